@@ -1,0 +1,62 @@
+/* bell.c: an event count over one futex word.
+ * The ringer bumps `epoch` and then reads `sleepers`; the sleeper bumps `sleepers` and then lets
+ * the kernel compare `epoch`. Both sides are sequentially consistent, so one of the two sees the
+ * other and no ring is lost. */
+#include "core/base/bell.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/clock.h"
+
+void core_bell_init(struct core_bell *bell)
+{
+    atomic_init(&bell->epoch, 0);
+    atomic_init(&bell->sleepers, 0);
+}
+
+void core_bell_ring(struct core_bell *bell)
+{
+    atomic_fetch_add_explicit(&bell->epoch, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) != 0) {
+        syscall(SYS_futex, &bell->epoch, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+uint32_t core_bell_look(struct core_bell *bell)
+{
+    return atomic_load_explicit(&bell->epoch, memory_order_seq_cst);
+}
+
+int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns)
+{
+    struct timespec limit = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
+    atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+    long rc = syscall(SYS_futex, &bell->epoch, FUTEX_WAIT_PRIVATE, seen,
+                      timeout_ns < 0 ? NULL : &limit, NULL, 0);
+    int cause = rc < 0 ? errno : 0;
+    atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+    return cause == ETIMEDOUT ? -ETIMEDOUT : 0;
+}
+
+int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns, int64_t timeout_ns)
+{
+    int64_t start_ns = spin_ns > 0 ? core_clock_now_ns() : 0;
+    while (spin_ns > 0) {
+        for (int i = 0; i < 16; i++) {
+            if (core_bell_look(bell) != seen) {
+                return 0;
+            }
+            core_clock_relax();
+        }
+        if (core_clock_now_ns() - start_ns >= spin_ns) {
+            break;
+        }
+    }
+    return core_bell_sleep(bell, seen, timeout_ns);
+}

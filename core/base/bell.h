@@ -1,0 +1,32 @@
+/* bell.h: how a thread sleeps until any of several things may have happened.
+ * Whoever changes something rings; whoever waits looks, and sleeps only if nothing rang since it
+ * looked. Ringing costs one atomic add while nobody sleeps; a futex call otherwise. Any thread. */
+#ifndef CORE_BASE_BELL_H
+#define CORE_BASE_BELL_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct core_bell {
+    _Atomic uint32_t epoch;    /* futex word; bumped by each ring */
+    _Atomic uint32_t sleepers; /* threads in, or about to enter, the futex wait */
+};
+
+void core_bell_init(struct core_bell *bell);
+
+void core_bell_ring(struct core_bell *bell);
+
+/* The protocol: seen = core_bell_look(bell); check the condition; if it does not hold,
+ * core_bell_sleep(bell, seen, timeout_ns). */
+uint32_t core_bell_look(struct core_bell *bell);
+
+/* Sleeps until the bell rings after `seen` was looked at. timeout_ns < 0 waits for ever.
+ * 0, or -ETIMEDOUT. May return early; the caller looks at its condition again. */
+int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
+
+/* The same, but looks at the bell for up to `spin_ns` before it sleeps: for waits expected to be
+ * shorter than a futex round trip. */
+int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
+                         int64_t timeout_ns);
+
+#endif

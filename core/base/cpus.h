@@ -1,0 +1,49 @@
+/* cpus.h: a set of logical processors, and what this machine's processor can do.
+ * Sets are values; binding changes the calling thread only. */
+#ifndef CORE_BASE_CPUS_H
+#define CORE_BASE_CPUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CORE_CPUS_MAX = 1024 };
+
+struct core_cpus {
+    uint64_t bits[CORE_CPUS_MAX / 64];
+};
+
+void core_cpus_add(struct core_cpus *set, unsigned cpu);
+bool core_cpus_has(const struct core_cpus *set, unsigned cpu);
+unsigned core_cpus_count(const struct core_cpus *set);
+/* The n-th member, counted from 0 and starting over at the end; -ENOENT for an empty set. */
+int core_cpus_nth(const struct core_cpus *set, unsigned n);
+
+/* The processors that this thread may run on (the cgroup's cpuset and taskset included). */
+int core_cpus_allowed(struct core_cpus *out);
+/* Binds the calling thread. 0, or -errno with a sentence. */
+int core_cpus_bind_self(const struct core_cpus *set);
+
+/* Parses the kernel's list form, "0-3,8,10-11". 0, or -EINVAL with a sentence. */
+int core_cpus_parse(const char *text, struct core_cpus *out);
+/* Writes the list form; returns the length it has without limit, as snprintf does. */
+int core_cpus_print(const struct core_cpus *set, char *text, size_t bytes);
+
+/* What instructions may be used. `core_cpu_flags` is what the processor has and the operating
+ * system allows, lowered by `mask`: a test passes CORE_CPU_AVX2 - 1, say, to see the code below.
+ * Values grow with what they need, so a variant asks for its own flag alone. */
+enum core_cpu_flag {
+    CORE_CPU_AVX2 = 1 << 0,        /* with FMA and F16C */
+    CORE_CPU_AVX512 = 1 << 1,      /* F, BW, DQ, VL */
+    CORE_CPU_AVX512_VNNI = 1 << 2, /* 8-bit products */
+    CORE_CPU_AVX512_BF16 = 1 << 3,
+    CORE_CPU_AMX_BF16 = 1 << 4,
+    CORE_CPU_NEON = 1 << 8,
+};
+enum { CORE_CPU_ALL = 0x7fffffff };
+
+unsigned core_cpu_flags(unsigned mask);
+/* "avx2 avx512 ...", or "none". Returns text. */
+const char *core_cpu_flags_print(unsigned flags, char *text, size_t bytes);
+
+#endif

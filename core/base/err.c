@@ -1,0 +1,86 @@
+/* err.c: one buffer a thread for the sentence of the last error. */
+#include "core/base/err.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/log.h"
+
+static _Thread_local char sentence_of_thread[CORE_ERR_SENTENCE_BYTES];
+
+/* Ends a cut text in "..." without leaving half a UTF-8 character in front of it. */
+static void cut_mark(char *text, size_t bytes)
+{
+    size_t at = bytes - 4;
+    while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80) {
+        at--;
+    }
+    memcpy(text + at, "...", 4);
+}
+
+static void write_sentence(const char *format, va_list list)
+{
+    char text[CORE_ERR_SENTENCE_BYTES];
+    int length = vsnprintf(text, sizeof text, format, list);
+    if (length < 0) {
+        text[0] = '\0';
+    } else if ((size_t)length >= sizeof text) {
+        cut_mark(text, sizeof text);
+    }
+    memcpy(sentence_of_thread, text, strlen(text) + 1);
+}
+
+int core_err_set(int code, const char *format, ...)
+{
+    assert(code < 0);
+    va_list list;
+    va_start(list, format);
+    write_sentence(format, list);
+    va_end(list);
+    core_log(CORE_LOG_DEBUG, "error %d: %s", code, sentence_of_thread);
+    return code;
+}
+
+int core_err_prefix(int code, const char *format, ...)
+{
+    assert(code < 0);
+    char front[CORE_ERR_SENTENCE_BYTES / 2];
+    va_list list;
+    va_start(list, format);
+    int length = vsnprintf(front, sizeof front, format, list);
+    va_end(list);
+    if (length < 0) {
+        return code;
+    }
+    if ((size_t)length >= sizeof front) {
+        cut_mark(front, sizeof front);
+    }
+    char whole[sizeof front + CORE_ERR_SENTENCE_BYTES + 2];
+    snprintf(whole, sizeof whole, "%s: %s", front, sentence_of_thread);
+    if (strlen(whole) >= sizeof sentence_of_thread) {
+        cut_mark(whole, sizeof sentence_of_thread);
+    }
+    memcpy(sentence_of_thread, whole, strlen(whole) + 1);
+    return code;
+}
+
+int core_err_adopt(int code, const char *sentence)
+{
+    assert(code < 0);
+    if (sentence != sentence_of_thread) {
+        snprintf(sentence_of_thread, sizeof sentence_of_thread, "%s", sentence);
+    }
+    return code;
+}
+
+const char *core_err_sentence(void)
+{
+    return sentence_of_thread;
+}
+
+void core_err_clear(void)
+{
+    sentence_of_thread[0] = '\0';
+}

@@ -1,0 +1,29 @@
+/* err.h: the sentence that goes with a failing -errno.
+ * The first function that knows what went wrong writes the sentence with names and numbers and
+ * returns the code; everybody above passes the code up and leaves the sentence alone. The sentence
+ * belongs to the calling thread; work done by another thread carries its sentence back through a
+ * line (fence.h). There is no other state. */
+#ifndef CORE_BASE_ERR_H
+#define CORE_BASE_ERR_H
+
+enum { CORE_ERR_SENTENCE_BYTES = 1024 };
+
+/* Records the sentence of this thread and returns `code` (a negative errno), so that a failing
+ * function ends in `return core_err_set(-EINVAL, "...", ...)`. Logged at debug level. Too long a
+ * sentence is cut at a character boundary and ends in "...". */
+int core_err_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
+
+/* Puts "<what>: " in front of the sentence that stands, for a caller that knows the context
+ * (which key, which file) and adds it. Returns `code`. */
+int core_err_prefix(int code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
+
+/* Takes over a sentence that another thread wrote. Not logged again. Returns `code`. */
+int core_err_adopt(int code, const char *sentence);
+
+/* The sentence of this thread's last error; "" when there was none. Valid until the next call of
+ * core_err_* on this thread. */
+const char *core_err_sentence(void);
+
+void core_err_clear(void);
+
+#endif

@@ -1,0 +1,108 @@
+/* fence.c: lines and fences over atomics and a bell. */
+#include "core/base/fence.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+
+void core_line_init(struct core_line *line, const char *name, struct core_bell *bell)
+{
+    atomic_init(&line->issued, 0);
+    atomic_init(&line->reached, 0);
+    atomic_init(&line->error, 0);
+    core_bell_init(&line->own);
+    line->bell = bell != NULL ? bell : &line->own;
+    snprintf(line->name, sizeof line->name, "%s", name);
+    line->sentence[0] = '\0';
+}
+
+void core_line_issue(struct core_line *line, uint64_t value)
+{
+    assert(value >= atomic_load_explicit(&line->issued, memory_order_relaxed));
+    atomic_store_explicit(&line->issued, value, memory_order_release);
+    core_bell_ring(line->bell);
+}
+
+void core_line_reach(struct core_line *line, uint64_t value)
+{
+    assert(value >= atomic_load_explicit(&line->reached, memory_order_relaxed));
+    if (atomic_load_explicit(&line->issued, memory_order_relaxed) < value) {
+        atomic_store_explicit(&line->issued, value, memory_order_release);
+    }
+    atomic_store_explicit(&line->reached, value, memory_order_release);
+    core_bell_ring(line->bell);
+}
+
+void core_line_fail(struct core_line *line, int code, const char *sentence)
+{
+    assert(code < 0);
+    if (atomic_load_explicit(&line->error, memory_order_relaxed) != 0) {
+        return;
+    }
+    snprintf(line->sentence, sizeof line->sentence, "%s", sentence);
+    atomic_store_explicit(&line->error, code, memory_order_release);
+    core_bell_ring(line->bell);
+}
+
+int core_fence_poll(struct core_fence fence)
+{
+    if (fence.line == NULL ||
+        atomic_load_explicit(&fence.line->reached, memory_order_acquire) >= fence.value) {
+        return 1;
+    }
+    int error = atomic_load_explicit(&fence.line->error, memory_order_acquire);
+    if (error == 0) {
+        return 0;
+    }
+    /* What was reached before the failure counts as reached, also when both came just now. */
+    if (atomic_load_explicit(&fence.line->reached, memory_order_acquire) >= fence.value) {
+        return 1;
+    }
+    return core_err_adopt(error, fence.line->sentence);
+}
+
+bool core_fence_issued(struct core_fence fence)
+{
+    return fence.line == NULL ||
+           atomic_load_explicit(&fence.line->issued, memory_order_acquire) >= fence.value;
+}
+
+static int timed_out(struct core_fence fence, int64_t timeout_ns)
+{
+    const struct core_line *line = fence.line;
+    return core_err_set(-ETIMEDOUT,
+                        "%s did not reach %" PRIu64 " within %.3f s (issued %" PRIu64
+                        ", reached %" PRIu64 ")",
+                        line->name, fence.value, (double)timeout_ns / 1e9,
+                        atomic_load_explicit(&line->issued, memory_order_relaxed),
+                        atomic_load_explicit(&line->reached, memory_order_relaxed));
+}
+
+int core_fence_wait(struct core_fence fence, int64_t timeout_ns)
+{
+    if (fence.line == NULL) {
+        return 0;
+    }
+    int64_t deadline_ns = timeout_ns < 0 ? 0 : core_clock_now_ns() + timeout_ns;
+    int64_t spin_ns = CORE_FENCE_SPIN_NS;
+    for (;;) {
+        uint32_t seen = core_bell_look(fence.line->bell);
+        int state = core_fence_poll(fence);
+        if (state != 0) {
+            return state > 0 ? 0 : state;
+        }
+        int64_t left_ns = -1;
+        if (timeout_ns >= 0) {
+            left_ns = deadline_ns - core_clock_now_ns();
+            if (left_ns <= 0) {
+                return timed_out(fence, timeout_ns);
+            }
+        }
+        core_bell_spin_sleep(fence.line->bell, seen, spin_ns, left_ns);
+        spin_ns = 0;
+    }
+}

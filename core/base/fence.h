@@ -1,0 +1,52 @@
+/* fence.h: points on a queue's counter; the one thing that everybody waits for.
+ * A queue owns a line and counts its work on it: `issued` when a command has been handed to
+ * whatever executes it, `reached` when it is done. A fence is a copy of (line, value) and is
+ * reached when line->reached >= value. Lines retire in order. A line that failed stays failed: all
+ * fences beyond what it had reached report the code and the sentence.
+ * One writer moves a line (its queue); any thread polls or waits. */
+#ifndef CORE_BASE_FENCE_H
+#define CORE_BASE_FENCE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/bell.h"
+
+enum { CORE_LINE_NAME_BYTES = 32, CORE_LINE_SENTENCE_BYTES = 512 };
+
+struct core_line {
+    _Atomic uint64_t issued;  /* written by the queue; acquire pairs with its release */
+    _Atomic uint64_t reached; /* the same; never above issued */
+    _Atomic int error;        /* 0, or the -errno with which the line failed, after the sentence */
+    struct core_bell own;     /* used where no shared bell was given */
+    struct core_bell *bell;   /* borrowed from the caller of init, or &own */
+    char name[CORE_LINE_NAME_BYTES];
+    char sentence[CORE_LINE_SENTENCE_BYTES]; /* valid once `error` is set */
+};
+
+struct core_fence {
+    struct core_line *line; /* borrowed from its queue; NULL: a fence that is always reached */
+    uint64_t value;
+};
+
+/* `bell` NULL gives the line its own; a shared one lets a thread wait for any of several lines. */
+void core_line_init(struct core_line *line, const char *name, struct core_bell *bell);
+
+/* The queue's side. Values only grow. Reaching implies issuing. */
+void core_line_issue(struct core_line *line, uint64_t value);
+void core_line_reach(struct core_line *line, uint64_t value);
+/* The first failure wins; later ones are dropped. */
+void core_line_fail(struct core_line *line, int code, const char *sentence);
+
+/* The waiting side. 1 reached, 0 not yet, -errno failed (the sentence is this thread's then). */
+int core_fence_poll(struct core_fence fence);
+bool core_fence_issued(struct core_fence fence);
+
+/* 0 reached; -ETIMEDOUT with a sentence that names the line, what it waits for and where it is;
+ * or the line's own error. timeout_ns < 0 waits for ever. Spins `CORE_FENCE_SPIN_NS` first. */
+int core_fence_wait(struct core_fence fence, int64_t timeout_ns);
+
+enum { CORE_FENCE_SPIN_NS = 20000 };
+
+#endif

@@ -1,0 +1,22 @@
+/* half.h: bf16 and fp16 to fp32 and back, one element at a time; the reference for every variant.
+ * fp32 to bf16 has two roundings: to nearest even (casts), and half away from zero, which the
+ * split master needs (its low 16 bits and the rounded high half map one-to-one). NaN becomes the
+ * canonical quiet NaN of its sign. */
+#ifndef CORE_BASE_HALF_H
+#define CORE_BASE_HALF_H
+
+#include <stdint.h>
+
+enum { CORE_BF16_NAN = 0x7fc0, CORE_FP16_NAN = 0x7e00 };
+
+float core_bf16_to_f32(uint16_t half);
+uint16_t core_f32_to_bf16(float value);      /* nearest, ties to even */
+uint16_t core_f32_to_bf16_away(float value); /* nearest, ties away from zero */
+
+float core_fp16_to_f32(uint16_t half);
+uint16_t core_f32_to_fp16(float value); /* nearest, ties to even; beyond the range: infinity */
+
+uint32_t core_f32_bits(float value);
+float core_f32_from_bits(uint32_t bits);
+
+#endif

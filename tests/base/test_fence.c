@@ -1,0 +1,255 @@
+/* Proves lines, fences, bells and queues: order, edges across queues, limits, failure that carries
+ * its sentence, time-outs that name the line. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/fence.h"
+#include "core/base/queue.h"
+#include "tests/harness/test.h"
+
+/* Issued and reached are two counts; a fence without a line is always reached. */
+static void line_counts(void)
+{
+    struct core_line line;
+    core_line_init(&line, "line", NULL);
+    struct core_fence two = {.line = &line, .value = 2};
+    check_true(!core_fence_issued(two));
+    core_line_issue(&line, 2);
+    check_true(core_fence_issued(two));
+    check_int(core_fence_poll(two), ==, 0);
+    core_line_reach(&line, 2);
+    check_int(core_fence_poll(two), ==, 1);
+    check_int(core_fence_wait(two, 0), ==, 0);
+    check_int(core_fence_poll((struct core_fence){0}), ==, 1);
+    check_int(core_fence_wait((struct core_fence){0}, 0), ==, 0);
+}
+
+static void timeout_names_the_line(void)
+{
+    struct core_line line;
+    core_line_init(&line, "store-read", NULL);
+    int64_t start_ns = core_clock_now_ns();
+    check_int(core_fence_wait((struct core_fence){&line, 5}, 20000000), ==, -ETIMEDOUT);
+    int64_t took_ns = core_clock_now_ns() - start_ns;
+    check_int(took_ns, >=, 20000000);
+    check_contains(core_err_sentence(), "store-read did not reach 5");
+}
+
+/* The first failure wins; what was reached before it still counts. */
+static void failure_carries_its_sentence(void)
+{
+    struct core_line line;
+    core_line_init(&line, "line", NULL);
+    core_line_reach(&line, 3);
+    core_line_fail(&line, -EIO, "drive A is gone");
+    core_line_fail(&line, -ENOSPC, "something else");
+    check_int(core_fence_poll((struct core_fence){&line, 3}), ==, 1);
+    core_err_clear();
+    check_int(core_fence_wait((struct core_fence){&line, 4}, -1), ==, -EIO);
+    check_string(core_err_sentence(), "drive A is gone");
+}
+
+static int append(void *context, const void *arguments)
+{
+    int **at = context;
+    const int *value = arguments;
+    *(*at)++ = *value;
+    return 0;
+}
+
+static struct core_job job_of(int (*run)(void *, const void *), void *context,
+                              const void *arguments, size_t bytes)
+{
+    return (struct core_job){
+        .run = run, .context = context, .arguments = arguments, .arguments_bytes = bytes};
+}
+
+/* Ten thousand jobs through a queue of eight run once each, in order. */
+static void queue_keeps_order(void)
+{
+    enum { COUNT = 10000 };
+    static int seen[COUNT];
+    int *at = seen;
+    struct core_queue *queue = NULL;
+    check_int(core_queue_create(&(struct core_queue_options){.name = "order", .depth = 8}, &queue),
+              ==, 0);
+    struct core_fence fence = {0};
+    for (int i = 0; i < COUNT; i++) {
+        struct core_job job = job_of(append, &at, &i, sizeof i);
+        int rc;
+        while ((rc = core_queue_submit(queue, &job, &fence)) == -EAGAIN) {
+            check_int(core_fence_wait((struct core_fence){fence.line, fence.value - 4}, -1), ==, 0);
+        }
+        check_int(rc, ==, 0);
+    }
+    check_int(core_fence_wait(core_queue_tail(queue), -1), ==, 0);
+    check_uint(core_queue_line(queue)->reached, ==, COUNT);
+    core_queue_destroy(queue);
+    for (int i = 0; i < COUNT; i++) {
+        check_int(seen[i], ==, i);
+    }
+}
+
+static int pause_job(void *context, const void *arguments)
+{
+    (void)context;
+    usleep(*(const unsigned *)arguments);
+    return 0;
+}
+
+/* A queue at its depth answers -EAGAIN and takes work again when a job has ended. */
+static void queue_is_bounded(void)
+{
+    struct core_queue *queue = NULL;
+    check_int(core_queue_create(&(struct core_queue_options){.name = "full", .depth = 4}, &queue),
+              ==, 0);
+    const unsigned pause_us = 20000;
+    struct core_job job = job_of(pause_job, NULL, &pause_us, sizeof pause_us);
+    struct core_fence first = {0};
+    struct core_fence fence = {0};
+    check_int(core_queue_submit(queue, &job, &first), ==, 0);
+    for (int i = 0; i < 3; i++) {
+        check_int(core_queue_submit(queue, &job, &fence), ==, 0);
+    }
+    check_int(core_queue_submit(queue, &job, &fence), ==, -EAGAIN);
+    check_int(core_fence_wait(first, -1), ==, 0);
+    check_int(core_queue_submit(queue, &job, &fence), ==, 0);
+    core_queue_destroy(queue); /* drains */
+}
+
+/* Two queues in a ping-pong of edges: every job sees all the work of the other queue before it. */
+static void edges_cross_queues(void)
+{
+    enum { COUNT = 2000 };
+    static int seen[2 * COUNT];
+    int *at = seen; /* not atomic: the edges order all access, which TSan confirms */
+    struct core_queue *queue[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        struct core_queue_options options = {.name = i == 0 ? "ping" : "pong", .depth = 2 * COUNT};
+        check_int(core_queue_create(&options, &queue[i]), ==, 0);
+    }
+    struct core_fence last = {0};
+    for (int i = 0; i < 2 * COUNT; i++) {
+        struct core_job job = job_of(append, &at, &i, sizeof i);
+        job.after[i % 3] = last;
+        check_int(core_queue_submit(queue[i % 2], &job, &last), ==, 0);
+    }
+    check_int(core_fence_wait(last, 10000000000), ==, 0);
+    core_queue_destroy(queue[0]);
+    core_queue_destroy(queue[1]);
+    for (int i = 0; i < 2 * COUNT; i++) {
+        check_int(seen[i], ==, i);
+    }
+}
+
+static int fail_job(void *context, const void *arguments)
+{
+    (void)context;
+    (void)arguments;
+    return core_err_set(-EIO, "the job broke");
+}
+
+/* A failed job ends its queue and, through an edge, the queue that waits for it. */
+static void failure_spreads_along_edges(void)
+{
+    struct core_queue *a = NULL;
+    struct core_queue *b = NULL;
+    check_int(core_queue_create(&(struct core_queue_options){.name = "a"}, &a), ==, 0);
+    check_int(core_queue_create(&(struct core_queue_options){.name = "b"}, &b), ==, 0);
+    struct core_job bad = job_of(fail_job, NULL, NULL, 0);
+    struct core_fence broken = {0};
+    check_int(core_queue_submit(a, &bad, &broken), ==, 0);
+    int value = 1;
+    int *at = &value;
+    struct core_job good = job_of(append, &at, &value, sizeof value);
+    good.after[0] = broken;
+    struct core_fence fence = {0};
+    check_int(core_queue_submit(b, &good, &fence), ==, 0);
+    check_int(core_fence_wait(fence, -1), ==, -EIO);
+    check_string(core_err_sentence(), "the job broke");
+    check_true(at == &value);
+    check_int(core_queue_submit(b, &good, &fence), ==, -EIO);
+    core_queue_destroy(a);
+    core_queue_destroy(b);
+}
+
+/* An edge that is never reached: the limit ends it by name, and so does abandon. */
+static void stuck_edges_end(void)
+{
+    struct core_line never;
+    core_line_init(&never, "never", NULL);
+    int value = 1;
+    int *at = &value;
+    struct core_job job = job_of(append, &at, &value, sizeof value);
+    job.after[0] = (struct core_fence){&never, 1};
+    struct core_queue *queue = NULL;
+    struct core_queue_options options = {.name = "limited", .edge_limit_ns = 60000000};
+    struct core_fence fence = {0};
+    check_int(core_queue_create(&options, &queue), ==, 0);
+    check_int(core_queue_submit(queue, &job, &fence), ==, 0);
+    check_int(core_fence_wait(fence, -1), ==, -ETIMEDOUT);
+    check_contains(core_err_sentence(), "queue limited waited");
+    check_contains(core_err_sentence(), "never did not reach 1");
+    core_queue_destroy(queue);
+
+    options = (struct core_queue_options){.name = "abandoned"};
+    check_int(core_queue_create(&options, &queue), ==, 0);
+    check_int(core_queue_submit(queue, &job, &fence), ==, 0);
+    core_err_set(-ECANCELED, "leaving");
+    core_queue_abandon(queue, -ECANCELED);
+    check_int(core_fence_wait(fence, -1), ==, -ECANCELED);
+    core_queue_destroy(queue);
+    check_true(at == &value);
+}
+
+/* One bell for several lines: the waiter wakes for whichever moves. */
+static void shared_bell(void)
+{
+    struct core_bell bell;
+    core_bell_init(&bell);
+    struct core_queue *queue[2];
+    struct core_fence fence[2];
+    for (int i = 0; i < 2; i++) {
+        struct core_queue_options options = {.name = "shared", .bell = &bell};
+        check_int(core_queue_create(&options, &queue[i]), ==, 0);
+        const unsigned pause_us = i == 0 ? 60000 : 1000;
+        struct core_job job = job_of(pause_job, NULL, &pause_us, sizeof pause_us);
+        check_int(core_queue_submit(queue[i], &job, &fence[i]), ==, 0);
+    }
+    int first = -1;
+    while (first < 0) {
+        uint32_t seen = core_bell_look(&bell);
+        for (int i = 0; i < 2; i++) {
+            first = core_fence_poll(fence[i]) > 0 ? i : first;
+        }
+        if (first < 0) {
+            core_bell_sleep(&bell, seen, 5000000000);
+        }
+    }
+    check_int(first, ==, 1);
+    core_queue_destroy(queue[0]);
+    core_queue_destroy(queue[1]);
+    uint32_t seen = core_bell_look(&bell);
+    check_int(core_bell_sleep(&bell, seen, 1000000), ==, -ETIMEDOUT);
+    check_int(core_bell_spin_sleep(&bell, seen - 1, 1000, -1), ==, 0);
+}
+
+static void bad_options_are_refused(void)
+{
+    struct core_queue *queue = NULL;
+    struct core_queue_options options = {.name = "deep", .depth = UINT32_MAX};
+    check_int(core_queue_create(&options, &queue), ==, -EINVAL);
+    check_contains(core_err_sentence(), "too deep");
+    check_true(queue == NULL);
+    core_queue_destroy(NULL);
+}
+
+TEST_MAIN({"line_counts", line_counts}, {"timeout_names_the_line", timeout_names_the_line},
+          {"failure_carries_its_sentence", failure_carries_its_sentence},
+          {"queue_keeps_order", queue_keeps_order}, {"queue_is_bounded", queue_is_bounded},
+          {"edges_cross_queues", edges_cross_queues},
+          {"failure_spreads_along_edges", failure_spreads_along_edges},
+          {"stuck_edges_end", stuck_edges_end}, {"shared_bell", shared_bell},
+          {"bad_options_are_refused", bad_options_are_refused})

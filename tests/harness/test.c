@@ -1,0 +1,151 @@
+/* test.c: runs the cases of one program, each under a jump that a failed check takes. */
+#include "tests/harness/test.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum verdict { PASSED, FAILED, SKIPPED };
+
+static jmp_buf leave_case;
+static char skip_reason[256];
+static char directory[256];
+static pid_t directory_owner;
+
+void test_fail(const char *file, int line, const char *format, ...)
+{
+    printf("# %s:%d: ", file, line);
+    va_list list;
+    va_start(list, format);
+    vprintf(format, list);
+    va_end(list);
+    printf("\n");
+    longjmp(leave_case, FAILED);
+}
+
+void test_skip(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(skip_reason, sizeof skip_reason, format, list);
+    va_end(list);
+    longjmp(leave_case, SKIPPED);
+}
+
+void test_note(const char *format, ...)
+{
+    printf("# ");
+    va_list list;
+    va_start(list, format);
+    vprintf(format, list);
+    va_end(list);
+    printf("\n");
+    fflush(stdout);
+}
+
+void test_memory(const char *file, int line, const void *left, const void *right, size_t bytes)
+{
+    const unsigned char *a = left;
+    const unsigned char *b = right;
+    for (size_t i = 0; i < bytes; i++) {
+        if (a[i] != b[i]) {
+            test_fail(file, line, "byte %zu of %zu differs: 0x%02x and 0x%02x", i, bytes, a[i],
+                      b[i]);
+        }
+    }
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+    (void)info;
+    (void)where;
+    return kind == FTW_DP ? rmdir(path) : unlink(path);
+}
+
+static void remove_directory(void)
+{
+    if (directory[0] != '\0' && directory_owner == getpid()) {
+        nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    }
+}
+
+const char *test_directory(void)
+{
+    if (directory[0] == '\0') {
+        const char *base = getenv("TMPDIR");
+        snprintf(directory, sizeof directory, "%s/tide-test-XXXXXX", base != NULL ? base : "/tmp");
+        if (mkdtemp(directory) == NULL) {
+            directory[0] = '\0';
+            test_fail(__FILE__, __LINE__, "no directory for the test can be made");
+        }
+        directory_owner = getpid();
+        atexit(remove_directory);
+    }
+    return directory;
+}
+
+const char *test_file(const char *name, const void *text, size_t bytes)
+{
+    const char *base = test_directory();
+    size_t length = strlen(base) + strlen(name) + 2;
+    char *path = malloc(length);
+    if (path == NULL) {
+        test_fail(__FILE__, __LINE__, "no memory");
+    }
+    snprintf(path, length, "%s/%s", base, name);
+    FILE *file = fopen(path, "wb");
+    if (file == NULL || fwrite(text, 1, bytes, file) != bytes || fclose(file) != 0) {
+        test_fail(__FILE__, __LINE__, "%s cannot be written", path);
+    }
+    return path;
+}
+
+const char *test_root(void)
+{
+    const char *root = getenv("TIDE_TEST_ROOT");
+    return root != NULL ? root : "tests";
+}
+
+static bool wanted(const char *name, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strstr(name, argv[i]) != NULL) {
+            return true;
+        }
+    }
+    return argc < 2;
+}
+
+static enum verdict run_case(const struct test_case *one)
+{
+    switch (setjmp(leave_case)) {
+    case PASSED: one->run(); return PASSED;
+    case SKIPPED: return SKIPPED;
+    default: return FAILED;
+    }
+}
+
+int test_main(int argc, char **argv, const struct test_case *cases, size_t count)
+{
+    int failed = 0;
+    printf("1..%zu\n", count);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = cases[i].name;
+        fflush(stdout);
+        if (!wanted(name, argc, argv)) {
+            printf("ok %zu - %s # SKIP not asked for\n", i + 1, name);
+            continue;
+        }
+        enum verdict verdict = run_case(&cases[i]);
+        failed |= verdict == FAILED;
+        printf("%s %zu - %s%s%s\n", verdict == FAILED ? "not ok" : "ok", i + 1, name,
+               verdict == SKIPPED ? " # SKIP " : "", verdict == SKIPPED ? skip_reason : "");
+    }
+    fflush(stdout);
+    return failed;
+}

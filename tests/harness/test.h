@@ -1,0 +1,106 @@
+/* test.h: a test program is a table of named cases; it prints TAP and ends 0, or 1 if any failed.
+ *
+ *     // What the case proves, in its comment.
+ *     static void adds(void) { check_int(1 + 1, ==, 2); }
+ *     TEST_MAIN({"adds", adds})
+ *
+ * A check that fails prints file, line and both values and ends its case; the others still run.
+ * `program NAME...` runs only the cases whose names contain one of the words. */
+#ifndef TESTS_HARNESS_TEST_H
+#define TESTS_HARNESS_TEST_H
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct test_case {
+    const char *name;
+    void (*run)(void);
+};
+
+int test_main(int argc, char **argv, const struct test_case *cases, size_t count);
+
+/* Ends the running case as failed or as skipped. Only on the thread that runs the case. */
+_Noreturn void test_fail(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+_Noreturn void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A line of talk, shown as a TAP comment. */
+void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A fresh directory under TMPDIR (or /tmp), removed with what is in it when the program ends. */
+const char *test_directory(void);
+/* Writes `text` to `name` in test_directory() and returns the path, valid until the program ends. */
+const char *test_file(const char *name, const void *text, size_t bytes);
+/* The folder of the checkout's tests (fixtures), from TIDE_TEST_ROOT. */
+const char *test_root(void);
+
+#define TEST_MAIN(...)                                                                             \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        static const struct test_case cases[] = {__VA_ARGS__};                                     \
+        return test_main(argc, argv, cases, sizeof cases / sizeof cases[0]);                       \
+    }
+
+#define check_true(condition)                                                                      \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            test_fail(__FILE__, __LINE__, "%s does not hold", #condition);                         \
+        }                                                                                          \
+    } while (0)
+
+#define check_int(left, relation, right)                                                           \
+    do {                                                                                           \
+        int64_t left_ = (int64_t)(left);                                                           \
+        int64_t right_ = (int64_t)(right);                                                         \
+        if (!(left_ relation right_)) {                                                            \
+            test_fail(__FILE__, __LINE__, "%s %s %s does not hold: %" PRId64 " and %" PRId64,      \
+                      #left, #relation, #right, left_, right_);                                    \
+        }                                                                                          \
+    } while (0)
+
+#define check_uint(left, relation, right)                                                          \
+    do {                                                                                           \
+        uint64_t left_ = (uint64_t)(left);                                                         \
+        uint64_t right_ = (uint64_t)(right);                                                       \
+        if (!(left_ relation right_)) {                                                            \
+            test_fail(__FILE__, __LINE__, "%s %s %s does not hold: 0x%" PRIx64 " and 0x%" PRIx64,  \
+                      #left, #relation, #right, left_, right_);                                    \
+        }                                                                                          \
+    } while (0)
+
+#define check_double(left, relation, right)                                                        \
+    do {                                                                                           \
+        double left_ = (double)(left);                                                             \
+        double right_ = (double)(right);                                                           \
+        if (!(left_ relation right_)) {                                                            \
+            test_fail(__FILE__, __LINE__, "%s %s %s does not hold: %.9g and %.9g", #left,          \
+                      #relation, #right, left_, right_);                                           \
+        }                                                                                          \
+    } while (0)
+
+#define check_string(left, right)                                                                  \
+    do {                                                                                           \
+        const char *left_ = (left);                                                                \
+        const char *right_ = (right);                                                              \
+        if (strcmp(left_, right_) != 0) {                                                          \
+            test_fail(__FILE__, __LINE__, "%s is \"%s\", not \"%s\"", #left, left_, right_);       \
+        }                                                                                          \
+    } while (0)
+
+/* `text` contains `part`. */
+#define check_contains(text, part)                                                                 \
+    do {                                                                                           \
+        const char *text_ = (text);                                                                \
+        const char *part_ = (part);                                                                \
+        if (strstr(text_, part_) == NULL) {                                                        \
+            test_fail(__FILE__, __LINE__, "%s is \"%s\", without \"%s\"", #text, text_, part_);    \
+        }                                                                                          \
+    } while (0)
+
+#define check_memory(left, right, bytes) test_memory(__FILE__, __LINE__, left, right, bytes)
+void test_memory(const char *file, int line, const void *left, const void *right, size_t bytes);
+
+#endif
