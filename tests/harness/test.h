@@ -30,6 +30,24 @@ _Noreturn void test_skip(const char *format, ...) __attribute__((format(printf, 
 /* A line of talk, shown as a TAP comment. */
 void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* TEST_SLOW is 1 in a build that a sanitizer (or a fuzzer) watches and 0 in a plain one: there each
+ * case costs 5 to 20 times as much. Loops of many random cases write both counts,
+ *     for (int i = 0; i < TEST_COUNT(100000, 2000); i++)
+ * and a case that has nothing to win under a sanitizer says `if (TEST_SLOW) test_skip("...")`. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define TEST_SLOW 1
+#else
+#define TEST_SLOW 0
+#endif
+#else
+#define TEST_SLOW 0
+#endif
+#define TEST_COUNT(plain, slow) (TEST_SLOW ? (slow) : (plain))
+
 /* A fresh directory under TMPDIR (or /tmp), removed with what is in it when the program ends. */
 const char *test_directory(void);
 /* Writes `text` to `name` in test_directory() and returns the path, valid until the program ends. */
