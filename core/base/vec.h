@@ -1,0 +1,123 @@
+/* vec.h: the arguments of everything that runs over long arrays of parameters or gradients: the
+ * fused update, the tile sums of a norm, casts, axpy, scale and the search for non-finite numbers.
+ * The CPU side stands in cpu_adam/, the CUDA side in kernels/cuda/; both compute the formulas of
+ * docs/optimizers.md, so that where an update runs never changes its bits. Values only; every
+ * pointer is borrowed for the call. Compiles as C and as CUDA C++. */
+#ifndef CORE_BASE_VEC_H
+#define CORE_BASE_VEC_H
+
+#include <stdint.h>
+
+enum {
+    CORE_VEC_TILE = 65536,   /* elements whose squares are summed together, by global index */
+    CORE_VEC_GROUP = 64,     /* elements that share 16 Philox counters, by global index */
+    CORE_VEC_Q8_BLOCK = 128, /* elements that share a scale of 8-bit moments, by global index */
+};
+
+enum core_vec_type { CORE_VEC_F32, CORE_VEC_BF16, CORE_VEC_FP16, CORE_VEC_Q8 };
+
+enum core_vec_rule {
+    CORE_VEC_ADAM,    /* decay added to the gradient */
+    CORE_VEC_ADAMW,   /* decay taken from the weight */
+    CORE_VEC_LION,    /* one moment, m */
+    CORE_VEC_ADAGRAD, /* one moment, v */
+    CORE_VEC_SGD,     /* one moment, m */
+    CORE_VEC_RULES,
+};
+
+/* How the fp32 master weight and the working weight are kept. */
+enum core_vec_master {
+    CORE_VEC_MASTER_SPLIT, /* w16 (bf16) is the rounded high half, lo16 the low half */
+    CORE_VEC_MASTER_BF16,  /* w32, and w16 in bf16 written beside it */
+    CORE_VEC_MASTER_FP16,  /* w32, and w16 in fp16 written beside it */
+    CORE_VEC_MASTER_F32,   /* w32 alone */
+};
+
+/* Everything about an update that is the same for a run of parameters, already rounded to fp32
+ * (adam_scalars() computes it, in double, for both sides). */
+struct core_vec_scalars {
+    float gradient_scale; /* 1 / loss scale x clip factor */
+    float beta1;
+    float beta1_rest; /* 1 - beta1 */
+    float beta2;
+    float beta2_rest; /* 1 - beta2 */
+    float root_scale; /* 1 / sqrt(1 - beta2^step), or 1 */
+    float eps;
+    float decay; /* Adam, Adagrad, SGD: wd; AdamW: -lr x wd; Lion: 1 - lr x wd */
+    float rate;  /* Adam(W): -lr / (1 - beta1^step), or -lr; Lion: lr; others: -lr */
+    int decays;  /* 0: the term of `decay` is left out */
+};
+
+/* What an update met, or-ed together. */
+enum core_vec_met {
+    CORE_VEC_MET_GRADIENT = 1, /* a gradient that is not finite */
+    CORE_VEC_MET_MASTER = 2,   /* a new master weight that is not finite */
+    CORE_VEC_MET_WORKING = 4,  /* a new working weight that is not finite: also fp16 overflow */
+};
+
+/* One pass over `count` parameters. Pointers that the formats do not use may be NULL. */
+struct core_vec_update {
+    enum core_vec_rule rule;
+    enum core_vec_master master;
+    enum core_vec_type gradients; /* F32, BF16, FP16 */
+    enum core_vec_type moments;   /* F32, BF16 (stochastic rounding), Q8 (whole blocks) */
+    uint64_t first;               /* global index of element 0 of every array below */
+    uint64_t count;
+    uint16_t *w16;
+    uint16_t *lo16;
+    float *w32;
+    const void *g;
+    void *m;
+    void *v;
+    float *m_scale; /* Q8: one a block; element 0 belongs to block first / CORE_VEC_Q8_BLOCK */
+    float *v_scale;
+    uint64_t seed;   /* Philox key of the run */
+    uint64_t stream; /* Philox stream: step x 2^32 + number of the array */
+    struct core_vec_scalars scalars;
+};
+
+/* sums[t] = sum of squares, in double, of tile first / CORE_VEC_TILE + t; not finite exactly where
+ * an element of the tile is not. `first` is a multiple of CORE_VEC_TILE. */
+struct core_vec_norm {
+    const void *x;
+    enum core_vec_type type;
+    uint64_t first;
+    uint64_t count;
+    double *sums;
+};
+
+/* to[i] = from[i]; narrowing rounds to nearest even. The arrays do not overlap, or are the same
+ * with types of the same size. */
+struct core_vec_cast {
+    const void *from;
+    void *to;
+    enum core_vec_type from_type;
+    enum core_vec_type to_type;
+    uint64_t count;
+};
+
+/* y[i] = fma(x[i], a, y[i]): with a = 1, y + x rounded once. */
+struct core_vec_axpy {
+    float *y;
+    const void *x;
+    enum core_vec_type x_type;
+    float a;
+    uint64_t count;
+};
+
+/* x[i] = x[i] x a, rounded to nearest even. */
+struct core_vec_scale {
+    void *x;
+    enum core_vec_type type;
+    float a;
+    uint64_t count;
+};
+
+/* How many elements are not finite, and where the first one stands. */
+struct core_vec_finite {
+    const void *x;
+    enum core_vec_type type;
+    uint64_t count;
+};
+
+#endif
