@@ -20,7 +20,7 @@ static void cut_mark(char *text, size_t bytes)
     memcpy(text + at, "...", 4);
 }
 
-static void write_sentence(const char *format, va_list list)
+__attribute__((format(printf, 1, 0))) static void write_sentence(const char *format, va_list list)
 {
     char text[CORE_ERR_SENTENCE_BYTES];
     int length = vsnprintf(text, sizeof text, format, list);
