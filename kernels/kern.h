@@ -1,0 +1,382 @@
+/* kern.h: the ops of a training step: one id and one argument struct an op, shared by all devices.
+ * An op is called by id through the device (core/dev); `kernels/cpu` and `kernels/cuda` fill one
+ * table each with the same base names. All pointers are memory of that device, borrowed for the
+ * call; the structs themselves are read on the host when the op is launched and may be on a stack.
+ *
+ * Words used below
+ *   type     how activations, weights and activation gradients of one op are stored; arithmetic is
+ *            in fp32 and every stored value is rounded once, to nearest even
+ *   token    row t of an activation; a micro-batch has rows * length of them, row after row
+ *   stride   elements between the first elements of two tokens, at least the width of one; arrays
+ *            without a stride are dense. Strides let q, k and v, or gate and up, be parts of one
+ *            product's result
+ *   alias    no two arrays overlap, except where "may be" says so, and then they coincide exactly
+ *            (same first element, same stride)
+ *   dense    weights are dense and row-major, as Hugging Face stores them: [outputs][inputs]
+ * Pointers are aligned to their element; dense rows at multiples of 64 bytes are fastest.
+ *
+ * The same arguments give the same bits on every call with the same number of threads: sums run in
+ * an order that depends on shapes alone (products: on shapes and the number of threads). Sizes may
+ * be zero: then nothing is read, and outputs that are sums (gradients, the loss) are zeros.
+ *
+ * Numerics contract: a parameter's gradient is computed whole in fp32, starting from zero, for each
+ * micro-batch, added to the fp32 accumulator in micro-batch order (the first one stored), and
+ * rounded once to the gradient type (struct kern_grad). */
+#ifndef KERNELS_KERN_H
+#define KERNELS_KERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum kern_type { KERN_F32, KERN_BF16, KERN_FP16 };
+
+/* Bytes of one element: 4, 2, 2. */
+size_t kern_type_bytes(enum kern_type type);
+const char *kern_type_name(enum kern_type type); /* "fp32", "bf16", "fp16" */
+
+enum kern_op {
+    KERN_LINEAR,
+    KERN_LINEAR_GRAD_INPUT,
+    KERN_LINEAR_GRAD_WEIGHT,
+    KERN_BIAS_GRAD,
+    KERN_EMBED,
+    KERN_EMBED_GRAD,
+    KERN_NORM,
+    KERN_NORM_GRAD,
+    KERN_ROPE,
+    KERN_ATTENTION,
+    KERN_ATTENTION_GRAD,
+    KERN_ACT,
+    KERN_ACT_GRAD,
+    KERN_ADD,
+    KERN_LOSS,
+    KERN_LOSS_STATS,
+    KERN_LOSS_SUM,
+    KERN_LOSS_GRAD,
+    KERN_OP_COUNT /* below DEV_OP_MAX */
+};
+
+/* "linear", "linear_grad_input", ...: the base name of the op's files and functions. */
+const char *kern_op_name(enum kern_op op);
+/* Bytes of the op's argument struct. */
+size_t kern_op_argument_bytes(enum kern_op op);
+
+/* Where the gradient of one parameter goes. With p the fp32 gradient of this micro-batch:
+ *   s = first ? p : sum + p;      last && out ? out = round(s) : sum = s
+ * A step of one micro-batch has first = last = true and needs no `sum`; the bits are those of the
+ * way through `sum`. After out was written, what `sum` holds is undefined. Both NULL: the gradient
+ * is not wanted (a frozen parameter). A parameter with two uses gives each use its own `sum` and no
+ * `out`, and adds them with KERN_ADD. `sum` may be `out` where out_type is KERN_F32. */
+struct kern_grad {
+    float *sum;
+    void *out;
+    enum kern_type out_type;
+    bool first;
+    bool last;
+};
+
+/* KERN_LINEAR: y[m][n] = x[m][k] w[n][k]^T + bias[n].
+ * A large linear is computed by tile: a call for each run of kern_tile_rows() rows of w, with w,
+ * bias, y (and dw) moved to the tile's first row and n its rows. */
+struct kern_linear_arguments {
+    enum kern_type type;
+    int64_t m, n, k;
+    const void *x;
+    int64_t x_stride;
+    const void *w;
+    const void *bias; /* NULL: none */
+    void *y;
+    int64_t y_stride;
+};
+
+/* KERN_LINEAR_GRAD_INPUT: dx[m][k] = dy[m][n] w[n][k].
+ * Whole: sum = NULL, first = last = true. By tile, the tiles of w in order, over a dense fp32
+ * `sum`[m][k]: s = first ? product : sum + product; last ? dx = round(s) : sum = s. */
+struct kern_linear_grad_input_arguments {
+    enum kern_type type;
+    int64_t m, n, k;
+    const void *dy;
+    int64_t dy_stride;
+    const void *w;
+    void *dx; /* NULL unless last */
+    int64_t dx_stride;
+    float *sum;
+    bool first;
+    bool last;
+};
+
+/* KERN_LINEAR_GRAD_WEIGHT: dw[n][k] = dy[m][n]^T x[m][k]. */
+struct kern_linear_grad_weight_arguments {
+    enum kern_type type;
+    int64_t m, n, k;
+    const void *dy;
+    int64_t dy_stride;
+    const void *x;
+    int64_t x_stride;
+    struct kern_grad dw;
+};
+
+/* KERN_BIAS_GRAD: db[n] = sum over m of dy[m][n]. */
+struct kern_bias_grad_arguments {
+    enum kern_type type;
+    int64_t m, n;
+    const void *dy;
+    int64_t dy_stride;
+    struct kern_grad db;
+};
+
+/* Rows of a weight [n][k] that one tile holds: n where all of it fits into tile_bytes (0: no
+ * limit), else the largest multiple of 64 rows that does, at least 64. Depends on nothing else. */
+int64_t kern_tile_rows(int64_t n, int64_t k, enum kern_type type, uint64_t tile_bytes);
+
+/* KERN_EMBED: y[t] = table[ids[t]] (+ position_table[positions[t]]), y dense [tokens][width].
+ * An id outside 0 .. vocab - 1 is -EINVAL on the CPU and must not reach other devices. */
+struct kern_embed_arguments {
+    enum kern_type type;
+    int64_t tokens, width, vocab;
+    const int32_t *ids;
+    const void *table;          /* [vocab][width] */
+    const void *position_table; /* [position_count][width]; NULL: none */
+    int64_t position_count;
+    const int32_t *positions; /* NULL: t % length */
+    int64_t length;
+    void *y;
+};
+
+/* KERN_EMBED_GRAD: dtable[id] = sum, in token order, of dy[t] with ids[t] == id; other rows are 0.
+ * The position table's gradient is a second call with ids = positions (NULL: t % length). */
+struct kern_embed_grad_arguments {
+    enum kern_type type;
+    int64_t tokens, width, vocab;
+    const int32_t *ids; /* NULL: t % length */
+    int64_t length;
+    const void *dy; /* dense [tokens][width] */
+    struct kern_grad dtable;
+};
+
+enum kern_norm_kind { KERN_NORM_RMS, KERN_NORM_LAYER };
+
+/* KERN_NORM: each head of each token is normalised over its `width` elements:
+ *   s = x + add, rounded to the type;  RMS: y = s * rstd * weight;
+ *   LAYER: y = (s - mean) * rstd * weight + bias
+ * Plain norms have heads = 1; QK-norm has the heads of q or k. Element (t, h, i) of x stands at
+ * t * x_stride + h * width + i; `add` and `sum` have x's layout. */
+struct kern_norm_arguments {
+    enum kern_type type;
+    enum kern_norm_kind kind;
+    int64_t tokens, heads, width;
+    float eps;
+    const void *x;
+    int64_t x_stride;
+    const void *add; /* residual branch; NULL: s is x */
+    void *sum;       /* s, with `add` alone; may be x or add */
+    const void *weight;
+    const void *bias; /* LAYER; NULL: none */
+    void *y;          /* may be x where add is NULL */
+    int64_t y_stride;
+    float *mean; /* LAYER: [tokens * heads], saved for the gradient */
+    float *rstd; /* [tokens * heads], saved for the gradient */
+};
+
+/* KERN_NORM_GRAD: dx = gradient with respect to s (+ add), where s is what KERN_NORM normalised and
+ * `add` the gradient that comes past the norm along the residual branch. */
+struct kern_norm_grad_arguments {
+    enum kern_type type;
+    enum kern_norm_kind kind;
+    int64_t tokens, heads, width;
+    const void *dy;
+    int64_t dy_stride;
+    const void *s;
+    int64_t s_stride;
+    const void *weight;
+    const float *mean; /* LAYER */
+    const float *rstd;
+    const void *add; /* layout of dx; NULL: none */
+    void *dx;        /* may be dy or add */
+    int64_t dx_stride;
+    struct kern_grad dweight; /* [width] */
+    struct kern_grad dbias;   /* [width]; LAYER */
+};
+
+/* KERN_ROPE, in place: for i < rotary / 2, with (c, s) = (cos, sin)[position][i]:
+ *   x[i], x[i + rotary / 2] = x[i] c - x[i + rotary / 2] s, x[i + rotary / 2] c + x[i] s
+ * Elements from `rotary` on stay. `backward` turns the other way (the gradient; not the inverse
+ * where the tables carry YaRN's factor). Neighbouring q and k are one call with heads = both. */
+struct kern_rope_arguments {
+    enum kern_type type;
+    int64_t tokens, heads, head_dim, rotary;
+    void *x;
+    int64_t stride;
+    const float *cos; /* [position][rotary / 2]: rope.h */
+    const float *sin;
+    const int32_t *positions; /* NULL: t % length */
+    int64_t length;
+    bool backward;
+};
+
+/* KERN_ATTENTION: o = softmax(scale q k^T + mask) v, causal, by tiles with a running maximum; the
+ * score matrix is never whole. Query head h reads key head h / (heads / kv_heads). Within a row,
+ * query i sees key j where starts[i] <= j <= i and, with a window, i - j < window. A row with
+ * several documents gives the same bits as its documents in calls of their own. */
+struct kern_attention_arguments {
+    enum kern_type type;
+    int64_t rows, length;
+    int64_t heads, kv_heads, head_dim;
+    int64_t window; /* 0: none */
+    float scale;
+    const int32_t *starts; /* [rows * length]: position in the row of the first token of the token's
+                              document, 0 <= starts[t] <= t, ascending; NULL: a row is a document */
+    const void *q;
+    int64_t q_stride;
+    const void *k;
+    int64_t k_stride;
+    const void *v;
+    int64_t v_stride;
+    void *o; /* may be q */
+    int64_t o_stride;
+    float *lse; /* [heads][rows * length]: log of the sum of exponentials, saved for the gradient */
+};
+
+/* KERN_ATTENTION_GRAD: recomputes tiles of probabilities from `lse`. Layouts as above. dq, dk, dv
+ * may not be q, k, v; dq may be d_o. */
+struct kern_attention_grad_arguments {
+    struct kern_attention_arguments forward; /* with q, k, v, o, lse as KERN_ATTENTION left them */
+    const void *d_o;
+    int64_t d_o_stride;
+    void *dq;
+    int64_t dq_stride;
+    void *dk;
+    int64_t dk_stride;
+    void *dv;
+    int64_t dv_stride;
+};
+
+enum kern_act_kind { KERN_ACT_SILU, KERN_ACT_GELU_TANH, KERN_ACT_GELU, KERN_ACT_RELU };
+
+/* KERN_ACT: y = act(gate) * up; without `up`, y = act(gate). SwiGLU is SILU with `up`; GELU is the
+ * exact one, by erf. Element (t, i) stands at t * stride + i. */
+struct kern_act_arguments {
+    enum kern_type type;
+    enum kern_act_kind kind;
+    int64_t tokens, width;
+    const void *gate;
+    int64_t gate_stride;
+    const void *up; /* NULL: none */
+    int64_t up_stride;
+    void *y; /* may be gate or up */
+    int64_t y_stride;
+};
+
+/* KERN_ACT_GRAD: dgate = dy * up * act'(gate), dup = dy * act(gate), and, where asked for, y again
+ * (for the gradient of the weight behind it, so that y need not be kept). */
+struct kern_act_grad_arguments {
+    enum kern_type type;
+    enum kern_act_kind kind;
+    int64_t tokens, width;
+    const void *gate;
+    int64_t gate_stride;
+    const void *up; /* NULL: none */
+    int64_t up_stride;
+    const void *dy;
+    int64_t dy_stride;
+    void *dgate; /* may be gate */
+    int64_t dgate_stride;
+    void *dup; /* may be up; NULL where up is */
+    int64_t dup_stride;
+    void *y; /* NULL: not wanted; may be dy */
+    int64_t y_stride;
+};
+
+/* KERN_ADD: y = a + b, or a cast of a. Dense. y may be a or b where the types are equal. */
+struct kern_add_arguments {
+    int64_t count;
+    enum kern_type a_type;
+    const void *a;
+    enum kern_type b_type;
+    const void *b; /* NULL: none */
+    enum kern_type y_type;
+    void *y;
+};
+
+enum { KERN_LABEL_IGNORED = -100 };
+
+/* The loss of one micro-batch: what the step adds up over micro-batches and divides once. */
+struct kern_loss {
+    double sum;    /* of -log p(label) over the targets */
+    int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED */
+};
+
+/* KERN_LOSS: logits = x w^T by runs of tokens, their cross-entropy and, unless dx is NULL, the
+ * gradients of *scale * sum. Labels are already shifted: labels[t] is what token t predicts. A label
+ * that is neither KERN_LABEL_IGNORED nor in 0 .. vocab - 1 is -EINVAL on the CPU. */
+struct kern_loss_arguments {
+    enum kern_type type;
+    int64_t tokens, vocab, width;
+    const void *x;
+    int64_t x_stride;
+    const void *w;         /* [vocab][width] */
+    const int32_t *labels; /* [tokens] */
+    const float *scale;    /* one float: loss scale / target tokens of the whole step */
+    struct kern_loss *loss;
+    void *dx; /* may be x; NULL: the loss alone */
+    int64_t dx_stride;
+    struct kern_grad dw; /* [vocab][width] */
+};
+
+/* The same by tiles of w, for a head above the tile size: KERN_LOSS_STATS over all tiles in order,
+ * KERN_LOSS_SUM once, KERN_LOSS_GRAD over all tiles in order (the logits of a tile are computed
+ * again; a tile's dw is complete after its call). `n` rows of w from row `begin` of the vocabulary.
+ * Gradients are those of KERN_LOSS up to rounding. */
+struct kern_loss_stats_arguments {
+    enum kern_type type;
+    int64_t tokens, n, width;
+    int64_t begin, vocab;
+    const void *x;
+    int64_t x_stride;
+    const void *w; /* [n][width] */
+    const int32_t *labels;
+    float *maxima; /* [tokens], over the tiles so far */
+    float *sums;   /* [tokens], of exp(logit - maximum) */
+    float *picked; /* [tokens], the label's logit once its tile was met */
+    bool first;
+};
+
+struct kern_loss_sum_arguments {
+    int64_t tokens;
+    const int32_t *labels;
+    const float *maxima;
+    const float *sums;
+    const float *picked;
+    struct kern_loss *loss;
+};
+
+struct kern_loss_grad_arguments {
+    enum kern_type type;
+    int64_t tokens, n, width;
+    int64_t begin;
+    const void *x;
+    int64_t x_stride;
+    const void *w; /* [n][width] */
+    const int32_t *labels;
+    const float *maxima;
+    const float *sums;
+    const float *scale;
+    float *dx_sum; /* dense fp32 [tokens][width], over the tiles so far; first and last as in
+                      KERN_LINEAR_GRAD_INPUT */
+    bool first;
+    bool last;
+    void *dx; /* NULL unless last; may be x */
+    int64_t dx_stride;
+    struct kern_grad dw; /* [n][width] */
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
