@@ -1,0 +1,222 @@
+/* arena.c: first fit over a sorted list of live parts. */
+#include "core/dev/arena.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ARENA_RED_ZONES 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define ARENA_RED_ZONES 1
+#endif
+
+#ifdef ARENA_RED_ZONES
+#include <sanitizer/asan_interface.h>
+#define RED_ZONE_BYTES DEV_ALIGN_BYTES
+#else
+#define RED_ZONE_BYTES                             0
+#define ASAN_POISON_MEMORY_REGION(memory, bytes)   ((void)(memory), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
+#endif
+
+static void poison(const struct dev_arena *arena, size_t offset, size_t bytes)
+{
+    if (arena->host) {
+        ASAN_POISON_MEMORY_REGION(arena->base + offset, bytes);
+    }
+}
+
+static void unpoison(const struct dev_arena *arena, size_t offset, size_t bytes)
+{
+    if (arena->host) {
+        ASAN_UNPOISON_MEMORY_REGION(arena->base + offset, bytes);
+    }
+}
+
+static size_t red_zone_bytes(const struct dev_arena *arena)
+{
+    return arena->host ? RED_ZONE_BYTES : 0;
+}
+
+size_t dev_arena_range_bytes(size_t budget_bytes, bool host)
+{
+    /* The smallest part takes DEV_ALIGN_BYTES of the budget and one red zone beside it. */
+    return host && RED_ZONE_BYTES > 0 ? 2 * budget_bytes : budget_bytes;
+}
+
+void dev_arena_init(struct dev_arena *arena, void *base, size_t budget_bytes, bool host)
+{
+    assert((uintptr_t)base % DEV_ALIGN_BYTES == 0);
+    *arena = (struct dev_arena){
+        .base = base,
+        .budget_bytes = budget_bytes / DEV_ALIGN_BYTES * DEV_ALIGN_BYTES,
+        .host = host,
+    };
+    arena->range_bytes = dev_arena_range_bytes(arena->budget_bytes, host);
+    pthread_mutex_init(&arena->lock, NULL);
+    poison(arena, 0, arena->range_bytes);
+}
+
+void dev_arena_fini(struct dev_arena *arena)
+{
+    unpoison(arena, 0, arena->range_bytes);
+    free(arena->parts);
+    pthread_mutex_destroy(&arena->lock);
+}
+
+/* Where the gap before part `index` (or after the last) begins and ends. */
+static void gap_at(const struct dev_arena *arena, size_t index, size_t *begin, size_t *end)
+{
+    const struct dev_arena_part *parts = arena->parts;
+    *begin = 0;
+    if (index > 0) {
+        *begin = parts[index - 1].offset + parts[index - 1].bytes + red_zone_bytes(arena);
+    }
+    *end = index < arena->count ? parts[index].offset : arena->range_bytes;
+}
+
+static size_t largest_bytes(const struct dev_arena *arena)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i <= arena->count; i++) {
+        size_t begin, end;
+        gap_at(arena, i, &begin, &end);
+        size_t bytes = end - begin < red_zone_bytes(arena) ? 0 : end - begin;
+        bytes -= bytes > 0 ? red_zone_bytes(arena) : 0;
+        largest = bytes > largest ? bytes : largest;
+    }
+    size_t left = arena->budget_bytes - arena->used_bytes;
+    return largest < left ? largest : left;
+}
+
+static int grow(struct dev_arena *arena)
+{
+    if (arena->count < arena->capacity) {
+        return 0;
+    }
+    size_t capacity = arena->capacity == 0 ? 32 : 2 * arena->capacity;
+    struct dev_arena_part *parts = realloc(arena->parts, capacity * sizeof *parts);
+    if (parts == NULL) {
+        return core_err_set(-ENOMEM, "no memory to note %zu allocations", capacity);
+    }
+    arena->parts = parts;
+    arena->capacity = capacity;
+    return 0;
+}
+
+/* The first gap that holds `bytes`: the index that the new part gets, or `count + 1`. */
+static size_t find_gap(const struct dev_arena *arena, size_t bytes, size_t *offset)
+{
+    for (size_t i = 0; i <= arena->count; i++) {
+        size_t begin, end;
+        gap_at(arena, i, &begin, &end);
+        if (end - begin >= bytes + red_zone_bytes(arena)) {
+            *offset = begin;
+            return i;
+        }
+    }
+    return arena->count + 1;
+}
+
+static int alloc_locked(struct dev_arena *arena, size_t bytes, void **out)
+{
+    size_t left = arena->budget_bytes - arena->used_bytes;
+    size_t rounded = bytes > left ? bytes
+                                  : (bytes + DEV_ALIGN_BYTES - 1) & -(size_t)DEV_ALIGN_BYTES;
+    size_t offset = 0;
+    size_t index = rounded > left ? SIZE_MAX : find_gap(arena, rounded, &offset);
+    if (index > arena->count) {
+        return core_err_set(-ENOMEM,
+                            "%zu bytes do not fit: %zu of the budget of %zu bytes are in use by "
+                            "%zu allocations, the largest gap is %zu bytes",
+                            bytes, arena->used_bytes, arena->budget_bytes, arena->count,
+                            largest_bytes(arena));
+    }
+    int rc = grow(arena);
+    if (rc != 0) {
+        return rc;
+    }
+    struct dev_arena_part *at = &arena->parts[index];
+    memmove(at + 1, at, (arena->count - index) * sizeof *at);
+    *at = (struct dev_arena_part){.offset = offset, .bytes = rounded};
+    arena->count++;
+    arena->used_bytes += rounded;
+    if (arena->used_bytes > arena->peak_bytes) {
+        arena->peak_bytes = arena->used_bytes;
+    }
+    unpoison(arena, offset, bytes);
+    *out = arena->base + offset;
+    return 0;
+}
+
+int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out)
+{
+    if (bytes == 0) {
+        return core_err_set(-EINVAL, "an allocation of 0 bytes");
+    }
+    pthread_mutex_lock(&arena->lock);
+    int rc = alloc_locked(arena, bytes, out);
+    pthread_mutex_unlock(&arena->lock);
+    return rc;
+}
+
+/* The last part that begins at or before `memory`; `count` where there is none. */
+static size_t find_part(const struct dev_arena *arena, const void *memory)
+{
+    uintptr_t address = (uintptr_t)memory;
+    uintptr_t base = (uintptr_t)arena->base;
+    size_t low = 0;
+    size_t high = arena->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (base + arena->parts[middle].offset <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low > 0 ? low - 1 : arena->count;
+}
+
+void dev_arena_free(struct dev_arena *arena, void *memory)
+{
+    if (memory == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&arena->lock);
+    size_t index = find_part(arena, memory);
+    assert(index < arena->count && arena->base + arena->parts[index].offset == memory);
+    struct dev_arena_part *part = &arena->parts[index];
+    poison(arena, part->offset, part->bytes);
+    arena->used_bytes -= part->bytes;
+    arena->count--;
+    memmove(part, part + 1, (arena->count - index) * sizeof *part);
+    pthread_mutex_unlock(&arena->lock);
+}
+
+void dev_arena_report(struct dev_arena *arena, struct dev_memory *out)
+{
+    pthread_mutex_lock(&arena->lock);
+    *out = (struct dev_memory){
+        .budget_bytes = arena->budget_bytes,
+        .used_bytes = arena->used_bytes,
+        .peak_bytes = arena->peak_bytes,
+        .largest_bytes = largest_bytes(arena),
+        .count = (unsigned)arena->count,
+    };
+    pthread_mutex_unlock(&arena->lock);
+}
+
+bool dev_arena_holds(const struct dev_arena *arena, const void *memory, size_t bytes)
+{
+    uintptr_t into = (uintptr_t)memory - (uintptr_t)arena->base;
+    return into <= arena->range_bytes && bytes <= arena->range_bytes - into;
+}

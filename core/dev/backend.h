@@ -1,0 +1,77 @@
+/* backend.h: what a kind of device fills in; read by dev.c, registry.c and the dev_*.c files only.
+ * A new kind is one more file with one more recipe in registry.c. The wrappers in dev.c have checked
+ * everything that a function here is given. */
+#ifndef CORE_DEV_BACKEND_H
+#define CORE_DEV_BACKEND_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "core/dev/arena.h"
+#include "core/dev/dev.h"
+
+struct dev_backend {
+    const char *kind;
+    /* At least 1, or -errno with a sentence. */
+    int (*count)(void);
+    int (*open)(unsigned index, const struct dev_options *options, struct dev_device **out);
+    void (*close)(struct dev_device *device);
+
+    int (*host_register)(struct dev_device *device, void *memory, size_t bytes);
+    void (*host_unregister)(struct dev_device *device, void *memory, size_t bytes);
+
+    /* Sets `line` of the base; `where` stands already. */
+    int (*queue_create)(struct dev_device *device, const struct dev_queue_options *options,
+                        struct dev_queue *base, struct dev_queue **out);
+    void (*queue_destroy)(struct dev_queue *queue);
+    int (*launch)(struct dev_queue *queue, const struct dev_command *command,
+                  struct core_fence *out);
+    int (*copy)(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
+    bool (*edge_ready)(const struct dev_queue *queue, struct core_fence edge);
+    struct core_fence (*tail)(const struct dev_queue *queue);
+    void (*abandon)(struct dev_queue *queue, int code);
+};
+
+extern const struct dev_backend dev_backend_cpu;
+extern const struct dev_backend dev_backend_cuda;
+
+/* A registered range of host memory. */
+struct dev_host_range {
+    unsigned char *base; /* borrowed from who registered it */
+    size_t bytes;
+};
+
+/* An op as registered: the row with the context that came with it. */
+struct dev_op_entry {
+    struct dev_op row;
+    void *context; /* borrowed from the caller of dev_ops_register */
+};
+
+struct dev_device {
+    const struct dev_backend *backend;
+    struct dev_properties properties;
+    struct dev_arena arena;
+    struct dev_op_entry ops[DEV_OP_MAX]; /* fixed once a queue exists */
+
+    pthread_mutex_t lock;                    /* of what follows; never taken while working */
+    struct dev_queue *queues[DEV_QUEUE_MAX]; /* owned by their creators; NULL where free */
+    struct dev_host_range *ranges;           /* owned, [range_count] */
+    size_t range_count;
+
+    _Atomic uint64_t copied_bytes[3]; /* by direction; relaxed: counters */
+    _Atomic uint64_t launches;
+};
+
+struct dev_queue {
+    struct dev_device *device; /* borrowed; outlives the queue */
+    enum dev_queue_kind kind;
+    char name[CORE_LINE_NAME_BYTES]; /* "cuda:0 compute" */
+    struct core_line *line;          /* owned by the back end's queue */
+    struct dev_launch where;         /* its scratch is owned: from the arena */
+};
+
+/* For back ends: the parts of a device that are the same everywhere. */
+void dev_device_init(struct dev_device *device, const struct dev_backend *backend);
+void dev_device_fini(struct dev_device *device);
+
+#endif
