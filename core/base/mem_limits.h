@@ -1,0 +1,57 @@
+/* mem_limits.h: how much memory this process may use, lock and take as huge pages, and where a page
+ * lies. Read-only questions to the kernel; any thread. `root` is as in kfile.h. */
+#ifndef CORE_BASE_MEM_LIMITS_H
+#define CORE_BASE_MEM_LIMITS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/cpus.h"
+
+#define CORE_MEM_UNLIMITED UINT64_MAX
+
+struct core_mem_limits {
+    uint64_t total_bytes;       /* MemTotal of the machine */
+    uint64_t available_bytes;   /* MemAvailable */
+    uint64_t cgroup_bytes;      /* the lowest limit of our cgroup and those above it */
+    uint64_t cgroup_used_bytes; /* used there, without page cache that can be dropped */
+    uint64_t usable_bytes;      /* the smaller of available and what the cgroup has left */
+    uint64_t memlock_bytes;     /* RLIMIT_MEMLOCK, soft */
+    uint64_t locked_bytes;      /* locked by this process: VmLck */
+    uint64_t pinned_bytes;      /* pinned by this process for a device or a ring: VmPin */
+    bool memlock_ignored;       /* CAP_IPC_LOCK: the kernel does not apply memlock_bytes */
+    char cgroup[256];           /* whose limit cgroup_bytes is; "" where there is none */
+};
+
+/* cgroup v1 and v2. What cannot be read (no /proc, no /sys) counts as unlimited; -ENOENT only where
+ * not even /proc/meminfo is there. */
+int core_mem_limits(const char *root, struct core_mem_limits *out);
+
+/* Bytes that may still be locked or pinned. */
+uint64_t core_mem_lockable(const struct core_mem_limits *limits);
+
+struct core_hugetlb {
+    uint64_t page_bytes;
+    uint64_t total_count;
+    uint64_t free_count; /* without those that others have reserved, where `node` is < 0 */
+};
+
+/* The pool of hugetlb pages of one size, of one node or (node < 0) of all. -ENOENT where the kernel
+ * has no such pool. No sentence. */
+int core_mem_hugetlb(const char *root, int node, uint64_t page_bytes, struct core_hugetlb *out);
+
+/* The nodes from which this process may take memory; node 0 alone where the kernel does not say. */
+void core_mem_nodes(const char *root, struct core_cpus *out);
+
+/* MemFree of a node. 0, or -ENOENT. No sentence. */
+int core_mem_node_free(const char *root, int node, uint64_t *bytes);
+
+/* The node on which the page at `address` lies; -ENOENT where it was not touched, -ENOTSUP in a
+ * build without libnuma. */
+int core_mem_node_of(const void *address);
+
+/* Asks that pages of [base, base + bytes), whole pages, come from `node` while it has any.
+ * -ENOTSUP in a build without libnuma; otherwise -errno with a sentence. */
+int core_mem_node_prefer(void *base, uint64_t bytes, int node);
+
+#endif

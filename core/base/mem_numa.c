@@ -1,0 +1,47 @@
+/* mem_numa.c: the door of libnuma: where pages should lie, and where they do. */
+#include <errno.h>
+#include <numa.h>
+#include <numaif.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/mem_limits.h"
+
+enum { BITS_PER_LONG = 8 * sizeof(unsigned long) };
+
+int core_mem_node_of(const void *address)
+{
+    /* move_pages wants a page's address without const and changes nothing without target nodes. */
+    union {
+        const void *seen;
+        void *asked;
+    } page = {.seen = address};
+    int node = -1;
+    if (move_pages(0, 1, &page.asked, NULL, &node, 0) != 0) {
+        return -errno;
+    }
+    return node;
+}
+
+int core_mem_node_prefer(void *base, uint64_t bytes, int node)
+{
+    if (numa_available() < 0) {
+        return core_err_set(-ENOSYS, "this kernel has no memory policy by node");
+    }
+    if (node < 0 || node > numa_max_possible_node()) {
+        return core_err_set(-EINVAL, "node %d cannot exist here; 0 to %d can", node,
+                            numa_max_possible_node());
+    }
+    /* An own mask: libnuma's ends the process where it gets no memory for one. */
+    unsigned long mask[CORE_CPUS_MAX / BITS_PER_LONG] = {0};
+    if (node >= CORE_CPUS_MAX) {
+        return core_err_set(-EINVAL, "node %d is beyond the %d that are looked at", node,
+                            CORE_CPUS_MAX);
+    }
+    mask[(unsigned)node / BITS_PER_LONG] = 1ul << ((unsigned)node % BITS_PER_LONG);
+    if (mbind(base, bytes, MPOL_PREFERRED, mask, CORE_CPUS_MAX + 1, 0) != 0) {
+        int code = -errno;
+        return core_err_set(code, "memory cannot be asked from node %d: %s", node, strerror(-code));
+    }
+    return 0;
+}

@@ -1,0 +1,19 @@
+/* mem_numa_none.c: what a build without libnuma answers about nodes. */
+#include <errno.h>
+
+#include "core/base/err.h"
+#include "core/base/mem_limits.h"
+
+int core_mem_node_of(const void *address)
+{
+    (void)address;
+    return core_err_set(-ENOTSUP, "this build has no libnuma: nodes of pages are not known");
+}
+
+int core_mem_node_prefer(void *base, uint64_t bytes, int node)
+{
+    (void)base;
+    (void)bytes;
+    return core_err_set(-ENOTSUP, "this build has no libnuma: memory cannot be asked from node %d",
+                        node);
+}

@@ -1,0 +1,420 @@
+/* mem_region.c: one mapping: which pages, which node, touched by whom.
+ * Kinds of pages are tried from the best down. hugetlb pages are reserved by mmap itself, so a pool
+ * that is too small says so there; transparent ones depend on what the kernel finds while touching,
+ * so they are counted afterwards. The node is preferred, not enforced: a strict policy ends the
+ * process when the node runs out, a preferred one costs speed and is reported. */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/kfile.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/mem_limits.h"
+#include "core/base/team.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+enum { HUGE_SHIFT = 26, LOG2_2M = 21, LOG2_1G = 30, SAMPLES_MAX = 64 };
+
+const char *core_pages_name(enum core_pages pages)
+{
+    static const char *const names[] = {"none", "4 KiB", "2 MiB transparent", "2 MiB", "1 GiB"};
+    return names[pages];
+}
+
+static uint64_t round_up(uint64_t bytes, uint64_t grain)
+{
+    return (bytes + grain - 1) / grain * grain;
+}
+
+static uint64_t page_bytes_of(enum core_pages pages)
+{
+    switch (pages) {
+    case CORE_PAGES_1G: return GIB;
+    case CORE_PAGES_2M: return 2 * MIB;
+    case CORE_PAGES_AUTO:
+    case CORE_PAGES_4K:
+    case CORE_PAGES_THP: break;
+    }
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* ---- mapping -----------------------------------------------------------------------------------*/
+
+static void *map(uint64_t bytes, int more_flags)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | more_flags,
+                    -1, 0);
+    return at != MAP_FAILED ? at : NULL;
+}
+
+/* Maps a little more and trims it, so that 2 MiB pages can start at the front. */
+static unsigned char *map_aligned(uint64_t bytes)
+{
+    if (bytes < 2 * MIB) {
+        return map(bytes, 0);
+    }
+    unsigned char *wide = map(bytes + 2 * MIB, 0);
+    if (wide == NULL) {
+        return NULL;
+    }
+    uint64_t front = round_up((uintptr_t)wide, 2 * MIB) - (uintptr_t)wide;
+    if (front > 0) {
+        munmap(wide, front);
+    }
+    if (front < 2 * MIB) {
+        munmap(wide + front + bytes, 2 * MIB - front);
+    }
+    return wide + front;
+}
+
+static bool transparent_is_on(void)
+{
+    char choice[32];
+    int rc = core_kfile_choice(choice, sizeof choice, "",
+                               "/sys/kernel/mm/transparent_hugepage/enabled");
+    return rc != 0 || strcmp(choice, "never") != 0;
+}
+
+/* One try with one kind of pages. The address, or NULL where the machine has none for it. */
+static unsigned char *map_kind(enum core_pages pages, uint64_t mapped_bytes)
+{
+    switch (pages) {
+    case CORE_PAGES_1G: return map(mapped_bytes, MAP_HUGETLB | LOG2_1G << HUGE_SHIFT);
+    case CORE_PAGES_2M: return map(mapped_bytes, MAP_HUGETLB | LOG2_2M << HUGE_SHIFT);
+    case CORE_PAGES_THP: {
+        unsigned char *base = map_aligned(mapped_bytes);
+        if (base != NULL && madvise(base, mapped_bytes, MADV_HUGEPAGE) != 0) {
+            munmap(base, mapped_bytes);
+            return NULL;
+        }
+        return base;
+    }
+    case CORE_PAGES_AUTO:
+    case CORE_PAGES_4K: break;
+    }
+    return map_aligned(mapped_bytes);
+}
+
+static enum core_pages best_kind(const struct core_region_options *options)
+{
+    enum core_pages best = options->pages != CORE_PAGES_AUTO ? options->pages : CORE_PAGES_2M;
+    if (options->bytes < GIB && best > CORE_PAGES_2M) {
+        best = CORE_PAGES_2M;
+    }
+    return options->bytes < 2 * MIB ? CORE_PAGES_4K : best;
+}
+
+/* More base pages than the machine or the cgroup has would end in a kill, not in an error. */
+static int check_room(const char *name, uint64_t bytes)
+{
+    struct core_mem_limits limits;
+    if (core_mem_limits("", &limits) != 0 || bytes <= limits.usable_bytes) {
+        return 0;
+    }
+    if (limits.usable_bytes == limits.available_bytes) {
+        return core_err_set(-ENOMEM,
+                            "%s asks for %" PRIu64 " bytes and the machine has %" PRIu64
+                            " available of %" PRIu64,
+                            name, bytes, limits.available_bytes, limits.total_bytes);
+    }
+    return core_err_set(-ENOMEM,
+                        "%s asks for %" PRIu64 " bytes and cgroup %s has %" PRIu64
+                        " left of its limit of %" PRIu64,
+                        name, bytes, limits.cgroup, limits.usable_bytes, limits.cgroup_bytes);
+}
+
+/* Charges and maps with one kind of pages. 0, -ENOMEM with a sentence. */
+static int try_kind(const struct core_region_options *options, enum core_pages pages,
+                    struct core_region *region)
+{
+    uint64_t mapped_bytes = round_up(options->bytes, page_bytes_of(pages));
+    if (pages == CORE_PAGES_THP && !transparent_is_on()) {
+        return core_err_set(-ENOMEM, "transparent huge pages are switched off");
+    }
+    if (pages <= CORE_PAGES_THP && !options->lazy) {
+        int rc = check_room(options->name, mapped_bytes);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (options->budget != NULL) {
+        int rc = core_budget_take(options->budget, mapped_bytes, options->name);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    unsigned char *base = map_kind(pages, mapped_bytes);
+    if (base == NULL) {
+        int code = errno;
+        if (options->budget != NULL) {
+            core_budget_give(options->budget, mapped_bytes);
+        }
+        return core_err_set(-ENOMEM, "%s: %" PRIu64 " bytes on pages of %s cannot be mapped: %s",
+                            options->name, mapped_bytes, core_pages_name(pages), strerror(code));
+    }
+    region->base = base;
+    region->mapped_bytes = mapped_bytes;
+    region->pages = pages;
+    return 0;
+}
+
+/* ---- touching ----------------------------------------------------------------------------------*/
+
+struct touch {
+    unsigned char *base;
+    uint64_t bytes;
+    uint64_t slice_bytes;
+    uint64_t page_bytes;
+    _Atomic uint64_t next; /* the first byte that no member has taken */
+    _Atomic int error;     /* errno of the first slice that failed */
+};
+
+/* The kernel fills a slice without a fault a page, and says so where it cannot. */
+static int touch_slice(unsigned char *at, uint64_t bytes, uint64_t page_bytes)
+{
+    if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0) {
+        return 0;
+    }
+    if (errno != EINVAL) {
+        return errno;
+    }
+    for (uint64_t i = 0; i < bytes; i += page_bytes) {
+        ((volatile unsigned char *)at)[i] = 0;
+    }
+    return 0;
+}
+
+static void touch_part(void *argument, unsigned index, unsigned count)
+{
+    struct touch *touch = argument;
+    (void)index;
+    (void)count;
+    for (;;) {
+        uint64_t begin = atomic_fetch_add_explicit(&touch->next, touch->slice_bytes,
+                                                   memory_order_relaxed);
+        if (begin >= touch->bytes || atomic_load_explicit(&touch->error, memory_order_relaxed)) {
+            return;
+        }
+        uint64_t left = touch->bytes - begin;
+        uint64_t bytes = left < touch->slice_bytes ? left : touch->slice_bytes;
+        int code = touch_slice(touch->base + begin, bytes, touch->page_bytes);
+        if (code != 0) {
+            atomic_store_explicit(&touch->error, code, memory_order_relaxed);
+        }
+    }
+}
+
+static int touch_region(const struct core_region_options *options, struct core_region *region)
+{
+    unsigned count = options->team != NULL ? core_team_count(options->team) : 1;
+    uint64_t page_bytes = page_bytes_of(region->pages);
+    uint64_t grain = page_bytes > 2 * MIB ? page_bytes : 2 * MIB;
+    uint64_t slice_bytes = round_up(region->mapped_bytes / (8 * (uint64_t)count) + 1, grain);
+    struct touch touch = {
+        .base = region->base,
+        .bytes = region->mapped_bytes,
+        .slice_bytes = slice_bytes < 64 * MIB || slice_bytes == grain ? slice_bytes : 64 * MIB,
+        .page_bytes = page_bytes,
+    };
+    if (page_bytes > 64 * MIB) {
+        touch.slice_bytes = page_bytes;
+    }
+    if (options->team != NULL) {
+        core_team_run(options->team, touch_part, &touch);
+    } else {
+        touch_part(&touch, 0, 1);
+    }
+    int code = atomic_load_explicit(&touch.error, memory_order_relaxed);
+    if (code != 0) {
+        return core_err_set(-ENOMEM, "%s: %" PRIu64 " bytes on pages of %s cannot be touched: %s",
+                            options->name, region->mapped_bytes, core_pages_name(region->pages),
+                            strerror(code));
+    }
+    region->touched = true;
+    return 0;
+}
+
+/* ---- what it got -------------------------------------------------------------------------------*/
+
+/* Sums AnonHugePages over the mappings that lie inside the region; UINT64_MAX where unknown. */
+static uint64_t transparent_bytes(const struct core_region *region)
+{
+    FILE *file = fopen("/proc/self/smaps", "re");
+    if (file == NULL) {
+        return UINT64_MAX;
+    }
+    uintptr_t first = (uintptr_t)region->base;
+    uintptr_t last = first + region->mapped_bytes;
+    char line[512];
+    bool inside = false;
+    uint64_t sum = 0;
+    while (fgets(line, sizeof line, file) != NULL) {
+        char *end = NULL;
+        uint64_t field = 0;
+        uintptr_t begin = strtoul(line, &end, 16);
+        if (end > line && *end == '-') {
+            uintptr_t stop = strtoul(end + 1, NULL, 16);
+            inside = begin < last && stop > first;
+        } else if (inside && core_kfile_field(line, "AnonHugePages:", &field) == 0) {
+            sum += field;
+        }
+    }
+    fclose(file);
+    return sum < region->mapped_bytes ? sum : region->mapped_bytes;
+}
+
+static void count_huge(const char *name, struct core_region *region)
+{
+    if (region->pages >= CORE_PAGES_2M) {
+        region->huge_bytes = region->mapped_bytes;
+        return;
+    }
+    uint64_t possible = region->mapped_bytes / (2 * MIB) * (2 * MIB);
+    uint64_t got = region->pages == CORE_PAGES_THP ? transparent_bytes(region) : 0;
+    if (got == UINT64_MAX || region->pages != CORE_PAGES_THP) {
+        return;
+    }
+    region->huge_bytes = got;
+    if (got == 0) {
+        region->pages = CORE_PAGES_4K;
+    }
+    if (got < possible / 8 * 7) {
+        core_log(CORE_LOG_WARN,
+                 "%s: only %" PRIu64 " of %" PRIu64 " MiB lie on huge pages (memory is in pieces, "
+                 "or they are switched off); the rest has %" PRIu64 " KiB pages and is slower",
+                 name, got / MIB, possible / MIB, page_bytes_of(CORE_PAGES_4K) / 1024);
+    }
+}
+
+/* Wishes for the node; a wish that cannot be heard is one warning. */
+static bool ask_node(const struct core_region_options *options, const struct core_region *region)
+{
+    struct core_cpus nodes;
+    core_mem_nodes("", &nodes);
+    char text[64];
+    core_cpus_print(&nodes, text, sizeof text);
+    if (options->node < 0 || !core_cpus_has(&nodes, (unsigned)options->node)) {
+        core_log(CORE_LOG_WARN,
+                 "%s: node %d is not one that this process can use (%s); memory comes from any",
+                 options->name, options->node, text);
+        return false;
+    }
+    if (core_cpus_count(&nodes) == 1) {
+        return true;
+    }
+    if (core_mem_node_prefer(region->base, region->mapped_bytes, options->node) != 0) {
+        core_log(CORE_LOG_WARN, "%s: %s; memory comes from any node", options->name,
+                 core_err_sentence());
+        return false;
+    }
+    return true;
+}
+
+/* Looks at up to SAMPLES_MAX pages, evenly spread: -1 and a warning where some lie elsewhere. */
+static int look_node(const struct core_region_options *options, const struct core_region *region)
+{
+    uint64_t step = round_up(region->mapped_bytes / SAMPLES_MAX + 1, page_bytes_of(CORE_PAGES_4K));
+    unsigned away = 0;
+    unsigned seen = 0;
+    for (uint64_t at = 0; at < region->mapped_bytes; at += step) {
+        int node = core_mem_node_of(region->base + at);
+        if (node == -ENOTSUP || node == -ENOSYS || node == -EPERM) {
+            return options->node;
+        }
+        seen++;
+        away += node != options->node;
+    }
+    if (away == 0) {
+        return options->node;
+    }
+    core_log(CORE_LOG_WARN, "%s: %u of %u sampled pages do not lie on node %d, which was too full",
+             options->name, away, seen, options->node);
+    return -1;
+}
+
+/* Says what a step down from hugetlb pages means, where somebody would want to know. */
+static void report_pool(const struct core_region_options *options, enum core_pages wished)
+{
+    uint64_t page_bytes = page_bytes_of(wished);
+    struct core_hugetlb pool = {0};
+    core_mem_hugetlb("", -1, page_bytes, &pool);
+    bool asked = options->pages >= CORE_PAGES_2M;
+    core_log(pool.total_count > 0 || asked ? CORE_LOG_WARN : CORE_LOG_INFO,
+             "%s: %" PRIu64 " hugetlb pages of %s are needed and %" PRIu64 " of %" PRIu64
+             " are free; smaller or transparent pages are used",
+             options->name, round_up(options->bytes, page_bytes) / page_bytes,
+             core_pages_name(wished), pool.free_count, pool.total_count);
+}
+
+static int map_best(const struct core_region_options *options, struct core_region *region)
+{
+    enum core_pages best = best_kind(options);
+    for (enum core_pages pages = best;; pages--) {
+        int rc = try_kind(options, pages, region);
+        if (rc == 0 || pages == CORE_PAGES_4K) {
+            if (rc == 0 && pages <= CORE_PAGES_THP && best >= CORE_PAGES_2M) {
+                report_pool(options, best);
+            }
+            if (rc == 0 && pages == CORE_PAGES_4K && best > pages) {
+                core_log(CORE_LOG_WARN, "%s: no huge pages; base pages are used and are slower",
+                         options->name);
+            }
+            return rc;
+        }
+    }
+}
+
+int core_region_alloc(const struct core_region_options *wishes, struct core_region *out)
+{
+    struct core_region_options options = *wishes;
+    options.name = options.name != NULL ? options.name : "memory";
+    if (options.bytes == 0 || options.bytes > UINT64_C(1) << 46) {
+        return core_err_set(-EINVAL, "%s cannot have %" PRIu64 " bytes", options.name,
+                            options.bytes);
+    }
+    struct core_region region = {.bytes = options.bytes, .budget = options.budget, .node = -1};
+    int rc = map_best(&options, &region);
+    if (rc != 0) {
+        return rc;
+    }
+    madvise(region.base, region.mapped_bytes, MADV_DONTFORK);
+    bool wished = options.prefer_node && ask_node(&options, &region);
+    if (!options.lazy) {
+        rc = touch_region(&options, &region);
+        if (rc != 0) {
+            core_region_free(&region);
+            return rc;
+        }
+        count_huge(options.name, &region);
+    }
+    if (wished) {
+        region.node = options.lazy ? options.node : look_node(&options, &region);
+    }
+    *out = region;
+    return 0;
+}
+
+void core_region_free(struct core_region *region)
+{
+    if (region->base == NULL) {
+        return;
+    }
+    int rc = munmap(region->base, region->mapped_bytes);
+    assert(rc == 0);
+    (void)rc;
+    if (region->budget != NULL) {
+        core_budget_give(region->budget, region->mapped_bytes);
+    }
+    *region = (struct core_region){0};
+}

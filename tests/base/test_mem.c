@@ -1,0 +1,579 @@
+/* Proves budgets, regions and arenas: exact sizes and numbers in every refusal, fallbacks that are
+ * one line and still work, blocks that never overlap. */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/mem_limits.h"
+#include "core/base/rng.h"
+#include "core/base/team.h"
+#include "tests/harness/child.h"
+#include "tests/harness/test.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+/* ---- a sink that keeps what was warned of ----------------------------------------------------*/
+
+struct heard {
+    unsigned count; /* warnings */
+    char text[4096];
+};
+
+static void hear(void *user, enum core_log_level level, const char *line)
+{
+    struct heard *heard = user;
+    if (level <= CORE_LOG_WARN) {
+        size_t length = strlen(heard->text);
+        snprintf(heard->text + length, sizeof heard->text - length, "%s\n", line);
+        heard->count++;
+    }
+}
+
+static struct heard heard;
+static const struct core_log ears = {.level = CORE_LOG_INFO, .write = hear, .user = &heard};
+
+static void listen_anew(void)
+{
+    heard = (struct heard){0};
+    core_log_bind(&ears);
+}
+
+/* ---- budget ------------------------------------------------------------------------------------*/
+
+/* The limit is exact; a refusal has every number and charges nothing. */
+static void budget_is_hard(void)
+{
+    struct core_budget budget;
+    core_budget_init(&budget, "HOST", 1000);
+    check_int(core_budget_take(&budget, 600, "weights"), ==, 0);
+    check_int(core_budget_take(&budget, 401, "staging"), ==, -ENOMEM);
+    check_string(core_err_sentence(), "staging does not fit in the HOST budget: limit 1000 bytes, "
+                                      "used 600, asked 401, 1 missing");
+    check_int(core_budget_used(&budget), ==, 600);
+    check_int(core_budget_take(&budget, 400, "staging"), ==, 0);
+    check_int(core_budget_left(&budget), ==, 0);
+    check_int(core_budget_take(&budget, UINT64_MAX, "everything"), ==, -ENOMEM);
+    core_budget_give(&budget, 1000);
+    check_int(core_budget_used(&budget), ==, 0);
+    check_int(core_budget_peak(&budget), ==, 1000);
+    core_budget_init(&budget, "count", CORE_BUDGET_NONE);
+    check_int(core_budget_take(&budget, UINT64_C(1) << 62, "much"), ==, 0);
+}
+
+struct contest {
+    struct core_budget budget;
+    _Atomic uint64_t most;
+    _Atomic int refused;
+};
+
+static void contest_part(void *argument, unsigned index, unsigned count)
+{
+    struct contest *contest = argument;
+    (void)count;
+    for (uint64_t i = 0; i < 20000; i++) {
+        uint64_t bytes = 1 + (i * 7 + index) % 50;
+        if (core_budget_take(&contest->budget, bytes, "part") != 0) {
+            contest->refused++;
+            continue;
+        }
+        if (i % 16 == 0) {
+            sched_yield();
+        }
+        uint64_t used = core_budget_used(&contest->budget);
+        if (used > contest->most) {
+            contest->most = used;
+        }
+        core_budget_give(&contest->budget, bytes);
+    }
+}
+
+/* Four threads that take and give never pass the limit, and nothing is lost. */
+static void budget_holds_under_threads(void)
+{
+    struct contest contest = {0};
+    core_budget_init(&contest.budget, "tier", 60);
+    struct core_team *team = NULL;
+    check_int(core_team_create(&(struct core_team_options){.count = 4}, &team), ==, 0);
+    core_team_run(team, contest_part, &contest);
+    core_team_destroy(team);
+    check_int(contest.most, <=, 60);
+    check_int(core_budget_peak(&contest.budget), <=, 60);
+    check_int(core_budget_used(&contest.budget), ==, 0);
+    test_note("%d refused", contest.refused);
+}
+
+/* ---- region ------------------------------------------------------------------------------------*/
+
+static void check_zero_and_writable(const struct core_region *region)
+{
+    for (uint64_t i = 0; i < region->bytes; i += 997) {
+        check_int(region->base[i], ==, 0);
+        region->base[i] = (unsigned char)i;
+    }
+    region->base[region->bytes - 1] = 1;
+}
+
+/* Sizes are rounded to pages only, the budget is charged what is mapped, all is given back. */
+static void region_is_exact(void)
+{
+    const uint64_t sizes[] = {1, 4096, 4097, 2 * MIB - 1, 2 * MIB, 3 * MIB + 1, 37 * MIB + 12345};
+    struct core_team *team = NULL;
+    check_int(core_team_create(&(struct core_team_options){.count = 3}, &team), ==, 0);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct core_budget budget;
+        core_budget_init(&budget, "HOST", 64 * MIB);
+        struct core_region region = {0};
+        struct core_region_options options = {.name = "exact",
+                                              .bytes = sizes[i],
+                                              .pages = CORE_PAGES_THP,
+                                              .team = i % 2 == 0 ? team : NULL,
+                                              .budget = &budget};
+        check_int(core_region_alloc(&options, &region), ==, 0);
+        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+        check_int(region.bytes, ==, sizes[i]);
+        check_int(region.mapped_bytes, ==, (sizes[i] + page - 1) / page * page);
+        check_int(core_budget_used(&budget), ==, region.mapped_bytes);
+        check_int((uintptr_t)region.base % (sizes[i] < 2 * MIB ? page : 2 * MIB), ==, 0);
+        check_true(region.touched);
+        check_true(region.huge_bytes <= region.mapped_bytes);
+        unsigned char resident = 0;
+        check_int(mincore(region.base + region.mapped_bytes - page, page, &resident), ==, 0);
+        check_int(resident & 1, ==, 1);
+        check_zero_and_writable(&region);
+        core_region_free(&region);
+        check_true(region.base == NULL);
+        check_int(core_budget_used(&budget), ==, 0);
+        core_region_free(&region);
+    }
+    core_team_destroy(team);
+}
+
+/* A size that fits in no budget, no machine and no address space is refused with the numbers. */
+static void region_refuses_with_numbers(void)
+{
+    struct core_region region = {0};
+    struct core_budget budget;
+    core_budget_init(&budget, "HOST", MIB);
+    struct core_region_options options = {.name = "arena", .bytes = 2 * MIB, .budget = &budget};
+    check_int(core_region_alloc(&options, &region), ==, -ENOMEM);
+    check_contains(core_err_sentence(), "HOST budget: limit 1048576 bytes, used 0, asked 2097152");
+    options = (struct core_region_options){.name = "arena", .bytes = 0};
+    check_int(core_region_alloc(&options, &region), ==, -EINVAL);
+    options.bytes = UINT64_MAX;
+    check_int(core_region_alloc(&options, &region), ==, -EINVAL);
+    check_contains(core_err_sentence(), "18446744073709551615");
+    struct core_mem_limits limits;
+    check_int(core_mem_limits("", &limits), ==, 0);
+    options.bytes = UINT64_C(1) << 45;
+    if (limits.usable_bytes < options.bytes) {
+        check_int(core_region_alloc(&options, &region), ==, -ENOMEM);
+        check_contains(core_err_sentence(), "asks for 35184372088832 bytes");
+    }
+    check_true(region.base == NULL);
+}
+
+/* A lazy region has no pages; they come when it is written. */
+static void region_can_be_lazy(void)
+{
+    struct core_region region = {0};
+    struct core_region_options options = {
+        .name = "lazy", .bytes = 64 * MIB, .pages = CORE_PAGES_4K, .lazy = true};
+    check_int(core_region_alloc(&options, &region), ==, 0);
+    check_true(!region.touched);
+    unsigned char resident = 1;
+    check_int(mincore(region.base, 1, &resident), ==, 0);
+    check_int(resident & 1, ==, 0);
+    check_zero_and_writable(&region);
+    core_region_free(&region);
+}
+
+static int read_first(void *argument)
+{
+    const volatile unsigned char *base = argument;
+    return *base;
+}
+
+/* A child of fork does not have the mapping, so it cannot copy or share pinned pages. */
+static void region_is_not_inherited(void)
+{
+    struct core_region region = {0};
+    struct core_region_options options = {.name = "own", .bytes = 4 * MIB};
+    check_int(core_region_alloc(&options, &region), ==, 0);
+    check_int(test_child(read_first, region.base), !=, 0);
+    core_region_free(&region);
+}
+
+static int without_huge_pages(void *argument)
+{
+    (void)argument;
+    if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0) {
+        return 77;
+    }
+    listen_anew();
+    struct core_region region = {0};
+    struct core_region_options options = {
+        .name = "arena", .bytes = 8 * MIB, .pages = CORE_PAGES_THP};
+    int rc = core_region_alloc(&options, &region);
+    if (rc != 0 || region.pages != CORE_PAGES_4K || region.huge_bytes != 0 || heard.count != 1) {
+        return 1;
+    }
+    region.base[8 * MIB - 1] = 1;
+    core_region_free(&region);
+    return strstr(heard.text, "arena: only 0 of 8 MiB lie on huge pages") != NULL ? 0 : 2;
+}
+
+/* Transparent huge pages switched off for the process: one warning with numbers, and it works. */
+static void no_huge_pages_is_one_warning(void)
+{
+    int rc = test_child(without_huge_pages, NULL);
+    if (rc == 77) {
+        test_skip("this kernel cannot switch huge pages off for a process");
+    }
+    check_int(rc, ==, 0);
+}
+
+/* hugetlb pages asked for by name where the pool has none: one warning with the pool's numbers. */
+static void empty_pool_is_one_warning(void)
+{
+    struct core_hugetlb pool;
+    if (core_mem_hugetlb("", -1, 2 * MIB, &pool) == 0 && pool.free_count >= 4) {
+        test_skip("this machine has free hugetlb pages");
+    }
+    listen_anew();
+    struct core_region region = {0};
+    struct core_region_options options = {
+        .name = "arena", .bytes = 8 * MIB, .pages = CORE_PAGES_2M};
+    check_int(core_region_alloc(&options, &region), ==, 0);
+    check_contains(heard.text, "arena: 4 hugetlb pages of 2 MiB are needed and 0 of 0 are free");
+    check_true(region.pages <= CORE_PAGES_THP);
+    if (region.pages == CORE_PAGES_THP) {
+        check_int(heard.count, ==, 1);
+    }
+    core_region_free(&region);
+    listen_anew();
+    options.pages = CORE_PAGES_AUTO;
+    check_int(core_region_alloc(&options, &region), ==, 0);
+    check_int(heard.count, ==, region.pages == CORE_PAGES_THP ? 0 : 1);
+    core_log_bind(NULL);
+    core_region_free(&region);
+}
+
+static void set_pool(int64_t count)
+{
+    FILE *file = fopen("/proc/sys/vm/nr_hugepages", "we");
+    if (file != NULL) {
+        fprintf(file, "%" PRId64, count);
+        fclose(file);
+    }
+}
+
+/* With a pool of hugetlb pages they are taken, exactly as many as needed, and the next region that
+ * finds too few falls back with a warning. */
+static void hugetlb_pool_is_used(void)
+{
+    struct core_hugetlb pool = {0};
+    if (getenv("TIDE_TEST_HUGETLB") == NULL || geteuid() != 0 ||
+        core_mem_hugetlb("", -1, 2 * MIB, &pool) != 0 || pool.total_count != 0) {
+        test_skip("changes the machine's pool: needs TIDE_TEST_HUGETLB=1, root and an empty pool");
+    }
+    set_pool(6);
+    if (core_mem_hugetlb("", -1, 2 * MIB, &pool) != 0 || pool.free_count < 6) {
+        set_pool(0);
+        test_skip("the kernel gives no hugetlb pages");
+    }
+    listen_anew();
+    struct core_region first = {0};
+    struct core_region second = {0};
+    struct core_region_options options = {.name = "arena", .bytes = 7 * MIB};
+    int rc = core_region_alloc(&options, &first);
+    core_mem_hugetlb("", -1, 2 * MIB, &pool);
+    int rc_second = core_region_alloc(&options, &second);
+    enum core_pages pages = first.pages;
+    uint64_t mapped_bytes = first.mapped_bytes;
+    enum core_pages pages_second = second.pages;
+    core_region_free(&first);
+    core_region_free(&second);
+    set_pool(0);
+    core_log_bind(NULL);
+    check_int(rc, ==, 0);
+    check_int(rc_second, ==, 0);
+    check_int(pages, ==, CORE_PAGES_2M);
+    check_int(mapped_bytes, ==, 8 * MIB);
+    check_int(pool.free_count, ==, 2);
+    check_int(pages_second, <, CORE_PAGES_2M);
+    check_contains(heard.text, "4 hugetlb pages of 2 MiB are needed and 2 of 6 are free");
+}
+
+/* Near a node that exists: the pages lie there. Near one that does not: one warning, still works. */
+static void region_has_a_node(void)
+{
+    struct core_cpus nodes;
+    core_mem_nodes("", &nodes);
+    struct core_region region = {0};
+    struct core_region_options options = {
+        .name = "near", .bytes = 4 * MIB, .prefer_node = true, .node = core_cpus_nth(&nodes, 0)};
+    listen_anew();
+    check_int(core_region_alloc(&options, &region), ==, 0);
+    check_int(region.node, ==, options.node);
+    int node = core_mem_node_of(region.base + 3 * MIB);
+    check_true(node == -ENOTSUP || node == options.node);
+    core_region_free(&region);
+    const int missing[] = {-7, 63, 5000};
+    for (size_t i = 0; i < 3; i++) {
+        listen_anew();
+        options.node = missing[i];
+        check_int(core_region_alloc(&options, &region), ==, 0);
+        check_int(region.node, ==, -1);
+        check_int(heard.count, ==, 1);
+        check_contains(heard.text, "is not one that this process can use (");
+        core_region_free(&region);
+    }
+    core_log_bind(NULL);
+}
+
+/* The direct question and the direct wish to the kernel, and their refusals. */
+static void nodes_of_pages(void)
+{
+    struct core_region region = {0};
+    struct core_region_options options = {.name = "raw", .bytes = 4096, .lazy = true};
+    check_int(core_region_alloc(&options, &region), ==, 0);
+    int rc = core_mem_node_prefer(region.base, region.mapped_bytes, 0);
+    if (rc == -ENOTSUP || rc == -ENOSYS) {
+        core_region_free(&region);
+        test_skip("%s", core_err_sentence());
+    }
+    check_int(rc, ==, 0);
+    check_int(core_mem_node_of(region.base), ==, -ENOENT);
+    region.base[0] = 1;
+    check_int(core_mem_node_of(region.base), >=, 0);
+    check_int(core_mem_node_prefer(region.base, region.mapped_bytes, 100000), ==, -EINVAL);
+    check_contains(core_err_sentence(), "node 100000 cannot exist here");
+    core_region_free(&region);
+}
+
+static void page_names(void)
+{
+    check_string(core_pages_name(CORE_PAGES_4K), "4 KiB");
+    check_string(core_pages_name(CORE_PAGES_THP), "2 MiB transparent");
+    check_string(core_pages_name(CORE_PAGES_2M), "2 MiB");
+    check_string(core_pages_name(CORE_PAGES_1G), "1 GiB");
+    check_string(core_pages_name(CORE_PAGES_AUTO), "none");
+}
+
+static int limited_memlock(void *argument)
+{
+    const uint64_t *bytes = argument;
+    const struct rlimit limit = {*bytes, *bytes};
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || (geteuid() == 0 && test_child_drop_root() != 0)) {
+        return 77;
+    }
+    struct core_mem_limits limits;
+    struct core_region region = {0};
+    struct core_region_options options = {.name = "arena", .bytes = 4 * MIB};
+    if (core_mem_limits("", &limits) != 0 || limits.memlock_ignored ||
+        core_mem_lockable(&limits) != *bytes) {
+        return 1;
+    }
+    listen_anew();
+    int rc = core_region_alloc(&options, &region);
+    core_region_free(&region);
+    return rc == 0 ? 0 : 2;
+}
+
+/* memlock 0 and 64 KiB, as a plain user: the number is told, and regions do not depend on it. */
+static void small_memlock_still_works(void)
+{
+    uint64_t limits[] = {0, 65536};
+    for (size_t i = 0; i < 2; i++) {
+        int rc = test_child(limited_memlock, &limits[i]);
+        if (rc == 77) {
+            test_skip("this process cannot lower its limit or become another user");
+        }
+        check_int(rc, ==, 0);
+    }
+}
+
+static int small_address_space(void *argument)
+{
+    (void)argument;
+    const struct rlimit limit = {256 * MIB, 256 * MIB};
+    setrlimit(RLIMIT_AS, &limit);
+    struct core_budget budget;
+    core_budget_init(&budget, "HOST", 1024 * MIB);
+    struct core_region region = {0};
+    struct core_region_options options = {.name = "arena", .bytes = 512 * MIB, .budget = &budget};
+    int rc = core_region_alloc(&options, &region);
+    bool named = strstr(core_err_sentence(), "arena: 536870912 bytes on pages of 4 KiB") != NULL;
+    return rc == -ENOMEM && named && core_budget_used(&budget) == 0 ? 0 : 1;
+}
+
+/* mmap itself refuses: the sentence has the bytes, and the budget is whole again. */
+static void mapping_refused_is_clean(void)
+{
+#if CORE_POISON_ON || defined(__SANITIZE_THREAD__)
+    test_skip("a sanitizer needs its own address space");
+#endif
+    check_int(test_child(small_address_space, NULL), ==, 0);
+}
+
+/* ---- arena -------------------------------------------------------------------------------------*/
+
+/* Blocks laid out in order end where core_arena_after says; one byte more does not fit. */
+static void arena_is_planned(void)
+{
+    const uint64_t sizes[] = {1, 64, 100, 4096, 3};
+    const uint64_t aligns[] = {0, 0, 4096, 64, 8};
+    uint64_t end = 0;
+    for (size_t i = 0; i < 5; i++) {
+        end = core_arena_after(end, sizes[i], aligns[i]);
+    }
+    check_true(CORE_ARENA_RED_BYTES != 0 || end == 4096 + 100 + 28 + 4096 + 3);
+    unsigned char *memory = aligned_alloc(4096, 65536);
+    check_true(memory != NULL);
+    struct core_arena *arena = NULL;
+    check_int(core_arena_create("HOST", memory, end, 5, &arena), ==, 0);
+    void *block[5];
+    for (size_t i = 0; i < 5; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "b%zu", i);
+        check_int(core_arena_cut(arena, name, sizes[i], aligns[i], &block[i]), ==, 0);
+        check_int((uintptr_t)block[i] % (aligns[i] != 0 ? aligns[i] : 64), ==, 0);
+        memset(block[i], (int)i, sizes[i]);
+        const struct core_arena_block *at = core_arena_at(arena, (uint32_t)i);
+        check_string(at->name, name);
+        check_int(at->bytes, ==, sizes[i]);
+        check_true(memory + at->offset == block[i]);
+    }
+    check_true(core_arena_at(arena, 5) == NULL);
+    check_int(core_arena_used(arena), ==, 1 + 64 + 100 + 4096 + 3);
+    void *more = NULL;
+    check_int(core_arena_cut(arena, "more", 1, 0, &more), ==, -ENOMEM);
+    check_contains(core_err_sentence(), "arena HOST already has its 5 blocks; more is one more");
+    core_arena_free(arena, block[4]);
+    check_int(core_arena_cut(arena, "more", 4096, 8, &more), ==, -ENOMEM);
+    check_contains(core_err_sentence(), "block more does not fit in arena HOST");
+    check_contains(core_err_sentence(), "asked 4096 aligned to 8");
+    check_int(core_arena_cut(arena, "more", 3, 8, &more), ==, 0);
+    check_true(more == block[4]);
+    core_arena_reset(arena);
+    check_int(core_arena_used(arena), ==, 0);
+    check_int(core_arena_cut(arena, "whole", end - CORE_ARENA_RED_BYTES, 0, &more), ==, 0);
+    core_arena_free(arena, NULL);
+    core_arena_destroy(arena);
+    core_arena_destroy(NULL);
+    free(memory);
+}
+
+/* Random cuts and frees in any order: no two blocks overlap, none leaves the arena, and the table
+ * stays in order. */
+static void arena_never_overlaps(void)
+{
+    enum { BYTES = 1 << 20, LIVE = 64 };
+    unsigned char *memory = aligned_alloc(64, BYTES);
+    check_true(memory != NULL);
+    struct core_arena *arena = NULL;
+    check_int(core_arena_create("any", memory, BYTES, LIVE, &arena), ==, 0);
+    unsigned char *live[LIVE] = {NULL};
+    for (uint64_t step = 0; step < 20000; step++) {
+        struct core_rng_words r = core_rng_philox(1, 2, step);
+        unsigned at = r.word[0] % LIVE;
+        if (live[at] != NULL) {
+            check_int(*live[at], ==, at);
+            core_arena_free(arena, live[at]);
+            live[at] = NULL;
+            continue;
+        }
+        void *block = NULL;
+        uint64_t bytes = 1 + r.word[1] % (BYTES / 20);
+        uint64_t align = UINT64_C(1) << r.word[2] % 13;
+        if (core_arena_cut(arena, "x", bytes, align, &block) == 0) {
+            check_int((uintptr_t)block % align, ==, 0);
+            live[at] = block;
+            *live[at] = (unsigned char)at;
+        }
+        uint64_t end = 0;
+        const struct core_arena_block *one;
+        for (uint32_t i = 0; step % 64 == 0 && (one = core_arena_at(arena, i)) != NULL; i++) {
+            check_int(one->offset, >=, end);
+            end = one->offset + one->bytes + CORE_ARENA_RED_BYTES;
+            check_int(end, <=, BYTES);
+        }
+    }
+    core_arena_destroy(arena);
+    free(memory);
+}
+
+static void arena_refuses(void)
+{
+    static _Alignas(64) unsigned char memory[1024];
+    struct core_arena *arena = NULL;
+    void *block = NULL;
+    check_int(core_arena_create("odd", memory + 1, 512, 4, &arena), ==, -EINVAL);
+    check_int(core_arena_create("none", NULL, 512, 4, &arena), ==, -EINVAL);
+    check_int(core_arena_create("empty", memory, 0, 4, &arena), ==, -EINVAL);
+    check_true(arena == NULL);
+    check_int(core_arena_create("a", memory, sizeof memory, 4, &arena), ==, 0);
+    check_int(core_arena_cut(arena, "zero", 0, 0, &block), ==, -EINVAL);
+    check_int(core_arena_cut(arena, "align", 8, 24, &block), ==, -EINVAL);
+    check_int(core_arena_cut(arena, "big", UINT64_MAX - 8, 0, &block), ==, -ENOMEM);
+    check_uint(core_arena_after(UINT64_MAX - 70, 64, 64), ==, UINT64_MAX);
+    check_uint(core_arena_after(0, UINT64_MAX, 64), ==, UINT64_MAX);
+    core_arena_destroy(arena);
+}
+
+static int write_behind(void *argument)
+{
+    struct core_arena *arena = argument;
+    void *block = NULL;
+    core_arena_cut(arena, "x", 64, 0, &block);
+    volatile unsigned char *at = block;
+    at[64] = 1;
+    return 0;
+}
+
+static int free_twice(void *argument)
+{
+    struct core_arena *arena = argument;
+    void *block = NULL;
+    core_arena_cut(arena, "x", 64, 0, &block);
+    core_arena_free(arena, block);
+    core_arena_free(arena, block);
+    return 0;
+}
+
+/* A write behind a block is caught where the sanitizer is built in; a double free always is. */
+static void arena_catches_defects(void)
+{
+    static _Alignas(64) unsigned char memory[4096];
+    struct core_arena *arena = NULL;
+    check_int(core_arena_create("a", memory, sizeof memory, 4, &arena), ==, 0);
+    check_int(test_child(free_twice, arena), ==, 256 + SIGABRT);
+    if (CORE_POISON_ON) {
+        check_int(test_child(write_behind, arena), !=, 0);
+    }
+    core_arena_destroy(arena);
+}
+
+TEST_MAIN({"budget_is_hard", budget_is_hard},
+          {"budget_holds_under_threads", budget_holds_under_threads},
+          {"region_is_exact", region_is_exact},
+          {"region_refuses_with_numbers", region_refuses_with_numbers},
+          {"region_can_be_lazy", region_can_be_lazy},
+          {"region_is_not_inherited", region_is_not_inherited},
+          {"no_huge_pages_is_one_warning", no_huge_pages_is_one_warning},
+          {"empty_pool_is_one_warning", empty_pool_is_one_warning},
+          {"hugetlb_pool_is_used", hugetlb_pool_is_used}, {"region_has_a_node", region_has_a_node},
+          {"nodes_of_pages", nodes_of_pages}, {"page_names", page_names},
+          {"small_memlock_still_works", small_memlock_still_works},
+          {"mapping_refused_is_clean", mapping_refused_is_clean},
+          {"arena_is_planned", arena_is_planned}, {"arena_never_overlaps", arena_never_overlaps},
+          {"arena_refuses", arena_refuses}, {"arena_catches_defects", arena_catches_defects})
