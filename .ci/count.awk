@@ -81,7 +81,7 @@ function reason_of(case_line) {
         code = rest
         sub(/.*"returncode": /, "", code)
         sub(/,.*/, "", code)
-        printf "\n--- %s: %s %s(%s, exit status %s)\n", stage, name, why == "" ? "" : why " ", result, code
+        printf "\n--- %s: %s %s(exit status %s)\n", stage, name, why == "" ? "" : why " ", code
         from = lines > 200 ? lines - 200 : 1
         for (i = from; i <= lines; i++) {
             if (line[i] != "" && line[i] !~ /^ok/) {

@@ -1,4 +1,4 @@
-/* queue.h: a thread that does jobs in order; the CPU-side worker behind every fence.
+/* queue.h: a thread that does jobs in order; what stands behind every fence of the CPU side.
  * One thread submits (the queue's owner); the queue's own thread runs. A job starts when the one
  * before it has ended and its `after` fences are reached. The first job that fails ends the queue:
  * its line carries the error, and jobs behind it are dropped unrun. Nothing is allocated after

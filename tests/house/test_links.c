@@ -1,0 +1,79 @@
+/* test_links.c: relative links of the documents lead to files that are there. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "tests/harness/test.h"
+#include "tests/house/house.h"
+
+/* Where the tree that a rule reads stands; the rule asks the disk, since a link may lead anywhere. */
+static char root_of_tree[4096];
+
+static void check_link(struct house_report *report, const struct house_file *file, size_t at,
+                       const char *target)
+{
+    char *folder = house_folder(file->path);
+    char path[8192];
+    snprintf(path, sizeof path, "%s/%s/%s", root_of_tree, folder, target);
+    free(folder);
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        house_breach(report, file, house_line(file->text, at), "links to %s, which is not there",
+                     target);
+    }
+}
+
+/* Finds `](target)` outside of fenced code. */
+static void check_document(struct house_report *report, const struct house_file *file)
+{
+    bool fenced = false;
+    for (size_t at = 0; file->text[at] != '\0'; at++) {
+        bool line_start = at == 0 || file->text[at - 1] == '\n';
+        if (line_start && house_starts(file->text + at, "```")) {
+            fenced = !fenced;
+        }
+        if (fenced || !house_starts(file->text + at, "](")) {
+            continue;
+        }
+        char target[2048];
+        size_t length = strcspn(file->text + at + 2, "#) \n");
+        snprintf(target, sizeof target, "%.*s", (int)length, file->text + at + 2);
+        if (target[0] != '\0' && strstr(target, "://") == NULL &&
+            !house_starts(target, "mailto:")) {
+            check_link(report, file, at, target);
+        }
+    }
+}
+
+static void rule_links(const struct house_tree *tree, struct house_report *report)
+{
+    for (size_t i = 0; i < tree->count; i++) {
+        if (house_ends(tree->files[i].path, ".md")) {
+            check_document(report, &tree->files[i]);
+        }
+    }
+}
+
+/* Every relative link of the checkout's documents leads somewhere. */
+static void links_hold(void)
+{
+    snprintf(root_of_tree, sizeof root_of_tree, "%s/..", test_root());
+    house_check_tree(rule_links);
+}
+
+/* A dead link is found with its line; live ones, addresses and code are left alone. */
+static void dead_links_are_found(void)
+{
+    static const struct house_plant plants[] = {
+        {"docs/a.md", "[live](b.md#part) [up](../x.c) [site](https://e.org/z) [self](#here)\n"
+                      "[dead](gone.md)\n```\n[code](gone.md)\n```\n"},
+        {"docs/b.md", "[up](../docs/) [two](a.md), [dead](../docs/missing/)\n"},
+        {"x.c", "/* [not a document](gone.md) */\n"},
+    };
+    snprintf(root_of_tree, sizeof root_of_tree, "%s/planted0", test_directory());
+    const char *text = house_check_planted(rule_links, plants, sizeof plants / sizeof plants[0], 2);
+    check_contains(text, "docs/a.md:2: links to gone.md");
+    check_contains(text, "docs/b.md:1: links to ../docs/missing/");
+}
+
+TEST_MAIN({"links_hold", links_hold}, {"dead_links_are_found", dead_links_are_found})
