@@ -1,0 +1,87 @@
+/* file.c: open, look at what it is, read to the end. */
+#include "core/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+
+/* One growing buffer; at most bytes_max + 1 bytes are read, the last of which means "too large". */
+static int read_all(int fd, const char *path, size_t expected, size_t bytes_max, char **text,
+                    size_t *bytes)
+{
+    size_t room = (expected < bytes_max ? expected : bytes_max) + 2;
+    char *buffer = malloc(room);
+    size_t filled = 0;
+    while (buffer != NULL) {
+        if (filled + 1 == room) {
+            room = room > bytes_max / 2 ? bytes_max + 2 : room * 2 + 4096;
+            char *larger = realloc(buffer, room);
+            if (larger == NULL) {
+                break;
+            }
+            buffer = larger;
+        }
+        ssize_t got = read(fd, buffer + filled, room - 1 - filled);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            int code = -errno;
+            free(buffer);
+            return core_err_set(code, "%s cannot be read: %s", path, strerror(-code));
+        }
+        filled += (size_t)got;
+        if (filled > bytes_max) {
+            free(buffer);
+            return core_err_set(-EFBIG,
+                                "%s is larger than the %zu bytes that are read of such a file",
+                                path, bytes_max);
+        }
+        if (got == 0) {
+            buffer[filled] = '\0';
+            *text = buffer;
+            *bytes = filled;
+            return 0;
+        }
+    }
+    free(buffer);
+    return core_err_set(-ENOMEM, "no memory to read %s (%zu bytes)", path, room);
+}
+
+static int read_opened(int fd, const char *path, size_t bytes_max, char **text, size_t *bytes)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        int code = -errno;
+        return core_err_set(code, "%s cannot be examined: %s", path, strerror(-code));
+    }
+    if (S_ISDIR(info.st_mode)) {
+        return core_err_set(-EISDIR, "%s is a directory, not a file", path);
+    }
+    size_t expected = S_ISREG(info.st_mode) ? (size_t)info.st_size : 0;
+    if (expected > bytes_max) {
+        return core_err_set(-EFBIG, "%s has %zu bytes; at most %zu are read of such a file", path,
+                            expected, bytes_max);
+    }
+    return read_all(fd, path, expected, bytes_max, text, bytes);
+}
+
+int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes)
+{
+    if (strcmp(path, "-") == 0) {
+        return read_opened(STDIN_FILENO, "standard input", bytes_max, text, bytes);
+    }
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) {
+        int code = -errno;
+        return core_err_set(code, "%s cannot be opened: %s", path, strerror(-code));
+    }
+    int code = read_opened(fd, path, bytes_max, text, bytes);
+    close(fd);
+    return code;
+}

@@ -1,0 +1,119 @@
+/* json.h: a JSON document in memory: parse, look up, and say where something stands.
+ * A document owns its text and all its values; nothing in it changes after it was made, so any
+ * number of threads may read it. Numbers are checked on the way in: an integer that int64 cannot
+ * hold becomes a real, one that a double cannot hold is refused. Keys are unique; members keep the
+ * order of the file. For files too large for a tree see json_scan.h. */
+#ifndef CORE_BASE_JSON_H
+#define CORE_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/json_scan.h"
+
+struct core_json;       /* a document */
+struct core_json_value; /* a value inside a document */
+
+enum core_json_kind {
+    CORE_JSON_NULL,
+    CORE_JSON_BOOL,
+    CORE_JSON_INTEGER,
+    CORE_JSON_REAL,
+    CORE_JSON_STRING,
+    CORE_JSON_ARRAY,
+    CORE_JSON_OBJECT,
+};
+
+struct core_json_options {
+    bool lenient;     /* comments and trailing commas are accepted (ds_config.json) */
+    size_t bytes_max; /* of a file; 0: 256 MiB */
+};
+
+/* `source` is the text's name in messages and is copied; `options` may be NULL. -EINVAL with
+ * "source:line:column: what is wrong"; a duplicate key is refused with both its lines. */
+int core_json_parse(const char *text, size_t bytes, const char *source,
+                    const struct core_json_options *options, struct core_json **out);
+
+/* The same for a file ("-": standard input). A directory, a missing permission or a file above the
+ * limit is an error that names the path. */
+int core_json_load(const char *path, const struct core_json_options *options,
+                   struct core_json **out);
+
+void core_json_destroy(struct core_json *doc);
+
+const char *core_json_source(const struct core_json *doc);
+/* The text, `bytes` of it, every byte where it was in the file; comments are blanked. */
+const char *core_json_text(const struct core_json *doc, size_t *bytes);
+const struct core_json_value *core_json_root(const struct core_json *doc);
+
+/* What a value is. `name` reads as a noun: "an object", "an integer", "true or false". */
+enum core_json_kind core_json_kind(const struct core_json_value *value);
+const char *core_json_kind_name(enum core_json_kind kind);
+
+/* The value of a kind that the caller has checked. A real is also the value of an integer. A
+ * string is UTF-8 with a NUL behind it; `bytes` (may be NULL) is its length, for a string may hold
+ * NULs. */
+bool core_json_bool(const struct core_json_value *value);
+int64_t core_json_integer(const struct core_json_value *value);
+double core_json_real(const struct core_json_value *value);
+const char *core_json_string(const struct core_json_value *value, size_t *bytes);
+
+/* Members of an object or elements of an array; 0 for anything else. */
+size_t core_json_count(const struct core_json_value *value);
+
+/* NULL where there is none, and where `value` is no object or no array. */
+const struct core_json_value *core_json_find(const struct core_json_value *object, const char *key);
+const struct core_json_value *core_json_at(const struct core_json_value *array, size_t index);
+
+/* Members in the order of the file:
+ *     struct core_json_member member;
+ *     for (bool any = core_json_first(object, &member); any; any = core_json_next(&member))  */
+struct core_json_member {
+    const char *key;
+    size_t key_bytes;
+    const struct core_json_value *value;
+    const struct core_json_value *object;
+    void *at;
+};
+bool core_json_first(const struct core_json_value *object, struct core_json_member *member);
+bool core_json_next(struct core_json_member *member);
+
+/* Typed members. A missing key and a null are -ENOENT, another type -EINVAL; both with a sentence
+ * that names source, line and key. An integer may be written as a real without a fraction (5e8). A
+ * string that holds a NUL is refused. */
+int core_json_get_bool(const struct core_json *doc, const struct core_json_value *object,
+                       const char *key, bool *out);
+int core_json_get_integer(const struct core_json *doc, const struct core_json_value *object,
+                          const char *key, int64_t *out);
+int core_json_get_real(const struct core_json *doc, const struct core_json_value *object,
+                       const char *key, double *out);
+int core_json_get_string(const struct core_json *doc, const struct core_json_value *object,
+                         const char *key, const char **out);
+/* An object or an array, whichever `kind` asks for. */
+int core_json_get(const struct core_json *doc, const struct core_json_value *object,
+                  const char *key, enum core_json_kind kind, const struct core_json_value **out);
+
+/* Whether a number of either kind is an integer, as it is for 5e8; then also its value. */
+bool core_json_as_integer(const struct core_json_value *value, int64_t *out);
+
+/* Where a member's key or an element stands, and how it is reached from the root:
+ * "zero_optimization.offload_param.device", "layers[3].size". Reads the text again: for messages.
+ * An element is asked for with `key` NULL. -ENOENT where there is none. */
+struct core_json_site {
+    struct core_json_place place;
+    char path[256]; /* ends in "..." where it is longer */
+};
+int core_json_locate(const struct core_json *doc, const struct core_json_value *container,
+                     const char *key, size_t index, struct core_json_site *out);
+
+/* Writes the sentence "source:line:column: path: <what is wrong>" and returns `code`. Where the
+ * key is missing, the place is that of its object. */
+int core_json_refuse(const struct core_json *doc, const struct core_json_value *container,
+                     const char *key, size_t index, int code, const char *format, ...)
+    __attribute__((format(printf, 6, 7), cold));
+
+/* The value as JSON on one line, cut to `bytes` with "...": for messages that say what was found. */
+void core_json_print(const struct core_json_value *value, char *out, size_t bytes);
+
+#endif

@@ -1,0 +1,62 @@
+/* json_write.h: writes JSON piece by piece, to a growing text or to a FILE.
+ * Commas, escapes, indentation and valid UTF-8 are the writer's business; a mistake in nesting is
+ * ours and asserted. The first failure is kept and returned by core_json_write_end(); the calls in
+ * between need no check. One thread. */
+#ifndef CORE_BASE_JSON_WRITE_H
+#define CORE_BASE_JSON_WRITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct core_json_value;
+
+enum { CORE_JSON_WRITE_DEPTH_MAX = 512 };
+
+struct core_json_write {
+    /* May be set after init. */
+    bool nan_is_null; /* infinities and NaN become null; else they are an error (-EDOM) */
+    unsigned indent;  /* spaces a level; 0: all on one line */
+    size_t bytes_max; /* of a text; more is -EFBIG; 0: no limit */
+    /* Read after end. */
+    char *text; /* owned; NULL when written to a FILE, or nothing was written yet */
+    size_t bytes;
+    /* The writer's own. */
+    FILE *file; /* borrowed from the caller; NULL: to `text` */
+    size_t room;
+    unsigned depth;
+    bool first; /* nothing stands in this object or array yet */
+    int code;
+    uint64_t objects[CORE_JSON_WRITE_DEPTH_MAX / 64];
+};
+
+void core_json_write_init_text(struct core_json_write *write);
+void core_json_write_init_file(struct core_json_write *write, FILE *file);
+void core_json_write_fini(struct core_json_write *write);
+
+/* `key` is the member's key inside an object and NULL everywhere else. */
+void core_json_write_object_begin(struct core_json_write *write, const char *key);
+void core_json_write_object_end(struct core_json_write *write);
+void core_json_write_array_begin(struct core_json_write *write, const char *key);
+void core_json_write_array_end(struct core_json_write *write);
+
+/* A string may be NULL, which writes null. Bytes that are not UTF-8 become U+FFFD. */
+void core_json_write_string(struct core_json_write *write, const char *key, const char *text);
+void core_json_write_string_bytes(struct core_json_write *write, const char *key, const char *text,
+                                  size_t bytes);
+void core_json_write_integer(struct core_json_write *write, const char *key, int64_t value);
+void core_json_write_unsigned(struct core_json_write *write, const char *key, uint64_t value);
+/* The shortest form that reads back as the same double, and as a real (1.0, not 1). */
+void core_json_write_real(struct core_json_write *write, const char *key, double value);
+void core_json_write_bool(struct core_json_write *write, const char *key, bool value);
+void core_json_write_null(struct core_json_write *write, const char *key);
+/* A whole value of a document. */
+void core_json_write_value(struct core_json_write *write, const char *key,
+                           const struct core_json_value *value);
+
+/* Ends the line; the same writer may begin the next value (JSONL). 0 or the first failure:
+ * -ENOMEM, -EIO ..., -EDOM, -EFBIG, with a sentence. */
+int core_json_write_end(struct core_json_write *write);
+
+#endif

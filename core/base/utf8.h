@@ -1,0 +1,10 @@
+/* utf8.h: checks UTF-8 (no surrogates, nothing overlong, nothing above U+10FFFF). */
+#ifndef CORE_BASE_UTF8_H
+#define CORE_BASE_UTF8_H
+
+#include <stddef.h>
+
+/* The length of the sequence at `text`, of which `bytes` are readable; 0 where there is none. */
+size_t core_utf8_sequence(const char *text, size_t bytes);
+
+#endif
