@@ -1,0 +1,303 @@
+/* builder.c: edges from accesses, by ranges of buffers and one clock a command. */
+#include "offload/plan/builder.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+
+/* What is known to have been reached on every queue once a command has ended. Counts are absolute:
+ * over all tapes of the builder. */
+struct clock {
+    uint32_t reached[PLAN_Q_COUNT];
+};
+
+struct touch {
+    uint64_t begin;
+    uint64_t end;
+    uint32_t place; /* absolute, on `queue` */
+    uint8_t queue;
+    uint8_t access;
+};
+
+struct history {
+    struct touch *touches; /* owned */
+    uint32_t count;
+    uint32_t room;
+};
+
+struct line {
+    struct clock *clocks; /* owned; [place - 1] */
+    uint32_t count;       /* commands so far, over all tapes */
+    uint32_t room;
+    uint32_t tape_base;   /* count when the tape began */
+    uint32_t before_base; /* count when the tape before it began */
+};
+
+struct plan_builder {
+    const struct plan_buffer *buffers; /* borrowed from the plan */
+    uint32_t buffer_count;
+    struct history *histories; /* owned, a buffer each */
+    struct line lines[PLAN_Q_COUNT];
+    struct plan_tape tape;
+    uint32_t tape_room;
+};
+
+static int no_memory(void)
+{
+    return core_err_set(-ENOMEM, "no memory for the tape of the plan");
+}
+
+/* The array with room for one more item, doubled where it is full; NULL where that fails, and the
+ * old array stands. */
+static void *grow(void *items, uint32_t count, uint32_t *room, size_t item_bytes)
+{
+    if (count < *room) {
+        return items;
+    }
+    uint32_t wider = *room == 0 ? 16 : *room * 2;
+    void *moved = realloc(items, wider * item_bytes);
+    if (moved != NULL) {
+        *room = wider;
+    }
+    return moved;
+}
+
+int plan_builder_create(const struct plan_buffer *buffers, uint32_t buffer_count,
+                        struct plan_builder **out)
+{
+    struct plan_builder *builder = calloc(1, sizeof *builder);
+    if (builder == NULL) {
+        return no_memory();
+    }
+    builder->buffers = buffers;
+    builder->buffer_count = buffer_count;
+    builder->histories = calloc(buffer_count > 0 ? buffer_count : 1, sizeof *builder->histories);
+    if (builder->histories == NULL) {
+        plan_builder_destroy(builder);
+        return no_memory();
+    }
+    *out = builder;
+    return 0;
+}
+
+void plan_builder_destroy(struct plan_builder *builder)
+{
+    if (builder == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; builder->histories != NULL && i < builder->buffer_count; i++) {
+        free(builder->histories[i].touches);
+    }
+    free(builder->histories);
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        free(builder->lines[q].clocks);
+    }
+    plan_tape_fini(&builder->tape);
+    free(builder);
+}
+
+void plan_builder_begin(struct plan_builder *builder)
+{
+    assert(builder->tape.count == 0);
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        struct line *line = &builder->lines[q];
+        line->before_base = line->tape_base;
+        line->tape_base = line->count;
+    }
+}
+
+/* needs[q]: how far queue q must have come before the command may start. */
+static void collect_needs(const struct plan_builder *builder, const struct plan_command *command,
+                          uint32_t needs[PLAN_Q_COUNT])
+{
+    for (uint32_t i = 0; i < command->operand_count; i++) {
+        const struct plan_operand *operand = &command->operands[i];
+        const struct history *history = &builder->histories[operand->buffer];
+        uint64_t end = operand->offset + operand->bytes;
+        for (uint32_t t = 0; t < history->count; t++) {
+            const struct touch *touch = &history->touches[t];
+            bool overlaps = touch->begin < end && operand->offset < touch->end;
+            bool conflicts = ((touch->access | operand->access) & PLAN_WRITES) != 0;
+            if (overlaps && conflicts && touch->place > needs[touch->queue]) {
+                needs[touch->queue] = touch->place;
+            }
+        }
+    }
+}
+
+static const struct clock *clock_of(const struct plan_builder *builder, int queue, uint32_t place)
+{
+    return &builder->lines[queue].clocks[place - 1];
+}
+
+/* Drops what the queue's own order, an older tape or another need already says. */
+static void reduce_needs(const struct plan_builder *builder, int queue,
+                         uint32_t needs[PLAN_Q_COUNT])
+{
+    const struct line *own = &builder->lines[queue];
+    needs[queue] = 0;
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        bool known = own->count > 0 && own->clocks[own->count - 1].reached[q] >= needs[q];
+        if (known || needs[q] <= builder->lines[q].before_base) {
+            needs[q] = 0;
+        }
+    }
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        for (int other = 0; needs[q] != 0 && other < PLAN_Q_COUNT; other++) {
+            if (other != q && needs[other] != 0 &&
+                clock_of(builder, other, needs[other])->reached[q] >= needs[q]) {
+                needs[q] = 0;
+            }
+        }
+    }
+}
+
+/* Appends to tape and line; at most PLAN_EDGE_MAX of `needs` become edges and are zeroed. */
+static int append(struct plan_builder *builder, const struct plan_command *command,
+                  uint32_t needs[PLAN_Q_COUNT])
+{
+    struct line *line = &builder->lines[command->queue];
+    struct plan_tape *tape = &builder->tape;
+    struct clock *clocks = grow(line->clocks, line->count, &line->room, sizeof *clocks);
+    if (clocks == NULL) {
+        return no_memory();
+    }
+    line->clocks = clocks;
+    struct plan_command *commands = grow(tape->commands, tape->count, &builder->tape_room,
+                                         sizeof *commands);
+    if (commands == NULL) {
+        return no_memory();
+    }
+    tape->commands = commands;
+    struct plan_command *added = &tape->commands[tape->count++];
+    *added = *command;
+    struct clock clock = {{0}};
+    if (line->count > 0) {
+        clock = line->clocks[line->count - 1];
+    }
+    int edge = 0;
+    for (int q = 0; q < PLAN_Q_COUNT && edge < PLAN_EDGE_MAX; q++) {
+        if (needs[q] == 0) {
+            continue;
+        }
+        const struct clock *theirs = clock_of(builder, q, needs[q]);
+        for (int i = 0; i < PLAN_Q_COUNT; i++) {
+            clock.reached[i] = theirs->reached[i] > clock.reached[i] ? theirs->reached[i]
+                                                                     : clock.reached[i];
+        }
+        int64_t count = (int64_t)needs[q] - builder->lines[q].tape_base;
+        added->edges[edge++] = (struct plan_edge){.count = (int32_t)count, .queue = (uint8_t)q};
+        needs[q] = 0;
+    }
+    while (edge < PLAN_EDGE_MAX) {
+        added->edges[edge++] = (struct plan_edge){.queue = PLAN_Q_COUNT};
+    }
+    line->count++;
+    added->place = line->count - line->tape_base;
+    clock.reached[command->queue] = line->count;
+    line->clocks[line->count - 1] = clock;
+    return 0;
+}
+
+static bool any_beyond(const uint32_t needs[PLAN_Q_COUNT], int count)
+{
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        count -= needs[q] != 0;
+    }
+    return count < 0;
+}
+
+/* An older touch is forgotten where every later conflict with it is ordered behind the new one:
+ * the new one covers its range and writes, or both only read and stand on one queue. */
+static bool superseded(const struct touch *old, const struct touch *fresh)
+{
+    bool covered = fresh->begin <= old->begin && old->end <= fresh->end;
+    bool both_read = ((old->access | fresh->access) & PLAN_WRITES) == 0;
+    return covered &&
+           ((fresh->access & PLAN_WRITES) != 0 || (both_read && old->queue == fresh->queue));
+}
+
+static int remember(struct plan_builder *builder, const struct plan_operand *operand, uint8_t queue)
+{
+    struct history *history = &builder->histories[operand->buffer];
+    struct touch fresh = {.begin = operand->offset,
+                          .end = operand->offset + operand->bytes,
+                          .place = builder->lines[queue].count,
+                          .queue = queue,
+                          .access = operand->access};
+    uint32_t kept = 0;
+    for (uint32_t t = 0; t < history->count; t++) {
+        if (!superseded(&history->touches[t], &fresh)) {
+            history->touches[kept++] = history->touches[t];
+        }
+    }
+    history->count = kept;
+    struct touch *touches = grow(history->touches, history->count, &history->room, sizeof *touches);
+    if (touches == NULL) {
+        return no_memory();
+    }
+    history->touches = touches;
+    touches[history->count++] = fresh;
+    return 0;
+}
+
+static int check_operands(const struct plan_builder *builder, const struct plan_command *command)
+{
+    assert(command->operand_count <= PLAN_OPERAND_MAX && command->queue < PLAN_Q_COUNT);
+    for (uint32_t i = 0; i < command->operand_count; i++) {
+        const struct plan_operand *operand = &command->operands[i];
+        assert(operand->buffer < builder->buffer_count && operand->access != 0);
+        const struct plan_buffer *buffer = &builder->buffers[operand->buffer];
+        if (operand->bytes > buffer->bytes || operand->offset > buffer->bytes - operand->bytes) {
+            return core_err_set(
+                -ERANGE,
+                "%s of block %u touches bytes %" PRIu64 " to %" PRIu64 " of %s, which has %" PRIu64,
+                plan_op_name((enum plan_op)command->op), command->block, operand->offset,
+                operand->offset + operand->bytes, buffer->name, buffer->bytes);
+        }
+    }
+    return 0;
+}
+
+int plan_builder_add(struct plan_builder *builder, const struct plan_command *command)
+{
+    uint32_t needs[PLAN_Q_COUNT] = {0};
+    int rc = check_operands(builder, command);
+    if (rc != 0) {
+        return rc;
+    }
+    collect_needs(builder, command, needs);
+    reduce_needs(builder, command->queue, needs);
+    while (any_beyond(needs, PLAN_EDGE_MAX)) {
+        struct plan_command join = {.op = PLAN_JOIN,
+                                    .queue = command->queue,
+                                    .block = command->block,
+                                    .micro = command->micro};
+        rc = append(builder, &join, needs);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    rc = append(builder, command, needs);
+    for (uint32_t i = 0; rc == 0 && i < command->operand_count; i++) {
+        rc = remember(builder, &command->operands[i], command->queue);
+    }
+    return rc;
+}
+
+int plan_builder_end(struct plan_builder *builder, struct plan_tape *out)
+{
+    struct plan_tape tape = builder->tape;
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        tape.queue_count[q] = builder->lines[q].count - builder->lines[q].tape_base;
+    }
+    builder->tape = (struct plan_tape){0};
+    builder->tape_room = 0;
+    *out = tape;
+    return 0;
+}

@@ -1,0 +1,34 @@
+/* builder.h: turns commands in program order into tapes.
+ * The caller adds commands as if they ran one after another and says which bytes of which buffer
+ * each reads and writes. The builder derives every edge from that: a command waits for the last
+ * writers of what it reads, and for the last readers and writers of what it writes; edges that
+ * follow from the order of a queue or from another edge are left out. Reuse of slots, double
+ * buffering and the border between two tapes need no code of their own.
+ *
+ * Tapes that run one after another are built one after another with the same builder; an edge
+ * reaches at most one tape back, because the executor starts a tape only when the last but one has
+ * retired. Pure; the builder owns its history. */
+#ifndef OFFLOAD_PLAN_BUILDER_H
+#define OFFLOAD_PLAN_BUILDER_H
+
+#include "offload/plan/tape.h"
+
+struct plan_builder;
+
+/* `buffers` is borrowed and outlives the builder. */
+int plan_builder_create(const struct plan_buffer *buffers, uint32_t buffer_count,
+                        struct plan_builder **out);
+void plan_builder_destroy(struct plan_builder *builder);
+
+/* Starts the next tape. */
+void plan_builder_begin(struct plan_builder *builder);
+
+/* Adds a command: op, queue, streams, block, micro, chunk, elements, bytes, work and operands are
+ * the caller's; place and edges are filled in. A command that needs more than PLAN_EDGE_MAX edges
+ * gets PLAN_JOIN commands in front of it. An operand outside its buffer is -ERANGE. */
+int plan_builder_add(struct plan_builder *builder, const struct plan_command *command);
+
+/* Ends the tape and hands it over. */
+int plan_builder_end(struct plan_builder *builder, struct plan_tape *out);
+
+#endif

@@ -1,0 +1,158 @@
+/* plan.h: from sizes, budgets and rates to placement, tapes and a predicted step.
+ * Pure functions: no I/O, no threads, the same plan for the same input on every machine. A plan is
+ * immutable once created; any thread may read it. */
+#ifndef OFFLOAD_PLAN_PLAN_H
+#define OFFLOAD_PLAN_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "offload/plan/tape.h"
+
+/* ---- what is known ---- */
+
+/* A unit of gathering. Bytes of activations are for one micro-batch. */
+struct plan_block_shape {
+    char name[24];
+    uint64_t elements;   /* parameters, packed; a multiple of 64 Ki but for the last shard's tail */
+    uint64_t out_bytes;  /* boundary activation that the block hands on; 0 for the head */
+    uint64_t kept_bytes; /* what backward needs where nothing is recomputed */
+    uint64_t forward_bytes;  /* scratch of forward */
+    uint64_t backward_bytes; /* scratch of backward, without what is recomputed */
+    double forward_flops;
+    double backward_flops;
+    uint16_t owner; /* the block that owns the parameters (tied head: the embedding); else itself */
+    bool trained;
+};
+
+/* Bytes an element of each stream; 0 where the optimizer has no such stream. */
+struct plan_format {
+    uint8_t weight_bytes; /* 2 working weight */
+    uint8_t master_bytes; /* 2 split master, 4 separate master, 0 plain fp32 */
+    uint8_t m_bytes;
+    uint8_t v_bytes;
+    uint8_t grad_bytes; /* as stored in HOST */
+};
+
+enum plan_acts {
+    PLAN_ACTS_AUTO,
+    PLAN_ACTS_KEEP,
+    PLAN_ACTS_RECOMPUTE,
+    PLAN_ACTS_HOST,
+    PLAN_ACTS_STORE
+};
+enum plan_order { PLAN_ORDER_AUTO, PLAN_ORDER_LAYER, PLAN_ORDER_MICRO };
+enum plan_timing { PLAN_TIMING_AUTO, PLAN_TIMING_DEFERRED, PLAN_TIMING_INSIDE };
+enum plan_where { PLAN_WHERE_AUTO, PLAN_WHERE_DEVICE, PLAN_WHERE_HOST, PLAN_WHERE_STORE };
+
+struct plan_wishes {
+    uint32_t micro_batches;
+    bool may_clip; /* the norm decides a factor */
+    bool may_skip; /* the norm decides whether the step happens */
+    enum plan_acts acts;
+    enum plan_order order;
+    enum plan_timing timing;
+    enum plan_where weights;
+    enum plan_where states;
+    enum plan_where grads;
+    uint32_t weight_slots;   /* 0: chosen */
+    uint32_t state_slots;    /* 0: chosen */
+    uint64_t chunk_elements; /* 0: chosen; a multiple of 64 Ki */
+};
+
+struct plan_budgets {
+    uint64_t device_bytes;
+    uint64_t host_bytes;
+    uint64_t store_bytes;        /* 0: there is no store */
+    uint64_t device_taken_bytes; /* by the runtime itself */
+    uint64_t host_taken_bytes;
+    bool device_is_host; /* the CPU device: compute reads and writes HOST, I/O reaches DEVICE */
+};
+
+/* What the machine does a second, each measured alone. */
+struct plan_rates {
+    double read_bytes;
+    double write_bytes;
+    double mixed_bytes; /* read + write together, both at once */
+    double up_bytes;
+    double down_bytes;
+    double flops;
+    double update_elements;
+    double sums_elements;
+    double round_elements;
+    double command_seconds; /* fixed cost of a command */
+    bool shared_cores;      /* compute and update take the same cores (the CPU device) */
+};
+
+struct plan_input {
+    const struct plan_block_shape *blocks; /* borrowed; embedding first, head last */
+    uint32_t block_count;
+    struct plan_format format;
+    struct plan_wishes wishes;
+    struct plan_budgets budgets;
+    struct plan_rates rates;
+};
+
+/* ---- what is decided ---- */
+
+struct plan_block_place {
+    uint8_t weights; /* enum plan_tier */
+    uint8_t grads;   /* enum plan_tier: HOST or STORE */
+    uint32_t chunk_count;
+    uint32_t resident_chunks; /* the first ones keep their states in HOST */
+};
+
+/* The tapes that a run can need. */
+enum plan_kind {
+    PLAN_FIRST, /* a step with no update pending; leaves one pending where timing is deferred */
+    PLAN_NEXT,  /* a step that does the pending update of the step before */
+    PLAN_DRAIN, /* the pending update alone */
+    PLAN_EVAL,  /* forward alone */
+    PLAN_KIND_COUNT,
+};
+
+/* What commands share. */
+enum plan_resource {
+    PLAN_R_COMPUTE,
+    PLAN_R_CORES,
+    PLAN_R_DRIVE,
+    PLAN_R_UP,
+    PLAN_R_DOWN,
+    PLAN_R_COUNT
+};
+
+struct plan_prediction {
+    double step_seconds;
+    double queue_seconds[PLAN_Q_COUNT];    /* a queue had a command running */
+    double resource_seconds[PLAN_R_COUNT]; /* a resource was in use */
+    enum plan_resource bottleneck;         /* the one in use the longest */
+    uint64_t store_read_bytes;
+    uint64_t store_write_bytes;
+    uint64_t up_bytes;
+    uint64_t down_bytes;
+};
+
+struct plan;
+
+/* -EFBIG with a sentence that names the smallest budgets that would do where it cannot fit. */
+int plan_create(const struct plan_input *input, struct plan **out);
+void plan_destroy(struct plan *plan);
+
+enum plan_acts plan_chosen_acts(const struct plan *plan);
+enum plan_order plan_chosen_order(const struct plan *plan);
+enum plan_timing plan_chosen_timing(const struct plan *plan);
+const struct plan_block_place *plan_block_place(const struct plan *plan, uint32_t block);
+uint64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
+uint64_t plan_chunk_elements(const struct plan *plan);
+uint32_t plan_buffer_count(const struct plan *plan);
+const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
+
+/* The tape to run for `kind` after a tape of kind `before` (PLAN_KIND_COUNT: nothing ran yet). NULL
+ * where the two do not join. */
+const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
+                                  enum plan_kind kind);
+
+/* Of a NEXT after a NEXT (deferred) or a FIRST after a FIRST (inside). */
+const struct plan_prediction *plan_predicted(const struct plan *plan);
+
+#endif

@@ -1,0 +1,26 @@
+/* print.h: a tape as text, one line a command, for tests and `tide plan --tape`. Pure. */
+#ifndef OFFLOAD_PLAN_PRINT_H
+#define OFFLOAD_PLAN_PRINT_H
+
+#include <stddef.h>
+
+#include "offload/plan/plan.h"
+
+/* One line without its newline:
+ *   "     12  compute        FWD    layer.3 #0           reads wslot[1] act(2.0) writes act(3.0)
+ *    after up 4, update -1"
+ * in one line. Returns the length as snprintf does. */
+int plan_print_command(const struct plan_input *input, const struct plan *plan,
+                       const struct plan_command *command, char *text, size_t bytes);
+
+/* Calls `line` for each command of the tape, in tape order. */
+void plan_print_tape(const struct plan_input *input, const struct plan *plan,
+                     const struct plan_tape *tape, void (*line)(void *user, const char *text),
+                     void *user);
+
+const char *plan_acts_name(enum plan_acts acts);
+const char *plan_order_name(enum plan_order order);
+const char *plan_timing_name(enum plan_timing timing);
+const char *plan_resource_name(enum plan_resource resource);
+
+#endif

@@ -1,0 +1,30 @@
+/* residence.h: how much of a model stays in memory between uses, under the budgets. Pure. */
+#ifndef OFFLOAD_PLAN_RESIDENCE_H
+#define OFFLOAD_PLAN_RESIDENCE_H
+
+#include "offload/plan/layout.h"
+
+/* Three numbers that only grow memory: blocks whose weights lie on the DEVICE, blocks behind those
+ * whose weights lie in HOST, and chunks of state in HOST. Blocks and chunks count from the first;
+ * the last blocks are those that slots still hold when forward turns into backward. */
+struct plan_residence {
+    uint32_t device_blocks;
+    uint32_t host_blocks;
+    uint64_t state_chunks;
+};
+
+/* What the wishes and the lack of a store force, with nothing more resident. */
+struct plan_residence plan_residence_least(const struct plan_input *input,
+                                           const struct plan_choice *choice);
+
+/* Lets spare memory make more resident, where no wish says otherwise. Weights first: they save
+ * three bytes of traffic for each byte of memory, states two. */
+int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,
+                         struct plan_residence *residence);
+
+int plan_residence_lay_out(const struct plan_input *input, const struct plan_choice *choice,
+                           const struct plan_residence *residence, struct plan_layout **out);
+
+bool plan_residence_fits(const struct plan_input *input, const struct plan_layout *layout);
+
+#endif

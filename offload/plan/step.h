@@ -1,0 +1,14 @@
+/* step.h: the commands of a step in program order; this is where a training step is told.
+ * Pure. */
+#ifndef OFFLOAD_PLAN_STEP_H
+#define OFFLOAD_PLAN_STEP_H
+
+#include "offload/plan/builder.h"
+#include "offload/plan/layout.h"
+
+/* Adds the commands of a tape of `kind` to `builder`, between begin and end. */
+int plan_step_add(struct plan_builder *builder, const struct plan_input *input,
+                  const struct plan_choice *choice, const struct plan_layout *layout,
+                  enum plan_kind kind);
+
+#endif

@@ -1,0 +1,60 @@
+/* tape.c: names of what a tape holds. */
+#include "offload/plan/tape.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *plan_op_name(enum plan_op op)
+{
+    static const char *const names[PLAN_OP_COUNT] = {
+        [PLAN_READ] = "READ", [PLAN_WRITE] = "WRITE",   [PLAN_H2D] = "H2D",
+        [PLAN_D2H] = "D2H",   [PLAN_GATHER] = "GATHER", [PLAN_REDUCE] = "REDUCE",
+        [PLAN_FWD] = "FWD",   [PLAN_BWD] = "BWD",       [PLAN_ROUND] = "ROUND",
+        [PLAN_SUMS] = "SUMS", [PLAN_NORM] = "NORM",     [PLAN_UPDATE] = "UPDATE",
+        [PLAN_JOIN] = "JOIN",
+    };
+    return names[op];
+}
+
+const char *plan_queue_name(enum plan_queue queue)
+{
+    static const char *const names[PLAN_Q_COUNT] = {
+        [PLAN_Q_COMPUTE] = "compute",
+        [PLAN_Q_UP] = "up",
+        [PLAN_Q_DOWN] = "down",
+        [PLAN_Q_COLL] = "coll",
+        [PLAN_Q_UPDATE] = "update",
+        [PLAN_Q_READ_WEIGHT] = "read-weight",
+        [PLAN_Q_READ_STATE] = "read-state",
+        [PLAN_Q_READ_ACT] = "read-act",
+        [PLAN_Q_WRITE_STATE] = "write-state",
+        [PLAN_Q_WRITE_ACT] = "write-act",
+    };
+    return names[queue];
+}
+
+const char *plan_tier_name(enum plan_tier tier)
+{
+    static const char *const names[PLAN_TIER_COUNT] = {"device", "host", "store"};
+    return names[tier];
+}
+
+const char *plan_streams_print(unsigned streams, char *text, unsigned bytes)
+{
+    static const char *const names[PLAN_STREAM_COUNT] = {"w16", "master", "m", "v", "g", "act"};
+    unsigned used = 0;
+    text[0] = '\0';
+    for (unsigned i = 0; i < PLAN_STREAM_COUNT; i++) {
+        if ((streams >> i & 1) != 0 && used < bytes) {
+            used += (unsigned)snprintf(text + used, bytes - used, "%s%s", used == 0 ? "" : "+",
+                                       names[i]);
+        }
+    }
+    return text;
+}
+
+void plan_tape_fini(struct plan_tape *tape)
+{
+    free(tape->commands);
+    *tape = (struct plan_tape){0};
+}

@@ -1,0 +1,112 @@
+/* tape.h: the fixed command array of one training step, and the buffers it names.
+ * Pure data: a tape is built once (builder.h), never changes, and has four readers: the executor,
+ * the simulator, the printer and the timeline. No thread, no I/O.
+ *
+ * A command belongs to one queue; a queue takes its commands in tape order. An edge says "queue Q
+ * has reached its N-th command", counted from the start of the tape; a negative or zero count
+ * points into the tape that ran before. */
+#ifndef OFFLOAD_PLAN_TAPE_H
+#define OFFLOAD_PLAN_TAPE_H
+
+#include <stdint.h>
+
+enum plan_tier { PLAN_DEVICE, PLAN_HOST, PLAN_STORE, PLAN_TIER_COUNT };
+
+/* What work goes through. Order is the order of rows in prints and timelines. */
+enum plan_queue {
+    PLAN_Q_COMPUTE,     /* device: forward, backward, rounding */
+    PLAN_Q_UP,          /* HOST to DEVICE */
+    PLAN_Q_DOWN,        /* DEVICE to HOST */
+    PLAN_Q_COLL,        /* between ranks */
+    PLAN_Q_UPDATE,      /* Adam team: sums of squares, norm, update */
+    PLAN_Q_READ_WEIGHT, /* STORE, most urgent */
+    PLAN_Q_READ_STATE,  /* STORE */
+    PLAN_Q_READ_ACT,    /* STORE */
+    PLAN_Q_WRITE_STATE, /* STORE, least urgent of the step's own */
+    PLAN_Q_WRITE_ACT,   /* STORE */
+    PLAN_Q_COUNT,
+};
+
+enum plan_op {
+    PLAN_READ,   /* STORE -> buffer: `streams` of a chunk, or an activation */
+    PLAN_WRITE,  /* buffer -> STORE */
+    PLAN_H2D,    /* HOST -> DEVICE */
+    PLAN_D2H,    /* DEVICE -> HOST */
+    PLAN_GATHER, /* all ranks' shards -> whole block */
+    PLAN_REDUCE, /* whole gradients -> own shard, summed */
+    PLAN_FWD,    /* forward of a block for one micro-batch */
+    PLAN_BWD,    /* backward of a block for one micro-batch, recomputing where the plan says so */
+    PLAN_ROUND,  /* fp32 gradient sum of a block -> gradient type */
+    PLAN_SUMS,   /* sums of squares of a gradient, by fixed tiles */
+    PLAN_NORM,   /* all sums -> norm, clip factor, overflow verdict */
+    PLAN_UPDATE, /* optimizer over a chunk; predicated by NORM's verdict */
+    PLAN_JOIN,   /* nothing; gathers edges where a command needs more than three */
+    PLAN_OP_COUNT,
+};
+
+enum plan_stream {
+    PLAN_W16 = 1 << 0,
+    PLAN_MASTER = 1 << 1, /* lo16 (split master) or w32 */
+    PLAN_M = 1 << 2,
+    PLAN_V = 1 << 3,
+    PLAN_G = 1 << 4,
+    PLAN_ACT = 1 << 5,
+};
+enum { PLAN_STREAM_COUNT = 6 };
+
+enum plan_access { PLAN_READS = 1, PLAN_WRITES = 2, PLAN_CHANGES = 3 };
+
+enum { PLAN_NONE = 0xffff, PLAN_OPERAND_MAX = 7, PLAN_EDGE_MAX = 3 };
+
+/* A piece of a tier's arena that commands name; it lies where it lies for the whole run. */
+struct plan_buffer {
+    char name[32];
+    uint64_t offset; /* in the tier's arena */
+    uint64_t bytes;
+    uint8_t tier; /* enum plan_tier; STORE buffers are extents, known by block and stream */
+};
+
+struct plan_operand {
+    uint16_t buffer; /* index in the plan's buffers */
+    uint8_t access;  /* enum plan_access */
+    uint8_t unused;
+    uint64_t offset; /* within the buffer */
+    uint64_t bytes;
+};
+
+struct plan_edge {
+    int32_t count; /* the edge holds when the queue has reached this many of the tape's commands */
+    uint8_t queue; /* PLAN_Q_COUNT: no edge */
+};
+
+struct plan_command {
+    uint8_t op;
+    uint8_t queue;
+    uint8_t streams; /* enum plan_stream bits that READ, WRITE and copies move */
+    uint8_t operand_count;
+    uint16_t block;
+    uint16_t micro;    /* micro-batch, or PLAN_NONE */
+    uint32_t chunk;    /* chunk of the block's shard */
+    uint32_t place;    /* this command's number on its queue, from 1 */
+    uint64_t elements; /* of the chunk or the block */
+    uint64_t bytes;    /* moved */
+    double work;       /* floating point operations */
+    struct plan_operand operands[PLAN_OPERAND_MAX];
+    struct plan_edge edges[PLAN_EDGE_MAX];
+};
+
+struct plan_tape {
+    struct plan_command *commands; /* owned */
+    uint32_t count;
+    uint32_t queue_count[PLAN_Q_COUNT]; /* commands of each queue */
+};
+
+const char *plan_op_name(enum plan_op op);
+const char *plan_queue_name(enum plan_queue queue);
+const char *plan_tier_name(enum plan_tier tier);
+/* "w16+lo+m+v". Returns text. */
+const char *plan_streams_print(unsigned streams, char *text, unsigned bytes);
+
+void plan_tape_fini(struct plan_tape *tape);
+
+#endif

@@ -1,0 +1,174 @@
+/* Proves that edges follow from accesses: each kind of conflict, ranges, queue order, what follows
+ * from other edges, joins, and the border between two tapes. */
+#include <errno.h>
+
+#include "core/base/err.h"
+#include "offload/plan/builder.h"
+#include "tests/harness/test.h"
+
+static const struct plan_buffer buffers[] = {
+    {.name = "a", .bytes = 100, .tier = PLAN_HOST},
+    {.name = "b", .bytes = 100, .tier = PLAN_DEVICE},
+    {.name = "c", .bytes = 100, .tier = PLAN_DEVICE},
+    {.name = "d", .bytes = 100, .tier = PLAN_DEVICE},
+    {.name = "e", .bytes = 100, .tier = PLAN_DEVICE},
+};
+
+static struct plan_builder *builder_of(void)
+{
+    struct plan_builder *builder = NULL;
+    check_int(plan_builder_create(buffers, sizeof buffers / sizeof buffers[0], &builder), ==, 0);
+    plan_builder_begin(builder);
+    return builder;
+}
+
+static struct plan_operand part(uint16_t buffer, enum plan_access access, uint64_t offset,
+                                uint64_t bytes)
+{
+    return (struct plan_operand){
+        .buffer = buffer, .access = (uint8_t)access, .offset = offset, .bytes = bytes};
+}
+
+static void add(struct plan_builder *builder, enum plan_queue queue, struct plan_operand one,
+                struct plan_operand two)
+{
+    struct plan_command command = {.op = PLAN_H2D, .queue = (uint8_t)queue};
+    command.operands[command.operand_count++] = one;
+    if (two.access != 0) {
+        command.operands[command.operand_count++] = two;
+    }
+    check_int(plan_builder_add(builder, &command), ==, 0);
+}
+
+static const struct plan_operand nothing;
+
+static int edges_of(const struct plan_command *command)
+{
+    int count = 0;
+    for (int e = 0; e < PLAN_EDGE_MAX; e++) {
+        count += command->edges[e].queue != PLAN_Q_COUNT;
+    }
+    return count;
+}
+
+static void check_edge(const struct plan_command *command, int e, enum plan_queue queue, int count)
+{
+    check_int(command->edges[e].queue, ==, queue);
+    check_int(command->edges[e].count, ==, count);
+}
+
+/* Read after write, write after read and write after write make an edge; two reads do not, and
+ * neither do ranges that do not meet. */
+static void conflicts_make_edges(void)
+{
+    struct plan_builder *builder = builder_of();
+    add(builder, PLAN_Q_UP, part(0, PLAN_WRITES, 0, 50), nothing);
+    add(builder, PLAN_Q_COMPUTE, part(0, PLAN_READS, 10, 10), nothing);
+    add(builder, PLAN_Q_DOWN, part(0, PLAN_READS, 0, 50), nothing);
+    add(builder, PLAN_Q_UPDATE, part(0, PLAN_READS, 50, 50), nothing);
+    add(builder, PLAN_Q_COLL, part(0, PLAN_WRITES, 0, 100), nothing);
+    struct plan_tape tape;
+    check_int(plan_builder_end(builder, &tape), ==, 0);
+    check_int(tape.count, ==, 5);
+    check_int(edges_of(&tape.commands[0]), ==, 0);
+    check_int(edges_of(&tape.commands[1]), ==, 1);
+    check_edge(&tape.commands[1], 0, PLAN_Q_UP, 1);
+    check_edge(&tape.commands[2], 0, PLAN_Q_UP, 1);
+    check_int(edges_of(&tape.commands[3]), ==, 0);
+    /* The write waits for the three readers; the first write follows from them. */
+    check_int(edges_of(&tape.commands[4]), ==, 3);
+    check_edge(&tape.commands[4], 0, PLAN_Q_COMPUTE, 1);
+    check_edge(&tape.commands[4], 1, PLAN_Q_DOWN, 1);
+    check_edge(&tape.commands[4], 2, PLAN_Q_UPDATE, 1);
+    plan_tape_fini(&tape);
+    plan_builder_destroy(builder);
+}
+
+/* Order on one queue and order through another edge need no edge of their own. */
+static void implied_edges_are_left_out(void)
+{
+    struct plan_builder *builder = builder_of();
+    add(builder, PLAN_Q_UP, part(0, PLAN_WRITES, 0, 100), nothing);
+    add(builder, PLAN_Q_UP, part(0, PLAN_CHANGES, 0, 100), nothing);
+    add(builder, PLAN_Q_COMPUTE, part(0, PLAN_READS, 0, 100), part(1, PLAN_WRITES, 0, 100));
+    add(builder, PLAN_Q_DOWN, part(0, PLAN_READS, 0, 100), part(1, PLAN_READS, 0, 100));
+    add(builder, PLAN_Q_COMPUTE, part(0, PLAN_READS, 0, 100), nothing);
+    struct plan_tape tape;
+    check_int(plan_builder_end(builder, &tape), ==, 0);
+    check_int(edges_of(&tape.commands[1]), ==, 0);
+    check_int(edges_of(&tape.commands[3]), ==, 1);
+    check_edge(&tape.commands[3], 0, PLAN_Q_COMPUTE, 1);
+    check_int(edges_of(&tape.commands[4]), ==, 0);
+    check_int(tape.queue_count[PLAN_Q_COMPUTE], ==, 2);
+    check_int(tape.commands[4].place, ==, 2);
+    plan_tape_fini(&tape);
+    plan_builder_destroy(builder);
+}
+
+/* More than three edges: a join in front takes three of them. */
+static void joins_take_the_rest(void)
+{
+    struct plan_builder *builder = builder_of();
+    const enum plan_queue queues[] = {PLAN_Q_UP, PLAN_Q_DOWN, PLAN_Q_COLL, PLAN_Q_UPDATE,
+                                      PLAN_Q_READ_ACT};
+    for (uint16_t i = 0; i < 5; i++) {
+        add(builder, queues[i], part(i, PLAN_WRITES, 0, 100), nothing);
+    }
+    struct plan_command command = {.op = PLAN_FWD, .queue = PLAN_Q_COMPUTE};
+    for (uint16_t i = 0; i < 5; i++) {
+        command.operands[command.operand_count++] = part(i, PLAN_READS, 0, 100);
+    }
+    check_int(plan_builder_add(builder, &command), ==, 0);
+    struct plan_tape tape;
+    check_int(plan_builder_end(builder, &tape), ==, 0);
+    check_int(tape.count, ==, 7);
+    check_int(tape.commands[5].op, ==, PLAN_JOIN);
+    check_int(edges_of(&tape.commands[5]), ==, 3);
+    check_int(edges_of(&tape.commands[6]), ==, 2);
+    check_int(tape.commands[6].place, ==, 2);
+    plan_tape_fini(&tape);
+    plan_builder_destroy(builder);
+}
+
+/* An edge into the tape before counts back from its end; two tapes back needs none. */
+static void edges_cross_one_border(void)
+{
+    struct plan_builder *builder = builder_of();
+    struct plan_tape tape;
+    add(builder, PLAN_Q_UP, part(0, PLAN_WRITES, 0, 100), nothing);
+    add(builder, PLAN_Q_UP, part(1, PLAN_WRITES, 0, 100), nothing);
+    check_int(plan_builder_end(builder, &tape), ==, 0);
+    plan_tape_fini(&tape);
+    plan_builder_begin(builder);
+    add(builder, PLAN_Q_COMPUTE, part(0, PLAN_READS, 0, 100), nothing);
+    add(builder, PLAN_Q_COMPUTE, part(1, PLAN_READS, 0, 100), nothing);
+    check_int(plan_builder_end(builder, &tape), ==, 0);
+    check_edge(&tape.commands[0], 0, PLAN_Q_UP, -1);
+    check_edge(&tape.commands[1], 0, PLAN_Q_UP, 0);
+    plan_tape_fini(&tape);
+    plan_builder_begin(builder);
+    add(builder, PLAN_Q_DOWN, part(0, PLAN_READS, 0, 100), nothing);
+    check_int(plan_builder_end(builder, &tape), ==, 0);
+    check_int(edges_of(&tape.commands[0]), ==, 0);
+    plan_tape_fini(&tape);
+    plan_builder_destroy(builder);
+}
+
+static void operands_stay_inside(void)
+{
+    struct plan_builder *builder = builder_of();
+    struct plan_command command = {.op = PLAN_FWD, .queue = PLAN_Q_COMPUTE, .operand_count = 1};
+    command.operands[0] = part(1, PLAN_READS, 60, 41);
+    check_int(plan_builder_add(builder, &command), ==, -ERANGE);
+    check_contains(core_err_sentence(), "FWD of block 0 touches bytes 60 to 101 of b");
+    command.operands[0] = part(1, PLAN_READS, 2, UINT64_MAX);
+    check_int(plan_builder_add(builder, &command), ==, -ERANGE);
+    plan_builder_destroy(builder);
+    plan_builder_destroy(NULL);
+}
+
+TEST_MAIN({"conflicts_make_edges", conflicts_make_edges},
+          {"implied_edges_are_left_out", implied_edges_are_left_out},
+          {"joins_take_the_rest", joins_take_the_rest},
+          {"edges_cross_one_border", edges_cross_one_border},
+          {"operands_stay_inside", operands_stay_inside})
