@@ -195,15 +195,15 @@ static void add_file(struct house_tree *tree, const char *whole, const char *pat
 
 static void walk(struct house_tree *tree, const char *root, const char *folder);
 
-/* Adds a source, or what a folder holds; skips hidden names and builds. */
+/* Adds a source, or what a folder holds; skips hidden names and build trees. */
 static void walk_name(struct house_tree *tree, const char *root, const char *folder,
                       const char *name)
 {
     char *path = join(folder, name);
     char *whole = join(root, path);
     struct stat info;
-    bool ours = name[0] != '.' && !house_starts(name, "build") && lstat(whole, &info) == 0;
-    if (ours && S_ISDIR(info.st_mode)) {
+    bool ours = name[0] != '.' && lstat(whole, &info) == 0;
+    if (ours && S_ISDIR(info.st_mode) && !house_starts(name, "build")) {
         walk(tree, root, path);
     } else if (ours && S_ISREG(info.st_mode) && is_source(name)) {
         add_file(tree, whole, path);

@@ -1,0 +1,71 @@
+/* world.c: fills in the shared small model. */
+#include "tests/plan/world.h"
+
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "tests/harness/test.h"
+
+void world_init(struct world *world, bool tied, uint32_t micros)
+{
+    *world = (struct world){0};
+    for (uint16_t b = 0; b < BLOCKS; b++) {
+        struct plan_block_shape *shape = &world->shapes[b];
+        bool layer = b > 0 && b + 1 < BLOCKS;
+        *shape = (struct plan_block_shape){.elements = (layer ? 5 : 8) * UNIT,
+                                           .out_bytes = b + 1 < BLOCKS ? 4096 : 0,
+                                           .kept_bytes = layer ? 65536 : 0,
+                                           .forward_bytes = 8192,
+                                           .backward_bytes = 16384,
+                                           .forward_flops = layer ? 2e9 : 1e8,
+                                           .backward_flops = layer ? 4e9 : 2e8,
+                                           .owner = b,
+                                           .trained = true};
+        if (b == 0 || b + 1 == BLOCKS) {
+            snprintf(shape->name, sizeof shape->name, "%s", b == 0 ? "embedding" : "head");
+        } else {
+            snprintf(shape->name, sizeof shape->name, "layer.%d", (b - 1) % 100);
+        }
+    }
+    if (tied) {
+        world->shapes[BLOCKS - 1].owner = 0;
+    }
+    world->input = (struct plan_input){
+        .blocks = world->shapes,
+        .block_count = BLOCKS,
+        .format =
+            {.weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2},
+        .wishes = {.micro_batches = micros, .may_clip = true, .chunk_elements = 2 * UNIT},
+        .budgets = {.device_bytes = UINT64_C(1) << 40,
+                    .host_bytes = UINT64_C(1) << 40,
+                    .store_bytes = UINT64_C(1) << 40},
+        .rates = {.read_bytes = 2e9,
+                  .write_bytes = 2e9,
+                  .mixed_bytes = 2e9,
+                  .up_bytes = 20e9,
+                  .down_bytes = 20e9,
+                  .flops = 1e12,
+                  .update_elements = 1e9,
+                  .sums_elements = 5e9,
+                  .round_elements = 5e9,
+                  .command_seconds = 2e-6}};
+}
+
+uint64_t world_parameters(const struct world *world)
+{
+    uint64_t sum = 0;
+    for (int b = 0; b < BLOCKS; b++) {
+        sum += world->shapes[b].owner == b ? world->shapes[b].elements : 0;
+    }
+    return sum;
+}
+
+struct plan *world_plan(const struct world *world)
+{
+    struct plan *plan = NULL;
+    int rc = plan_create(&world->input, &plan);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "no plan (%d): %s", rc, core_err_sentence());
+    }
+    return plan;
+}
