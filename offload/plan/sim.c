@@ -209,7 +209,7 @@ static bool advance(struct sim *sim)
 {
     struct load load = load_of(sim);
     double speeds[PLAN_Q_COUNT] = {0};
-    double span = INFINITY;
+    double span = HUGE_VAL;
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         if (sim->cursors[q].running) {
             speeds[q] = speed(sim, q, &load);
