@@ -1,0 +1,378 @@
+/* drive.c: the drive's thread and its turn: serve what others ask, hand blocks out, collect answers,
+ * verify, watch the clock. */
+#include "aio/drive.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "aio/drive_parts.h"
+#include "aio/probe.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+enum {
+    EVENTS = 64,
+    VERIFY_AT_ONCE = 4,      /* blocks hashed before the ring is looked after again */
+    SPIN_NS = 20000,         /* looked for work before sleeping */
+    WAIT_NS = 100000000,     /* for completions, before the watchdog looks again */
+    BATCH_WAIT_NS = 5000000, /* for several completions at once */
+    WATCH_NS = 250000000,
+    FAILING_CALLS_MAX = 10000, /* submit or reap, in a row */
+};
+static const int64_t warn_default_ns = 5000000000;
+static const int64_t limit_default_ns = 60000000000;
+
+static int64_t clock_of(const struct aio_drive *drive)
+{
+    return drive->options.now_ns != NULL ? drive->options.now_ns(drive->options.now_user)
+                                         : core_clock_now_ns();
+}
+
+void aio_drive_ring(struct aio_drive *drive)
+{
+    core_bell_ring(&drive->bell);
+    if ((atomic_load_explicit(&drive->waiting, memory_order_seq_cst) & WAKE_FOR_PARTS) != 0 &&
+        atomic_exchange_explicit(&drive->waiting, 0, memory_order_seq_cst) != 0) {
+        drive->backend->wake(drive->state);
+    }
+}
+
+int aio_drive_ask(struct aio_drive *drive, int (*run)(struct aio_drive *, struct control *),
+                  void *argument)
+{
+    struct control control = {.run = run, .argument = argument};
+    pthread_mutex_lock(&drive->asking);
+    atomic_store_explicit(&drive->control, &control, memory_order_seq_cst);
+    core_bell_ring(&drive->bell);
+    if (atomic_exchange_explicit(&drive->waiting, 0, memory_order_seq_cst) != 0) {
+        drive->backend->wake(drive->state);
+    }
+    for (;;) {
+        uint32_t seen = core_bell_look(&drive->answers);
+        if (atomic_load_explicit(&control.answered, memory_order_acquire)) {
+            break;
+        }
+        core_bell_sleep(&drive->answers, seen, -1);
+    }
+    pthread_mutex_unlock(&drive->asking);
+    return control.rc != 0 ? core_err_adopt(control.rc, control.sentence) : 0;
+}
+
+static void answer(struct aio_drive *drive, struct control *control, int rc)
+{
+    control->rc = rc;
+    if (rc != 0) {
+        snprintf(control->sentence, sizeof control->sentence, "%s", core_err_sentence());
+    }
+    atomic_store_explicit(&control->answered, true, memory_order_release);
+    core_bell_ring(&drive->answers);
+}
+
+static void serve(struct aio_drive *drive)
+{
+    struct control *control = atomic_exchange_explicit(&drive->control, NULL, memory_order_seq_cst);
+    if (control != NULL) {
+        int rc = control->run(drive, control);
+        if (rc != -EINPROGRESS) {
+            answer(drive, control, rc);
+        }
+    }
+}
+
+/* Lanes whose last block is through, or whose blocks will not come back. */
+static void close_lanes(struct aio_drive *drive)
+{
+    for (unsigned i = 0; i < drive->lanes_count; i++) {
+        struct lane *lane = drive->lanes[i];
+        if (lane->closer == NULL) {
+            continue;
+        }
+        int64_t limit_ns = drive->dead ? drive->options.warn_ns : drive->options.limit_ns;
+        struct control *closer = lane->closer;
+        if (lane->flying == 0) {
+            drive->lanes[i--] = drive->lanes[--drive->lanes_count];
+            answer(drive, closer, 0); /* the lane is gone */
+        } else if (drive->now_ns - lane->closing_ns >= limit_ns) {
+            lane->closer = NULL;
+            answer(drive, closer,
+                   core_err_set(-ETIMEDOUT,
+                                "%s does not give back %" PRIu64
+                                " blocks; their memory stays with the kernel",
+                                drive->name, lane->flying));
+        }
+    }
+}
+
+void aio_drive_die(struct aio_drive *drive, int code)
+{
+    drive->dead = true;
+    core_log(CORE_LOG_ERROR, "%s", core_err_sentence());
+    for (unsigned i = 0; i < drive->lanes_count; i++) {
+        aio_queue_fail(drive->lanes[i]->queue, code, core_err_sentence());
+    }
+    aio_block_sweep(drive);
+    for (unsigned i = 0; i < drive->lanes_count; i++) {
+        aio_lane_drop(drive->lanes[i]);
+    }
+    aio_block_cancel(drive, NULL);
+}
+
+/* A call into the back end failed. Some failures pass; the number in a row is bounded. */
+static void note_failure(struct aio_drive *drive, const char *call, int rc)
+{
+    bool passes = rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM;
+    if (drive->dead) {
+        return;
+    }
+    count(&drive->repeats, 1);
+    if (!passes || ++drive->failing_calls > FAILING_CALLS_MAX) {
+        core_err_set(rc, "%s: %s of %s failed %u times: %s", drive->name, call,
+                     drive->backend->name, passes ? drive->failing_calls : 1, strerror(-rc));
+        aio_drive_die(drive, rc);
+        return;
+    }
+    if (drive->failing_calls > 8) {
+        struct timespec pause = {.tv_nsec = drive->failing_calls < 64 ? 20000 : 500000};
+        nanosleep(&pause, NULL);
+    }
+}
+
+static bool is_closing(const struct aio_drive *drive)
+{
+    for (unsigned i = 0; i < drive->lanes_count; i++) {
+        if (drive->lanes[i]->closer != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_work(struct aio_drive *drive)
+{
+    return atomic_load_explicit(&drive->control, memory_order_seq_cst) != NULL ||
+           drive->done.first != NONE || drive->ready.first != NONE || aio_lane_pick(drive) != NULL;
+}
+
+/* Waits as briefly as what is there to do asks for. With many blocks in flight several completions
+ * are collected at a time: fewer calls, and the drive still has most of its depth. */
+static int collect(struct aio_drive *drive, struct aio_event *events)
+{
+    bool full = drive->flying >= drive->depth;
+    unsigned min = 1;
+    int64_t wait_ns = WAIT_NS;
+    atomic_store_explicit(&drive->waiting,
+                          full ? WAKE_FOR_CONTROL : WAKE_FOR_CONTROL | WAKE_FOR_PARTS,
+                          memory_order_seq_cst);
+    if (atomic_load_explicit(&drive->control, memory_order_seq_cst) != NULL ||
+        drive->done.first != NONE || (!full && has_work(drive))) {
+        min = 0;
+        wait_ns = 0;
+    } else if (full && drive->depth >= 16) {
+        min = drive->depth / 8;
+        wait_ns = BATCH_WAIT_NS;
+    }
+    if (min > 0) {
+        count(&drive->waits, 1);
+    }
+    int rc = drive->backend->reap(drive->state, events, EVENTS, min, wait_ns);
+    atomic_store_explicit(&drive->waiting, 0, memory_order_relaxed);
+    return rc;
+}
+
+static void rest(struct aio_drive *drive)
+{
+    uint32_t seen = core_bell_look(&drive->bell);
+    if (!has_work(drive) && !is_closing(drive) && !drive->ending) {
+        core_bell_spin_sleep(&drive->bell, seen, SPIN_NS, -1);
+    }
+}
+
+static void turn(struct aio_drive *drive)
+{
+    struct aio_event events[EVENTS];
+    drive->now_ns = clock_of(drive);
+    serve(drive);
+    close_lanes(drive);
+    int rc = aio_block_fill(drive);
+    if (rc < 0) {
+        note_failure(drive, "submit", rc);
+    }
+    if (drive->flying == 0 && drive->done.first == NONE) {
+        rest(drive);
+        return;
+    }
+    int got = collect(drive, events);
+    drive->now_ns = clock_of(drive);
+    if (got < 0) {
+        note_failure(drive, "reap", got);
+    } else if (got > 0) {
+        drive->failing_calls = 0;
+    }
+    for (int i = 0; i < got; i++) {
+        aio_block_event(drive, &events[i]);
+    }
+    if (drive->done.first != NONE) {
+        rc = aio_block_fill(drive); /* the drive works on while this thread hashes */
+        if (rc < 0) {
+            note_failure(drive, "submit", rc);
+        }
+        aio_block_verify(drive, VERIFY_AT_ONCE);
+    }
+    if (drive->now_ns - drive->looked_ns >= WATCH_NS) {
+        drive->looked_ns = drive->now_ns;
+        aio_block_watch(drive);
+    }
+}
+
+static void *drive_main(void *argument)
+{
+    struct aio_drive *drive = argument;
+    core_log_bind(drive->log);
+    pthread_setname_np(pthread_self(), "tide-drive");
+    if (core_cpus_count(&drive->cpus) > 0 && core_cpus_bind_self(&drive->cpus) != 0) {
+        core_log(CORE_LOG_WARN, "%s; it runs where the kernel puts it", core_err_sentence());
+    }
+    while (!drive->ending) {
+        turn(drive);
+    }
+    return NULL;
+}
+
+static int open_backend(struct aio_drive *drive, struct control *self)
+{
+    (void)self;
+    struct aio_backend_options options = {
+        .drive = drive->name,
+        .depth = drive->depth,
+        .context = drive->options.context,
+        .sqpoll = drive->options.sqpoll,
+        .iopoll = drive->options.iopoll,
+        .no_file_table = drive->options.no_file_table,
+        .refused_flags = drive->options.refused_flags,
+    };
+    int rc = drive->backend->open(&options, &drive->state);
+    if (rc == 0) {
+        snprintf(drive->description, sizeof drive->description, "%s",
+                 drive->backend->describe(drive->state));
+    }
+    return rc;
+}
+
+static int end(struct aio_drive *drive, struct control *self)
+{
+    (void)self;
+    drive->ending = true;
+    if (drive->flying > 0) {
+        return core_err_set(-ETIMEDOUT, "%s: %u blocks never came back", drive->name,
+                            drive->flying);
+    }
+    if (drive->state != NULL) {
+        drive->backend->close(drive->state);
+        drive->state = NULL;
+    }
+    return 0;
+}
+
+static int check_options(const struct aio_drive_options *options)
+{
+    const char *name = options->name != NULL ? options->name : "drive";
+    if (options->depth > AIO_DEPTH_MAX) {
+        return core_err_set(-EINVAL, "%s: depth %u; %d at most", name, options->depth,
+                            AIO_DEPTH_MAX);
+    }
+    if (options->block_bytes % AIO_ALIGN_BYTES != 0 ||
+        options->block_bytes > AIO_BUFFER_MAX_BYTES) {
+        return core_err_set(-EINVAL, "%s: blocks of %u bytes; a multiple of %d up to 1 GiB", name,
+                            options->block_bytes, AIO_ALIGN_BYTES);
+    }
+    return 0;
+}
+
+static int start(struct aio_drive *drive)
+{
+    int rc = aio_block_init(drive);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = pthread_create(&drive->thread, NULL, drive_main, drive);
+    if (rc != 0) {
+        return core_err_set(-rc, "cannot start the thread of %s: %s", drive->name, strerror(rc));
+    }
+    drive->started = true;
+    return aio_drive_ask(drive, open_backend, NULL);
+}
+
+static void set_options(struct aio_drive *drive, const struct aio_drive_options *options)
+{
+    drive->options = *options;
+    snprintf(drive->name, sizeof drive->name, "%s",
+             options->name != NULL ? options->name : "drive");
+    drive->options.name = drive->name;
+    drive->options.cpus = NULL;
+    if (options->cpus != NULL) {
+        drive->cpus = *options->cpus;
+    }
+    drive->options.warn_ns = options->warn_ns > 0 ? options->warn_ns : warn_default_ns;
+    drive->options.limit_ns = options->limit_ns > 0 ? options->limit_ns : limit_default_ns;
+    drive->depth = options->depth != 0 ? options->depth : AIO_DEPTH_DEFAULT;
+    drive->block_bytes = options->block_bytes != 0 ? options->block_bytes : AIO_BLOCK_DEFAULT_BYTES;
+    drive->now_ns = drive->looked_ns = clock_of(drive);
+}
+
+int aio_drive_create(const struct aio_drive_options *options, struct aio_drive **out)
+{
+    int rc = check_options(options);
+    if (rc != 0) {
+        return rc;
+    }
+    struct aio_drive *drive = calloc(1, sizeof *drive);
+    if (drive == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a drive");
+    }
+    set_options(drive, options);
+    pthread_mutex_init(&drive->asking, NULL);
+    core_bell_init(&drive->bell);
+    core_bell_init(&drive->answers);
+    drive->log = core_log_bound();
+    drive->backend = options->backend;
+    if (drive->backend == NULL) {
+        char reason[AIO_REASON_BYTES];
+        rc = aio_backend_choose(NULL, true, reason, sizeof reason, &drive->backend);
+        if (rc == 0) {
+            core_log(CORE_LOG_INFO, "%s: %s", drive->name, reason);
+        }
+    }
+    if (rc == 0) {
+        rc = start(drive);
+    }
+    if (rc != 0) {
+        aio_drive_destroy(drive);
+        return rc;
+    }
+    *out = drive;
+    return 0;
+}
+
+int aio_drive_destroy(struct aio_drive *drive)
+{
+    if (drive == NULL) {
+        return 0;
+    }
+    if (drive->started) {
+        int rc = aio_drive_ask(drive, end, NULL);
+        pthread_join(drive->thread, NULL);
+        if (rc != 0) {
+            return rc; /* leaked on purpose: the kernel may still write to what it points to */
+        }
+    }
+    pthread_mutex_destroy(&drive->asking);
+    free(drive->blocks);
+    free(drive->slabs);
+    free(drive);
+    return 0;
+}

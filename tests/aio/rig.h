@@ -1,0 +1,57 @@
+/* rig.h: a drive, a file on it and a queue, on any back end, in one call. */
+#ifndef TESTS_AIO_RIG_H
+#define TESTS_AIO_RIG_H
+
+#include "aio/drive.h"
+#include "aio/fault.h"
+#include "aio/mem.h"
+#include "aio/queue.h"
+#include "core/base/log.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RIG_SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define RIG_SLOW 1
+#endif
+#endif
+#ifndef RIG_SLOW
+#define RIG_SLOW 0
+#endif
+
+struct rig {
+    struct aio_drive *drive;
+    struct aio_queue *queue;
+    struct aio_mem_disk *disk; /* of mem */
+    uint32_t file;
+    int fd;
+    char path[512];
+};
+
+struct rig_options {
+    const char *backend;     /* uring, libaio, threads, mem */
+    struct aio_fault *fault; /* wrapped around it; `inner` is filled in; NULL: none */
+    uint64_t bytes;
+    struct aio_drive_options drive; /* backend and context are filled in */
+    uint32_t queue_depth;
+};
+
+/* The back ends that exist and work here, NULL at the end. */
+const char *const *rig_backends(void);
+
+/* Fails the case if it cannot. The file holds zeros. */
+void rig_open(struct rig *rig, const struct rig_options *options);
+/* Queue and drive closed in good order, the file removed. */
+void rig_close(struct rig *rig);
+
+/* 4 KiB-aligned memory, freed by rig_free. */
+void *rig_memory(uint64_t bytes);
+void rig_free(void *memory);
+/* Bytes that tell position and seed apart. Not looked at by ThreadSanitizer: it would take minutes. */
+void rig_fill(void *memory, uint64_t bytes, uint64_t seed);
+
+/* Lines of the log, kept; bound to this thread until rig_log_end. */
+const char *rig_log_begin(void);
+void rig_log_end(void);
+
+#endif
