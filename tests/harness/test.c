@@ -89,15 +89,29 @@ const char *test_directory(void)
     return directory;
 }
 
-const char *test_file(const char *name, const void *text, size_t bytes)
+/* Paths stay valid until the program ends, and reachable, so that nothing counts as leaked. */
+struct kept {
+    struct kept *next; /* owned */
+    char path[];
+};
+
+static char *keep_path(const char *base, const char *name)
 {
-    const char *base = test_directory();
+    static struct kept *first;
     size_t length = strlen(base) + strlen(name) + 2;
-    char *path = malloc(length);
-    if (path == NULL) {
+    struct kept *kept = malloc(sizeof *kept + length);
+    if (kept == NULL) {
         test_fail(__FILE__, __LINE__, "no memory");
     }
-    snprintf(path, length, "%s/%s", base, name);
+    kept->next = first;
+    first = kept;
+    snprintf(kept->path, length, "%s/%s", base, name);
+    return kept->path;
+}
+
+const char *test_file(const char *name, const void *text, size_t bytes)
+{
+    char *path = keep_path(test_directory(), name);
     FILE *file = fopen(path, "wb");
     if (file == NULL || fwrite(text, 1, bytes, file) != bytes || fclose(file) != 0) {
         test_fail(__FILE__, __LINE__, "%s cannot be written", path);

@@ -1,0 +1,106 @@
+/* topo.h: what the machine looks like: nodes with their processors and memory, cores, GPUs and
+ * drives with the node each is attached to; and where a rank's memory and threads should go.
+ * Read once at start from the live system, from a file or string that describes another machine, or
+ * from a folder with copies of /proc and /sys. A value that nobody changes afterwards. */
+#ifndef CORE_BASE_TOPO_H
+#define CORE_BASE_TOPO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/cpus.h"
+
+enum {
+    CORE_TOPO_NODES_MAX = 64,
+    CORE_TOPO_DEVICES_MAX = 256,
+    CORE_TOPO_NAME_BYTES = 32,
+    CORE_TOPO_NO_CORE = 0xffff,
+};
+
+struct core_topo_node {
+    int number;            /* the kernel's */
+    uint64_t bytes;        /* memory; 0: processors only */
+    struct core_cpus cpus; /* those we may use; empty: memory only (CXL), or not ours */
+};
+
+enum core_topo_kind { CORE_TOPO_GPU, CORE_TOPO_DRIVE };
+
+struct core_topo_device {
+    enum core_topo_kind kind;
+    char name[CORE_TOPO_NAME_BYTES]; /* a drive's as in /sys/block; a GPU's is its bus id */
+    char bus[16];                    /* "0000:3b:00.0"; "" where it is on no PCI bus */
+    int node;                        /* attached to this one; -1: to any, or not known */
+};
+
+struct core_topo {
+    uint32_t node_count;
+    uint32_t device_count; /* GPUs by bus id, then drives by name */
+    uint32_t core_count;
+    struct core_cpus cpus;           /* all that we may use */
+    uint16_t core_of[CORE_CPUS_MAX]; /* a processor's core, 0 to core_count - 1, or NO_CORE */
+    struct core_topo_node nodes[CORE_TOPO_NODES_MAX]; /* by number */
+    struct core_topo_device devices[CORE_TOPO_DEVICES_MAX];
+    char source[64]; /* who said so: "hwloc 2.9.0", "sysfs" */
+};
+
+enum core_topo_from {
+    CORE_TOPO_LIVE,      /* this machine: hwloc, else sysfs */
+    CORE_TOPO_XML,       /* a file that lstopo wrote */
+    CORE_TOPO_SYNTHETIC, /* a string, "pack:2 numa:1 core:8 pu:2" */
+    CORE_TOPO_SYSFS,     /* /proc and /sys below a folder; "": this machine's */
+};
+
+/* `text` is the file, the string or the folder. `allowed` limits the processors; NULL: those that
+ * this thread may run on where the machine is this one, all otherwise.
+ * -ENOTSUP for XML and strings in a build without hwloc; -EINVAL for what cannot be read. */
+int core_topo_create(enum core_topo_from from, const char *text, const struct core_cpus *allowed,
+                     struct core_topo **out);
+void core_topo_destroy(struct core_topo *topo);
+
+/* Proves that the parts fit together. 0, or -EINVAL with a sentence that names the contradiction. */
+int core_topo_check(const struct core_topo *topo);
+
+/* The node by its number; NULL where there is none. */
+const struct core_topo_node *core_topo_node_find(const struct core_topo *topo, int number);
+/* A GPU or drive by its name or bus id, however that is written ("00000000:3B:00.0"). NULL: none. */
+const struct core_topo_device *core_topo_device_find(const struct core_topo *topo,
+                                                     const char *name);
+/* One processor of each core of `cpus`. */
+void core_topo_cores(const struct core_topo *topo, const struct core_cpus *cpus,
+                     struct core_cpus *out);
+
+/* The drive that holds `path`, as in /sys/block: "nvme0n1" also for its partitions. -ENOENT with a
+ * sentence where it lies on no block device of its own (tmpfs, overlay, a network). */
+int core_topo_drive_of(const char *path, char *name, size_t bytes);
+
+/* ---- placement ---------------------------------------------------------------------------------*/
+
+struct core_topo_wish {
+    uint32_t rank;             /* among the ranks of this machine */
+    uint32_t ranks;            /* how many there are */
+    const char *const *gpus;   /* [ranks] bus ids, entries NULL or unknown: none; NULL: no GPUs */
+    const char *const *drives; /* [drive_count] names of the drives behind the store */
+    uint32_t drive_count;
+};
+
+struct core_topo_share {
+    int node;              /* an arena and an Adam team go here */
+    struct core_cpus cpus; /* this rank's processors of the node, whole cores where possible */
+};
+
+struct core_topo_place {
+    uint32_t share_count;
+    struct core_topo_share shares[CORE_TOPO_NODES_MAX]; /* the first is the home node's */
+    int staging_node;            /* beside the GPU: slots, gradients on their way */
+    int store_node;              /* beside most of the drives */
+    struct core_cpus store_cpus; /* where the store's thread runs */
+};
+
+/* Decides for one rank; every rank that asks with the same arguments gets shares that do not
+ * overlap unless there are more ranks on a node than processors. A rank's home is the node of its
+ * GPU; ranks without one take the nodes in turn; nodes that are nobody's home are dealt out in turn,
+ * so that all memory and all cores work. -EINVAL where rank or ranks cannot be. */
+int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
+                     struct core_topo_place *out);
+
+#endif

@@ -1,0 +1,143 @@
+/* topo_place.c: where a rank's arenas, staging, Adam teams and store thread go: a pure function. */
+#include <errno.h>
+
+#include "core/base/err.h"
+#include "core/base/topo.h"
+
+struct homes {
+    uint32_t count;                      /* nodes that have processors and memory */
+    uint32_t index[CORE_TOPO_NODES_MAX]; /* of them in topo->nodes */
+};
+
+/* Nodes with both; where a machine has none (memory unknown), those with processors. */
+static struct homes find_homes(const struct core_topo *topo)
+{
+    struct homes homes = {0};
+    for (int need_memory = 1; need_memory >= 0 && homes.count == 0; need_memory--) {
+        for (uint32_t i = 0; i < topo->node_count; i++) {
+            const struct core_topo_node *node = &topo->nodes[i];
+            if (core_cpus_count(&node->cpus) > 0 && (node->bytes > 0 || need_memory == 0)) {
+                homes.index[homes.count++] = i;
+            }
+        }
+    }
+    return homes;
+}
+
+/* The place of a device's node among the homes; -1 where it has none. */
+static int home_beside(const struct core_topo *topo, const struct homes *homes, const char *name)
+{
+    const struct core_topo_device *device = name != NULL ? core_topo_device_find(topo, name) : NULL;
+    for (uint32_t i = 0; device != NULL && i < homes->count; i++) {
+        if (topo->nodes[homes->index[i]].number == device->node) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
+                        const struct core_topo_wish *wish, uint32_t rank)
+{
+    int beside = home_beside(topo, homes, wish->gpus != NULL ? wish->gpus[rank] : NULL);
+    return beside >= 0 ? (uint32_t)beside : rank % homes->count;
+}
+
+/* Whether `rank` uses home `home`: it is its own, or nobody's and dealt to it. `mine` and `users`
+ * are the rank's turn among those who do. */
+static bool uses(const struct core_topo *topo, const struct homes *homes,
+                 const struct core_topo_wish *wish, uint32_t home, uint32_t *mine, uint32_t *users)
+{
+    bool used = false;
+    *mine = 0;
+    *users = 0;
+    for (uint32_t rank = 0; rank < wish->ranks; rank++) {
+        if (home_of(topo, homes, wish, rank) == home) {
+            used |= rank == wish->rank;
+            *mine += rank < wish->rank;
+            (*users)++;
+        }
+    }
+    if (*users == 0) {
+        *users = 1;
+        *mine = 0;
+        return home % wish->ranks == wish->rank;
+    }
+    return used;
+}
+
+/* The `mine`-th of `users` parts of a node's cores, with all their processors; more users than
+ * cores share, in turn. */
+static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *node, uint32_t mine,
+                     uint32_t users, struct core_cpus *out)
+{
+    struct core_cpus cores;
+    core_topo_cores(topo, &node->cpus, &cores);
+    uint32_t count = core_cpus_count(&cores);
+    uint32_t begin = mine * count / users;
+    uint32_t end = (mine + 1) * count / users;
+    if (users > count) {
+        begin = mine % count;
+        end = begin + 1;
+    }
+    struct core_cpus set = {0};
+    for (uint32_t i = begin; i < end; i++) {
+        unsigned core = topo->core_of[core_cpus_nth(&cores, i)];
+        for (unsigned cpu = 0; cpu < CORE_CPUS_MAX; cpu++) {
+            if (core_cpus_has(&node->cpus, cpu) && topo->core_of[cpu] == core) {
+                core_cpus_add(&set, cpu);
+            }
+        }
+    }
+    *out = set;
+}
+
+/* The home beside most drives; among equals `home`, else the first. */
+static uint32_t store_home(const struct core_topo *topo, const struct homes *homes,
+                           const struct core_topo_wish *wish, uint32_t home)
+{
+    uint32_t drives[CORE_TOPO_NODES_MAX] = {0};
+    for (uint32_t i = 0; i < wish->drive_count; i++) {
+        int beside = home_beside(topo, homes, wish->drives[i]);
+        if (beside >= 0) {
+            drives[beside]++;
+        }
+    }
+    uint32_t best = home;
+    for (uint32_t i = 0; i < homes->count; i++) {
+        if (drives[i] > drives[best]) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
+                     struct core_topo_place *out)
+{
+    struct homes homes = find_homes(topo);
+    if (wish->ranks == 0 || wish->rank >= wish->ranks || homes.count == 0) {
+        return core_err_set(-EINVAL, "rank %u of %u cannot be placed on %u nodes", wish->rank,
+                            wish->ranks, homes.count);
+    }
+    struct core_topo_place place = {0};
+    uint32_t home = home_of(topo, &homes, wish, wish->rank);
+    for (uint32_t i = 0; i < homes.count; i++) {
+        uint32_t at = (home + i) % homes.count;
+        uint32_t mine;
+        uint32_t users;
+        if (uses(topo, &homes, wish, at, &mine, &users)) {
+            const struct core_topo_node *node = &topo->nodes[homes.index[at]];
+            struct core_topo_share *share = &place.shares[place.share_count++];
+            share->node = node->number;
+            cut_cpus(topo, node, mine, users, &share->cpus);
+        }
+    }
+    const struct core_topo_node *store =
+        &topo->nodes[homes.index[store_home(topo, &homes, wish, home)]];
+    place.staging_node = topo->nodes[homes.index[home]].number;
+    place.store_node = store->number;
+    place.store_cpus = store->cpus;
+    *out = place;
+    return 0;
+}

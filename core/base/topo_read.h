@@ -1,0 +1,21 @@
+/* topo_read.h: how topo.c asks its sources; nobody else includes it.
+ * A source fills nodes, processors, core_of and devices in any order into a zeroed struct whose
+ * core_of is all CORE_TOPO_NO_CORE; topo.c sorts and limits what it got. */
+#ifndef CORE_BASE_TOPO_READ_H
+#define CORE_BASE_TOPO_READ_H
+
+#include "core/base/topo.h"
+
+int core_topo_read_hwloc(enum core_topo_from from, const char *text, struct core_topo *topo);
+int core_topo_read_sysfs(const char *root, struct core_topo *topo);
+
+/* Adds one; beyond the maximum it is left out. NULL then. */
+struct core_topo_node *core_topo_node_add(struct core_topo *topo, int number);
+struct core_topo_device *core_topo_device_add(struct core_topo *topo, enum core_topo_kind kind,
+                                              const char *name);
+/* "0000:3b:00.0" from any way of writing it. 0, or -EINVAL. No sentence. */
+int core_topo_bus_write(const char *from, char *bus, size_t bytes);
+/* Block devices that hold nothing: loop, ram, zram and the like. */
+int core_topo_is_drive(const char *name);
+
+#endif

@@ -1,0 +1,23 @@
+/* dgx.h: a machine built like a DGX A100, described twice: eight nodes of four cores (two processors
+ * each) and 128 GiB, GPUs in pairs on nodes 3, 1, 7 and 5, drives on nodes 2 and 6. */
+#ifndef TESTS_BASE_DGX_H
+#define TESTS_BASE_DGX_H
+
+enum { NODES = 8, CORES = 4, GPUS = 8, DRIVES = 4 }; /* CORES a node */
+
+extern const int gpu_node[GPUS];
+extern const char *const gpu_bus[GPUS];
+extern const int drive_node[DRIVES];
+extern const char *const drive_bus[DRIVES];
+
+/* Its /proc and /sys below a fresh root of this name. */
+const char *dgx_files(const char *name);
+/* A PCI device more, below such a root. */
+void dgx_put_pci(const char *root, const char *bus, const char *class, int node);
+/* A file more; the path is formatted. */
+void dgx_put(const char *root, const char *text, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The XML file that lstopo would write there. */
+const char *dgx_xml(void);
+
+#endif
