@@ -14,6 +14,7 @@ void core_line_init(struct core_line *line, const char *name, struct core_bell *
     atomic_init(&line->issued, 0);
     atomic_init(&line->reached, 0);
     atomic_init(&line->error, 0);
+    atomic_init(&line->failing, false);
     core_bell_init(&line->own);
     line->bell = bell != NULL ? bell : &line->own;
     snprintf(line->name, sizeof line->name, "%s", name);
@@ -40,7 +41,7 @@ void core_line_reach(struct core_line *line, uint64_t value)
 void core_line_fail(struct core_line *line, int code, const char *sentence)
 {
     assert(code < 0);
-    if (atomic_load_explicit(&line->error, memory_order_relaxed) != 0) {
+    if (atomic_exchange_explicit(&line->failing, true, memory_order_relaxed)) {
         return;
     }
     snprintf(line->sentence, sizeof line->sentence, "%s", sentence);

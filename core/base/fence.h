@@ -3,7 +3,7 @@
  * whatever executes it, `reached` when it is done. A fence is a copy of (line, value) and is
  * reached when line->reached >= value. Lines retire in order. A line that failed stays failed: all
  * fences beyond what it had reached report the code and the sentence.
- * One writer moves a line (its queue); any thread polls or waits. */
+ * One writer moves a line (its queue); any thread fails it, polls or waits. */
 #ifndef CORE_BASE_FENCE_H
 #define CORE_BASE_FENCE_H
 
@@ -19,6 +19,7 @@ struct core_line {
     _Atomic uint64_t issued;  /* written by the queue; acquire pairs with its release */
     _Atomic uint64_t reached; /* the same; never above issued */
     _Atomic int error;        /* 0, or the -errno with which the line failed, after the sentence */
+    _Atomic bool failing;     /* taken by the first that fails the line; it alone writes the rest */
     struct core_bell own;     /* used where no shared bell was given */
     struct core_bell *bell;   /* borrowed from the caller of init, or &own */
     char name[CORE_LINE_NAME_BYTES];
