@@ -1,0 +1,261 @@
+/* coll.c: the checking wrappers, the registry, and the worker that every back end of threads has. */
+#include "core/coll/coll.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/coll/backend.h"
+#include "core/dev/dev.h"
+
+static const int64_t LIMIT_NS_DEFAULT = 600000000000;
+
+static const struct kind {
+    const char *name;
+    const struct coll_backend *backend; /* NULL: not built in */
+} kinds[] = {
+    {"self", &coll_backend_self},
+    {"local", &coll_backend_local},
+    {"mpi", NULL},
+    {"nccl", NULL},
+};
+enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
+
+const char *coll_kind_name(unsigned index)
+{
+    return index < KIND_COUNT ? kinds[index].name : NULL;
+}
+
+bool coll_kind_built(unsigned index)
+{
+    return index < KIND_COUNT && kinds[index].backend != NULL;
+}
+
+const char *coll_op_name(enum coll_op op)
+{
+    static const char *const names[COLL_OPS] = {"gather", "reduce-scatter", "all-reduce",
+                                                "broadcast", "barrier"};
+    return (unsigned)op < COLL_OPS ? names[op] : "unknown";
+}
+
+const char *coll_type_name(enum coll_type type)
+{
+    static const char *const names[COLL_TYPES] = {"fp32", "bf16", "fp16", "fp64", "bytes"};
+    return (unsigned)type < COLL_TYPES ? names[type] : "unknown";
+}
+
+size_t coll_type_bytes(enum coll_type type)
+{
+    static const size_t bytes[COLL_TYPES] = {4, 2, 2, 8, 1};
+    return (unsigned)type < COLL_TYPES ? bytes[type] : 0;
+}
+
+uint64_t coll_border(uint64_t count, unsigned world, unsigned r)
+{
+    uint64_t more = count % world;
+    return count / world * r + (r < more ? r : more);
+}
+
+void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r, uint64_t *begin,
+               uint64_t *end)
+{
+    if (work->borders != NULL) {
+        *begin = work->borders[r];
+        *end = work->borders[r + 1];
+    } else {
+        *begin = coll_border(work->count, coll->world, r);
+        *end = coll_border(work->count, coll->world, r + 1);
+    }
+}
+
+/* ---- Opening ---- */
+
+static int find_kind(const char *name, const struct coll_backend **out)
+{
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        if (strcmp(kinds[i].name, name) == 0) {
+            if (kinds[i].backend == NULL) {
+                return core_err_set(-ENOTSUP, "this build has no ranks over %s", name);
+            }
+            *out = kinds[i].backend;
+            return 0;
+        }
+    }
+    return core_err_set(-EINVAL, "\"%s\" is no way to connect ranks; self and local are", name);
+}
+
+int coll_open(const struct coll_options *options, struct coll **out)
+{
+    const struct coll_backend *backend = NULL;
+    int rc = find_kind(options->kind != NULL ? options->kind : "self", &backend);
+    if (rc != 0) {
+        return rc;
+    }
+    struct coll base = {
+        .backend = backend,
+        .rank = options->rank,
+        .world = options->world != 0 ? options->world : 1,
+        .host_visible = options->device == NULL || dev_properties(options->device)->host_visible,
+        .limit_ns = options->limit_ns != 0 ? options->limit_ns : LIMIT_NS_DEFAULT,
+    };
+    if (base.world > COLL_WORLD_MAX || base.rank >= base.world || base.limit_ns < 0) {
+        return core_err_set(-EINVAL,
+                            "rank %u of %u with a limit of %" PRId64
+                            " ns cannot be: ranks count from 0, %d at most, limits are positive",
+                            base.rank, base.world, base.limit_ns, COLL_WORLD_MAX);
+    }
+    struct coll *coll = NULL;
+    rc = backend->open(options, &base, &coll);
+    if (rc != 0) {
+        return rc;
+    }
+    char name[CORE_LINE_NAME_BYTES];
+    snprintf(name, sizeof name, "ranks %u", base.rank);
+    rc = core_queue_create(
+        &(struct core_queue_options){
+            .name = name,
+            .depth = options->depth,
+            .cpus = options->cpus,
+            .bell = options->bell,
+        },
+        &coll->jobs);
+    if (rc != 0) {
+        coll_close(coll);
+        return rc;
+    }
+    *out = coll;
+    return 0;
+}
+
+void coll_close(struct coll *coll)
+{
+    if (coll == NULL) {
+        return;
+    }
+    core_queue_destroy(coll->jobs);
+    coll->backend->close(coll);
+}
+
+unsigned coll_rank(const struct coll *coll)
+{
+    return coll->rank;
+}
+
+unsigned coll_world(const struct coll *coll)
+{
+    return coll->world;
+}
+
+/* ---- Commands ---- */
+
+static int check_borders(const struct coll *coll, const struct coll_command *command)
+{
+    if (command->borders == NULL ||
+        (command->op != COLL_GATHER && command->op != COLL_REDUCE_SCATTER)) {
+        return 0;
+    }
+    uint64_t before = 0;
+    for (unsigned r = 0; r <= coll->world; r++) {
+        uint64_t border = command->borders[r];
+        if (border < before || (r == 0 && border != 0) ||
+            (r == coll->world && border != command->count)) {
+            return core_err_set(-EINVAL,
+                                "border %u of a %s is %" PRIu64
+                                "; borders ascend from 0 to the count, %" PRIu64,
+                                r, coll_op_name(command->op), border, command->count);
+        }
+        before = border;
+    }
+    return 0;
+}
+
+static int check_command(const struct coll *coll, const struct coll_command *command)
+{
+    size_t type_bytes = coll_type_bytes(command->type);
+    bool sums = command->op == COLL_REDUCE_SCATTER || command->op == COLL_ALL_REDUCE;
+    if ((unsigned)command->op >= COLL_OPS || type_bytes == 0 ||
+        (sums && command->type == COLL_BYTE)) {
+        return core_err_set(-EINVAL, "there is no %s of %s", coll_op_name(command->op),
+                            coll_type_name(command->type));
+    }
+    if (command->op == COLL_BARRIER) {
+        return 0;
+    }
+    bool reads = command->op != COLL_BROADCAST || command->root == coll->rank;
+    if (command->root >= coll->world || command->count > SIZE_MAX / type_bytes ||
+        (command->count > 0 && (command->to == NULL || (reads && command->from == NULL)))) {
+        return core_err_set(-EINVAL,
+                            "a %s of %" PRIu64 " %s from %p to %p with root %u cannot be, in a "
+                            "world of %u",
+                            coll_op_name(command->op), command->count,
+                            coll_type_name(command->type), command->from, command->to,
+                            command->root, coll->world);
+    }
+    if (!coll->host_visible) {
+        return core_err_set(-ENOTSUP, "ranks over %s cannot reach the memory of this device",
+                            coll->backend->kind);
+    }
+    return check_borders(coll, command);
+}
+
+static int run_job(void *context, const void *arguments)
+{
+    struct coll *coll = context;
+    int rc = coll->backend->run(coll, arguments);
+    if (rc == 0) {
+        atomic_fetch_add_explicit(&coll->commands, 1, memory_order_relaxed);
+    }
+    return rc;
+}
+
+int coll_submit(struct coll *coll, const struct coll_command *command, struct core_fence *out)
+{
+    int rc = check_command(coll, command);
+    if (rc != 0) {
+        return rc;
+    }
+    bool parts = command->op == COLL_GATHER || command->op == COLL_REDUCE_SCATTER;
+    struct coll_work work = {
+        .op = command->op,
+        .type = command->type,
+        .root = command->op == COLL_BROADCAST ? command->root : 0,
+        .from = command->from,
+        .to = command->to,
+        .count = command->op != COLL_BARRIER ? command->count : 0,
+        .borders = parts ? command->borders : NULL,
+    };
+    struct core_job job = {
+        .run = run_job, .context = coll, .arguments = &work, .arguments_bytes = sizeof work};
+    _Static_assert((int)COLL_AFTER_MAX == (int)CORE_JOB_AFTER_MAX, "edges are passed through");
+    memcpy(job.after, command->after, sizeof job.after);
+    return core_queue_submit(coll->jobs, &job, out);
+}
+
+void coll_abort(struct coll *coll, int code)
+{
+    assert(code < 0);
+    core_queue_abandon(coll->jobs, coll->backend->abort(coll, code));
+}
+
+struct core_fence coll_tail(const struct coll *coll)
+{
+    return core_queue_tail(coll->jobs);
+}
+
+struct core_line *coll_line(const struct coll *coll)
+{
+    return core_queue_line(coll->jobs);
+}
+
+void coll_traffic_report(const struct coll *coll, struct coll_traffic *out)
+{
+    out->commands = atomic_load_explicit(&coll->commands, memory_order_relaxed);
+    for (size_t i = 0; i < COLL_OPS; i++) {
+        out->received_bytes[i] = atomic_load_explicit(&coll->received_bytes[i],
+                                                      memory_order_relaxed);
+    }
+}

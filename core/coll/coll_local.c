@@ -1,0 +1,453 @@
+/* coll_local.c: ranks are threads of one process that read each other's arrays.
+ * A collective has two steps, an all-reduce three: everybody comes and shows what it brings;
+ * everybody works on what is its own; everybody leaves when all are done. Between steps all wait for
+ * all, so a rank's arrays are its own again when its fence is reached, and no sum depends on who
+ * came first.
+ * Each rank's worker enters, and whoever aborts. */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/coll/backend.h"
+#include "core/coll/sum.h"
+
+/* What a rank shows. Its worker writes `work` before it releases `step`; others read it after they
+ * acquired that step, and it stays until all have passed the collective's last step. */
+struct seat {
+    _Alignas(64) _Atomic uint64_t step; /* steps that the rank has come to */
+    _Atomic bool working;               /* touches others' arrays: work_begin */
+    _Atomic bool taken;
+    _Atomic bool left; /* the rank has closed */
+    struct coll_work work;
+};
+
+struct coll_meeting {
+    unsigned world;
+    struct core_bell bell; /* rung with each step, leaving and failure */
+    pthread_mutex_t lock;  /* of the sentence, while it is written */
+    _Atomic int error;     /* 0 or the -errno with which all end; release after the sentence */
+    char sentence[CORE_LINE_SENTENCE_BYTES];
+    struct seat seats[]; /* [world] */
+};
+
+struct local {
+    struct coll base;
+    struct coll_meeting *meeting; /* borrowed */
+    const void **arrays;          /* owned, [world]: scratch for sums */
+    uint64_t step;                /* the worker's own count */
+    uint64_t number;              /* of the collective, from 1, for sentences */
+};
+
+int coll_meeting_create(unsigned world, struct coll_meeting **out)
+{
+    if (world == 0 || world > COLL_WORLD_MAX) {
+        return core_err_set(-EINVAL, "%u ranks cannot meet; 1 to %d can", world, COLL_WORLD_MAX);
+    }
+    size_t bytes = sizeof(struct coll_meeting) + world * sizeof(struct seat);
+    struct coll_meeting *meeting = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (meeting == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %u ranks to meet", world);
+    }
+    memset(meeting, 0, bytes);
+    meeting->world = world;
+    core_bell_init(&meeting->bell);
+    pthread_mutex_init(&meeting->lock, NULL);
+    *out = meeting;
+    return 0;
+}
+
+void coll_meeting_destroy(struct coll_meeting *meeting)
+{
+    if (meeting != NULL) {
+        pthread_mutex_destroy(&meeting->lock);
+        free(meeting);
+    }
+}
+
+/* ---- Failure: the first one is everybody's. ---- */
+
+static int meeting_error(struct coll_meeting *meeting)
+{
+    int error = atomic_load_explicit(&meeting->error, memory_order_acquire);
+    return error == 0 ? 0 : core_err_adopt(error, meeting->sentence);
+}
+
+/* Ends the meeting with this thread's sentence unless it has ended; the error that stands then. */
+static int meeting_fail(struct coll_meeting *meeting, int code)
+{
+    pthread_mutex_lock(&meeting->lock);
+    if (atomic_load_explicit(&meeting->error, memory_order_relaxed) == 0) {
+        snprintf(meeting->sentence, sizeof meeting->sentence, "%s", core_err_sentence());
+        atomic_store_explicit(&meeting->error, code, memory_order_seq_cst); /* work_begin */
+    }
+    pthread_mutex_unlock(&meeting->lock);
+    core_bell_ring(&meeting->bell);
+    return meeting_error(meeting);
+}
+
+static const char *describe(const struct coll_work *work, char *text, size_t bytes)
+{
+    if (work->op == COLL_BARRIER) {
+        snprintf(text, bytes, "barrier");
+    } else {
+        int length = snprintf(text, bytes, "%s of %" PRIu64 " %s", coll_op_name(work->op),
+                              work->count, coll_type_name(work->type));
+        if (work->op == COLL_BROADCAST && length > 0 && (size_t)length < bytes) {
+            snprintf(text + length, bytes - (size_t)length, " from rank %u", work->root);
+        }
+    }
+    return text;
+}
+
+/* "rank 3", "ranks 1, 3", "ranks 0, 1, 2, 3 and 12 others": who has not come to `step`. */
+static void name_missing(const struct coll_meeting *meeting, uint64_t step, char *text,
+                         size_t bytes)
+{
+    enum { NAMED_MAX = 4 };
+    char list[64] = "";
+    size_t length = 0;
+    unsigned missing = 0;
+    for (unsigned r = 0; r < meeting->world; r++) {
+        if (atomic_load_explicit(&meeting->seats[r].step, memory_order_acquire) >= step) {
+            continue;
+        }
+        if (missing < NAMED_MAX) {
+            length += (size_t)snprintf(list + length, sizeof list - length, "%s%u",
+                                       missing > 0 ? ", " : "", r);
+        }
+        missing++;
+    }
+    int named = snprintf(text, bytes, "rank%s %s", missing == 1 ? "" : "s", list);
+    if (missing > NAMED_MAX && named > 0 && (size_t)named < bytes) {
+        snprintf(text + named, bytes - (size_t)named, " and %u others", missing - NAMED_MAX);
+    }
+}
+
+static int fail_missing(struct local *local, const struct coll_work *work, int64_t waited_ns)
+{
+    char missing[128];
+    char text[96];
+    name_missing(local->meeting, local->step, missing, sizeof missing);
+    core_err_set(-ETIMEDOUT, "%s did not come to collective %" PRIu64 " (%s) within %.3f s",
+                 missing, local->number, describe(work, text, sizeof text),
+                 (double)waited_ns / 1e9);
+    return meeting_fail(local->meeting, -ETIMEDOUT);
+}
+
+static int fail_left(struct local *local, const struct coll_work *work, unsigned rank)
+{
+    char text[96];
+    core_err_set(-EPIPE, "rank %u left before collective %" PRIu64 " (%s)", rank, local->number,
+                 describe(work, text, sizeof text));
+    return meeting_fail(local->meeting, -EPIPE);
+}
+
+/* ---- Steps ---- */
+
+/* The first rank that has not come to `step`; `world` when all have. */
+static unsigned first_missing(const struct coll_meeting *meeting, uint64_t step)
+{
+    unsigned r = 0;
+    while (r < meeting->world &&
+           atomic_load_explicit(&meeting->seats[r].step, memory_order_acquire) >= step) {
+        r++;
+    }
+    return r;
+}
+
+/* Comes to the next step and waits until everybody has. */
+static int next_step(struct local *local, const struct coll_work *work)
+{
+    struct coll_meeting *meeting = local->meeting;
+    local->step++;
+    atomic_store_explicit(&meeting->seats[local->base.rank].step, local->step,
+                          memory_order_release);
+    core_bell_ring(&meeting->bell);
+    int64_t start_ns = core_clock_now_ns();
+    for (int64_t spin_ns = CORE_FENCE_SPIN_NS;; spin_ns = 0) {
+        uint32_t seen = core_bell_look(&meeting->bell);
+        int rc = meeting_error(meeting);
+        if (rc != 0) {
+            return rc;
+        }
+        unsigned missing = first_missing(meeting, local->step);
+        if (missing == meeting->world) {
+            return 0;
+        }
+        if (atomic_load_explicit(&meeting->seats[missing].left, memory_order_acquire)) {
+            return fail_left(local, work, missing);
+        }
+        int64_t waited_ns = core_clock_now_ns() - start_ns;
+        if (waited_ns >= local->base.limit_ns) {
+            return fail_missing(local, work, waited_ns);
+        }
+        core_bell_spin_sleep(&meeting->bell, seen, spin_ns, local->base.limit_ns - waited_ns);
+    }
+}
+
+static bool same_borders(const struct coll *coll, const struct coll_work *a,
+                         const struct coll_work *b)
+{
+    for (unsigned r = 0; r < coll->world; r++) {
+        uint64_t begins[2];
+        uint64_t ends[2];
+        coll_part(coll, a, r, &begins[0], &ends[0]);
+        coll_part(coll, b, r, &begins[1], &ends[1]);
+        if (begins[0] != begins[1] || ends[0] != ends[1]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool matches(const struct coll *coll, const struct coll_work *a, const struct coll_work *b)
+{
+    bool parts = a->op == COLL_GATHER || a->op == COLL_REDUCE_SCATTER;
+    return a->op == b->op && (a->op == COLL_BARRIER || a->type == b->type) &&
+           a->count == b->count && a->root == b->root &&
+           (!parts || (a->borders == NULL && b->borders == NULL) || same_borders(coll, a, b));
+}
+
+/* Every rank finds the same first rank that disagrees with rank 0. */
+static int check_match(struct local *local)
+{
+    struct coll_meeting *meeting = local->meeting;
+    const struct coll_work *first = &meeting->seats[0].work;
+    for (unsigned r = 1; r < meeting->world; r++) {
+        const struct coll_work *other = &meeting->seats[r].work;
+        if (!matches(&local->base, first, other)) {
+            char texts[2][96];
+            core_err_set(-EPROTO,
+                         "collective %" PRIu64 " differs: rank 0 calls %s, rank %u calls %s%s",
+                         local->number, describe(first, texts[0], sizeof texts[0]), r,
+                         describe(other, texts[1], sizeof texts[1]),
+                         first->op == other->op && first->count == other->count &&
+                                 first->type == other->type && first->root == other->root
+                             ? " with other borders"
+                             : "");
+            return meeting_fail(meeting, -EPROTO);
+        }
+    }
+    return 0;
+}
+
+/* ---- Work: between begin and end a rank reads others' arrays, and only then. ---- */
+
+/* Either this rank sees the failure here, or whoever leaves because of it sees that it works:
+ * `working` and `error` are written and then read in opposite order, all in one total order. */
+static int work_begin(struct local *local)
+{
+    struct coll_meeting *meeting = local->meeting;
+    struct seat *seat = &meeting->seats[local->base.rank];
+    atomic_store_explicit(&seat->working, true, memory_order_seq_cst);
+    if (atomic_load_explicit(&meeting->error, memory_order_seq_cst) == 0) {
+        return 0;
+    }
+    atomic_store_explicit(&seat->working, false, memory_order_release);
+    core_bell_ring(&meeting->bell);
+    return meeting_error(meeting);
+}
+
+static void work_end(struct local *local)
+{
+    struct coll_meeting *meeting = local->meeting;
+    atomic_store_explicit(&meeting->seats[local->base.rank].working, false, memory_order_release);
+    core_bell_ring(&meeting->bell);
+}
+
+/* After a failure: waits until nobody touches this rank's arrays. Others only copy and add, so this
+ * ends by itself. */
+static void wait_for_workers(struct coll_meeting *meeting)
+{
+    for (unsigned r = 0; r < meeting->world;) {
+        uint32_t seen = core_bell_look(&meeting->bell);
+        if (atomic_load_explicit(&meeting->seats[r].working, memory_order_seq_cst)) {
+            core_bell_sleep(&meeting->bell, seen, -1);
+        } else {
+            r++;
+        }
+    }
+}
+
+static void received(struct local *local, enum coll_op op, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&local->base.received_bytes[op], bytes, memory_order_relaxed);
+}
+
+static void copy_part(unsigned char *to, const void *from, uint64_t bytes)
+{
+    if (bytes > 0 && to != from) {
+        memmove(to, from, bytes);
+    }
+}
+
+static void gather(struct local *local, const struct coll_work *work)
+{
+    size_t type_bytes = coll_type_bytes(work->type);
+    for (unsigned r = 0; r < local->base.world; r++) {
+        uint64_t begin;
+        uint64_t end;
+        coll_part(&local->base, work, r, &begin, &end);
+        copy_part((unsigned char *)work->to + begin * type_bytes,
+                  local->meeting->seats[r].work.from, (end - begin) * type_bytes);
+        received(local, work->op, r == local->base.rank ? 0 : (end - begin) * type_bytes);
+    }
+}
+
+/* Sums elements [begin, end) of everybody's arrays. */
+static void sum_part(struct local *local, const struct coll_work *work, uint64_t begin,
+                     uint64_t end, void *to)
+{
+    unsigned world = local->base.world;
+    for (unsigned r = 0; r < world; r++) {
+        local->arrays[r] = local->meeting->seats[r].work.from;
+    }
+    if (end > begin) {
+        coll_sum(work->type, local->arrays, world, begin, end - begin, to);
+        received(local, work->op, (world - 1) * (end - begin) * coll_type_bytes(work->type));
+    }
+}
+
+/* The part that this rank summed stands in its `to`; takes the other parts from their ranks. */
+static void take_sums(struct local *local, const struct coll_work *work)
+{
+    size_t type_bytes = coll_type_bytes(work->type);
+    for (unsigned r = 0; r < local->base.world; r++) {
+        if (r == local->base.rank) {
+            continue;
+        }
+        uint64_t begin;
+        uint64_t end;
+        coll_part(&local->base, work, r, &begin, &end);
+        copy_part((unsigned char *)work->to + begin * type_bytes,
+                  (unsigned char *)local->meeting->seats[r].work.to + begin * type_bytes,
+                  (end - begin) * type_bytes);
+        received(local, work->op, (end - begin) * type_bytes);
+    }
+}
+
+static void broadcast(struct local *local, const struct coll_work *work)
+{
+    uint64_t bytes = work->count * coll_type_bytes(work->type);
+    copy_part(work->to, local->meeting->seats[work->root].work.from, bytes);
+    received(local, work->op, work->root == local->base.rank ? 0 : bytes);
+}
+
+static void do_work(struct local *local, const struct coll_work *work)
+{
+    uint64_t begin;
+    uint64_t end;
+    coll_part(&local->base, work, local->base.rank, &begin, &end);
+    size_t type_bytes = coll_type_bytes(work->type);
+    switch (work->op) {
+    case COLL_GATHER: gather(local, work); break;
+    case COLL_REDUCE_SCATTER: sum_part(local, work, begin, end, work->to); break;
+    case COLL_ALL_REDUCE:
+        sum_part(local, work, begin, end, (unsigned char *)work->to + begin * type_bytes);
+        break;
+    case COLL_BROADCAST: broadcast(local, work); break;
+    case COLL_BARRIER:
+    case COLL_OPS: break;
+    }
+}
+
+/* The steps of one collective: come, work, for an all-reduce take the sums, leave. */
+static int run_steps(struct local *local, const struct coll_work *work)
+{
+    int rc = next_step(local, work);
+    if (rc == 0) {
+        rc = check_match(local);
+    }
+    if (rc == 0) {
+        rc = work_begin(local);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    do_work(local, work);
+    work_end(local);
+    rc = next_step(local, work);
+    if (rc != 0 || work->op != COLL_ALL_REDUCE) {
+        return rc;
+    }
+    rc = work_begin(local);
+    if (rc != 0) {
+        return rc;
+    }
+    take_sums(local, work);
+    work_end(local);
+    return next_step(local, work);
+}
+
+static int local_run(struct coll *base, const struct coll_work *work)
+{
+    struct local *local = (struct local *)base;
+    int rc = meeting_error(local->meeting);
+    if (rc != 0) {
+        return rc;
+    }
+    local->number++;
+    local->meeting->seats[base->rank].work = *work;
+    rc = run_steps(local, work);
+    if (rc != 0) {
+        wait_for_workers(local->meeting);
+    }
+    return rc;
+}
+
+static int local_abort(struct coll *base, int code)
+{
+    struct local *local = (struct local *)base;
+    core_err_prefix(code, "rank %u", base->rank);
+    return meeting_fail(local->meeting, code);
+}
+
+/* ---- Open and close ---- */
+
+static void local_close(struct coll *base)
+{
+    struct local *local = (struct local *)base;
+    atomic_store_explicit(&local->meeting->seats[base->rank].left, true, memory_order_release);
+    core_bell_ring(&local->meeting->bell);
+    free(local->arrays);
+    free(local);
+}
+
+static int local_open(const struct coll_options *options, struct coll *base, struct coll **out)
+{
+    struct coll_meeting *meeting = options->meeting;
+    if (meeting == NULL || meeting->world != base->world) {
+        return core_err_set(-EINVAL, "rank %u of %u needs the meeting of its %u ranks", base->rank,
+                            base->world, base->world);
+    }
+    struct local *local = calloc(1, sizeof *local);
+    const void **arrays = calloc(base->world, sizeof *arrays);
+    if (local == NULL || arrays == NULL) {
+        free(local);
+        free(arrays);
+        return core_err_set(-ENOMEM, "no memory for rank %u of %u", base->rank, base->world);
+    }
+    if (atomic_exchange_explicit(&meeting->seats[base->rank].taken, true, memory_order_acq_rel)) {
+        free(local);
+        free(arrays);
+        return core_err_set(-EEXIST, "rank %u of %u is open already", base->rank, base->world);
+    }
+    local->base = *base;
+    local->meeting = meeting;
+    local->arrays = arrays;
+    *out = &local->base;
+    return 0;
+}
+
+const struct coll_backend coll_backend_local = {
+    .kind = "local",
+    .open = local_open,
+    .close = local_close,
+    .run = local_run,
+    .abort = local_abort,
+};

@@ -1,0 +1,157 @@
+/* test_self.c: the interface, its checks and the world of one. */
+#include <errno.h>
+
+#include "core/base/err.h"
+#include "core/coll/coll.h"
+#include "tests/harness/test.h"
+
+static const int64_t LONG_NS = 20000000000;
+
+/* Back ends are listed, names and sizes are right, and what is not built in says so. */
+static void registry(void)
+{
+    static const char *const names[] = {"self", "local", "mpi", "nccl"};
+    for (unsigned i = 0; i < 4; i++) {
+        check_string(coll_kind_name(i), names[i]);
+        struct coll *coll = NULL;
+        if (!coll_kind_built(i)) {
+            check_int(coll_open(&(struct coll_options){.kind = names[i]}, &coll), ==, -ENOTSUP);
+            check_contains(core_err_sentence(), names[i]);
+        }
+    }
+    check_true(coll_kind_name(4) == NULL && !coll_kind_built(4));
+    check_true(coll_kind_built(0) && coll_kind_built(1));
+    check_string(coll_op_name(COLL_REDUCE_SCATTER), "reduce-scatter");
+    check_string(coll_op_name(COLL_OPS), "unknown");
+    check_string(coll_type_name(COLL_BF16), "bf16");
+    check_string(coll_type_name(COLL_TYPES), "unknown");
+    check_uint(coll_type_bytes(COLL_F64), ==, 8);
+    check_uint(coll_type_bytes(COLL_TYPES), ==, 0);
+}
+
+/* Parts cover the array in order and differ by at most one element. */
+static void borders(void)
+{
+    for (uint64_t count = 0; count < 40; count++) {
+        for (unsigned world = 1; world < 9; world++) {
+            check_uint(coll_border(count, world, 0), ==, 0);
+            check_uint(coll_border(count, world, world), ==, count);
+            for (unsigned r = 0; r < world; r++) {
+                uint64_t part = coll_border(count, world, r + 1) - coll_border(count, world, r);
+                check_uint(part, >=, count / world);
+                check_uint(part, <=, count / world + 1);
+            }
+        }
+    }
+}
+
+static struct coll *open_self(void)
+{
+    struct coll *coll = NULL;
+    check_int(coll_open(&(struct coll_options){0}, &coll), ==, 0);
+    return coll;
+}
+
+static int run(struct coll *coll, struct coll_command command)
+{
+    struct core_fence fence;
+    int rc = coll_submit(coll, &command, &fence);
+    return rc != 0 ? rc : core_fence_wait(fence, LONG_NS);
+}
+
+/* In a world of one each collective copies, or does nothing in place. */
+static void copies(void)
+{
+    struct coll *coll = open_self();
+    check_uint(coll_rank(coll), ==, 0);
+    check_uint(coll_world(coll), ==, 1);
+    for (int op = 0; op < COLL_OPS; op++) {
+        float from[5] = {1, 2, 3, 4, 5};
+        float to[5] = {0};
+        struct coll_command command = {.op = (enum coll_op)op, .from = from, .to = to, .count = 5};
+        check_int(run(coll, command), ==, 0);
+        if (op != COLL_BARRIER) {
+            check_memory(to, from, sizeof to);
+        }
+        command.to = from;
+        check_int(run(coll, command), ==, 0);
+        check_double((double)from[4], ==, 5);
+    }
+    struct coll_traffic traffic;
+    coll_traffic_report(coll, &traffic);
+    check_uint(traffic.commands, ==, 10);
+    check_uint(traffic.received_bytes[COLL_GATHER], ==, 0);
+    check_uint(coll_tail(coll).value, ==, 10);
+    check_true(coll_tail(coll).line == coll_line(coll));
+    coll_close(coll);
+    coll_close(NULL);
+}
+
+/* Commands that no rank could mean are refused, and the coll lives on. */
+static void refused(void)
+{
+    struct coll *coll = open_self();
+    float data[4] = {0};
+    uint64_t falling[] = {0, 3};
+    uint64_t late[] = {1, 4};
+    struct coll_command wrong[] = {
+        {.op = COLL_OPS, .from = data, .to = data, .count = 4},
+        {.op = COLL_GATHER, .type = COLL_TYPES, .from = data, .to = data, .count = 4},
+        {.op = COLL_ALL_REDUCE, .type = COLL_BYTE, .from = data, .to = data, .count = 4},
+        {.op = COLL_GATHER, .from = NULL, .to = data, .count = 4},
+        {.op = COLL_GATHER, .from = data, .to = NULL, .count = 4},
+        {.op = COLL_BROADCAST, .root = 1, .from = data, .to = data, .count = 4},
+        {.op = COLL_GATHER, .from = data, .to = data, .count = UINT64_MAX / 2},
+        {.op = COLL_GATHER, .from = data, .to = data, .count = 4, .borders = falling},
+        {.op = COLL_GATHER, .from = data, .to = data, .count = 4, .borders = late},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        check_int(run(coll, wrong[i]), ==, -EINVAL);
+    }
+    check_int(
+        run(coll,
+            (struct coll_command){.op = COLL_ALL_REDUCE, .from = data, .to = data, .count = 4}),
+        ==, 0);
+    check_int(run(coll, (struct coll_command){.op = COLL_GATHER}), ==, 0);
+    coll_close(coll);
+    struct coll_options options[] = {
+        {.world = 2},     {.rank = 1},       {.world = COLL_WORLD_MAX + 1},
+        {.limit_ns = -1}, {.kind = "smoke"}, {.kind = "local"},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        check_int(coll_open(&options[i], &coll), ==, -EINVAL);
+    }
+}
+
+/* Edges are waited for; abort ends a wait that would last for ever, with its sentence. */
+static void edges(void)
+{
+    struct coll *coll = open_self();
+    struct core_line before;
+    core_line_init(&before, "before", NULL);
+    float from = 1;
+    float to = 0;
+    struct coll_command command = {.op = COLL_ALL_REDUCE,
+                                   .from = &from,
+                                   .to = &to,
+                                   .count = 1,
+                                   .after = {{0}, {.line = &before, .value = 1}}};
+    struct core_fence fence;
+    check_int(coll_submit(coll, &command, &fence), ==, 0);
+    check_int(core_fence_wait(fence, 10000000), ==, -ETIMEDOUT);
+    from = 2;
+    core_line_reach(&before, 1);
+    check_int(core_fence_wait(fence, LONG_NS), ==, 0);
+    check_double((double)to, ==, 2);
+    command.after[1].value = 2;
+    check_int(coll_submit(coll, &command, &fence), ==, 0);
+    core_err_set(-ECANCELED, "the user asked to stop");
+    coll_abort(coll, -ECANCELED);
+    check_int(core_fence_wait(fence, LONG_NS), ==, -ECANCELED);
+    check_contains(core_err_sentence(), "the user asked to stop");
+    check_int(coll_submit(coll, &command, &fence), ==, -ECANCELED);
+    coll_close(coll);
+}
+
+TEST_MAIN({"registry", registry}, {"borders", borders}, {"copies", copies}, {"refused", refused},
+          {"edges", edges})
