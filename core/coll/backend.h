@@ -23,7 +23,7 @@ struct coll_backend {
     const char *kind;
     int (*open)(const struct coll_options *options, struct coll *base, struct coll **out);
     void (*close)(struct coll *coll);
-    /* Does one command to its end, on the worker's thread. */
+    /* Does one command to its end, on the queue's thread. */
     int (*run)(struct coll *coll, const struct coll_work *work);
     /* Makes everybody leave with `code` and this thread's sentence; returns the code, and leaves
      * the sentence, that stand: those of the first failure. */
@@ -39,8 +39,8 @@ struct coll {
     unsigned world;
     bool host_visible; /* the arrays may be read and written by the processor */
     int64_t limit_ns;
-    struct core_queue *jobs;   /* owned: the worker */
-    _Atomic uint64_t commands; /* relaxed: counters; written by the worker */
+    struct core_queue *jobs;   /* owned */
+    _Atomic uint64_t commands; /* relaxed: counters; written by the queue's thread */
     _Atomic uint64_t received_bytes[COLL_OPS];
 };
 

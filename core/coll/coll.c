@@ -1,4 +1,4 @@
-/* coll.c: the checking wrappers, the registry, and the worker that every back end of threads has. */
+/* coll.c: the checking wrappers, the registry, and the queue under every back end. */
 #include "core/coll/coll.h"
 
 #include <assert.h>

@@ -3,7 +3,7 @@
  * everybody works on what is its own; everybody leaves when all are done. Between steps all wait for
  * all, so a rank's arrays are its own again when its fence is reached, and no sum depends on who
  * came first.
- * Each rank's worker enters, and whoever aborts. */
+ * The thread of each rank's queue enters, and whoever aborts. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include "core/coll/backend.h"
 #include "core/coll/sum.h"
 
-/* What a rank shows. Its worker writes `work` before it releases `step`; others read it after they
+/* What a rank shows. Its thread writes `work` before it releases `step`; others read it after they
  * acquired that step, and it stays until all have passed the collective's last step. */
 struct seat {
     _Alignas(64) _Atomic uint64_t step; /* steps that the rank has come to */
@@ -39,7 +39,7 @@ struct local {
     struct coll base;
     struct coll_meeting *meeting; /* borrowed */
     const void **arrays;          /* owned, [world]: scratch for sums */
-    uint64_t step;                /* the worker's own count */
+    uint64_t step;                /* the thread's own count */
     uint64_t number;              /* of the collective, from 1, for sentences */
 };
 
@@ -262,7 +262,7 @@ static void work_end(struct local *local)
 
 /* After a failure: waits until nobody touches this rank's arrays. Others only copy and add, so this
  * ends by itself. */
-static void wait_for_workers(struct coll_meeting *meeting)
+static void wait_for_readers(struct coll_meeting *meeting)
 {
     for (unsigned r = 0; r < meeting->world;) {
         uint32_t seen = core_bell_look(&meeting->bell);
@@ -395,7 +395,7 @@ static int local_run(struct coll *base, const struct coll_work *work)
     local->meeting->seats[base->rank].work = *work;
     rc = run_steps(local, work);
     if (rc != 0) {
-        wait_for_workers(local->meeting);
+        wait_for_readers(local->meeting);
     }
     return rc;
 }

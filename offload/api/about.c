@@ -1,0 +1,77 @@
+/* about.c: what this build is: version, back ends, foreign libraries. Constant; any thread. */
+#include <errno.h>
+#include <tide/tide.h>
+
+#include "core/base/err.h"
+#include "core/coll/coll.h"
+#include "core/dev/dev.h"
+#include "offload/api/abi.h"
+#include "offload/api/build.h"
+
+const char *tide_last_error(void)
+{
+    return core_err_sentence();
+}
+
+const char *tide_version(void)
+{
+    return api_build_version;
+}
+
+int tide_build_info(struct tide_build *out)
+{
+    const struct tide_build info = {
+        .version = api_build_version,
+        .commit = api_build_commit,
+        .compiler = api_build_compiler,
+        .target = api_build_target,
+    };
+    return abi_struct_write("tide_build", &info, sizeof info, out);
+}
+
+/* A room's registry: names by index until NULL, and whether each is built in. */
+static const struct room {
+    const char *name;
+    const char *(*backend)(unsigned index);
+    bool (*built)(unsigned index);
+} rooms[] = {
+    {"device", dev_kind_name, dev_kind_built},
+    {"ranks", coll_kind_name, coll_kind_built},
+};
+
+int tide_backend_at(unsigned index, struct tide_backend *out)
+{
+    unsigned before = 0;
+    for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
+        unsigned count = 0;
+        while (rooms[i].backend(count) != NULL) {
+            count++;
+        }
+        if (index < before + count) {
+            const struct tide_backend backend = {
+                .room = rooms[i].name,
+                .name = rooms[i].backend(index - before),
+                .built = rooms[i].built(index - before),
+            };
+            return abi_struct_write("tide_backend", &backend, sizeof backend, out);
+        }
+        before += count;
+    }
+    return core_err_set(-ENOENT, "there is no back end %u; there are %u", index, before);
+}
+
+int tide_library_at(unsigned index, struct tide_library *out)
+{
+    unsigned count = 0;
+    while (api_build_libraries[count][0] != NULL) {
+        count++;
+    }
+    if (index >= count) {
+        return core_err_set(-ENOENT, "there is no library %u; there are %u", index, count);
+    }
+    const struct tide_library library = {
+        .name = api_build_libraries[index][0],
+        .state = api_build_libraries[index][1],
+    };
+    return abi_struct_write("tide_library", &library, sizeof library, out);
+}

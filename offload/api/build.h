@@ -1,0 +1,12 @@
+/* build.h: what the build wrote down about itself (build_commit.c.in, build_info.c.in). Constant. */
+#ifndef OFFLOAD_API_BUILD_H
+#define OFFLOAD_API_BUILD_H
+
+extern const char api_build_commit[];
+extern const char api_build_version[];
+extern const char api_build_compiler[];
+extern const char api_build_target[];
+/* {name, state} of each foreign library; the last row is NULL. */
+extern const char *const api_build_libraries[][2];
+
+#endif

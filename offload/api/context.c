@@ -1,0 +1,86 @@
+/* context.c: where a run's talk goes. Owns nothing but the callbacks; one thread at a time. */
+#include "offload/api/context.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <tide/tide.h>
+
+#include "core/base/err.h"
+#include "offload/api/abi.h"
+
+struct tide_context {
+    struct core_log sink;
+    void (*log)(void *user, enum tide_log_level level, const char *line);
+    int (*progress)(void *user, const struct tide_progress *progress);
+    void *user; /* borrowed from the application */
+};
+
+_Static_assert((int)TIDE_LOG_ERROR == (int)CORE_LOG_ERROR &&
+                   (int)TIDE_LOG_DEBUG == (int)CORE_LOG_DEBUG,
+               "levels are the same inside and outside");
+
+static void write_line(void *user, enum core_log_level level, const char *line)
+{
+    const struct tide_context *context = user;
+    context->log(context->user, (enum tide_log_level)level, line);
+}
+
+int tide_context_create(const struct tide_context_options *options, struct tide_context **out)
+{
+    struct tide_context_options known = {0};
+    if (options != NULL) {
+        int rc = abi_struct_read("tide_context_options", options, &known, sizeof known);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if ((unsigned)known.log_level > TIDE_LOG_DEBUG) {
+        return core_err_set(-EINVAL, "log_level is %u; %d (errors) to %d (debug) are allowed",
+                            (unsigned)known.log_level, TIDE_LOG_ERROR, TIDE_LOG_DEBUG);
+    }
+    struct tide_context *context = calloc(1, sizeof *context);
+    if (context == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a context");
+    }
+    context->log = known.log;
+    context->progress = known.progress;
+    context->user = known.user;
+    context->sink = (struct core_log){
+        .level = (enum core_log_level)known.log_level,
+        .write = write_line,
+        .user = context,
+    };
+    *out = context;
+    return 0;
+}
+
+void tide_context_destroy(struct tide_context *context)
+{
+    free(context);
+}
+
+const struct core_log *context_enter(const struct tide_context *context)
+{
+    const struct core_log *before = core_log_bound();
+    core_log_bind(context != NULL && context->log != NULL ? &context->sink : NULL);
+    return before;
+}
+
+void context_leave(const struct core_log *before)
+{
+    core_log_bind(before);
+}
+
+int context_progress(const struct tide_context *context, const char *phase, uint64_t done,
+                     uint64_t total)
+{
+    if (context == NULL || context->progress == NULL) {
+        return 0;
+    }
+    struct tide_progress progress = {
+        .struct_bytes = sizeof progress, .phase = phase, .done = done, .total = total};
+    if (context->progress(context->user, &progress) != 0) {
+        return core_err_set(-ECANCELED, "the application asked to stop during \"%s\"", phase);
+    }
+    return 0;
+}

@@ -1,0 +1,160 @@
+/* test_install.c: what `meson install` puts into a prefix works for programs outside the tree. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "tests/harness/test.h"
+
+/* Runs a line of shell with the output in `text`; its exit status. */
+static int shell(char *text, size_t bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int shell(char *text, size_t bytes, const char *format, ...)
+{
+    char line[4096];
+    va_list list;
+    va_start(list, format);
+    int length = vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    check_int(length, <, sizeof line);
+    FILE *pipe = popen(line, "r");
+    check_true(pipe != NULL);
+    size_t used = fread(text, 1, bytes - 1, pipe);
+    text[used] = '\0';
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static bool have(const char *program)
+{
+    char text[64];
+    return shell(text, sizeof text, "command -v %s", program) == 0;
+}
+
+static const char *build_root(void)
+{
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    if (root == NULL) {
+        test_skip("TIDE_BUILD_ROOT is not set: run it through meson test");
+    }
+    return root;
+}
+
+/* Installs once into the test's directory and returns the root that it made there. */
+static const char *installed(void)
+{
+    static char root[512];
+    static char text[65536];
+    if (TEST_SLOW) {
+        test_skip("a sanitized library needs a sanitized program");
+    }
+    if (!have("pkg-config") || !have("meson")) {
+        test_skip("pkg-config or meson is not here");
+    }
+    if (root[0] == '\0') {
+        snprintf(root, sizeof root, "%s/root", test_directory());
+        int status = shell(text, sizeof text,
+                           "meson install -C '%s' --no-rebuild --quiet --destdir '%s' 2>&1",
+                           build_root(), root);
+        if (status != 0) {
+            test_note("%s", text);
+        }
+        check_int(status, ==, 0);
+    }
+    return root;
+}
+
+/* Compiles a program with the flags that pkg-config gives for the installed tide, and runs it. */
+static void compile_and_run(const char *compiler, const char *flags, const char *source)
+{
+    static char text[65536];
+    const char *root = installed();
+    int status = shell(
+        text, sizeof text,
+        "exec 2>&1; set -e; pc=$(dirname \"$(find '%s' -name tide.pc)\");"
+        "export PKG_CONFIG_SYSROOT_DIR='%s' PKG_CONFIG_LIBDIR=\"$pc\";"
+        "%s %s -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags tide) '%s/install/%s'"
+        " -o '%s/%s.out' $(pkg-config --libs tide);"
+        "LD_LIBRARY_PATH=$(dirname \"$pc\") '%s/%s.out'",
+        root, root, compiler, flags, test_root(), source, test_directory(), source,
+        test_directory(), source);
+    if (status != 0) {
+        test_note("%s", text);
+    }
+    check_int(status, ==, 0);
+    check_contains(text, " cpu\n");
+}
+
+/* A C program compiles, links and runs against the installed copy. */
+static void c_program(void)
+{
+    compile_and_run("cc", "-std=c17", "user.c");
+}
+
+/* So does a C++ program: the header is C++-clean, down to C++11 and up to C++20. */
+static void cxx_program(void)
+{
+    if (!have("c++")) {
+        test_skip("there is no C++ compiler");
+    }
+    compile_and_run("c++", "-std=c++11", "user.cc");
+    compile_and_run("c++", "-std=c++20 -Wold-style-cast", "user.cc");
+}
+
+/* The library carries its soname and the prefix has nothing but what was promised. */
+static void contents(void)
+{
+    static char text[65536];
+    const char *root = installed();
+    shell(text, sizeof text, "cd '%s' && find . ! -type d | sed 's:.*/\\(lib\\|include\\):\\1:'",
+          root);
+    check_contains(text, "include/tide/tide.h\n");
+    check_contains(text, "libtide.so\n");
+    check_contains(text, "libtide.so.0\n");
+    check_contains(text, "pkgconfig/tide.pc\n");
+    check_true(strstr(text, ".a\n") == NULL);
+    check_true(strstr(text, "test") == NULL);
+    if (have("readelf")) {
+        shell(text, sizeof text, "readelf -d \"$(find '%s' -name libtide.so)\"", root);
+        check_contains(text, "[libtide.so.0]");
+    }
+}
+
+/* The shared library exports functions that begin with tide_, and nothing else. */
+static void symbols(void)
+{
+    static char text[65536];
+    if (!have("nm")) {
+        test_skip("nm is not here");
+    }
+    int status = shell(text, sizeof text,
+                       "nm -D --defined-only '%s/offload/api/libtide.so' | awk '{ print $3 }'",
+                       build_root());
+    check_int(status, ==, 0);
+    check_contains(text, "tide_last_error\n");
+    size_t count = 0;
+    for (char *name = strtok(text, "\n"); name != NULL; name = strtok(NULL, "\n")) {
+        if (strncmp(name, "tide_", 5) != 0) {
+            test_fail(__FILE__, __LINE__, "%s is exported", name);
+        }
+        count++;
+    }
+    check_int(count, >=, 10);
+}
+
+/* Every promise of the header is kept by the library: each TIDE_API function is exported. */
+static void promises(void)
+{
+    static char text[65536];
+    int status = shell(text, sizeof text,
+                       "cd '%s/../include/tide' && for name in $(grep -ho 'tide_[a-z0-9_]*(' "
+                       "$(grep -l TIDE_API *.h) | tr -d '(' | sort -u); do nm -D --defined-only "
+                       "'%s/offload/api/libtide.so' | grep -q \" T $name$\" || echo $name; done",
+                       test_root(), build_root());
+    check_int(status, ==, 0);
+    check_string(text, "");
+}
+
+TEST_MAIN({"c_program", c_program}, {"cxx_program", cxx_program}, {"contents", contents},
+          {"symbols", symbols}, {"promises", promises})
