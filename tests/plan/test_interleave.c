@@ -4,96 +4,8 @@
 
 #include "core/base/rng.h"
 #include "tests/harness/test.h"
+#include "tests/plan/model.h"
 #include "tests/plan/world.h"
-
-/* Memory is modelled as one version a segment: a buffer cut at every border that any operand has.
- * A write stores the number of the command; a read must find the number that program order gave. */
-
-struct model {
-    const struct plan *plan;
-    const struct plan_tape *tapes[3];
-    uint32_t tape_count;
-    uint64_t **borders; /* a buffer: sorted */
-    uint32_t *border_counts;
-    uint32_t **versions;
-};
-
-static int compare_u64(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static void model_init(struct model *model)
-{
-    uint32_t buffers = plan_buffer_count(model->plan);
-    model->borders = calloc(buffers, sizeof *model->borders);
-    model->versions = calloc(buffers, sizeof *model->versions);
-    model->border_counts = calloc(buffers, sizeof *model->border_counts);
-    for (uint32_t t = 0; t < model->tape_count; t++) {
-        for (uint32_t i = 0; i < model->tapes[t]->count; i++) {
-            const struct plan_command *command = &model->tapes[t]->commands[i];
-            for (uint32_t o = 0; o < command->operand_count; o++) {
-                const struct plan_operand *operand = &command->operands[o];
-                uint32_t *count = &model->border_counts[operand->buffer];
-                uint64_t **borders = &model->borders[operand->buffer];
-                *borders = realloc(*borders, (*count + 2) * sizeof **borders);
-                (*borders)[(*count)++] = operand->offset;
-                (*borders)[(*count)++] = operand->offset + operand->bytes;
-            }
-        }
-    }
-    for (uint32_t b = 0; b < buffers; b++) {
-        uint32_t kept = 0;
-        if (model->border_counts[b] > 0) {
-            qsort(model->borders[b], model->border_counts[b], sizeof(uint64_t), compare_u64);
-        }
-        for (uint32_t i = 0; i < model->border_counts[b]; i++) {
-            if (kept == 0 || model->borders[b][i] != model->borders[b][kept - 1]) {
-                model->borders[b][kept++] = model->borders[b][i];
-            }
-        }
-        model->border_counts[b] = kept;
-        model->versions[b] = calloc(kept + 1, sizeof(uint32_t));
-    }
-}
-
-static void model_fini(struct model *model)
-{
-    for (uint32_t b = 0; b < plan_buffer_count(model->plan); b++) {
-        free(model->borders[b]);
-        free(model->versions[b]);
-    }
-    free(model->borders);
-    free(model->versions);
-    free(model->border_counts);
-}
-
-/* Runs a command on the model; returns a digest of the versions that it read. */
-static uint64_t model_run(struct model *model, const struct plan_command *command, uint32_t number)
-{
-    uint64_t digest = 14695981039346656037u;
-    for (int writes = 0; writes < 2; writes++) {
-        for (uint32_t o = 0; o < command->operand_count; o++) {
-            const struct plan_operand *operand = &command->operands[o];
-            const uint64_t *borders = model->borders[operand->buffer];
-            if ((operand->access & (writes ? PLAN_WRITES : PLAN_READS)) == 0) {
-                continue;
-            }
-            for (uint32_t s = 0; s < model->border_counts[operand->buffer]; s++) {
-                if (borders[s] < operand->offset ||
-                    borders[s] >= operand->offset + operand->bytes) {
-                    continue;
-                }
-                uint32_t *version = &model->versions[operand->buffer][s];
-                digest = writes ? digest : (digest ^ *version) * 1099511628211u;
-                *version = writes ? number : *version;
-            }
-        }
-    }
-    return digest;
-}
 
 struct runner {
     uint32_t tape[PLAN_Q_COUNT];
@@ -137,21 +49,12 @@ static bool runner_ready(const struct model *model, struct runner *runner, int q
     return true;
 }
 
-static uint32_t first_number(const struct model *model, uint32_t tape)
-{
-    uint32_t number = 1;
-    for (uint32_t t = 0; t < tape; t++) {
-        number += model->tapes[t]->count;
-    }
-    return number;
-}
-
 /* Runs the tapes in an order drawn from the seed (0: program order) and fills one digest a command.
  * Queues are favoured by turns, so that some run far ahead and others lag. */
 static void run_shuffled(struct model *model, uint64_t seed, uint64_t *digests)
 {
     struct runner runner = {{0}, {0}, {{0}}, {0}};
-    uint32_t total = first_number(model, model->tape_count) - 1;
+    uint32_t total = model_first_number(model, model->tape_count) - 1;
     for (uint32_t b = 0; b < plan_buffer_count(model->plan); b++) {
         memset(model->versions[b], 0, (model->border_counts[b] + 1) * sizeof(uint32_t));
     }
@@ -188,7 +91,7 @@ static void run_shuffled(struct model *model, uint64_t seed, uint64_t *digests)
         }
         uint32_t t = runner.tape[chosen];
         uint32_t i = runner.index[chosen]++;
-        uint32_t number = first_number(model, t) + i;
+        uint32_t number = model_first_number(model, t) + i;
         digests[number] = model_run(model, &model->tapes[t]->commands[i], number);
         runner.reached[t][chosen]++;
         runner.left[t]--;
@@ -205,7 +108,7 @@ static void check_interleavings(const struct plan *plan, const enum plan_kind *k
         before = kinds[t];
     }
     model_init(&model);
-    uint32_t total = first_number(&model, 3);
+    uint32_t total = model_first_number(&model, 3);
     uint64_t *expected = calloc(total, sizeof *expected);
     uint64_t *got = calloc(total, sizeof *got);
     run_shuffled(&model, 0, expected);

@@ -1,0 +1,76 @@
+/* executor.h: does what a tape says. One loop without policy: each lane (a queue of the tape, bound
+ * to something that works) takes its commands in tape order, and a command starts when its edges
+ * are reached. The engine's thread alone enters; lanes work elsewhere and ring the shared bell.
+ * After create nothing is allocated and nothing is locked.
+ *
+ * At most two tapes are under way: a third starts when the first has retired. */
+#ifndef OFFLOAD_RUN_EXECUTOR_H
+#define OFFLOAD_RUN_EXECUTOR_H
+
+#include <stdbool.h>
+
+#include "core/base/fence.h"
+#include "offload/plan/tape.h"
+
+struct run_executor;
+
+/* What a queue of the tape is bound to. */
+struct run_lane {
+    /* Hands the command on. `after` has PLAN_EDGE_MAX + 1 fences, unused ones zero; they are all
+     * reached unless `takes_edges`. On success *out is reached when the command is done. -EAGAIN:
+     * full, the executor comes again when the bell rings. Any other error ends the run. */
+    int (*submit)(void *context, const struct plan_command *command, const struct core_fence *after,
+                  struct core_fence *out);
+    void *context;    /* borrowed */
+    bool takes_edges; /* it waits for fences itself, so a command is handed on as soon as the
+                         commands that it waits for have been */
+};
+
+struct run_executor_options {
+    struct run_lane lanes[PLAN_Q_COUNT]; /* submit NULL: no tape has commands there */
+    struct core_bell *bell;              /* borrowed: the bell of every lane's line */
+    uint32_t commands_max;               /* of the longest tape */
+    int64_t
+        stall_limit_ns; /* nothing moves for so long: -ETIMEDOUT naming who waits for what; 0: no
+                               limit */
+};
+
+/* Why compute or the update had nothing to do. */
+enum run_wait {
+    RUN_WAIT_STORE_READ,
+    RUN_WAIT_STORE_WRITE,
+    RUN_WAIT_UPDATE,
+    RUN_WAIT_COPY,
+    RUN_WAIT_IMBALANCE, /* compute and update wait for each other's work, ranks for ranks */
+    RUN_WAIT_OTHER,     /* data, the end of the tape */
+    RUN_WAIT_COUNT,
+};
+
+struct run_stats {
+    int64_t compute_wait_ns[RUN_WAIT_COUNT];
+    int64_t update_wait_ns[RUN_WAIT_COUNT];
+    uint64_t commands;
+    uint64_t loops;
+};
+
+int run_executor_create(const struct run_executor_options *options, struct run_executor **out);
+void run_executor_destroy(struct run_executor *executor);
+
+/* Puts a tape behind those under way. Its compute commands wait for `gate` as well (its data).
+ * -EAGAIN while two are under way. `tape` is borrowed until it has retired. */
+int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
+                      struct core_fence gate);
+
+/* Works until at most `tapes_left` tapes are under way. 0; or the error of the lane that failed,
+ * after which the executor only answers with that error. */
+int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
+
+/* Works until the last tape pushed has done its command at `place` of `queue`. */
+int run_executor_drive_to(struct run_executor *executor, enum plan_queue queue, uint32_t place);
+
+/* Since create or the last call. */
+struct run_stats run_executor_stats_take(struct run_executor *executor);
+
+const char *run_wait_name(enum run_wait wait);
+
+#endif

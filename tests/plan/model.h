@@ -1,0 +1,29 @@
+/* model.h: memory as a tape sees it, for tests that run tapes in many orders.
+ * A buffer is cut at every border that any operand has; each piece holds one version. A write stores
+ * the number of its command; a read must find the number that program order gave. Nothing here is
+ * atomic: whoever runs commands on threads orders them by the edges alone, and TSan looks on. */
+#ifndef TESTS_PLAN_MODEL_H
+#define TESTS_PLAN_MODEL_H
+
+#include "offload/plan/plan.h"
+
+struct model {
+    const struct plan *plan;
+    const struct plan_tape *tapes[3];
+    uint32_t tape_count;
+    uint64_t **borders; /* a buffer: sorted */
+    uint32_t *border_counts;
+    uint32_t **versions;
+};
+
+/* Fills in the rest; plan, tapes and tape_count are the caller's. */
+void model_init(struct model *model);
+void model_fini(struct model *model);
+
+/* Runs a command; returns a digest of the versions that it read. */
+uint64_t model_run(struct model *model, const struct plan_command *command, uint32_t number);
+
+/* The number of a tape's first command, counted from 1 over all tapes. */
+uint32_t model_first_number(const struct model *model, uint32_t tape);
+
+#endif

@@ -1,0 +1,312 @@
+/* Proves the executor: real threads run whole tapes and read what program order gives, with lanes
+ * that take edges and lanes that do not, with lanes that are full at times; failures and stalls end
+ * it with their sentence; waiting is charged to its cause; its own cost a command is bounded. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/queue.h"
+#include "offload/run/executor.h"
+#include "tests/harness/test.h"
+#include "tests/plan/model.h"
+#include "tests/plan/world.h"
+
+struct bench {
+    struct world world;
+    struct plan *plan;
+    struct model model;
+    struct core_bell bell;
+    struct core_queue *queues[PLAN_Q_COUNT];
+    struct run_executor *executor;
+    uint64_t *digests; /* by number of command */
+    const struct plan_tape *now[3];
+    uint32_t done[PLAN_Q_COUNT]; /* commands of a queue over all tapes, by its own thread */
+    unsigned sleep_us[PLAN_Q_COUNT];
+    int fail_op; /* an op that fails; -1: none */
+};
+
+struct job {
+    struct bench *bench;
+    const struct plan_command *command;
+};
+
+/* Which of the tapes a queue's next command belongs to follows from how many it has done. */
+static uint32_t number_of(const struct bench *bench, const struct plan_command *command)
+{
+    uint32_t done = bench->done[command->queue];
+    for (uint32_t t = 0; t < bench->model.tape_count; t++) {
+        if (done < bench->model.tapes[t]->queue_count[command->queue]) {
+            return model_first_number(&bench->model, t) +
+                   (uint32_t)(command - bench->model.tapes[t]->commands);
+        }
+        done -= bench->model.tapes[t]->queue_count[command->queue];
+    }
+    return 0;
+}
+
+static int work(void *context, const void *arguments)
+{
+    (void)context;
+    const struct job *job = arguments;
+    struct bench *bench = job->bench;
+    uint8_t q = job->command->queue;
+    if (bench->sleep_us[q] > 0) {
+        usleep(bench->sleep_us[q]);
+    }
+    if (job->command->op == bench->fail_op) {
+        return core_err_set(-EIO, "drive /a gave up at block %u", job->command->block);
+    }
+    if (bench->digests != NULL) {
+        uint32_t number = number_of(bench, job->command);
+        bench->digests[number] = model_run(&bench->model, job->command, number);
+    }
+    bench->done[q]++;
+    return 0;
+}
+
+static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
+                  struct core_fence *out)
+{
+    struct bench *bench = context;
+    struct job arguments = {bench, command};
+    struct core_job job = {
+        .run = work, .arguments = &arguments, .arguments_bytes = sizeof arguments};
+    /* Four edges at most stand in three places: the gate comes last and is reached here. */
+    if (core_fence_poll(after[PLAN_EDGE_MAX]) == 0) {
+        return -EAGAIN;
+    }
+    for (int e = 0; e < PLAN_EDGE_MAX; e++) {
+        job.after[e] = after[e];
+    }
+    return core_queue_submit(bench->queues[command->queue], &job, out);
+}
+
+static void bench_init(struct bench *bench, bool takes_edges, uint32_t depth)
+{
+    bench->fail_op = -1;
+    core_bell_init(&bench->bell);
+    uint32_t longest = 0;
+    for (uint32_t t = 0; t < bench->model.tape_count; t++) {
+        uint32_t count = bench->model.tapes[t]->count;
+        longest = count > longest ? count : longest;
+    }
+    struct run_executor_options options = {
+        .bell = &bench->bell, .commands_max = longest, .stall_limit_ns = 2000000000};
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        struct core_queue_options queue = {.name = plan_queue_name((enum plan_queue)q),
+                                           .depth = depth,
+                                           .bell = &bench->bell,
+                                           .spin_ns = -1};
+        check_int(core_queue_create(&queue, &bench->queues[q]), ==, 0);
+        options.lanes[q] = (struct run_lane){
+            .submit = submit, .context = bench, .takes_edges = takes_edges};
+    }
+    check_int(run_executor_create(&options, &bench->executor), ==, 0);
+}
+
+static void bench_fini(struct bench *bench)
+{
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        core_err_set(-ECANCELED, "the test is over");
+        core_queue_abandon(bench->queues[q], -ECANCELED);
+    }
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        core_queue_destroy(bench->queues[q]);
+    }
+    run_executor_destroy(bench->executor);
+    run_executor_destroy(NULL);
+}
+
+static void plan_init(struct bench *bench, bool tied, uint32_t micros)
+{
+    world_init(&bench->world, tied, micros);
+    bench->world.input.wishes.weights = PLAN_WHERE_STORE;
+    bench->world.input.wishes.states = PLAN_WHERE_STORE;
+    bench->world.input.wishes.acts = tied ? PLAN_ACTS_STORE : PLAN_ACTS_RECOMPUTE;
+    bench->plan = world_plan(&bench->world);
+    bench->model = (struct model){.plan = bench->plan, .tape_count = 3};
+    enum plan_kind before = PLAN_KIND_COUNT;
+    for (uint32_t t = 0; t < 3; t++) {
+        enum plan_kind kind = t == 0 ? PLAN_FIRST : t == 1 ? PLAN_NEXT : PLAN_DRAIN;
+        bench->model.tapes[t] = plan_tape(bench->plan, before, kind);
+        before = kind;
+    }
+}
+
+static void run_tapes(struct bench *bench, uint32_t tapes)
+{
+    for (uint32_t t = 0; t < tapes; t++) {
+        int rc;
+        while ((rc = run_executor_push(bench->executor, bench->model.tapes[t],
+                                       (struct core_fence){0})) == -EAGAIN) {
+            check_int(run_executor_drive(bench->executor, 1), ==, 0);
+        }
+        check_int(rc, ==, 0);
+    }
+    check_int(run_executor_drive(bench->executor, 0), ==, 0);
+}
+
+/* A step, a step with a pending update and a drain on ten threads: every command read what it reads
+ * in program order. */
+static void threads_read_what_program_order_reads(void)
+{
+    for (int variant = 0; variant < 4; variant++) {
+        struct bench bench = {.fail_op = -1};
+        plan_init(&bench, variant & 1, 2);
+        model_init(&bench.model);
+        uint32_t total = model_first_number(&bench.model, 3);
+        uint64_t *expected = calloc(total, sizeof *expected);
+        for (uint32_t t = 0; t < 3; t++) {
+            for (uint32_t i = 0; i < bench.model.tapes[t]->count; i++) {
+                uint32_t number = model_first_number(&bench.model, t) + i;
+                expected[number] = model_run(&bench.model, &bench.model.tapes[t]->commands[i],
+                                             number);
+            }
+        }
+        model_fini(&bench.model);
+        model_init(&bench.model);
+        bench.digests = calloc(total, sizeof *bench.digests);
+        bench_init(&bench, variant & 2, variant & 1 ? 2 : 64);
+        run_tapes(&bench, 3);
+        bench_fini(&bench);
+        check_memory(bench.digests, expected, total * sizeof *expected);
+        free(expected);
+        free(bench.digests);
+        model_fini(&bench.model);
+        plan_destroy(bench.plan);
+    }
+}
+
+/* A command that fails ends the run with its own sentence, and the executor stays ended. */
+static void a_failure_ends_the_run(void)
+{
+    struct bench bench = {0};
+    plan_init(&bench, false, 1);
+    bench_init(&bench, false, 64);
+    bench.fail_op = PLAN_WRITE;
+    check_int(run_executor_push(bench.executor, bench.model.tapes[0], (struct core_fence){0}), ==,
+              0);
+    check_int(run_executor_push(bench.executor, bench.model.tapes[1], (struct core_fence){0}), ==,
+              0);
+    check_int(run_executor_drive(bench.executor, 0), ==, -EIO);
+    check_contains(core_err_sentence(), "drive /a gave up at block 0");
+    check_int(run_executor_push(bench.executor, bench.model.tapes[2], (struct core_fence){0}), ==,
+              -EIO);
+    bench_fini(&bench);
+    plan_destroy(bench.plan);
+}
+
+/* Data that never comes: the stall limit ends the wait. Data that comes late is waited for. */
+static void the_gate_holds_compute(void)
+{
+    struct core_line data;
+    core_line_init(&data, "rows", NULL);
+    struct bench bench = {0};
+    plan_init(&bench, false, 1);
+    bench_init(&bench, false, 64);
+    struct core_fence gate = {&data, 1};
+    check_int(run_executor_push(bench.executor, bench.model.tapes[0], gate), ==, 0);
+    check_int(run_executor_drive(bench.executor, 0), ==, -ETIMEDOUT);
+    check_contains(core_err_sentence(), "nothing moved for 2.0 s");
+    check_int(bench.done[PLAN_Q_COMPUTE], ==, 0);
+    check_int(bench.done[PLAN_Q_READ_WEIGHT], >, 0);
+    struct run_stats stats = run_executor_stats_take(bench.executor);
+    check_int(stats.compute_wait_ns[RUN_WAIT_OTHER], >, 1500000000);
+    bench_fini(&bench);
+    plan_destroy(bench.plan);
+}
+
+/* A slow drive is what compute waits for, a slow update what it waits for then. */
+static void waiting_is_charged_to_its_cause(void)
+{
+    for (int slow = 0; slow < 2; slow++) {
+        struct bench bench = {0};
+        plan_init(&bench, false, 1);
+        bench_init(&bench, false, 64);
+        bench.sleep_us[slow == 0 ? PLAN_Q_READ_WEIGHT : PLAN_Q_UPDATE] = 2000;
+        run_tapes(&bench, 2);
+        struct run_stats stats = run_executor_stats_take(bench.executor);
+        int64_t most = 0;
+        int cause = 0;
+        for (int w = 0; w < RUN_WAIT_COUNT; w++) {
+            if (stats.compute_wait_ns[w] > most) {
+                most = stats.compute_wait_ns[w];
+                cause = w;
+            }
+        }
+        check_string(run_wait_name((enum run_wait)cause), slow == 0 ? "store_read" : "update");
+        check_int(most, >, 20000000);
+        bench_fini(&bench);
+        plan_destroy(bench.plan);
+    }
+}
+
+static int submit_done(void *context, const struct plan_command *command,
+                       const struct core_fence *after, struct core_fence *out)
+{
+    struct core_line *line = context;
+    (void)command;
+    (void)after;
+    uint64_t next = line[0].reached + 1;
+    core_line_reach(line, next);
+    *out = (struct core_fence){line, next};
+    return 0;
+}
+
+/* The executor's own cost: lanes that are done at once, a thousand commands, under 2 us each. */
+static void the_cost_of_a_command(void)
+{
+    struct bench bench = {0};
+    plan_init(&bench, false, 2);
+    struct core_line lines[PLAN_Q_COUNT];
+    core_bell_init(&bench.bell);
+    struct run_executor_options options = {.bell = &bench.bell, .commands_max = 4096};
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        core_line_init(&lines[q], plan_queue_name((enum plan_queue)q), &bench.bell);
+        options.lanes[q] = (struct run_lane){.submit = submit_done, .context = &lines[q]};
+    }
+    check_int(run_executor_create(&options, &bench.executor), ==, 0);
+    int64_t best_ns = INT64_MAX;
+    for (int i = 0; i < 20; i++) {
+        int64_t start_ns = core_clock_now_ns();
+        run_tapes(&bench, 3);
+        struct run_stats stats = run_executor_stats_take(bench.executor);
+        int64_t each_ns = (core_clock_now_ns() - start_ns) / (int64_t)stats.commands;
+        best_ns = each_ns < best_ns ? each_ns : best_ns;
+    }
+    test_note("%d ns a command", (int)best_ns);
+    check_int(best_ns, <, TEST_COUNT(2000, 200000));
+    run_executor_destroy(bench.executor);
+    plan_destroy(bench.plan);
+}
+
+/* Too long a tape is refused; drive_to stops where it is told. */
+static void limits(void)
+{
+    struct bench bench = {0};
+    plan_init(&bench, false, 1);
+    bench_init(&bench, false, 64);
+    struct plan_tape longer = *bench.model.tapes[0];
+    longer.count = 1 << 20;
+    check_int(run_executor_push(bench.executor, &longer, (struct core_fence){0}), ==, -EINVAL);
+    check_contains(core_err_sentence(), "longer than");
+    check_int(run_executor_push(bench.executor, bench.model.tapes[0], (struct core_fence){0}), ==,
+              0);
+    check_int(run_executor_drive_to(bench.executor, PLAN_Q_COMPUTE, 3), ==, 0);
+    check_int(bench.done[PLAN_Q_COMPUTE], >=, 3);
+    check_int(run_executor_push(bench.executor, bench.model.tapes[1], (struct core_fence){0}), ==,
+              0);
+    check_int(run_executor_push(bench.executor, bench.model.tapes[2], (struct core_fence){0}), ==,
+              -EAGAIN);
+    check_int(run_executor_drive(bench.executor, 0), ==, 0);
+    bench_fini(&bench);
+    plan_destroy(bench.plan);
+}
+
+TEST_MAIN({"threads_read_what_program_order_reads", threads_read_what_program_order_reads},
+          {"a_failure_ends_the_run", a_failure_ends_the_run},
+          {"the_gate_holds_compute", the_gate_holds_compute},
+          {"waiting_is_charged_to_its_cause", waiting_is_charged_to_its_cause},
+          {"the_cost_of_a_command", the_cost_of_a_command}, {"limits", limits})
