@@ -1,0 +1,238 @@
+/* measure.c: keeps one or two queues over a drive full for a while and counts. */
+#include "aio/measure.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "aio/dir.h"
+#include "aio/fs.h"
+#include "aio/probe.h"
+#include "aio/queue.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+enum { PARTS = 3, AHEAD_MAX = 64 };
+static const uint64_t buffer_bytes = (uint64_t)64 << 20;
+static const uint64_t scratch_default_bytes = (uint64_t)512 << 20;
+static const double seconds_default = 1.6;
+static const int64_t patience_ns = 120000000000;
+
+/* One direction: a window of requests that walks round and round over its part of the file. */
+struct stream {
+    struct aio_queue *queue; /* owned */
+    enum aio_kind kind;
+    unsigned char *memory; /* borrowed from the region */
+    uint64_t memory_bytes, request_bytes;
+    uint32_t file;
+    uint64_t begin, bytes; /* of the file */
+    uint64_t at, memory_at;
+    uint64_t submitted;
+    struct core_fence ahead[AHEAD_MAX];
+    uint64_t ahead_count; /* requests kept in flight */
+};
+
+static int push(struct stream *stream)
+{
+    struct core_fence *fence = &stream->ahead[stream->submitted % stream->ahead_count];
+    int rc = core_fence_wait(*fence, patience_ns);
+    if (rc != 0) {
+        return rc;
+    }
+    unsigned char *memory = stream->memory + stream->memory_at;
+    uint64_t offset = stream->begin + stream->at;
+    rc = stream->kind == AIO_READ ? aio_queue_read(stream->queue, stream->file, offset, memory,
+                                                   stream->request_bytes, fence)
+                                  : aio_queue_write(stream->queue, stream->file, offset, memory,
+                                                    stream->request_bytes, fence);
+    stream->submitted++;
+    stream->at += stream->request_bytes;
+    stream->memory_at += stream->request_bytes;
+    if (stream->at + stream->request_bytes > stream->bytes) {
+        stream->at = 0;
+    }
+    if (stream->memory_at + stream->request_bytes > stream->memory_bytes) {
+        stream->memory_at = 0;
+    }
+    return rc;
+}
+
+static int run(struct stream *streams, unsigned count, double seconds, double *bytes_per_s)
+{
+    int64_t begin_ns = core_clock_now_ns();
+    int64_t end_ns = begin_ns + (int64_t)(seconds * 1e9);
+    uint64_t moved = 0;
+    for (unsigned i = 0; core_clock_now_ns() < end_ns; i = (i + 1) % count) {
+        int rc = push(&streams[i]);
+        if (rc != 0) {
+            return rc;
+        }
+        moved += streams[i].request_bytes;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        int rc = core_fence_wait(aio_queue_tail(streams[i].queue), patience_ns);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    *bytes_per_s = (double)moved * 1e9 / (double)(core_clock_now_ns() - begin_ns);
+    return 0;
+}
+
+/* Requests of a few blocks, enough of them for twice the depth; each half of the memory serves one
+ * direction. */
+static void plan(struct stream *stream, struct aio_drive *drive, uint64_t half)
+{
+    uint64_t block = aio_drive_block_bytes(drive);
+    uint64_t request = 4 * block < half / 4 ? 4 * block : half / 4;
+    request = request < stream->bytes ? request : stream->bytes;
+    stream->request_bytes = request < block ? request : request / block * block;
+    stream->memory_bytes = half;
+    uint64_t window = 2 * (uint64_t)aio_drive_depth(drive) * block;
+    window = window < half ? window : half;
+    stream->ahead_count = window / stream->request_bytes;
+    stream->ahead_count = stream->ahead_count < 1           ? 1
+                          : stream->ahead_count > AHEAD_MAX ? AHEAD_MAX
+                                                            : stream->ahead_count;
+}
+
+static int measure_in(struct aio_drive *drive, struct stream streams[2], double seconds,
+                      struct aio_rates *out)
+{
+    struct aio_drive_stats before;
+    struct aio_drive_stats after;
+    struct aio_rates rates = {0};
+    aio_drive_stats(drive, &before);
+    int rc = run(&streams[1], 1, seconds / PARTS, &rates.write_bytes_per_s);
+    rc = rc == 0 ? run(&streams[0], 1, seconds / PARTS, &rates.read_bytes_per_s) : rc;
+    rc = rc == 0 ? run(streams, 2, seconds / PARTS, &rates.mixed_bytes_per_s) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    aio_drive_stats(drive, &after);
+    uint64_t moved = after.read_bytes + after.write_bytes - before.read_bytes - before.write_bytes;
+    rates.cpu_ns_per_byte = moved > 0 ? (double)(after.cpu_ns - before.cpu_ns) / (double)moved : 0;
+    *out = rates;
+    return 0;
+}
+
+int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, uint64_t bytes,
+                      double seconds, struct aio_rates *out)
+{
+    uint64_t half = bytes / 2 / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
+    if (half < AIO_ALIGN_BYTES) {
+        return core_err_set(-EINVAL, "%s: %" PRIu64 " bytes are too few to measure on",
+                            aio_drive_name(drive), bytes);
+    }
+    struct core_region region = {0};
+    struct core_region_options memory = {
+        .name = "measuring", .bytes = 2 * buffer_bytes, .pages = CORE_PAGES_THP};
+    struct aio_queue *queues[2] = {NULL, NULL};
+    int rc = core_region_alloc(&memory, &region);
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        struct aio_queue_options options = {.name = i == 0 ? "measured reads" : "measured writes",
+                                            .urgency = AIO_STATES};
+        rc = aio_queue_open(&drive, 1, &options, &queues[i]);
+    }
+    if (rc == 0) {
+        struct stream streams[2];
+        for (unsigned i = 0; i < 2; i++) {
+            streams[i] = (struct stream){.queue = queues[i],
+                                         .kind = i == 0 ? AIO_READ : AIO_WRITE,
+                                         .memory = region.base + i * buffer_bytes,
+                                         .file = file,
+                                         .begin = offset + i * half,
+                                         .bytes = half};
+            plan(&streams[i], drive, buffer_bytes);
+        }
+        rc = measure_in(drive, streams, seconds, out);
+    }
+    bool stuck = aio_queue_close(queues[0]) != 0;
+    stuck |= aio_queue_close(queues[1]) != 0;
+    if (!stuck) { /* else the kernel may still write to it */
+        core_region_free(&region);
+    }
+    return rc;
+}
+
+/* Zeros once over the file, since first writes are slower than what a run will see. */
+static int fill(struct aio_drive *drive, uint32_t file, uint64_t bytes)
+{
+    struct core_region region = {0};
+    struct aio_queue *queue = NULL;
+    struct core_region_options memory = {
+        .name = "measuring", .bytes = buffer_bytes, .pages = CORE_PAGES_THP};
+    int rc = core_region_alloc(&memory, &region);
+    rc = rc == 0
+             ? aio_queue_open(&drive, 1, &(struct aio_queue_options){.name = "first write"}, &queue)
+             : rc;
+    for (uint64_t at = 0; rc == 0 && at < bytes; at += buffer_bytes) {
+        struct core_fence fence;
+        uint64_t piece = bytes - at < buffer_bytes ? bytes - at : buffer_bytes;
+        rc = aio_queue_write(queue, file, at, region.base, piece, &fence);
+    }
+    rc = rc == 0 ? core_fence_wait(aio_queue_tail(queue), patience_ns) : rc;
+    if (aio_queue_close(queue) == 0) {
+        core_region_free(&region);
+    }
+    return rc;
+}
+
+static int measure_file(const char *directory, int fd, const struct aio_fs *fs,
+                        const struct aio_measure_options *options, struct aio_rates *out)
+{
+    bool direct = fs->verdict == AIO_FS_DIRECT;
+    uint64_t bytes = options->bytes != 0 ? options->bytes : scratch_default_bytes;
+    if (options->bytes == 0 && bytes > fs->free_bytes / 4) {
+        bytes = fs->free_bytes / 4;
+    }
+    bytes = bytes / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
+    if (bytes == 0 || posix_fallocate(fd, 0, (off_t)bytes) != 0) {
+        return core_err_set(-ENOSPC, "%s has no room for %" PRIu64 " bytes to measure on",
+                            directory, bytes);
+    }
+    struct aio_drive_options drive_options = {
+        .name = directory, .depth = options->depth, .block_bytes = options->block_bytes};
+    struct aio_drive *drive = NULL;
+    struct aio_file file = {.fd = fd, .name = directory, .size_bytes = bytes, .direct = direct};
+    uint32_t index = 0;
+    int rc = aio_backend_choose(options->backend, direct, NULL, 0, &drive_options.backend);
+    rc = rc == 0 ? aio_drive_create(&drive_options, &drive) : rc;
+    rc = rc == 0 ? aio_drive_attach(drive, &file, &index) : rc;
+    rc = rc == 0 ? fill(drive, index, bytes) : rc;
+    rc = rc == 0 ? aio_measure_drive(drive, index, 0, bytes,
+                                     options->seconds > 0 ? options->seconds : seconds_default, out)
+                 : rc;
+    int ended = aio_drive_destroy(drive);
+    return rc != 0 ? rc : ended;
+}
+
+int aio_measure_path(const char *directory, const struct aio_measure_options *options,
+                     struct aio_rates *out)
+{
+    const struct aio_measure_options defaults = {0};
+    struct aio_fs fs;
+    int dir_fd = aio_dir_look(directory);
+    if (dir_fd < 0) {
+        return dir_fd;
+    }
+    int rc = aio_fs_look(dir_fd, directory, &fs);
+    if (rc == 0 && fs.verdict == AIO_FS_REFUSED) {
+        rc = core_err_set(-ENOTSUP, "%s: %s", directory, fs.reason);
+    }
+    int fd = rc == 0 ? aio_fs_scratch(dir_fd, directory, fs.verdict == AIO_FS_DIRECT) : rc;
+    close(dir_fd);
+    if (fd < 0) {
+        return fd;
+    }
+    if (fs.verdict == AIO_FS_BUFFERED) {
+        core_log(CORE_LOG_WARN, "%s is measured through the page cache: %s", directory, fs.reason);
+    }
+    rc = measure_file(directory, fd, &fs, options != NULL ? options : &defaults, out);
+    close(fd);
+    return rc;
+}
