@@ -1,0 +1,249 @@
+/* Proves that every object of base ends clean when any one request to the system fails, and that
+ * the harness which proves it can fail. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/json_write.h"
+#include "core/base/mem.h"
+#include "core/base/pool.h"
+#include "core/base/queue.h"
+#include "core/base/ring.h"
+#include "core/base/team.h"
+#include "core/base/topo.h"
+#include "core/base/trace.h"
+#include "tests/base/dgx.h"
+#include "tests/harness/child.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+
+static int team_life(void)
+{
+    struct core_team *team = NULL;
+    int rc = core_team_create(&(struct core_team_options){.name = "t", .count = 5}, &team);
+    core_team_destroy(team);
+    return rc;
+}
+
+static int queue_life(void)
+{
+    struct core_queue *queue = NULL;
+    int rc = core_queue_create(&(struct core_queue_options){.name = "q", .depth = 4}, &queue);
+    core_queue_destroy(queue);
+    return rc;
+}
+
+static int pool_life(void)
+{
+    static _Alignas(64) unsigned char memory[256];
+    struct core_pool *pool = NULL;
+    int rc = core_pool_create(
+        &(struct core_pool_options){.base = memory, .count = 4, .slot_bytes = 64}, &pool);
+    core_pool_destroy(pool);
+    return rc;
+}
+
+static int ring_life(void)
+{
+    struct core_ring *ring = NULL;
+    int rc = core_ring_create(8, 16, &ring);
+    core_ring_destroy(ring);
+    return rc;
+}
+
+static int arena_life(void)
+{
+    static _Alignas(64) unsigned char memory[4096];
+    struct core_arena *arena = NULL;
+    void *block = NULL;
+    int rc = core_arena_create("a", memory, sizeof memory, 8, &arena);
+    rc = rc == 0 ? core_arena_cut(arena, "b", 100, 0, &block) : rc;
+    core_arena_destroy(arena);
+    return rc;
+}
+
+static int region_life(void)
+{
+    struct core_budget budget;
+    core_budget_init(&budget, "HOST", UINT64_C(64) << 20);
+    struct core_region region = {0};
+    struct core_region_options options = {.name = "arena", .bytes = 5 << 20, .budget = &budget};
+    int rc = core_region_alloc(&options, &region);
+    core_region_free(&region);
+    if (core_budget_used(&budget) != 0) {
+        return core_err_set(-EPROTO, "the budget lost bytes");
+    }
+    return rc;
+}
+
+static int trace_life(void)
+{
+    struct core_trace *trace = NULL;
+    int rc = core_trace_create(2, 8, &trace);
+    core_trace_destroy(trace);
+    return rc;
+}
+
+static const char *dgx_root;
+
+static int topo_life(void)
+{
+    struct core_topo *topo = NULL;
+    int rc = core_topo_create(CORE_TOPO_SYSFS, dgx_root, NULL, &topo);
+    core_topo_destroy(topo);
+    return rc;
+}
+
+static int json_life(void)
+{
+    static const char text[] = "{\"a\": [1, 2.5, \"x\"], \"b\": {\"c\": null}}";
+    struct core_json *json = NULL;
+    int rc = core_json_parse(text, sizeof text - 1, "config", NULL, &json);
+    core_json_destroy(json);
+    return rc;
+}
+
+static int json_write_life(void)
+{
+    struct core_json_write write;
+    core_json_write_init_text(&write);
+    core_json_write_array_begin(&write, NULL);
+    for (int i = 0; i < 500; i++) {
+        core_json_write_string(&write, NULL, "some text that makes the buffer grow");
+    }
+    core_json_write_array_end(&write);
+    int rc = core_json_write_end(&write);
+    core_json_write_fini(&write);
+    return rc;
+}
+
+/* Each object, each request. The numbers say that the harness saw the requests there are. */
+static void objects_end_clean(void)
+{
+    check_int(test_fail_nth(team_life), ==, 5);
+    check_int(test_fail_nth(queue_life), ==, 3);
+    check_int(test_fail_nth(pool_life), ==, 1);
+    check_int(test_fail_nth(ring_life), ==, 1);
+    check_int(test_fail_nth(arena_life), ==, 1);
+    check_int(test_fail_nth(trace_life), ==, 2);
+    check_int(test_fail_nth(json_life), >=, 1);
+    check_int(test_fail_nth(json_write_life), >=, 2);
+    dgx_root = dgx_files("machine");
+    check_int(test_fail_nth(topo_life), >=, 1);
+}
+
+/* A region falls back from kind to kind, and gives its budget back where none is left. */
+static void regions_end_clean(void)
+{
+    check_int(test_fail_nth(region_life), >=, 2);
+}
+
+/* ---- the harness itself ------------------------------------------------------------------------*/
+
+static void *do_nothing(void *argument)
+{
+    return argument;
+}
+
+/* Volatile: the compiler would leave out a block that nobody looks at. */
+static void *volatile kept;
+static void *volatile second;
+static pthread_t kept_thread;
+
+static int leak_life(void)
+{
+    kept = malloc(8);
+    second = malloc(8);
+    if (second == NULL) {
+        return core_err_set(-ENOMEM, "no memory"); /* and `kept` is lost */
+    }
+    free(second);
+    free(kept);
+    return 0;
+}
+
+static int silent_life(void)
+{
+    second = malloc(8);
+    bool good = second != NULL;
+    free(second);
+    return good ? 0 : -ENOMEM;
+}
+
+static int wrong_code_life(void)
+{
+    second = realloc(NULL, 8);
+    bool good = second != NULL;
+    free(second);
+    return good ? 0 : core_err_set(-EIO, "something");
+}
+
+static int map_life(void)
+{
+    void *at = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at != MAP_FAILED ? 0 : core_err_set(-ENOMEM, "no mapping");
+}
+
+static int thread_life(void)
+{
+    return pthread_create(&kept_thread, NULL, do_nothing, NULL) == 0
+               ? 0
+               : core_err_set(-EAGAIN, "no thread");
+}
+
+static int (*life_of_case)(void);
+
+static void case_of_life(void)
+{
+    test_fail_nth(life_of_case);
+}
+
+static int run_case_of(void *argument)
+{
+    int (**life)(void) = argument;
+    life_of_case = *life;
+    static const struct test_case one[] = {{"bad", case_of_life}};
+    char name[] = "test";
+    char *words[] = {name, NULL};
+    if (freopen("/dev/null", "w", stdout) == NULL) {
+        return 9;
+    }
+    return test_main(1, words, one, 1);
+}
+
+/* A leak of a block, a mapping or a thread, a silent error and a wrong code are each found. */
+static void the_harness_can_fail(void)
+{
+    int (*bad[])(void) = {leak_life, silent_life, wrong_code_life, map_life, thread_life};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        check_int(test_child(run_case_of, &bad[i]), ==, 1);
+    }
+}
+
+static int every_request_life(void)
+{
+    void *posix = NULL;
+    int rc = posix_memalign(&posix, 64, 64);
+    void *volatile got[] = {strdup("text"), strndup("text", 2), aligned_alloc(64, 64),
+                            calloc(2, 8),   realloc(NULL, 8),   posix};
+    bool whole = rc == 0;
+    for (size_t i = 0; i < sizeof got / sizeof got[0]; i++) {
+        whole = whole && got[i] != NULL;
+        free(got[i]);
+    }
+    return whole ? 0 : core_err_set(-ENOMEM, "one of six");
+}
+
+/* Each kind of request is counted once. */
+static void every_request_is_wrapped(void)
+{
+    check_int(test_fail_nth(every_request_life), ==, 6);
+}
+
+TEST_MAIN({"objects_end_clean", objects_end_clean}, {"regions_end_clean", regions_end_clean},
+          {"the_harness_can_fail", the_harness_can_fail},
+          {"every_request_is_wrapped", every_request_is_wrapped})
