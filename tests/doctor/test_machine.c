@@ -1,0 +1,315 @@
+/* What the doctor says of machines: this one, ones made of files, and ones that forbid things. */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/base/clock.h"
+#include "tests/doctor/hear.h"
+#include "tests/harness/test.h"
+
+static void count_finding(void *user, const struct tide_finding *finding)
+{
+    int *counts = user;
+    counts[finding->verdict]++;
+}
+
+/* Through the public door: every topic speaks, verdicts and cures fit, and it takes under 5 s. */
+static void this_machine(void)
+{
+    static const char *const topics[] = {" cpu ", " memory ", " numa ",    " pages ", " memlock ",
+                                         " io ",  " gpu ",    " library ", " store "};
+    int counts[3] = {0};
+    const char *stores[] = {test_directory()};
+    struct tide_doctor_options options = {.struct_bytes = sizeof options,
+                                          .stores = stores,
+                                          .store_count = 1,
+                                          .finding = count_finding,
+                                          .user = counts};
+    int64_t began = core_clock_now_ns();
+    int worst = tide_doctor(NULL, &options);
+    int64_t took = core_clock_now_ns() - began;
+    check_int(worst, >=, TIDE_OK);
+    check_int(counts[worst], >, 0);
+    check_int(counts[TIDE_OK], >, 5);
+    if (!TEST_SLOW) {
+        check_int(took, <, INT64_C(5000000000));
+    }
+    const char *text = hear("", stores[0], NULL);
+    for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++) {
+        check_contains(text, topics[i]);
+    }
+    check_contains(text, "{copy_bytes_per_second ");
+    check_cures(text);
+}
+
+/* Options that make no sense are refused with a sentence, and nothing is said. */
+static void bad_options(void)
+{
+    int counts[3] = {0};
+    struct tide_doctor_options options = {.struct_bytes = sizeof options};
+    check_int(tide_doctor(NULL, NULL), ==, -EINVAL);
+    check_int(tide_doctor(NULL, &options), ==, -EINVAL);
+    check_contains(tide_last_error(), "finding");
+    options.finding = count_finding;
+    options.user = counts;
+    options.store_count = 1;
+    check_int(tide_doctor(NULL, &options), ==, -EINVAL);
+    const char *stores[] = {NULL};
+    options.stores = stores;
+    check_int(tide_doctor(NULL, &options), ==, -EINVAL);
+    check_contains(tide_last_error(), "store 0");
+    options.struct_bytes = 3;
+    check_int(tide_doctor(NULL, &options), ==, -EINVAL);
+    check_int(counts[0] + counts[1] + counts[2], ==, 0);
+}
+
+/* Without /proc and /sys the doctor says what it cannot read and goes on to the end. */
+static void no_proc_and_no_sys(void)
+{
+    static const char *const none[][2] = {{"/empty", ""}, {NULL, NULL}};
+    const char *text = hear(machine("bare", none), test_directory(), NULL);
+    check_contains(text, "warn memory : how much there is cannot be read");
+    check_contains(text, "mount -t proc");
+    check_contains(text, "ok numa : one node");
+    check_contains(text, "the PCI bus cannot be read");
+    check_contains(text, " library ");
+    check_contains(text, "{read_bytes_per_second ");
+    check_cures(text);
+}
+
+/* Quotas, governors, small pages, overcommit and taken requests each get their line and cure. */
+static void a_badly_set_machine(void)
+{
+    static const char *const files[][2] = {
+        {"/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 1048576 kB\n"},
+        {"/proc/self/cgroup", "0::/box/inner\n"},
+        {"/proc/sys/vm/overcommit_memory", "2\n"},
+        {"/proc/sys/kernel/numa_balancing", "1\n"},
+        {"/proc/sys/fs/aio-nr", "65530\n"},
+        {"/proc/sys/fs/aio-max-nr", "65536\n"},
+        {"/sys/fs/cgroup/box/cpu.max", "50000 100000\n"},
+        {"/sys/fs/cgroup/box/inner/cpu.max", "max 100000\n"},
+        {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"},
+        {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq\n"},
+        {"/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n"},
+        {"/sys/devices/system/node/has_memory", "0-1\n"},
+        {"/sys/devices/system/node/online", "0-1\n"},
+        {NULL, NULL},
+    };
+    const char *root = machine("bad", files);
+    check_double(doctor_cpu_quota(root), ==, 0.5);
+    const char *text = hear(root, NULL, NULL);
+    check_contains(text, "warn cpu : the cgroup's quota gives the time of 0.5 of ");
+    check_contains(text,
+                   "keeps the lowest frequency => sudo cpupower frequency-set -g performance");
+    check_contains(text, "warn memory : 1.0 GiB usable of 16.0 GiB");
+    check_contains(text, "=> sudo sysctl vm.overcommit_memory=0");
+    check_contains(text, "warn pages : transparent huge pages: never");
+    check_contains(text, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
+    check_contains(text,
+                   "65530 of the machine's 65536 requests are taken => sudo sysctl fs.aio-max");
+    check_contains(text, "=> sudo sysctl kernel.numa_balancing=0");
+    check_cures(text);
+}
+
+/* A machine that is set up well gets no warning for it: v1 cgroups, huge pages, a modern driver. */
+static void a_well_set_machine(void)
+{
+    static const char *const files[][2] = {
+        {"/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 15728640 kB\n"},
+        {"/proc/self/cgroup", "5:cpu,cpuacct:/job\n4:memory:/job\n0::/\n"},
+        {"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n"},
+        {"/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"},
+        {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"},
+        {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "amd-pstate-epp\n"},
+        {"/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n"},
+        {"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "4096\n"},
+        {"/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "2048\n"},
+        {"/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "0\n"},
+        {NULL, NULL},
+    };
+    const char *root = machine("good", files);
+    check_double(doctor_cpu_quota(root), ==, 0.0);
+    const char *text = hear(root, NULL, NULL);
+    check_contains(text, "without a quota");
+    check_contains(text, "ok cpu : clock: powersave with amd-pstate-epp");
+    check_contains(text, "ok memory : 15.0 GiB usable of 16.0 GiB");
+    check_contains(text, "ok pages : 4.0 GiB of 8.0 GiB reserved in 2 MiB pages are free");
+    check_contains(text, "ok pages : transparent huge pages: never");
+    check_cures(text);
+}
+
+/* A v1 quota is found in the folder above ours. */
+static void an_old_quota(void)
+{
+    static const char *const files[][2] = {
+        {"/proc/self/cgroup", "5:cpu,cpuacct:/job/step\n"},
+        {"/sys/fs/cgroup/cpu/job/step/cpu.cfs_quota_us", "400000\n"},
+        {"/sys/fs/cgroup/cpu/job/step/cpu.cfs_period_us", "100000\n"},
+        {"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "150000\n"},
+        {"/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"},
+        {NULL, NULL},
+    };
+    check_double(doctor_cpu_quota(machine("old", files)), ==, 1.5);
+}
+
+/* A card without a driver is told apart from a machine without a card. */
+static void a_card_without_a_driver(void)
+{
+    static const char *const card[][2] = {
+        {"/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n"},
+        {"/sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n"},
+        {"/sys/bus/pci/devices/0000:01:00.1/vendor", "0x10de\n"},
+        {"/sys/bus/pci/devices/0000:01:00.1/class", "0x040300\n"}, /* its sound device */
+        {NULL, NULL},
+    };
+    static const char *const none[][2] = {
+        {"/sys/bus/pci/devices/0000:01:00.0/vendor", "0x8086\n"},
+        {"/sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n"},
+        {NULL, NULL},
+    };
+    struct doctor doctor = hear_alone(machine("none", none));
+    doctor_gpu(&doctor);
+    if (strstr(heard_text(), "CUDA device") != NULL) {
+        test_skip("a card works here");
+    }
+    check_contains(heard_text(), "ok gpu : no NVIDIA card is seen;");
+    doctor = hear_alone(machine("card", card));
+    doctor_gpu(&doctor);
+    check_contains(heard_text(), "warn gpu : there is a card, but it cannot be used: ");
+    check_cures(heard_text());
+}
+
+/* Answers io_uring_setup with `error` from now on, as a container's filter does. */
+static int forbid_uring(unsigned error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) |
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static int forbid_with_eperm(void)
+{
+    return forbid_uring(EPERM);
+}
+
+static int forbid_with_enosys(void)
+{
+    return forbid_uring(ENOSYS);
+}
+
+/* In a container whose filter refuses io_uring, the doctor says so and names the filter. */
+static void seccomp_without_uring(void)
+{
+    const char *text = hear("", NULL, forbid_with_eperm);
+    bool built = strstr(text, "built without liburing") == NULL;
+    const char *cure = built ? "=> docker run --security-opt seccomp=unconfined"
+                             : "=> sudo apt-get install liburing-dev, then build again";
+    check_contains(text, "warn io io_uring: ");
+    check_contains(text, cure);
+    check_contains(text, "ok io choice: ");
+    check_cures(text);
+    text = hear("", NULL, forbid_with_enosys);
+    check_contains(text, "warn io io_uring: ");
+    check_contains(text, cure);
+    check_cures(text);
+}
+
+/* The kernel's own switch has its own cure. */
+static void uring_switched_off(void)
+{
+    static const char *const files[][2] = {{"/proc/sys/kernel/io_uring_disabled", "2\n"},
+                                           {NULL, NULL}};
+    const char *text = hear(machine("switched", files), NULL, forbid_with_eperm);
+    bool built = strstr(text, "built without liburing") == NULL;
+    check_contains(text, built ? "=> sudo sysctl kernel.io_uring_disabled=0" : "liburing-dev");
+}
+
+static int become_nobody(void)
+{
+    struct rlimit small = {65536, 65536};
+    return setrlimit(RLIMIT_MEMLOCK, &small) | setresgid(65534, 65534, 65534) |
+           setresuid(65534, 65534, 65534);
+}
+
+/* Without privileges and with 64 KiB of memlock: everything is said, and the limit has a cure. */
+static void unprivileged(void)
+{
+    if (geteuid() != 0) {
+        test_skip("only root can become somebody else");
+    }
+    const char *text = hear("", "/", become_nobody);
+    check_contains(text, "warn memlock : only 64.0 KiB may be locked");
+    check_contains(text, "/etc/security/limits.d/memlock.conf");
+    check_contains(text, "FAIL store /: it cannot be written to: Permission denied => sudo chown");
+    check_cures(text);
+}
+
+static int lower_memlock(void)
+{
+    struct rlimit limit = {0, 8 << 20};
+    return setrlimit(RLIMIT_MEMLOCK, &limit) | setresuid(65534, 65534, 65534);
+}
+
+/* Where the hard limit is higher the shell's own command is the cure. */
+static void memlock_below_its_hard_limit(void)
+{
+    if (geteuid() != 0) {
+        test_skip("only root can become somebody else");
+    }
+    const char *text = hear("", NULL, lower_memlock);
+    check_contains(text, "warn memlock : only 0 B may be locked");
+    check_contains(text, "=> ulimit -l $(ulimit -Hl)");
+}
+
+/* Sizes are written as people read them, up to the largest. */
+static void sizes(void)
+{
+    char text[DOCTOR_SIZE_BYTES];
+    check_string(doctor_size(0, text), "0 B");
+    check_string(doctor_size(1023, text), "1023 B");
+    check_string(doctor_size(1536, text), "1.5 KiB");
+    check_string(doctor_size(UINT64_C(250) << 30, text), "250 GiB");
+    check_string(doctor_size(UINT64_MAX, text), "16384 PiB");
+}
+
+/* However many stores there are, they share what is left of five seconds. */
+static void time_is_shared(void)
+{
+    struct doctor doctor;
+    doctor_init(&doctor, 1);
+    check_int(doctor.store_ns + 2 * doctor.memory_ns, <, INT64_C(3000000000));
+    doctor_init(&doctor, 30);
+    check_int(30 * doctor.store_ns, <=, INT64_C(3000000000));
+    check_int(doctor.store_ns, >, 0);
+}
+
+/* The worst verdict is kept, and absent fields become empty strings. */
+static void saying(void)
+{
+    struct doctor doctor = hear_alone("");
+    doctor_say(&doctor, &(struct doctor_line){.verdict = TIDE_WARN, .topic = "t"}, "a%d", 1);
+    doctor_say(&doctor, &(struct doctor_line){.topic = "t", .subject = "s", .cure = "c"}, "b");
+    check_int(doctor.worst, ==, TIDE_WARN);
+    check_string(heard_text(), "warn t : a1 =>  { 0}\nok t s: b => c { 0}\n");
+}
+
+TEST_MAIN({"this_machine", this_machine}, {"bad_options", bad_options},
+          {"no_proc_and_no_sys", no_proc_and_no_sys}, {"a_badly_set_machine", a_badly_set_machine},
+          {"a_well_set_machine", a_well_set_machine}, {"an_old_quota", an_old_quota},
+          {"a_card_without_a_driver", a_card_without_a_driver},
+          {"seccomp_without_uring", seccomp_without_uring},
+          {"uring_switched_off", uring_switched_off}, {"unprivileged", unprivileged},
+          {"memlock_below_its_hard_limit", memlock_below_its_hard_limit}, {"sizes", sizes},
+          {"saying", saying}, {"time_is_shared", time_is_shared})

@@ -1,0 +1,195 @@
+/* What the doctor says of stores and of the drives under them. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "offload/doctor/measure.h"
+#include "tests/doctor/hear.h"
+#include "tests/harness/test.h"
+
+static int count_entries(const char *folder)
+{
+    int count = 0;
+    DIR *listing = opendir(folder);
+    check_true(listing != NULL);
+    while (readdir(listing) != NULL) {
+        count++;
+    }
+    closedir(listing);
+    return count;
+}
+
+/* A usable folder gets its file system, direct I/O and both rates, and stays as empty as it was. */
+static void a_good_store(void)
+{
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s/store", test_directory());
+    mkdir(folder, 0700);
+    struct doctor doctor = hear_alone("");
+    doctor_store(&doctor, folder);
+    check_contains(heard_text(), " free of ");
+    check_contains(heard_text(), "{write_bytes_per_second ");
+    check_contains(heard_text(), "{read_bytes_per_second ");
+    check_contains(heard_text(), "direct I/O");
+    check_cures(heard_text());
+    check_int(count_entries(folder), ==, 2);
+}
+
+/* Each folder that cannot be used says why, with a command. */
+static void unusable_folders(void)
+{
+    struct doctor doctor = hear_alone("");
+    doctor_store(&doctor, "/nonexistent/store");
+    check_contains(heard_text(), "FAIL store /nonexistent/store: it cannot be used: No such file");
+    check_contains(heard_text(), "=> mkdir -p '/nonexistent/store'");
+    doctor = hear_alone("");
+    doctor_store(&doctor, test_file("plain", "x", 1));
+    check_contains(heard_text(), "it cannot be used: Not a directory");
+    doctor = hear_alone("");
+    doctor_store(&doctor, "/proc");
+    check_contains(heard_text(), "FAIL store /proc: ");
+    check_int(doctor.worst, ==, TIDE_FAIL);
+    check_cures(heard_text());
+}
+
+static char mounted[512];
+static const char *mount_options;
+
+/* A small file system of its own, seen by this child alone. */
+static int mount_small(void)
+{
+    return unshare(CLONE_NEWNS) | mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) |
+           mount("tide-test", mounted, "tmpfs", 0, mount_options);
+}
+
+static int mount_full(void)
+{
+    if (mount_small() != 0) {
+        return -1;
+    }
+    char path[600];
+    static char block[4096];
+    snprintf(path, sizeof path, "%s/filler", mounted);
+    int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    while (write(file, block, sizeof block) > 0) {
+    }
+    return close(file);
+}
+
+static int mount_readonly(void)
+{
+    return mount_small() | mount(NULL, mounted, NULL, MS_REMOUNT | MS_RDONLY, NULL);
+}
+
+static const char *hear_mounted(const char *name, const char *options, int (*prepare)(void))
+{
+    snprintf(mounted, sizeof mounted, "%s/%s", test_directory(), name);
+    mkdir(mounted, 0700);
+    mount_options = options;
+    return hear("", mounted, prepare);
+}
+
+/* A full disk is a failure with the numbers; a nearly full one is measured in what is left. */
+static void full_disks(void)
+{
+    const char *heard = hear_mounted("full", "size=4m", mount_full);
+    check_contains(heard, "FAIL store ");
+    check_contains(heard, "tmpfs, 0 B free of 4.0 MiB");
+    check_contains(heard, "=> du -xh");
+    check_cures(heard);
+    heard = hear_mounted("small", "size=8m", mount_small);
+    check_contains(heard, "warn store ");
+    check_contains(heard, "8.0 MiB free of 8.0 MiB; it is memory, not a drive");
+    check_contains(heard, "{read_bytes_per_second ");
+    check_cures(heard);
+}
+
+/* A file system that is mounted read-only is said to be, with the command that changes it. */
+static void readonly_disk(void)
+{
+    const char *heard = hear_mounted("readonly", "size=8m", mount_readonly);
+    check_contains(heard,
+                   "it cannot be written to: Read-only file system => sudo mount -o remount");
+}
+
+/* A partition of an NVMe drive under encryption is followed to the drive, whose settings get cures
+ * that name it. */
+static void drives_below_mappings(void)
+{
+    static const char *const files[][2] = {
+        {"/sys/dev/block/253:0/uevent", "MAJOR=253\nMINOR=0\nDEVNAME=dm-0\nDEVTYPE=disk\n"},
+        {"/sys/block/dm-0/slaves/nvme1n1p2/x", ""},
+        {"/sys/class/block/nvme1n1p2/partition", "2\n"},
+        {"/sys/block/nvme1n1/nvme1n1p2/partition", "2\n"},
+        {"/sys/block/nvme1n1/device/model", "Fast Drive 2TB          \n"},
+        {"/sys/block/nvme1n1/device/numa_node", "1\n"},
+        {"/sys/block/nvme1n1/queue/rotational", "0\n"},
+        {"/sys/block/nvme1n1/queue/scheduler", "none [mq-deadline] bfq\n"},
+        {"/sys/block/nvme1n1/queue/max_sectors_kb", "128\n"},
+        {"/sys/block/nvme1n1/queue/max_hw_sectors_kb", "2048\n"},
+        {NULL, NULL},
+    };
+    struct doctor doctor = hear_alone(machine("mapped", files));
+    doctor_drive(&doctor, 253, 0);
+    check_contains(heard_text(), "ok drive nvme1n1: Fast Drive 2TB, near node 1 =>");
+    check_contains(heard_text(), "=> echo none | sudo tee /sys/block/nvme1n1/queue/scheduler");
+    check_contains(heard_text(), "=> echo 2048 | sudo tee /sys/block/nvme1n1/queue/max_sectors_kb");
+    check_cures(heard_text());
+}
+
+/* A RAID of spinning disks is both counted and called slow. */
+static void spinning_disks(void)
+{
+    static const char *const files[][2] = {
+        {"/sys/dev/block/9:0/uevent", "DEVNAME=md0\n"},
+        {"/sys/block/md0/slaves/sda/x", ""},
+        {"/sys/block/md0/slaves/sdb/x", ""},
+        {"/sys/block/sda/queue/rotational", "1\n"},
+        {"/sys/block/sdb/queue/rotational", "1\n"},
+        {"/sys/block/sda/queue/scheduler", "[bfq] none\n"},
+        {"/sys/block/sdb/queue/scheduler", "[bfq] none\n"},
+        {NULL, NULL},
+    };
+    struct doctor doctor = hear_alone(machine("raid", files));
+    doctor_drive(&doctor, 9, 0);
+    check_contains(heard_text(), "the first of 2: a spinning disk => choose a --store on an NVMe");
+    check_contains(heard_text(), "scheduler bfq costs");
+    doctor = hear_alone("/nonexistent");
+    doctor_drive(&doctor, 9, 0);
+    check_string(heard_text(), "");
+}
+
+/* Rates come from bytes that really moved, and an error is the first one with its cause. */
+static void measuring(void)
+{
+    char path[512];
+    struct doctor_rates rates = {0};
+    snprintf(path, sizeof path, "%s/measured", test_directory());
+    int file = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    check_int(doctor_measure(file, 4 << 20, 50000000, &rates), ==, 0);
+    check_double(rates.write, >, 1e6);
+    check_double(rates.read, >, 1e6);
+    struct stat info;
+    check_int(fstat(file, &info), ==, 0);
+    check_int(info.st_size, >, 0);
+    check_int(info.st_size, <=, 4 << 20);
+    close(file);
+    rates.write = 7.0;
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    check_int(doctor_measure(file, 4 << 20, 50000000, &rates), ==, -EBADF);
+    check_contains(core_err_sentence(), "writing failed after 0 MiB");
+    check_double(rates.write, ==, 7.0);
+    close(file);
+    check_int(doctor_measure(-1, 4096, 50000000, &rates), ==, -ENOSPC);
+}
+
+TEST_MAIN({"a_good_store", a_good_store}, {"unusable_folders", unusable_folders},
+          {"full_disks", full_disks}, {"readonly_disk", readonly_disk},
+          {"drives_below_mappings", drives_below_mappings}, {"spinning_disks", spinning_disks},
+          {"measuring", measuring})
