@@ -1,0 +1,54 @@
+/* config.h: what a model is: everything in a Hugging Face config.json that changes results,
+ * resolved with the family's defaults, in the spelling of transformers 4 or 5.
+ * Plain data, constant once filled. */
+#ifndef OFFLOAD_MODEL_CONFIG_H
+#define OFFLOAD_MODEL_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kern.h"
+#include "kernels/rope.h"
+#include "offload/model/dtype.h"
+
+struct core_json;
+struct model_family;
+
+enum { MODEL_LAYERS_MAX = 1024 };
+
+struct model_config {
+    const struct model_family *family; /* static */
+    int64_t vocab;
+    int64_t hidden;
+    int64_t layers;
+    int64_t heads;
+    int64_t kv_heads;
+    int64_t head_dim;
+    int64_t inner;
+    int64_t positions; /* max_position_embeddings: of a learned table, the rows it has */
+    double eps;        /* of all norms */
+    enum kern_act_kind act;
+    bool tied; /* the head's weight is the embedding's */
+    bool qkv_bias;
+    bool output_bias; /* of attention's output projection */
+    bool mlp_bias;
+    bool scale_scores;   /* by 1 / sqrt(head_dim) */
+    bool scale_by_layer; /* and by 1 / (layer + 1) */
+    int64_t window;      /* of the layers below; 0: none */
+    bool sliding[MODEL_LAYERS_MAX];
+    struct kern_rope_config rope; /* of families that turn q and k */
+    enum model_dtype dtype;       /* as config.json says; MODEL_OTHER where it does not */
+};
+
+/* Fills `out` from FOLDER/config.json. -ENOENT, -EINVAL: the sentence names file and key. One log
+ * line says which dropouts the file asks for, for none is applied. */
+int model_config_load(const char *folder, struct model_config *out);
+/* The same from a document; `doc`'s source is the file's name in messages. */
+int model_config_parse(const struct core_json *doc, struct model_config *out);
+
+/* Of one layer: the width of its window, 0 for none. */
+int64_t model_config_window(const struct model_config *config, int64_t layer);
+/* Of one layer: the factor of its attention scores. */
+double model_config_scale(const struct model_config *config, int64_t layer);
+
+#endif

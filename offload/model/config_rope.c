@@ -1,0 +1,191 @@
+/* config_rope.c: how q and k are turned, as config.json says it in two spellings. */
+#include "offload/model/config_rope.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "offload/model/config.h"
+
+/* The dictionary, whichever of the two names it has; NULL where there is none or it is empty. */
+static int find_dictionary(const struct core_json *doc, const struct core_json_value **out)
+{
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    const struct core_json_value *root = core_json_root(doc);
+    *out = NULL;
+    for (size_t i = 0; i < 2; i++) {
+        const struct core_json_value *value = NULL;
+        int rc = core_json_get(doc, root, keys[i], CORE_JSON_OBJECT, &value);
+        if (rc != 0 && rc != -ENOENT) {
+            return rc;
+        }
+        if (rc == 0 && core_json_count(value) > 0) {
+            *out = value;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static int read_type(const struct core_json *doc, const struct core_json_value *dictionary,
+                     enum kern_rope_kind *out)
+{
+    static const char *const names[] = {
+        [KERN_ROPE_DEFAULT] = "default", [KERN_ROPE_LINEAR] = "linear",
+        [KERN_ROPE_DYNAMIC] = "dynamic", [KERN_ROPE_YARN] = "yarn",
+        [KERN_ROPE_LLAMA3] = "llama3",
+    };
+    const char *key = "rope_type";
+    const char *name;
+    int rc = core_json_get_string(doc, dictionary, key, &name);
+    if (rc == -ENOENT) {
+        key = "type";
+        rc = core_json_get_string(doc, dictionary, key, &name);
+    }
+    if (rc != 0) {
+        *out = KERN_ROPE_DEFAULT;
+        return rc == -ENOENT ? 0 : rc;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(names[i], name) == 0) {
+            *out = (enum kern_rope_kind)i;
+            return 0;
+        }
+    }
+    return core_json_refuse(doc, dictionary, key, 0, -EINVAL,
+                            "the rope type \"%s\" is not supported; default, linear, dynamic, "
+                            "yarn and llama3 are",
+                            name);
+}
+
+/* A number above zero; absent, it keeps what stands in *to. */
+static int read_real(const struct core_json *doc, const struct core_json_value *from,
+                     const char *key, double *to)
+{
+    double value;
+    int rc = core_json_get_real(doc, from, key, &value);
+    if (rc != 0) {
+        return rc == -ENOENT ? 0 : rc;
+    }
+    if (!(value > 0.0) || !isfinite(value)) {
+        return core_json_refuse(doc, from, key, 0, -EINVAL, "%g is not above zero", value);
+    }
+    *to = value;
+    return 0;
+}
+
+static int read_length(const struct core_json *doc, const struct core_json_value *from, int64_t *to)
+{
+    static const char key[] = "original_max_position_embeddings";
+    int64_t value;
+    int rc = core_json_get_integer(doc, from, key, &value);
+    if (rc != 0) {
+        return rc == -ENOENT ? 0 : rc;
+    }
+    if (value <= 0) {
+        return core_json_refuse(doc, from, key, 0, -EINVAL, "%" PRId64 " is not above zero", value);
+    }
+    *to = value;
+    return 0;
+}
+
+/* In the dictionary, or beside it; both have to say the same. */
+static int read_theta(const struct core_json *doc, const struct core_json_value *dictionary,
+                      double *theta)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    double outside = 0.0;
+    double inside = 0.0;
+    int rc = read_real(doc, root, "rope_theta", &outside);
+    if (rc == 0 && dictionary != NULL) {
+        rc = read_real(doc, dictionary, "rope_theta", &inside);
+    }
+    if (rc == 0 && inside > 0.0 && outside > 0.0 && inside != outside) {
+        return core_json_refuse(doc, root, "rope_theta", 0, -EINVAL,
+                                "it is %g here and %g in rope_parameters", outside, inside);
+    }
+    if (inside > 0.0 || outside > 0.0) {
+        *theta = inside > 0.0 ? inside : outside;
+    }
+    return rc;
+}
+
+static int read_scaling(const struct core_json *doc, const struct core_json_value *dictionary,
+                        struct kern_rope_config *rope)
+{
+    const struct {
+        const char *key;
+        double *to;
+        bool llama3; /* needed there */
+    } reals[] = {
+        {"factor", &rope->factor, true},
+        {"low_freq_factor", &rope->low_freq_factor, true},
+        {"high_freq_factor", &rope->high_freq_factor, true},
+        {"beta_fast", &rope->beta_fast, false},
+        {"beta_slow", &rope->beta_slow, false},
+        {"attention_factor", &rope->attention_factor, false},
+        {"mscale", &rope->mscale, false},
+        {"mscale_all_dim", &rope->mscale_all_dim, false},
+    };
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
+        int rc = read_real(doc, dictionary, reals[i].key, reals[i].to);
+        if (rc != 0) {
+            return rc;
+        }
+        bool needed = rope->kind == KERN_ROPE_LLAMA3 ? reals[i].llama3
+                                                     : i == 0 && rope->kind != KERN_ROPE_YARN;
+        if (needed && *reals[i].to == 0.0) {
+            return core_json_refuse(doc, dictionary, reals[i].key, 0, -EINVAL, "%s is missing",
+                                    reals[i].key);
+        }
+    }
+    bool truncate = true;
+    int rc = core_json_get_bool(doc, dictionary, "truncate", &truncate);
+    rope->exact_range = !truncate;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* The length a scaled model was trained at first. */
+static int read_original(const struct core_json *doc, const struct core_json_value *dictionary,
+                         struct kern_rope_config *rope)
+{
+    if (rope->kind != KERN_ROPE_YARN && rope->kind != KERN_ROPE_LLAMA3) {
+        return 0;
+    }
+    rope->original_max_positions = rope->max_positions;
+    int rc = read_length(doc, dictionary, &rope->original_max_positions);
+    return rc != 0 ? rc : read_length(doc, core_json_root(doc), &rope->original_max_positions);
+}
+
+int model_config_read_rope(const struct core_json *doc, struct model_config *config)
+{
+    struct kern_rope_config *rope = &config->rope;
+    const struct core_json_value *dictionary = NULL;
+    rope->rotary = config->head_dim;
+    rope->max_positions = config->positions;
+    int rc = find_dictionary(doc, &dictionary);
+    rc = rc != 0 ? rc : read_theta(doc, dictionary, &rope->theta);
+    if (rc != 0 || dictionary == NULL) {
+        return rc;
+    }
+    if (core_json_find(dictionary, "full_attention") != NULL ||
+        core_json_find(dictionary, "sliding_attention") != NULL) {
+        return core_err_set(-EINVAL, "%s: rope_parameters by layer type are not supported",
+                            core_json_source(doc));
+    }
+    double part = 1.0;
+    rc = read_real(doc, dictionary, "partial_rotary_factor", &part);
+    if (rc == 0 && part != 1.0) {
+        return core_json_refuse(doc, dictionary, "partial_rotary_factor", 0, -EINVAL,
+                                "%g is not supported; 1.0 is", part);
+    }
+    rc = rc != 0 ? rc : read_type(doc, dictionary, &rope->kind);
+    if (rc != 0 || rope->kind == KERN_ROPE_DEFAULT) {
+        return rc;
+    }
+    rc = read_scaling(doc, dictionary, rope);
+    return rc != 0 ? rc : read_original(doc, dictionary, rope);
+}

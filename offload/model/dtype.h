@@ -1,0 +1,26 @@
+/* dtype.h: the element types of weights, in files and in memory, and conversion between them.
+ * Pure functions, any thread. */
+#ifndef OFFLOAD_MODEL_DTYPE_H
+#define OFFLOAD_MODEL_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The three that weights may have; MODEL_OTHER is anything else that a file may hold (masks and
+ * counters that nobody reads). */
+enum model_dtype { MODEL_F32, MODEL_F16, MODEL_BF16, MODEL_OTHER };
+
+/* Bytes of an element; 0 for MODEL_OTHER. */
+size_t model_dtype_bytes(enum model_dtype dtype);
+/* "F32", as safetensors spells it; "float32", as transformers does. */
+const char *model_dtype_name(enum model_dtype dtype);
+const char *model_dtype_config_name(enum model_dtype dtype);
+/* From transformers' spelling, "torch." in front or not. MODEL_OTHER where it is none of ours. */
+enum model_dtype model_dtype_from_config(const char *name);
+
+/* Converts `count` elements; widening is exact, narrowing rounds to nearest even. `to` and `from`
+ * do not overlap. `from` needs no alignment. */
+void model_convert(void *to, enum model_dtype to_type, const void *from, enum model_dtype from_type,
+                   size_t count);
+
+#endif

@@ -1,0 +1,222 @@
+/* family.c: the list of families, and the tables and rules that several of them share. */
+#include "offload/model/family.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+
+extern const struct model_family model_family_gpt2;
+extern const struct model_family model_family_llama;
+extern const struct model_family model_family_mistral;
+extern const struct model_family model_family_qwen2;
+extern const struct model_family model_family_qwen3;
+
+static const struct model_family *const families[] = {
+    &model_family_gpt2,  &model_family_llama, &model_family_mistral,
+    &model_family_qwen2, &model_family_qwen3,
+};
+
+const struct model_family *model_family_at(size_t index)
+{
+    return index < sizeof families / sizeof families[0] ? families[index] : NULL;
+}
+
+const struct model_family *model_family_find(const char *model_type)
+{
+    for (size_t i = 0; model_family_at(i) != NULL; i++) {
+        if (strcmp(families[i]->name, model_type) == 0) {
+            return families[i];
+        }
+    }
+    return NULL;
+}
+
+int64_t model_dim(const struct model_config *config, enum model_dim dim)
+{
+    const int64_t q = config->heads * config->head_dim;
+    const int64_t kv = config->kv_heads * config->head_dim;
+    switch (dim) {
+    case MODEL_DIM_NONE: return 0;
+    case MODEL_DIM_ONE: return 1;
+    case MODEL_DIM_VOCAB: return config->vocab;
+    case MODEL_DIM_POSITIONS: return config->positions;
+    case MODEL_DIM_HIDDEN: return config->hidden;
+    case MODEL_DIM_HEAD: return config->head_dim;
+    case MODEL_DIM_Q: return q;
+    case MODEL_DIM_KV: return kv;
+    case MODEL_DIM_QK: return q + kv;
+    case MODEL_DIM_QKV: return q + 2 * kv;
+    case MODEL_DIM_INNER: return config->inner;
+    case MODEL_DIM_UP: return config->family->gated ? 2 * config->inner : config->inner;
+    }
+    return 0;
+}
+
+/* ---- ops of a pre-norm decoder ---- */
+
+#define WHOLE(v, dim)                                                                              \
+    {                                                                                              \
+        .value = (v), .width = (dim)                                                               \
+    }
+#define PART(v, from, dim)                                                                         \
+    {                                                                                              \
+        .value = (v), .first = (from), .width = (dim)                                              \
+    }
+#define HIDDEN(v) WHOLE(v, MODEL_DIM_HIDDEN)
+
+const struct model_op_row model_ops_embedding[1] = {
+    {.row = MODEL_ROW_EMBED,
+     .weight = MODEL_TOKEN_TABLE,
+     .bias = MODEL_POSITION_TABLE,
+     .out = HIDDEN(MODEL_OUT)},
+};
+
+const struct model_op_row model_ops_head[2] = {
+    {.row = MODEL_ROW_NORM,
+     .x = HIDDEN(MODEL_IN),
+     .weight = MODEL_FINAL_NORM,
+     .bias = MODEL_FINAL_NORM_BIAS,
+     .out = HIDDEN(MODEL_V_NORMED1)},
+    {.row = MODEL_ROW_LOSS, .x = HIDDEN(MODEL_V_NORMED1), .weight = MODEL_HEAD},
+};
+
+#define ROWS_BEFORE_ATTENTION                                                                      \
+    {.row = MODEL_ROW_NORM,                                                                        \
+     .x = HIDDEN(MODEL_IN),                                                                        \
+     .weight = MODEL_NORM1,                                                                        \
+     .bias = MODEL_NORM1_BIAS,                                                                     \
+     .out = HIDDEN(MODEL_V_NORMED1)},                                                              \
+    {                                                                                              \
+        .row = MODEL_ROW_LINEAR, .x = HIDDEN(MODEL_V_NORMED1), .weight = MODEL_QKV,                \
+        .bias = MODEL_QKV_BIAS, .out = WHOLE(MODEL_V_QKV, MODEL_DIM_QKV)                           \
+    }
+
+#define ROWS_AFTER_ATTENTION                                                                       \
+    {.row = MODEL_ROW_LINEAR,                                                                      \
+     .x = WHOLE(MODEL_V_MIXED, MODEL_DIM_Q),                                                       \
+     .weight = MODEL_OUTPUT,                                                                       \
+     .bias = MODEL_OUTPUT_BIAS,                                                                    \
+     .out = HIDDEN(MODEL_V_PROJECTED)},                                                            \
+        {.row = MODEL_ROW_NORM,                                                                    \
+         .x = HIDDEN(MODEL_IN),                                                                    \
+         .add = MODEL_V_PROJECTED,                                                                 \
+         .sum = MODEL_V_MIDDLE,                                                                    \
+         .weight = MODEL_NORM2,                                                                    \
+         .bias = MODEL_NORM2_BIAS,                                                                 \
+         .out = HIDDEN(MODEL_V_NORMED2)},                                                          \
+        {.row = MODEL_ROW_LINEAR,                                                                  \
+         .x = HIDDEN(MODEL_V_NORMED2),                                                             \
+         .weight = MODEL_UP,                                                                       \
+         .bias = MODEL_UP_BIAS,                                                                    \
+         .out = WHOLE(MODEL_V_UP, MODEL_DIM_UP)},                                                  \
+        {.row = MODEL_ROW_ACT,                                                                     \
+         .x = WHOLE(MODEL_V_UP, MODEL_DIM_UP),                                                     \
+         .out = WHOLE(MODEL_V_ACTED, MODEL_DIM_INNER)},                                            \
+        {.row = MODEL_ROW_LINEAR,                                                                  \
+         .x = WHOLE(MODEL_V_ACTED, MODEL_DIM_INNER),                                               \
+         .weight = MODEL_DOWN,                                                                     \
+         .bias = MODEL_DOWN_BIAS,                                                                  \
+         .out = HIDDEN(MODEL_V_DOWN)},                                                             \
+    {                                                                                              \
+        .row = MODEL_ROW_ADD, .x = HIDDEN(MODEL_V_MIDDLE), .add = MODEL_V_DOWN,                    \
+        .out = HIDDEN(MODEL_OUT)                                                                   \
+    }
+
+const struct model_op_row model_ops_layer[10] = {
+    ROWS_BEFORE_ATTENTION,
+    {.row = MODEL_ROW_ROPE, .x = PART(MODEL_V_QKV, MODEL_DIM_NONE, MODEL_DIM_QK)},
+    {.row = MODEL_ROW_ATTENTION,
+     .x = PART(MODEL_V_QKV, MODEL_DIM_NONE, MODEL_DIM_Q),
+     .x2 = PART(MODEL_V_QKV, MODEL_DIM_Q, MODEL_DIM_KV),
+     .x3 = PART(MODEL_V_QKV, MODEL_DIM_QK, MODEL_DIM_KV),
+     .out = WHOLE(MODEL_V_MIXED, MODEL_DIM_Q)},
+    ROWS_AFTER_ATTENTION,
+};
+
+const struct model_op_row model_ops_layer_qk_norm[12] = {
+    ROWS_BEFORE_ATTENTION,
+    {.row = MODEL_ROW_HEAD_NORM,
+     .x = PART(MODEL_V_QKV, MODEL_DIM_NONE, MODEL_DIM_Q),
+     .weight = MODEL_Q_NORM,
+     .out = PART(MODEL_V_QK, MODEL_DIM_NONE, MODEL_DIM_Q)},
+    {.row = MODEL_ROW_HEAD_NORM,
+     .x = PART(MODEL_V_QKV, MODEL_DIM_Q, MODEL_DIM_KV),
+     .weight = MODEL_K_NORM,
+     .out = PART(MODEL_V_QK, MODEL_DIM_Q, MODEL_DIM_KV)},
+    {.row = MODEL_ROW_ROPE, .x = PART(MODEL_V_QK, MODEL_DIM_NONE, MODEL_DIM_QK)},
+    {.row = MODEL_ROW_ATTENTION,
+     .x = PART(MODEL_V_QK, MODEL_DIM_NONE, MODEL_DIM_Q),
+     .x2 = PART(MODEL_V_QK, MODEL_DIM_Q, MODEL_DIM_KV),
+     .x3 = PART(MODEL_V_QKV, MODEL_DIM_QK, MODEL_DIM_KV),
+     .out = WHOLE(MODEL_V_MIXED, MODEL_DIM_Q)},
+    ROWS_AFTER_ATTENTION,
+};
+
+/* ---- windows as Qwen has them ---- */
+
+static int read_layer_types(const struct core_json *doc, const struct core_json_value *list,
+                            struct model_config *config)
+{
+    if (core_json_count(list) != (size_t)config->layers) {
+        return core_json_refuse(doc, core_json_root(doc), "layer_types", 0, -EINVAL,
+                                "it has %zu entries and the model %" PRId64 " layers",
+                                core_json_count(list), config->layers);
+    }
+    for (size_t i = 0; i < (size_t)config->layers; i++) {
+        const struct core_json_value *value = core_json_at(list, i);
+        const char *type = core_json_kind(value) == CORE_JSON_STRING ? core_json_string(value, NULL)
+                                                                     : "";
+        config->sliding[i] = strcmp(type, "sliding_attention") == 0;
+        if (!config->sliding[i] && strcmp(type, "full_attention") != 0) {
+            return core_json_refuse(doc, list, NULL, i, -EINVAL,
+                                    "\"%s\" is not supported; full_attention and "
+                                    "sliding_attention are",
+                                    type);
+        }
+        if (config->sliding[i] && config->window == 0) {
+            return core_json_refuse(doc, list, NULL, i, -EINVAL,
+                                    "sliding_attention without a sliding_window in use");
+        }
+    }
+    return 0;
+}
+
+int model_finish_qwen(const struct core_json *doc, struct model_config *config)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    bool use = false;
+    int64_t window = config->window;
+    int64_t first = 28;
+    int rc = core_json_get_bool(doc, root, "use_sliding_window", &use);
+    rc = rc == 0 || rc == -ENOENT ? core_json_get_integer(doc, root, "max_window_layers", &first)
+                                  : rc;
+    if (rc != 0 && rc != -ENOENT) {
+        return rc;
+    }
+    const struct core_json_value *value = core_json_find(root, "sliding_window");
+    if (value != NULL && core_json_kind(value) == CORE_JSON_NULL) {
+        window = 0;
+    } else if (value != NULL) {
+        rc = core_json_get_integer(doc, root, "sliding_window", &window);
+        if (rc == 0 && (window <= 0 || window > INT32_MAX)) {
+            return core_json_refuse(doc, root, "sliding_window", 0, -EINVAL,
+                                    "%" PRId64 " is not above zero", window);
+        }
+    }
+    if (rc != 0 && rc != -ENOENT) {
+        return rc;
+    }
+    config->window = use ? window : 0;
+    const struct core_json_value *list = NULL;
+    rc = core_json_get(doc, root, "layer_types", CORE_JSON_ARRAY, &list);
+    if (rc != -ENOENT) {
+        return rc != 0 ? rc : read_layer_types(doc, list, config);
+    }
+    for (int64_t i = 0; i < config->layers; i++) {
+        config->sliding[i] = config->window > 0 && i >= first;
+    }
+    return 0;
+}

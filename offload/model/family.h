@@ -1,0 +1,190 @@
+/* family.h: what a file of a family says: its config keys with their defaults, its parameters with
+ * their names in files, its ops. Const tables; one file a family (family_*.c), listed in family.c.
+ * Forward reads the table of ops down; backward is derived from it, upwards (program.h). */
+#ifndef OFFLOAD_MODEL_FAMILY_H
+#define OFFLOAD_MODEL_FAMILY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "offload/model/config.h"
+
+/* ---- config.json ---- */
+
+enum model_key_kind { MODEL_KEY_SIZE, MODEL_KEY_REAL, MODEL_KEY_BOOL };
+
+/* A key whose value goes straight into struct model_config. The default stands in the family's
+ * `defaults`; a size whose default is 0 is resolved by model_config_parse (kv_heads: heads;
+ * head_dim: hidden / heads; inner: 4 * hidden). */
+struct model_key {
+    const char *name;
+    enum model_key_kind kind;
+    bool needed; /* a file without it is refused */
+    size_t offset;
+};
+
+/* ---- shapes ---- */
+
+/* Sizes that a table names; model_dim() gives their value for a config. */
+enum model_dim {
+    MODEL_DIM_NONE, /* 0 */
+    MODEL_DIM_ONE,
+    MODEL_DIM_VOCAB,
+    MODEL_DIM_POSITIONS,
+    MODEL_DIM_HIDDEN,
+    MODEL_DIM_HEAD, /* head_dim */
+    MODEL_DIM_Q,    /* heads * head_dim */
+    MODEL_DIM_KV,   /* kv_heads * head_dim */
+    MODEL_DIM_QK,   /* q and k */
+    MODEL_DIM_QKV,  /* q, k and v */
+    MODEL_DIM_INNER,
+    MODEL_DIM_UP, /* two of them where the family has a gate, else one */
+};
+
+int64_t model_dim(const struct model_config *config, enum model_dim dim);
+
+/* ---- parameters ---- */
+
+/* What a parameter is for; ops name parameters by it, once a block. */
+enum model_role {
+    MODEL_NO_ROLE,
+    MODEL_TOKEN_TABLE,
+    MODEL_POSITION_TABLE,
+    MODEL_NORM1,
+    MODEL_NORM1_BIAS,
+    MODEL_QKV,
+    MODEL_QKV_BIAS,
+    MODEL_Q_NORM,
+    MODEL_K_NORM,
+    MODEL_OUTPUT,
+    MODEL_OUTPUT_BIAS,
+    MODEL_NORM2,
+    MODEL_NORM2_BIAS,
+    MODEL_UP, /* gate and up where the family has a gate */
+    MODEL_UP_BIAS,
+    MODEL_DOWN,
+    MODEL_DOWN_BIAS,
+    MODEL_FINAL_NORM,
+    MODEL_FINAL_NORM_BIAS,
+    MODEL_HEAD,
+};
+
+/* Parts of the config that decide whether a row is there. */
+enum model_when {
+    MODEL_ALWAYS = 0,
+    MODEL_WHEN_QKV_BIAS,
+    MODEL_WHEN_OUTPUT_BIAS,
+    MODEL_WHEN_MLP_BIAS,
+    MODEL_WHEN_UNTIED,
+};
+
+enum { MODEL_PARTS_MAX = 3 };
+
+/* A parameter: [rows][cols], made of whole tensors of the file one below the other. */
+struct model_param_row {
+    enum model_role role;
+    enum model_dim rows;
+    enum model_dim cols; /* MODEL_DIM_ONE for vectors */
+    bool transposed;     /* the file holds [cols][rows] */
+    bool decay;          /* weight decay applies, as transformers groups parameters */
+    enum model_when when;
+    struct {
+        const char *name; /* in files; '#' stands for the layer's number. NULL: no further part */
+        enum model_dim rows;
+    } parts[MODEL_PARTS_MAX];
+};
+
+/* ---- ops ---- */
+
+enum model_row {
+    MODEL_ROW_EMBED,     /* out = table[ids] (+ positions) */
+    MODEL_ROW_NORM,      /* sum = x + add; out = norm(sum) */
+    MODEL_ROW_HEAD_NORM, /* the same, each head for itself; out is a slice */
+    MODEL_ROW_LINEAR,    /* out = x w^T + bias */
+    MODEL_ROW_ROPE,      /* x is turned in place */
+    MODEL_ROW_ATTENTION, /* out = attention(x, x2, x3) */
+    MODEL_ROW_ACT,       /* out = act(x), or act(first half of x) * second half */
+    MODEL_ROW_ADD,       /* out = x + add */
+    MODEL_ROW_LOSS,      /* x w^T against the labels */
+};
+
+/* Values between ops: [tokens][width]. IN and OUT are the block's boundary activations. */
+enum model_value {
+    MODEL_NO_VALUE,
+    MODEL_IN,
+    MODEL_OUT,
+    MODEL_V_NORMED1,
+    MODEL_V_QKV,
+    MODEL_V_QK,
+    MODEL_V_MIXED,
+    MODEL_V_PROJECTED,
+    MODEL_V_MIDDLE,
+    MODEL_V_NORMED2,
+    MODEL_V_UP,
+    MODEL_V_ACTED,
+    MODEL_V_DOWN,
+    MODEL_VALUE_COUNT,
+};
+
+/* A run of columns of a value: from `first`, `width` of them. */
+struct model_slice {
+    enum model_value value;
+    enum model_dim first;
+    enum model_dim width;
+};
+
+struct model_op_row {
+    enum model_row row;
+    struct model_slice x, x2, x3;
+    enum model_value add;
+    enum model_value sum;
+    struct model_slice out;
+    enum model_role weight;
+    enum model_role bias; /* or the position table */
+};
+
+struct model_block_table {
+    const struct model_param_row *params;
+    size_t param_count;
+    const struct model_op_row *ops;
+    size_t op_count;
+};
+
+struct model_family {
+    const char *name;         /* model_type */
+    const char *architecture; /* "LlamaForCausalLM" */
+    struct model_config defaults;
+    const struct model_key *keys;
+    size_t key_count;
+    const char *act_key;
+    const char *const *dropout_keys; /* NULL-terminated */
+    double dropout_default;
+    const char *prefix;         /* of names, which files of the bare model leave out */
+    const char *const *surplus; /* NULL-terminated ends of names that files may hold for nothing */
+    enum kern_norm_kind norm;
+    bool rope;
+    bool gated;
+    /* The rest of config.json: windows. NULL: nothing. */
+    int (*finish)(const struct core_json *doc, struct model_config *config);
+    struct model_block_table embedding;
+    struct model_block_table layer;
+    struct model_block_table head;
+};
+
+/* NULL for an unknown one. */
+const struct model_family *model_family_find(const char *model_type);
+/* The index-th, NULL beyond the last. */
+const struct model_family *model_family_at(size_t index);
+
+/* ---- what families share (family.c) ---- */
+
+/* Ops of a pre-norm decoder: layer, and layer with q and k normalised by head. */
+extern const struct model_op_row model_ops_embedding[1];
+extern const struct model_op_row model_ops_head[2];
+extern const struct model_op_row model_ops_layer[10];
+extern const struct model_op_row model_ops_layer_qk_norm[12];
+/* `layer_types`, `use_sliding_window`, `sliding_window`, `max_window_layers` as Qwen has them. */
+int model_finish_qwen(const struct core_json *doc, struct model_config *config);
+
+#endif

@@ -1,0 +1,47 @@
+/* family_mistral.c: Mistral: Llama with a window of attention over all layers. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+
+#include "core/base/json.h"
+#include "offload/model/family_rotary.h"
+
+enum { WINDOW_DEFAULT = 4096 };
+
+/* A window that is absent has transformers' default; one that is null is none. */
+static int finish(const struct core_json *doc, struct model_config *config)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    const struct core_json_value *value = core_json_find(root, "sliding_window");
+    config->window = WINDOW_DEFAULT;
+    if (value != NULL && core_json_kind(value) == CORE_JSON_NULL) {
+        config->window = 0;
+    } else if (value != NULL) {
+        int rc = core_json_get_integer(doc, root, "sliding_window", &config->window);
+        if (rc != 0) {
+            return rc;
+        }
+        if (config->window <= 0 || config->window > INT32_MAX) {
+            return core_json_refuse(doc, root, "sliding_window", 0, -EINVAL,
+                                    "%" PRId64 " is no window; null means none", config->window);
+        }
+    }
+    for (int64_t i = 0; i < config->layers; i++) {
+        config->sliding[i] = config->window > 0;
+    }
+    return 0;
+}
+
+const struct model_family model_family_mistral = {
+    .name = "mistral",
+    .architecture = "MistralForCausalLM",
+    .defaults = {.kv_heads = 8,
+                 .positions = 4096 * 32,
+                 .eps = 1e-6,
+                 .act = KERN_ACT_SILU,
+                 .scale_scores = true,
+                 .rope = {.theta = 10000.0}},
+    .finish = finish,
+    .layer = MODEL_ROTARY_LAYER,
+    MODEL_ROTARY_MEMBERS,
+};

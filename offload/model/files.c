@@ -1,0 +1,309 @@
+/* files.c: opening a folder's tensors and matching them with parameters. */
+#include "offload/model/files.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "offload/model/files_part.h"
+
+enum { SHARDS_MAX = 4096, NAMED_MAX = 8 };
+
+static const char index_name[] = "model.safetensors.index.json";
+static const char single_name[] = "model.safetensors";
+
+struct model_files {
+    char *folder;                      /* owned */
+    struct model_safetensors **shards; /* owned, each too */
+    char **names;                      /* owned: file names, in the order of shards */
+    size_t count;
+};
+
+static char *join(const char *folder, const char *name)
+{
+    char *path = NULL;
+    return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
+}
+
+/* The shard of this file name, opened at its first mention. */
+static int shard_of(struct model_files *files, const char *name, size_t *index)
+{
+    for (*index = 0; *index < files->count; (*index)++) {
+        if (strcmp(files->names[*index], name) == 0) {
+            return 0;
+        }
+    }
+    if (files->count == SHARDS_MAX) {
+        return core_err_set(-EINVAL, "%s names more than %d shards", index_name, SHARDS_MAX);
+    }
+    void *shards = realloc(files->shards, (files->count + 1) * sizeof(*files->shards));
+    files->shards = shards != NULL ? shards : files->shards;
+    void *names = realloc(files->names, (files->count + 1) * sizeof(*files->names));
+    files->names = names != NULL ? names : files->names;
+    char *path = join(files->folder, name);
+    char *copy = strdup(name);
+    int rc = shards != NULL && names != NULL && path != NULL && copy != NULL
+                 ? model_safetensors_open(path, &files->shards[files->count])
+                 : core_err_set(-ENOMEM, "no memory for the shards of %s", files->folder);
+    free(path);
+    if (rc != 0) {
+        free(copy);
+        return rc;
+    }
+    files->names[files->count++] = copy;
+    return 0;
+}
+
+/* One entry of weight_map: the shard exists, lies in the folder, and has the tensor. */
+static int read_entry(struct model_files *files, const struct core_json *doc,
+                      const struct core_json_member *entry)
+{
+    const struct core_json_value *map = entry->object;
+    if (core_json_kind(entry->value) != CORE_JSON_STRING) {
+        return core_json_refuse(doc, map, entry->key, 0, -EINVAL, "a file name was expected");
+    }
+    const char *name = core_json_string(entry->value, NULL);
+    if (strchr(name, '/') != NULL || name[0] == '\0') {
+        return core_json_refuse(doc, map, entry->key, 0, -EINVAL, "\"%s\" is no file of the folder",
+                                name);
+    }
+    size_t index;
+    int rc = shard_of(files, name, &index);
+    if (rc != 0) {
+        return core_err_prefix(rc, "%s (for tensor %s)", core_json_source(doc), entry->key);
+    }
+    if (model_safetensors_find(files->shards[index], entry->key) == NULL) {
+        return core_json_refuse(doc, map, entry->key, 0, -EINVAL,
+                                "the tensor is not in %s, where the index says it is", name);
+    }
+    return 0;
+}
+
+static int check_twice(const struct model_files *files)
+{
+    for (size_t i = 0; i < files->count; i++) {
+        size_t count;
+        const struct model_tensor *list = model_safetensors_list(files->shards[i], &count);
+        for (size_t j = i + 1; j < files->count; j++) {
+            for (size_t k = 0; k < count; k++) {
+                if (model_safetensors_find(files->shards[j], list[k].name) != NULL) {
+                    return core_err_set(-EINVAL, "%s: tensor %s is in %s and in %s", files->folder,
+                                        list[k].name, files->names[i], files->names[j]);
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+static int open_index(struct model_files *files, const char *path)
+{
+    struct core_json *doc = NULL;
+    const struct core_json_value *map = NULL;
+    int rc = core_json_load(path, NULL, &doc);
+    if (rc == 0) {
+        rc = core_json_get(doc, core_json_root(doc), "weight_map", CORE_JSON_OBJECT, &map);
+        rc = rc == -ENOENT ? -EINVAL : rc;
+    }
+    struct core_json_member entry;
+    for (bool any = rc == 0 && core_json_first(map, &entry); any; any = core_json_next(&entry)) {
+        rc = read_entry(files, doc, &entry);
+        if (rc != 0) {
+            break;
+        }
+    }
+    core_json_destroy(doc);
+    return rc != 0 ? rc : check_twice(files);
+}
+
+int model_files_open(const char *folder, struct model_files **out)
+{
+    struct model_files *files = calloc(1, sizeof *files);
+    char *index = join(folder, index_name);
+    char *single = join(folder, single_name);
+    int rc = 0;
+    size_t at;
+    if (files == NULL || index == NULL || single == NULL ||
+        (files->folder = strdup(folder)) == NULL) {
+        rc = core_err_set(-ENOMEM, "no memory to open %s", folder);
+    } else if (access(single, F_OK) == 0) {
+        rc = shard_of(files, single_name, &at);
+    } else if (access(index, F_OK) == 0) {
+        rc = open_index(files, index);
+    } else {
+        rc = core_err_set(-ENOENT, "%s has neither %s nor %s", folder, single_name, index_name);
+    }
+    free(index);
+    free(single);
+    if (rc != 0) {
+        model_files_close(files);
+        return rc;
+    }
+    *out = files;
+    return 0;
+}
+
+void model_files_close(struct model_files *files)
+{
+    if (files == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < files->count; i++) {
+        model_safetensors_close(files->shards[i]);
+        free(files->names[i]);
+    }
+    free(files->shards);
+    free(files->names);
+    free(files->folder);
+    free(files);
+}
+
+size_t model_files_shard_count(const struct model_files *files)
+{
+    return files->count;
+}
+
+const struct model_safetensors *model_files_shard(const struct model_files *files, size_t index)
+{
+    return files->shards[index];
+}
+
+const struct model_tensor *model_files_find(const struct model_files *files, const char *name,
+                                            const struct model_safetensors **shard)
+{
+    for (size_t i = 0; i < files->count; i++) {
+        const struct model_tensor *tensor = model_safetensors_find(files->shards[i], name);
+        if (tensor != NULL) {
+            *shard = files->shards[i];
+            return tensor;
+        }
+    }
+    return NULL;
+}
+
+const struct model_tensor *model_files_part(const struct model_files *files, const char *name,
+                                            const struct model_safetensors **shard)
+{
+    const struct model_tensor *tensor = model_files_find(files, name, shard);
+    if (tensor != NULL) {
+        return tensor;
+    }
+    for (size_t i = 0; model_family_at(i) != NULL; i++) {
+        const char *prefix = model_family_at(i)->prefix;
+        if (strncmp(name, prefix, strlen(prefix)) == 0) {
+            return model_files_find(files, name + strlen(prefix), shard);
+        }
+    }
+    return NULL;
+}
+
+static int check_part(const struct model_files *files, const struct model_param *param,
+                      const struct model_part *part)
+{
+    const struct model_safetensors *shard = NULL;
+    const struct model_tensor *tensor = model_files_part(files, part->name, &shard);
+    if (tensor == NULL) {
+        return core_err_set(-EINVAL, "%s has no tensor %s", files->folder, part->name);
+    }
+    const bool vector = param->cols == 1;
+    const uint64_t rows = (uint64_t)(param->transposed ? param->cols : part->rows);
+    const uint64_t cols = (uint64_t)(param->transposed ? part->rows : param->cols);
+    const bool fits = vector ? tensor->dimensions == 1 && tensor->shape[0] == (uint64_t)part->rows
+                             : tensor->dimensions == 2 && tensor->shape[0] == rows &&
+                                   tensor->shape[1] == cols;
+    if (!fits) {
+        char shape[128] = "";
+        for (unsigned i = 0; i < tensor->dimensions; i++) {
+            size_t at = strlen(shape);
+            snprintf(shape + at, sizeof shape - at, "%s%" PRIu64, i > 0 ? ", " : "",
+                     tensor->shape[i]);
+        }
+        return core_err_set(-EINVAL,
+                            "%s: tensor %s has the shape [%s], and config.json asks for "
+                            "[%" PRIu64 "%s%" PRIu64 "]",
+                            model_safetensors_path(shard), tensor->name, shape,
+                            vector ? (uint64_t)part->rows : rows, vector ? "" : ", ",
+                            vector ? 0 : cols);
+    }
+    if (tensor->dtype == MODEL_OTHER) {
+        return core_err_set(-EINVAL, "%s: tensor %s is of type %s; F32, F16 and BF16 can be read",
+                            model_safetensors_path(shard), tensor->name, tensor->dtype_name);
+    }
+    return 0;
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t length = strlen(text);
+    size_t tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+/* Whether the model reads this tensor, or its family knows it as one to leave alone. */
+static bool is_known(const struct model *model, const char *name)
+{
+    const struct model_family *family = model->config.family;
+    for (size_t i = 0; family->surplus[i] != NULL; i++) {
+        if (ends_in(name, family->surplus[i])) {
+            return true;
+        }
+    }
+    if (model->config.tied && strcmp(name, "lm_head.weight") == 0) {
+        return true;
+    }
+    for (unsigned i = 0; i < model->block_count; i++) {
+        for (unsigned j = 0; j < model->blocks[i].param_count; j++) {
+            const struct model_param *param = &model->blocks[i].params[j];
+            for (unsigned k = 0; k < param->part_count; k++) {
+                if (ends_in(param->parts[k].name, name)) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+static void tell_surplus(const struct model_files *files, const struct model *model)
+{
+    char line[512] = "";
+    size_t surplus = 0;
+    for (size_t i = 0; i < files->count; i++) {
+        size_t count;
+        const struct model_tensor *list = model_safetensors_list(files->shards[i], &count);
+        for (size_t j = 0; j < count; j++) {
+            if (!is_known(model, list[j].name) && surplus++ < NAMED_MAX) {
+                size_t at = strlen(line);
+                snprintf(line + at, sizeof line - at, "%s%s", at > 0 ? ", " : "", list[j].name);
+            }
+        }
+    }
+    if (surplus > 0) {
+        core_log(CORE_LOG_WARN, "%s: %zu tensors are not part of the model and are not read: %s%s",
+                 files->folder, surplus, line, surplus > NAMED_MAX ? ", ..." : "");
+    }
+}
+
+int model_files_check(const struct model_files *files, const struct model *model)
+{
+    for (unsigned i = 0; i < model->block_count; i++) {
+        for (unsigned j = 0; j < model->blocks[i].param_count; j++) {
+            const struct model_param *param = &model->blocks[i].params[j];
+            for (unsigned k = 0; k < param->part_count; k++) {
+                int rc = check_part(files, param, &param->parts[k]);
+                if (rc != 0) {
+                    return rc;
+                }
+            }
+        }
+    }
+    tell_surplus(files, model);
+    return 0;
+}

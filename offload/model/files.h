@@ -1,0 +1,44 @@
+/* files.h: the tensors of a model folder: one model.safetensors, or shards named by
+ * model.safetensors.index.json, matched by name with a model's parameters.
+ * Reads go straight to the destination where types agree and through a small buffer otherwise.
+ * Immutable once open; reading is thread-safe. */
+#ifndef OFFLOAD_MODEL_FILES_H
+#define OFFLOAD_MODEL_FILES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "offload/model/dtype.h"
+#include "offload/model/model.h"
+#include "offload/model/safetensors.h"
+
+struct core_team;
+struct model_files;
+
+/* All tensors of the folder. -ENOENT, -EINVAL: the sentence names file, key and tensor (a shard
+ * that is missing, a tensor that is in two shards, or in another one than the index says). */
+int model_files_open(const char *folder, struct model_files **out);
+void model_files_close(struct model_files *files);
+
+size_t model_files_shard_count(const struct model_files *files);
+const struct model_safetensors *model_files_shard(const struct model_files *files, size_t index);
+/* NULL where no shard has it; else *shard is where it lies. */
+const struct model_tensor *model_files_find(const struct model_files *files, const char *name,
+                                            const struct model_safetensors **shard);
+
+/* Whether the folder has every parameter of the model, of its shape and of a type that can be
+ * read: -EINVAL naming the first one that is missing or different. Tensors that nobody reads are
+ * named in one log line. */
+int model_files_check(const struct model_files *files, const struct model *model);
+
+/* Elements [begin, begin + count) of the flat array of a block, converted to `type`; padding is
+ * zero. Uses up to MODEL_FILES_BUFFER_BYTES beside the destination. model_files_check came first. */
+enum { MODEL_FILES_BUFFER_BYTES = 4 << 20 };
+int model_files_read(const struct model_files *files, const struct model_block *block,
+                     uint64_t begin, uint64_t count, enum model_dtype type, void *to);
+
+/* The same for a whole block with all members of a team, each with its buffer. */
+int model_files_read_block(const struct model_files *files, const struct model_block *block,
+                           enum model_dtype type, void *to, struct core_team *team);
+
+#endif

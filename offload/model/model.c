@@ -1,0 +1,265 @@
+/* model.c: a family's rows, resolved with a config. */
+#include "offload/model/model.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+
+const char *model_role_name(enum model_role role)
+{
+    static const char *const names[] = {
+        [MODEL_NO_ROLE] = "none",
+        [MODEL_TOKEN_TABLE] = "token_table",
+        [MODEL_POSITION_TABLE] = "position_table",
+        [MODEL_NORM1] = "norm1",
+        [MODEL_NORM1_BIAS] = "norm1_bias",
+        [MODEL_QKV] = "qkv",
+        [MODEL_QKV_BIAS] = "qkv_bias",
+        [MODEL_Q_NORM] = "q_norm",
+        [MODEL_K_NORM] = "k_norm",
+        [MODEL_OUTPUT] = "output",
+        [MODEL_OUTPUT_BIAS] = "output_bias",
+        [MODEL_NORM2] = "norm2",
+        [MODEL_NORM2_BIAS] = "norm2_bias",
+        [MODEL_UP] = "up",
+        [MODEL_UP_BIAS] = "up_bias",
+        [MODEL_DOWN] = "down",
+        [MODEL_DOWN_BIAS] = "down_bias",
+        [MODEL_FINAL_NORM] = "final_norm",
+        [MODEL_FINAL_NORM_BIAS] = "final_norm_bias",
+        [MODEL_HEAD] = "head",
+    };
+    return names[role];
+}
+
+static bool applies(enum model_when when, const struct model_config *config)
+{
+    switch (when) {
+    case MODEL_ALWAYS: return true;
+    case MODEL_WHEN_QKV_BIAS: return config->qkv_bias;
+    case MODEL_WHEN_OUTPUT_BIAS: return config->output_bias;
+    case MODEL_WHEN_MLP_BIAS: return config->mlp_bias;
+    case MODEL_WHEN_UNTIED: return !config->tied;
+    }
+    return false;
+}
+
+/* "model.layers.#.x" with the layer's number for '#'. NULL without memory. */
+static char *part_name(const char *pattern, int64_t layer)
+{
+    char *name = NULL;
+    const char *mark = strchr(pattern, '#');
+    int rc = mark == NULL ? asprintf(&name, "%s", pattern)
+                          : asprintf(&name, "%.*s%" PRId64 "%s", (int)(mark - pattern), pattern,
+                                     layer, mark + 1);
+    return rc < 0 ? NULL : name;
+}
+
+static bool is_frozen(const struct model_options *options, const char *name)
+{
+    for (size_t i = 0; options != NULL && i < options->frozen_count; i++) {
+        if (fnmatch(options->frozen[i], name, 0) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int add_parts(const struct model_config *config, const struct model_options *options,
+                     const struct model_param_row *row, const struct model_block *block,
+                     struct model_param *param)
+{
+    unsigned frozen = 0;
+    int64_t first_row = 0;
+    for (unsigned i = 0; i < MODEL_PARTS_MAX && row->parts[i].name != NULL; i++) {
+        struct model_part *part = &param->parts[i];
+        part->name = part_name(row->parts[i].name, block->layer);
+        if (part->name == NULL) {
+            return core_err_set(-ENOMEM, "no memory for the name of a parameter");
+        }
+        param->part_count = i + 1;
+        part->first_row = first_row;
+        part->rows = model_dim(config, row->parts[i].rows);
+        first_row += part->rows;
+        frozen += is_frozen(options, part->name);
+    }
+    assert(first_row == param->rows);
+    if (frozen != 0 && frozen != param->part_count) {
+        return core_err_set(-EINVAL,
+                            "%s and the tensors that go with it (%s of %s) can be frozen only "
+                            "together",
+                            param->parts[0].name, model_role_name(param->role), block->name);
+    }
+    param->trained = frozen == 0;
+    return 0;
+}
+
+static int add_param(struct model *model, const struct model_options *options,
+                     const struct model_param_row *row, struct model_block *block)
+{
+    assert(block->param_count < MODEL_PARAMS_MAX);
+    struct model_param *param = &block->params[block->param_count++];
+    *param = (struct model_param){
+        .role = row->role,
+        .rows = model_dim(&model->config, row->rows),
+        .cols = model_dim(&model->config, row->cols),
+        .owner = (unsigned)(block - model->blocks),
+        .transposed = row->transposed,
+        .decay = row->decay,
+        .offset = block->elements,
+    };
+    if (__builtin_mul_overflow((uint64_t)param->rows, (uint64_t)param->cols, &param->elements) ||
+        param->elements > (UINT64_C(1) << 48)) {
+        return core_err_set(-EINVAL, "%s of %s would have %" PRId64 " x %" PRId64 " elements",
+                            model_role_name(param->role), block->name, param->rows, param->cols);
+    }
+    uint64_t grain = MODEL_ALIGN_ELEMENTS;
+    block->elements += (param->elements + grain - 1) / grain * grain;
+    model->parameters += param->elements;
+    int rc = add_parts(&model->config, options, row, block, param);
+    if (rc == 0 && param->trained) {
+        model->trained_parameters += param->elements;
+        block->trained = true;
+    }
+    return rc;
+}
+
+/* The head of a tied model uses the embedding's table, which stays the embedding's. */
+static void borrow_head(struct model *model, struct model_block *head)
+{
+    const struct model_block *embedding = &model->blocks[0];
+    struct model_param *param = &head->params[head->param_count++];
+    *param = embedding->params[model_block_param(embedding, MODEL_TOKEN_TABLE)];
+    param->role = MODEL_HEAD;
+    param->part_count = 0;
+    memset(param->parts, 0, sizeof param->parts);
+}
+
+static bool same_programs(const struct model_block *a, const struct model_block *b)
+{
+    if (a->kind != b->kind || a->window != b->window || a->param_count != b->param_count ||
+        a->scale < b->scale || a->scale > b->scale) {
+        return false;
+    }
+    for (unsigned i = 0; i < a->param_count; i++) {
+        if (a->params[i].trained != b->params[i].trained) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int fill_block(struct model *model, const struct model_options *options, unsigned index)
+{
+    struct model_block *block = &model->blocks[index];
+    const struct model_family *family = model->config.family;
+    block->layer = (int64_t)index - 1;
+    if (index == 0) {
+        block->kind = MODEL_BLOCK_EMBEDDING;
+        block->table = &family->embedding;
+        snprintf(block->name, sizeof block->name, "embedding");
+    } else if (index == model->block_count - 1) {
+        block->kind = MODEL_BLOCK_HEAD;
+        block->table = &family->head;
+        snprintf(block->name, sizeof block->name, "head");
+    } else {
+        block->kind = MODEL_BLOCK_LAYER;
+        block->table = &family->layer;
+        block->window = model_config_window(&model->config, block->layer);
+        block->scale = model_config_scale(&model->config, block->layer);
+        snprintf(block->name, sizeof block->name, "layer %" PRId64, block->layer);
+    }
+    for (size_t i = 0; i < block->table->param_count; i++) {
+        const struct model_param_row *row = &block->table->params[i];
+        int rc = applies(row->when, &model->config) ? add_param(model, options, row, block) : 0;
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (block->kind == MODEL_BLOCK_HEAD && model->config.tied) {
+        borrow_head(model, block);
+    }
+    while (block->like < index && !same_programs(&model->blocks[block->like], block)) {
+        block->like++;
+    }
+    return 0;
+}
+
+int model_create(const struct model_config *config, const struct model_options *options,
+                 struct model **out)
+{
+    struct model *model = calloc(1, sizeof *model);
+    if (model == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a model");
+    }
+    model->config = *config;
+    model->block_count = (unsigned)config->layers + 2;
+    model->blocks = calloc(model->block_count, sizeof *model->blocks);
+    int rc = 0;
+    if (model->blocks == NULL) {
+        rc = core_err_set(-ENOMEM, "no memory for %u blocks", model->block_count);
+    }
+    for (unsigned i = 0; rc == 0 && i < model->block_count; i++) {
+        rc = fill_block(model, options, i);
+    }
+    if (rc != 0) {
+        model_destroy(model);
+        return rc;
+    }
+    *out = model;
+    return 0;
+}
+
+void model_destroy(struct model *model)
+{
+    if (model == NULL) {
+        return;
+    }
+    for (unsigned i = 0; model->blocks != NULL && i < model->block_count; i++) {
+        for (unsigned j = 0; j < model->blocks[i].param_count; j++) {
+            for (unsigned k = 0; k < model->blocks[i].params[j].part_count; k++) {
+                free(model->blocks[i].params[j].parts[k].name);
+            }
+        }
+    }
+    free(model->blocks);
+    free(model);
+}
+
+int model_block_param(const struct model_block *block, enum model_role role)
+{
+    for (unsigned i = 0; role != MODEL_NO_ROLE && i < block->param_count; i++) {
+        if (block->params[i].role == role) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+struct model_run model_block_run(const struct model_block *block, uint64_t at)
+{
+    assert(at < block->elements);
+    struct model_run run = {.begin = at, .end = block->elements};
+    bool inside = false;
+    for (unsigned i = 0; i < block->param_count; i++) {
+        const struct model_param *param = &block->params[i];
+        if (param->part_count == 0) {
+            continue; /* borrowed */
+        }
+        if (param->offset <= at) {
+            run.decay = param->decay;
+            run.trained = param->trained;
+            inside = true;
+        } else if (inside && (param->decay != run.decay || param->trained != run.trained)) {
+            run.end = param->offset;
+            break;
+        }
+    }
+    return run;
+}

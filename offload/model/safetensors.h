@@ -1,0 +1,56 @@
+/* safetensors.h: one safetensors file, open for reading: its header, checked whole at open, and its
+ * bytes. Every rule of the format is held: lengths are compared before anything is allocated from
+ * them, the tensors fill the file without gap or overlap, and no name comes twice.
+ * Reading is thread-safe; the table is constant after open. */
+#ifndef OFFLOAD_MODEL_SAFETENSORS_H
+#define OFFLOAD_MODEL_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "offload/model/dtype.h"
+
+enum { MODEL_TENSOR_DIMENSIONS_MAX = 8, MODEL_TENSORS_MAX = 1 << 20 };
+
+struct model_tensor {
+    const char *name;       /* borrowed from the file */
+    const char *dtype_name; /* as the file spells it; static */
+    enum model_dtype dtype;
+    unsigned dimensions;
+    uint64_t shape[MODEL_TENSOR_DIMENSIONS_MAX];
+    uint64_t offset_bytes; /* from the beginning of the file */
+    uint64_t bytes;
+};
+
+struct model_safetensors;
+
+/* 0, or -errno with a sentence that names the file and what is wrong with it. */
+int model_safetensors_open(const char *path, struct model_safetensors **out);
+void model_safetensors_close(struct model_safetensors *file);
+
+const char *model_safetensors_path(const struct model_safetensors *file);
+/* In order of their bytes in the file. */
+const struct model_tensor *model_safetensors_list(const struct model_safetensors *file,
+                                                  size_t *count);
+/* NULL where there is none of this name. */
+const struct model_tensor *model_safetensors_find(const struct model_safetensors *file,
+                                                  const char *name);
+/* Bytes [begin, begin + bytes) of the tensor. 0, or -errno naming file and tensor. */
+int model_safetensors_read(const struct model_safetensors *file, const struct model_tensor *tensor,
+                           uint64_t begin, void *to, size_t bytes);
+
+/* What a header says. */
+struct model_safetensors_table {
+    struct model_tensor *tensors; /* owned, in order of their bytes */
+    size_t count;
+    char *names; /* owned; where the tensors' names lie */
+};
+
+/* Checks a header (without the eight bytes in front) against the count of bytes that follow it, as
+ * open does, and fills `out`: the door for tests and fuzzing. Offsets count from the first byte of
+ * the data. */
+int model_safetensors_parse(const char *text, size_t header_bytes, uint64_t data_bytes,
+                            struct model_safetensors_table *out);
+void model_safetensors_table_fini(struct model_safetensors_table *table);
+
+#endif

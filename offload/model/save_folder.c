@@ -1,0 +1,246 @@
+/* save_folder.c: making, filling, publishing and removing a folder of files. */
+#include "offload/model/save_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/json_write.h"
+#include "offload/model/family.h"
+
+void model_folder_remove(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        unlinkat(dirfd(dir), entry->d_name, 0); /* "." and ".." and folders refuse */
+    }
+    closedir(dir);
+    rmdir(path);
+}
+
+int model_folder_begin(const char *folder, bool replace, char **path, int *fd)
+{
+    char *partial;
+    if (!replace && access(folder, F_OK) == 0) {
+        return core_err_set(-EEXIST, "%s is there already", folder);
+    }
+    if (asprintf(&partial, "%s.partial", folder) < 0) {
+        return core_err_set(-ENOMEM, "no memory for the name of %s", folder);
+    }
+    model_folder_remove(partial); /* what a run left that was killed */
+    if (mkdir(partial, 0777) != 0) {
+        int rc = core_err_set(-errno, "the folder %s cannot be made: %s", partial, strerror(errno));
+        free(partial);
+        return rc;
+    }
+    *fd = open(partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0) {
+        int rc = core_err_set(-errno, "the folder %s cannot be opened: %s", partial,
+                              strerror(errno));
+        rmdir(partial);
+        free(partial);
+        return rc;
+    }
+    *path = partial;
+    return 0;
+}
+
+static int close_durably(int fd, const char *name, int rc)
+{
+    if (rc == 0 && fsync(fd) != 0) {
+        rc = core_err_set(-errno, "%s cannot be made durable: %s", name, strerror(errno));
+    }
+    if (close(fd) != 0 && rc == 0) {
+        rc = core_err_set(-errno, "%s cannot be closed: %s", name, strerror(errno));
+    }
+    return rc;
+}
+
+int model_folder_write(int fd, const char *name, const char *text, size_t bytes)
+{
+    int file = openat(fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0) {
+        return core_err_set(-errno, "%s cannot be made: %s", name, strerror(errno));
+    }
+    int rc = 0;
+    for (size_t done = 0; rc == 0 && done < bytes;) {
+        ssize_t put = write(file, text + done, bytes - done);
+        if (put < 0 && errno != EINTR) {
+            rc = core_err_set(-errno, "%s cannot be written: %s", name, strerror(errno));
+        }
+        done += put > 0 ? (size_t)put : 0;
+    }
+    return close_durably(file, name, rc);
+}
+
+static int copy_file(int to_fd, int from_fd, const char *name)
+{
+    struct stat info;
+    int from = openat(from_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (from < 0 || fstat(from, &info) != 0) {
+        int rc = core_err_set(-errno, "%s cannot be read: %s", name, strerror(errno));
+        if (from >= 0) {
+            close(from);
+        }
+        return rc;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        close(from);
+        return 0;
+    }
+    int rc = 0;
+    int to = openat(to_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (to < 0) {
+        rc = core_err_set(-errno, "%s cannot be made: %s", name, strerror(errno));
+        close(from);
+        return rc;
+    }
+    for (;;) {
+        ssize_t moved = sendfile(to, from, NULL, 1 << 30);
+        if (moved < 0 && errno == EINTR) {
+            continue;
+        }
+        if (moved < 0) {
+            rc = core_err_set(-errno, "%s cannot be copied: %s", name, strerror(errno));
+        }
+        if (moved <= 0) {
+            break;
+        }
+    }
+    close(from);
+    return close_durably(to, name, rc);
+}
+
+/* Weights in any form, and what is written anew. */
+static bool is_left_out(const char *name)
+{
+    static const char *const ends[] = {".safetensors", ".safetensors.index.json",
+                                       ".bin",         ".bin.index.json",
+                                       ".pt",          ".pth",
+                                       ".gguf",        ".h5",
+                                       ".msgpack",     ".onnx",
+                                       ".ckpt",        ".index"};
+    size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        size_t tail = strlen(ends[i]);
+        if (length >= tail && strcmp(name + length - tail, ends[i]) == 0) {
+            return true;
+        }
+    }
+    return name[0] == '.' || strcmp(name, "config.json") == 0;
+}
+
+/* The members of the source's config.json in their order, with the type of the weights set. */
+static int write_config(int fd, const char *source, const struct model_family *family,
+                        enum model_dtype type)
+{
+    char *path;
+    struct core_json *doc = NULL;
+    struct core_json_write write;
+    if (asprintf(&path, "%s/config.json", source) < 0) {
+        return core_err_set(-ENOMEM, "no memory for the name of %s/config.json", source);
+    }
+    int rc = core_json_load(path, NULL, &doc);
+    free(path);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct core_json_value *root = core_json_root(doc);
+    bool typed = false;
+    core_json_write_init_text(&write);
+    write.indent = 2;
+    core_json_write_object_begin(&write, NULL);
+    if (core_json_find(root, "architectures") == NULL) {
+        core_json_write_array_begin(&write, "architectures");
+        core_json_write_string(&write, NULL, family->architecture);
+        core_json_write_array_end(&write);
+    }
+    struct core_json_member member;
+    for (bool any = core_json_first(root, &member); any; any = core_json_next(&member)) {
+        if (strcmp(member.key, "dtype") == 0 || strcmp(member.key, "torch_dtype") == 0) {
+            core_json_write_string(&write, member.key, model_dtype_config_name(type));
+            typed = true;
+        } else {
+            core_json_write_value(&write, member.key, member.value);
+        }
+    }
+    if (!typed) {
+        core_json_write_string(&write, "torch_dtype", model_dtype_config_name(type));
+    }
+    core_json_write_object_end(&write);
+    rc = core_json_write_end(&write);
+    rc = rc != 0 ? rc : model_folder_write(fd, "config.json", write.text, write.bytes);
+    core_json_write_fini(&write);
+    core_json_destroy(doc);
+    return rc;
+}
+
+int model_folder_copy(int fd, const char *source, const struct model_family *family,
+                      enum model_dtype type)
+{
+    DIR *dir = opendir(source);
+    if (dir == NULL) {
+        return core_err_set(-errno, "the folder %s cannot be read: %s", source, strerror(errno));
+    }
+    int rc = 0;
+    for (struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
+        if (!is_left_out(entry->d_name)) {
+            rc = copy_file(fd, dirfd(dir), entry->d_name);
+        }
+    }
+    closedir(dir);
+    rc = rc == 0 ? 0 : core_err_prefix(rc, "%s", source);
+    return rc != 0 ? rc : write_config(fd, source, family, type);
+}
+
+static int sync_parent(const char *folder)
+{
+    char *copy = strdup(folder);
+    if (copy == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the name of %s", folder);
+    }
+    char *slash = strrchr(copy, '/');
+    const char *parent = slash == NULL ? "." : slash == copy ? "/" : copy;
+    if (slash != NULL && slash != copy) {
+        *slash = '\0';
+    }
+    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 || fsync(fd) != 0
+                 ? core_err_set(-errno, "the folder %s cannot be made durable: %s", parent,
+                                strerror(errno))
+                 : 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    free(copy);
+    return rc;
+}
+
+int model_folder_publish(const char *path, int fd, const char *folder, bool replace)
+{
+    if (fsync(fd) != 0) {
+        return core_err_set(-errno, "%s cannot be made durable: %s", path, strerror(errno));
+    }
+    bool exchange = replace && access(folder, F_OK) == 0;
+    if (renameat2(AT_FDCWD, path, AT_FDCWD, folder,
+                  exchange ? RENAME_EXCHANGE : RENAME_NOREPLACE) != 0) {
+        return core_err_set(-errno, "%s cannot be renamed to %s: %s", path, folder,
+                            strerror(errno));
+    }
+    if (exchange) {
+        model_folder_remove(path);
+    }
+    return sync_parent(folder);
+}

@@ -1,0 +1,30 @@
+/* save_folder.h: the folder around the weights, for save.c only: begun under another name, filled
+ * with what belongs beside the weights, and given its name at the end. */
+#ifndef OFFLOAD_MODEL_SAVE_FOLDER_H
+#define OFFLOAD_MODEL_SAVE_FOLDER_H
+
+#include <stdbool.h>
+
+#include "offload/model/dtype.h"
+
+struct model_family;
+
+/* Makes FOLDER.partial afresh and opens it. *path is the caller's to free. 0, or -EEXIST where
+ * FOLDER is there and may not be replaced. */
+int model_folder_begin(const char *folder, bool replace, char **path, int *fd);
+
+/* Copies what is neither weights nor config.json from `source`, and writes config.json with `type`
+ * as the type of the weights. */
+int model_folder_copy(int fd, const char *source, const struct model_family *family,
+                      enum model_dtype type);
+
+/* Writes a small file durably. */
+int model_folder_write(int fd, const char *name, const char *text, size_t bytes);
+
+/* Makes the folder durable and renames it. */
+int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
+
+/* Removes a folder that was not published, and the files in it. */
+void model_folder_remove(const char *path);
+
+#endif

@@ -1,0 +1,223 @@
+/* test_config.c: what a config.json means, in both spellings, and what is refused. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "offload/model/family.h"
+#include "tests/harness/test.h"
+#include "tests/model/fixture.h"
+
+static int parse(const char *text, struct model_config *out)
+{
+    struct core_json *doc = NULL;
+    int rc = core_json_parse(text, strlen(text), "config.json", NULL, &doc);
+    rc = rc != 0 ? rc : model_config_parse(doc, out);
+    core_json_destroy(doc);
+    return rc;
+}
+
+#define LLAMA                                                                                      \
+    "\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"num_hidden_layers\":2,"       \
+    "\"num_attention_heads\":4,\"intermediate_size\":48"
+#define MISTRAL                                                                                    \
+    "\"model_type\":\"mistral\",\"vocab_size\":64,\"hidden_size\":32,\"num_hidden_layers\":2,"     \
+    "\"num_attention_heads\":8,\"intermediate_size\":48"
+#define QWEN3                                                                                      \
+    "\"model_type\":\"qwen3\",\"vocab_size\":64,\"hidden_size\":32,\"num_hidden_layers\":3,"       \
+    "\"num_attention_heads\":32,\"intermediate_size\":48"
+
+/* Absent keys have the family's defaults in transformers. */
+static void defaults(void)
+{
+    struct model_config c;
+    check_int(parse("{" LLAMA "}", &c), ==, 0);
+    check_string(c.family->name, "llama");
+    check_int(c.kv_heads, ==, 4);
+    check_int(c.head_dim, ==, 8);
+    check_int(c.positions, ==, 2048);
+    check_true(!c.tied && !c.qkv_bias && !c.mlp_bias);
+    check_double(c.rope.theta, ==, 10000.0);
+    check_int(c.rope.kind, ==, KERN_ROPE_DEFAULT);
+    check_int(c.dtype, ==, MODEL_OTHER);
+    check_int(parse("{" MISTRAL "}", &c), ==, 0);
+    check_int(c.kv_heads, ==, 8);
+    check_int(model_config_window(&c, 1), ==, 4096);
+    check_int(parse("{" MISTRAL ",\"sliding_window\":null}", &c), ==, 0);
+    check_int(model_config_window(&c, 1), ==, 0);
+    check_int(parse("{" QWEN3 "}", &c), ==, 0);
+    check_int(c.head_dim, ==, 128);
+    check_int(model_config_window(&c, 2), ==, 0);
+    check_int(parse("{" QWEN3 ",\"num_key_value_heads\":null}", &c), ==, 0);
+    check_int(c.kv_heads, ==, 32);
+}
+
+/* Windows by layer come from layer_types, or from max_window_layers where there are none. */
+static void windows(void)
+{
+    struct model_config c;
+    check_int(parse("{" QWEN3 ",\"use_sliding_window\":true,\"sliding_window\":9,"
+                    "\"max_window_layers\":2}",
+                    &c),
+              ==, 0);
+    check_int(model_config_window(&c, 1), ==, 0);
+    check_int(model_config_window(&c, 2), ==, 9);
+    check_int(parse("{" QWEN3 ",\"use_sliding_window\":true,\"sliding_window\":9,\"layer_types\":"
+                    "[\"sliding_attention\",\"full_attention\",\"full_attention\"]}",
+                    &c),
+              ==, 0);
+    check_int(model_config_window(&c, 0), ==, 9);
+    check_int(model_config_window(&c, 2), ==, 0);
+}
+
+/* The same model in the spelling of transformers 4 and 5. */
+static void spellings(void)
+{
+    struct model_config old;
+    struct model_config new;
+    check_int(parse("{" LLAMA ",\"rope_theta\":5e5,\"torch_dtype\":\"bfloat16\",\"rope_scaling\":"
+                    "{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
+                    "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}",
+                    &old),
+              ==, 0);
+    check_int(parse("{" LLAMA ",\"dtype\":\"bfloat16\",\"rope_parameters\":{\"rope_theta\":5e5,"
+                    "\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
+                    "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}",
+                    &new),
+              ==, 0);
+    check_memory(&old, &new, sizeof old);
+    check_int(new.rope.kind, ==, KERN_ROPE_LLAMA3);
+    check_double(new.rope.theta, ==, 5e5);
+    check_int(new.rope.original_max_positions, ==, 8192);
+    check_int(new.dtype, ==, MODEL_BF16);
+    check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
+                    "\"truncate\":false,\"beta_fast\":16,\"attention_factor\":0.7}}",
+                    &old),
+              ==, 0);
+    check_int(old.rope.kind, ==, KERN_ROPE_YARN);
+    check_int(old.rope.original_max_positions, ==, 2048);
+    check_true(old.rope.exact_range);
+    check_double(old.rope.beta_fast, ==, 16.0);
+    check_int(parse("{" LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{}}", &old), ==, 0);
+}
+
+/* Every refusal names the key. */
+static void refuses(void)
+{
+    static const struct {
+        const char *text;
+        const char *says;
+    } cases[] = {
+        {"[]", "config.json is no object"},
+        {"{}", "model_type is missing"},
+        {"{\"model_type\":3}", "model_type"},
+        {"{\"model_type\":\"bert\"}", "\"bert\" is unknown; known are gpt2, llama, mistral"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":64}", "hidden_size is missing"},
+        {"{" LLAMA ",\"hidden_act\":\"quick_gelu\"}", "\"quick_gelu\" is not supported"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\"}}", "\"longrope\" is not supported"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "factor is missing"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}}", "factor"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
+         "low_freq_factor is missing"},
+        {"{" LLAMA ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":2e4}}", "rope_theta"},
+        {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}", "by layer type"},
+        {"{" LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}",
+         "partial_rotary_factor"},
+        {"{" LLAMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor"},
+        {"{" LLAMA ",\"num_key_value_heads\":3}", "num_key_value_heads"},
+        {"{" LLAMA ",\"num_key_value_heads\":0}", "num_key_value_heads"},
+        {"{" LLAMA ",\"head_dim\":7}", "heads of 7 elements"},
+        {"{" LLAMA ",\"rms_norm_eps\":0}", "epsilon"},
+        {"{" LLAMA ",\"max_position_embeddings\":null}", "max_position_embeddings"},
+        {"{" LLAMA ",\"torch_dtype\":\"int8\"}", "\"int8\" are not supported"},
+        {"{" LLAMA ",\"torch_dtype\":\"float16\",\"dtype\":\"bfloat16\"}", "torch_dtype"},
+        {"{" LLAMA ",\"quantization_config\":{}}", "quantization_config"},
+        {"{" LLAMA ",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
+        {"{" LLAMA ",\"tie_word_embeddings\":true,\"tie_word_embeddings\":false}", "stands twice"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":33,\"num_hidden_layers\":2,"
+         "\"num_attention_heads\":4,\"intermediate_size\":48}",
+         "do not divide the hidden size 33"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":1e12,\"hidden_size\":32}", "vocab_size"},
+        {"{" MISTRAL ",\"sliding_window\":0}", "sliding_window"},
+        {"{" QWEN3 ",\"layer_types\":[\"full_attention\"]}", "3 layers"},
+        {"{" QWEN3 ",\"layer_types\":[\"full_attention\",\"full_attention\",\"linear\"]}",
+         "\"linear\" is not supported"},
+        {"{" QWEN3
+         ",\"layer_types\":[\"full_attention\",\"full_attention\",\"sliding_attention\"]}",
+         "without a sliding_window"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config c;
+        check_int(parse(cases[i].text, &c), ==, -EINVAL);
+        check_contains(core_err_sentence(), cases[i].says);
+    }
+    struct model_config c;
+    check_int(model_config_load("/nonexistent", &c), ==, -ENOENT);
+    check_contains(core_err_sentence(), "/nonexistent/config.json");
+}
+
+static void note_line(void *user, enum core_log_level level, const char *line)
+{
+    (void)level;
+    snprintf(user, 256, "%s", line);
+}
+
+/* A dropout that the file asks for, or that is the family's default, is told in one line. */
+static void dropout(void)
+{
+    char line[256] = "";
+    struct model_config c;
+    const struct core_log log = {.level = CORE_LOG_WARN, .write = note_line, .user = line};
+    core_log_bind(&log);
+    check_int(parse("{" LLAMA ",\"attention_dropout\":0.0}", &c), ==, 0);
+    check_string(line, "");
+    check_int(parse("{" LLAMA ",\"attention_dropout\":0.25}", &c), ==, 0);
+    check_contains(line, "dropout is not applied (attention_dropout 0.25)");
+    check_int(parse("{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_positions\":8,\"n_embd\":8,"
+                    "\"n_layer\":1,\"n_head\":2,\"resid_pdrop\":0}",
+                    &c),
+              ==, 0);
+    check_contains(line, "embd_pdrop 0.1, attn_pdrop 0.1");
+    core_log_bind(NULL);
+    check_int(c.inner, ==, 32);
+    check_true(c.tied);
+}
+
+/* The factor of attention scores: by head size, by layer, or one. */
+static void scales(void)
+{
+    struct model_config c;
+    check_int(parse("{" LLAMA ",\"head_dim\":16}", &c), ==, 0);
+    check_double(model_config_scale(&c, 1), ==, 0.25);
+    c.scale_by_layer = true;
+    check_double(model_config_scale(&c, 1), ==, 0.125);
+    c.scale_scores = false;
+    check_double(model_config_scale(&c, 0), ==, 1.0);
+}
+
+/* Families are found by name, and list themselves. */
+static void families(void)
+{
+    size_t count = 0;
+    for (; model_family_at(count) != NULL; count++) {
+        check_true(model_family_find(model_family_at(count)->name) == model_family_at(count));
+    }
+    check_uint(count, ==, 5);
+    check_true(model_family_find("gemma") == NULL);
+}
+
+/* Config of every fixture, which transformers wrote, is understood. */
+static void fixtures(void)
+{
+    for (size_t i = 0; i < fixture_count; i++) {
+        struct fixture fixture;
+        fixture_open(&fixture, fixture_names[i]);
+        fixture_close(&fixture);
+    }
+}
+
+TEST_MAIN({"defaults", defaults}, {"windows", windows}, {"spellings", spellings},
+          {"refuses", refuses}, {"dropout", dropout}, {"scales", scales}, {"families", families},
+          {"fixtures", fixtures})

@@ -1,0 +1,351 @@
+/* test_files.c: model folders: matching, reading ranges, and writing them again. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/team.h"
+#include "offload/model/save.h"
+#include "tests/harness/test.h"
+#include "tests/model/fixture.h"
+
+/* The whole block as fp32; the caller frees. */
+static float *read_block(const struct model_files *files, const struct model_block *block)
+{
+    float *data = malloc(block->elements * sizeof *data);
+    check_true(data != NULL);
+    memset(data, 0xee, block->elements * sizeof *data);
+    check_int(model_files_read(files, block, 0, block->elements, MODEL_F32, data), ==, 0);
+    return data;
+}
+
+/* Each tensor stands where its parameter says, turned where the family stores it turned, and what
+ * is between parameters is zero. */
+static void places(void)
+{
+    for (size_t f = 0; f < fixture_count; f++) {
+        struct fixture fixture;
+        fixture_open(&fixture, fixture_names[f]);
+        uint64_t seen = 0;
+        for (unsigned b = 0; b < fixture.model->block_count; b++) {
+            const struct model_block *block = &fixture.model->blocks[b];
+            float *data = read_block(fixture.files, block);
+            uint64_t at = 0;
+            for (unsigned p = 0; p < block->param_count; p++) {
+                const struct model_param *param = &block->params[p];
+                if (param->part_count == 0) {
+                    check_uint(param->owner, ==, 0);
+                    continue;
+                }
+                check_uint(param->offset % MODEL_ALIGN_ELEMENTS, ==, 0);
+                for (; at < param->offset; at++) {
+                    check_double(data[at], ==, 0.0);
+                }
+                at += param->elements;
+                seen += param->elements;
+            }
+            for (; at < block->elements; at++) {
+                check_double(data[at], ==, 0.0);
+            }
+            free(data);
+        }
+        check_uint(seen, ==, fixture.model->parameters);
+        fixture_close(&fixture);
+    }
+}
+
+/* GPT-2's [in][out] matrices come out as [out][in]. */
+static void turned(void)
+{
+    struct fixture fixture;
+    fixture_open(&fixture, "gpt2");
+    const struct model_block *block = &fixture.model->blocks[1];
+    const struct model_param *param = &block->params[model_block_param(block, MODEL_QKV)];
+    const struct model_safetensors *shard;
+    const struct model_tensor *tensor = model_files_find(
+        fixture.files, "transformer.h.0.attn.c_attn.weight", &shard);
+    check_true(tensor != NULL && param->transposed);
+    uint16_t *raw = malloc(tensor->bytes);
+    float *data = read_block(fixture.files, block);
+    check_int(model_safetensors_read(shard, tensor, 0, raw, tensor->bytes), ==, 0);
+    for (int64_t row = 0; row < param->rows; row++) {
+        for (int64_t col = 0; col < param->cols; col++) {
+            float there;
+            model_convert(&there, MODEL_F32, &raw[col * param->rows + row], MODEL_BF16, 1);
+            check_double(data[param->offset + (uint64_t)(row * param->cols + col)], ==, there);
+        }
+    }
+    free(data);
+    free(raw);
+    fixture_close(&fixture);
+}
+
+/* A range of a block is the same as that part of the whole, wherever it begins and ends; a team
+ * reads the same as one thread. */
+static void ranges(void)
+{
+    static const char *const names[] = {"gpt2_untied", "llama3", "qwen3_sharded"};
+    struct core_team *team = NULL;
+    const struct core_team_options options = {.count = 3};
+    check_int(core_team_create(&options, &team), ==, 0);
+    for (size_t f = 0; f < 3; f++) {
+        struct fixture fixture;
+        fixture_open(&fixture, names[f]);
+        const struct model_block *block = &fixture.model->blocks[1];
+        float *whole = read_block(fixture.files, block);
+        float *part = malloc(block->elements * sizeof *part);
+        uint64_t seed = 5;
+        for (int i = 0; i < 40; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            uint64_t begin = (seed >> 33) % block->elements;
+            uint64_t count = (seed >> 20) % (block->elements - begin) + 1;
+            check_int(model_files_read(fixture.files, block, begin, count, MODEL_F32, part), ==, 0);
+            check_memory(part, whole + begin, count * sizeof *part);
+        }
+        memset(part, 0xee, block->elements * sizeof *part);
+        check_int(model_files_read_block(fixture.files, block, MODEL_F32, part, team), ==, 0);
+        check_memory(part, whole, block->elements * sizeof *part);
+        free(part);
+        free(whole);
+        fixture_close(&fixture);
+    }
+    core_team_destroy(team);
+}
+
+static void put_all(const struct fixture *fixture, struct model_save *save, uint64_t step)
+{
+    for (unsigned b = 0; b < fixture->model->block_count; b++) {
+        const struct model_block *block = &fixture->model->blocks[b];
+        float *data = read_block(fixture->files, block);
+        for (uint64_t at = 0; at < block->elements; at += step) {
+            uint64_t count = block->elements - at < step ? block->elements - at : step;
+            check_int(model_save_put(save, b, at, count, MODEL_F32, data + at), ==, 0);
+        }
+        free(data);
+    }
+}
+
+/* Written in chunks of an odd size, sharded or not, the folder reads back the same bits, and has
+ * the files that were beside the weights. */
+static void writes(void)
+{
+    char out[600];
+    char name[700];
+    snprintf(out, sizeof out, "%s/out", test_directory());
+    for (size_t f = 0; f < fixture_count; f++) {
+        struct fixture fixture;
+        fixture_open(&fixture, fixture_names[f]);
+        const struct model_save_options options = {
+            .folder = out,
+            .source = fixture.folder,
+            .type = f % 2 == 0 ? MODEL_F32 : MODEL_BF16,
+            .shard_bytes = f % 3 == 0 ? 30000 : 0,
+            .replace = f > 0,
+        };
+        struct model_save *save = NULL;
+        check_int(model_save_open(fixture.model, &options, &save), ==, 0);
+        put_all(&fixture, save, 1777);
+        check_uint(model_save_bytes(save), ==,
+                   fixture.model->parameters * model_dtype_bytes(options.type));
+        const bool sharded = options.shard_bytes > 0 &&
+                             model_save_bytes(save) > options.shard_bytes;
+        check_int(model_save_finish(save), ==, 0);
+        model_save_close(save);
+        struct model_config config;
+        struct model_files *files = NULL;
+        check_int(model_config_load(out, &config), ==, 0);
+        check_int(config.dtype, ==, options.type);
+        check_int(model_files_open(out, &files), ==, 0);
+        check_true((model_files_shard_count(files) > 1) == sharded);
+        check_int(model_files_check(files, fixture.model), ==, 0);
+        for (unsigned b = 0; b < fixture.model->block_count; b++) {
+            float *ours = read_block(files, &fixture.model->blocks[b]);
+            float *theirs = read_block(fixture.files, &fixture.model->blocks[b]);
+            check_memory(ours, theirs, fixture.model->blocks[b].elements * sizeof *ours);
+            free(ours);
+            free(theirs);
+        }
+        model_files_close(files);
+        snprintf(name, sizeof name, "%s/generation_config.json", out);
+        check_int(access(name, R_OK), ==, 0);
+        snprintf(name, sizeof name, "%s.partial", out);
+        check_int(access(name, F_OK), !=, 0);
+        fixture_close(&fixture);
+    }
+}
+
+/* A folder that exists is left alone unless it may be replaced; a writing that ends early leaves
+ * nothing; finishing needs every element. */
+static void keeps(void)
+{
+    char out[600];
+    char partial[700];
+    snprintf(out, sizeof out, "%s/kept", test_directory());
+    snprintf(partial, sizeof partial, "%s.partial", out);
+    struct fixture fixture;
+    fixture_open(&fixture, "llama3");
+    struct model_save *save = NULL;
+    struct model_save_options options = {.folder = out, .type = MODEL_F32};
+    check_int(mkdir(out, 0777), ==, 0);
+    check_int(model_save_open(fixture.model, &options, &save), ==, -EEXIST);
+    check_int(rmdir(out), ==, 0);
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0);
+    check_int(access(partial, F_OK), ==, 0);
+    check_int(model_save_finish(save), ==, -EINVAL);
+    check_contains(core_err_sentence(), "0 of ");
+    model_save_close(save);
+    check_int(access(partial, F_OK), !=, 0);
+    check_int(access(out, F_OK), !=, 0);
+    options.folder = "/nonexistent/folder";
+    check_int(model_save_open(fixture.model, &options, &save), ==, -ENOENT);
+    options.folder = out;
+    options.source = "/nonexistent";
+    check_int(model_save_open(fixture.model, &options, &save), ==, -ENOENT);
+    check_int(access(partial, F_OK), !=, 0);
+    fixture_close(&fixture);
+}
+
+static const char *folder_with(const char *name, const char *file, const char *text)
+{
+    static char folder[600];
+    char path[700];
+    snprintf(folder, sizeof folder, "%s/%s", test_directory(), name);
+    mkdir(folder, 0777);
+    snprintf(path, sizeof path, "%s/%s", name, file);
+    test_file(path, text, strlen(text));
+    return folder;
+}
+
+/* Folders whose index and shards do not fit together. */
+static void bad_folders(void)
+{
+    static const char index[] = "model.safetensors.index.json";
+    struct model_files *files = NULL;
+    check_int(model_files_open("/nonexistent", &files), ==, -ENOENT);
+    check_contains(core_err_sentence(), "has neither model.safetensors nor");
+    const char *folder = folder_with("i1", index, "{\"weight_map\":{\"a\":\"gone.safetensors\"}}");
+    check_int(model_files_open(folder, &files), ==, -ENOENT);
+    check_contains(core_err_sentence(), "gone.safetensors");
+    check_contains(core_err_sentence(), "tensor a");
+    folder = folder_with("i2", index, "{}");
+    check_int(model_files_open(folder, &files), ==, -EINVAL);
+    check_contains(core_err_sentence(), "weight_map");
+    folder = folder_with("i3", index, "{\"weight_map\":{\"a\":\"../x.safetensors\"}}");
+    check_int(model_files_open(folder, &files), ==, -EINVAL);
+    check_contains(core_err_sentence(), "no file of the folder");
+    folder = folder_with("i4", index, "{\"weight_map\":{\"b\":\"one.safetensors\"}}");
+    fixture_safetensors("i4/one.safetensors",
+                        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+    check_int(model_files_open(folder, &files), ==, -EINVAL);
+    check_contains(core_err_sentence(), "where the index says it is");
+    folder = folder_with("i5", index,
+                         "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}");
+    fixture_safetensors("i5/one.safetensors",
+                        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+    fixture_safetensors("i5/two.safetensors",
+                        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                        "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+                        8);
+    check_int(model_files_open(folder, &files), ==, -EINVAL);
+    check_contains(core_err_sentence(), "is in one.safetensors and in two.safetensors");
+    folder = folder_with("i6", index, "{\"weight_map\":{\"a\":3}}");
+    check_int(model_files_open(folder, &files), ==, -EINVAL);
+}
+
+static void note_line(void *user, enum core_log_level level, const char *line)
+{
+    (void)level;
+    snprintf(user, 256, "%s", line);
+}
+
+/* A tensor that is missing, of another shape or of a type that nobody trains is named; tensors that
+ * are too many are named in one line; those that the family knows are not. */
+static void mismatches(void)
+{
+    struct fixture fixture;
+    struct model_files *files = NULL;
+    fixture_open(&fixture, "llama");
+    folder_with("m1", "unused", "");
+    char folder[600];
+    snprintf(folder, sizeof folder, "%s/m1", test_directory());
+    fixture_safetensors("m1/model.safetensors",
+                        "{\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[2,32],"
+                        "\"data_offsets\":[0,256]}}",
+                        256);
+    check_int(model_files_open(folder, &files), ==, 0);
+    check_int(model_files_check(files, fixture.model), ==, -EINVAL);
+    check_contains(core_err_sentence(), "has the shape [2, 32], and config.json asks for [72, 32]");
+    model_files_close(files);
+    fixture_safetensors("m1/model.safetensors",
+                        "{\"model.embed_tokens.weight\":{\"dtype\":\"I8\",\"shape\":[72,32],"
+                        "\"data_offsets\":[0,2304]}}",
+                        2304);
+    check_int(model_files_open(folder, &files), ==, 0);
+    check_int(model_files_check(files, fixture.model), ==, -EINVAL);
+    check_contains(core_err_sentence(), "is of type I8");
+    model_files_close(files);
+    fixture_safetensors("m1/model.safetensors", "{}", 0);
+    check_int(model_files_open(folder, &files), ==, 0);
+    check_int(model_files_check(files, fixture.model), ==, -EINVAL);
+    check_contains(core_err_sentence(), "has no tensor model.embed_tokens.weight");
+    model_files_close(files);
+    fixture_close(&fixture);
+    char line[256] = "";
+    const struct core_log log = {.level = CORE_LOG_WARN, .write = note_line, .user = line};
+    core_log_bind(&log);
+    fixture_open(&fixture, "gpt2_untied"); /* has a mask that GPT-2 files carry */
+    check_true(strstr(line, "not part of the model") == NULL);
+    struct model_config config = fixture.config;
+    struct model *model = NULL;
+    config.qkv_bias = false;
+    config.layers = 1;
+    check_int(model_create(&config, NULL, &model), ==, 0);
+    check_int(model_files_check(fixture.files, model), ==, 0);
+    check_contains(line, "12 tensors are not part of the model and are not read: h.1.");
+    core_log_bind(NULL);
+    model_destroy(model);
+    fixture_close(&fixture);
+}
+
+/* Runs of one decay cover a block; frozen parameters are found by pattern, and only whole. */
+static void runs(void)
+{
+    struct fixture fixture;
+    fixture_open(&fixture, "qwen2");
+    for (unsigned b = 0; b < fixture.model->block_count; b++) {
+        const struct model_block *block = &fixture.model->blocks[b];
+        for (uint64_t at = 0; at < block->elements;) {
+            struct model_run run = model_block_run(block, at);
+            check_uint(run.begin, ==, at);
+            check_uint(run.end, >, at);
+            check_true(run.trained);
+            at = run.end;
+        }
+    }
+    const struct model_block *layer = &fixture.model->blocks[1];
+    check_true(!model_block_run(layer, 0).decay); /* the norm comes first */
+    check_true(model_block_run(layer, layer->params[1].offset).decay);
+    struct model *model = NULL;
+    static const char *const some[] = {"model.layers.1.*", "lm_head.weight"};
+    struct model_options options = {.frozen = some, .frozen_count = 2};
+    check_int(model_create(&fixture.config, &options, &model), ==, 0);
+    check_true(model->blocks[1].trained && !model->blocks[2].trained && model->blocks[3].trained);
+    check_uint(model->blocks[1].like, ==, 1);
+    check_uint(model->blocks[2].like, ==, 2);
+    check_true(!model_block_run(&model->blocks[2], 0).trained);
+    check_uint(model->trained_parameters, <, model->parameters);
+    model_destroy(model);
+    static const char *const half[] = {"*.q_proj.weight"};
+    options = (struct model_options){.frozen = half, .frozen_count = 1};
+    check_int(model_create(&fixture.config, &options, &model), ==, -EINVAL);
+    check_contains(core_err_sentence(), "qkv of layer 0");
+    check_string(model_role_name(MODEL_QKV), "qkv");
+    fixture_close(&fixture);
+}
+
+TEST_MAIN({"places", places}, {"turned", turned}, {"ranges", ranges}, {"writes", writes},
+          {"keeps", keeps}, {"bad_folders", bad_folders}, {"mismatches", mismatches},
+          {"runs", runs})
