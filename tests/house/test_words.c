@@ -59,6 +59,12 @@ static bool exempt(const char *path)
            house_ends(path, ".txt") || strstr(path, "/fixtures/") != NULL;
 }
 
+/* The keys of a ds_config.json are named by DeepSpeed. */
+static bool quotes_keys(const char *path)
+{
+    return house_starts(path, "core/base/cfg_keys_") || strcmp(path, "docs/ds_config.md") == 0;
+}
+
 static bool is_code(const char *path)
 {
     return house_ends(path, ".c") || house_ends(path, ".h") || house_ends(path, ".cu") ||
@@ -163,7 +169,9 @@ static void rule_words(const struct house_tree *tree, struct house_report *repor
         if (exempt(file->path)) {
             continue;
         }
-        check_words(report, file);
+        if (!quotes_keys(file->path)) {
+            check_words(report, file);
+        }
         check_references(report, file);
         if (is_code(file->path)) {
             if (!house_starts(file->path, "tests/")) {
