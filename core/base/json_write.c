@@ -262,6 +262,12 @@ void core_json_write_null(struct core_json_write *write, const char *key)
     put_word(write, "null");
 }
 
+void core_json_write_verbatim(struct core_json_write *write, const char *key, const char *json)
+{
+    lead(write, key);
+    put_word(write, json);
+}
+
 static void write_members(struct core_json_write *write, const struct core_json_value *value)
 {
     struct core_json_member member;

@@ -55,6 +55,9 @@ void core_json_write_null(struct core_json_write *write, const char *key);
 void core_json_write_value(struct core_json_write *write, const char *key,
                            const struct core_json_value *value);
 
+/* JSON that is known to be right, as it stands. */
+void core_json_write_verbatim(struct core_json_write *write, const char *key, const char *json);
+
 /* Ends the line; the same writer may begin the next value (JSONL). 0 or the first failure:
  * -ENOMEM, -EIO ..., -EDOM, -EFBIG, with a sentence. */
 int core_json_write_end(struct core_json_write *write);

@@ -1,0 +1,210 @@
+/* cfg.h: a ds_config.json, understood.
+ * One table (cfg_table.h) says of every key its name, type, default, range, and what tide does
+ * with it; reading, defaults, checks, `tide config` and docs/ds_config.md all come from it. The
+ * result is a plain struct for the engine, and one note a key for people. A configuration does not
+ * change after it was read; any thread may look at it. */
+#ifndef CORE_BASE_CFG_H
+#define CORE_BASE_CFG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct core_json_write;
+struct core_cfg_detail;
+
+/* An integer that was not given and has no default. A real is NaN then, a choice -1, a string
+ * NULL. */
+#define CORE_CFG_NONE INT64_MIN
+
+enum core_cfg_dtype { CORE_CFG_FP32, CORE_CFG_FP16, CORE_CFG_BF16 };
+enum core_cfg_reduce { CORE_CFG_MEAN, CORE_CFG_SUM };
+enum core_cfg_device { CORE_CFG_DEVICE_NONE, CORE_CFG_DEVICE_CPU, CORE_CFG_DEVICE_NVME };
+enum core_cfg_optimizer {
+    CORE_CFG_ADAM, /* decoupled decay unless adam_w_mode is false */
+    CORE_CFG_ADAMW,
+    CORE_CFG_ADAGRAD,
+    CORE_CFG_LION,
+    CORE_CFG_SGD,
+    CORE_CFG_OPTIMIZERS, /* the types from here on are refused */
+};
+enum core_cfg_scheduler {
+    CORE_CFG_LR_RANGE_TEST,
+    CORE_CFG_ONE_CYCLE,
+    CORE_CFG_WARMUP,
+    CORE_CFG_WARMUP_DECAY,
+    CORE_CFG_WARMUP_COSINE,
+};
+enum core_cfg_warmup { CORE_CFG_WARMUP_LOG, CORE_CFG_WARMUP_LINEAR };
+enum core_cfg_tag { CORE_CFG_TAG_WARN, CORE_CFG_TAG_IGNORE, CORE_CFG_TAG_FAIL };
+
+struct core_cfg {
+    /* Batch: all three follow from what was given; CORE_CFG_NONE where nothing was. */
+    int64_t train_batch_size;
+    int64_t micro_batch_size; /* rows a rank and micro-batch */
+    int64_t accumulation_steps;
+    int64_t world_size; /* that the batch was worked out for */
+
+    int64_t steps_per_print;
+    double gradient_clipping;    /* 0: off */
+    int gradient_allreduce_op;   /* enum core_cfg_reduce */
+    int communication_data_type; /* enum core_cfg_dtype */
+    int grad_accum_dtype;        /* enum core_cfg_dtype */
+    bool dataloader_drop_last;
+    const char *log_level;
+
+    struct {
+        int type; /* enum core_cfg_optimizer */
+        double lr;
+        double betas[2];
+        double eps;
+        double weight_decay;
+        double momentum;
+        double dampening;
+        bool nesterov;
+        bool bias_correction;
+        bool adam_w_mode; /* the decay is decoupled; always for AdamW */
+        bool fp32_optimizer_states;
+    } optimizer;
+
+    struct {
+        int type; /* enum core_cfg_scheduler */
+        double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio;
+        int64_t warmup_num_steps, total_num_steps;
+        int warmup_type; /* enum core_cfg_warmup */
+        double range_min_lr, range_step_rate;
+        int64_t range_step_size;
+        bool range_staircase;
+        double cycle_min_lr, cycle_max_lr, decay_lr_rate;
+        double cycle_min_mom, cycle_max_mom, decay_mom_rate;
+        int64_t cycle_first_step_size, cycle_second_step_size;
+        int64_t cycle_first_stair_count, cycle_second_stair_count, decay_step_size;
+        bool cycle_momentum;
+    } scheduler;
+
+    struct {
+        bool enabled;
+        double loss_scale; /* 0: dynamic */
+        int64_t initial_scale_power, loss_scale_window, hysteresis, min_loss_scale;
+        bool consecutive_hysteresis;
+    } fp16;
+
+    struct {
+        bool enabled;
+        bool check_grad_overflow;
+        bool check_grad_overflow_given; /* skips are possible only where it was asked for */
+        bool master_weights_and_grads;
+        bool optimizer_states;
+    } bf16;
+
+    struct {
+        int64_t stage;
+        bool overlap_comm;
+        int64_t reduce_bucket_size, allgather_bucket_size; /* elements, as all below */
+        int64_t sub_group_size, prefetch_bucket_size;
+        int64_t param_persistence_threshold, model_persistence_threshold;
+        int64_t max_live_parameters, max_reuse_distance;
+        bool gather_16bit_weights_on_model_save;
+        struct {
+            int device; /* enum core_cfg_device */
+            const char *nvme_path;
+            int64_t buffer_count, buffer_size, max_in_cpu;
+            bool pin_memory;
+        } offload_param;
+        struct {
+            int device; /* enum core_cfg_device */
+            const char *nvme_path;
+            int64_t buffer_count;
+            bool pin_memory, pipeline_read, pipeline_write, fast_init;
+            double ratio;
+        } offload_optimizer;
+    } zero;
+
+    struct {
+        int64_t block_size, queue_depth, intra_op_parallelism;
+        bool single_submit, overlap_events, use_gds;
+    } aio;
+
+    struct {
+        bool partition_activations, cpu_checkpointing;
+        int64_t number_checkpoints;
+    } activation;
+
+    struct {
+        bool enabled;
+        const char *output_path, *job_name;
+    } tensorboard, csv_monitor;
+
+    struct {
+        int tag_validation; /* enum core_cfg_tag */
+    } checkpoint;
+
+    struct core_cfg_detail *detail; /* owned; values and notes of all keys, and the text */
+};
+
+/* What stands in for "auto", and what the file does not know. Zeroes are what core_cfg_options_init
+ * leaves; a value that was not given is CORE_CFG_NONE or NaN, and "auto" takes the value that the
+ * Hugging Face trainer has by default. */
+struct core_cfg_options {
+    int64_t world_size; /* ranks; 1 by default */
+    int64_t micro_batch_size, accumulation_steps;
+    int64_t warmup_steps, total_steps;
+    int64_t hidden_size; /* of the model; sizes three of the ZeRO keys */
+    double lr, betas[2], eps, weight_decay, gradient_clipping;
+    int precision;  /* enum core_cfg_dtype, -1: not given */
+    bool has_store; /* the caller has a directory for tier STORE, so nvme_path may be missing */
+};
+void core_cfg_options_init(struct core_cfg_options *options);
+
+/* Reads `argument`: a path, "-" for standard input, or url-safe base64 text of a configuration.
+ * Fails where there is no JSON object to look at (-EINVAL, -ENOENT, -EISDIR, -EFBIG ...). What is
+ * wrong inside it is collected, so that all of it can be told at once: see core_cfg_check(). */
+int core_cfg_load(const char *argument, const struct core_cfg_options *options,
+                  struct core_cfg **out);
+
+/* The same for text in memory; `source` is its name in messages. */
+int core_cfg_parse(const char *text, size_t bytes, const char *source,
+                   const struct core_cfg_options *options, struct core_cfg **out);
+
+void core_cfg_destroy(struct core_cfg *cfg);
+
+/* 0, or -EINVAL with the sentence of the first refusal, and how many more there are (`tide config` shows all). An engine
+ * reads the struct only after this returned 0. */
+int core_cfg_check(const struct core_cfg *cfg);
+
+enum core_cfg_note_kind {
+    CORE_CFG_NOTE_HONOURED,  /* given, and obeyed */
+    CORE_CFG_NOTE_LATER,     /* given; known, but this build does not act on it */
+    CORE_CFG_NOTE_IGNORED,   /* given; understood, and `why` it has no effect */
+    CORE_CFG_NOTE_DEFAULTED, /* not given: the value is the table's, or was worked out */
+    CORE_CFG_NOTE_WARNING,   /* accepted, but read `why` */
+    CORE_CFG_NOTE_REFUSED,   /* cannot be run; `why` names what is allowed */
+};
+enum { CORE_CFG_NOTE_KINDS = CORE_CFG_NOTE_REFUSED + 1 };
+
+/* "honoured", "later", "ignored", "defaulted", "warning", "refused". */
+const char *core_cfg_note_kind_name(enum core_cfg_note_kind kind);
+
+struct core_cfg_note {
+    enum core_cfg_note_kind kind;
+    size_t line, column; /* 0 where it does not stand in the file */
+    const char *key;     /* "zero_optimization.stage" */
+    const char *value;   /* as JSON; NULL where there is none to show */
+    const char *why;     /* "" where there is nothing to add */
+};
+
+const char *core_cfg_source(const struct core_cfg *cfg);
+size_t core_cfg_notes_count(const struct core_cfg *cfg);
+size_t core_cfg_notes_of(const struct core_cfg *cfg, enum core_cfg_note_kind kind);
+/* Refusals first, then warnings, then all keys in the order of the table. */
+struct core_cfg_note core_cfg_note(const struct core_cfg *cfg, size_t index);
+
+/* The whole configuration with every default and "auto" filled in, as one JSON object that can be
+ * read again. `key` as for core_json_write_object_begin(). */
+void core_cfg_write(const struct core_cfg *cfg, struct core_json_write *write, const char *key);
+
+/* The table as Markdown: docs/ds_config.md. */
+void core_cfg_document(FILE *file);
+
+#endif

@@ -1,0 +1,92 @@
+/* cfg_detail.h: what is known of every key while a configuration is read, and afterwards for
+ * `tide config`. For core/base/cfg*.c only. */
+#ifndef CORE_BASE_CFG_DETAIL_H
+#define CORE_BASE_CFG_DETAIL_H
+
+#include "core/base/cfg_table.h"
+#include "core/base/json.h"
+
+/* Where a value comes from. */
+enum core_cfg_origin { CORE_CFG_PRESET, CORE_CFG_FILE, CORE_CFG_AUTO, CORE_CFG_DERIVED };
+
+struct core_cfg_value {
+    enum core_cfg_origin origin;
+    bool given;   /* stands in the file, as a value or as "auto" */
+    bool is_none; /* there is no value */
+    bool truth;
+    int64_t integer; /* of an integer; the index of a choice */
+    double real[2];
+    const char *text;                   /* of a string: borrowed from the document or the arena */
+    const struct core_json_value *json; /* of lists: borrowed from the document; NULL: the preset */
+    const char *why;                    /* how it came about; NULL: nothing to say */
+    struct core_json_place place;
+};
+
+struct core_cfg_piece;
+
+struct core_cfg_detail {
+    struct core_json *doc;                  /* owned */
+    const struct core_cfg_options *options; /* borrowed from the caller, while reading */
+    struct core_cfg_value *values;          /* owned; one a row */
+    struct core_cfg_note *notes;            /* owned; their texts are in the arena */
+    size_t notes_count, notes_room;
+    size_t unknown_count;
+    struct core_cfg_piece *arena; /* owned */
+    int code;                     /* -ENOMEM once memory was short */
+};
+
+/* cfg_note.c */
+/* A text that lives as long as the configuration; "" where memory is short (detail->code). */
+const char *core_cfg_keep(struct core_cfg_detail *detail, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_note *note);
+/* A refusal or warning about a row, at the place of its value, or of the nearest section around it
+ * that was given. */
+void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind, size_t row,
+                   const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* One note a row for what was given and what was not; then all of them in their order. */
+void core_cfg_finish_notes(struct core_cfg_detail *detail);
+void core_cfg_free_notes(struct core_cfg_detail *detail);
+
+/* cfg_table.c */
+/* The row with this path; the table has it. */
+size_t core_cfg_index(const char *path);
+/* The row of `key` inside the section `prefix` ("" at the top), by name or alias; -1: none. */
+ptrdiff_t core_cfg_row_in(const char *prefix, const char *key, size_t key_bytes);
+/* The last part of the row's path. */
+const char *core_cfg_leaf(const struct core_cfg_row *row);
+/* Is the row directly below the section `prefix`? */
+bool core_cfg_row_below(const struct core_cfg_row *row, const char *prefix);
+/* Does the type of optimizer or scheduler that was chosen know this row? */
+bool core_cfg_applies(const struct core_cfg_detail *detail, size_t row);
+/* The spelling of choice `index`: writes its first name. */
+void core_cfg_choice_name(const struct core_cfg_row *row, int64_t index, char *out, size_t bytes);
+/* The index of a choice by any of its spellings; -1: none. */
+int64_t core_cfg_choice_find(const struct core_cfg_row *row, const char *text, size_t bytes);
+
+/* cfg_value.c */
+/* Sets the row's default. */
+void core_cfg_set_preset(struct core_cfg_detail *detail, size_t row);
+/* Takes a value of the file, or tells what is wrong with it and leaves the default. */
+void core_cfg_set(struct core_cfg_detail *detail, size_t row, const struct core_json_value *value);
+/* The same check for a row that is not kept (an element of a list); `place` is where it stands. */
+void core_cfg_check_value(struct core_cfg_detail *detail, size_t row,
+                          const struct core_json_value *value, struct core_json_place place);
+/* "an integer from 0 to 3", "one of mean, sum". */
+void core_cfg_allowed(const struct core_cfg_row *row, char *out, size_t bytes);
+void core_cfg_write_value(struct core_json_write *write, const char *key,
+                          const struct core_cfg_row *row, const struct core_cfg_value *value);
+/* The value as JSON text, in the arena. */
+const char *core_cfg_value_text(struct core_cfg_detail *detail, size_t row);
+bool core_cfg_is_preset(const struct core_cfg_row *row, const struct core_cfg_value *value);
+
+/* cfg_walk.c: reads the document against the table. */
+void core_cfg_walk(struct core_cfg_detail *detail);
+
+/* cfg_auto.c: older forms, then "auto". */
+void core_cfg_resolve(struct core_cfg_detail *detail);
+
+/* cfg_rules.c: what keys mean together. */
+void core_cfg_apply_rules(struct core_cfg_detail *detail);
+
+#endif

@@ -1,0 +1,194 @@
+/* cfg_note.c: the notes of a configuration and the arena of their texts. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cfg_detail.h"
+#include "core/base/err.h"
+
+struct core_cfg_piece {
+    struct core_cfg_piece *next; /* owned */
+    char text[];
+};
+
+static void short_of_memory(struct core_cfg_detail *detail)
+{
+    detail->code = core_err_set(-ENOMEM, "no memory for the notes about a configuration");
+}
+
+const char *core_cfg_keep(struct core_cfg_detail *detail, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    int length = vsnprintf(NULL, 0, format, list);
+    va_end(list);
+    struct core_cfg_piece *piece = length < 0 ? NULL : malloc(sizeof *piece + (size_t)length + 1);
+    if (piece == NULL) {
+        short_of_memory(detail);
+        return "";
+    }
+    va_start(list, format);
+    vsnprintf(piece->text, (size_t)length + 1, format, list);
+    va_end(list);
+    piece->next = detail->arena;
+    detail->arena = piece;
+    return piece->text;
+}
+
+void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_note *note)
+{
+    if (detail->notes_count == detail->notes_room) {
+        size_t room = detail->notes_room * 2 + 64;
+        struct core_cfg_note *larger = realloc(detail->notes, room * sizeof *larger);
+        if (larger == NULL) {
+            short_of_memory(detail);
+            return;
+        }
+        detail->notes = larger;
+        detail->notes_room = room;
+    }
+    detail->notes[detail->notes_count++] = *note;
+}
+
+/* Where the row stands, or the nearest section around it. */
+static struct core_json_place nearest(const struct core_cfg_detail *detail, size_t row)
+{
+    char path[160];
+    if (detail->values[row].given) {
+        return detail->values[row].place;
+    }
+    snprintf(path, sizeof path, "%s", core_cfg_row(row)->path);
+    for (char *point; (point = strrchr(path, '.')) != NULL;) {
+        *point = '\0';
+        const struct core_cfg_value *value = &detail->values[core_cfg_index(path)];
+        if (value->given) {
+            return value->place;
+        }
+    }
+    return (struct core_json_place){.line = 1, .column = 1};
+}
+
+void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind, size_t row,
+                   const char *format, ...)
+{
+    char why[CORE_ERR_SENTENCE_BYTES];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why, sizeof why, format, list);
+    va_end(list);
+    struct core_json_place place = nearest(detail, row);
+    core_cfg_add_note(detail, &(struct core_cfg_note){.kind = kind,
+                                                      .line = place.line,
+                                                      .column = place.column,
+                                                      .key = core_cfg_row(row)->path,
+                                                      .why = core_cfg_keep(detail, "%s", why)});
+}
+
+static enum core_cfg_note_kind kind_of(const struct core_cfg_row *row)
+{
+    switch (row->state) {
+    case CORE_CFG_LATER: return CORE_CFG_NOTE_LATER;
+    case CORE_CFG_IGNORED: return CORE_CFG_NOTE_IGNORED;
+    case CORE_CFG_HONOURED:
+    case CORE_CFG_REFUSED: break;
+    }
+    return CORE_CFG_NOTE_HONOURED; /* a refused key with its default: off, as asked for */
+}
+
+/* Rows below a section that was not given are of interest only where something acts on them. */
+static bool shown(const struct core_cfg_detail *detail, size_t index)
+{
+    const struct core_cfg_row *row = core_cfg_row(index);
+    if (row->type == CORE_CFG_SECTION || strstr(row->path, "[]") != NULL) {
+        return false;
+    }
+    if (detail->values[index].given) {
+        return true;
+    }
+    return core_cfg_applies(detail, index) && (row->flags & CORE_CFG_LEGACY) == 0 &&
+           (row->state == CORE_CFG_HONOURED || row->state == CORE_CFG_LATER);
+}
+
+static void add_row_note(struct core_cfg_detail *detail, size_t index)
+{
+    const struct core_cfg_row *row = core_cfg_row(index);
+    const struct core_cfg_value *value = &detail->values[index];
+    const char *why = value->why;
+    if (why == NULL && value->given) {
+        why = row->why;
+        if (row->state == CORE_CFG_LATER) {
+            why = core_cfg_keep(detail, "%s will act on it%s%s", row->room,
+                                row->why != NULL ? "; " : "", row->why != NULL ? row->why : "");
+        } else if (row->state == CORE_CFG_REFUSED) {
+            why = "off, as asked for";
+        }
+    }
+    struct core_cfg_note note = {.kind = value->given ? kind_of(row) : CORE_CFG_NOTE_DEFAULTED,
+                                 .key = row->path,
+                                 .value = core_cfg_value_text(detail, index),
+                                 .why = why != NULL ? why : ""};
+    if (value->given) {
+        note.line = value->place.line;
+        note.column = value->place.column;
+    }
+    core_cfg_add_note(detail, &note);
+}
+
+static bool was_refused(const struct core_cfg_detail *detail, const char *key, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (detail->notes[i].kind == CORE_CFG_NOTE_REFUSED &&
+            strcmp(detail->notes[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Refusals come first; warnings second; the rest keeps its order. */
+static void sort_notes(struct core_cfg_detail *detail)
+{
+    struct core_cfg_note *sorted = malloc((detail->notes_count + 1) * sizeof *sorted);
+    if (sorted == NULL) {
+        short_of_memory(detail);
+        return;
+    }
+    size_t count = 0;
+    for (int turn = 0; turn < 3; turn++) {
+        for (size_t i = 0; i < detail->notes_count; i++) {
+            enum core_cfg_note_kind kind = detail->notes[i].kind;
+            int rank = kind == CORE_CFG_NOTE_REFUSED ? 0 : kind == CORE_CFG_NOTE_WARNING ? 1 : 2;
+            if (rank == turn) {
+                sorted[count++] = detail->notes[i];
+            }
+        }
+    }
+    free(detail->notes);
+    detail->notes = sorted;
+    detail->notes_room = detail->notes_count + 1;
+}
+
+void core_cfg_finish_notes(struct core_cfg_detail *detail)
+{
+    size_t told = detail->notes_count;
+    size_t count = core_cfg_row_count();
+    for (size_t i = 0; i < count; i++) {
+        if (shown(detail, i) && !was_refused(detail, core_cfg_row(i)->path, told)) {
+            add_row_note(detail, i);
+        }
+    }
+    sort_notes(detail);
+}
+
+void core_cfg_free_notes(struct core_cfg_detail *detail)
+{
+    while (detail->arena != NULL) {
+        struct core_cfg_piece *next = detail->arena->next;
+        free(detail->arena);
+        detail->arena = next;
+    }
+    free(detail->notes);
+    detail->notes = NULL;
+}

@@ -1,0 +1,85 @@
+/* cfg_table.h: the one table of the keys of ds_config.json. For core/base/cfg*.c and the tests. */
+#ifndef CORE_BASE_CFG_TABLE_H
+#define CORE_BASE_CFG_TABLE_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/cfg.h"
+
+enum core_cfg_type {
+    CORE_CFG_BOOL,
+    CORE_CFG_INT,
+    CORE_CFG_REAL,
+    CORE_CFG_STRING,
+    CORE_CFG_CHOICE,   /* a string out of `choices` */
+    CORE_CFG_PAIR,     /* an array of two reals */
+    CORE_CFG_STRINGS,  /* an array of strings, or one */
+    CORE_CFG_INTS,     /* an array of integers */
+    CORE_CFG_AUTO_INT, /* an integer or "auto" */
+    CORE_CFG_FEATURE,  /* an object, or true or false: something that can be switched on */
+    CORE_CFG_SECTION,  /* an object with rows below it */
+    CORE_CFG_LIST,     /* an array of objects, whose rows are below "path[]" */
+};
+
+enum core_cfg_state {
+    CORE_CFG_HONOURED,
+    CORE_CFG_LATER,   /* `room` will act on it; this build does not */
+    CORE_CFG_IGNORED, /* `why` */
+    CORE_CFG_REFUSED, /* any value but the default; a section: its presence. `why` */
+};
+
+enum core_cfg_flag {
+    CORE_CFG_OPEN = 1,      /* a section: an unknown key is a warning, not a refusal */
+    CORE_CFG_ANY_CASE = 2,  /* a choice: in any letter case */
+    CORE_CFG_LOW_OPEN = 4,  /* `low` itself is not allowed */
+    CORE_CFG_HIGH_OPEN = 8, /* `high` itself is not allowed */
+    CORE_CFG_SIZE = 16,     /* an integer that may be written as "1M" */
+    CORE_CFG_NO_TEXT = 32,  /* a bool that must not be written as text or number */
+    CORE_CFG_LEGACY = 64,   /* an older way to say something else */
+};
+
+struct core_cfg_row {
+    const char *path;    /* "aio.block_size"; elements of a list are "path[]" */
+    const char *aliases; /* other names of the last part, with spaces between; NULL: none */
+    enum core_cfg_type type;
+    enum core_cfg_state state;
+    unsigned flags;
+    const char *preset;  /* the default, as JSON; NULL: none */
+    double low, high;    /* inclusive; NaN: no limit */
+    const char *choices; /* "fp32=float32|fp16": synonyms after = */
+    const char *only;    /* the optimizer or scheduler types that know it; NULL: all */
+    const char *room;    /* who acts on it */
+    const char *means;   /* one sentence: what it says */
+    const char *why;     /* why it is ignored or refused, or what to know; NULL: nothing */
+    size_t field;        /* 1 + its offset in struct core_cfg; 0: it has no place there */
+};
+
+struct core_cfg_rows {
+    const struct core_cfg_row *rows;
+    size_t count;
+};
+extern const struct core_cfg_rows core_cfg_rows_train;
+extern const struct core_cfg_rows core_cfg_rows_zero;
+extern const struct core_cfg_rows core_cfg_rows_other;
+
+/* What the rows' files are written with. */
+#define CORE_CFG_AT(member)            .field = 1 + offsetof(struct core_cfg, member)
+#define CORE_CFG_ROW_BOOL(name, value) .path = name, .type = CORE_CFG_BOOL, .preset = value
+#define CORE_CFG_ROW_TEXT(name, value) .path = name, .type = CORE_CFG_STRING, .preset = value
+#define CORE_CFG_ROW_SECTION(name)     .path = name, .type = CORE_CFG_SECTION
+#define CORE_CFG_ROW_INT(name, value, from, to)                                                    \
+    .path = name, .type = CORE_CFG_INT, .preset = value, .low = from, .high = to
+#define CORE_CFG_ROW_REAL(name, value, from, to)                                                   \
+    .path = name, .type = CORE_CFG_REAL, .preset = value, .low = from, .high = to
+#define CORE_CFG_ROW_CHOICE(name, value, all)                                                      \
+    .path = name, .type = CORE_CFG_CHOICE, .preset = value, .choices = all
+#define CORE_CFG_NO_LIMIT (double)NAN
+
+/* All rows, in one order; a row's index is its name inside a struct core_cfg_detail. */
+size_t core_cfg_row_count(void);
+const struct core_cfg_row *core_cfg_row(size_t index);
+
+#endif

@@ -1,0 +1,223 @@
+/* cfg_walk.c: goes through the document, member by member, and finds the row of each. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/cfg_detail.h"
+#include "core/base/guess.h"
+
+/* More mistyped keys than this are not a configuration. */
+enum { UNKNOWN_MAX = 64 };
+
+static void walk_section(struct core_cfg_detail *detail, const struct core_json_value *object,
+                         const char *prefix, bool strict);
+
+static struct core_json_place place_of(const struct core_cfg_detail *detail,
+                                       const struct core_json_value *object, const char *key)
+{
+    struct core_json_site site;
+    core_json_locate(detail->doc, object, key, 0, &site);
+    return site.place;
+}
+
+/* The same name in another section, else the nearest name in this one. */
+static void guess(const char *prefix, const char *key, char *out, size_t bytes)
+{
+    struct core_guess near;
+    size_t count = core_cfg_row_count();
+    out[0] = '\0';
+    core_guess_init(&near, key);
+    for (size_t i = 0; i < count; i++) {
+        const struct core_cfg_row *row = core_cfg_row(i);
+        if (core_cfg_row_below(row, prefix)) {
+            core_guess_offer(&near, core_cfg_leaf(row));
+        }
+    }
+    if (near.best != NULL) {
+        snprintf(out, bytes, "did you mean %s?", near.best);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct core_cfg_row *row = core_cfg_row(i);
+        if (strcmp(core_cfg_leaf(row), key) == 0 && strstr(row->path, "[]") == NULL) {
+            snprintf(out, bytes, "did you mean %s?", row->path);
+            return;
+        }
+    }
+}
+
+static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_member *member,
+                         const char *prefix, bool strict)
+{
+    if (++detail->unknown_count > UNKNOWN_MAX) {
+        return;
+    }
+    struct core_json_place place = place_of(detail, member->object, member->key);
+    char meant[256];
+    guess(prefix, member->key, meant, sizeof meant);
+    const char *why = core_cfg_keep(
+        detail, strict ? "unknown key; %s" : "unknown key, without effect; %s",
+        meant[0] != '\0' ? meant : "see docs/ds_config.md for the keys that there are");
+    core_cfg_add_note(detail, &(struct core_cfg_note){
+                                  .kind = strict ? CORE_CFG_NOTE_REFUSED : CORE_CFG_NOTE_WARNING,
+                                  .line = place.line,
+                                  .column = place.column,
+                                  .key = core_cfg_keep(detail, "%s%s%.100s", prefix,
+                                                       prefix[0] != '\0' ? "." : "", member->key),
+                                  .why = why});
+}
+
+/* A second spelling of a row: aio's true name wins (DeepSpeed ignores its other names); anywhere
+ * else it is a contradiction. */
+static bool is_second(struct core_cfg_detail *detail, size_t row,
+                      const struct core_json_member *member, struct core_json_place place)
+{
+    struct core_cfg_value *value = &detail->values[row];
+    if (!value->given) {
+        return false;
+    }
+    const char *leaf = core_cfg_leaf(core_cfg_row(row));
+    bool canonical = strcmp(leaf, member->key) == 0;
+    size_t first = value->place.line;
+    if (strncmp(core_cfg_row(row)->path, "aio.", 4) != 0) {
+        core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, row,
+                      "given twice: as \"%.60s\" in line %zu, and under another name in line %zu; "
+                      "keep one",
+                      member->key, place.line, first);
+        return true;
+    }
+    core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, row,
+                  "given twice, in lines %zu and %zu; %s counts", first, place.line, leaf);
+    return !canonical;
+}
+
+static void walk_list(struct core_cfg_detail *detail, const struct core_json_value *array,
+                      size_t row)
+{
+    char prefix[160];
+    snprintf(prefix, sizeof prefix, "%s[]", core_cfg_row(row)->path);
+    for (size_t i = 0; i < core_json_count(array) && i < 256; i++) {
+        struct core_json_member member;
+        const struct core_json_value *object = core_json_at(array, i);
+        for (bool any = core_json_first(object, &member); any; any = core_json_next(&member)) {
+            ptrdiff_t below = core_cfg_row_in(prefix, member.key, member.key_bytes);
+            if (below < 0) {
+                tell_unknown(detail, &member, prefix, true);
+            } else {
+                core_cfg_check_value(detail, (size_t)below, member.value,
+                                     place_of(detail, object, member.key));
+            }
+        }
+    }
+}
+
+/* zero_optimization: true meant stage 1 once. */
+static bool walk_legacy_zero(struct core_cfg_detail *detail, size_t row,
+                             const struct core_json_value *value)
+{
+    if (strcmp(core_cfg_row(row)->path, "zero_optimization") != 0 ||
+        core_json_kind(value) != CORE_JSON_BOOL) {
+        return false;
+    }
+    struct core_cfg_value *stage = &detail->values[core_cfg_index("zero_optimization.stage")];
+    stage->integer = core_json_bool(value) ? 1 : 0;
+    stage->given = true;
+    stage->place = detail->values[row].place;
+    stage->origin = CORE_CFG_DERIVED;
+    core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, row,
+                  "an older form, read as {\"stage\": %d}; write it so",
+                  core_json_bool(value) ? 1 : 0);
+    return true;
+}
+
+static void walk_member(struct core_cfg_detail *detail, const struct core_json_member *member,
+                        size_t row)
+{
+    const struct core_cfg_row *known = core_cfg_row(row);
+    struct core_json_place place = place_of(detail, member->object, member->key);
+    if (is_second(detail, row, member, place)) {
+        return;
+    }
+    core_cfg_set_preset(detail, row);
+    detail->values[row].given = true;
+    detail->values[row].place = place;
+    if (walk_legacy_zero(detail, row, member->value)) {
+        return;
+    }
+    core_cfg_set(detail, row, member->value);
+    enum core_json_kind kind = core_json_kind(member->value);
+    if (known->type == CORE_CFG_SECTION && kind == CORE_JSON_OBJECT) {
+        walk_section(detail, member->value, known->path, (known->flags & CORE_CFG_OPEN) == 0);
+    } else if (known->type == CORE_CFG_LIST && kind == CORE_JSON_ARRAY) {
+        walk_list(detail, member->value, row);
+    }
+}
+
+/* A frequent mistake: aio inside zero_optimization or one of its offload sections. */
+static bool walk_nested_aio(struct core_cfg_detail *detail, const struct core_json_member *member,
+                            const char *prefix)
+{
+    if (strcmp(member->key, "aio") != 0 || strncmp(prefix, "zero_optimization", 17) != 0) {
+        return false;
+    }
+    size_t row = core_cfg_index("aio");
+    walk_member(detail, member, row);
+    core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, row,
+                  "stands inside %s, where DeepSpeed does not look for it; read as if it stood at "
+                  "the top level, where it belongs",
+                  prefix);
+    return true;
+}
+
+static void walk_section(struct core_cfg_detail *detail, const struct core_json_value *object,
+                         const char *prefix, bool strict)
+{
+    struct core_json_member member;
+    for (bool any = core_json_first(object, &member); any && detail->code == 0;
+         any = core_json_next(&member)) {
+        ptrdiff_t row = core_cfg_row_in(prefix, member.key, member.key_bytes);
+        if (row >= 0) {
+            walk_member(detail, &member, (size_t)row);
+        } else if (!walk_nested_aio(detail, &member, prefix)) {
+            tell_unknown(detail, &member, prefix, strict);
+        }
+    }
+}
+
+/* A parameter that the chosen type does not have is an error there, and here. */
+static void check_types(struct core_cfg_detail *detail)
+{
+    size_t count = core_cfg_row_count();
+    size_t optimizer = core_cfg_index("optimizer.type");
+    for (size_t i = 0; i < count; i++) {
+        const struct core_cfg_row *row = core_cfg_row(i);
+        if (!detail->values[i].given || core_cfg_applies(detail, i)) {
+            continue;
+        }
+        bool schedule = strncmp(row->path, "scheduler.", 10) == 0;
+        bool refused = !schedule && !detail->values[optimizer].is_none &&
+                       detail->values[optimizer].integer >= CORE_CFG_OPTIMIZERS;
+        size_t type = core_cfg_index(schedule ? "scheduler.type" : "optimizer.type");
+        if (!refused && detail->values[type].given) {
+            core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, i,
+                          "the type in line %zu has no such parameter; it belongs to %s",
+                          detail->values[type].place.line, row->only);
+        }
+    }
+}
+
+void core_cfg_walk(struct core_cfg_detail *detail)
+{
+    const struct core_json_value *root = core_json_root(detail->doc);
+    walk_section(detail, root, "", false);
+    check_types(detail);
+    if (detail->unknown_count > UNKNOWN_MAX) {
+        core_cfg_add_note(
+            detail, &(struct core_cfg_note){
+                        .kind = CORE_CFG_NOTE_REFUSED,
+                        .line = 1,
+                        .column = 1,
+                        .key = "(the file)",
+                        .why = core_cfg_keep(detail, "%zu unknown keys; is this a ds_config.json?",
+                                             detail->unknown_count)});
+    }
+}

@@ -1,0 +1,95 @@
+/* size.c: digits, an optional fraction, a unit. Integers only, so every size is exact. */
+#include "core/base/size.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+
+static int refuse(const char *text)
+{
+    return core_err_set(-EINVAL,
+                        "\"%s\" is no size; sizes are written 4096, 512K, 1M, 24GiB (binary) or "
+                        "24GB (decimal)",
+                        text);
+}
+
+/* The unit in bytes: "" 1, K/KiB 1024, KB 1000 ... up to E; 0 where there is no such unit. */
+static uint64_t unit_bytes(const char *unit)
+{
+    static const char letters[] = "KMGTPE";
+    if (unit[0] == '\0' || strcmp(unit, "B") == 0) {
+        return 1;
+    }
+    const char *found = strchr(letters, toupper((unsigned char)unit[0]));
+    if (found == NULL || *found == '\0') {
+        return 0;
+    }
+    const char *rest = unit + 1;
+    uint64_t step = 0;
+    if (rest[0] == '\0' || strcmp(rest, "iB") == 0 || strcmp(rest, "ib") == 0 ||
+        strcmp(rest, "i") == 0) {
+        step = 1024;
+    } else if (strcmp(rest, "B") == 0 || strcmp(rest, "b") == 0) {
+        step = 1000;
+    } else {
+        return 0;
+    }
+    uint64_t bytes = step;
+    for (const char *letter = letters; letter < found; letter++) {
+        bytes *= step;
+    }
+    return bytes;
+}
+
+int core_size_parse(const char *text, uint64_t *bytes)
+{
+    uint64_t digits = 0;
+    uint64_t divisor = 1;
+    size_t at = 0;
+    bool pointed = false;
+    for (; isdigit((unsigned char)text[at]) || (text[at] == '.' && !pointed); at++) {
+        if (text[at] == '.') {
+            pointed = true;
+            continue;
+        }
+        if (__builtin_mul_overflow(digits, 10u, &digits) ||
+            __builtin_add_overflow(digits, (uint64_t)(text[at] - '0'), &digits) ||
+            (pointed && __builtin_mul_overflow(divisor, 10u, &divisor))) {
+            return refuse(text);
+        }
+    }
+    if (at == pointed || text[at - 1] == '.') {
+        return refuse(text);
+    }
+    at += text[at] == ' ';
+    uint64_t unit = unit_bytes(text + at);
+    if (unit == 0) {
+        return refuse(text);
+    }
+    uint64_t product;
+    if (__builtin_mul_overflow(digits, unit, &product)) {
+        return core_err_set(-EINVAL, "\"%s\" is more than 64 bits can hold", text);
+    }
+    if (product % divisor != 0) {
+        return core_err_set(-EINVAL, "\"%s\" is not a whole number of bytes", text);
+    }
+    *bytes = product / divisor;
+    return 0;
+}
+
+const char *core_size_print(uint64_t bytes, char *out, size_t out_bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    unsigned unit = 0;
+    double value = (double)bytes;
+    while (value >= 1024 && unit < 6) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(out, out_bytes, "%.*f %s", unit == 0 ? 0 : 1, value, units[unit]);
+    return out;
+}

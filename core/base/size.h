@@ -1,0 +1,15 @@
+/* size.h: sizes as people write them: 4096, 512K, 1M, 24GiB (binary), 24GB (decimal). */
+#ifndef CORE_BASE_SIZE_H
+#define CORE_BASE_SIZE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The bytes that `text` means. A bare letter and one with "iB" are binary, one with "B" decimal;
+ * a fraction is allowed where bytes come out whole (1.5G). -EINVAL with a sentence otherwise. */
+int core_size_parse(const char *text, uint64_t *bytes);
+
+/* Writes the size for people: "24.0 GiB". Returns `out`. */
+const char *core_size_print(uint64_t bytes, char *out, size_t out_bytes);
+
+#endif
