@@ -1,0 +1,21 @@
+/* rig.h: what the tests of configurations share. */
+#ifndef TESTS_CFG_RIG_H
+#define TESTS_CFG_RIG_H
+
+#include "core/base/cfg.h"
+
+/* Parses `text` with these options (NULL: the usual ones); fails the case where it is no object. */
+struct core_cfg *rig_parse(const char *text, const struct core_cfg_options *options);
+
+/* The first note of this kind about the key; false where there is none. */
+bool rig_note(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *key,
+              struct core_cfg_note *out);
+
+/* `text` has a note of this kind about `key` in line `line` (0: any) whose reason contains `why`. */
+void rig_expect(const char *text, enum core_cfg_note_kind kind, const char *key, size_t line,
+                const char *why);
+
+/* `text` is accepted as a whole. The caller destroys the result. */
+struct core_cfg *rig_accept(const char *text);
+
+#endif

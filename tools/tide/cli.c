@@ -1,0 +1,263 @@
+/* cli.c: reads options by a table, says what is wrong with them, and prints help. */
+#include "tools/tide/cli.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/guess.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
+
+static void write_line(void *user, enum core_log_level level, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "tide: %s: %s\n", core_log_level_name(level), line);
+}
+
+static struct core_log sink = {.level = CORE_LOG_WARN, .write = write_line};
+
+bool cli_color(FILE *stream)
+{
+    const char *no_color = getenv("NO_COLOR");
+    const char *terminal = getenv("TERM");
+    return isatty(fileno(stream)) && (no_color == NULL || no_color[0] == '\0') &&
+           terminal != NULL && strcmp(terminal, "dumb") != 0;
+}
+
+int cli_fail(const struct cli_command *command, int code, const char *format, ...)
+{
+    fflush(stdout);
+    fprintf(stderr, "tide %s: ", command->name);
+    if (format == NULL) {
+        fputs(core_err_sentence(), stderr);
+    } else {
+        va_list list;
+        va_start(list, format);
+        vfprintf(stderr, format, list);
+        va_end(list);
+    }
+    fputc('\n', stderr);
+    return code;
+}
+
+int cli_close(const struct cli_command *command, int code)
+{
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        return cli_fail(command, CLI_FAILED, "standard output cannot be written: %s",
+                        strerror(errno != 0 ? errno : EIO));
+    }
+    return code;
+}
+
+static void print_help(const struct cli_command *command, const struct cli_option *options,
+                       size_t count)
+{
+    struct cli_table *table = NULL;
+    printf("tide %s: %s\n\nUse: tide %s", command->name, command->summary, command->name);
+    printf("%s%s%s\n\n", count > 0 ? " [OPTIONS]" : "", command->arguments != NULL ? " " : "",
+           command->arguments != NULL ? command->arguments : "");
+    if (cli_table_create(2, &table) != 0) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "--%s%s%s", options[i].name,
+                 options[i].value != NULL ? " " : "",
+                 options[i].value != NULL ? options[i].value : "");
+        cli_table_add(table, (const char *const[]){name, options[i].help});
+    }
+    cli_table_add(table, (const char *const[]){"-q, -v", "say less; say more"});
+    cli_table_add(table, (const char *const[]){"-h, --help", "this text"});
+    cli_table_print(table, stdout, "  ");
+    cli_table_destroy(table);
+    printf("\nExample:\n  %s\n", command->example);
+}
+
+static int refuse_unknown(const struct cli_command *command, const struct cli_option *options,
+                          size_t count, const char *argument)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
+    struct core_guess guess;
+    core_guess_init(&guess, name);
+    for (size_t i = 0; i < count; i++) {
+        core_guess_offer(&guess, options[i].name);
+    }
+    char meant[96] = "";
+    if (guess.best != NULL) {
+        snprintf(meant, sizeof meant, " (did you mean --%s?)", guess.best);
+    }
+    return cli_fail(command, CLI_WRONG, "there is no option --%s%s; see tide %s --help", name,
+                    meant, command->name);
+}
+
+static int take_integer(const struct cli_option *option, const char *text)
+{
+    char *end = NULL;
+    errno = 0;
+    int64_t value = strtoll(text, &end, 10);
+    bool limited = option->low != 0 || option->high != 0;
+    if (errno != 0 || end == text || *end != '\0') {
+        return core_err_set(-EINVAL, "--%s takes an integer, not \"%s\"", option->name, text);
+    }
+    if (limited && ((double)value < option->low || (double)value > option->high)) {
+        return core_err_set(-EINVAL, "--%s takes an integer from %.15g to %.15g, not %" PRId64,
+                            option->name, option->low, option->high, value);
+    }
+    *(int64_t *)option->out = value;
+    return 0;
+}
+
+static int take_real(const struct cli_option *option, const char *text)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    bool limited = option->low != 0 || option->high != 0;
+    if (end == text || *end != '\0' || value - value != 0) {
+        return core_err_set(-EINVAL, "--%s takes a number, not \"%s\"", option->name, text);
+    }
+    if (limited && (value < option->low || value > option->high)) {
+        return core_err_set(-EINVAL, "--%s takes a number from %.15g to %.15g, not %s",
+                            option->name, option->low, option->high, text);
+    }
+    *(double *)option->out = value;
+    return 0;
+}
+
+static int take_choice(const struct cli_option *option, const char *text)
+{
+    int index = 0;
+    for (const char *at = option->choices; *at != '\0'; index++) {
+        size_t length = strcspn(at, "|");
+        if (strlen(text) == length && memcmp(at, text, length) == 0) {
+            *(int *)option->out = index;
+            return 0;
+        }
+        at += length + (at[length] == '|');
+    }
+    return core_err_set(-EINVAL, "--%s takes one of %s, not \"%s\"", option->name, option->choices,
+                        text);
+}
+
+static int take_value(const struct cli_option *option, const char *text)
+{
+    switch (option->kind) {
+    case CLI_FLAG: *(bool *)option->out = true; return 0;
+    case CLI_TEXT: *(const char **)option->out = text; return 0;
+    case CLI_TEXTS: {
+        struct cli_texts *texts = option->out;
+        if (texts->count == CLI_TEXTS_MAX) {
+            return core_err_set(-EINVAL, "--%s may be given at most %d times", option->name,
+                                CLI_TEXTS_MAX);
+        }
+        texts->items[texts->count++] = text;
+        return 0;
+    }
+    case CLI_INTEGER: return take_integer(option, text);
+    case CLI_REAL: return take_real(option, text);
+    case CLI_SIZE:
+        return core_size_parse(text, option->out) != 0
+                   ? core_err_prefix(-EINVAL, "--%s", option->name)
+                   : 0;
+    case CLI_CHOICE: return take_choice(option, text);
+    }
+    return -EINVAL;
+}
+
+/* One --option, whose value may be the next argument. */
+static int take_option(const struct cli_command *command, const struct cli_option *options,
+                       size_t count, char **argv, int *index)
+{
+    const char *name = argv[*index] + 2;
+    size_t length = strcspn(name, "=");
+    const char *value = name[length] == '=' ? name + length + 1 : NULL;
+    for (size_t i = 0; i < count; i++) {
+        const struct cli_option *option = &options[i];
+        if (strlen(option->name) != length || memcmp(option->name, name, length) != 0) {
+            continue;
+        }
+        if (option->kind == CLI_FLAG && value != NULL) {
+            return cli_fail(command, CLI_WRONG, "--%s takes no value", option->name);
+        }
+        if (option->kind != CLI_FLAG && value == NULL) {
+            value = argv[*index + 1];
+            if (value == NULL) {
+                return cli_fail(command, CLI_WRONG, "--%s needs a value: %s", option->name,
+                                option->value);
+            }
+            ++*index;
+        }
+        return take_value(option, value) != 0 ? cli_fail(command, CLI_WRONG, NULL) : -1;
+    }
+    return refuse_unknown(command, options, count, name);
+}
+
+/* -q, -v, -vv, -qv ... */
+static bool take_short(struct cli_common *common, const char *letters)
+{
+    for (; *letters != '\0'; letters++) {
+        if (*letters == 'q') {
+            common->verbose = -1;
+        } else if (*letters == 'v') {
+            common->verbose = common->verbose < 0 ? 1 : common->verbose + 1;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int check_arguments(const struct cli_command *command, size_t count)
+{
+    if (count < command->arguments_min) {
+        return cli_fail(command, CLI_WRONG, "%s is missing; see tide %s --help", command->arguments,
+                        command->name);
+    }
+    if (count > command->arguments_max) {
+        return cli_fail(command, CLI_WRONG,
+                        "%zu arguments, where at most %zu can stand; see tide "
+                        "%s --help",
+                        count, command->arguments_max, command->name);
+    }
+    return -1;
+}
+
+int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
+              int argc, char **argv, struct cli_parsed *out)
+{
+    struct cli_parsed parsed = {.arguments = argv, .common.color = cli_color(stdout)};
+    bool only_arguments = false;
+    for (int i = 0; i < argc; i++) {
+        char *argument = argv[i];
+        int code = -1;
+        if (only_arguments || argument[0] != '-' || argument[1] == '\0') {
+            parsed.arguments[parsed.count++] = argument;
+        } else if (strcmp(argument, "--") == 0) {
+            only_arguments = true;
+        } else if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+            print_help(command, options, count);
+            return cli_close(command, CLI_DONE);
+        } else if (strncmp(argument, "--", 2) == 0) {
+            code = take_option(command, options, count, argv, &i);
+        } else if (!take_short(&parsed.common, argument + 1)) {
+            code = cli_fail(command, CLI_WRONG, "there is no option %s; see tide %s --help",
+                            argument, command->name);
+        }
+        if (code >= 0) {
+            return code;
+        }
+    }
+    static const enum core_log_level levels[] = {CORE_LOG_ERROR, CORE_LOG_WARN, CORE_LOG_INFO,
+                                                 CORE_LOG_DEBUG};
+    sink.level = levels[parsed.common.verbose < 2 ? parsed.common.verbose + 1 : 3];
+    core_log_bind(&sink);
+    *out = parsed;
+    return check_arguments(command, parsed.count);
+}

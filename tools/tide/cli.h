@@ -1,0 +1,94 @@
+/* cli.h: what all subcommands share: options, messages, tables, exit codes.
+ * A subcommand is one file with one `const struct cli_command`, and one row in main.c. The main
+ * thread only. */
+#ifndef TOOLS_TIDE_CLI_H
+#define TOOLS_TIDE_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum cli_exit {
+    CLI_DONE = 0,
+    CLI_FAILED = 1,        /* I/O, device, out of space */
+    CLI_WRONG = 2,         /* wrong usage or bad input */
+    CLI_NO_FIT = 3,        /* it cannot fit, or a regression was found */
+    CLI_NOT_VERIFIED = 4,  /* verification failed */
+    CLI_INTERRUPTED = 130, /* with a checkpoint saved */
+};
+
+enum cli_kind {
+    CLI_FLAG,    /* bool */
+    CLI_TEXT,    /* const char * */
+    CLI_TEXTS,   /* struct cli_texts; may be repeated */
+    CLI_INTEGER, /* int64_t within low..high */
+    CLI_REAL,    /* double within low..high */
+    CLI_SIZE,    /* uint64_t: 4096, 512K, 1M, 24GiB, 24GB */
+    CLI_CHOICE,  /* int: the index in `choices` */
+};
+
+enum { CLI_TEXTS_MAX = 64 };
+
+struct cli_texts {
+    const char *items[CLI_TEXTS_MAX]; /* borrowed from argv */
+    size_t count;
+};
+
+struct cli_option {
+    const char *name; /* "world", for --world */
+    enum cli_kind kind;
+    void *out;           /* borrowed; holds the default before, and the value afterwards */
+    const char *value;   /* how the help names the value: "N"; NULL for flags */
+    const char *help;    /* what it does, with its default */
+    double low, high;    /* of numbers; both 0: no limit */
+    const char *choices; /* "bf16|fp16|fp32" */
+};
+
+/* -q, -v and what the terminal can do; set by cli_parse(). */
+struct cli_common {
+    int verbose; /* -1 quiet, 0, 1, 2 */
+    bool color;  /* of stdout */
+};
+
+struct cli_command {
+    const char *name;
+    const char *summary;   /* one line */
+    const char *arguments; /* "FILE"; NULL: none */
+    size_t arguments_min, arguments_max;
+    const char *example; /* one real command line, and what comes of it */
+    int (*run)(const struct cli_command *command, int argc, char **argv); /* an enum cli_exit */
+};
+
+struct cli_parsed {
+    struct cli_common common;
+    char **arguments; /* borrowed: argv, in which they have been moved to the front */
+    size_t count;
+};
+
+/* Reads argv (without the subcommand's name). Returns -1 to go on, or the exit code to end with:
+ * CLI_DONE after --help, CLI_WRONG after a message. Binds the log to stderr. */
+int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
+              int argc, char **argv, struct cli_parsed *out);
+
+/* "tide NAME: sentence" on stderr, with the sentence of core_err where `format` is NULL. Returns
+ * `code`, so that a command ends in `return cli_fail(...)`. */
+int cli_fail(const struct cli_command *command, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Flushes stdout; CLI_FAILED with a message where what was printed did not arrive, else `code`. */
+int cli_close(const struct cli_command *command, int code);
+
+/* Should this stream get colours? A terminal, no NO_COLOR, not a dumb one. */
+bool cli_color(FILE *stream);
+
+/* A table: columns as wide as their widest cell, the last one free. Cells are copied. */
+struct cli_table;
+int cli_table_create(size_t columns, struct cli_table **out);
+void cli_table_destroy(struct cli_table *table);
+/* `cells` has one text a column; NULL is empty. */
+int cli_table_add(struct cli_table *table, const char *const *cells);
+/* Every line begins with `indent`. */
+void cli_table_print(const struct cli_table *table, FILE *stream, const char *indent);
+
+#endif

@@ -1,0 +1,9 @@
+/* commands.h: the subcommands. One more is one file, one line here, and one row in main.c. */
+#ifndef TOOLS_TIDE_COMMANDS_H
+#define TOOLS_TIDE_COMMANDS_H
+
+#include "tools/tide/cli.h"
+
+extern const struct cli_command cli_command_config;
+
+#endif

@@ -1,0 +1,244 @@
+/* config.c: `tide config`: how a ds_config.json is understood. */
+#include <math.h>
+#include <string.h>
+
+#include "core/base/cfg.h"
+#include "core/base/err.h"
+#include "core/base/json_write.h"
+#include "tools/tide/commands.h"
+
+/* Of the object that --json prints; docs/config-json.md says what is in it. */
+enum { SCHEMA_VERSION = 1 };
+
+static void write_note(struct core_json_write *write, const struct core_cfg_note *note)
+{
+    core_json_write_object_begin(write, NULL);
+    core_json_write_string(write, "key", note->key);
+    core_json_write_string(write, "state", core_cfg_note_kind_name(note->kind));
+    if (note->line > 0) {
+        core_json_write_unsigned(write, "line", note->line);
+        core_json_write_unsigned(write, "column", note->column);
+    } else {
+        core_json_write_null(write, "line");
+        core_json_write_null(write, "column");
+    }
+    if (note->value != NULL) {
+        core_json_write_verbatim(write, "value", note->value);
+    } else {
+        core_json_write_null(write, "value");
+    }
+    core_json_write_string(write, "why", note->why);
+    core_json_write_object_end(write);
+}
+
+static int print_json(const struct cli_command *command, const struct core_cfg *cfg, bool valid)
+{
+    struct core_json_write write;
+    core_json_write_init_file(&write, stdout);
+    write.indent = 2;
+    core_json_write_object_begin(&write, NULL);
+    core_json_write_integer(&write, "schema_version", SCHEMA_VERSION);
+    core_json_write_string(&write, "source", core_cfg_source(cfg));
+    core_json_write_bool(&write, "valid", valid);
+    core_json_write_integer(&write, "world_size", cfg->world_size);
+    core_json_write_object_begin(&write, "counts");
+    for (int kind = 0; kind < CORE_CFG_NOTE_KINDS; kind++) {
+        core_json_write_unsigned(&write, core_cfg_note_kind_name((enum core_cfg_note_kind)kind),
+                                 core_cfg_notes_of(cfg, (enum core_cfg_note_kind)kind));
+    }
+    core_json_write_object_end(&write);
+    core_json_write_array_begin(&write, "keys");
+    for (size_t i = 0; i < core_cfg_notes_count(cfg); i++) {
+        struct core_cfg_note note = core_cfg_note(cfg, i);
+        write_note(&write, &note);
+    }
+    core_json_write_array_end(&write);
+    if (valid) {
+        core_cfg_write(cfg, &write, "resolved");
+    } else {
+        core_json_write_null(&write, "resolved");
+    }
+    core_json_write_object_end(&write);
+    int code = core_json_write_end(&write);
+    core_json_write_fini(&write);
+    return code != 0 ? cli_fail(command, CLI_FAILED, NULL) : CLI_DONE;
+}
+
+/* All notes of one kind, under a title. */
+static int print_kind(const struct core_cfg *cfg, const struct cli_common *common,
+                      enum core_cfg_note_kind kind, const char *title)
+{
+    static const char *const colors[] = {"\033[32m", "\033[36m", "\033[2m",
+                                         "",         "\033[33m", "\033[31m"};
+    size_t count = core_cfg_notes_of(cfg, kind);
+    if (count == 0) {
+        return 0;
+    }
+    struct cli_table *table = NULL;
+    int code = cli_table_create(4, &table);
+    if (code != 0) {
+        return code;
+    }
+    for (size_t i = 0; i < core_cfg_notes_count(cfg) && code == 0; i++) {
+        struct core_cfg_note note = core_cfg_note(cfg, i);
+        char line[32] = "";
+        if (note.kind != kind) {
+            continue;
+        }
+        if (note.line > 0) {
+            snprintf(line, sizeof line, "line %zu", note.line);
+        }
+        code = cli_table_add(table, (const char *const[]){line, note.key, note.value, note.why});
+    }
+    printf("%s%s%s (%zu)\n", common->color ? colors[kind] : "", title,
+           common->color ? "\033[0m" : "", count);
+    cli_table_print(table, stdout, "  ");
+    printf("\n");
+    cli_table_destroy(table);
+    return code;
+}
+
+static int print_people(const struct cli_command *command, const struct core_cfg *cfg,
+                        const struct cli_common *common, bool valid)
+{
+    static const struct {
+        enum core_cfg_note_kind kind;
+        const char *title;
+    } parts[] = {
+        {CORE_CFG_NOTE_REFUSED, "Refused: this cannot be run"},
+        {CORE_CFG_NOTE_WARNING, "Warnings"},
+        {CORE_CFG_NOTE_HONOURED, "Honoured"},
+        {CORE_CFG_NOTE_LATER, "Understood, but not yet honoured by this build"},
+        {CORE_CFG_NOTE_IGNORED, "Ignored"},
+        {CORE_CFG_NOTE_DEFAULTED, "Defaulted"},
+    };
+    printf("%s, for %lld rank%s\n\n", core_cfg_source(cfg), (long long)cfg->world_size,
+           cfg->world_size == 1 ? "" : "s");
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        bool quiet = common->verbose < 0 && parts[i].kind != CORE_CFG_NOTE_REFUSED;
+        if (!quiet && print_kind(cfg, common, parts[i].kind, parts[i].title) != 0) {
+            return cli_fail(command, CLI_FAILED, NULL);
+        }
+    }
+    if (!valid || common->verbose < 0) {
+        return CLI_DONE;
+    }
+    struct core_json_write write;
+    core_json_write_init_file(&write, stdout);
+    write.indent = 2;
+    printf("Resolved\n");
+    core_cfg_write(cfg, &write, NULL);
+    int code = core_json_write_end(&write);
+    core_json_write_fini(&write);
+    return code != 0 ? cli_fail(command, CLI_FAILED, NULL) : CLI_DONE;
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    struct core_cfg_options given;
+    core_cfg_options_init(&given);
+    bool json = false;
+    bool keys = false;
+    const double most = 1e15;
+    const struct cli_option options[] = {
+        {.name = "json",
+         .kind = CLI_FLAG,
+         .out = &json,
+         .help = "one JSON object instead of tables"},
+        {.name = "keys",
+         .kind = CLI_FLAG,
+         .out = &keys,
+         .help = "print every key that there is, as Markdown; no FILE"},
+        {.name = "world",
+         .kind = CLI_INTEGER,
+         .out = &given.world_size,
+         .value = "N",
+         .help = "ranks, for the batch rule (1)",
+         .low = 1,
+         .high = 1e6},
+        {.name = "hidden-size",
+         .kind = CLI_INTEGER,
+         .out = &given.hidden_size,
+         .value = "N",
+         .help = "the model's, for \"auto\" bucket sizes",
+         .low = 1,
+         .high = 1e7},
+        {.name = "batch",
+         .kind = CLI_INTEGER,
+         .out = &given.micro_batch_size,
+         .value = "ROWS",
+         .help = "rows a micro-batch, for \"auto\" (8)",
+         .low = 1,
+         .high = most},
+        {.name = "accum",
+         .kind = CLI_INTEGER,
+         .out = &given.accumulation_steps,
+         .value = "N",
+         .help = "micro-batches a step, for \"auto\" (1)",
+         .low = 1,
+         .high = most},
+        {.name = "steps",
+         .kind = CLI_INTEGER,
+         .out = &given.total_steps,
+         .value = "N",
+         .help = "steps of the run, for \"auto\"",
+         .low = 1,
+         .high = most},
+        {.name = "warmup",
+         .kind = CLI_INTEGER,
+         .out = &given.warmup_steps,
+         .value = "N",
+         .help = "steps of the warm-up, for \"auto\" (0)",
+         .low = 0,
+         .high = most},
+        {.name = "lr",
+         .kind = CLI_REAL,
+         .out = &given.lr,
+         .value = "X",
+         .help = "learning rate, for \"auto\" (5e-5)",
+         .low = 0,
+         .high = most},
+        {.name = "precision",
+         .kind = CLI_CHOICE,
+         .out = &given.precision,
+         .value = "fp32|fp16|bf16",
+         .help = "for \"auto\" (fp32)",
+         .choices = "fp32|fp16|bf16"},
+    };
+    struct cli_parsed parsed;
+    int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
+    if (code >= 0) {
+        return code;
+    }
+    if (keys) {
+        core_cfg_document(stdout);
+        return cli_close(command, CLI_DONE);
+    }
+    if (parsed.count == 0) {
+        return cli_fail(command, CLI_WRONG, "FILE is missing; see tide config --help");
+    }
+    struct core_cfg *cfg = NULL;
+    if (core_cfg_load(parsed.arguments[0], &given, &cfg) != 0) {
+        return cli_fail(command, CLI_WRONG, NULL);
+    }
+    bool valid = core_cfg_check(cfg) == 0;
+    code = json ? print_json(command, cfg, valid)
+                : print_people(command, cfg, &parsed.common, valid);
+    if (code == CLI_DONE && !valid) {
+        core_cfg_check(cfg);
+        code = cli_fail(command, CLI_WRONG, NULL);
+    }
+    core_cfg_destroy(cfg);
+    return cli_close(command, code);
+}
+
+const struct cli_command cli_command_config = {
+    .name = "config",
+    .summary = "shows how a ds_config.json is understood",
+    .arguments = "FILE | - | BASE64",
+    .arguments_max = 1,
+    .example = "tide config ds_config.json --world 8\n"
+               "      every key honoured, defaulted, ignored or refused, each with its reason,\n"
+               "      and the resolved configuration; exit 2 where a key is refused",
+    .run = run,
+};

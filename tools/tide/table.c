@@ -1,0 +1,114 @@
+/* table.c: cells are kept until all are known, then printed in columns. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "tools/tide/cli.h"
+
+struct cli_table {
+    size_t columns;
+    size_t rows, rows_room;
+    char **cells; /* owned, and each of them; row by row */
+};
+
+static int no_memory(void)
+{
+    return core_err_set(-ENOMEM, "no memory for a table");
+}
+
+int cli_table_create(size_t columns, struct cli_table **out)
+{
+    struct cli_table *table = calloc(1, sizeof *table);
+    if (table == NULL) {
+        return no_memory();
+    }
+    table->columns = columns;
+    *out = table;
+    return 0;
+}
+
+void cli_table_destroy(struct cli_table *table)
+{
+    if (table == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < table->rows * table->columns; i++) {
+        free(table->cells[i]);
+    }
+    free(table->cells);
+    free(table);
+}
+
+int cli_table_add(struct cli_table *table, const char *const *cells)
+{
+    if (table->rows == table->rows_room) {
+        size_t room = table->rows_room * 2 + 16;
+        char **larger = realloc(table->cells, room * table->columns * sizeof *larger);
+        if (larger == NULL) {
+            return no_memory();
+        }
+        table->cells = larger;
+        table->rows_room = room;
+    }
+    char **row = table->cells + table->rows * table->columns;
+    for (size_t i = 0; i < table->columns; i++) {
+        row[i] = strdup(cells[i] != NULL ? cells[i] : "");
+        if (row[i] == NULL) {
+            while (i > 0) {
+                free(row[--i]);
+            }
+            return no_memory();
+        }
+    }
+    table->rows++;
+    return 0;
+}
+
+/* Characters, not bytes. */
+static size_t width_of(const char *text)
+{
+    size_t width = 0;
+    for (; *text != '\0'; text++) {
+        width += ((unsigned char)*text & 0xC0) != 0x80;
+    }
+    return width;
+}
+
+static size_t column_width(const struct cli_table *table, size_t column)
+{
+    size_t widest = 0;
+    for (size_t row = 0; row < table->rows; row++) {
+        size_t width = width_of(table->cells[row * table->columns + column]);
+        widest = width > widest ? width : widest;
+    }
+    return widest;
+}
+
+/* Is anything right of this column? Then it has to be padded. */
+static bool more_follows(char *const *row, size_t column, size_t columns)
+{
+    for (size_t i = column + 1; i < columns; i++) {
+        if (row[i][0] != '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
+void cli_table_print(const struct cli_table *table, FILE *stream, const char *indent)
+{
+    for (size_t row = 0; row < table->rows; row++) {
+        char *const *cells = table->cells + row * table->columns;
+        fputs(indent, stream);
+        for (size_t column = 0; column < table->columns; column++) {
+            fputs(cells[column], stream);
+            if (!more_follows(cells, column, table->columns)) {
+                break;
+            }
+            size_t pad = column_width(table, column) - width_of(cells[column]) + 2;
+            fprintf(stream, "%*s", (int)pad, "");
+        }
+        fputc('\n', stream);
+    }
+}
