@@ -24,6 +24,8 @@
 #endif
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
+/* Small, so that members end together; large against the cost of a call. */
+#define SLICE_BYTES (4 * MIB)
 enum { HUGE_SHIFT = 26, LOG2_2M = 21, LOG2_1G = 30, SAMPLES_MAX = 64 };
 
 const char *core_pages_name(enum core_pages pages)
@@ -217,19 +219,13 @@ static void touch_part(void *argument, unsigned index, unsigned count)
 
 static int touch_region(const struct core_region_options *options, struct core_region *region)
 {
-    unsigned count = options->team != NULL ? core_team_count(options->team) : 1;
     uint64_t page_bytes = page_bytes_of(region->pages);
-    uint64_t grain = page_bytes > 2 * MIB ? page_bytes : 2 * MIB;
-    uint64_t slice_bytes = round_up(region->mapped_bytes / (8 * (uint64_t)count) + 1, grain);
     struct touch touch = {
         .base = region->base,
         .bytes = region->mapped_bytes,
-        .slice_bytes = slice_bytes < 64 * MIB || slice_bytes == grain ? slice_bytes : 64 * MIB,
+        .slice_bytes = page_bytes > SLICE_BYTES ? page_bytes : SLICE_BYTES,
         .page_bytes = page_bytes,
     };
-    if (page_bytes > 64 * MIB) {
-        touch.slice_bytes = page_bytes;
-    }
     if (options->team != NULL) {
         core_team_run(options->team, touch_part, &touch);
     } else {
