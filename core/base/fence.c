@@ -88,7 +88,10 @@ int core_fence_wait(struct core_fence fence, int64_t timeout_ns)
     if (fence.line == NULL) {
         return 0;
     }
-    int64_t deadline_ns = timeout_ns < 0 ? 0 : core_clock_now_ns() + timeout_ns;
+    int64_t deadline_ns = 0;
+    if (timeout_ns >= 0 && __builtin_add_overflow(core_clock_now_ns(), timeout_ns, &deadline_ns)) {
+        deadline_ns = INT64_MAX;
+    }
     int64_t spin_ns = CORE_FENCE_SPIN_NS;
     for (;;) {
         uint32_t seen = core_bell_look(fence.line->bell);

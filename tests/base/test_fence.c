@@ -7,6 +7,7 @@
 #include "core/base/err.h"
 #include "core/base/fence.h"
 #include "core/base/queue.h"
+#include "core/base/team.h"
 #include "tests/harness/test.h"
 
 /* Issued and reached are two counts; a fence without a line is always reached. */
@@ -236,6 +237,36 @@ static void shared_bell(void)
     check_int(core_bell_spin_sleep(&bell, seen - 1, 1000, -1), ==, 0);
 }
 
+struct failers {
+    struct core_line line;
+    _Atomic int wrong;
+};
+
+static void fail_part(void *argument, unsigned index, unsigned count)
+{
+    struct failers *failers = argument;
+    (void)count;
+    core_line_fail(&failers->line, -1 - (int)index, index == 0 ? "zero" : "other");
+    struct core_fence fence = {&failers->line, 1};
+    int rc = core_fence_wait(fence, INT64_MAX);
+    failers->wrong += rc >= 0 || strcmp(core_err_sentence(), rc == -1 ? "zero" : "other") != 0;
+}
+
+/* Two threads that fail a line at once: one of them wins, code and sentence together. A limit as long
+ * as time itself is one. */
+static void failures_do_not_mix(void)
+{
+    struct core_team *team = NULL;
+    check_int(core_team_create(&(struct core_team_options){.count = 3}, &team), ==, 0);
+    for (int i = 0; i < 300; i++) {
+        struct failers failers = {.wrong = 0};
+        core_line_init(&failers.line, "line", NULL);
+        core_team_run(team, fail_part, &failers);
+        check_int(failers.wrong, ==, 0);
+    }
+    core_team_destroy(team);
+}
+
 static void bad_options_are_refused(void)
 {
     struct core_queue *queue = NULL;
@@ -252,4 +283,5 @@ TEST_MAIN({"line_counts", line_counts}, {"timeout_names_the_line", timeout_names
           {"edges_cross_queues", edges_cross_queues},
           {"failure_spreads_along_edges", failure_spreads_along_edges},
           {"stuck_edges_end", stuck_edges_end}, {"shared_bell", shared_bell},
+          {"failures_do_not_mix", failures_do_not_mix},
           {"bad_options_are_refused", bad_options_are_refused})
