@@ -10,8 +10,8 @@
 
 enum {
     CORE_VEC_TILE = 65536,   /* elements whose squares are summed together, by global index */
-    CORE_VEC_GROUP = 64,     /* elements that share 16 Philox counters, by global index */
-    CORE_VEC_Q8_BLOCK = 128, /* elements that share a scale of 8-bit moments, by global index */
+    CORE_VEC_GROUP = 256,    /* elements that share 16 Philox counters, by global index */
+    CORE_VEC_Q8_BLOCK = 256, /* elements that share a scale of 8-bit moments, by global index */
 };
 
 enum core_vec_type { CORE_VEC_F32, CORE_VEC_BF16, CORE_VEC_FP16, CORE_VEC_Q8 };
@@ -44,7 +44,7 @@ struct core_vec_scalars {
     float root_scale; /* 1 / sqrt(1 - beta2^step), or 1 */
     float eps;
     float decay; /* Adam, Adagrad, SGD: wd; AdamW: -lr x wd; Lion: 1 - lr x wd */
-    float rate;  /* Adam(W): -lr / (1 - beta1^step), or -lr; Lion: lr; others: -lr */
+    float rate;  /* Adam(W): -lr / (1 - beta1^step), or -lr; others: -lr */
     int decays;  /* 0: the term of `decay` is left out */
 };
 

@@ -1,0 +1,129 @@
+/* adam.h: the optimizer of an array of parameters, on the CPU, in one pass over memory.
+ *
+ * A `struct adam` is a description: the rule, the formats of weights, gradients and moments, which
+ * parameters belong to which group, the random seed, the team. It owns no array. The caller binds
+ * arrays with each call: a window that holds some or all of the parameters, so that an array may
+ * lie in slots that come and go. A step may be cut at any element (8-bit moments: at multiples of
+ * CORE_VEC_Q8_BLOCK) without a change of a bit, and neither threads nor instructions change one:
+ * docs/optimizers.md has the formulas and what each format does to training.
+ *
+ * One thread at a time uses an `adam`; its team joins in. Nothing is allocated after create. */
+#ifndef CPU_ADAM_ADAM_H
+#define CPU_ADAM_ADAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/team.h"
+#include "core/base/vec.h"
+
+struct adam;
+
+/* What is the same for a group of parameters and may change from step to step. */
+struct adam_group {
+    double lr;            /* 0 or more */
+    double beta1;         /* in [0, 1); SGD: the momentum */
+    double beta2;         /* in [0, 1); Adagrad and SGD have none */
+    double eps;           /* 0 or more: with 0, a direction over zero is zero */
+    double decay;         /* 0 or more */
+    uint64_t step;        /* the step to be taken, counted from 1 */
+    bool bias_correction; /* of Adam and AdamW */
+};
+
+/* Parameters up to `end` (not included) that do not belong to an earlier run. */
+struct adam_run {
+    uint64_t end;
+    uint32_t group;
+};
+
+enum { ADAM_GROUPS_MAX = 4096, ADAM_RUNS_MAX = 1 << 20 };
+
+struct adam_options {
+    enum core_vec_rule rule;
+    enum core_vec_master master;
+    enum core_vec_type gradients;    /* F32, BF16, FP16 */
+    enum core_vec_type moments;      /* F32, BF16, Q8 */
+    uint64_t count;                  /* parameters of the whole array */
+    const struct adam_run *runs;     /* copied; ascending, the last ends at `count` */
+    size_t runs_count;               /* 0: all parameters in group 0 */
+    const struct adam_group *groups; /* copied */
+    size_t groups_count;
+    uint64_t seed;          /* of the run: stochastic rounding */
+    uint32_t number;        /* of the array: two arrays never share random numbers */
+    unsigned cpu_without;   /* enum core_cpu_flag not to be used; CORE_CPU_ALL: plain C */
+    struct core_team *team; /* borrowed, outlives the adam; NULL: the caller's thread alone */
+};
+
+/* The window [first, first + count) of every array, each aligned to its elements, none overlapping
+ * another. Those that the formats do not use are not looked at. */
+struct adam_arrays {
+    uint64_t first; /* 8-bit moments: a multiple of CORE_VEC_Q8_BLOCK */
+    uint64_t count;
+    uint16_t *w16;
+    uint16_t *lo16;
+    float *w32;
+    const void *g;
+    void *m;
+    void *v;
+    float *m_scale; /* 8-bit moments: one a block */
+    float *v_scale;
+};
+
+/* -EINVAL with a sentence for a description that means nothing; -ENOMEM. */
+int adam_create(const struct adam_options *options, struct adam **out);
+void adam_destroy(struct adam *adam); /* NULL is fine */
+
+/* The scalars of a group for the next steps: a schedule, a new step. On failure the old ones stay. */
+int adam_group_set(struct adam *adam, size_t index, const struct adam_group *group);
+
+/* Updates the parameters begin .. end - 1. Gradients are multiplied by `gradient_scale` (1 / loss
+ * scale x clip factor) first. *met (may be NULL) says in enum core_vec_met flags what was not
+ * finite. On -EINVAL nothing has been written. */
+int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
+              double gradient_scale, unsigned *met);
+
+/* The fp32 numbers of one group, as the pass uses them: the same for CPU and device.
+ * -EINVAL where they do not exist (step 0, beta 1, negative or not finite ones, beyond fp32). */
+int adam_scalars(enum core_vec_rule rule, const struct adam_group *group, double gradient_scale,
+                 struct core_vec_scalars *out);
+
+/* The arrays by name. */
+enum adam_stream {
+    ADAM_W16,
+    ADAM_LO16,
+    ADAM_W32,
+    ADAM_G,
+    ADAM_M,
+    ADAM_V,
+    ADAM_M_SCALE,
+    ADAM_V_SCALE,
+    ADAM_STREAMS,
+};
+
+/* Bytes of `count` parameters (from a block's border) in a stream; 0 where the formats have none. */
+uint64_t adam_stream_bytes(const struct adam *adam, enum adam_stream stream, uint64_t count);
+
+/* The state as fp32 numbers, whatever the format. */
+enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };
+
+/* Copies out the values of begin .. end - 1; -ENOTSUP where the rule has no such moment. */
+int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
+                    uint64_t begin, uint64_t end, float *out);
+/* Loads them, rounded to nearest where the format is narrow; the working weight follows the
+ * master. 8-bit moments: `end` too stands at a block's border, or at the array's end. */
+int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
+                     uint64_t begin, uint64_t end, const float *in);
+
+/* "adamw", "split", ...: for sentences and tables. */
+const char *adam_rule_name(enum core_vec_rule rule);
+const char *adam_master_name(enum core_vec_master master);
+const char *adam_type_name(enum core_vec_type type);
+/* The variant that runs: "scalar", "avx2", "avx512", "neon". */
+const char *adam_variant_name(const struct adam *adam);
+
+/* A team whose threads run on the processors of the node where the page at `pages` lies, or where
+ * the caller may run, if that is not known. `count` 0: one thread a processor. */
+int adam_team_create(const void *pages, unsigned count, struct core_team **out);
+
+#endif

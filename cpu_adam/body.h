@@ -1,0 +1,29 @@
+/* body.h: all array work of one variant. A variant's .c file names its vector words, includes
+ * this and defines the function that fills the table. Formulas: docs/optimizers.md. */
+#ifndef CPU_ADAM_BODY_H
+#define CPU_ADAM_BODY_H
+
+#include "cpu_adam/body_array.h"
+#include "cpu_adam/body_q8.h"
+#include "cpu_adam/body_update.h"
+
+__attribute__((unused)) static void fill(struct adam_ops *ops, const char *name)
+{
+    *ops = (struct adam_ops){
+        .name = name,
+        .update = {[CORE_VEC_ADAM] = update_adam,
+                   [CORE_VEC_ADAMW] = update_adamw,
+                   [CORE_VEC_LION] = update_lion,
+                   [CORE_VEC_ADAGRAD] = update_adagrad,
+                   [CORE_VEC_SGD] = update_sgd},
+        .q8_decode = q8_decode,
+        .q8_encode = q8_encode,
+        .squares = squares,
+        .cast = cast,
+        .axpy = axpy,
+        .scale = scale,
+        .count_bad = count_bad,
+    };
+}
+
+#endif

@@ -1,0 +1,80 @@
+/* body_convert.h: vectors from and to memory in fp32, bf16 and fp16. */
+#ifndef CPU_ADAM_BODY_CONVERT_H
+#define CPU_ADAM_BODY_CONVERT_H
+
+#include "core/base/vec.h"
+#include "cpu_adam/vec.h"
+
+/* Elements i .. i + V_LANES - 1 of x. */
+V_INLINE vf load_any(const void *x, enum core_vec_type type, uint64_t i)
+{
+    if (type == CORE_VEC_BF16) {
+        return v_float(u_shl(u_load16((const uint16_t *)x + i), 16));
+    }
+    if (type == CORE_VEC_FP16) {
+        return v_load_fp16((const uint16_t *)x + i);
+    }
+    return v_load((const float *)x + i);
+}
+
+/* The bf16 of a in the upper half of each lane: to nearest, ties to even. */
+V_INLINE vu bf16_of(vf a)
+{
+    vu bits = v_bits(v_canonical(a));
+    vu odd = u_and(u_shr(bits, 16), u_set(1));
+    return u_add(bits, u_add(odd, u_set(0x7fff)));
+}
+
+V_INLINE void store_any(void *x, enum core_vec_type type, uint64_t i, vf a)
+{
+    if (type == CORE_VEC_BF16) {
+        u_store16((uint16_t *)x + i, u_shr(bf16_of(a), 16));
+    } else if (type == CORE_VEC_FP16) {
+        v_store_fp16((uint16_t *)x + i, a);
+    } else {
+        v_store((float *)x + i, a);
+    }
+}
+
+/* Pairs: the even elements in one vector, the odd ones in the other. */
+enum { PAIR = 2 * V_LANES, GROUP_PAIRS = CORE_VEC_GROUP / PAIR };
+
+struct pair {
+    vf even;
+    vf odd;
+};
+
+V_INLINE struct pair pair_of_halves(vu halves)
+{
+    return (struct pair){v_float(u_shl(halves, 16)), v_float(u_and(halves, u_set(0xffff0000u)))};
+}
+
+/* The upper halves of two words, as 16-bit elements. */
+V_INLINE vu halves_of(vu even, vu odd)
+{
+    return u_pick(u_set(0xffffu), u_shr(even, 16), odd);
+}
+
+V_INLINE struct pair pair_load(const void *x, enum core_vec_type type, uint64_t i)
+{
+    struct pair pair;
+    if (type == CORE_VEC_BF16) {
+        return pair_of_halves(u_load((const uint16_t *)x + i));
+    }
+    if (type == CORE_VEC_FP16) {
+        v_load_pair_fp16((const uint16_t *)x + i, &pair.even, &pair.odd);
+    } else {
+        v_load_pair((const float *)x + i, &pair.even, &pair.odd);
+    }
+    return pair;
+}
+
+/* bf16 by chance: up with the probability of what is cut off. */
+V_INLINE void pair_store_chance(uint16_t *to, struct pair a, vu chance)
+{
+    vu even = u_add(v_bits(v_canonical(a.even)), u_and(chance, u_set(0xffff)));
+    vu odd = u_add(v_bits(v_canonical(a.odd)), u_shr(chance, 16));
+    u_store(to, halves_of(even, odd));
+}
+
+#endif

@@ -1,0 +1,290 @@
+/* body_update.h: the fused pass: gradient, master and moments in; master, working weight and
+ * moments out. The rule is a constant of each function; formats are the same for all of a call, so
+ * their branches are foreseen by the processor and cost nothing beside the memory. */
+#ifndef CPU_ADAM_BODY_UPDATE_H
+#define CPU_ADAM_BODY_UPDATE_H
+
+#include <stdbool.h>
+
+#include "cpu_adam/body_convert.h"
+#include "cpu_adam/body_philox.h"
+#include "cpu_adam/body_q8.h"
+#include "cpu_adam/ops.h"
+
+/* The scalars in all lanes. */
+struct factors {
+    vf gradient_scale;
+    vf beta1;
+    vf beta1_rest;
+    vf beta2;
+    vf beta2_rest;
+    vf root_scale;
+    vf eps;
+    vf decay;
+    vf rate;
+    bool decays;
+};
+
+struct element {
+    vf p;
+    vf m;
+    vf v;
+};
+
+V_INLINE struct factors factors_of(const struct core_vec_scalars *s)
+{
+    return (struct factors){
+        .gradient_scale = v_set(s->gradient_scale),
+        .beta1 = v_set(s->beta1),
+        .beta1_rest = v_set(s->beta1_rest),
+        .beta2 = v_set(s->beta2),
+        .beta2_rest = v_set(s->beta2_rest),
+        .root_scale = v_set(s->root_scale),
+        .eps = v_set(s->eps),
+        .decay = v_set(s->decay),
+        .rate = v_set(s->rate),
+        .decays = s->decays != 0,
+    };
+}
+
+V_INLINE struct pair master_load(const struct core_vec_update *u, uint64_t i)
+{
+    if (u->master != CORE_VEC_MASTER_SPLIT) {
+        return pair_load(u->w32, CORE_VEC_F32, i);
+    }
+    vu high = u_load(u->w16 + i);
+    vu low = u_load(u->lo16 + i);
+    vu even = u_add(u_shl(high, 16), u_sar(u_shl(low, 16), 16));
+    vu odd = u_add(u_and(high, u_set(0xffff0000u)), u_sar(low, 16));
+    return (struct pair){v_float(even), v_float(odd)};
+}
+
+/* Writes master and working weight. */
+V_INLINE void master_store(const struct core_vec_update *u, uint64_t i, struct pair p)
+{
+    if (u->master == CORE_VEC_MASTER_SPLIT) {
+        vu even = v_bits(v_canonical(p.even));
+        vu odd = v_bits(v_canonical(p.odd));
+        vu half = u_set(0x8000);
+        u_store(u->w16 + i, halves_of(u_add(even, half), u_add(odd, half)));
+        u_store(u->lo16 + i, u_pick(u_set(0xffff), even, u_shl(odd, 16)));
+        return;
+    }
+    v_store_pair(u->w32 + i, p.even, p.odd);
+    if (u->master == CORE_VEC_MASTER_BF16) {
+        u_store(u->w16 + i, halves_of(bf16_of(p.even), bf16_of(p.odd)));
+    } else if (u->master == CORE_VEC_MASTER_FP16) {
+        v_store_pair_fp16(u->w16 + i, p.even, p.odd);
+    }
+}
+
+V_INLINE void adam_rule(struct element *e, vf g, const struct factors *f, bool decoupled)
+{
+    if (f->decays && !decoupled) {
+        g = v_fma(e->p, f->decay, g);
+    }
+    e->m = v_fma(g, f->beta1_rest, v_mul(e->m, f->beta1));
+    e->v = v_fma(v_mul(g, g), f->beta2_rest, v_mul(e->v, f->beta2));
+    vf size = v_fma(v_sqrt(e->v), f->root_scale, f->eps);
+    vf direction = v_div_or_zero(e->m, size);
+    if (f->decays && decoupled) {
+        e->p = v_fma(e->p, f->decay, e->p);
+    }
+    e->p = v_fma(direction, f->rate, e->p);
+}
+
+V_INLINE void lion_rule(struct element *e, vf g, const struct factors *f)
+{
+    vf mixed = v_fma(g, f->beta1_rest, v_mul(e->m, f->beta1));
+    vu sign = u_and(v_bits(mixed), u_set(0x80000000u));
+    vf move = v_float(u_xor(sign, v_bits(f->rate)));
+    e->p = v_fma(e->p, f->decay, move);
+    e->m = v_fma(g, f->beta2_rest, v_mul(e->m, f->beta2));
+}
+
+V_INLINE void adagrad_rule(struct element *e, vf g, const struct factors *f)
+{
+    if (f->decays) {
+        g = v_fma(e->p, f->decay, g);
+    }
+    e->v = v_fma(g, g, e->v);
+    vf direction = v_div_or_zero(g, v_add(v_sqrt(e->v), f->eps));
+    e->p = v_fma(direction, f->rate, e->p);
+}
+
+V_INLINE void sgd_rule(struct element *e, vf g, const struct factors *f)
+{
+    if (f->decays) {
+        g = v_fma(e->p, f->decay, g);
+    }
+    e->m = v_fma(e->m, f->beta1, g);
+    e->p = v_fma(e->m, f->rate, e->p);
+}
+
+V_INLINE void apply(enum core_vec_rule rule, struct element *e, vf g, const struct factors *f)
+{
+    switch (rule) {
+    case CORE_VEC_ADAM: adam_rule(e, g, f, false); break;
+    case CORE_VEC_LION: lion_rule(e, g, f); break;
+    case CORE_VEC_ADAGRAD: adagrad_rule(e, g, f); break;
+    case CORE_VEC_SGD: sgd_rule(e, g, f); break;
+    case CORE_VEC_ADAMW:
+    case CORE_VEC_RULES:
+    default: adam_rule(e, g, f, true); break;
+    }
+}
+
+/* Sums of gradient x 0, which are NaN once one was not finite, and the largest new weight. */
+struct met {
+    vf gradient;
+    vu master;
+};
+
+/* The least magnitude that the working weight rounds to infinity. */
+V_INLINE uint32_t working_limit(enum core_vec_master master)
+{
+    switch (master) {
+    case CORE_VEC_MASTER_FP16: return 0x477ff000u;
+    case CORE_VEC_MASTER_F32: return 0x7f800000u;
+    case CORE_VEC_MASTER_SPLIT:
+    case CORE_VEC_MASTER_BF16:
+    default: return 0x7f7f8000u;
+    }
+}
+
+V_INLINE unsigned met_flags(const struct met *met, enum core_vec_master master)
+{
+    const uint32_t gradient = u_largest(u_and(v_bits(met->gradient), u_set(0x7fffffffu)));
+    const uint32_t most = u_largest(met->master);
+    return (gradient > 0x7f800000u ? CORE_VEC_MET_GRADIENT : 0u) |
+           (most >= 0x7f800000u ? CORE_VEC_MET_MASTER : 0u) |
+           (most >= working_limit(master) ? CORE_VEC_MET_WORKING : 0u);
+}
+
+/* One pair: gradient and master from memory, moments from and to `m` and `v`. */
+V_INLINE void update_pair(const struct core_vec_update *u, enum core_vec_rule rule,
+                          const struct factors *f, uint64_t i, struct pair *m, struct pair *v,
+                          struct met *met)
+{
+    const vf zero = v_set(0.0f);
+    struct pair g = pair_load(u->g, u->gradients, i);
+    struct pair p = master_load(u, i);
+    g.even = v_mul(g.even, f->gradient_scale);
+    g.odd = v_mul(g.odd, f->gradient_scale);
+    struct element even = {p.even, m->even, v->even};
+    struct element odd = {p.odd, m->odd, v->odd};
+    apply(rule, &even, g.even, f);
+    apply(rule, &odd, g.odd, f);
+    master_store(u, i, (struct pair){even.p, odd.p});
+    *m = (struct pair){even.m, odd.m};
+    *v = (struct pair){even.v, odd.v};
+    met->gradient = v_fma(g.odd, zero, v_fma(g.even, zero, met->gradient));
+    met->master = q8_larger(met->master, (struct pair){even.p, odd.p});
+}
+
+V_INLINE bool has_m(enum core_vec_rule rule)
+{
+    return rule != CORE_VEC_ADAGRAD;
+}
+
+V_INLINE bool has_v(enum core_vec_rule rule)
+{
+    return rule != CORE_VEC_LION && rule != CORE_VEC_SGD;
+}
+
+V_INLINE void moment_store(void *x, enum core_vec_type type, uint64_t i, struct pair a, vu chance)
+{
+    if (type == CORE_VEC_BF16) {
+        pair_store_chance((uint16_t *)x + i, a, chance);
+    } else {
+        v_store_pair((float *)x + i, a.even, a.odd);
+    }
+}
+
+/* Moments in fp32 or bf16. */
+V_INLINE unsigned update_plain(enum core_vec_rule rule, enum core_vec_type moments,
+                               const struct core_vec_update *in)
+{
+    const struct core_vec_update u = *in;
+    const struct factors f = factors_of(&u.scalars);
+    const struct pair none = {v_set(0.0f), v_set(0.0f)};
+    struct met met = {v_set(0.0f), u_set(0)};
+    for (uint64_t group = 0; group < u.count; group += CORE_VEC_GROUP) {
+        vu chance[GROUP_PAIRS];
+        if (moments == CORE_VEC_BF16) {
+            group_chances(u.seed, u.stream, u.first + group, chance);
+        }
+        for (int k = 0; k < GROUP_PAIRS; k++) {
+            const uint64_t i = group + (uint64_t)(k * PAIR);
+            const vu part = moments == CORE_VEC_BF16 ? chance[k] : u_set(0);
+            struct pair m = has_m(rule) ? pair_load(u.m, moments, i) : none;
+            struct pair v = has_v(rule) ? pair_load(u.v, moments, i) : none;
+            update_pair(&u, rule, &f, i, &m, &v, &met);
+            if (has_m(rule)) {
+                moment_store(u.m, moments, i, m, part);
+            }
+            if (has_v(rule)) {
+                moment_store(u.v, moments, i, v, part);
+            }
+        }
+    }
+    return met_flags(&met, u.master);
+}
+
+/* Moments in 8 bits: a block is updated whole, then encoded. */
+V_INLINE unsigned update_q8(enum core_vec_rule rule, const struct core_vec_update *in)
+{
+    const struct core_vec_update u = *in;
+    const struct factors f = factors_of(&u.scalars);
+    uint8_t *const m_code = u.m;
+    uint8_t *const v_code = u.v;
+    const struct pair none = {v_set(0.0f), v_set(0.0f)};
+    struct met met = {v_set(0.0f), u_set(0)};
+    for (uint64_t at = 0; at < u.count; at += CORE_VEC_Q8_BLOCK) {
+        const uint64_t b = at / CORE_VEC_Q8_BLOCK;
+        const float m_unit = has_m(rule) ? u.m_scale[b] / Q8_M_TOP : 0.0f;
+        const float v_unit = has_v(rule) ? u.v_scale[b] / Q8_V_TOP : 0.0f;
+        struct pair m[GROUP_PAIRS];
+        struct pair v[GROUP_PAIRS];
+        vu chance[GROUP_PAIRS];
+        group_chances(u.seed, u.stream, u.first + at, chance);
+        for (int k = 0; k < GROUP_PAIRS; k++) {
+            const uint64_t i = at + (uint64_t)(k * PAIR);
+            m[k] = has_m(rule) ? q8_load_m(m_code + i, m_unit) : none;
+            v[k] = has_v(rule) ? q8_load_v(v_code + i, v_unit) : none;
+            update_pair(&u, rule, &f, i, &m[k], &v[k], &met);
+        }
+        if (has_m(rule)) {
+            q8_encode_m(m, m_code + at, u.m_scale + b, chance);
+        }
+        if (has_v(rule)) {
+            q8_encode_v(v, v_code + at, u.v_scale + b, chance);
+        }
+    }
+    return met_flags(&met, u.master);
+}
+
+V_INLINE unsigned update_any(enum core_vec_rule rule, const struct core_vec_update *u)
+{
+    switch (u->moments) {
+    case CORE_VEC_BF16: return update_plain(rule, CORE_VEC_BF16, u);
+    case CORE_VEC_Q8: return update_q8(rule, u);
+    case CORE_VEC_F32:
+    case CORE_VEC_FP16:
+    default: return update_plain(rule, CORE_VEC_F32, u);
+    }
+}
+
+#define UPDATE(name, rule)                                                                         \
+    __attribute__((unused)) static unsigned name(const struct core_vec_update *u)                  \
+    {                                                                                              \
+        return update_any(rule, u);                                                                \
+    }
+
+UPDATE(update_adam, CORE_VEC_ADAM)
+UPDATE(update_adamw, CORE_VEC_ADAMW)
+UPDATE(update_lion, CORE_VEC_LION)
+UPDATE(update_adagrad, CORE_VEC_ADAGRAD)
+UPDATE(update_sgd, CORE_VEC_SGD)
+
+#endif

@@ -1,0 +1,36 @@
+/* fp_mode.h: IEEE arithmetic whatever the application has set: to nearest, denormals kept, no
+ * traps. The processor's mode belongs to a thread; begin on it and end on it. */
+#ifndef CPU_ADAM_FP_MODE_H
+#define CPU_ADAM_FP_MODE_H
+
+#include <stdint.h>
+
+/* Returns what adam_fp_end() puts back. */
+static inline uint64_t adam_fp_begin(void)
+{
+#if defined(__x86_64__)
+    uint32_t before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(0x1f80);
+    return before;
+#elif defined(__aarch64__)
+    uint64_t before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"(UINT64_C(0)));
+    return before;
+#else
+    return 0;
+#endif
+}
+
+static inline void adam_fp_end(uint64_t before)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr((uint32_t)before);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(before));
+#else
+    (void)before;
+#endif
+}
+
+#endif

@@ -1,0 +1,58 @@
+/* ops.h: the table of array work, filled with plain C and then overwritten by what the processor
+ * has. Every function takes whole groups: counts are multiples of CORE_VEC_GROUP, `first` too where
+ * there is one; work.c and pass.c bring other lengths into this form. Any thread; no state. Private to
+ * cpu_adam. */
+#ifndef CPU_ADAM_OPS_H
+#define CPU_ADAM_OPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/vec.h"
+
+enum { ADAM_NORM_LANES = 32 }; /* partial sums of a tile: element i adds to lane i % 32 */
+
+/* Whole blocks of 8-bit moments and their fp32 values, which stand in plain arrays. `first` is the
+ * global index of element 0, a multiple of CORE_VEC_Q8_BLOCK; so is `count`. m is signed, v is not
+ * negative; either may be NULL. */
+struct adam_q8 {
+    uint64_t first;
+    uint64_t count;
+    uint8_t *m_code;
+    uint8_t *v_code;
+    float *m_scale;
+    float *v_scale;
+    float *m;
+    float *v;
+    uint64_t seed;
+    uint64_t stream;
+    bool nearest; /* encode without chance */
+};
+
+struct adam_ops {
+    const char *name;
+    /* Returns enum core_vec_met flags. */
+    unsigned (*update[CORE_VEC_RULES])(const struct core_vec_update *update);
+    void (*q8_decode)(const struct adam_q8 *q8);
+    void (*q8_encode)(const struct adam_q8 *q8);
+    /* Adds squares to the 32 lanes of one tile. */
+    void (*squares)(const void *x, enum core_vec_type type, uint64_t count,
+                    double lanes[ADAM_NORM_LANES]);
+    void (*cast)(const struct core_vec_cast *cast);
+    void (*axpy)(const struct core_vec_axpy *axpy);
+    void (*scale)(const struct core_vec_scale *scale);
+    /* Elements that are not finite. */
+    uint64_t (*count_bad)(const void *x, enum core_vec_type type, uint64_t count);
+};
+
+/* Fills `ops` with the best variant that the processor has and `mask` (enum core_cpu_flag) allows;
+ * mask 0 gives plain C. */
+void adam_ops_init(struct adam_ops *ops, unsigned mask);
+
+/* One a variant; call only what the processor has. */
+void adam_ops_fill_scalar(struct adam_ops *ops);
+void adam_ops_fill_avx2(struct adam_ops *ops);
+void adam_ops_fill_avx512(struct adam_ops *ops);
+void adam_ops_fill_neon(struct adam_ops *ops);
+
+#endif

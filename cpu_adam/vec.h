@@ -1,0 +1,16 @@
+/* vec.h: the vector words of one variant, which its .c file names before the body is included; plain
+ * C where none is named. Private to the bodies. */
+#ifndef CPU_ADAM_VEC_H
+#define CPU_ADAM_VEC_H
+
+#if defined(ADAM_VEC_AVX512)
+#include "cpu_adam/vec_avx512.h"
+#elif defined(ADAM_VEC_AVX2)
+#include "cpu_adam/vec_avx2.h"
+#elif defined(ADAM_VEC_NEON)
+#include "cpu_adam/vec_neon.h"
+#else
+#include "cpu_adam/vec_scalar.h"
+#endif
+
+#endif

@@ -1,0 +1,18 @@
+/* ref.h: the optimizer element by element, as docs/optimizers.md writes it down: the reference that
+ * every variant is held against. Slow and plain; shares no line with cpu_adam. */
+#ifndef TESTS_ADAM_REF_H
+#define TESTS_ADAM_REF_H
+
+#include "cpu_adam/adam.h"
+
+/* adam_step with one group. Returns enum core_vec_met flags. */
+unsigned ref_step(const struct adam_options *options, const struct adam_arrays *arrays,
+                  uint64_t begin, uint64_t end, double gradient_scale);
+
+float ref_load(const void *x, enum core_vec_type type, uint64_t i);
+void ref_store(void *x, enum core_vec_type type, uint64_t i, float value);
+
+/* The sum of one tile or of its beginning. */
+double ref_tile_sum(const void *x, enum core_vec_type type, uint64_t count);
+
+#endif
