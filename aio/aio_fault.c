@@ -288,6 +288,7 @@ static int submit_one(struct fault *fault, const struct aio_op *op)
     }
     if (taken == 1) {
         fault->ops++;
+        atomic_store_explicit(&fault->plan->ops, fault->ops, memory_order_relaxed);
         if (rule != NULL) {
             hit(fault, rule->kind);
         }

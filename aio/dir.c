@@ -10,12 +10,13 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, LOCK_TRIES = 200, LOCK_TRIES_A_SECOND = 100 };
 
 struct aio_dir {
     int fd;        /* owned, locked */
@@ -265,6 +266,19 @@ int aio_dir_create(struct aio_dir *dir, const char *name, bool direct)
     return fd;
 }
 
+/* The kernel ends what a killed process had in flight after the process is gone, and until then the
+ * file stays locked: a short patience. The directory's lock has already told who runs. */
+static bool lock_soon(int fd)
+{
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            return true;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 1000000000 / LOCK_TRIES_A_SECOND}, NULL);
+    }
+    return false;
+}
+
 static const char *why_not_ours(int fd)
 {
     struct stat info;
@@ -283,12 +297,12 @@ static const char *why_not_ours(int fd)
     if ((info.st_mode & 0077) != 0) {
         return "others may open it";
     }
-    return flock(fd, LOCK_EX | LOCK_NB) != 0 ? "a running process has it locked" : NULL;
+    return lock_soon(fd) ? NULL : "a running process has it locked";
 }
 
 int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct)
 {
-    int fd = open_below(dir, name, O_RDWR | O_NONBLOCK | (direct ? O_DIRECT : 0), 0);
+    int fd = open_below(dir, name, O_RDWR | O_NONBLOCK, 0);
     if (fd < 0 && errno == ENOENT) {
         return -ENOENT;
     }
@@ -298,6 +312,9 @@ int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct)
                             cause == ELOOP ? "it is a symbolic link" : strerror(cause));
     }
     const char *why = why_not_ours(fd);
+    if (why == NULL && fcntl(fd, F_SETFL, direct ? O_DIRECT : 0) != 0) {
+        why = "it cannot be opened for direct I/O";
+    }
     if (why != NULL) {
         close(fd);
         return core_err_set(-EPERM, "%s in %s is not touched: %s", name, dir->path, why);

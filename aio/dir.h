@@ -14,7 +14,7 @@ struct aio_dir;
  * others may write; -EBUSY: another run has it; each with a sentence that says what to do. */
 int aio_dir_open(const char *path, struct aio_dir **out);
 
-/* Unlocks, and removes the directory if this or a former run of tide made it and it is empty. 0, or
+/* Unlocks, and removes the directory if this open made it and it is empty. 0, or
  * -ESTALE: the path leads elsewhere by now, nothing was removed. NULL is fine. */
 int aio_dir_close(struct aio_dir *dir);
 

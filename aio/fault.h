@@ -1,6 +1,6 @@
 /* fault.h: a back end around another one that does what drives, kernels and cables do on bad days,
  * reproducibly: everything follows from the seed and the count of operations. The drive's thread
- * applies it; the counters may be read when the drive is gone. */
+ * applies it; rules may be changed while nothing is in flight. */
 #ifndef AIO_FAULT_H
 #define AIO_FAULT_H
 
@@ -50,6 +50,7 @@ struct aio_fault {
     unsigned rules_count;
     struct aio_fault_rule rules[AIO_FAULT_RULES_MAX];
     _Atomic bool released;                  /* stalled operations go on */
+    _Atomic uint64_t ops;                   /* operations handed in so far */
     _Atomic uint64_t hits[AIO_FAULT_KINDS]; /* how often each was applied */
 };
 

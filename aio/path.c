@@ -1,0 +1,342 @@
+/* path.c: makes, takes over and removes an extent file. */
+#include "aio/path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <linux/fs.h>
+
+#include "aio/dir.h"
+#include "aio/fault.h"
+#include "aio/fs.h"
+#include "aio/mem.h"
+#include "aio/probe.h"
+#include "aio/queue.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+static const char magic[8] = "TIDEEXT";
+static const uint64_t zeros_bytes = (uint64_t)16 << 20;
+static const int64_t patience_ns = 600000000000;
+
+struct aio_path {
+    struct aio_dir *dir;     /* owned; NULL with mem */
+    struct aio_drive *drive; /* owned */
+    int fd;                  /* owned */
+    bool direct;
+    bool formatted; /* by the run that left it */
+    bool reclaimed;
+    bool linked; /* the name is there and is ours to remove */
+    uint32_t file;
+    uint64_t file_bytes, data_offset;
+};
+
+void aio_header_seal(struct aio_header *header)
+{
+    header->sum = core_hash(header, offsetof(struct aio_header, sum), 0);
+}
+
+int aio_header_check(const struct aio_header *header, const char *name)
+{
+    if (memcmp(header->magic, magic, sizeof magic) != 0) {
+        return core_err_set(-EBADMSG, "%s is no extent file", name);
+    }
+    if (header->version != AIO_HEADER_VERSION) {
+        return core_err_set(-EBADMSG, "%s is an extent file of version %u, not %d", name,
+                            header->version, AIO_HEADER_VERSION);
+    }
+    if (header->sum != core_hash(header, offsetof(struct aio_header, sum), 0)) {
+        return core_err_set(-EBADMSG, "the header of extent file %s is damaged", name);
+    }
+    return 0;
+}
+
+static int write_header(const struct aio_path *path, const struct aio_path_options *options,
+                        bool formatted)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, AIO_HEADER_BYTES, AIO_HEADER_BYTES) != 0) {
+        return core_err_set(-ENOMEM, "no memory for a header");
+    }
+    memset(memory, 0, AIO_HEADER_BYTES);
+    struct aio_header *header = memory;
+    *header = (struct aio_header){
+        .version = AIO_HEADER_VERSION,
+        .path_index = options->index,
+        .paths_count = options->count,
+        .formatted = formatted,
+        .run = options->run,
+        .file_bytes = path->file_bytes,
+        .data_offset = path->data_offset,
+        .align_bytes = options->align_bytes,
+        .owner = geteuid(),
+        .process = (uint64_t)getpid(),
+    };
+    memcpy(header->magic, magic, sizeof magic);
+    aio_header_seal(header);
+    ssize_t wrote = pwrite(path->fd, memory, AIO_HEADER_BYTES, 0);
+    int cause = wrote < 0 ? errno : ENOSPC;
+    free(memory);
+    return wrote == AIO_HEADER_BYTES
+               ? 0
+               : core_err_set(-cause, "cannot write the header of %s/%s: %s", options->directory,
+                              AIO_PATH_FILE_NAME, strerror(cause));
+}
+
+/* What a dead run left: nothing, an extent file of ours, or something that is not touched. A file
+ * without any byte is one whose maker died before it wrote the header. */
+static int take_over(struct aio_path *path, const struct aio_path_options *options)
+{
+    int fd = aio_dir_open_file(path->dir, AIO_PATH_FILE_NAME, path->direct);
+    if (fd < 0) {
+        return fd == -ENOENT ? 0 : fd;
+    }
+    char name[512];
+    struct stat info;
+    void *memory = NULL;
+    int rc = 0;
+    snprintf(name, sizeof name, "%.480s/%s", options->directory, AIO_PATH_FILE_NAME);
+    if (fstat(fd, &info) != 0 || posix_memalign(&memory, AIO_HEADER_BYTES, AIO_HEADER_BYTES) != 0) {
+        rc = core_err_set(-ENOMEM, "%s cannot be looked at", name);
+    } else if (info.st_size > 0) {
+        const struct aio_header *header = memory;
+        rc = pread(fd, memory, AIO_HEADER_BYTES, 0) == AIO_HEADER_BYTES
+                 ? aio_header_check(header, name)
+                 : core_err_set(-EBADMSG, "%s is no extent file", name);
+        rc = rc == 0 ? 0 : core_err_prefix(rc, "a file is in the way and is not touched");
+        path->formatted = rc == 0 && header->formatted != 0 &&
+                          header->file_bytes == path->file_bytes &&
+                          (uint64_t)info.st_size == path->file_bytes;
+    }
+    free(memory);
+    if (rc != 0) {
+        close(fd);
+        return rc;
+    }
+    path->fd = fd;
+    path->reclaimed = path->linked = true;
+    core_log(CORE_LOG_INFO, "%s of a run that ended without cleaning up is taken over%s", name,
+             path->formatted ? "" : " and written anew");
+    return 0;
+}
+
+/* Room is asked for at once, so that a full drive is known at the start. */
+static int reserve(const struct aio_path *path, const struct aio_path_options *options,
+                   const struct aio_fs *fs)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < path->file_bytes) {
+        return core_err_set(-EFBIG,
+                            "the limit of file sizes (ulimit -f) is %" PRIu64
+                            " bytes; the store in %s needs %" PRIu64,
+                            (uint64_t)limit.rlim_cur, options->directory, path->file_bytes);
+    }
+    if (ftruncate(path->fd, (off_t)path->file_bytes) != 0) {
+        int cause = errno;
+        return core_err_set(-cause, "cannot make a file of %" PRIu64 " bytes in %s: %s",
+                            path->file_bytes, options->directory, strerror(cause));
+    }
+    int rc = posix_fallocate(path->fd, 0, (off_t)path->file_bytes);
+    if (rc == EINVAL || rc == EOPNOTSUPP) { /* zeros will tell */
+        rc = 0;
+    }
+    return rc == 0
+               ? 0
+               : core_err_set(-rc,
+                              "%s is full: the store needs %" PRIu64 " bytes there, %" PRIu64
+                              " are free: %s",
+                              options->directory, path->file_bytes, fs->free_bytes, strerror(rc));
+}
+
+static int open_file(struct aio_path *path, const struct aio_path_options *options,
+                     const struct aio_fs *fs)
+{
+    int rc = take_over(path, options);
+    if (rc != 0) {
+        return rc;
+    }
+    if (path->fd < 0) {
+        path->fd = aio_dir_create(path->dir, AIO_PATH_FILE_NAME, path->direct);
+        if (path->fd < 0) {
+            return path->fd;
+        }
+        path->linked = true;
+        int flags = 0; /* btrfs: overwrite in place; elsewhere refused and not missed */
+        if (ioctl(path->fd, FS_IOC_GETFLAGS, &flags) == 0 && strcmp(fs->type, "btrfs") == 0) {
+            flags |= FS_NOCOW_FL;
+            ioctl(path->fd, FS_IOC_SETFLAGS, &flags);
+        }
+    }
+    /* Header first: a file of ours is recognised whatever happens from here on. */
+    rc = write_header(path, options, path->formatted);
+    return rc == 0 && !path->formatted ? reserve(path, options, fs) : rc;
+}
+
+static int prepare_directory(struct aio_path *path, const struct aio_path_options *options,
+                             struct aio_fs *fs)
+{
+    int rc = aio_dir_open(options->directory, &path->dir);
+    rc = rc == 0 ? aio_fs_look(aio_dir_fd(path->dir), options->directory, fs) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    if (fs->verdict == AIO_FS_REFUSED) {
+        return core_err_set(-ENOTSUP, "%s cannot hold a store: %s", options->directory, fs->reason);
+    }
+    if (fs->verdict == AIO_FS_BUFFERED) {
+        core_log(CORE_LOG_WARN, "%s is used through the page cache: %s", options->directory,
+                 fs->reason);
+    } else if (fs->reason[0] != '\0') {
+        core_log(CORE_LOG_WARN, "%s: %s", options->directory, fs->reason);
+    }
+    path->direct = fs->verdict == AIO_FS_DIRECT;
+    return open_file(path, options, fs);
+}
+
+static int open_drive(struct aio_path *path, const struct aio_path_options *options)
+{
+    bool mem = options->directory == NULL;
+    const char *name = mem ? "memory" : options->directory;
+    struct aio_drive_options drive = options->drive;
+    char reason[AIO_REASON_BYTES];
+    int rc = aio_backend_choose(mem ? "mem" : options->backend, path->direct, reason, sizeof reason,
+                                &drive.backend);
+    if (rc != 0) {
+        return rc;
+    }
+    core_log(CORE_LOG_INFO, "%s: I/O by %s", name, reason);
+    drive.name = name;
+    drive.context = options->disk;
+    if (options->fault != NULL) {
+        options->fault->inner = drive.backend;
+        options->fault->inner_context = options->disk;
+        drive.backend = &aio_fault;
+        drive.context = options->fault;
+    }
+    rc = aio_drive_create(&drive, &path->drive);
+    if (rc != 0) {
+        return rc;
+    }
+    char file_name[512];
+    snprintf(file_name, sizeof file_name, mem ? "%.480s" : "%.480s/%s", name, AIO_PATH_FILE_NAME);
+    struct aio_file file = {
+        .fd = path->fd, .name = file_name, .size_bytes = path->file_bytes, .direct = path->direct};
+    return aio_drive_attach(path->drive, &file, &path->file);
+}
+
+/* One request of zeros after the other, a few in flight. */
+static int write_zeros(struct aio_path *path, const struct aio_path_options *options,
+                       struct aio_queue *queue, const unsigned char *zeros)
+{
+    struct core_fence fences[4] = {{0}};
+    uint64_t total = path->file_bytes - path->data_offset;
+    unsigned turn = 0;
+    for (uint64_t done = 0; done < total; turn++) {
+        uint64_t bytes = total - done < zeros_bytes ? total - done : zeros_bytes;
+        int rc = core_fence_wait(fences[turn % 4], patience_ns);
+        rc = rc == 0 ? aio_queue_write(queue, path->file, path->data_offset + done, zeros, bytes,
+                                       &fences[turn % 4])
+                     : rc;
+        if (rc != 0) {
+            return rc;
+        }
+        done += bytes;
+        if (options->progress != NULL &&
+            options->progress(options->user, options->directory, done, total) != 0) {
+            return core_err_set(-ECANCELED, "%s: stopped while its file was written",
+                                options->directory);
+        }
+    }
+    int rc = core_fence_wait(aio_queue_tail(queue), patience_ns);
+    return rc != 0 ? rc : write_header(path, options, true);
+}
+
+static int format(struct aio_path *path, const struct aio_path_options *options)
+{
+    struct core_region region = {0};
+    struct aio_queue *queue = NULL;
+    struct core_region_options memory = {
+        .name = "zeros", .bytes = zeros_bytes, .pages = CORE_PAGES_THP};
+    int rc = core_region_alloc(&memory, &region);
+    rc = rc == 0 ? aio_queue_open(&path->drive, 1, &(struct aio_queue_options){.name = "format"},
+                                  &queue)
+                 : rc;
+    rc = rc == 0 ? write_zeros(path, options, queue, region.base) : rc;
+    int closed = aio_queue_close(queue);
+    if (closed == 0) {
+        core_region_free(&region);
+    }
+    return rc != 0 ? rc : closed;
+}
+
+int aio_path_open(const struct aio_path_options *options, struct aio_path **out)
+{
+    struct aio_fs fs = {0};
+    struct aio_path *path = calloc(1, sizeof *path);
+    if (path == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a path");
+    }
+    path->fd = -1;
+    path->data_offset = options->directory != NULL ? options->align_bytes : 0;
+    path->file_bytes = path->data_offset + options->data_bytes;
+    int rc = options->directory != NULL ? prepare_directory(path, options, &fs) : 0;
+    rc = rc == 0 ? open_drive(path, options) : rc;
+    rc = rc == 0 && options->directory != NULL && !path->formatted ? format(path, options) : rc;
+    if (rc != 0) {
+        char sentence[CORE_ERR_SENTENCE_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        aio_path_close(path);
+        return core_err_adopt(rc, sentence);
+    }
+    *out = path;
+    return 0;
+}
+
+int aio_path_close(struct aio_path *path)
+{
+    if (path == NULL) {
+        return 0;
+    }
+    int rc = aio_drive_destroy(path->drive);
+    if (path->linked) {
+        int removed = aio_dir_remove(path->dir, AIO_PATH_FILE_NAME, path->fd);
+        rc = rc != 0 ? rc : removed;
+    }
+    if (path->fd >= 0) {
+        close(path->fd);
+    }
+    int closed = aio_dir_close(path->dir);
+    free(path);
+    return rc != 0 ? rc : closed;
+}
+
+struct aio_drive *aio_path_drive(const struct aio_path *path)
+{
+    return path->drive;
+}
+
+uint32_t aio_path_file(const struct aio_path *path)
+{
+    return path->file;
+}
+
+uint64_t aio_path_data_offset(const struct aio_path *path)
+{
+    return path->data_offset;
+}
+
+bool aio_path_reclaimed(const struct aio_path *path)
+{
+    return path->reclaimed;
+}

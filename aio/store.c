@@ -1,0 +1,489 @@
+/* store.c: paths, extents and where the bytes of a request lie. */
+#include "aio/store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aio/extent.h"
+#include "aio/measure.h"
+#include "aio/mem.h"
+#include "aio/path.h"
+#include "aio/stripe.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+static const double weigh_seconds = 0.6;
+
+struct segment {
+    unsigned path;
+    uint64_t offset; /* in the path's file */
+    uint64_t at;     /* in the extent */
+    uint64_t bytes;
+};
+
+struct aio_extent {
+    uint64_t bytes;
+    uint64_t run, owner;
+    struct aio_sum *sums; /* owned, one a MiB; NULL: none are kept */
+    unsigned segments_count;
+    uint32_t files[AIO_PATHS_MAX]; /* of the paths, for the pieces */
+    struct segment segments[AIO_PIECES_MAX];
+};
+
+struct aio_store {
+    unsigned paths_count;
+    struct aio_path *paths[AIO_PATHS_MAX];   /* owned */
+    struct aio_drive *drives[AIO_PATHS_MAX]; /* borrowed from the paths */
+    struct aio_space *spaces[AIO_PATHS_MAX]; /* owned */
+    double weights[AIO_PATHS_MAX], credit[AIO_PATHS_MAX];
+    uint64_t bytes;
+    uint64_t align_bytes, unit_bytes; /* unit: a stripe's grain, whole sums */
+    uint64_t run;
+    bool no_sums;
+};
+
+static int check_options(const struct aio_store_options *options, uint64_t align)
+{
+    if (options->paths_count == 0 || options->paths_count > AIO_PATHS_MAX ||
+        align % AIO_ALIGN_BYTES != 0) {
+        return core_err_set(-EINVAL, "a store of %u paths (1 to %d) in units of %" PRIu64 " bytes",
+                            options->paths_count, AIO_PATHS_MAX, align);
+    }
+    for (unsigned i = 0; i < options->paths_count; i++) {
+        const struct aio_store_path *path = &options->paths[i];
+        const char *name = path->directory != NULL ? path->directory : "memory";
+        if ((path->directory == NULL) == (path->disk == NULL)) {
+            return core_err_set(-EINVAL, "path %u of a store needs a directory or a disk", i);
+        }
+        if (path->bytes == 0 || path->bytes % align != 0 || path->weight < 0 ||
+            (path->disk != NULL && path->disk->bytes < path->bytes)) {
+            return core_err_set(-EINVAL,
+                                "%s: %" PRIu64 " bytes for extents of %" PRIu64 " bytes' grain",
+                                name, path->bytes, align);
+        }
+        for (unsigned j = 0; j < i && path->directory != NULL; j++) {
+            if (options->paths[j].directory != NULL &&
+                strcmp(options->paths[j].directory, path->directory) == 0) {
+                return core_err_set(-EINVAL, "%s is given twice", name);
+            }
+        }
+    }
+    return 0;
+}
+
+static int open_path(struct aio_store *store, const struct aio_store_options *options, unsigned i)
+{
+    const struct aio_store_path *given = &options->paths[i];
+    struct aio_path_options path = {
+        .directory = given->directory,
+        .disk = given->disk,
+        .data_bytes = given->bytes,
+        .align_bytes = store->align_bytes,
+        .run = options->run,
+        .index = i,
+        .count = options->paths_count,
+        .backend = options->backend,
+        .fault = given->fault,
+        .drive = options->drive,
+        .progress = options->progress,
+        .user = options->user,
+    };
+    int rc = aio_path_open(&path, &store->paths[i]);
+    if (rc != 0) {
+        return rc;
+    }
+    store->paths_count++;
+    store->drives[i] = aio_path_drive(store->paths[i]);
+    store->weights[i] = given->weight;
+    store->bytes += given->bytes;
+    return aio_space_create(aio_path_data_offset(store->paths[i]), given->bytes, &store->spaces[i]);
+}
+
+/* Where the caller does not know, each path is measured alone; what counts is the mixed rate. */
+static int weigh(struct aio_store *store, const struct aio_store_options *options)
+{
+    for (unsigned i = 0; i < store->paths_count; i++) {
+        struct aio_rates rates = {0};
+        if (store->weights[i] > 0) {
+            continue;
+        }
+        if (store->paths_count == 1) {
+            store->weights[i] = 1;
+            continue;
+        }
+        int rc = aio_measure_drive(store->drives[i], aio_path_file(store->paths[i]),
+                                   aio_path_data_offset(store->paths[i]), options->paths[i].bytes,
+                                   weigh_seconds, &rates);
+        if (rc != 0) {
+            return rc;
+        }
+        store->weights[i] = rates.mixed_bytes_per_s;
+        core_log(CORE_LOG_INFO, "%s: %.2f GB/s reading and writing at once",
+                 aio_drive_name(store->drives[i]), rates.mixed_bytes_per_s / 1e9);
+    }
+    return 0;
+}
+
+int aio_store_open(const struct aio_store_options *options, struct aio_store **out)
+{
+    uint64_t align = options->align_bytes != 0 ? options->align_bytes : AIO_EXTENT_ALIGN_BYTES;
+    int rc = check_options(options, align);
+    if (rc != 0) {
+        return rc;
+    }
+    struct aio_store *store = calloc(1, sizeof *store);
+    if (store == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a store");
+    }
+    store->align_bytes = align;
+    store->unit_bytes = (align + AIO_SUM_BYTES - 1) / AIO_SUM_BYTES * AIO_SUM_BYTES;
+    store->run = options->run;
+    store->no_sums = options->no_sums;
+    for (unsigned i = 0; rc == 0 && i < options->paths_count; i++) {
+        rc = open_path(store, options, i);
+    }
+    rc = rc == 0 ? weigh(store, options) : rc;
+    if (rc != 0) {
+        char sentence[CORE_ERR_SENTENCE_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        aio_store_close(store);
+        return core_err_adopt(rc, sentence);
+    }
+    *out = store;
+    return 0;
+}
+
+int aio_store_close(struct aio_store *store)
+{
+    int rc = 0;
+    if (store == NULL) {
+        return 0;
+    }
+    for (unsigned i = 0; i < store->paths_count; i++) {
+        int closed = aio_path_close(store->paths[i]);
+        rc = rc != 0 ? rc : closed;
+        aio_space_destroy(store->spaces[i]);
+    }
+    free(store);
+    return rc;
+}
+
+uint64_t aio_store_bytes(const struct aio_store *store)
+{
+    return store->bytes;
+}
+
+uint64_t aio_store_free_bytes(const struct aio_store *store)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < store->paths_count; i++) {
+        bytes += aio_space_free_bytes(store->spaces[i]);
+    }
+    return bytes;
+}
+
+unsigned aio_store_paths(const struct aio_store *store)
+{
+    return store->paths_count;
+}
+
+struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path)
+{
+    return store->drives[path];
+}
+
+double aio_store_weight(const struct aio_store *store, unsigned path)
+{
+    return store->weights[path];
+}
+
+bool aio_store_reclaimed(const struct aio_store *store, unsigned path)
+{
+    return aio_path_reclaimed(store->paths[path]);
+}
+
+int aio_store_register(struct aio_store *store, const struct iovec *memory, unsigned count)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < store->paths_count && rc == 0; i++) {
+        rc = aio_drive_register(store->drives[i], memory, count);
+    }
+    return rc;
+}
+
+/* Takes `bytes` of one path, as few ranges as there are; *at moves on. */
+static int take(struct aio_store *store, struct aio_extent *extent, unsigned path, uint64_t bytes,
+                uint64_t *at)
+{
+    while (bytes > 0) {
+        struct aio_range range;
+        if (extent->segments_count == AIO_PIECES_MAX) {
+            return core_err_set(-ENOSPC, "%s: its free space is in too many small pieces",
+                                aio_drive_name(store->drives[path]));
+        }
+        int rc = aio_space_take(store->spaces[path], bytes, &range);
+        if (rc != 0) {
+            return rc;
+        }
+        uint64_t over = range.bytes < bytes ? range.bytes % store->unit_bytes : 0;
+        if (over == range.bytes) { /* shorter than a unit: no sum may straddle two ranges */
+            aio_space_give(store->spaces[path], range);
+            return -ENOSPC;
+        }
+        if (over > 0) {
+            range.bytes -= over;
+            aio_space_split(store->spaces[path],
+                            (struct aio_range){range.offset + range.bytes, over});
+        }
+        extent->segments[extent->segments_count++] = (struct segment){
+            .path = path, .offset = range.offset, .at = *at, .bytes = range.bytes};
+        *at += range.bytes;
+        bytes -= range.bytes;
+    }
+    return 0;
+}
+
+/* Units that a path still has; a last piece shorter than a unit counts on small grains only. */
+static uint64_t free_units(const struct aio_store *store, unsigned path)
+{
+    return aio_space_free_bytes(store->spaces[path]) / store->unit_bytes;
+}
+
+/* Where the last piece goes that is shorter than a unit: the path that is furthest behind. */
+static unsigned place_rest(struct aio_store *store, uint64_t bytes)
+{
+    unsigned best = store->paths_count;
+    double sum = 0;
+    for (unsigned i = 0; i < store->paths_count; i++) {
+        sum += store->weights[i];
+    }
+    double part = (double)bytes / (double)store->unit_bytes;
+    for (unsigned i = 0; i < store->paths_count; i++) {
+        store->credit[i] += part * store->weights[i] / sum;
+        if (aio_space_free_bytes(store->spaces[i]) >= bytes &&
+            (best == store->paths_count || store->credit[i] > store->credit[best])) {
+            best = i;
+        }
+    }
+    if (best < store->paths_count) {
+        store->credit[best] -= part;
+    }
+    return best;
+}
+
+static int place(struct aio_store *store, struct aio_extent *extent)
+{
+    uint64_t whole = extent->bytes / store->unit_bytes;
+    uint64_t rest = extent->bytes % store->unit_bytes;
+    rest = (rest + store->align_bytes - 1) / store->align_bytes * store->align_bytes;
+    whole += rest == store->unit_bytes;
+    rest %= store->unit_bytes;
+    uint64_t units[AIO_PATHS_MAX];
+    uint64_t shares[AIO_PATHS_MAX] = {0};
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < store->paths_count; i++) {
+        units[i] = free_units(store, i);
+        sum += units[i];
+    }
+    if (sum < whole) {
+        return -ENOSPC;
+    }
+    aio_stripe_share(store->weights, store->credit, units, store->paths_count, whole, shares);
+    uint64_t at = 0;
+    int rc = 0;
+    for (unsigned i = 0; i < store->paths_count && rc == 0; i++) {
+        rc = take(store, extent, i, shares[i] * store->unit_bytes, &at);
+    }
+    if (rc == 0 && rest > 0) {
+        unsigned path = place_rest(store, rest);
+        rc = path < store->paths_count ? take(store, extent, path, rest, &at) : -ENOSPC;
+    }
+    return rc;
+}
+
+int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
+                     struct aio_extent **out)
+{
+    uint64_t free_before = aio_store_free_bytes(store);
+    if (bytes == 0 || bytes > store->bytes) {
+        return core_err_set(bytes == 0 ? -EINVAL : -ENOSPC,
+                            "an extent of %" PRIu64 " bytes in a store of %" PRIu64, bytes,
+                            store->bytes);
+    }
+    struct aio_extent *extent = calloc(1, sizeof *extent);
+    if (extent == NULL) {
+        return core_err_set(-ENOMEM, "no memory for an extent");
+    }
+    extent->bytes = (bytes + AIO_ALIGN_BYTES - 1) / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
+    extent->run = store->run;
+    extent->owner = owner;
+    for (unsigned i = 0; i < store->paths_count; i++) {
+        extent->files[i] = aio_path_file(store->paths[i]);
+    }
+    int rc = 0;
+    if (!store->no_sums) {
+        extent->sums = calloc((extent->bytes + AIO_SUM_BYTES - 1) / AIO_SUM_BYTES,
+                              sizeof *extent->sums);
+        rc = extent->sums != NULL ? 0 : core_err_set(-ENOMEM, "no memory for checksums");
+    }
+    rc = rc == 0 ? place(store, extent) : rc;
+    if (rc != 0) {
+        aio_extent_free(store, extent);
+        return rc != -ENOSPC ? rc
+                             : core_err_set(-ENOSPC,
+                                            "the store is full: %" PRIu64 " bytes are asked for,"
+                                            " %" PRIu64 " of %" PRIu64 " are free",
+                                            bytes, free_before, store->bytes);
+    }
+    *out = extent;
+    return 0;
+}
+
+void aio_extent_free(struct aio_store *store, struct aio_extent *extent)
+{
+    if (extent == NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < extent->segments_count; i++) {
+        const struct segment *segment = &extent->segments[i];
+        aio_space_give(store->spaces[segment->path],
+                       (struct aio_range){segment->offset, segment->bytes});
+    }
+    free(extent->sums);
+    free(extent);
+}
+
+uint64_t aio_extent_bytes(const struct aio_extent *extent)
+{
+    return extent->bytes;
+}
+
+uint64_t aio_extent_on(const struct aio_extent *extent, unsigned path)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < extent->segments_count; i++) {
+        bytes += extent->segments[i].path == path ? extent->segments[i].bytes : 0;
+    }
+    return bytes;
+}
+
+int aio_store_queue(struct aio_store *store, const struct aio_queue_options *options,
+                    struct aio_queue **out)
+{
+    return aio_queue_open(store->drives, store->paths_count, options, out);
+}
+
+static int check_range(const struct aio_extent *extent, uint64_t offset, uint64_t bytes)
+{
+    bool fits = offset < extent->bytes && bytes <= extent->bytes - offset && bytes > 0;
+    bool whole = offset % AIO_SUM_BYTES == 0 &&
+                 (bytes % AIO_SUM_BYTES == 0 || offset + bytes == extent->bytes);
+    return fits && whole ? 0
+                         : core_err_set(-EINVAL,
+                                        "%" PRIu64 " bytes at %" PRIu64 " of an extent of %" PRIu64
+                                        ": whole MiB, or up to its end",
+                                        bytes, offset, extent->bytes);
+}
+
+/* The pieces of [offset, offset + bytes), one a segment that it touches. */
+static unsigned pieces_of(const struct aio_extent *extent, uint64_t offset, unsigned char *memory,
+                          uint64_t bytes, struct aio_piece pieces[AIO_PIECES_MAX])
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < extent->segments_count; i++) {
+        const struct segment *segment = &extent->segments[i];
+        uint64_t begin = segment->at > offset ? segment->at : offset;
+        uint64_t end = segment->at + segment->bytes;
+        end = end < offset + bytes ? end : offset + bytes;
+        if (begin >= end) {
+            continue;
+        }
+        uint64_t block = begin / AIO_SUM_BYTES;
+        pieces[count++] = (struct aio_piece){
+            .drive = segment->path,
+            .file = extent->files[segment->path],
+            .offset = segment->offset + (begin - segment->at),
+            .memory = memory + (begin - offset),
+            .bytes = end - begin,
+            .sums = {.table = extent->sums != NULL ? extent->sums + block : NULL,
+                     .run = extent->run,
+                     .owner = extent->owner,
+                     .block = block},
+        };
+    }
+    return count;
+}
+
+int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,
+                   void *memory, uint64_t bytes, struct core_fence *out)
+{
+    struct aio_piece pieces[AIO_PIECES_MAX];
+    int rc = check_range(extent, offset, bytes);
+    if (rc != 0) {
+        return rc;
+    }
+    unsigned count = pieces_of(extent, offset, memory, bytes, pieces);
+    return aio_queue_submit(queue, AIO_READ, pieces, count, out);
+}
+
+static int write_extent(struct aio_queue *queue, struct aio_extent *extent,
+                        const struct aio_piece *whole, bool given, struct core_fence *out)
+{
+    struct aio_piece pieces[AIO_PIECES_MAX];
+    int rc = check_range(extent, whole->offset, whole->bytes);
+    if (rc != 0) {
+        return rc;
+    }
+    unsigned count = pieces_of(extent, whole->offset, whole->memory, whole->bytes, pieces);
+    for (unsigned i = 0; i < count; i++) {
+        pieces[i].sums.given = given;
+    }
+    return aio_queue_submit(queue, AIO_WRITE, pieces, count, out);
+}
+
+/* A write only reads its memory; pieces serve both directions. */
+static struct aio_piece whole_of(uint64_t offset, const void *memory, uint64_t bytes)
+{
+    union {
+        const void *in;
+        void *out;
+    } pointer = {.in = memory};
+    return (struct aio_piece){.offset = offset, .memory = pointer.out, .bytes = bytes};
+}
+
+int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
+                    const void *memory, uint64_t bytes, struct core_fence *out)
+{
+    struct aio_piece whole = whole_of(offset, memory, bytes);
+    return write_extent(queue, extent, &whole, false, out);
+}
+
+int aio_store_write_hashed(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
+                           const void *memory, uint64_t bytes, struct core_fence *out)
+{
+    struct aio_piece whole = whole_of(offset, memory, bytes);
+    return write_extent(queue, extent, &whole, true, out);
+}
+
+static struct aio_sums sums_of(const struct aio_extent *extent)
+{
+    return (struct aio_sums){.run = extent->run, .owner = extent->owner};
+}
+
+uint64_t aio_extent_seed(const struct aio_extent *extent, uint64_t index)
+{
+    struct aio_sums sums = sums_of(extent);
+    return aio_sum_seed(&sums, index,
+                        extent->sums != NULL ? extent->sums[index].generation + 1 : 0);
+}
+
+void aio_extent_hashed(struct aio_extent *extent, uint64_t index, uint64_t hash)
+{
+    if (extent->sums != NULL) {
+        extent->sums[index].generation++;
+        extent->sums[index].value = hash;
+    }
+}

@@ -1,0 +1,328 @@
+/* test_dir.c: a store's directory is ours alone: links, strangers, other runs, and what is left
+ * after a crash. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "aio/dir.h"
+#include "aio/fs.h"
+#include "aio/path.h"
+#include "aio/store.h"
+#include "core/base/err.h"
+#include "core/base/rng.h"
+#include "tests/aio/rig.h"
+#include "tests/harness/child.h"
+#include "tests/harness/test.h"
+
+enum { STORE_BYTES = 4 << 20 };
+
+/* "<test directory>/<name>"; the text holds for a while. */
+static const char *place(const char *name)
+{
+    static char paths[64][512];
+    static unsigned turn;
+    char *path = paths[turn++ % 64];
+    snprintf(path, 512, "%s/%s", test_directory(), name);
+    return path;
+}
+
+static int open_store(const char *directory, struct aio_store **out)
+{
+    struct aio_store_path path = {.directory = directory, .bytes = STORE_BYTES};
+    struct aio_store_options options = {.paths = &path, .paths_count = 1, .run = 5};
+    return aio_store_open(&options, out);
+}
+
+static void expect(const char *directory, int code, const char *part)
+{
+    struct aio_store *store = NULL;
+    check_int(open_store(directory, &store), ==, code);
+    check_contains(core_err_sentence(), part);
+}
+
+/* A directory that is not there is made with mode 0700 and is gone after a clean end; one that is
+ * there stays, empty. */
+static void empty_after_a_clean_end(void)
+{
+    struct aio_store *store = NULL;
+    struct stat info;
+    const char *path = place("made");
+    check_int(open_store(path, &store), ==, 0);
+    check_int(stat(path, &info), ==, 0);
+    check_uint(info.st_mode & 07777, ==, 0700);
+    check_int(stat(place("made/" AIO_PATH_FILE_NAME), &info), ==, 0);
+    check_uint(info.st_mode & 07777, ==, 0600);
+    check_true(!aio_store_reclaimed(store, 0));
+    check_int(aio_store_close(store), ==, 0);
+    check_int(stat(path, &info), ==, -1);
+
+    check_int(mkdir(path, 0700), ==, 0);
+    check_int(open_store(path, &store), ==, 0);
+    check_int(aio_store_close(store), ==, 0);
+    check_int(rmdir(path), ==, 0); /* it was empty */
+}
+
+/* Links on the way, open modes, no directory at all: an error that says what to do; nothing is
+ * followed or changed. */
+static void what_is_not_ours_is_refused(void)
+{
+    struct stat info;
+    check_int(mkdir(place("target"), 0700), ==, 0);
+    check_int(symlink(place("target"), place("link")), ==, 0);
+    expect(place("link"), -ELOOP, "symbolic link");
+    expect(place("link/below"), -ELOOP, "symbolic link");
+    check_int(stat(place("target/below"), &info), ==, -1);
+    check_int(mkdir(place("open"), 0700), ==, 0);
+    for (mode_t mode = 0001; mode <= 0077; mode++) {
+        check_int(chmod(place("open"), 0700 | mode), ==, 0);
+        expect(place("open"), -EPERM, "chmod 700");
+    }
+    check_int(chmod(place("open"), 0777), ==, 0);
+    expect(place("open/below"), -EPERM, "written by everybody");
+    expect(place("nowhere/below"), -ENOENT, "nowhere");
+    expect("", -EINVAL, "path of 1 to");
+    expect(test_file("plain", "x", 1), -ENOTDIR, "plain");
+    check_int(aio_dir_look(place("link")), ==, -ELOOP);
+    int fd = aio_dir_look(place("target"));
+    check_int(fd, >=, 0);
+    close(fd);
+    if (geteuid() == 0) {
+        check_int(chown(place("target"), 65534, 65534), ==, 0);
+        expect(place("target"), -EPERM, "belongs to user 65534");
+        check_int(chown(place("target"), 0, 0), ==, 0);
+    } else {
+        test_note("foreign owners are not tested: not root");
+    }
+}
+
+/* Files of the store's name that are something else are left as they are, to the byte. */
+static void foreign_files_are_not_touched(void)
+{
+    const char *file = place("foreign/" AIO_PATH_FILE_NAME);
+    char text[16] = "";
+    check_int(mkdir(place("foreign"), 0700), ==, 0);
+    /* some text */
+    FILE *stream = fopen(file, "w");
+    fputs("my thesis", stream);
+    fclose(stream);
+    check_int(chmod(file, 0600), ==, 0);
+    expect(place("foreign"), -EBADMSG, "in the way and is not touched");
+    stream = fopen(file, "r");
+    check_true(fgets(text, sizeof text, stream) != NULL);
+    fclose(stream);
+    check_string(text, "my thesis");
+    /* open to others, several names */
+    check_int(truncate(file, 0), ==, 0);
+    check_int(chmod(file, 0644), ==, 0);
+    expect(place("foreign"), -EPERM, "others may open it");
+    check_int(chmod(file, 0600), ==, 0);
+    check_int(link(file, place("second")), ==, 0);
+    expect(place("foreign"), -EPERM, "several names");
+    check_int(unlink(place("second")), ==, 0);
+    /* locked by a process that runs */
+    int fd = open(file, O_RDWR);
+    check_int(flock(fd, LOCK_EX), ==, 0);
+    expect(place("foreign"), -EPERM, "running process");
+    close(fd);
+    check_int(unlink(file), ==, 0);
+    /* no files at all */
+    check_int(symlink(place("plain"), file), ==, 0);
+    expect(place("foreign"), -ELOOP, "symbolic link");
+    check_int(unlink(file), ==, 0);
+    check_int(mkdir(file, 0700), ==, 0);
+    expect(place("foreign"), -EISDIR, "not touched");
+    check_int(rmdir(file), ==, 0);
+    check_int(mkfifo(file, 0600), ==, 0);
+    expect(place("foreign"), -EPERM, "no regular file");
+    check_int(unlink(file), ==, 0);
+}
+
+/* One directory, one run. */
+static void a_directory_in_use_is_busy(void)
+{
+    struct aio_store *first = NULL;
+    check_int(open_store(place("busy"), &first), ==, 0);
+    for (int i = 0; i < 10; i++) {
+        expect(place("busy"), -EBUSY, "in use by another run");
+    }
+    check_int(aio_store_close(first), ==, 0);
+}
+
+/* The directory, or the file in it, replaced while a run has it: what was put there stays, and the
+ * end says so. */
+static void what_was_swapped_is_not_removed(void)
+{
+    struct aio_store *store = NULL;
+    struct stat info;
+    check_int(open_store(place("swapped"), &store), ==, 0);
+    check_int(rename(place("swapped"), place("moved")), ==, 0);
+    check_int(mkdir(place("victim"), 0700), ==, 0);
+    check_int(symlink(place("victim"), place("swapped")), ==, 0);
+    check_int(aio_store_close(store), ==, -ESTALE);
+    check_contains(core_err_sentence(), "not the directory any more");
+    check_int(stat(place("victim"), &info), ==, 0);
+    check_int(stat(place("moved/" AIO_PATH_FILE_NAME), &info), ==, -1); /* ours, by descriptor */
+    check_int(unlink(place("swapped")), ==, 0);
+
+    check_int(open_store(place("inside"), &store), ==, 0);
+    check_int(rename(place("inside/" AIO_PATH_FILE_NAME), place("inside/away")), ==, 0);
+    FILE *stream = fopen(place("inside/" AIO_PATH_FILE_NAME), "w");
+    fclose(stream);
+    check_int(aio_store_close(store), ==, -ESTALE);
+    check_contains(core_err_sentence(), "not the file any more");
+    check_int(stat(place("inside/" AIO_PATH_FILE_NAME), &info), ==, 0);
+}
+
+static int run_until_killed(const char *path)
+{
+    struct aio_store *store = NULL;
+    struct aio_queue *queue = NULL;
+    struct aio_extent *extent = NULL;
+    struct core_fence fence;
+    void *memory = NULL;
+    if (open_store(path, &store) != 0 || posix_memalign(&memory, 4096, 1 << 20) != 0 ||
+        aio_extent_alloc(store, 1 << 20, 1, &extent) != 0 ||
+        aio_store_queue(store, &(struct aio_queue_options){0}, &queue) != 0) {
+        return 3;
+    }
+    memset(memory, 1, 1 << 20);
+    while (aio_store_write(queue, extent, 0, memory, 1 << 20, &fence) == 0 &&
+           core_fence_wait(fence, -1) == 0) {
+    }
+    return 4;
+}
+
+/* Killed at random moments, also while the file is being made: the next start takes the directory
+ * over, works, and leaves it empty. */
+static void killed_runs_are_cleaned_up(void)
+{
+    const char *path = place("killed");
+    unsigned taken_over = 0;
+    check_int(mkdir(path, 0700), ==, 0);
+    for (uint64_t round = 0; round < (RIG_SLOW ? 6 : 20); round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            _exit(run_until_killed(path));
+        }
+        usleep(core_rng_philox(1121, 0, round).word[0] % (RIG_SLOW ? 60000 : 20000));
+        check_int(kill(child, SIGKILL), ==, 0);
+        int status = 0;
+        check_int(waitpid(child, &status, 0), ==, child);
+        check_true(WIFSIGNALED(status));
+        struct aio_store *store = NULL;
+        int rc = open_store(path, &store);
+        if (rc != 0) {
+            test_fail(__FILE__, __LINE__, "round %d: %s", (int)round, core_err_sentence());
+        }
+        taken_over += aio_store_reclaimed(store, 0);
+        check_int(aio_store_close(store), ==, 0);
+    }
+    test_note("%u files were taken over", taken_over);
+    check_uint(taken_over, >, 0);
+    check_int(rmdir(path), ==, 0);
+}
+
+/* The header is checked to the last bit. */
+static void headers_are_checked(void)
+{
+    struct aio_header header = {.magic = "TIDEEXT", .version = AIO_HEADER_VERSION, .run = 1};
+    aio_header_seal(&header);
+    check_int(aio_header_check(&header, "h"), ==, 0);
+    for (size_t bit = 0; bit < sizeof header * 8; bit++) {
+        ((unsigned char *)&header)[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        check_int(aio_header_check(&header, "h"), ==, -EBADMSG);
+        ((unsigned char *)&header)[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+}
+
+/* What is said about each kind of file system, and that this one and tmpfs are recognised. */
+static void file_systems_are_known(void)
+{
+    static const struct {
+        uint64_t magic;
+        bool direct;
+        const char *type;
+        enum aio_fs_verdict verdict;
+    } rows[] = {{0xef53, true, "ext4", AIO_FS_DIRECT},
+                {0xef53, false, "ext4", AIO_FS_BUFFERED},
+                {0x01021994, true, "tmpfs", AIO_FS_BUFFERED},
+                {0x794c7630, true, "overlayfs", AIO_FS_DIRECT},
+                {0x794c7630, false, "overlayfs", AIO_FS_BUFFERED},
+                {0x6969, true, "nfs", AIO_FS_REFUSED},
+                {0x9123683e, true, "btrfs", AIO_FS_DIRECT},
+                {0x2fc12fc1, true, "zfs", AIO_FS_BUFFERED},
+                {0xff534d42, false, "cifs", AIO_FS_REFUSED},
+                {0x1234, true, "0x1234", AIO_FS_DIRECT}};
+    struct aio_fs fs;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        aio_fs_judge(rows[i].magic, rows[i].direct, &fs);
+        check_string(fs.type, rows[i].type);
+        check_int(fs.verdict, ==, rows[i].verdict);
+        check_true(fs.verdict == AIO_FS_DIRECT || fs.reason[0] != '\0');
+    }
+    int fd = aio_dir_look(test_directory());
+    check_int(fd, >=, 0);
+    check_int(aio_fs_look(fd, "here", &fs), ==, 0);
+    test_note("%s, %s", fs.type, fs.reason);
+    check_uint(fs.free_bytes, >, 0);
+    int scratch = aio_fs_scratch(fd, "here", false);
+    check_int(scratch, >=, 0);
+    close(scratch);
+    close(fd);
+}
+
+/* A store on tmpfs works through the page cache and says so. */
+static void tmpfs_is_buffered_with_a_warning(void)
+{
+    char path[] = "/dev/shm/tide-test-XXXXXX";
+    if (mkdtemp(path) == NULL) {
+        test_skip("no /dev/shm");
+    }
+    const char *log = rig_log_begin();
+    struct aio_store *store = NULL;
+    int rc = open_store(path, &store);
+    rig_log_end();
+    check_int(rc, ==, 0);
+    check_contains(log, "through the page cache: tmpfs is memory");
+    check_int(aio_store_close(store), ==, 0);
+    check_int(rmdir(path), ==, 0);
+}
+
+/* The small functions: names, descriptors, files made exclusively, sync. */
+static void directories_and_files(void)
+{
+    struct aio_dir *dir = NULL;
+    check_int(aio_dir_open(place("small"), &dir), ==, 0);
+    check_string(aio_dir_path(dir), place("small"));
+    check_int(aio_dir_fd(dir), >=, 0);
+    check_int(aio_dir_open_file(dir, "a", false), ==, -ENOENT);
+    int fd = aio_dir_create(dir, "a", false);
+    check_int(fd, >=, 0);
+    check_int(aio_dir_create(dir, "a", false), ==, -EEXIST);
+    check_int(aio_dir_create(dir, "../a", false), <, 0);
+    check_int(aio_dir_sync(dir), ==, 0);
+    check_int(aio_dir_open_file(dir, "a", false), ==, -EPERM); /* locked */
+    check_int(aio_dir_remove(dir, "a", fd), ==, 0);
+    check_int(aio_dir_remove(dir, "a", fd), ==, -ESTALE);
+    close(fd);
+    check_int(aio_dir_close(dir), ==, 0);
+    check_int(aio_dir_close(NULL), ==, 0);
+}
+
+TEST_MAIN({"empty_after_a_clean_end", empty_after_a_clean_end},
+          {"what_is_not_ours_is_refused", what_is_not_ours_is_refused},
+          {"foreign_files_are_not_touched", foreign_files_are_not_touched},
+          {"a_directory_in_use_is_busy", a_directory_in_use_is_busy},
+          {"what_was_swapped_is_not_removed", what_was_swapped_is_not_removed},
+          {"killed_runs_are_cleaned_up", killed_runs_are_cleaned_up},
+          {"headers_are_checked", headers_are_checked},
+          {"file_systems_are_known", file_systems_are_known},
+          {"tmpfs_is_buffered_with_a_warning", tmpfs_is_buffered_with_a_warning},
+          {"directories_and_files", directories_and_files})

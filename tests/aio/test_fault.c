@@ -1,0 +1,515 @@
+/* test_fault.c: what drives do on bad days, from seeds: recovered, or an error that names file,
+ * offset and cause; never a wrong byte, never a hang. The seed of each loop is printed. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "aio/probe.h"
+#include "aio/store.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/rng.h"
+#include "tests/aio/rig.h"
+#include "tests/harness/test.h"
+
+enum { PART_OF_CASES = RIG_SLOW ? 8 : 1 };
+static const int64_t patience_ns = 20000000000;
+static const uint64_t seed = 20261121;
+
+/* Writes `bytes` and reads them back in `pieces` requests; 0 when every byte is right, else the
+ * first error. */
+static int there_and_back(struct rig *rig, uint64_t bytes, uint64_t pieces, uint64_t salt)
+{
+    static unsigned char in[1 << 16] __attribute__((aligned(4096)));
+    static unsigned char out[1 << 16] __attribute__((aligned(4096)));
+    struct core_fence fence = {0};
+    int rc = 0;
+    rig_fill(in, bytes, salt);
+    memset(out, 0, bytes);
+    for (uint64_t i = 0; i < pieces && rc == 0; i++) {
+        uint64_t at = bytes / pieces * i;
+        rc = aio_queue_write(rig->queue, rig->file, at, in + at, bytes / pieces, &fence);
+    }
+    rc = rc == 0 ? core_fence_wait(aio_queue_tail(rig->queue), patience_ns) : rc;
+    for (uint64_t i = 0; i < pieces && rc == 0; i++) {
+        uint64_t at = bytes / pieces * i;
+        rc = aio_queue_read(rig->queue, rig->file, at, out + at, bytes / pieces, &fence);
+    }
+    rc = rc == 0 ? core_fence_wait(aio_queue_tail(rig->queue), patience_ns) : rc;
+    if (rc == 0) {
+        check_memory(in, out, bytes);
+    }
+    return rc;
+}
+
+static void open_mem(struct rig *rig, struct aio_fault *fault, uint64_t bytes, uint32_t depth)
+{
+    fault->seed = seed;
+    rig_open(rig, &(struct rig_options){.backend = "mem",
+                                        .fault = fault,
+                                        .bytes = bytes,
+                                        .drive = {.block_bytes = 4096, .depth = depth}});
+}
+
+/* A transfer cut short at every byte goes on where it stopped, for reads and writes; on direct
+ * files at every sector; again and again until a transfer of one byte each. */
+static void short_at_every_split(void)
+{
+    for (uint32_t split = 1; split <= 511; split++) {
+        struct aio_fault fault = {
+            .rules_count = 2,
+            .rules = {{.kind = AIO_FAULT_SHORT, .from = 1, .argument = split},
+                      {.kind = AIO_FAULT_SHORT, .from = 3, .argument = split}}};
+        struct rig rig;
+        open_mem(&rig, &fault, 512, 4);
+        check_int(there_and_back(&rig, 512, 1, split), ==, 0);
+        check_uint(fault.hits[AIO_FAULT_SHORT], ==, 2);
+        struct aio_drive_stats stats;
+        aio_drive_stats(rig.drive, &stats);
+        check_uint(stats.shorts, ==, 2);
+        rig_close(&rig);
+    }
+    for (const char *const *name = rig_backends(); *name != NULL; name++) {
+        struct aio_fault fault = {
+            .seed = seed, .rules_count = 1, .rules = {{.kind = AIO_FAULT_SHORT, .one_in = 2}}};
+        struct rig rig;
+        rig_open(&rig, &(struct rig_options){.backend = *name,
+                                             .fault = &fault,
+                                             .bytes = 1 << 16,
+                                             .drive = {.block_bytes = 16 << 10}});
+        for (uint64_t i = 0; i < 20; i++) {
+            check_int(there_and_back(&rig, 1 << 16, 2, i), ==, 0);
+        }
+        check_uint(fault.hits[AIO_FAULT_SHORT], >, 50);
+        rig_close(&rig);
+    }
+}
+
+/* The end of the file where there should be bytes is an error at once, not a loop. */
+static void early_end_is_an_error(void)
+{
+    struct aio_fault fault = {.rules_count = 1, .rules = {{.kind = AIO_FAULT_END, .from = 2}}};
+    struct rig rig;
+    open_mem(&rig, &fault, 8192, 1);
+    check_int(there_and_back(&rig, 8192, 2, 1), ==, -ENODATA);
+    check_contains(core_err_sentence(), "rig-file: write at offset 4096 moved nothing");
+    rig_close(&rig);
+}
+
+/* EIO on the n-th request for n = 1, 2, 3 ... until a run is clean: once, it is tried again and
+ * logged; for ever, it ends in an error with file, offset and cause after three retries. */
+static void eio_on_every_request(void)
+{
+    for (int forever = 0; forever < 2; forever++) {
+        uint64_t n = 1;
+        for (bool clean = false; !clean; n++) {
+            struct aio_fault fault = {.rules_count = 1,
+                                      .rules = {{.kind = AIO_FAULT_ERROR,
+                                                 .from = n,
+                                                 .count = forever ? AIO_FAULT_FOREVER : 1}}};
+            struct rig rig;
+            const char *log = rig_log_begin();
+            open_mem(&rig, &fault, 1 << 16, 4);
+            int rc = there_and_back(&rig, 1 << 16, 4, n);
+            clean = fault.hits[AIO_FAULT_ERROR] == 0;
+            struct aio_drive_stats stats;
+            aio_drive_stats(rig.drive, &stats);
+            if (clean || !forever) {
+                check_int(rc, ==, 0);
+                check_uint(stats.retries, ==, !clean);
+            } else {
+                check_int(rc, ==, -EIO);
+                check_contains(core_err_sentence(), "rig-file: ");
+                check_contains(core_err_sentence(), "at offset ");
+                check_contains(core_err_sentence(), "failed 4 times: Input/output error");
+                struct core_fence fence;
+                check_int(aio_queue_read(rig.queue, rig.file, 0, &fence, 8, &fence), ==, -EIO);
+            }
+            rig_close(&rig);
+            if (!clean) {
+                check_contains(log, "retry 1 of 3");
+            }
+            rig_log_end();
+        }
+        check_uint(n, ==, 34); /* 16 blocks written, 16 read, one clean run */
+    }
+}
+
+/* A full drive at every write: at once, without retries, and said as such. */
+static void enospc_on_every_write(void)
+{
+    for (uint64_t n = 1; n <= 16; n++) {
+        struct aio_fault fault = {
+            .rules_count = 1,
+            .rules = {
+                {.kind = AIO_FAULT_ERROR, .from = n, .writes_only = true, .argument = ENOSPC}}};
+        struct rig rig;
+        open_mem(&rig, &fault, 1 << 16, 4);
+        check_int(there_and_back(&rig, 1 << 16, 4, n), ==, -ENOSPC);
+        check_contains(core_err_sentence(), "rig-file is full: write of 4096 bytes at offset ");
+        rig_close(&rig);
+    }
+}
+
+/* EINTR, EAGAIN, EBUSY and ENOMEM from submit, from the wait and as results, ten thousand of them:
+ * nobody above notices. A call that fails for good ends all queues with the drive's name. */
+static void transient_errors_pass(void)
+{
+    static const uint32_t codes[] = {EINTR, EAGAIN, EBUSY, ENOMEM};
+    uint64_t total = 0;
+    test_note("seed %llu", (unsigned long long)seed);
+    for (size_t c = 0; c < 4; c++) {
+        struct aio_fault fault = {
+            .rules_count = 3,
+            .rules = {{.kind = AIO_FAULT_SUBMIT, .one_in = 2, .argument = codes[c]},
+                      {.kind = AIO_FAULT_REAP, .one_in = 2, .argument = codes[c]},
+                      {.kind = AIO_FAULT_ERROR, .one_in = 2, .argument = codes[c]}}};
+        struct rig rig;
+        open_mem(&rig, &fault, 1 << 16, 8);
+        uint64_t hits = 0;
+        for (uint64_t i = 0; hits < 2600 / PART_OF_CASES; i++) {
+            check_int(there_and_back(&rig, 1 << 16, 4, i), ==, 0);
+            hits = fault.hits[AIO_FAULT_SUBMIT] + fault.hits[AIO_FAULT_REAP] +
+                   fault.hits[AIO_FAULT_ERROR];
+        }
+        total += hits;
+        rig_close(&rig);
+    }
+    check_uint(total, >=, 10000 / PART_OF_CASES);
+    for (int kind = AIO_FAULT_SUBMIT; kind <= AIO_FAULT_REAP; kind++) {
+        struct aio_fault fault = {
+            .rules_count = 1, .rules = {{.kind = (enum aio_fault_kind)kind, .argument = ENODEV}}};
+        struct rig rig;
+        open_mem(&rig, &fault, 4096, 1);
+        check_int(there_and_back(&rig, 4096, 1, 1), ==, -ENODEV);
+        check_contains(core_err_sentence(), "rig: ");
+        check_contains(core_err_sentence(), kind == AIO_FAULT_SUBMIT ? "submit" : "reap");
+        struct aio_queue *queue = NULL;
+        check_int(aio_queue_open(&rig.drive, 1, &(struct aio_queue_options){0}, &queue), ==, -EIO);
+        rig_close(&rig);
+    }
+}
+
+/* Answers late, in any order, twice, and to nothing that was asked: no byte and no count is
+ * wrong, and strangers are noticed. */
+static void disorder_is_harmless(void)
+{
+    struct aio_fault fault = {.rules_count = 4,
+                              .rules = {{.kind = AIO_FAULT_LATE, .one_in = 4},
+                                        {.kind = AIO_FAULT_DUPLICATE, .one_in = 3},
+                                        {.kind = AIO_FAULT_STRANGER, .one_in = 3},
+                                        {.kind = AIO_FAULT_REORDER, .one_in = 1}}};
+    struct rig rig;
+    uint64_t hits = 0;
+    open_mem(&rig, &fault, 1 << 16, 16);
+    for (uint64_t i = 0; hits < 10000 / PART_OF_CASES; i++) {
+        check_int(there_and_back(&rig, 1 << 16, (uint64_t)1 << i % 4, i), ==, 0);
+        hits = 0;
+        for (int kind = 0; kind < AIO_FAULT_KINDS; kind++) {
+            hits += fault.hits[kind];
+        }
+    }
+    struct aio_drive_stats stats;
+    aio_drive_stats(rig.drive, &stats);
+    check_uint(stats.strangers, >=, fault.hits[AIO_FAULT_STRANGER] * 2);
+    check_uint(stats.errors, ==, 0);
+    rig_close(&rig);
+    check_string(aio_fault_name(AIO_FAULT_REORDER), "reorder");
+}
+
+/* ---- what only checksums can see ------------------------------------------------------------ */
+
+enum { EXTENTS = 8, EXTENT_BYTES = 8192 };
+
+struct guarded {
+    struct aio_mem_disk *disk;
+    struct aio_fault fault;
+    struct aio_store *store;
+    struct aio_queue *queue;
+    struct aio_extent *extents[EXTENTS];
+    unsigned char *in, *out;
+};
+
+static void open_guarded(struct guarded *g)
+{
+    *g = (struct guarded){.fault = {.inner = &aio_mem, .seed = seed}};
+    check_int(aio_mem_create(1 << 20, &g->disk), ==, 0);
+    struct aio_store_path path = {.disk = g->disk, .bytes = 1 << 20, .fault = &g->fault};
+    struct aio_store_options options = {
+        .paths = &path, .paths_count = 1, .run = 77, .align_bytes = 4096};
+    check_int(aio_store_open(&options, &g->store), ==, 0);
+    for (uint64_t i = 0; i < EXTENTS; i++) {
+        check_int(aio_extent_alloc(g->store, EXTENT_BYTES, i, &g->extents[i]), ==, 0);
+    }
+    check_int(aio_store_queue(g->store, &(struct aio_queue_options){0}, &g->queue), ==, 0);
+    g->in = rig_memory(EXTENT_BYTES);
+    g->out = rig_memory(EXTENT_BYTES);
+}
+
+static void close_guarded(struct guarded *g)
+{
+    check_int(aio_queue_close(g->queue), ==, 0);
+    for (unsigned i = 0; i < EXTENTS; i++) {
+        aio_extent_free(g->store, g->extents[i]);
+    }
+    check_int(aio_store_close(g->store), ==, 0);
+    aio_mem_destroy(g->disk);
+    rig_free(g->in);
+    rig_free(g->out);
+}
+
+/* A new queue where the old one has failed. */
+static void renew(struct guarded *g)
+{
+    check_int(aio_queue_close(g->queue), ==, 0);
+    check_int(aio_store_queue(g->store, &(struct aio_queue_options){0}, &g->queue), ==, 0);
+}
+
+/* The next operation, or `count` of them, goes wrong. */
+static void arm(struct guarded *g, enum aio_fault_kind kind, uint32_t argument, uint64_t times)
+{
+    g->fault.rules[0] = (struct aio_fault_rule){
+        .kind = kind, .from = g->fault.ops + 1, .count = times, .argument = argument};
+    g->fault.rules_count = 1;
+}
+
+static int guarded_write(struct guarded *g, unsigned extent, uint64_t salt)
+{
+    struct core_fence fence;
+    rig_fill(g->in, EXTENT_BYTES, salt);
+    int rc = aio_store_write(g->queue, g->extents[extent], 0, g->in, EXTENT_BYTES, &fence);
+    return rc == 0 ? core_fence_wait(fence, patience_ns) : rc;
+}
+
+static int guarded_read(struct guarded *g, unsigned extent)
+{
+    struct core_fence fence;
+    int rc = aio_store_read(g->queue, g->extents[extent], 0, g->out, EXTENT_BYTES, &fence);
+    return rc == 0 ? core_fence_wait(fence, patience_ns) : rc;
+}
+
+/* Which bit: the first ones, the last ones, those around the middle, any. */
+static uint32_t pick_bit(uint64_t i, uint32_t random)
+{
+    const uint32_t bits = EXTENT_BYTES * 8;
+    const uint32_t choice[4] = {1 + random % 8, bits - 1 - random % 8, bits / 2 + random % 16,
+                                1 + random % (bits - 1)};
+    return choice[i % 4];
+}
+
+/* A fault of a write is on the medium: found when read, and lasting. */
+static void bad_write(struct guarded *g, enum aio_fault_kind kind, uint64_t i, uint32_t random)
+{
+    unsigned extent = (unsigned)(i % EXTENTS);
+    arm(g, kind, kind == AIO_FAULT_CORRUPT ? pick_bit(i, random) : 1 + random % (EXTENT_BYTES - 1),
+        1);
+    check_int(guarded_write(g, extent, i), ==, 0);
+    check_int(guarded_read(g, extent), ==, -EBADMSG);
+    check_contains(core_err_sentence(), "memory: checksum at offset ");
+    check_contains(core_err_sentence(), "read twice");
+    renew(g);
+    if (kind == AIO_FAULT_MISDIRECTED) {
+        unsigned victim = extent == 0 ? 1 : extent - 1;
+        check_int(guarded_read(g, victim), ==, -EBADMSG);
+        renew(g);
+        check_int(guarded_write(g, victim, i + 1), ==, 0);
+    }
+    check_int(guarded_write(g, extent, i + 2), ==, 0);
+    check_int(guarded_read(g, extent), ==, 0);
+}
+
+/* A fault of a read is cured by reading again, and counted. */
+static void bad_read(struct guarded *g, enum aio_fault_kind kind, uint64_t i, uint32_t random)
+{
+    unsigned extent = (unsigned)(i % EXTENTS);
+    check_int(guarded_write(g, extent, i), ==, 0);
+    memset(g->out, 0xee, EXTENT_BYTES);
+    arm(g, kind, kind == AIO_FAULT_CORRUPT ? pick_bit(i, random) : 1 + random % (EXTENT_BYTES - 1),
+        1);
+    check_int(guarded_read(g, extent), ==, 0);
+    check_memory(g->in, g->out, EXTENT_BYTES);
+}
+
+/* Bits flipped, blocks torn, lost and misdirected, of writes and of reads: at least ten thousand
+ * seeded cases, every one detected; those of reads are cured. */
+static void every_silent_fault_is_seen(void)
+{
+    static const enum aio_fault_kind kinds[] = {AIO_FAULT_CORRUPT, AIO_FAULT_TORN, AIO_FAULT_LOST,
+                                                AIO_FAULT_MISDIRECTED};
+    const uint64_t cases = 12800 / PART_OF_CASES;
+    struct guarded g;
+    open_guarded(&g);
+    test_note("seed %llu, %llu cases", (unsigned long long)seed, (unsigned long long)cases);
+    for (unsigned i = 0; i < EXTENTS; i++) {
+        check_int(guarded_write(&g, i, 1000 + i), ==, 0);
+    }
+    for (uint64_t i = 0; i < cases; i++) {
+        enum aio_fault_kind kind = kinds[i / 2 % 4];
+        uint32_t random = core_rng_philox(seed, 1, i).word[0];
+        if (i % 2 == 0) {
+            bad_write(&g, kind, 10 * i, random);
+        } else {
+            bad_read(&g, kind, 10 * i, random);
+        }
+    }
+    struct aio_drive_stats stats;
+    aio_drive_stats(aio_store_drive(g.store, 0), &stats);
+    check_uint(stats.mismatches, >=, cases);
+    for (size_t k = 0; k < 4; k++) {
+        check_uint(g.fault.hits[kinds[k]], >=, cases / 4);
+    }
+    close_guarded(&g);
+}
+
+/* A corruption that lasts for two reads is an error with both sums; never a wrong byte. A sector
+ * that cannot be read after some steps is an error that names it. */
+static void lasting_read_faults_end(void)
+{
+    struct guarded g;
+    open_guarded(&g);
+    check_int(guarded_write(&g, 3, 5), ==, 0);
+    arm(&g, AIO_FAULT_CORRUPT, 99, 2);
+    check_int(guarded_read(&g, 3), ==, -EBADMSG);
+    check_contains(core_err_sentence(), ", not ");
+    check_contains(core_err_sentence(), "generation 1");
+    renew(&g);
+    for (int step = 0; step < 20; step++) {
+        if (step == 17) {
+            g.fault.rules[0] = (struct aio_fault_rule){.kind = AIO_FAULT_ERROR,
+                                                       .one_in = 1,
+                                                       .offset_from = 3 * EXTENT_BYTES,
+                                                       .offset_end = 4 * EXTENT_BYTES};
+            g.fault.rules_count = 1;
+        }
+        check_int(guarded_read(&g, 3), ==, step < 17 ? 0 : -EIO);
+        if (step >= 17) {
+            check_contains(core_err_sentence(), "at offset 24576");
+            renew(&g);
+        }
+    }
+    close_guarded(&g);
+}
+
+/* ---- time ----------------------------------------------------------------------------------- */
+
+static int64_t told_clock(void *user)
+{
+    return atomic_load_explicit((_Atomic int64_t *)user, memory_order_acquire);
+}
+
+static void wait_for_stall(struct aio_drive *drive, uint64_t stalls)
+{
+    struct aio_drive_stats stats = {0};
+    for (int i = 0; i < 5000 && stats.stalls < stalls; i++) {
+        usleep(1000);
+        aio_drive_stats(drive, &stats);
+    }
+    check_uint(stats.stalls, ==, stalls);
+}
+
+/* A drive that answers late is warned about after five seconds and goes on; one that does not
+ * answer for a minute is an error that names it, for all its queues, and closing does not hang. */
+static void stalled_drive_is_named(void)
+{
+    for (int recovers = 0; recovers < 2; recovers++) {
+        static unsigned char memory[4096] __attribute__((aligned(4096)));
+        _Atomic int64_t clock_ns = 1;
+        struct aio_fault fault = {.rules_count = 1, .rules = {{.kind = AIO_FAULT_STALLED}}};
+        struct rig rig;
+        const char *log = rig_log_begin();
+        rig_open(&rig,
+                 &(struct rig_options){
+                     .backend = "mem",
+                     .fault = &fault,
+                     .bytes = 8192,
+                     .drive = {.now_ns = told_clock, .now_user = &clock_ns, .name = "nvme7"}});
+        struct core_fence stuck;
+        struct core_fence other;
+        struct aio_queue *second = NULL;
+        check_int(
+            aio_queue_open(&rig.drive, 1, &(struct aio_queue_options){.name = "second"}, &second),
+            ==, 0);
+        check_int(aio_queue_read(rig.queue, rig.file, 4096, memory, 4096, &stuck), ==, 0);
+        usleep(2000);
+        atomic_store_explicit(&clock_ns, 6000000000, memory_order_release);
+        wait_for_stall(rig.drive, 1);
+        check_int(core_fence_poll(stuck), ==, 0);
+        if (recovers) {
+            aio_fault_release(&fault);
+            check_int(core_fence_wait(stuck, patience_ns), ==, 0);
+        } else {
+            atomic_store_explicit(&clock_ns, 61000000000, memory_order_release);
+            check_int(core_fence_wait(stuck, patience_ns), ==, -ETIMEDOUT);
+            check_contains(core_err_sentence(),
+                           "nvme7 does not answer: read of 4096 bytes at offset 4096 of rig-file");
+            check_int(aio_queue_write(second, rig.file, 0, memory, 4096, &other), ==, -ETIMEDOUT);
+        }
+        check_int(aio_queue_close(second), ==, 0);
+        rig_close(&rig);
+        rig_log_end();
+        check_contains(log, "nvme7 is slow");
+    }
+}
+
+/* What never comes back keeps its memory: closing says so, within its limit, and leaks it. */
+static void lost_completion_ends_in_an_error(void)
+{
+    static unsigned char memory[4096] __attribute__((aligned(4096)));
+    static struct aio_fault fault = {
+        .rules_count = 1, .rules = {{.kind = AIO_FAULT_LATE, .one_in = 1, .argument = 0x7fffffff}}};
+    static struct rig rig; /* what is leaked on purpose stays reachable */
+    struct core_fence fence;
+    rig_open(&rig, &(struct rig_options){
+                       .backend = "mem",
+                       .fault = &fault,
+                       .bytes = 4096,
+                       .drive = {.warn_ns = 20000000, .limit_ns = 60000000, .name = "nvme8"}});
+    check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
+    check_int(core_fence_wait(fence, patience_ns), ==, -ETIMEDOUT);
+    check_int(aio_queue_close(rig.queue), ==, -ETIMEDOUT);
+    check_contains(core_err_sentence(), "nvme8 does not give back 1 blocks");
+    check_int(aio_drive_destroy(rig.drive), ==, -ETIMEDOUT);
+    check_contains(core_err_sentence(), "never came back");
+}
+
+/* Closing with requests in flight and pending, memory freed right after: nothing writes to it any
+ * more (AddressSanitizer looks), and what was not done is said. */
+static void close_in_flight(void)
+{
+    for (const char *const *name = rig_backends(); *name != NULL; name++) {
+        for (unsigned round = 0; round < 50; round++) {
+            struct rig rig;
+            const uint64_t bytes = 256 << 10;
+            rig_open(&rig, &(struct rig_options){.backend = *name,
+                                                 .bytes = bytes,
+                                                 .drive = {.block_bytes = 8192, .depth = 8}});
+            unsigned char *memory = rig_memory(bytes);
+            rig_fill(memory, bytes, round);
+            struct core_fence fence;
+            for (int i = 0; i < 4; i++) {
+                check_int(i % 2 == 0
+                              ? aio_queue_read(rig.queue, rig.file, 0, memory, bytes, &fence)
+                              : aio_queue_write(rig.queue, rig.file, 0, memory, bytes, &fence),
+                          ==, 0);
+            }
+            usleep(round * 10);
+            check_int(aio_queue_close(rig.queue), ==, 0);
+            rig_free(memory);
+            rig.queue = NULL;
+            rig_close(&rig);
+        }
+    }
+}
+
+TEST_MAIN({"short_at_every_split", short_at_every_split},
+          {"early_end_is_an_error", early_end_is_an_error},
+          {"eio_on_every_request", eio_on_every_request},
+          {"enospc_on_every_write", enospc_on_every_write},
+          {"transient_errors_pass", transient_errors_pass},
+          {"disorder_is_harmless", disorder_is_harmless},
+          {"every_silent_fault_is_seen", every_silent_fault_is_seen},
+          {"lasting_read_faults_end", lasting_read_faults_end},
+          {"stalled_drive_is_named", stalled_drive_is_named}, {"close_in_flight", close_in_flight},
+          {"lost_completion_ends_in_an_error", lost_completion_ends_in_an_error})

@@ -1,0 +1,409 @@
+/* test_store.c: extents on one path and on several: where the bytes lie, that they come back, and
+ * that the store can be filled to the last unit. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "aio/extent.h"
+#include "aio/measure.h"
+#include "aio/store.h"
+#include "aio/stripe.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/rng.h"
+#include "tests/aio/rig.h"
+#include "tests/harness/test.h"
+
+static const int64_t patience_ns = 20000000000;
+enum { MIB = 1 << 20 };
+
+static void store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
+                        const void *memory, uint64_t bytes)
+{
+    struct core_fence fence;
+    check_int(aio_store_write(queue, extent, offset, memory, bytes, &fence), ==, 0);
+    check_int(core_fence_wait(fence, patience_ns), ==, 0);
+}
+
+static void store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,
+                       void *memory, uint64_t bytes)
+{
+    struct core_fence fence;
+    check_int(aio_store_read(queue, extent, offset, memory, bytes, &fence), ==, 0);
+    check_int(core_fence_wait(fence, patience_ns), ==, 0);
+}
+
+/* Shares follow the weights to one unit over any number of extents, never exceed what is free, and
+ * use everything up. */
+static void shares_follow_weights(void)
+{
+    for (uint64_t round = 0; round < 300; round++) {
+        struct core_rng_words random = core_rng_philox(9, 0, round);
+        unsigned count = 1 + random.word[0] % 5;
+        double weights[5];
+        double credit[5] = {0};
+        uint64_t room[5];
+        uint64_t given[5] = {0};
+        uint64_t total = 0;
+        double sum = 0;
+        for (unsigned i = 0; i < count; i++) {
+            weights[i] = 1 + core_rng_philox(9, 1, round * 5 + i).word[0] % 7;
+            room[i] = 1000000;
+            sum += weights[i];
+        }
+        for (uint64_t extent = 0; extent < 200; extent++) {
+            uint64_t units = 1 + core_rng_philox(9, 2, round * 200 + extent).word[0] % 9;
+            uint64_t out[5];
+            uint64_t got = 0;
+            aio_stripe_share(weights, credit, room, count, units, out);
+            for (unsigned i = 0; i < count; i++) {
+                given[i] += out[i];
+                got += out[i];
+                room[i] -= out[i];
+            }
+            check_uint(got, ==, units);
+            total += units;
+            for (unsigned i = 0; i < count; i++) {
+                double fair = (double)total * weights[i] / sum;
+                check_true(fabs((double)given[i] - fair) < 1.5 * count);
+            }
+        }
+    }
+    double weights[3] = {5, 1, 1};
+    double credit[3] = {0};
+    uint64_t room[3] = {2, 3, 20};
+    uint64_t out[3];
+    aio_stripe_share(weights, credit, room, 3, 25, out);
+    check_uint(out[0], ==, 2);
+    check_uint(out[1], ==, 3);
+    check_uint(out[2], ==, 20);
+}
+
+/* Ranges taken and given at random: they never overlap, what is free adds up, and all given back is
+ * one range again. */
+static void space_is_exact(void)
+{
+    enum { UNITS = 512, HELD = 64 };
+    static bool used[UNITS];
+    struct aio_space *space = NULL;
+    struct aio_range held[HELD] = {{0, 0}};
+    const struct aio_range *ranges = NULL;
+    check_int(aio_space_create(4096, UNITS, &space), ==, 0);
+    for (uint64_t step = 0; step < 20000; step++) {
+        struct aio_range *slot = &held[core_rng_philox(3, 0, step).word[0] % HELD];
+        if (slot->bytes > 0) {
+            memset(used + (slot->offset - 4096), 0, slot->bytes);
+            aio_space_give(space, *slot);
+            slot->bytes = 0;
+            continue;
+        }
+        uint64_t want = 1 + core_rng_philox(3, 1, step).word[0] % 40;
+        int rc = aio_space_take(space, want, slot);
+        if (rc == -ENOSPC) {
+            check_uint(aio_space_free_bytes(space), ==, 0);
+            slot->bytes = 0;
+            continue;
+        }
+        check_int(rc, ==, 0);
+        check_uint(slot->bytes, <=, want);
+        for (uint64_t i = 0; i < slot->bytes; i++) {
+            check_true(!used[slot->offset - 4096 + i]);
+            used[slot->offset - 4096 + i] = true;
+        }
+        if (slot->bytes > 3) { /* a part of it goes back at once */
+            slot->bytes -= 2;
+            aio_space_split(space, (struct aio_range){slot->offset + slot->bytes, 2});
+            memset(used + (slot->offset - 4096 + slot->bytes), 0, 2);
+        }
+        uint64_t sum = 0;
+        uint32_t count = aio_space_ranges(space, &ranges);
+        for (uint32_t i = 0; i < count; i++) {
+            sum += ranges[i].bytes;
+            check_true(i == 0 || ranges[i - 1].offset + ranges[i - 1].bytes < ranges[i].offset);
+        }
+        check_uint(sum, ==, aio_space_free_bytes(space));
+    }
+    for (size_t i = 0; i < HELD; i++) {
+        if (held[i].bytes > 0) {
+            aio_space_give(space, held[i]);
+        }
+    }
+    check_uint(aio_space_ranges(space, &ranges), ==, 1);
+    check_uint(ranges[0].offset, ==, 4096);
+    check_uint(ranges[0].bytes, ==, UNITS);
+    aio_space_destroy(space);
+}
+
+struct striped {
+    struct aio_mem_disk *disks[3];
+    struct aio_store *store;
+};
+
+static void open_striped(struct striped *s, const uint64_t *rates, unsigned count, uint64_t bytes)
+{
+    struct aio_store_path paths[3] = {{0}};
+    *s = (struct striped){0};
+    for (unsigned i = 0; i < count; i++) {
+        check_int(aio_mem_create(bytes, &s->disks[i]), ==, 0);
+        s->disks[i]->read_bytes_per_s = rates[i];
+        s->disks[i]->write_bytes_per_s = rates[i];
+        paths[i] = (struct aio_store_path){.disk = s->disks[i], .bytes = bytes};
+    }
+    struct aio_store_options options = {.paths = paths, .paths_count = count, .run = 3};
+    check_int(aio_store_open(&options, &s->store), ==, 0);
+}
+
+static void close_striped(struct striped *s)
+{
+    check_int(aio_store_close(s->store), ==, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        aio_mem_destroy(s->disks[i]);
+    }
+}
+
+/* Three paths of unequal speed, measured at open: extents are spread in proportion, a long transfer
+ * has the speed of all three together, and the store fills to its last unit although the paths are
+ * of one size. */
+static void unequal_paths_add_up(void)
+{
+    const uint64_t rates[3] = {160 * MIB, 80 * MIB, 40 * MIB};
+    const uint64_t bytes = 56 * MIB;
+    struct striped s;
+    struct aio_queue *queue = NULL;
+    struct aio_extent *extent = NULL;
+    open_striped(&s, rates, 3, 64 * MIB);
+    check_uint(aio_store_paths(s.store), ==, 3);
+    check_uint(aio_store_bytes(s.store), ==, 192 * MIB);
+    check_double(fabs(aio_store_weight(s.store, 0) / aio_store_weight(s.store, 2) - 4), <, 0.6);
+    check_int(aio_extent_alloc(s.store, bytes, 1, &extent), ==, 0);
+    check_uint(aio_extent_bytes(extent), ==, bytes);
+    check_double(fabs((double)aio_extent_on(extent, 0) / (32.0 * MIB) - 1), <, 0.15);
+    check_double(fabs((double)aio_extent_on(extent, 1) / (16.0 * MIB) - 1), <, 0.15);
+    check_int(aio_store_queue(s.store, &(struct aio_queue_options){0}, &queue), ==, 0);
+    unsigned char *memory = rig_memory(bytes);
+    rig_fill(memory, bytes, 1);
+    struct iovec whole = {memory, bytes};
+    check_int(aio_store_register(s.store, &whole, 1), ==, 0);
+    int64_t begin_ns = core_clock_now_ns();
+    store_write(queue, extent, 0, memory, bytes);
+    store_read(queue, extent, 0, memory, bytes);
+    double rate = 2.0 * (double)bytes / (double)(core_clock_now_ns() - begin_ns) * 1e9 / MIB;
+    test_note("%.0f of 280 MiB/s", rate);
+    if (!RIG_SLOW) {
+        check_double(rate, >, 280 * 0.75);
+    }
+    check_int(aio_queue_close(queue), ==, 0);
+    aio_extent_free(s.store, extent);
+    rig_free(memory);
+    close_striped(&s);
+}
+
+/* Extents of many sizes until it is full, to the last unit, with a sentence; given back, the same
+ * again. */
+static void full_to_the_last_unit(void)
+{
+    const uint64_t rates[3] = {0};
+    struct striped s;
+    struct aio_extent *extents[64];
+    open_striped(&s, rates, 3, 16 * MIB);
+    for (int pass = 0; pass < 3; pass++) {
+        unsigned count = 0;
+        while (aio_store_free_bytes(s.store) > 0) {
+            uint64_t bytes = (1 + core_rng_philox(5, (uint64_t)pass, count).word[0] % 4) * 2 * MIB;
+            bytes = bytes < aio_store_free_bytes(s.store) ? bytes : aio_store_free_bytes(s.store);
+            check_int(aio_extent_alloc(s.store, bytes - 1000, count, &extents[count]), ==, 0);
+            count++;
+        }
+        struct aio_extent *one = NULL;
+        check_int(aio_extent_alloc(s.store, 1, 99, &one), ==, -ENOSPC);
+        check_contains(core_err_sentence(), "1 bytes are asked for, 0 of 50331648 are free");
+        check_int(aio_extent_alloc(s.store, 0, 99, &one), ==, -EINVAL);
+        check_int(aio_extent_alloc(s.store, UINT64_MAX, 99, &one), ==, -ENOSPC);
+        for (unsigned i = 0; i < count; i++) {
+            aio_extent_free(s.store, extents[count - 1 - i]);
+        }
+        check_uint(aio_store_free_bytes(s.store), ==, 48 * MIB);
+    }
+    close_striped(&s);
+}
+
+/* On files of two directories, on every back end: extents of odd sizes come back, in whole and in
+ * parts, with block sizes below and above a checksum's. */
+static void files_of_two_directories(void)
+{
+    static const uint32_t blocks[] = {128 << 10, 1 << 20, 4 << 20};
+    enum { BYTES = 7 * MIB + 12288 };
+    unsigned char *in = rig_memory(BYTES);
+    unsigned char *out = rig_memory(BYTES);
+    for (const char *const *name = rig_backends(); *name != NULL; name++) {
+        if (strcmp(*name, "mem") == 0) {
+            continue;
+        }
+        for (size_t b = 0; b < 3; b++) {
+            char first[512];
+            char second[512];
+            snprintf(first, sizeof first, "%s/first", test_directory());
+            snprintf(second, sizeof second, "%s/second", test_directory());
+            struct aio_store_path paths[2] = {{.directory = first, .bytes = 8 * MIB, .weight = 2},
+                                              {.directory = second, .bytes = 8 * MIB, .weight = 1}};
+            struct aio_store_options options = {.paths = paths,
+                                                .paths_count = 2,
+                                                .backend = *name,
+                                                .drive = {.block_bytes = blocks[b]}};
+            struct aio_store *store = NULL;
+            struct aio_queue *queue = NULL;
+            struct aio_extent *extent = NULL;
+            check_int(aio_store_open(&options, &store), ==, 0);
+            check_int(aio_extent_alloc(store, BYTES, 8, &extent), ==, 0);
+            check_uint(aio_extent_on(extent, 0) + aio_extent_on(extent, 1), ==, 8 * MIB);
+            check_int(aio_store_queue(store, &(struct aio_queue_options){0}, &queue), ==, 0);
+            rig_fill(in, BYTES, b);
+            store_write(queue, extent, 0, in, BYTES);
+            store_read(queue, extent, 0, out, BYTES);
+            check_memory(in, out, BYTES);
+            store_read(queue, extent, 3 * MIB, out, 4 * MIB + 12288);
+            check_memory(in + 3 * MIB, out, 4 * MIB + 12288);
+            rig_fill(in + 2 * MIB, 3 * MIB, 50 + b);
+            store_write(queue, extent, 2 * MIB, in + 2 * MIB, 3 * MIB);
+            store_read(queue, extent, 0, out, BYTES);
+            check_memory(in, out, BYTES);
+            check_true(aio_store_drive(store, 1) != NULL);
+            check_int(aio_queue_close(queue), ==, 0);
+            aio_extent_free(store, extent);
+            check_int(aio_store_close(store), ==, 0);
+        }
+    }
+    rig_free(in);
+    rig_free(out);
+}
+
+/* Data hashed by the caller while it was hot is verified like any other; a wrong hash is found. What
+ * was never written cannot be read. Parts must begin and end with whole sums. */
+static void sums_by_the_caller(void)
+{
+    const uint64_t rates[3] = {0};
+    struct striped s;
+    struct aio_queue *queue = NULL;
+    struct aio_extent *extent = NULL;
+    struct core_fence fence;
+    unsigned char *memory = rig_memory(2 * MIB);
+    open_striped(&s, rates, 1, 4 * MIB);
+    check_int(aio_extent_alloc(s.store, 2 * MIB, 4, &extent), ==, 0);
+    check_int(aio_store_queue(s.store, &(struct aio_queue_options){0}, &queue), ==, 0);
+    check_int(aio_store_read(queue, extent, 4096, memory, 4096, &fence), ==, -EINVAL);
+    check_int(aio_store_read(queue, extent, MIB, memory, 2 * MIB, &fence), ==, -EINVAL);
+    for (uint64_t wrong = 0; wrong < 2; wrong++) {
+        rig_fill(memory, 2 * MIB, wrong);
+        for (uint64_t i = 0; i < 2; i++) {
+            uint64_t seed = aio_extent_seed(extent, i);
+            aio_extent_hashed(extent, i, core_hash(memory + i * MIB, MIB, seed) ^ (wrong & i));
+        }
+        check_int(aio_store_write_hashed(queue, extent, 0, memory, 2 * MIB, &fence), ==, 0);
+        check_int(core_fence_wait(fence, patience_ns), ==, 0);
+        check_int(aio_store_read(queue, extent, 0, memory, 2 * MIB, &fence), ==, 0);
+        check_int(core_fence_wait(fence, patience_ns), ==, wrong ? -EBADMSG : 0);
+    }
+    check_contains(core_err_sentence(), "checksum at offset 1048576");
+    check_int(aio_queue_close(queue), ==, 0);
+    aio_extent_free(s.store, extent);
+
+    check_int(aio_extent_alloc(s.store, 4096, 5, &extent), ==, 0);
+    check_int(aio_store_queue(s.store, &(struct aio_queue_options){0}, &queue), ==, 0);
+    check_int(aio_store_read(queue, extent, 0, memory, 4096, &fence), ==, 0);
+    check_int(core_fence_wait(fence, patience_ns), ==, -ENODATA);
+    check_contains(core_err_sentence(), "never written");
+    check_int(aio_queue_close(queue), ==, 0);
+    aio_extent_free(s.store, extent);
+    close_striped(&s);
+    rig_free(memory);
+    struct aio_sums sums = {.run = 1, .owner = 2, .block = 3};
+    check_true(aio_sum_seed(&sums, 0, 1) != aio_sum_seed(&sums, 1, 1));
+    check_true(aio_sum_seed(&sums, 0, 1) != aio_sum_seed(&sums, 0, 2));
+}
+
+static int stop_half_way(void *user, const char *directory, uint64_t done, uint64_t total)
+{
+    (void)directory;
+    ++*(int *)user;
+    return done * 2 >= total;
+}
+
+/* Bad options are refused with a sentence; formatting tells how far it is and can be stopped, and
+ * then nothing is left. */
+static void bad_stores_are_refused(void)
+{
+    char path[512];
+    struct stat info;
+    struct aio_store *store = NULL;
+    int calls = 0;
+    snprintf(path, sizeof path, "%s/stopped", test_directory());
+    struct aio_store_path paths[2] = {{.directory = path, .bytes = 64 * MIB}, {0}};
+    struct aio_store_options options = {
+        .paths = paths, .paths_count = 1, .progress = stop_half_way, .user = &calls};
+    check_int(aio_store_open(&options, &store), ==, -ECANCELED);
+    check_int(calls, ==, 2);
+    check_int(stat(path, &info), ==, -1);
+    paths[1] = paths[0];
+    options.paths_count = 2;
+    check_int(aio_store_open(&options, &store), ==, -EINVAL);
+    check_contains(core_err_sentence(), "given twice");
+    options.paths_count = 1;
+    paths[0].bytes = 4097;
+    check_int(aio_store_open(&options, &store), ==, -EINVAL);
+    paths[0].bytes = (uint64_t)1 << 50;
+    check_int(aio_store_open(&options, &store), <, 0);
+    check_contains(core_err_sentence(), path);
+    check_int(stat(path, &info), ==, -1);
+    paths[0].directory = NULL;
+    check_int(aio_store_open(&options, &store), ==, -EINVAL);
+    options.paths_count = 0;
+    check_int(aio_store_open(&options, &store), ==, -EINVAL);
+    paths[0] = (struct aio_store_path){.directory = path, .bytes = 2 * MIB};
+    options.paths_count = 1;
+    options.backend = "floppy";
+    check_int(aio_store_open(&options, &store), ==, -EINVAL);
+    check_contains(core_err_sentence(), "\"floppy\" is not one of auto, uring, libaio");
+    check_int(aio_store_close(NULL), ==, 0);
+}
+
+/* A path is measured in the time that was given, and a throttled one at its speed. */
+static void paths_are_measured(void)
+{
+    struct aio_rates rates = {0};
+    struct aio_measure_options options = {.bytes = 32 * MIB, .seconds = 0.3};
+    int64_t begin_ns = core_clock_now_ns();
+    check_int(aio_measure_path(test_directory(), &options, &rates), ==, 0);
+    check_int(core_clock_now_ns() - begin_ns, <, 5000000000);
+    check_double(rates.read_bytes_per_s, >, 1e6);
+    check_double(rates.write_bytes_per_s, >, 1e6);
+    check_double(rates.mixed_bytes_per_s, >, 1e6);
+    check_double(rates.cpu_ns_per_byte, >, 0);
+    check_int(aio_measure_path("/nowhere/at/all", NULL, &rates), ==, -ENOENT);
+    struct aio_mem_disk *disk = NULL;
+    struct aio_drive *drive = NULL;
+    uint32_t file = 0;
+    check_int(aio_mem_create(64 * MIB, &disk), ==, 0);
+    disk->read_bytes_per_s = 600000000;
+    disk->write_bytes_per_s = 300000000;
+    struct aio_drive_options drive_options = {.backend = &aio_mem, .context = disk};
+    check_int(aio_drive_create(&drive_options, &drive), ==, 0);
+    check_int(aio_drive_attach(drive, &(struct aio_file){.fd = -1, .name = "m"}, &file), ==, 0);
+    check_int(aio_measure_drive(drive, file, 0, 64 * MIB, 0.9, &rates), ==, 0);
+    check_double(fabs(rates.read_bytes_per_s / 600e6 - 1), <, RIG_SLOW ? 0.9 : 0.2);
+    check_double(fabs(rates.write_bytes_per_s / 300e6 - 1), <, RIG_SLOW ? 0.9 : 0.2);
+    check_double(fabs(rates.mixed_bytes_per_s / 400e6 - 1), <, RIG_SLOW ? 0.9 : 0.25);
+    check_int(aio_measure_drive(drive, file, 0, 100, 1, &rates), ==, -EINVAL);
+    check_int(aio_drive_destroy(drive), ==, 0);
+    aio_mem_destroy(disk);
+}
+
+TEST_MAIN({"shares_follow_weights", shares_follow_weights}, {"space_is_exact", space_is_exact},
+          {"unequal_paths_add_up", unequal_paths_add_up},
+          {"full_to_the_last_unit", full_to_the_last_unit},
+          {"files_of_two_directories", files_of_two_directories},
+          {"sums_by_the_caller", sums_by_the_caller},
+          {"bad_stores_are_refused", bad_stores_are_refused},
+          {"paths_are_measured", paths_are_measured})
