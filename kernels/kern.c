@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "core/base/vec.h"
+
 static const struct {
     const char *name;
     size_t argument_bytes;
@@ -27,6 +29,7 @@ static const struct {
     [KERN_LOSS_STATS] = {"loss_stats", sizeof(struct kern_loss_stats_arguments)},
     [KERN_LOSS_SUM] = {"loss_sum", sizeof(struct kern_loss_sum_arguments)},
     [KERN_LOSS_GRAD] = {"loss_grad", sizeof(struct kern_loss_grad_arguments)},
+    [KERN_CAST] = {"cast", sizeof(struct core_vec_cast)},
 };
 
 enum { TILE_GRAIN = 64 };

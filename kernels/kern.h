@@ -58,6 +58,7 @@ enum kern_op {
     KERN_LOSS_STATS,
     KERN_LOSS_SUM,
     KERN_LOSS_GRAD,
+    KERN_CAST,    /* with struct core_vec_cast of core/base/vec.h */
     KERN_OP_COUNT /* below DEV_OP_MAX */
 };
 

@@ -1,10 +1,8 @@
 /* store.c: whether a folder can hold a store: its file system, its space, direct I/O, its speed.
- * Owns one file without a name while it looks, so that nothing can stay behind. */
+ * Owns the folder's descriptor while it looks; aio writes to files without a name, so that nothing
+ * can stay behind. */
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -12,256 +10,191 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "aio/dir.h"
+#include "aio/fs.h"
+#include "aio/measure.h"
 #include "core/base/err.h"
 #include "offload/doctor/doctor.h"
-#include "offload/doctor/measure.h"
 
 static const char topic[] = "store";
 
 #define MIB             (UINT64_C(1) << 20)
 #define GIB             (UINT64_C(1) << 30)
-#define FILE_BYTES_MAX  GIB
 #define FREE_GOOD_BYTES (10 * GIB)
+#define SCRATCH_BYTES   (128 * MIB)
 
-struct store {
-    struct doctor *doctor;
-    const char *folder; /* borrowed */
-    uint64_t free_bytes;
-    int file; /* owned; -1 where none could be made */
-    bool direct;
+enum { CURE_BYTES = 640 };
+
+/* What to do about a file system that is no good place. */
+static const struct cure {
+    const char *type;
+    const char *text;
+} cures[] = {
+    {"btrfs", "sudo chattr +C FOLDER while it is empty, or choose a --store on ext4 or xfs"},
+    {"overlayfs", "docker run -v /a/folder/of/a/drive:/store ... and --store /store"},
+    {"zfs", "choose a --store on ext4 or xfs"},
 };
 
-/* File systems by the number that statfs gives; a cure where one is a bad place for a store. */
-static const struct kind {
-    unsigned long magic;
-    const char *name;
-    const char *trouble;
-    const char *cure;
-} kinds[] = {
-    {EXT4_SUPER_MAGIC, "ext4", NULL, NULL},
-    {0x58465342, "xfs", NULL, NULL},
-    {F2FS_SUPER_MAGIC, "f2fs", NULL, NULL},
-    {BTRFS_SUPER_MAGIC, "btrfs", "writes go to new places each time",
-     "sudo chattr +C FOLDER while it is empty"},
-    {0x2fc12fc1, "zfs", "direct I/O goes through its cache", "choose a --store on ext4 or xfs"},
-    {TMPFS_MAGIC, "tmpfs", "it is memory, not a drive", "choose a --store on a drive"},
-    {RAMFS_MAGIC, "ramfs", "it is memory, not a drive", "choose a --store on a drive"},
-    {OVERLAYFS_SUPER_MAGIC, "overlay", "it is the container's layer",
-     "docker run -v /path/on/a/drive:/store ... and --store /store"},
-    {NFS_SUPER_MAGIC, "nfs", "it is on another machine", "choose a --store on a local drive"},
-    {0xff534d42, "cifs", "it is on another machine", "choose a --store on a local drive"},
-    {0xfe534d42, "smb2", "it is on another machine", "choose a --store on a local drive"},
-    {0x01021997, "9p", "it is the host's, behind a slow protocol",
-     "choose a --store on a drive of this machine"},
-    {0x65735546, "fuse", "a program stands between us and the drive",
-     "choose a --store on a local drive"},
-    {0x0BD00BD0, "lustre", NULL, NULL},
-    {0x47504653, "gpfs", NULL, NULL},
-};
-
-static const struct kind *kind_of(unsigned long magic)
+static const char *cure_of(const char *type)
 {
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (kinds[i].magic == (magic & 0xffffffffUL)) {
-            return &kinds[i];
+    for (size_t i = 0; i < sizeof cures / sizeof cures[0]; i++) {
+        if (strcmp(cures[i].type, type) == 0) {
+            return cures[i].text;
         }
     }
-    return NULL;
+    return "choose a --store on a drive of this machine with ext4 or xfs";
 }
 
-static void fail(const struct store *store, const char *cure, const char *what, int error)
+static void say(struct doctor *doctor, enum tide_verdict verdict, const char *folder,
+                const char *cure, const char *text)
 {
-    doctor_say(store->doctor,
-               &(struct doctor_line){
-                   .verdict = TIDE_FAIL, .topic = topic, .subject = store->folder, .cure = cure},
-               "%s: %s", what, strerror(error));
+    doctor_say(
+        doctor,
+        &(struct doctor_line){.verdict = verdict, .topic = topic, .subject = folder, .cure = cure},
+        "%s", text);
 }
 
-/* Answers whether the folder can be used at all. */
-static bool say_folder(const struct store *store)
+/* A failed step of aio with its sentence, and the command for its code. */
+static void say_failure(struct doctor *doctor, const char *folder, int rc)
+{
+    char cure[CURE_BYTES];
+    switch (rc) {
+    case -EACCES:
+    case -EPERM: snprintf(cure, sizeof cure, "sudo chown \"$USER\" '%s'", folder); break;
+    case -EROFS:
+        snprintf(cure, sizeof cure,
+                 "sudo mount -o remount,rw \"$(df --output=target '%s' | tail -1)\"", folder);
+        break;
+    case -ENOSPC:
+    case -EDQUOT:
+        snprintf(cure, sizeof cure, "df -h '%s' and quota -s; then make room", folder);
+        break;
+    case -ELOOP:
+        snprintf(cure, sizeof cure, "name the folder itself: --store \"$(realpath '%s')\"", folder);
+        break;
+    case -ENOENT: snprintf(cure, sizeof cure, "mkdir -p '%s'", folder); break;
+    case -EIO:
+        snprintf(cure, sizeof cure, "sudo dmesg | tail; replace the drive where it reports errors");
+        break;
+    default: snprintf(cure, sizeof cure, "choose another --store"); break;
+    }
+    say(doctor, TIDE_FAIL, folder, cure, core_err_sentence());
+}
+
+/* Whether there is a folder at all and we may write there. */
+static bool say_folder(struct doctor *doctor, const char *folder)
 {
     struct stat info;
-    char cure[512];
-    if (stat(store->folder, &info) != 0) {
-        int error = errno;
-        snprintf(cure, sizeof cure, error == ENOENT ? "mkdir -p '%s'" : "namei -l '%s'",
-                 store->folder);
-        fail(store, cure, "it cannot be used", error);
-        return false;
+    int error = 0;
+    if (stat(folder, &info) != 0) {
+        error = errno;
+    } else if (!S_ISDIR(info.st_mode)) {
+        error = ENOTDIR;
+    } else if (access(folder, W_OK | X_OK) != 0) {
+        error = errno;
     }
-    if (!S_ISDIR(info.st_mode)) {
-        fail(store, "name a folder", "it cannot be used", ENOTDIR);
-        return false;
+    if (error != 0) {
+        core_err_set(-error, "it cannot be written to: %s", strerror(error));
+        say_failure(doctor, folder, -error);
     }
-    if (access(store->folder, W_OK | X_OK) != 0) {
-        int error = errno;
-        snprintf(cure, sizeof cure,
-                 error == EROFS ? "sudo mount -o remount,rw the file system of '%s'"
-                                : "sudo chown \"$USER\" '%s'",
-                 store->folder);
-        fail(store, cure, "it cannot be written to", error);
-        return false;
-    }
-    return true;
+    return error == 0;
 }
 
 /* The file system and the space that is left; false where there is no room to go on. */
-static bool say_space(struct store *store)
+static bool say_space(struct doctor *doctor, const char *folder, uint64_t *free_bytes)
 {
     struct statfs info;
-    if (statfs(store->folder, &info) != 0) {
-        fail(store, "df -h; mount", "its file system cannot be asked", errno);
+    struct aio_fs fs;
+    if (statfs(folder, &info) != 0) {
+        int error = errno;
+        core_err_set(-error, "its file system cannot be asked: %s", strerror(error));
+        say_failure(doctor, folder, -error);
         return false;
     }
-    const struct kind *kind = kind_of((unsigned long)info.f_type);
+    aio_fs_judge((uint64_t)(uint32_t)info.f_type, true, &fs);
+    uint64_t left = (uint64_t)info.f_bavail * (uint64_t)info.f_bsize;
     char size[DOCTOR_SIZE_BYTES];
     char total[DOCTOR_SIZE_BYTES];
-    char cure[640];
-    store->free_bytes = (uint64_t)info.f_bavail * (uint64_t)info.f_bsize;
-    doctor_size(store->free_bytes, size);
-    doctor_size((uint64_t)info.f_blocks * (uint64_t)info.f_bsize, total);
+    char cure[CURE_BYTES];
     snprintf(cure, sizeof cure,
-             "du -xh --max-depth=2 '%s' | sort -h | tail, and remove what is not "
-             "needed; or choose another --store",
-             store->folder);
-    struct doctor_line line = {.topic = topic,
-                               .subject = store->folder,
-                               .figure = "free_bytes",
-                               .value = (double)store->free_bytes};
-    if (store->free_bytes < FREE_GOOD_BYTES) {
-        line.verdict = store->free_bytes < MIB ? TIDE_FAIL : TIDE_WARN;
+             "du -xh --max-depth=2 '%s' | sort -h | tail, and remove what is not needed; or choose "
+             "another --store",
+             folder);
+    struct doctor_line line = {
+        .topic = topic, .subject = folder, .figure = "free_bytes", .value = (double)left};
+    if (left < FREE_GOOD_BYTES) {
+        line.verdict = left < MIB ? TIDE_FAIL : TIDE_WARN;
         line.cure = cure;
-    } else if (kind != NULL && kind->trouble != NULL) {
-        line.verdict = TIDE_WARN;
-        line.cure = kind->cure;
     }
-    bool trouble = kind != NULL && kind->trouble != NULL;
-    doctor_say(store->doctor, &line, "%s, %s free of %s%s%s",
-               kind != NULL ? kind->name : "an unknown file system", size, total,
-               trouble ? "; " : "", trouble ? kind->trouble : "");
+    doctor_say(doctor, &line, "%s, %s free of %s", fs.type, doctor_size(left, size),
+               doctor_size((uint64_t)info.f_blocks * (uint64_t)info.f_bsize, total));
+    *free_bytes = left;
     return line.verdict != TIDE_FAIL;
 }
 
-/* A file without a name: O_TMPFILE, else one that is unlinked at once. */
-static int open_nameless(const char *folder, int flags)
+/* Direct I/O, tried; false where the engine would refuse the file system. */
+static bool say_direct(struct doctor *doctor, const char *folder, struct aio_fs *fs)
 {
-    int file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
-    if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) {
-        return file;
+    int directory = aio_dir_look(folder);
+    int rc = directory < 0 ? directory : aio_fs_look(directory, folder, fs);
+    if (directory >= 0) {
+        close(directory);
     }
-    char *path = NULL;
-    if (asprintf(&path, "%s/.tide-doctor-%d", folder, (int)getpid()) < 0) {
-        errno = ENOMEM;
-        return -1;
-    }
-    file = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-    int error = errno;
-    unlink(path);
-    free(path);
-    errno = error;
-    return file;
-}
-
-static void open_file(struct store *store)
-{
-    store->file = open_nameless(store->folder, O_DIRECT);
-    store->direct = store->file >= 0;
-    if (store->file < 0 && errno == EINVAL) {
-        store->file = open_nameless(store->folder, 0);
-    }
-}
-
-/* What alignment direct I/O needs; 0 where the kernel does not say (before 6.1). */
-static unsigned direct_align(int file)
-{
-#ifdef STATX_DIOALIGN
-    struct statx info;
-    if (statx(file, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
-        (info.stx_mask & STATX_DIOALIGN) != 0) {
-        return info.stx_dio_offset_align;
-    }
-#else
-    (void)file;
-#endif
-    return 0;
-}
-
-static void say_direct(const struct store *store)
-{
-    unsigned align = direct_align(store->file);
-    if (!store->direct) {
-        doctor_say(store->doctor,
-                   &(struct doctor_line){.verdict = TIDE_WARN,
-                                         .topic = topic,
-                                         .subject = store->folder,
-                                         .cure = "choose a --store on ext4 or xfs"},
-                   "no direct I/O: every byte is copied through the page cache");
-    } else if (align > 4096) {
-        doctor_say(store->doctor,
-                   &(struct doctor_line){.verdict = TIDE_WARN,
-                                         .topic = topic,
-                                         .subject = store->folder,
-                                         .cure = "choose a --store with blocks of 4096 bytes"},
-                   "direct I/O needs blocks of %u bytes", align);
-    } else if (align > 0) {
-        doctor_say(store->doctor, &(struct doctor_line){.topic = topic, .subject = store->folder},
-                   "direct I/O works, in blocks of %u bytes", align);
-    } else {
-        doctor_say(store->doctor, &(struct doctor_line){.topic = topic, .subject = store->folder},
-                   "direct I/O works");
-    }
-}
-
-static void say_rates(const struct store *store)
-{
-    uint64_t bytes = store->free_bytes / 4 < FILE_BYTES_MAX ? store->free_bytes / 4
-                                                            : FILE_BYTES_MAX;
-    struct doctor_rates rates = {0};
-    bytes -= bytes % MIB;
-    int rc = doctor_measure(store->file, bytes > 0 ? bytes : MIB, store->doctor->store_ns, &rates);
     if (rc != 0) {
-        doctor_say(store->doctor,
-                   &(struct doctor_line){.verdict = TIDE_FAIL,
-                                         .topic = topic,
-                                         .subject = store->folder,
-                                         .cure = rc == -ENOSPC || rc == -EDQUOT
-                                                     ? "df -h and quota -s; then make room"
-                                                     : "sudo dmesg | tail, and replace the drive "
-                                                       "where it reports errors"},
-                   "%s", core_err_sentence());
+        say_failure(doctor, folder, rc);
+        return false;
+    }
+    if (fs->verdict == AIO_FS_DIRECT && fs->reason[0] == '\0') {
+        doctor_say(doctor, &(struct doctor_line){.topic = topic, .subject = folder},
+                   "direct I/O works, in blocks of %u bytes", fs->offset_align);
+        return true;
+    }
+    bool refused = fs->verdict == AIO_FS_REFUSED;
+    say(doctor, refused ? TIDE_FAIL : TIDE_WARN, folder, cure_of(fs->type), fs->reason);
+    return !refused;
+}
+
+static void say_rate(struct doctor *doctor, const char *folder, const char *figure, double rate,
+                     const char *how)
+{
+    doctor_say(
+        doctor,
+        &(struct doctor_line){.topic = topic, .subject = folder, .figure = figure, .value = rate},
+        "%.2f GB/s %s", rate / 1e9, how);
+}
+
+static void say_rates(struct doctor *doctor, const char *folder, uint64_t free_bytes)
+{
+    struct aio_rates rates = {0};
+    /* Writing the scratch file once takes about as long again on a slow drive. */
+    uint64_t bytes = (uint64_t)(doctor->store_ns / 10000000) * MIB;
+    bytes = bytes < SCRATCH_BYTES ? bytes : SCRATCH_BYTES;
+    bytes = bytes < free_bytes / 4 ? bytes : free_bytes / 4;
+    struct aio_measure_options options = {.bytes = bytes > MIB / 4 ? bytes : MIB / 4,
+                                          .seconds = (double)doctor->store_ns / 1e9};
+    int rc = aio_measure_path(folder, &options, &rates);
+    if (rc != 0) {
+        say_failure(doctor, folder, rc);
         return;
     }
-    const char *how = store->direct ? "direct, blocks of 1 MiB" : "through the page cache";
-    doctor_say(store->doctor,
-               &(struct doctor_line){.topic = topic,
-                                     .subject = store->folder,
-                                     .figure = "write_bytes_per_second",
-                                     .value = rates.write},
-               "%.2f GB/s written (%s)", rates.write / 1e9, how);
-    doctor_say(store->doctor,
-               &(struct doctor_line){.topic = topic,
-                                     .subject = store->folder,
-                                     .figure = "read_bytes_per_second",
-                                     .value = rates.read},
-               "%.2f GB/s read (%s)", rates.read / 1e9, how);
+    say_rate(doctor, folder, "write_bytes_per_second", rates.write_bytes_per_s, "written");
+    say_rate(doctor, folder, "read_bytes_per_second", rates.read_bytes_per_s, "read");
+    say_rate(doctor, folder, "mixed_bytes_per_second", rates.mixed_bytes_per_s,
+             "written and read at once");
 }
 
 void doctor_store(struct doctor *doctor, const char *folder)
 {
-    struct store store = {.doctor = doctor, .folder = folder, .file = -1};
-    if (!say_folder(&store) || !say_space(&store)) {
-        return;
-    }
-    open_file(&store);
-    if (store.file < 0) {
-        fail(&store, "ls -ld the folder, df -i", "no file can be made in it", errno);
-        return;
-    }
     struct stat info;
-    if (fstat(store.file, &info) == 0) {
+    struct aio_fs fs;
+    uint64_t free_bytes = 0;
+    if (!say_folder(doctor, folder) || !say_space(doctor, folder, &free_bytes)) {
+        return;
+    }
+    if (stat(folder, &info) == 0) {
         doctor_drive(doctor, major(info.st_dev), minor(info.st_dev));
     }
-    say_direct(&store);
-    say_rates(&store);
-    close(store.file);
+    if (say_direct(doctor, folder, &fs)) {
+        say_rates(doctor, folder, free_bytes);
+    }
 }
