@@ -17,12 +17,10 @@ static const struct word {
     /* Synonyms of the words that docs/ARCHITECTURE.md defines. */
     {"worker", "rank, queue or thread"},
     {"workers", "ranks, queues or threads"},
-    {"replica", "rank"},
     {"microbatch", "micro_batch"},
     {"ticket", "fence"},
     {"opcode", "command"},
     {"cmdlist", "tape"},
-    {"strategy", "plan"},
     {"blob", "extent, chunk or the bytes' own name"},
     /* Leftovers. */
     {"todo", "done work"},
