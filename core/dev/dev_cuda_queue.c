@@ -1,0 +1,428 @@
+/* dev_cuda_queue.c: a queue of a CUDA card: a stream with a ring of events, one a command.
+ * The thread that submits puts work on the stream; one thread a device watches the events and moves
+ * the lines (`reached`). Edges inside the device are waited for by the card. */
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/dev/dev_cuda.h"
+
+enum { DEPTH_DEFAULT = 64, WATCH_SPIN_NS = 50000, WATCH_SLEEP_NS = 20000 };
+
+static const char *name_of(const struct cuda_device *device)
+{
+    return device->base.properties.name;
+}
+
+/* ---- The watch: events to lines. ---- */
+
+/* Everything on a card ends together: its context is gone after such an error. */
+static void fail_all(struct cuda_device *device, int code, const char *sentence)
+{
+    for (size_t i = 0; i < DEV_QUEUE_MAX; i++) {
+        struct cuda_queue *queue = atomic_load_explicit(&device->queues[i], memory_order_acquire);
+        if (queue != NULL) {
+            core_line_fail(&queue->line, code, sentence);
+        }
+    }
+}
+
+/* Moves one line; whether it moved, and in *flying whether something is still on its way. */
+static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bool *flying)
+{
+    struct core_line *line = &queue->line;
+    uint64_t issued = atomic_load_explicit(&line->issued, memory_order_acquire);
+    uint64_t reached = atomic_load_explicit(&line->reached, memory_order_relaxed);
+    bool moved = false;
+    if (atomic_load_explicit(&line->error, memory_order_acquire) != 0) {
+        return false;
+    }
+    for (; reached < issued; moved = true) {
+        cudaError_t error = cudaEventQuery(queue->events[reached % queue->depth]);
+        if (error == cudaErrorNotReady) {
+            (void)cudaGetLastError();
+            *flying = true;
+            return moved;
+        }
+        if (error != cudaSuccess) {
+            char call[96];
+            snprintf(call, sizeof call, "command %" PRIu64 " of queue %s", reached + 1,
+                     queue->base.name);
+            int code = dev_cuda_fail(
+                name_of(device), call, 0, error,
+                "the card is lost to this process: resume from a checkpoint; dmesg "
+                "shows an Xid where the hardware failed");
+            fail_all(device, code, core_err_sentence());
+            return true;
+        }
+        core_line_reach(line, ++reached);
+    }
+    return moved;
+}
+
+static bool watch_pass(struct cuda_device *device, bool *flying)
+{
+    bool moved = false;
+    pthread_mutex_lock(&device->watch_lock);
+    for (size_t i = 0; i < DEV_QUEUE_MAX; i++) {
+        struct cuda_queue *queue = atomic_load_explicit(&device->queues[i], memory_order_acquire);
+        moved |= queue != NULL && watch_queue(device, queue, flying);
+    }
+    pthread_mutex_unlock(&device->watch_lock);
+    return moved;
+}
+
+static void *watch_main(void *argument)
+{
+    struct cuda_device *device = argument;
+    core_log_bind(device->log);
+    pthread_setname_np(pthread_self(), "cuda watch");
+    (void)dev_cuda_enter(device);
+    int64_t moved_ns = core_clock_now_ns();
+    while (!atomic_load_explicit(&device->ending, memory_order_acquire)) {
+        uint32_t seen = core_bell_look(&device->work);
+        bool flying = false;
+        bool moved = watch_pass(device, &flying);
+        int64_t now_ns = core_clock_now_ns();
+        if (moved) {
+            moved_ns = now_ns;
+        } else if (!flying) {
+            core_bell_sleep(&device->work, seen, -1);
+            moved_ns = core_clock_now_ns();
+        } else if (now_ns - moved_ns < WATCH_SPIN_NS) {
+            core_clock_relax();
+        } else {
+            nanosleep(&(struct timespec){.tv_nsec = WATCH_SLEEP_NS}, NULL);
+        }
+    }
+    return NULL;
+}
+
+int dev_cuda_watch_start(struct cuda_device *device)
+{
+    int rc = pthread_create(&device->watch, NULL, watch_main, device);
+    if (rc != 0) {
+        return core_err_set(-rc, "cannot start the thread that watches %s: %s", name_of(device),
+                            strerror(rc));
+    }
+    device->watching = true;
+    return 0;
+}
+
+void dev_cuda_watch_stop(struct cuda_device *device)
+{
+    if (device->watching) {
+        atomic_store_explicit(&device->ending, true, memory_order_release);
+        core_bell_ring(&device->work);
+        pthread_join(device->watch, NULL);
+        device->watching = false;
+    }
+}
+
+/* ---- Create and destroy ---- */
+
+/* Puts `queue` where `before` stands in the list of the watch (NULL: a free place). */
+static void list_swap(struct cuda_device *device, struct cuda_queue *before,
+                      struct cuda_queue *queue)
+{
+    pthread_mutex_lock(&device->watch_lock);
+    for (size_t i = 0; i < DEV_QUEUE_MAX; i++) {
+        if (atomic_load_explicit(&device->queues[i], memory_order_relaxed) == before) {
+            atomic_store_explicit(&device->queues[i], queue, memory_order_release);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&device->watch_lock);
+}
+
+void dev_cuda_queue_destroy(struct dev_queue *base)
+{
+    struct cuda_queue *queue = (struct cuda_queue *)base;
+    struct cuda_device *device = (struct cuda_device *)base->device;
+    (void)cudaSetDevice(device->index);
+    if (queue->stream != NULL) {
+        cudaError_t error = cudaStreamSynchronize(queue->stream);
+        if (error != cudaSuccess) {
+            core_log(CORE_LOG_DEBUG, "%s: ended with %s", base->name, cudaGetErrorName(error));
+        }
+    }
+    bool flying = false;
+    pthread_mutex_lock(&device->watch_lock);
+    (void)watch_queue(device, queue, &flying); /* whoever still waits hears the end of it */
+    pthread_mutex_unlock(&device->watch_lock);
+    list_swap(device, queue, NULL);
+    for (uint32_t i = 0; i < queue->event_count; i++) {
+        (void)cudaEventDestroy(queue->events[i]);
+    }
+    if (queue->stream != NULL) {
+        (void)cudaStreamDestroy(queue->stream);
+    }
+    (void)cudaGetLastError();
+    free(queue->events);
+    free(queue);
+}
+
+static int make_stream(struct cuda_device *device, struct cuda_queue *queue)
+{
+    int least = 0;
+    int greatest = 0;
+    (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    bool late = queue->base.kind == DEV_QUEUE_UPDATE;
+    cudaError_t error = cudaStreamCreateWithPriority(&queue->stream, cudaStreamNonBlocking,
+                                                     late ? least : greatest);
+    if (error != cudaSuccess) {
+        queue->stream = NULL;
+        return dev_cuda_fail(name_of(device), "cudaStreamCreateWithPriority", 0, error, NULL);
+    }
+    for (; queue->event_count < queue->depth; queue->event_count++) {
+        error = cudaEventCreateWithFlags(&queue->events[queue->event_count],
+                                         cudaEventDisableTiming);
+        if (error != cudaSuccess) {
+            return dev_cuda_fail(name_of(device), "cudaEventCreateWithFlags", 0, error, NULL);
+        }
+    }
+    return 0;
+}
+
+int dev_cuda_queue_create(struct dev_device *base, const struct dev_queue_options *options,
+                          struct dev_queue *proto, struct dev_queue **out)
+{
+    struct cuda_device *device = (struct cuda_device *)base;
+    uint32_t wanted = options->depth != 0 ? options->depth : DEPTH_DEFAULT;
+    uint32_t depth = 1;
+    while (depth < wanted) {
+        depth *= 2;
+    }
+    struct cuda_queue *queue = calloc(1, sizeof *queue);
+    struct CUevent_st **events = calloc(depth, sizeof(struct CUevent_st *));
+    if (queue == NULL || events == NULL) {
+        free(queue);
+        free(events);
+        return core_err_set(-ENOMEM, "no memory for queue %s", proto->name);
+    }
+    queue->base = *proto;
+    queue->depth = depth;
+    queue->events = events;
+    core_line_init(&queue->line, proto->name, options->bell);
+    queue->base.line = &queue->line;
+    int rc = dev_cuda_enter(device);
+    if (rc == 0) {
+        rc = make_stream(device, queue);
+    }
+    if (rc != 0) {
+        dev_cuda_queue_destroy(&queue->base);
+        return rc;
+    }
+    queue->base.where.stream = queue->stream;
+    list_swap(device, NULL, queue);
+    *out = &queue->base;
+    return 0;
+}
+
+/* ---- Submitting: the owner's thread. ---- */
+
+/* The queue of the same device that the edge comes from; NULL: it comes from elsewhere. */
+static struct cuda_queue *inside(const struct cuda_device *device, struct core_fence edge)
+{
+    for (size_t i = 0; i < DEV_QUEUE_MAX; i++) {
+        struct cuda_queue *queue = atomic_load_explicit(&device->queues[i], memory_order_acquire);
+        if (queue != NULL && &queue->line == edge.line) {
+            return queue;
+        }
+    }
+    return NULL;
+}
+
+bool dev_cuda_edge_ready(const struct dev_queue *base, struct core_fence edge)
+{
+    const struct cuda_device *device = (const struct cuda_device *)base->device;
+    if (core_fence_poll(edge) != 0) {
+        return true; /* an edge that failed is ready to fail this queue */
+    }
+    return inside(device, edge) != NULL && core_fence_issued(edge);
+}
+
+/* The queue fails with what stands as this thread's sentence. */
+static int fail_queue(struct cuda_queue *queue, int code)
+{
+    core_line_fail(&queue->line, code, core_err_sentence());
+    return code;
+}
+
+/* Whether a command may go on the stream now; the edges that the card has to wait for stay in
+ * `after`, the others are zeroed. */
+static int check_ready(struct cuda_queue *queue, struct core_fence *after)
+{
+    struct core_line *line = &queue->line;
+    int error = atomic_load_explicit(&line->error, memory_order_acquire);
+    if (error != 0) {
+        return core_err_adopt(error, line->sentence);
+    }
+    uint64_t issued = atomic_load_explicit(&line->issued, memory_order_relaxed);
+    if (issued - atomic_load_explicit(&line->reached, memory_order_acquire) >= queue->depth) {
+        return -EAGAIN;
+    }
+    for (size_t i = 0; i < DEV_AFTER_MAX; i++) {
+        int state = core_fence_poll(after[i]);
+        if (state < 0) {
+            return fail_queue(queue, state);
+        }
+        bool behind_us = after[i].line == line && after[i].value <= issued;
+        if (state > 0 || behind_us) {
+            after[i] = (struct core_fence){0};
+        } else if (!dev_cuda_edge_ready(&queue->base, after[i])) {
+            return -EAGAIN;
+        }
+    }
+    return 0;
+}
+
+/* Puts the waits for edges inside the device on the stream. An event that was recorded again
+ * meanwhile (its fence was reached since we looked) means a longer wait, never a shorter one. */
+static int wait_on_card(struct cuda_device *device, struct cuda_queue *queue,
+                        const struct core_fence *after)
+{
+    for (size_t i = 0; i < DEV_AFTER_MAX; i++) {
+        if (after[i].line == NULL) {
+            continue;
+        }
+        const struct cuda_queue *other = inside(device, after[i]);
+        cudaError_t error = other == NULL
+                                ? cudaSuccess /* its queue has ended, so it was reached */
+                                : cudaStreamWaitEvent(
+                                      queue->stream,
+                                      other->events[(after[i].value - 1) % other->depth], 0);
+        if (error != cudaSuccess) {
+            return dev_cuda_fail(queue->base.name, "cudaStreamWaitEvent", 0, error, NULL);
+        }
+    }
+    return 0;
+}
+
+/* Everything before the work itself: 0 when the stream is ready for it. */
+static int submit_begin(struct cuda_queue *queue, const struct core_fence *edges)
+{
+    struct cuda_device *device = (struct cuda_device *)queue->base.device;
+    struct core_fence after[DEV_AFTER_MAX];
+    memcpy(after, edges, sizeof after);
+    int rc = check_ready(queue, after);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = dev_cuda_enter(device);
+    if (rc == 0) {
+        rc = wait_on_card(device, queue, after);
+    }
+    return rc == 0 ? 0 : fail_queue(queue, rc);
+}
+
+/* Everything behind it: the event, the count, the watch. */
+static int submit_end(struct cuda_queue *queue, int rc, struct core_fence *out)
+{
+    struct cuda_device *device = (struct cuda_device *)queue->base.device;
+    uint64_t value = atomic_load_explicit(&queue->line.issued, memory_order_relaxed) + 1;
+    if (rc == 0) {
+        cudaError_t error = cudaEventRecord(queue->events[(value - 1) % queue->depth],
+                                            queue->stream);
+        if (error != cudaSuccess) {
+            rc = dev_cuda_fail(queue->base.name, "cudaEventRecord", 0, error, NULL);
+        }
+    }
+    if (rc != 0) {
+        return fail_queue(queue, rc);
+    }
+    core_line_issue(&queue->line, value);
+    core_bell_ring(&device->work);
+    *out = (struct core_fence){.line = &queue->line, .value = value};
+    return 0;
+}
+
+int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
+                    struct core_fence *out)
+{
+    struct cuda_queue *queue = (struct cuda_queue *)base;
+    int rc = submit_begin(queue, command->after);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct dev_op_entry *entry = &base->device->ops[command->op];
+    struct dev_launch where = base->where;
+    where.context = entry->context;
+    _Alignas(16) unsigned char arguments[DEV_ARGUMENT_BYTES];
+    if (command->arguments_bytes > 0) {
+        memcpy(arguments, command->arguments, command->arguments_bytes);
+    }
+    rc = entry->row.launch(&where, arguments);
+    if (rc != 0) {
+        core_err_prefix(rc, "op %s", entry->row.name);
+    }
+    return submit_end(queue, rc, out);
+}
+
+/* How far a copy goes before its host side meets a border of pinned pieces. */
+static size_t span_bytes(const struct cuda_device *device, uintptr_t host, size_t bytes)
+{
+    size_t count = atomic_load_explicit(&device->border_count, memory_order_acquire);
+    for (size_t i = 0; i < count; i++) {
+        uintptr_t ahead = device->borders[i] - host;
+        if (device->borders[i] > host && ahead < bytes) {
+            bytes = ahead;
+        }
+    }
+    return bytes;
+}
+
+static int put_copy(const struct cuda_device *device, struct cuda_queue *queue,
+                    const struct dev_copy *copy)
+{
+    static const enum cudaMemcpyKind kinds[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
+                                                cudaMemcpyDeviceToDevice};
+    for (size_t at = 0; at < copy->bytes;) {
+        unsigned char *to = (unsigned char *)copy->to + at;
+        const unsigned char *from = (const unsigned char *)copy->from + at;
+        size_t bytes = copy->bytes - at;
+        if (copy->direction != DEV_COPY_WITHIN) {
+            const void *host = copy->direction == DEV_COPY_UP ? (const void *)from : to;
+            bytes = span_bytes(device, (uintptr_t)host, bytes);
+        }
+        cudaError_t error = cudaMemcpyAsync(to, from, bytes, kinds[copy->direction], queue->stream);
+        if (error != cudaSuccess) {
+            return dev_cuda_fail(queue->base.name, "cudaMemcpyAsync", bytes, error, NULL);
+        }
+        at += bytes;
+    }
+    return 0;
+}
+
+int dev_cuda_copy(struct dev_queue *base, const struct dev_copy *copy, struct core_fence *out)
+{
+    struct cuda_queue *queue = (struct cuda_queue *)base;
+    int rc = submit_begin(queue, copy->after);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = put_copy((const struct cuda_device *)base->device, queue, copy);
+    return submit_end(queue, rc, out);
+}
+
+struct core_fence dev_cuda_tail(const struct dev_queue *base)
+{
+    struct cuda_queue *queue = (struct cuda_queue *)(uintptr_t)base;
+    return (struct core_fence){
+        .line = &queue->line,
+        .value = atomic_load_explicit(&queue->line.issued, memory_order_relaxed),
+    };
+}
+
+/* What is on the stream runs on, until dev_cuda_queue_destroy has waited for it. */
+void dev_cuda_abandon(struct dev_queue *base, int code)
+{
+    (void)fail_queue((struct cuda_queue *)base, code);
+}
