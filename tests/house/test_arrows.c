@@ -41,7 +41,7 @@ static const struct door {
 } doors[] = {
     {"liburing.h", "aio/", 1},
     {"libaio.h", "aio/", 1},
-    {"cuda*", "core/dev/dev_cuda.c", 1},
+    {"cuda*", "core/dev/dev_cuda", 2},
     {"cuda*", "kernels/cuda/", 1000},
     {"cublas*", "kernels/cuda/", 1000},
     {"cudnn*", "kernels/cuda/", 1},
