@@ -5,5 +5,6 @@
 #include "tools/tide/cli.h"
 
 extern const struct cli_command cli_command_config;
+extern const struct cli_command cli_command_doctor;
 
 #endif

@@ -8,6 +8,7 @@
 
 static const struct cli_command *const commands[] = {
     &cli_command_config,
+    &cli_command_doctor,
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

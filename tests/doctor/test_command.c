@@ -1,0 +1,127 @@
+/* Proves `tide doctor`: exit codes, streams, and that its JSON holds what its text says. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "core/base/json.h"
+#include "tests/harness/test.h"
+
+static char shown[1 << 16]; /* stdout of the last run, or stderr where asked for */
+
+/* Runs `tide doctor ARGUMENTS`, in the test's directory, through the shell. The exit code. */
+static int run(const char *arguments)
+{
+    char command[2048];
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    snprintf(command, sizeof command, "cd '%s' && '%s/tools/tide' doctor %s", test_directory(),
+             root != NULL ? root : "build", arguments);
+    FILE *pipe = popen(command, "r");
+    check_true(pipe != NULL);
+    size_t bytes = fread(shown, 1, sizeof shown - 1, pipe);
+    shown[bytes] = '\0';
+    int status = pclose(pipe);
+    check_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* The current folder is looked at, the last line counts, nothing is coloured in a pipe. */
+static void text(void)
+{
+    int code = run("");
+    check_true(code == 0 || code == 1);
+    check_contains(shown, "\nok    store    .: ");
+    check_contains(shown, " fail\n");
+    check_true(strchr(shown, '\033') == NULL);
+    check_true((strstr(shown, "\nfail ") != NULL) == (code == 1));
+    check_true(strstr(shown, "cure:") == NULL || strstr(shown, "\nwarn ") != NULL ||
+               strstr(shown, "\nfail ") != NULL);
+}
+
+/* -q leaves what is well out. */
+static void quiet_text(void)
+{
+    run("-q");
+    check_true(strstr(shown, "ok  ") == NULL);
+}
+
+static void check_finding(const struct core_json_value *finding, int64_t counts[3])
+{
+    static const char *const keys[] = {"verdict", "topic",  "subject", "text",
+                                       "cure",    "figure", "value"};
+    static const char *const verdicts[] = {"ok", "warn", "fail"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        check_true(core_json_find(finding, keys[i]) != NULL);
+    }
+    const char *verdict = core_json_string(core_json_find(finding, "verdict"), NULL);
+    for (int i = 0; i < 3; i++) {
+        counts[i] += strcmp(verdict, verdicts[i]) == 0;
+    }
+}
+
+/* --json is one object whose counts are those of its findings, each of which has every key. */
+static void json(void)
+{
+    int64_t counts[3] = {0};
+    int code = run("--json --store . --store=.");
+    struct core_json *document = NULL;
+    check_int(core_json_parse(shown, strlen(shown), "doctor", NULL, &document), ==, 0);
+    const struct core_json_value *top = core_json_root(document);
+    const struct core_json_value *findings = core_json_find(top, "findings");
+    const struct core_json_value *said = core_json_find(top, "counts");
+    check_int(core_json_integer(core_json_find(top, "schema_version")), ==, 1);
+    for (size_t i = 0; i < core_json_count(findings); i++) {
+        check_finding(core_json_at(findings, i), counts);
+    }
+    check_int(counts[0], ==, core_json_integer(core_json_find(said, "ok")));
+    check_int(counts[1], ==, core_json_integer(core_json_find(said, "warn")));
+    check_int(counts[2], ==, core_json_integer(core_json_find(said, "fail")));
+    check_int(code, ==, counts[2] > 0 ? 1 : 0);
+    check_contains(shown, "\"free_bytes\"");
+    check_contains(shown, "\"read_bytes_per_second\"");
+    core_json_destroy(document);
+}
+
+/* What is wrong with the command ends 2, on stderr, with nothing on stdout. */
+static void wrong_usage(void)
+{
+    check_int(run("--store nowhere 2>&1"), ==, 2);
+    check_contains(shown, "--store nowhere: there is no such folder; mkdir -p 'nowhere'");
+    check_int(run("--store nowhere 2>/dev/null"), ==, 2);
+    check_string(shown, "");
+    check_int(run("--store /etc/passwd 2>&1"), ==, 2);
+    check_contains(shown, "no folder");
+    check_int(run("--stor . 2>&1"), ==, 2);
+    check_contains(shown, "did you mean --store?");
+    check_int(run("extra 2>&1"), ==, 2);
+    check_int(run("--store 2>&1"), ==, 2);
+}
+
+/* A store that fails ends 1 and its line has a cure. */
+static void failing_store(void)
+{
+    check_int(run("--store /proc"), ==, 1);
+    check_contains(shown, "\nfail  store    /proc: ");
+    check_contains(shown, "\n      cure:    ");
+}
+
+/* Output that does not arrive is a failure. */
+static void full_output(void)
+{
+    check_int(run("--json >/dev/full 2>/dev/null"), ==, 1);
+    check_int(run(">/dev/full 2>/dev/null"), ==, 1);
+}
+
+/* --help fits a screen and shows an example. */
+static void help(void)
+{
+    check_int(run("--help"), ==, 0);
+    check_contains(shown, "Example:\n  tide doctor --store ");
+    int lines = 0;
+    for (const char *at = shown; *at != '\0'; at++) {
+        lines += *at == '\n';
+    }
+    check_int(lines, <=, 24);
+}
+
+TEST_MAIN({"text", text}, {"quiet_text", quiet_text}, {"json", json}, {"wrong_usage", wrong_usage},
+          {"failing_store", failing_store}, {"full_output", full_output}, {"help", help})
