@@ -1,0 +1,458 @@
+/* test_system.c: what the machine forbids or lacks: io_uring behind a seccomp filter, kernels that
+ * refuse flags, locked memory, file systems that are really full; and the order of queues. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "aio/probe.h"
+#include "aio/store.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "tests/aio/rig.h"
+#include "tests/harness/child.h"
+#include "tests/harness/test.h"
+
+static const int64_t patience_ns = 20000000000;
+
+/* Writes and reads a rig once; 0 if the bytes are right. */
+static void there_and_back(struct rig *rig, uint64_t bytes)
+{
+    struct core_fence fence;
+    unsigned char *in = rig_memory(bytes);
+    unsigned char *out = rig_memory(bytes);
+    rig_fill(in, bytes, 3);
+    check_int(aio_queue_write(rig->queue, rig->file, 0, in, bytes, &fence), ==, 0);
+    check_int(core_fence_wait(fence, patience_ns), ==, 0);
+    check_int(aio_queue_read(rig->queue, rig->file, 0, out, bytes, &fence), ==, 0);
+    check_int(core_fence_wait(fence, patience_ns), ==, 0);
+    check_memory(in, out, bytes);
+    rig_free(in);
+    rig_free(out);
+}
+
+/* Answers io_uring_setup with an error, as containers do; libaio's too if asked. */
+static void forbid(int code, bool libaio)
+{
+    const uint32_t refuse = SECCOMP_RET_ERRNO | (uint32_t)code;
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, libaio ? SYS_io_setup : SYS_io_uring_setup, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, refuse),
+    };
+    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
+    check_int(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), ==, 0);
+    check_int(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), ==, 0);
+}
+
+struct forbidden {
+    int code;
+    bool libaio;
+    const char *name, *reason;
+};
+
+static int run_forbidden(void *argument)
+{
+    const struct forbidden *row = argument;
+    const struct aio_backend *backend = NULL;
+    char reason[AIO_REASON_BYTES];
+    forbid(row->code, row->libaio);
+    check_int(aio_probe_uring(reason, sizeof reason), ==, -row->code);
+    check_contains(reason, row->reason);
+    check_int(aio_backend_choose(NULL, true, reason, sizeof reason, &backend), ==, 0);
+    check_string(backend->name, row->name);
+    check_contains(reason, row->reason);
+    check_int(aio_backend_choose("auto", false, reason, sizeof reason, &backend), ==, 0);
+    check_string(backend->name, "threads");
+    check_int(aio_backend_choose("uring", true, reason, sizeof reason, &backend), ==, -row->code);
+    check_contains(core_err_sentence(), "was asked for, but");
+    struct rig rig;
+    rig_open(&rig, &(struct rig_options){.backend = row->name, .bytes = 1 << 16});
+    there_and_back(&rig, 1 << 16);
+    rig_close(&rig);
+    return 0;
+}
+
+/* io_uring forbidden with EPERM or hidden with ENOSYS, libaio too: the next one works, and the
+ * reason is told. */
+static void io_uring_forbidden(void)
+{
+    char reason[AIO_REASON_BYTES];
+    if (aio_backend_find("uring") == NULL || aio_probe_uring(reason, sizeof reason) != 0 ||
+        aio_backend_find("libaio") == NULL || aio_probe_libaio(reason, sizeof reason) != 0) {
+        test_skip("%s", reason);
+    }
+    static const struct forbidden rows[] = {{EPERM, false, "libaio", "io_uring is forbidden"},
+                                            {ENOSYS, false, "libaio", "has no io_uring"},
+                                            {EPERM, true, "threads", "libaio cannot be set up"},
+                                            {ENOSYS, true, "threads", "has no io_uring"}};
+    for (size_t i = 0; i < 4; i++) {
+        struct forbidden row = rows[i];
+        if (row.libaio) {
+            row.reason = "io_uring";
+        }
+        check_int(test_child(run_forbidden, &row), ==, 0);
+    }
+    check_int(aio_probe_threads(reason, sizeof reason), ==, 0);
+}
+
+/* Every set of flags that an older kernel may refuse: the ring is set up with what is left, and
+ * works. */
+static void refused_flags_are_dropped(void)
+{
+    char reason[AIO_REASON_BYTES];
+    if (aio_backend_find("uring") == NULL || aio_probe_uring(reason, sizeof reason) != 0) {
+        test_skip("%s", aio_backend_find("uring") == NULL ? "built without liburing" : reason);
+    }
+    static const struct {
+        uint32_t refused;
+        const char *left, *dropped;
+    } rows[] = {{0, "submit_all", "none"},
+                {1u << 13, "single_issuer", "defer_taskrun"},              /* before 6.1 */
+                {3u << 12, "coop_taskrun", "single_issuer"},               /* before 6.0 */
+                {3u << 12 | 1u << 8, "submit_all", "coop_taskrun"},        /* before 5.19 */
+                {3u << 12 | 1u << 8 | 1u << 7, "io_uring", "submit_all"}}; /* 5.15 */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (int table = 0; table < 2; table++) {
+            struct rig rig;
+            rig_open(&rig, &(struct rig_options){.backend = "uring",
+                                                 .bytes = 1 << 20,
+                                                 .drive = {.refused_flags = rows[i].refused,
+                                                           .no_file_table = table == 1,
+                                                           .block_bytes = 1 << 16}});
+            check_contains(aio_drive_describe(rig.drive), rows[i].left);
+            check_true(strstr(aio_drive_describe(rig.drive), rows[i].dropped) == NULL);
+            check_true((strstr(aio_drive_describe(rig.drive), "no file table") != NULL) == table);
+            there_and_back(&rig, 1 << 20);
+            rig_close(&rig);
+        }
+    }
+    struct rig rig;
+    rig_open(&rig, &(struct rig_options){
+                       .backend = "uring", .bytes = 1 << 20, .drive = {.sqpoll = true}});
+    check_contains(aio_drive_describe(rig.drive), "sqpoll");
+    there_and_back(&rig, 1 << 20);
+    rig_close(&rig);
+}
+
+/* Memory registered and not, requests inside, across and outside of what is registered. */
+static void registered_memory(void)
+{
+    enum { BYTES = 1 << 20 };
+    unsigned char *memory = rig_memory(3 * BYTES);
+    for (const char *const *name = rig_backends(); *name != NULL; name++) {
+        struct rig rig;
+        rig_open(&rig, &(struct rig_options){
+                           .backend = *name, .bytes = BYTES, .drive = {.block_bytes = 64 << 10}});
+        struct iovec slabs[2] = {{memory + 2 * BYTES, BYTES}, {memory, BYTES}};
+        check_int(aio_drive_register(rig.drive, slabs, 2), ==, 0);
+        struct aio_drive_stats stats;
+        aio_drive_stats(rig.drive, &stats);
+        bool registers = strcmp(*name, "uring") == 0 || strcmp(*name, "mem") == 0;
+        check_uint(stats.registered_bytes, ==, registers ? 2 * BYTES : 0);
+        check_int(aio_drive_register(rig.drive, slabs, 2), ==, registers ? -EALREADY : 0);
+        for (uint64_t at = 0; at <= 2 * BYTES; at += BYTES / 4 - 4096) {
+            struct core_fence fence;
+            rig_fill(memory + at, BYTES, at);
+            unsigned char *copy = rig_memory(BYTES);
+            memcpy(copy, memory + at, BYTES);
+            check_int(aio_queue_write(rig.queue, rig.file, 0, memory + at, BYTES, &fence), ==, 0);
+            check_int(core_fence_wait(fence, patience_ns), ==, 0);
+            memset(memory + at, 0, BYTES);
+            check_int(aio_queue_read(rig.queue, rig.file, 0, memory + at, BYTES, &fence), ==, 0);
+            check_int(core_fence_wait(fence, patience_ns), ==, 0);
+            check_memory(memory + at, copy, BYTES);
+            rig_free(copy);
+        }
+        check_int(aio_drive_register(rig.drive, NULL, 0), ==, -EINVAL);
+        rig_close(&rig);
+    }
+    rig_free(memory);
+}
+
+static int run_locked(void *argument)
+{
+    (void)argument;
+    struct rlimit limit = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || test_child_drop_root() != 0) {
+        return 77;
+    }
+    const char *log = rig_log_begin();
+    struct aio_mem_disk *disk = NULL;
+    struct aio_drive *drive = NULL;
+    check_int(aio_mem_create(4096, &disk), ==, 0);
+    struct aio_drive_options options = {.backend = aio_backend_find("uring"), .name = "nvme3"};
+    check_int(aio_drive_create(&options, &drive), ==, 0);
+    struct iovec slab = {rig_memory(4 << 20), 4 << 20};
+    check_int(aio_drive_register(drive, &slab, 1), ==, 0);
+    struct aio_drive_stats stats;
+    aio_drive_stats(drive, &stats);
+    check_uint(stats.registered_bytes, ==, 0);
+    check_contains(log, "nvme3: the limit of locked memory forbids registered buffers");
+    check_contains(log, "`ulimit -l 4096`");
+    check_int(aio_drive_destroy(drive), ==, 0);
+    aio_mem_destroy(disk);
+    return 0;
+}
+
+/* Too little locked memory: one warning with the limit that would do, and it works without. */
+static void memlock_is_named(void)
+{
+    char reason[AIO_REASON_BYTES];
+    if (aio_backend_find("uring") == NULL || aio_probe_uring(reason, sizeof reason) != 0) {
+        test_skip("no io_uring");
+    }
+    int rc = test_child(run_locked, NULL);
+    if (rc == 77) {
+        test_skip("the limit cannot be lowered here");
+    }
+    check_int(rc, ==, 0);
+}
+
+static bool make_mount(const char *image, const char *mount)
+{
+    char command[2400];
+    snprintf(command, sizeof command,
+             "truncate -s 64M %s && mkfs.ext4 -q -m 0 %s 2>/dev/null && mount -o loop %s %s"
+             " 2>/dev/null",
+             image, image, image, mount);
+    return geteuid() == 0 && mkdir(mount, 0700) == 0 && system(command) == 0;
+}
+
+static void remove_mount(const char *image, const char *mount)
+{
+    char command[2400];
+    snprintf(command, sizeof command, "umount %s; rm -f %s", mount, image);
+    check_int(system(command), ==, 0);
+}
+
+/* On a file system of 64 MiB: a store too large is refused at once and leaves nothing; one that
+ * fits works; a file that grows until the drive is full ends in "full" on every back end. */
+static void a_really_full_drive(void)
+{
+    char image[512];
+    char mount[512];
+    snprintf(image, sizeof image, "%s/image", test_directory());
+    snprintf(mount, sizeof mount, "%s/mount", test_directory());
+    if (!make_mount(image, mount)) {
+        test_skip("no loop devices here");
+    }
+    char directory[700];
+    struct stat info;
+    snprintf(directory, sizeof directory, "%s/store", mount);
+    struct aio_store_path path = {.directory = directory, .bytes = 80 << 20};
+    struct aio_store_options options = {.paths = &path, .paths_count = 1};
+    struct aio_store *store = NULL;
+    int too_large = aio_store_open(&options, &store);
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "%.255s", core_err_sentence());
+    int left = stat(directory, &info);
+    path.bytes = 32 << 20;
+    int fits = aio_store_open(&options, &store);
+    int closed = fits == 0 ? aio_store_close(store) : 0;
+    int full[4] = {0};
+    size_t n = 0;
+    for (const char *const *name = rig_backends(); *name != NULL; name++) {
+        struct aio_drive *drive = NULL;
+        struct aio_queue *queue = NULL;
+        struct core_fence fence;
+        uint32_t file = 0;
+        char growing[700];
+        if (strcmp(*name, "mem") == 0) {
+            continue;
+        }
+        snprintf(growing, sizeof growing, "%s/growing", mount);
+        int fd = open(growing, O_RDWR | O_CREAT | O_TRUNC | O_DIRECT, 0600);
+        struct aio_drive_options drive_options = {.backend = aio_backend_find(*name)};
+        check_int(aio_drive_create(&drive_options, &drive), ==, 0);
+        check_int(aio_drive_attach(drive, &(struct aio_file){.fd = fd, .name = "growing"}, &file),
+                  ==, 0);
+        check_int(aio_queue_open(&drive, 1, &(struct aio_queue_options){0}, &queue), ==, 0);
+        unsigned char *memory = rig_memory(4 << 20);
+        memset(memory, 1, 4 << 20);
+        for (uint64_t at = 0; at < (128 << 20) && full[n] == 0; at += 4 << 20) {
+            int rc = aio_queue_write(queue, file, at, memory, 4 << 20, &fence);
+            full[n] = rc == 0 ? core_fence_wait(fence, patience_ns) : rc;
+        }
+        n++;
+        aio_queue_close(queue);
+        aio_drive_destroy(drive);
+        rig_free(memory);
+        close(fd);
+        unlink(growing);
+    }
+    remove_mount(image, mount);
+    check_int(too_large, ==, -ENOSPC);
+    check_contains(sentence, "is full: the store needs 85983232 bytes");
+    check_int(left, ==, -1);
+    check_int(fits, ==, 0);
+    check_int(closed, ==, 0);
+    for (size_t i = 0; i < n; i++) {
+        check_int(full[i], ==, -ENOSPC);
+    }
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+}
+
+/* A thousand signals a second into the threads that wait: nobody notices. */
+static void signals_are_harmless(void)
+{
+    struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
+    struct itimerval timer = {.it_interval = {.tv_usec = 1000}, .it_value = {.tv_usec = 1000}};
+    sigaction(SIGALRM, &action, NULL);
+    for (const char *const *name = rig_backends(); *name != NULL; name++) {
+        struct rig rig;
+        rig_open(&rig, &(struct rig_options){.backend = *name, .bytes = 2 << 20});
+        setitimer(ITIMER_REAL, &timer, NULL);
+        for (int i = 0; i < 15; i++) {
+            there_and_back(&rig, 2 << 20);
+        }
+        setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+        rig_close(&rig);
+    }
+}
+
+/* Queues of all four urgencies over one slow drive, all full: each step down gets less, none gets
+ * nothing, and a late urgent request passes those that wait. */
+static void urgency_goes_first_and_none_starves(void)
+{
+    enum { PIECE = 64 << 10, COUNT = 400 };
+    static unsigned char memory[PIECE] __attribute__((aligned(4096)));
+    struct rig rig;
+    struct aio_queue *queues[AIO_URGENCY_COUNT];
+    struct core_fence last[AIO_URGENCY_COUNT];
+    rig_open(&rig, &(struct rig_options){.backend = "mem",
+                                         .bytes = 1 << 20,
+                                         .drive = {.block_bytes = PIECE, .depth = 4}});
+    rig.disk->read_bytes_per_s = 400 << 20;
+    for (unsigned u = 0; u < AIO_URGENCY_COUNT; u++) {
+        struct aio_queue_options options = {.urgency = (enum aio_urgency)u, .depth = COUNT};
+        check_int(aio_queue_open(&rig.drive, 1, &options, &queues[u]), ==, 0);
+    }
+    for (unsigned i = 0; i < COUNT; i++) { /* the least urgent first */
+        for (unsigned u = AIO_URGENCY_COUNT; u-- > 0;) {
+            check_int(aio_queue_read(queues[u], rig.file, 0, memory, PIECE, &last[u]), ==, 0);
+        }
+    }
+    uint64_t reached[AIO_URGENCY_COUNT];
+    core_fence_wait((struct core_fence){last[0].line, COUNT * 3 / 4}, patience_ns);
+    for (unsigned u = 0; u < AIO_URGENCY_COUNT; u++) {
+        reached[u] = atomic_load(&aio_queue_line(queues[u])->reached);
+    }
+    test_note("%d %d %d %d of %d", (int)reached[0], (int)reached[1], (int)reached[2],
+              (int)reached[3], COUNT);
+    for (unsigned u = 0; u < AIO_URGENCY_COUNT; u++) {
+        check_int(core_fence_wait(last[u], patience_ns), ==, 0);
+        check_int(aio_queue_close(queues[u]), ==, 0);
+    }
+    rig_close(&rig);
+    check_uint(reached[0], >, 3 * reached[1]);
+    check_uint(reached[1], >, 2 * reached[2]);
+    check_uint(reached[2], >=, 1);
+    check_uint(reached[2], >=, reached[3]);
+}
+
+/* A sync waits for the writes before it and holds those behind it; on every back end. */
+static void sync_is_a_barrier(void)
+{
+    for (const char *const *name = rig_backends(); *name != NULL; name++) {
+        struct rig rig;
+        struct core_fence fence;
+        struct core_fence synced;
+        unsigned char *memory = rig_memory(1 << 20);
+        memset(memory, 1, 1 << 20);
+        rig_open(&rig, &(struct rig_options){
+                           .backend = *name, .bytes = 1 << 20, .drive = {.block_bytes = 1 << 16}});
+        for (int i = 0; i < 20; i++) {
+            check_int(aio_queue_write(rig.queue, rig.file, 0, memory, 1 << 20, &fence), ==, 0);
+            check_int(aio_queue_sync(rig.queue, 0, rig.file, &synced), ==, 0);
+            check_int(aio_queue_write(rig.queue, rig.file, 0, memory, 1 << 16, &fence), ==, 0);
+            check_int(core_fence_wait(synced, patience_ns), ==, 0);
+        }
+        check_int(core_fence_wait(fence, patience_ns), ==, 0);
+        check_int(aio_queue_sync(rig.queue, 1, rig.file, &synced), ==, -EINVAL);
+        check_int(aio_queue_sync(rig.queue, 0, 5, &synced), ==, -EINVAL);
+        rig_close(&rig);
+        rig_free(memory);
+    }
+}
+
+/* Options, places and sizes that cannot be are refused with a sentence before anything happens. */
+static void bad_requests_are_refused(void)
+{
+    static unsigned char memory[8192] __attribute__((aligned(4096)));
+    struct rig rig;
+    struct core_fence fence;
+    struct aio_drive *drive = NULL;
+    struct aio_queue *queue = NULL;
+    rig_open(&rig, &(struct rig_options){.backend = "threads", .bytes = 1 << 20});
+    struct aio_queue *q = rig.queue;
+    check_int(aio_queue_read(q, rig.file, 100, memory, 4096, &fence), ==, -EINVAL);
+    check_contains(core_err_sentence(), "offset 100");
+    check_int(aio_queue_read(q, rig.file, 0, memory + 64, 4096, &fence), ==, -EINVAL);
+    check_int(aio_queue_read(q, rig.file, 0, memory, 100, &fence), ==, -EINVAL);
+    check_int(aio_queue_read(q, rig.file, 0, memory, 0, &fence), ==, -EINVAL);
+    check_int(aio_queue_read(q, rig.file, 1 << 20, memory, 4096, &fence), ==, -EINVAL);
+    check_int(aio_queue_read(q, rig.file, UINT64_MAX - 4095, memory, 4096, &fence), ==, -EINVAL);
+    check_int(aio_queue_write(q, 63, 0, memory, 4096, &fence), ==, -EINVAL);
+    check_int(aio_queue_write(q, 64, 0, memory, 4096, &fence), ==, -EINVAL);
+    check_int(aio_queue_submit(q, AIO_READ, NULL, 0, &fence), ==, -EINVAL);
+    check_int(aio_drive_detach(rig.drive, 40), ==, -ENOENT);
+    check_int(aio_drive_detach(rig.drive, rig.file), ==, 0);
+    check_int(aio_queue_read(q, rig.file, 0, memory, 4096, &fence), ==, -EINVAL);
+    check_contains(core_err_sentence(), "not attached");
+    uint32_t index = 0;
+    struct aio_file file = {.fd = rig.fd, .name = "again"};
+    for (unsigned i = 0; i < AIO_FILES_MAX; i++) {
+        check_int(aio_drive_attach(rig.drive, &file, &index), ==, 0);
+    }
+    check_int(aio_drive_attach(rig.drive, &file, &index), ==, -ENOSPC);
+    struct aio_queue *many[AIO_DRIVE_QUEUES_MAX];
+    for (unsigned i = 1; i < AIO_DRIVE_QUEUES_MAX; i++) {
+        check_int(aio_queue_open(&rig.drive, 1, &(struct aio_queue_options){0}, &many[i]), ==, 0);
+    }
+    check_int(aio_queue_open(&rig.drive, 1, &(struct aio_queue_options){0}, &queue), ==, -ENOSPC);
+    for (unsigned i = 1; i < AIO_DRIVE_QUEUES_MAX; i++) {
+        check_int(aio_queue_close(many[i]), ==, 0);
+    }
+    check_int(aio_queue_open(&rig.drive, 0, &(struct aio_queue_options){0}, &queue), ==, -EINVAL);
+    rig_close(&rig);
+    struct aio_drive_options options = {.depth = AIO_DEPTH_MAX + 1};
+    check_int(aio_drive_create(&options, &drive), ==, -EINVAL);
+    options = (struct aio_drive_options){.block_bytes = 1000};
+    check_int(aio_drive_create(&options, &drive), ==, -EINVAL);
+    options = (struct aio_drive_options){.backend = &aio_mem};
+    check_int(aio_drive_create(&options, &drive), ==, -EINVAL);
+    options = (struct aio_drive_options){.backend = &aio_fault};
+    check_int(aio_drive_create(&options, &drive), ==, -EINVAL);
+    check_int(aio_drive_destroy(NULL), ==, 0);
+    check_int(aio_queue_close(NULL), ==, 0);
+    check_true(aio_backend_find("floppy") == NULL);
+    check_true(aio_backend_find("threads") == &aio_threads);
+}
+
+TEST_MAIN({"io_uring_forbidden", io_uring_forbidden},
+          {"refused_flags_are_dropped", refused_flags_are_dropped},
+          {"registered_memory", registered_memory}, {"memlock_is_named", memlock_is_named},
+          {"a_really_full_drive", a_really_full_drive},
+          {"signals_are_harmless", signals_are_harmless},
+          {"urgency_goes_first_and_none_starves", urgency_goes_first_and_none_starves},
+          {"sync_is_a_barrier", sync_is_a_barrier},
+          {"bad_requests_are_refused", bad_requests_are_refused})
