@@ -57,6 +57,7 @@ static const struct door {
     {"oneapi/*", "kernels/", 1},
     {"jansson.h", "core/base/", 1},
     {"xxhash.h", "core/base/", 1},
+    {"xxh_x86dispatch.h", "core/base/hash.c", 1},
     {"pcre2.h", "tools/text/", 1},
     {"utf8proc.h", "tools/text/", 1},
     {"zlib.h", "tools/text/", 1},
