@@ -406,7 +406,7 @@ static void bad_scalars_are_refused(void)
     group = plain;
     group.lr = -1e-3;
     refuse_group(group, "lr");
-    group.lr = NAN;
+    group.lr = (double)NAN;
     refuse_group(group, "lr");
     group.lr = (double)INFINITY;
     refuse_group(group, "lr");

@@ -220,7 +220,7 @@ static double step_seconds(struct adam *adam, const struct arena *arena)
     const int64_t start_ns = core_clock_now_ns();
     if (adam_step(adam, &arrays, 0, arrays.count, 1.0, NULL) != 0) {
         fprintf(stderr, "bench_adam: %s\n", core_err_sentence());
-        return NAN;
+        return (double)NAN;
     }
     return (double)(core_clock_now_ns() - start_ns) * 1e-9;
 }
