@@ -36,12 +36,13 @@ enum { TILE_GRAIN = 64 };
 
 size_t kern_type_bytes(enum kern_type type)
 {
-    return type == KERN_F32 ? 4 : 2;
+    static const size_t bytes[] = {4, 2, 2, 8};
+    return bytes[type];
 }
 
 const char *kern_type_name(enum kern_type type)
 {
-    static const char *const names[] = {"fp32", "bf16", "fp16"};
+    static const char *const names[] = {"fp32", "bf16", "fp16", "fp64"};
     return names[type];
 }
 

@@ -33,11 +33,16 @@
 extern "C" {
 #endif
 
-enum kern_type { KERN_F32, KERN_BF16, KERN_FP16 };
+enum kern_type {
+    KERN_F32,
+    KERN_BF16,
+    KERN_FP16,
+    KERN_F64, /* of the references (ref/) alone; no device takes it */
+};
 
-/* Bytes of one element: 4, 2, 2. */
+/* Bytes of one element: 4, 2, 2, 8. */
 size_t kern_type_bytes(enum kern_type type);
-const char *kern_type_name(enum kern_type type); /* "fp32", "bf16", "fp16" */
+const char *kern_type_name(enum kern_type type); /* "fp32", "bf16", "fp16", "fp64" */
 
 enum kern_op {
     KERN_LINEAR,

@@ -24,7 +24,7 @@ struct kern_rope_config {
     int64_t max_positions; /* max_position_embeddings of the model */
     double factor;         /* LINEAR, DYNAMIC, LLAMA3; YARN, where 0 asks for
                                         max_positions / original_max_positions */
-    int64_t original_max_positions; /* DYNAMIC, YARN: 0 is max_positions; LLAMA3: needed */
+    int64_t original_max_positions; /* YARN: 0 is max_positions; LLAMA3: needed */
     double low_freq_factor;         /* LLAMA3 */
     double high_freq_factor;        /* LLAMA3 */
     double beta_fast;               /* YARN; 0: 32 */

@@ -11,10 +11,15 @@
 struct dev_device;
 struct kern_ops;
 
+/* Who computes products on the CPU. KERN_PRODUCTS_BEST: oneDNN for the types for which the processor
+ * has instructions of its own (bf16 with AVX512_BF16 or AMX), the blocked product for all others;
+ * a choice by the processor alone, so that bits do not depend on timing. */
+enum kern_products { KERN_PRODUCTS_BEST, KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_ONEDNN };
+
 struct kern_options {
     unsigned
         cpu_flags; /* CPU: instructions that may be used, a mask over core_cpu_flags(); 0: all */
-    bool plain;    /* CPU: products without a foreign library */
+    enum kern_products products; /* CPU */
 };
 
 /* Adds the ops of the device's kind to its table, before any queue of the device exists. `options`

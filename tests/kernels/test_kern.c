@@ -16,11 +16,13 @@ static void ops_are_named(void)
     check_string(kern_op_name(KERN_LINEAR), "linear");
 }
 
+/* Types have the sizes and names that files and log lines rely on. */
 static void types_have_sizes(void)
 {
     check_int(kern_type_bytes(KERN_F32), ==, 4);
     check_int(kern_type_bytes(KERN_BF16), ==, 2);
     check_int(kern_type_bytes(KERN_FP16), ==, 2);
+    check_int(kern_type_bytes(KERN_F64), ==, 8);
     check_string(kern_type_name(KERN_BF16), "bf16");
 }
 

@@ -1,0 +1,101 @@
+/* isa.h: the inner loops of the CPU device, one table an instruction set.
+ * Sources under isa/ are compiled once for each, and kern_isa_best takes the widest that the
+ * processor has. Functions work on a part (rows, heads, a tile) that the op's file gives to each
+ * member of the team; they own nothing. */
+#ifndef KERNELS_CPU_ISA_H
+#define KERNELS_CPU_ISA_H
+
+#include <stdint.h>
+
+#include "kernels/cpu/product.h"
+#include "kernels/kern.h"
+
+/* One member's part of a blocked product: rows [m_begin, m_end), columns [n_begin, n_end). */
+struct kern_product_part {
+    const struct kern_product *product;
+    int64_t m_begin, m_end;
+    int64_t n_begin, n_end;
+    float *scratch; /* kern_isa.product_bytes */
+};
+
+/* Rows that are summed: the i-th is data's row order[i], or its row i without an order. */
+struct kern_rows {
+    enum kern_type type;
+    const void *data;
+    int64_t stride;
+    int64_t width;
+    const int32_t *order;
+};
+
+/* A tile of logits: columns begin .. begin + n - 1 of the vocabulary, all tokens. */
+struct kern_loss_tile {
+    int64_t n;
+    int64_t begin;
+    float *logits; /* [tokens][n] */
+    const int32_t *labels;
+    float *maxima;
+    float *sums;
+    float *picked; /* stats */
+    bool first;    /* stats */
+    enum kern_type
+        type; /* grad: of the gradients, which replace the logits, [tokens][grad_stride] */
+    int64_t grad_stride;
+    float scale; /* grad */
+};
+
+/* A part of an attention: the queries [begin, end) (positions in the row) of the document
+ * [start, stop), for all query heads that read key head kv_head. For the gradient, the whole
+ * document. */
+struct kern_attention_item {
+    int64_t row;
+    int64_t start, stop;
+    int64_t begin, end;
+    int64_t kv_head;
+};
+
+enum { KERN_ATTENTION_QUERIES = 60 }; /* of an item */
+
+struct kern_isa {
+    const char *name;
+    unsigned flag;           /* core_cpu_flag that it needs, 0: none */
+    int64_t product_rows;    /* grain of a part's rows */
+    int64_t product_columns; /* and of its columns */
+    void (*product)(const struct kern_product_part *part);
+    size_t (*product_bytes)(int64_t rows, int64_t columns, int64_t k);
+    /* Finishes rows x columns results that stand at (i, j) of the product. */
+    void (*finish)(const struct kern_finish *finish, const float *tile, int64_t tile_stride,
+                   const int64_t at[2], const int64_t size[2]);
+    /* Rows are (token, head); tokens or elements [begin, end). */
+    void (*norm)(const struct kern_norm_arguments *a, int64_t begin, int64_t end);
+    /* Stores the sums over these rows in dweight and dbias [width], unless NULL. */
+    void (*norm_grad)(const struct kern_norm_grad_arguments *a, int64_t begin, int64_t end,
+                      float *dweight, float *dbias);
+    void (*rope)(const struct kern_rope_arguments *a, int64_t begin, int64_t end);
+    void (*act)(const struct kern_act_arguments *a, int64_t begin, int64_t end);
+    void (*act_grad)(const struct kern_act_grad_arguments *a, int64_t begin, int64_t end);
+    void (*add)(const struct kern_add_arguments *a, int64_t begin, int64_t end);
+    void (*embed)(const struct kern_embed_arguments *a, int64_t begin, int64_t end);
+    /* Stores the sum of rows [begin, end) in `sum` [width]. */
+    void (*rows_sum)(const struct kern_rows *rows, int64_t begin, int64_t end, float *sum);
+    void (*loss_stats)(const struct kern_loss_tile *tile, int64_t begin, int64_t end);
+    void (*loss_grad)(const struct kern_loss_tile *tile, int64_t begin, int64_t end);
+    void (*attention)(const struct kern_attention_arguments *a,
+                      const struct kern_attention_item *item, float *scratch);
+    size_t (*attention_bytes)(const struct kern_attention_arguments *a);
+    void (*attention_grad)(const struct kern_attention_grad_arguments *a,
+                           const struct kern_attention_item *item, float *scratch);
+    size_t (*attention_grad_bytes)(const struct kern_attention_arguments *a);
+};
+
+/* Those of this build, widest first, the base set last. */
+unsigned kern_isa_count(void);
+const struct kern_isa *kern_isa_at(unsigned index);
+
+extern const struct kern_isa kern_isa_base;
+extern const struct kern_isa kern_isa_avx2;
+extern const struct kern_isa kern_isa_avx512;
+
+/* The widest table that `flags` (core_cpu_flags) allow. */
+const struct kern_isa *kern_isa_best(unsigned flags);
+
+#endif

@@ -1,0 +1,67 @@
+/* attention.h: what the forward and the backward part of attention share: tiles of scores with
+ * their masks. One member's part; memory is the caller's. */
+#ifndef KERNELS_CPU_ISA_ATTENTION_H
+#define KERNELS_CPU_ISA_ATTENTION_H
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/isa/panel.h"
+
+enum {
+    QUERIES = KERN_ATTENTION_QUERIES, /* positions of a tile */
+    KEYS = 64,                        /* of a tile */
+};
+
+/* Keys [low, high) of the tile that starts at key `first` are seen by the query at `position`. */
+struct seen {
+    int64_t low, high;
+};
+
+VF_INLINE struct seen keys_seen(const struct kern_attention_arguments *a, int64_t position,
+                                int64_t first, int64_t keys)
+{
+    struct seen seen = {0, smaller(position - first + 1, keys)};
+    if (a->window > 0 && position - a->window + 1 > first) {
+        seen.low = position - a->window + 1 - first;
+    }
+    return seen;
+}
+
+/* The first tile of keys that a query at `position` sees, counted from the document's start, so
+ * that a document's tiles do not depend on where it stands in its row. */
+VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t start,
+                             int64_t position)
+{
+    if (a->window > 0 && position - a->window + 1 > start) {
+        return start + (position - a->window + 1 - start) / KEYS * KEYS;
+    }
+    return start;
+}
+
+/* -1 in lanes low <= first + lane < high. */
+VF_INLINE vi lanes_seen(int64_t first, struct seen seen)
+{
+    _Alignas(64) static const int32_t count[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                   8, 9, 10, 11, 12, 13, 14, 15};
+    vi lane;
+    memcpy(&lane, count, sizeof lane);
+    lane += (int32_t)first;
+    return (lane >= (int32_t)seen.low) & (lane < (int32_t)seen.high);
+}
+
+VF_INLINE int64_t rows_of_group(const struct kern_attention_arguments *a)
+{
+    return a->heads / a->kv_heads;
+}
+
+/* Floats of panels for a block. */
+VF_INLINE int64_t row_panels(int64_t rows, int64_t k)
+{
+    return round_up(round_up(rows, ROWS) * k + PANEL_SLACK, 16);
+}
+
+VF_INLINE int64_t column_panels(int64_t columns, int64_t k)
+{
+    return round_up(round_up(columns, COLUMNS) * k + PANEL_SLACK, 16);
+}
+
+#endif

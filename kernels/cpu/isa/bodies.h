@@ -1,0 +1,49 @@
+/* bodies.h: the functions that the sources of this folder give to their instruction set's table
+ * (isa.h says what each does). The names carry the set's name behind the scenes. */
+#ifndef KERNELS_CPU_ISA_BODIES_H
+#define KERNELS_CPU_ISA_BODIES_H
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/isa/vec.h"
+
+#define kern_product_run          VF_ISA(kern_product_run)
+#define kern_product_bytes        VF_ISA(kern_product_bytes)
+#define kern_finish_tile          VF_ISA(kern_finish_tile)
+#define kern_norm_rows            VF_ISA(kern_norm_rows)
+#define kern_norm_grad_rows       VF_ISA(kern_norm_grad_rows)
+#define kern_rope_tokens          VF_ISA(kern_rope_tokens)
+#define kern_act_tokens           VF_ISA(kern_act_tokens)
+#define kern_act_grad_tokens      VF_ISA(kern_act_grad_tokens)
+#define kern_add_elements         VF_ISA(kern_add_elements)
+#define kern_embed_tokens         VF_ISA(kern_embed_tokens)
+#define kern_rows_sum             VF_ISA(kern_rows_sum)
+#define kern_loss_stats_rows      VF_ISA(kern_loss_stats_rows)
+#define kern_loss_grad_rows       VF_ISA(kern_loss_grad_rows)
+#define kern_attention_run        VF_ISA(kern_attention_run)
+#define kern_attention_bytes      VF_ISA(kern_attention_bytes)
+#define kern_attention_grad_run   VF_ISA(kern_attention_grad_run)
+#define kern_attention_grad_bytes VF_ISA(kern_attention_grad_bytes)
+
+void kern_product_run(const struct kern_product_part *part);
+size_t kern_product_bytes(int64_t rows, int64_t columns, int64_t k);
+void kern_finish_tile(const struct kern_finish *f, const float *tile, int64_t tile_stride,
+                      const int64_t at[2], const int64_t size[2]);
+void kern_norm_rows(const struct kern_norm_arguments *a, int64_t begin, int64_t end);
+void kern_norm_grad_rows(const struct kern_norm_grad_arguments *a, int64_t begin, int64_t end,
+                         float *dweight, float *dbias);
+void kern_rope_tokens(const struct kern_rope_arguments *a, int64_t begin, int64_t end);
+void kern_act_tokens(const struct kern_act_arguments *a, int64_t begin, int64_t end);
+void kern_act_grad_tokens(const struct kern_act_grad_arguments *a, int64_t begin, int64_t end);
+void kern_add_elements(const struct kern_add_arguments *a, int64_t begin, int64_t end);
+void kern_embed_tokens(const struct kern_embed_arguments *a, int64_t begin, int64_t end);
+void kern_rows_sum(const struct kern_rows *rows, int64_t begin, int64_t end, float *sum);
+void kern_loss_stats_rows(const struct kern_loss_tile *tile, int64_t begin, int64_t end);
+void kern_loss_grad_rows(const struct kern_loss_tile *tile, int64_t begin, int64_t end);
+void kern_attention_run(const struct kern_attention_arguments *a,
+                        const struct kern_attention_item *item, float *scratch);
+size_t kern_attention_bytes(const struct kern_attention_arguments *a);
+void kern_attention_grad_run(const struct kern_attention_grad_arguments *a,
+                             const struct kern_attention_item *item, float *scratch);
+size_t kern_attention_grad_bytes(const struct kern_attention_arguments *a);
+
+#endif

@@ -1,0 +1,119 @@
+/* product.c: one member's part of a blocked matrix product. A block of a and a block of b are packed
+ * for BLOCK_K steps and multiplied. A result is the sum over k in order, in runs of BLOCK_K: it
+ * depends on no border of parts or blocks. */
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/isa/bodies.h"
+#include "kernels/cpu/isa/panel.h"
+
+enum {
+    BLOCK_K = 384,
+    BLOCK_N = 384,                /* columns of b packed at once: stays in L2 with BLOCK_K */
+    BLOCK_M = 1032 / ROWS * ROWS, /* rows of a packed at once */
+    SUPER_N = 3 * BLOCK_N,        /* columns for which a is packed once */
+};
+
+struct buffers {
+    float *a, *b, *c;
+};
+
+static int64_t a_floats(int64_t rows, int64_t k)
+{
+    return round_up(smaller(rows, BLOCK_M), ROWS) * smaller(k, BLOCK_K) + PANEL_SLACK;
+}
+
+static int64_t b_floats(int64_t columns, int64_t k)
+{
+    return round_up(smaller(columns, BLOCK_N), COLUMNS) * smaller(k, BLOCK_K) + PANEL_SLACK;
+}
+
+size_t kern_product_bytes(int64_t rows, int64_t columns, int64_t k)
+{
+    const int64_t c = smaller(rows, BLOCK_M) * round_up(smaller(columns, SUPER_N), 16);
+    return (size_t)round_up(a_floats(rows, k) + b_floats(columns, k) + c + 48, 16) * sizeof(float);
+}
+
+/* Rows [i, i + rows) by columns [j, j + columns), at most BLOCK_M by SUPER_N, all of k. */
+static void super_block(const struct kern_product *p, const struct buffers *buffer,
+                        const int64_t at[2], const int64_t size[2])
+{
+    int64_t c_stride = 0;
+    float *c = kern_finish_direct(&p->finish, &c_stride);
+    const bool direct = c != NULL;
+    if (direct) {
+        c += at[0] * c_stride + at[1];
+    } else {
+        c = buffer->c;
+        c_stride = round_up(size[1], 16);
+    }
+    const int64_t rows[2] = {at[0], at[0] + size[0]};
+    for (int64_t k = 0; k == 0 || k < p->k; k += BLOCK_K) {
+        const int64_t steps[2] = {k, smaller(p->k - k, BLOCK_K)};
+        kern_pack_rows(p->type, p->a, p->a_stride, !p->a_turned, rows, steps, buffer->a);
+        for (int64_t j = 0; j < size[1]; j += BLOCK_N) {
+            const int64_t wide = smaller(size[1] - j, BLOCK_N);
+            const int64_t columns[2] = {at[1] + j, at[1] + j + wide};
+            kern_pack_columns(p->type, p->b, p->b_stride, p->b_turned, columns, steps, buffer->b);
+            kern_panel_multiply(&(struct tile){.a = buffer->a,
+                                               .b = buffer->b,
+                                               .k = steps[1],
+                                               .c = c + j,
+                                               .c_stride = c_stride,
+                                               .rows = size[0],
+                                               .columns = wide,
+                                               .add = k > 0});
+        }
+    }
+    if (!direct) {
+        kern_finish_tile(&p->finish, c, c_stride, at, size);
+    }
+}
+
+void kern_product_run(const struct kern_product_part *part)
+{
+    const struct kern_product *p = part->product;
+    struct buffers buffer;
+    buffer.a = part->scratch;
+    buffer.b = buffer.a + round_up(a_floats(part->m_end - part->m_begin, p->k), 16);
+    buffer.c = buffer.b + round_up(b_floats(part->n_end - part->n_begin, p->k), 16);
+    for (int64_t j = part->n_begin; j < part->n_end; j += SUPER_N) {
+        for (int64_t i = part->m_begin; i < part->m_end; i += BLOCK_M) {
+            const int64_t at[2] = {i, j};
+            const int64_t size[2] = {smaller(part->m_end - i, BLOCK_M),
+                                     smaller(part->n_end - j, SUPER_N)};
+            super_block(p, &buffer, at, size);
+        }
+    }
+}
+
+VF_INLINE void finish_row(const struct kern_finish *f, enum kern_type type, const float *tile,
+                          const int64_t at[2], int64_t columns)
+{
+    for (int64_t j = 0; j < columns; j += LANES) {
+        const int64_t wide = smaller(columns - j, LANES);
+        const int64_t out_at = at[0] * f->out_stride + at[1] + j;
+        vf value = vf_get_part(KERN_F32, tile, j, wide);
+        if (f->bias != NULL) {
+            value += vf_get_part(f->bias_type, f->bias, at[1] + j, wide);
+        }
+        float *sum = f->sum != NULL ? f->sum + at[0] * f->sum_stride + at[1] + j : NULL;
+        if (!f->first) {
+            value = vf_get_part(KERN_F32, sum, 0, wide) + value;
+        }
+        if (f->out != NULL) {
+            vf_put_part(type, f->out, out_at, value, wide);
+        } else {
+            vf_put_part(KERN_F32, sum, 0, value, wide);
+        }
+    }
+}
+
+void kern_finish_tile(const struct kern_finish *f, const float *tile, int64_t tile_stride,
+                      const int64_t at[2], const int64_t size[2])
+{
+    for (int64_t i = 0; i < size[0]; i++) {
+        const int64_t here[2] = {at[0] + i, at[1]};
+#define BODY(t) finish_row(f, t, tile + i * tile_stride, here, size[1])
+        KERN_TYPE_CASES(f->out_type, BODY);
+#undef BODY
+    }
+}

@@ -1,0 +1,180 @@
+/* vec.h: a vector of LANES floats for code that is compiled once an instruction set.
+ * Storage types are read and written through vf_get and vf_put, whose `type` is a constant after
+ * inlining (KERN_TYPE_CASES), so that a loop has no conditional in it. */
+#ifndef KERNELS_CPU_ISA_VEC_H
+#define KERNELS_CPU_ISA_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/kern.h"
+
+#if defined(__AVX512F__)
+#include "kernels/cpu/isa/vec_avx512.h"
+#elif defined(__AVX2__)
+#include "kernels/cpu/isa/vec_avx2.h"
+#else
+#include "kernels/cpu/isa/vec_base.h"
+#endif
+
+#define VF_INLINE static inline __attribute__((always_inline))
+
+/* Calls body(type) with each type as a constant: a copy of the loop a type. */
+#define KERN_TYPE_CASES(type, body)                                                                \
+    do {                                                                                           \
+        if ((type) == KERN_F32) {                                                                  \
+            body(KERN_F32);                                                                        \
+        } else if ((type) == KERN_BF16) {                                                          \
+            body(KERN_BF16);                                                                       \
+        } else {                                                                                   \
+            body(KERN_FP16);                                                                       \
+        }                                                                                          \
+    } while (0)
+
+VF_INLINE vf vf_get(enum kern_type type, const void *from, int64_t index)
+{
+    if (type == KERN_F32) {
+        return vf_load((const float *)from + index);
+    }
+    const uint16_t *half = (const uint16_t *)from + index;
+    return type == KERN_BF16 ? vf_load_bf16(half) : vf_load_fp16(half);
+}
+
+VF_INLINE void vf_put(enum kern_type type, void *to, int64_t index, vf value)
+{
+    if (type == KERN_F32) {
+        vf_store((float *)to + index, value);
+    } else if (type == KERN_BF16) {
+        vf_store_bf16((uint16_t *)to + index, value);
+    } else {
+        vf_store_fp16((uint16_t *)to + index, value);
+    }
+}
+
+/* The first `count` (1 to LANES) elements; the others are zero. */
+VF_INLINE vf vf_get_part(enum kern_type type, const void *from, int64_t index, int64_t count)
+{
+    if (count >= LANES) {
+        return vf_get(type, from, index);
+    }
+    _Alignas(64) float whole[LANES] = {0};
+    const size_t bytes = type == KERN_F32 ? 4 : 2;
+    memcpy(whole, (const char *)from + (size_t)index * bytes, (size_t)count * bytes);
+    return vf_get(type, whole, 0);
+}
+
+VF_INLINE void vf_put_part(enum kern_type type, void *to, int64_t index, vf value, int64_t count)
+{
+    if (count >= LANES) {
+        vf_put(type, to, index, value);
+        return;
+    }
+    _Alignas(64) float whole[LANES];
+    const size_t bytes = type == KERN_F32 ? 4 : 2;
+    vf_put(type, whole, 0, value);
+    memcpy((char *)to + (size_t)index * bytes, whole, (size_t)count * bytes);
+}
+
+/* `value` as it is after being stored as the type. */
+VF_INLINE vf vf_rounded(enum kern_type type, vf value)
+{
+    if (type == KERN_F32) {
+        return value;
+    }
+    _Alignas(64) uint16_t half[LANES];
+    vf_put(type, half, 0, value);
+    return vf_get(type, half, 0);
+}
+
+/* Sum of the lanes, halves onto halves. */
+VF_INLINE float vf_sum(vf value)
+{
+    _Alignas(64) float lane[LANES];
+    vf_store(lane, value);
+    for (int width = LANES / 2; width > 0; width /= 2) {
+        for (int i = 0; i < width; i++) {
+            lane[i] += lane[i + width];
+        }
+    }
+    return lane[0];
+}
+
+VF_INLINE float vf_top(vf value)
+{
+    _Alignas(64) float lane[LANES];
+    vf_store(lane, value);
+    float top = lane[0];
+    for (int i = 1; i < LANES; i++) {
+        top = lane[i] > top ? lane[i] : top;
+    }
+    return top;
+}
+
+VF_INLINE vf vf_zero(void)
+{
+    return vf_set(0.0f);
+}
+
+/* mask lane of all ones: a, of zeros: b. */
+VF_INLINE vf vf_pick(vi mask, vf a, vf b)
+{
+    return (vf)(((vi)a & mask) | ((vi)b & ~mask));
+}
+
+/* exp within 2 ulp; 0 below -87.3, where the result would be subnormal, and infinity above 88.7. */
+VF_INLINE vf vf_exp(vf x)
+{
+    const vf low = vf_set(-87.3365447505f);
+    const vf high = vf_set(88.7228317261f);
+    const vi under = x < low;
+    const vi over = x > high;
+    const vi nan = x != x;
+    const vf y = vf_min(vf_max(x, low), high);
+    const vf n = vf_round(y * vf_set(1.44269504089f));
+    vf r = vf_fma(n, vf_set(-0.693359375f), y);
+    r = vf_fma(n, vf_set(2.12194440e-4f), r);
+    vf p = vf_set(1.9875691500e-4f);
+    p = vf_fma(p, r, vf_set(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set(5.0000001201e-1f));
+    p = vf_fma(p, r * r, r + vf_set(1.0f));
+    /* 2^n in two factors: n reaches 128. */
+    const vi whole = __builtin_convertvector(n, vi);
+    const vi half = whole >> 1;
+    const vf first = (vf)((half + 127) << 23);
+    const vf second = (vf)((whole - half + 127) << 23);
+    vf value = p * first * second;
+    value = vf_pick(under, vf_zero(), value);
+    value = vf_pick(over, vf_set(__builtin_inff()), value);
+    return vf_pick(nan, x, value);
+}
+
+/* Lanes of LANES vectors transposed: blocks of h lanes change places, for h = LANES/2 ... 1. */
+#define VF_UPPER(j, h) (((j) & (h)) ? LANES + (j) - (h) : (j))
+#define VF_LOWER(j, h) (((j) & (h)) ? LANES + (j) : (j) + (h))
+#define VF_SWAP(rows, h)                                                                           \
+    _Pragma("GCC unroll 16") for (int i_ = 0; i_ < LANES; i_++)                                    \
+    {                                                                                              \
+        if ((i_ & (h)) == 0) {                                                                     \
+            const vf a_ = (rows)[i_];                                                              \
+            const vf b_ = (rows)[i_ + (h)];                                                        \
+            (rows)[i_] = __builtin_shufflevector(a_, b_, VF_EACH(VF_UPPER, h));                    \
+            (rows)[i_ + (h)] = __builtin_shufflevector(a_, b_, VF_EACH(VF_LOWER, h));              \
+        }                                                                                          \
+    }
+
+VF_INLINE void vf_transpose(vf rows[LANES])
+{
+#if defined(__AVX512F__)
+    VF_SWAP(rows, 8)
+#endif
+#if defined(__AVX2__)
+    VF_SWAP(rows, 4)
+#endif
+    VF_SWAP(rows, 2)
+    VF_SWAP(rows, 1)
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* vec_avx512.h: the vector of vec.h over AVX-512 (F, BW, DQ, VL). */
+#ifndef KERNELS_CPU_ISA_VEC_AVX512_H
+#define KERNELS_CPU_ISA_VEC_AVX512_H
+
+#if defined(__AVX512F__) /* else the header is empty: a vector has no calling convention then */
+
+#include <immintrin.h>
+#include <stdint.h>
+
+enum { LANES = 16, PRODUCT_ROWS = 12, PRODUCT_VECTORS = 2 };
+
+typedef __m512 vf;
+typedef int32_t vi __attribute__((vector_size(64)));
+
+#define VF_ISA(name) name##_avx512
+#define VF_FLAG      CORE_CPU_AVX512
+
+#define VF_EACH(macro, h)                                                                          \
+    macro(0, h), macro(1, h), macro(2, h), macro(3, h), macro(4, h), macro(5, h), macro(6, h),     \
+        macro(7, h), macro(8, h), macro(9, h), macro(10, h), macro(11, h), macro(12, h),           \
+        macro(13, h), macro(14, h), macro(15, h)
+
+static inline vf vf_set(float value)
+{
+    return _mm512_set1_ps(value);
+}
+
+static inline vf vf_load(const float *from)
+{
+    return _mm512_loadu_ps(from);
+}
+
+static inline void vf_store(float *to, vf value)
+{
+    _mm512_storeu_ps(to, value);
+}
+
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+
+static inline vf vf_round(vf a)
+{
+    return _mm512_roundscale_ps(a, 0);
+}
+
+static inline vf vf_load_bf16(const uint16_t *from)
+{
+    const __m256i half = _mm256_loadu_si256((const void *)from);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+static inline void vf_store_bf16(uint16_t *to, vf value)
+{
+    const __m512i bits = _mm512_castps_si512(value);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i high = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    high = _mm512_srli_epi32(high, 16);
+    const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x8000));
+    high = _mm512_mask_or_epi32(high, nan, sign, _mm512_set1_epi32(0x7fc0));
+    _mm256_storeu_si256((void *)to, _mm512_cvtepi32_epi16(high));
+}
+
+static inline vf vf_load_fp16(const uint16_t *from)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
+}
+
+static inline void vf_store_fp16(uint16_t *to, vf value)
+{
+    _mm256_storeu_si256((void *)to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#endif
+
+#endif

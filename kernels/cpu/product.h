@@ -1,0 +1,54 @@
+/* product.h: matrix products of the CPU device, whoever computes them.
+ * c[m][n] = sum over k of a[m][k] b[k][n] in fp32, then finished once: bias, the addition to a sum
+ * of earlier products and the rounding to what is stored (struct kern_finish).
+ * Called by the thread that runs ops; the work is spread over its team. */
+#ifndef KERNELS_CPU_PRODUCT_H
+#define KERNELS_CPU_PRODUCT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kern.h"
+
+struct core_team;
+struct kern_isa;
+
+/* With p the product (+ bias): s = first ? p : sum + p; out ? out = round(s) : sum = s. */
+struct kern_finish {
+    bool parameter; /* a parameter's gradient: rounded from fp32 whatever the way to `out` */
+    enum kern_type bias_type;
+    const void *bias; /* [n]; NULL: none */
+    float *sum;
+    int64_t sum_stride;
+    bool first;
+    void *out;
+    enum kern_type out_type;
+    int64_t out_stride;
+};
+
+struct kern_product {
+    enum kern_type type; /* of a and b */
+    int64_t m, n, k;
+    const void *a;
+    int64_t a_stride; /* between rows as they are stored */
+    bool a_turned;    /* stored [k][m] */
+    const void *b;
+    int64_t b_stride;
+    bool b_turned; /* stored [n][k] */
+    struct kern_finish finish;
+};
+
+/* The finish that writes a parameter's gradient, dense rows of `width`. */
+struct kern_finish kern_finish_grad(const struct kern_grad *grad, int64_t width);
+
+/* Where every product can go straight to: fp32 memory that takes it as it is, or NULL. */
+float *kern_finish_direct(const struct kern_finish *finish, int64_t *stride);
+
+/* Blocked product in C: product_plain.c. Scratch depends on shape and threads alone. */
+void kern_product_plain(const struct kern_isa *isa, struct core_team *team,
+                        const struct kern_product *product, void *scratch);
+size_t kern_product_plain_bytes(const struct kern_isa *isa, int64_t m, int64_t n, int64_t k,
+                                unsigned threads);
+
+#endif

@@ -1,0 +1,22 @@
+/* table.h: what the CPU device's ops give to kernels/table.c. */
+#ifndef KERNELS_CPU_TABLE_H
+#define KERNELS_CPU_TABLE_H
+
+#include <stddef.h>
+
+#include "core/dev/launch.h"
+#include "kernels/kern.h"
+#include "kernels/table.h"
+
+struct kern_cpu;
+
+/* The context of the rows. Any thread. */
+int kern_cpu_create(const struct kern_options *options, struct kern_cpu **out);
+/* NULL is fine. */
+void kern_cpu_destroy(struct kern_cpu *cpu);
+const char *kern_cpu_describe(const struct kern_cpu *cpu);
+
+const struct dev_op *kern_cpu_rows(size_t *count);
+size_t kern_cpu_scratch_bytes(enum kern_op op, const void *arguments, unsigned threads);
+
+#endif

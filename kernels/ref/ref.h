@@ -1,0 +1,36 @@
+/* ref.h: every op once more, in plain loops and double, on host memory: what the devices' ops are
+ * checked against. Takes all storage types, KERN_F64 too, so that gradients can be checked by finite
+ * differences. Memory that ops save for their gradients (statistics) is written and used as fp32.
+ * No threads, no scratch, no speed. */
+#ifndef KERNELS_REF_REF_H
+#define KERNELS_REF_REF_H
+
+#include "kernels/kern.h"
+
+/* Element `index` of an array, and the store with one rounding. */
+double kern_ref_load(enum kern_type type, const void *from, int64_t index);
+void kern_ref_store(enum kern_type type, void *to, int64_t index, double value);
+
+void kern_ref_linear(const struct kern_linear_arguments *a);
+void kern_ref_linear_grad_input(const struct kern_linear_grad_input_arguments *a);
+void kern_ref_linear_grad_weight(const struct kern_linear_grad_weight_arguments *a);
+void kern_ref_bias_grad(const struct kern_bias_grad_arguments *a);
+void kern_ref_embed(const struct kern_embed_arguments *a);
+void kern_ref_embed_grad(const struct kern_embed_grad_arguments *a);
+void kern_ref_norm(const struct kern_norm_arguments *a);
+void kern_ref_norm_grad(const struct kern_norm_grad_arguments *a);
+void kern_ref_rope(const struct kern_rope_arguments *a);
+void kern_ref_attention(const struct kern_attention_arguments *a);
+void kern_ref_attention_grad(const struct kern_attention_grad_arguments *a);
+void kern_ref_act(const struct kern_act_arguments *a);
+void kern_ref_act_grad(const struct kern_act_grad_arguments *a);
+void kern_ref_add(const struct kern_add_arguments *a);
+void kern_ref_loss(const struct kern_loss_arguments *a);
+void kern_ref_loss_stats(const struct kern_loss_stats_arguments *a);
+void kern_ref_loss_sum(const struct kern_loss_sum_arguments *a);
+void kern_ref_loss_grad(const struct kern_loss_grad_arguments *a);
+
+/* One op by its id, with the op's argument struct. */
+void kern_ref_run(enum kern_op op, const void *arguments);
+
+#endif

@@ -1,0 +1,177 @@
+/* ref_rows.c: norms, RoPE, activations and addition in double. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/ref/grad.h"
+#include "kernels/ref/ref.h"
+
+static int64_t row_at(int64_t row, int64_t heads, int64_t stride, int64_t width)
+{
+    return row / heads * stride + row % heads * width;
+}
+
+void kern_ref_norm(const struct kern_norm_arguments *a)
+{
+    const bool layer = a->kind == KERN_NORM_LAYER;
+    for (int64_t row = 0; row < a->tokens * a->heads; row++) {
+        const int64_t x = row_at(row, a->heads, a->x_stride, a->width);
+        const int64_t y = row_at(row, a->heads, a->y_stride, a->width);
+        const void *s = a->add != NULL ? a->sum : a->x;
+        double mean = 0.0;
+        for (int64_t i = 0; i < a->width; i++) {
+            if (a->add != NULL) {
+                kern_ref_store(a->type, a->sum, x + i,
+                               kern_ref_load(a->type, a->x, x + i) +
+                                   kern_ref_load(a->type, a->add, x + i));
+            }
+            mean += layer ? kern_ref_load(a->type, s, x + i) / (double)a->width : 0.0;
+        }
+        double squares = 0.0;
+        for (int64_t i = 0; i < a->width; i++) {
+            const double value = kern_ref_load(a->type, s, x + i) - mean;
+            squares += value * value;
+        }
+        const double rstd = 1.0 / sqrt(squares / (double)a->width + (double)a->eps);
+        a->rstd[row] = (float)rstd;
+        if (layer) {
+            a->mean[row] = (float)mean;
+        }
+        for (int64_t i = 0; i < a->width; i++) {
+            double value = (kern_ref_load(a->type, s, x + i) - mean) * rstd *
+                           kern_ref_load(a->type, a->weight, i);
+            value += layer && a->bias != NULL ? kern_ref_load(a->type, a->bias, i) : 0.0;
+            kern_ref_store(a->type, a->y, y + i, value);
+        }
+    }
+}
+
+static void norm_grad_row(const struct kern_norm_grad_arguments *a, int64_t row, double *dweight,
+                          double *dbias)
+{
+    const int64_t s = row_at(row, a->heads, a->s_stride, a->width);
+    const int64_t dy = row_at(row, a->heads, a->dy_stride, a->width);
+    const int64_t dx = row_at(row, a->heads, a->dx_stride, a->width);
+    const bool layer = a->kind == KERN_NORM_LAYER;
+    const double mean = layer ? (double)a->mean[row] : 0.0;
+    const double rstd = (double)a->rstd[row];
+    double sum = 0.0;
+    double dot = 0.0;
+    for (int64_t i = 0; i < a->width; i++) {
+        const double n = (kern_ref_load(a->type, a->s, s + i) - mean) * rstd;
+        const double in = kern_ref_load(a->type, a->dy, dy + i);
+        const double g = in * kern_ref_load(a->type, a->weight, i);
+        sum += layer ? g : 0.0;
+        dot += g * n;
+        dweight[i] += in * n;
+        dbias[i] += in;
+    }
+    for (int64_t i = 0; i < a->width; i++) {
+        const double n = (kern_ref_load(a->type, a->s, s + i) - mean) * rstd;
+        const double g = kern_ref_load(a->type, a->dy, dy + i) *
+                         kern_ref_load(a->type, a->weight, i);
+        const double add = a->add != NULL ? kern_ref_load(a->type, a->add, dx + i) : 0.0;
+        kern_ref_store(a->type, a->dx, dx + i,
+                       rstd * (g - (sum + n * dot) / (double)a->width) + add);
+    }
+}
+
+void kern_ref_norm_grad(const struct kern_norm_grad_arguments *a)
+{
+    double *sums = calloc(2 * (size_t)a->width, sizeof *sums);
+    if (sums == NULL) {
+        abort(); /* a reference that gave wrong sums would be worse */
+    }
+    for (int64_t row = 0; row < a->tokens * a->heads; row++) {
+        norm_grad_row(a, row, sums, sums + a->width);
+    }
+    for (int64_t i = 0; i < a->width; i++) {
+        kern_ref_grad(&a->dweight, i, sums[i]);
+        kern_ref_grad(&a->dbias, i, sums[a->width + i]);
+    }
+    free(sums);
+}
+
+void kern_ref_rope(const struct kern_rope_arguments *a)
+{
+    const int64_t half = a->rotary / 2;
+    for (int64_t t = 0; t < a->tokens; t++) {
+        const int64_t position = a->positions != NULL ? a->positions[t] : t % a->length;
+        for (int64_t i = 0; i < a->heads * half; i++) {
+            const int64_t first = t * a->stride + i / half * a->head_dim + i % half;
+            const double c = (double)a->cos[position * half + i % half];
+            const double turn = (double)a->sin[position * half + i % half];
+            const double s = a->backward ? -turn : turn;
+            const double x = kern_ref_load(a->type, a->x, first);
+            const double y = kern_ref_load(a->type, a->x, first + half);
+            kern_ref_store(a->type, a->x, first, x * c - y * s);
+            kern_ref_store(a->type, a->x, first + half, y * c + x * s);
+        }
+    }
+}
+
+static double act(enum kern_act_kind kind, double x, double *slope)
+{
+    const double root = 0.7978845608028654; /* sqrt(2 / pi) */
+    switch (kind) {
+    case KERN_ACT_SILU: {
+        const double s = 1.0 / (1.0 + exp(-x));
+        *slope = s * (1.0 + x * (1.0 - s));
+        return x * s;
+    }
+    case KERN_ACT_GELU_TANH: {
+        const double t = tanh(root * (x + 0.044715 * x * x * x));
+        *slope = 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * root * (1.0 + 3.0 * 0.044715 * x * x);
+        return 0.5 * x * (1.0 + t);
+    }
+    case KERN_ACT_GELU: {
+        const double part = 0.5 * erfc(-x * 0.7071067811865476);
+        *slope = part + x * exp(-0.5 * x * x) * 0.3989422804014327;
+        return x * part;
+    }
+    case KERN_ACT_RELU: break;
+    }
+    *slope = x > 0.0 ? 1.0 : 0.0;
+    return x > 0.0 ? x : 0.0;
+}
+
+void kern_ref_act(const struct kern_act_arguments *a)
+{
+    for (int64_t t = 0; t < a->tokens; t++) {
+        for (int64_t i = 0; i < a->width; i++) {
+            double slope = 0.0;
+            double y = act(a->kind, kern_ref_load(a->type, a->gate, t * a->gate_stride + i),
+                           &slope);
+            y *= a->up != NULL ? kern_ref_load(a->type, a->up, t * a->up_stride + i) : 1.0;
+            kern_ref_store(a->type, a->y, t * a->y_stride + i, y);
+        }
+    }
+}
+
+void kern_ref_act_grad(const struct kern_act_grad_arguments *a)
+{
+    for (int64_t t = 0; t < a->tokens; t++) {
+        for (int64_t i = 0; i < a->width; i++) {
+            double slope = 0.0;
+            const double y = act(a->kind, kern_ref_load(a->type, a->gate, t * a->gate_stride + i),
+                                 &slope);
+            const double up = a->up != NULL ? kern_ref_load(a->type, a->up, t * a->up_stride + i)
+                                            : 1.0;
+            const double dy = kern_ref_load(a->type, a->dy, t * a->dy_stride + i);
+            kern_ref_store(a->type, a->dgate, t * a->dgate_stride + i, dy * up * slope);
+            if (a->up != NULL) {
+                kern_ref_store(a->type, a->dup, t * a->dup_stride + i, dy * y);
+            }
+            if (a->y != NULL) {
+                kern_ref_store(a->type, a->y, t * a->y_stride + i, y * up);
+            }
+        }
+    }
+}
+
+void kern_ref_add(const struct kern_add_arguments *a)
+{
+    for (int64_t i = 0; i < a->count; i++) {
+        const double b = a->b != NULL ? kern_ref_load(a->b_type, a->b, i) : 0.0;
+        kern_ref_store(a->y_type, a->y, i, kern_ref_load(a->a_type, a->a, i) + b);
+    }
+}

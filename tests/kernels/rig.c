@@ -1,0 +1,307 @@
+/* rig.c: arrays with two sides, ops by id through the device, comparisons. */
+#include "tests/kernels/rig.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "core/base/cpus.h"
+#include "core/base/err.h"
+#include "core/base/rng.h"
+#include "core/dev/dev.h"
+#include "kernels/ref/ref.h"
+
+struct array {
+    char *host; /* owned */
+    char *device;
+    char *fetched; /* owned */
+    size_t bytes;
+    enum kern_type type;
+    int64_t count;
+};
+
+enum { SCRATCH_BYTES = 192 << 20, MEMORY_BYTES = 320 << 20, ARGUMENT_BYTES = 256 };
+
+static struct {
+    const char *name;
+    struct dev_device *device;
+    struct kern_ops *ops;
+    struct dev_queue *queue;
+    unsigned threads;
+    const char *kind;
+    struct array arrays[RIG_ARRAYS_MAX];
+    unsigned count;
+    uint64_t seed, drawn;
+} rig = {.name = "cpu"};
+
+static void arrays_drop(void)
+{
+    for (unsigned i = 0; i < rig.count; i++) {
+        dev_memory_free(rig.device, rig.arrays[i].device);
+        free(rig.arrays[i].host);
+        free(rig.arrays[i].fetched);
+    }
+    rig.count = 0;
+}
+
+static void must(int rc)
+{
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
+    }
+}
+
+void rig_open(const struct kern_options *options, unsigned threads)
+{
+    rig_close();
+    const struct dev_options memory = {.memory_bytes = MEMORY_BYTES};
+    must(dev_open(rig.name, &memory, &rig.device));
+    must(kern_ops_attach(rig.device, options, &rig.ops));
+    const struct dev_queue_options queue = {
+        .kind = DEV_QUEUE_COMPUTE, .threads = threads, .scratch_bytes = SCRATCH_BYTES};
+    must(dev_queue_create(rig.device, &queue, &rig.queue));
+    rig.threads = threads;
+    rig.kind = dev_properties(rig.device)->kind;
+}
+
+void rig_close(void)
+{
+    if (rig.device != NULL) {
+        dev_queue_destroy(rig.queue);
+        arrays_drop();
+        kern_ops_detach(rig.ops);
+        dev_close(rig.device);
+    }
+    rig.device = NULL;
+    rig.queue = NULL;
+    rig.ops = NULL;
+}
+
+void rig_each(void (*test)(void))
+{
+    const unsigned masks[] = {CORE_CPU_ALL, CORE_CPU_AVX2, 1u << 30};
+    const bool cpu = strcmp(rig.name, "cpu") == 0;
+    for (size_t i = 0; i < (cpu ? 3 : 1); i++) {
+        if (i > 0 && core_cpu_flags(masks[i]) == core_cpu_flags(masks[i - 1])) {
+            continue;
+        }
+        const struct kern_options options = {.cpu_flags = masks[i],
+                                             .products = KERN_PRODUCTS_PLAIN};
+        rig_open(&options, i == 0 ? 2 : 3);
+        test_note("%s", kern_ops_describe(rig.ops));
+        test();
+    }
+    rig_close();
+    const struct kern_options foreign = {.products = KERN_PRODUCTS_ONEDNN};
+    struct dev_device *device = NULL;
+    struct kern_ops *ops = NULL;
+    must(dev_open(rig.name, NULL, &device));
+    const int rc = cpu ? kern_ops_attach(device, &foreign, &ops) : -ENOTSUP;
+    dev_close(device);
+    kern_ops_detach(ops);
+    if (rc == 0) {
+        rig_open(&foreign, 2);
+        test_note("%s", kern_ops_describe(rig.ops));
+        test();
+    } else if (cpu) {
+        test_note("without oneDNN: %s", core_err_sentence());
+    }
+    rig_close();
+}
+
+void rig_case(uint64_t seed)
+{
+    arrays_drop();
+    rig.seed = seed;
+    rig.drawn = 0;
+}
+
+double rig_unit(void)
+{
+    const struct core_rng_words words = core_rng_philox(rig.seed, 7, rig.drawn++);
+    return (double)core_rng_unit(words.word[0]);
+}
+
+int64_t rig_int(int64_t low, int64_t high)
+{
+    return low + (int64_t)(rig_unit() * (double)(high - low + 1));
+}
+
+static struct array *array_add(enum kern_type type, int64_t count, size_t bytes)
+{
+    if (rig.count == RIG_ARRAYS_MAX) {
+        test_fail(__FILE__, __LINE__, "more than %d arrays in a case", RIG_ARRAYS_MAX);
+    }
+    struct array *array = &rig.arrays[rig.count];
+    *array = (struct array){.bytes = bytes, .type = type, .count = count};
+    array->host = calloc(1, bytes + 64);
+    array->fetched = calloc(1, bytes + 64);
+    void *device = NULL;
+    must(dev_memory_alloc(rig.device, bytes + 64, &device));
+    array->device = device;
+    rig.count++;
+    return array;
+}
+
+static void copy(enum dev_copy_direction direction, void *to, const void *from, size_t bytes)
+{
+    struct core_fence fence;
+    must(dev_queue_copy(
+        rig.queue,
+        &(struct dev_copy){.direction = direction, .to = to, .from = from, .bytes = bytes},
+        &fence));
+    must(core_fence_wait(fence, -1));
+}
+
+void *rig_zeros(enum kern_type type, int64_t count)
+{
+    struct array *array = array_add(type, count, (size_t)count * kern_type_bytes(type));
+    copy(DEV_COPY_UP, array->device, array->host, array->bytes + 64);
+    return array->host;
+}
+
+void *rig_random(enum kern_type type, int64_t count, double size)
+{
+    struct array *array = array_add(type, count, (size_t)count * kern_type_bytes(type));
+    for (int64_t i = 0; i < count; i++) {
+        kern_ref_store(type, array->host, i, (2.0 * rig_unit() - 1.0) * size);
+    }
+    copy(DEV_COPY_UP, array->device, array->host, array->bytes + 64);
+    return array->host;
+}
+
+void *rig_bytes(size_t bytes)
+{
+    struct array *array = array_add(KERN_F64, (int64_t)(bytes / 8), bytes);
+    copy(DEV_COPY_UP, array->device, array->host, array->bytes);
+    return array->host;
+}
+
+void *rig_ints(const int32_t *values, int64_t count)
+{
+    struct array *array = array_add(KERN_F32, 0, (size_t)count * sizeof(int32_t));
+    memcpy(array->host, values, array->bytes);
+    copy(DEV_COPY_UP, array->device, array->host, array->bytes);
+    return array->host;
+}
+
+static struct array *array_find(const char *host)
+{
+    for (unsigned i = 0; i < rig.count; i++) {
+        const struct array *array = &rig.arrays[i];
+        if (host >= array->host && host < array->host + array->bytes + 1) {
+            return &rig.arrays[i];
+        }
+    }
+    return NULL;
+}
+
+static struct array *array_of(const void *host)
+{
+    struct array *array = array_find(host);
+    if (array == NULL) {
+        test_fail(__FILE__, __LINE__, "not an array of this case");
+    }
+    return array;
+}
+
+/* Pointers in an argument struct stand at multiples of 8: those into an array move to its device
+ * side. */
+static void translate(char *arguments, size_t bytes)
+{
+    for (size_t at = 0; at + sizeof(char *) <= bytes; at += sizeof(char *)) {
+        char *pointer = NULL;
+        memcpy(&pointer, arguments + at, sizeof pointer);
+        const struct array *array = pointer != NULL ? array_find(pointer) : NULL;
+        if (array != NULL) {
+            pointer = array->device + (pointer - array->host);
+            memcpy(arguments + at, &pointer, sizeof pointer);
+        }
+    }
+}
+
+int rig_run(enum kern_op op, const void *arguments)
+{
+    _Alignas(16) char moved[ARGUMENT_BYTES];
+    const size_t bytes = kern_op_argument_bytes(op);
+    memcpy(moved, arguments, bytes);
+    translate(moved, bytes);
+    if (kern_scratch_bytes(rig.kind, op, arguments, rig.threads) > SCRATCH_BYTES) {
+        test_fail(__FILE__, __LINE__, "op %s wants more scratch than the rig has",
+                  kern_op_name(op));
+    }
+    struct core_fence fence;
+    const struct dev_command command = {.op = op, .arguments = moved, .arguments_bytes = bytes};
+    int rc = dev_queue_launch(rig.queue, &command, &fence);
+    return rc == 0 ? core_fence_wait(fence, -1) : rc;
+}
+
+void rig_reference(enum kern_op op, const void *arguments)
+{
+    kern_ref_run(op, arguments);
+}
+
+const void *rig_fetch(const void *host)
+{
+    struct array *array = array_of(host);
+    copy(DEV_COPY_DOWN, array->fetched, array->device, array->bytes);
+    return array->fetched;
+}
+
+static double unit_of(enum kern_type type)
+{
+    static const double units[] = {0x1p-24, 0x1p-8, 0x1p-11, 0x1p-53};
+    return units[type];
+}
+
+void rig_compare(const char *what, const void *host, struct rig_bound bound)
+{
+    struct array *array = array_of(host);
+    const void *got = rig_fetch(host);
+    double most = 0.05; /* inputs are of size 1: what cancels to nothing keeps their noise */
+    for (int64_t i = 0; i < array->count; i++) {
+        most = fmax(most, fabs(kern_ref_load(array->type, array->host, i)));
+    }
+    for (int64_t i = 0; i < array->count; i++) {
+        const double want = kern_ref_load(array->type, array->host, i);
+        const double have = kern_ref_load(array->type, got, i);
+        const double allowed = bound.roundings * unit_of(array->type) * fabs(want) +
+                               bound.noise * 0x1p-24 * most +
+                               (array->type == KERN_FP16 ? 0x1p-23 : 0.0);
+        if (!(fabs(have - want) <= allowed)) {
+            test_fail(__FILE__, __LINE__,
+                      "%s: element %" PRId64 " of %" PRId64 " (%s) is %.9g, not %.9g, "
+                      "which is %.3g of what the bound allows",
+                      what, i, array->count, kern_type_name(array->type), have, want,
+                      fabs(have - want) / allowed);
+        }
+    }
+}
+
+void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, ...)
+{
+    must(rig_run(op, arguments));
+    rig_reference(op, arguments);
+    va_list list;
+    va_start(list, bound);
+    for (const void *array = va_arg(list, const void *); array != NULL;
+         array = va_arg(list, const void *)) {
+        rig_compare(kern_op_name(op), array, bound);
+    }
+    va_end(list);
+}
+
+int rig_main(int argc, char **argv, const struct test_case *cases, size_t count)
+{
+    int kept = 1;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--dev") == 0 && i + 1 < argc) {
+            rig.name = argv[++i];
+        } else {
+            argv[kept++] = argv[i];
+        }
+    }
+    const int rc = test_main(kept, argv, cases, count);
+    rig_close();
+    return rc;
+}

@@ -1,0 +1,70 @@
+/* rig.h: runs ops on the device that the tests are for, and the references beside them.
+ * A test describes the op's arguments with arrays of the rig; rig_check runs the op on the device
+ * and the reference on the host with the same arguments (pointers exchanged), fetches what the op
+ * wrote and compares. `--dev NAME` chooses the device: cpu unless said. One thread. */
+#ifndef TESTS_KERNELS_RIG_H
+#define TESTS_KERNELS_RIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kern.h"
+#include "kernels/table.h"
+#include "tests/harness/test.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RIG_SANITIZED 1
+#else
+#define RIG_SANITIZED 0
+#endif
+
+enum { RIG_ARRAYS_MAX = 48 };
+
+/* Opens the device with these options and `threads`; one rig at a time. */
+void rig_open(const struct kern_options *options, unsigned threads);
+void rig_close(void);
+/* Calls `test` under every way that this device can compute: each instruction set, and on the CPU
+ * oneDNN too where it is built in. */
+void rig_each(void (*test)(void));
+
+/* Starts a case: drops all arrays and seeds the numbers. */
+void rig_case(uint64_t seed);
+int64_t rig_int(int64_t low, int64_t high); /* low <= n <= high */
+double rig_unit(void);                      /* in [0, 1) */
+
+/* Arrays are pairs of host and device memory; arguments hold the host's pointers. */
+void *rig_random(enum kern_type type, int64_t count, double size); /* uniform in [-size, size) */
+void *rig_zeros(enum kern_type type, int64_t count);
+void *rig_ints(const int32_t *values, int64_t count);
+void *rig_bytes(size_t bytes);
+
+/* Runs the op on the device alone; what it wrote is then in the arrays' device side. Returns the
+ * error of the launch or of the queue. */
+int rig_run(enum kern_op op, const void *arguments);
+/* Runs the reference on the arrays' host side. */
+void rig_reference(enum kern_op op, const void *arguments);
+/* The device's side of an array, fetched; valid until the next case. */
+const void *rig_fetch(const void *array);
+
+/* What one comparison allows: |got - want| <= relative |want| + absolute max |want|, where
+ * `relative` counts roundings of the stored type and `absolute` roundings of fp32. */
+struct rig_bound {
+    double roundings; /* of the type */
+    double noise;     /* times 2^-24 */
+};
+/* Compares an array's two sides. */
+void rig_compare(const char *what, const void *array, struct rig_bound bound);
+/* rig_run, rig_reference and the comparison of the arrays named (up to NULL). */
+void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, ...)
+    __attribute__((sentinel));
+
+#define RIG_MAIN(...)                                                                              \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        static const struct test_case cases[] = {__VA_ARGS__};                                     \
+        return rig_main(argc, argv, cases, sizeof cases / sizeof cases[0]);                        \
+    }
+int rig_main(int argc, char **argv, const struct test_case *cases, size_t count);
+
+#endif

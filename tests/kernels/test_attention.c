@@ -1,0 +1,199 @@
+/* Proves attention and its gradient against the references in double, and the bits of documents. */
+#include "tests/kernels/rig.h"
+
+static const struct rig_bound bounds = {2.0, 64.0};
+
+struct shape {
+    int64_t rows, length, heads, kv_heads, head_dim, window;
+};
+
+/* q, k and v lie side by side in one array, as one product leaves them. */
+static struct kern_attention_arguments arguments_of(enum kern_type type, const struct shape *s,
+                                                    const int32_t *starts)
+{
+    const int64_t tokens = s->rows * s->length;
+    const int64_t stride = (s->heads + 2 * s->kv_heads) * s->head_dim;
+    const size_t bytes = kern_type_bytes(type);
+    char *qkv = rig_random(type, tokens * stride, 2.0);
+    return (struct kern_attention_arguments){
+        .type = type,
+        .rows = s->rows,
+        .length = s->length,
+        .heads = s->heads,
+        .kv_heads = s->kv_heads,
+        .head_dim = s->head_dim,
+        .window = s->window,
+        .scale = 0.7f / sqrtf((float)s->head_dim),
+        .starts = starts != NULL ? rig_ints(starts, tokens) : NULL,
+        .q = qkv,
+        .q_stride = stride,
+        .k = qkv + (size_t)(s->heads * s->head_dim) * bytes,
+        .k_stride = stride,
+        .v = qkv + (size_t)((s->heads + s->kv_heads) * s->head_dim) * bytes,
+        .v_stride = stride,
+        .o = rig_zeros(type, tokens * s->heads * s->head_dim),
+        .o_stride = s->heads * s->head_dim,
+        .lse = rig_zeros(KERN_F32, tokens * s->heads),
+    };
+}
+
+static struct kern_attention_grad_arguments grad_of(const struct kern_attention_arguments *a)
+{
+    const int64_t tokens = a->rows * a->length;
+    const int64_t q = a->heads * a->head_dim;
+    const int64_t k = a->kv_heads * a->head_dim;
+    return (struct kern_attention_grad_arguments){
+        .forward = *a,
+        .d_o = rig_random(a->type, tokens * q, 1.0),
+        .d_o_stride = q,
+        .dq = rig_zeros(a->type, tokens * q),
+        .dq_stride = q,
+        .dk = rig_zeros(a->type, tokens * k),
+        .dk_stride = k,
+        .dv = rig_zeros(a->type, tokens * k),
+        .dv_stride = k,
+    };
+}
+
+static void documents_draw(int32_t *starts, int64_t rows, int64_t length)
+{
+    for (int64_t row = 0; row < rows; row++) {
+        int32_t start = 0;
+        for (int64_t t = 0; t < length; t++) {
+            start = t > 0 && rig_unit() < 0.03 ? (int32_t)t : start;
+            starts[row * length + t] = start;
+        }
+    }
+}
+
+static void one_attention(enum kern_type type, const struct shape *s, bool documents)
+{
+    int32_t starts[1024];
+    documents_draw(starts, s->rows, s->length);
+    const struct kern_attention_arguments a = arguments_of(type, s, documents ? starts : NULL);
+    rig_check(KERN_ATTENTION, &a, bounds, a.o, a.lse, NULL);
+    const struct kern_attention_grad_arguments g = grad_of(&a);
+    const struct rig_bound loose = {2.0, type == KERN_F32 ? 256.0 : 3e4};
+    /* The gradient's delta comes from o as it was stored: both sides have their own o. */
+    rig_check(KERN_ATTENTION_GRAD, &g, loose, g.dq, g.dk, g.dv, NULL);
+}
+
+static void attention_sizes(void)
+{
+    const struct shape fixed[] = {{1, 1, 1, 1, 1, 0},      {2, 60, 2, 1, 64, 0},
+                                  {1, 65, 4, 4, 64, 0},    {1, 190, 2, 1, 80, 0},
+                                  {1, 130, 3, 1, 128, 50}, {1, 200, 2, 2, 16, 1}};
+    for (size_t i = 0; i < (RIG_SANITIZED ? 3 : 6); i++) {
+        rig_case(i);
+        one_attention((enum kern_type)(i % 3), &fixed[i], false);
+    }
+    for (uint64_t seed = 10; seed < (RIG_SANITIZED ? 14 : 22); seed++) {
+        rig_case(seed);
+        const int64_t kv_heads = rig_int(1, 3);
+        const struct shape s = {.rows = rig_int(1, 3),
+                                .length = rig_int(1, 130),
+                                .heads = kv_heads * rig_int(1, 4),
+                                .kv_heads = kv_heads,
+                                .head_dim = rig_int(1, 70),
+                                .window = rig_int(0, 1) == 1 ? rig_int(1, 100) : 0};
+        one_attention((enum kern_type)(seed % 3), &s, rig_int(0, 1) == 1);
+    }
+}
+
+/* Forward, saved sums and all three gradients agree with double: causal, grouped heads, windows,
+ * documents, every tail. */
+static void attention_is_right(void)
+{
+    rig_each(attention_sizes);
+}
+
+/* Rows of a fetched array that belong to tokens [first, first + count). */
+static const char *tokens_of(const void *array, enum kern_type type, int64_t width, int64_t first)
+{
+    return (const char *)rig_fetch(array) + (size_t)(first * width) * kern_type_bytes(type);
+}
+
+static void documents_case(void)
+{
+    for (int type = 0; type < 3; type++) {
+        rig_case((uint64_t)type + 5);
+        const struct shape s = {1, 200, 4, 2, 48, type == 2 ? 37 : 0};
+        const int64_t borders[] = {0, 1, 77, 150, 200};
+        int32_t starts[200];
+        for (int d = 0; d < 4; d++) {
+            for (int64_t t = borders[d]; t < borders[d + 1]; t++) {
+                starts[t] = (int32_t)borders[d];
+            }
+        }
+        const struct kern_attention_arguments whole = arguments_of((enum kern_type)type, &s,
+                                                                   starts);
+        const struct kern_attention_grad_arguments grad = grad_of(&whole);
+        check_int(rig_run(KERN_ATTENTION, &whole), ==, 0);
+        check_int(rig_run(KERN_ATTENTION_GRAD, &grad), ==, 0);
+        for (int d = 0; d < 4; d++) {
+            const int64_t length = borders[d + 1] - borders[d];
+            const size_t bytes = kern_type_bytes((enum kern_type)type);
+            const size_t q = (size_t)(borders[d] * whole.q_stride) * bytes;
+            const size_t o = (size_t)(borders[d] * whole.o_stride) * bytes;
+            struct kern_attention_arguments part = whole;
+            part.length = length;
+            part.starts = NULL;
+            part.q = (const char *)whole.q + q;
+            part.k = (const char *)whole.k + q;
+            part.v = (const char *)whole.v + q;
+            part.o = rig_zeros(part.type, length * whole.o_stride);
+            part.lse = rig_zeros(KERN_F32, length * s.heads);
+            check_int(rig_run(KERN_ATTENTION, &part), ==, 0);
+            const size_t o_bytes = (size_t)(length * whole.o_stride) * bytes;
+            check_memory(rig_fetch(part.o),
+                         tokens_of(whole.o, part.type, whole.o_stride, borders[d]), o_bytes);
+            struct kern_attention_grad_arguments g = grad;
+            g.forward = part;
+            g.d_o = (const char *)grad.d_o + o;
+            g.dq = rig_zeros(part.type, length * g.dq_stride);
+            g.dk = rig_zeros(part.type, length * g.dk_stride);
+            g.dv = rig_zeros(part.type, length * g.dv_stride);
+            check_int(rig_run(KERN_ATTENTION_GRAD, &g), ==, 0);
+            const size_t k_bytes = (size_t)(length * g.dk_stride) * bytes;
+            check_memory(rig_fetch(g.dq), tokens_of(grad.dq, part.type, g.dq_stride, borders[d]),
+                         o_bytes);
+            check_memory(rig_fetch(g.dk), tokens_of(grad.dk, part.type, g.dk_stride, borders[d]),
+                         k_bytes);
+            check_memory(rig_fetch(g.dv), tokens_of(grad.dv, part.type, g.dv_stride, borders[d]),
+                         k_bytes);
+        }
+    }
+}
+
+/* A row of four documents has the bits of the four alone, forward and backward. */
+static void documents_have_their_own_bits(void)
+{
+    rig_each(documents_case);
+}
+
+/* Teams of one, two and five give the same bits: items are taken by whoever comes first. */
+static void bits_do_not_depend_on_threads(void)
+{
+    static char kept[3][200000];
+    size_t bytes = 0;
+    for (int run = 0; run < 3; run++) {
+        const unsigned threads[] = {1, 2, 5};
+        rig_open(NULL, threads[run]);
+        rig_case(3);
+        const struct shape s = {2, 150, 4, 2, 40, 0};
+        const struct kern_attention_arguments a = arguments_of(KERN_BF16, &s, NULL);
+        const struct kern_attention_grad_arguments g = grad_of(&a);
+        check_int(rig_run(KERN_ATTENTION, &a), ==, 0);
+        check_int(rig_run(KERN_ATTENTION_GRAD, &g), ==, 0);
+        bytes = (size_t)(s.rows * s.length * g.dq_stride) * 2;
+        check_true(bytes <= sizeof kept[0]);
+        memcpy(kept[run], rig_fetch(g.dq), bytes);
+        rig_close();
+    }
+    check_memory(kept[1], kept[0], bytes);
+    check_memory(kept[2], kept[0], bytes);
+}
+
+RIG_MAIN({"attention_is_right", attention_is_right},
+         {"documents_have_their_own_bits", documents_have_their_own_bits},
+         {"bits_do_not_depend_on_threads", bits_do_not_depend_on_threads})

@@ -1,0 +1,233 @@
+/* Proves norms, RoPE, activations and addition against the references in double. */
+#include "tests/kernels/rig.h"
+
+#include <errno.h>
+
+#include "core/base/err.h"
+#include "kernels/rope.h"
+
+static const struct rig_bound bounds = {2.0, 32.0};
+
+static void one_norm(uint64_t seed)
+{
+    rig_case(seed);
+    const enum kern_type type = (enum kern_type)(seed % 3);
+    const bool layer = seed / 3 % 2 == 1;
+    const int64_t heads = rig_int(0, 1) == 1 ? 1 : rig_int(2, 5);
+    const int64_t tokens = rig_int(1, 90);
+    const int64_t width = rig_int(1, 150);
+    const int64_t stride = heads * width + rig_int(0, 7);
+    struct kern_norm_arguments y = {.type = type,
+                                    .kind = layer ? KERN_NORM_LAYER : KERN_NORM_RMS,
+                                    .tokens = tokens,
+                                    .heads = heads,
+                                    .width = width,
+                                    .eps = 1e-5f,
+                                    .x_stride = stride,
+                                    .y_stride = stride + 1};
+    y.x = rig_random(type, tokens * stride, 2.0);
+    y.add = rig_int(0, 1) == 1 ? rig_random(type, tokens * stride, 1.0) : NULL;
+    y.sum = y.add != NULL ? rig_zeros(type, tokens * stride) : NULL;
+    y.weight = rig_random(type, width, 1.0);
+    y.bias = layer ? rig_random(type, width, 1.0) : NULL;
+    y.y = rig_zeros(type, tokens * y.y_stride);
+    y.rstd = rig_zeros(KERN_F32, tokens * heads);
+    y.mean = layer ? rig_zeros(KERN_F32, tokens * heads) : NULL;
+    rig_check(KERN_NORM, &y, bounds, y.y, y.rstd, y.sum != NULL ? y.sum : y.y, NULL);
+
+    struct kern_norm_grad_arguments d = {.type = type,
+                                         .kind = y.kind,
+                                         .tokens = tokens,
+                                         .heads = heads,
+                                         .width = width,
+                                         .dy_stride = stride,
+                                         .s = y.add != NULL ? y.sum : y.x,
+                                         .s_stride = stride,
+                                         .weight = y.weight,
+                                         .mean = y.mean,
+                                         .rstd = y.rstd,
+                                         .dx_stride = stride};
+    d.dy = rig_random(type, tokens * stride, 1.0);
+    d.add = rig_int(0, 1) == 1 ? rig_random(type, tokens * stride, 1.0) : NULL;
+    d.dx = rig_zeros(type, tokens * stride);
+    d.dweight = (struct kern_grad){
+        .out = rig_zeros(type, width), .out_type = type, .first = true, .last = true};
+    if (layer) {
+        d.dbias = (struct kern_grad){.sum = rig_random(KERN_F32, width, 1.0)};
+    }
+    const struct rig_bound loose = {2.0, 128.0};
+    rig_check(KERN_NORM_GRAD, &d, loose, d.dx, d.dweight.out, layer ? (void *)d.dbias.sum : d.dx,
+              NULL);
+}
+
+static void norm_sizes(void)
+{
+    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 12 : 90); seed++) {
+        one_norm(seed);
+    }
+}
+
+/* Both norms, with and without residual, heads and strides, forward and backward. */
+static void norms_are_right(void)
+{
+    rig_each(norm_sizes);
+}
+
+static void act_sizes(void)
+{
+    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 12 : 60); seed++) {
+        rig_case(seed);
+        const enum kern_type type = (enum kern_type)(seed % 3);
+        const enum kern_act_kind kind = (enum kern_act_kind)(seed / 3 % 4);
+        const bool gated = rig_int(0, 1) == 1;
+        const int64_t tokens = rig_int(1, 30);
+        const int64_t width = rig_int(1, 100);
+        const int64_t stride = 2 * width + rig_int(0, 3);
+        char *both = rig_random(type, tokens * stride, seed % 5 == 0 ? 30.0 : 4.0);
+        struct kern_act_arguments y = {.type = type,
+                                       .kind = kind,
+                                       .tokens = tokens,
+                                       .width = width,
+                                       .gate = both,
+                                       .gate_stride = stride,
+                                       .up_stride = stride,
+                                       .y_stride = width};
+        y.up = gated ? both + (size_t)width * kern_type_bytes(type) : NULL;
+        y.y = rig_zeros(type, tokens * width);
+        rig_check(KERN_ACT, &y, bounds, y.y, NULL);
+
+        struct kern_act_grad_arguments d = {.type = type,
+                                            .kind = kind,
+                                            .tokens = tokens,
+                                            .width = width,
+                                            .gate = y.gate,
+                                            .gate_stride = stride,
+                                            .up = y.up,
+                                            .up_stride = stride,
+                                            .dy_stride = width,
+                                            .dgate_stride = stride,
+                                            .dup_stride = stride,
+                                            .y_stride = width};
+        d.dy = rig_random(type, tokens * width, 1.0);
+        char *out = rig_zeros(type, tokens * stride);
+        d.dgate = out;
+        d.dup = gated ? out + (size_t)width * kern_type_bytes(type) : NULL;
+        d.y = rig_zeros(type, tokens * width);
+        rig_check(KERN_ACT_GRAD, &d, bounds, out, d.y, NULL);
+        check_memory(rig_fetch(d.y), rig_fetch(y.y),
+                     (size_t)(tokens * width) * kern_type_bytes(type));
+        /* In place, the same bits. */
+        const size_t bytes = (size_t)(tokens * stride) * kern_type_bytes(type);
+        char apart[60000];
+        check_true(bytes <= sizeof apart);
+        memcpy(apart, rig_fetch(out), bytes);
+        d.dgate = both;
+        d.dup = gated ? both + (size_t)width * kern_type_bytes(type) : NULL;
+        check_int(rig_run(KERN_ACT_GRAD, &d), ==, 0);
+        const char *in_place = rig_fetch(both);
+        const size_t run = (size_t)(gated ? 2 * width : width) * kern_type_bytes(type);
+        for (int64_t t = 0; t < tokens; t++) {
+            const size_t at = (size_t)(t * stride) * kern_type_bytes(type);
+            check_memory(in_place + at, apart + at, run);
+        }
+    }
+}
+
+/* All activations, with a gate and without; y made again has the bits of the forward. */
+static void acts_are_right(void)
+{
+    rig_each(act_sizes);
+}
+
+static void rope_sizes(void)
+{
+    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 9 : 40); seed++) {
+        rig_case(seed);
+        const enum kern_type type = (enum kern_type)(seed % 3);
+        const int64_t length = rig_int(1, 20);
+        const int64_t tokens = length * rig_int(1, 3);
+        const int64_t heads = rig_int(1, 5);
+        const int64_t rotary = 2 * rig_int(1, 40);
+        const int64_t head_dim = rotary + rig_int(0, 6);
+        struct kern_rope_arguments x = {.type = type,
+                                        .tokens = tokens,
+                                        .heads = heads,
+                                        .head_dim = head_dim,
+                                        .rotary = rotary,
+                                        .stride = heads * head_dim + rig_int(0, 5),
+                                        .length = length,
+                                        .backward = rig_int(0, 1) == 1};
+        float *cos_table = rig_zeros(KERN_F32, 20 * rotary / 2);
+        float *sin_table = rig_zeros(KERN_F32, 20 * rotary / 2);
+        float *cos_random = rig_random(KERN_F32, 20 * rotary / 2, 1.0);
+        float *sin_random = rig_random(KERN_F32, 20 * rotary / 2, 1.0);
+        const struct kern_rope_config config = {
+            .theta = 10000.0, .rotary = rotary, .max_positions = 20};
+        check_int(kern_rope_build(&config, 20, 0, cos_table, sin_table), ==, 0);
+        check_double(cos_table[0], ==, 1.0);
+        check_double(sin_table[rotary / 2], ==, (double)sinf(1.0f));
+        x.cos = cos_random;
+        x.sin = sin_random;
+        int32_t positions[60];
+        for (int64_t t = 0; t < tokens; t++) {
+            positions[t] = (int32_t)rig_int(0, 19);
+        }
+        x.positions = rig_int(0, 1) == 1 ? rig_ints(positions, tokens) : NULL;
+        x.x = rig_random(type, tokens * x.stride, 1.0);
+        rig_check(KERN_ROPE, &x, bounds, x.x, NULL);
+    }
+}
+
+/* Pairs turn by their position's angle, elements beyond `rotary` stay, both ways. */
+static void ropes_are_right(void)
+{
+    rig_each(rope_sizes);
+}
+
+/* A configuration without a table is refused with the name of the field. */
+static void bad_ropes_are_refused(void)
+{
+    float table[8];
+    struct kern_rope_config config = {.theta = 10000.0, .rotary = 3, .max_positions = 4};
+    check_int(kern_rope_build(&config, 1, 0, table, table), ==, -EINVAL);
+    check_contains(core_err_sentence(), "rotary");
+    config.rotary = 4;
+    config.theta = 0.5;
+    check_int(kern_rope_build(&config, 1, 0, table, table), ==, -EINVAL);
+    check_contains(core_err_sentence(), "rope_theta");
+    config.theta = 10000.0;
+    config.kind = KERN_ROPE_LINEAR;
+    check_int(kern_rope_build(&config, 1, 0, table, table), ==, -EINVAL);
+    check_contains(core_err_sentence(), "factor");
+    config.kind = KERN_ROPE_LLAMA3;
+    config.factor = 8.0;
+    check_int(kern_rope_build(&config, 1, 0, table, table), ==, -EINVAL);
+    check_contains(core_err_sentence(), "low_freq_factor");
+}
+
+static void add_sizes(void)
+{
+    for (uint64_t seed = 0; seed < 54; seed++) {
+        rig_case(seed);
+        const int64_t count = seed < 40 ? (int64_t)seed + 1 : rig_int(1, 60000);
+        struct kern_add_arguments y = {.count = count,
+                                       .a_type = (enum kern_type)(seed % 3),
+                                       .b_type = (enum kern_type)(seed / 3 % 3),
+                                       .y_type = (enum kern_type)(seed / 9 % 3)};
+        y.a = rig_random(y.a_type, count, 1.0);
+        y.b = rig_int(0, 1) == 1 ? rig_random(y.b_type, count, 1.0) : NULL;
+        y.y = rig_zeros(y.y_type, count);
+        const struct rig_bound exact = {2.0, 0.0};
+        rig_check(KERN_ADD, &y, exact, y.y, NULL);
+    }
+}
+
+/* Sums and casts between all types, every tail. */
+static void adds_are_right(void)
+{
+    rig_each(add_sizes);
+}
+
+RIG_MAIN({"norms_are_right", norms_are_right}, {"acts_are_right", acts_are_right},
+         {"ropes_are_right", ropes_are_right}, {"bad_ropes_are_refused", bad_ropes_are_refused},
+         {"adds_are_right", adds_are_right})
