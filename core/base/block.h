@@ -1,0 +1,28 @@
+/* block.h: the block device under a file and how the kernel has set it up. Reads /sys only (`root`
+ * is as in kfile.h); nothing is kept; any thread. */
+#ifndef CORE_BASE_BLOCK_H
+#define CORE_BASE_BLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CORE_BLOCK_NAME_BYTES = 64, CORE_BLOCK_TEXT_BYTES = 64 };
+
+struct core_block {
+    char name[CORE_BLOCK_NAME_BYTES];      /* "nvme0n1": the whole drive, below any mapping */
+    unsigned drives;                       /* how many lie under the mapping (RAID, volumes) */
+    char model[CORE_BLOCK_TEXT_BYTES];     /* "" where it does not say */
+    char firmware[CORE_BLOCK_TEXT_BYTES];  /* the same */
+    char scheduler[CORE_BLOCK_TEXT_BYTES]; /* the one in use; "" where not known */
+    int node;                              /* -1: not known */
+    bool spins;                            /* a spinning disk */
+    bool virtual_drive;                    /* of a hypervisor: what it says of itself is little */
+    int64_t max_sectors_kb;                /* 0: not known */
+    int64_t max_hw_sectors_kb;             /* the same */
+};
+
+/* -ENOENT, without a sentence, where the device number has no block device of its own (tmpfs,
+ * overlayfs, btrfs) or there is no /sys. */
+int core_block_find(const char *root, unsigned major, unsigned minor, struct core_block *out);
+
+#endif
