@@ -30,10 +30,19 @@ bool cli_color(FILE *stream)
            terminal != NULL && strcmp(terminal, "dumb") != 0;
 }
 
+/* "tide config", "ds_nvme_bench": valid until the next call. */
+static const char *full_name(const struct cli_command *command)
+{
+    static char name[64];
+    snprintf(name, sizeof name, "%s%s%s", command->program != NULL ? command->program : "tide",
+             command->name != NULL ? " " : "", command->name != NULL ? command->name : "");
+    return name;
+}
+
 int cli_fail(const struct cli_command *command, int code, const char *format, ...)
 {
     fflush(stdout);
-    fprintf(stderr, "tide %s: ", command->name);
+    fprintf(stderr, "%s: ", full_name(command));
     if (format == NULL) {
         fputs(core_err_sentence(), stderr);
     } else {
@@ -60,13 +69,17 @@ static void print_help(const struct cli_command *command, const struct cli_optio
                        size_t count)
 {
     struct cli_table *table = NULL;
-    printf("tide %s: %s\n\nUse: tide %s", command->name, command->summary, command->name);
+    printf("%s: %s\n\nUse: ", full_name(command), command->summary);
+    fputs(full_name(command), stdout);
     printf("%s%s%s\n\n", count > 0 ? " [OPTIONS]" : "", command->arguments != NULL ? " " : "",
            command->arguments != NULL ? command->arguments : "");
     if (cli_table_create(2, &table) != 0) {
         return;
     }
     for (size_t i = 0; i < count; i++) {
+        if (options[i].help == NULL) {
+            continue;
+        }
         char name[96];
         snprintf(name, sizeof name, "--%s%s%s", options[i].name,
                  options[i].value != NULL ? " " : "",
@@ -94,8 +107,8 @@ static int refuse_unknown(const struct cli_command *command, const struct cli_op
     if (guess.best != NULL) {
         snprintf(meant, sizeof meant, " (did you mean --%s?)", guess.best);
     }
-    return cli_fail(command, CLI_WRONG, "there is no option --%s%s; see tide %s --help", name,
-                    meant, command->name);
+    return cli_fail(command, CLI_WRONG, "there is no option --%s%s; see %s --help", name, meant,
+                    full_name(command));
 }
 
 static int take_integer(const struct cli_option *option, const char *text)
@@ -171,6 +184,18 @@ static int take_value(const struct cli_option *option, const char *text)
     return -EINVAL;
 }
 
+static bool same_name(const char *option, const char *name, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        char a = option[i] == '_' ? '-' : option[i];
+        char b = name[i] == '_' ? '-' : name[i];
+        if (a != b) {
+            return false;
+        }
+    }
+    return option[length] == '\0';
+}
+
 /* One --option, whose value may be the next argument. */
 static int take_option(const struct cli_command *command, const struct cli_option *options,
                        size_t count, char **argv, int *index)
@@ -180,7 +205,7 @@ static int take_option(const struct cli_command *command, const struct cli_optio
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
     for (size_t i = 0; i < count; i++) {
         const struct cli_option *option = &options[i];
-        if (strlen(option->name) != length || memcmp(option->name, name, length) != 0) {
+        if (!same_name(option->name, name, length)) {
             continue;
         }
         if (option->kind == CLI_FLAG && value != NULL) {
@@ -217,14 +242,13 @@ static bool take_short(struct cli_common *common, const char *letters)
 static int check_arguments(const struct cli_command *command, size_t count)
 {
     if (count < command->arguments_min) {
-        return cli_fail(command, CLI_WRONG, "%s is missing; see tide %s --help", command->arguments,
-                        command->name);
+        return cli_fail(command, CLI_WRONG, "%s is missing; see %s --help", command->arguments,
+                        full_name(command));
     }
     if (count > command->arguments_max) {
         return cli_fail(command, CLI_WRONG,
-                        "%zu arguments, where at most %zu can stand; see tide "
-                        "%s --help",
-                        count, command->arguments_max, command->name);
+                        "%zu arguments, where at most %zu can stand; see %s --help", count,
+                        command->arguments_max, full_name(command));
     }
     return -1;
 }
@@ -247,8 +271,8 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
         } else if (strncmp(argument, "--", 2) == 0) {
             code = take_option(command, options, count, argv, &i);
         } else if (!take_short(&parsed.common, argument + 1)) {
-            code = cli_fail(command, CLI_WRONG, "there is no option %s; see tide %s --help",
-                            argument, command->name);
+            code = cli_fail(command, CLI_WRONG, "there is no option %s; see %s --help", argument,
+                            full_name(command));
         }
         if (code >= 0) {
             return code;

@@ -1,4 +1,4 @@
-/* cli.h: what all subcommands share: options, messages, tables, exit codes.
+/* cli.h: what all commands share: options, messages, tables, exit codes.
  * A subcommand is one file with one `const struct cli_command`, and one row in main.c. The main
  * thread only. */
 #ifndef TOOLS_TIDE_CLI_H
@@ -40,7 +40,7 @@ struct cli_option {
     enum cli_kind kind;
     void *out;           /* borrowed; holds the default before, and the value afterwards */
     const char *value;   /* how the help names the value: "N"; NULL for flags */
-    const char *help;    /* what it does, with its default */
+    const char *help;    /* what it does, with its default; NULL: another spelling, not shown */
     double low, high;    /* of numbers; both 0: no limit */
     const char *choices; /* "bf16|fp16|fp32" */
 };
@@ -52,7 +52,8 @@ struct cli_common {
 };
 
 struct cli_command {
-    const char *name;
+    const char *program;   /* "ds_nvme_bench": a program of its own; NULL: tide */
+    const char *name;      /* "config"; NULL where the program has no subcommands */
     const char *summary;   /* one line */
     const char *arguments; /* "FILE"; NULL: none */
     size_t arguments_min, arguments_max;
@@ -66,13 +67,14 @@ struct cli_parsed {
     size_t count;
 };
 
-/* Reads argv (without the subcommand's name). Returns -1 to go on, or the exit code to end with:
- * CLI_DONE after --help, CLI_WRONG after a message. Binds the log to stderr. */
+/* Reads argv (without the subcommand's name). In names "-" and "_" are the same. Returns -1 to go
+ * on, or the exit code to end with: CLI_DONE after --help, CLI_WRONG after a message. Binds the log
+ * to stderr. */
 int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
               int argc, char **argv, struct cli_parsed *out);
 
-/* "tide NAME: sentence" on stderr, with the sentence of core_err where `format` is NULL. Returns
- * `code`, so that a command ends in `return cli_fail(...)`. */
+/* "tide NAME: sentence" (or "PROGRAM: sentence") on stderr, with the sentence of core_err where
+ * `format` is NULL. Returns `code`, so that a command ends in `return cli_fail(...)`. */
 int cli_fail(const struct cli_command *command, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
