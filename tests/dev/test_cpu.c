@@ -1,101 +1,11 @@
-/* test_cpu.c: the device interface over the CPU device. */
+/* test_cpu.c: registry, memory and copies of the CPU device. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "core/base/err.h"
-#include "core/base/team.h"
 #include "core/dev/dev.h"
+#include "tests/dev/device.h"
 #include "tests/harness/test.h"
-
-enum { OP_ADD = 3, OP_FAIL = 4, OP_ABSENT = 5, OP_WAIT = 6 };
-
-struct add_arguments {
-    uint64_t *at;
-    uint64_t value;
-    uint64_t multiply;
-};
-
-static int op_add(const struct dev_launch *where, const struct add_arguments *a)
-{
-    (void)where;
-    *a->at = *a->at * a->multiply + a->value;
-    return 0;
-}
-DEV_OP_LAUNCH(op_add, add_arguments)
-
-struct fail_arguments {
-    int code;
-};
-
-static int op_fail(const struct dev_launch *where, const struct fail_arguments *a)
-{
-    (void)where;
-    return core_err_set(a->code, "the op was asked to fail");
-}
-DEV_OP_LAUNCH(op_fail, fail_arguments)
-
-struct wait_arguments {
-    struct core_line *line;
-};
-
-/* Holds its queue until the line reaches 1. */
-static int op_wait(const struct dev_launch *where, const struct wait_arguments *a)
-{
-    (void)where;
-    return core_fence_wait((struct core_fence){.line = a->line, .value = 1}, -1);
-}
-DEV_OP_LAUNCH(op_wait, wait_arguments)
-
-static const struct dev_op ops[] = {
-    {OP_ADD, "add", sizeof(struct add_arguments), op_add_launch},
-    {OP_FAIL, "fail", sizeof(struct fail_arguments), op_fail_launch},
-    {OP_ABSENT, "absent", 8, NULL},
-    {OP_WAIT, "wait", sizeof(struct wait_arguments), op_wait_launch},
-};
-
-static struct dev_device *open_cpu(size_t memory_bytes)
-{
-    struct dev_device *device = NULL;
-    check_int(dev_open("cpu", &(struct dev_options){.memory_bytes = memory_bytes}, &device), ==, 0);
-    check_int(dev_ops_register(device, ops, sizeof ops / sizeof ops[0], NULL), ==, 0);
-    return device;
-}
-
-static struct dev_queue *make_queue(struct dev_device *device, enum dev_queue_kind kind,
-                                    uint32_t depth)
-{
-    struct dev_queue *queue = NULL;
-    struct dev_queue_options options = {.kind = kind, .depth = depth, .threads = 2};
-    check_int(dev_queue_create(device, &options, &queue), ==, 0);
-    return queue;
-}
-
-static void *alloc(struct dev_device *device, size_t bytes)
-{
-    void *memory = NULL;
-    check_int(dev_memory_alloc(device, bytes, &memory), ==, 0);
-    return memory;
-}
-
-static void wait_for(struct core_fence fence)
-{
-    check_int(core_fence_wait(fence, 20000000000), ==, 0);
-}
-
-static struct core_fence copy(struct dev_queue *queue, enum dev_copy_direction direction, void *to,
-                              const void *from, size_t bytes)
-{
-    struct core_fence fence = {0};
-    int rc;
-    do {
-        rc = dev_queue_copy(
-            queue,
-            &(struct dev_copy){.direction = direction, .to = to, .from = from, .bytes = bytes},
-            &fence);
-    } while (rc == -EAGAIN);
-    check_int(rc, ==, 0);
-    return fence;
-}
 
 /* The kinds are listed, the CPU is one device, and wrong names are refused with the right ones. */
 static void registry(void)
@@ -131,8 +41,8 @@ static void registry(void)
 /* Allocations are exact to 256 bytes, freed ones come back, and the budget is never passed. */
 static void budget(void)
 {
-    struct dev_device *device = open_cpu(1 << 20);
-    void *all = alloc(device, 1 << 20);
+    struct dev_device *device = device_open(1 << 20);
+    void *all = device_alloc(device, 1 << 20);
     void *more = NULL;
     check_int(dev_memory_alloc(device, 1, &more), ==, -ENOMEM);
     check_contains(core_err_sentence(), "1048576");
@@ -144,7 +54,7 @@ static void budget(void)
     check_int(dev_memory_alloc(device, 0, &more), ==, -EINVAL);
     void *parts[4096];
     for (int i = 0; i < 4096; i++) {
-        parts[i] = alloc(device, (size_t)(1 + i % 256));
+        parts[i] = device_alloc(device, (size_t)(1 + i % 256));
         memset(parts[i], i, (size_t)(1 + i % 256));
         check_uint((uintptr_t)parts[i] % DEV_ALIGN_BYTES, ==, 0);
     }
@@ -177,10 +87,10 @@ static void budget(void)
 static void copies(void)
 {
     enum { SMALL = 67, LARGE = (3 << 20) + 5, ROOM = LARGE + 128 };
-    struct dev_device *device = open_cpu((size_t)4 * ROOM);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE, 256);
-    unsigned char *first = alloc(device, ROOM);
-    unsigned char *second = alloc(device, ROOM);
+    struct dev_device *device = device_open((size_t)4 * ROOM);
+    struct dev_queue *queue = device_queue(device, DEV_QUEUE_COMPUTE, 256);
+    unsigned char *first = device_alloc(device, ROOM);
+    unsigned char *second = device_alloc(device, ROOM);
     unsigned char *source = malloc(ROOM);
     unsigned char *target = malloc(ROOM);
     check_true(source != NULL && target != NULL);
@@ -190,9 +100,9 @@ static void copies(void)
     for (size_t bytes = 0; bytes <= LARGE; bytes += bytes < SMALL ? 1 : LARGE - SMALL) {
         for (size_t shift = 0; shift < (bytes < LARGE ? TEST_COUNT(17, 5) : 3); shift++) {
             memset(target, 0xee, bytes + 64);
-            copy(queue, DEV_COPY_UP, first + shift, source + 2 * shift, bytes);
-            copy(queue, DEV_COPY_WITHIN, second, first + shift, bytes);
-            wait_for(copy(queue, DEV_COPY_DOWN, target + 16 + shift, second, bytes));
+            device_copy(queue, DEV_COPY_UP, first + shift, source + 2 * shift, bytes);
+            device_copy(queue, DEV_COPY_WITHIN, second, first + shift, bytes);
+            device_wait(device_copy(queue, DEV_COPY_DOWN, target + 16 + shift, second, bytes));
             check_memory(target + 16 + shift, source + 2 * shift, bytes);
             check_int(target[15 + shift], ==, 0xee);
             check_int(target[16 + shift + bytes], ==, 0xee);
@@ -210,9 +120,9 @@ static void copies(void)
  * what was submitted, by direction. */
 static void copies_refused(void)
 {
-    struct dev_device *device = open_cpu(4096);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_UP, 0);
-    unsigned char *memory = alloc(device, 4096);
+    struct dev_device *device = device_open(4096);
+    struct dev_queue *queue = device_queue(device, DEV_QUEUE_UP, 0);
+    unsigned char *memory = device_alloc(device, 4096);
     unsigned char host[64] = {0};
     struct core_fence fence;
     struct dev_copy wrong[] = {
@@ -227,9 +137,9 @@ static void copies_refused(void)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         check_int(dev_queue_copy(queue, &wrong[i], &fence), ==, -EINVAL);
     }
-    copy(queue, DEV_COPY_UP, memory, host, 64);
-    copy(queue, DEV_COPY_WITHIN, memory + 64, memory, 32);
-    wait_for(copy(queue, DEV_COPY_DOWN, host, memory, 16));
+    device_copy(queue, DEV_COPY_UP, memory, host, 64);
+    device_copy(queue, DEV_COPY_WITHIN, memory + 64, memory, 32);
+    device_wait(device_copy(queue, DEV_COPY_DOWN, host, memory, 16));
     struct dev_traffic traffic;
     dev_traffic_report(device, &traffic);
     check_uint(traffic.up_bytes, ==, 64);
@@ -241,308 +151,10 @@ static void copies_refused(void)
     dev_close(device);
 }
 
-/* Absent ops, ops out of range and arguments of the wrong size are refused and the queue lives on;
- * a row registered later replaces the earlier one. */
-static void op_table(void)
-{
-    struct dev_device *device = open_cpu(4096);
-    check_true(dev_ops_has(device, OP_ADD));
-    check_true(!dev_ops_has(device, OP_ABSENT));
-    check_true(!dev_ops_has(device, 60));
-    check_true(!dev_ops_has(device, DEV_OP_MAX));
-    struct dev_op wrong[] = {{DEV_OP_MAX, "beyond", 8, op_add_launch},
-                             {1, "large", DEV_ARGUMENT_BYTES + 1, op_add_launch}};
-    check_int(dev_ops_register(device, &wrong[0], 1, NULL), ==, -EINVAL);
-    check_int(dev_ops_register(device, &wrong[1], 1, NULL), ==, -EINVAL);
-    check_int(dev_ops_register(device, &ops[1], 1, NULL), ==, 0);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE, 0);
-    check_int(dev_ops_register(device, ops, 1, NULL), ==, -EBUSY);
-    struct core_fence fence;
-    struct fail_arguments a = {0};
-    struct dev_command command = {.op = OP_ABSENT, .arguments = &a, .arguments_bytes = 8};
-    check_int(dev_queue_launch(queue, &command, &fence), ==, -ENOTSUP);
-    check_contains(core_err_sentence(), "absent");
-    command.op = 60;
-    check_int(dev_queue_launch(queue, &command, &fence), ==, -ENOTSUP);
-    command.op = DEV_OP_MAX;
-    check_int(dev_queue_launch(queue, &command, &fence), ==, -EINVAL);
-    command.op = OP_ADD;
-    command.arguments_bytes = sizeof a;
-    check_int(dev_queue_launch(queue, &command, &fence), ==, -EINVAL);
-    uint64_t *cell = alloc(device, 8);
-    *cell = 1;
-    for (uint64_t i = 0; i < 10; i++) { /* the arguments are copied: this one is overwritten */
-        struct add_arguments add = {.at = cell, .value = i, .multiply = 3};
-        command = (struct dev_command){
-            .op = OP_ADD, .arguments = &add, .arguments_bytes = sizeof add};
-        check_int(dev_queue_launch(queue, &command, &fence), ==, 0);
-    }
-    wait_for(fence);
-    uint64_t expected = 1;
-    for (uint64_t i = 0; i < 10; i++) {
-        expected = expected * 3 + i;
-    }
-    check_uint(*cell, ==, expected);
-    check_uint(dev_queue_tail(queue).value, ==, 10);
-    check_true(dev_queue_tail(queue).line == dev_queue_line(queue));
-    struct dev_traffic traffic;
-    dev_traffic_report(device, &traffic);
-    check_uint(traffic.launches, ==, 10);
-    dev_memory_free(device, cell);
-    dev_queue_destroy(queue);
-    dev_close(device);
-}
-
-struct where_arguments {
-    struct dev_launch *seen;
-};
-
-static int op_where(const struct dev_launch *where, const struct where_arguments *a)
-{
-    *a->seen = *where;
-    memset(where->scratch, 0x11, where->scratch_bytes);
-    return 0;
-}
-DEV_OP_LAUNCH(op_where, where_arguments)
-
-/* An op sees its queue's team and scratch, which comes out of the budget and goes back to it, and
- * the context that was registered with it. */
-static void launch_context(void)
-{
-    struct dev_device *device = open_cpu(8192);
-    int context = 0;
-    struct dev_op row = {9, "where", sizeof(struct where_arguments), op_where_launch};
-    check_int(dev_ops_register(device, &row, 1, &context), ==, 0);
-    struct dev_queue *queue = NULL;
-    struct dev_queue_options options = {
-        .kind = DEV_QUEUE_UPDATE, .threads = 3, .scratch_bytes = 8193};
-    check_int(dev_queue_create(device, &options, &queue), ==, -ENOMEM);
-    check_contains(core_err_sentence(), "scratch");
-    options.scratch_bytes = 5000;
-    check_int(dev_queue_create(device, &options, &queue), ==, 0);
-    struct dev_launch seen = {0};
-    struct where_arguments a = {.seen = &seen};
-    struct core_fence fence;
-    struct dev_command command = {.op = 9, .arguments = &a, .arguments_bytes = sizeof a};
-    check_int(dev_queue_launch(queue, &command, &fence), ==, 0);
-    wait_for(fence);
-    check_uint(core_team_count(seen.team), ==, 3);
-    check_uint(seen.scratch_bytes, ==, 5000);
-    check_true(seen.context == &context);
-    check_true(seen.stream == NULL);
-    struct dev_memory memory;
-    dev_memory_report(device, &memory);
-    check_uint(memory.used_bytes, ==, 5120);
-    dev_queue_destroy(queue);
-    dev_memory_report(device, &memory);
-    check_uint(memory.used_bytes, ==, 0);
-    dev_close(device);
-}
-
-/* Queues stop at their depth with -EAGAIN and go on when there is room; kinds, depths and the
- * number of queues have limits. */
-static void limits(void)
-{
-    struct dev_device *device = open_cpu(4096);
-    struct core_line gate;
-    core_line_init(&gate, "gate", NULL);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE, 4);
-    struct wait_arguments a = {.line = &gate};
-    struct dev_command command = {.op = OP_WAIT, .arguments = &a, .arguments_bytes = sizeof a};
-    struct core_fence fence;
-    for (int i = 0; i < 4; i++) {
-        check_int(dev_queue_launch(queue, &command, &fence), ==, 0);
-    }
-    check_int(dev_queue_launch(queue, &command, &fence), ==, -EAGAIN);
-    core_line_reach(&gate, 1);
-    wait_for(fence);
-    check_int(dev_queue_launch(queue, &command, &fence), ==, 0);
-    wait_for(fence);
-    struct dev_queue *others[DEV_QUEUE_MAX];
-    for (int i = 1; i < DEV_QUEUE_MAX; i++) {
-        others[i] = make_queue(device, (enum dev_queue_kind)(i % DEV_QUEUE_KINDS), 2);
-    }
-    struct dev_queue_options options = {.kind = DEV_QUEUE_UP};
-    check_int(dev_queue_create(device, &options, &others[0]), ==, -ENOSPC);
-    for (int i = 1; i < DEV_QUEUE_MAX; i++) {
-        dev_queue_destroy(others[i]);
-    }
-    options.kind = DEV_QUEUE_KINDS;
-    check_int(dev_queue_create(device, &options, &others[0]), ==, -EINVAL);
-    options = (struct dev_queue_options){.depth = DEV_QUEUE_DEPTH_MAX + 1};
-    check_int(dev_queue_create(device, &options, &others[0]), ==, -EINVAL);
-    dev_queue_destroy(queue);
-    dev_queue_destroy(NULL);
-    check_string(dev_queue_kind_name(DEV_QUEUE_UPDATE), "update");
-    check_string(dev_queue_kind_name(DEV_QUEUE_KINDS), "unknown");
-    dev_close(device);
-}
-
-/* A failing op ends its queue with its sentence: what stood behind it never runs, queues that wait
- * for it fail with the same sentence, other queues go on. */
-static void failing_op(void)
-{
-    struct dev_device *device = open_cpu(4096);
-    struct dev_queue *broken = make_queue(device, DEV_QUEUE_COMPUTE, 0);
-    struct dev_queue *waiting = make_queue(device, DEV_QUEUE_DOWN, 0);
-    struct dev_queue *other = make_queue(device, DEV_QUEUE_UP, 0);
-    uint64_t *cells = alloc(device, 24);
-    memset(cells, 0, 24);
-    struct fail_arguments fail = {.code = -EDOM};
-    struct add_arguments add = {.at = cells, .value = 1};
-    struct core_fence failed, behind, edge;
-    struct dev_command command = {
-        .op = OP_FAIL, .arguments = &fail, .arguments_bytes = sizeof fail};
-    check_int(dev_queue_launch(broken, &command, &failed), ==, 0);
-    command = (struct dev_command){.op = OP_ADD, .arguments = &add, .arguments_bytes = sizeof add};
-    int rc = dev_queue_launch(broken, &command, &behind);
-    check_true(rc == 0 || rc == -EDOM);
-    command.after[2] = failed;
-    add.at = cells + 1;
-    check_int(dev_queue_launch(waiting, &command, &edge), ==, 0);
-    check_int(core_fence_wait(edge, 20000000000), ==, -EDOM);
-    check_contains(core_err_sentence(), "the op was asked to fail");
-    check_contains(core_err_sentence(), "op fail");
-    check_int(core_fence_wait(failed, 20000000000), ==, -EDOM);
-    add.at = cells + 2;
-    command.after[2] = (struct core_fence){0};
-    core_err_clear();
-    check_int(dev_queue_launch(broken, &command, &behind), ==, -EDOM);
-    check_contains(core_err_sentence(), "the op was asked to fail");
-    check_int(dev_queue_launch(other, &command, &edge), ==, 0);
-    wait_for(edge);
-    dev_queue_destroy(broken);
-    dev_queue_destroy(waiting);
-    dev_queue_destroy(other);
-    check_uint(cells[0], ==, 0);
-    check_uint(cells[1], ==, 0);
-    check_uint(cells[2], ==, 1);
-    dev_memory_free(device, cells);
-    dev_close(device);
-}
-
-/* An abandoned queue that waits for an edge which never comes can be destroyed. */
-static void abandoned(void)
-{
-    struct dev_device *device = open_cpu(4096);
-    struct core_line never;
-    core_line_init(&never, "never", NULL);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE, 0);
-    uint64_t *cell = alloc(device, 8);
-    *cell = 5;
-    struct add_arguments add = {.at = cell};
-    struct dev_command command = {
-        .op = OP_ADD,
-        .arguments = &add,
-        .arguments_bytes = sizeof add,
-        .after = {{.line = &never, .value = 1}},
-    };
-    struct core_fence fence;
-    check_true(dev_queue_edge_ready(queue, command.after[0]));
-    check_true(dev_queue_edge_ready(queue, command.after[1]));
-    check_int(dev_queue_launch(queue, &command, &fence), ==, 0);
-    check_int(core_fence_wait(fence, 20000000), ==, -ETIMEDOUT);
-    core_err_set(-ECANCELED, "the run was interrupted");
-    dev_queue_abandon(queue, -ECANCELED);
-    check_int(core_fence_wait(fence, 20000000000), ==, -ECANCELED);
-    check_contains(core_err_sentence(), "the run was interrupted");
-    dev_queue_destroy(queue);
-    check_uint(*cell, ==, 5);
-    dev_memory_free(device, cell);
-    dev_close(device);
-}
-
-enum { GRAPH_QUEUES = 5, GRAPH_CELLS = 400 };
-
-struct mix_arguments {
-    uint64_t *to;
-    const uint64_t *from[DEV_AFTER_MAX];
-    uint64_t value;
-};
-
-static uint64_t mix(const struct mix_arguments *a)
-{
-    uint64_t sum = a->value;
-    for (int i = 0; i < DEV_AFTER_MAX; i++) {
-        sum = (sum ^ *a->from[i]) * 0x9e3779b97f4a7c15U;
-    }
-    return sum ^ (sum >> 29);
-}
-
-static int op_mix(const struct dev_launch *where, const struct mix_arguments *a)
-{
-    (void)where;
-    *a->to = mix(a);
-    return 0;
-}
-DEV_OP_LAUNCH(op_mix, mix_arguments)
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state = *state * 6364136223846793005U + 1442695040888963407U;
-    return *state >> 33;
-}
-
-/* One graph: each command reads three cells that earlier commands on any queue wrote, with an edge
- * to each. The cells come out as in the serial order. */
-static void run_graph(struct dev_device *device, struct dev_queue **queues, uint64_t seed)
-{
-    uint64_t *cells = alloc(device, 8 * GRAPH_CELLS);
-    uint64_t expected[GRAPH_CELLS];
-    struct core_fence written[GRAPH_CELLS] = {{0}};
-    memset(cells, 0, 8 * GRAPH_CELLS);
-    memset(expected, 0, sizeof expected);
-    for (size_t i = 0; i < GRAPH_CELLS; i++) {
-        struct mix_arguments a = {.to = &cells[i], .value = seed + i};
-        struct mix_arguments serial = {.value = seed + i};
-        struct dev_command command = {.op = 7, .arguments = &a, .arguments_bytes = sizeof a};
-        for (size_t k = 0; k < DEV_AFTER_MAX; k++) {
-            size_t source = i == 0 ? 0
-                                   : next_random(&seed) % (i < 40 ? i : 40) + (i < 40 ? 0 : i - 40);
-            a.from[k] = &cells[source];
-            serial.from[k] = &expected[source];
-            command.after[k] = written[source];
-        }
-        expected[i] = mix(&serial);
-        struct dev_queue *queue = queues[next_random(&seed) % GRAPH_QUEUES];
-        int rc;
-        while ((rc = dev_queue_launch(queue, &command, &written[i])) == -EAGAIN) {
-            wait_for(written[i - 1]);
-        }
-        check_int(rc, ==, 0);
-    }
-    for (size_t i = 0; i < GRAPH_QUEUES; i++) {
-        wait_for(dev_queue_tail(queues[i]));
-    }
-    check_memory(cells, expected, sizeof expected);
-    dev_memory_free(device, cells);
-}
-
-/* Edges order commands between queues, over many random graphs. */
-static void random_graphs(void)
-{
-    struct dev_device *device = open_cpu(1 << 16);
-    struct dev_op row = {7, "mix", sizeof(struct mix_arguments), op_mix_launch};
-    check_int(dev_ops_register(device, &row, 1, NULL), ==, 0);
-    struct dev_queue *queues[GRAPH_QUEUES];
-    for (size_t i = 0; i < GRAPH_QUEUES; i++) {
-        struct dev_queue_options options = {
-            .kind = (enum dev_queue_kind)(i % DEV_QUEUE_KINDS), .threads = 1, .depth = 16};
-        check_int(dev_queue_create(device, &options, &queues[i]), ==, 0);
-    }
-    for (uint64_t seed = 1; seed <= TEST_COUNT(100, 10); seed++) {
-        run_graph(device, queues, seed);
-    }
-    for (size_t i = 0; i < GRAPH_QUEUES; i++) {
-        dev_queue_destroy(queues[i]);
-    }
-    dev_close(device);
-}
-
 /* Host memory is registered once, by whole pages from its start, and forgotten at close. */
 static void host_memory(void)
 {
-    struct dev_device *device = open_cpu(4096);
+    struct dev_device *device = device_open(4096);
     size_t bytes = 1 << 20;
     unsigned char *memory = aligned_alloc(65536, bytes);
     check_true(memory != NULL);
@@ -564,7 +176,7 @@ static void host_memory(void)
 /* Rates are measured through the device's own queues and leave nothing behind. */
 static void rates(void)
 {
-    struct dev_device *device = open_cpu(8 << 20);
+    struct dev_device *device = device_open(8 << 20);
     struct dev_rates measured;
     check_int(dev_rates_measure(device, 4 << 20, &measured), ==, 0);
     check_double(measured.up, >, 1e6);
@@ -580,7 +192,4 @@ static void rates(void)
 }
 
 TEST_MAIN({"registry", registry}, {"budget", budget}, {"copies", copies},
-          {"copies_refused", copies_refused}, {"op_table", op_table},
-          {"launch_context", launch_context}, {"limits", limits}, {"failing_op", failing_op},
-          {"abandoned", abandoned}, {"random_graphs", random_graphs}, {"host_memory", host_memory},
-          {"rates", rates})
+          {"copies_refused", copies_refused}, {"host_memory", host_memory}, {"rates", rates})

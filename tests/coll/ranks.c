@@ -1,0 +1,61 @@
+/* ranks.c: see ranks.h. */
+#include "tests/coll/ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "tests/harness/test.h"
+
+void pause_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+static void *rank_main(void *argument)
+{
+    struct rank *rank = argument;
+    struct run *run = rank->run;
+    struct coll_options options = {.kind = "local",
+                                   .rank = rank->index,
+                                   .world = run->world,
+                                   .meeting = run->meeting,
+                                   .limit_ns = run->limit_ns};
+    int64_t start_ns = core_clock_now_ns();
+    rank->rc = coll_open(&options, &rank->coll);
+    if (rank->rc == 0) {
+        rank->rc = run->body(rank);
+        snprintf(rank->sentence, sizeof rank->sentence, "%s", core_err_sentence());
+        coll_traffic_report(rank->coll, &rank->traffic);
+        coll_close(rank->coll);
+    }
+    rank->took_ns = core_clock_now_ns() - start_ns;
+    return NULL;
+}
+
+void run_ranks(struct run *run)
+{
+    pthread_t threads[WORLD_MAX];
+    run->ranks = calloc(run->world, sizeof *run->ranks);
+    check_true(run->ranks != NULL);
+    check_int(coll_meeting_create(run->world, &run->meeting), ==, 0);
+    for (unsigned r = 0; r < run->world; r++) {
+        run->ranks[r].run = run;
+        run->ranks[r].index = r;
+        check_int(pthread_create(&threads[r], NULL, rank_main, &run->ranks[r]), ==, 0);
+    }
+    for (unsigned r = 0; r < run->world; r++) {
+        pthread_join(threads[r], NULL);
+    }
+    coll_meeting_destroy(run->meeting);
+}
+
+int submit_wait(struct coll *coll, const struct coll_command *command)
+{
+    struct core_fence fence;
+    int rc = coll_submit(coll, command, &fence);
+    return rc != 0 ? rc : core_fence_wait(fence, LONG_NS);
+}

@@ -1,0 +1,45 @@
+/* ranks.h: a world of threads: each rank runs a body over its coll; the case's thread looks at what
+ * came of it. */
+#ifndef TESTS_COLL_RANKS_H
+#define TESTS_COLL_RANKS_H
+
+#include <stdint.h>
+
+#include "core/coll/coll.h"
+
+enum { WORLD_MAX = 5, COUNT_MAX = 3000 };
+static const int64_t LONG_NS = 20000000000;
+
+struct run;
+
+/* A rank's thread: its coll, and what came of it. Checks are made by the case's thread. */
+struct rank {
+    struct run *run; /* borrowed */
+    unsigned index;
+    struct coll *coll; /* owned by the thread */
+    int rc;
+    char sentence[512];
+    int64_t took_ns;
+    uint32_t results[5][COUNT_MAX];
+    struct coll_traffic traffic;
+};
+
+struct run {
+    unsigned world;
+    int64_t limit_ns;
+    int (*body)(struct rank *rank);
+    struct coll_meeting *meeting;
+    uint64_t count;
+    enum coll_type type;
+    const uint64_t *borders;
+    unsigned delay; /* which rank comes late */
+    struct rank *ranks;
+};
+
+void pause_ms(long ms);
+/* Runs the body on each rank's thread; the caller frees run->ranks. */
+void run_ranks(struct run *run);
+/* Submits and waits, for at most LONG_NS. */
+int submit_wait(struct coll *coll, const struct coll_command *command);
+
+#endif

@@ -1,0 +1,258 @@
+/* test_faults.c: what happens to ranks that are threads when one hangs, dies, aborts or differs. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "tests/coll/ranks.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+
+static const int64_t LIMIT_NS = 300000000;
+
+static int barrier(struct coll *coll)
+{
+    return submit_wait(coll, &(struct coll_command){.op = COLL_BARRIER});
+}
+
+/* Rank 2 goes through one barrier and then hangs for longer than the limit. */
+static int hangs(struct rank *rank)
+{
+    int rc = barrier(rank->coll);
+    if (rc != 0 || rank->index == 2) {
+        pause_ms(600);
+        return rc != 0 ? rc : barrier(rank->coll);
+    }
+    static _Thread_local float array[64];
+    return submit_wait(
+        rank->coll,
+        &(struct coll_command){.op = COLL_ALL_REDUCE, .from = array, .to = array, .count = 64});
+}
+
+/* A rank that hangs is named with the collective, by all ranks alike, and by itself when it comes
+ * back; those that waited have left soon after the limit. */
+static void hanging_rank(void)
+{
+    struct run run = {.world = 4, .limit_ns = LIMIT_NS, .body = hangs};
+    run_ranks(&run);
+    for (unsigned r = 0; r < 4; r++) {
+        check_int(run.ranks[r].rc, ==, -ETIMEDOUT);
+        check_contains(run.ranks[r].sentence,
+                       "rank 2 did not come to collective 2 (all-reduce of 64 fp32) within 0.3");
+        check_int(run.ranks[r].took_ns, <, r == 2 ? 8000000000 : 5000000000);
+    }
+    free(run.ranks);
+}
+
+/* Ranks 1 to 3 never come at all. */
+static int mostly_absent(struct rank *rank)
+{
+    if (rank->index != 0) {
+        pause_ms(500);
+        return 0;
+    }
+    return barrier(rank->coll);
+}
+
+/* All who are missing are named. */
+static void several_missing(void)
+{
+    struct run run = {.world = 4, .limit_ns = LIMIT_NS / 3, .body = mostly_absent};
+    run_ranks(&run);
+    check_int(run.ranks[0].rc, ==, -ETIMEDOUT);
+    check_contains(run.ranks[0].sentence, "ranks 1, 2, 3 did not come to collective 1 (barrier)");
+    free(run.ranks);
+}
+
+static int leaves(struct rank *rank)
+{
+    static _Thread_local unsigned char array[64];
+    int rc = barrier(rank->coll);
+    return rc != 0 || rank->index == 1
+               ? rc
+               : submit_wait(rank->coll, &(struct coll_command){.op = COLL_BROADCAST,
+                                                                .type = COLL_BYTE,
+                                                                .root = 1,
+                                                                .from = array,
+                                                                .to = array,
+                                                                .count = 64});
+}
+
+/* A rank that dies (closes while others go on) is named at once, long before the limit. */
+static void dead_rank(void)
+{
+    struct run run = {.world = 3, .limit_ns = 60 * LIMIT_NS, .body = leaves};
+    run_ranks(&run);
+    check_int(run.ranks[1].rc, ==, 0);
+    for (unsigned r = 0; r < 3; r += 2) {
+        check_int(run.ranks[r].rc, ==, -EPIPE);
+        check_contains(run.ranks[r].sentence,
+                       "rank 1 left before collective 2 (broadcast of 64 bytes from rank 1)");
+        check_int(run.ranks[r].took_ns, <, 10000000000);
+    }
+    free(run.ranks);
+}
+
+static int aborts(struct rank *rank)
+{
+    if (rank->index == 3) {
+        pause_ms(20);
+        int rc = core_err_set(-EIO, "the drive of block 7 is gone");
+        coll_abort(rank->coll, rc);
+        return rc;
+    }
+    int rc = barrier(rank->coll);
+    int again = barrier(rank->coll);
+    return rc == again ? rc : 0;
+}
+
+/* A rank that cannot go on takes the others with it, with its own sentence and number. */
+static void aborting_rank(void)
+{
+    struct run run = {.world = 4, .limit_ns = 60 * LIMIT_NS, .body = aborts};
+    run_ranks(&run);
+    for (unsigned r = 0; r < 4; r++) {
+        check_int(run.ranks[r].rc, ==, -EIO);
+        check_contains(run.ranks[r].sentence, "rank 3: the drive of block 7 is gone");
+    }
+    free(run.ranks);
+}
+
+struct mismatch {
+    struct coll_command calls[2]; /* of the others; of rank 2 */
+    const char *sentence;
+};
+
+static const uint64_t other_borders[] = {0, 1, 2, 8};
+static const struct mismatch mismatches[] = {
+    {{{.op = COLL_ALL_REDUCE, .count = 8}, {.op = COLL_GATHER, .count = 8}},
+     "rank 0 calls all-reduce of 8 fp32, rank 2 calls gather of 8 fp32"},
+    {{{.op = COLL_GATHER, .count = 8}, {.op = COLL_GATHER, .count = 7}},
+     "rank 0 calls gather of 8 fp32, rank 2 calls gather of 7 fp32"},
+    {{{.op = COLL_GATHER, .count = 8}, {.op = COLL_GATHER, .type = COLL_BF16, .count = 8}},
+     "rank 2 calls gather of 8 bf16"},
+    {{{.op = COLL_BROADCAST, .count = 8}, {.op = COLL_BROADCAST, .root = 1, .count = 8}},
+     "rank 0 calls broadcast of 8 fp32 from rank 0, rank 2 calls broadcast of 8 fp32 from rank 1"},
+    {{{.op = COLL_REDUCE_SCATTER, .count = 8},
+      {.op = COLL_REDUCE_SCATTER, .count = 8, .borders = other_borders}},
+     "rank 2 calls reduce-scatter of 8 fp32 with other borders"},
+    {{{.op = COLL_BARRIER}, {.op = COLL_BROADCAST, .count = 0}}, "rank 0 calls barrier, rank 2"},
+};
+
+static int differs(struct rank *rank)
+{
+    static _Thread_local float arrays[2][8];
+    const struct mismatch *mismatch = &mismatches[rank->run->delay];
+    struct coll_command command = mismatch->calls[rank->index == 2];
+    command.from = arrays[0];
+    command.to = arrays[1];
+    return submit_wait(rank->coll, &command);
+}
+
+/* Ranks that call different things all hear who differs and how, at once. */
+static void mismatched(void)
+{
+    for (unsigned i = 0; i < sizeof mismatches / sizeof mismatches[0]; i++) {
+        struct run run = {.world = 3, .limit_ns = 60 * LIMIT_NS, .body = differs, .delay = i};
+        run_ranks(&run);
+        for (unsigned r = 0; r < 3; r++) {
+            check_int(run.ranks[r].rc, ==, -EPROTO);
+            check_contains(run.ranks[r].sentence, mismatches[i].sentence);
+            check_contains(run.ranks[r].sentence, "collective 1 differs");
+        }
+        free(run.ranks);
+    }
+}
+
+/* Works on an array of its own that it frees as soon as its fence has failed. */
+static int frees_early(struct rank *rank)
+{
+    enum { COUNT = 1 << 18 };
+    int rc = 0;
+    for (int i = 0; i < 1000 && rc == 0; i++) {
+        float *array = calloc(COUNT, sizeof *array);
+        if (array == NULL) {
+            return -ENOMEM;
+        }
+        if (rank->index == 1 && i == 3 + (int)rank->run->delay % 5) {
+            pause_ms((long)rank->run->delay % 3);
+            coll_abort(rank->coll, core_err_set(-EIO, "enough"));
+        }
+        rc = submit_wait(rank->coll,
+                         &(struct coll_command){
+                             .op = COLL_ALL_REDUCE, .from = array, .to = array, .count = COUNT});
+        free(array);
+    }
+    return rc;
+}
+
+/* After a failure nobody touches the arrays of a rank that has left (seen by the sanitizers). */
+static void left_in_peace(void)
+{
+    for (unsigned i = 0; i < TEST_COUNT(20, 6); i++) {
+        struct run run = {.world = 4, .limit_ns = 60 * LIMIT_NS, .body = frees_early, .delay = i};
+        run_ranks(&run);
+        for (unsigned r = 0; r < 4; r++) {
+            check_int(run.ranks[r].rc, ==, -EIO);
+        }
+        free(run.ranks);
+    }
+}
+
+/* A rank opens once, in a world of the meeting's size. */
+static void opening(void)
+{
+    struct coll_meeting *meeting = NULL;
+    check_int(coll_meeting_create(0, &meeting), ==, -EINVAL);
+    check_int(coll_meeting_create(COLL_WORLD_MAX + 1, &meeting), ==, -EINVAL);
+    check_int(coll_meeting_create(2, &meeting), ==, 0);
+    struct coll *coll = NULL;
+    struct coll *again = NULL;
+    struct coll_options options = {.kind = "local", .world = 3, .meeting = meeting};
+    check_int(coll_open(&options, &coll), ==, -EINVAL);
+    options.world = 2;
+    check_int(coll_open(&options, &coll), ==, 0);
+    check_int(coll_open(&options, &again), ==, -EEXIST);
+    coll_close(coll);
+    coll_meeting_destroy(meeting);
+    coll_meeting_destroy(NULL);
+}
+
+static int rank_life(void)
+{
+    struct coll_meeting *meeting = NULL;
+    struct coll *coll = NULL;
+    int rc = coll_meeting_create(1, &meeting);
+    if (rc == 0) {
+        struct coll_options options = {.kind = "local", .meeting = meeting};
+        rc = coll_open(&options, &coll);
+    }
+    if (rc == 0) {
+        rc = submit_wait(coll, &(struct coll_command){.op = COLL_BARRIER});
+    }
+    coll_close(coll);
+    coll_meeting_destroy(meeting);
+    return rc;
+}
+
+static int self_life(void)
+{
+    struct coll *coll = NULL;
+    int rc = coll_open(&(struct coll_options){0}, &coll);
+    if (rc == 0) {
+        rc = submit_wait(coll, &(struct coll_command){.op = COLL_BARRIER});
+    }
+    coll_close(coll);
+    return rc;
+}
+
+/* Whatever cannot be had when ranks open, it is said and nothing is left over. */
+static void failing_allocations(void)
+{
+    check_int(test_fail_nth(rank_life), >=, 5);
+    check_int(test_fail_nth(self_life), >=, 3);
+}
+
+TEST_MAIN({"hanging_rank", hanging_rank}, {"several_missing", several_missing},
+          {"dead_rank", dead_rank}, {"aborting_rank", aborting_rank}, {"mismatched", mismatched},
+          {"left_in_peace", left_in_peace}, {"opening", opening},
+          {"failing_allocations", failing_allocations})

@@ -1,0 +1,406 @@
+/* fake_cuda.c: see fake_cuda.h. A stream is a queue of core/base; an event is a copy of its tail. */
+#include "tests/dev/fake_cuda.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "core/base/queue.h"
+
+struct CUstream_st {
+    struct core_queue *jobs;
+    unsigned random;
+};
+
+struct CUevent_st {
+    pthread_mutex_t lock;
+    struct core_fence fence;
+};
+
+struct range {
+    unsigned char *base;
+    size_t bytes;
+};
+
+enum { PINS_MAX = 16 };
+
+static struct {
+    pthread_mutex_t lock;
+    size_t memory_bytes;
+    struct range memory;
+    struct range pins[PINS_MAX];
+    int driver;
+    int count_error;
+    _Atomic int fail_in;
+    int fail_with;
+    _Atomic int failed;
+    _Atomic int broken;
+    _Atomic int live;
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local cudaError_t sticky;
+
+void fake_reset(size_t memory_bytes)
+{
+    fake.memory_bytes = memory_bytes;
+    fake.driver = 13000;
+    fake.count_error = cudaSuccess;
+    atomic_store(&fake.fail_in, 0);
+    atomic_store(&fake.failed, 0);
+    atomic_store(&fake.broken, 0);
+    atomic_store(&fake.live, 0);
+    sticky = cudaSuccess;
+}
+
+void fake_driver(int version, int count_error)
+{
+    fake.driver = version;
+    fake.count_error = count_error;
+}
+
+void fake_fail(int n, int error)
+{
+    fake.fail_with = error;
+    atomic_store(&fake.failed, 0);
+    atomic_store(&fake.fail_in, n);
+}
+
+int fake_failed(void)
+{
+    return atomic_load(&fake.failed);
+}
+
+void fake_break(int error)
+{
+    atomic_store(&fake.broken, error);
+}
+
+int fake_live(void)
+{
+    return atomic_load(&fake.live);
+}
+
+int fake_sticky(void)
+{
+    return (int)sticky;
+}
+
+static cudaError_t say(cudaError_t error)
+{
+    if (error != cudaSuccess) {
+        sticky = error;
+    }
+    return error;
+}
+
+/* The error that this call has to give. */
+static cudaError_t due(void)
+{
+    int broken = atomic_load(&fake.broken);
+    if (broken != 0) {
+        return say((cudaError_t)broken);
+    }
+    if (atomic_load(&fake.fail_in) > 0 && atomic_fetch_sub(&fake.fail_in, 1) == 1) {
+        atomic_store(&fake.failed, 1);
+        return say((cudaError_t)fake.fail_with);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = sticky;
+    sticky = cudaSuccess;
+    return error;
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
+           : error == cudaErrorLaunchFailure  ? "cudaErrorLaunchFailure"
+                                              : "cudaErrorOther";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? "out of memory" : "unspecified failure";
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = fake.count_error == cudaSuccess ? 1 : 0;
+    return say((cudaError_t)fake.count_error);
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = fake.driver;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return device == 0 ? due() : say(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *card, int device)
+{
+    (void)device;
+    memset(card, 0, sizeof *card);
+    snprintf(card->name, sizeof card->name, "Fake Card");
+    card->totalGlobalMem = fake.memory_bytes;
+    card->multiProcessorCount = 132;
+    card->major = 9;
+    return due();
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *address, int bytes, int device)
+{
+    (void)device;
+    snprintf(address, (size_t)bytes, "0000:FA:4E.0");
+    return due();
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    *free_bytes = *total_bytes = fake.memory_bytes;
+    return due();
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    cudaError_t error = due();
+    if (error != cudaSuccess) {
+        return error;
+    }
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) {
+        return say(cudaErrorMemoryAllocation);
+    }
+    fake.memory = (struct range){map, bytes};
+    atomic_fetch_add(&fake.live, 1);
+    *memory = map;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    if (memory != fake.memory.base) {
+        return say(cudaErrorInvalidValue);
+    }
+    munmap(memory, fake.memory.bytes);
+    atomic_fetch_sub(&fake.live, 1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    cudaError_t error = due();
+    for (size_t i = 0; i < PINS_MAX && error == cudaSuccess; i++) {
+        if (fake.pins[i].bytes == 0) {
+            fake.pins[i] = (struct range){memory, bytes};
+            atomic_fetch_add(&fake.live, 1);
+            return cudaSuccess;
+        }
+    }
+    return say(error);
+}
+
+cudaError_t cudaHostUnregister(void *memory)
+{
+    for (size_t i = 0; i < PINS_MAX; i++) {
+        if (fake.pins[i].bytes != 0 && fake.pins[i].base == memory) {
+            fake.pins[i].bytes = 0;
+            atomic_fetch_sub(&fake.live, 1);
+            return cudaSuccess;
+        }
+    }
+    return say(cudaErrorHostMemoryNotRegistered);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+{
+    (void)flags;
+    cudaError_t error = due();
+    if (error != cudaSuccess) {
+        return error;
+    }
+    struct CUstream_st *stream = calloc(1, sizeof *stream);
+    struct core_queue_options options = {.name = "fake stream", .depth = 1 << 14, .spin_ns = -1};
+    if (stream == NULL || core_queue_create(&options, &stream->jobs) != 0) {
+        abort();
+    }
+    stream->random = 77U + (unsigned)priority;
+    atomic_fetch_add(&fake.live, 1);
+    *out = stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    core_queue_destroy(stream->jobs);
+    free(stream);
+    atomic_fetch_sub(&fake.live, 1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    cudaError_t error = due();
+    core_fence_wait(core_queue_tail(stream->jobs), -1);
+    return error;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    (void)flags;
+    cudaError_t error = due();
+    if (error != cudaSuccess) {
+        return error;
+    }
+    struct CUevent_st *event = calloc(1, sizeof *event);
+    if (event == NULL) {
+        abort();
+    }
+    pthread_mutex_init(&event->lock, NULL);
+    atomic_fetch_add(&fake.live, 1);
+    *out = event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    pthread_mutex_destroy(&event->lock);
+    free(event);
+    atomic_fetch_sub(&fake.live, 1);
+    return cudaSuccess;
+}
+
+static struct core_fence fence_of(cudaEvent_t event)
+{
+    pthread_mutex_lock(&event->lock);
+    struct core_fence fence = event->fence;
+    pthread_mutex_unlock(&event->lock);
+    return fence;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    cudaError_t error = due();
+    pthread_mutex_lock(&event->lock);
+    event->fence = core_queue_tail(stream->jobs);
+    pthread_mutex_unlock(&event->lock);
+    return error;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    int broken = atomic_load(&fake.broken);
+    if (broken != 0) {
+        return say((cudaError_t)broken);
+    }
+    return core_fence_poll(fence_of(event)) > 0 ? cudaSuccess : say(cudaErrorNotReady);
+}
+
+static int wait_a_little(void *context, const void *arguments)
+{
+    (void)arguments;
+    struct CUstream_st *stream = context;
+    stream->random = stream->random * 1664525U + 1013904223U;
+    if (stream->random >> 29 == 0) {
+        nanosleep(&(struct timespec){.tv_nsec = (long)(stream->random >> 16)}, NULL);
+    }
+    return 0;
+}
+
+static cudaError_t put(cudaStream_t stream, struct core_job job)
+{
+    struct core_fence fence;
+    struct core_job late = {.run = wait_a_little, .context = stream};
+    if (core_queue_submit(stream->jobs, &late, &fence) != 0 ||
+        core_queue_submit(stream->jobs, &job, &fence) != 0) {
+        abort();
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)flags;
+    cudaError_t error = due();
+    if (error != cudaSuccess) {
+        return error;
+    }
+    return put(stream, (struct core_job){
+                           .run = wait_a_little, .context = stream, .after = {fence_of(event)}});
+}
+
+struct span {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+static int run_copy(void *context, const void *arguments)
+{
+    (void)context;
+    const struct span *span = arguments;
+    memmove(span->to, span->from, span->bytes);
+    return 0;
+}
+
+/* A host range that begins in one pinned range and ends beyond it is refused, as the runtime does. */
+static int crosses_pins(const unsigned char *host, size_t bytes)
+{
+    for (size_t i = 0; i < PINS_MAX; i++) {
+        const struct range *pin = &fake.pins[i];
+        if (pin->bytes != 0 && host >= pin->base && host < pin->base + pin->bytes &&
+            bytes > (size_t)(pin->base + pin->bytes - host)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    cudaError_t error = due();
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const void *host = kind == cudaMemcpyHostToDevice ? from : to;
+    if (kind != cudaMemcpyDeviceToDevice && crosses_pins(host, bytes)) {
+        return say(cudaErrorInvalidValue);
+    }
+    struct span span = {to, from, bytes};
+    return put(stream, (struct core_job){
+                           .run = run_copy, .arguments = &span, .arguments_bytes = sizeof span});
+}
+
+int fake_stream_run(void *stream, int (*run)(void *context, const void *arguments),
+                    const void *arguments, size_t bytes)
+{
+    put(stream, (struct core_job){.run = run, .arguments = arguments, .arguments_bytes = bytes});
+    return 0;
+}

@@ -1,0 +1,394 @@
+/* test_cuda.c: the CUDA device over a runtime that is played by threads: order, edges, limits and
+ * faults of our side, on machines without a card. What a real card does is not proven here. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "core/base/err.h"
+#include "core/dev/dev.h"
+#include "tests/dev/fake_cuda.h"
+#include "tests/harness/test.h"
+
+/* Numbers of the runtime's errors, as it documents them. */
+enum { OUT_OF_MEMORY = 2, DRIVER_TOO_OLD = 35, NO_DEVICE = 100, LAUNCH_FAILURE = 719 };
+enum { OP_MIX = 1, OP_FAIL = 2, QUEUES = 4, CELLS = 300 };
+static const int64_t LONG_NS = 20000000000;
+
+struct mix_arguments {
+    uint64_t *to;
+    const uint64_t *from[DEV_AFTER_MAX];
+    uint64_t value;
+};
+
+static uint64_t mix(const struct mix_arguments *a)
+{
+    uint64_t sum = a->value;
+    for (int i = 0; i < DEV_AFTER_MAX; i++) {
+        sum = (sum ^ *a->from[i]) * 0x9e3779b97f4a7c15U;
+    }
+    return sum ^ (sum >> 29);
+}
+
+static int run_mix(void *context, const void *arguments)
+{
+    (void)context;
+    const struct mix_arguments *a = arguments;
+    *a->to = mix(a);
+    return 0;
+}
+
+static int op_mix(const struct dev_launch *where, const struct mix_arguments *a)
+{
+    return fake_stream_run(where->stream, run_mix, a, sizeof *a);
+}
+DEV_OP_LAUNCH(op_mix, mix_arguments)
+
+struct fail_arguments {
+    int code;
+};
+
+static int op_fail(const struct dev_launch *where, const struct fail_arguments *a)
+{
+    (void)where;
+    return core_err_set(a->code, "no such shape");
+}
+DEV_OP_LAUNCH(op_fail, fail_arguments)
+
+static const struct dev_op ops[] = {
+    {OP_MIX, "mix", sizeof(struct mix_arguments), op_mix_launch},
+    {OP_FAIL, "fail", sizeof(struct fail_arguments), op_fail_launch},
+};
+
+static struct dev_device *open_card(size_t budget_bytes)
+{
+    struct dev_device *device = NULL;
+    fake_reset((size_t)4 << 30);
+    check_int(dev_open("cuda", &(struct dev_options){.memory_bytes = budget_bytes}, &device), ==,
+              0);
+    check_int(dev_ops_register(device, ops, 2, NULL), ==, 0);
+    return device;
+}
+
+static struct dev_queue *make_queue(struct dev_device *device, enum dev_queue_kind kind)
+{
+    struct dev_queue *queue = NULL;
+    struct dev_queue_options options = {.kind = kind, .depth = 8};
+    check_int(dev_queue_create(device, &options, &queue), ==, 0);
+    return queue;
+}
+
+static void *alloc(struct dev_device *device, size_t bytes)
+{
+    void *memory = NULL;
+    check_int(dev_memory_alloc(device, bytes, &memory), ==, 0);
+    return memory;
+}
+
+static struct core_fence copy(struct dev_queue *queue, struct dev_copy command)
+{
+    struct core_fence fence = {0};
+    int rc;
+    while ((rc = dev_queue_copy(queue, &command, &fence)) == -EAGAIN) {
+    }
+    check_int(rc, ==, 0);
+    return fence;
+}
+
+/* Why there is no card is told apart, with a cure. */
+static void absence(void)
+{
+    struct dev_device *device = NULL;
+    fake_reset(1 << 20);
+    fake_driver(0, DRIVER_TOO_OLD);
+    check_int(dev_open("cuda", NULL, &device), ==, -ENODEV);
+    check_contains(core_err_sentence(), "no NVIDIA driver");
+    fake_driver(12020, DRIVER_TOO_OLD);
+    check_int(dev_kind_count(1), ==, -ENODEV);
+    check_contains(core_err_sentence(), "supports CUDA 12.2, this build needs 13.0");
+    fake_driver(13000, NO_DEVICE);
+    check_int(dev_kind_count(1), ==, -ENODEV);
+    check_contains(core_err_sentence(), "finds no GPU");
+    fake_driver(13000, 0);
+    check_int(dev_kind_count(1), ==, 1);
+    check_int(dev_open("cuda:1", NULL, &device), ==, -ENODEV);
+    check_true(device == NULL);
+}
+
+/* The card describes itself; the budget is what was asked, or what is free less a GiB, and never
+ * more than is free. */
+static void budget(void)
+{
+    struct dev_device *device = open_card(0);
+    const struct dev_properties *properties = dev_properties(device);
+    check_string(properties->name, "cuda:0");
+    check_contains(properties->description, "Fake Card, 132 SMs, 0000:fa:4e.0");
+    check_uint(properties->arch, ==, 90);
+    check_true(!properties->host_visible);
+    struct dev_memory memory;
+    dev_memory_report(device, &memory);
+    check_uint(memory.budget_bytes, ==, (uint64_t)3 << 30);
+    dev_close(device);
+    check_int(fake_live(), ==, 0);
+    check_int(dev_open("cuda:0", &(struct dev_options){.memory_bytes = (size_t)5 << 30}, &device),
+              ==, -ENOMEM);
+    check_contains(core_err_sentence(), "4294967296 of its 4294967296 bytes free");
+    check_int(fake_live(), ==, 0);
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state = *state * 6364136223846793005U + 1442695040888963407U;
+    return *state >> 33;
+}
+
+/* Each command reads three cells that earlier commands of any queue wrote, with an edge to each. */
+static void run_graph(struct dev_device *device, struct dev_queue **queues, uint64_t seed)
+{
+    uint64_t *cells = alloc(device, 8 * CELLS);
+    uint64_t expected[CELLS] = {0};
+    struct core_fence written[CELLS] = {{0}};
+    memset(cells, 0, 8 * CELLS);
+    for (size_t i = 0; i < CELLS; i++) {
+        struct mix_arguments a = {.to = &cells[i], .value = seed + i};
+        struct mix_arguments serial = {.value = seed + i};
+        struct dev_command command = {.op = OP_MIX, .arguments = &a, .arguments_bytes = sizeof a};
+        for (size_t k = 0; k < DEV_AFTER_MAX; k++) {
+            size_t source = i == 0 ? 0 : next_random(&seed) % i;
+            a.from[k] = &cells[source];
+            serial.from[k] = &expected[source];
+            command.after[k] = written[source];
+        }
+        expected[i] = mix(&serial);
+        struct dev_queue *queue = queues[next_random(&seed) % QUEUES];
+        int rc;
+        while ((rc = dev_queue_launch(queue, &command, &written[i])) == -EAGAIN) {
+        }
+        check_int(rc, ==, 0);
+    }
+    for (size_t i = 0; i < QUEUES; i++) {
+        check_int(core_fence_wait(dev_queue_tail(queues[i]), LONG_NS), ==, 0);
+    }
+    check_memory(cells, expected, sizeof expected);
+    dev_memory_free(device, cells);
+}
+
+/* Edges inside the device are waited for on the card, through a ring of events that is used over
+ * and over; results are those of the serial order. */
+static void random_graphs(void)
+{
+    struct dev_device *device = open_card(1 << 20);
+    struct dev_queue *queues[QUEUES];
+    for (size_t i = 0; i < QUEUES; i++) {
+        queues[i] = make_queue(device, (enum dev_queue_kind)i);
+    }
+    for (uint64_t seed = 1; seed <= TEST_COUNT(20, 4); seed++) {
+        run_graph(device, queues, seed);
+    }
+    for (size_t i = 0; i < QUEUES; i++) {
+        dev_queue_destroy(queues[i]);
+    }
+    dev_close(device);
+    check_int(fake_live(), ==, 0);
+}
+
+/* An edge from outside has to be reached before the command is taken, one from inside issued; a
+ * failed edge ends the queue with its sentence. */
+static void outside_edges(void)
+{
+    struct dev_device *device = open_card(1 << 20);
+    struct dev_queue *queue = make_queue(device, DEV_QUEUE_UP);
+    unsigned char *memory = alloc(device, 64);
+    unsigned char host[64] = {1, 2, 3};
+    struct core_line outside;
+    core_line_init(&outside, "drive 0", NULL);
+    struct dev_copy command = {
+        .to = memory, .from = host, .bytes = 64, .after = {{.line = &outside, .value = 1}}};
+    struct core_fence fence;
+    check_true(!dev_queue_edge_ready(queue, command.after[0]));
+    check_int(dev_queue_copy(queue, &command, &fence), ==, -EAGAIN);
+    core_line_issue(&outside, 1);
+    check_int(dev_queue_copy(queue, &command, &fence), ==, -EAGAIN);
+    core_line_reach(&outside, 1);
+    check_true(dev_queue_edge_ready(queue, command.after[0]));
+    check_int(dev_queue_copy(queue, &command, &fence), ==, 0);
+    check_int(core_fence_wait(fence, LONG_NS), ==, 0);
+    check_memory(memory, host, 64);
+    command.after[0].value = 2;
+    core_line_fail(&outside, -EIO, "the drive is gone");
+    check_int(dev_queue_copy(queue, &command, &fence), ==, -EIO);
+    check_contains(core_err_sentence(), "the drive is gone");
+    command.after[0].line = NULL;
+    check_int(dev_queue_copy(queue, &command, &fence), ==, -EIO);
+    dev_queue_destroy(queue);
+    dev_memory_free(device, memory);
+    dev_close(device);
+}
+
+/* An op that refuses its arguments ends its queue; the others go on. An abandoned queue too. */
+static void failing_op(void)
+{
+    struct dev_device *device = open_card(1 << 20);
+    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE);
+    struct dev_queue *other = make_queue(device, DEV_QUEUE_DOWN);
+    unsigned char *memory = alloc(device, 64);
+    unsigned char host[64];
+    struct fail_arguments a = {.code = -EDOM};
+    struct dev_command command = {.op = OP_FAIL, .arguments = &a, .arguments_bytes = sizeof a};
+    struct core_fence fence;
+    check_int(dev_queue_launch(queue, &command, &fence), ==, -EDOM);
+    check_contains(core_err_sentence(), "op fail: no such shape");
+    core_err_clear();
+    check_int(dev_queue_launch(queue, &command, &fence), ==, -EDOM);
+    check_contains(core_err_sentence(), "op fail: no such shape");
+    struct dev_copy down = {
+        .direction = DEV_COPY_DOWN, .to = host, .from = memory, .bytes = sizeof host};
+    check_int(core_fence_wait(copy(other, down), LONG_NS), ==, 0);
+    core_err_set(-ECANCELED, "stop");
+    dev_queue_abandon(other, -ECANCELED);
+    check_int(dev_queue_copy(other, &down, &fence), ==, -ECANCELED);
+    dev_queue_destroy(queue);
+    dev_queue_destroy(other);
+    dev_memory_free(device, memory);
+    dev_close(device);
+    check_int(fake_live(), ==, 0);
+}
+
+/* A card that is lost in the middle fails every queue with one sentence, and is still destroyed. */
+static void lost_card(void)
+{
+    struct dev_device *device = open_card(1 << 20);
+    struct dev_queue *queues[2] = {make_queue(device, DEV_QUEUE_UP),
+                                   make_queue(device, DEV_QUEUE_COMPUTE)};
+    unsigned char *memory = alloc(device, 64);
+    unsigned char host[64] = {0};
+    struct dev_copy up = {.to = memory, .from = host, .bytes = 64};
+    struct core_fence fence = copy(queues[0], up);
+    check_int(core_fence_wait(fence, LONG_NS), ==, 0);
+    fake_break(LAUNCH_FAILURE);
+    int rc;
+    while ((rc = dev_queue_copy(queues[0], &up, &fence)) == 0) {
+    }
+    check_int(rc, ==, -EIO);
+    check_contains(core_err_sentence(), "cudaErrorLaunchFailure");
+    check_contains(core_err_sentence(), "cuda:0");
+    rc = dev_queue_copy(queues[1], &up, &fence);
+    check_int(rc, ==, -EIO);
+    dev_queue_destroy(queues[0]);
+    dev_queue_destroy(queues[1]);
+    dev_memory_free(device, memory);
+    dev_close(device);
+    check_int(fake_live(), ==, 0);
+}
+
+/* The thread that watches finds the loss by itself while others wait. */
+static void lost_while_waiting(void)
+{
+    struct dev_device *device = open_card(1 << 20);
+    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE);
+    uint64_t *cell = alloc(device, 64);
+    struct mix_arguments a = {.to = cell, .from = {cell + 1, cell + 1, cell + 1}};
+    struct dev_command command = {.op = OP_MIX, .arguments = &a, .arguments_bytes = sizeof a};
+    struct core_fence fence = {0};
+    int rc = 0;
+    for (int i = 0; i < 8 && rc == 0; i++) {
+        rc = dev_queue_launch(queue, &command, &fence);
+        fake_break(i == 6 ? LAUNCH_FAILURE : 0);
+    }
+    if (rc == 0) {
+        rc = core_fence_wait(fence, LONG_NS);
+    }
+    check_int(rc, ==, -EIO);
+    check_contains(core_err_sentence(), "cuda:0");
+    dev_queue_destroy(queue);
+    dev_memory_free(device, cell);
+    dev_close(device);
+}
+
+/* More than 64 GiB are pinned by pieces, a copy over a border goes in two, and a piece that cannot
+ * be pinned takes the earlier ones back and leaves no error behind. */
+static void pieces(void)
+{
+    const size_t bytes = (size_t)130 << 30;
+    struct dev_device *device = open_card(1 << 20);
+    struct dev_queue *queue = make_queue(device, DEV_QUEUE_UP);
+    unsigned char *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (host == MAP_FAILED) {
+        test_skip("130 GiB of addresses are not to be had here");
+    }
+    int live = fake_live();
+    fake_fail(4, OUT_OF_MEMORY); /* set the card, two pieces, then this one */
+    check_int(dev_host_register(device, host, bytes), ==, -ENOMEM);
+    check_contains(core_err_sentence(),
+                   "cudaHostRegister of 2147483648 bytes failed: out of memory");
+    check_int(fake_live(), ==, live);
+    check_int(fake_sticky(), ==, 0);
+    check_int(dev_host_register(device, host, bytes), ==, 0);
+    check_int(fake_live(), ==, live + 3);
+    unsigned char *border = host + ((size_t)128 << 30);
+    unsigned char *memory = alloc(device, 4096);
+    for (size_t i = 0; i < 4096; i++) {
+        border[i - 2048] = (unsigned char)(i * 7 >> 3);
+    }
+    struct dev_copy up = {.to = memory, .from = border - 2048, .bytes = 4096};
+    check_int(core_fence_wait(copy(queue, up), LONG_NS), ==, 0);
+    check_memory(memory, border - 2048, 4096);
+    struct dev_copy down = {
+        .direction = DEV_COPY_DOWN, .to = border - 1, .from = memory, .bytes = 100};
+    check_int(core_fence_wait(copy(queue, down), LONG_NS), ==, 0);
+    check_memory(border - 1, memory, 100);
+    dev_host_unregister(device, host);
+    check_int(fake_live(), ==, live);
+    dev_queue_destroy(queue);
+    dev_memory_free(device, memory);
+    dev_close(device);
+    munmap(host, bytes);
+    check_int(fake_live(), ==, 0);
+}
+
+static int live_once(void)
+{
+    struct dev_device *device = NULL;
+    struct dev_queue *queue = NULL;
+    void *host = NULL;
+    int rc = posix_memalign(&host, 65536, 65536);
+    check_int(rc, ==, 0);
+    rc = dev_open("cuda", &(struct dev_options){.memory_bytes = 1 << 20}, &device);
+    if (rc == 0) {
+        rc = dev_queue_create(device, &(struct dev_queue_options){.depth = 4}, &queue);
+    }
+    if (rc == 0) {
+        rc = dev_host_register(device, host, 65536);
+    }
+    dev_queue_destroy(queue);
+    dev_close(device);
+    free(host);
+    return rc;
+}
+
+/* Whichever call of the runtime fails, the error is reported and nothing is left over. */
+static void every_call_fails(void)
+{
+    int n = 1;
+    for (;; n++) {
+        fake_reset((size_t)4 << 30);
+        fake_fail(n, OUT_OF_MEMORY);
+        core_err_clear();
+        int rc = live_once();
+        check_int(fake_live(), ==, 0);
+        check_int(fake_sticky(), ==, 0);
+        if (!fake_failed()) {
+            check_int(rc, ==, 0);
+            break;
+        }
+        if (rc != 0) {
+            check_contains(core_err_sentence(), "out of memory");
+        }
+    }
+    check_int(n, >, 10);
+}
+
+TEST_MAIN({"absence", absence}, {"budget", budget}, {"random_graphs", random_graphs},
+          {"outside_edges", outside_edges}, {"failing_op", failing_op}, {"lost_card", lost_card},
+          {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
+          {"every_call_fails", every_call_fails})
