@@ -179,4 +179,24 @@ static void refused(void)
     dev_close(device);
 }
 
-TEST_MAIN({"cpu", cpu}, {"cuda", cuda}, {"refused", refused})
+/* On a card the same is found before anything is launched, as is a cast of nothing. */
+static void refused_by_cuda(void)
+{
+#if HAVE_CUDA
+    struct dev_launch where = {0};
+    struct core_vec_cast a = {.to_type = CORE_VEC_Q8};
+    check_int(kern_cuda_cast(&where, &a), ==, 0);
+    a.count = 1;
+    check_int(kern_cuda_cast(&where, &a), ==, -EINVAL);
+    a = (struct core_vec_cast){.from_type = CORE_VEC_Q8, .count = 1};
+    check_int(kern_cuda_cast(&where, &a), ==, -EINVAL);
+    check_contains(core_err_sentence(), "op cast reads");
+    a = (struct core_vec_cast){.count = UINT64_MAX / 4};
+    check_int(kern_cuda_cast(&where, &a), ==, -EINVAL);
+    check_contains(core_err_sentence(), "too large");
+#else
+    test_skip("this build has no CUDA");
+#endif
+}
+
+TEST_MAIN({"cpu", cpu}, {"cuda", cuda}, {"refused", refused}, {"refused_by_cuda", refused_by_cuda})
