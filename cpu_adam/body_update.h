@@ -87,10 +87,11 @@ V_INLINE void adam_rule(struct element *e, vf g, const struct factors *f, bool d
     e->v = v_fma(v_mul(g, g), f->beta2_rest, v_mul(e->v, f->beta2));
     vf size = v_fma(v_sqrt(e->v), f->root_scale, f->eps);
     vf direction = v_div_or_zero(e->m, size);
-    if (f->decays && decoupled) {
-        e->p = v_fma(e->p, f->decay, e->p);
+    if (f->decays && decoupled) { /* one rounding of the weight, not two */
+        e->p = v_add(e->p, v_fma(direction, f->rate, v_mul(e->p, f->decay)));
+    } else {
+        e->p = v_fma(direction, f->rate, e->p);
     }
-    e->p = v_fma(direction, f->rate, e->p);
 }
 
 V_INLINE void lion_rule(struct element *e, vf g, const struct factors *f)

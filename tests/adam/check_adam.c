@@ -28,9 +28,9 @@ static const struct variant {
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SIZE_STEP = 17 };
+enum { STEP_DEFAULT = 17 };
 #else
-enum { SIZE_STEP = 1 };
+enum { STEP_DEFAULT = 1 };
 #endif
 enum { SIZE_MAX_CHECKED = 260, ROOM = 1024, BENCH_COUNT = 1 << 16, FORMATS = 4 * 3 * 3 };
 
@@ -54,6 +54,8 @@ struct room {
     float v_scale[ROOM / CORE_VEC_Q8_BLOCK];
 };
 
+/* Between the sizes that are checked; CHECK_ADAM_STEP where the machine is emulated. */
+static uint64_t size_step = STEP_DEFAULT;
 static uint64_t position;
 
 static uint32_t random_word(void)
@@ -245,7 +247,7 @@ static void verify_rule(enum core_vec_rule rule)
         fill_room(&start, &o, n % 3 == 1 && o.moments != CORE_VEC_Q8);
         for (int i = 0; i < VARIANTS; i++) {
             for (uint64_t size = 0; present(&variants[i]) && size <= SIZE_MAX_CHECKED;
-                 size += SIZE_STEP) {
+                 size += size_step) {
                 verify_size(&o, &start, variants[i].mask, size);
             }
             for (uint64_t size = 511; present(&variants[i]) && size <= 771; size += 130) {
@@ -307,7 +309,7 @@ static void *element(void *x, enum core_vec_type type, uint64_t i)
 static void verify_cast(const struct adam_work *work, enum core_vec_type from,
                         enum core_vec_type to)
 {
-    for (uint64_t size = 0; size <= SIZE_MAX_CHECKED; size += SIZE_STEP) {
+    for (uint64_t size = 0; size <= SIZE_MAX_CHECKED; size += size_step) {
         const uint64_t into = size * 5 % 67;
         struct line ours = random_line(from, to);
         struct line theirs = ours;
@@ -327,7 +329,7 @@ static void verify_cast(const struct adam_work *work, enum core_vec_type from,
 
 static void verify_axpy(const struct adam_work *work, enum core_vec_type type)
 {
-    for (uint64_t size = 0; size <= SIZE_MAX_CHECKED; size += SIZE_STEP) {
+    for (uint64_t size = 0; size <= SIZE_MAX_CHECKED; size += size_step) {
         const uint64_t into = size * 5 % 67;
         struct line ours = random_line(type, CORE_VEC_F32);
         struct line theirs = ours;
@@ -348,7 +350,7 @@ static void verify_axpy(const struct adam_work *work, enum core_vec_type type)
 
 static void verify_scale(const struct adam_work *work, enum core_vec_type type)
 {
-    for (uint64_t size = 0; size <= SIZE_MAX_CHECKED; size += SIZE_STEP) {
+    for (uint64_t size = 0; size <= SIZE_MAX_CHECKED; size += size_step) {
         const uint64_t into = size * 5 % 67;
         struct line ours = random_line(type, type);
         struct line theirs = ours;
@@ -364,7 +366,7 @@ static void verify_scale(const struct adam_work *work, enum core_vec_type type)
 
 static void verify_norm(const struct adam_work *work, enum core_vec_type type)
 {
-    for (uint64_t size = 0; size <= SIZE_MAX_CHECKED; size += SIZE_STEP) {
+    for (uint64_t size = 0; size <= SIZE_MAX_CHECKED; size += size_step) {
         const uint64_t into = size * 5 % 67;
         struct line line = random_line(type, type);
         double sum = 0.0;
@@ -381,7 +383,7 @@ static void verify_norm(const struct adam_work *work, enum core_vec_type type)
 
 static void verify_finite(const struct adam_work *work, enum core_vec_type type)
 {
-    for (uint64_t size = 0; size <= SIZE_MAX_CHECKED; size += SIZE_STEP) {
+    for (uint64_t size = 0; size <= SIZE_MAX_CHECKED; size += size_step) {
         const uint64_t into = size * 5 % 67;
         struct line line = random_line(type, type);
         struct core_vec_finite finite = {
@@ -566,6 +568,10 @@ int main(int argc, char **argv)
         {"norms", norms},
         {"finites", finites},
     };
+    const char *step = getenv("CHECK_ADAM_STEP");
+    if (step != NULL && strtoul(step, NULL, 10) > 0) {
+        size_step = strtoul(step, NULL, 10);
+    }
     if (argc == 2 && strcmp(argv[1], "--bench") == 0) {
         return bench();
     }

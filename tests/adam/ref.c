@@ -103,9 +103,10 @@ static void rule_step(enum core_vec_rule rule, const struct core_vec_scalars *s,
         e->v = fmaf(g * g, s->beta2_rest, e->v * s->beta2);
         const float u = over(e->m, fmaf(sqrtf(e->v), s->root_scale, s->eps));
         if (s->decays && rule == CORE_VEC_ADAMW) {
-            e->p = fmaf(e->p, s->decay, e->p);
+            e->p = e->p + fmaf(u, s->rate, e->p * s->decay);
+        } else {
+            e->p = fmaf(u, s->rate, e->p);
         }
-        e->p = fmaf(u, s->rate, e->p);
     } else if (rule == CORE_VEC_LION) {
         const float mixed = fmaf(g, s->beta1_rest, e->m * s->beta1);
         e->p = fmaf(e->p, s->decay, signbit(mixed) ? -s->rate : s->rate);
