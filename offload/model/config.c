@@ -225,6 +225,13 @@ static int resolve(const struct core_json *doc, struct model_config *config)
     if (config->inner == 0) {
         config->inner = 4 * config->hidden;
     }
+    const int64_t most = SIZE_MAX_VALUE;
+    if (config->head_dim > most / config->heads / 3 || config->inner > most / 2) {
+        return core_err_set(-EINVAL,
+                            "%s: %" PRId64 " heads of %" PRId64 " elements, or an inner size of "
+                            "%" PRId64 ", are too large",
+                            core_json_source(doc), config->heads, config->head_dim, config->inner);
+    }
     if (config->positions == 0) {
         return core_err_set(-EINVAL, "%s: max_position_embeddings is null", core_json_source(doc));
     }

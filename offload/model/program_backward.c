@@ -1,0 +1,346 @@
+/* program_backward.c: the steps of a row of the table, read up.
+ * The gradient of the residual stream stays in one array, MODEL_BASE_GRAD: it comes in as the
+ * gradient of OUT, norms add to it in place, and it leaves as the gradient of IN. Values that meet
+ * in a sum share one gradient; a norm may change it only because whoever else shares it is further
+ * down the table and has been read already. */
+#include <assert.h>
+#include <stddef.h>
+
+#include "offload/model/program_build.h"
+
+#define AT(type, field) offsetof(struct kern_##type##_arguments, field)
+
+static int param_of(const struct model_build *build, enum model_role role)
+{
+    return model_block_param(build->block, role);
+}
+
+static int64_t dim(const struct model_build *build, enum model_dim which)
+{
+    return model_dim(&build->model->config, which);
+}
+
+static bool trained(const struct model_build *build, int param)
+{
+    return param >= 0 && build->block->params[param].trained;
+}
+
+static void embed_grad_of(struct model_build *build, int param, enum model_base ids, int grad)
+{
+    const struct kern_embed_grad_arguments arguments = {
+        .type = build->shape.type,
+        .tokens = build->tokens,
+        .width = build->model->config.hidden,
+        .vocab = build->block->params[param].rows,
+        .length = build->shape.length,
+    };
+    struct model_step *step = model_build_step(build, KERN_EMBED_GRAD, &arguments);
+    model_build_base(build, step, AT(embed_grad, ids), ids);
+    model_build_point(build, step, AT(embed_grad, dy), grad, 0);
+    model_build_weight_grad(build, step, AT(embed_grad, dtable), param, 0);
+}
+
+static void embed_grad(struct model_build *build, const struct model_op_row *row)
+{
+    const int grad = model_build_grad(build, row->out.value);
+    const int table = param_of(build, row->weight);
+    const int positions = param_of(build, row->bias);
+    if (trained(build, table)) {
+        embed_grad_of(build, table, MODEL_BASE_IDS, grad);
+    }
+    if (trained(build, positions)) {
+        embed_grad_of(build, positions, MODEL_BASE_POSITIONS, grad);
+    }
+}
+
+static void norm_grad(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    const enum model_value normed = row->add != MODEL_NO_VALUE ? row->sum : row->x.value;
+    const int64_t width = dim(build, row->x.width);
+    const struct kern_norm_grad_arguments arguments = {
+        .type = build->shape.type,
+        .kind = config->family->norm,
+        .tokens = build->tokens,
+        .heads = 1,
+        .width = width,
+        .dy_stride = width,
+        .s_stride = width,
+        .dx_stride = width,
+    };
+    const int past = build->grad[normed]; /* along the residual branch */
+    const int dx = past >= 0 ? past : model_build_grad(build, row->x.value);
+    struct model_step *step = model_build_step(build, KERN_NORM_GRAD, &arguments);
+    model_build_point(build, step, AT(norm_grad, dy), model_build_grad(build, row->out.value), 0);
+    model_build_point(build, step, AT(norm_grad, s), model_build_value(build, normed), 0);
+    model_build_param(build, step, AT(norm_grad, weight), param_of(build, row->weight), 0, 0);
+    if (config->family->norm == KERN_NORM_LAYER) {
+        model_build_point(build, step, AT(norm_grad, mean), build->mean[row->out.value], 0);
+    }
+    model_build_point(build, step, AT(norm_grad, rstd), build->rstd[row->out.value], 0);
+    if (past >= 0) {
+        model_build_point(build, step, AT(norm_grad, add), past, 0);
+    }
+    model_build_write(build, step, AT(norm_grad, dx), dx, 0);
+    model_build_weight_grad(build, step, AT(norm_grad, dweight), param_of(build, row->weight), 0);
+    model_build_weight_grad(build, step, AT(norm_grad, dbias), param_of(build, row->bias), 0);
+    build->grad[row->x.value] = dx;
+    if (row->add != MODEL_NO_VALUE) {
+        build->grad[row->add] = dx;
+    }
+}
+
+static void head_norm_grad(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    const bool second = row->out.first != MODEL_DIM_NONE;
+    const struct kern_norm_grad_arguments arguments = {
+        .type = build->shape.type,
+        .kind = KERN_NORM_RMS,
+        .tokens = build->tokens,
+        .heads = dim(build, row->x.width) / config->head_dim,
+        .width = config->head_dim,
+        .dy_stride = model_build_width(build, row->out.value),
+        .s_stride = model_build_width(build, row->x.value),
+        .dx_stride = model_build_width(build, row->x.value),
+    };
+    struct model_step *step = model_build_step(build, KERN_NORM_GRAD, &arguments);
+    model_build_point(build, step, AT(norm_grad, dy), model_build_grad(build, row->out.value),
+                      dim(build, row->out.first));
+    model_build_point(build, step, AT(norm_grad, s), model_build_value(build, row->x.value),
+                      dim(build, row->x.first));
+    model_build_param(build, step, AT(norm_grad, weight), param_of(build, row->weight), 0, 0);
+    model_build_point(build, step, AT(norm_grad, rstd),
+                      second ? build->rstd2[row->out.value] : build->rstd[row->out.value], 0);
+    model_build_write(build, step, AT(norm_grad, dx), model_build_grad(build, row->x.value),
+                      dim(build, row->x.first));
+    model_build_weight_grad(build, step, AT(norm_grad, dweight), param_of(build, row->weight), 0);
+}
+
+static void weight_grad(struct model_build *build, const struct model_op_row *row, int dy, int x)
+{
+    const int weight = param_of(build, row->weight);
+    const int bias = param_of(build, row->bias);
+    const struct model_param *param = &build->block->params[weight];
+    const int64_t tile = kern_tile_rows(param->rows, param->cols, build->shape.type,
+                                        build->shape.tile_bytes);
+    for (int64_t at = 0; trained(build, weight) && at < param->rows; at += tile) {
+        const int64_t rows = param->rows - at < tile ? param->rows - at : tile;
+        const struct kern_linear_grad_weight_arguments arguments = {
+            .type = build->shape.type,
+            .m = build->tokens,
+            .n = rows,
+            .k = param->cols,
+            .dy_stride = param->rows,
+            .x_stride = param->cols,
+        };
+        struct model_step *step = model_build_step(build, KERN_LINEAR_GRAD_WEIGHT, &arguments);
+        step->flops = 2.0 * (double)build->tokens * (double)rows * (double)param->cols;
+        model_build_point(build, step, AT(linear_grad_weight, dy), dy, at);
+        model_build_point(build, step, AT(linear_grad_weight, x), x, 0);
+        model_build_weight_grad(build, step, AT(linear_grad_weight, dw), weight, at);
+    }
+    if (trained(build, bias)) {
+        const struct kern_bias_grad_arguments arguments = {
+            .type = build->shape.type,
+            .m = build->tokens,
+            .n = param->rows,
+            .dy_stride = param->rows,
+        };
+        struct model_step *step = model_build_step(build, KERN_BIAS_GRAD, &arguments);
+        model_build_point(build, step, AT(bias_grad, dy), dy, 0);
+        model_build_weight_grad(build, step, AT(bias_grad, db), bias, 0);
+    }
+}
+
+static void input_grad(struct model_build *build, const struct model_op_row *row, int dy)
+{
+    const int weight = param_of(build, row->weight);
+    const struct model_param *param = &build->block->params[weight];
+    const int64_t tile = kern_tile_rows(param->rows, param->cols, build->shape.type,
+                                        build->shape.tile_bytes);
+    const int dx = model_build_grad(build, row->x.value);
+    int sum = -1;
+    if (tile < param->rows) {
+        sum = model_build_buffer(build, (uint64_t)(build->tokens * param->cols) * sizeof(float));
+    }
+    for (int64_t at = 0; at < param->rows; at += tile) {
+        const int64_t rows = param->rows - at < tile ? param->rows - at : tile;
+        const struct kern_linear_grad_input_arguments arguments = {
+            .type = build->shape.type,
+            .m = build->tokens,
+            .n = rows,
+            .k = param->cols,
+            .dy_stride = param->rows,
+            .dx_stride = param->cols,
+            .first = at == 0,
+            .last = at + rows == param->rows,
+        };
+        struct model_step *step = model_build_step(build, KERN_LINEAR_GRAD_INPUT, &arguments);
+        step->flops = 2.0 * (double)build->tokens * (double)rows * (double)param->cols;
+        model_build_point(build, step, AT(linear_grad_input, dy), dy, at);
+        model_build_param(build, step, AT(linear_grad_input, w), weight, at, rows);
+        if (arguments.last) {
+            model_build_write(build, step, AT(linear_grad_input, dx), dx, 0);
+        }
+        if (sum >= 0) {
+            model_build_write(build, step, AT(linear_grad_input, sum), sum, 0);
+        }
+    }
+}
+
+static bool made_by_act(const struct model_build *build, enum model_value value)
+{
+    const struct model_block_table *table = build->block->table;
+    for (size_t i = 0; i < table->op_count; i++) {
+        if (table->ops[i].out.value == value) {
+            return table->ops[i].row == MODEL_ROW_ACT;
+        }
+    }
+    return false;
+}
+
+/* Where x comes out of an activation it is not kept: the activation's gradient brings it back, and
+ * the weight's gradient waits for that. */
+static void linear_grad(struct model_build *build, const struct model_op_row *row)
+{
+    const int dy = model_build_grad(build, row->out.value);
+    if (made_by_act(build, row->x.value)) {
+        build->waiting = row;
+        build->waiting_grad = dy;
+    } else {
+        weight_grad(build, row, dy, model_build_value(build, row->x.value));
+    }
+    input_grad(build, row, dy);
+}
+
+static void act_grad(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    const int64_t stride = model_build_width(build, row->x.value);
+    const struct kern_act_grad_arguments arguments = {
+        .type = build->shape.type,
+        .kind = config->act,
+        .tokens = build->tokens,
+        .width = config->inner,
+        .gate_stride = stride,
+        .up_stride = stride,
+        .dy_stride = config->inner,
+        .dgate_stride = stride,
+        .dup_stride = stride,
+        .y_stride = config->inner,
+    };
+    const int x = model_build_value(build, row->x.value);
+    const int dx = model_build_grad(build, row->x.value);
+    const int dy = model_build_grad(build, row->out.value);
+    struct model_step *step = model_build_step(build, KERN_ACT_GRAD, &arguments);
+    model_build_point(build, step, AT(act_grad, gate), x, 0);
+    model_build_write(build, step, AT(act_grad, dgate), dx, 0);
+    if (config->family->gated) {
+        model_build_point(build, step, AT(act_grad, up), x, config->inner);
+        model_build_write(build, step, AT(act_grad, dup), dx, config->inner);
+    }
+    model_build_point(build, step, AT(act_grad, dy), dy, 0);
+    model_build_write(build, step, AT(act_grad, y), dy, 0);
+    assert(build->waiting != NULL && build->waiting->x.value == row->out.value);
+    weight_grad(build, build->waiting, build->waiting_grad, dy);
+    build->waiting = NULL;
+}
+
+static void attention_grad(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    const int64_t q_stride = model_build_width(build, row->x.value);
+    const int64_t k_stride = model_build_width(build, row->x2.value);
+    const int64_t v_stride = model_build_width(build, row->x3.value);
+    const int64_t o_stride = model_build_width(build, row->out.value);
+    const struct kern_attention_grad_arguments arguments = {
+        .forward = {.type = build->shape.type,
+                    .rows = build->shape.rows,
+                    .length = build->shape.length,
+                    .heads = config->heads,
+                    .kv_heads = config->kv_heads,
+                    .head_dim = config->head_dim,
+                    .window = build->block->window,
+                    .scale = (float)build->block->scale,
+                    .q_stride = q_stride,
+                    .k_stride = k_stride,
+                    .v_stride = v_stride,
+                    .o_stride = o_stride},
+        .d_o_stride = o_stride,
+        .dq_stride = q_stride,
+        .dk_stride = k_stride,
+        .dv_stride = v_stride,
+    };
+    struct model_step *step = model_build_step(build, KERN_ATTENTION_GRAD, &arguments);
+    step->flops = 2.5 * model_build_attention_flops(build);
+    model_build_base(build, step, AT(attention_grad, forward.starts), MODEL_BASE_STARTS);
+    const struct {
+        size_t field;
+        size_t grad_field;
+        struct model_slice slice;
+    } parts[] = {
+        {AT(attention_grad, forward.q), AT(attention_grad, dq), row->x},
+        {AT(attention_grad, forward.k), AT(attention_grad, dk), row->x2},
+        {AT(attention_grad, forward.v), AT(attention_grad, dv), row->x3},
+    };
+    for (size_t i = 0; i < 3; i++) {
+        const enum model_value value = parts[i].slice.value;
+        const int64_t first = dim(build, parts[i].slice.first);
+        model_build_point(build, step, parts[i].field, model_build_value(build, value), first);
+        model_build_write(build, step, parts[i].grad_field, model_build_grad(build, value), first);
+    }
+    const int o = model_build_value(build, row->out.value);
+    model_build_point(build, step, AT(attention_grad, forward.o), o, 0);
+    model_build_point(build, step, AT(attention_grad, forward.lse), build->rstd[row->out.value], 0);
+    model_build_point(build, step, AT(attention_grad, d_o), model_build_grad(build, row->out.value),
+                      0);
+}
+
+static void rope_grad(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    if (!config->family->rope) {
+        return;
+    }
+    const struct kern_rope_arguments arguments = {
+        .type = build->shape.type,
+        .tokens = build->tokens,
+        .heads = dim(build, row->x.width) / config->head_dim,
+        .head_dim = config->head_dim,
+        .rotary = config->rope.rotary,
+        .stride = model_build_width(build, row->x.value),
+        .length = build->shape.length,
+        .backward = true,
+    };
+    struct model_step *step = model_build_step(build, KERN_ROPE, &arguments);
+    model_build_write(build, step, AT(rope, x), model_build_grad(build, row->x.value),
+                      dim(build, row->x.first));
+    model_build_base(build, step, AT(rope, cos), MODEL_BASE_COS);
+    model_build_base(build, step, AT(rope, sin), MODEL_BASE_SIN);
+    model_build_base(build, step, AT(rope, positions), MODEL_BASE_POSITIONS);
+}
+
+/* Both addends have the sum's gradient. */
+static void add_grad(struct model_build *build, const struct model_op_row *row)
+{
+    const int dy = model_build_grad(build, row->out.value);
+    assert(build->grad[row->x.value] < 0 && build->grad[row->add] < 0);
+    build->grad[row->x.value] = dy;
+    build->grad[row->add] = dy;
+}
+
+void model_build_backward_row(struct model_build *build, const struct model_op_row *row)
+{
+    switch (row->row) {
+    case MODEL_ROW_EMBED: embed_grad(build, row); break;
+    case MODEL_ROW_NORM: norm_grad(build, row); break;
+    case MODEL_ROW_HEAD_NORM: head_norm_grad(build, row); break;
+    case MODEL_ROW_LINEAR: linear_grad(build, row); break;
+    case MODEL_ROW_ROPE: rope_grad(build, row); break;
+    case MODEL_ROW_ATTENTION: attention_grad(build, row); break;
+    case MODEL_ROW_ACT: act_grad(build, row); break;
+    case MODEL_ROW_ADD: add_grad(build, row); break;
+    case MODEL_ROW_LOSS: break; /* forward and backward in one: program_loss.c */
+    }
+}

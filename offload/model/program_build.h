@@ -1,0 +1,82 @@
+/* program_build.h: the growing program; for program*.c only.
+ * Steps are added in the order in which they run. Each names the buffers that it reads and writes;
+ * lifetimes and places follow from that when the program is finished. */
+#ifndef OFFLOAD_MODEL_PROGRAM_BUILD_H
+#define OFFLOAD_MODEL_PROGRAM_BUILD_H
+
+#include "offload/model/program.h"
+
+enum { MODEL_BUFFERS_MAX = 64 };
+enum model_phase { MODEL_PHASE_FORWARD, MODEL_PHASE_BACKWARD, MODEL_PHASE_COUNT };
+
+/* An array between steps. `fixed` ones are boundary activations, whose place the binding knows. */
+struct model_buffer {
+    uint64_t bytes;
+    bool fixed;
+    enum model_base base; /* of fixed ones from the start; of others from finish on */
+    uint64_t offset_bytes;
+    bool used[MODEL_PHASE_COUNT];
+    size_t first[MODEL_PHASE_COUNT]; /* step of the phase */
+    size_t last[MODEL_PHASE_COUNT];
+};
+
+struct model_build {
+    const struct model *model;
+    const struct model_block *block;
+    struct model_shape shape;
+    int64_t tokens;
+    enum model_phase phase; /* to which steps are added */
+    struct model_steps steps[MODEL_PHASE_COUNT];
+    size_t capacity[MODEL_PHASE_COUNT];
+    struct model_buffer buffers[MODEL_BUFFERS_MAX];
+    int buffer_count;
+    /* Buffers of values, of their gradients and of norms' statistics; -1: not there (yet). */
+    int value[MODEL_VALUE_COUNT];
+    int grad[MODEL_VALUE_COUNT];
+    int mean[MODEL_VALUE_COUNT];  /* of the norm that makes the value */
+    int rstd[MODEL_VALUE_COUNT];  /* of the norm, or lse of the attention, that makes the value */
+    int rstd2[MODEL_VALUE_COUNT]; /* of the second head norm into the value */
+    const struct model_op_row *waiting; /* a linear whose weight gradient waits for its input */
+    int waiting_grad;                   /* and the buffer of its output's gradient */
+    bool failed;                        /* out of memory; later calls do nothing */
+    struct model_step spare;            /* what steps go to then */
+};
+
+/* Elements a token of a value. */
+int64_t model_build_width(const struct model_build *build, enum model_value value);
+
+/* A fresh buffer. */
+int model_build_buffer(struct model_build *build, uint64_t bytes);
+/* The buffer of a value, made at its first use; of its gradient. */
+int model_build_value(struct model_build *build, enum model_value value);
+int model_build_grad(struct model_build *build, enum model_value value);
+
+/* A new step with a copy of `arguments`. Never NULL: after a failure a step that is thrown away. */
+struct model_step *model_build_step(struct model_build *build, enum kern_op op,
+                                    const void *arguments);
+/* The pointer at `field` of the step's arguments: into a buffer that the step reads, into one that
+ * it writes or changes, to a parameter's row, to a base. */
+void model_build_point(struct model_build *build, struct model_step *step, size_t field, int buffer,
+                       int64_t first_element);
+void model_build_write(struct model_build *build, struct model_step *step, size_t field, int buffer,
+                       int64_t first_element);
+void model_build_param(struct model_build *build, struct model_step *step, size_t field, int param,
+                       int64_t row, int64_t rows);
+void model_build_base(struct model_build *build, struct model_step *step, size_t field,
+                      enum model_base base);
+/* The struct kern_grad at `field`; nothing for a parameter that is absent or frozen. */
+void model_build_weight_grad(struct model_build *build, struct model_step *step, size_t field,
+                             int param, int64_t row);
+
+/* Multiplications and additions of q k^T and p v over the pairs that queries see. */
+double model_build_attention_flops(const struct model_build *build);
+
+/* Adds the steps of one row of the table. */
+void model_build_forward_row(struct model_build *build, const struct model_op_row *row);
+void model_build_backward_row(struct model_build *build, const struct model_op_row *row);
+/* A head's rows: loss alone, loss with gradients, logits. */
+enum model_loss { MODEL_LOSS_ALONE, MODEL_LOSS_GRAD, MODEL_LOGITS };
+void model_build_loss(struct model_build *build, const struct model_op_row *row,
+                      enum model_loss what);
+
+#endif

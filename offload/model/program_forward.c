@@ -1,0 +1,251 @@
+/* program_forward.c: the steps of a row of the table, read down. */
+#include <assert.h>
+#include <stddef.h>
+
+#include "offload/model/program_build.h"
+
+#define AT(type, field) offsetof(struct kern_##type##_arguments, field)
+
+static int param_of(const struct model_build *build, enum model_role role)
+{
+    return model_block_param(build->block, role);
+}
+
+static int64_t dim(const struct model_build *build, enum model_dim which)
+{
+    return model_dim(&build->model->config, which);
+}
+
+static void embed(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    int positions = param_of(build, row->bias);
+    const struct kern_embed_arguments arguments = {
+        .type = build->shape.type,
+        .tokens = build->tokens,
+        .width = config->hidden,
+        .vocab = config->vocab,
+        .position_count = positions >= 0 ? config->positions : 0,
+        .length = build->shape.length,
+    };
+    struct model_step *step = model_build_step(build, KERN_EMBED, &arguments);
+    model_build_base(build, step, AT(embed, ids), MODEL_BASE_IDS);
+    model_build_param(build, step, AT(embed, table), param_of(build, row->weight), 0,
+                      config->vocab);
+    if (positions >= 0) {
+        model_build_param(build, step, AT(embed, position_table), positions, 0, 0);
+        model_build_base(build, step, AT(embed, positions), MODEL_BASE_POSITIONS);
+    }
+    model_build_write(build, step, AT(embed, y), model_build_value(build, row->out.value), 0);
+}
+
+static void norm(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    const enum kern_norm_kind kind = config->family->norm;
+    const int64_t width = dim(build, row->x.width);
+    const struct kern_norm_arguments arguments = {
+        .type = build->shape.type,
+        .kind = kind,
+        .tokens = build->tokens,
+        .heads = 1,
+        .width = width,
+        .eps = (float)config->eps,
+        .x_stride = width,
+        .y_stride = width,
+    };
+    const uint64_t statistic_bytes = (uint64_t)build->tokens * sizeof(float);
+    struct model_step *step = model_build_step(build, KERN_NORM, &arguments);
+    model_build_point(build, step, AT(norm, x), model_build_value(build, row->x.value), 0);
+    if (row->add != MODEL_NO_VALUE) {
+        model_build_point(build, step, AT(norm, add), model_build_value(build, row->add), 0);
+        model_build_write(build, step, AT(norm, sum), model_build_value(build, row->sum), 0);
+    }
+    model_build_param(build, step, AT(norm, weight), param_of(build, row->weight), 0, 0);
+    if (param_of(build, row->bias) >= 0) {
+        model_build_param(build, step, AT(norm, bias), param_of(build, row->bias), 0, 0);
+    }
+    model_build_write(build, step, AT(norm, y), model_build_value(build, row->out.value), 0);
+    if (kind == KERN_NORM_LAYER) {
+        build->mean[row->out.value] = model_build_buffer(build, statistic_bytes);
+        model_build_write(build, step, AT(norm, mean), build->mean[row->out.value], 0);
+    }
+    build->rstd[row->out.value] = model_build_buffer(build, statistic_bytes);
+    model_build_write(build, step, AT(norm, rstd), build->rstd[row->out.value], 0);
+}
+
+static void head_norm(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    const int64_t heads = dim(build, row->x.width) / config->head_dim;
+    const struct kern_norm_arguments arguments = {
+        .type = build->shape.type,
+        .kind = KERN_NORM_RMS,
+        .tokens = build->tokens,
+        .heads = heads,
+        .width = config->head_dim,
+        .eps = (float)config->eps,
+        .x_stride = model_build_width(build, row->x.value),
+        .y_stride = model_build_width(build, row->out.value),
+    };
+    /* Two head norms, of q and of k, make one value. */
+    int rstd = model_build_buffer(build, (uint64_t)(build->tokens * heads) * sizeof(float));
+    if (row->out.first == MODEL_DIM_NONE) {
+        build->rstd[row->out.value] = rstd;
+    } else {
+        build->rstd2[row->out.value] = rstd;
+    }
+    struct model_step *step = model_build_step(build, KERN_NORM, &arguments);
+    model_build_point(build, step, AT(norm, x), model_build_value(build, row->x.value),
+                      dim(build, row->x.first));
+    model_build_param(build, step, AT(norm, weight), param_of(build, row->weight), 0, 0);
+    model_build_write(build, step, AT(norm, y), model_build_value(build, row->out.value),
+                      dim(build, row->out.first));
+    model_build_write(build, step, AT(norm, rstd), rstd, 0);
+}
+
+/* One product a tile of the weight's rows. */
+static void linear(struct model_build *build, const struct model_op_row *row, int out)
+{
+    const int weight = param_of(build, row->weight);
+    const int bias = param_of(build, row->bias);
+    const struct model_param *param = &build->block->params[weight];
+    const int64_t tile = kern_tile_rows(param->rows, param->cols, build->shape.type,
+                                        build->shape.tile_bytes);
+    for (int64_t at = 0; at < param->rows; at += tile) {
+        const int64_t rows = param->rows - at < tile ? param->rows - at : tile;
+        const struct kern_linear_arguments arguments = {
+            .type = build->shape.type,
+            .m = build->tokens,
+            .n = rows,
+            .k = param->cols,
+            .x_stride = param->cols,
+            .y_stride = param->rows,
+        };
+        struct model_step *step = model_build_step(build, KERN_LINEAR, &arguments);
+        step->flops = 2.0 * (double)build->tokens * (double)rows * (double)param->cols;
+        model_build_point(build, step, AT(linear, x), model_build_value(build, row->x.value), 0);
+        model_build_param(build, step, AT(linear, w), weight, at, rows);
+        if (bias >= 0) {
+            model_build_param(build, step, AT(linear, bias), bias, at, 0);
+        }
+        model_build_write(build, step, AT(linear, y), out, at);
+    }
+}
+
+static void rope(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    if (!config->family->rope) {
+        return;
+    }
+    const struct kern_rope_arguments arguments = {
+        .type = build->shape.type,
+        .tokens = build->tokens,
+        .heads = dim(build, row->x.width) / config->head_dim,
+        .head_dim = config->head_dim,
+        .rotary = config->rope.rotary,
+        .stride = model_build_width(build, row->x.value),
+        .length = build->shape.length,
+    };
+    struct model_step *step = model_build_step(build, KERN_ROPE, &arguments);
+    model_build_write(build, step, AT(rope, x), model_build_value(build, row->x.value),
+                      dim(build, row->x.first));
+    model_build_base(build, step, AT(rope, cos), MODEL_BASE_COS);
+    model_build_base(build, step, AT(rope, sin), MODEL_BASE_SIN);
+    model_build_base(build, step, AT(rope, positions), MODEL_BASE_POSITIONS);
+}
+
+double model_build_attention_flops(const struct model_build *build)
+{
+    const struct model_config *config = &build->model->config;
+    const int64_t length = build->shape.length;
+    const int64_t window = build->block->window;
+    const int64_t wide = window > 0 && window < length ? window : length;
+    const double pairs = 0.5 * (double)wide * (double)(wide + 1) +
+                         (double)(length - wide) * (double)wide;
+    return 4.0 * (double)build->shape.rows * pairs * (double)(config->heads * config->head_dim);
+}
+
+static void attention(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    const struct kern_attention_arguments arguments = {
+        .type = build->shape.type,
+        .rows = build->shape.rows,
+        .length = build->shape.length,
+        .heads = config->heads,
+        .kv_heads = config->kv_heads,
+        .head_dim = config->head_dim,
+        .window = build->block->window,
+        .scale = (float)build->block->scale,
+        .q_stride = model_build_width(build, row->x.value),
+        .k_stride = model_build_width(build, row->x2.value),
+        .v_stride = model_build_width(build, row->x3.value),
+        .o_stride = model_build_width(build, row->out.value),
+    };
+    build->rstd[row->out.value] = model_build_buffer(
+        build, (uint64_t)(build->tokens * config->heads) * sizeof(float));
+    struct model_step *step = model_build_step(build, KERN_ATTENTION, &arguments);
+    step->flops = model_build_attention_flops(build);
+    model_build_base(build, step, AT(attention, starts), MODEL_BASE_STARTS);
+    model_build_point(build, step, AT(attention, q), model_build_value(build, row->x.value),
+                      dim(build, row->x.first));
+    model_build_point(build, step, AT(attention, k), model_build_value(build, row->x2.value),
+                      dim(build, row->x2.first));
+    model_build_point(build, step, AT(attention, v), model_build_value(build, row->x3.value),
+                      dim(build, row->x3.first));
+    model_build_write(build, step, AT(attention, o), model_build_value(build, row->out.value), 0);
+    model_build_write(build, step, AT(attention, lse), build->rstd[row->out.value], 0);
+}
+
+static void act(struct model_build *build, const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    const int64_t stride = model_build_width(build, row->x.value);
+    const struct kern_act_arguments arguments = {
+        .type = build->shape.type,
+        .kind = config->act,
+        .tokens = build->tokens,
+        .width = config->inner,
+        .gate_stride = stride,
+        .up_stride = stride,
+        .y_stride = config->inner,
+    };
+    struct model_step *step = model_build_step(build, KERN_ACT, &arguments);
+    model_build_point(build, step, AT(act, gate), model_build_value(build, row->x.value), 0);
+    if (config->family->gated) {
+        model_build_point(build, step, AT(act, up), model_build_value(build, row->x.value),
+                          config->inner);
+    }
+    model_build_write(build, step, AT(act, y), model_build_value(build, row->out.value), 0);
+}
+
+static void add(struct model_build *build, const struct model_op_row *row)
+{
+    const struct kern_add_arguments arguments = {
+        .count = build->tokens * dim(build, row->x.width),
+        .a_type = build->shape.type,
+        .b_type = build->shape.type,
+        .y_type = build->shape.type,
+    };
+    struct model_step *step = model_build_step(build, KERN_ADD, &arguments);
+    model_build_point(build, step, AT(add, a), model_build_value(build, row->x.value), 0);
+    model_build_point(build, step, AT(add, b), model_build_value(build, row->add), 0);
+    model_build_write(build, step, AT(add, y), model_build_value(build, row->out.value), 0);
+}
+
+void model_build_forward_row(struct model_build *build, const struct model_op_row *row)
+{
+    switch (row->row) {
+    case MODEL_ROW_EMBED: embed(build, row); break;
+    case MODEL_ROW_NORM: norm(build, row); break;
+    case MODEL_ROW_HEAD_NORM: head_norm(build, row); break;
+    case MODEL_ROW_LINEAR: linear(build, row, model_build_value(build, row->out.value)); break;
+    case MODEL_ROW_ROPE: rope(build, row); break;
+    case MODEL_ROW_ATTENTION: attention(build, row); break;
+    case MODEL_ROW_ACT: act(build, row); break;
+    case MODEL_ROW_ADD: add(build, row); break;
+    case MODEL_ROW_LOSS: model_build_loss(build, row, MODEL_LOSS_ALONE); break;
+    }
+}

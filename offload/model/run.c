@@ -1,0 +1,86 @@
+/* run.c: arguments with their pointers filled in, one launch after another. */
+#include "offload/model/run.h"
+
+#include <string.h>
+
+#include "core/dev/dev.h"
+
+void model_binding_set_flat(struct model_binding *binding, const struct model_block *block,
+                            enum kern_type type, const void *weights, const struct kern_grad *grad)
+{
+    for (unsigned i = 0; i < block->param_count; i++) {
+        const struct model_param *param = &block->params[i];
+        if (param->part_count == 0) {
+            continue;
+        }
+        const size_t bytes = kern_type_bytes(type);
+        binding->weights[i] = weights != NULL ? (const char *)weights + param->offset * bytes
+                                              : NULL;
+        binding->grads[i] = *grad;
+        if (grad->sum != NULL) {
+            binding->grads[i].sum = grad->sum + param->offset;
+        }
+        if (grad->out != NULL) {
+            binding->grads[i].out = (char *)grad->out +
+                                    param->offset * kern_type_bytes(grad->out_type);
+        }
+    }
+}
+
+static void fill_pointers(const struct model_step *step, const struct model_binding *binding,
+                          unsigned char *arguments)
+{
+    for (unsigned i = 0; i < step->patch_count; i++) {
+        const struct model_patch *patch = &step->patches[i];
+        const char *base = patch->base == MODEL_BASE_PARAM ? binding->weights[patch->param]
+                                                           : binding->base[patch->base];
+        const char *address = base != NULL ? base + patch->offset_bytes : NULL;
+        memcpy(arguments + patch->field, &address, sizeof address);
+    }
+}
+
+static void fill_grads(const struct model_step *step, const struct model_binding *binding,
+                       unsigned char *arguments)
+{
+    for (unsigned i = 0; i < step->grad_count; i++) {
+        struct kern_grad grad = binding->grads[step->grads[i].param];
+        const uint64_t offset = step->grads[i].offset;
+        if (grad.sum != NULL) {
+            grad.sum += offset;
+        }
+        if (grad.out != NULL) {
+            grad.out = (char *)grad.out + offset * kern_type_bytes(grad.out_type);
+        }
+        memcpy(arguments + step->grads[i].field, &grad, sizeof grad);
+    }
+}
+
+int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
+              const struct model_binding *binding, const struct core_fence *after,
+              struct model_cursor *cursor, struct core_fence *out)
+{
+    for (; cursor->next < steps->count; cursor->next++) {
+        const struct model_step *step = &steps->list[cursor->next];
+        if (which == MODEL_RUN_RECOMPUTE && !step->recompute) {
+            continue;
+        }
+        _Alignas(16) unsigned char arguments[MODEL_STEP_BYTES];
+        struct dev_command command = {
+            .op = step->op,
+            .arguments = arguments,
+            .arguments_bytes = kern_op_argument_bytes(step->op),
+        };
+        memcpy(arguments, step->arguments, command.arguments_bytes);
+        fill_pointers(step, binding, arguments);
+        fill_grads(step, binding, arguments);
+        if (!cursor->started && after != NULL) {
+            memcpy(command.after, after, sizeof command.after);
+        }
+        int rc = dev_queue_launch(queue, &command, out);
+        if (rc != 0) {
+            return rc;
+        }
+        cursor->started = true;
+    }
+    return 0;
+}

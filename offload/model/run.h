@@ -1,0 +1,43 @@
+/* run.h: hands a block's steps to a device queue, with pointers from a binding.
+ * No allocation, no waiting; the queue's own thread. */
+#ifndef OFFLOAD_MODEL_RUN_H
+#define OFFLOAD_MODEL_RUN_H
+
+#include "core/base/fence.h"
+#include "offload/model/program.h"
+
+struct dev_queue;
+
+/* Where everything lies in the device's memory; all borrowed. What a program's steps do not use
+ * stays NULL. */
+struct model_binding {
+    void *base[MODEL_BASE_COUNT];             /* MODEL_BASE_PARAM's is not used: */
+    const void *weights[MODEL_PARAMS_MAX];    /* row 0 of each parameter of the block */
+    struct kern_grad grads[MODEL_PARAMS_MAX]; /* of row 0; zero: not wanted */
+};
+
+/* Points weights and gradients at flat arrays of the block: `weights` of the program's type,
+ * `grad`'s arrays laid out alike (either may be NULL in it). A borrowed parameter is left alone. */
+void model_binding_set_flat(struct model_binding *binding, const struct model_block *block,
+                            enum kern_type type, const void *weights, const struct kern_grad *grad);
+
+enum model_which {
+    MODEL_RUN_ALL,
+    MODEL_RUN_RECOMPUTE, /* of forward: the steps that bring kept activations back */
+};
+
+/* Where a run stands; zero to begin. */
+struct model_cursor {
+    size_t next;
+    bool started; /* a step was submitted: `after` has been waited for */
+};
+
+/* Submits steps from cursor->next on. 0 when all are submitted: *out is reached when they are done
+ * (untouched where there were none). -EAGAIN when the queue is full or an edge is not ready: call
+ * again with the same cursor. Otherwise what dev_queue_launch says. `after` [DEV_AFTER_MAX]
+ * orders the first step; NULL: none. */
+int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
+              const struct model_binding *binding, const struct core_fence *after,
+              struct model_cursor *cursor, struct core_fence *out);
+
+#endif

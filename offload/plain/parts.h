@@ -1,0 +1,60 @@
+/* parts.h: what a plain trainer holds; for the files of this folder only. */
+#ifndef OFFLOAD_PLAIN_PARTS_H
+#define OFFLOAD_PLAIN_PARTS_H
+
+#include "cpu_adam/work.h"
+#include "offload/model/run.h"
+#include "offload/plain/plain.h"
+
+struct dev_queue;
+
+/* A part of the device's memory. */
+struct plain_part {
+    char *memory; /* owned: dev_memory_free */
+    uint64_t bytes;
+};
+
+struct plain {
+    const struct model *model; /* borrowed */
+    struct dev_device *device; /* borrowed */
+    struct plain_options options;
+    struct kern_ops *ops;    /* owned */
+    struct dev_queue *queue; /* owned */
+    struct core_team *team;  /* owned: of the update */
+    struct adam_work work;
+    struct adam **adams;             /* owned, [blocks] */
+    struct model_program **programs; /* owned where block->like is the block; else borrowed */
+    uint64_t *offsets;               /* owned, [blocks + 1]: elements in front of a block's array */
+    double *tile_sums;               /* owned */
+    uint64_t tile_count;
+    uint64_t steps; /* taken */
+
+    struct plain_part weights;
+    struct plain_part lo16; /* bf16 */
+    struct plain_part w32;  /* fp16 */
+    struct plain_part m;
+    struct plain_part v;
+    struct plain_part grads;      /* of the shape's type */
+    struct plain_part sums;       /* fp32; several micro-batches of 16-bit gradients */
+    struct plain_part tied_head;  /* fp32 [vocab][hidden] */
+    struct plain_part tied_table; /* the same, several micro-batches */
+    struct plain_part boundary;   /* [blocks - 1] activations, and the gradient */
+    struct plain_part kept;       /* of every layer, or of one where they are recomputed */
+    struct plain_part temp;
+    struct plain_part inputs; /* of one micro-batch: ids, labels, positions, starts */
+    struct plain_part angles; /* cos and sin */
+    struct plain_part losses; /* struct kern_loss, and the scale */
+    uint64_t scratch_bytes;   /* of the queue */
+
+    struct plain_time times[KERN_OP_COUNT];
+    int64_t update_ns;
+};
+
+/* Of one block's array. */
+char *plain_at(const struct plain *plain, const struct plain_part *part, unsigned block,
+               size_t element_bytes);
+
+/* Norm, clip and update of what backward left. */
+int plain_update(struct plain *plain, double lr, struct plain_result *out);
+
+#endif

@@ -1,0 +1,97 @@
+/* plain.h: a training step over a model that lies wholly in the device's memory: forward, backward,
+ * norm, clip, update. It moves nothing and overlaps nothing; it is what the engine is held against,
+ * bit for bit, and keeps the numerics contract:
+ *   - each micro-batch's weight gradient is fp32 from zero, added in micro-batch order, rounded once
+ *   - a tied table has a sum for each use; head and embedding are added at the end, in this order
+ *   - the norm is that of the rounded gradients, in tiles of CORE_VEC_TILE elements that begin with
+ *     each block, added up in the order of blocks
+ *   - each block is an array of cpu_adam whose number is the block's
+ * Needs a device whose memory the host sees. One thread; the device's queue works for it. */
+#ifndef OFFLOAD_PLAIN_PLAIN_H
+#define OFFLOAD_PLAIN_PLAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu_adam/adam.h"
+#include "offload/model/batch.h"
+#include "offload/model/files.h"
+#include "offload/model/program.h"
+#include "offload/model/save.h"
+
+struct dev_device;
+struct plain;
+
+struct plain_options {
+    struct model_shape shape; /* of a micro-batch */
+    unsigned micro_batches;   /* of a step; 0: 1 */
+    bool recompute;           /* of activations; else they are kept */
+    bool decay_all;           /* weight decay also for norms and biases */
+    unsigned threads;         /* 0: one a processor */
+    enum core_vec_rule rule;
+    struct adam_group group;            /* decay is that of the parameters that have any */
+    double clip;                        /* of the norm; 0: none */
+    double loss_scale;                  /* fp16; 0: 1 */
+    bool profile;                       /* take the time of each op (slower: one at a time) */
+    const struct kern_options *kernels; /* borrowed during create; NULL: defaults */
+};
+
+struct plain_result {
+    double loss;      /* mean over the step's targets */
+    double grad_norm; /* before clipping */
+    int64_t targets;
+    bool skipped; /* fp16: the norm was not finite */
+};
+
+/* `model` and `device` are borrowed; no queue of the device may exist yet. -ENOMEM from the
+ * device's budget. */
+int plain_create(const struct model *model, struct dev_device *device,
+                 const struct plain_options *options, struct plain **out);
+void plain_destroy(struct plain *plain);
+
+/* Reads all weights; moments become zero. model_files_check came first. */
+int plain_load(struct plain *plain, const struct model_files *files);
+/* Writes the working weights as a model folder; options->type is set by it. */
+int plain_save(struct plain *plain, const struct model_save_options *options);
+
+/* The next step with this learning rate and these micro-batches ([micro_batches], of the shape).
+ * A norm that is not finite is -EDOM in bf16 and fp32, naming the block. */
+int plain_step(struct plain *plain, const struct model_batch *batches, double lr,
+               struct plain_result *out);
+/* Its first half: gradients and loss, no update. */
+int plain_backward(struct plain *plain, const struct model_batch *batches,
+                   struct plain_result *out);
+/* The loss of one micro-batch without gradients. */
+int plain_evaluate(struct plain *plain, const struct model_batch *batch, struct kern_loss *out);
+/* [tokens][vocab] in the type of the shape. */
+int plain_logits(struct plain *plain, const struct model_batch *batch, void *out);
+
+/* Flat arrays of a block, borrowed: working weights and, after a backward, gradients (both of the
+ * shape's type). */
+const void *plain_weights(const struct plain *plain, unsigned block);
+const void *plain_grads(const struct plain *plain, unsigned block);
+/* Everything of a block that an update reads and writes; the window is the whole array. */
+struct adam_arrays plain_arrays(const struct plain *plain, unsigned block);
+
+/* Bytes taken from the device, by what they are for. */
+struct plain_bytes {
+    uint64_t weights;
+    uint64_t states; /* master remainder and moments */
+    uint64_t grads;
+    uint64_t activations; /* boundary, kept, temporary, logits' scratch */
+    uint64_t inputs;
+    uint64_t total;
+};
+struct plain_bytes plain_memory(const struct plain *plain);
+
+/* Nanoseconds and launches of an op so far (options.profile). */
+struct plain_time {
+    int64_t ns;
+    uint64_t launches;
+    double flops;
+};
+struct plain_time plain_op_time(const struct plain *plain, enum kern_op op);
+/* Nanoseconds of norm and update so far. */
+int64_t plain_update_ns(const struct plain *plain);
+
+#endif

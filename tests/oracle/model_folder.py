@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""Holds a folder that tide wrote against transformers: loads both folders there and compares logits.
+
+    model_folder.py WRITTEN ORIGINAL IDS.json [LOGITS.safetensors]
+
+Prints the largest distance between the logits of the two folders (0 where the weights are the same),
+checks that every file besides the weights was copied, and that safetensors reads each tensor. With
+LOGITS, tide's own logits [rows][length][vocab] in fp32, prints their distance to transformers' too."""
+import json, os, sys
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM
+
+written, original, ids = sys.argv[1], sys.argv[2], torch.tensor(json.load(open(sys.argv[3])))
+skipped = (".safetensors", ".safetensors.index.json", "config.json")
+for name in os.listdir(original):
+    if not name.endswith(skipped) or name == "generation_config.json":
+        assert open(f"{written}/{name}", "rb").read() == open(f"{original}/{name}", "rb").read(), name
+tensors = 0
+for name in os.listdir(written):
+    if name.endswith(".safetensors"):
+        with safe_open(f"{written}/{name}", "pt") as f:
+            tensors += len([f.get_tensor(k) for k in f.keys()])
+
+def logits(folder):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model.eval()(input_ids=ids, use_cache=False).logits.detach()
+
+a, b = logits(written), logits(original)
+print("tensors", tensors, "logits_apart", float((a - b).abs().max() / b.abs().max()))
+if len(sys.argv) > 4:
+    with safe_open(sys.argv[4], "pt") as f:
+        ours = f.get_tensor("logits").float()
+    print("tide_apart", float((ours - a).norm() / a.norm()))
