@@ -6,5 +6,6 @@
 
 extern const struct cli_command cli_command_config;
 extern const struct cli_command cli_command_doctor;
+extern const struct cli_command cli_command_inspect;
 
 #endif

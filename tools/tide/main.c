@@ -9,6 +9,7 @@
 static const struct cli_command *const commands[] = {
     &cli_command_config,
     &cli_command_doctor,
+    &cli_command_inspect,
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

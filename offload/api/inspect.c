@@ -1,0 +1,137 @@
+/* inspect.c: tide_inspect over the model room's files. The caller's thread. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <tide/inspect.h>
+
+#include "core/base/err.h"
+#include "offload/api/abi.h"
+#include "offload/api/context.h"
+#include "offload/model/files.h"
+
+static void count_file(const struct model_safetensors *file,
+                       const struct tide_inspect_options *options, struct tide_inspection *out)
+{
+    size_t count;
+    const struct model_tensor *list = model_safetensors_list(file, &count);
+    out->files++;
+    out->tensors += count;
+    for (size_t i = 0; i < count; i++) {
+        out->bytes += list[i].bytes;
+        if (options->tensor != NULL) {
+            struct tide_tensor tensor = {
+                .struct_bytes = sizeof tensor,
+                .name = list[i].name,
+                .file = model_safetensors_path(file),
+                .dtype = list[i].dtype_name,
+                .dimensions = list[i].dimensions,
+                .bytes = list[i].bytes,
+            };
+            _Static_assert(sizeof tensor.shape == sizeof list[i].shape, "shapes fit");
+            memcpy(tensor.shape, list[i].shape, sizeof tensor.shape);
+            options->tensor(options->user, &tensor);
+        }
+    }
+}
+
+/* What could be opened and is wrong becomes part of the answer. */
+static int judge(int rc, struct tide_inspection *out)
+{
+    out->verified = rc == 0;
+    if (rc == -EINVAL || rc == -ENOENT || rc == -EIO) {
+        snprintf(out->problem, sizeof out->problem, "%s", core_err_sentence());
+        return 0;
+    }
+    return rc;
+}
+
+static void describe_model(const struct model *model, struct tide_inspection *out)
+{
+    const struct model_config *config = &model->config;
+    snprintf(out->family, sizeof out->family, "%s", config->family->name);
+    if (config->dtype != MODEL_OTHER) {
+        snprintf(out->dtype, sizeof out->dtype, "%s", model_dtype_config_name(config->dtype));
+    }
+    out->parameters = model->parameters;
+    out->vocab = config->vocab;
+    out->hidden = config->hidden;
+    out->layers = config->layers;
+    out->heads = config->heads;
+    out->kv_heads = config->kv_heads;
+    out->head_dim = config->head_dim;
+    out->inner = config->inner;
+    out->positions = config->positions;
+    out->tied = config->tied;
+}
+
+static int inspect_folder(const char *path, const struct tide_inspect_options *options,
+                          struct tide_inspection *out)
+{
+    struct model_config config;
+    struct model *model = NULL;
+    struct model_files *files = NULL;
+    out->what = TIDE_MODEL_FOLDER;
+    int rc = model_config_load(path, &config);
+    rc = rc != 0 ? rc : model_create(&config, NULL, &model);
+    if (rc == 0) {
+        describe_model(model, out);
+        rc = model_files_open(path, &files);
+    }
+    for (size_t i = 0; rc == 0 && i < model_files_shard_count(files); i++) {
+        count_file(model_files_shard(files, i), options, out);
+    }
+    rc = rc != 0 ? rc : model_files_check(files, model);
+    model_files_close(files);
+    model_destroy(model);
+    return judge(rc, out);
+}
+
+static int inspect_file(const char *path, const struct tide_inspect_options *options,
+                        struct tide_inspection *out)
+{
+    struct model_safetensors *file = NULL;
+    out->what = TIDE_SAFETENSORS;
+    int rc = model_safetensors_open(path, &file);
+    if (rc == 0) {
+        count_file(file, options, out);
+    }
+    model_safetensors_close(file);
+    return judge(rc, out);
+}
+
+static int inspect(const char *path, const struct tide_inspect_options *from,
+                   struct tide_inspection *out)
+{
+    struct tide_inspection answer = {0};
+    struct tide_inspect_options options = {0};
+    struct stat info;
+    if (path == NULL) {
+        return core_err_set(-EINVAL, "the path is NULL");
+    }
+    int rc = from != NULL ? abi_struct_read("tide_inspect_options", from, &options, sizeof options)
+                          : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    if (stat(path, &info) != 0) {
+        return core_err_set(-errno, "%s cannot be opened: %s", path, strerror(errno));
+    }
+    if (S_ISDIR(info.st_mode)) {
+        rc = inspect_folder(path, &options, &answer);
+    } else if (S_ISREG(info.st_mode)) {
+        rc = inspect_file(path, &options, &answer);
+    } else {
+        rc = core_err_set(-EINVAL, "%s is neither a folder nor a file", path);
+    }
+    return rc != 0 ? rc : abi_struct_write("tide_inspection", &answer, sizeof answer, out);
+}
+
+int tide_inspect(struct tide_context *context, const char *path,
+                 const struct tide_inspect_options *options, struct tide_inspection *out)
+{
+    const struct core_log *before = context_enter(context);
+    int rc = inspect(path, options, out);
+    context_leave(before);
+    return rc;
+}

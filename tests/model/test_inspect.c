@@ -1,0 +1,101 @@
+/* test_inspect.c: tide_inspect and the command over it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <tide/inspect.h>
+
+#include "tests/harness/test.h"
+
+static void count_tensor(void *user, const struct tide_tensor *tensor)
+{
+    uint64_t *bytes = user;
+    *bytes += tensor->bytes;
+    check_true(tensor->name[0] != '\0' && tensor->file[0] == '/');
+}
+
+static const char *fixture(const char *name)
+{
+    static char path[600];
+    snprintf(path, sizeof path, "%s/model/fixtures/%s", test_root(), name);
+    return path;
+}
+
+/* A folder's figures are those of its config and files; each tensor is handed over once. */
+static void folder(void)
+{
+    uint64_t bytes = 0;
+    const struct tide_inspect_options options = {
+        .struct_bytes = sizeof options, .tensor = count_tensor, .user = &bytes};
+    struct tide_inspection one = {.struct_bytes = sizeof one};
+    check_int(tide_inspect(NULL, fixture("qwen3_sharded"), &options, &one), ==, 0);
+    check_uint(one.what, ==, TIDE_MODEL_FOLDER);
+    check_string(one.problem, "");
+    check_uint(one.verified, ==, 1);
+    check_string(one.family, "qwen3");
+    check_string(one.dtype, "bfloat16");
+    check_uint(one.files, ==, 3);
+    check_uint(one.parameters, ==, 24568);
+    check_uint(one.bytes, ==, 2 * one.parameters);
+    check_uint(bytes, ==, one.bytes);
+    check_int(one.head_dim, ==, 10);
+    check_int(one.layers, ==, 2);
+    check_uint(one.tied, ==, 0);
+}
+
+/* One file, a file that is none, a folder without weights, and no path at all. */
+static void others(void)
+{
+    struct tide_inspection one = {.struct_bytes = sizeof one};
+    check_int(tide_inspect(NULL, fixture("gpt2/model.safetensors"), NULL, &one), ==, 0);
+    check_uint(one.what, ==, TIDE_SAFETENSORS);
+    check_uint(one.verified, ==, 1);
+    check_uint(one.files, ==, 1);
+    check_string(one.family, "");
+    check_int(tide_inspect(NULL, fixture("gpt2/config.json"), NULL, &one), ==, 0);
+    check_uint(one.verified, ==, 0);
+    check_contains(one.problem, "config.json");
+    check_int(tide_inspect(NULL, test_directory(), NULL, &one), ==, 0);
+    check_uint(one.verified, ==, 0);
+    check_contains(one.problem, "config.json");
+    check_int(tide_inspect(NULL, "/nonexistent", NULL, &one), ==, -ENOENT);
+    check_contains(tide_last_error(), "/nonexistent");
+    check_int(tide_inspect(NULL, "/dev/null", NULL, &one), ==, -EINVAL);
+    check_int(tide_inspect(NULL, NULL, NULL, &one), ==, -EINVAL);
+}
+
+static int command(const char *arguments, char *out, size_t bytes)
+{
+    char line[1400];
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    snprintf(line, sizeof line, "%s/tools/tide inspect %s 2>&1", root != NULL ? root : "build",
+             arguments);
+    FILE *pipe = popen(line, "r");
+    check_true(pipe != NULL);
+    size_t got = fread(out, 1, bytes - 1, pipe);
+    out[got] = '\0';
+    return pclose(pipe) / 256;
+}
+
+/* The command prints what is there and ends as it should: 0, 4 for what does not fit, 2 for what
+ * is not there. */
+static void prints(void)
+{
+    char out[16384];
+    char arguments[700];
+    check_int(command(fixture("gpt2"), out, sizeof out), ==, 0);
+    check_contains(out, "gpt2: 0.0M parameters, 2 layers, hidden 32");
+    check_contains(out, "verified");
+    snprintf(arguments, sizeof arguments, "%s --tensors", fixture("llama3"));
+    check_int(command(arguments, out, sizeof out), ==, 0);
+    check_contains(out, "model.layers.0.self_attn.k_proj.bias");
+    snprintf(arguments, sizeof arguments, "--json %s", fixture("llama3"));
+    check_int(command(arguments, out, sizeof out), ==, 0);
+    check_contains(out, "\"verified\": true");
+    check_contains(out, "\"tied\": true");
+    check_int(command(fixture("gpt2/config.json"), out, sizeof out), ==, 4);
+    check_contains(out, "WRONG: ");
+    check_int(command("/nonexistent", out, sizeof out), ==, 2);
+    check_int(command("", out, sizeof out), ==, 2);
+}
+
+TEST_MAIN({"folder", folder}, {"others", others}, {"prints", prints})

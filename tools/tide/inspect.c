@@ -1,0 +1,167 @@
+/* inspect.c: `tide inspect`: what is in a model folder or a safetensors file. The main thread. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <tide/inspect.h>
+
+#include "core/base/json_write.h"
+#include "tools/tide/commands.h"
+
+/* Of the object that --json prints; docs/inspect-json.md says what is in it. */
+enum { SCHEMA_VERSION = 1 };
+
+static void print_tensor(void *user, const struct tide_tensor *tensor)
+{
+    struct cli_table *table = user;
+    char shape[160] = "";
+    char bytes[32];
+    for (uint32_t i = 0; i < tensor->dimensions; i++) {
+        size_t at = strlen(shape);
+        snprintf(shape + at, sizeof shape - at, "%s%" PRIu64, i > 0 ? " x " : "", tensor->shape[i]);
+    }
+    snprintf(bytes, sizeof bytes, "%" PRIu64, tensor->bytes);
+    const char *slash = strrchr(tensor->file, '/');
+    cli_table_add(table, (const char *const[]){tensor->name, tensor->dtype, shape, bytes,
+                                               slash != NULL ? slash + 1 : tensor->file});
+}
+
+static void write_tensor(void *user, const struct tide_tensor *tensor)
+{
+    struct core_json_write *json = user;
+    core_json_write_object_begin(json, NULL);
+    core_json_write_string(json, "name", tensor->name);
+    core_json_write_string(json, "file", tensor->file);
+    core_json_write_string(json, "dtype", tensor->dtype);
+    core_json_write_array_begin(json, "shape");
+    for (uint32_t i = 0; i < tensor->dimensions; i++) {
+        core_json_write_unsigned(json, NULL, tensor->shape[i]);
+    }
+    core_json_write_array_end(json);
+    core_json_write_unsigned(json, "bytes", tensor->bytes);
+    core_json_write_object_end(json);
+}
+
+static void print_text(const char *path, const struct tide_inspection *one)
+{
+    const bool model = one->what == TIDE_MODEL_FOLDER;
+    printf("%s: %s\n", path, model ? "model folder" : "safetensors file");
+    if (model && one->family[0] != '\0') {
+        printf("  %s: %.1fM parameters, %" PRId64 " layers, hidden %" PRId64 ", inner %" PRId64
+               "\n  %" PRId64 " heads of %" PRId64 " (%" PRId64 " for keys), vocabulary %" PRId64
+               "%s, %" PRId64 " positions\n",
+               one->family, (double)one->parameters / 1e6, one->layers, one->hidden, one->inner,
+               one->heads, one->head_dim, one->kv_heads, one->vocab, one->tied ? " (tied)" : "",
+               one->positions);
+    }
+    printf("  %" PRIu64 " tensors in %" PRIu64 " file%s, %.3f GB%s%s\n", one->tensors, one->files,
+           one->files == 1 ? "" : "s", (double)one->bytes / 1e9, one->dtype[0] != '\0' ? ", " : "",
+           one->dtype);
+    printf("  %s%s\n",
+           one->verified ? "verified: headers, names and shapes fit" : "WRONG: ", one->problem);
+}
+
+static void write_figures(struct core_json_write *json, const struct tide_inspection *one)
+{
+    core_json_write_string(json, "what", one->what == TIDE_MODEL_FOLDER ? "model" : "safetensors");
+    core_json_write_bool(json, "verified", one->verified);
+    core_json_write_string(json, "problem", one->verified ? NULL : one->problem);
+    core_json_write_unsigned(json, "files", one->files);
+    core_json_write_unsigned(json, "tensors", one->tensors);
+    core_json_write_unsigned(json, "bytes", one->bytes);
+    if (one->family[0] == '\0') {
+        return;
+    }
+    core_json_write_string(json, "family", one->family);
+    core_json_write_string(json, "dtype", one->dtype[0] != '\0' ? one->dtype : NULL);
+    core_json_write_unsigned(json, "parameters", one->parameters);
+    core_json_write_integer(json, "vocab", one->vocab);
+    core_json_write_integer(json, "hidden", one->hidden);
+    core_json_write_integer(json, "layers", one->layers);
+    core_json_write_integer(json, "heads", one->heads);
+    core_json_write_integer(json, "kv_heads", one->kv_heads);
+    core_json_write_integer(json, "head_dim", one->head_dim);
+    core_json_write_integer(json, "inner", one->inner);
+    core_json_write_integer(json, "positions", one->positions);
+    core_json_write_bool(json, "tied", one->tied);
+}
+
+static int ask(const struct cli_command *command, const char *path,
+               void (*tensor)(void *user, const struct tide_tensor *tensor), void *user,
+               struct tide_inspection *out)
+{
+    const struct tide_inspect_options options = {
+        .struct_bytes = sizeof options, .tensor = tensor, .user = user};
+    *out = (struct tide_inspection){.struct_bytes = sizeof *out};
+    int rc = tide_inspect(NULL, path, &options, out);
+    if (rc != 0) {
+        return cli_fail(command, rc == -ENOENT || rc == -EINVAL ? CLI_WRONG : CLI_FAILED, "%s",
+                        tide_last_error());
+    }
+    return out->verified ? CLI_DONE : CLI_NOT_VERIFIED;
+}
+
+static int inspect_json(const struct cli_command *command, const char *path)
+{
+    struct tide_inspection one;
+    struct core_json_write json;
+    core_json_write_init_file(&json, stdout);
+    json.indent = 2;
+    core_json_write_object_begin(&json, NULL);
+    core_json_write_integer(&json, "schema_version", SCHEMA_VERSION);
+    core_json_write_string(&json, "path", path);
+    core_json_write_array_begin(&json, "list");
+    int code = ask(command, path, write_tensor, &json, &one);
+    core_json_write_array_end(&json);
+    write_figures(&json, &one);
+    core_json_write_object_end(&json);
+    int rc = core_json_write_end(&json);
+    core_json_write_fini(&json);
+    return rc != 0 ? cli_fail(command, CLI_FAILED, NULL) : code;
+}
+
+static int inspect_text(const struct cli_command *command, const char *path, bool tensors)
+{
+    struct tide_inspection one;
+    struct cli_table *table = NULL;
+    if (tensors && cli_table_create(5, &table) != 0) {
+        return cli_fail(command, CLI_FAILED, NULL);
+    }
+    int code = ask(command, path, tensors ? print_tensor : NULL, table, &one);
+    if (code == CLI_DONE || code == CLI_NOT_VERIFIED) {
+        if (table != NULL) {
+            cli_table_print(table, stdout, "");
+        }
+        print_text(path, &one);
+    }
+    cli_table_destroy(table);
+    return code;
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    bool json = false;
+    bool tensors = false;
+    const struct cli_option options[] = {
+        {.name = "tensors", .kind = CLI_FLAG, .out = &tensors, .help = "a line a tensor, too"},
+        {.name = "json", .kind = CLI_FLAG, .out = &json, .help = "one JSON object"},
+    };
+    struct cli_parsed parsed;
+    int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
+    if (code >= 0) {
+        return code;
+    }
+    code = json ? inspect_json(command, parsed.arguments[0])
+                : inspect_text(command, parsed.arguments[0], tensors);
+    return cli_close(command, code);
+}
+
+const struct cli_command cli_command_inspect = {
+    .name = "inspect",
+    .summary = "what is in a model folder or a safetensors file, and whether it fits",
+    .arguments = "PATH",
+    .arguments_min = 1,
+    .arguments_max = 1,
+    .example = "tide inspect ./Qwen3-4B --tensors\n"
+               "      family, sizes and types; exit 4 where the files do not fit together",
+    .run = run,
+};
