@@ -1,0 +1,227 @@
+/* test_numbers.c: what is computed from samples: medians, intervals, trends, the recommendation, wear,
+ * and the comparison of bytes. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "tests/harness/test.h"
+#include "tools/ds_nvme_bench/stats.h"
+#include "tools/ds_nvme_bench/sweep.h"
+#include "tools/ds_nvme_bench/verify.h"
+#include "tools/ds_nvme_bench/wear.h"
+
+/* The median of an odd and an even number of samples, in any order. */
+static void median(void)
+{
+    const double odd[] = {5, 1, 3};
+    const double even[] = {4, 1, 3, 2};
+    check_double(bench_median(odd, 3), ==, 3);
+    check_double(bench_median(even, 4), ==, 2.5);
+    check_double(bench_median(odd, 1), ==, 5);
+}
+
+/* The interval holds the median, is the same each time, is a point for equal samples, and one wild
+ * sample of nine does not widen it to itself. */
+static void interval(void)
+{
+    const double same[] = {2, 2, 2, 2, 2};
+    const double wild[] = {10, 11, 9, 10, 12, 8, 10, 11, 1000};
+    struct bench_interval narrow = bench_median_interval(same, 5);
+    check_double(narrow.low, ==, 2);
+    check_double(narrow.high, ==, 2);
+    struct bench_interval once = bench_median_interval(wild, 9);
+    struct bench_interval again = bench_median_interval(wild, 9);
+    check_double(once.low, ==, again.low);
+    check_double(once.high, ==, again.high);
+    check_double(once.low, <=, 10);
+    check_double(once.high, >=, 10);
+    check_double(once.high, <=, 12);
+    check_double(once.low, >=, 8);
+}
+
+/* A drive that slows down shows a trend; noise around a level does not. */
+static void trend(void)
+{
+    const double falls[] = {10, 9.6, 9.1, 8.4, 8.0, 7.5, 7.1, 6.4};
+    const double level[] = {10, 9, 10.5, 9.5, 10, 9.2, 10.4, 9.8};
+    int likely = 0;
+    check_double(bench_trend(falls, 8, &likely), <, -0.3);
+    check_int(likely, ==, 1);
+    bench_trend(level, 8, &likely);
+    check_int(likely, ==, 0);
+    bench_trend(level, 2, &likely);
+    check_int(likely, ==, 0);
+}
+
+/* ---- recommendation ---- */
+
+static struct bench_sweep *sweep; /* of one case; freed by the next */
+
+static void begin(void)
+{
+    free(sweep);
+    sweep = calloc(1, sizeof *sweep);
+    check_true(sweep != NULL);
+}
+
+/* Six samples around `level`, each times what the drive gave in that round. */
+static void add(enum bench_op op, uint32_t block, uint32_t depth, double level, const double *round)
+{
+    struct bench_point *point = &sweep->points[sweep->count++];
+    point->params = (struct bench_params){
+        .op = op, .block_bytes = block, .depth = depth, .threads = 1};
+    point->count = 6;
+    for (unsigned i = 0; i < 6; i++) {
+        point->samples[i] = level * (round != NULL ? round[i] : 1);
+    }
+    point->median = bench_median(point->samples, 6);
+    point->interval = bench_median_interval(point->samples, 6);
+}
+
+/* On a steady drive the smallest setting within 2 % of the best wins, not the best. */
+static void smallest_that_is_good(void)
+{
+    begin();
+    add(BENCH_READ, 128 << 10, 4, 1.0, NULL);
+    add(BENCH_READ, 1 << 20, 4, 2.97, NULL);
+    add(BENCH_READ, 1 << 20, 32, 3.0, NULL);
+    bench_sweep_recommend(sweep);
+    check_int(sweep->recommendation.block_bytes, ==, 1 << 20);
+    check_int(sweep->recommendation.depth, ==, 4);
+    check_true(sweep->recommendation.confident);
+    check_double(sweep->recommendation.score, >, 0.98);
+    check_double(fabs(sweep->recommendation.gain - 3), <, 1e-9);
+    check_contains(sweep->recommendation.reason, "smallest setting within 2 %");
+    check_double(bench_sweep_best(sweep, BENCH_READ), ==, 3.0);
+    check_true(bench_sweep_find(sweep, BENCH_READ, 1 << 20, 32, 1) == &sweep->points[2]);
+    check_true(bench_sweep_find(sweep, BENCH_WRITE, 1 << 20, 32, 1) == NULL);
+}
+
+/* A setting has to be good at every operation: the fastest reader that writes badly loses. */
+static void all_operations(void)
+{
+    begin();
+    add(BENCH_READ, 1 << 20, 8, 3.0, NULL);
+    add(BENCH_WRITE, 1 << 20, 8, 1.0, NULL);
+    add(BENCH_READ, 1 << 20, 32, 2.9, NULL);
+    add(BENCH_WRITE, 1 << 20, 32, 2.0, NULL);
+    add(BENCH_READ, 4 << 20, 32, 3.0, NULL); /* not measured writing: does not count */
+    bench_sweep_recommend(sweep);
+    check_int(sweep->recommendation.depth, ==, 32);
+    check_int(sweep->recommendation.block_bytes, ==, 1 << 20);
+}
+
+/* A drive that drifts by half between rounds: paired by round the better setting is found even
+ * though its luckiest sample is below the other's, and the confidence is low. */
+static void drift_cancels(void)
+{
+    const double round[] = {1.0, 1.5, 0.8, 1.2, 0.7, 1.4};
+    begin();
+    add(BENCH_READ, 256 << 10, 8, 0.90, round);
+    add(BENCH_READ, 1 << 20, 32, 1.00, round);
+    sweep->points[0].samples[1] = 1.9; /* luck */
+    bench_sweep_recommend(sweep);
+    check_int(sweep->recommendation.block_bytes, ==, 1 << 20);
+    check_true(!sweep->recommendation.confident);
+}
+
+/* Where noise hides what is good, of equals the one that keeps 8 MiB in flight is taken. */
+static void robust_when_unsure(void)
+{
+    const double round[] = {1.0, 1.5, 0.8, 1.2, 0.7, 1.4};
+    begin();
+    add(BENCH_READ, 256 << 10, 4, 1.0, round);
+    add(BENCH_READ, 1 << 20, 64, 1.0, round);
+    add(BENCH_READ, 1 << 20, 16, 1.0, round);
+    bench_sweep_recommend(sweep);
+    check_int(sweep->recommendation.depth, ==, 16);
+    check_contains(sweep->recommendation.reason, "not steady");
+    check_true(!sweep->recommendation.confident);
+}
+
+/* Points with no sample recommend nothing and divide by nothing. */
+static void nothing_measured(void)
+{
+    begin();
+    bench_sweep_recommend(sweep);
+    check_int(sweep->recommendation.block_bytes, ==, 0);
+    check_double(bench_sweep_best(sweep, BENCH_RW), ==, 0);
+    free(sweep);
+    sweep = NULL;
+}
+
+/* ---- wear and sizes ---- */
+
+/* 26 bytes a parameter a step, of them 12 written; a day of steps writes 12/26 of what a day of the
+ * bandwidth moves. */
+static void wear(void)
+{
+    struct bench_wear wear = bench_wear_of(1e9, 2.6e9, 1036.8e12);
+    check_double(fabs(wear.step_seconds - 10), <, 1e-9);
+    check_double(wear.step_read_bytes, ==, 14e9);
+    check_double(wear.step_write_bytes, ==, 12e9);
+    check_double(fabs(wear.day_write_bytes - 103.68e12), <, 1e3);
+    check_double(fabs(wear.life_days - 10), <, 1e-6);
+    check_double(bench_wear_of(1e9, 0, 1e12).life_days, ==, 0);
+    check_double(bench_wear_of(1e9, 1e9, 0).life_days, ==, 0);
+}
+
+/* What people write for a model's size, and what is refused with an example. */
+static void params(void)
+{
+    static const struct {
+        const char *text;
+        double value;
+    } good[] = {{"7B", 7e9}, {"350m", 350e6}, {"1.1e9", 1.1e9}, {"2T", 2e12}, {"1k", 1000}};
+    static const char *const bad[] = {"", "B", "7X", "-1B", "0", "7BB", "nan", "inf", "1e300"};
+    double value = 0;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        check_int(bench_params_parse(good[i].text, &value), ==, 0);
+        check_double(fabs(value / good[i].value - 1), <, 1e-12);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        check_int(bench_params_parse(bad[i], &value), ==, -EINVAL);
+        check_contains(core_err_sentence(), "such as 7B");
+    }
+}
+
+/* ---- comparison ---- */
+
+enum { PIECE = 4096, BYTES = 64 * PIECE };
+static unsigned char memory[BYTES] __attribute__((aligned(PIECE)));
+
+/* What was filled compares; one changed bit in any byte of a piece is found with its place. */
+static void wrong_bit(void)
+{
+    uint64_t first = 7;
+    bench_verify_fill(3, 1, 1 << 20, memory, BYTES);
+    check_uint(bench_verify_compare(3, 1, 1 << 20, memory, BYTES, &first), ==, 0);
+    check_uint(first, ==, 7);
+    for (unsigned at = 0; at < BYTES; at += 4099) {
+        memory[at] ^= (unsigned char)(1 << at % 8);
+        check_uint(bench_verify_compare(3, 1, 1 << 20, memory, BYTES, &first), ==, 1);
+        check_uint(first, ==, (1 << 20) + at / PIECE * PIECE);
+        memory[at] ^= (unsigned char)(1 << at % 8);
+    }
+}
+
+/* A piece of another pass (stale), of another place (misdirected), half of each (torn) or nothing
+ * (lost) is not what was written. */
+static void wrong_piece(void)
+{
+    uint64_t first = 0;
+    bench_verify_fill(3, 2, 0, memory, BYTES);
+    bench_verify_fill(3, 1, 5 * PIECE, memory + 5 * PIECE, PIECE);
+    bench_verify_fill(3, 2, 99 * PIECE, memory + 9 * PIECE, PIECE);
+    bench_verify_fill(3, 1, 20 * PIECE + 512, memory + 20 * PIECE + 512, PIECE - 512);
+    memset(memory + 40 * PIECE, 0, PIECE);
+    bench_verify_fill(4, 2, 50 * PIECE, memory + 50 * PIECE, PIECE);
+    check_uint(bench_verify_compare(3, 2, 0, memory, BYTES, &first), ==, 5);
+    check_uint(first, ==, 5 * PIECE);
+}
+
+TEST_MAIN({"median", median}, {"interval", interval}, {"trend", trend},
+          {"smallest_that_is_good", smallest_that_is_good}, {"all_operations", all_operations},
+          {"drift_cancels", drift_cancels}, {"robust_when_unsure", robust_when_unsure},
+          {"nothing_measured", nothing_measured}, {"wear", wear}, {"params", params},
+          {"wrong_bit", wrong_bit}, {"wrong_piece", wrong_piece})

@@ -1,0 +1,268 @@
+/* test_parts.c: the measuring parts on a real scratch file: small, short, and every byte accounted. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "aio/probe.h"
+#include "core/base/err.h"
+#include "tests/harness/test.h"
+#include "tools/ds_nvme_bench/environment.h"
+#include "tools/ds_nvme_bench/options.h"
+#include "tools/ds_nvme_bench/progress.h"
+#include "tools/ds_nvme_bench/swap.h"
+#include "tools/ds_nvme_bench/usage.h"
+#include "tools/ds_nvme_bench/verify.h"
+#include "tools/ds_nvme_bench/version.h"
+
+static struct bench_target target;
+static volatile int stop;
+
+static const struct bench_how brief = {.ramp_seconds = 0.01,
+                                       .sample_seconds = 0.02,
+                                       .samples = 3,
+                                       .buffers = true,
+                                       .files = true,
+                                       .node = BENCH_NODE_AUTO};
+
+static void open_target(const char *backend)
+{
+    struct bench_target_options options = {
+        .path = test_directory(), .backend = backend, .bytes = 64 << 20, .stop = &stop};
+    stop = 0;
+    bench_target_close(&target);
+    check_int(bench_target_open(&options, &target), ==, 0);
+    check_uint(target.file_bytes, ==, 64 << 20);
+    check_double(target.fill_bytes_per_s, >, 0);
+}
+
+/* A point gives as many samples as were asked for, on every back end and operation, and more on the
+ * next visit; both directions move in rw. */
+static void points(void)
+{
+    static const char *const backends[] = {NULL, "libaio", "threads"};
+    for (size_t b = 0; b < sizeof backends / sizeof backends[0]; b++) {
+        const struct aio_backend *found = NULL;
+        char why[256];
+        if (aio_backend_choose(backends[b], true, why, sizeof why, &found) != 0) {
+            test_note("%s is not tried: %s", backends[b], core_err_sentence());
+            continue;
+        }
+        open_target(backends[b]);
+        for (int op = 0; op < BENCH_OP_COUNT; op++) {
+            struct bench_point point = {
+                .params = {
+                    .op = (enum bench_op)op, .block_bytes = 256 << 10, .depth = 8, .threads = 2}};
+            struct core_region memory = {0};
+            struct core_region_options options = {.name = "test",
+                                                  .bytes = bench_point_memory(&point.params)};
+            check_int(core_region_alloc(&options, &memory), ==, 0);
+            check_int(bench_point_run(&target, &memory, &brief, &stop, &point), ==, 0);
+            check_int(bench_point_run(&target, &memory, &brief, &stop, &point), ==, 0);
+            core_region_free(&memory);
+            check_uint(point.count, ==, 6);
+            check_double(point.median, >, 0);
+            check_double(point.interval.low, <=, point.median);
+            check_double(point.interval.high, >=, point.median);
+            check_double(point.latency_ms[0], <=, point.latency_ms[3]);
+            check_uint(point.errors, ==, 0);
+            check_true(op == BENCH_READ    ? point.read_share >= 1
+                       : op == BENCH_WRITE ? point.read_share <= 0
+                                           : point.read_share > 0 && point.read_share < 1);
+        }
+    }
+    check_string(bench_op_name(BENCH_RW), "rw");
+    check_double(bench_cpu_seconds(), >, 0);
+}
+
+/* Checksums of what a point wrote hold when it reads; an interrupt ends it. */
+static void checksums(void)
+{
+    struct bench_how how = brief;
+    how.checksums = true;
+    open_target(NULL);
+    struct bench_point point = {
+        .params = {.op = BENCH_READ, .block_bytes = 1 << 20, .depth = 4, .threads = 1}};
+    struct core_region memory = {0};
+    struct core_region_options options = {.name = "test",
+                                          .bytes = bench_point_memory(&point.params)};
+    check_int(core_region_alloc(&options, &memory), ==, 0);
+    check_int(bench_point_run(&target, &memory, &how, &stop, &point), ==, 0);
+    check_uint(point.errors, ==, 0);
+    stop = 1;
+    check_int(bench_point_run(&target, &memory, &how, &stop, &point), ==, -EINTR);
+    core_region_free(&memory);
+}
+
+/* Swap and verify move all they say; an interrupt ends them. */
+static void swap_and_verify(void)
+{
+    struct bench_swap swap;
+    struct bench_verify verify;
+    open_target(NULL);
+    struct bench_params params = {.block_bytes = 1 << 20, .depth = 16, .threads = 1};
+    struct bench_swap_options swapping = {.target = &target,
+                                          .params = params,
+                                          .tensor_bytes = 4 << 20,
+                                          .passes = 3,
+                                          .checksums = true,
+                                          .stop = &stop};
+    struct bench_verify_options verifying = {
+        .target = &target, .params = params, .passes = 2, .seed = 5, .stop = &stop};
+    check_int(bench_swap_run(&swapping, &swap), ==, 0);
+    check_uint(swap.tensors, ==, 16);
+    check_uint(swap.bytes, ==, 128 << 20);
+    check_uint(swap.count, ==, 3);
+    check_double(swap.bytes_per_s, >, 0);
+    check_int(bench_verify_run(&verifying, &verify), ==, 0);
+    check_uint(verify.bytes, ==, 128 << 20);
+    check_uint(verify.wrong, ==, 0);
+    swapping.tensor_bytes = 32 << 20;
+    check_int(bench_swap_run(&swapping, &swap), ==, -EINVAL);
+    check_contains(core_err_sentence(), "at least 4");
+    swapping.tensor_bytes = 4 << 20;
+    stop = 1;
+    check_int(bench_swap_run(&swapping, &swap), ==, -EINTR);
+    check_int(bench_verify_run(&verifying, &verify), ==, -EINTR);
+}
+
+/* A grid visits each setting `rounds` times and recommends one that it measured; the adaptive
+ * sweep keeps to its budget. */
+static void sweeps(void)
+{
+    struct bench_sweep *sweep = calloc(1, sizeof *sweep);
+    check_true(sweep != NULL);
+    open_target(NULL);
+    struct bench_sweep_options options = {.target = &target,
+                                          .ops = {true, false, true},
+                                          .blocks = {256 << 10, 1 << 20},
+                                          .block_count = 2,
+                                          .depths = {1, 4},
+                                          .depth_count = 2,
+                                          .threads = {1},
+                                          .thread_count = 1,
+                                          .grid = true,
+                                          .how = brief,
+                                          .rounds = 2,
+                                          .stop = &stop};
+    check_int(bench_sweep_run(&options, sweep), ==, 0);
+    check_uint(sweep->count, ==, 8);
+    for (unsigned i = 0; i < sweep->count; i++) {
+        check_uint(sweep->points[i].count, ==, 6);
+    }
+    check_true(bench_sweep_find(sweep, BENCH_RW, sweep->recommendation.block_bytes,
+                                sweep->recommendation.depth, 1) != NULL);
+    options.grid = false;
+    options.budget_seconds = 1;
+    check_int(bench_sweep_run(&options, sweep), ==, 0);
+    check_double(sweep->seconds, <, TEST_COUNT(5, 30));
+    check_true(bench_sweep_find(sweep, BENCH_READ, sweep->recommendation.block_bytes,
+                                sweep->recommendation.depth, 1) != NULL);
+    options.blocks[0] = options.blocks[1] = 128 << 20;
+    options.depths[0] = options.depths[1] = 2;
+    check_int(bench_sweep_run(&options, sweep), ==, -EINVAL);
+    free(sweep);
+}
+
+/* A target refuses what does not fit and what is not there; the node it is put on exists. */
+static void targets(void)
+{
+    struct bench_target none = {0};
+    struct bench_target_options options = {.path = test_directory(), .bytes = (uint64_t)1 << 60};
+    check_int(bench_target_open(&options, &none), ==, -ENOSPC);
+    check_contains(core_err_sentence(), "does not fit");
+    options.path = "/nowhere/at/all";
+    check_int(bench_target_open(&options, &none), ==, -ENOENT);
+    options.path = test_directory();
+    options.bytes = 64 << 20;
+    options.backend = "floppy";
+    check_int(bench_target_open(&options, &none), ==, -EINVAL);
+    stop = 1;
+    options.backend = NULL;
+    options.stop = &stop;
+    check_int(bench_target_open(&options, &none), ==, -EINTR);
+    bench_target_close(&none);
+    open_target(NULL);
+    check_int(bench_target_place(&target, -1, -1), ==, 0);
+    check_int(bench_target_place(&target, -1, 0), ==, 0);
+    check_int(bench_target_place(&target, 999, -1), ==, -EINVAL);
+    check_contains(core_err_sentence(), "no such node");
+}
+
+/* The environment is there to be printed, and the drive under the target is looked for. */
+static void surroundings(void)
+{
+    struct bench_environment environment;
+    struct bench_device device;
+    bench_environment_read(&environment);
+    check_true(environment.kernel[0] != '\0' && environment.io_uring[0] != '\0');
+    check_uint(environment.processors, >, 0);
+    check_uint(environment.memory_bytes, >, 0);
+    open_target(NULL);
+    bench_device_read(&target, &device);
+    test_note("%s", device.found ? device.block.name : "no block device");
+    bench_target_close(&target);
+    check_true(bench_version()[0] != '\0' && bench_commit()[0] != '\0' &&
+               bench_compiler()[0] != '\0');
+}
+
+/* Nothing is drawn where there is no terminal. */
+static void progress(void)
+{
+    struct bench_progress none = {.path = "x"};
+    struct bench_point point = {.params = {.block_bytes = 4096, .depth = 1, .threads = 1}};
+    bench_progress_fill(&none, 1, 2);
+    bench_progress_point(&none, &point, 0.5, 3);
+    bench_progress_clear(&none);
+    check_true(!none.standing && none.shown_ns == 0);
+}
+
+static int parse(struct bench_options *out, unsigned count, const char *const *words)
+{
+    char *argv[16];
+    for (unsigned i = 0; i < count; i++) {
+        argv[i] = (char *)(uintptr_t)words[i];
+    }
+    return bench_options_parse((int)count, argv, out);
+}
+
+/* The spellings of ds_nvme_tune, ds_io and fio come to the same request as ours. */
+static void spellings(void)
+{
+    static const char *const same[][12] = {
+        {"--nvme_dir", "/d", "--mode=point", "--block_size", "512K", "--queue_depth", "8",
+         "--threads", "2", "--io_size", "1G", "--op=read"},
+        {"--folder", "/d", "--mode=point", "--block_size=512K", "--queue-depth=8", "--io_parallel",
+         "2", "--io_size=1G", "--read"},
+        {"--directory=/d", "--mode=point", "--bs", "512K", "--iodepth", "8", "--numjobs", "2",
+         "--size", "1G", "--rw=read"},
+        {"--nvme-dir=/d", "--mode=point", "--block-size=524288", "--queue_depth=8",
+         "--intra_op_parallelism=2", "--io-size=1024M", "--no_write"},
+    };
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        struct bench_options options;
+        unsigned count = 0;
+        while (count < 12 && same[i][count] != NULL) {
+            count++;
+        }
+        check_int(parse(&options, count, same[i]), ==, -1);
+        check_string(options.dirs[0], "/d");
+        check_string(bench_mode_name(options.mode), "point");
+        check_uint(options.sweep.blocks[0], ==, 512 << 10);
+        check_uint(options.sweep.depths[0], ==, 8);
+        check_uint(options.sweep.threads[0], ==, 2);
+        check_uint(options.io_bytes, ==, 1 << 30);
+        check_true(options.sweep.ops[BENCH_READ] && !options.sweep.ops[BENCH_WRITE] &&
+                   !options.sweep.ops[BENCH_RW]);
+    }
+    struct bench_options options;
+    const char *const validate[] = {"--folder=/d", "--validate", "--loops=2"};
+    check_int(parse(&options, 3, validate), ==, -1);
+    check_int(options.mode, ==, BENCH_VERIFY);
+    const char *const swap[] = {"/d", "--mode", "swap"};
+    check_int(parse(&options, 3, swap), ==, -1);
+    check_true(options.sweep.how.checksums);
+}
+
+TEST_MAIN({"points", points}, {"checksums", checksums}, {"swap_and_verify", swap_and_verify},
+          {"sweeps", sweeps}, {"targets", targets}, {"surroundings", surroundings},
+          {"progress", progress}, {"spellings", spellings})

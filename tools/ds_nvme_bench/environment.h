@@ -1,0 +1,30 @@
+/* environment.h: what a measurement depends on besides the settings. Read once; strings are cut to
+ * their room, numbers are 0 or -1 where the machine does not say. */
+#ifndef TOOLS_DS_NVME_BENCH_ENVIRONMENT_H
+#define TOOLS_DS_NVME_BENCH_ENVIRONMENT_H
+
+#include "core/base/block.h"
+#include "tools/ds_nvme_bench/target.h"
+
+struct bench_environment {
+    char host[65];
+    char kernel[130];
+    char cpu[96];
+    unsigned processors;
+    uint64_t memory_bytes;
+    uint64_t memlock_bytes; /* CORE_MEM_UNLIMITED where there is no limit */
+    uint64_t huge_pages_free;
+    char huge_pages[16]; /* transparent_hugepage/enabled */
+    char io_uring[256];  /* that it works, or why not */
+};
+
+struct bench_device {
+    bool found;
+    struct core_block block;
+    char mount[64]; /* mount options, cut to their room */
+};
+
+void bench_environment_read(struct bench_environment *out);
+void bench_device_read(const struct bench_target *target, struct bench_device *out);
+
+#endif

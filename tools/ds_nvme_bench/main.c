@@ -1,0 +1,278 @@
+/* main.c: the story of a run: what is asked, each directory in turn, what follows from it.
+ * The main thread does everything but the I/O itself. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aio/probe.h"
+#include "core/base/err.h"
+#include "tools/ds_nvme_bench/options.h"
+#include "tools/ds_nvme_bench/progress.h"
+#include "tools/ds_nvme_bench/report.h"
+#include "tools/ds_nvme_bench/version.h"
+
+/* Set by Ctrl-C and SIGTERM; everything that runs for long looks at it. A second signal ends the
+ * process at once, and even then nothing stays behind: scratch files have no name. */
+static volatile sig_atomic_t interrupted;
+static volatile int stop;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+    stop = 1;
+}
+
+static void listen(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* The exit code of an error: what the user named is wrong, or the run failed. */
+static int code_of(int rc)
+{
+    switch (rc) {
+    case -EINTR: return CLI_INTERRUPTED;
+    case -EBADMSG: return CLI_NOT_VERIFIED;
+    case -EINVAL:
+    case -ENOENT:
+    case -ENOTDIR:
+    case -EISDIR:
+    case -ELOOP:
+    case -EACCES:
+    case -EPERM:
+    case -EROFS:
+    case -ENOTSUP: return CLI_WRONG;
+    default: return CLI_FAILED;
+    }
+}
+
+/* ---- one directory ---- */
+
+static int run_points(const struct bench_options *options, struct bench_result *result,
+                      struct bench_progress *progress)
+{
+    struct bench_sweep_options sweep = options->sweep;
+    sweep.target = &result->target;
+    sweep.stop = &stop;
+    sweep.progress = bench_progress_point;
+    sweep.user = progress;
+    sweep.budget_seconds /= options->dir_count;
+    result->soaked = options->mode == BENCH_SOAK;
+    return bench_sweep_run(&sweep, &result->sweep);
+}
+
+static struct bench_params first_setting(const struct bench_options *options)
+{
+    return (struct bench_params){.block_bytes = options->sweep.blocks[0],
+                                 .depth = options->sweep.depths[0],
+                                 .threads = options->sweep.threads[0]};
+}
+
+static int run_swap(const struct bench_options *options, struct bench_result *result)
+{
+    struct bench_swap_options swap = {.target = &result->target,
+                                      .params = first_setting(options),
+                                      .tensor_bytes = options->tensor_bytes,
+                                      .passes = options->passes,
+                                      .checksums = options->sweep.how.checksums,
+                                      .stop = &stop};
+    result->swapped = true;
+    return bench_swap_run(&swap, &result->swap);
+}
+
+static int run_verify(const struct bench_options *options, struct bench_result *result)
+{
+    struct bench_verify_options verify = {.target = &result->target,
+                                          .params = first_setting(options),
+                                          .passes = options->passes,
+                                          .seed = 1,
+                                          .stop = &stop};
+    result->verified = true;
+    return bench_verify_run(&verify, &result->verify);
+}
+
+static int run_directory(const struct bench_options *options, const char *path,
+                         struct bench_result *result)
+{
+    bool quiet = options->common.verbose < 0;
+    struct bench_progress progress = {
+        .path = path, .live = !quiet && cli_color(stderr), .plain = options->common.verbose > 0};
+    struct bench_target_options target = {.path = path,
+                                          .backend = options->backend,
+                                          .bytes = options->io_bytes,
+                                          .fill_seconds = 6.0 / options->dir_count,
+                                          .stop = &stop,
+                                          .progress = bench_progress_fill,
+                                          .user = &progress};
+    int rc = bench_target_open(&target, &result->target);
+    if (rc == 0) {
+        bench_device_read(&result->target, &result->device);
+        int drive_node = result->device.found ? result->device.block.node : -1;
+        int wanted = options->sweep.how.node;
+        rc = bench_target_place(&result->target, wanted,
+                                wanted == BENCH_NODE_AUTO ? drive_node : -1);
+    }
+    if (rc == 0) {
+        switch (options->mode) {
+        case BENCH_SWEEP:
+        case BENCH_POINT:
+        case BENCH_SOAK: rc = run_points(options, result, &progress); break;
+        case BENCH_SWAP: rc = run_swap(options, result); break;
+        case BENCH_VERIFY: rc = run_verify(options, result); break;
+        }
+    }
+    bench_progress_clear(&progress);
+    return rc;
+}
+
+/* ---- what follows ---- */
+
+/* One setting for all directories: DeepSpeed knows one aio block. Of the directories' own
+ * recommendations the one with the most in flight, which starves none of them. */
+static void recommend_for_all(struct bench_report *report)
+{
+    double most = 0;
+    for (unsigned r = 0; r < report->count; r++) {
+        const struct bench_recommendation *made = &report->results[r].sweep.recommendation;
+        double in_flight = (double)made->block_bytes * made->depth * made->threads;
+        if (report->results[r].sweep.count > 0 && in_flight > most) {
+            most = in_flight;
+            report->recommendation = *made;
+            report->recommends = true;
+        }
+    }
+}
+
+static int write_files(const struct bench_options *options, const struct bench_report *report)
+{
+    int rc = options->json != NULL ? bench_report_save(report, options->json, bench_report_json)
+                                   : 0;
+    if (rc == 0 && options->csv != NULL) {
+        rc = bench_report_save(report, options->csv, bench_report_csv);
+    }
+    if (rc == 0 && options->plot != NULL) {
+        rc = bench_report_save(report, options->plot, bench_report_svg);
+    }
+    if (rc == 0 && options->config != NULL && report->recommends) {
+        rc = bench_report_save(report, options->config, bench_report_config);
+    }
+    return rc;
+}
+
+/* What would be noticed only at the end otherwise, after a minute of measuring. */
+static int look_ahead(const struct bench_options *options)
+{
+    const char *const files[] = {options->json, options->csv, options->plot, options->config};
+    int rc = options->baseline != NULL ? bench_report_comparable(options->baseline) : 0;
+    for (size_t i = 0; rc == 0 && i < sizeof files / sizeof files[0]; i++) {
+        rc = files[i] != NULL ? bench_report_writable(files[i]) : 0;
+    }
+    return rc;
+}
+
+static bool stdout_is_taken(const struct bench_options *options)
+{
+    const char *const files[] = {options->json, options->csv, options->plot, options->config};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        if (files[i] != NULL && strcmp(files[i], "-") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int compare(const struct bench_options *options, const struct bench_report *report,
+                   FILE *out)
+{
+    unsigned slower = 0;
+    int rc = bench_report_compare(report, options->baseline, options->tolerance, out, &slower);
+    if (rc != 0) {
+        return cli_fail(&bench_command, code_of(rc), NULL);
+    }
+    if (slower == 0) {
+        fprintf(out, "\nNothing is more than %.0f %% slower than %s.\n", options->tolerance * 100,
+                options->baseline);
+    }
+    return slower > 0 ? CLI_NO_FIT : CLI_DONE;
+}
+
+static int conclude(const struct bench_options *options, struct bench_report *report)
+{
+    FILE *out = stdout_is_taken(options) ? stderr : stdout;
+    recommend_for_all(report);
+    report->recommends = report->recommends && options->mode != BENCH_SOAK;
+    bench_report_table(report, out);
+    int rc = write_files(options, report);
+    if (rc != 0) {
+        return cli_fail(&bench_command, code_of(rc), NULL);
+    }
+    for (unsigned r = 0; r < report->count; r++) {
+        if (report->results[r].verified && report->results[r].verify.wrong > 0) {
+            return CLI_NOT_VERIFIED;
+        }
+    }
+    return options->baseline != NULL ? compare(options, report, out) : CLI_DONE;
+}
+
+static int run(const struct bench_options *options)
+{
+    struct bench_report report = {.mode = bench_mode_name(options->mode),
+                                  .params = options->params,
+                                  .rated_bytes = options->rated_bytes};
+    struct bench_result *results = calloc(options->dir_count, sizeof *results);
+    if (results == NULL) {
+        return cli_fail(&bench_command, CLI_FAILED, "no memory for the results");
+    }
+    int rc = look_ahead(options);
+    for (unsigned d = 0; rc == 0 && d < options->dir_count; d++) {
+        results[d].target.fd = -1;
+        rc = run_directory(options, options->dirs[d], &results[d]);
+    }
+    int code = CLI_DONE;
+    if (rc == 0) {
+        bench_environment_read(&report.environment);
+        report.results = results;
+        report.count = options->dir_count;
+        code = conclude(options, &report);
+    } else {
+        code = cli_fail(&bench_command, interrupted ? CLI_INTERRUPTED : code_of(rc), NULL);
+    }
+    for (unsigned d = 0; d < options->dir_count; d++) {
+        bench_target_close(&results[d].target);
+    }
+    free(results);
+    return cli_close(&bench_command, code);
+}
+
+static void print_version(void)
+{
+    static const char *const names[] = {"uring", "libaio", "threads"};
+    printf("ds_nvme_bench %s\ncommit %s\ncompiler %s\nbackends:", bench_version(), bench_commit(),
+           bench_compiler());
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (aio_backend_find(names[i]) != NULL) {
+            printf(" %s", names[i]);
+        }
+    }
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_options options;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        print_version();
+        return cli_close(&bench_command, CLI_DONE);
+    }
+    int code = bench_options_parse(argc - 1, argv + 1, &options);
+    if (code >= 0) {
+        return code;
+    }
+    listen();
+    return run(&options);
+}

@@ -1,0 +1,398 @@
+/* options.c: our options, and those of ds_nvme_tune, ds_io and fio that mean the same. */
+#include "tools/ds_nvme_bench/options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aio/queue.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
+#include "tools/ds_nvme_bench/wear.h"
+
+const struct cli_command bench_command = {
+    .program = "ds_nvme_bench",
+    .summary = "finds the best I/O setting for a drive, and says what it gives",
+    .arguments = "DIR...",
+    .arguments_min = 0,
+    .arguments_max = BENCH_DIRS_MAX,
+    .example = "ds_nvme_bench --nvme_dir /nvme0/scratch --params 7B --emit-config aio.json\n"
+               "  sweeps in under a minute and writes the aio block for ds_config.json"};
+
+/* As they stand on the command line, before lists and sizes are read. */
+struct raw {
+    struct cli_texts dirs;
+    int mode;
+    const char *ops;
+    const char *blocks;
+    const char *depths;
+    const char *threads;
+    uint64_t io_bytes;
+    double runtime;
+    double ramp;
+    int64_t loops;
+    const char *backend;
+    bool full;
+    int fixed;
+    int files;
+    int pages;
+    bool sqpoll;
+    bool iopoll;
+    const char *numa;
+    int checksum;
+    bool only_read;
+    bool no_read;
+    bool no_write;
+    bool validate;
+    bool gds;
+    bool verbose;
+    const char *nothing_text; /* of options of others that change nothing here */
+    uint64_t tensor_bytes;
+    const char *tolerance;
+    const char *params;
+    double tbw;
+};
+
+static const char *const modes[] = {"sweep", "point", "verify", "swap", "soak"};
+
+const char *bench_mode_name(enum bench_mode mode)
+{
+    return modes[mode];
+}
+
+/* ---- lists ---- */
+
+static int take_number(const char *text, bool size, uint32_t low, uint32_t high, uint32_t *out)
+{
+    uint64_t value = 0;
+    char *end = NULL;
+    if (size) {
+        if (core_size_parse(text, &value) != 0) {
+            return -EINVAL;
+        }
+    } else {
+        value = strtoull(text, &end, 10);
+        if (end == text || *end != '\0' || text[0] == '-') {
+            return core_err_set(-EINVAL, "\"%s\" is not a whole number", text);
+        }
+    }
+    if (value < low || value > high || (size && value % 4096 != 0)) {
+        return core_err_set(-EINVAL, "%s is not possible; %u to %u%s is", text, low, high,
+                            size ? " in multiples of 4096" : "");
+    }
+    *out = (uint32_t)value;
+    return 0;
+}
+
+/* "128K,1M" to numbers; the name is for the message. */
+static int take_list(const char *name, const char *text, bool size, uint32_t high, uint32_t *list,
+                     unsigned *count)
+{
+    char copy[512];
+    if (strlen(text) >= sizeof copy) {
+        return core_err_set(-EINVAL, "--%s: the list is too long", name);
+    }
+    memcpy(copy, text, strlen(text) + 1);
+    *count = 0;
+    char *rest = NULL;
+    for (char *item = strtok_r(copy, ",", &rest); item != NULL; item = strtok_r(NULL, ",", &rest)) {
+        if (*count == BENCH_LIST_MAX) {
+            return core_err_set(-EINVAL, "--%s takes at most %d values", name, BENCH_LIST_MAX);
+        }
+        if (take_number(item, size, size ? 4096 : 1, high, &list[*count]) != 0) {
+            return core_err_prefix(-EINVAL, "--%s", name);
+        }
+        ++*count;
+    }
+    return *count > 0 ? 0 : core_err_set(-EINVAL, "--%s needs at least one value", name);
+}
+
+static int take_ops(const struct raw *raw, bool ops[BENCH_OP_COUNT])
+{
+    char copy[64];
+    snprintf(copy, sizeof copy, "%s", raw->only_read ? "read" : raw->ops);
+    char *rest = NULL;
+    for (char *item = strtok_r(copy, ",", &rest); item != NULL; item = strtok_r(NULL, ",", &rest)) {
+        int op = 0;
+        while (op < BENCH_OP_COUNT && strcmp(item, bench_op_name((enum bench_op)op)) != 0) {
+            op++;
+        }
+        if (op == BENCH_OP_COUNT) {
+            return core_err_set(-EINVAL, "--op takes read, write and rw, not \"%s\"", item);
+        }
+        ops[op] = true;
+    }
+    ops[BENCH_READ] = ops[BENCH_READ] && !raw->no_read;
+    ops[BENCH_WRITE] = ops[BENCH_WRITE] && !raw->no_write;
+    ops[BENCH_RW] = ops[BENCH_RW] && !raw->no_read && !raw->no_write;
+    if (!ops[BENCH_READ] && !ops[BENCH_WRITE] && !ops[BENCH_RW]) {
+        return core_err_set(-EINVAL, "no operation is left to measure");
+    }
+    return 0;
+}
+
+/* "10%" or "0.1". */
+static int take_tolerance(const char *text, double *out)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end != text && *end == '%') {
+        value /= 100;
+        end++;
+    }
+    if (end == text || *end != '\0' || !(value >= 0) || value >= 1) {
+        return core_err_set(-EINVAL, "--tolerance takes a share such as 10%% or 0.1, not \"%s\"",
+                            text);
+    }
+    *out = value;
+    return 0;
+}
+
+static int take_node(const char *text, struct bench_how *how)
+{
+    char *end = NULL;
+    long node = strtol(text, &end, 10);
+    if (strcmp(text, "auto") == 0 || strcmp(text, "off") == 0) {
+        how->node = strcmp(text, "auto") == 0 ? BENCH_NODE_AUTO : BENCH_NODE_ANY;
+        return 0;
+    }
+    if (end == text || *end != '\0' || node < 0 || node > 1023) {
+        return core_err_set(-EINVAL, "--numa takes auto, off or the number of a node, not \"%s\"",
+                            text);
+    }
+    how->node = (int)node;
+    return 0;
+}
+
+/* ---- from raw to asked ---- */
+
+static void default_lists(const struct raw *raw, struct bench_options *out, const char **blocks,
+                          const char **depths, const char **threads)
+{
+    bool wide = out->mode == BENCH_SWEEP;
+    const char *all = out->sweep.how.checksums ? "1M,2M,4M,8M" : "128K,256K,512K,1M,2M,4M,8M";
+    *blocks = raw->blocks != NULL ? raw->blocks : wide ? all : "1M";
+    *depths = raw->depths != NULL ? raw->depths : wide ? "1,2,4,8,16,32,64,128,256" : "32";
+    *threads = raw->threads != NULL ? raw->threads : wide && !raw->full ? "1,2" : "1";
+}
+
+static int take_lists(const struct raw *raw, struct bench_options *out)
+{
+    struct bench_sweep_options *sweep = &out->sweep;
+    const char *blocks;
+    const char *depths;
+    const char *threads;
+    default_lists(raw, out, &blocks, &depths, &threads);
+    int rc = take_ops(raw, sweep->ops);
+    rc = rc == 0
+             ? take_list("block_size", blocks, true, 256 << 20, sweep->blocks, &sweep->block_count)
+             : rc;
+    rc = rc == 0 ? take_list("queue_depth", depths, false, AIO_DEPTH_MAX, sweep->depths,
+                             &sweep->depth_count)
+                 : rc;
+    rc = rc == 0 ? take_list("threads", threads, false, 16, sweep->threads, &sweep->thread_count)
+                 : rc;
+    for (unsigned b = 0; rc == 0 && sweep->how.checksums && b < sweep->block_count; b++) {
+        if (sweep->blocks[b] % AIO_SUM_BYTES != 0) {
+            rc = core_err_set(-EINVAL, "--checksum xxh3 is of each MiB: --block_size takes "
+                                       "multiples of 1M with it");
+        }
+    }
+    return rc;
+}
+
+/* How long and how often, by mode. */
+static void take_times(const struct raw *raw, struct bench_options *out)
+{
+    struct bench_sweep_options *sweep = &out->sweep;
+    bool soak = out->mode == BENCH_SOAK;
+    bool sweeping = out->mode == BENCH_SWEEP && !raw->full;
+    double runtime = raw->runtime > 0 ? raw->runtime : soak ? 60 : raw->full ? 5 : 3;
+    sweep->grid = !sweeping;
+    sweep->rounds = raw->loops > 0 ? (unsigned)raw->loops : soak ? 1 : 3;
+    sweep->how.ramp_seconds = raw->ramp >= 0 ? raw->ramp : soak ? 0 : 0.2;
+    sweep->how.samples = soak ? 60 : 5;
+    sweep->rounds = sweep->rounds * sweep->how.samples > BENCH_SAMPLES_MAX
+                        ? BENCH_SAMPLES_MAX / sweep->how.samples
+                        : sweep->rounds;
+    sweep->how.sample_seconds = runtime / sweep->how.samples / (soak ? 1 : sweep->rounds);
+    sweep->budget_seconds = raw->runtime > 0 && sweeping ? raw->runtime : 44;
+    out->passes = raw->loops > 0 ? (unsigned)raw->loops : out->mode == BENCH_VERIFY ? 2 : 5;
+}
+
+static int take_dirs(const struct raw *raw, const struct cli_parsed *parsed,
+                     struct bench_options *out)
+{
+    size_t count = raw->dirs.count + parsed->count;
+    if (count == 0) {
+        return core_err_set(-EINVAL, "which directory? --nvme_dir DIR names it");
+    }
+    if (count > BENCH_DIRS_MAX) {
+        return core_err_set(-EINVAL, "%zu directories are too many; %d can be measured", count,
+                            BENCH_DIRS_MAX);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const char *dir = i < raw->dirs.count ? raw->dirs.items[i]
+                                              : parsed->arguments[i - raw->dirs.count];
+        if (dir[0] == '\0') {
+            return core_err_set(-EINVAL, "the name of a directory is empty");
+        }
+        for (unsigned k = 0; k < out->dir_count; k++) {
+            if (strcmp(out->dirs[k], dir) == 0) {
+                return core_err_set(-EINVAL, "%s is named twice", dir);
+            }
+        }
+        out->dirs[out->dir_count++] = dir;
+    }
+    return 0;
+}
+
+static int resolve(const struct raw *raw, const struct cli_parsed *parsed,
+                   struct bench_options *out)
+{
+    static const enum core_pages pages[] = {CORE_PAGES_AUTO, CORE_PAGES_2M, CORE_PAGES_THP,
+                                            CORE_PAGES_4K, CORE_PAGES_1G};
+    if (raw->gds) {
+        return core_err_set(-EINVAL, "GPU memory and GDS are not measured: optimizer states go "
+                                     "between the drive and host memory");
+    }
+    out->mode = raw->validate ? BENCH_VERIFY : (enum bench_mode)raw->mode;
+    out->backend = raw->backend;
+    out->io_bytes = raw->io_bytes;
+    out->tensor_bytes = raw->tensor_bytes >> 20 << 20;
+    out->rated_bytes = raw->tbw * 1e12;
+    out->common = parsed->common;
+    out->common.verbose += raw->verbose;
+    struct bench_how *how = &out->sweep.how;
+    how->buffers = raw->fixed == 0;
+    how->files = raw->files == 0;
+    how->pages = pages[raw->pages];
+    how->sqpoll = raw->sqpoll;
+    how->iopoll = raw->iopoll;
+    how->checksums = raw->checksum == 2 || (raw->checksum == 0 && out->mode == BENCH_SWAP);
+    int rc = take_dirs(raw, parsed, out);
+    rc = rc == 0 ? take_lists(raw, out) : rc;
+    rc = rc == 0 ? take_tolerance(raw->tolerance, &out->tolerance) : rc;
+    rc = rc == 0 ? take_node(raw->numa, how) : rc;
+    if (rc == 0 && raw->params != NULL) {
+        rc = bench_params_parse(raw->params, &out->params);
+    }
+    if (rc == 0 && out->tensor_bytes == 0) {
+        rc = core_err_set(-EINVAL, "--tensor_size takes 1 MiB and more");
+    }
+    if (rc == 0 && (out->config != NULL) && out->mode != BENCH_SWEEP && out->mode != BENCH_POINT) {
+        rc = core_err_set(-EINVAL, "--emit-config needs a sweep or points to recommend from");
+    }
+    take_times(raw, out);
+    return rc;
+}
+
+int bench_options_parse(int argc, char **argv, struct bench_options *out)
+{
+    struct raw raw = {.ops = "read,write,rw",
+                      .tensor_bytes = 64 << 20,
+                      .ramp = -1,
+                      .tolerance = "10%",
+                      .numa = "auto"};
+    struct bench_options made = {.dir_count = 0};
+    bool ignored = false;
+    const struct cli_option options[] = {
+        {"nvme_dir", CLI_TEXTS, &raw.dirs, "DIR", "a directory on the drive; several may be named",
+         0, 0, NULL},
+        {"mode", CLI_CHOICE, &raw.mode, "MODE", "sweep (default), point, verify, swap, soak", 0, 0,
+         "sweep|point|verify|swap|soak"},
+        {"op", CLI_TEXT, &raw.ops, "LIST", "read,write,rw (default: all three)", 0, 0, NULL},
+        {"block_size", CLI_TEXT, &raw.blocks, "LIST",
+         "bytes of an I/O (default: 128K to 8M; point: 1M)", 0, 0, NULL},
+        {"queue_depth", CLI_TEXT, &raw.depths, "LIST",
+         "I/Os in flight (default: 1 to 256; point: 32)", 0, 0, NULL},
+        {"threads", CLI_TEXT, &raw.threads, "LIST",
+         "I/O threads, each with its ring (default: 1,2; point: 1)", 0, 0, NULL},
+        {"io_size", CLI_SIZE, &raw.io_bytes, "SIZE",
+         "of the scratch file (default: what 6 s can write, 8 GiB at most)", 0, 0, NULL},
+        {"runtime", CLI_REAL, &raw.runtime, "S",
+         "sweep: in all (44); point: a setting (3); --full: 5; soak: 60", 0.01, 1e6, NULL},
+        {"ramp_time", CLI_REAL, &raw.ramp, "S", "not measured at first (0.2)", 0, 1e4, NULL},
+        {"loops", CLI_INTEGER, &raw.loops, "N",
+         "visits to each setting (3); passes of verify (2), swap (5)", 1, 60, NULL},
+        {"full", CLI_FLAG, &raw.full, NULL, "the whole grid instead of the adaptive sweep", 0, 0,
+         NULL},
+        {"backend", CLI_TEXT, &raw.backend, "NAME", "uring, libaio, threads (default: probed)", 0,
+         0, NULL},
+        {"fixed_buffers", CLI_CHOICE, &raw.fixed, "on|off", "registered buffers (on)", 0, 0,
+         "on|off"},
+        {"registered_files", CLI_CHOICE, &raw.files, "on|off", "registered files (on)", 0, 0,
+         "on|off"},
+        {"pages", CLI_CHOICE, &raw.pages, "KIND",
+         "auto (default: the largest there are), 2m, thp, 4k, 1g", 0, 0, "auto|2m|thp|4k|1g"},
+        {"sqpoll", CLI_FLAG, &raw.sqpoll, NULL, "a kernel thread submits", 0, 0, NULL},
+        {"iopoll", CLI_FLAG, &raw.iopoll, NULL, "completions are polled", 0, 0, NULL},
+        {"numa", CLI_TEXT, &raw.numa, "NODE", "auto (the drive's), off, or a number", 0, 0, NULL},
+        {"checksum", CLI_CHOICE, &raw.checksum, "KIND",
+         "none or xxh3, written and verified (auto: xxh3 for swap)", 0, 0, "auto|none|xxh3"},
+        {"tensor_size", CLI_SIZE, &raw.tensor_bytes, "SIZE", "swap: states of a tensor (64M)", 0, 0,
+         NULL},
+        {"params", CLI_TEXT, &raw.params, "N", "a model's size: step time and wear (7B, 350M)", 0,
+         0, NULL},
+        {"tbw", CLI_REAL, &raw.tbw, "TB", "the drive's rated life in terabytes written", 0, 1e9,
+         NULL},
+        {"json", CLI_TEXT, &made.json, "FILE", "everything, for programs (-: stdout)", 0, 0, NULL},
+        {"csv", CLI_TEXT, &made.csv, "FILE", "a line a setting and operation", 0, 0, NULL},
+        {"plot", CLI_TEXT, &made.plot, "FILE", "a picture (SVG)", 0, 0, NULL},
+        {"emit-config", CLI_TEXT, &made.config, "FILE", "the aio block for ds_config.json", 0, 0,
+         NULL},
+        {"baseline", CLI_TEXT, &made.baseline, "FILE",
+         "a --json file to compare with; slower: exit 3", 0, 0, NULL},
+        {"tolerance", CLI_TEXT, &raw.tolerance, "P", "how much slower is too much (10%)", 0, 0,
+         NULL},
+        /* As others spell them: not in the help. */
+        {"folder", CLI_TEXTS, &raw.dirs, "DIR", NULL, 0, 0, NULL},
+        {"directory", CLI_TEXTS, &raw.dirs, "DIR", NULL, 0, 0, NULL},
+        {"bs", CLI_TEXT, &raw.blocks, "LIST", NULL, 0, 0, NULL},
+        {"iodepth", CLI_TEXT, &raw.depths, "LIST", NULL, 0, 0, NULL},
+        {"numjobs", CLI_TEXT, &raw.threads, "LIST", NULL, 0, 0, NULL},
+        {"io_parallel", CLI_TEXT, &raw.threads, "LIST", NULL, 0, 0, NULL},
+        {"intra_op_parallelism", CLI_TEXT, &raw.threads, "LIST", NULL, 0, 0, NULL},
+        {"size", CLI_SIZE, &raw.io_bytes, "SIZE", NULL, 0, 0, NULL},
+        {"ioengine", CLI_TEXT, &raw.backend, "NAME", NULL, 0, 0, NULL},
+        {"engine", CLI_TEXT, &raw.nothing_text, "NAME", NULL, 0, 0, NULL},
+        {"multi_process", CLI_TEXT, &raw.threads, "N", NULL, 0, 0, NULL},
+        {"rw", CLI_TEXT, &raw.ops, "LIST", NULL, 0, 0, NULL},
+        {"readwrite", CLI_TEXT, &raw.ops, "LIST", NULL, 0, 0, NULL},
+        {"read", CLI_FLAG, &raw.only_read, NULL, NULL, 0, 0, NULL},
+        {"no_read", CLI_FLAG, &raw.no_read, NULL, NULL, 0, 0, NULL},
+        {"no_write", CLI_FLAG, &raw.no_write, NULL, NULL, 0, 0, NULL},
+        {"validate", CLI_FLAG, &raw.validate, NULL, NULL, 0, 0, NULL},
+        {"verify", CLI_FLAG, &raw.validate, NULL, NULL, 0, 0, NULL},
+        {"verbose", CLI_FLAG, &raw.verbose, NULL, NULL, 0, 0, NULL},
+        {"use_gds", CLI_FLAG, &raw.gds, NULL, NULL, 0, 0, NULL},
+        {"gds", CLI_FLAG, &raw.gds, NULL, NULL, 0, 0, NULL},
+        {"gpu", CLI_FLAG, &raw.gds, NULL, NULL, 0, 0, NULL},
+        {"single_submit", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"sequential_requests", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"flush_page_cache", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"yes-destroy", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"handle", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"slow_bounce_buffer", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"log_dir", CLI_TEXT, &raw.nothing_text, "DIR", NULL, 0, 0, NULL},
+    };
+    struct cli_parsed parsed;
+    int code = cli_parse(&bench_command, options, sizeof options / sizeof options[0], argc, argv,
+                         &parsed);
+    if (code >= 0) {
+        return code;
+    }
+    if (ignored || raw.nothing_text != NULL) {
+        core_log(CORE_LOG_WARN,
+                 "--single_submit, --sequential_requests, --flush_page_cache, --yes-destroy, "
+                 "--engine, --handle, --slow_bounce_buffer and --log_dir change nothing here: I/O "
+                 "is direct and overlapped, on files without a name");
+    }
+    if (resolve(&raw, &parsed, &made) != 0) {
+        return cli_fail(&bench_command, CLI_WRONG, NULL);
+    }
+    *out = made;
+    return -1;
+}

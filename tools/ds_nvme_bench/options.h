@@ -1,0 +1,39 @@
+/* options.h: what the user asked for. */
+#ifndef TOOLS_DS_NVME_BENCH_OPTIONS_H
+#define TOOLS_DS_NVME_BENCH_OPTIONS_H
+
+#include "tools/ds_nvme_bench/sweep.h"
+#include "tools/tide/cli.h"
+
+enum bench_mode { BENCH_SWEEP, BENCH_POINT, BENCH_VERIFY, BENCH_SWAP, BENCH_SOAK };
+
+enum { BENCH_DIRS_MAX = 16 };
+
+struct bench_options {
+    const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, as everything else here */
+    unsigned dir_count;
+    enum bench_mode mode;
+    struct bench_sweep_options sweep; /* lists and how; target, stop and progress are not set */
+    const char *backend;              /* NULL: chosen by probing */
+    uint64_t io_bytes;                /* 0: chosen */
+    uint64_t tensor_bytes;
+    unsigned passes; /* of verify and swap */
+    const char *json;
+    const char *csv;
+    const char *plot;
+    const char *config;
+    const char *baseline;
+    double tolerance;
+    double params;
+    double rated_bytes;
+    struct cli_common common;
+};
+
+extern const struct cli_command bench_command;
+
+/* -1 to go on, or the exit code to end with (help printed, or a message). */
+int bench_options_parse(int argc, char **argv, struct bench_options *out);
+
+const char *bench_mode_name(enum bench_mode mode);
+
+#endif

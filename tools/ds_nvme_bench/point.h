@@ -1,0 +1,64 @@
+/* point.h: measures one setting on one target: bandwidth samples, latencies, processor time.
+ * The caller's thread submits and looks on; each I/O thread is a drive of its own. */
+#ifndef TOOLS_DS_NVME_BENCH_POINT_H
+#define TOOLS_DS_NVME_BENCH_POINT_H
+
+#include "core/base/mem.h"
+#include "tools/ds_nvme_bench/stats.h"
+#include "tools/ds_nvme_bench/target.h"
+
+enum bench_op { BENCH_READ, BENCH_WRITE, BENCH_RW, BENCH_OP_COUNT };
+
+/* "read", "write", "rw". */
+const char *bench_op_name(enum bench_op op);
+
+struct bench_params {
+    enum bench_op op;
+    uint32_t block_bytes;
+    uint32_t depth;   /* blocks in flight of each thread */
+    uint32_t threads; /* drives at once, each on its part of the file */
+};
+
+struct bench_how {
+    double ramp_seconds;
+    double sample_seconds;
+    unsigned samples;
+    bool checksums; /* written and verified, XXH3-64 of each MiB */
+    bool buffers;   /* registered with the ring */
+    bool files;     /* the same */
+    bool sqpoll;
+    bool iopoll;
+    enum core_pages pages; /* of the buffers */
+    int node;              /* of buffers and threads */
+};
+enum { BENCH_NODE_AUTO = -1, BENCH_NODE_ANY = -2 };
+
+/* What a point gave. Samples accumulate over rounds. */
+struct bench_point {
+    struct bench_params params;
+    double samples[BENCH_SAMPLES_MAX]; /* bytes a second; rw: both together */
+    unsigned count;
+    double median;
+    struct bench_interval interval;
+    double read_share;    /* of the bytes */
+    double latency_ms[4]; /* p50, p99, p99.9, max, of blocks */
+    double cpu_ms_per_gib;
+    uint64_t shorts;
+    uint64_t retries;
+    uint64_t errors;
+    double bytes;       /* measured, ramp included */
+    double cpu_seconds; /* of the process meanwhile */
+    char setup[96];     /* how the back end was set up */
+};
+
+/* Adds samples to the point, whose params are set. Writes overwrite the target's scratch file.
+ * `memory` holds at least bench_point_memory() bytes. -EINTR when *stop was set. */
+int bench_point_run(const struct bench_target *target, const struct core_region *memory,
+                    const struct bench_how *how, const volatile int *stop,
+                    struct bench_point *point);
+
+/* Bytes of buffers that a setting needs; settings above BENCH_MEMORY_MAX are not measured. */
+uint64_t bench_point_memory(const struct bench_params *params);
+#define BENCH_MEMORY_MAX ((uint64_t)768 << 20)
+
+#endif

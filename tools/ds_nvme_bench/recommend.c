@@ -1,0 +1,210 @@
+/* recommend.c: from measured points to one setting and the reason in words. */
+#include <math.h>
+#include <stdio.h>
+
+#include "tools/ds_nvme_bench/sweep.h"
+
+/* Settings whose medians are this near the best are as good as the best. */
+static const double good_enough = 0.98;
+static const double wide_interval = 0.05;
+/* In flight, where noise hides which of the small settings is good. */
+static const double robust_bytes = 8 << 20;
+
+const struct bench_point *bench_sweep_find(const struct bench_sweep *sweep, enum bench_op op,
+                                           uint32_t block_bytes, uint32_t depth, uint32_t threads)
+{
+    for (unsigned i = 0; i < sweep->count; i++) {
+        const struct bench_params *params = &sweep->points[i].params;
+        if (params->op == op && params->block_bytes == block_bytes && params->depth == depth &&
+            params->threads == threads) {
+            return &sweep->points[i];
+        }
+    }
+    return NULL;
+}
+
+double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op)
+{
+    double best = 0;
+    unsigned most = 0;
+    for (unsigned i = 0; i < sweep->count; i++) {
+        bool ours = sweep->points[i].params.op == op;
+        most = ours && sweep->points[i].count > most ? sweep->points[i].count : most;
+    }
+    /* Points with few samples found the way; the best of many noisy ones would be luck. */
+    for (unsigned i = 0; i < sweep->count; i++) {
+        const struct bench_point *point = &sweep->points[i];
+        if (point->params.op == op && point->count * 2 > most && point->median > best) {
+            best = point->median;
+        }
+    }
+    return best;
+}
+
+/* What the chosen setting was chosen from. */
+struct field {
+    const struct bench_sweep *sweep; /* borrowed */
+    unsigned most[BENCH_OP_COUNT];   /* samples of the points that count; 0: not measured */
+    double best[BENCH_OP_COUNT];     /* the highest pace of them */
+};
+
+/* How fast a point is beside the others of its operation. Samples of the same number were taken in
+ * the same round, so that a drive that is slower for a while is slower for all of them: each sample
+ * is divided by the round's mean first. */
+static double pace_of(const struct field *field, const struct bench_point *point)
+{
+    double shares[BENCH_SAMPLES_MAX];
+    for (unsigned s = 0; s < point->count; s++) {
+        double sum = 0;
+        unsigned count = 0;
+        for (unsigned i = 0; i < field->sweep->count; i++) {
+            const struct bench_point *other = &field->sweep->points[i];
+            if (other->params.op == point->params.op && other->count == point->count) {
+                sum += other->samples[s];
+                count++;
+            }
+        }
+        shares[s] = sum > 0 ? point->samples[s] * count / sum : 0;
+    }
+    return bench_median(shares, point->count);
+}
+
+static void field_init(struct field *field, const struct bench_sweep *sweep)
+{
+    *field = (struct field){.sweep = sweep};
+    for (unsigned i = 0; i < sweep->count; i++) {
+        const struct bench_point *point = &sweep->points[i];
+        unsigned *most = &field->most[point->params.op];
+        *most = point->count > *most ? point->count : *most;
+    }
+    for (unsigned i = 0; i < sweep->count; i++) {
+        const struct bench_point *point = &sweep->points[i];
+        if (point->count > 0 && point->count == field->most[point->params.op]) {
+            double *best = &field->best[point->params.op];
+            *best = fmax(*best, pace_of(field, point));
+        }
+    }
+}
+
+struct judged {
+    const struct bench_params *setting;
+    double score;   /* the least share of the best over the operations */
+    bool whole;     /* measured for every operation, with as many samples as any */
+    bool confident; /* intervals within 5 %, no trend */
+    double in_flight;
+};
+
+static struct judged judge(const struct field *field, const struct bench_params *setting)
+{
+    struct judged judged = {.setting = setting, .score = 1, .whole = true, .confident = true};
+    judged.in_flight = (double)setting->block_bytes * setting->depth * setting->threads;
+    for (int op = 0; op < BENCH_OP_COUNT; op++) {
+        if (field->most[op] == 0) {
+            continue;
+        }
+        const struct bench_point *point = bench_sweep_find(field->sweep, (enum bench_op)op,
+                                                           setting->block_bytes, setting->depth,
+                                                           setting->threads);
+        if (point == NULL || point->count != field->most[op]) {
+            judged.whole = false;
+            return judged;
+        }
+        int trend = 0;
+        bench_trend(point->samples, point->count, &trend);
+        double width = (point->interval.high - point->interval.low) / 2 / point->median;
+        judged.confident = judged.confident && point->count >= 5 && width <= wide_interval &&
+                           !trend;
+        judged.score = fmin(judged.score, pace_of(field, point) / field->best[op]);
+    }
+    return judged;
+}
+
+/* Better: good enough where the other is not; of two good ones the smaller that still has
+ * `in_flight_least` under way; else the faster. */
+static bool beats(const struct judged *a, const struct judged *b, double in_flight_least)
+{
+    bool a_good = a->score >= good_enough;
+    bool b_good = b->score >= good_enough;
+    if (!a_good || !b_good) {
+        return a_good != b_good ? a_good : a->score > b->score;
+    }
+    bool a_full = a->in_flight >= in_flight_least;
+    bool b_full = b->in_flight >= in_flight_least;
+    if (a_full != b_full) {
+        return a_full;
+    }
+    if (fabs(a->in_flight - b->in_flight) > 0.5) {
+        return (a->in_flight < b->in_flight) == a_full;
+    }
+    return a->score > b->score;
+}
+
+static struct judged choose(const struct field *field, double in_flight_least)
+{
+    struct judged chosen = {.setting = NULL};
+    for (unsigned i = 0; i < field->sweep->count; i++) {
+        struct judged judged = judge(field, &field->sweep->points[i].params);
+        if (judged.whole && (chosen.setting == NULL || beats(&judged, &chosen, in_flight_least))) {
+            chosen = judged;
+        }
+    }
+    return chosen;
+}
+
+static double best_sample(const struct bench_point *point)
+{
+    double best = 0;
+    for (unsigned i = 0; i < point->count; i++) {
+        best = fmax(best, point->samples[i]);
+    }
+    return best;
+}
+
+/* The best over the worst that was measured: what the settings are worth. By the best sample of
+ * each, so that a moment of somebody else's load is not blamed on a setting. */
+static double gain_of(const struct bench_sweep *sweep)
+{
+    double gain = 1;
+    for (unsigned i = 0; i < sweep->count; i++) {
+        double able = best_sample(&sweep->points[i]);
+        for (unsigned k = 0; k < sweep->count && able > 0; k++) {
+            if (sweep->points[k].params.op == sweep->points[i].params.op) {
+                gain = fmax(gain, best_sample(&sweep->points[k]) / able);
+            }
+        }
+    }
+    return gain;
+}
+
+void bench_sweep_recommend(struct bench_sweep *sweep)
+{
+    struct field field;
+    struct bench_recommendation *made = &sweep->recommendation;
+    field_init(&field, sweep);
+    struct judged chosen = choose(&field, 0);
+    *made = (struct bench_recommendation){.gain = gain_of(sweep)};
+    if (chosen.setting == NULL) {
+        snprintf(made->reason, sizeof made->reason, "no setting was measured for every operation");
+        return;
+    }
+    bool certain = chosen.confident;
+    if (!certain) {
+        chosen = choose(&field, robust_bytes);
+    }
+    made->block_bytes = chosen.setting->block_bytes;
+    made->depth = chosen.setting->depth;
+    made->threads = chosen.setting->threads;
+    made->score = chosen.score;
+    made->confident = certain;
+    const char *rest = "";
+    if (chosen.score < good_enough) {
+        rest = ", and none reaches more of all of them";
+    } else if (!certain) {
+        rest = "; the drive was not steady, so at least 8 MiB stay in flight where that costs "
+               "nothing";
+    }
+    snprintf(made->reason, sizeof made->reason,
+             "the smallest setting within %.0f %% of the best of every operation: it reaches at "
+             "least %.1f %%%s",
+             (1 - good_enough) * 100, chosen.score * 100, rest);
+}

@@ -1,0 +1,24 @@
+/* stats.h: what a handful of noisy samples allow to say. Pure. */
+#ifndef TOOLS_DS_NVME_BENCH_STATS_H
+#define TOOLS_DS_NVME_BENCH_STATS_H
+
+#include <stdint.h>
+
+/* The median of 1 to BENCH_SAMPLES_MAX values. */
+enum { BENCH_SAMPLES_MAX = 64 };
+double bench_median(const double *samples, unsigned count);
+
+struct bench_interval {
+    double low;
+    double high;
+};
+
+/* The 95 % interval of the median by 2,000 seeded bootstrap draws: the same samples give the same
+ * interval. */
+struct bench_interval bench_median_interval(const double *samples, unsigned count);
+
+/* The change from the first sample to the last by least squares, as a share of the mean; *likely
+ * tells whether it is more than noise (|t| above 3). */
+double bench_trend(const double *samples, unsigned count, int *likely);
+
+#endif

@@ -1,0 +1,29 @@
+/* swap.h: the access pattern of one optimizer step: tensor by tensor the states come in and the
+ * updated ones go out, reading and writing at once, through a few slots. */
+#ifndef TOOLS_DS_NVME_BENCH_SWAP_H
+#define TOOLS_DS_NVME_BENCH_SWAP_H
+
+#include "tools/ds_nvme_bench/point.h"
+
+struct bench_swap_options {
+    const struct bench_target *target; /* borrowed */
+    struct bench_params params;        /* block, depth; op and threads are not looked at */
+    uint64_t tensor_bytes;             /* of each tensor's states; a multiple of 1 MiB */
+    unsigned passes;                   /* steps, after one that is not counted */
+    bool checksums;
+    const volatile int *stop;
+};
+
+struct bench_swap {
+    unsigned tensors;
+    uint64_t bytes; /* read and written a step, together */
+    double seconds[BENCH_SAMPLES_MAX];
+    unsigned count;
+    double bytes_per_s; /* median */
+    struct bench_interval interval;
+    double cpu_ms_per_gib;
+};
+
+int bench_swap_run(const struct bench_swap_options *options, struct bench_swap *out);
+
+#endif

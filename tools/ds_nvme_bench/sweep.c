@@ -1,0 +1,437 @@
+/* sweep.c: the order in which settings are measured. */
+#include "tools/ds_nvme_bench/sweep.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+
+enum { CANDIDATES_MAX = 6, ROUNDS_MAX = 8, IN_FLIGHT_SCAN = 64 << 20, IN_FLIGHT_ENOUGH = 16 << 20 };
+
+struct search {
+    const struct bench_sweep_options *options; /* borrowed */
+    struct bench_sweep *sweep;                 /* borrowed */
+    struct core_region memory;                 /* owned */
+    int64_t start_ns;
+    int64_t deadline_ns;
+};
+
+static double seconds_left(const struct search *search)
+{
+    return (double)(search->deadline_ns - core_clock_now_ns()) / 1e9;
+}
+
+/* The point of a setting, made where it is new; NULL when the table is full. */
+static struct bench_point *point_of(struct bench_sweep *sweep, const struct bench_params *params)
+{
+    for (unsigned i = 0; i < sweep->count; i++) {
+        if (memcmp(&sweep->points[i].params, params, sizeof *params) == 0) {
+            return &sweep->points[i];
+        }
+    }
+    if (sweep->count == BENCH_POINTS_MAX) {
+        return NULL;
+    }
+    sweep->points[sweep->count] = (struct bench_point){.params = *params};
+    return &sweep->points[sweep->count++];
+}
+
+/* Measures a setting for one operation if that was asked for; settings that need too much memory,
+ * or more of the file than there is, are left out. */
+static int measure_op(struct search *search, struct bench_params setting, enum bench_op op,
+                      const struct bench_how *how)
+{
+    setting.op = op;
+    uint64_t memory = bench_point_memory(&setting);
+    if (!search->options->ops[op] || memory > search->memory.bytes ||
+        memory > search->options->target->file_bytes) {
+        return 0;
+    }
+    struct bench_point *point = point_of(search->sweep, &setting);
+    if (point == NULL) {
+        return core_err_set(-EINVAL, "more than %d points are asked for", BENCH_POINTS_MAX);
+    }
+    if (search->options->progress != NULL) {
+        double left = seconds_left(search);
+        double spent = (double)(core_clock_now_ns() - search->start_ns) / 1e9;
+        search->options->progress(search->options->user, point,
+                                  left > 0 ? spent / (spent + left) : 1, left);
+    }
+    return bench_point_run(search->options->target, &search->memory, how, search->options->stop,
+                           point);
+}
+
+static int measure(struct search *search, struct bench_params setting, const struct bench_how *how)
+{
+    int rc = 0;
+    for (int op = 0; rc == 0 && op < BENCH_OP_COUNT; op++) {
+        rc = measure_op(search, setting, (enum bench_op)op, how);
+    }
+    return rc;
+}
+
+static unsigned op_count(const struct bench_sweep_options *options)
+{
+    unsigned count = 0;
+    for (int op = 0; op < BENCH_OP_COUNT; op++) {
+        count += options->ops[op];
+    }
+    return count;
+}
+
+/* ---- grid ---- */
+
+static int run_grid(struct search *search)
+{
+    const struct bench_sweep_options *options = search->options;
+    const struct bench_how *how = &options->how;
+    unsigned total = options->rounds * options->thread_count * options->block_count *
+                     options->depth_count;
+    double each = (how->ramp_seconds + how->samples * how->sample_seconds) * op_count(options);
+    search->deadline_ns = search->start_ns + (int64_t)(total * each * 1e9);
+    for (unsigned round = 0; round < options->rounds; round++) {
+        for (unsigned i = 0; i < total / options->rounds; i++) {
+            struct bench_params setting = {
+                .threads = options->threads[i % options->thread_count],
+                .block_bytes = options->blocks[i / options->thread_count % options->block_count],
+                .depth = options->depths[i / options->thread_count / options->block_count]};
+            int rc = measure(search, setting, how);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- adaptive ---- */
+
+/* What a point can do, as far as a few samples tell: drives that others share lose time now and
+ * then, and none is faster than it is. */
+static double capability(const struct bench_point *point)
+{
+    double most = 0;
+    for (unsigned i = 0; i < point->count; i++) {
+        most = point->samples[i] > most ? point->samples[i] : most;
+    }
+    return most;
+}
+
+/* Of a setting: the least share of the best over the operations. Finds the way; what is recommended
+ * goes by medians. */
+static double score_of(const struct bench_sweep *sweep, const struct bench_params *setting)
+{
+    double best[BENCH_OP_COUNT] = {0};
+    double score = 1;
+    for (unsigned i = 0; i < sweep->count; i++) {
+        double able = capability(&sweep->points[i]);
+        enum bench_op op = sweep->points[i].params.op;
+        best[op] = able > best[op] ? able : best[op];
+    }
+    for (int op = 0; op < BENCH_OP_COUNT; op++) {
+        const struct bench_point *point = bench_sweep_find(
+            sweep, (enum bench_op)op, setting->block_bytes, setting->depth, setting->threads);
+        if (best[op] > 0) {
+            double share = point != NULL ? capability(point) / best[op] : 0;
+            score = share < score ? share : score;
+        }
+    }
+    return score;
+}
+
+static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
+{
+    uint32_t depth = options->depths[0];
+    for (unsigned i = 0; i < options->depth_count; i++) {
+        uint32_t tried = options->depths[i];
+        bool fits = (uint64_t)tried * block_bytes <= IN_FLIGHT_SCAN && tried <= 64;
+        depth = fits && tried > depth ? tried : depth;
+    }
+    return depth;
+}
+
+/* Along the blocks, each at a depth that hides its latency. */
+static int scan_blocks(struct search *search, const struct bench_how *how)
+{
+    const struct bench_sweep_options *options = search->options;
+    for (unsigned b = 0; b < options->block_count; b++) {
+        struct bench_params setting = {.block_bytes = options->blocks[b],
+                                       .depth = scan_depth(options, options->blocks[b]),
+                                       .threads = options->threads[0]};
+        int rc = measure(search, setting, how);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* Downwards along the depths of one block, until it costs a tenth. */
+static int scan_depths(struct search *search, uint32_t block_bytes, const struct bench_how *how)
+{
+    const struct bench_sweep_options *options = search->options;
+    uint32_t top = scan_depth(options, block_bytes);
+    for (unsigned d = options->depth_count; d-- > 0;) {
+        struct bench_params setting = {.block_bytes = block_bytes,
+                                       .depth = options->depths[d],
+                                       .threads = options->threads[0]};
+        if (options->depths[d] >= top) {
+            continue;
+        }
+        int rc = measure(search, setting, how);
+        if (rc != 0 || score_of(search->sweep, &setting) < 0.8) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+struct candidate {
+    struct bench_params setting;
+    double score;
+};
+
+static int by_score(const void *a, const void *b)
+{
+    const struct candidate *x = a;
+    const struct candidate *y = b;
+    return x->score > y->score ? -1 : x->score < y->score;
+}
+
+static uint64_t in_flight(const struct bench_params *setting)
+{
+    return (uint64_t)setting->block_bytes * setting->depth * setting->threads;
+}
+
+static int by_in_flight(const void *a, const void *b)
+{
+    uint64_t left = in_flight(&((const struct candidate *)a)->setting);
+    uint64_t right = in_flight(&((const struct candidate *)b)->setting);
+    return left < right ? -1 : left > right;
+}
+
+/* The settings that may turn out best: the fastest half by what they were seen to do, and of the
+ * others near them one that keeps enough in flight for any drive, then the smallest. */
+static unsigned pick(const struct bench_sweep *sweep, struct bench_params *picked)
+{
+    struct candidate all[BENCH_POINTS_MAX];
+    unsigned count = 0;
+    for (unsigned i = 0; i < sweep->count; i++) {
+        struct bench_params setting = sweep->points[i].params;
+        bool seen = false;
+        setting.op = BENCH_READ;
+        for (unsigned k = 0; k < count; k++) {
+            seen = seen || memcmp(&all[k].setting, &setting, sizeof setting) == 0;
+        }
+        if (!seen) {
+            all[count++] = (struct candidate){setting, score_of(sweep, &setting)};
+        }
+    }
+    qsort(all, count, sizeof *all, by_score);
+    unsigned taken = 0;
+    while (taken < count && taken < CANDIDATES_MAX / 2) {
+        picked[taken] = all[taken].setting;
+        taken++;
+    }
+    unsigned near = taken;
+    while (near < count && all[near].score >= all[0].score * 0.85) {
+        near++;
+    }
+    unsigned first = taken;
+    qsort(all + first, near - first, sizeof *all, by_in_flight);
+    unsigned full = first;
+    while (full < near && in_flight(&all[full].setting) < IN_FLIGHT_ENOUGH) {
+        full++;
+    }
+    if (full < near) {
+        picked[taken++] = all[full].setting;
+    }
+    for (unsigned i = first; i < near && taken < CANDIDATES_MAX; i++) {
+        if (i != full) {
+            picked[taken++] = all[i].setting;
+        }
+    }
+    return taken;
+}
+
+/* Whether another round could change the answer: the chosen setting's intervals are narrow and the
+ * best of each operation does not stand above it by more than noise. */
+static bool decided(const struct bench_sweep *sweep)
+{
+    const struct bench_recommendation *made = &sweep->recommendation;
+    return made->confident && made->score >= 0.985;
+}
+
+/* The candidates start again with no sample, so that the n-th sample of each is of the same round:
+ * what the scan saw of them is older than what follows. */
+static void forget(struct bench_sweep *sweep, const struct bench_params *picked, unsigned count)
+{
+    for (unsigned p = 0; p < sweep->count; p++) {
+        struct bench_point *point = &sweep->points[p];
+        for (unsigned i = 0; i < count; i++) {
+            struct bench_params setting = picked[i];
+            setting.op = point->params.op;
+            if (memcmp(&setting, &point->params, sizeof setting) == 0) {
+                *point = (struct bench_point){.params = setting};
+            }
+        }
+    }
+}
+
+/* One operation after the other, the candidates close together and every other time in opposite
+ * order: a drive that grows slower or faster meanwhile favours none of them. */
+static int confirm_round(struct search *search, const struct bench_params *picked, unsigned count,
+                         int round, const struct bench_how *how)
+{
+    for (unsigned n = 0; n < BENCH_OP_COUNT * count; n++) {
+        unsigned turn = n % count;
+        unsigned i = round % 2 == 0 ? turn : count - 1 - turn;
+        int rc = measure_op(search, picked[i], (enum bench_op)(n / count), how);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int confirm(struct search *search, const struct bench_how *how)
+{
+    struct bench_params picked[CANDIDATES_MAX];
+    unsigned count = pick(search->sweep, picked);
+    double round_seconds = 0;
+    forget(search->sweep, picked, count);
+    for (int round = 0; round < ROUNDS_MAX; round++) {
+        int64_t begin_ns = core_clock_now_ns();
+        if (round > 0 && seconds_left(search) < round_seconds) {
+            break;
+        }
+        int rc = confirm_round(search, picked, count, round, how);
+        if (rc != 0) {
+            return rc;
+        }
+        round_seconds = (double)(core_clock_now_ns() - begin_ns) / 1e9;
+        bench_sweep_recommend(search->sweep);
+        if (round >= 2 && decided(search->sweep)) {
+            break;
+        }
+    }
+    return 0;
+}
+
+/* Of the blocks scanned: the smallest that is near the best. */
+static uint32_t near_best_block(const struct search *search)
+{
+    const struct bench_sweep_options *options = search->options;
+    uint32_t smallest = options->blocks[0];
+    double top = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (unsigned b = options->block_count; b-- > 0;) {
+            struct bench_params setting = {.block_bytes = options->blocks[b],
+                                           .depth = scan_depth(options, options->blocks[b]),
+                                           .threads = options->threads[0]};
+            double score = score_of(search->sweep, &setting);
+            top = pass == 0 && score > top ? score : top;
+            smallest = pass == 1 && score >= top * 0.95 ? options->blocks[b] : smallest;
+        }
+    }
+    return smallest;
+}
+
+static int run_adaptive(struct search *search)
+{
+    const struct bench_sweep_options *options = search->options;
+    const struct bench_how *how = &options->how;
+    double unit = options->budget_seconds / 50; /* the times below are for a budget of 50 s */
+    struct bench_how quick = *how;
+    quick.ramp_seconds = 0.05 * unit;
+    quick.sample_seconds = 0.07 * unit;
+    quick.samples = 3;
+    struct bench_how slow = quick;
+    slow.sample_seconds = 0.1 * unit;
+    int rc = scan_blocks(search, &quick);
+    uint32_t block = rc == 0 ? near_best_block(search) : 0;
+    rc = rc == 0 ? scan_depths(search, block, &quick) : rc;
+    if (rc == 0 && block != 1u << 20) {
+        rc = scan_depths(search, 1 << 20, &quick);
+    }
+    for (unsigned t = 1; rc == 0 && t < options->thread_count; t++) {
+        struct bench_params setting = {.block_bytes = block,
+                                       .depth = scan_depth(options, block) / 2,
+                                       .threads = options->threads[t]};
+        setting.depth = setting.depth > 0 ? setting.depth : 1;
+        rc = measure(search, setting, &quick);
+    }
+    return rc == 0 ? confirm(search, &slow) : rc;
+}
+
+static uint64_t memory_needed(const struct bench_sweep_options *options)
+{
+    uint64_t most = 0;
+    for (unsigned b = 0; b < options->block_count; b++) {
+        for (unsigned d = 0; d < options->depth_count; d++) {
+            for (unsigned t = 0; t < options->thread_count; t++) {
+                struct bench_params setting = {.op = options->ops[BENCH_RW] ? BENCH_RW : BENCH_READ,
+                                               .block_bytes = options->blocks[b],
+                                               .depth = options->depths[d],
+                                               .threads = options->threads[t]};
+                uint64_t bytes = bench_point_memory(&setting);
+                most = bytes <= BENCH_MEMORY_MAX && bytes > most ? bytes : most;
+            }
+        }
+    }
+    return most;
+}
+
+/* As people read a table: by threads, block, depth, operation. */
+static int by_setting(const void *a, const void *b)
+{
+    const struct bench_params *x = &((const struct bench_point *)a)->params;
+    const struct bench_params *y = &((const struct bench_point *)b)->params;
+    const uint32_t left[] = {x->threads, x->block_bytes, x->depth, (uint32_t)x->op};
+    const uint32_t right[] = {y->threads, y->block_bytes, y->depth, (uint32_t)y->op};
+    for (int i = 0; i < 4; i++) {
+        if (left[i] != right[i]) {
+            return left[i] < right[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+int bench_sweep_run(const struct bench_sweep_options *options, struct bench_sweep *out)
+{
+    struct search search = {.options = options, .sweep = out, .start_ns = core_clock_now_ns()};
+    search.deadline_ns = search.start_ns + (int64_t)(options->budget_seconds * 1e9);
+    out->count = 0;
+    struct core_region_options memory = {.name = "buffers",
+                                         .bytes = memory_needed(options),
+                                         .pages = options->how.pages,
+                                         .prefer_node = options->target->node >= 0,
+                                         .node = options->target->node};
+    if (memory.bytes == 0) {
+        return core_err_set(-EINVAL, "every setting asked for needs more than %d MiB of buffers",
+                            (int)(BENCH_MEMORY_MAX >> 20));
+    }
+    int rc = core_region_alloc(&memory, &search.memory);
+    if (rc == 0) {
+        rc = options->grid ? run_grid(&search) : run_adaptive(&search);
+    }
+    if (rc == -ETIMEDOUT) {
+        return rc; /* the kernel may still write to the buffers */
+    }
+    core_region_free(&search.memory);
+    out->seconds = (double)(core_clock_now_ns() - search.start_ns) / 1e9;
+    if (out->count == 0 && rc == 0) {
+        rc = core_err_set(-EINVAL,
+                          "a scratch file of %.0f MiB on %s is too small for every setting asked "
+                          "for; --io_size %.0fM would do",
+                          (double)options->target->file_bytes / 1048576, options->target->path,
+                          (double)memory.bytes / 1048576);
+    }
+    if (rc == 0) {
+        qsort(out->points, out->count, sizeof *out->points, by_setting);
+        bench_sweep_recommend(out);
+    }
+    return rc;
+}

@@ -1,0 +1,207 @@
+/* target.c: makes the scratch file and writes all of it once, because first writes are slower than
+ * what a run will see, and reads of what was never written are faster. */
+#include "tools/ds_nvme_bench/target.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "aio/dir.h"
+#include "aio/probe.h"
+#include "aio/queue.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "core/base/topo.h"
+
+enum { FILL_BLOCK = 8 << 20, FILL_SLOTS = 4, GRAIN = 2 << 20 };
+static const uint64_t least_bytes = (uint64_t)64 << 20;
+static const uint64_t most_bytes = (uint64_t)8 << 30;
+static const int64_t patience_ns = 120000000000;
+
+/* Bytes that no drive compresses or recognises. */
+static void fill_random(unsigned char *memory, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes / 16; i++) {
+        struct core_rng_words words = core_rng_philox(7, 0, i);
+        memcpy(memory + i * 16, words.word, 16);
+    }
+}
+
+/* Writes until `bytes` are there or the time is over; *wrote gets what is there then. */
+static int fill(struct bench_target *target, const struct bench_target_options *options,
+                struct aio_queue *queue, const struct core_region *region, uint64_t bytes,
+                uint64_t *wrote)
+{
+    struct core_fence fences[FILL_SLOTS] = {{0}};
+    int64_t start_ns = core_clock_now_ns();
+    bool timed = options->bytes == 0;
+    uint64_t at = 0;
+    for (unsigned turn = 0; at < bytes; turn++) {
+        int rc = core_fence_wait(fences[turn % FILL_SLOTS], patience_ns);
+        double seconds = (double)(core_clock_now_ns() - start_ns) / 1e9;
+        if (seconds >= 1 && target->fill_first_bytes_per_s <= 0) {
+            target->fill_first_bytes_per_s = (double)at / seconds;
+        }
+        if (rc != 0 || (timed && seconds >= options->fill_seconds && at >= least_bytes)) {
+            if (rc != 0) {
+                return rc;
+            }
+            break;
+        }
+        if (options->stop != NULL && *options->stop) {
+            return core_err_set(-EINTR, "interrupted while %s was being written", target->path);
+        }
+        uint64_t piece = bytes - at < FILL_BLOCK ? bytes - at : FILL_BLOCK;
+        rc = aio_queue_write(queue, 0, at, region->base + turn % FILL_SLOTS * FILL_BLOCK, piece,
+                             &fences[turn % FILL_SLOTS]);
+        if (rc != 0) {
+            return rc;
+        }
+        at += piece;
+        if (options->progress != NULL) {
+            options->progress(options->user, at, bytes);
+        }
+    }
+    int rc = core_fence_wait(aio_queue_tail(queue), patience_ns);
+    double seconds = (double)(core_clock_now_ns() - start_ns) / 1e9;
+    target->fill_bytes_per_s = (double)at / seconds;
+    if (target->fill_first_bytes_per_s <= 0) {
+        target->fill_first_bytes_per_s = target->fill_bytes_per_s;
+    }
+    *wrote = at;
+    return rc;
+}
+
+static int write_all(struct bench_target *target, const struct bench_target_options *options,
+                     uint64_t bytes)
+{
+    struct core_region region = {0};
+    struct aio_drive *drive = NULL;
+    struct aio_queue *queue = NULL;
+    struct core_region_options memory = {
+        .name = "first write", .bytes = FILL_BLOCK * FILL_SLOTS, .pages = CORE_PAGES_THP};
+    struct aio_drive_options drive_options = {.name = target->path, .backend = target->backend};
+    struct aio_file file = {
+        .fd = target->fd, .name = target->path, .size_bytes = bytes, .direct = target->direct};
+    uint32_t index = 0;
+    uint64_t wrote = 0;
+    int rc = core_region_alloc(&memory, &region);
+    rc = rc == 0 ? aio_drive_create(&drive_options, &drive) : rc;
+    rc = rc == 0 ? aio_drive_attach(drive, &file, &index) : rc;
+    rc = rc == 0
+             ? aio_queue_open(&drive, 1, &(struct aio_queue_options){.name = "first write"}, &queue)
+             : rc;
+    if (rc == 0) {
+        fill_random(region.base, region.bytes);
+        rc = fill(target, options, queue, &region, bytes, &wrote);
+    }
+    bool stuck = aio_queue_close(queue) != 0;
+    stuck |= aio_drive_destroy(drive) != 0;
+    if (!stuck) { /* else the kernel may still read from it */
+        core_region_free(&region);
+    }
+    target->file_bytes = wrote / GRAIN * GRAIN;
+    if (rc == 0 && target->file_bytes < bytes && ftruncate(target->fd, (off_t)wrote) != 0) {
+        rc = core_err_set(-errno, "%s: the scratch file cannot be cut to size: %s", target->path,
+                          strerror(errno));
+    }
+    return rc;
+}
+
+static int choose_bytes(const struct bench_target *target,
+                        const struct bench_target_options *options, uint64_t *bytes)
+{
+    uint64_t free_bytes = target->fs.free_bytes;
+    *bytes = options->bytes != 0 ? options->bytes : most_bytes;
+    if (options->bytes == 0 && *bytes > free_bytes / 4) {
+        *bytes = free_bytes / 4;
+    }
+    *bytes = *bytes / GRAIN * GRAIN;
+    if (*bytes < least_bytes || *bytes > free_bytes) {
+        return core_err_set(
+            -ENOSPC,
+            "%s has %.2f GB free; a scratch file of %.2f GB does not fit (--io_size "
+            "takes %d MiB and more, and a quarter of what is free by itself)",
+            target->path, (double)free_bytes / 1e9,
+            (double)(*bytes > 0 ? *bytes : options->bytes) / 1e9, (int)(least_bytes >> 20));
+    }
+    int rc = posix_fallocate(target->fd, 0, (off_t)*bytes);
+    if (rc != 0) {
+        return core_err_set(-rc, "%s: a scratch file of %.2f GB cannot be made: %s", target->path,
+                            (double)*bytes / 1e9, strerror(rc));
+    }
+    return 0;
+}
+
+int bench_target_open(const struct bench_target_options *options, struct bench_target *out)
+{
+    struct bench_target target = {.path = options->path, .fd = -1, .node = -1};
+    uint64_t bytes = 0;
+    int dir_fd = aio_dir_look(options->path);
+    if (dir_fd < 0) {
+        return dir_fd;
+    }
+    int rc = aio_fs_look(dir_fd, options->path, &target.fs);
+    if (rc == 0 && target.fs.verdict == AIO_FS_REFUSED) {
+        rc = core_err_set(-ENOTSUP, "%s: %s", options->path, target.fs.reason);
+    }
+    target.direct = target.fs.verdict == AIO_FS_DIRECT;
+    if (rc == 0) {
+        rc = aio_backend_choose(options->backend, target.direct, target.backend_reason,
+                                sizeof target.backend_reason, &target.backend);
+    }
+    if (rc == 0) {
+        target.fd = aio_fs_scratch(dir_fd, options->path, target.direct);
+        rc = target.fd < 0 ? target.fd : 0;
+    }
+    close(dir_fd);
+    if (rc == 0 && !target.direct) {
+        core_log(CORE_LOG_WARN, "%s is measured through the page cache: %s", options->path,
+                 target.fs.reason);
+    }
+    rc = rc == 0 ? choose_bytes(&target, options, &bytes) : rc;
+    rc = rc == 0 ? write_all(&target, options, bytes) : rc;
+    if (rc != 0) {
+        bench_target_close(&target);
+        return rc;
+    }
+    *out = target;
+    return 0;
+}
+
+int bench_target_place(struct bench_target *target, int wanted, int drive_node)
+{
+    struct core_topo *topo = NULL;
+    if (wanted < 0 && drive_node < 0) {
+        return 0;
+    }
+    int rc = core_topo_create(CORE_TOPO_LIVE, NULL, NULL, &topo);
+    if (rc != 0) {
+        return wanted < 0 ? 0 : rc;
+    }
+    const struct core_topo_node *node = core_topo_node_find(topo,
+                                                            wanted >= 0 ? wanted : drive_node);
+    if (node == NULL && wanted >= 0) {
+        rc = core_err_set(-EINVAL, "--numa %d: this machine has no such node", wanted);
+    } else if (node != NULL && topo->node_count > 1 && core_cpus_count(&node->cpus) > 0) {
+        target->node = node->number;
+        target->node_cpus = node->cpus;
+        target->cpus = &target->node_cpus;
+    }
+    core_topo_destroy(topo);
+    return rc;
+}
+
+void bench_target_close(struct bench_target *target)
+{
+    if (target->fd > 0) {
+        close(target->fd);
+    }
+    *target = (struct bench_target){.fd = -1};
+}

@@ -1,0 +1,165 @@
+/* verify.c: each 8 bytes are a mix of seed, pass and offset, so that a block that is stale, lost,
+ * torn or from elsewhere cannot look right. */
+#include "tools/ds_nvme_bench/verify.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "aio/queue.h"
+#include "core/base/err.h"
+#include "core/base/rng.h"
+
+enum { PIECE = 4096, REQUEST = 4 << 20, SLOTS = 8 };
+static const int64_t patience_ns = 120000000000;
+
+static uint64_t word_at(uint64_t seed, unsigned pass, uint64_t offset)
+{
+    uint64_t x = (seed ^ (uint64_t)pass << 48) + offset * UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 29) * UINT64_C(0xBF58476D1CE4E5B9);
+    return x ^ x >> 32;
+}
+
+void bench_verify_fill(uint64_t seed, unsigned pass, uint64_t offset, void *memory, uint64_t bytes)
+{
+    uint64_t *words = memory;
+    for (uint64_t i = 0; i < bytes / 8; i++) {
+        words[i] = word_at(seed, pass, offset + i * 8);
+    }
+}
+
+uint64_t bench_verify_compare(uint64_t seed, unsigned pass, uint64_t offset, const void *memory,
+                              uint64_t bytes, uint64_t *first)
+{
+    const uint64_t *words = memory;
+    uint64_t wrong = 0;
+    for (uint64_t piece = 0; piece < bytes / PIECE; piece++) {
+        uint64_t differs = 0;
+        for (uint64_t i = piece * PIECE / 8; i < (piece + 1) * PIECE / 8; i++) {
+            differs |= words[i] ^ word_at(seed, pass, offset + i * 8);
+        }
+        if (differs != 0 && wrong++ == 0) {
+            *first = offset + piece * PIECE;
+        }
+    }
+    return wrong;
+}
+
+struct verify {
+    const struct bench_verify_options *options; /* borrowed */
+    struct aio_drive *drive;                    /* owned */
+    struct aio_queue *queue;                    /* owned */
+    struct core_region memory;                  /* owned: SLOTS requests */
+    uint32_t file;
+    uint64_t requests;
+    struct core_fence fences[SLOTS];
+    uint64_t offsets[SLOTS];
+};
+
+/* The n-th request of a pass: a permutation of the file by an odd step. */
+static uint64_t place_of(const struct verify *verify, unsigned pass, uint64_t n)
+{
+    struct core_rng_words words = core_rng_philox(verify->options->seed, pass, 0);
+    uint64_t step = words.word[0] % verify->requests;
+    while (step < verify->requests) { /* coprime to the count: every place once */
+        uint64_t a = step;
+        uint64_t b = verify->requests;
+        while (b != 0) {
+            uint64_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        if (a == 1) {
+            break;
+        }
+        step++;
+    }
+    step = step < verify->requests ? step : 1;
+    return (words.word[1] + n * step) % verify->requests * REQUEST;
+}
+
+static int check_slot(struct verify *verify, unsigned pass, unsigned slot, struct bench_verify *out)
+{
+    uint64_t first = 0;
+    uint64_t wrong = bench_verify_compare(verify->options->seed, pass, verify->offsets[slot],
+                                          verify->memory.base + (uint64_t)slot * REQUEST, REQUEST,
+                                          &first);
+    if (wrong > 0 && out->wrong == 0) {
+        out->first_wrong = first;
+        out->pass = pass;
+    }
+    out->wrong += wrong;
+    out->bytes += REQUEST;
+    return 0;
+}
+
+/* Writes or reads the whole file once; reads are compared when their slot is needed again. */
+static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
+                   struct bench_verify *out)
+{
+    for (uint64_t n = 0; n < verify->requests + SLOTS; n++) {
+        unsigned slot = (unsigned)(n % SLOTS);
+        unsigned char *memory = verify->memory.base + (uint64_t)slot * REQUEST;
+        int rc = n >= SLOTS ? core_fence_wait(verify->fences[slot], patience_ns) : 0;
+        if (rc == 0 && n >= SLOTS && kind == AIO_READ) {
+            rc = check_slot(verify, pass, slot, out);
+        }
+        if (rc == 0 && n < verify->requests) {
+            verify->offsets[slot] = place_of(verify, pass + (kind == AIO_READ ? 1000 : 0), n);
+            if (kind == AIO_WRITE) {
+                bench_verify_fill(verify->options->seed, pass, verify->offsets[slot], memory,
+                                  REQUEST);
+                rc = aio_queue_write(verify->queue, verify->file, verify->offsets[slot], memory,
+                                     REQUEST, &verify->fences[slot]);
+            } else {
+                memset(memory, 0, REQUEST);
+                rc = aio_queue_read(verify->queue, verify->file, verify->offsets[slot], memory,
+                                    REQUEST, &verify->fences[slot]);
+            }
+        }
+        if (rc != 0) {
+            return rc;
+        }
+        if (verify->options->stop != NULL && *verify->options->stop) {
+            return core_err_set(-EINTR, "interrupted");
+        }
+    }
+    return 0;
+}
+
+int bench_verify_run(const struct bench_verify_options *options, struct bench_verify *out)
+{
+    const struct bench_target *target = options->target;
+    struct verify verify = {.options = options, .requests = target->file_bytes / REQUEST};
+    struct core_region_options memory = {
+        .name = "slots", .bytes = (uint64_t)SLOTS * REQUEST, .pages = CORE_PAGES_THP};
+    struct aio_drive_options drive = {.name = target->path,
+                                      .backend = target->backend,
+                                      .depth = options->params.depth,
+                                      .block_bytes = options->params.block_bytes};
+    struct aio_file file = {.fd = target->fd,
+                            .name = target->path,
+                            .size_bytes = target->file_bytes,
+                            .direct = target->direct};
+    struct bench_verify made = {0};
+    int rc = core_region_alloc(&memory, &verify.memory);
+    rc = rc == 0 ? aio_drive_create(&drive, &verify.drive) : rc;
+    rc = rc == 0 ? aio_drive_attach(verify.drive, &file, &verify.file) : rc;
+    rc = rc == 0 ? aio_queue_open(&verify.drive, 1, &(struct aio_queue_options){.name = "verify"},
+                                  &verify.queue)
+                 : rc;
+    for (unsigned pass = 1; rc == 0 && pass <= options->passes; pass++) {
+        rc = go_over(&verify, pass, AIO_WRITE, &made);
+        rc = rc == 0 ? go_over(&verify, pass, AIO_READ, &made) : rc;
+    }
+    int closed = aio_queue_close(verify.queue);
+    int ended = aio_drive_destroy(verify.drive);
+    closed = closed == 0 ? ended : closed;
+    if (closed == 0) { /* else the kernel may still use it */
+        core_region_free(&verify.memory);
+    }
+    rc = rc != 0 ? rc : closed;
+    if (rc == 0) {
+        *out = made;
+    }
+    return rc;
+}
