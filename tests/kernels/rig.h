@@ -13,8 +13,11 @@
 #include "kernels/table.h"
 #include "tests/harness/test.h"
 
+/* Fewer cases where a sanitizer slows them down. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define RIG_SANITIZED 1
+#elif defined(__has_feature)
+#define RIG_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
 #else
 #define RIG_SANITIZED 0
 #endif

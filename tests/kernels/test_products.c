@@ -66,12 +66,12 @@ static void linear_sizes(void)
     const int64_t fixed[][3] = {{1, 1, 1},    {12, 32, 384}, {13, 33, 385}, {24, 64, 16},
                                 {70, 100, 3}, {5, 1200, 40}, {1100, 40, 9}, {40, 16, 800}};
     for (int type = 0; type < 3; type++) {
-        const size_t fixed_count = RIG_SANITIZED ? 4 : sizeof fixed / sizeof fixed[0];
+        const size_t fixed_count = RIG_SANITIZED ? 3 : sizeof fixed / sizeof fixed[0];
         for (size_t i = 0; i < fixed_count; i++) {
             rig_case(i);
             one_linear((enum kern_type)type, fixed[i][0], fixed[i][1], fixed[i][2]);
         }
-        for (uint64_t seed = 100; seed < (RIG_SANITIZED ? 106 : 130); seed++) {
+        for (uint64_t seed = 100; seed < (RIG_SANITIZED ? 103 : 130); seed++) {
             rig_case(seed);
             one_linear((enum kern_type)type, rig_int(1, 60), rig_int(1, 90), rig_int(1, 70));
         }
@@ -125,8 +125,6 @@ static void contract_case(void)
                 a.dw = kept;
             }
         }
-        float *sum = rig_random(KERN_F32, 1, 0.0);
-        (void)sum;
         /* Onto the first product, which a second call with first = false must add to. */
         a.dw = (struct kern_grad){.sum = rig_zeros(KERN_F32, n * k), .first = true};
         check_int(rig_run(KERN_LINEAR_GRAD_WEIGHT, &a), ==, 0);
@@ -147,13 +145,13 @@ static void contract_holds(void)
 
 static void embed_sizes(void)
 {
-    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 30); seed++) {
+    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 4 : 12); seed++) {
         rig_case(seed);
         const enum kern_type type = (enum kern_type)(seed % 3);
         const int64_t length = rig_int(1, 20);
         const int64_t tokens = length * rig_int(1, 4);
         const int64_t width = rig_int(1, 70);
-        const int64_t vocab = seed % 2 == 0 ? rig_int(1, 9) : rig_int(2000, 5000);
+        const int64_t vocab = seed % 2 == 0 ? rig_int(1, 9) : rig_int(2049, 2200);
         int32_t ids[80];
         int32_t positions[80];
         for (int64_t t = 0; t < tokens; t++) {

@@ -27,7 +27,8 @@ VF_INLINE void pack_turn(enum kern_type type, const void *from, int64_t start, i
     }
 }
 
-/* to[k][width] = from[k][i], for `columns` <= width; missing columns are zero. */
+/* to[k][width] = from[k][i]; of `columns` that stand there, more than width may be loaded, missing
+ * ones are zero. Stores are LANES wide, as above. */
 VF_INLINE void pack_copy(enum kern_type type, const void *from, int64_t start, int64_t stride,
                          int64_t columns, int64_t k, float *to, int64_t width)
 {
@@ -37,7 +38,6 @@ VF_INLINE void pack_copy(enum kern_type type, const void *from, int64_t start, i
             const int64_t at = start + j * stride + i;
             vf value = vf_zero();
             if (have > 0) {
-                /* Whole loads where the row has them, be they of columns beyond the panel. */
                 value = vf_get_part(type, from, at, smaller(have, LANES));
             }
             vf_store(to + j * width + i, value);
@@ -55,7 +55,7 @@ VF_INLINE void pack(enum kern_type type, const void *from, int64_t stride, bool 
         if (along_k) {
             pack_turn(type, from, i * stride + k0, stride, have, k, to, width);
         } else {
-            pack_copy(type, from, k0 * stride + i, stride, have, k, to, width);
+            pack_copy(type, from, k0 * stride + i, stride, range[1] - i, k, to, width);
         }
         to += k * width;
     }
