@@ -59,6 +59,11 @@ void doctor_store(struct doctor *doctor, const char *folder);
 /* The block device `major`:`minor` under a store. */
 void doctor_drive(struct doctor *doctor, unsigned major, unsigned minor);
 
+/* What helps where no thread can be started. */
+extern const char doctor_threads_cure[];
+/* The command that raises the limit of locked memory: in this shell where the hard limit allows. */
+const char *doctor_memlock_cure(void);
+
 /* Processors that the cgroup's quota gives, as 1.5; 0 where there is no quota. */
 double doctor_cpu_quota(const char *root);
 

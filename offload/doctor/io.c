@@ -21,7 +21,7 @@ static const char *uring_cure(const struct doctor *doctor, int rc)
     }
     switch (rc) {
     case -ENOTSUP: return "sudo apt-get install liburing-dev, then build again";
-    case -ENOMEM: return "ulimit -l unlimited; docker run --ulimit memlock=-1 ...";
+    case -ENOMEM: return doctor_memlock_cure();
     case -EMFILE:
     case -ENFILE: return "ulimit -n 65536";
     case -EPERM:

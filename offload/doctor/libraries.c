@@ -43,13 +43,19 @@ static void say_absent(struct doctor *doctor, const struct tide_library *library
                "%s%s%s", library->state, need != NULL ? "; " : "", need != NULL ? need->loss : "");
 }
 
+/* Neither absent nor found to no purpose ("... is here; no ranks over it in this build"). */
+static bool is_used(const char *state)
+{
+    return strncmp(state, "absent", 6) != 0 && strstr(state, "is here; no ") == NULL;
+}
+
 void doctor_libraries(struct doctor *doctor)
 {
     char text[DOCTOR_TEXT_BYTES] = "";
     struct tide_library library = {.struct_bytes = sizeof library};
     for (unsigned i = 0; tide_library_at(i, &library) == 0; i++) {
         size_t used = strlen(text);
-        if (strncmp(library.state, "absent", 6) != 0) {
+        if (is_used(library.state)) {
             bool version = library.state[0] >= '0' && library.state[0] <= '9';
             snprintf(text + used, sizeof text - used, "%s%s%s%s", used > 0 ? ", " : "",
                      library.name, version ? " " : "", version ? library.state : "");

@@ -16,6 +16,8 @@ static const char topic[] = "memory";
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 
+const char doctor_threads_cure[] = "ulimit -u unlimited, or docker run --pids-limit=-1 ...";
+
 enum { ROUNDS_MIN = 3, ROUNDS_MAX = 64 };
 
 static void say_size(struct doctor *doctor, const struct core_mem_limits *limits)
@@ -162,10 +164,8 @@ static void say_rate(struct doctor *doctor, const struct core_mem_limits *limits
     struct core_team *team = NULL;
     if (core_team_create(&options, &team) != 0) {
         doctor_say(doctor,
-                   &(struct doctor_line){.verdict = TIDE_FAIL,
-                                         .topic = topic,
-                                         .cure = "ulimit -u unlimited, or docker run "
-                                                 "--pids-limit=-1 ..."},
+                   &(struct doctor_line){
+                       .verdict = TIDE_FAIL, .topic = topic, .cure = doctor_threads_cure},
                    "no threads can be started: %s", core_err_sentence());
         return;
     }

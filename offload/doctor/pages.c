@@ -79,8 +79,7 @@ void doctor_pages(struct doctor *doctor)
     say_transparent(doctor, say_reserved(doctor));
 }
 
-/* The command that lifts the limit: in this shell where the hard limit allows it. */
-static const char *memlock_cure(void)
+const char *doctor_memlock_cure(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_max > limit.rlim_cur) {
@@ -110,7 +109,7 @@ void doctor_memlock(struct doctor *doctor)
     doctor_say(doctor,
                &(struct doctor_line){.verdict = good ? TIDE_OK : TIDE_WARN,
                                      .topic = "memlock",
-                                     .cure = good ? NULL : memlock_cure(),
+                                     .cure = good ? NULL : doctor_memlock_cure(),
                                      .figure = "lockable_bytes",
                                      .value = (double)lockable},
                good ? "%s may be locked"

@@ -14,6 +14,7 @@
 #include "aio/fs.h"
 #include "aio/measure.h"
 #include "core/base/err.h"
+#include "core/base/quote.h"
 #include "offload/doctor/doctor.h"
 
 static const char topic[] = "store";
@@ -23,7 +24,7 @@ static const char topic[] = "store";
 #define FREE_GOOD_BYTES (10 * GIB)
 #define SCRATCH_BYTES   (128 * MIB)
 
-enum { CURE_BYTES = 640 };
+enum { CURE_BYTES = 2 * CORE_QUOTE_BYTES + 128 };
 
 /* What to do about a file system that is no good place. */
 static const struct cure {
@@ -58,24 +59,38 @@ static void say(struct doctor *doctor, enum tide_verdict verdict, const char *fo
 static void say_failure(struct doctor *doctor, const char *folder, int rc)
 {
     char cure[CURE_BYTES];
+    char quoted[CORE_QUOTE_BYTES];
+    core_quote(folder, quoted);
     switch (rc) {
     case -EACCES:
-    case -EPERM: snprintf(cure, sizeof cure, "sudo chown \"$USER\" '%s'", folder); break;
+    case -EPERM:
+        /* The folder itself may belong to the system: its owner stays. */
+        snprintf(
+            cure, sizeof cure,
+            "sudo install -d -o \"$(id -un)\" %s/tide, and --store %s/tide; or choose a --store "
+            "of your own",
+            quoted, quoted);
+        break;
     case -EROFS:
         snprintf(cure, sizeof cure,
-                 "sudo mount -o remount,rw \"$(df --output=target '%s' | tail -1)\"", folder);
+                 "sudo mount -o remount,rw \"$(df --output=target %s | tail -1)\"", quoted);
         break;
     case -ENOSPC:
     case -EDQUOT:
-        snprintf(cure, sizeof cure, "df -h '%s' and quota -s; then make room", folder);
+        snprintf(cure, sizeof cure, "df -h %s and quota -s; then make room", quoted);
         break;
     case -ELOOP:
-        snprintf(cure, sizeof cure, "name the folder itself: --store \"$(realpath '%s')\"", folder);
+        snprintf(cure, sizeof cure, "name the folder itself: --store \"$(realpath %s)\"", quoted);
         break;
-    case -ENOENT: snprintf(cure, sizeof cure, "mkdir -p '%s'", folder); break;
+    case -ENOENT: snprintf(cure, sizeof cure, "mkdir -p %s", quoted); break;
     case -EIO:
         snprintf(cure, sizeof cure, "sudo dmesg | tail; replace the drive where it reports errors");
         break;
+    case -EAGAIN: snprintf(cure, sizeof cure, "%s", doctor_threads_cure); break;
+    case -EMFILE:
+    case -ENFILE: snprintf(cure, sizeof cure, "ulimit -n 65536"); break;
+    case -EFBIG: snprintf(cure, sizeof cure, "ulimit -f unlimited"); break;
+    case -ENOMEM: snprintf(cure, sizeof cure, "end other programs, or raise the limit"); break;
     default: snprintf(cure, sizeof cure, "choose another --store"); break;
     }
     say(doctor, TIDE_FAIL, folder, cure, core_err_sentence());
@@ -111,15 +126,21 @@ static bool say_space(struct doctor *doctor, const char *folder, uint64_t *free_
         say_failure(doctor, folder, -error);
         return false;
     }
+    if (info.f_blocks == 0) {
+        say(doctor, TIDE_FAIL, folder, cure_of(""),
+            "the kernel's own files: nothing can be stored");
+        return false;
+    }
     aio_fs_judge((uint64_t)(uint32_t)info.f_type, true, &fs);
     uint64_t left = (uint64_t)info.f_bavail * (uint64_t)info.f_bsize;
     char size[DOCTOR_SIZE_BYTES];
     char total[DOCTOR_SIZE_BYTES];
     char cure[CURE_BYTES];
+    char quoted[CORE_QUOTE_BYTES];
     snprintf(cure, sizeof cure,
-             "du -xh --max-depth=2 '%s' | sort -h | tail, and remove what is not needed; or choose "
+             "du -xh --max-depth=2 %s | sort -h | tail, and remove what is not needed; or choose "
              "another --store",
-             folder);
+             core_quote(folder, quoted));
     struct doctor_line line = {
         .topic = topic, .subject = folder, .figure = "free_bytes", .value = (double)left};
     if (left < FREE_GOOD_BYTES) {

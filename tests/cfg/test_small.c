@@ -1,8 +1,9 @@
-/* Proves sizes and guesses: what people write, and what they meant. */
+/* Proves sizes, guesses and quotes: what people write, what they meant, what they may paste. */
 #include <errno.h>
 
 #include "core/base/err.h"
 #include "core/base/guess.h"
+#include "core/base/quote.h"
 #include "core/base/size.h"
 #include "tests/harness/test.h"
 
@@ -79,4 +80,21 @@ static void guesses(void)
     check_int(core_guess_distance(longest, "x"), ==, 62);
 }
 
-TEST_MAIN({"sizes", sizes}, {"guesses", guesses})
+/* A quoted text is one word of a shell and the same text again; one that is too long is not cut. */
+static void quotes(void)
+{
+    char out[CORE_QUOTE_BYTES];
+    check_string(core_quote("/a b", out), "'/a b'");
+    check_string(core_quote("it's", out), "'it'\\''s'");
+    check_string(core_quote("-x", out), "'./-x'");
+    check_string(core_quote("", out), "''");
+    char longest[CORE_QUOTE_BYTES];
+    memset(longest, '\'', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    check_string(core_quote(longest, out), "'...'");
+    memset(longest, 'x', sizeof longest - 1);
+    longest[CORE_QUOTE_BYTES - 3] = '\0';
+    check_uint(strlen(core_quote(longest, out)), ==, CORE_QUOTE_BYTES - 1);
+}
+
+TEST_MAIN({"sizes", sizes}, {"guesses", guesses}, {"quotes", quotes})

@@ -252,7 +252,8 @@ static void unprivileged(void)
     const char *text = hear("", "/", become_nobody);
     check_contains(text, "warn memlock : only 64.0 KiB may be locked");
     check_contains(text, "/etc/security/limits.d/memlock.conf");
-    check_contains(text, "FAIL store /: it cannot be written to: Permission denied => sudo chown");
+    check_contains(
+        text, "FAIL store /: it cannot be written to: Permission denied => sudo install -d -o");
     check_cures(text);
 }
 

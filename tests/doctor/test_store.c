@@ -51,7 +51,10 @@ static void unusable_folders(void)
     check_contains(heard_text(), "it cannot be written to: Not a directory");
     doctor = hear_alone("");
     doctor_store(&doctor, "/proc");
-    check_contains(heard_text(), "FAIL store /proc: ");
+    check_contains(heard_text(), "FAIL store /proc: the kernel's own files");
+    doctor = hear_alone("");
+    doctor_store(&doctor, "/nonexistent/it's");
+    check_contains(heard_text(), "=> mkdir -p '/nonexistent/it'\\''s'");
     check_int(doctor.worst, ==, TIDE_FAIL);
     check_cures(heard_text());
 }
