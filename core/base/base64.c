@@ -28,7 +28,9 @@ int core_base64_decode(const char *text, size_t bytes, char **out, size_t *out_b
         bytes--;
     }
     if (bytes % 4 == 1 || (padded != bytes && padded % 4 != 0)) {
-        return core_err_set(-EINVAL, "base64 text of %zu characters is cut off", padded);
+        return core_err_set(-EINVAL,
+                            "base64 text of %zu characters is cut off: its last group has %zu of 4",
+                            padded, padded % 4);
     }
     char *plain = malloc(bytes / 4 * 3 + 4);
     if (plain == NULL) {
@@ -43,7 +45,7 @@ int core_base64_decode(const char *text, size_t bytes, char **out, size_t *out_b
             free(plain);
             return core_err_set(-EINVAL,
                                 "character %zu of the base64 text (0x%02x) is none of its "
-                                "alphabet",
+                                "alphabet; allowed: A-Z a-z 0-9 - _ (or + /), and = at its end",
                                 i + 1, (unsigned char)text[i]);
         }
         bits = bits << 6 | (uint32_t)digit;

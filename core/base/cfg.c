@@ -81,9 +81,9 @@ static int read_document(struct core_cfg *cfg, const struct core_cfg_options *op
     struct core_cfg_detail *detail = cfg->detail;
     const struct core_json_value *root = core_json_root(detail->doc);
     if (core_json_kind(root) != CORE_JSON_OBJECT) {
-        return core_err_set(-EINVAL, "%s: found %s where the object of a configuration must stand",
-                            core_json_source(detail->doc),
-                            core_json_kind_name(core_json_kind(root)));
+        return core_err_set(
+            -EINVAL, "%s:1:1: found %s where the object of a configuration must stand: { ... }",
+            core_json_source(detail->doc), core_json_kind_name(core_json_kind(root)));
     }
     size_t count = core_cfg_row_count();
     detail->values = calloc(count, sizeof *detail->values);
@@ -131,13 +131,14 @@ fail:
 }
 
 /* Does the argument look like base64 of an object, or of a comment before one? Its first three
- * bytes tell. */
-static bool looks_encoded(const char *argument)
+ * bytes tell. 1, 0 or -ENOMEM. */
+static int looks_encoded(const char *argument)
 {
     char *front = NULL;
     size_t bytes = 0;
-    if (strnlen(argument, 4) < 4 || core_base64_decode(argument, 4, &front, &bytes) != 0) {
-        return false;
+    int code = strnlen(argument, 4) < 4 ? -EINVAL : core_base64_decode(argument, 4, &front, &bytes);
+    if (code != 0) {
+        return code == -ENOMEM ? code : 0;
     }
     size_t at = strspn(front, " \t\r\n");
     bool object = bytes == 3 && (front[at] == '{' || strncmp(front, "//", 2) == 0 ||
@@ -153,10 +154,16 @@ int core_cfg_load(const char *argument, const struct core_cfg_options *options,
     size_t bytes = 0;
     const char *source = strcmp(argument, "-") == 0 ? "standard input" : argument;
     bool is_file = strcmp(argument, "-") == 0 || access(argument, F_OK) == 0;
-    int code = 0;
-    if (!is_file && looks_encoded(argument)) {
+    int code = is_file ? 0 : looks_encoded(argument);
+    if (code < 0) {
+        return code;
+    }
+    if (code > 0) {
         source = "base64 text";
         code = core_base64_decode(argument, strlen(argument), &text, &bytes);
+    } else if (argument[0] == '\0') {
+        code = core_err_set(-EINVAL, "\"\" names no configuration; allowed: a path, - for standard "
+                                     "input, or url-safe base64 of the text");
     } else {
         code = core_file_read(argument, bytes_max, &text, &bytes);
     }

@@ -30,7 +30,7 @@ struct core_cfg_detail {
     struct core_cfg_value *values;          /* owned; one a row */
     struct core_cfg_note *notes;            /* owned; their texts are in the arena */
     size_t notes_count, notes_room;
-    size_t unknown_count;
+    size_t unknown_count;         /* of keys that no row has, and of elements with a wrong value */
     struct core_cfg_piece *arena; /* owned */
     int code;                     /* -ENOMEM once memory was short */
 };
@@ -44,6 +44,8 @@ void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_not
  * that was given. */
 void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind, size_t row,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* Has a refusal been told about this key? */
+bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key);
 /* One note a row for what was given and what was not; then all of them in their order. */
 void core_cfg_finish_notes(struct core_cfg_detail *detail);
 void core_cfg_free_notes(struct core_cfg_detail *detail);
@@ -69,9 +71,11 @@ int64_t core_cfg_choice_find(const struct core_cfg_row *row, const char *text, s
 void core_cfg_set_preset(struct core_cfg_detail *detail, size_t row);
 /* Takes a value of the file, or tells what is wrong with it and leaves the default. */
 void core_cfg_set(struct core_cfg_detail *detail, size_t row, const struct core_json_value *value);
-/* The same check for a row that is not kept (an element of a list); `place` is where it stands. */
-void core_cfg_check_value(struct core_cfg_detail *detail, size_t row,
-                          const struct core_json_value *value, struct core_json_place place);
+/* Is this a value for the row? For rows that are not kept (in the elements of a list). */
+bool core_cfg_fits(size_t row, const struct core_json_value *value);
+/* Tells that it is none, and what is allowed. */
+void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t row,
+                         const struct core_json_value *value);
 /* "an integer from 0 to 3", "one of mean, sum". */
 void core_cfg_allowed(const struct core_cfg_row *row, char *out, size_t bytes);
 void core_cfg_write_value(struct core_json_write *write, const char *key,

@@ -136,9 +136,9 @@ static void add_row_note(struct core_cfg_detail *detail, size_t index)
     core_cfg_add_note(detail, &note);
 }
 
-static bool was_refused(const struct core_cfg_detail *detail, const char *key, size_t count)
+bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < detail->notes_count; i++) {
         if (detail->notes[i].kind == CORE_CFG_NOTE_REFUSED &&
             strcmp(detail->notes[i].key, key) == 0) {
             return true;
@@ -172,10 +172,9 @@ static void sort_notes(struct core_cfg_detail *detail)
 
 void core_cfg_finish_notes(struct core_cfg_detail *detail)
 {
-    size_t told = detail->notes_count;
     size_t count = core_cfg_row_count();
     for (size_t i = 0; i < count; i++) {
-        if (shown(detail, i) && !was_refused(detail, core_cfg_row(i)->path, told)) {
+        if (shown(detail, i) && !core_cfg_was_refused(detail, core_cfg_row(i)->path)) {
             add_row_note(detail, i);
         }
     }

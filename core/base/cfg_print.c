@@ -62,6 +62,10 @@ void core_cfg_write(const struct core_cfg *cfg, struct core_json_write *write, c
 static void document_state(FILE *file, const struct core_cfg_row *row)
 {
     const char *why = row->why != NULL ? row->why : "";
+    if (row->type == CORE_CFG_SECTION && row->state == CORE_CFG_HONOURED) {
+        fprintf(file, "see its keys");
+        return;
+    }
     switch (row->state) {
     case CORE_CFG_HONOURED: fprintf(file, "honoured%s%s", why[0] != '\0' ? ": " : "", why); return;
     case CORE_CFG_LATER:

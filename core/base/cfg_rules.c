@@ -81,6 +81,11 @@ static void apply_batch(struct core_cfg_detail *detail)
     struct core_cfg_value *train = value_of(detail, "train_batch_size");
     struct core_cfg_value *micro = value_of(detail, "train_micro_batch_size_per_gpu");
     struct core_cfg_value *accumulation = value_of(detail, "gradient_accumulation_steps");
+    if (core_cfg_was_refused(detail, "train_batch_size") ||
+        core_cfg_was_refused(detail, "train_micro_batch_size_per_gpu") ||
+        core_cfg_was_refused(detail, "gradient_accumulation_steps")) {
+        return; /* what a value would have been is not known */
+    }
     batch_from_caller(detail, train, micro, accumulation);
     if (train->is_none && micro->is_none) {
         refuse(detail, "train_batch_size",

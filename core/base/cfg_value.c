@@ -230,8 +230,8 @@ static bool is_auto(const struct core_cfg_row *row, const struct core_json_value
     return !own;
 }
 
-static void tell_wrong(struct core_cfg_detail *detail, size_t index,
-                       const struct core_json_value *value)
+void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t index,
+                         const struct core_json_value *value)
 {
     const struct core_cfg_row *row = core_cfg_row(index);
     char found[120];
@@ -258,7 +258,7 @@ void core_cfg_set(struct core_cfg_detail *detail, size_t index, const struct cor
     taken.is_none = false;
     taken.origin = CORE_CFG_FILE;
     if (!take(row, value, &taken, &loose)) {
-        tell_wrong(detail, index, value);
+        core_cfg_tell_wrong(detail, index, value);
         return;
     }
     *kept = taken;
@@ -273,17 +273,12 @@ void core_cfg_set(struct core_cfg_detail *detail, size_t index, const struct cor
     }
 }
 
-void core_cfg_check_value(struct core_cfg_detail *detail, size_t index,
-                          const struct core_json_value *value, struct core_json_place place)
+bool core_cfg_fits(size_t index, const struct core_json_value *value)
 {
-    const struct core_cfg_row *row = core_cfg_row(index);
     struct core_cfg_value taken = {0};
     bool loose = false;
-    detail->values[index].given = true;
-    detail->values[index].place = place;
-    if (core_json_kind(value) != CORE_JSON_NULL && !take(row, value, &taken, &loose)) {
-        tell_wrong(detail, index, value);
-    }
+    return core_json_kind(value) == CORE_JSON_NULL ||
+           take(core_cfg_row(index), value, &taken, &loose);
 }
 
 static void preset_scalar(const struct core_cfg_row *row, const struct core_json_token *token,

@@ -5,7 +5,8 @@
 #include "core/base/cfg_detail.h"
 #include "core/base/guess.h"
 
-/* More mistyped keys than this are not a configuration. */
+/* More mistyped keys than this are not a configuration. Finding the line of one reads the whole
+ * text, so that this bounds the time, too. */
 enum { UNKNOWN_MAX = 64 };
 
 static void walk_section(struct core_cfg_detail *detail, const struct core_json_value *object,
@@ -102,9 +103,11 @@ static void walk_list(struct core_cfg_detail *detail, const struct core_json_val
             ptrdiff_t below = core_cfg_row_in(prefix, member.key, member.key_bytes);
             if (below < 0) {
                 tell_unknown(detail, &member, prefix, true);
-            } else {
-                core_cfg_check_value(detail, (size_t)below, member.value,
-                                     place_of(detail, object, member.key));
+            } else if (!core_cfg_fits((size_t)below, member.value) &&
+                       ++detail->unknown_count <= UNKNOWN_MAX) {
+                detail->values[below].given = true;
+                detail->values[below].place = place_of(detail, object, member.key);
+                core_cfg_tell_wrong(detail, (size_t)below, member.value);
             }
         }
     }
@@ -217,7 +220,8 @@ void core_cfg_walk(struct core_cfg_detail *detail)
                         .line = 1,
                         .column = 1,
                         .key = "(the file)",
-                        .why = core_cfg_keep(detail, "%zu unknown keys; is this a ds_config.json?",
-                                             detail->unknown_count)});
+                        .why = core_cfg_keep(
+                            detail, "%zu keys are unknown or wrong; is this a ds_config.json?",
+                            detail->unknown_count)});
     }
 }

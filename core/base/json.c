@@ -1,5 +1,5 @@
 /* json.c: jansson's door. The scanner has read the text before jansson sees it, so what jansson
- * still refuses is a duplicate key or a want of memory. */
+ * still refuses is a duplicate key, a key that holds a NUL, or a want of memory. */
 #include "core/base/json.h"
 
 #include <assert.h>
@@ -135,18 +135,20 @@ static int build(struct core_json *doc)
     if (doc->root != NULL) {
         return 0;
     }
-    if (json_error_code(&error) == json_error_out_of_memory) {
-        return core_err_set(-ENOMEM, "no memory for the tree of %s (%zu bytes of JSON)",
-                            doc->source, doc->bytes);
-    }
     size_t offset = error.position < 0 ? 0 : (size_t)error.position;
     offset = offset > doc->bytes ? doc->bytes : offset;
-    if (json_error_code(&error) == json_error_duplicate_key) {
+    enum json_error_code cause = json_error_code(&error);
+    if (cause == json_error_duplicate_key) {
         return refuse_duplicate(doc, offset);
     }
-    struct core_json_place place = core_json_place_of(doc->text, offset);
-    return core_err_set(-EINVAL, "%s:%zu:%zu: %s", doc->source, place.line, place.column,
-                        error.text);
+    if (cause == json_error_null_byte_in_key) {
+        struct core_json_place place = core_json_place_of(doc->text, offset);
+        return core_err_set(-EINVAL, "%s:%zu:%zu: a key with \\u0000 in it; keys are plain text",
+                            doc->source, place.line, place.column);
+    }
+    /* Not always said by jansson, but nothing else is left. */
+    return core_err_set(-ENOMEM, "no memory for the tree of %s (%zu bytes of JSON)", doc->source,
+                        doc->bytes);
 }
 
 /* Takes over `text`, which is freed with the document or on failure. */

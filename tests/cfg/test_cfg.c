@@ -215,7 +215,17 @@ static void unknown_keys(void)
         snprintf(text + used, sizeof text - used, ", \"unknown%d\": 1", i);
     }
     strcat(text, "}");
-    rig_expect(text, REFUSED, "(the file)", 1, "200 unknown keys");
+    rig_expect(text, REFUSED, "(the file)", 1, "200 keys are unknown or wrong");
+    snprintf(text, sizeof text,
+             "{" BATCH ", \"tensor_parallel\": {\"partition_config\": "
+             "{\"layer_specs\": [{}");
+    for (int i = 0; i < 200; i++) {
+        strcat(text, ",\n{\"partition_type\": 7}");
+    }
+    strcat(text, "]}}}");
+    rig_expect(text, REFUSED, "tensor_parallel.partition_config.layer_specs[].partition_type", 2,
+               "found 7; allowed: one of row, column, skip");
+    rig_expect(text, REFUSED, "(the file)", 1, "200 keys are unknown or wrong");
 }
 
 /* Precision: one of two, and fp16's scaler where it adapts. */
@@ -374,11 +384,14 @@ static void bad_files(void)
                 -EINVAL, "a.json:3:2: key \"fp16\" stands twice in one object, first in line 2");
     expect_load(test_file("b.json", "{\n\"a\": \"\xff\"}", 11), -EINVAL,
                 "b.json:2:7: invalid UTF-8");
-    expect_load(test_file("c.json", "[1]", 3), -EINVAL, "c.json: found an array where the object");
+    expect_load(test_file("c.json", "[1]", 3), -EINVAL,
+                "c.json:1:1: found an array where the object");
     expect_load(test_file("d.json", "{\"train_batch_size\": 1e308}", 27), -EINVAL,
                 "d.json:1:2: train_batch_size: found 1e+308; allowed: an integer from 1 up");
     expect_load(test_file("e.json", "{\"train_batch_size\": 1e309}", 27), -EINVAL,
                 "e.json:1:22: 1e309");
+    expect_load(test_file("n.json", "{\n\"a\\u0000b\": 1}", 16), -EINVAL,
+                "n.json:2:11: a key with \\u0000 in it");
     expect_load(test_file("f.json", "", 0), -EINVAL, "f.json:1:1: found the end");
     char *deep = malloc(100000);
     check_true(deep != NULL);
@@ -437,7 +450,8 @@ static void base64(void)
     expect_load(text, -EINVAL, "17 characters is cut off");
     text[10] = '!';
     text[16] = '\0';
-    expect_load(text, -EINVAL, "character 11 of the base64 text");
+    expect_load(text, -EINVAL, "character 11 of the base64 text (0x21) is none of its alphabet");
+    expect_load("", -EINVAL, "names no configuration; allowed: a path");
     char *plain = NULL;
     size_t bytes = 0;
     check_int(core_base64_decode("_-8", 3, &plain, &bytes), ==, 0);
@@ -462,7 +476,7 @@ static void lines(void)
     struct core_cfg *cfg = rig_parse(text, NULL);
     check_int(core_cfg_check(cfg), ==, -EINVAL);
     check_contains(core_err_sentence(), "t.json:4:5: train_batch_size: found 0");
-    check_contains(core_err_sentence(), "(and 2 more)");
+    check_contains(core_err_sentence(), "(and 1 more)");
     check_string(core_cfg_note_kind_name(core_cfg_note(cfg, 0).kind), "refused");
     core_cfg_destroy(cfg);
     core_cfg_destroy(NULL);
