@@ -98,6 +98,10 @@ static void help(void)
         }
         check_uint(count, <=, 24);
     }
+    check_int(run("help config"), ==, 0);
+    check_contains(out_text, "Use: tide config");
+    check_int(run("config --version"), ==, 0);
+    check_contains(out_text, "tide 0.");
     check_int(run("--version"), ==, 0);
     check_contains(out_text, "tide 0.");
     check_contains(out_text, "commit ");
@@ -124,6 +128,8 @@ static void usage(void)
         {"config --lr fast a", "--lr takes a number"},
         {"config --precision int8 a", "--precision takes one of fp32|fp16|bf16"},
         {"config -x a", "there is no option -x"},
+        {"-q", "there is no command -q"},
+        {"help confg", "there is no command confg"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         check_int(run(cases[i].arguments), ==, 2);
@@ -198,6 +204,13 @@ static void json(void)
     const struct core_json_value *resolved = core_json_find(root, "resolved");
     check_int(core_json_integer(core_json_find(resolved, "train_micro_batch_size_per_gpu")), ==, 8);
     core_json_destroy(doc);
+    check_int(run_config("{\"train_batch_size\": 8}", "-q"), ==, 0);
+    char before[1024];
+    snprintf(before, sizeof before, "-q -v -q config %s", path_in("c.json"));
+    char *quiet = strdup(out_text);
+    check_int(run(before), ==, 0);
+    check_string(out_text, quiet);
+    free(quiet);
     check_int(run_config("{\"train_batch_size\": 0}", "--json"), ==, 2);
     check_contains(out_text, "\"valid\": false");
     check_contains(out_text, "\"resolved\": null");

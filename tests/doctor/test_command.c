@@ -8,13 +8,13 @@
 
 static char shown[1 << 16]; /* stdout of the last run, or stderr where asked for */
 
-/* Runs `tide doctor ARGUMENTS`, in the test's directory, through the shell. The exit code. */
-static int run(const char *arguments)
+/* Runs `BEFORE tide doctor ARGUMENTS`, in the test's directory, through the shell. The exit code. */
+static int run_after(const char *before, const char *arguments)
 {
     char command[2048];
     const char *root = getenv("TIDE_BUILD_ROOT");
-    snprintf(command, sizeof command, "cd '%s' && '%s/tools/tide' doctor %s", test_directory(),
-             root != NULL ? root : "build", arguments);
+    snprintf(command, sizeof command, "cd '%s' && %s '%s/tools/tide' doctor %s", test_directory(),
+             before, root != NULL ? root : "build", arguments);
     FILE *pipe = popen(command, "r");
     check_true(pipe != NULL);
     size_t bytes = fread(shown, 1, sizeof shown - 1, pipe);
@@ -22,6 +22,11 @@ static int run(const char *arguments)
     int status = pclose(pipe);
     check_true(WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+static int run(const char *arguments)
+{
+    return run_after("", arguments);
 }
 
 /* The current folder is looked at, the last line counts, nothing is coloured in a pipe. */
@@ -93,6 +98,13 @@ static void wrong_usage(void)
     check_int(run("--stor . 2>&1"), ==, 2);
     check_contains(shown, "did you mean --store?");
     check_int(run("extra 2>&1"), ==, 2);
+    check_contains(shown, "\"extra\" is none of its options");
+    check_int(run("--store '' 2>&1"), ==, 2);
+    check_contains(shown, "--store needs the path of a folder");
+    check_int(run("--store \"it's\" 2>&1"), ==, 2);
+    check_contains(shown, "mkdir -p 'it'\\''s'");
+    check_int(run("--store $(printf 'x%.0s' $(seq 300)) 2>&1"), ==, 2);
+    check_contains(shown, "File name too long");
     check_int(run("--store 2>&1"), ==, 2);
 }
 
@@ -104,11 +116,30 @@ static void failing_store(void)
     check_contains(shown, "\n      cure:    ");
 }
 
-/* Output that does not arrive is a failure. */
+/* How often a text stands in what was shown. */
+static int count_shown(const char *text)
+{
+    int count = 0;
+    for (const char *at = shown; (at = strstr(at, text)) != NULL; at++) {
+        count++;
+    }
+    return count;
+}
+
+/* Output that does not arrive is a failure, said once; a reader who leaves early is none to speak
+ * of; a file that must not grow is an error and not the end. */
 static void full_output(void)
 {
-    check_int(run("--json >/dev/full 2>/dev/null"), ==, 1);
-    check_int(run(">/dev/full 2>/dev/null"), ==, 1);
+    check_int(run("--json 2>&1 >/dev/full"), ==, 1);
+    check_int(count_shown("cannot be written"), ==, 1);
+    check_int(run("2>&1 >/dev/full"), ==, 1);
+    check_int(count_shown("cannot be written"), ==, 1);
+    run("--json 2>left | head -n 1");
+    check_string(shown, "{\n");
+    run("2>>left | head -n 1; cat left");
+    check_int(count_shown("cannot be written"), ==, 0);
+    int code = run_after("ulimit -f 0 &&", "");
+    check_true(code == 0 || code == 1);
 }
 
 /* --help fits a screen and shows an example. */

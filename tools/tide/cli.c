@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/guess.h"
+#include "core/base/json_write.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
 
@@ -55,14 +57,36 @@ int cli_fail(const struct cli_command *command, int code, const char *format, ..
     return code;
 }
 
+/* Has whoever read our pipe seen enough, as head does? That is no news to anybody. */
+static bool reader_is_gone(void)
+{
+    struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&end, 1, 0) == 1 && (end.revents & POLLERR) != 0;
+}
+
 int cli_close(const struct cli_command *command, int code)
 {
     errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        return cli_fail(command, CLI_FAILED, "standard output cannot be written: %s",
-                        strerror(errno != 0 ? errno : EIO));
+    bool arrived = fflush(stdout) == 0 && !ferror(stdout);
+    int cause = errno; /* 0 where an earlier write failed */
+    if (arrived || code == CLI_FAILED) {
+        return code; /* a failure has been said */
     }
-    return code;
+    if (reader_is_gone()) {
+        return CLI_FAILED;
+    }
+    return cli_fail(command, CLI_FAILED, "standard output cannot be written%s%s",
+                    cause != 0 ? ": " : "", cause != 0 ? strerror(cause) : "");
+}
+
+int cli_close_json(const struct cli_command *command, struct core_json_write *json, int code)
+{
+    int rc = core_json_write_end(json);
+    core_json_write_fini(json);
+    if (rc == 0) {
+        return code;
+    }
+    return reader_is_gone() ? CLI_FAILED : cli_fail(command, CLI_FAILED, NULL);
 }
 
 static void print_help(const struct cli_command *command, const struct cli_option *options,
@@ -239,16 +263,19 @@ static bool take_short(struct cli_common *common, const char *letters)
     return true;
 }
 
-static int check_arguments(const struct cli_command *command, size_t count)
+static int check_arguments(const struct cli_command *command, char **arguments, size_t count)
 {
     if (count < command->arguments_min) {
         return cli_fail(command, CLI_WRONG, "%s is missing; see %s --help", command->arguments,
                         full_name(command));
     }
     if (count > command->arguments_max) {
-        return cli_fail(command, CLI_WRONG,
-                        "%zu arguments, where at most %zu can stand; see %s --help", count,
-                        command->arguments_max, full_name(command));
+        return command->arguments_max == 0
+                   ? cli_fail(command, CLI_WRONG, "\"%s\" is none of its options; see %s --help",
+                              arguments[0], full_name(command))
+                   : cli_fail(command, CLI_WRONG,
+                              "%zu arguments, where at most %zu can stand; see %s --help", count,
+                              command->arguments_max, full_name(command));
     }
     return -1;
 }
@@ -283,5 +310,5 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
     sink.level = levels[parsed.common.verbose < 2 ? parsed.common.verbose + 1 : 3];
     core_log_bind(&sink);
     *out = parsed;
-    return check_arguments(command, parsed.count);
+    return check_arguments(command, parsed.arguments, parsed.count);
 }

@@ -78,8 +78,13 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
 int cli_fail(const struct cli_command *command, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Flushes stdout; CLI_FAILED with a message where what was printed did not arrive, else `code`. */
+/* Flushes stdout; CLI_FAILED where what was printed did not arrive, with a message but where the
+ * reader of a pipe has gone, else `code`. */
 int cli_close(const struct cli_command *command, int code);
+
+/* Ends the JSON that was written to stdout and its writer. Returns as cli_close() does. */
+struct core_json_write;
+int cli_close_json(const struct cli_command *command, struct core_json_write *json, int code);
 
 /* Should this stream get colours? A terminal, no NO_COLOR, not a dumb one. */
 bool cli_color(FILE *stream);

@@ -59,9 +59,7 @@ static int print_json(const struct cli_command *command, const struct core_cfg *
         core_json_write_null(&write, "resolved");
     }
     core_json_write_object_end(&write);
-    int code = core_json_write_end(&write);
-    core_json_write_fini(&write);
-    return code != 0 ? cli_fail(command, CLI_FAILED, NULL) : CLI_DONE;
+    return cli_close_json(command, &write, CLI_DONE);
 }
 
 /* All notes of one kind, under a title. */
@@ -128,9 +126,7 @@ static int print_people(const struct cli_command *command, const struct core_cfg
     write.indent = 2;
     printf("Resolved\n");
     core_cfg_write(cfg, &write, NULL);
-    int code = core_json_write_end(&write);
-    core_json_write_fini(&write);
-    return code != 0 ? cli_fail(command, CLI_FAILED, NULL) : CLI_DONE;
+    return cli_close_json(command, &write, CLI_DONE);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)

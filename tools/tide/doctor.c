@@ -1,9 +1,11 @@
 /* doctor.c: `tide doctor`: prints what tide_doctor finds. Owns nothing; the main thread. */
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <tide/doctor.h>
 
 #include "core/base/json_write.h"
+#include "core/base/quote.h"
 #include "tools/tide/commands.h"
 
 /* Of the object that --json prints; docs/doctor-json.md says what is in it. */
@@ -69,13 +71,20 @@ static int check_stores(const struct cli_command *command, const struct cli_text
 {
     for (size_t i = 0; i < stores->count; i++) {
         struct stat info;
-        if (stat(stores->items[i], &info) != 0) {
-            return cli_fail(command, CLI_WRONG,
-                            "--store %s: there is no such folder; mkdir -p '%s'", stores->items[i],
-                            stores->items[i]);
+        char quoted[CORE_QUOTE_BYTES];
+        const char *store = stores->items[i];
+        if (store[0] == '\0') {
+            return cli_fail(command, CLI_WRONG, "--store needs the path of a folder, not \"\"");
         }
-        if (!S_ISDIR(info.st_mode)) {
-            return cli_fail(command, CLI_WRONG, "--store %s: that is no folder", stores->items[i]);
+        if (stat(store, &info) == 0) {
+            if (!S_ISDIR(info.st_mode)) {
+                return cli_fail(command, CLI_WRONG, "--store %s: that is no folder", store);
+            }
+        } else if (errno == ENOENT) {
+            return cli_fail(command, CLI_WRONG, "--store %s: there is no such folder; mkdir -p %s",
+                            store, core_quote(store, quoted));
+        } else if (errno != EACCES) {
+            return cli_fail(command, CLI_WRONG, "--store %.200s: %s", store, strerror(errno));
         }
     }
     return -1;
@@ -118,9 +127,7 @@ static int look_json(const struct cli_command *command, const struct cli_texts *
     }
     core_json_write_object_end(&json);
     core_json_write_object_end(&json);
-    int rc = core_json_write_end(&json);
-    core_json_write_fini(&json);
-    return rc != 0 ? cli_fail(command, CLI_FAILED, NULL) : code;
+    return cli_close_json(command, &json, code);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
@@ -132,8 +139,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .kind = CLI_TEXTS,
          .out = &stores,
          .value = "DIR",
-         .help = "a folder for a run's states, measured for a second; may be repeated\n"
-                 "(the current folder)"},
+         .help = "a folder for a run's states; may be repeated (the current folder)"},
         {.name = "json", .kind = CLI_FLAG, .out = &json, .help = "one JSON object"},
     };
     struct cli_parsed parsed;

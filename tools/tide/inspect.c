@@ -114,9 +114,7 @@ static int inspect_json(const struct cli_command *command, const char *path)
     core_json_write_array_end(&json);
     write_figures(&json, &one);
     core_json_write_object_end(&json);
-    int rc = core_json_write_end(&json);
-    core_json_write_fini(&json);
-    return rc != 0 ? cli_fail(command, CLI_FAILED, NULL) : code;
+    return cli_close_json(command, &json, code);
 }
 
 static int inspect_text(const struct cli_command *command, const char *path, bool tensors)

@@ -1,5 +1,6 @@
 /* main.c: finds the subcommand. */
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "core/base/guess.h"
@@ -13,7 +14,8 @@ static const struct cli_command *const commands[] = {
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-static const struct cli_command program = {.name = "(no command)"};
+static const struct cli_command program = {.program = "tide"};
+static char help_word[] = "--help";
 
 static void print_help(FILE *stream)
 {
@@ -46,12 +48,37 @@ static int refuse_command(const char *name)
     return CLI_WRONG;
 }
 
+static bool is_loudness(const char *word)
+{
+    return word[0] == '-' && word[1] != '\0' && word[1 + strspn(word + 1, "qv")] == '\0';
+}
+
+/* "tide -q config FILE" is "tide config -q FILE". */
+static void name_first(int argc, char **argv)
+{
+    int at = 1;
+    while (at < argc && is_loudness(argv[at])) {
+        at++;
+    }
+    for (char *name = argv[at]; at > 1 && at < argc; at--) {
+        argv[at] = argv[at - 1];
+        argv[at - 1] = name;
+    }
+}
+
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of a write, not the end */
+    /* A closed pipe and a file that must not grow are errors of a write, not the end. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    name_first(argc, argv);
     if (argc < 2) {
         print_help(stderr);
         return CLI_WRONG;
+    }
+    if (strcmp(argv[1], "help") == 0 && argc == 3) {
+        argv[1] = argv[2]; /* "help config" is "config --help" */
+        argv[2] = help_word;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
@@ -64,6 +91,10 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < COMMANDS; i++) {
         if (strcmp(argv[1], commands[i]->name) == 0) {
+            if (argc == 3 && strcmp(argv[2], "--version") == 0) {
+                cli_print_version(stdout);
+                return cli_close(commands[i], CLI_DONE);
+            }
             return commands[i]->run(commands[i], argc - 2, argv + 2);
         }
     }
