@@ -1,0 +1,325 @@
+/* test_tokenizer.c: tokenizers against what the `tokenizers` package made of the same strings (the
+ * fixtures, written by tests/oracle/tokenizer_check.py), and everything that can be wrong in a file. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "tests/harness/test.h"
+#include "tools/text/tokenizer.h"
+
+static const char *const families[] = {"gpt2",   "llama3",   "qwen2",     "tekken",
+                                       "o200k",  "deepseek", "starcoder", "nested",
+                                       "llama2", "mistral",  "plain",     "nfd"};
+enum { FAMILIES = sizeof families / sizeof families[0] };
+
+struct subject {
+    struct text_tokenizer *tokenizer;
+    struct text_scratch *scratch;
+};
+
+/* False where this build lacks the library that the family needs. */
+static bool open_family(const char *name, struct subject *out)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/text/fixtures/%s.json", test_root(), name);
+    int code = text_tokenizer_load(path, &out->tokenizer);
+    if (code == -ENOTSUP) {
+        check_contains(core_err_sentence(), "built without");
+        test_note("%s", core_err_sentence());
+        return false;
+    }
+    if (code != 0) {
+        test_note("%s", core_err_sentence());
+    }
+    check_int(code, ==, 0);
+    check_int(text_scratch_create(out->tokenizer, &out->scratch), ==, 0);
+    return true;
+}
+
+static void close_family(struct subject *subject)
+{
+    text_scratch_destroy(subject->scratch);
+    text_tokenizer_destroy(subject->tokenizer);
+}
+
+static struct core_json *rows_of(const char *name)
+{
+    char path[4096];
+    struct core_json *doc = NULL;
+    snprintf(path, sizeof path, "%s/text/fixtures/%s.rows.json", test_root(), name);
+    check_int(core_json_load(path, NULL, &doc), ==, 0);
+    return doc;
+}
+
+static void check_ids(const char *name, const struct core_json_value *row,
+                      const struct text_encoding *encoding)
+{
+    const struct core_json_value *ids = core_json_at(row, 1);
+    bool same = core_json_count(ids) == encoding->count;
+    for (size_t i = 0; i < encoding->count && same; i++) {
+        same = core_json_integer(core_json_at(ids, i)) == (int64_t)encoding->ids[i];
+    }
+    if (!same) {
+        char text[200];
+        core_json_print(core_json_at(row, 0), text, sizeof text);
+        test_fail(__FILE__, __LINE__, "%s: other ids for %s", name, text);
+    }
+}
+
+static void check_row(const char *name, struct text_scratch *scratch,
+                      const struct core_json_value *row)
+{
+    size_t bytes;
+    size_t want_bytes;
+    size_t back_bytes;
+    const char *back;
+    struct text_encoding encoding;
+    const char *text = core_json_string(core_json_at(row, 0), &bytes);
+    const char *want = core_json_string(core_json_at(row, 3), &want_bytes);
+    check_int(text_tokenizer_encode(scratch, text, bytes, TEXT_ENCODE_SPECIAL, &encoding), ==, 0);
+    check_ids(name, row, &encoding);
+    size_t framed = encoding.count;
+    check_int(text_tokenizer_encode(scratch, text, bytes, 0, &encoding), ==, 0);
+    check_int(framed - encoding.count, ==, core_json_integer(core_json_at(row, 2)));
+    uint32_t *ids = malloc((encoding.count + 1) * sizeof *ids);
+    check_true(ids != NULL);
+    for (size_t i = 0; i < encoding.count; i++) {
+        ids[i] = encoding.ids[i];
+    }
+    check_int(text_tokenizer_decode(scratch, ids, encoding.count, false, &back, &back_bytes), ==,
+              0);
+    check_uint(back_bytes, ==, want_bytes);
+    check_memory(back, want, want_bytes);
+    free(ids);
+}
+
+/* Ids and decoded text equal those of the `tokenizers` package, for every family. */
+static void fixtures(void)
+{
+    for (size_t k = 0; k < FAMILIES; k++) {
+        struct subject subject;
+        if (!open_family(families[k], &subject)) {
+            continue;
+        }
+        struct core_json *doc = rows_of(families[k]);
+        const struct core_json_value *rows = core_json_root(doc);
+        check_uint(core_json_count(rows), >, 200);
+        for (size_t i = 0; i < core_json_count(rows); i++) {
+            check_row(families[k], subject.scratch, core_json_at(rows, i));
+        }
+        core_json_destroy(doc);
+        close_family(&subject);
+    }
+}
+
+/* Tokens without special ones cover the text from its first byte to its last, in order, and ids do
+ * not depend on whether spans are asked for. */
+static void spans_cover_the_text(void)
+{
+    static const char text[] = "Hello  wörld, it's 1234 的一是 \xF0\x9F\x98\x80!\n<|eot_id|> x";
+    static const char *const names[] = {"llama3", "tekken", "gpt2"};
+    for (size_t k = 0; k < 3; k++) {
+        struct subject subject;
+        struct text_encoding encoding;
+        uint32_t ids[200];
+        check_true(open_family(names[k], &subject));
+        check_int(text_tokenizer_encode(subject.scratch, text, sizeof text - 1, 0, &encoding), ==,
+                  0);
+        check_true(encoding.spans == NULL && encoding.count < 200);
+        size_t count = encoding.count;
+        memcpy(ids, encoding.ids, count * sizeof *ids);
+        check_int(text_tokenizer_encode(subject.scratch, text, sizeof text - 1, TEXT_ENCODE_SPANS,
+                                        &encoding),
+                  ==, 0);
+        check_uint(encoding.count, ==, count);
+        check_memory(encoding.ids, ids, count * sizeof *ids);
+        uint32_t at = 0;
+        for (size_t i = 0; i < count; i++) {
+            check_uint(encoding.spans[i].begin, ==, at);
+            at = encoding.spans[i].end;
+        }
+        check_uint(at, ==, sizeof text - 1);
+        close_family(&subject);
+    }
+}
+
+/* Names, ids, special tokens, and what decoding drops. */
+static void tokens_have_names(void)
+{
+    struct subject subject;
+    const char *text;
+    size_t bytes;
+    check_true(open_family("llama3", &subject));
+    const struct text_added *added = text_tokenizer_added(subject.tokenizer, 0);
+    check_true(added != NULL && added->special);
+    check_string(added->content, "<|begin_of_text|>");
+    check_int(text_tokenizer_id(subject.tokenizer, added->content, added->bytes), ==, added->id);
+    check_int(text_tokenizer_id(subject.tokenizer, "no such", 7), ==, -1);
+    const char *token = text_tokenizer_token(subject.tokenizer, added->id, &bytes);
+    check_uint(bytes, ==, added->bytes);
+    check_memory(token, added->content, bytes);
+    size_t size = text_tokenizer_size(subject.tokenizer);
+    check_true(text_tokenizer_token(subject.tokenizer, (uint32_t)size, &bytes) == NULL);
+    check_true(text_tokenizer_added(subject.tokenizer, 2) == NULL);
+    uint32_t ids[3] = {added->id, 0, added->id};
+    ids[1] = (uint32_t)text_tokenizer_id(subject.tokenizer, "a", 1);
+    check_int(text_tokenizer_decode(subject.scratch, ids, 3, true, &text, &bytes), ==, 0);
+    check_string(text, "a");
+    check_int(text_tokenizer_decode(subject.scratch, ids, 3, false, &text, &bytes), ==, 0);
+    check_string(text, "<|begin_of_text|>a<|begin_of_text|>");
+    ids[1] = (uint32_t)size;
+    check_int(text_tokenizer_decode(subject.scratch, ids, 3, true, &text, &bytes), ==, -ERANGE);
+    check_contains(core_err_sentence(), "is no token");
+    check_int(text_tokenizer_check(subject.tokenizer, size), ==, 0);
+    check_int(text_tokenizer_check(subject.tokenizer, size - 1), ==, -EINVAL);
+    check_contains(core_err_sentence(), "embeddings");
+    close_family(&subject);
+}
+
+/* A text that is not UTF-8 is refused with the byte's number. */
+static void bad_text(void)
+{
+    struct subject subject;
+    struct text_encoding encoding;
+    check_true(open_family("gpt2", &subject));
+    check_int(text_tokenizer_encode(subject.scratch, "abcdefghij\xC3(", 12, 0, &encoding), ==,
+              -EILSEQ);
+    check_contains(core_err_sentence(), "byte 10 ");
+    close_family(&subject);
+}
+
+/* A text so long that a quadratic merge or pattern would never end. */
+static void long_texts(void)
+{
+    static const char *const units[] = {"a", " ", "7", "\n", ".", "A", "的", "e\xCC\x81", "a\n"};
+    size_t bytes = TEST_COUNT(1 << 18, 1 << 13);
+    char *text = malloc(bytes);
+    check_true(text != NULL);
+    for (size_t k = 0; k < FAMILIES; k++) {
+        struct subject subject;
+        if (!open_family(families[k], &subject)) {
+            continue;
+        }
+        for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+            struct text_encoding encoding;
+            size_t unit = strlen(units[u]);
+            for (size_t i = 0; i < bytes / unit; i++) {
+                memcpy(text + i * unit, units[u], unit);
+            }
+            check_int(
+                text_tokenizer_encode(subject.scratch, text, bytes / unit * unit, 0, &encoding), ==,
+                0);
+        }
+        close_family(&subject);
+    }
+    free(text);
+}
+
+/* What a thread of `threads` makes of the rows. */
+static void *encode_rows(void *argument)
+{
+    const struct text_tokenizer *tokenizer = argument;
+    struct text_scratch *scratch = NULL;
+    uint64_t sum = 0;
+    if (text_scratch_create(tokenizer, &scratch) != 0) {
+        return NULL;
+    }
+    struct core_json *doc = rows_of("llama3");
+    for (size_t i = 0; i < core_json_count(core_json_root(doc)); i++) {
+        size_t bytes;
+        struct text_encoding encoding;
+        const char *text = core_json_string(core_json_at(core_json_at(core_json_root(doc), i), 0),
+                                            &bytes);
+        if (text_tokenizer_encode(scratch, text, bytes, 0, &encoding) == 0) {
+            for (size_t k = 0; k < encoding.count; k++) {
+                sum = sum * 31 + encoding.ids[k];
+            }
+        }
+    }
+    core_json_destroy(doc);
+    text_scratch_destroy(scratch);
+    return (void *)(uintptr_t)sum;
+}
+
+/* Threads share a tokenizer, each with its scratch, and get the same ids. */
+static void threads(void)
+{
+    struct subject subject;
+    pthread_t thread[4];
+    check_true(open_family("llama3", &subject));
+    void *want = encode_rows(subject.tokenizer);
+    check_true(want != NULL);
+    for (size_t i = 0; i < 4; i++) {
+        check_int(pthread_create(&thread[i], NULL, encode_rows, subject.tokenizer), ==, 0);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        void *got;
+        pthread_join(thread[i], &got);
+        check_true(got == want);
+    }
+    close_family(&subject);
+}
+
+#define MODEL "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
+
+/* Each way in which a file can be wrong is an error that names the file and the key. */
+static void bad_files(void)
+{
+    static const struct {
+        const char *json;
+        const char *says;
+    } rows[] = {
+        {"{\"model\":", "1:10: "},
+        {"[]", "must be an object"},
+        {"{}", "has no model"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "model.type is \"Unigram\""},
+        {"{\"model\":{\"type\":\"WordPiece\"}}", "\"WordPiece\"; tide reads BPE"},
+        {"{\"model\":{\"vocab\":[],\"merges\":[]}}", "model.vocab: must be an object"},
+        {"{\"model\":{\"vocab\":{\"a\":0}}}", "model has no merges"},
+        {"{\"model\":{\"vocab\":{\"a\":0,\"b\":2},\"merges\":[]}}", "no token has id 1"},
+        {"{\"model\":{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "id 0 belongs to two tokens"},
+        {"{\"model\":{\"vocab\":{\"a\":0,\"\\u0061\":1},\"merges\":[]}}", "stands twice"},
+        {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", "must be 0 or more"},
+        {"{\"model\":{\"vocab\":{\"a\":99999999},\"merges\":[]}}", "ids go up to"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a c\"]}}",
+         "model.merges[0]: \"c\" is not in model.vocab"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}}", "\"aa\" is not in"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"aa\"]}}", "one space between"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", "[\"left\", \"right\"]"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"?\"}}",
+         "model.unk_token: \"?\""},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.5}}", "model.dropout"},
+        {"{\"model\":" MODEL ",\"added_tokens\":[{\"id\":5,\"content\":\"x\"}]}", "leave a hole"},
+        {"{\"model\":" MODEL ",\"added_tokens\":[{\"id\":0,\"content\":\"b\"}]}",
+         "added_tokens[0]: \"b\" has id 0 here and 1"},
+        {"{\"model\":" MODEL ",\"added_tokens\":[{\"id\":3,\"content\":\"x\"},"
+         "{\"id\":3,\"content\":\"y\"}]}",
+         "added_tokens[1]: id 3 belongs to two tokens"},
+        {"{\"model\":" MODEL ",\"normalizer\":{\"type\":\"Nmt\"}}", "normalizer has a type"},
+        {"{\"model\":" MODEL ",\"pre_tokenizer\":{\"type\":\"Odd\"}}", "read: Odd"},
+        {"{\"model\":" MODEL ",\"pre_tokenizer\":{}}", "pre_tokenizer"},
+        {"{\"model\":" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "decoder has a type"},
+        {"{\"model\":" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "read: Bert"},
+        {"{\"model\":" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+         "{\"SpecialToken\":{\"id\":\"s\"}}],\"special_tokens\":{\"s\":{\"ids\":[7]}}}}",
+         "7 is the id of no token"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct text_tokenizer *tokenizer = NULL;
+        int code = text_tokenizer_parse(rows[i].json, strlen(rows[i].json), "t.json", &tokenizer);
+        if (code == 0) {
+            test_fail(__FILE__, __LINE__, "accepted: %s", rows[i].json);
+        }
+        check_contains(core_err_sentence(), "t.json");
+        check_contains(core_err_sentence(), rows[i].says);
+    }
+    struct text_tokenizer *tokenizer = NULL;
+    check_int(text_tokenizer_load("/no/such/folder", &tokenizer), ==, -ENOENT);
+}
+
+TEST_MAIN({"fixtures", fixtures}, {"spans_cover_the_text", spans_cover_the_text},
+          {"tokens_have_names", tokens_have_names}, {"bad_text", bad_text},
+          {"long_texts", long_texts}, {"threads", threads}, {"bad_files", bad_files})

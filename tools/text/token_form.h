@@ -1,0 +1,31 @@
+/* token_form.h: utf8proc's door: the four normal forms of Unicode, and lower case (private to the
+ * tokenizer, tools/text/token*). Never changes after create; any thread. Without the library,
+ * create refuses. */
+#ifndef TOOLS_TEXT_TOKEN_FORM_H
+#define TOOLS_TEXT_TOKEN_FORM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum token_form_kind { TOKEN_FORM_NFC, TOKEN_FORM_NFD, TOKEN_FORM_NFKC, TOKEN_FORM_NFKD };
+
+struct token_form;
+
+/* `what` names the file and key in messages. */
+int token_form_create(enum token_form_kind kind, const char *what, struct token_form **out);
+void token_form_destroy(struct token_form *form);
+
+/* The bytes at the start of the text, up to a character's end, that the form leaves as they are
+ * whatever follows. */
+size_t token_form_pass(const struct token_form *form, const char *text, size_t bytes);
+/* The bytes at the start of the text, which token_form_pass() would not pass, that are changed
+ * together. */
+size_t token_form_reach(const struct token_form *form, const char *text, size_t bytes);
+/* Normalises `bytes` of text, to be freed by the caller. */
+int token_form_apply(const struct token_form *form, const char *text, size_t bytes, char **out,
+                     size_t *out_bytes);
+
+/* The lower case of a character: 1 or 2 of them. -ENOTSUP without the library. */
+int token_form_lower(uint32_t point, uint32_t out[2]);
+
+#endif

@@ -1,0 +1,128 @@
+/* token_unicode.c: unpacks the table of kinds, and steps over UTF-8. No state of its own. */
+#include "tools/text/token_unicode.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+
+/* The page that equals `kinds`, added where there is none. */
+static uint16_t page_of(struct token_unicode *unicode, const uint8_t kinds[256])
+{
+    for (size_t i = unicode->pages; i-- > 0;) {
+        if (memcmp(unicode->kinds + i * 256, kinds, 256) == 0) {
+            return (uint16_t)i;
+        }
+    }
+    memcpy(unicode->kinds + unicode->pages * 256, kinds, 256);
+    return (uint16_t)unicode->pages++;
+}
+
+/* Reads the runs one character of the table after the other: a count may go on in the next part. */
+static char table_next(size_t *part, size_t *at)
+{
+    while (token_kind_runs[*part] != NULL && token_kind_runs[*part][*at] == '\0') {
+        (*part)++;
+        *at = 0;
+    }
+    return token_kind_runs[*part] == NULL ? '\0' : token_kind_runs[*part][(*at)++];
+}
+
+static void unpack(struct token_unicode *unicode)
+{
+    uint8_t kinds[256];
+    uint32_t point = 0;
+    size_t part = 0;
+    size_t at = 0;
+    for (char next = table_next(&part, &at); next != '\0';) {
+        uint8_t kind = (uint8_t)(strchr(token_kind_letters, next) - token_kind_letters);
+        uint32_t count = 0;
+        for (next = table_next(&part, &at); next >= '0' && next <= '9';
+             next = table_next(&part, &at)) {
+            count = count * 10 + (uint32_t)(next - '0');
+        }
+        for (count = count == 0 ? 1 : count; count > 0; count--) {
+            kinds[point & 255] = kind;
+            if ((++point & 255) == 0) {
+                unicode->page[(point >> 8) - 1] = page_of(unicode, kinds);
+            }
+        }
+    }
+}
+
+int token_unicode_create(struct token_unicode **out)
+{
+    enum { PAGES_MAX = 512 };
+    struct token_unicode *unicode = calloc(1, sizeof *unicode);
+    uint8_t *kinds = malloc((size_t)PAGES_MAX * 256);
+    if (unicode == NULL || kinds == NULL) {
+        free(unicode);
+        free(kinds);
+        return core_err_set(-ENOMEM, "no memory for the table of characters");
+    }
+    unicode->kinds = kinds;
+    unpack(unicode);
+    *out = unicode;
+    return 0;
+}
+
+void token_unicode_destroy(struct token_unicode *unicode)
+{
+    if (unicode != NULL) {
+        free(unicode->kinds);
+        free(unicode);
+    }
+}
+
+uint32_t token_point(const char *at, unsigned *bytes)
+{
+    const unsigned char *u = (const unsigned char *)at;
+    if (u[0] < 0x80) {
+        *bytes = 1;
+        return u[0];
+    }
+    if (u[0] < 0xE0) {
+        *bytes = 2;
+        return (uint32_t)(u[0] & 31) << 6 | (u[1] & 63);
+    }
+    if (u[0] < 0xF0) {
+        *bytes = 3;
+        return (uint32_t)(u[0] & 15) << 12 | (uint32_t)(u[1] & 63) << 6 | (u[2] & 63);
+    }
+    *bytes = 4;
+    return (uint32_t)(u[0] & 7) << 18 | (uint32_t)(u[1] & 63) << 12 | (uint32_t)(u[2] & 63) << 6 |
+           (u[3] & 63);
+}
+
+uint32_t token_point_before(const char *begin, const char *end, unsigned *bytes)
+{
+    do {
+        end--;
+    } while (end > begin && ((unsigned char)*end & 0xC0) == 0x80);
+    return token_point(end, bytes);
+}
+
+unsigned token_point_write(uint32_t point, char out[4])
+{
+    if (point < 0x80) {
+        out[0] = (char)point;
+        return 1;
+    }
+    if (point < 0x800) {
+        out[0] = (char)(0xC0 | point >> 6);
+        out[1] = (char)(0x80 | (point & 63));
+        return 2;
+    }
+    if (point < 0x10000) {
+        out[0] = (char)(0xE0 | point >> 12);
+        out[1] = (char)(0x80 | (point >> 6 & 63));
+        out[2] = (char)(0x80 | (point & 63));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | point >> 18);
+    out[1] = (char)(0x80 | (point >> 12 & 63));
+    out[2] = (char)(0x80 | (point >> 6 & 63));
+    out[3] = (char)(0x80 | (point & 63));
+    return 4;
+}

@@ -1,0 +1,334 @@
+/* tokenizer.c: a tokenizer.json becomes a tokenizer, and a text becomes ids: added tokens are taken
+ * out, what lies between them is normalised, split and merged, and the frame goes around. */
+#include "tools/text/tokenizer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/base/utf8.h"
+#include "tools/text/token_detail.h"
+
+enum { FILE_BYTES_MAX = 1 << 29 };
+
+/* The sections that are read as trees, in this order; the model comes before them. */
+static const struct section {
+    const char *key;
+    int (*load)(struct text_tokenizer *tokenizer, const struct core_json *doc);
+} sections[] = {
+    {"normalizer", token_norm_load},     {"added_tokens", token_added_load},
+    {"pre_tokenizer", token_split_load}, {"post_processor", token_frame_load},
+    {"decoder", token_decode_load},
+};
+enum { SECTIONS = sizeof sections / sizeof sections[0] };
+
+struct found {
+    const char *text; /* borrowed from the file's text */
+    size_t bytes;
+};
+
+static int scan_sections(struct text_tokenizer *tokenizer, struct core_json_scan *scan,
+                         struct found found[SECTIONS])
+{
+    struct core_json_token token;
+    bool model = false;
+    int code = core_json_scan_next(scan, &token);
+    if (code == 0 && token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
+        return core_err_set(-EINVAL, "%s: must be an object", scan->source);
+    }
+    while (code == 0 && (code = core_json_scan_next(scan, &token)) == 0 &&
+           token.kind == CORE_JSON_TOKEN_KEY) {
+        if (core_json_token_equals(&token, "model", 5)) {
+            code = model ? core_err_set(-EINVAL, "%s: model stands twice", scan->source)
+                         : token_model_load(tokenizer->model, scan);
+            model = true;
+            continue;
+        }
+        size_t from = scan->at;
+        struct core_json_token key = token;
+        code = core_json_scan_skip(scan, &token);
+        for (size_t i = 0; i < SECTIONS && code == 0; i++) {
+            if (core_json_token_equals(&key, sections[i].key, strlen(sections[i].key))) {
+                found[i] = (struct found){.text = scan->text + from, .bytes = scan->at - from};
+            }
+        }
+    }
+    if (code == 0) {
+        code = core_json_scan_next(scan, &token); /* nothing may follow */
+    }
+    return code != 0 || model ? code : core_err_set(-EINVAL, "%s: has no model", scan->source);
+}
+
+static int load_section(struct text_tokenizer *tokenizer, const struct section *section,
+                        const struct found *found)
+{
+    struct core_json *doc = NULL;
+    char source[512];
+    if (found->text == NULL) {
+        tokenizer->decodes_bare |= strcmp(section->key, "decoder") == 0;
+        return 0;
+    }
+    snprintf(source, sizeof source, "%.400s: %s", tokenizer->source, section->key);
+    int code = core_json_parse(found->text, found->bytes, source, NULL, &doc);
+    if (code == 0) {
+        code = section->load(tokenizer, doc);
+    }
+    core_json_destroy(doc);
+    return code;
+}
+
+static int build(struct text_tokenizer *tokenizer, const char *json, size_t bytes)
+{
+    struct core_json_scan scan;
+    struct found found[SECTIONS] = {0};
+    core_json_scan_init(&scan, json, bytes, tokenizer->source);
+    int code = token_unicode_create(&tokenizer->unicode);
+    code = code == 0 ? scan_sections(tokenizer, &scan, found) : code;
+    for (size_t i = 0; i < SECTIONS && code == 0; i++) {
+        code = load_section(tokenizer, &sections[i], &found[i]);
+    }
+    code = code == 0 ? token_model_finish(tokenizer->model, tokenizer->source) : code;
+    return code == 0 ? token_added_finish(tokenizer) : code;
+}
+
+int text_tokenizer_parse(const char *json, size_t bytes, const char *source,
+                         struct text_tokenizer **out)
+{
+    struct text_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+    int code = 0;
+    if (tokenizer != NULL) {
+        tokenizer->source = strdup(source);
+        tokenizer->model = calloc(1, sizeof *tokenizer->model);
+    }
+    if (tokenizer == NULL || tokenizer->source == NULL || tokenizer->model == NULL) {
+        code = core_err_set(-ENOMEM, "%s: no memory for a tokenizer", source);
+    }
+    code = code == 0 ? build(tokenizer, json, bytes) : code;
+    if (code != 0) {
+        text_tokenizer_destroy(tokenizer);
+        return code;
+    }
+    *out = tokenizer;
+    return 0;
+}
+
+int text_tokenizer_load(const char *path, struct text_tokenizer **out)
+{
+    struct stat info;
+    char file[4096];
+    char *text = NULL;
+    size_t bytes = 0;
+    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    int length = snprintf(file, sizeof file, "%s%s", path, folder ? "/tokenizer.json" : "");
+    if (length >= (int)sizeof file) {
+        return core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", path);
+    }
+    int code = core_file_read(file, FILE_BYTES_MAX, &text, &bytes);
+    if (code == 0) {
+        code = text_tokenizer_parse(text, bytes, file, out);
+    }
+    free(text);
+    return code;
+}
+
+void text_tokenizer_destroy(struct text_tokenizer *tokenizer)
+{
+    if (tokenizer == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < TOKEN_STEPS_MAX; i++) {
+        token_form_destroy(tokenizer->norm[i].form);
+        token_search_free(&tokenizer->norm[i].search);
+        free(tokenizer->norm[i].content);
+        token_search_free(&tokenizer->split[i].search);
+        token_search_free(&tokenizer->decode[i].search);
+        free(tokenizer->decode[i].content);
+    }
+    free(tokenizer->frame.before);
+    free(tokenizer->frame.after);
+    token_added_free(tokenizer);
+    token_model_free(tokenizer->model);
+    token_unicode_destroy(tokenizer->unicode);
+    free(tokenizer->source);
+    free(tokenizer);
+}
+
+int text_scratch_create(const struct text_tokenizer *tokenizer, struct text_scratch **out)
+{
+    struct text_scratch *scratch = calloc(1, sizeof *scratch);
+    if (scratch != NULL) {
+        scratch->tokenizer = tokenizer;
+        scratch->words = calloc(TOKEN_WORDS, sizeof *scratch->words);
+    }
+    if (scratch == NULL || scratch->words == NULL) {
+        text_scratch_destroy(scratch);
+        return core_err_set(-ENOMEM, "no memory for a tokenizer's scratch");
+    }
+    int code = token_pcre_scratch_create(&scratch->pcre);
+    if (code != 0) {
+        text_scratch_destroy(scratch);
+        return code;
+    }
+    *out = scratch;
+    return 0;
+}
+
+void text_scratch_destroy(struct text_scratch *scratch)
+{
+    if (scratch == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof scratch->text / sizeof scratch->text[0]; i++) {
+        token_text_free(&scratch->text[i]);
+    }
+    free(scratch->pieces[0].at);
+    free(scratch->pieces[1].at);
+    free(scratch->marks.at);
+    free(scratch->words);
+    free(scratch->symbols);
+    free(scratch->heap);
+    free(scratch->spans);
+    free(scratch->ids);
+    token_pcre_scratch_destroy(scratch->pcre);
+    free(scratch);
+}
+
+static int check_text(const char *text, size_t bytes)
+{
+    if (bytes > TEXT_BYTES_MAX) {
+        return core_err_set(-EFBIG, "a text of %zu bytes; at most %d can be tokenized at once",
+                            bytes, TEXT_BYTES_MAX);
+    }
+    for (size_t at = 0; at < bytes;) {
+        uint64_t word;
+        if (bytes - at >= sizeof word) {
+            memcpy(&word, text + at, sizeof word);
+            if ((word & UINT64_C(0x8080808080808080)) == 0) {
+                at += sizeof word;
+                continue;
+            }
+        }
+        size_t length = core_utf8_sequence(text + at, bytes - at);
+        if (length == 0) {
+            return core_err_set(-EILSEQ, "byte %zu of the text is not UTF-8", at);
+        }
+        at += length;
+    }
+    return 0;
+}
+
+/* A stretch of the original between two early tokens. */
+static int encode_stretch(struct text_scratch *scratch, const char *text, size_t begin, size_t end)
+{
+    const struct text_tokenizer *tokenizer = scratch->tokenizer;
+    size_t bounds[2];
+    size_t from = 0;
+    size_t done = 0;
+    uint32_t added;
+    int code = token_norm_run(scratch, text + begin, end - begin, (uint32_t)begin);
+    const struct token_text *norm = &scratch->text[0];
+    while (code == 0 && token_added_find(tokenizer, &tokenizer->late, norm->at, norm->bytes, &from,
+                                         done, bounds, &added)) {
+        if (done < bounds[0]) {
+            code = token_split_run(scratch, done, bounds[0], begin == 0 && done == 0);
+        }
+        struct text_span span = token_text_span(norm, bounds[0]);
+        span.end = token_text_span(norm, bounds[1] - 1).end;
+        code = code == 0 ? token_emit(scratch, tokenizer->added[added].id, span) : code;
+        done = bounds[1];
+    }
+    return code == 0 && done < norm->bytes
+               ? token_split_run(scratch, done, norm->bytes, begin == 0 && done == 0)
+               : code;
+}
+
+static int encode_text(struct text_scratch *scratch, const char *text, size_t bytes)
+{
+    const struct text_tokenizer *tokenizer = scratch->tokenizer;
+    size_t bounds[2];
+    size_t from = 0;
+    size_t done = 0;
+    uint32_t added;
+    int code = 0;
+    while (code == 0 && token_added_find(tokenizer, &tokenizer->early, text, bytes, &from, done,
+                                         bounds, &added)) {
+        code = done < bounds[0] ? encode_stretch(scratch, text, done, bounds[0]) : 0;
+        struct text_span span = {(uint32_t)bounds[0], (uint32_t)bounds[1]};
+        code = code == 0 ? token_emit(scratch, tokenizer->added[added].id, span) : code;
+        done = bounds[1];
+    }
+    return code == 0 && done < bytes ? encode_stretch(scratch, text, done, bytes) : code;
+}
+
+static int emit_all(struct text_scratch *scratch, const uint32_t *ids, size_t count, size_t place)
+{
+    int code = 0;
+    for (size_t i = 0; i < count && code == 0; i++) {
+        code = token_emit(scratch, ids[i], (struct text_span){(uint32_t)place, (uint32_t)place});
+    }
+    return code;
+}
+
+int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t bytes,
+                          unsigned flags, struct text_encoding *out)
+{
+    const struct token_frame *frame = &scratch->tokenizer->frame;
+    bool framed = (flags & TEXT_ENCODE_SPECIAL) != 0;
+    scratch->tracks = (flags & TEXT_ENCODE_SPANS) != 0;
+    for (size_t i = 0; i < sizeof scratch->text / sizeof scratch->text[0]; i++) {
+        scratch->text[i].tracks = scratch->tracks;
+        scratch->text[i].bytes = 0;
+    }
+    scratch->count = 0;
+    int code = check_text(text, bytes);
+    code = code == 0 ? emit_all(scratch, frame->before, framed ? frame->before_count : 0, 0) : code;
+    code = code == 0 ? encode_text(scratch, text, bytes) : code;
+    code = code == 0 ? emit_all(scratch, frame->after, framed ? frame->after_count : 0, bytes)
+                     : code;
+    if (code != 0) {
+        return code;
+    }
+    *out = (struct text_encoding){.ids = scratch->ids,
+                                  .count = scratch->count,
+                                  .spans = scratch->tracks ? scratch->spans : NULL};
+    return 0;
+}
+
+size_t text_tokenizer_size(const struct text_tokenizer *tokenizer)
+{
+    return tokenizer->model->vocab.count;
+}
+
+int64_t text_tokenizer_id(const struct text_tokenizer *tokenizer, const char *token, size_t bytes)
+{
+    uint32_t id = token_vocab_find(&tokenizer->model->vocab, token, bytes);
+    return id == TOKEN_NONE ? -1 : (int64_t)id;
+}
+
+const char *text_tokenizer_token(const struct text_tokenizer *tokenizer, uint32_t id, size_t *bytes)
+{
+    const struct token_vocab *vocab = &tokenizer->model->vocab;
+    if (id >= vocab->count) {
+        return NULL;
+    }
+    *bytes = vocab->tokens[id].end - vocab->tokens[id].begin;
+    return vocab->text + vocab->tokens[id].begin;
+}
+
+const struct text_added *text_tokenizer_added(const struct text_tokenizer *tokenizer, size_t index)
+{
+    return index < tokenizer->added_count ? &tokenizer->added[index] : NULL;
+}
+
+int text_tokenizer_check(const struct text_tokenizer *tokenizer, size_t vocab_size)
+{
+    size_t count = text_tokenizer_size(tokenizer);
+    return count <= vocab_size
+               ? 0
+               : core_err_set(-EINVAL, "%s: ids go up to %zu, and the model has %zu embeddings",
+                              tokenizer->source, count - 1, vocab_size);
+}
