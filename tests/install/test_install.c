@@ -102,6 +102,20 @@ static void cxx_program(void)
     compile_and_run("c++", "-std=c++20 -Wold-style-cast", "user.cc");
 }
 
+/* The installed command starts from its prefix without being told where its library is. */
+static void command(void)
+{
+    static char text[65536];
+    int status = shell(text, sizeof text,
+                       "unset LD_LIBRARY_PATH; \"$(find '%s' -type f -name tide)\" --version 2>&1",
+                       installed());
+    if (status != 0) {
+        test_note("%s", text);
+    }
+    check_int(status, ==, 0);
+    check_contains(text, "tide 0.");
+}
+
 /* The library carries its soname and the prefix has nothing but what was promised. */
 static void contents(void)
 {
@@ -156,5 +170,5 @@ static void promises(void)
     check_string(text, "");
 }
 
-TEST_MAIN({"c_program", c_program}, {"cxx_program", cxx_program}, {"contents", contents},
-          {"symbols", symbols}, {"promises", promises})
+TEST_MAIN({"c_program", c_program}, {"cxx_program", cxx_program}, {"command", command},
+          {"contents", contents}, {"symbols", symbols}, {"promises", promises})
