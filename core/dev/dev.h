@@ -31,8 +31,8 @@ int dev_kind_count(unsigned index);
 
 struct dev_options {
     size_t memory_bytes;          /* hard budget of the DEVICE tier; 0: what the device proposes,
-                                     a quarter of the machine's memory on the CPU, what is free
-                                     less 1 GiB on a card */
+                                     a quarter of the machine's memory or of the cgroup's limit on
+                                     the CPU, what is free less 1 GiB on a card */
     const struct core_cpus *cpus; /* CPU: where its queues run unless they say; read at open; NULL:
                                      where the caller may */
 };

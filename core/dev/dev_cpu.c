@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/mem_limits.h"
 #include "core/base/queue.h"
 #include "core/base/team.h"
 #include "core/dev/backend.h"
@@ -70,6 +71,7 @@ static uint64_t machine_bytes(void)
 static int map_arena(struct cpu_device *device, size_t budget_bytes)
 {
     size_t bytes = dev_arena_range_bytes(budget_bytes, true);
+    errno = ENOMEM; /* where the range itself is beyond all addresses */
     void *range = bytes < budget_bytes ? MAP_FAILED
                                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -123,7 +125,10 @@ static int cpu_open(unsigned index, const struct dev_options *options, struct de
     properties->host_visible = true;
     size_t budget_bytes = options->memory_bytes;
     if (budget_bytes == 0) {
-        budget_bytes = (size_t)(properties->memory_total_bytes / 4);
+        struct core_mem_limits limits = {.cgroup_bytes = UINT64_MAX};
+        (void)core_mem_limits("", &limits); /* without /proc: the machine's */
+        uint64_t most = properties->memory_total_bytes;
+        budget_bytes = (size_t)((limits.cgroup_bytes < most ? limits.cgroup_bytes : most) / 4);
     }
     rc = map_arena(device, budget_bytes);
     if (rc != 0) {
