@@ -10,7 +10,6 @@
 #include "aio/drive_parts.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/hash.h"
 #include "core/base/log.h"
 
 enum { BATCH = 64, TOKEN_INDEX_BITS = 16 };
@@ -59,11 +58,6 @@ int aio_block_init(struct aio_drive *drive)
     return 0;
 }
 
-static struct part *part_of(const struct block *block)
-{
-    return &block->lane->parts[block->part & block->lane->mask];
-}
-
 static int32_t buffer_of(const struct aio_drive *drive, const unsigned char *memory, uint32_t bytes)
 {
     unsigned low = 0;
@@ -87,7 +81,7 @@ static int32_t buffer_of(const struct aio_drive *drive, const unsigned char *mem
 static struct aio_op op_of(const struct aio_drive *drive, int32_t index)
 {
     const struct block *block = &drive->blocks[index];
-    const struct part *part = part_of(block);
+    const struct part *part = aio_part_of(block);
     uint64_t at = block->within + block->moved;
     struct aio_op op = {
         .token = (uint64_t)block->generation << TOKEN_INDEX_BITS | (uint32_t)index,
@@ -236,7 +230,7 @@ uint64_t aio_latency_ns(const uint64_t latency[AIO_LATENCY_BUCKETS], double shar
 static void finish(struct aio_drive *drive, int32_t index)
 {
     const struct block *block = &drive->blocks[index];
-    const struct part *part = part_of(block);
+    const struct part *part = aio_part_of(block);
     count(&drive->finished, 1);
     if (part->kind != AIO_SYNC) {
         bool write = part->kind == AIO_WRITE;
@@ -272,7 +266,7 @@ static bool is_final(int64_t code)
 static void failed(struct aio_drive *drive, int32_t index, int code)
 {
     struct block *block = &drive->blocks[index];
-    const struct part *part = part_of(block);
+    const struct part *part = aio_part_of(block);
     const char *file = drive->files[part->file].name;
     uint64_t offset = part->offset + block->within + block->moved;
     uint32_t bytes = block->bytes - block->moved;
@@ -311,7 +305,7 @@ static void failed(struct aio_drive *drive, int32_t index, int code)
 static void continue_short(struct aio_drive *drive, int32_t index, uint32_t moved)
 {
     struct block *block = &drive->blocks[index];
-    const struct file *file = &drive->files[part_of(block)->file];
+    const struct file *file = &drive->files[aio_part_of(block)->file];
     count(&drive->shorts, 1);
     if (file->direct) {
         moved = moved / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
@@ -327,7 +321,7 @@ static void continue_short(struct aio_drive *drive, int32_t index, uint32_t move
 static void ended_early(struct aio_drive *drive, int32_t index)
 {
     const struct block *block = &drive->blocks[index];
-    const struct part *part = part_of(block);
+    const struct part *part = aio_part_of(block);
     core_err_set(
         -ENODATA, "%s: %s at offset %" PRIu64 " moved nothing: the file ends before byte %" PRIu64,
         drive->files[part->file].name, kind_name(part->kind),
@@ -338,7 +332,7 @@ static void ended_early(struct aio_drive *drive, int32_t index)
 static void answered(struct aio_drive *drive, int32_t index, int64_t result)
 {
     struct block *block = &drive->blocks[index];
-    const struct part *part = part_of(block);
+    const struct part *part = aio_part_of(block);
     uint32_t asked = block->bytes - block->moved;
     if (part->kind == AIO_SYNC && result >= 0) {
         finish(drive, index);
@@ -380,26 +374,10 @@ void aio_block_event(struct aio_drive *drive, const struct aio_event *event)
     answered(drive, (int32_t)index, event->result);
 }
 
-/* The first sum that does not match; NONE if all do. */
-static int64_t mismatch(const struct part *part, const struct block *block, uint64_t *found)
-{
-    for (uint32_t at = 0; at < block->bytes; at += AIO_SUM_BYTES) {
-        uint32_t bytes = block->bytes - at < AIO_SUM_BYTES ? block->bytes - at : AIO_SUM_BYTES;
-        uint64_t index = (block->within + at) / AIO_SUM_BYTES;
-        const struct aio_sum *sum = &part->sums.table[index];
-        *found = core_hash(part->memory + block->within + at, bytes,
-                           aio_sum_seed(&part->sums, index, sum->generation));
-        if (*found != sum->value || sum->generation == 0) {
-            return (int64_t)index;
-        }
-    }
-    return NONE;
-}
-
 static void mismatched(struct aio_drive *drive, int32_t index, int64_t sum_index, uint64_t found)
 {
     struct block *block = &drive->blocks[index];
-    const struct part *part = part_of(block);
+    const struct part *part = aio_part_of(block);
     const struct aio_sum *sum = &part->sums.table[sum_index];
     const char *file = drive->files[part->file].name;
     uint64_t offset = part->offset + (uint64_t)sum_index * AIO_SUM_BYTES;
@@ -434,11 +412,8 @@ void aio_block_verify(struct aio_drive *drive, unsigned max)
         if (index == NONE) {
             return;
         }
-        const struct block *block = &drive->blocks[index];
-        const struct part *part = part_of(block);
         uint64_t found = 0;
-        int64_t wrong = mismatch(part, block, &found);
-        count(&drive->hashed_bytes, block->bytes);
+        int64_t wrong = aio_sums_check(drive, &drive->blocks[index], &found);
         if (wrong != NONE) {
             mismatched(drive, index, wrong, found);
         } else {
@@ -455,7 +430,7 @@ void aio_block_watch(struct aio_drive *drive)
         if (block->state != BLOCK_FLYING || late_ns < drive->options.warn_ns) {
             continue;
         }
-        const struct part *part = part_of(block);
+        const struct part *part = aio_part_of(block);
         const char *kind = kind_name(part->kind);
         const char *file = drive->files[part->file].name;
         uint64_t offset = part->offset + block->within + block->moved;

@@ -7,7 +7,6 @@
 
 #include "aio/drive_parts.h"
 #include "core/base/err.h"
-#include "core/base/hash.h"
 
 /* A part that makes durable waits for all before it; what follows waits for the part, because it is
  * not cut through before. */
@@ -56,20 +55,6 @@ static uint32_t block_bytes(const struct aio_drive *drive, const struct part *pa
     return (uint32_t)(left < most ? left : most);
 }
 
-/* Sums are taken here, right before the bytes leave, so that what the memory held is what counts. */
-static void sum_block(struct aio_drive *drive, const struct part *part, const struct block *block)
-{
-    for (uint32_t at = 0; at < block->bytes; at += AIO_SUM_BYTES) {
-        uint32_t bytes = block->bytes - at < AIO_SUM_BYTES ? block->bytes - at : AIO_SUM_BYTES;
-        uint64_t index = (block->within + at) / AIO_SUM_BYTES;
-        struct aio_sum *sum = &part->sums.table[index];
-        sum->generation++;
-        sum->value = core_hash(part->memory + block->within + at, bytes,
-                               aio_sum_seed(&part->sums, index, sum->generation));
-    }
-    count(&drive->hashed_bytes, block->bytes);
-}
-
 void aio_lane_cut(struct aio_drive *drive, struct lane *lane, struct block *block)
 {
     struct part *part = &lane->parts[lane->cut & lane->mask];
@@ -90,7 +75,7 @@ void aio_lane_cut(struct aio_drive *drive, struct lane *lane, struct block *bloc
     drive->pass = lane->pass;
     lane->pass += (block->bytes + 4095) / lane->weight;
     if (part->kind == AIO_WRITE && part->sums.table != NULL && !part->sums.given) {
-        sum_block(drive, part, block);
+        aio_sums_take(drive, block);
     }
     if (lane->cut_bytes == part->bytes) {
         lane->cut++;

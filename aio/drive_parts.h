@@ -1,5 +1,5 @@
-/* drive_parts.h: what the files of the drive (drive.c, drive_lane.c, drive_block.c) and the queue
- * share; nobody else includes it.
+/* drive_parts.h: what the files of the drive (drive.c, drive_lane.c, drive_block.c, drive_sums.c) and
+ * the queue share; nobody else includes it.
  * A lane is a queue's ring of parts on one drive. The submitter writes a part and then `tail`; the
  * drive cuts parts into blocks, finishes them and then moves `head`. All else is the drive
  * thread's. */
@@ -125,6 +125,11 @@ struct aio_drive {
     _Atomic uint64_t latency[2][AIO_LATENCY_BUCKETS];
 };
 
+static inline struct part *aio_part_of(const struct block *block)
+{
+    return &block->lane->parts[block->part & block->lane->mask];
+}
+
 enum { WAKE_FOR_CONTROL = 1, WAKE_FOR_PARTS = 2 };
 
 /* Adds to a count that only the drive's thread writes. */
@@ -154,6 +159,12 @@ void aio_lane_drop(struct lane *lane);
 /* Controls for aio_drive_ask; the argument is the lane. Closing ends when nothing flies. */
 int aio_lane_open(struct aio_drive *drive, struct control *self);
 int aio_lane_close(struct aio_drive *drive, struct control *self);
+
+/* drive_sums.c: the checksums of a block of a part that has them. */
+/* Of what its memory holds now, before it is written. */
+void aio_sums_take(struct aio_drive *drive, const struct block *block);
+/* The part's first sum that does not match, with what was found; NONE if all do. */
+int64_t aio_sums_check(struct aio_drive *drive, const struct block *block, uint64_t *found);
 
 /* drive_block.c: the life of a block. */
 int aio_block_init(struct aio_drive *drive);

@@ -1,0 +1,87 @@
+/* bench_aio_sums.c: what verifying costs, and what the machine asks for at least: reading memory
+ * that is not in cache, and the hash where it is. */
+#include <stdio.h>
+
+#include "core/base/clock.h"
+#include "core/base/hash.h"
+#include "tests/bench/bench_aio.h"
+
+enum { MIB = 1 << 20, COLD_MIB = 256 };
+static volatile uint64_t sink; /* keeps results alive */
+
+/* The least that anything can do which looks at every byte: four sums side by side. */
+static uint64_t add_up(const void *memory, uint64_t bytes)
+{
+    const uint64_t *words = memory;
+    uint64_t sums[4] = {0};
+    for (uint64_t i = 0; i < bytes / 8; i += 4) {
+        for (unsigned k = 0; k < 4; k++) {
+            sums[k] += words[i + k];
+        }
+    }
+    return sums[0] + sums[1] + sums[2] + sums[3];
+}
+
+static uint64_t hash_up(const void *memory, uint64_t bytes)
+{
+    return core_hash(memory, bytes, 1);
+}
+
+/* Milliseconds of one core a GiB: over 256 MiB one after the other, or 256 times the same MiB. */
+static double one_pass(uint64_t (*work)(const void *, uint64_t), bool cold)
+{
+    double cpu = bench_cpu_ms();
+    for (uint64_t i = 0; i < COLD_MIB; i++) {
+        sink = sink + work(bench.region.base + (cold ? i * MIB : 0), MIB);
+    }
+    return (bench_cpu_ms() - cpu) * bench_gib / ((double)COLD_MIB * MIB);
+}
+
+static void floors(void)
+{
+    static const struct {
+        const char *name;
+        uint64_t (*work)(const void *, uint64_t);
+        bool cold;
+    } rows[] = {{"hash_floor_ms_per_gib", add_up, true},
+                {"hash_cold_ms_per_gib", hash_up, true},
+                {"hash_hot_ms_per_gib", hash_up, false}};
+    double passes[3][BENCH_PAIRS_MAX];
+    for (int i = 0; i < bench.pairs; i++) {
+        for (int r = 0; r < 3; r++) {
+            passes[r][i] = one_pass(rows[r].work, rows[r].cold);
+        }
+    }
+    for (int r = 0; r < 3; r++) {
+        printf("%s %.2f ms/GiB\n", rows[r].name, bench_median(passes[r], bench.pairs));
+    }
+}
+
+void bench_checksums(void)
+{
+    struct bench_row with;
+    struct bench_row without;
+    struct bench_side sides[2];
+    floors();
+    bench_side_open(&sides[0], NULL, true);
+    bench_side_open(&sides[1], NULL, false);
+    for (uint64_t i = 0; i < bench.bytes / bench_request_bytes; i++) { /* what will be verified */
+        static struct core_fence fences[BENCH_WINDOW];
+        bench_side_push(&sides[0], 1, i, fences);
+        core_fence_wait(aio_queue_tail(sides[0].queues[1]), -1);
+    }
+    for (int i = 0; i < bench.pairs; i++) {
+        for (int turn = 0; turn < 2; turn++) {
+            if ((turn + i) % 2 == 0) {
+                with.samples[i] = bench_side_run(&sides[0], BENCH_READ_ALL, bench.seconds);
+            } else {
+                without.samples[i] = bench_side_run(&sides[1], BENCH_READ_ALL, bench.seconds);
+            }
+        }
+    }
+    bench_side_close(&sides[0]);
+    bench_side_close(&sides[1]);
+    bench_report("verified_read", &with, &without, "unverified");
+    printf("verify_cpu %.2f ms/GiB\n",
+           bench_middle(&with).cpu_ms_per_gib - bench_middle(&without).cpu_ms_per_gib);
+}
