@@ -250,9 +250,12 @@ static void pause_before_repeat(uint32_t repeats)
     }
 }
 
+/* ECANCELED that nobody asked for: io_uring gives it where a signal keeps the kernel from starting a
+ * thread of its own. */
 static bool is_transient(int64_t code)
 {
-    return code == -EINTR || code == -EAGAIN || code == -EBUSY || code == -ENOMEM;
+    return code == -EINTR || code == -EAGAIN || code == -EBUSY || code == -ENOMEM ||
+           code == -ECANCELED;
 }
 
 /* Errors that trying again cannot cure. */
@@ -260,7 +263,7 @@ static bool is_final(int64_t code)
 {
     return code == -ENOSPC || code == -EDQUOT || code == -EFBIG || code == -EINVAL ||
            code == -EBADF || code == -EFAULT || code == -EROFS || code == -EPERM ||
-           code == -ECANCELED || code == -EOPNOTSUPP;
+           code == -EOPNOTSUPP;
 }
 
 static void failed(struct aio_drive *drive, int32_t index, int code)

@@ -151,11 +151,13 @@ static void enospc_on_every_write(void)
     }
 }
 
-/* EINTR, EAGAIN, EBUSY and ENOMEM from submit, from the wait and as results, ten thousand of them:
- * nobody above notices. A call that fails for good ends all queues with the drive's name. */
+/* EINTR, EAGAIN, EBUSY and ENOMEM from submit, from the wait and as results, and ECANCELED as a
+ * result, ten thousand of them: nobody above notices. A call that fails for good ends all queues
+ * with the drive's name. */
 static void transient_errors_pass(void)
 {
     static const uint32_t codes[] = {EINTR, EAGAIN, EBUSY, ENOMEM};
+    static const uint32_t results[] = {EINTR, EAGAIN, ECANCELED, ENOMEM};
     uint64_t total = 0;
     test_note("seed %llu", (unsigned long long)seed);
     for (size_t c = 0; c < 4; c++) {
@@ -163,7 +165,7 @@ static void transient_errors_pass(void)
             .rules_count = 3,
             .rules = {{.kind = AIO_FAULT_SUBMIT, .one_in = 2, .argument = codes[c]},
                       {.kind = AIO_FAULT_REAP, .one_in = 2, .argument = codes[c]},
-                      {.kind = AIO_FAULT_ERROR, .one_in = 2, .argument = codes[c]}}};
+                      {.kind = AIO_FAULT_ERROR, .one_in = 2, .argument = results[c]}}};
         struct rig rig;
         open_mem(&rig, &fault, 1 << 16, 8);
         uint64_t hits = 0;
