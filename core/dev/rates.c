@@ -1,11 +1,13 @@
 /* rates.c: how fast a device's copies are, measured through its own queues. */
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/mem_limits.h"
 #include "core/dev/dev.h"
 
 enum { ROUNDS = 3 };
@@ -32,8 +34,26 @@ static void bench_fini(struct bench *bench)
     }
 }
 
+/* More than there is would end in a kill, not in an error. */
+static int check_room(const struct bench *bench)
+{
+    struct core_mem_limits limits;
+    uint64_t sides = dev_properties(bench->device)->host_visible ? 2 : 1;
+    if (core_mem_limits("", &limits) != 0 || bench->bytes <= limits.usable_bytes / 2 / sides) {
+        return 0;
+    }
+    return core_err_set(-ENOMEM,
+                        "measuring copies of %zu bytes needs %" PRIu64
+                        " times that in host memory, and %" PRIu64 " bytes are usable",
+                        bench->bytes, 2 * sides, limits.usable_bytes);
+}
+
 static int bench_init(struct bench *bench)
 {
+    int rc = check_room(bench);
+    if (rc != 0) {
+        return rc;
+    }
     void *host = mmap(NULL, 2 * bench->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       -1, 0);
     if (host == MAP_FAILED) {
@@ -43,7 +63,7 @@ static int bench_init(struct bench *bench)
     bench->host = host;
     memset(host, 1, 2 * bench->bytes);
     void *memory;
-    int rc = dev_memory_alloc(bench->device, 2 * bench->bytes, &memory);
+    rc = dev_memory_alloc(bench->device, 2 * bench->bytes, &memory);
     if (rc != 0) {
         return rc;
     }

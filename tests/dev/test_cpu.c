@@ -188,6 +188,8 @@ static void rates(void)
     check_uint(memory.used_bytes, ==, 0);
     check_int(dev_rates_measure(device, 5 << 20, &measured), ==, -ENOMEM);
     check_int(dev_rates_measure(device, 0, &measured), ==, -EINVAL);
+    check_int(dev_rates_measure(device, (size_t)1 << 45, &measured), ==, -ENOMEM);
+    check_contains(core_err_sentence(), "needs 4 times that in host memory");
     dev_close(device);
 }
 
