@@ -162,12 +162,25 @@ V_INLINE unsigned met_flags(const struct met *met, enum core_vec_master master)
            (most >= working_limit(master) ? CORE_VEC_MET_WORKING : 0u);
 }
 
+/* Asks for the line that comes AHEAD_BYTES later, which may lie beyond the array: the processor's own
+ * prefetch stops at each page. docs/BENCHMARKS.md has what it is worth. */
+enum { AHEAD_BYTES = 1024 };
+V_INLINE void ahead(const void *x, uint64_t bytes)
+{
+    __builtin_prefetch((const void *)((uintptr_t)x + bytes + AHEAD_BYTES));
+}
+
 /* One pair: gradient and master from memory, moments from and to `m` and `v`. */
 V_INLINE void update_pair(const struct core_vec_update *u, enum core_vec_rule rule,
                           const struct factors *f, uint64_t i, struct pair *m, struct pair *v,
                           struct met *met)
 {
     const vf zero = v_set(0.0f);
+    ahead(u->g, i * (u->gradients == CORE_VEC_F32 ? 4 : 2));
+    if (u->master == CORE_VEC_MASTER_SPLIT) {
+        ahead(u->w16, i * 2);
+        ahead(u->lo16, i * 2);
+    }
     struct pair g = pair_load(u->g, u->gradients, i);
     struct pair p = master_load(u, i);
     g.even = v_mul(g.even, f->gradient_scale);
@@ -202,6 +215,14 @@ V_INLINE void moment_store(void *x, enum core_vec_type type, uint64_t i, struct 
     }
 }
 
+V_INLINE void moment_ahead(const void *x, enum core_vec_type type, uint64_t i)
+{
+    ahead(x, i * (type == CORE_VEC_BF16 ? 2 : 4));
+    if (type == CORE_VEC_F32) {
+        ahead(x, i * 4 + 64);
+    }
+}
+
 /* Moments in fp32 or bf16. */
 V_INLINE unsigned update_plain(enum core_vec_rule rule, enum core_vec_type moments,
                                const struct core_vec_update *in)
@@ -218,6 +239,8 @@ V_INLINE unsigned update_plain(enum core_vec_rule rule, enum core_vec_type momen
         for (int k = 0; k < GROUP_PAIRS; k++) {
             const uint64_t i = group + (uint64_t)(k * PAIR);
             const vu part = moments == CORE_VEC_BF16 ? chance[k] : u_set(0);
+            moment_ahead(u.m, moments, i);
+            moment_ahead(u.v, moments, i);
             struct pair m = has_m(rule) ? pair_load(u.m, moments, i) : none;
             struct pair v = has_v(rule) ? pair_load(u.v, moments, i) : none;
             update_pair(&u, rule, &f, i, &m, &v, &met);
@@ -251,6 +274,10 @@ V_INLINE unsigned update_q8(enum core_vec_rule rule, const struct core_vec_updat
         group_chances(u.seed, u.stream, u.first + at, chance);
         for (int k = 0; k < GROUP_PAIRS; k++) {
             const uint64_t i = at + (uint64_t)(k * PAIR);
+            if ((k & 1) == 0) {
+                ahead(m_code, i);
+                ahead(v_code, i);
+            }
             m[k] = has_m(rule) ? q8_load_m(m_code + i, m_unit) : none;
             v[k] = has_v(rule) ? q8_load_v(v_code + i, v_unit) : none;
             update_pair(&u, rule, &f, i, &m[k], &v[k], &met);
