@@ -91,7 +91,7 @@ static int run_forbidden(void *argument)
  * reason is told. */
 static void io_uring_forbidden(void)
 {
-    char reason[AIO_REASON_BYTES];
+    char reason[AIO_REASON_BYTES] = "built without liburing or libaio";
     if (aio_backend_find("uring") == NULL || aio_probe_uring(reason, sizeof reason) != 0 ||
         aio_backend_find("libaio") == NULL || aio_probe_libaio(reason, sizeof reason) != 0) {
         test_skip("%s", reason);
