@@ -185,31 +185,31 @@ static double transfer(struct aio_queue *queue, struct aio_extent *extent, void 
  * of one size. */
 static void unequal_paths_add_up(void)
 {
-    const uint64_t rates[3] = {80 * MIB, 40 * MIB, 20 * MIB};
-    const uint64_t bytes = 28 * MIB;
+    const uint64_t rates[3] = {160 * MIB, 80 * MIB, 40 * MIB};
+    const uint64_t bytes = 56 * MIB;
     struct striped s;
     struct aio_queue *queue = NULL;
     struct aio_extent *extent = NULL;
-    open_striped(&s, rates, 3, 32 * MIB);
+    open_striped(&s, rates, 3, 64 * MIB);
     check_uint(aio_store_paths(s.store), ==, 3);
-    check_uint(aio_store_bytes(s.store), ==, 96 * MIB);
+    check_uint(aio_store_bytes(s.store), ==, 192 * MIB);
     check_double(fabs(aio_store_weight(s.store, 0) / aio_store_weight(s.store, 2) - 4), <, 0.6);
     check_int(aio_extent_alloc(s.store, bytes, 1, &extent), ==, 0);
     check_uint(aio_extent_bytes(extent), ==, bytes);
-    check_double(fabs((double)aio_extent_on(extent, 0) / (16.0 * MIB) - 1), <, 0.2);
-    check_double(fabs((double)aio_extent_on(extent, 1) / (8.0 * MIB) - 1), <, 0.3);
+    check_double(fabs((double)aio_extent_on(extent, 0) / (32.0 * MIB) - 1), <, 0.15);
+    check_double(fabs((double)aio_extent_on(extent, 1) / (16.0 * MIB) - 1), <, 0.15);
     check_int(aio_store_queue(s.store, &(struct aio_queue_options){0}, &queue), ==, 0);
     unsigned char *memory = rig_memory(bytes);
     rig_fill(memory, bytes, 1);
     struct iovec whole = {memory, bytes};
     check_int(aio_store_register(s.store, &whole, 1), ==, 0);
     double rate = 0;
-    for (int i = 0; i < 4 && rate < 140 * 0.75; i++) { /* again where the machine was busy */
+    for (int i = 0; i < 4 && rate < 280 * 0.75; i++) { /* again where the machine was busy */
         rate = transfer(queue, extent, memory, bytes);
     }
-    test_note("%.0f of 140 MiB/s", rate);
+    test_note("%.0f of 280 MiB/s", rate);
     if (!RIG_SLOW) {
-        check_double(rate, >, 140 * 0.75);
+        check_double(rate, >, 280 * 0.75);
     }
     check_int(aio_queue_close(queue), ==, 0);
     aio_extent_free(s.store, extent);

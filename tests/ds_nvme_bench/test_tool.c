@@ -125,7 +125,7 @@ static int run(const char *arguments)
 /* "SMALL OPTIONS --nvme_dir DRIVE" */
 static const char *with_drive(const char *options)
 {
-    static char arguments[1024];
+    static char arguments[8192];
     snprintf(arguments, sizeof arguments, "%s--nvme_dir %s %s", SMALL, drive(), options);
     return arguments;
 }
