@@ -103,7 +103,7 @@ static void check_words(struct house_report *report, const struct house_file *fi
 /* A reason stands in the text; a number in somebody's tracker explains nothing to a reader. */
 static void check_references(struct house_report *report, const struct house_file *file)
 {
-    static const char *const paths[] = {"/home/", "/root/", "/work/", "/Users/", "/mnt/"};
+    static const char *const paths[] = {"/home/", "/root/", "/Users/", "/mnt/"};
     for (const char *at = file->text; (at = strcasestr(at, "issue ")) != NULL; at++) {
         bool word = at == file->text || !isalpha((unsigned char)at[-1]);
         if (word && (isdigit((unsigned char)at[6]) || at[6] == '#')) {
