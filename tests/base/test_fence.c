@@ -235,6 +235,9 @@ static void shared_bell(void)
     uint32_t seen = core_bell_look(&bell);
     check_int(core_bell_sleep(&bell, seen, 1000000), ==, -ETIMEDOUT);
     check_int(core_bell_spin_sleep(&bell, seen - 1, 1000, -1), ==, 0);
+    core_bell_ring(&bell); /* a ring after the look: no sleep, whatever the limit */
+    check_int(core_bell_look(&bell), ==, seen + 1);
+    check_int(core_bell_sleep(&bell, seen, -1), ==, 0);
 }
 
 struct failers {

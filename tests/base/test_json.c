@@ -267,6 +267,20 @@ static void writes(void)
     free(text);
 }
 
+/* Text that is JSON already goes in as it stands, with a key and between other values. */
+static void write_verbatim(void)
+{
+    struct core_json_write write;
+    core_json_write_init_text(&write);
+    core_json_write_object_begin(&write, NULL);
+    core_json_write_verbatim(&write, "a", "[1, 2]");
+    core_json_write_integer(&write, "b", 3);
+    core_json_write_object_end(&write);
+    check_int(core_json_write_end(&write), ==, 0);
+    check_string(write.text, "{\"a\":[1, 2],\"b\":3}\n");
+    core_json_write_fini(&write);
+}
+
 /* Failures are kept and told at the end: NaN where it is not wanted, a text too long, a full disk. */
 static void write_failures(void)
 {
@@ -345,5 +359,6 @@ static void prints(void)
 
 TEST_MAIN({"values", values}, {"typed", typed}, {"big_integers", big_integers},
           {"duplicates", duplicates}, {"lenient", lenient}, {"files", files}, {"deep", deep},
-          {"writes", writes}, {"write_failures", write_failures},
-          {"reals_round_trip", reals_round_trip}, {"prints", prints})
+          {"writes", writes}, {"write_verbatim", write_verbatim},
+          {"write_failures", write_failures}, {"reals_round_trip", reals_round_trip},
+          {"prints", prints})

@@ -278,7 +278,29 @@ static void tapes_print(void)
     plan_destroy(plan);
 }
 
-TEST_MAIN({"buffers_do_not_overlap", buffers_do_not_overlap},
+/* Every op, queue and tier has a name, none the same as another; streams add up. */
+static void names_are_told_apart(void)
+{
+    for (int a = 0; a < PLAN_OP_COUNT; a++) {
+        for (int b = 0; b < a; b++) {
+            check_true(strcmp(plan_op_name((enum plan_op)a), plan_op_name((enum plan_op)b)) != 0);
+        }
+    }
+    for (int a = 0; a < PLAN_Q_COUNT; a++) {
+        for (int b = 0; b < a; b++) {
+            check_true(strcmp(plan_queue_name((enum plan_queue)a),
+                              plan_queue_name((enum plan_queue)b)) != 0);
+        }
+    }
+    check_string(plan_tier_name(PLAN_STORE), "store");
+    char text[48];
+    check_string(plan_streams_print(PLAN_W16 | PLAN_MASTER | PLAN_ACT, text, sizeof text),
+                 "w16+master+act");
+    check_string(plan_streams_print(0, text, sizeof text), "");
+}
+
+TEST_MAIN({"names_are_told_apart", names_are_told_apart},
+          {"buffers_do_not_overlap", buffers_do_not_overlap},
           {"traffic_is_what_the_design_counts", traffic_is_what_the_design_counts},
           {"time_falls_with_memory", time_falls_with_memory},
           {"prediction_keeps_its_bounds", prediction_keeps_its_bounds},
