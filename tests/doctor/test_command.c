@@ -138,8 +138,10 @@ static void full_output(void)
     check_string(shown, "{\n");
     run("2>>left | head -n 1; cat left");
     check_int(count_shown("cannot be written"), ==, 0);
+#ifndef __SANITIZE_THREAD__ /* whose runtime writes a file of its own before main, and dies of it */
     int code = run_after("ulimit -f 0 &&", "");
     check_true(code == 0 || code == 1);
+#endif
 }
 
 /* --help fits a screen and shows an example. */
