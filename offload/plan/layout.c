@@ -9,7 +9,7 @@
 
 #include "core/base/err.h"
 
-enum { SUM_BYTES = 4, TILE_ELEMENTS = 65536, TILE_SUM_BYTES = 16, NORM_BYTES = 64 };
+enum { NORM_BYTES = 64 };
 
 struct sizes {
     uint64_t weights;  /* the largest block's working weights */
@@ -172,12 +172,13 @@ static int add_sums(struct plan_layout *layout, const struct plan_input *input,
             continue;
         }
         int rc = add_of_block(layout, input, b, "sum", PLAN_DEVICE,
-                              input->blocks[owner].elements * SUM_BYTES, &layout->blocks[b].sum);
+                              input->blocks[owner].elements * PLAN_SUM_BYTES,
+                              &layout->blocks[b].sum);
         if (rc != 0) {
             return rc;
         }
     }
-    return add_ring(layout, "sum", PLAN_DEVICE, turn_elements * SUM_BYTES,
+    return add_ring(layout, "sum", PLAN_DEVICE, turn_elements * PLAN_SUM_BYTES,
                     turns ? choice->gradient_slots : 0, layout->sums);
 }
 
@@ -269,12 +270,12 @@ static int add_common(struct plan_layout *layout, const struct plan_input *input
 {
     uint64_t tiles = 0;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        tiles += (input->blocks[b].elements + TILE_ELEMENTS - 1) / TILE_ELEMENTS;
+        tiles += (input->blocks[b].elements + PLAN_TILE_ELEMENTS - 1) / PLAN_TILE_ELEMENTS;
     }
     int rc = add(layout, "scratch", PLAN_DEVICE, larger(sizes->forward, sizes->backward),
                  &layout->scratch);
     if (rc == 0) {
-        rc = add(layout, "tile-sums", PLAN_HOST, tiles * TILE_SUM_BYTES, &layout->tile_sums);
+        rc = add(layout, "tile-sums", PLAN_HOST, tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums);
     }
     if (rc == 0) {
         rc = add(layout, "norm", PLAN_HOST, NORM_BYTES, &layout->norm);

@@ -8,6 +8,10 @@
 
 enum { PLAN_SLOT_MAX = 8, PLAN_ALIGN_BYTES = 4096, PLAN_ACT_TURN = 3 };
 
+/* What the layout makes room for and the step fills: an fp32 gradient sum an element, and one sum of
+ * squares a tile. */
+enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 16 };
+
 /* The decisions that a candidate consists of; the planner tries several. */
 struct plan_choice {
     enum plan_acts acts;

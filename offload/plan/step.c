@@ -7,8 +7,6 @@
 
 #include "offload/plan/move.h"
 
-enum { TILE_ELEMENTS = 65536, TILE_SUM_BYTES = 16, SUM_BYTES = 4 };
-
 static bool acts_wait_elsewhere(const struct plan_step *step)
 {
     return step->choice->acts == PLAN_ACTS_HOST || step->choice->acts == PLAN_ACTS_STORE;
@@ -91,7 +89,7 @@ static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro
                     PLAN_READS);
     if (step->input->blocks[shape->owner].trained) {
         plan_move_operand(&command, step->sum_of_turn, PLAN_CHANGES, 0,
-                          step->input->blocks[shape->owner].elements * SUM_BYTES);
+                          step->input->blocks[shape->owner].elements * PLAN_SUM_BYTES);
     }
     plan_move_whole(step, &command, layout->scratch, PLAN_WRITES);
     return plan_builder_add(step->builder, &command);
@@ -112,10 +110,10 @@ static int gradient_finish(struct plan_step *step, uint32_t block)
     for (uint32_t b = step->input->block_count; b-- > block + 1;) {
         if (step->input->blocks[b].owner == block) {
             plan_move_operand(&round, plan_move_block(step, b)->sum, PLAN_READS, 0,
-                              shape->elements * SUM_BYTES);
+                              shape->elements * PLAN_SUM_BYTES);
         }
     }
-    plan_move_operand(&round, step->sum_of_turn, PLAN_READS, 0, shape->elements * SUM_BYTES);
+    plan_move_operand(&round, step->sum_of_turn, PLAN_READS, 0, shape->elements * PLAN_SUM_BYTES);
     uint16_t device = step->layout->rounded;
     plan_move_operand(&round, device != PLAN_NONE ? device : where->grads_host, PLAN_WRITES, 0,
                       bytes);
@@ -130,14 +128,15 @@ static int gradient_finish(struct plan_step *step, uint32_t block)
     }
     uint64_t first_tile = 0;
     for (uint32_t b = 0; b < block; b++) {
-        first_tile += (step->input->blocks[b].elements + TILE_ELEMENTS - 1) / TILE_ELEMENTS;
+        first_tile += (step->input->blocks[b].elements + PLAN_TILE_ELEMENTS - 1) /
+                      PLAN_TILE_ELEMENTS;
     }
-    uint64_t tiles = (shape->elements + TILE_ELEMENTS - 1) / TILE_ELEMENTS;
+    uint64_t tiles = (shape->elements + PLAN_TILE_ELEMENTS - 1) / PLAN_TILE_ELEMENTS;
     struct plan_command sums = plan_move_command(PLAN_SUMS, PLAN_Q_UPDATE, block, PLAN_NONE);
     sums.elements = shape->elements;
     plan_move_operand(&sums, where->grads_host, PLAN_READS, 0, bytes);
-    plan_move_operand(&sums, step->layout->tile_sums, PLAN_WRITES, first_tile * TILE_SUM_BYTES,
-                      tiles * TILE_SUM_BYTES);
+    plan_move_operand(&sums, step->layout->tile_sums, PLAN_WRITES, first_tile * PLAN_TILE_SUM_BYTES,
+                      tiles * PLAN_TILE_SUM_BYTES);
     return plan_builder_add(step->builder, &sums);
 }
 
