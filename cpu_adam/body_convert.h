@@ -44,6 +44,11 @@ struct pair {
     vf odd;
 };
 
+struct pair_of_words {
+    vu even;
+    vu odd;
+};
+
 V_INLINE struct pair pair_of_halves(vu halves)
 {
     return (struct pair){v_float(u_shl(halves, 16)), v_float(u_and(halves, u_set(0xffff0000u)))};

@@ -5,33 +5,40 @@
 #include "core/base/vec.h"
 #include "cpu_adam/vec.h"
 
-/* Ten rounds for V_LANES counters that follow each other from `position`, a multiple of V_LANES. */
-V_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t position, vu word[4])
+/* The random words of one group. */
+enum { PHILOX_ROUNDS = 10, PHILOX_PARTS = 16 / V_LANES, PHILOX_WORDS = 4 * PHILOX_PARTS };
+struct philox {
+    struct vw word[PHILOX_PARTS][4];
+    vu key[2];
+};
+
+/* 16 counters that follow each other from first / 16; `first` is a multiple of CORE_VEC_GROUP. */
+V_INLINE void philox_begin(struct philox *p, uint64_t seed, uint64_t stream, uint64_t first)
 {
-    vu c0 = u_add(u_set((uint32_t)position), u_lanes());
-    vu c1 = u_set((uint32_t)(position >> 32));
-    vu c2 = u_set((uint32_t)stream);
-    vu c3 = u_set((uint32_t)(stream >> 32));
-    uint32_t k0 = (uint32_t)seed;
-    uint32_t k1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < 10; round++) {
-        vu high0;
-        vu low0;
-        vu high1;
-        vu low1;
-        u_multiply(c0, 0xD2511F53u, &high0, &low0);
-        u_multiply(c2, 0xCD9E8D57u, &high1, &low1);
-        c0 = u_xor3(high1, c1, u_set(k0));
-        c2 = u_xor3(high0, c3, u_set(k1));
-        c1 = low1;
-        c3 = low0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
+    for (int part = 0; part < PHILOX_PARTS; part++) {
+        const uint64_t position = first / 16 + (uint64_t)(part * V_LANES);
+        p->word[part][0] = w_spread(u_add(u_set((uint32_t)position), u_lanes()));
+        p->word[part][1] = w_spread(u_set((uint32_t)(position >> 32)));
+        p->word[part][2] = w_spread(u_set((uint32_t)stream));
+        p->word[part][3] = w_spread(u_set((uint32_t)(stream >> 32)));
     }
-    word[0] = c0;
-    word[1] = c1;
-    word[2] = c2;
-    word[3] = c3;
+    p->key[0] = u_set((uint32_t)seed);
+    p->key[1] = u_set((uint32_t)(seed >> 32));
+}
+
+V_INLINE void philox_round(struct philox *p)
+{
+    for (int part = 0; part < PHILOX_PARTS; part++) {
+        struct vw *word = p->word[part];
+        const struct vw first = w_multiply(word[0], u_set(0xD2511F53u));
+        const struct vw second = w_multiply(word[2], u_set(0xCD9E8D57u));
+        word[0] = w_next(second, word[1], p->key[0]);
+        word[2] = w_next(first, word[3], p->key[1]);
+        word[1] = second;
+        word[3] = first;
+    }
+    p->key[0] = u_add(p->key[0], u_set(0x9E3779B9u));
+    p->key[1] = u_add(p->key[1], u_set(0xBB67AE85u));
 }
 
 /* 16 random bits for each element of the group at global index `first`, as pairs. Elements
@@ -40,13 +47,16 @@ V_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t position, vu word[
  * eight bits. */
 V_INLINE void group_chances(uint64_t seed, uint64_t stream, uint64_t first, vu *chance)
 {
-    enum { PARTS = 16 / V_LANES, WORDS = 4 * PARTS };
-    for (int part = 0; part < PARTS; part++) {
-        vu word[4];
-        philox(seed, stream, first / 16 + (uint64_t)(part * V_LANES), word);
+    struct philox p;
+    philox_begin(&p, seed, stream, first);
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+        philox_round(&p);
+    }
+    for (int part = 0; part < PHILOX_PARTS; part++) {
         for (int w = 0; w < 4; w++) {
-            chance[w * PARTS + part] = word[w];
-            chance[w * PARTS + part + WORDS] = u_or(u_shl(word[w], 8), u_shr(word[w], 24));
+            const vu word = w_words(p.word[part][w]);
+            chance[w * PHILOX_PARTS + part] = word;
+            chance[w * PHILOX_PARTS + part + PHILOX_WORDS] = u_or(u_shl(word, 8), u_shr(word, 24));
         }
     }
 }

@@ -13,7 +13,9 @@
 #include "cpu_adam/body_philox.h"
 #include "cpu_adam/ops.h"
 
-#define Q8_SHIFT     20                /* 23 - 3 bits of mantissa */
+#define Q8_SHIFT     20 /* 23 - 3 bits of mantissa */
+#define Q8_M_MASK    0x07f00000u
+#define Q8_V_MASK    0x0ff00000u
 #define Q8_M_C       0x1p-15f          /* 16 binades: codes 0 to 127 beside the sign */
 #define Q8_V_C       0x1p-31f          /* 32 binades: codes 0 to 255 */
 #define Q8_M_TOP     (1.875f - Q8_M_C) /* what code 127 stands for */
@@ -21,62 +23,82 @@
 #define Q8_V_LEAST   0x1.2p-31f        /* c and code 1 */
 #define Q8_SCALE_MIN 0x1p-80f
 
-/* The value of a code that stands at bit Q8_SHIFT. */
-V_INLINE vf q8_value(vu code, float c, float unit)
+/* What turns a block's codes into values: unit, and c in units, which is taken off again. */
+struct q8_unit {
+    vf unit;
+    vf less;
+};
+
+V_INLINE struct q8_unit q8_unit_of(float scale, float top, float c)
 {
-    vf y = v_float(u_add(code, v_bits(v_set(c))));
-    return v_fma(y, v_set(unit), v_set(-(c * unit)));
+    const float unit = scale / top;
+    return (struct q8_unit){v_set(unit), v_set(-(c * unit))};
 }
 
-/* The signed value of a code in the uppermost byte; below stands anything. */
-V_INLINE vf q8_m_value(vu code, float unit)
+/* The value of the code in bits Q8_SHIFT and up of `bits`, `mask` wide; c has none of these bits. */
+V_INLINE vf q8_value(vu bits, uint32_t mask, float c, struct q8_unit unit)
 {
-    vf size = q8_value(u_shr(u_and(code, u_set(0x7f000000u)), 4), Q8_M_C, unit);
-    return v_float(u_pick(u_set(0x80000000u), code, v_bits(size)));
+    vf y = v_float(u_and_or(bits, u_set(mask), v_bits(v_set(c))));
+    return v_fma(y, unit.unit, unit.less);
 }
 
-V_INLINE struct pair q8_load_m(const uint8_t *code, float unit)
+V_INLINE vf q8_signed(vu sign, vf size)
+{
+    return v_float(u_pick(u_set(0x80000000u), sign, v_bits(size)));
+}
+
+V_INLINE struct pair q8_load_m(const uint8_t *code, struct q8_unit unit)
 {
     vu both = u_load16((const uint16_t *)(const void *)code);
-    return (struct pair){q8_m_value(u_shl(both, 24), unit), q8_m_value(u_shl(both, 16), unit)};
+    vf even = q8_value(u_shl(both, Q8_SHIFT), Q8_M_MASK, Q8_M_C, unit);
+    vf odd = q8_value(u_shl(both, Q8_SHIFT - 8), Q8_M_MASK, Q8_M_C, unit);
+    return (struct pair){q8_signed(u_shl(both, 24), even), q8_signed(u_shl(both, 16), odd)};
 }
 
-V_INLINE struct pair q8_load_v(const uint8_t *code, float unit)
+V_INLINE struct pair q8_load_v(const uint8_t *code, struct q8_unit unit)
 {
     vu both = u_load16((const uint16_t *)(const void *)code);
-    vu even = u_shl(u_and(both, u_set(0xff)), Q8_SHIFT);
-    vu odd = u_shl(u_and(both, u_set(0xff00)), Q8_SHIFT - 8);
-    return (struct pair){q8_value(even, Q8_V_C, unit), q8_value(odd, Q8_V_C, unit)};
+    return (struct pair){q8_value(u_shl(both, Q8_SHIFT), Q8_V_MASK, Q8_V_C, unit),
+                         q8_value(u_shl(both, Q8_SHIFT - 8), Q8_V_MASK, Q8_V_C, unit)};
 }
 
-V_INLINE void q8_store(uint8_t *code, vu even, vu odd)
+/* |x| on the codes' scale. */
+V_INLINE vf q8_m_size(vf x, vf rate)
 {
-    u_store16((uint16_t *)(void *)code, u_pick(u_set(0xff), even, u_shl(odd, 8)));
+    vf size = v_float(u_and(v_bits(x), u_set(0x7fffffffu)));
+    return v_fma(size, rate, v_set(Q8_M_C));
 }
 
-/* `part`: 16 random bits below bit Q8_SHIFT. The code is in the low byte of the result. */
-V_INLINE vu q8_m_code(vf x, vf rate, vu part)
+V_INLINE vf q8_v_size(vf x, vf rate)
 {
-    vu bits = v_bits(x);
-    vf size = v_float(u_and(bits, u_set(0x7fffffffu)));
-    vf y = v_fma(size, rate, v_set(Q8_M_C));
-    return u_pick(u_set(0x7f), u_shr(u_add(v_bits(y), part), Q8_SHIFT), u_shr(bits, 24));
+    return v_max(v_fma(x, rate, v_set(Q8_V_C)), v_set(Q8_V_LEAST));
 }
 
-V_INLINE vu q8_v_code(vf x, vf rate, vu part)
+/* 16 random bits each, below bit Q8_SHIFT. */
+V_INLINE struct pair_of_words q8_parts(vu chance)
 {
-    vf y = v_max(v_fma(x, rate, v_set(Q8_V_C)), v_set(Q8_V_LEAST));
-    return u_shr(u_add(v_bits(y), part), Q8_SHIFT);
+    const vu mask = u_set(0xffffu << (Q8_SHIFT - 16));
+    return (struct pair_of_words){u_and(u_shl(chance, Q8_SHIFT - 16), mask),
+                                  u_and(u_shr(chance, 32 - Q8_SHIFT), mask)};
 }
 
-V_INLINE vu part_even(vu chance)
+V_INLINE void q8_store_m(uint8_t *code, struct pair m, vf rate, vu chance)
 {
-    return u_shl(u_and(chance, u_set(0xffff)), Q8_SHIFT - 16);
+    const struct pair_of_words part = q8_parts(chance);
+    vu even = u_add(v_bits(q8_m_size(m.even, rate)), part.even);
+    vu odd = u_add(v_bits(q8_m_size(m.odd, rate)), part.odd);
+    vu sizes = u_pick(u_set(0x7f), u_shr(even, Q8_SHIFT), u_shr(odd, Q8_SHIFT - 8));
+    vu signs = u_pick(u_set(0x80), u_shr(v_bits(m.even), 24), u_shr(v_bits(m.odd), 16));
+    u_store16((uint16_t *)(void *)code, u_pick(u_set(0x7f7f), sizes, signs));
 }
 
-V_INLINE vu part_odd(vu chance)
+V_INLINE void q8_store_v(uint8_t *code, struct pair v, vf rate, vu chance)
 {
-    return u_and(u_shr(chance, 32 - Q8_SHIFT), u_set(0xffffu << (Q8_SHIFT - 16)));
+    const struct pair_of_words part = q8_parts(chance);
+    vu even = u_add(v_bits(q8_v_size(v.even, rate)), part.even);
+    vu odd = u_add(v_bits(q8_v_size(v.odd, rate)), part.odd);
+    vu both = u_pick(u_set(0xff), u_shr(even, Q8_SHIFT), u_shr(odd, Q8_SHIFT - 8));
+    u_store16((uint16_t *)(void *)code, both);
 }
 
 /* The larger magnitude, as bits: NaN counts above infinity. */
@@ -95,38 +117,44 @@ V_INLINE float q8_scale(vu most)
     return largest < Q8_SCALE_MIN ? Q8_SCALE_MIN : largest;
 }
 
-/* A block's m, v or both in pairs, between decoding and encoding. */
-struct q8_block {
-    struct pair m[GROUP_PAIRS];
-    struct pair v[GROUP_PAIRS];
+/* One moment of a block between decoding and encoding. */
+struct q8_moment {
+    struct pair x[GROUP_PAIRS];
+    vu most; /* the largest magnitude, as bits */
 };
 
-V_INLINE vf q8_encode_begin(const struct pair *x, float top, float *scale)
+V_INLINE struct q8_moment q8_moment_none(void)
 {
-    vu most = u_set(0);
-    for (int k = 0; k < GROUP_PAIRS; k++) {
-        most = q8_larger(most, x[k]);
-    }
-    *scale = q8_scale(most);
-    return v_set(top / *scale);
+    struct q8_moment moment;
+    moment.most = u_set(0);
+    return moment;
 }
 
-V_INLINE void q8_encode_m(const struct pair *m, uint8_t *code, float *scale, const vu *chance)
+V_INLINE void q8_keep(struct q8_moment *moment, int k, struct pair x)
 {
-    const vf rate = q8_encode_begin(m, Q8_M_TOP, scale);
-    for (int k = 0; k < GROUP_PAIRS; k++) {
-        q8_store(code + k * PAIR, q8_m_code(m[k].even, rate, part_even(chance[k])),
-                 q8_m_code(m[k].odd, rate, part_odd(chance[k])));
-    }
+    moment->x[k] = x;
+    moment->most = q8_larger(moment->most, x);
 }
 
-V_INLINE void q8_encode_v(const struct pair *v, uint8_t *code, float *scale, const vu *chance)
+/* Both return the block's scale. */
+V_INLINE float q8_encode_m(const struct q8_moment *m, uint8_t *code, const vu *chance)
 {
-    const vf rate = q8_encode_begin(v, Q8_V_TOP, scale);
+    const float scale = q8_scale(m->most);
+    const vf rate = v_set(Q8_M_TOP / scale);
     for (int k = 0; k < GROUP_PAIRS; k++) {
-        q8_store(code + k * PAIR, q8_v_code(v[k].even, rate, part_even(chance[k])),
-                 q8_v_code(v[k].odd, rate, part_odd(chance[k])));
+        q8_store_m(code + k * PAIR, m->x[k], rate, chance[k]);
     }
+    return scale;
+}
+
+V_INLINE float q8_encode_v(const struct q8_moment *v, uint8_t *code, const vu *chance)
+{
+    const float scale = q8_scale(v->most);
+    const vf rate = v_set(Q8_V_TOP / scale);
+    for (int k = 0; k < GROUP_PAIRS; k++) {
+        q8_store_v(code + k * PAIR, v->x[k], rate, chance[k]);
+    }
+    return scale;
 }
 
 __attribute__((unused)) static void q8_decode(const struct adam_q8 *q8)
@@ -134,11 +162,13 @@ __attribute__((unused)) static void q8_decode(const struct adam_q8 *q8)
     for (uint64_t i = 0; i < q8->count; i += PAIR) {
         const uint64_t block = i / CORE_VEC_Q8_BLOCK;
         if (q8->m != NULL) {
-            struct pair m = q8_load_m(q8->m_code + i, q8->m_scale[block] / Q8_M_TOP);
+            struct pair m = q8_load_m(q8->m_code + i,
+                                      q8_unit_of(q8->m_scale[block], Q8_M_TOP, Q8_M_C));
             v_store_pair(q8->m + i, m.even, m.odd);
         }
         if (q8->v != NULL) {
-            struct pair v = q8_load_v(q8->v_code + i, q8->v_scale[block] / Q8_V_TOP);
+            struct pair v = q8_load_v(q8->v_code + i,
+                                      q8_unit_of(q8->v_scale[block], Q8_V_TOP, Q8_V_C));
             v_store_pair(q8->v + i, v.even, v.odd);
         }
     }
@@ -156,27 +186,30 @@ V_INLINE void q8_chances(const struct adam_q8 *q8, uint64_t at, vu *chance)
     }
 }
 
-V_INLINE void block_load(struct pair *x, const float *from)
+V_INLINE struct q8_moment q8_moment_load(const float *from)
 {
+    struct q8_moment moment = q8_moment_none();
     for (int k = 0; k < GROUP_PAIRS; k++) {
-        v_load_pair(from + k * PAIR, &x[k].even, &x[k].odd);
+        struct pair x;
+        v_load_pair(from + k * PAIR, &x.even, &x.odd);
+        q8_keep(&moment, k, x);
     }
+    return moment;
 }
 
 __attribute__((unused)) static void q8_encode(const struct adam_q8 *q8)
 {
     for (uint64_t i = 0; i < q8->count; i += CORE_VEC_Q8_BLOCK) {
         const uint64_t b = i / CORE_VEC_Q8_BLOCK;
-        struct pair x[GROUP_PAIRS];
         vu chance[GROUP_PAIRS];
         q8_chances(q8, i, chance);
         if (q8->m != NULL) {
-            block_load(x, q8->m + i);
-            q8_encode_m(x, q8->m_code + i, q8->m_scale + b, chance);
+            const struct q8_moment m = q8_moment_load(q8->m + i);
+            q8->m_scale[b] = q8_encode_m(&m, q8->m_code + i, chance);
         }
         if (q8->v != NULL) {
-            block_load(x, q8->v + i);
-            q8_encode_v(x, q8->v_code + i, q8->v_scale + b, chance);
+            const struct q8_moment v = q8_moment_load(q8->v + i);
+            q8->v_scale[b] = q8_encode_v(&v, q8->v_code + i, chance);
         }
     }
 }

@@ -266,27 +266,29 @@ V_INLINE unsigned update_q8(enum core_vec_rule rule, const struct core_vec_updat
     struct met met = {v_set(0.0f), u_set(0)};
     for (uint64_t at = 0; at < u.count; at += CORE_VEC_Q8_BLOCK) {
         const uint64_t b = at / CORE_VEC_Q8_BLOCK;
-        const float m_unit = has_m(rule) ? u.m_scale[b] / Q8_M_TOP : 0.0f;
-        const float v_unit = has_v(rule) ? u.v_scale[b] / Q8_V_TOP : 0.0f;
-        struct pair m[GROUP_PAIRS];
-        struct pair v[GROUP_PAIRS];
+        const struct q8_unit m_unit = q8_unit_of(has_m(rule) ? u.m_scale[b] : 0, Q8_M_TOP, Q8_M_C);
+        const struct q8_unit v_unit = q8_unit_of(has_v(rule) ? u.v_scale[b] : 0, Q8_V_TOP, Q8_V_C);
+        struct q8_moment m = q8_moment_none();
+        struct q8_moment v = q8_moment_none();
         vu chance[GROUP_PAIRS];
-        group_chances(u.seed, u.stream, u.first + at, chance);
         for (int k = 0; k < GROUP_PAIRS; k++) {
             const uint64_t i = at + (uint64_t)(k * PAIR);
             if ((k & 1) == 0) {
                 ahead(m_code, i);
                 ahead(v_code, i);
             }
-            m[k] = has_m(rule) ? q8_load_m(m_code + i, m_unit) : none;
-            v[k] = has_v(rule) ? q8_load_v(v_code + i, v_unit) : none;
-            update_pair(&u, rule, &f, i, &m[k], &v[k], &met);
+            struct pair new_m = has_m(rule) ? q8_load_m(m_code + i, m_unit) : none;
+            struct pair new_v = has_v(rule) ? q8_load_v(v_code + i, v_unit) : none;
+            update_pair(&u, rule, &f, i, &new_m, &new_v, &met);
+            q8_keep(&m, k, new_m);
+            q8_keep(&v, k, new_v);
         }
+        group_chances(u.seed, u.stream, u.first + at, chance);
         if (has_m(rule)) {
-            q8_encode_m(m, m_code + at, u.m_scale + b, chance);
+            u.m_scale[b] = q8_encode_m(&m, m_code + at, chance);
         }
         if (has_v(rule)) {
-            q8_encode_v(v, v_code + at, u.v_scale + b, chance);
+            u.v_scale[b] = q8_encode_v(&v, v_code + at, chance);
         }
     }
     return met_flags(&met, u.master);
@@ -303,10 +305,23 @@ V_INLINE unsigned update_any(enum core_vec_rule rule, const struct core_vec_upda
     }
 }
 
+/* The default formats have a copy of the pass in which they are constants: no branches in it, and
+ * registers enough. docs/BENCHMARKS.md has what that is worth. */
+V_INLINE unsigned update_formats(enum core_vec_rule rule, const struct core_vec_update *u)
+{
+    if (u->master == CORE_VEC_MASTER_SPLIT && u->gradients == CORE_VEC_BF16) {
+        struct core_vec_update usual = *u;
+        usual.master = CORE_VEC_MASTER_SPLIT;
+        usual.gradients = CORE_VEC_BF16;
+        return update_any(rule, &usual);
+    }
+    return update_any(rule, u);
+}
+
 #define UPDATE(name, rule)                                                                         \
     __attribute__((unused)) static unsigned name(const struct core_vec_update *u)                  \
     {                                                                                              \
-        return update_any(rule, u);                                                                \
+        return update_formats(rule, u);                                                            \
     }
 
 UPDATE(update_adam, CORE_VEC_ADAM)

@@ -212,9 +212,9 @@ V_INLINE vu u_pick(vu mask, vu a, vu b)
     return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
 }
 
-V_INLINE vu u_xor3(vu a, vu b, vu c)
+V_INLINE vu u_and_or(vu a, vu mask, vu b)
 {
-    return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
+    return _mm256_or_si256(_mm256_and_si256(a, mask), b);
 }
 
 V_INLINE vf v_max(vf a, vf b)
@@ -224,13 +224,36 @@ V_INLINE vf v_max(vf a, vf b)
 
 #define u_sar(a, bits) _mm256_srai_epi32(a, bits)
 
-V_INLINE void u_multiply(vu a, uint32_t b, vu *high, vu *low)
+/* Each word in the low half of a 64-bit lane, with anything above. */
+struct vw {
+    vu even;
+    vu odd;
+};
+
+V_INLINE struct vw w_spread(vu a)
 {
-    vu factor = _mm256_set1_epi32((int)b);
-    vu even = _mm256_mul_epu32(a, factor);
-    vu odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), factor);
-    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+    return (struct vw){a, _mm256_srli_epi64(a, 32)};
+}
+
+V_INLINE vu w_words(struct vw a)
+{
+    return _mm256_blend_epi32(a.even, _mm256_slli_epi64(a.odd, 32), 0xaa);
+}
+
+V_INLINE struct vw w_multiply(struct vw a, vu b)
+{
+    return (struct vw){_mm256_mul_epu32(a.even, b), _mm256_mul_epu32(a.odd, b)};
+}
+
+V_INLINE vu w_next_half(vu product, vu a, vu key)
+{
+    return _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product, 32), key), a);
+}
+
+V_INLINE struct vw w_next(struct vw product, struct vw a, vu key)
+{
+    return (struct vw){w_next_half(product.even, a.even, key),
+                       w_next_half(product.odd, a.odd, key)};
 }
 
 V_INLINE uint32_t u_largest(vu a)

@@ -205,12 +205,12 @@ V_INLINE void v_store_pair_fp16(uint16_t *to, vf even, vf odd)
 
 V_INLINE vu u_pick(vu mask, vu a, vu b)
 {
-    return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
+    return _mm512_ternarylogic_epi32(a, mask, b, 0xe2); /* a is overwritten: no copy of the mask */
 }
 
-V_INLINE vu u_xor3(vu a, vu b, vu c)
+V_INLINE vu u_and_or(vu a, vu mask, vu b)
 {
-    return _mm512_ternarylogic_epi32(a, b, c, 0x96);
+    return _mm512_ternarylogic_epi32(a, mask, b, 0xea);
 }
 
 V_INLINE vf v_max(vf a, vf b)
@@ -220,13 +220,33 @@ V_INLINE vf v_max(vf a, vf b)
 
 #define u_sar(a, bits) _mm512_srai_epi32(a, bits)
 
-V_INLINE void u_multiply(vu a, uint32_t b, vu *high, vu *low)
+/* Each word in the low half of a 64-bit lane, with anything above. */
+struct vw {
+    vu even;
+    vu odd;
+};
+
+V_INLINE struct vw w_spread(vu a)
 {
-    vu factor = _mm512_set1_epi32((int)b);
-    vu even = _mm512_mul_epu32(a, factor);
-    vu odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), factor);
-    *high = _mm512_mask_shuffle_epi32(odd, 0x5555, even, (_MM_PERM_ENUM)0xf5);
-    *low = _mm512_mask_shuffle_epi32(even, 0xaaaa, odd, (_MM_PERM_ENUM)0xa0);
+    return (struct vw){a, _mm512_srli_epi64(a, 32)};
+}
+
+V_INLINE vu w_words(struct vw a)
+{
+    return _mm512_mask_blend_epi32(0xaaaa, a.even, _mm512_slli_epi64(a.odd, 32));
+}
+
+V_INLINE struct vw w_multiply(struct vw a, vu b)
+{
+    return (struct vw){_mm512_mul_epu32(a.even, b), _mm512_mul_epu32(a.odd, b)};
+}
+
+V_INLINE struct vw w_next(struct vw product, struct vw a, vu key)
+{
+    return (struct vw){
+        _mm512_ternarylogic_epi32(_mm512_srli_epi64(product.even, 32), a.even, key, 0x96),
+        _mm512_ternarylogic_epi32(_mm512_srli_epi64(product.odd, 32), a.odd, key, 0x96),
+    };
 }
 
 V_INLINE uint32_t u_largest(vu a)

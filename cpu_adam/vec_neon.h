@@ -188,9 +188,9 @@ V_INLINE vu u_pick(vu mask, vu a, vu b)
     return vbslq_u32(mask, a, b);
 }
 
-V_INLINE vu u_xor3(vu a, vu b, vu c)
+V_INLINE vu u_and_or(vu a, vu mask, vu b)
 {
-    return veorq_u32(veorq_u32(a, b), c);
+    return vorrq_u32(vandq_u32(a, mask), b);
 }
 
 V_INLINE vf v_max(vf a, vf b)
@@ -200,13 +200,34 @@ V_INLINE vf v_max(vf a, vf b)
 
 #define u_sar(a, bits) vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(a), bits))
 
-V_INLINE void u_multiply(vu a, uint32_t b, vu *high, vu *low)
+/* The halves apart. */
+struct vw {
+    vu low;
+    vu high;
+};
+
+V_INLINE struct vw w_spread(vu a)
 {
-    uint32x2_t factor = vdup_n_u32(b);
-    uint32x4_t first = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(a), factor));
-    uint32x4_t second = vreinterpretq_u32_u64(vmull_u32(vget_high_u32(a), factor));
-    *low = vuzp1q_u32(first, second);
-    *high = vuzp2q_u32(first, second);
+    return (struct vw){a, a};
+}
+
+V_INLINE vu w_words(struct vw a)
+{
+    return a.low;
+}
+
+V_INLINE struct vw w_multiply(struct vw a, vu b)
+{
+    const uint32x2_t factor = vget_low_u32(b);
+    uint32x4_t first = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(a.low), factor));
+    uint32x4_t second = vreinterpretq_u32_u64(vmull_u32(vget_high_u32(a.low), factor));
+    return (struct vw){vuzp1q_u32(first, second), vuzp2q_u32(first, second)};
+}
+
+V_INLINE struct vw w_next(struct vw product, struct vw a, vu key)
+{
+    const vu next = veorq_u32(veorq_u32(product.high, key), a.low);
+    return (struct vw){next, next};
 }
 
 V_INLINE uint32_t u_largest(vu a)

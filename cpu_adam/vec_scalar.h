@@ -203,9 +203,10 @@ V_INLINE vu u_pick(vu mask, vu a, vu b)
     return (a & mask) | (b & ~mask);
 }
 
-V_INLINE vu u_xor3(vu a, vu b, vu c)
+/* a where mask has ones, and the bits of b, which has none there. */
+V_INLINE vu u_and_or(vu a, vu mask, vu b)
 {
-    return a ^ b ^ c;
+    return (a & mask) | b;
 }
 
 /* The larger; of NaN, something. */
@@ -217,12 +218,32 @@ V_INLINE vf v_max(vf a, vf b)
 /* Shifts right and keeps the sign. */
 #define u_sar(a, bits) ((vu)((int32_t)(a) >> (bits)))
 
-/* The two halves of the 64-bit products. */
-V_INLINE void u_multiply(vu a, uint32_t b, vu *high, vu *low)
+/* Words as they go through products: a product is kept whole, as the next one reads its low half and
+ * w_next() its high half. */
+struct vw {
+    uint64_t product;
+};
+
+V_INLINE struct vw w_spread(vu a)
 {
-    uint64_t product = (uint64_t)a * b;
-    *high = (vu)(product >> 32);
-    *low = (vu)product;
+    return (struct vw){a};
+}
+
+V_INLINE vu w_words(struct vw a)
+{
+    return (vu)a.product;
+}
+
+/* The 64-bit products of a's words. */
+V_INLINE struct vw w_multiply(struct vw a, vu b)
+{
+    return (struct vw){(uint64_t)(uint32_t)a.product * b};
+}
+
+/* high half of product ^ a ^ key */
+V_INLINE struct vw w_next(struct vw product, struct vw a, vu key)
+{
+    return (struct vw){product.product >> 32 ^ (uint32_t)a.product ^ key};
 }
 
 /* The largest lane. */
