@@ -11,51 +11,51 @@
 
 enum { NORM_BYTES = 64 };
 
-struct sizes {
-    uint64_t weights;  /* the largest block's working weights */
-    uint64_t elements; /* the largest trained block */
-    uint64_t forward;
-    uint64_t backward;
-};
-
-uint64_t plan_chunk_count(const struct plan_input *input, uint32_t block, uint64_t chunk_elements)
-{
-    return (input->blocks[block].elements + chunk_elements - 1) / chunk_elements;
-}
-
-uint64_t plan_chunk_size(const struct plan_input *input, uint32_t block, uint64_t chunk_elements,
-                         uint64_t chunk)
-{
-    uint64_t left = input->blocks[block].elements - chunk * chunk_elements;
-    return left < chunk_elements ? left : chunk_elements;
-}
-
-uint32_t plan_state_bytes(const struct plan_format *format)
-{
-    return (uint32_t)format->master_bytes + format->m_bytes + format->v_bytes;
-}
-
-static bool owns(const struct plan_input *input, uint32_t block)
-{
-    return input->blocks[block].owner == block;
-}
-
 static uint64_t larger(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
-static int add(struct plan_layout *layout, const char *name, enum plan_tier tier, uint64_t bytes,
-               uint16_t *out)
+uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block)
+{
+    uint64_t tiles = 0;
+    for (uint32_t b = 0; b < block; b++) {
+        tiles += (input->blocks[b].elements + PLAN_TILE_ELEMENTS - 1) / PLAN_TILE_ELEMENTS;
+    }
+    return tiles;
+}
+
+uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape)
+{
+    return plan_round_up(larger(shape->forward_bytes, shape->backward_bytes), PLAN_ALIGN_BYTES);
+}
+
+bool plan_layout_has_sums(const struct plan_input *input)
+{
+    return input->wishes.micro_batches > 1 && input->format.grad_bytes < PLAN_SUM_BYTES;
+}
+
+uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block)
+{
+    const struct plan_block_shape *shape = &input->blocks[block];
+    bool trained = shape->borrows != PLAN_NONE && input->blocks[shape->borrows].trained;
+    return trained ? shape->shared_elements : 0;
+}
+
+/* ---- adding ---- */
+
+int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
+                    uint64_t bytes, uint16_t *out)
 {
     if (bytes == 0) {
         return 0;
     }
     if (layout->count == layout->room) {
-        uint32_t wider = layout->room == 0 ? 64 : layout->room * 2;
-        struct plan_buffer *moved = realloc(layout->buffers, wider * sizeof *moved);
-        if (moved == NULL || wider > PLAN_NONE) {
-            layout->buffers = moved != NULL ? moved : layout->buffers;
+        uint32_t wider = layout->room == 0 ? 256 : layout->room * 2;
+        struct plan_buffer *moved = wider > PLAN_NONE
+                                        ? NULL
+                                        : realloc(layout->buffers, wider * sizeof *moved);
+        if (moved == NULL) {
             return core_err_set(-ENOMEM, "no memory for %u buffers of the plan", wider);
         }
         layout->buffers = moved;
@@ -65,222 +65,217 @@ static int add(struct plan_layout *layout, const char *name, enum plan_tier tier
     *buffer = (struct plan_buffer){
         .tier = (uint8_t)tier, .offset = layout->tier_bytes[tier], .bytes = bytes};
     snprintf(buffer->name, sizeof buffer->name, "%s", name);
-    uint64_t padded = (bytes + PLAN_ALIGN_BYTES - 1) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
-    layout->tier_bytes[tier] += padded;
+    layout->tier_bytes[tier] += plan_round_up(bytes, PLAN_ALIGN_BYTES);
     *out = (uint16_t)layout->count++;
     return 0;
 }
 
-static int add_ring(struct plan_layout *layout, const char *name, enum plan_tier tier,
-                    uint64_t bytes, uint32_t count, uint16_t *out)
+int plan_layout_add_ring(struct plan_layout *layout, const char *name, enum plan_tier tier,
+                         const uint64_t bytes[PLAN_SIZE_COUNT],
+                         const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out)
 {
-    assert(count <= PLAN_SLOT_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        char numbered[32];
-        snprintf(numbered, sizeof numbered, "%s[%u]", name, i);
-        int rc = add(layout, numbered, tier, bytes, &out[i]);
-        if (rc != 0) {
-            return rc;
+    static const char *const sizes[PLAN_SIZE_COUNT] = {".small", "", ".large"};
+    for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
+        assert(counts[size] <= PLAN_SLOT_MAX);
+        for (uint32_t i = 0; i < counts[size]; i++) {
+            char numbered[32];
+            snprintf(numbered, sizeof numbered, "%s%s[%u]", name, sizes[size], i);
+            int rc = plan_layout_add(layout, numbered, tier, bytes[size], &out->buffers[size][i]);
+            if (rc != 0) {
+                return rc;
+            }
         }
+        out->counts[size] = counts[size];
     }
     return 0;
 }
 
-static int add_of_block(struct plan_layout *layout, const struct plan_input *input, uint32_t block,
-                        const char *what, enum plan_tier tier, uint64_t bytes, uint16_t *out)
+int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
+                             uint32_t block, const char *what, enum plan_tier tier, uint64_t bytes,
+                             uint16_t *out)
 {
     char name[32];
     snprintf(name, sizeof name, "%s(%.20s)", what, input->blocks[block].name);
-    return add(layout, name, tier, bytes, out);
+    return plan_layout_add(layout, name, tier, bytes, out);
 }
 
-/* Working weights where they live, and the states behind them. */
-static int add_parameters(struct plan_layout *layout, const struct plan_input *input,
-                          const struct plan_choice *choice, uint32_t b)
+/* ---- weights and states ---- */
+
+static uint64_t extents_bytes(uint64_t chunks, uint64_t chunk_bytes)
 {
-    const struct plan_block_shape *shape = &input->blocks[b];
+    return chunks * plan_round_up(chunk_bytes, PLAN_EXTENT_BYTES);
+}
+
+static int add_weights(struct plan_layout *layout, const struct plan_input *input,
+                       const struct plan_choice *choice, uint32_t b)
+{
     const struct plan_block_place *place = &layout->places[b];
     struct plan_block_layout *block = &layout->blocks[b];
-    uint64_t weights = shape->elements * input->format.weight_bytes;
-    uint64_t states = plan_state_bytes(&input->format);
+    uint64_t width = input->format.weight_bytes;
+    struct plan_span span = plan_weight_span(input, b);
+    uint64_t bytes = plan_round_up(span.count * width, PLAN_ALIGN_BYTES);
     bool host_copy = place->weights == PLAN_HOST ||
                      (place->weights == PLAN_DEVICE && !input->budgets.device_is_host);
     int rc = 0;
     if (place->weights == PLAN_DEVICE) {
-        rc = add_of_block(layout, input, b, "w", PLAN_DEVICE, weights, &block->weights_device);
+        rc = plan_layout_add_of_block(layout, input, b, "w", PLAN_DEVICE, bytes,
+                                      &block->weights_device);
     }
     if (rc == 0 && host_copy) {
-        rc = add_of_block(layout, input, b, "w", PLAN_HOST, weights, &block->weights_host);
+        rc = plan_layout_add_of_block(layout, input, b, "w", PLAN_HOST, bytes,
+                                      &block->weights_host);
     }
     if (rc == 0 && place->weights == PLAN_STORE) {
-        rc = add_of_block(layout, input, b, "w", PLAN_STORE, weights, &block->weights_store);
-    }
-    if (rc != 0 || !shape->trained) {
-        return rc;
-    }
-    uint64_t resident = place->resident_chunks * choice->chunk_elements;
-    resident = resident < shape->elements ? resident : shape->elements;
-    rc = add_of_block(layout, input, b, "s", PLAN_HOST, resident * states, &block->states_host);
-    if (rc == 0) {
-        rc = add_of_block(layout, input, b, "s", PLAN_STORE, (shape->elements - resident) * states,
-                          &block->states_store);
-    }
-    if (rc == 0) {
-        rc = add_of_block(layout, input, b, "g", PLAN_HOST,
-                          shape->elements * input->format.grad_bytes, &block->grads_host);
+        uint64_t chunks = plan_chunk_count(span.count, choice->chunk_elements);
+        rc = plan_layout_add_of_block(layout, input, b, "w", PLAN_STORE,
+                                      extents_bytes(chunks, choice->chunk_elements * width),
+                                      &block->weights_store);
     }
     return rc;
 }
 
-static struct sizes sizes_of(const struct plan_input *input, const struct plan_choice *choice,
-                             const struct plan_layout *layout)
+static int add_states(struct plan_layout *layout, const struct plan_input *input,
+                      const struct plan_choice *choice, uint32_t b)
 {
-    struct sizes sizes = {0};
-    for (uint32_t b = 0; b < input->block_count; b++) {
-        const struct plan_block_shape *shape = &input->blocks[b];
-        if (layout->places[b].weights != PLAN_DEVICE) {
-            sizes.weights = larger(sizes.weights, shape->elements * input->format.weight_bytes);
-        }
-        if (input->blocks[shape->owner].trained) {
-            sizes.elements = larger(sizes.elements, input->blocks[shape->owner].elements);
-        }
-        uint64_t again = choice->acts == PLAN_ACTS_KEEP ? 0 : shape->kept_bytes;
-        sizes.forward = larger(sizes.forward, shape->forward_bytes + again);
-        sizes.backward = larger(sizes.backward, shape->backward_bytes + again);
+    const struct plan_block_place *place = &layout->places[b];
+    struct plan_block_layout *block = &layout->blocks[b];
+    uint64_t away = place->chunk_count - place->resident_chunks;
+    uint64_t chunk_bytes = plan_state_bytes(&input->format, choice->chunk_elements);
+    uint64_t resident = place->resident_chunks * layout->state_stride;
+    if (place->resident_chunks > 0 && away == 0) {
+        struct plan_span span = plan_state_span(input, b);
+        uint64_t last = plan_chunk_size(span.count, choice->chunk_elements, place->chunk_count - 1);
+        resident -= layout->state_stride;
+        resident += plan_round_up(plan_state_bytes(&input->format, last), PLAN_ALIGN_BYTES);
     }
-    return sizes;
+    int rc = plan_layout_add_of_block(layout, input, b, "s", (enum plan_tier)place->states,
+                                      resident, &block->states_memory);
+    if (rc == 0) {
+        rc = plan_layout_add_of_block(layout, input, b, "s", PLAN_STORE,
+                                      extents_bytes(away, chunk_bytes), &block->states_store);
+    }
+    return rc;
 }
 
-/* Sums that outlive their block's backward: both uses of a shared parameter, and all of them where
- * a micro-batch goes through the whole model before the next. */
-static int add_sums(struct plan_layout *layout, const struct plan_input *input,
-                    const struct plan_choice *choice, uint64_t turn_elements)
+/* ---- slots ---- */
+
+/* A head and what it borrows are needed at once. */
+static bool borrows_its_like(const struct plan_input *input, const struct plan_layout *layout,
+                             int size)
 {
-    bool whole_model = choice->order == PLAN_ORDER_MICRO && input->wishes.micro_batches > 1;
-    bool turns = false;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        uint32_t owner = input->blocks[b].owner;
-        bool shared = false;
-        for (uint32_t other = 0; other < input->block_count; other++) {
-            shared = shared || (other != b && input->blocks[other].owner == owner);
-        }
-        if (!input->blocks[owner].trained) {
-            continue;
-        }
-        if (!shared && !whole_model) {
-            turns = true;
-            continue;
-        }
-        int rc = add_of_block(layout, input, b, "sum", PLAN_DEVICE,
-                              input->blocks[owner].elements * PLAN_SUM_BYTES,
-                              &layout->blocks[b].sum);
-        if (rc != 0) {
-            return rc;
+        uint32_t from = input->blocks[b].borrows;
+        if (from != PLAN_NONE && layout->blocks[b].size == size &&
+            layout->blocks[from].size == size) {
+            return true;
         }
     }
-    return add_ring(layout, "sum", PLAN_DEVICE, turn_elements * PLAN_SUM_BYTES,
-                    turns ? choice->gradient_slots : 0, layout->sums);
+    return false;
 }
 
-/* Boundary activations: all on the DEVICE, or PLAN_ACT_TURN boundaries' worth that take turns. */
-static int add_acts(struct plan_layout *layout, const struct plan_input *input,
-                    const struct plan_choice *choice)
+static int add_weight_slots(struct plan_layout *layout, const struct plan_input *input,
+                            const struct plan_choice *choice)
 {
-    uint32_t micros = input->wishes.micro_batches;
-    bool offloaded = choice->acts == PLAN_ACTS_HOST || choice->acts == PLAN_ACTS_STORE;
-    uint64_t widest = 0;
+    uint64_t bytes[PLAN_SIZE_COUNT] = {0};
+    uint32_t counts[PLAN_SIZE_COUNT] = {0};
     for (uint32_t b = 0; b < input->block_count; b++) {
-        widest = larger(widest, input->blocks[b].out_bytes);
-    }
-    for (uint32_t i = 0; i + micros < input->block_count * micros; i++) {
-        uint32_t b = i / micros;
-        char name[32];
-        snprintf(name, sizeof name, "act(%u.%u)", b, i % micros);
-        int rc = 0;
-        if (offloaded && b >= PLAN_ACT_TURN) {
-            layout->acts[i] = layout->acts[i - PLAN_ACT_TURN * micros];
-        } else {
-            rc = add(layout, name, PLAN_DEVICE, offloaded ? widest : input->blocks[b].out_bytes,
-                     &layout->acts[i]);
-        }
-        bool through_host = choice->acts == PLAN_ACTS_HOST ||
-                            (choice->acts == PLAN_ACTS_STORE && !input->budgets.device_is_host);
-        if (rc == 0 && through_host) {
-            bool turns = choice->acts == PLAN_ACTS_STORE && b >= PLAN_ACT_TURN;
-            if (turns) {
-                layout->acts_host[i] = layout->acts_host[i - PLAN_ACT_TURN * micros];
-            } else {
-                rc = add(layout, name, PLAN_HOST, widest, &layout->acts_host[i]);
-            }
-        }
-        if (rc == 0 && choice->acts == PLAN_ACTS_STORE) {
-            rc = add(layout, name, PLAN_STORE, input->blocks[b].out_bytes, &layout->acts_store[i]);
-        }
-        if (rc != 0) {
-            return rc;
+        bool whole = plan_weight_span(input, b).count == input->blocks[b].elements;
+        if (layout->places[b].weights != PLAN_DEVICE || !whole) {
+            int size = layout->blocks[b].size;
+            bytes[size] = larger(bytes[size], input->blocks[b].elements);
+            counts[size]++;
         }
     }
+    for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
+        uint32_t most = size == PLAN_LAYER || borrows_its_like(input, layout, size)
+                            ? choice->weight_slots
+                            : 1;
+        counts[size] = counts[size] < most ? counts[size] : most;
+        bytes[size] = plan_round_up(bytes[size] * input->format.weight_bytes, PLAN_ALIGN_BYTES);
+    }
+    return plan_layout_add_ring(layout, "wslot", PLAN_DEVICE, bytes, counts, &layout->weights);
+}
+
+static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes, uint32_t count,
+                   uint16_t *out)
+{
     int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < 2 * micros; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "dact(%u.%u)", i / micros, i % micros);
-        rc = add(layout, name, PLAN_DEVICE, widest, &layout->out_grads[i]);
-    }
-    for (uint32_t i = 0; rc == 0 && i < input->block_count * micros; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "kept(%u.%u)", i / micros, i % micros);
-        uint64_t bytes = choice->acts == PLAN_ACTS_KEEP ? input->blocks[i / micros].kept_bytes : 0;
-        rc = add(layout, name, PLAN_DEVICE, bytes, &layout->kept[i]);
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        char numbered[32];
+        snprintf(numbered, sizeof numbered, "%s[%u]", name, i);
+        rc = plan_layout_add(layout, numbered, PLAN_HOST, bytes, &out[i]);
     }
     return rc;
 }
 
-static int add_slots(struct plan_layout *layout, const struct plan_input *input,
-                     const struct plan_choice *choice, const struct sizes *sizes)
+/* Staging in HOST, a chunk each. On the CPU device working weights are read and updated where
+ * compute finds them, and slots hold states alone. */
+static int add_stages(struct plan_layout *layout, const struct plan_input *input,
+                      const struct plan_choice *choice)
 {
-    const struct plan_format *format = &input->format;
+    bool direct = input->budgets.device_is_host;
     bool from_store = false;
     bool states_move = false;
+    uint64_t widest = 0;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        from_store = from_store || (owns(input, b) && layout->places[b].weights == PLAN_STORE);
+        widest = larger(widest, plan_state_span(input, b).count);
+        from_store = from_store || layout->blocks[b].weights_store != PLAN_NONE;
         states_move = states_move || layout->blocks[b].states_store != PLAN_NONE ||
-                      (input->blocks[b].trained && layout->blocks[b].weights_store != PLAN_NONE);
+                      (!direct && input->blocks[b].trained &&
+                       layout->blocks[b].weights_store != PLAN_NONE);
     }
-    uint64_t slot_bytes = choice->chunk_elements *
-                          (plan_state_bytes(format) + (uint64_t)format->weight_bytes);
-    int rc = add_ring(layout, "wslot", PLAN_DEVICE, sizes->weights,
-                      sizes->weights > 0 ? choice->weight_slots : 0, layout->weight_slots);
-    if (rc == 0 && from_store && !input->budgets.device_is_host) {
-        rc = add_ring(layout, "wstage", PLAN_HOST, choice->chunk_elements * format->weight_bytes,
-                      choice->state_slots, layout->weight_stages);
-    }
-    if (rc == 0) {
-        rc = add_ring(layout, "sslot", PLAN_HOST, slot_bytes, states_move ? choice->state_slots : 0,
-                      layout->state_slots);
-    }
-    if (rc == 0 && !input->budgets.device_is_host) {
-        rc = add(layout, "rounded", PLAN_DEVICE, sizes->elements * format->grad_bytes,
-                 &layout->rounded);
+    uint64_t elements = choice->chunk_elements < widest ? choice->chunk_elements : widest;
+    uint64_t w16 = plan_round_up(elements * input->format.weight_bytes, PLAN_ALIGN_BYTES);
+    uint64_t states = plan_round_up(plan_state_bytes(&input->format, elements), PLAN_ALIGN_BYTES);
+    layout->slot_states_offset = direct ? 0 : w16;
+    int rc = add_row(layout, "sslot", layout->slot_states_offset + states,
+                     states_move ? choice->state_slots : 0, layout->state_slots);
+    if (rc == 0 && !direct) {
+        rc = add_row(layout, "wstage", w16, from_store ? choice->state_slots : 0,
+                     layout->weight_stages);
     }
     return rc;
 }
 
-static int add_common(struct plan_layout *layout, const struct plan_input *input,
-                      const struct sizes *sizes)
+static int add_common(struct plan_layout *layout, const struct plan_input *input)
 {
-    uint64_t tiles = 0;
+    uint64_t scratch = 0;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        tiles += (input->blocks[b].elements + PLAN_TILE_ELEMENTS - 1) / PLAN_TILE_ELEMENTS;
+        const struct plan_block_shape *shape = &input->blocks[b];
+        bool again = layout->kept[b * layout->in_flight] == PLAN_NONE;
+        scratch = larger(scratch,
+                         plan_layout_temporary_bytes(shape) + (again ? shape->kept_bytes : 0));
     }
-    int rc = add(layout, "scratch", PLAN_DEVICE, larger(sizes->forward, sizes->backward),
-                 &layout->scratch);
+    uint64_t tiles = plan_layout_first_tile(input, input->block_count);
+    int rc = plan_layout_add(layout, "scratch", PLAN_DEVICE, scratch, &layout->scratch);
     if (rc == 0) {
-        rc = add(layout, "tile-sums", PLAN_HOST, tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums);
+        rc = plan_layout_add(layout, "tile-sums", PLAN_HOST, tiles * PLAN_TILE_SUM_BYTES,
+                             &layout->tile_sums);
     }
     if (rc == 0) {
-        rc = add(layout, "norm", PLAN_HOST, NORM_BYTES, &layout->norm);
+        rc = plan_layout_add(layout, "norm", PLAN_HOST, NORM_BYTES, &layout->norm);
     }
     return rc;
+}
+
+/* ---- all of it ---- */
+
+static void sort_by_size(struct plan_layout *layout, const struct plan_input *input)
+{
+    uint64_t layer = 0;
+    for (uint32_t b = 1; b + 1 < input->block_count; b++) {
+        layer = larger(layer, input->blocks[b].elements);
+    }
+    layout->first_trained = input->block_count;
+    for (uint32_t b = input->block_count; b-- > 0;) {
+        uint64_t elements = input->blocks[b].elements;
+        bool middle = b > 0 && b + 1 < input->block_count;
+        layout->blocks[b].size = middle                 ? PLAN_LAYER
+                                 : elements > layer     ? PLAN_LARGE
+                                 : elements < layer / 4 ? PLAN_SMALL
+                                                        : PLAN_LAYER;
+        layout->first_trained = input->blocks[b].trained ? b : layout->first_trained;
+    }
 }
 
 static uint16_t *no_buffers(size_t count)
@@ -296,19 +291,17 @@ static int make_tables(struct plan_layout *layout, const struct plan_input *inpu
                        const struct plan_block_place *places)
 {
     size_t blocks = input->block_count;
-    size_t each = blocks * input->wishes.micro_batches;
-    memset(layout->weight_slots, 0xff, sizeof layout->weight_slots);
+    size_t each = blocks * layout->in_flight;
     memset(layout->weight_stages, 0xff, sizeof layout->weight_stages);
     memset(layout->state_slots, 0xff, sizeof layout->state_slots);
-    memset(layout->sums, 0xff, sizeof layout->sums);
-    layout->rounded = layout->scratch = layout->tile_sums = layout->norm = PLAN_NONE;
+    layout->scratch = layout->tile_sums = layout->norm = layout->shared_sum = PLAN_NONE;
     layout->blocks = malloc(blocks * sizeof *layout->blocks);
     layout->places = malloc(blocks * sizeof *layout->places);
     layout->acts = no_buffers(each);
     layout->acts_host = no_buffers(each);
     layout->acts_store = no_buffers(each);
     layout->kept = no_buffers(each);
-    layout->out_grads = no_buffers((size_t)2 * input->wishes.micro_batches);
+    layout->out_grads = no_buffers(layout->in_flight);
     if (layout->blocks == NULL || layout->places == NULL || layout->acts == NULL ||
         layout->acts_host == NULL || layout->acts_store == NULL || layout->kept == NULL ||
         layout->out_grads == NULL) {
@@ -316,7 +309,33 @@ static int make_tables(struct plan_layout *layout, const struct plan_input *inpu
     }
     memset(layout->blocks, 0xff, blocks * sizeof *layout->blocks);
     memcpy(layout->places, places, blocks * sizeof *layout->places);
+    sort_by_size(layout, input);
     return 0;
+}
+
+static int add_all(struct plan_layout *layout, const struct plan_input *input,
+                   const struct plan_choice *choice)
+{
+    int rc = 0;
+    for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
+        rc = add_weights(layout, input, choice, b);
+        if (rc == 0 && input->blocks[b].trained) {
+            rc = add_states(layout, input, choice, b);
+        }
+    }
+    if (rc == 0) {
+        rc = add_weight_slots(layout, input, choice);
+    }
+    if (rc == 0) {
+        rc = add_stages(layout, input, choice);
+    }
+    if (rc == 0) {
+        rc = plan_layout_add_gradients(layout, input, choice);
+    }
+    if (rc == 0) {
+        rc = plan_layout_add_acts(layout, input, choice);
+    }
+    return rc == 0 ? add_common(layout, input) : rc;
 }
 
 int plan_layout_create(const struct plan_input *input, const struct plan_choice *choice,
@@ -326,23 +345,12 @@ int plan_layout_create(const struct plan_input *input, const struct plan_choice 
     if (layout == NULL) {
         return core_err_set(-ENOMEM, "no memory for the layout of a plan");
     }
+    layout->in_flight = choice->order == PLAN_ORDER_MICRO ? 1 : input->wishes.micro_batches;
+    layout->state_stride = plan_round_up(plan_state_bytes(&input->format, choice->chunk_elements),
+                                         PLAN_ALIGN_BYTES);
     int rc = make_tables(layout, input, places);
-    struct sizes sizes = {0};
-    for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
-        rc = owns(input, b) ? add_parameters(layout, input, choice, b) : 0;
-    }
     if (rc == 0) {
-        sizes = sizes_of(input, choice, layout);
-        rc = add_slots(layout, input, choice, &sizes);
-    }
-    if (rc == 0) {
-        rc = add_sums(layout, input, choice, sizes.elements);
-    }
-    if (rc == 0) {
-        rc = add_acts(layout, input, choice);
-    }
-    if (rc == 0) {
-        rc = add_common(layout, input, &sizes);
+        rc = add_all(layout, input, choice);
     }
     if (rc != 0) {
         plan_layout_destroy(layout);

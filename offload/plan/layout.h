@@ -5,33 +5,48 @@
 #define OFFLOAD_PLAN_LAYOUT_H
 
 #include "offload/plan/plan.h"
+#include "offload/plan/shard.h"
 
-enum { PLAN_SLOT_MAX = 8, PLAN_ALIGN_BYTES = 4096, PLAN_ACT_TURN = 3 };
+enum { PLAN_SLOT_MAX = 8, PLAN_ACT_TURN = 3 };
 
 /* What the layout makes room for and the step fills: an fp32 gradient sum an element, and one sum of
- * squares a tile. */
-enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 16 };
+ * squares a tile, a double; tiles begin with each block. */
+enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 8 };
 
-/* The decisions that a candidate consists of; the planner tries several. */
+/* Blocks of very different sizes do not take turns in the same buffers: the embedding is many times
+ * a layer, the head of a tied model next to nothing. */
+enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_SIZE_COUNT };
+
+/* Buffers that blocks of a size take turns in. */
+struct plan_ring {
+    uint16_t buffers[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
+    uint32_t counts[PLAN_SIZE_COUNT];
+};
+
+/* The decisions that a candidate consists of; the planner tries several. Numbers of slots are for
+ * layers; other sizes have as many where they have as many blocks. */
 struct plan_choice {
     enum plan_acts acts;
     enum plan_order order;
     enum plan_timing timing;
     uint32_t weight_slots;
     uint32_t state_slots;
-    uint32_t gradient_slots; /* fp32 sums in turn */
+    uint32_t sum_slots;      /* gradients on the DEVICE: fp32 sums, and what is on its way down */
+    uint32_t gradient_slots; /* stored gradients, where the update follows at once */
     uint64_t chunk_elements;
 };
 
-/* Buffer indices of one block; PLAN_NONE where it has no such buffer. */
+/* Buffer indices of one block; PLAN_NONE where it has no such buffer of its own. */
 struct plan_block_layout {
     uint16_t weights_device; /* resident */
     uint16_t weights_host;
     uint16_t weights_store;
-    uint16_t states_host; /* the resident chunks, by stream: master, m, v one after another */
+    uint16_t states_memory; /* the resident chunks */
     uint16_t states_store;
-    uint16_t grads_host;
-    uint16_t sum; /* fp32 gradient sum of its own where it cannot take turns */
+    uint16_t gradient;        /* as stored, in HOST, on the CPU device perhaps in DEVICE */
+    uint16_t gradient_device; /* before it goes down */
+    uint16_t sum;             /* fp32 */
+    uint8_t size;             /* enum plan_size */
 };
 
 struct plan_layout {
@@ -42,32 +57,57 @@ struct plan_layout {
 
     struct plan_block_layout *blocks; /* owned, [block_count] */
     struct plan_block_place *places;  /* owned, [block_count] */
-    uint16_t weight_slots[PLAN_SLOT_MAX];
+    uint32_t first_trained;           /* below it nothing goes backward */
+    uint32_t in_flight;               /* micro-batches between their forward and their backward */
+    struct plan_ring weights;
+    struct plan_ring gradients;
+    struct plan_ring gradients_device;
+    struct plan_ring sums;
     uint16_t weight_stages[PLAN_SLOT_MAX]; /* HOST, a chunk each; none on the CPU device */
-    uint16_t state_slots[PLAN_SLOT_MAX];   /* HOST: w16, master, m, v of a chunk */
-    uint16_t sums[PLAN_SLOT_MAX];          /* DEVICE: fp32 */
-    uint16_t rounded;                      /* DEVICE: gradient type, before it goes down */
-    uint16_t *acts;       /* owned, [boundary * micro]: DEVICE; repeats where slots take turns */
-    uint16_t *acts_host;  /* owned, the same, or PLAN_NONE */
+    uint16_t state_slots[PLAN_SLOT_MAX];
+    uint64_t slot_states_offset;
+    uint64_t state_stride; /* between resident chunks */
+    uint16_t shared_sum;   /* DEVICE: fp32, of a borrowed parameter */
+    uint16_t *acts;      /* owned, [boundary * in_flight]: DEVICE; repeats where slots take turns */
+    uint16_t *acts_host; /* owned, the same, or PLAN_NONE */
     uint16_t *acts_store; /* owned, the same, or PLAN_NONE */
-    uint16_t *kept;       /* owned, [block * micro], or PLAN_NONE */
-    uint16_t *out_grads;  /* owned, [2 * micro] */
+    uint16_t *kept;       /* owned, [block * in_flight], or PLAN_NONE */
+    uint16_t *out_grads;  /* owned, [in_flight] */
     uint16_t scratch;
     uint16_t tile_sums; /* HOST: sums of squares */
     uint16_t norm;      /* HOST: norm, factor, verdict */
 };
 
-/* Lays out `choice`, with weights and states in the least of memory: `places` decides what is
- * resident and is copied. 0 or -ENOMEM. */
+/* Lays out `choice`; `places` decides what is resident and is copied. 0 or -ENOMEM. */
 int plan_layout_create(const struct plan_input *input, const struct plan_choice *choice,
                        const struct plan_block_place *places, struct plan_layout **out);
 void plan_layout_destroy(struct plan_layout *layout);
 
-uint64_t plan_chunk_count(const struct plan_input *input, uint32_t block, uint64_t chunk_elements);
-/* Elements of one chunk: the last one of a block may be short. */
-uint64_t plan_chunk_size(const struct plan_input *input, uint32_t block, uint64_t chunk_elements,
-                         uint64_t chunk);
-/* Bytes an element of what the optimizer keeps beside the working weight. */
-uint32_t plan_state_bytes(const struct plan_format *format);
+/* Where the tile sums of a block begin, in tiles; of block_count: all of them. */
+uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block);
+
+/* Scratch bytes of a block's temporaries; what is recomputed lies behind them. */
+uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
+
+/* Several micro-batches whose sum is not the stored gradient itself. */
+bool plan_layout_has_sums(const struct plan_input *input);
+
+/* Elements of the parameter that the block borrows, where it has a gradient. */
+uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block);
+
+/* ---- private to layout*.c ---- */
+
+int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
+                    uint64_t bytes, uint16_t *out);
+int plan_layout_add_acts(struct plan_layout *layout, const struct plan_input *input,
+                         const struct plan_choice *choice);
+int plan_layout_add_gradients(struct plan_layout *layout, const struct plan_input *input,
+                              const struct plan_choice *choice);
+int plan_layout_add_ring(struct plan_layout *layout, const char *name, enum plan_tier tier,
+                         const uint64_t bytes[PLAN_SIZE_COUNT],
+                         const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out);
+int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
+                             uint32_t block, const char *what, enum plan_tier tier, uint64_t bytes,
+                             uint16_t *out);
 
 #endif

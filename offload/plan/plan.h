@@ -11,18 +11,25 @@
 
 /* ---- what is known ---- */
 
-/* A unit of gathering. Bytes of activations are for one micro-batch. */
+/* A unit of gathering. Bytes of activations are for one micro-batch. A tied head has elements of its
+ * own and also reads, in the array of the block that it borrows from, a parameter of
+ * `shared_elements`, whose gradient has then two uses. */
 struct plan_block_shape {
     char name[24];
-    uint64_t elements;   /* parameters, packed; a multiple of 64 Ki but for the last shard's tail */
-    uint64_t out_bytes;  /* boundary activation that the block hands on; 0 for the head */
-    uint64_t kept_bytes; /* what backward needs where nothing is recomputed */
-    uint64_t forward_bytes;  /* scratch of forward */
-    uint64_t backward_bytes; /* scratch of backward, without what is recomputed */
+    uint64_t elements;        /* parameters of its own, packed */
+    uint64_t shared_elements; /* of the borrowed parameter; 0 where it is not trained */
+    uint64_t out_bytes;       /* boundary activation that the block hands on; 0 for the head */
+    uint64_t kept_bytes;      /* what backward needs where nothing is recomputed */
+    uint64_t forward_bytes;   /* scratch of forward */
+    uint64_t backward_bytes;  /* scratch of backward, without what is recomputed */
     double forward_flops;
     double backward_flops;
-    uint16_t owner; /* the block that owns the parameters (tied head: the embedding); else itself */
-    bool trained;
+    double forward_seconds; /* measured alone; 0: from flops */
+    double recompute_seconds;
+    double backward_seconds; /* of a head: with its forward, which a training step has not */
+    uint16_t borrows;        /* a block before it; PLAN_NONE: none */
+    bool backward_reads_weights;
+    bool trained; /* any parameter of its own is */
 };
 
 /* Bytes an element of each stream; 0 where the optimizer has no such stream. */
@@ -31,7 +38,8 @@ struct plan_format {
     uint8_t master_bytes; /* 2 split master, 4 separate master, 0 plain fp32 */
     uint8_t m_bytes;
     uint8_t v_bytes;
-    uint8_t grad_bytes; /* as stored in HOST */
+    uint8_t grad_bytes; /* as stored: 2, or 4 and then it is the sum over micro-batches itself */
+    uint16_t q8_block;  /* elements that share a 4-byte scale; 0: no moments of 8 bits */
 };
 
 enum plan_acts {
@@ -64,6 +72,7 @@ struct plan_budgets {
     uint64_t device_bytes;
     uint64_t host_bytes;
     uint64_t store_bytes;        /* 0: there is no store */
+    uint64_t joint_bytes;        /* DEVICE + HOST together; 0: no such limit */
     uint64_t device_taken_bytes; /* by the runtime itself */
     uint64_t host_taken_bytes;
     bool device_is_host; /* the CPU device: compute reads and writes HOST, I/O reaches DEVICE */
@@ -91,15 +100,19 @@ struct plan_input {
     struct plan_wishes wishes;
     struct plan_budgets budgets;
     struct plan_rates rates;
+    uint32_t world; /* ranks; 0 and 1: one */
+    uint32_t rank;
+    uint32_t stage; /* of ZeRO, 0 to 3; one rank has none */
 };
 
 /* ---- what is decided ---- */
 
 struct plan_block_place {
     uint8_t weights; /* enum plan_tier */
-    uint8_t grads;   /* enum plan_tier: HOST or STORE */
+    uint8_t grads;   /* enum plan_tier */
+    uint8_t states;  /* enum plan_tier: of the resident chunks, HOST or DEVICE */
     uint32_t chunk_count;
-    uint32_t resident_chunks; /* the first ones keep their states in HOST */
+    uint32_t resident_chunks; /* the first ones keep their states in memory */
 };
 
 /* The tapes that a run can need. */
@@ -132,6 +145,16 @@ struct plan_prediction {
     uint64_t down_bytes;
 };
 
+/* ---- how a chunk lies ---- */
+
+/* States of a chunk of n elements lie packed, stream after stream: master, m, v, scales of m,
+ * scales of v. */
+uint64_t plan_state_bytes(const struct plan_format *format, uint64_t n);
+uint64_t plan_state_offset(const struct plan_format *format, enum plan_stream stream, uint64_t n);
+
+/* Elements in front of `rank`'s shard of a block: multiples of 64 Ki. */
+uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank);
+
 struct plan;
 
 /* -EFBIG with a sentence that names the smallest budgets that would do where it cannot fit. */
@@ -144,6 +167,9 @@ enum plan_timing plan_chosen_timing(const struct plan *plan);
 const struct plan_block_place *plan_block_place(const struct plan *plan, uint32_t block);
 uint64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
 uint64_t plan_chunk_elements(const struct plan *plan);
+/* Where a chunk's states begin in a state slot; in front of them lie its working weights, where
+ * they go through the slot at all (on the CPU device they do not). */
+uint64_t plan_slot_states_offset(const struct plan *plan);
 uint32_t plan_buffer_count(const struct plan *plan);
 const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
 
@@ -154,5 +180,8 @@ const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before
 
 /* Of a NEXT after a NEXT (deferred) or a FIRST after a FIRST (inside). */
 const struct plan_prediction *plan_predicted(const struct plan *plan);
+
+/* Of all tapes and buffers: equal on ranks that will do the same. */
+uint64_t plan_hash(const struct plan *plan);
 
 #endif

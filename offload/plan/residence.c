@@ -11,7 +11,8 @@ bool plan_residence_fits(const struct plan_input *input, const struct plan_layou
     const struct plan_budgets *budgets = &input->budgets;
     uint64_t device = layout->tier_bytes[PLAN_DEVICE] + budgets->device_taken_bytes;
     uint64_t host = layout->tier_bytes[PLAN_HOST] + budgets->host_taken_bytes;
-    return device <= budgets->device_bytes && host <= budgets->host_bytes &&
+    bool joint = budgets->joint_bytes == 0 || device + host <= budgets->joint_bytes;
+    return joint && device <= budgets->device_bytes && host <= budgets->host_bytes &&
            layout->tier_bytes[PLAN_STORE] <= budgets->store_bytes;
 }
 
@@ -19,20 +20,17 @@ static void places_of(const struct plan_input *input, const struct plan_choice *
                       const struct plan_residence *residence, struct plan_block_place *places)
 {
     uint64_t chunks_left = residence->state_chunks;
-    uint32_t rank = 0;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        places[b] = (struct plan_block_place){.weights = PLAN_STORE, .grads = PLAN_HOST};
-        if (input->blocks[b].owner != b) {
-            continue;
-        }
-        if (rank < residence->device_blocks) {
+        places[b] = (struct plan_block_place){
+            .weights = PLAN_STORE, .grads = PLAN_HOST, .states = PLAN_HOST};
+        if (b < residence->device_blocks) {
             places[b].weights = PLAN_DEVICE;
-        } else if (rank < residence->device_blocks + residence->host_blocks) {
+        } else if (b < residence->device_blocks + residence->host_blocks) {
             places[b].weights = PLAN_HOST;
         }
-        rank++;
         if (input->blocks[b].trained) {
-            uint64_t chunks = plan_chunk_count(input, b, choice->chunk_elements);
+            struct plan_span span = plan_state_span(input, b);
+            uint64_t chunks = plan_chunk_count(span.count, choice->chunk_elements);
             uint64_t resident = chunks < chunks_left ? chunks : chunks_left;
             places[b].chunk_count = (uint32_t)chunks;
             places[b].resident_chunks = (uint32_t)resident;
@@ -41,21 +39,12 @@ static void places_of(const struct plan_input *input, const struct plan_choice *
     }
 }
 
-static uint32_t owner_count(const struct plan_input *input)
-{
-    uint32_t count = 0;
-    for (uint32_t b = 0; b < input->block_count; b++) {
-        count += input->blocks[b].owner == b;
-    }
-    return count;
-}
-
 static uint64_t all_chunks(const struct plan_input *input, const struct plan_choice *choice)
 {
     uint64_t count = 0;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        if (input->blocks[b].owner == b && input->blocks[b].trained) {
-            count += plan_chunk_count(input, b, choice->chunk_elements);
+        if (input->blocks[b].trained) {
+            count += plan_chunk_count(plan_state_span(input, b).count, choice->chunk_elements);
         }
     }
     return count;
@@ -109,9 +98,9 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
     bool store = input->budgets.store_bytes > 0;
     struct plan_residence least = {0};
     if (wishes->weights == PLAN_WHERE_DEVICE) {
-        least.device_blocks = owner_count(input);
+        least.device_blocks = input->block_count;
     } else if (wishes->weights == PLAN_WHERE_HOST || !store) {
-        least.host_blocks = owner_count(input);
+        least.host_blocks = input->block_count;
     }
     if (wishes->states == PLAN_WHERE_HOST || !store) {
         least.state_chunks = all_chunks(input, choice);
@@ -122,7 +111,7 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
 int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_residence *residence)
 {
-    uint32_t owners = owner_count(input);
+    uint32_t owners = input->block_count;
     int rc = 0;
     if (input->wishes.weights == PLAN_WHERE_AUTO) {
         residence->host_blocks = input->budgets.store_bytes > 0 ? 0 : residence->host_blocks;

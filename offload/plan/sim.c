@@ -46,7 +46,9 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     case PLAN_H2D: work = bytes / rates->up_bytes; break;
     case PLAN_D2H: work = bytes / rates->down_bytes; break;
     case PLAN_FWD:
-    case PLAN_BWD: work = command->work / rates->flops; break;
+    case PLAN_BWD:
+        work = command->seconds > 0 ? command->seconds : command->work / rates->flops;
+        break;
     case PLAN_ROUND: work = elements / rates->round_elements; break;
     case PLAN_SUMS: work = elements / rates->sums_elements; break;
     case PLAN_UPDATE: work = elements / rates->update_elements; break;

@@ -5,11 +5,61 @@
 
 #include <string.h>
 
-#include "offload/plan/move.h"
+#include "offload/plan/fetch.h"
 
 static bool acts_wait_elsewhere(const struct plan_step *step)
 {
     return step->choice->acts == PLAN_ACTS_HOST || step->choice->acts == PLAN_ACTS_STORE;
+}
+
+static bool is_last(const struct plan_step *step, uint32_t block)
+{
+    return block + 1 == step->input->block_count;
+}
+
+static struct plan_piece part(uint16_t buffer, uint64_t bytes)
+{
+    return (struct plan_piece){.buffer = buffer, .bytes = bytes};
+}
+
+/* ---- operands that forward and backward have in common ---- */
+
+/* Brings the block's weights, and those that it borrows from, and names them. */
+static int name_weights(struct plan_step *step, struct plan_command *command)
+{
+    uint32_t block = command->block;
+    uint32_t from = step->input->blocks[block].borrows;
+    uint16_t weights = PLAN_NONE;
+    int rc = plan_fetch_weights(step, block, &weights);
+    plan_move_operand(command, PLAN_AS_WEIGHTS, PLAN_READS,
+                      part(weights, plan_move_weight_bytes(step, block)));
+    if (rc == 0 && from != PLAN_NONE) {
+        rc = plan_fetch_weights(step, from, &weights);
+        plan_move_operand(command, PLAN_AS_BORROWED, PLAN_READS,
+                          part(weights, plan_move_weight_bytes(step, from)));
+    }
+    return rc;
+}
+
+static void name_in(struct plan_step *step, struct plan_command *command)
+{
+    if (command->block > 0) {
+        uint32_t before = command->block - 1u;
+        uint16_t in = step->layout->acts[plan_move_act_index(step, before, command->micro)];
+        plan_move_operand(command, PLAN_AS_IN, PLAN_READS,
+                          part(in, step->input->blocks[before].out_bytes));
+    }
+}
+
+static uint16_t kept_of(const struct plan_step *step, uint32_t block, uint32_t micro)
+{
+    return step->layout->kept[plan_move_act_index(step, block, micro)];
+}
+
+static double seconds_of(const struct plan_step *step, double seconds, double flops)
+{
+    double rate = step->input->rates.flops;
+    return seconds > 0 ? seconds : rate > 0 ? flops / rate : 0;
 }
 
 /* ---- what a block does ---- */
@@ -18,41 +68,85 @@ static int block_forward(struct plan_step *step, uint32_t block, uint32_t micro,
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];
     const struct plan_layout *layout = step->layout;
-    uint16_t weights = PLAN_NONE;
-    int rc = plan_move_weights(step, block, &weights);
+    struct plan_command command = plan_move_command(PLAN_FWD, PLAN_Q_COMPUTE, block, micro);
+    int rc = name_weights(step, &command);
     if (rc != 0) {
         return rc;
     }
-    struct plan_command command = plan_move_command(PLAN_FWD, PLAN_Q_COMPUTE, block, micro);
     command.work = shape->forward_flops;
-    plan_move_operand(&command, weights, PLAN_READS, 0, plan_move_weight_bytes(step, shape->owner));
-    if (block > 0) {
-        plan_move_operand(&command, layout->acts[plan_move_act_index(step, block - 1, micro)],
-                          PLAN_READS, 0, step->input->blocks[block - 1].out_bytes);
+    command.seconds = seconds_of(step, shape->forward_seconds, shape->forward_flops);
+    name_in(step, &command);
+    if (!is_last(step, block)) {
+        uint16_t out = layout->acts[plan_move_act_index(step, block, micro)];
+        plan_move_operand(&command, PLAN_AS_OUT, PLAN_WRITES, part(out, shape->out_bytes));
     }
-    bool last = block + 1 == step->input->block_count;
-    if (!last) {
-        plan_move_operand(&command, layout->acts[plan_move_act_index(step, block, micro)],
-                          PLAN_WRITES, 0, shape->out_bytes);
-    }
-    if (training) {
-        plan_move_whole(step, &command, layout->kept[plan_move_act_index(step, block, micro)],
-                        PLAN_WRITES);
-    }
-    plan_move_whole(step, &command, layout->scratch, PLAN_WRITES);
+    plan_move_operand(&command, PLAN_AS_KEPT, PLAN_WRITES,
+                      part(kept_of(step, block, micro), shape->kept_bytes));
+    plan_move_operand(&command, PLAN_AS_SCRATCH, PLAN_WRITES,
+                      plan_move_whole(step, layout->scratch));
     rc = plan_builder_add(step->builder, &command);
-    if (rc == 0 && training && !last && acts_wait_elsewhere(step)) {
+    bool returns = !is_last(step, block) && block + 1 >= layout->first_trained;
+    if (rc == 0 && training && returns && acts_wait_elsewhere(step)) {
         rc = plan_move_act(step, block, micro, true);
     }
     return rc;
 }
 
-/* The fp32 sum that a block's gradients go to: its own, or the next in turn. */
-static void sum_begin(struct plan_step *step, uint32_t block)
+/* The buffers that the block's gradients go to: its own, or the next in turn. */
+static void gradient_begin(struct plan_step *step, uint32_t block)
 {
-    step->sum_of_turn = plan_move_block(step, block)->sum;
-    if (step->sum_of_turn == PLAN_NONE) {
-        step->sum_of_turn = step->layout->sums[step->sum_turn++ % step->choice->gradient_slots];
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    const struct plan_layout *layout = step->layout;
+    step->sum = plan_move_turn(step, &layout->sums, &step->sum_turns, block, where->sum);
+    step->gradient = plan_move_turn(step, &layout->gradients, &step->gradient_turns, block,
+                                    where->gradient);
+    step->gradient_device = plan_move_turn(step, &layout->gradients_device, &step->down_turns,
+                                           block, where->gradient_device);
+}
+
+/* Where compute leaves the stored gradient. */
+static struct plan_piece gradient_piece(const struct plan_step *step, uint32_t block)
+{
+    uint64_t bytes = step->input->blocks[block].elements * step->input->format.grad_bytes;
+    bool direct = step->input->budgets.device_is_host;
+    return part(direct ? step->gradient : step->gradient_device, bytes);
+}
+
+/* The other use of a parameter of this block, which its own gradient is added to. */
+static bool is_borrowed_from(const struct plan_step *step, uint32_t block)
+{
+    for (uint32_t b = block + 1; b < step->input->block_count; b++) {
+        if (step->input->blocks[b].borrows == block && plan_layout_shared(step->input, b) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void name_gradients(struct plan_step *step, struct plan_command *command)
+{
+    const struct plan_block_shape *shape = &step->input->blocks[command->block];
+    uint32_t micros = step->input->wishes.micro_batches;
+    bool sums = plan_layout_has_sums(step->input);
+    bool first = command->micro == 0;
+    enum plan_access adds = first ? PLAN_WRITES : PLAN_CHANGES;
+    struct plan_piece shared = plan_move_whole(step, step->layout->shared_sum);
+    if (plan_layout_shared(step->input, command->block) > 0) {
+        plan_move_operand(command, PLAN_AS_SHARED_SUM, adds, shared);
+    }
+    if (!shape->trained) {
+        return;
+    }
+    if (micros == 1 && is_borrowed_from(step, command->block)) {
+        plan_move_operand(command, PLAN_AS_SHARED_SUM, PLAN_CHANGES, shared);
+    }
+    if (sums) {
+        plan_move_operand(command, PLAN_AS_SUM, adds,
+                          part(step->sum, shape->elements * PLAN_SUM_BYTES));
+    }
+    if (!sums || command->micro + 1u == micros) {
+        plan_move_operand(command, PLAN_AS_GRAD, sums ? PLAN_WRITES : adds,
+                          gradient_piece(step, command->block));
     }
 }
 
@@ -60,138 +154,129 @@ static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];
     const struct plan_layout *layout = step->layout;
-    uint32_t micros = step->input->wishes.micro_batches;
-    bool again = step->choice->acts != PLAN_ACTS_KEEP;
-    uint16_t weights = PLAN_NONE;
-    int rc = plan_move_weights(step, block, &weights);
+    uint16_t kept = kept_of(step, block, micro);
+    bool again = kept == PLAN_NONE && shape->kept_bytes > 0;
+    struct plan_command command = plan_move_command(PLAN_BWD, PLAN_Q_COMPUTE, block, micro);
+    int rc = 0;
+    if (shape->backward_reads_weights || again) {
+        rc = name_weights(step, &command);
+    }
     if (rc == 0 && block > 0 && acts_wait_elsewhere(step)) {
         rc = plan_move_act(step, block - 1, micro, false);
     }
     if (rc != 0) {
         return rc;
     }
-    struct plan_command command = plan_move_command(PLAN_BWD, PLAN_Q_COMPUTE, block, micro);
-    bool last = block + 1 == step->input->block_count;
-    command.work = shape->backward_flops + (again && !last ? shape->forward_flops : 0);
-    plan_move_operand(&command, weights, PLAN_READS, 0, plan_move_weight_bytes(step, shape->owner));
-    if (block > 0) {
-        uint64_t in_bytes = step->input->blocks[block - 1].out_bytes;
-        plan_move_operand(&command, layout->acts[plan_move_act_index(step, block - 1, micro)],
-                          PLAN_READS, 0, in_bytes);
-        plan_move_operand(&command, layout->out_grads[(block - 1) % 2 * micros + micro],
-                          PLAN_WRITES, 0, in_bytes);
-    }
-    if (!last) {
-        plan_move_operand(&command, layout->out_grads[block % 2 * micros + micro], PLAN_READS, 0,
-                          shape->out_bytes);
-    }
-    plan_move_whole(step, &command, layout->kept[plan_move_act_index(step, block, micro)],
-                    PLAN_READS);
-    if (step->input->blocks[shape->owner].trained) {
-        plan_move_operand(&command, step->sum_of_turn, PLAN_CHANGES, 0,
-                          step->input->blocks[shape->owner].elements * PLAN_SUM_BYTES);
-    }
-    plan_move_whole(step, &command, layout->scratch, PLAN_WRITES);
+    command.work = shape->backward_flops + (again ? shape->forward_flops : 0);
+    command.seconds = seconds_of(step, shape->backward_seconds, shape->backward_flops);
+    command.seconds += again ? seconds_of(step, shape->recompute_seconds, shape->forward_flops) : 0;
+    name_in(step, &command);
+    uint64_t out_bytes = is_last(step, block) ? step->input->blocks[block - 1].out_bytes
+                                              : shape->out_bytes;
+    plan_move_operand(&command, PLAN_AS_OUT_GRAD, is_last(step, block) ? PLAN_WRITES : PLAN_CHANGES,
+                      part(layout->out_grads[micro % layout->in_flight], out_bytes));
+    plan_move_operand(&command, PLAN_AS_KEPT, PLAN_READS, part(kept, shape->kept_bytes));
+    plan_move_operand(&command, PLAN_AS_SCRATCH, PLAN_WRITES,
+                      plan_move_whole(step, layout->scratch));
+    name_gradients(step, &command);
     return plan_builder_add(step->builder, &command);
 }
 
-/* Rounds a block's sum to the gradient type, brings it to HOST and folds its sums of squares. A
- * shared parameter's two sums are added, head first, when its owner's backward is done. */
+/* Adds the two uses of a shared parameter, head first, into the stored gradient, where several
+ * micro-batches made each use a sum of its own. */
+static int shared_round(struct plan_step *step, uint32_t block)
+{
+    const struct plan_block_shape *shape = &step->input->blocks[block];
+    struct plan_command command = plan_move_command(PLAN_ROUND, PLAN_Q_COMPUTE, block, PLAN_NONE);
+    struct plan_piece shared = plan_move_whole(step, step->layout->shared_sum);
+    command.elements = shared.bytes / PLAN_SUM_BYTES;
+    plan_move_operand(&command, PLAN_AS_SHARED_SUM, PLAN_READS, shared);
+    plan_move_operand(&command, PLAN_AS_SUM, PLAN_READS,
+                      part(step->sum, shape->elements * PLAN_SUM_BYTES));
+    plan_move_operand(&command, PLAN_AS_GRAD, PLAN_CHANGES, gradient_piece(step, block));
+    return plan_builder_add(step->builder, &command);
+}
+
+/* Brings a block's gradient to where the update finds it and folds its sums of squares. */
 static int gradient_finish(struct plan_step *step, uint32_t block)
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];
-    const struct plan_block_layout *where = plan_move_block(step, block);
     uint64_t bytes = shape->elements * step->input->format.grad_bytes;
-    if (shape->owner != block || !shape->trained) {
+    int rc = 0;
+    if (!shape->trained) {
         return 0;
     }
-    struct plan_command round = plan_move_command(PLAN_ROUND, PLAN_Q_COMPUTE, block, PLAN_NONE);
-    round.elements = shape->elements;
-    for (uint32_t b = step->input->block_count; b-- > block + 1;) {
-        if (step->input->blocks[b].owner == block) {
-            plan_move_operand(&round, plan_move_block(step, b)->sum, PLAN_READS, 0,
-                              shape->elements * PLAN_SUM_BYTES);
-        }
+    if (step->input->wishes.micro_batches > 1 && is_borrowed_from(step, block)) {
+        rc = shared_round(step, block);
     }
-    plan_move_operand(&round, step->sum_of_turn, PLAN_READS, 0, shape->elements * PLAN_SUM_BYTES);
-    uint16_t device = step->layout->rounded;
-    plan_move_operand(&round, device != PLAN_NONE ? device : where->grads_host, PLAN_WRITES, 0,
-                      bytes);
-    int rc = plan_builder_add(step->builder, &round);
-    if (rc == 0 && device != PLAN_NONE) {
-        struct plan_operand from = {.buffer = device, .bytes = bytes};
-        struct plan_operand to = {.buffer = where->grads_host, .bytes = bytes};
-        rc = plan_move_copy(step, PLAN_D2H, block, PLAN_NONE, &from, &to);
+    if (rc == 0 && step->gradient_device != PLAN_NONE) {
+        rc = plan_move_copy(step, PLAN_D2H, block, part(step->gradient_device, bytes),
+                            part(step->gradient, bytes));
     }
     if (rc != 0) {
         return rc;
     }
-    uint64_t first_tile = 0;
-    for (uint32_t b = 0; b < block; b++) {
-        first_tile += (step->input->blocks[b].elements + PLAN_TILE_ELEMENTS - 1) /
-                      PLAN_TILE_ELEMENTS;
-    }
-    uint64_t tiles = (shape->elements + PLAN_TILE_ELEMENTS - 1) / PLAN_TILE_ELEMENTS;
     struct plan_command sums = plan_move_command(PLAN_SUMS, PLAN_Q_UPDATE, block, PLAN_NONE);
     sums.elements = shape->elements;
-    plan_move_operand(&sums, where->grads_host, PLAN_READS, 0, bytes);
-    plan_move_operand(&sums, step->layout->tile_sums, PLAN_WRITES, first_tile * PLAN_TILE_SUM_BYTES,
-                      tiles * PLAN_TILE_SUM_BYTES);
+    uint64_t first = plan_layout_first_tile(step->input, block);
+    uint64_t end = plan_layout_first_tile(step->input, block + 1);
+    struct plan_piece tiles = {.buffer = step->layout->tile_sums,
+                               .offset = first * PLAN_TILE_SUM_BYTES,
+                               .bytes = (end - first) * PLAN_TILE_SUM_BYTES};
+    plan_move_operand(&sums, PLAN_AS_GRAD, PLAN_READS, part(step->gradient, bytes));
+    plan_move_operand(&sums, PLAN_AS_TILE_SUMS, PLAN_WRITES, tiles);
     return plan_builder_add(step->builder, &sums);
 }
 
 static int norm(struct plan_step *step)
 {
     struct plan_command command = plan_move_command(PLAN_NORM, PLAN_Q_UPDATE, PLAN_NONE, PLAN_NONE);
-    plan_move_whole(step, &command, step->layout->tile_sums, PLAN_READS);
-    plan_move_whole(step, &command, step->layout->norm, PLAN_WRITES);
+    plan_move_operand(&command, PLAN_AS_TILE_SUMS, PLAN_READS,
+                      plan_move_whole(step, step->layout->tile_sums));
+    plan_move_operand(&command, PLAN_AS_NORM, PLAN_WRITES,
+                      plan_move_whole(step, step->layout->norm));
     return plan_builder_add(step->builder, &command);
 }
 
 /* ---- the step ---- */
 
-static bool updates(const struct plan_step *step, uint32_t block)
-{
-    const struct plan_block_shape *shape = &step->input->blocks[block];
-    return shape->owner == block && shape->trained;
-}
-
 static int backward_of(struct plan_step *step, uint32_t block, uint32_t first_micro,
                        uint32_t end_micro)
 {
-    sum_begin(step, block);
+    bool trained = step->input->blocks[block].trained;
     int rc = 0;
+    if (trained) {
+        gradient_begin(step, block);
+    }
     for (uint32_t g = first_micro; rc == 0 && g < end_micro; g++) {
         rc = block_backward(step, block, g);
     }
-    if (rc == 0 && end_micro == step->input->wishes.micro_batches) {
+    if (rc == 0 && trained && end_micro == step->input->wishes.micro_batches) {
         rc = gradient_finish(step, block);
-        if (rc == 0 && step->choice->timing == PLAN_TIMING_INSIDE && updates(step, block)) {
-            rc = plan_move_update(step, block, false);
+        if (rc == 0 && step->choice->timing == PLAN_TIMING_INSIDE) {
+            rc = plan_update_block(step, block, false);
         }
     }
     return rc;
 }
 
 /* Micro-batches [first, end) through the whole model and back: all of them at once, layer by layer,
- * or one at a time. */
+ * or one at a time. A head's forward is in its backward. */
 static int pass(struct plan_step *step, uint32_t first_micro, uint32_t end_micro,
                 bool update_pending)
 {
     uint32_t blocks = step->input->block_count;
+    bool updates = update_pending && first_micro == 0;
     int rc = 0;
-    for (uint32_t b = 0; rc == 0 && b + 1 < blocks; b++) {
-        if (update_pending && first_micro == 0 && updates(step, b)) {
-            rc = plan_move_update(step, b, true);
+    for (uint32_t b = 0; rc == 0 && b < blocks; b++) {
+        if (updates && step->input->blocks[b].trained) {
+            rc = plan_update_block(step, b, true);
         }
-        for (uint32_t g = first_micro; rc == 0 && g < end_micro; g++) {
+        for (uint32_t g = first_micro; rc == 0 && b + 1 < blocks && g < end_micro; g++) {
             rc = block_forward(step, b, g, true);
         }
     }
-    if (rc == 0 && update_pending && first_micro == 0 && updates(step, blocks - 1)) {
-        rc = plan_move_update(step, blocks - 1, true);
-    }
-    for (uint32_t b = blocks; rc == 0 && b-- > 0;) {
+    for (uint32_t b = blocks; rc == 0 && b-- > step->layout->first_trained;) {
         rc = backward_of(step, b, first_micro, end_micro);
     }
     return rc;
@@ -200,7 +285,7 @@ static int pass(struct plan_step *step, uint32_t first_micro, uint32_t end_micro
 static int train(struct plan_step *step, bool update_pending)
 {
     uint32_t micros = step->input->wishes.micro_batches;
-    uint32_t at_once = step->choice->order == PLAN_ORDER_LAYER ? micros : 1;
+    uint32_t at_once = step->layout->in_flight;
     int rc = 0;
     for (uint32_t g = 0; rc == 0 && g < micros; g += at_once) {
         rc = pass(step, g, g + at_once, update_pending);
@@ -212,7 +297,7 @@ static int drain(struct plan_step *step)
 {
     int rc = 0;
     for (uint32_t b = 0; rc == 0 && b < step->input->block_count; b++) {
-        rc = updates(step, b) ? plan_move_update(step, b, false) : 0;
+        rc = step->input->blocks[b].trained ? plan_update_block(step, b, false) : 0;
     }
     return rc;
 }
@@ -230,8 +315,13 @@ int plan_step_add(struct plan_builder *builder, const struct plan_input *input,
                   const struct plan_choice *choice, const struct plan_layout *layout,
                   enum plan_kind kind)
 {
-    struct plan_step step = {
-        .builder = builder, .input = input, .choice = choice, .layout = layout};
+    struct plan_step step = {.builder = builder,
+                             .input = input,
+                             .choice = choice,
+                             .layout = layout,
+                             .sum = PLAN_NONE,
+                             .gradient = PLAN_NONE,
+                             .gradient_device = PLAN_NONE};
     memset(step.slot_block, 0xff, sizeof step.slot_block);
     switch (kind) {
     case PLAN_FIRST: return train(&step, false);

@@ -39,9 +39,51 @@ const char *plan_tier_name(enum plan_tier tier)
     return names[tier];
 }
 
+const char *plan_role_name(enum plan_role role)
+{
+    static const char *const names[PLAN_ROLE_COUNT] = {
+        [PLAN_AS_NONE] = "none",
+        [PLAN_AS_WEIGHTS] = "weights",
+        [PLAN_AS_BORROWED] = "borrowed",
+        [PLAN_AS_IN] = "in",
+        [PLAN_AS_OUT] = "out",
+        [PLAN_AS_OUT_GRAD] = "out-grad",
+        [PLAN_AS_KEPT] = "kept",
+        [PLAN_AS_SCRATCH] = "scratch",
+        [PLAN_AS_GRAD] = "grad",
+        [PLAN_AS_SUM] = "sum",
+        [PLAN_AS_SHARED_SUM] = "shared-sum",
+        [PLAN_AS_SLOT] = "slot",
+        [PLAN_AS_STATES] = "states",
+        [PLAN_AS_WEIGHTS_PLACE] = "weights-place",
+        [PLAN_AS_EXTENT_W16] = "extent-w16",
+        [PLAN_AS_EXTENT_STATES] = "extent-states",
+        [PLAN_AS_EXTENT_GRAD] = "extent-grad",
+        [PLAN_AS_EXTENT_ACT] = "extent-act",
+        [PLAN_AS_MEMORY] = "memory",
+        [PLAN_AS_FROM] = "from",
+        [PLAN_AS_TO] = "to",
+        [PLAN_AS_TILE_SUMS] = "tile-sums",
+        [PLAN_AS_NORM] = "norm-verdict",
+    };
+    return names[role];
+}
+
+const struct plan_operand *plan_command_operand(const struct plan_command *command,
+                                                enum plan_role role)
+{
+    for (uint32_t i = 0; i < command->operand_count; i++) {
+        if (command->operands[i].role == role) {
+            return &command->operands[i];
+        }
+    }
+    return NULL;
+}
+
 const char *plan_streams_print(unsigned streams, char *text, unsigned bytes)
 {
-    static const char *const names[PLAN_STREAM_COUNT] = {"w16", "master", "m", "v", "g", "act"};
+    static const char *const names[PLAN_STREAM_COUNT] = {"w16", "master", "m",       "v",
+                                                         "g",   "act",    "m-scale", "v-scale"};
     unsigned used = 0;
     text[0] = '\0';
     for (unsigned i = 0; i < PLAN_STREAM_COUNT; i++) {

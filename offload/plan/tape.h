@@ -51,12 +51,42 @@ enum plan_stream {
     PLAN_V = 1 << 3,
     PLAN_G = 1 << 4,
     PLAN_ACT = 1 << 5,
+    PLAN_M_SCALE = 1 << 6, /* 8-bit moments */
+    PLAN_V_SCALE = 1 << 7,
 };
-enum { PLAN_STREAM_COUNT = 6 };
+enum { PLAN_STREAM_COUNT = 8 };
 
 enum plan_access { PLAN_READS = 1, PLAN_WRITES = 2, PLAN_CHANGES = 3 };
 
-enum { PLAN_NONE = 0xffff, PLAN_OPERAND_MAX = 7, PLAN_EDGE_MAX = 3 };
+/* What an operand is to its command. */
+enum plan_role {
+    PLAN_AS_NONE,
+    PLAN_AS_WEIGHTS,  /* FWD BWD: the block's own whole array of working weights */
+    PLAN_AS_BORROWED, /* FWD BWD: the whole array of the block whose parameter it borrows */
+    PLAN_AS_IN,       /* boundary activations */
+    PLAN_AS_OUT,
+    PLAN_AS_OUT_GRAD,      /* gradient of OUT before BWD, of IN after it; in place */
+    PLAN_AS_KEPT,          /* kept activations, where they are kept */
+    PLAN_AS_SCRATCH,       /* temporaries; behind them kept activations that are recomputed */
+    PLAN_AS_GRAD,          /* gradient in its stored type, whole block or shard */
+    PLAN_AS_SUM,           /* fp32 sum of the block's gradients over micro-batches */
+    PLAN_AS_SHARED_SUM,    /* fp32 sum of a borrowed parameter: of the head's use */
+    PLAN_AS_SLOT,          /* state slot of a chunk */
+    PLAN_AS_STATES,        /* resident states of a chunk */
+    PLAN_AS_WEIGHTS_PLACE, /* UPDATE: the chunk's working weights where they lie in memory */
+    PLAN_AS_EXTENT_W16,    /* STORE side of READ and WRITE */
+    PLAN_AS_EXTENT_STATES,
+    PLAN_AS_EXTENT_GRAD,
+    PLAN_AS_EXTENT_ACT,
+    PLAN_AS_MEMORY, /* memory side of READ and WRITE that is not a state slot */
+    PLAN_AS_FROM,   /* copies, GATHER, REDUCE */
+    PLAN_AS_TO,
+    PLAN_AS_TILE_SUMS,
+    PLAN_AS_NORM,
+    PLAN_ROLE_COUNT,
+};
+
+enum { PLAN_NONE = 0xffff, PLAN_OPERAND_MAX = 10, PLAN_EDGE_MAX = 3 };
 
 /* A piece of a tier's arena that commands name; it lies where it lies for the whole run. */
 struct plan_buffer {
@@ -69,7 +99,7 @@ struct plan_buffer {
 struct plan_operand {
     uint16_t buffer; /* index in the plan's buffers */
     uint8_t access;  /* enum plan_access */
-    uint8_t unused;
+    uint8_t role;    /* enum plan_role */
     uint64_t offset; /* within the buffer */
     uint64_t bytes;
 };
@@ -91,6 +121,7 @@ struct plan_command {
     uint64_t elements; /* of the chunk or the block */
     uint64_t bytes;    /* moved */
     double work;       /* floating point operations */
+    double seconds;    /* measured alone; 0: it was not, and `work` counts */
     struct plan_operand operands[PLAN_OPERAND_MAX];
     struct plan_edge edges[PLAN_EDGE_MAX];
 };
@@ -104,6 +135,10 @@ struct plan_tape {
 const char *plan_op_name(enum plan_op op);
 const char *plan_queue_name(enum plan_queue queue);
 const char *plan_tier_name(enum plan_tier tier);
+const char *plan_role_name(enum plan_role role);
+/* The command's first operand of a role; NULL where it has none. */
+const struct plan_operand *plan_command_operand(const struct plan_command *command,
+                                                enum plan_role role);
 /* "w16+lo+m+v". Returns text. */
 const char *plan_streams_print(unsigned streams, char *text, unsigned bytes);
 

@@ -40,7 +40,8 @@ static void traffic_is_what_the_design_counts(void)
     world.input.wishes.weight_slots = 2;
     struct plan *plan = world_plan(&world);
     const struct plan_prediction *predicted = plan_predicted(plan);
-    uint64_t held = 2 * (world.shapes[BLOCKS - 1].elements + world.shapes[BLOCKS - 2].elements);
+    uint64_t held = 2 * (world.shapes[BLOCKS - 1].elements + 2 * world.shapes[BLOCKS - 2].elements +
+                         world.shapes[0].elements);
     check_int(predicted->store_write_bytes, ==, 12 * world_parameters(&world));
     check_int(predicted->store_read_bytes, ==, 14 * world_parameters(&world) - held);
     check_int(predicted->down_bytes, ==, 2 * world_parameters(&world));
@@ -216,9 +217,22 @@ static void bad_input_is_refused(void)
     world.input.budgets.store_bytes = 0;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     world_init(&world, false, 1);
-    world.shapes[3].owner = 5;
+    world.shapes[3].borrows = 5;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_sentence(), "layer.2");
+    world_init(&world, true, 1);
+    world.shapes[BLOCKS - 1].shared_elements = 9 * UNIT;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "borrows 589824 elements of block 0");
+    world_init(&world, false, 1);
+    world.shapes[2].elements = 0;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "no elements");
+    world_init(&world, false, 1);
+    world.input.world = 2;
+    world.input.rank = 2;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "rank 2 of 2");
     world_init(&world, false, 1);
     world.input.wishes.states = PLAN_WHERE_DEVICE;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
@@ -238,6 +252,194 @@ static void no_store_is_needed(void)
         check_true(plan_block_place(plan, b)->weights != PLAN_STORE);
         check_int(plan_block_place(plan, b)->resident_chunks, ==,
                   plan_block_place(plan, b)->chunk_count);
+    }
+    plan_destroy(plan);
+}
+
+/* What lies together in a chunk, with and without scales; the offsets of a slot. */
+static void states_lie_packed(void)
+{
+    const struct plan_format split = {
+        .weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2};
+    check_int(plan_state_bytes(&split, 1000), ==, 10000);
+    check_int(plan_state_offset(&split, PLAN_MASTER, 1000), ==, 0);
+    check_int(plan_state_offset(&split, PLAN_M, 1000), ==, 2000);
+    check_int(plan_state_offset(&split, PLAN_V, 1000), ==, 6000);
+    const struct plan_format narrow = {.weight_bytes = 2,
+                                       .master_bytes = 2,
+                                       .m_bytes = 1,
+                                       .v_bytes = 1,
+                                       .grad_bytes = 2,
+                                       .q8_block = 256};
+    check_int(plan_state_offset(&narrow, PLAN_V, 1000), ==, 3000);
+    check_int(plan_state_offset(&narrow, PLAN_M_SCALE, 1000), ==, 4000);
+    check_int(plan_state_offset(&narrow, PLAN_V_SCALE, 1000), ==, 4016);
+    check_int(plan_state_bytes(&narrow, 1000), ==, 4032);
+    struct plan_format momentum = narrow;
+    momentum.v_bytes = 0;
+    check_int(plan_state_bytes(&momentum, 1000), ==, 3016);
+    for (int cpu = 0; cpu < 2; cpu++) {
+        struct world world;
+        world_init(&world, false, 1);
+        world.input.wishes.weights = PLAN_WHERE_STORE;
+        world.input.wishes.states = PLAN_WHERE_STORE;
+        world.input.budgets.device_is_host = cpu;
+        struct plan *plan = world_plan(&world);
+        check_int(plan_slot_states_offset(plan), ==, cpu ? 0 : 2 * 2 * UNIT);
+        plan_destroy(plan);
+    }
+}
+
+/* Shards cover a block in order and differ by one unit at most. */
+static void shards_cover_a_block(void)
+{
+    const uint64_t elements = 10 * UNIT + 5;
+    for (uint32_t world = 1; world <= 16; world++) {
+        check_int(plan_shard_border(elements, world, 0), ==, 0);
+        check_int(plan_shard_border(elements, world, world), ==, elements);
+        for (uint32_t r = 0; r < world; r++) {
+            uint64_t from = plan_shard_border(elements, world, r);
+            uint64_t to = plan_shard_border(elements, world, r + 1);
+            check_int(from, <=, to);
+            check_int(from % UNIT, ==, 0);
+            check_int(to - from, <=, (11 / world + 1) * UNIT);
+        }
+    }
+}
+
+/* A limit on both memories together holds, and a refusal names what they need together. */
+static void joint_limit_holds(void)
+{
+    struct world world;
+    world_init(&world, true, 1);
+    world.input.budgets.device_is_host = true;
+    uint64_t last = 0;
+    for (uint64_t mib = 12; mib <= 62; mib += 10) {
+        world.input.budgets.joint_bytes = mib << 20;
+        struct plan *plan = world_plan(&world);
+        uint64_t bytes = plan_tier_bytes(plan, PLAN_DEVICE) + plan_tier_bytes(plan, PLAN_HOST);
+        check_int(bytes, <=, mib << 20);
+        check_int(bytes, >=, last);
+        last = bytes;
+        plan_destroy(plan);
+    }
+    world.input.budgets.joint_bytes = 1 << 20;
+    struct plan *plan = NULL;
+    check_int(plan_create(&world.input, &plan), ==, -EFBIG);
+    const char *at = strstr(core_err_sentence(), "device and host together ");
+    uint64_t together = 0;
+    check_int(at != NULL && sscanf(at, "device and host together %" SCNu64, &together), ==, 1);
+    world.input.budgets.joint_bytes = together;
+    plan = world_plan(&world);
+    plan_destroy(plan);
+    world.input.budgets.joint_bytes = together - 1;
+    check_int(plan_create(&world.input, &plan), ==, -EFBIG);
+}
+
+/* The same input, the same hash; another wish, another hash. */
+static void hash_tells_plans_apart(void)
+{
+    struct world world;
+    world_init(&world, false, 2);
+    struct plan *plan = world_plan(&world);
+    struct plan *same = world_plan(&world);
+    check_true(plan_hash(plan) == plan_hash(same));
+    plan_destroy(same);
+    world.input.wishes.weights = PLAN_WHERE_HOST;
+    struct plan *other = world_plan(&world);
+    check_true(plan_hash(plan) != plan_hash(other));
+    plan_destroy(other);
+    plan_destroy(plan);
+}
+
+/* How often a step's commands of an op name a role. */
+static uint32_t count_roles(const struct plan_tape *tape, enum plan_op op, enum plan_role role)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        count += command->op == op && plan_command_operand(command, role) != NULL;
+    }
+    return count;
+}
+
+/* Gradients go where they are needed and to no sum that is not. */
+static void sums_are_made_where_needed(void)
+{
+    struct world world;
+    for (int tied = 0; tied < 2; tied++) {
+        world_init(&world, tied, 1);
+        struct plan *plan = world_plan(&world);
+        const struct plan_tape *tape = plan_tape(plan, PLAN_NEXT, PLAN_NEXT);
+        check_int(count_roles(tape, PLAN_BWD, PLAN_AS_GRAD), ==, BLOCKS);
+        check_int(count_roles(tape, PLAN_BWD, PLAN_AS_SUM), ==, 0);
+        check_int(count_roles(tape, PLAN_BWD, PLAN_AS_SHARED_SUM), ==, tied ? 2 : 0);
+        check_int(count_roles(tape, PLAN_ROUND, PLAN_AS_GRAD), ==, 0);
+        plan_destroy(plan);
+        world_init(&world, tied, 3);
+        plan = world_plan(&world);
+        tape = plan_tape(plan, PLAN_NEXT, PLAN_NEXT);
+        check_int(count_roles(tape, PLAN_BWD, PLAN_AS_GRAD), ==, BLOCKS);
+        check_int(count_roles(tape, PLAN_BWD, PLAN_AS_SUM), ==, 3 * BLOCKS);
+        check_int(count_roles(tape, PLAN_BWD, PLAN_AS_SHARED_SUM), ==, tied ? 3 : 0);
+        check_int(count_roles(tape, PLAN_ROUND, PLAN_AS_SUM), ==, tied);
+        plan_destroy(plan);
+        world.input.format.grad_bytes = 4;
+        plan = world_plan(&world);
+        tape = plan_tape(plan, PLAN_NEXT, PLAN_NEXT);
+        check_int(count_roles(tape, PLAN_BWD, PLAN_AS_GRAD), ==, 3 * BLOCKS);
+        check_int(count_roles(tape, PLAN_BWD, PLAN_AS_SUM), ==, 0);
+        check_int(count_roles(tape, PLAN_ROUND, PLAN_AS_SUM), ==, 0);
+        check_int(count_roles(tape, PLAN_ROUND, PLAN_AS_SHARED_SUM), ==, tied);
+        plan_destroy(plan);
+    }
+}
+
+/* Nothing goes backward below the first block that is trained, and the frozen get no update. */
+static void frozen_blocks_rest(void)
+{
+    struct world world;
+    world_init(&world, true, 1);
+    for (int b = 0; b < 4; b++) {
+        world.shapes[b].trained = false;
+    }
+    world.shapes[5].trained = false;
+    struct plan *plan = world_plan(&world);
+    const struct plan_tape *tape = plan_tape(plan, PLAN_NEXT, PLAN_NEXT);
+    check_int(count_roles(tape, PLAN_BWD, PLAN_AS_OUT_GRAD), ==, BLOCKS - 4);
+    check_int(count_roles(tape, PLAN_BWD, PLAN_AS_GRAD), ==, BLOCKS - 5);
+    check_int(count_roles(tape, PLAN_BWD, PLAN_AS_SHARED_SUM), ==, 0);
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        check_true(command->op != PLAN_UPDATE || world.shapes[command->block].trained);
+    }
+    plan_destroy(plan);
+}
+
+/* On the CPU device the update inside backward finds its weights in backward's slot: 14 + 12 bytes
+ * a parameter, no copies, and never working weights in a state slot. */
+static void inside_updates_in_the_slot(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    world.input.budgets.device_is_host = true;
+    world.input.wishes.may_clip = false;
+    world.input.wishes.timing = PLAN_TIMING_INSIDE;
+    world.input.wishes.weights = PLAN_WHERE_STORE;
+    world.input.wishes.states = PLAN_WHERE_STORE;
+    struct plan *plan = world_plan(&world);
+    const struct plan_prediction *predicted = plan_predicted(plan);
+    check_int(predicted->store_write_bytes, ==, 12 * world_parameters(&world));
+    check_int(predicted->store_read_bytes, <=, 14 * world_parameters(&world));
+    check_int(predicted->up_bytes + predicted->down_bytes, ==, 0);
+    const struct plan_tape *tape = plan_tape(plan, PLAN_FIRST, PLAN_FIRST);
+    uint32_t updates = tape->queue_count[PLAN_Q_UPDATE] - BLOCKS - 1;
+    check_int(count_roles(tape, PLAN_UPDATE, PLAN_AS_WEIGHTS_PLACE), ==, updates);
+    check_int(count_roles(tape, PLAN_UPDATE, PLAN_AS_SLOT), ==, updates);
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        check_true(plan_command_operand(command, PLAN_AS_SLOT) == NULL ||
+                   (command->streams & PLAN_W16) == 0);
     }
     plan_destroy(plan);
 }
@@ -292,6 +494,12 @@ static void names_are_told_apart(void)
                               plan_queue_name((enum plan_queue)b)) != 0);
         }
     }
+    for (int a = 0; a < PLAN_ROLE_COUNT; a++) {
+        for (int b = 0; b < a; b++) {
+            check_true(
+                strcmp(plan_role_name((enum plan_role)a), plan_role_name((enum plan_role)b)) != 0);
+        }
+    }
     check_string(plan_tier_name(PLAN_STORE), "store");
     char text[48];
     check_string(plan_streams_print(PLAN_W16 | PLAN_MASTER | PLAN_ACT, text, sizeof text),
@@ -306,5 +514,10 @@ TEST_MAIN({"names_are_told_apart", names_are_told_apart},
           {"prediction_keeps_its_bounds", prediction_keeps_its_bounds},
           {"simulator_shares_resources", simulator_shares_resources},
           {"refusal_names_what_would_do", refusal_names_what_would_do},
-          {"bad_input_is_refused", bad_input_is_refused},
+          {"bad_input_is_refused", bad_input_is_refused}, {"states_lie_packed", states_lie_packed},
+          {"shards_cover_a_block", shards_cover_a_block}, {"joint_limit_holds", joint_limit_holds},
+          {"hash_tells_plans_apart", hash_tells_plans_apart},
+          {"sums_are_made_where_needed", sums_are_made_where_needed},
+          {"frozen_blocks_rest", frozen_blocks_rest},
+          {"inside_updates_in_the_slot", inside_updates_in_the_slot},
           {"no_store_is_needed", no_store_is_needed}, {"tapes_print", tapes_print})

@@ -19,7 +19,8 @@ void world_init(struct world *world, bool tied, uint32_t micros)
                                            .backward_bytes = 16384,
                                            .forward_flops = layer ? 2e9 : 1e8,
                                            .backward_flops = layer ? 4e9 : 2e8,
-                                           .owner = b,
+                                           .borrows = PLAN_NONE,
+                                           .backward_reads_weights = b > 0,
                                            .trained = true};
         if (b == 0 || b + 1 == BLOCKS) {
             snprintf(shape->name, sizeof shape->name, "%s", b == 0 ? "embedding" : "head");
@@ -28,7 +29,9 @@ void world_init(struct world *world, bool tied, uint32_t micros)
         }
     }
     if (tied) {
-        world->shapes[BLOCKS - 1].owner = 0;
+        world->shapes[BLOCKS - 1].elements = 128;
+        world->shapes[BLOCKS - 1].borrows = 0;
+        world->shapes[BLOCKS - 1].shared_elements = 7 * UNIT;
     }
     world->input = (struct plan_input){
         .blocks = world->shapes,
@@ -55,7 +58,7 @@ uint64_t world_parameters(const struct world *world)
 {
     uint64_t sum = 0;
     for (int b = 0; b < BLOCKS; b++) {
-        sum += world->shapes[b].owner == b ? world->shapes[b].elements : 0;
+        sum += world->shapes[b].elements;
     }
     return sum;
 }

@@ -11,7 +11,8 @@ struct world {
     struct plan_input input;
 };
 
-/* An embedding of eight units, six layers of five and a head, bf16 with the split master, budgets
+/* An embedding of eight units, six layers of five and a head (tied: next to nothing
+ * of its own, and seven units of the embedding's), bf16 with the split master, budgets
  * beyond need and a drive that is slower than the rest. */
 void world_init(struct world *world, bool tied, uint32_t micros);
 

@@ -1,0 +1,131 @@
+/* candidate.c: builds a plan for one choice: residence, layout, tapes, prediction. */
+#include "offload/plan/candidate.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "offload/plan/builder.h"
+#include "offload/plan/sim.h"
+#include "offload/plan/step.h"
+
+/* Which tapes may follow which; the first row is a run's start. */
+static bool joins(enum plan_timing timing, int before, int kind)
+{
+    bool pending = timing == PLAN_TIMING_DEFERRED && (before == PLAN_FIRST || before == PLAN_NEXT);
+    switch (kind) {
+    case PLAN_FIRST:
+    case PLAN_EVAL: return !pending;
+    case PLAN_NEXT:
+    case PLAN_DRAIN: return pending;
+    default: return false;
+    }
+}
+
+/* ---- building ---- */
+
+static int add_tape(struct plan_builder *builder, const struct plan_input *input,
+                    const struct plan *plan, int kind, struct plan_tape *out)
+{
+    plan_builder_begin(builder);
+    int rc = plan_step_add(builder, input, &plan->choice, plan->layout, (enum plan_kind)kind);
+    return rc == 0 ? plan_builder_end(builder, out) : rc;
+}
+
+/* Builds `kind` as it stands after `before`: the tape before is built first, for its accesses. */
+static int build_join(const struct plan_input *input, const struct plan *plan, int before, int kind,
+                      struct plan_tape *out)
+{
+    struct plan_builder *builder = NULL;
+    int rc = plan_builder_create(plan->layout->buffers, plan->layout->count, &builder);
+    if (rc == 0 && before != PLAN_KIND_COUNT) {
+        struct plan_tape unused = {0};
+        rc = add_tape(builder, input, plan, before, &unused);
+        plan_tape_fini(&unused);
+    }
+    if (rc == 0) {
+        rc = add_tape(builder, input, plan, kind, out);
+    }
+    plan_builder_destroy(builder);
+    return rc;
+}
+
+int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
+{
+    for (int before = 0; before <= PLAN_KIND_COUNT; before++) {
+        for (int kind = 0; kind < PLAN_KIND_COUNT; kind++) {
+            struct plan_tape *tape = &plan->tapes[before][kind];
+            if (tape->commands == NULL && joins(plan->choice.timing, before, kind)) {
+                int rc = build_join(input, plan, before, kind, tape);
+                if (rc != 0) {
+                    return rc;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* The step that repeats, and its predicted time. */
+static int predict(const struct plan_input *input, struct plan *plan)
+{
+    int steady = plan->choice.timing == PLAN_TIMING_DEFERRED ? PLAN_NEXT : PLAN_FIRST;
+    struct plan_tape *first = &plan->tapes[PLAN_KIND_COUNT][PLAN_FIRST];
+    struct plan_tape *again = &plan->tapes[steady][steady];
+    int rc = build_join(input, plan, PLAN_KIND_COUNT, PLAN_FIRST, first);
+    if (rc == 0) {
+        rc = build_join(input, plan, steady, steady, again);
+    }
+    if (rc == 0) {
+        rc = plan_sim_predict(&input->rates, input->budgets.device_is_host, first, again,
+                              &plan->predicted);
+    }
+    return rc;
+}
+
+static void note_need(const struct plan_layout *layout, const struct plan_input *input,
+                      struct plan_need *need)
+{
+    uint64_t device = layout->tier_bytes[PLAN_DEVICE] + input->budgets.device_taken_bytes;
+    uint64_t host = layout->tier_bytes[PLAN_HOST] + input->budgets.host_taken_bytes;
+    if (need->device_bytes == 0 || device + host < need->device_bytes + need->host_bytes) {
+        *need = (struct plan_need){device, host, layout->tier_bytes[PLAN_STORE]};
+    }
+}
+
+int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
+                          struct plan_need *need, struct plan **out)
+{
+    struct plan_residence residence = plan_residence_least(input, choice);
+    struct plan_layout *layout = NULL;
+    int rc = plan_residence_lay_out(input, choice, &residence, &layout);
+    if (rc != 0) {
+        return rc;
+    }
+    bool fitted = plan_residence_fits(input, layout);
+    note_need(layout, input, need);
+    plan_layout_destroy(layout);
+    if (!fitted) {
+        *out = NULL;
+        return 0;
+    }
+    rc = plan_residence_spend(input, choice, &residence);
+    struct plan *plan = calloc(1, sizeof *plan);
+    if (plan == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a plan");
+    }
+    plan->choice = *choice;
+    if (rc == 0) {
+        plan->residence = residence;
+        rc = plan_residence_lay_out(input, choice, &residence, &plan->layout);
+    }
+    if (rc == 0) {
+        rc = predict(input, plan);
+    }
+    if (rc != 0) {
+        plan_destroy(plan);
+        return rc;
+    }
+    *out = plan;
+    return 0;
+}

@@ -1,0 +1,37 @@
+/* candidate.h: a plan while it is chosen: private to plan.c, choose.c and candidate.c. */
+#ifndef OFFLOAD_PLAN_CANDIDATE_H
+#define OFFLOAD_PLAN_CANDIDATE_H
+
+#include "offload/plan/layout.h"
+#include "offload/plan/residence.h"
+
+struct plan {
+    struct plan_choice choice;
+    struct plan_residence residence;
+    struct plan_layout *layout;                                   /* owned */
+    struct plan_tape tapes[PLAN_KIND_COUNT + 1][PLAN_KIND_COUNT]; /* [before][kind] */
+    struct plan_prediction predicted;
+};
+
+/* Bytes of the candidate that needs least. */
+struct plan_need {
+    uint64_t device_bytes;
+    uint64_t host_bytes;
+    uint64_t store_bytes;
+};
+
+/* A plan for one choice with spare memory spent and its steady step predicted, or NULL in *out where
+ * it does not fit; `need` follows the least of the candidates seen. */
+int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
+                          struct plan_need *need, struct plan **out);
+
+/* Builds the tapes that the prediction did not need. */
+int plan_candidate_complete(const struct plan_input *input, struct plan *plan);
+
+/* The fastest plan that fits, or -EFBIG with a sentence. */
+int plan_choose(const struct plan_input *input, struct plan **out);
+
+/* -EINVAL with a sentence for input that means nothing. */
+int plan_check(const struct plan_input *input);
+
+#endif

@@ -1,0 +1,89 @@
+/* check.c: refuses input that no plan can be made of. */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "core/base/err.h"
+#include "offload/plan/candidate.h"
+
+static int check_shapes(const struct plan_input *input)
+{
+    if (input->block_count < 2 || input->block_count >= PLAN_NONE) {
+        return core_err_set(-EINVAL, "a plan needs at least an embedding and a head, not %u blocks",
+                            input->block_count);
+    }
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        const struct plan_block_shape *shape = &input->blocks[b];
+        if (shape->elements == 0) {
+            return core_err_set(-EINVAL, "block %u (%s) has no elements", b, shape->name);
+        }
+        if (shape->borrows == PLAN_NONE) {
+            continue;
+        }
+        if (shape->borrows >= b ||
+            shape->shared_elements > input->blocks[shape->borrows].elements) {
+            return core_err_set(-EINVAL,
+                                "block %u (%s) borrows %" PRIu64 " elements of block %u, which is "
+                                "not a block before it that has as many",
+                                b, shape->name, shape->shared_elements, shape->borrows);
+        }
+    }
+    return 0;
+}
+
+static int check_ranks(const struct plan_input *input)
+{
+    if (input->stage > 3 || (input->world > 0 && input->rank >= input->world)) {
+        return core_err_set(-EINVAL, "rank %u of %u at stage %u is not possible; stages are 0 to 3",
+                            input->rank, input->world, input->stage);
+    }
+    if (input->world > 1) {
+        return core_err_set(-ENOTSUP, "a plan for %u ranks is not made yet", input->world);
+    }
+    return 0;
+}
+
+static int check_wishes(const struct plan_input *input)
+{
+    const struct plan_wishes *wishes = &input->wishes;
+    if (wishes->micro_batches == 0) {
+        return core_err_set(-EINVAL, "a step needs at least one micro-batch");
+    }
+    if (wishes->weight_slots == 1 || wishes->weight_slots > PLAN_SLOT_MAX ||
+        wishes->state_slots > PLAN_SLOT_MAX) {
+        return core_err_set(-EINVAL,
+                            "%u weight slots and %u state slots are not possible; 2 to %d "
+                            "and 1 to %d are",
+                            wishes->weight_slots, wishes->state_slots, PLAN_SLOT_MAX,
+                            PLAN_SLOT_MAX);
+    }
+    if (wishes->chunk_elements % PLAN_CUT_ELEMENTS != 0) {
+        return core_err_set(-EINVAL, "a chunk of %" PRIu64 " elements is not a multiple of %d",
+                            wishes->chunk_elements, PLAN_CUT_ELEMENTS);
+    }
+    if (wishes->timing == PLAN_TIMING_INSIDE && (wishes->may_clip || wishes->may_skip)) {
+        return core_err_set(-EINVAL, "updates inside backward need a step that is neither clipped "
+                                     "nor skipped; deferred updates allow both");
+    }
+    bool wants_store = wishes->weights == PLAN_WHERE_STORE || wishes->states == PLAN_WHERE_STORE ||
+                       wishes->acts == PLAN_ACTS_STORE;
+    if (wants_store && input->budgets.store_bytes == 0) {
+        return core_err_set(-EINVAL, "a placement in STORE needs a store");
+    }
+    if (wishes->states == PLAN_WHERE_DEVICE || wishes->grads == PLAN_WHERE_STORE) {
+        return core_err_set(-EINVAL, "states lie in HOST or STORE and gradients in HOST");
+    }
+    if (wishes->grads == PLAN_WHERE_DEVICE && !input->budgets.device_is_host) {
+        return core_err_set(-EINVAL, "gradients lie in DEVICE only where the update reaches it, "
+                                     "on the CPU device");
+    }
+    return 0;
+}
+
+int plan_check(const struct plan_input *input)
+{
+    int rc = check_shapes(input);
+    if (rc == 0) {
+        rc = check_ranks(input);
+    }
+    return rc == 0 ? check_wishes(input) : rc;
+}

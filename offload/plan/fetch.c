@@ -1,0 +1,101 @@
+/* fetch.c: whose turn a weight slot is, and how weights come into it. */
+#include "offload/plan/fetch.h"
+
+#include <assert.h>
+
+/* The slot of the block's size that was used longest ago. */
+uint16_t plan_fetch_claim(struct plan_step *step, uint32_t block)
+{
+    int size = plan_move_block(step, block)->size;
+    const struct plan_ring *ring = &step->layout->weights;
+    uint32_t oldest = 0;
+    assert(ring->counts[size] > 0);
+    for (uint32_t i = 1; i < ring->counts[size]; i++) {
+        oldest = step->slot_used[size][i] < step->slot_used[size][oldest] ? i : oldest;
+    }
+    step->slot_block[size][oldest] = (uint16_t)block;
+    step->slot_used[size][oldest] = ++step->clock;
+    return ring->buffers[size][oldest];
+}
+
+uint16_t plan_fetch_held(struct plan_step *step, uint32_t block)
+{
+    int size = plan_move_block(step, block)->size;
+    const struct plan_ring *ring = &step->layout->weights;
+    for (uint32_t i = 0; i < ring->counts[size]; i++) {
+        if (step->slot_block[size][i] == block) {
+            step->slot_used[size][i] = ++step->clock;
+            return ring->buffers[size][i];
+        }
+    }
+    return PLAN_NONE;
+}
+
+int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t block, uint64_t chunk,
+                          struct plan_piece memory)
+{
+    bool reads = op == PLAN_READ;
+    uint64_t width = step->input->format.weight_bytes;
+    uint64_t stride = plan_round_up(step->choice->chunk_elements * width, PLAN_EXTENT_BYTES);
+    struct plan_command command = plan_move_command(
+        op, reads ? PLAN_Q_READ_WEIGHT : PLAN_Q_WRITE_STATE, block, PLAN_NONE);
+    command.streams = PLAN_W16;
+    command.chunk = (uint32_t)chunk;
+    command.elements = memory.bytes / width;
+    command.bytes = memory.bytes;
+    struct plan_piece extent = {.buffer = plan_move_block(step, block)->weights_store,
+                                .offset = chunk * stride,
+                                .bytes = memory.bytes};
+    plan_move_operand(&command, PLAN_AS_EXTENT_W16, reads ? PLAN_READS : PLAN_WRITES, extent);
+    plan_move_operand(&command, PLAN_AS_MEMORY, reads ? PLAN_WRITES : PLAN_READS, memory);
+    return plan_builder_add(step->builder, &command);
+}
+
+/* All chunks from STORE into the slot, through HOST where I/O does not reach DEVICE memory. */
+static int read_weights(struct plan_step *step, uint32_t block, uint16_t slot)
+{
+    struct plan_span span = plan_weight_span(step->input, block);
+    uint64_t each = step->choice->chunk_elements;
+    uint64_t width = step->input->format.weight_bytes;
+    bool direct = step->input->budgets.device_is_host;
+    int rc = 0;
+    for (uint64_t c = 0; rc == 0 && c < plan_chunk_count(span.count, each); c++) {
+        struct plan_piece to = {.buffer = slot,
+                                .offset = (span.first + c * each) * width,
+                                .bytes = plan_chunk_size(span.count, each, c) * width};
+        struct plan_piece stage = {.bytes = to.bytes};
+        if (!direct) {
+            stage.buffer =
+                step->layout->weight_stages[step->stage_turn++ % step->choice->state_slots];
+        }
+        rc = plan_fetch_chunk_move(step, PLAN_READ, block, c, direct ? to : stage);
+        if (rc == 0 && !direct) {
+            rc = plan_move_copy(step, PLAN_H2D, block, stage, to);
+        }
+    }
+    return rc;
+}
+
+int plan_fetch_weights(struct plan_step *step, uint32_t block, uint16_t *out)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    if (where->weights_device != PLAN_NONE) {
+        *out = where->weights_device;
+        return 0;
+    }
+    uint16_t slot = plan_fetch_held(step, block);
+    int rc = 0;
+    if (slot == PLAN_NONE) {
+        slot = plan_fetch_claim(step, block);
+        if (where->weights_host != PLAN_NONE) {
+            uint64_t bytes = plan_move_weight_bytes(step, block);
+            struct plan_piece from = {.buffer = where->weights_host, .bytes = bytes};
+            struct plan_piece to = {.buffer = slot, .bytes = bytes};
+            rc = plan_move_copy(step, PLAN_H2D, block, from, to);
+        } else {
+            rc = read_weights(step, block, slot);
+        }
+    }
+    *out = slot;
+    return rc;
+}

@@ -1,0 +1,24 @@
+/* fetch.h: the commands that bring working weights to compute, and those that update a block. Pure. */
+#ifndef OFFLOAD_PLAN_FETCH_H
+#define OFFLOAD_PLAN_FETCH_H
+
+#include "offload/plan/move.h"
+
+/* Where the block's weights stand for compute; brings them there where they are not. */
+int plan_fetch_weights(struct plan_step *step, uint32_t block, uint16_t *out);
+
+/* The weight slot that holds the block already, or PLAN_NONE. */
+uint16_t plan_fetch_held(struct plan_step *step, uint32_t block);
+
+/* A weight slot for the block, with nothing brought there: what will write all of it comes next. */
+uint16_t plan_fetch_claim(struct plan_step *step, uint32_t block);
+
+/* READ or WRITE of a chunk of working weights at `memory`. */
+int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t block, uint64_t chunk,
+                          struct plan_piece memory);
+
+/* Updates a block chunk by chunk. With `to_device` its new weights stand ready for compute as they
+ * appear, which saves the forward its fetch. */
+int plan_update_block(struct plan_step *step, uint32_t block, bool to_device);
+
+#endif

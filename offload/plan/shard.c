@@ -1,0 +1,79 @@
+/* shard.c: borders of shards and chunks, offsets of streams. */
+#include "offload/plan/shard.h"
+
+enum { SCALE_BYTES = 4 };
+
+uint64_t plan_round_up(uint64_t bytes, uint64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank)
+{
+    uint64_t units = (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
+    uint64_t border = units * rank / world * PLAN_CUT_ELEMENTS;
+    return border < elements ? border : elements;
+}
+
+static struct plan_span span_of(const struct plan_input *input, uint32_t block, uint32_t stage)
+{
+    uint64_t elements = input->blocks[block].elements;
+    if (input->world <= 1 || input->stage < stage) {
+        return (struct plan_span){.count = elements};
+    }
+    uint64_t first = plan_shard_border(elements, input->world, input->rank);
+    uint64_t end = plan_shard_border(elements, input->world, input->rank + 1);
+    return (struct plan_span){.first = first, .count = end - first};
+}
+
+struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block)
+{
+    return span_of(input, block, 3);
+}
+
+struct plan_span plan_state_span(const struct plan_input *input, uint32_t block)
+{
+    return span_of(input, block, 1);
+}
+
+uint64_t plan_chunk_count(uint64_t elements, uint64_t chunk_elements)
+{
+    return (elements + chunk_elements - 1) / chunk_elements;
+}
+
+uint64_t plan_chunk_size(uint64_t elements, uint64_t chunk_elements, uint64_t chunk)
+{
+    uint64_t left = elements - chunk * chunk_elements;
+    return left < chunk_elements ? left : chunk_elements;
+}
+
+static uint64_t scale_bytes(const struct plan_format *format, uint64_t n, uint8_t moment_bytes)
+{
+    if (format->q8_block == 0 || moment_bytes == 0) {
+        return 0;
+    }
+    return (n + format->q8_block - 1) / format->q8_block * SCALE_BYTES;
+}
+
+uint64_t plan_state_offset(const struct plan_format *format, enum plan_stream stream, uint64_t n)
+{
+    uint64_t at = 0;
+    if (stream == PLAN_MASTER) {
+        return at;
+    }
+    at += n * format->master_bytes;
+    if (stream == PLAN_M) {
+        return at;
+    }
+    at += n * format->m_bytes;
+    if (stream == PLAN_V) {
+        return at;
+    }
+    at += n * format->v_bytes;
+    return stream == PLAN_V_SCALE ? at + scale_bytes(format, n, format->m_bytes) : at;
+}
+
+uint64_t plan_state_bytes(const struct plan_format *format, uint64_t n)
+{
+    return plan_state_offset(format, PLAN_V_SCALE, n) + scale_bytes(format, n, format->v_bytes);
+}

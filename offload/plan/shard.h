@@ -1,0 +1,29 @@
+/* shard.h: how the elements of a block are cut: into shards, chunks, streams and extents. Pure. */
+#ifndef OFFLOAD_PLAN_SHARD_H
+#define OFFLOAD_PLAN_SHARD_H
+
+#include "offload/plan/plan.h"
+
+enum {
+    PLAN_CUT_ELEMENTS = 65536, /* shards and chunks begin at multiples of it */
+    PLAN_ALIGN_BYTES = 4096,   /* of buffers, and of what is read and written */
+    PLAN_EXTENT_BYTES = 2 << 20,
+};
+
+/* Elements of a block's array. */
+struct plan_span {
+    uint64_t first;
+    uint64_t count;
+};
+
+/* Whose working weights this rank keeps, and whose states: all of a block, or its shard. */
+struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
+struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
+
+uint64_t plan_chunk_count(uint64_t elements, uint64_t chunk_elements);
+/* Elements of one chunk: the last one may be short. */
+uint64_t plan_chunk_size(uint64_t elements, uint64_t chunk_elements, uint64_t chunk);
+
+uint64_t plan_round_up(uint64_t bytes, uint64_t unit);
+
+#endif

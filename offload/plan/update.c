@@ -1,0 +1,191 @@
+/* update.c: how a chunk's states come, are updated beside its working weights, and go back.
+ * On the CPU device the update changes working weights where they lie, in memory or in the weight
+ * slot of their block. Elsewhere those of a block in STORE go through the state slot, and a copy
+ * brings them up. */
+#include "offload/plan/fetch.h"
+
+/* A chunk on its way. */
+struct chunk {
+    uint32_t block;
+    uint64_t index;
+    uint64_t first; /* element of the block */
+    uint64_t count;
+    uint16_t slot;             /* state slot; PLAN_NONE: it needs none */
+    bool states_away;          /* its states lie in STORE */
+    bool weights_in_slot;      /* its working weights pass through the state slot */
+    struct plan_piece weights; /* its working weights in memory, where they do not */
+};
+
+static uint8_t state_streams(const struct plan_format *format)
+{
+    bool scales = format->q8_block != 0;
+    return (uint8_t)((format->master_bytes != 0 ? PLAN_MASTER : 0) |
+                     (format->m_bytes != 0 ? PLAN_M : 0) | (format->v_bytes != 0 ? PLAN_V : 0) |
+                     (scales && format->m_bytes != 0 ? PLAN_M_SCALE : 0) |
+                     (scales && format->v_bytes != 0 ? PLAN_V_SCALE : 0));
+}
+
+static struct plan_piece weights_in_slot(const struct plan_step *step, const struct chunk *chunk)
+{
+    return (struct plan_piece){.buffer = chunk->slot,
+                               .bytes = chunk->count * step->input->format.weight_bytes};
+}
+
+/* READ or WRITE of what the chunk keeps in STORE and holds in its state slot. */
+static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk *chunk)
+{
+    const struct plan_format *format = &step->input->format;
+    const struct plan_layout *layout = step->layout;
+    const struct plan_block_layout *where = plan_move_block(step, chunk->block);
+    bool reads = op == PLAN_READ;
+    enum plan_access outside = reads ? PLAN_READS : PLAN_WRITES;
+    uint64_t states = plan_state_bytes(format, chunk->count);
+    uint64_t w16 = chunk->count * format->weight_bytes;
+    struct plan_command command = plan_move_command(
+        op, reads ? PLAN_Q_READ_STATE : PLAN_Q_WRITE_STATE, chunk->block, PLAN_NONE);
+    struct plan_piece inside = {.buffer = chunk->slot, .offset = layout->slot_states_offset};
+    command.chunk = (uint32_t)chunk->index;
+    command.elements = chunk->count;
+    if (chunk->weights_in_slot) {
+        uint64_t stride = plan_round_up(step->choice->chunk_elements * format->weight_bytes,
+                                        PLAN_EXTENT_BYTES);
+        struct plan_piece extent = {
+            .buffer = where->weights_store, .offset = chunk->index * stride, .bytes = w16};
+        command.streams |= PLAN_W16;
+        command.bytes += w16;
+        plan_move_operand(&command, PLAN_AS_EXTENT_W16, outside, extent);
+        inside = weights_in_slot(step, chunk);
+    }
+    if (chunk->states_away) {
+        uint64_t stride = plan_round_up(plan_state_bytes(format, step->choice->chunk_elements),
+                                        PLAN_EXTENT_BYTES);
+        uint64_t away = chunk->index - layout->places[chunk->block].resident_chunks;
+        struct plan_piece extent = {
+            .buffer = where->states_store, .offset = away * stride, .bytes = states};
+        command.streams |= state_streams(format);
+        command.bytes += states;
+        plan_move_operand(&command, PLAN_AS_EXTENT_STATES, outside, extent);
+        inside.bytes = layout->slot_states_offset + states - inside.offset;
+    }
+    plan_move_operand(&command, PLAN_AS_SLOT, reads ? PLAN_WRITES : PLAN_READS, inside);
+    return plan_builder_add(step->builder, &command);
+}
+
+static int update(struct plan_step *step, const struct chunk *chunk)
+{
+    const struct plan_format *format = &step->input->format;
+    const struct plan_layout *layout = step->layout;
+    const struct plan_block_layout *where = plan_move_block(step, chunk->block);
+    uint64_t states = plan_state_bytes(format, chunk->count);
+    uint16_t gradient = where->gradient != PLAN_NONE ? where->gradient : step->gradient;
+    struct plan_command command = plan_move_command(PLAN_UPDATE, PLAN_Q_UPDATE, chunk->block,
+                                                    PLAN_NONE);
+    command.chunk = (uint32_t)chunk->index;
+    command.elements = chunk->count;
+    struct plan_piece inside = chunk->weights_in_slot ? weights_in_slot(step, chunk)
+                                                      : (struct plan_piece){.buffer = PLAN_NONE};
+    if (chunk->states_away) {
+        uint64_t from = chunk->weights_in_slot ? 0 : layout->slot_states_offset;
+        inside = (struct plan_piece){.buffer = chunk->slot,
+                                     .offset = from,
+                                     .bytes = layout->slot_states_offset + states - from};
+    } else {
+        struct plan_piece resident = {.buffer = where->states_memory,
+                                      .offset = chunk->index * layout->state_stride,
+                                      .bytes = states};
+        plan_move_operand(&command, PLAN_AS_STATES, PLAN_CHANGES, resident);
+    }
+    plan_move_operand(&command, PLAN_AS_SLOT, PLAN_CHANGES, inside);
+    plan_move_operand(&command, PLAN_AS_WEIGHTS_PLACE, PLAN_CHANGES, chunk->weights);
+    struct plan_piece stored = {.buffer = gradient,
+                                .offset = chunk->first * format->grad_bytes,
+                                .bytes = chunk->count * format->grad_bytes};
+    plan_move_operand(&command, PLAN_AS_GRAD, PLAN_READS, stored);
+    if (step->choice->timing == PLAN_TIMING_DEFERRED) {
+        plan_move_operand(&command, PLAN_AS_NORM, PLAN_READS, plan_move_whole(step, layout->norm));
+    }
+    return plan_builder_add(step->builder, &command);
+}
+
+/* Where the working weights of a block stand while it is updated. */
+struct stand {
+    uint16_t place; /* where the update changes them; PLAN_NONE: in state slots */
+    uint16_t above; /* where each updated chunk is copied to, or PLAN_NONE */
+    bool fetched;   /* `place` is a weight slot, and STORE gets them back */
+    bool held;      /* they stand there already */
+};
+
+static struct stand stand_of(struct plan_step *step, uint32_t block, bool to_device)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    bool direct = step->input->budgets.device_is_host;
+    struct stand stand = {.place = where->weights_host, .above = where->weights_device};
+    if (direct && where->weights_device != PLAN_NONE) {
+        return (struct stand){.place = where->weights_device, .above = PLAN_NONE};
+    }
+    if (direct && where->weights_store != PLAN_NONE) {
+        stand.fetched = true;
+        stand.place = plan_fetch_held(step, block);
+        stand.held = stand.place != PLAN_NONE;
+        stand.place = stand.held ? stand.place : plan_fetch_claim(step, block);
+    } else if (to_device && stand.above == PLAN_NONE) {
+        stand.above = plan_fetch_claim(step, block);
+    }
+    return stand;
+}
+
+/* Reads, updates and writes a chunk, and hands it up. */
+static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct stand *stand)
+{
+    bool staged = chunk->states_away || chunk->weights_in_slot;
+    int rc = 0;
+    if (stand->fetched && !stand->held) {
+        rc = plan_fetch_chunk_move(step, PLAN_READ, chunk->block, chunk->index, chunk->weights);
+    }
+    if (rc == 0 && staged) {
+        chunk->slot = step->layout->state_slots[step->state_turn++ % step->choice->state_slots];
+        rc = slot_move(step, PLAN_READ, chunk);
+    }
+    if (rc == 0) {
+        rc = update(step, chunk);
+    }
+    if (rc == 0 && staged) {
+        rc = slot_move(step, PLAN_WRITE, chunk);
+    }
+    if (rc == 0 && stand->fetched) {
+        rc = plan_fetch_chunk_move(step, PLAN_WRITE, chunk->block, chunk->index, chunk->weights);
+    }
+    if (rc == 0 && stand->above != PLAN_NONE) {
+        uint64_t width = step->input->format.weight_bytes;
+        struct plan_piece to = {
+            .buffer = stand->above, .offset = chunk->first * width, .bytes = chunk->count * width};
+        rc = plan_move_copy(step, PLAN_H2D, chunk->block,
+                            chunk->weights_in_slot ? weights_in_slot(step, chunk) : chunk->weights,
+                            to);
+    }
+    return rc;
+}
+
+int plan_update_block(struct plan_step *step, uint32_t block, bool to_device)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    uint64_t width = step->input->format.weight_bytes;
+    uint64_t each = step->choice->chunk_elements;
+    struct plan_span span = plan_state_span(step->input, block);
+    struct stand stand = stand_of(step, block, to_device);
+    int rc = 0;
+    for (uint64_t c = 0; rc == 0 && c < plan_chunk_count(span.count, each); c++) {
+        struct chunk chunk = {.block = block,
+                              .index = c,
+                              .first = span.first + c * each,
+                              .count = plan_chunk_size(span.count, each, c),
+                              .slot = PLAN_NONE,
+                              .states_away = c >= step->layout->places[block].resident_chunks,
+                              .weights_in_slot = where->weights_store != PLAN_NONE &&
+                                                 !stand.fetched};
+        chunk.weights = (struct plan_piece){
+            .buffer = stand.place, .offset = chunk.first * width, .bytes = chunk.count * width};
+        rc = chunk_pass(step, &chunk, &stand);
+    }
+    return rc;
+}
