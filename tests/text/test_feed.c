@@ -1,0 +1,345 @@
+/* Micro-batches from rows of ids: what is in them, in which order, and that a run goes on exactly
+ * where a position was taken. */
+#include "tools/text/feed.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+
+static struct text_feed_options options_for(const char *const *files, size_t count)
+{
+    return (struct text_feed_options){.files = files,
+                                      .files_count = count,
+                                      .seq_len = 8,
+                                      .batch_rows = 2,
+                                      .vocab = 100000,
+                                      .epochs = 1};
+}
+
+static struct text_feed *open_feed(const struct text_feed_options *options,
+                                   const struct text_position *from)
+{
+    struct text_feed *feed = NULL;
+    int code = text_feed_open(options, from, &feed);
+    if (code != 0) {
+        test_note("%s", core_err_sentence());
+    }
+    check_int(code, ==, 0);
+    return feed;
+}
+
+static void check_row(const struct text_batch *batch, int64_t row, const char *ids,
+                      const char *labels)
+{
+    char got_ids[200] = "";
+    char got_labels[200] = "";
+    for (int64_t i = 0; i < batch->length; i++) {
+        const int64_t at = row * batch->length + i;
+        snprintf(got_ids + strlen(got_ids), 12, "%d ", batch->ids[at]);
+        snprintf(got_labels + strlen(got_labels), 12, "%d ", batch->labels[at]);
+    }
+    check_string(got_ids, ids);
+    check_string(got_labels, labels);
+}
+
+/* Rows come in order, padded to the longest of the batch; a document's first label is never
+ * predicted; what is too long is cut and counted; the last batch of an epoch may be short. */
+static void in_order(void)
+{
+    static const char text[] =
+        "{\"input_ids\": [1, 2, 3]}\n\n"
+        "{\"labels\": [-100, -100, 6, 7, 8], \"input_ids\": [4, 5, 6, 7, 8]}\r\n"
+        "{\"input_ids\": [1,2,3,4,5,6,7,8,9,10,11], \"other\": {\"input_ids\": 1}}";
+    const char *files[] = {test_file("a.jsonl", text, strlen(text))};
+    struct text_feed_options options = options_for(files, 1);
+    struct text_batch batch;
+    struct text_feed *feed = open_feed(&options, NULL);
+    check_int(text_feed_next(feed, &batch), ==, 1);
+    check_int(batch.rows, ==, 2);
+    check_int(batch.length, ==, 5);
+    check_row(&batch, 0, "1 2 3 0 0 ", "-100 2 3 -100 -100 ");
+    check_row(&batch, 1, "4 5 6 7 8 ", "-100 -100 6 7 8 ");
+    check_true(batch.positions == NULL && batch.starts == NULL);
+    check_int(batch.tokens, ==, 8);
+    check_int(batch.targets, ==, 5);
+    check_int(batch.targets_all, ==, 5);
+    check_int(text_feed_next(feed, &batch), ==, 1);
+    check_int(batch.rows, ==, 1);
+    check_int(batch.length, ==, 8);
+    check_row(&batch, 0, "1 2 3 4 5 6 7 8 ", "-100 2 3 4 5 6 7 8 ");
+    check_row(&batch, 1, "0 0 0 0 0 0 0 0 ", "-100 -100 -100 -100 -100 -100 -100 -100 ");
+    check_uint(batch.counts.rows, ==, 3);
+    check_uint(batch.counts.cut, ==, 1);
+    check_uint(batch.counts.cut_tokens, ==, 3);
+    check_int(text_feed_next(feed, &batch), ==, 0);
+    check_int(text_feed_next(feed, &batch), ==, 0);
+    text_feed_close(feed);
+    options.length_multiple = 8;
+    options.train_on = TEXT_TRAIN_ALL;
+    feed = open_feed(&options, NULL);
+    check_int(text_feed_next(feed, &batch), ==, 1);
+    check_int(batch.length, ==, 8);
+    check_row(&batch, 1, "4 5 6 7 8 0 0 0 ", "-100 5 6 7 8 -100 -100 -100 ");
+    check_int(text_feed_wait_ns(feed), >=, 0);
+    text_feed_close(feed);
+}
+
+/* Best fit, with positions and starts of the documents, and an over-long row cut or split. */
+static void packed(void)
+{
+    static const char text[] = "{\"input_ids\":[1,2,3,4,5]}\n{\"input_ids\":[6,7]}\n"
+                               "{\"input_ids\":[8,9]}\n{\"input_ids\":[10,11,12]}\n";
+    const char *files[] = {test_file("p.jsonl", text, strlen(text))};
+    struct text_feed_options options = options_for(files, 1);
+    struct text_batch batch;
+    options.seq_len = 4;
+    options.batch_rows = 4;
+    options.pack = true;
+    struct text_feed *feed = open_feed(&options, NULL);
+    check_int(text_feed_next(feed, &batch), ==, 1);
+    check_int(batch.rows, ==, 3);
+    check_row(&batch, 0, "1 2 3 4 ", "-100 2 3 4 ");
+    check_row(&batch, 1, "10 11 12 0 ", "-100 11 12 -100 ");
+    check_row(&batch, 2, "6 7 8 9 ", "-100 7 -100 9 ");
+    static const int32_t positions[] = {0, 1, 2, 3, 0, 1, 2, 0, 0, 1, 0, 1, 0, 1, 2, 3};
+    static const int32_t starts[] = {0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 2, 2, 0, 0, 0, 0};
+    check_memory(batch.positions, positions, sizeof positions);
+    check_memory(batch.starts, starts, sizeof starts);
+    check_int(batch.targets, ==, 7);
+    check_uint(batch.counts.documents, ==, 4);
+    text_feed_close(feed);
+    options.split = true;
+    options.seq_len = 3;
+    feed = open_feed(&options, NULL);
+    check_int(text_feed_next(feed, &batch), ==, 1);
+    check_row(&batch, 0, "1 2 3 ", "-100 2 3 ");
+    check_row(&batch, 1, "10 11 12 ", "-100 11 12 ");
+    check_row(&batch, 2, "4 5 0 ", "-100 5 -100 ");
+    check_uint(batch.counts.split, ==, 1);
+    text_feed_close(feed);
+}
+
+/* `count` rows; row i has 2 + i % 5 tokens, all of them i. */
+static const char *write_rows(const char *name, int count, int padding)
+{
+    const char *path = test_file(name, "", 0);
+    FILE *file = fopen(path, "w");
+    check_true(file != NULL);
+    for (int i = 0; i < count; i++) {
+        fprintf(file, "{\"input_ids\":[%d", i);
+        for (int k = 0; k < 1 + i % 5; k++) {
+            fprintf(file, ", %d", i);
+        }
+        fprintf(file, "]%*s}\n", padding, "");
+    }
+    fclose(file);
+    return path;
+}
+
+/* What a feed gives from a position on, as one number a batch. */
+static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
+                      uint64_t *sums, struct text_position *after, size_t most)
+{
+    size_t count = 0;
+    struct text_batch batch;
+    struct text_feed *feed = open_feed(options, from);
+    while (count < most && text_feed_next(feed, &batch) == 1) {
+        uint64_t sum = (uint64_t)batch.length + 1000 * batch.epoch;
+        for (int64_t i = 0; i < options->batch_rows * batch.length; i++) {
+            sum = sum * 31 + (uint64_t)(batch.ids[i] + 7 * batch.labels[i]);
+            sum += batch.starts != NULL ? (uint64_t)batch.starts[i] : 0;
+        }
+        after[count] = batch.after;
+        sums[count++] = sum;
+    }
+    text_feed_close(feed);
+    return count;
+}
+
+/* From the position behind any batch the same batches follow, over the end of epochs, in order and
+ * shuffled, packed and not. */
+static void resumes(void)
+{
+    enum { MOST = 120 };
+    const char *files[] = {write_rows("r1.jsonl", 37, 0), write_rows("r2.jsonl", 41, 0)};
+    uint64_t want[MOST];
+    uint64_t got[MOST];
+    struct text_position after[MOST];
+    struct text_position unused[MOST];
+    for (unsigned mode = 0; mode < 8; mode++) {
+        struct text_feed_options options = options_for(files, 2);
+        options.epochs = 3;
+        options.shuffle = (mode & 1) != 0;
+        options.pack = (mode & 2) != 0;
+        options.split = (mode & 4) != 0;
+        options.seq_len = options.split ? 4 : 8;
+        options.batch_rows = 3;
+        const size_t count = sums_of(&options, NULL, want, after, MOST);
+        check_uint(count, >, 20);
+        check_uint(count, <, MOST);
+        for (size_t i = 0; i < count; i++) {
+            check_uint(sums_of(&options, &after[i], got, unused, MOST), ==, count - i - 1);
+            check_memory(got, want + i + 1, (count - i - 1) * sizeof *got);
+        }
+        options.seed = 5;
+        struct text_feed *feed = NULL;
+        int code = text_feed_open(&options, &after[0], &feed);
+        check_int(code, ==, options.shuffle ? -EINVAL : 0);
+        text_feed_close(feed);
+    }
+}
+
+/* Every row comes once an epoch, also where the files have many windows; another seed and another
+ * epoch give another order; neighbours do not stay together. */
+static void shuffles(void)
+{
+    enum { ROWS = 30000 };
+    const char *files[] = {write_rows("s1.jsonl", ROWS, TEST_COUNT(700, 100)),
+                           write_rows("s2.jsonl", 3, 0)};
+    unsigned char *seen = calloc(ROWS, 1);
+    int32_t *first = calloc(ROWS + 3, sizeof *first);
+    check_true(seen != NULL && first != NULL);
+    struct text_feed_options options = options_for(files, 2);
+    options.shuffle = true;
+    options.batch_rows = 1;
+    options.epochs = 2;
+    options.seed = 11;
+    struct text_feed *feed = open_feed(&options, NULL);
+    struct text_batch batch;
+    size_t near = 0;
+    size_t same = 0;
+    int32_t before = 0;
+    for (size_t i = 0; i < 2 * (ROWS + 3); i++) {
+        check_int(text_feed_next(feed, &batch), ==, 1);
+        const int32_t id = batch.ids[0];
+        seen[id]++;
+        near += abs(id - before) < 20;
+        before = id;
+        if (i < ROWS + 3) {
+            first[i] = id;
+        } else {
+            same += first[i - ROWS - 3] == id;
+        }
+    }
+    check_int(text_feed_next(feed, &batch), ==, 0);
+    for (int i = 0; i < ROWS; i++) {
+        check_int(seen[i], ==, i < 3 ? 4 : 2);
+    }
+    check_uint(near, <, ROWS / 50);
+    check_uint(same, <, 100);
+    text_feed_close(feed);
+    free(seen);
+    free(first);
+}
+
+/* Ranks share a batch's rows, have its length in common, and see all targets. */
+static void ranks_share(void)
+{
+    const char *files[] = {write_rows("k.jsonl", 10, 0)};
+    struct text_feed_options options = options_for(files, 1);
+    options.ranks = 3;
+    for (unsigned rank = 0; rank < 3; rank++) {
+        struct text_batch batch;
+        options.rank = rank;
+        struct text_feed *feed = open_feed(&options, NULL);
+        check_int(text_feed_next(feed, &batch), ==, 1);
+        check_int(batch.ids[0], ==, 2 * rank);
+        check_int(batch.rows, ==, 2);
+        check_int(batch.length, ==, 6);
+        check_int(batch.targets_all, ==, 1 + 2 + 3 + 4 + 5 + 1);
+        check_int(text_feed_next(feed, &batch), ==, 1);
+        check_int(batch.rows, ==, rank < 2 ? 2 : 0);
+        check_int(batch.targets_all, ==, 2 + 3 + 4 + 5);
+        check_int(text_feed_next(feed, &batch), ==, 0);
+        text_feed_close(feed);
+    }
+}
+
+/* An epoch's batches are counted without keeping them. */
+static void measures(void)
+{
+    const char *files[] = {write_rows("m.jsonl", 50, 0)};
+    struct text_feed_options options = options_for(files, 1);
+    struct text_measure measure;
+    check_int(text_feed_measure(&options, &measure), ==, 0);
+    check_uint(measure.batches, ==, 25);
+    check_uint(measure.rows, ==, 50);
+    check_uint(measure.counts.tokens, ==, 10 * (2 + 3 + 4 + 5 + 6));
+    check_uint(measure.counts.targets, ==, 10 * (1 + 2 + 3 + 4 + 5));
+    options.pack = true;
+    check_int(text_feed_measure(&options, &measure), ==, 0);
+    check_uint(measure.rows, ==, 25); /* ten of 6 + 2, ten of 5 + 3, five of 4 + 4 */
+}
+
+/* Wrong options, wrong rows and positions of other data. */
+static void refuses(void)
+{
+    static const char text[] =
+        "{\"input_ids\":[1,2]}\n{\"input_ids\":[3]}\n{\"input_ids\":[4,5]}\n";
+    const char *files[] = {test_file("w.jsonl", text, strlen(text))};
+    const char *other[] = {write_rows("o.jsonl", 5, 0)};
+    const char *missing[] = {"/nonexistent"};
+    struct text_feed *feed = NULL;
+    struct text_batch batch;
+    struct text_position after[9];
+    uint64_t sums[9];
+    struct text_feed_options options = options_for(files, 1);
+    options.seq_len = 1;
+    check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
+    check_contains(core_err_sentence(), "--seq-len");
+    options = options_for(missing, 1);
+    check_int(text_feed_open(&options, NULL, &feed), ==, -ENOENT);
+    options = options_for(files, 1);
+    options.batch_rows = 1;
+    feed = open_feed(&options, NULL);
+    check_int(text_feed_next(feed, &batch), ==, 1);
+    check_int(text_feed_next(feed, &batch), ==, -EINVAL);
+    check_contains(core_err_sentence(), "w.jsonl:2: nothing in the row is trained on");
+    check_int(text_feed_next(feed, &batch), ==, -EINVAL);
+    text_feed_close(feed);
+    options.on_bad_row = TEXT_BAD_SKIP;
+    check_uint(sums_of(&options, NULL, sums, after, 9), ==, 2);
+    options.files = other;
+    check_int(text_feed_open(&options, &after[0], &feed), ==, -EINVAL);
+    check_contains(core_err_sentence(), "other data");
+    options = options_for(files, 1);
+    options.vocab = 2;
+    options.on_bad_row = TEXT_BAD_SKIP;
+    feed = open_feed(&options, NULL);
+    check_int(text_feed_next(feed, &batch), ==, -EINVAL);
+    check_contains(core_err_sentence(), "nothing is left to train on: 3 rows were read, 3 of");
+    text_feed_close(feed);
+    struct text_measure measure;
+    check_int(text_feed_measure(&options, &measure), ==, -EINVAL);
+}
+
+static const char *life_files[1];
+
+static int feed_life(void)
+{
+    struct text_feed_options options = options_for(life_files, 1);
+    struct text_feed *feed = NULL;
+    struct text_batch batch;
+    options.pack = options.shuffle = true;
+    int code = text_feed_open(&options, NULL, &feed);
+    while (code == 0 && (code = text_feed_next(feed, &batch)) == 1) {
+        code = 0;
+    }
+    text_feed_close(feed);
+    return code;
+}
+
+/* Whatever memory is refused, a feed says so and gives back what it had. */
+static void out_of_memory(void)
+{
+    life_files[0] = write_rows("l.jsonl", 20, 0);
+    check_int(test_fail_nth(feed_life), >=, 10);
+}
+
+TEST_MAIN({"in_order", in_order}, {"packed", packed}, {"resumes", resumes}, {"shuffles", shuffles},
+          {"ranks_share", ranks_share}, {"measures", measures}, {"refuses", refuses},
+          {"out_of_memory", out_of_memory})

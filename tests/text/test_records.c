@@ -1,0 +1,331 @@
+/* Rows as JSON texts out of files: lines, arrays, packed data, patterns, pipes; places in them. */
+#include "tools/text/records.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+#include "tools/text/codec.h"
+#include "tools/text/shuffle.h"
+
+static int try_open(const char *path, bool shuffle, bool again, struct text_records **out)
+{
+    const struct text_records_options options = {
+        .paths = &path, .paths_count = 1, .shuffle = shuffle, .again = again};
+    return text_records_open(&options, out);
+}
+
+static struct text_records *open_path(const char *path, bool shuffle)
+{
+    struct text_records *records = NULL;
+    check_int(try_open(path, shuffle, false, &records), ==, 0);
+    return records;
+}
+
+static const char *write_text(const char *name, const char *text)
+{
+    return test_file(name, text, strlen(text));
+}
+
+/* All rows, with their names in messages, as "name=text;". */
+static void list(struct text_records *records, char *out, size_t bytes)
+{
+    struct text_record record;
+    int code;
+    size_t length = 0;
+    while ((code = text_records_next(records, &record)) == 1) {
+        char text[100];
+        char name[TEXT_NAME_BYTES];
+        snprintf(text, sizeof text, "%.*s", (int)record.bytes, record.text);
+        text_records_name(records, &record, name);
+        const char *slash = strrchr(name, '/');
+        length += (size_t)snprintf(out + length, bytes - length, "%s=%s;",
+                                   slash != NULL ? slash + 1 : name, text);
+    }
+    if (code < 0) {
+        snprintf(out + length, bytes - length, "%s", core_err_sentence());
+    }
+}
+
+static void check_rows(const char *name, const char *text, const char *want)
+{
+    char got[2000] = "";
+    struct text_records *records = open_path(write_text(name, text), false);
+    list(records, got, sizeof got);
+    check_string(got, want);
+    text_records_close(records);
+}
+
+/* Lines with any end, blank ones passed over but counted; elements of an array by their number. */
+static void lines_and_arrays(void)
+{
+    check_rows("a.jsonl", "{1}\n\n  \r\n{2}\r\n{3}",
+               "a.jsonl:1={1};a.jsonl:4={2}\r;a.jsonl:5={3};");
+    check_rows("e.jsonl", "", "");
+    check_rows("b.jsonl", "\xEF\xBB\xBF{1}\n", "b.jsonl:1={1};");
+    check_rows("c.json", " [ ]\n", "");
+    check_rows("d.json", "\xEF\xBB\xBF\n[{\"a\": [1, \"]\\\"}\"]}\n,2 , \"x,\",[3]]\n",
+               "d.json: row 1={\"a\": [1, \"]\\\"}\"]};d.json: row 2=2;d.json: row 3=\"x,\";"
+               "d.json: row 4=[3];");
+}
+
+static void check_refused(const char *text, const char *says)
+{
+    char got[2000] = "";
+    struct text_records *records = open_path(write_text("w.json", text), false);
+    list(records, got, sizeof got);
+    check_contains(got, says);
+    check_contains(got, "w.json: row ");
+    text_records_close(records);
+}
+
+/* What is no array says where. */
+static void broken_arrays(void)
+{
+    check_refused("[{} {}]", "row 2: a comma or the end of the array was expected");
+    check_refused("[{},]", "row 2: a row was expected");
+    check_refused("[,]", "row 1: a row was expected");
+    check_refused("[{}", "row 2: a comma or the end");
+    check_refused("[{", "row 1: the file ends inside the row");
+    check_refused("[1] 2", "row 2: something follows the array");
+    check_refused("[\"a\nb\"]", "row 1: a string with a control character");
+}
+
+/* Reading goes on from the place of any row. */
+static void places(void)
+{
+    static const char *const names[] = {"p.jsonl", "p.json"};
+    static const char *const texts[] = {"{1}\n{2}\n\n{3}\n", "[{1}, {2},\n {3}]"};
+    static const char *const rests[2][4] = {
+        {"p.jsonl:1={1};p.jsonl:2={2};p.jsonl:4={3};", "p.jsonl:2={2};p.jsonl:4={3};",
+         "p.jsonl:4={3};", ""},
+        {"p.json: row 1={1};p.json: row 2={2};p.json: row 3={3};",
+         "p.json: row 2={2};p.json: row 3={3};", "p.json: row 3={3};", ""}};
+    for (size_t i = 0; i < 2; i++) {
+        struct text_records *records = open_path(write_text(names[i], texts[i]), false);
+        struct text_place place[4] = {{0}};
+        struct text_record record;
+        for (size_t k = 1; k < 4; k++) {
+            check_int(text_records_next(records, &record), ==, 1);
+            place[k] = text_records_place(records);
+        }
+        for (size_t k = 4; k-- > 0;) {
+            char got[500] = "";
+            check_int(text_records_seek(records, 0, place[k]), ==, 0);
+            list(records, got, sizeof got);
+            check_string(got, rests[i][k]);
+        }
+        text_records_close(records);
+    }
+}
+
+/* The lines of the fixtures, in order from `from` on. */
+static void check_fixture(struct text_records *records, int from)
+{
+    struct text_record record;
+    for (int i = from; i < 40; i++) {
+        char want[40];
+        const int bytes = snprintf(want, sizeof want, "{\"text\": \"row %d\"}", i);
+        check_int(text_records_next(records, &record), ==, 1);
+        check_uint(record.bytes, ==, bytes);
+        check_memory(record.text, want, (size_t)bytes);
+    }
+    check_int(text_records_next(records, &record), ==, 0);
+}
+
+/* Packed data of several members or frames, read in order, from a place on, again and shuffled; what
+ * is broken or cut off says so. */
+static void packed_data(void)
+{
+    static const char *const names[] = {"rows.jsonl.gz", "rows.jsonl.zst"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[4096];
+        struct text_records *records = NULL;
+        struct text_record record;
+        snprintf(path, sizeof path, "%s/text/fixtures/%s", test_root(), names[i]);
+        int code = try_open(path, false, false, &records);
+        if (code == -ENOTSUP) {
+            check_contains(core_err_sentence(), "built without it");
+            continue;
+        }
+        check_int(code, ==, 0);
+        check_fixture(records, 0);
+        check_int(text_records_seek(records, 0, (struct text_place){0}), ==, 0);
+        for (int k = 0; k < 30; k++) {
+            check_int(text_records_next(records, &record), ==, 1);
+        }
+        const struct text_place place = text_records_place(records);
+        check_fixture(records, 30);
+        check_int(text_records_seek(records, 0, place), ==, 0);
+        check_fixture(records, 30);
+        text_records_close(records);
+        char mixed[4000] = "";
+        records = open_path(path, true);
+        list(records, mixed, sizeof mixed);
+        check_contains(mixed, ":17={\"text\": \"row 16\"}");
+        check_contains(mixed, ":40={\"text\": \"row 39\"}");
+        text_records_close(records);
+    }
+}
+
+/* Packed data that is cut off or changed is an error and no end. */
+static void broken_packed_data(void)
+{
+    static const char *const names[] = {"rows.jsonl.gz", "rows.jsonl.zst"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[4096];
+        char bytes[2000];
+        struct text_records *records = NULL;
+        snprintf(path, sizeof path, "%s/text/fixtures/%s", test_root(), names[i]);
+        FILE *file = fopen(path, "rb");
+        check_true(file != NULL);
+        size_t count = fread(bytes, 1, sizeof bytes, file);
+        fclose(file);
+        for (int change = 0; change < 2; change++) {
+            if (change == 1) {
+                memset(bytes + count / 2, 0x5A, 20);
+            }
+            const char *cut = test_file(names[i], bytes, change == 0 ? count - 9 : count);
+            char got[4000] = "";
+            int code = try_open(cut, false, false, &records);
+            if (code == -ENOTSUP) {
+                continue;
+            }
+            if (code == 0) {
+                list(records, got, sizeof got);
+                text_records_close(records);
+            } else {
+                snprintf(got, sizeof got, "%s", core_err_sentence());
+            }
+            check_contains(got,
+                           change == 0 ? "ends in the middle of its compressed data" : "broken");
+        }
+    }
+}
+
+/* A pattern means its files by name; what is no file is said. */
+static void patterns(void)
+{
+    char got[500] = "";
+    char pattern[4096];
+    struct text_records *records = NULL;
+    write_text("part-2.jsonl", "{2}\n");
+    write_text("part-1.jsonl", "{1}\n");
+    snprintf(pattern, sizeof pattern, "%s/part-?.jsonl", test_directory());
+    records = open_path(pattern, false);
+    check_uint(text_records_files(records), ==, 2);
+    check_contains(text_records_file(records, 0), "part-1.jsonl");
+    list(records, got, sizeof got);
+    check_string(got, "part-1.jsonl:1={1};part-2.jsonl:1={2};");
+    const uint64_t mark = text_records_mark(records);
+    text_records_close(records);
+    write_text("part-2.jsonl", "{22}\n");
+    records = open_path(pattern, false);
+    check_true(text_records_mark(records) != mark);
+    text_records_close(records);
+    snprintf(pattern, sizeof pattern, "%s/none-*.jsonl", test_directory());
+    check_int(try_open(pattern, false, false, &records), ==, -ENOENT);
+    check_contains(core_err_sentence(), "no file has such a name");
+    check_int(try_open(test_directory(), false, false, &records), ==, -EISDIR);
+    check_int(try_open("/nonexistent", false, false, &records), ==, -ENOENT);
+    const struct text_records_options nothing = {0};
+    check_int(text_records_open(&nothing, &records), ==, -ENOENT);
+}
+
+/* A pipe is read once, or kept where it is needed again or shuffled. */
+static void pipes(void)
+{
+    for (int way = 0; way < 3; way++) {
+        int ends[2];
+        char got[500] = "";
+        struct text_records *records = NULL;
+        check_int(pipe(ends), ==, 0);
+        check_int(write(ends[1], "[{1},\n{2}]", 10), ==, 10);
+        close(ends[1]);
+        check_int(dup2(ends[0], STDIN_FILENO), ==, STDIN_FILENO);
+        close(ends[0]);
+        check_int(try_open("-", way == 2, way == 1, &records), ==, 0);
+        list(records, got, sizeof got);
+        check_contains(got, "standard input: row 2={2};");
+        check_contains(got, "standard input: row 1={1};");
+        int code = text_records_seek(records, 0, (struct text_place){0});
+        check_int(code, ==, way == 0 ? -ESPIPE : 0);
+        if (way > 0) {
+            list(records, got, sizeof got);
+            check_contains(got, "row 2={2};");
+        }
+        text_records_close(records);
+    }
+}
+
+/* A range is permuted, and an array mixed, differently for each seed and epoch. */
+static void orders(void)
+{
+    static const uint64_t counts[] = {1, 2, 3, 5, 64, 1000, 4097};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        const uint64_t count = counts[i];
+        unsigned char *seen = calloc(count, 1);
+        check_true(seen != NULL);
+        uint64_t moved = 0;
+        for (uint64_t k = 0; k < count; k++) {
+            const uint64_t at = text_shuffle_at(1, 2, count, k);
+            check_uint(at, <, count);
+            check_int(seen[at]++, ==, 0);
+            moved += at != text_shuffle_at(1, 3, count, k);
+            check_uint(at, ==, text_shuffle_at(1, 2, count, k));
+        }
+        check_true(count < 64 || moved > count / 2);
+        free(seen);
+    }
+    /* Each of the six orders of three items comes about as often as the others. */
+    unsigned times[27] = {0};
+    for (uint64_t window = 0; window < 6000; window++) {
+        uint64_t items[3] = {0, 1, 2};
+        text_shuffle_mix(9, 0, window, items, 3);
+        times[items[0] * 9 + items[1] * 3 + items[2]]++;
+    }
+    static const int orders[] = {5, 7, 11, 15, 19, 21};
+    for (size_t i = 0; i < 6; i++) {
+        check_uint(times[orders[i]], >, 880);
+        check_uint(times[orders[i]], <, 1120);
+    }
+}
+
+static char life_path[4096];
+
+static int records_life(void)
+{
+    struct text_records *records = NULL;
+    struct text_record record;
+    int code = try_open(life_path, true, true, &records);
+    while (code == 0 && (code = text_records_next(records, &record)) == 1) {
+        code = 0;
+    }
+    text_records_close(records);
+    return code;
+}
+
+/* Whatever memory is refused, reading says so and gives back what it had. */
+static void out_of_memory(void)
+{
+    static const char *const names[] = {"/text/fixtures/rows.jsonl.gz",
+                                        "/text/fixtures/rows.jsonl.zst"};
+    snprintf(life_path, sizeof life_path, "%s", write_text("f.json", "[{1}, {2}]"));
+    check_int(test_fail_nth(records_life), >=, 6);
+    for (size_t i = 0; i < 2; i++) {
+        const struct text_codec *codec = i == 0 ? &text_codec_gzip : &text_codec_zstd;
+        snprintf(life_path, sizeof life_path, "%s%s", test_root(), names[i]);
+        if (codec->run != NULL) {
+            check_int(test_fail_nth(records_life), >=, 6);
+        }
+    }
+}
+
+TEST_MAIN({"lines_and_arrays", lines_and_arrays}, {"broken_arrays", broken_arrays},
+          {"places", places}, {"packed_data", packed_data},
+          {"broken_packed_data", broken_packed_data}, {"patterns", patterns}, {"pipes", pipes},
+          {"orders", orders}, {"out_of_memory", out_of_memory})

@@ -1,0 +1,22 @@
+/* batches.h: rows of documents put into micro-batches, one after another, epoch after epoch. Private
+ * to feed.c, whose thread enters. */
+#ifndef TOOLS_TEXT_BATCHES_H
+#define TOOLS_TEXT_BATCHES_H
+
+#include "tools/text/feed.h"
+
+struct text_batches;
+
+/* As text_feed_open(). The options are kept by reference. */
+int text_batches_open(const struct text_feed_options *options, const struct text_position *from,
+                      struct text_batches **out);
+void text_batches_close(struct text_batches *batches);
+
+/* The next batch in `tokens`, which holds batch_rows * seq_len ids, labels, and, packed, positions
+ * and starts. 1, 0 after the last epoch, -errno. */
+int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text_batch *out);
+
+/* The rest of the epoch, counted. */
+int text_batches_measure(struct text_batches *batches, struct text_measure *out);
+
+#endif

@@ -1,0 +1,28 @@
+/* reader.h: rows of files as tokens and labels; what is wrong with a row stops, or is skipped and
+ * counted. One thread. */
+#ifndef TOOLS_TEXT_READER_H
+#define TOOLS_TEXT_READER_H
+
+#include "tools/text/feed.h"
+#include "tools/text/records.h"
+#include "tools/text/sample.h"
+
+struct text_reader;
+
+/* Uses of the options what belongs to files and rows; they are kept by reference. */
+int text_reader_open(const struct text_feed_options *options, struct text_reader **out);
+void text_reader_close(struct text_reader *reader);
+
+/* A number of what is read and how. */
+uint64_t text_reader_mark(const struct text_reader *reader);
+
+int text_reader_seek(struct text_reader *reader, uint64_t epoch, struct text_place place);
+struct text_place text_reader_place(const struct text_reader *reader);
+
+/* 1 and the next row's tokens, borrowed until the next call; 0 at the end of the epoch. */
+int text_reader_next(struct text_reader *reader, const struct text_sample **out);
+
+uint64_t text_reader_rows(const struct text_reader *reader);
+uint64_t text_reader_bad(const struct text_reader *reader);
+
+#endif
