@@ -81,10 +81,33 @@ static enum core_vec_rule rule_of(const char *name)
     test_fail(__FILE__, __LINE__, "no rule %s", name);
 }
 
-/* Each peer's end, from the same start on the same gradients, in split and in fp32 masters: relative
- * (to 0.1 for smaller weights: the start is within 1/2) within 1e-5 of torch, where its 1 - lr x
- * decay is a number of fp32. Where it is not, torch's own rounding of it moves its weights by
- * 1.4e-5; DeepSpeed's 1 - beta comes from a rounded beta: both within 1e-4. */
+/* The largest difference of a case's weights from theirs, relative to 0.1 for smaller weights (the
+ * start is within 1/2); split and whole masters end with the same bits. */
+static double difference(enum core_vec_rule rule, struct adam_group group,
+                         const double theirs[COUNT])
+{
+    double worst = 0.0;
+    float split[COUNT];
+    float whole[COUNT];
+    run_ours(rule, CORE_VEC_MASTER_SPLIT, group, split);
+    run_ours(rule, CORE_VEC_MASTER_F32, group, whole);
+    check_memory(split, whole, sizeof split);
+    for (int i = 0; i < COUNT; i++) {
+        worst = fmax(worst, fabs((double)split[i] - theirs[i]) / fmax(fabs(theirs[i]), 0.1));
+    }
+    return worst;
+}
+
+/* torch rounds 1 - lr x decay to fp32, a decay that is up to 0.3 % another at lr x decay = 1e-5. */
+static double decay_of_torch(const struct adam_group *group)
+{
+    return (1.0 - (double)(float)(1.0 - group->lr * group->decay)) / group->lr;
+}
+
+/* Each peer's end, from the same start on the same gradients: within 1e-5 of torch, in fp32 and in
+ * float64. Where 1 - lr x decay is no number of fp32, fp32 torch ends 2e-5 away from float64 torch
+ * and so from us; with the decay that it rounded to we end within 1e-5 of it too. DeepSpeed's
+ * 1 - beta comes from a rounded beta: within 1e-4. */
 static void peers_agree(void)
 {
     char path[512];
@@ -99,26 +122,24 @@ static void peers_agree(void)
     check_true(file != NULL);
     while (fscanf(file, "%63s %63s %lf %lf %lf %lf %lf %d", name, rule, &group.lr, &group.beta1,
                   &group.beta2, &group.eps, &group.decay, &bias) == 8) {
-        double worst = 0.0;
-        float split[COUNT];
-        float whole[COUNT];
+        double theirs[COUNT];
         group.bias_correction = bias != 0;
-        run_ours(rule_of(rule), CORE_VEC_MASTER_SPLIT, group, split);
-        run_ours(rule_of(rule), CORE_VEC_MASTER_F32, group, whole);
-        check_memory(split, whole, sizeof split);
         for (int i = 0; i < COUNT; i++) {
-            double theirs = 0.0;
-            check_int(fscanf(file, "%la", &theirs), ==, 1);
-            worst = fmax(worst, fabs((double)split[i] - theirs) / fmax(fabs(theirs), 0.1));
+            check_int(fscanf(file, "%la", &theirs[i]), ==, 1);
         }
+        double worst = difference(rule_of(rule), group, theirs);
         test_note("%s: largest relative difference %.2g", name, worst);
-        check_double(worst, <,
-                     strncmp(name, "torch", 5) == 0 && strstr(name, "rounded") == NULL ? 1e-5
-                                                                                       : 1e-4);
+        if (strstr(name, "rounded") != NULL) {
+            check_double(worst, <, 1e-4);
+            group.decay = decay_of_torch(&group);
+            worst = difference(rule_of(rule), group, theirs);
+            test_note("%s: with the decay it rounded to %.2g", name, worst);
+        }
+        check_double(worst, <, strncmp(name, "torch", 5) == 0 ? 1e-5 : 1e-4);
         cases++;
     }
     fclose(file);
-    check_int(cases, ==, 10);
+    check_int(cases, ==, 11);
 }
 
 /* AdamW in double with the scalars that an fp32 pass has, the weight rounded to fp32 after each

@@ -39,6 +39,9 @@ CASES = [
      lambda p: torch.optim.AdamW(p, lr=2**-10, betas=(0.9, 0.999), eps=1e-8, weight_decay=2**-7)),
     ("torch_adamw_rounded", "adamw", 1e-3, 0.9, 0.999, 1e-8, 0.01, 1,
      lambda p: torch.optim.AdamW(p, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)),
+    # The same in float64, where nothing is rounded that matters.
+    ("torch64_adamw", "adamw", 1e-3, 0.9, 0.999, 1e-8, 0.01, 1,
+     lambda p: torch.optim.AdamW(p, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)),
     ("torch_adam", "adam", 1e-3, 0.9, 0.95, 1e-6, 0.1, 1,
      lambda p: torch.optim.Adam(p, lr=1e-3, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.1)),
     ("torch_adagrad", "adagrad", 1e-2, 0.0, 0.0, 1e-10, 0.01, 0,
@@ -61,15 +64,15 @@ CASES = [
 ]
 
 
-def run(make):
-    p = torch.nn.Parameter(torch.from_numpy(START.copy()))
+def run(make, dtype):
+    p = torch.nn.Parameter(torch.from_numpy(START.astype(dtype)))
     optimizer = make([p])
     for gradient in GRADIENTS:
-        p.grad = torch.from_numpy(gradient.copy())
+        p.grad = torch.from_numpy(gradient.astype(dtype))
         optimizer.step()
     return p.detach().numpy()
 
 
 for name, rule, lr, beta1, beta2, eps, decay, bias, make in CASES:
     print(name, rule, lr, beta1, beta2, eps, decay, bias)
-    print(" ".join(float(x).hex() for x in run(make)))
+    print(" ".join(float(x).hex() for x in run(make, np.float64 if "64" in name else np.float32)))
