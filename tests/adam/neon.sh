@@ -19,7 +19,8 @@ if ! "$cc" -std=c17 -D_GNU_SOURCE -O2 -static -ffp-contract=off -fno-math-errno 
     cpu_adam/pass.c cpu_adam/state.c cpu_adam/work.c cpu_adam/variant_scalar.c \
     cpu_adam/variant_neon.c core/base/bell.c core/base/clock.c core/base/cpus.c core/base/err.c \
     core/base/half.c core/base/log.c core/base/rng.c core/base/team.c tests/harness/test.c \
-    tests/adam/ref.c tests/adam/check_adam.c -o "$folder/check" -lm >"$folder/log" 2>&1; then
+    tests/adam/ref.c tests/adam/check_adam.c tests/adam/check_arrays.c \
+    tests/adam/check_bench.c tests/adam/check_common.c -o "$folder/check" -lm >"$folder/log" 2>&1; then
     sed 's/^/# /' "$folder/log"
     echo "not ok 1 - neon_equals_reference"
     echo "not ok 2 - neon_equals_this_machine"

@@ -1,0 +1,32 @@
+/* room.h: all arrays of an optimizer of 70,000 parameters, and a description that fits them, for the
+ * cases that step them. */
+#ifndef TESTS_ADAM_ROOM_H
+#define TESTS_ADAM_ROOM_H
+
+#include "cpu_adam/adam.h"
+
+enum { ROOM_COUNT = 70000 };
+
+struct room {
+    float w32[ROOM_COUNT];
+    float g[ROOM_COUNT];
+    float m[ROOM_COUNT];
+    float v[ROOM_COUNT];
+    uint16_t w16[ROOM_COUNT];
+    uint16_t lo16[ROOM_COUNT];
+    float m_scale[ROOM_COUNT / CORE_VEC_Q8_BLOCK + 1];
+    float v_scale[ROOM_COUNT / CORE_VEC_Q8_BLOCK + 1];
+};
+
+/* lr 1e-2, decay 0.01, step 1. */
+extern const struct adam_group room_group;
+
+/* Weights within 1/2, small gradients, no moments. */
+void room_fill(struct room *room, const struct adam_options *options);
+struct adam_arrays room_arrays(struct room *room);
+/* AdamW on split masters with bf16 gradients. */
+struct adam_options room_options(enum core_vec_type moments);
+/* A failed check where it cannot be made. */
+struct adam *room_adam(const struct adam_options *options);
+
+#endif
