@@ -42,6 +42,30 @@ static int check_ranks(const struct plan_input *input)
     return 0;
 }
 
+/* Do the wished places go together? */
+static int check_places(const struct plan_input *input)
+{
+    const struct plan_wishes *wishes = &input->wishes;
+    bool wants_store = wishes->weights == PLAN_WHERE_STORE || wishes->states == PLAN_WHERE_STORE ||
+                       wishes->grads == PLAN_WHERE_STORE || wishes->acts == PLAN_ACTS_STORE;
+    if (wants_store && input->budgets.store_bytes == 0) {
+        return core_err_set(-EINVAL, "a placement in STORE needs a store");
+    }
+    if (wishes->grads == PLAN_WHERE_STORE && wishes->timing == PLAN_TIMING_INSIDE) {
+        return core_err_set(-EINVAL, "updates inside backward leave no gradient to wait in STORE");
+    }
+    if (wishes->grads == PLAN_WHERE_STORE && wishes->order == PLAN_ORDER_MICRO &&
+        wishes->micro_batches > 1) {
+        return core_err_set(-EINVAL, "gradients in STORE need layer-major micro-batches");
+    }
+    bool in_device = wishes->states == PLAN_WHERE_DEVICE || wishes->grads == PLAN_WHERE_DEVICE;
+    if (in_device && !input->budgets.device_is_host) {
+        return core_err_set(-EINVAL, "states and gradients lie in DEVICE only where the "
+                                     "processor's update reaches it, on the CPU device");
+    }
+    return 0;
+}
+
 static int check_wishes(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -64,19 +88,7 @@ static int check_wishes(const struct plan_input *input)
         return core_err_set(-EINVAL, "updates inside backward need a step that is neither clipped "
                                      "nor skipped; deferred updates allow both");
     }
-    bool wants_store = wishes->weights == PLAN_WHERE_STORE || wishes->states == PLAN_WHERE_STORE ||
-                       wishes->acts == PLAN_ACTS_STORE;
-    if (wants_store && input->budgets.store_bytes == 0) {
-        return core_err_set(-EINVAL, "a placement in STORE needs a store");
-    }
-    if (wishes->states == PLAN_WHERE_DEVICE || wishes->grads == PLAN_WHERE_STORE) {
-        return core_err_set(-EINVAL, "states lie in HOST or STORE and gradients in HOST");
-    }
-    if (wishes->grads == PLAN_WHERE_DEVICE && !input->budgets.device_is_host) {
-        return core_err_set(-EINVAL, "gradients lie in DEVICE only where the update reaches it, "
-                                     "on the CPU device");
-    }
-    return 0;
+    return check_places(input);
 }
 
 int plan_check(const struct plan_input *input)

@@ -44,9 +44,12 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
     bool possible = (choice->acts != PLAN_ACTS_STORE || input->budgets.store_bytes > 0) &&
                     (choice->timing != PLAN_TIMING_INSIDE ||
                      (!wishes->may_clip && !wishes->may_skip));
+    bool sends = choice->grads != PLAN_STORE ||
+                 (choice->timing == PLAN_TIMING_DEFERRED &&
+                  (choice->order == PLAN_ORDER_LAYER || wishes->micro_batches == 1));
     bool pointless = choice->order == PLAN_ORDER_MICRO && wishes->micro_batches == 1 &&
                      wishes->order == PLAN_ORDER_AUTO;
-    return wished && possible && !pointless;
+    return wished && possible && sends && !pointless;
 }
 
 /* A policy with room to work in, or with as little as it can do with. */
@@ -71,10 +74,10 @@ static int try_policy(const struct plan_input *input, struct plan_choice choice,
     return 0;
 }
 
-static int try_policies(const struct plan_input *input, uint64_t chunk_elements,
-                        struct plan_need *need, struct plan **best)
+static int try_policies(const struct plan_input *input, enum plan_tier grads,
+                        uint64_t chunk_elements, struct plan_need *need, struct plan **best)
 {
-    struct plan_choice choice = {.chunk_elements = chunk_elements};
+    struct plan_choice choice = {.chunk_elements = chunk_elements, .grads = grads};
     for (int acts = PLAN_ACTS_KEEP; acts <= PLAN_ACTS_STORE; acts++) {
         for (int order = PLAN_ORDER_LAYER; order <= PLAN_ORDER_MICRO; order++) {
             for (int timing = PLAN_TIMING_DEFERRED; timing <= PLAN_TIMING_INSIDE; timing++) {
@@ -129,14 +132,32 @@ static int refuse(const struct plan_input *input, const struct plan_need *need)
                         budgets->host_bytes, budgets->store_bytes, joint);
 }
 
+/* Gradients wait where the wish says; without one in HOST where it holds them. */
+static bool grads_may_lie(const struct plan_input *input, enum plan_tier tier)
+{
+    static const enum plan_where where[] = {[PLAN_DEVICE] = PLAN_WHERE_DEVICE,
+                                            [PLAN_HOST] = PLAN_WHERE_HOST,
+                                            [PLAN_STORE] = PLAN_WHERE_STORE};
+    bool possible = (tier != PLAN_DEVICE || input->budgets.device_is_host) &&
+                    (tier != PLAN_STORE || input->budgets.store_bytes > 0);
+    return possible &&
+           (input->wishes.grads == PLAN_WHERE_AUTO || input->wishes.grads == where[tier]);
+}
+
 int plan_choose(const struct plan_input *input, struct plan **out)
 {
+    static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE};
     struct plan_need need = {0};
     struct plan *best = NULL;
     uint64_t wished = input->wishes.chunk_elements;
     int rc = 0;
-    for (int i = 0; rc == 0 && best == NULL && i < (wished != 0 ? 1 : CHUNK_SIZES); i++) {
-        rc = try_policies(input, wished != 0 ? wished : chunk_sizes[i], &need, &best);
+    for (size_t g = 0; rc == 0 && best == NULL && g < sizeof grads / sizeof grads[0]; g++) {
+        for (int i = 0; rc == 0 && best == NULL && i < (wished != 0 ? 1 : CHUNK_SIZES); i++) {
+            rc = grads_may_lie(input, grads[g])
+                     ? try_policies(input, grads[g], wished != 0 ? wished : chunk_sizes[i], &need,
+                                    &best)
+                     : 0;
+        }
     }
     if (rc == 0 && best == NULL) {
         rc = refuse(input, &need);

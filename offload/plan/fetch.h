@@ -21,4 +21,7 @@ int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t bloc
  * appear, which saves the forward its fetch. */
 int plan_update_block(struct plan_step *step, uint32_t block, bool to_device);
 
+/* Sends a block's gradient to STORE, where it waits for the update. */
+int plan_update_put_gradient(struct plan_step *step, uint32_t block);
+
 #endif

@@ -45,7 +45,7 @@ uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block)
 /* ---- adding ---- */
 
 int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
-                    uint64_t bytes, uint16_t *out)
+                    enum plan_consumer consumer, uint64_t bytes, uint16_t *out)
 {
     if (bytes == 0) {
         return 0;
@@ -62,15 +62,17 @@ int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier
         layout->room = wider;
     }
     struct plan_buffer *buffer = &layout->buffers[layout->count];
-    *buffer = (struct plan_buffer){
-        .tier = (uint8_t)tier, .offset = layout->tier_bytes[tier], .bytes = bytes};
+    *buffer = (struct plan_buffer){.tier = (uint8_t)tier,
+                                   .consumer = (uint8_t)consumer,
+                                   .offset = layout->tier_bytes[tier],
+                                   .bytes = bytes};
     snprintf(buffer->name, sizeof buffer->name, "%s", name);
     layout->tier_bytes[tier] += plan_round_up(bytes, PLAN_ALIGN_BYTES);
     *out = (uint16_t)layout->count++;
     return 0;
 }
 
-int plan_layout_add_ring(struct plan_layout *layout, const char *name, enum plan_tier tier,
+int plan_layout_add_ring(struct plan_layout *layout, const struct plan_layout_kind *kind,
                          const uint64_t bytes[PLAN_SIZE_COUNT],
                          const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out)
 {
@@ -78,9 +80,10 @@ int plan_layout_add_ring(struct plan_layout *layout, const char *name, enum plan
     for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
         assert(counts[size] <= PLAN_SLOT_MAX);
         for (uint32_t i = 0; i < counts[size]; i++) {
-            char numbered[32];
-            snprintf(numbered, sizeof numbered, "%s%s[%u]", name, sizes[size], i);
-            int rc = plan_layout_add(layout, numbered, tier, bytes[size], &out->buffers[size][i]);
+            char name[32];
+            snprintf(name, sizeof name, "%s%s[%u]", kind->name, sizes[size], i);
+            int rc = plan_layout_add(layout, name, kind->tier, kind->consumer, bytes[size],
+                                     &out->buffers[size][i]);
             if (rc != 0) {
                 return rc;
             }
@@ -91,12 +94,12 @@ int plan_layout_add_ring(struct plan_layout *layout, const char *name, enum plan
 }
 
 int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
-                             uint32_t block, const char *what, enum plan_tier tier, uint64_t bytes,
+                             uint32_t block, const struct plan_layout_kind *kind, uint64_t bytes,
                              uint16_t *out)
 {
     char name[32];
-    snprintf(name, sizeof name, "%s(%.20s)", what, input->blocks[block].name);
-    return plan_layout_add(layout, name, tier, bytes, out);
+    snprintf(name, sizeof name, "%s(%.20s)", kind->name, input->blocks[block].name);
+    return plan_layout_add(layout, name, kind->tier, kind->consumer, bytes, out);
 }
 
 /* ---- weights and states ---- */
@@ -114,20 +117,21 @@ static int add_weights(struct plan_layout *layout, const struct plan_input *inpu
     uint64_t width = input->format.weight_bytes;
     struct plan_span span = plan_weight_span(input, b);
     uint64_t bytes = plan_round_up(span.count * width, PLAN_ALIGN_BYTES);
+    const struct plan_layout_kind in_device = {"w", PLAN_DEVICE, PLAN_FOR_WEIGHTS};
+    const struct plan_layout_kind in_host = {"w", PLAN_HOST, PLAN_FOR_WEIGHTS};
+    const struct plan_layout_kind in_store = {"w", PLAN_STORE, PLAN_FOR_WEIGHTS};
     bool host_copy = place->weights == PLAN_HOST ||
                      (place->weights == PLAN_DEVICE && !input->budgets.device_is_host);
     int rc = 0;
     if (place->weights == PLAN_DEVICE) {
-        rc = plan_layout_add_of_block(layout, input, b, "w", PLAN_DEVICE, bytes,
-                                      &block->weights_device);
+        rc = plan_layout_add_of_block(layout, input, b, &in_device, bytes, &block->weights_device);
     }
     if (rc == 0 && host_copy) {
-        rc = plan_layout_add_of_block(layout, input, b, "w", PLAN_HOST, bytes,
-                                      &block->weights_host);
+        rc = plan_layout_add_of_block(layout, input, b, &in_host, bytes, &block->weights_host);
     }
     if (rc == 0 && place->weights == PLAN_STORE) {
         uint64_t chunks = plan_chunk_count(span.count, choice->chunk_elements);
-        rc = plan_layout_add_of_block(layout, input, b, "w", PLAN_STORE,
+        rc = plan_layout_add_of_block(layout, input, b, &in_store,
                                       extents_bytes(chunks, choice->chunk_elements * width),
                                       &block->weights_store);
     }
@@ -139,6 +143,8 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
 {
     const struct plan_block_place *place = &layout->places[b];
     struct plan_block_layout *block = &layout->blocks[b];
+    const struct plan_layout_kind in_memory = {"s", (enum plan_tier)place->states, PLAN_FOR_STATES};
+    const struct plan_layout_kind in_store = {"s", PLAN_STORE, PLAN_FOR_STATES};
     uint64_t away = place->chunk_count - place->resident_chunks;
     uint64_t chunk_bytes = plan_state_bytes(&input->format, choice->chunk_elements);
     uint64_t resident = place->resident_chunks * layout->state_stride;
@@ -148,11 +154,11 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
         resident -= layout->state_stride;
         resident += plan_round_up(plan_state_bytes(&input->format, last), PLAN_ALIGN_BYTES);
     }
-    int rc = plan_layout_add_of_block(layout, input, b, "s", (enum plan_tier)place->states,
-                                      resident, &block->states_memory);
+    int rc = plan_layout_add_of_block(layout, input, b, &in_memory, resident,
+                                      &block->states_memory);
     if (rc == 0) {
-        rc = plan_layout_add_of_block(layout, input, b, "s", PLAN_STORE,
-                                      extents_bytes(away, chunk_bytes), &block->states_store);
+        rc = plan_layout_add_of_block(layout, input, b, &in_store, extents_bytes(away, chunk_bytes),
+                                      &block->states_store);
     }
     return rc;
 }
@@ -193,7 +199,8 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
         counts[size] = counts[size] < most ? counts[size] : most;
         bytes[size] = plan_round_up(bytes[size] * input->format.weight_bytes, PLAN_ALIGN_BYTES);
     }
-    return plan_layout_add_ring(layout, "wslot", PLAN_DEVICE, bytes, counts, &layout->weights);
+    const struct plan_layout_kind kind = {"wslot", PLAN_DEVICE, PLAN_FOR_SLOTS};
+    return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->weights);
 }
 
 static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes, uint32_t count,
@@ -203,7 +210,7 @@ static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes,
     for (uint32_t i = 0; rc == 0 && i < count; i++) {
         char numbered[32];
         snprintf(numbered, sizeof numbered, "%s[%u]", name, i);
-        rc = plan_layout_add(layout, numbered, PLAN_HOST, bytes, &out[i]);
+        rc = plan_layout_add(layout, numbered, PLAN_HOST, PLAN_FOR_SLOTS, bytes, &out[i]);
     }
     return rc;
 }
@@ -221,6 +228,7 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
         widest = larger(widest, plan_state_span(input, b).count);
         from_store = from_store || layout->blocks[b].weights_store != PLAN_NONE;
         states_move = states_move || layout->blocks[b].states_store != PLAN_NONE ||
+                      (input->blocks[b].trained && choice->grads == PLAN_STORE) ||
                       (!direct && input->blocks[b].trained &&
                        layout->blocks[b].weights_store != PLAN_NONE);
     }
@@ -228,7 +236,11 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
     uint64_t w16 = plan_round_up(elements * input->format.weight_bytes, PLAN_ALIGN_BYTES);
     uint64_t states = plan_round_up(plan_state_bytes(&input->format, elements), PLAN_ALIGN_BYTES);
     layout->slot_states_offset = direct ? 0 : w16;
-    int rc = add_row(layout, "sslot", layout->slot_states_offset + states,
+    layout->slot_gradient_offset = layout->slot_states_offset + states;
+    uint64_t gradient = choice->grads == PLAN_STORE
+                            ? plan_round_up(elements * input->format.grad_bytes, PLAN_ALIGN_BYTES)
+                            : 0;
+    int rc = add_row(layout, "sslot", layout->slot_gradient_offset + gradient,
                      states_move ? choice->state_slots : 0, layout->state_slots);
     if (rc == 0 && !direct) {
         rc = add_row(layout, "wstage", w16, from_store ? choice->state_slots : 0,
@@ -247,13 +259,15 @@ static int add_common(struct plan_layout *layout, const struct plan_input *input
                          plan_layout_temporary_bytes(shape) + (again ? shape->kept_bytes : 0));
     }
     uint64_t tiles = plan_layout_first_tile(input, input->block_count);
-    int rc = plan_layout_add(layout, "scratch", PLAN_DEVICE, scratch, &layout->scratch);
+    int rc = plan_layout_add(layout, "scratch", PLAN_DEVICE, PLAN_FOR_SCRATCH, scratch,
+                             &layout->scratch);
     if (rc == 0) {
-        rc = plan_layout_add(layout, "tile-sums", PLAN_HOST, tiles * PLAN_TILE_SUM_BYTES,
-                             &layout->tile_sums);
+        rc = plan_layout_add(layout, "tile-sums", PLAN_HOST, PLAN_FOR_SCRATCH,
+                             tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums);
     }
     if (rc == 0) {
-        rc = plan_layout_add(layout, "norm", PLAN_HOST, NORM_BYTES, &layout->norm);
+        rc = plan_layout_add(layout, "norm", PLAN_HOST, PLAN_FOR_SCRATCH, NORM_BYTES,
+                             &layout->norm);
     }
     return rc;
 }

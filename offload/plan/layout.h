@@ -29,6 +29,7 @@ struct plan_choice {
     enum plan_acts acts;
     enum plan_order order;
     enum plan_timing timing;
+    enum plan_tier grads; /* where they wait for the update */
     uint32_t weight_slots;
     uint32_t state_slots;
     uint32_t sum_slots;      /* gradients on the DEVICE: fp32 sums, and what is on its way down */
@@ -43,7 +44,8 @@ struct plan_block_layout {
     uint16_t weights_store;
     uint16_t states_memory; /* the resident chunks */
     uint16_t states_store;
-    uint16_t gradient;        /* as stored, in HOST, on the CPU device perhaps in DEVICE */
+    uint16_t gradient; /* as stored, in HOST, on the CPU device perhaps in DEVICE */
+    uint16_t gradient_store;
     uint16_t gradient_device; /* before it goes down */
     uint16_t sum;             /* fp32 */
     uint8_t size;             /* enum plan_size */
@@ -66,6 +68,7 @@ struct plan_layout {
     uint16_t weight_stages[PLAN_SLOT_MAX]; /* HOST, a chunk each; none on the CPU device */
     uint16_t state_slots[PLAN_SLOT_MAX];
     uint64_t slot_states_offset;
+    uint64_t slot_gradient_offset;
     uint64_t state_stride; /* between resident chunks */
     uint16_t shared_sum;   /* DEVICE: fp32, of a borrowed parameter */
     uint16_t *acts;      /* owned, [boundary * in_flight]: DEVICE; repeats where slots take turns */
@@ -97,17 +100,23 @@ uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block);
 
 /* ---- private to layout*.c ---- */
 
+struct plan_layout_kind {
+    const char *name;
+    enum plan_tier tier;
+    enum plan_consumer consumer;
+};
+
 int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
-                    uint64_t bytes, uint16_t *out);
+                    enum plan_consumer consumer, uint64_t bytes, uint16_t *out);
+int plan_layout_add_ring(struct plan_layout *layout, const struct plan_layout_kind *kind,
+                         const uint64_t bytes[PLAN_SIZE_COUNT],
+                         const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out);
+int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
+                             uint32_t block, const struct plan_layout_kind *kind, uint64_t bytes,
+                             uint16_t *out);
 int plan_layout_add_acts(struct plan_layout *layout, const struct plan_input *input,
                          const struct plan_choice *choice);
 int plan_layout_add_gradients(struct plan_layout *layout, const struct plan_input *input,
                               const struct plan_choice *choice);
-int plan_layout_add_ring(struct plan_layout *layout, const char *name, enum plan_tier tier,
-                         const uint64_t bytes[PLAN_SIZE_COUNT],
-                         const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out);
-int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
-                             uint32_t block, const char *what, enum plan_tier tier, uint64_t bytes,
-                             uint16_t *out);
 
 #endif

@@ -8,7 +8,7 @@ static int add_numbered(struct plan_layout *layout, const char *what, uint32_t b
 {
     char name[32];
     snprintf(name, sizeof name, "%s(%u.%u)", what, block, micro);
-    return plan_layout_add(layout, name, tier, bytes, out);
+    return plan_layout_add(layout, name, tier, PLAN_FOR_ACTIVATIONS, bytes, out);
 }
 
 static uint64_t widest_boundary(const struct plan_input *input)

@@ -33,23 +33,23 @@ static struct need need_of(const struct plan_input *input, const struct plan_lay
 }
 
 /* A buffer a block, or a ring that blocks take turns in. */
-static int add_kind(struct plan_layout *layout, const struct plan_input *input, const char *name,
-                    enum plan_tier tier, uint64_t width, uint32_t turns, size_t member,
-                    struct plan_ring *ring)
+static int add_kind(struct plan_layout *layout, const struct plan_input *input,
+                    const struct plan_layout_kind *kind, uint64_t width, uint32_t turns,
+                    size_t member, struct plan_ring *ring)
 {
     if (turns > 0) {
         struct need need = need_of(input, layout, turns);
         for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
-            need.elements[size] *= width;
+            need.elements[size] = plan_round_up(need.elements[size] * width, PLAN_ALIGN_BYTES);
         }
-        return plan_layout_add_ring(layout, name, tier, need.elements, need.counts, ring);
+        return plan_layout_add_ring(layout, kind, need.elements, need.counts, ring);
     }
     int rc = 0;
     for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
         if (input->blocks[b].trained) {
             uint16_t *index = (uint16_t *)(void *)((char *)&layout->blocks[b] + member);
-            rc = plan_layout_add_of_block(layout, input, b, name, tier,
-                                          input->blocks[b].elements * width, index);
+            rc = plan_layout_add_of_block(layout, input, b, kind, input->blocks[b].elements * width,
+                                          index);
         }
     }
     return rc;
@@ -61,31 +61,50 @@ static int add_shared_sum(struct plan_layout *layout, const struct plan_input *i
     for (uint32_t b = 0; b < input->block_count; b++) {
         elements += plan_layout_shared(input, b);
     }
-    return plan_layout_add(layout, "shared-sum", PLAN_DEVICE, elements * PLAN_SUM_BYTES,
-                           &layout->shared_sum);
+    return plan_layout_add(layout, "shared-sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS,
+                           elements * PLAN_SUM_BYTES, &layout->shared_sum);
+}
+
+/* Gradients as stored: a buffer a block where each waits for its update in memory; a ring where the
+ * update follows at once, or where they wait in STORE. */
+static int add_stored(struct plan_layout *layout, const struct plan_input *input,
+                      const struct plan_choice *choice, bool all_along)
+{
+    bool away = choice->grads == PLAN_STORE;
+    bool turns = (away || choice->timing == PLAN_TIMING_INSIDE) && !all_along;
+    uint64_t width = input->format.grad_bytes;
+    const struct plan_layout_kind kind = {"g", away ? PLAN_HOST : choice->grads,
+                                          PLAN_FOR_GRADIENTS};
+    const struct plan_layout_kind in_store = {"g", PLAN_STORE, PLAN_FOR_GRADIENTS};
+    int rc = add_kind(layout, input, &kind, width, turns ? choice->gradient_slots : 0,
+                      offsetof(struct plan_block_layout, gradient), &layout->gradients);
+    for (uint32_t b = 0; rc == 0 && away && b < input->block_count; b++) {
+        uint64_t chunks = plan_chunk_count(plan_state_span(input, b).count, choice->chunk_elements);
+        uint64_t extent = plan_round_up(choice->chunk_elements * width, PLAN_EXTENT_BYTES);
+        if (input->blocks[b].trained) {
+            rc = plan_layout_add_of_block(layout, input, b, &in_store, chunks * extent,
+                                          &layout->blocks[b].gradient_store);
+        }
+    }
+    return rc;
 }
 
 int plan_layout_add_gradients(struct plan_layout *layout, const struct plan_input *input,
                               const struct plan_choice *choice)
 {
     bool direct = input->budgets.device_is_host;
-    bool is_sum = !plan_layout_has_sums(input);
-    uint64_t width = input->format.grad_bytes;
-    bool at_once = choice->timing == PLAN_TIMING_INSIDE;
-    enum plan_tier tier = (enum plan_tier)layout->places[0].grads;
-    uint32_t stored = at_once && !(direct && lives_all_along(input, choice, is_sum))
-                          ? choice->gradient_slots
-                          : 0;
-    int rc = add_kind(layout, input, "g", tier, width, stored,
-                      offsetof(struct plan_block_layout, gradient), &layout->gradients);
+    bool sums = plan_layout_has_sums(input);
+    bool grads_all_along = lives_all_along(input, choice, !sums);
+    const struct plan_layout_kind down = {"gdown", PLAN_DEVICE, PLAN_FOR_GRADIENTS};
+    const struct plan_layout_kind sum = {"sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS};
+    int rc = add_stored(layout, input, choice, direct && grads_all_along);
     if (rc == 0 && !direct) {
-        rc = add_kind(layout, input, "gdown", PLAN_DEVICE, width,
-                      lives_all_along(input, choice, is_sum) ? 0 : choice->sum_slots,
-                      offsetof(struct plan_block_layout, gradient_device),
-                      &layout->gradients_device);
+        rc = add_kind(
+            layout, input, &down, input->format.grad_bytes, grads_all_along ? 0 : choice->sum_slots,
+            offsetof(struct plan_block_layout, gradient_device), &layout->gradients_device);
     }
-    if (rc == 0 && plan_layout_has_sums(input)) {
-        rc = add_kind(layout, input, "sum", PLAN_DEVICE, PLAN_SUM_BYTES,
+    if (rc == 0 && sums) {
+        rc = add_kind(layout, input, &sum, PLAN_SUM_BYTES,
                       lives_all_along(input, choice, true) ? 0 : choice->sum_slots,
                       offsetof(struct plan_block_layout, sum), &layout->sums);
     }

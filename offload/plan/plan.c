@@ -99,6 +99,29 @@ uint64_t plan_slot_states_offset(const struct plan *plan)
     return plan->layout->slot_states_offset;
 }
 
+uint64_t plan_slot_gradient_offset(const struct plan *plan)
+{
+    return plan->layout->slot_gradient_offset;
+}
+
+uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *plan,
+                             enum plan_tier tier, enum plan_consumer consumer)
+{
+    uint64_t sum = 0;
+    if (consumer == PLAN_FOR_RUNTIME) {
+        return tier == PLAN_DEVICE ? input->budgets.device_taken_bytes
+               : tier == PLAN_HOST ? input->budgets.host_taken_bytes
+                                   : 0;
+    }
+    for (uint32_t i = 0; i < plan->layout->count; i++) {
+        const struct plan_buffer *buffer = &plan->layout->buffers[i];
+        if (buffer->tier == tier && buffer->consumer == consumer) {
+            sum += plan_round_up(buffer->bytes, PLAN_ALIGN_BYTES);
+        }
+    }
+    return sum;
+}
+
 /* ---- hash ---- */
 
 /* Numbers one after another, so that padding of structs counts for nothing. */

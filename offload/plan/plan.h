@@ -170,6 +170,11 @@ uint64_t plan_chunk_elements(const struct plan *plan);
 /* Where a chunk's states begin in a state slot; in front of them lie its working weights, where
  * they go through the slot at all (on the CPU device they do not). */
 uint64_t plan_slot_states_offset(const struct plan *plan);
+/* Where a chunk's gradient lies in a state slot, behind the states, where gradients wait in STORE. */
+uint64_t plan_slot_gradient_offset(const struct plan *plan);
+/* Bytes of a tier that one consumer takes; `input` is the plan's. */
+uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *plan,
+                             enum plan_tier tier, enum plan_consumer consumer);
 uint32_t plan_buffer_count(const struct plan *plan);
 const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
 

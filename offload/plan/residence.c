@@ -21,8 +21,9 @@ static void places_of(const struct plan_input *input, const struct plan_choice *
 {
     uint64_t chunks_left = residence->state_chunks;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        places[b] = (struct plan_block_place){
-            .weights = PLAN_STORE, .grads = PLAN_HOST, .states = PLAN_HOST};
+        places[b] = (struct plan_block_place){.weights = PLAN_STORE,
+                                              .grads = (uint8_t)choice->grads,
+                                              .states = (uint8_t)residence->states};
         if (b < residence->device_blocks) {
             places[b].weights = PLAN_DEVICE;
         } else if (b < residence->device_blocks + residence->host_blocks) {
@@ -96,13 +97,14 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
 {
     const struct plan_wishes *wishes = &input->wishes;
     bool store = input->budgets.store_bytes > 0;
-    struct plan_residence least = {0};
+    struct plan_residence least = {.states = PLAN_HOST};
     if (wishes->weights == PLAN_WHERE_DEVICE) {
         least.device_blocks = input->block_count;
     } else if (wishes->weights == PLAN_WHERE_HOST || !store) {
         least.host_blocks = input->block_count;
     }
-    if (wishes->states == PLAN_WHERE_HOST || !store) {
+    least.states = wishes->states == PLAN_WHERE_DEVICE ? PLAN_DEVICE : PLAN_HOST;
+    if (wishes->states == PLAN_WHERE_HOST || wishes->states == PLAN_WHERE_DEVICE || !store) {
         least.state_chunks = all_chunks(input, choice);
     }
     return least;

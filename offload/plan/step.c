@@ -225,7 +225,11 @@ static int gradient_finish(struct plan_step *step, uint32_t block)
                                .bytes = (end - first) * PLAN_TILE_SUM_BYTES};
     plan_move_operand(&sums, PLAN_AS_GRAD, PLAN_READS, part(step->gradient, bytes));
     plan_move_operand(&sums, PLAN_AS_TILE_SUMS, PLAN_WRITES, tiles);
-    return plan_builder_add(step->builder, &sums);
+    rc = plan_builder_add(step->builder, &sums);
+    if (rc == 0 && plan_move_block(step, block)->gradient_store != PLAN_NONE) {
+        rc = plan_update_put_gradient(step, block);
+    }
+    return rc;
 }
 
 static int norm(struct plan_step *step)

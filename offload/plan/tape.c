@@ -39,6 +39,17 @@ const char *plan_tier_name(enum plan_tier tier)
     return names[tier];
 }
 
+const char *plan_consumer_name(enum plan_consumer consumer)
+{
+    static const char *const names[PLAN_CONSUMER_COUNT] = {
+        [PLAN_FOR_WEIGHTS] = "weights",     [PLAN_FOR_STATES] = "states",
+        [PLAN_FOR_GRADIENTS] = "gradients", [PLAN_FOR_ACTIVATIONS] = "activations",
+        [PLAN_FOR_SLOTS] = "slots",         [PLAN_FOR_SCRATCH] = "scratch",
+        [PLAN_FOR_RUNTIME] = "runtime",
+    };
+    return names[consumer];
+}
+
 const char *plan_role_name(enum plan_role role)
 {
     static const char *const names[PLAN_ROLE_COUNT] = {

@@ -88,12 +88,25 @@ enum plan_role {
 
 enum { PLAN_NONE = 0xffff, PLAN_OPERAND_MAX = 10, PLAN_EDGE_MAX = 3 };
 
+/* What memory is for. */
+enum plan_consumer {
+    PLAN_FOR_WEIGHTS,
+    PLAN_FOR_STATES,
+    PLAN_FOR_GRADIENTS,
+    PLAN_FOR_ACTIVATIONS,
+    PLAN_FOR_SLOTS,
+    PLAN_FOR_SCRATCH,
+    PLAN_FOR_RUNTIME, /* what runs the plan takes itself; no buffer */
+    PLAN_CONSUMER_COUNT,
+};
+
 /* A piece of a tier's arena that commands name; it lies where it lies for the whole run. */
 struct plan_buffer {
     char name[32];
     uint64_t offset; /* in the tier's arena */
     uint64_t bytes;
-    uint8_t tier; /* enum plan_tier; STORE buffers are extents, known by block and stream */
+    uint8_t tier;     /* enum plan_tier; STORE buffers are extents, known by block and stream */
+    uint8_t consumer; /* enum plan_consumer */
 };
 
 struct plan_operand {
@@ -135,6 +148,7 @@ struct plan_tape {
 const char *plan_op_name(enum plan_op op);
 const char *plan_queue_name(enum plan_queue queue);
 const char *plan_tier_name(enum plan_tier tier);
+const char *plan_consumer_name(enum plan_consumer consumer);
 const char *plan_role_name(enum plan_role role);
 /* The command's first operand of a role; NULL where it has none. */
 const struct plan_operand *plan_command_operand(const struct plan_command *command,

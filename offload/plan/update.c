@@ -12,6 +12,7 @@ struct chunk {
     uint64_t count;
     uint16_t slot;             /* state slot; PLAN_NONE: it needs none */
     bool states_away;          /* its states lie in STORE */
+    bool gradient_away;        /* its gradient waits in STORE */
     bool weights_in_slot;      /* its working weights pass through the state slot */
     struct plan_piece weights; /* its working weights in memory, where they do not */
 };
@@ -29,6 +30,22 @@ static struct plan_piece weights_in_slot(const struct plan_step *step, const str
 {
     return (struct plan_piece){.buffer = chunk->slot,
                                .bytes = chunk->count * step->input->format.weight_bytes};
+}
+
+static struct plan_piece gradient_in_slot(const struct plan_step *step, const struct chunk *chunk)
+{
+    return (struct plan_piece){.buffer = chunk->slot,
+                               .offset = step->layout->slot_gradient_offset,
+                               .bytes = chunk->count * step->input->format.grad_bytes};
+}
+
+static struct plan_piece gradient_extent(const struct plan_step *step, uint32_t block,
+                                         uint64_t chunk)
+{
+    uint64_t stride = plan_round_up(step->choice->chunk_elements * step->input->format.grad_bytes,
+                                    PLAN_EXTENT_BYTES);
+    return (struct plan_piece){.buffer = plan_move_block(step, block)->gradient_store,
+                               .offset = chunk * stride};
 }
 
 /* READ or WRITE of what the chunk keeps in STORE and holds in its state slot. */
@@ -67,6 +84,19 @@ static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk
         plan_move_operand(&command, PLAN_AS_EXTENT_STATES, outside, extent);
         inside.bytes = layout->slot_states_offset + states - inside.offset;
     }
+    if (chunk->gradient_away && reads) {
+        struct plan_piece gradient = gradient_in_slot(step, chunk);
+        struct plan_piece extent = gradient_extent(step, chunk->block, chunk->index);
+        extent.bytes = gradient.bytes;
+        command.streams |= PLAN_G;
+        command.bytes += gradient.bytes;
+        plan_move_operand(&command, PLAN_AS_EXTENT_GRAD, PLAN_READS, extent);
+        inside.offset = inside.bytes > 0 ? inside.offset : gradient.offset;
+        inside.bytes = gradient.offset + gradient.bytes - inside.offset;
+    }
+    if (command.bytes == 0) {
+        return 0;
+    }
     plan_move_operand(&command, PLAN_AS_SLOT, reads ? PLAN_WRITES : PLAN_READS, inside);
     return plan_builder_add(step->builder, &command);
 }
@@ -100,7 +130,8 @@ static int update(struct plan_step *step, const struct chunk *chunk)
     struct plan_piece stored = {.buffer = gradient,
                                 .offset = chunk->first * format->grad_bytes,
                                 .bytes = chunk->count * format->grad_bytes};
-    plan_move_operand(&command, PLAN_AS_GRAD, PLAN_READS, stored);
+    plan_move_operand(&command, PLAN_AS_GRAD, PLAN_READS,
+                      chunk->gradient_away ? gradient_in_slot(step, chunk) : stored);
     if (step->choice->timing == PLAN_TIMING_DEFERRED) {
         plan_move_operand(&command, PLAN_AS_NORM, PLAN_READS, plan_move_whole(step, layout->norm));
     }
@@ -137,7 +168,7 @@ static struct stand stand_of(struct plan_step *step, uint32_t block, bool to_dev
 /* Reads, updates and writes a chunk, and hands it up. */
 static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct stand *stand)
 {
-    bool staged = chunk->states_away || chunk->weights_in_slot;
+    bool staged = chunk->states_away || chunk->weights_in_slot || chunk->gradient_away;
     int rc = 0;
     if (stand->fetched && !stand->held) {
         rc = plan_fetch_chunk_move(step, PLAN_READ, chunk->block, chunk->index, chunk->weights);
@@ -181,11 +212,37 @@ int plan_update_block(struct plan_step *step, uint32_t block, bool to_device)
                               .count = plan_chunk_size(span.count, each, c),
                               .slot = PLAN_NONE,
                               .states_away = c >= step->layout->places[block].resident_chunks,
+                              .gradient_away = where->gradient_store != PLAN_NONE,
                               .weights_in_slot = where->weights_store != PLAN_NONE &&
                                                  !stand.fetched};
         chunk.weights = (struct plan_piece){
             .buffer = stand.place, .offset = chunk.first * width, .bytes = chunk.count * width};
         rc = chunk_pass(step, &chunk, &stand);
+    }
+    return rc;
+}
+
+int plan_update_put_gradient(struct plan_step *step, uint32_t block)
+{
+    uint64_t width = step->input->format.grad_bytes;
+    uint64_t each = step->choice->chunk_elements;
+    struct plan_span span = plan_state_span(step->input, block);
+    int rc = 0;
+    for (uint64_t c = 0; rc == 0 && c < plan_chunk_count(span.count, each); c++) {
+        struct plan_command write = plan_move_command(PLAN_WRITE, PLAN_Q_WRITE_STATE, block,
+                                                      PLAN_NONE);
+        struct plan_piece memory = {.buffer = step->gradient,
+                                    .offset = (span.first + c * each) * width,
+                                    .bytes = plan_chunk_size(span.count, each, c) * width};
+        struct plan_piece extent = gradient_extent(step, block, c);
+        extent.bytes = memory.bytes;
+        write.streams = PLAN_G;
+        write.chunk = (uint32_t)c;
+        write.elements = memory.bytes / width;
+        write.bytes = memory.bytes;
+        plan_move_operand(&write, PLAN_AS_EXTENT_GRAD, PLAN_WRITES, extent);
+        plan_move_operand(&write, PLAN_AS_MEMORY, PLAN_READS, memory);
+        rc = plan_builder_add(step->builder, &write);
     }
     return rc;
 }

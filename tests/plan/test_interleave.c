@@ -2,65 +2,24 @@
  * have read; and that the proof can fail. */
 #include <stdlib.h>
 
-#include "core/base/rng.h"
 #include "tests/harness/test.h"
 #include "tests/plan/model.h"
+#include "tests/plan/order.h"
 #include "tests/plan/world.h"
 
-struct runner {
-    uint32_t tape[PLAN_Q_COUNT];
-    uint32_t index[PLAN_Q_COUNT];
-    uint32_t reached[3][PLAN_Q_COUNT];
-    uint32_t left[3];
-};
-
-static bool runner_ready(const struct model *model, struct runner *runner, int q)
-{
-    while (runner->tape[q] < model->tape_count) {
-        const struct plan_tape *tape = model->tapes[runner->tape[q]];
-        while (runner->index[q] < tape->count && tape->commands[runner->index[q]].queue != q) {
-            runner->index[q]++;
-        }
-        if (runner->index[q] < tape->count) {
-            break;
-        }
-        runner->tape[q]++;
-        runner->index[q] = 0;
-    }
-    uint32_t t = runner->tape[q];
-    if (t >= model->tape_count || (t >= 2 && runner->left[t - 2] > 0)) {
-        return false;
-    }
-    const struct plan_command *command = &model->tapes[t]->commands[runner->index[q]];
-    for (int e = 0; e < PLAN_EDGE_MAX; e++) {
-        struct plan_edge edge = command->edges[e];
-        if (edge.queue == PLAN_Q_COUNT) {
-            continue;
-        }
-        if (edge.count > 0 && runner->reached[t][edge.queue] < (uint32_t)edge.count) {
-            return false;
-        }
-        if (edge.count <= 0 && t > 0 &&
-            (int64_t)runner->reached[t - 1][edge.queue] <
-                (int64_t)model->tapes[t - 1]->queue_count[edge.queue] + edge.count) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Runs the tapes in an order drawn from the seed (0: program order) and fills one digest a command.
- * Queues are favoured by turns, so that some run far ahead and others lag. */
+/* Runs the tapes in an order drawn from the seed (0: program order) and fills one digest a
+ * command. */
 static void run_shuffled(struct model *model, uint64_t seed, uint64_t *digests)
 {
-    struct runner runner = {{0}, {0}, {{0}}, {0}};
+    struct order order = {.tape_count = model->tape_count};
     uint32_t total = model_first_number(model, model->tape_count) - 1;
     for (uint32_t b = 0; b < plan_buffer_count(model->plan); b++) {
         memset(model->versions[b], 0, (model->border_counts[b] + 1) * sizeof(uint32_t));
     }
     for (uint32_t t = 0; t < model->tape_count; t++) {
-        runner.left[t] = model->tapes[t]->count;
+        order.tapes[t] = model->tapes[t];
     }
+    order_begin(&order);
     uint32_t program_tape = 0;
     uint32_t program_index = 0;
     for (uint32_t done = 0; done < total; done++) {
@@ -71,30 +30,17 @@ static void run_shuffled(struct model *model, uint64_t seed, uint64_t *digests)
                 program_index = 0;
             }
             chosen = model->tapes[program_tape]->commands[program_index++].queue;
-            check_true(runner_ready(model, &runner, chosen));
+            check_true(order_ready(&order, chosen));
         } else {
-            struct core_rng_words words = core_rng_philox(seed, done / 16, 0);
-            struct core_rng_words turn = core_rng_philox(seed, done, 1);
-            uint32_t favoured = words.word[0];
-            uint32_t best = 0;
-            for (int q = 0; q < PLAN_Q_COUNT; q++) {
-                if (runner_ready(model, &runner, q)) {
-                    uint32_t weight = (favoured >> q & 1) * 1000 + turn.word[q % 4] % 997 + 1;
-                    chosen = weight > best ? q : chosen;
-                    best = weight > best ? weight : best;
-                }
-            }
+            chosen = order_draw(&order, seed, done);
         }
         if (chosen < 0) {
             test_fail(__FILE__, __LINE__, "seed %" PRIu64 ": nothing can run after %u of %u", seed,
                       done, total);
         }
-        uint32_t t = runner.tape[chosen];
-        uint32_t i = runner.index[chosen]++;
-        uint32_t number = model_first_number(model, t) + i;
-        digests[number] = model_run(model, &model->tapes[t]->commands[i], number);
-        runner.reached[t][chosen]++;
-        runner.left[t]--;
+        uint32_t number = model_first_number(model, order.tape[chosen]) + order.index[chosen];
+        digests[number] = model_run(model, order_at(&order, chosen), number);
+        order_done(&order, chosen);
     }
 }
 

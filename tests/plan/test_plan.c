@@ -236,6 +236,18 @@ static void bad_input_is_refused(void)
     world_init(&world, false, 1);
     world.input.wishes.states = PLAN_WHERE_DEVICE;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "on the CPU device");
+    world_init(&world, false, 2);
+    world.input.wishes.grads = PLAN_WHERE_STORE;
+    world.input.wishes.order = PLAN_ORDER_MICRO;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "layer-major");
+    world_init(&world, false, 2);
+    world.input.wishes.may_clip = false;
+    world.input.wishes.grads = PLAN_WHERE_STORE;
+    world.input.wishes.timing = PLAN_TIMING_INSIDE;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "no gradient to wait");
     plan_destroy(NULL);
 }
 

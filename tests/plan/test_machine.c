@@ -1,0 +1,242 @@
+/* Proves that tapes train: run in program order and in many orders that the edges allow, on one rank
+ * and on several, they give the weights and states that plain loops give, wherever everything lies. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "tests/harness/test.h"
+#include "tests/plan/machine.h"
+#include "tests/plan/order.h"
+#include "tests/plan/world.h"
+
+struct row {
+    enum plan_kind kinds[4];
+    uint32_t count;
+};
+
+struct ranks {
+    struct world worlds[MACHINE_RANKS_MAX];
+    struct plan *plans[MACHINE_RANKS_MAX];
+    struct machine *machines[MACHINE_RANKS_MAX];
+    struct order orders[MACHINE_RANKS_MAX];
+    struct row row;
+    uint32_t world;
+    uint64_t sent_bytes; /* by rank 0 */
+};
+
+static uint32_t step_of(const struct row *row, uint32_t tape)
+{
+    uint32_t step = 0;
+    for (uint32_t t = 0; t < tape; t++) {
+        step += row->kinds[t] == PLAN_FIRST || row->kinds[t] == PLAN_NEXT;
+    }
+    return row->kinds[tape] == PLAN_DRAIN ? step - 1 : step;
+}
+
+static void do_one(struct ranks *ranks, uint32_t rank, int queue)
+{
+    struct order *order = &ranks->orders[rank];
+    const uint32_t tape = order->tape[queue];
+    machine_do(ranks->machines[rank], order_at(order, queue), ranks->row.kinds[tape],
+               step_of(&ranks->row, tape));
+    order_done(order, queue);
+}
+
+/* A collective starts when every rank has come to it. */
+static bool do_together(struct ranks *ranks)
+{
+    const struct plan_command *commands[MACHINE_RANKS_MAX] = {NULL};
+    for (uint32_t r = 0; r < ranks->world; r++) {
+        if (!order_ready(&ranks->orders[r], PLAN_Q_COLL)) {
+            return false;
+        }
+        commands[r] = order_at(&ranks->orders[r], PLAN_Q_COLL);
+    }
+    ranks->sent_bytes += machine_do_together(ranks->machines, ranks->world, commands);
+    for (uint32_t r = 0; r < ranks->world; r++) {
+        order_done(&ranks->orders[r], PLAN_Q_COLL);
+    }
+    return true;
+}
+
+static uint32_t commands_left(const struct ranks *ranks)
+{
+    uint32_t left = 0;
+    for (uint32_t r = 0; r < ranks->world; r++) {
+        for (uint32_t t = 0; t < ranks->row.count; t++) {
+            left += ranks->orders[r].left[t];
+        }
+    }
+    return left;
+}
+
+static void run(struct ranks *ranks, uint64_t seed)
+{
+    uint32_t turn = 0;
+    uint32_t idle = 0;
+    for (uint32_t r = 0; r < ranks->world; r++) {
+        order_begin(&ranks->orders[r]);
+    }
+    while (commands_left(ranks) > 0) {
+        uint32_t r = turn / 8 % ranks->world;
+        int queue = order_draw(&ranks->orders[r], seed + r, turn++);
+        if (queue >= 0 && queue != PLAN_Q_COLL) {
+            do_one(ranks, r, queue);
+            idle = 0;
+        } else if (do_together(ranks)) {
+            idle = 0;
+        } else if (++idle > 100000) {
+            test_fail(__FILE__, __LINE__, "seed %" PRIu64 ": %u commands wait for each other", seed,
+                      commands_left(ranks));
+        }
+    }
+}
+
+static void ranks_begin(struct ranks *ranks, const struct world *world, const struct row *row)
+{
+    ranks->world = world->input.world > 1 ? world->input.world : 1;
+    ranks->row = *row;
+    for (uint32_t r = 0; r < ranks->world; r++) {
+        ranks->worlds[r] = *world;
+        ranks->worlds[r].input.blocks = ranks->worlds[r].shapes;
+        ranks->worlds[r].input.rank = r;
+        ranks->plans[r] = world_plan(&ranks->worlds[r]);
+        enum plan_kind before = PLAN_KIND_COUNT;
+        ranks->orders[r].tape_count = row->count;
+        for (uint32_t t = 0; t < row->count; t++) {
+            ranks->orders[r].tapes[t] = plan_tape(ranks->plans[r], before, row->kinds[t]);
+            check_true(ranks->orders[r].tapes[t] != NULL);
+            before = row->kinds[t];
+        }
+    }
+}
+
+static void ranks_end(struct ranks *ranks)
+{
+    for (uint32_t r = 0; r < ranks->world; r++) {
+        plan_destroy(ranks->plans[r]);
+    }
+}
+
+static void train(const struct world *world, const struct row *row, int seeds)
+{
+    struct ranks *ranks = calloc(1, sizeof *ranks);
+    ranks_begin(ranks, world, row);
+    bool deferred = plan_chosen_timing(ranks->plans[0]) == PLAN_TIMING_DEFERRED;
+    struct machine_truth *truth = machine_truth_create(&ranks->worlds[0].input, deferred);
+    bool pending = deferred && row->kinds[row->count - 1] != PLAN_DRAIN &&
+                   row->kinds[row->count - 1] != PLAN_EVAL;
+    uint32_t updates = step_of(row, row->count - 1) +
+                       (row->kinds[row->count - 1] == PLAN_DRAIN ? 1 : 0) +
+                       (row->kinds[row->count - 1] == PLAN_FIRST && !deferred ? 1 : 0);
+    check_true(!pending || row->count > 0);
+    for (int seed = 1; seed <= seeds; seed++) {
+        for (uint32_t r = 0; r < ranks->world; r++) {
+            ranks->machines[r] = machine_create(&ranks->worlds[r].input, ranks->plans[r], truth);
+        }
+        run(ranks, (uint64_t)seed);
+        for (uint32_t r = 0; r < ranks->world; r++) {
+            machine_check(ranks->machines[r], updates);
+            machine_destroy(ranks->machines[r]);
+        }
+    }
+    machine_truth_destroy(truth);
+    ranks_end(ranks);
+    free(ranks);
+}
+
+static const struct row drained = {{PLAN_FIRST, PLAN_NEXT, PLAN_NEXT, PLAN_DRAIN}, 4};
+static const struct row evaluated = {{PLAN_FIRST, PLAN_DRAIN, PLAN_EVAL, PLAN_FIRST}, 4};
+static const struct row inside = {{PLAN_FIRST, PLAN_FIRST, PLAN_EVAL, PLAN_FIRST}, 4};
+
+/* Numbers from a variant's digits. */
+static uint32_t digit(uint32_t *variant, uint32_t base)
+{
+    uint32_t value = *variant % base;
+    *variant /= base;
+    return value;
+}
+
+static void vary(struct world *world, uint64_t number)
+{
+    uint32_t v = (uint32_t)number;
+    bool tied = digit(&v, 2);
+    world_init(world, tied, digit(&v, 2) ? 3 : 1);
+    struct plan_wishes *wishes = &world->input.wishes;
+    static const enum plan_where weights[] = {PLAN_WHERE_DEVICE, PLAN_WHERE_HOST, PLAN_WHERE_STORE};
+    wishes->timing = digit(&v, 2) ? PLAN_TIMING_INSIDE : PLAN_TIMING_DEFERRED;
+    wishes->may_clip = wishes->timing == PLAN_TIMING_DEFERRED;
+    wishes->order = digit(&v, 2) ? PLAN_ORDER_MICRO : PLAN_ORDER_LAYER;
+    world->input.budgets.device_is_host = digit(&v, 2);
+    world->input.format.grad_bytes = digit(&v, 2) ? 4 : 2;
+    wishes->acts = (enum plan_acts)(PLAN_ACTS_KEEP + digit(&v, 4));
+    wishes->weights = weights[digit(&v, 3)];
+    wishes->states = digit(&v, 3) == 0 ? PLAN_WHERE_HOST : PLAN_WHERE_STORE;
+    if (wishes->states == PLAN_WHERE_HOST && world->input.budgets.device_is_host && v % 2 == 0) {
+        wishes->states = PLAN_WHERE_DEVICE;
+        wishes->grads = PLAN_WHERE_DEVICE;
+    }
+    bool may_send = wishes->timing == PLAN_TIMING_DEFERRED &&
+                    (wishes->order == PLAN_ORDER_LAYER || wishes->micro_batches == 1);
+    if (may_send && digit(&v, 3) == 0) {
+        wishes->grads = PLAN_WHERE_STORE;
+    }
+    static const uint64_t ends[] = {8, 5, 1};
+    world->shapes[0].elements = ends[number % 3] * UNIT;
+    if (tied) {
+        world->shapes[BLOCKS - 1].shared_elements = (number % 3 == 2 ? 1 : 4) * UNIT;
+        world->shapes[BLOCKS - 1].elements = number % 2 == 0 ? 128 : ends[number % 3] * UNIT;
+    }
+    wishes->weight_slots = 2 + digit(&v, 3);
+    wishes->state_slots = 1 + digit(&v, 3);
+    wishes->chunk_elements = (1 + digit(&v, 3)) * UNIT;
+}
+
+/* All wishes by turns: every number of a long row of variants is one machine's life. */
+static void tapes_train(void)
+{
+    for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
+        struct world world;
+        vary(&world, i * 7919 + i / 3);
+        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
+        train(&world, is_inside ? &inside : i % 2 == 0 ? &drained : &evaluated, 2);
+    }
+}
+
+/* Frozen blocks, at the bottom and in the middle, leave everything else as it should be. */
+static void frozen_blocks_train(void)
+{
+    for (uint64_t i = 0; i < TEST_COUNT(64, 16); i++) {
+        struct world world;
+        vary(&world, i * 104729);
+        for (uint32_t b = 0; b < BLOCKS; b++) {
+            world.shapes[b].trained = (i * 37 + b * 11) % 5 > 1;
+        }
+        world.shapes[3].trained = true;
+        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
+        train(&world, is_inside ? &inside : &drained, 1);
+    }
+}
+
+/* Every kind of placement that memory between least and ample gives. */
+static void budgets_train(void)
+{
+    for (uint64_t mib = 8; mib <= 64; mib += TEST_COUNT(2, 8)) {
+        struct world world;
+        vary(&world, mib * 31);
+        struct plan_wishes *wishes = &world.input.wishes;
+        *wishes = (struct plan_wishes){.micro_batches = wishes->micro_batches,
+                                       .may_clip = wishes->may_clip,
+                                       .chunk_elements = wishes->chunk_elements};
+        world.input.budgets.joint_bytes = mib << 20;
+        struct plan *plan = NULL;
+        if (plan_create(&world.input, &plan) == -EFBIG) {
+            continue;
+        }
+        bool is_inside = plan_chosen_timing(plan) == PLAN_TIMING_INSIDE;
+        plan_destroy(plan);
+        train(&world, is_inside ? &inside : &drained, 2);
+    }
+}
+
+TEST_MAIN({"tapes_train", tapes_train}, {"frozen_blocks_train", frozen_blocks_train},
+          {"budgets_train", budgets_train})
