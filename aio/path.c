@@ -292,7 +292,8 @@ int aio_path_open(const struct aio_path_options *options, struct aio_path **out)
     path->file_bytes = path->data_offset + options->data_bytes;
     int rc = options->directory != NULL ? prepare_directory(path, options, &fs) : 0;
     rc = rc == 0 ? open_drive(path, options) : rc;
-    rc = rc == 0 && options->directory != NULL && !path->formatted ? format(path, options) : rc;
+    bool blank = options->directory != NULL && !path->formatted && !options->unwritten;
+    rc = rc == 0 && blank ? format(path, options) : rc;
     if (rc != 0) {
         char sentence[CORE_ERR_SENTENCE_BYTES];
         snprintf(sentence, sizeof sentence, "%s", core_err_sentence());

@@ -40,6 +40,7 @@ struct aio_path_options {
     const char *backend;            /* NULL: chosen by probing */
     struct aio_fault *fault;        /* wrapped around it, for tests; NULL: none */
     struct aio_drive_options drive; /* depth, block_bytes, cpus, limits ... are read */
+    bool unwritten; /* space is taken but not written: for who writes every extent before use */
     /* Called now and then while the file is written; not 0 stops with -ECANCELED. NULL is fine. */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;

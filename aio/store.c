@@ -56,6 +56,7 @@ static int open_path(struct aio_store *store, const struct aio_store_options *op
         .count = options->paths_count,
         .backend = options->backend,
         .fault = given->fault,
+        .unwritten = options->unwritten,
         .drive = options->drive,
         .progress = options->progress,
         .user = options->user,

@@ -33,6 +33,8 @@ struct aio_store_options {
     uint64_t align_bytes;           /* of extents; 0: AIO_EXTENT_ALIGN_BYTES; a multiple of 4096 */
     const char *backend;            /* NULL: chosen by probing */
     bool no_sums;                   /* write and read without checksums */
+    bool unwritten;                 /* files take their space but are not written at open: for who
+                                       writes every extent before a run begins */
     struct aio_drive_options drive; /* depth, block_bytes, cpus, limits: of every path */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;

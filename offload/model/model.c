@@ -263,3 +263,21 @@ struct model_run model_block_run(const struct model_block *block, uint64_t at)
     }
     return run;
 }
+
+bool model_block_gap(const struct model_block *block, uint64_t at, uint64_t *end)
+{
+    assert(at < block->elements);
+    *end = block->elements;
+    for (unsigned i = 0; i < block->param_count; i++) {
+        const struct model_param *param = &block->params[i];
+        const bool counts = param->part_count > 0 && param->trained;
+        if (counts && at >= param->offset && at < param->offset + param->elements) {
+            *end = param->offset + param->elements;
+            return false;
+        }
+        if (counts && param->offset > at && param->offset < *end) {
+            *end = param->offset;
+        }
+    }
+    return true;
+}

@@ -87,4 +87,8 @@ struct model_run {
  * padding goes with what is in front of it. Runs in order cover the array. */
 struct model_run model_block_run(const struct model_block *block, uint64_t at);
 
+/* Whether element `at` begins a run whose gradient nobody computes (padding, a frozen parameter);
+ * *end is where that property changes. */
+bool model_block_gap(const struct model_block *block, uint64_t at, uint64_t *end);
+
 #endif

@@ -76,6 +76,11 @@ uint32_t plan_buffer_count(const struct plan *plan)
     return plan->layout->count;
 }
 
+const struct plan_layout *plan_layout_of(const struct plan *plan)
+{
+    return plan->layout;
+}
+
 const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index)
 {
     assert(index < plan->layout->count);

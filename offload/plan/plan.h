@@ -177,6 +177,9 @@ uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *
                              enum plan_tier tier, enum plan_consumer consumer);
 uint32_t plan_buffer_count(const struct plan *plan);
 const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
+/* Which buffer is for what (layout.h): for loading, saving and looking, when no tape runs. */
+struct plan_layout;
+const struct plan_layout *plan_layout_of(const struct plan *plan);
 
 /* The tape to run for `kind` after a tape of kind `before` (PLAN_KIND_COUNT: nothing ran yet). NULL
  * where the two do not join. */

@@ -1,0 +1,290 @@
+/* engine.c: tide_engine_*: one run for an application. The caller's thread. */
+#include <tide/engine.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "offload/api/abi.h"
+#include "offload/api/context.h"
+#include "offload/api/plan.h"
+#include "offload/model/save.h"
+#include "offload/run/engine.h"
+#include "offload/run/runtime.h"
+
+struct tide_engine {
+    struct tide_context *context; /* borrowed from the application */
+    struct setup setup;
+    struct tide_plan plan;       /* a view of `setup` */
+    struct run_engine *engine;   /* owned */
+    struct model_batch *batches; /* owned, of a step */
+    int64_t step_ns;             /* when the last step ended */
+};
+
+void tide_engine_options_init(struct tide_engine_options *options)
+{
+    *options = (struct tide_engine_options){
+        .struct_bytes = sizeof *options,
+        .batch = 1,
+        .accum = 1,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .eps = 1e-8,
+        .clip = 1,
+    };
+}
+
+static int report(void *user, const char *phase, uint64_t done, uint64_t total)
+{
+    const struct tide_engine *engine = user;
+    return context_progress(engine->context, phase, done, total);
+}
+
+static int make(struct tide_engine *engine, const struct tide_engine_options *options)
+{
+    int rc = context_progress(engine->context, "measure", 0, 1);
+    rc = rc != 0 ? rc : setup_init(&engine->setup, options, true);
+    rc = rc != 0 ? rc : context_progress(engine->context, "measure", 1, 1);
+    if (rc != 0) {
+        return rc;
+    }
+    const size_t count = (size_t)engine->setup.options.micro_batches * engine->setup.options.world;
+    const struct run_engine_options run = {
+        .planned = engine->setup.planned,
+        .options = &engine->setup.options,
+        .model = engine->setup.model,
+        .files = engine->setup.files,
+        .progress = report,
+        .user = engine,
+    };
+    engine->plan.setup = &engine->setup;
+    engine->batches = calloc(count, sizeof *engine->batches);
+    if (engine->batches == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %zu micro-batches", count);
+    }
+    rc = run_engine_create(&run, &engine->engine);
+    engine->step_ns = core_clock_now_ns();
+    return rc;
+}
+
+int tide_engine_create(struct tide_context *context, const struct tide_engine_options *options,
+                       struct tide_engine **out)
+{
+    const struct core_log *before = context_enter(context);
+    struct tide_engine *engine = calloc(1, sizeof *engine);
+    int rc = -ENOMEM;
+    if (engine == NULL) {
+        rc = core_err_set(-ENOMEM, "no memory for an engine");
+    } else {
+        engine->context = context;
+        rc = make(engine, options);
+    }
+    if (rc != 0) {
+        char sentence[CORE_ERR_SENTENCE_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        tide_engine_destroy(engine);
+        rc = core_err_adopt(rc, sentence);
+    } else {
+        *out = engine;
+    }
+    context_leave(before);
+    return rc;
+}
+
+void tide_engine_destroy(struct tide_engine *engine)
+{
+    if (engine == NULL) {
+        return;
+    }
+    const struct core_log *before = context_enter(engine->context);
+    run_engine_destroy(engine->engine);
+    setup_fini(&engine->setup);
+    free(engine->batches);
+    free(engine);
+    context_leave(before);
+}
+
+const struct tide_plan *tide_engine_plan(const struct tide_engine *engine)
+{
+    return &engine->plan;
+}
+
+/* ---- steps ---- */
+
+static int read_batch(const void *from, struct model_batch *out)
+{
+    struct tide_batch batch = {0};
+    int rc = abi_struct_read("tide_batch", from, &batch, sizeof batch);
+    if (rc == 0 && (batch.ids == NULL || batch.rows == 0 || batch.length == 0)) {
+        rc = core_err_set(-EINVAL, "a micro-batch of %u rows of %u tokens%s", batch.rows,
+                          batch.length, batch.ids == NULL ? " without ids" : "");
+    }
+    *out = (struct model_batch){.rows = batch.rows,
+                                .length = batch.length,
+                                .ids = batch.ids,
+                                .labels = batch.labels,
+                                .positions = batch.positions,
+                                .starts = batch.starts};
+    return rc;
+}
+
+static int step(struct tide_engine *engine, const struct tide_batch *batches, unsigned count,
+                double lr, struct tide_step *out)
+{
+    const struct run_options *options = &engine->setup.options;
+    const unsigned most = options->micro_batches * options->world;
+    struct run_step result;
+    uint64_t tokens = 0;
+    if (count == 0 || count > most || batches == NULL) {
+        return core_err_set(-EINVAL, "%u micro-batches; a step takes 1 to %u", count, most);
+    }
+    const char *at = (const char *)batches;
+    for (unsigned i = 0; i < count; i++) {
+        size_t bytes;
+        memcpy(&bytes, at, sizeof bytes);
+        int rc = read_batch(at, &engine->batches[i]);
+        if (rc != 0) {
+            return core_err_prefix(rc, "micro-batch %u", i);
+        }
+        tokens += (uint64_t)(engine->batches[i].rows * engine->batches[i].length);
+        at += bytes;
+    }
+    int rc = run_engine_step(engine->engine, engine->batches, count, lr, &result);
+    if (rc != 0) {
+        return rc;
+    }
+    const int64_t now_ns = core_clock_now_ns();
+    struct tide_step made = {
+        .step = result.step,
+        .loss = result.loss,
+        .grad_norm = result.norm,
+        .loss_scale = result.loss_scale,
+        .skipped = result.skipped,
+        .tokens = tokens,
+        .targets = (uint64_t)result.targets,
+        .seconds = (double)(now_ns - engine->step_ns) * 1e-9,
+        .store_read_bytes = result.traffic.store_read_bytes,
+        .store_write_bytes = result.traffic.store_write_bytes,
+        .up_bytes = result.traffic.up_bytes,
+        .down_bytes = result.traffic.down_bytes,
+    };
+    _Static_assert((int)TIDE_WAIT_COUNT == (int)RUN_WAIT_COUNT &&
+                       (int)TIDE_WAIT_IMBALANCE == (int)RUN_WAIT_IMBALANCE,
+                   "causes are the same inside and outside");
+    for (int i = 0; i < RUN_WAIT_COUNT; i++) {
+        made.compute_wait[i] = (double)result.stats.compute_wait_ns[i] * 1e-9;
+        made.update_wait[i] = (double)result.stats.update_wait_ns[i] * 1e-9;
+    }
+    engine->step_ns = now_ns;
+    return abi_struct_write("tide_step", &made, sizeof made, out);
+}
+
+int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches, unsigned count,
+                     double lr, struct tide_step *out)
+{
+    const struct core_log *before = context_enter(engine->context);
+    int rc = step(engine, batches, count, lr, out);
+    context_leave(before);
+    return rc;
+}
+
+int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
+                         struct tide_evaluation *out)
+{
+    const struct core_log *before = context_enter(engine->context);
+    struct model_batch one;
+    struct kern_loss loss;
+    int rc = read_batch(batch, &one);
+    rc = rc != 0 ? rc : run_engine_evaluate(engine->engine, &one, &loss);
+    if (rc == 0) {
+        struct tide_evaluation made = {.loss_sum = loss.sum, .targets = (uint64_t)loss.count};
+        rc = abi_struct_write("tide_evaluation", &made, sizeof made, out);
+    }
+    engine->step_ns = core_clock_now_ns();
+    context_leave(before);
+    return rc;
+}
+
+/* ---- saving ---- */
+
+static enum model_dtype dtype_of(enum kern_type type)
+{
+    return type == KERN_F32 ? MODEL_F32 : type == KERN_BF16 ? MODEL_BF16 : MODEL_F16;
+}
+
+static int save_open(const struct tide_engine *engine, const char *folder, int overwrite,
+                     struct model_save **out)
+{
+    const struct model_save_options options = {
+        .folder = folder,
+        .source = engine->setup.folder,
+        .type = dtype_of(engine->setup.options.type),
+        .replace = overwrite != 0,
+    };
+    if (folder == NULL || folder[0] == '\0') {
+        return core_err_set(-EINVAL, "no folder to save to is given");
+    }
+    return model_save_open(engine->setup.model, &options, out);
+}
+
+struct putting {
+    struct model_save *save;
+    uint32_t block;
+    enum model_dtype type;
+};
+
+static int put(void *context, uint64_t first, uint64_t count, const void *weights)
+{
+    const struct putting *putting = context;
+    return model_save_put(putting->save, putting->block, first, count, putting->type, weights);
+}
+
+static int save(struct tide_engine *engine, const char *folder, int overwrite)
+{
+    struct model_save *file = NULL;
+    int rc = save_open(engine, folder, overwrite, &file);
+    for (uint32_t b = 0; rc == 0 && b < engine->setup.model->block_count; b++) {
+        struct putting putting = {file, b, dtype_of(engine->setup.options.type)};
+        rc = run_rank_weights(run_engine_rank(engine->engine, 0), b, put, &putting);
+        rc = rc != 0 ? rc
+                     : context_progress(engine->context, "save", b + 1,
+                                        engine->setup.model->block_count);
+    }
+    rc = rc != 0 ? rc : model_save_finish(file);
+    model_save_close(file);
+    engine->step_ns = core_clock_now_ns();
+    return rc;
+}
+
+int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite)
+{
+    const struct core_log *before = context_enter(engine->context);
+    int rc = save(engine, folder, overwrite);
+    context_leave(before);
+    return rc;
+}
+
+int tide_engine_save_try(struct tide_engine *engine, const char *folder, int overwrite)
+{
+    const struct core_log *before = context_enter(engine->context);
+    struct model_save *file = NULL;
+    int rc = save_open(engine, folder, overwrite, &file);
+    model_save_close(file);
+    engine->step_ns = core_clock_now_ns();
+    context_leave(before);
+    return rc;
+}
+
+int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out)
+{
+    struct tide_engine_memory memory = {
+        .rss_bytes = run_runtime_used_bytes(),
+        .peak_bytes = run_runtime_peak_bytes(),
+        .device_bytes = run_planned_bytes(engine->setup.planned, PLAN_DEVICE),
+        .host_bytes = plan_tier_bytes(engine->setup.planned->plan, PLAN_HOST),
+    };
+    return abi_struct_write("tide_engine_memory", &memory, sizeof memory, out);
+}

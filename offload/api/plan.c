@@ -1,0 +1,228 @@
+/* plan.c: tide_plan_*: what a plan says, without doing it. The caller's thread. */
+#include "offload/api/plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "offload/api/abi.h"
+#include "offload/api/context.h"
+#include "offload/plan/layout.h"
+#include "offload/plan/print.h"
+
+static int create(const struct tide_engine_options *options, struct tide_plan **out)
+{
+    struct tide_plan *plan = calloc(1, sizeof *plan);
+    struct setup *setup = calloc(1, sizeof *setup);
+    int rc = plan != NULL && setup != NULL ? setup_init(setup, options, false)
+                                           : core_err_set(-ENOMEM, "no memory for a plan");
+    if (rc != 0) {
+        char sentence[CORE_ERR_SENTENCE_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        if (setup != NULL) {
+            setup_fini(setup);
+        }
+        free(setup);
+        free(plan);
+        return core_err_adopt(rc, sentence);
+    }
+    plan->setup = plan->owned = setup;
+    *out = plan;
+    return 0;
+}
+
+int tide_plan_create(struct tide_context *context, const struct tide_engine_options *options,
+                     struct tide_plan **out)
+{
+    const struct core_log *before = context_enter(context);
+    int rc = create(options, out);
+    context_leave(before);
+    return rc;
+}
+
+void tide_plan_destroy(struct tide_plan *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    setup_fini(plan->owned);
+    free(plan->owned);
+    free(plan);
+}
+
+/* The tape that repeats. */
+static const struct plan_tape *steady_tape(const struct plan *plan)
+{
+    const enum plan_kind kind = plan_chosen_timing(plan) == PLAN_TIMING_DEFERRED ? PLAN_NEXT
+                                                                                 : PLAN_FIRST;
+    return plan_tape(plan, kind, kind);
+}
+
+static uint32_t state_slots(const struct plan_layout *layout)
+{
+    uint32_t count = 0;
+    while (count < PLAN_SLOT_MAX && layout->state_slots[count] != PLAN_NONE) {
+        count++;
+    }
+    return count;
+}
+
+static void say_bottleneck(const struct plan_prediction *predicted, char *text, size_t bytes)
+{
+    const double seconds = predicted->resource_seconds[predicted->bottleneck];
+    const double share = predicted->step_seconds > 0 ? seconds / predicted->step_seconds : 0;
+    snprintf(text, bytes, "%s, busy %.0f %% of the step", plan_resource_name(predicted->bottleneck),
+             100 * (share < 1 ? share : 1));
+}
+
+int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
+{
+    if (from == NULL) {
+        return core_err_set(-EINVAL, "the plan is NULL");
+    }
+    const struct setup *setup = from->setup;
+    const struct run_planned *planned = setup->planned;
+    const struct plan *plan = planned->plan;
+    const struct plan_prediction *predicted = plan_predicted(plan);
+    const struct plan_layout *layout = plan_layout_of(plan);
+    const double tokens = (double)setup->options.rows * (double)setup->options.length *
+                          setup->options.micro_batches * setup->options.world;
+    struct tide_plan_info info = {
+        .parameters = setup->model->parameters,
+        .trained_parameters = setup->model->trained_parameters,
+        .device_bytes = run_planned_bytes(planned, PLAN_DEVICE),
+        .host_bytes = run_planned_bytes(planned, PLAN_HOST),
+        .store_bytes = run_planned_bytes(planned, PLAN_STORE),
+        .acts = plan_chosen_acts(plan),
+        .order = plan_chosen_order(plan),
+        .timing = plan_chosen_timing(plan),
+        .weight_slots = layout->weights.counts[PLAN_LAYER],
+        .state_slots = state_slots(layout),
+        .chunk_elements = plan_chunk_elements(plan),
+        .step_seconds = predicted->step_seconds,
+        .tokens_per_second = predicted->step_seconds > 0 ? tokens / predicted->step_seconds : 0,
+        .store_read_bytes = predicted->store_read_bytes,
+        .store_write_bytes = predicted->store_write_bytes,
+        .up_bytes = predicted->up_bytes,
+        .down_bytes = predicted->down_bytes,
+        .commands = steady_tape(plan)->count,
+        .plan_seconds = planned->plan_seconds,
+    };
+    _Static_assert((int)TIDE_ACTS_STORE == (int)PLAN_ACTS_STORE &&
+                       (int)TIDE_ORDER_MICRO == (int)PLAN_ORDER_MICRO &&
+                       (int)TIDE_TIMING_INSIDE == (int)PLAN_TIMING_INSIDE,
+                   "choices are the same inside and outside");
+    say_bottleneck(predicted, info.bottleneck, sizeof info.bottleneck);
+    return abi_struct_write("tide_plan_info", &info, sizeof info, out);
+}
+
+/* ---- who takes what ---- */
+
+enum { PARTS_MAX = 32 };
+
+struct part {
+    const char *what;
+    enum plan_tier tier;
+    uint64_t bytes;
+};
+
+/* Buffers by the word in front of their number or block. */
+static const char *word_of(const char *name)
+{
+    static const struct {
+        const char *stem;
+        const char *word;
+    } words[] = {
+        {"w(", "weights"},           {"wslot", "weight slots"},
+        {"wstage", "weight slots"},  {"s(", "states"},
+        {"sslot", "state slots"},    {"g", "gradients"},
+        {"shared-sum", "gradients"}, {"sum", "gradients"},
+        {"act", "activations"},      {"dact", "activations"},
+        {"kept", "activations"},     {"scratch", "scratch"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strncmp(name, words[i].stem, strlen(words[i].stem)) == 0) {
+            return words[i].word;
+        }
+    }
+    return "norm";
+}
+
+static void add_part(struct part *parts, unsigned *count, const struct part *one)
+{
+    for (unsigned i = 0; i < *count; i++) {
+        if (parts[i].tier == one->tier && strcmp(parts[i].what, one->what) == 0) {
+            parts[i].bytes += one->bytes;
+            return;
+        }
+    }
+    if (*count < PARTS_MAX) {
+        parts[(*count)++] = *one;
+    }
+}
+
+static unsigned collect(const struct run_planned *planned, struct part *parts)
+{
+    unsigned count = 0;
+    for (uint32_t i = 0; i < plan_buffer_count(planned->plan); i++) {
+        const struct plan_buffer *buffer = plan_buffer(planned->plan, i);
+        const struct part one = {word_of(buffer->name), (enum plan_tier)buffer->tier,
+                                 buffer->bytes};
+        add_part(parts, &count, &one);
+    }
+    const struct plan_budgets *budgets = &planned->input.budgets;
+    const struct part taken[] = {{"inputs and scratch", PLAN_DEVICE, budgets->device_taken_bytes},
+                                 {"runtime", PLAN_HOST, budgets->host_taken_bytes}};
+    add_part(parts, &count, &taken[0]);
+    add_part(parts, &count, &taken[1]);
+    return count;
+}
+
+int tide_plan_part_at(const struct tide_plan *plan, unsigned index, struct tide_plan_part *out)
+{
+    static const enum tide_place tiers[] = {
+        [PLAN_DEVICE] = TIDE_DEVICE, [PLAN_HOST] = TIDE_HOST, [PLAN_STORE] = TIDE_STORE};
+    struct part parts[PARTS_MAX];
+    if (plan == NULL) {
+        return core_err_set(-EINVAL, "the plan is NULL");
+    }
+    const unsigned count = collect(plan->setup->planned, parts);
+    if (index >= count) {
+        return core_err_set(-ENOENT, "part %u of a plan that has %u", index, count);
+    }
+    struct tide_plan_part part = {.tier = tiers[parts[index].tier], .bytes = parts[index].bytes};
+    snprintf(part.what, sizeof part.what, "%s", parts[index].what);
+    return abi_struct_write("tide_plan_part", &part, sizeof part, out);
+}
+
+int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text, size_t bytes)
+{
+    if (plan == NULL || text == NULL || bytes == 0) {
+        return core_err_set(-EINVAL, "a line of a tape needs a plan and room");
+    }
+    const struct run_planned *planned = plan->setup->planned;
+    const struct plan_tape *tape = steady_tape(planned->plan);
+    if (index >= tape->count) {
+        return core_err_set(-ENOENT, "command %u of a tape of %u", index, tape->count);
+    }
+    (void)plan_print_command(&planned->input, planned->plan, &tape->commands[index], text, bytes);
+    return 0;
+}
+
+int tide_plan_rates(const struct tide_plan *plan, const char *path)
+{
+    if (plan == NULL || path == NULL) {
+        return core_err_set(-EINVAL, "rates need a plan and a path");
+    }
+    return run_rates_write(path, &plan->setup->planned->rates);
+}
+
+int tide_plan_trace(const struct tide_plan *plan, const char *path)
+{
+    if (plan == NULL || path == NULL) {
+        return core_err_set(-EINVAL, "a timeline needs a plan and a path");
+    }
+    return core_err_set(-ENOTSUP, "%s: timelines are not written yet", path);
+}

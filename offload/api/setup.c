@@ -1,0 +1,348 @@
+/* setup.c: public options in the words of the rooms. */
+#include "offload/api/setup.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/mem_limits.h"
+#include "core/dev/dev.h"
+#include "offload/api/abi.h"
+#include "offload/model/config.h"
+#include "offload/run/runtime.h"
+
+/* What is left to the rest of the machine where no budget is given. */
+static const uint64_t reserve_bytes = UINT64_C(1) << 30;
+
+static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
+                                         [TIDE_DEVICE] = PLAN_WHERE_DEVICE,
+                                         [TIDE_HOST] = PLAN_WHERE_HOST,
+                                         [TIDE_STORE] = PLAN_WHERE_STORE};
+
+/* ---- checks ---- */
+
+static int check_range(const char *name, double value, double low, double high)
+{
+    return value >= low && value <= high
+               ? 0
+               : core_err_set(-EINVAL, "%s is %g; %g to %g are possible", name, value, low, high);
+}
+
+static int check_choices(const struct tide_engine_options *given)
+{
+    const struct {
+        const char *name;
+        uint32_t value;
+        uint32_t last;
+    } choices[] = {
+        {"precision", given->precision, TIDE_FP32},     {"optimizer", given->optimizer, TIDE_SGD},
+        {"moments", given->moments, TIDE_MOMENTS_8BIT}, {"weights", given->weights, TIDE_STORE},
+        {"states", given->states, TIDE_STORE},          {"grads", given->grads, TIDE_STORE},
+        {"acts", given->acts, TIDE_ACTS_STORE},         {"order", given->order, TIDE_ORDER_MICRO},
+        {"timing", given->timing, TIDE_TIMING_INSIDE},  {"zero_stage", given->zero_stage, 3},
+    };
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        if (choices[i].value > choices[i].last) {
+            return core_err_set(-EINVAL, "%s is %" PRIu32 "; 0 to %" PRIu32 " are possible",
+                                choices[i].name, choices[i].value, choices[i].last);
+        }
+    }
+    return 0;
+}
+
+static int check_numbers(const struct tide_engine_options *given)
+{
+    const double most = 1e30;
+    int rc = check_range("batch", given->batch, 1, 1 << 20);
+    rc = rc != 0 ? rc : check_range("length", given->length, 1, 1 << 24);
+    rc = rc != 0 ? rc : check_range("accum", given->accum, 0, 1 << 14);
+    rc = rc != 0 ? rc : check_range("ranks", given->ranks, 0, 64);
+    rc = rc != 0 ? rc : check_range("clip", given->clip, 0, most);
+    rc = rc != 0 ? rc : check_range("decay", given->decay, 0, most);
+    rc = rc != 0 ? rc : check_range("eps", given->eps, 0, most);
+    rc = rc != 0 ? rc : check_range("beta1", given->beta1, 0, nextafter(1, 0));
+    rc = rc != 0 ? rc : check_range("beta2", given->beta2, 0, nextafter(1, 0));
+    rc = rc != 0 ? rc : check_range("loss_scale", given->loss_scale, 0, most);
+    rc = rc != 0 ? rc : check_range("store_count", given->store_count, 0, TIDE_STORES_MAX);
+    return rc;
+}
+
+/* ---- what options become ---- */
+
+static void fill_training(const struct tide_engine_options *given, struct run_options *out)
+{
+    static const enum kern_type types[] = {
+        [TIDE_BF16] = KERN_BF16, [TIDE_FP16] = KERN_FP16, [TIDE_FP32] = KERN_F32};
+    static const enum core_vec_rule rules[] = {[TIDE_ADAMW] = CORE_VEC_ADAMW,
+                                               [TIDE_ADAM] = CORE_VEC_ADAM,
+                                               [TIDE_LION] = CORE_VEC_LION,
+                                               [TIDE_ADAGRAD] = CORE_VEC_ADAGRAD,
+                                               [TIDE_SGD] = CORE_VEC_SGD};
+    static const enum core_vec_type moments[] = {[TIDE_MOMENTS_FP32] = CORE_VEC_F32,
+                                                 [TIDE_MOMENTS_BF16] = CORE_VEC_BF16,
+                                                 [TIDE_MOMENTS_8BIT] = CORE_VEC_Q8};
+    out->seed = given->seed;
+    out->rows = given->batch;
+    out->length = given->length;
+    out->micro_batches = given->accum > 0 ? given->accum : 1;
+    out->tile_bytes = given->tile_bytes;
+    out->type = types[given->precision];
+    out->rule = rules[given->optimizer];
+    out->moments = moments[given->moments];
+    out->gradients_fp32 = given->gradients_fp32 != 0;
+    out->group = (struct adam_group){.beta1 = given->beta1,
+                                     .beta2 = given->beta2,
+                                     .eps = given->eps,
+                                     .decay = given->decay,
+                                     .bias_correction = given->no_bias_correction == 0};
+    out->decay_all = given->decay_all != 0;
+    out->clip = given->clip;
+    out->may_skip = out->type == KERN_FP16 || given->check_overflow != 0;
+    out->scale = (struct run_scale_options){
+        .fixed = given->loss_scale,
+        .first = given->first_loss_scale > 0 ? given->first_loss_scale : 65536,
+        .least = given->least_loss_scale > 0 ? given->least_loss_scale : 1,
+        .window = given->scale_window > 0 ? given->scale_window : 1000,
+        .hysteresis = given->hysteresis > 0 ? given->hysteresis : 2,
+        .consecutive_hysteresis = given->consecutive_hysteresis != 0,
+    };
+}
+
+static void fill_wishes(const struct tide_engine_options *given, struct plan_wishes *out)
+{
+    static const enum plan_acts acts[] = {[TIDE_ACTS_AUTO] = PLAN_ACTS_AUTO,
+                                          [TIDE_ACTS_KEEP] = PLAN_ACTS_KEEP,
+                                          [TIDE_ACTS_RECOMPUTE] = PLAN_ACTS_RECOMPUTE,
+                                          [TIDE_ACTS_HOST] = PLAN_ACTS_HOST,
+                                          [TIDE_ACTS_STORE] = PLAN_ACTS_STORE};
+    static const enum plan_order orders[] = {[TIDE_ORDER_AUTO] = PLAN_ORDER_AUTO,
+                                             [TIDE_ORDER_LAYER] = PLAN_ORDER_LAYER,
+                                             [TIDE_ORDER_MICRO] = PLAN_ORDER_MICRO};
+    static const enum plan_timing timings[] = {[TIDE_TIMING_AUTO] = PLAN_TIMING_AUTO,
+                                               [TIDE_TIMING_DEFERRED] = PLAN_TIMING_DEFERRED,
+                                               [TIDE_TIMING_INSIDE] = PLAN_TIMING_INSIDE};
+    *out = (struct plan_wishes){
+        .acts = acts[given->acts],
+        .order = orders[given->order],
+        .timing = timings[given->timing],
+        .weights = places[given->weights],
+        .states = places[given->states],
+        .grads = places[given->grads],
+        .weight_slots = given->weight_slots,
+        .state_slots = given->state_slots,
+        .chunk_elements = given->chunk_elements,
+    };
+}
+
+/* ---- budgets ---- */
+
+/* Bytes that a path may take: the limit given, or what is free there less the reserve. */
+static int path_bytes(const char *directory, uint64_t limit, uint64_t *out)
+{
+    char path[4096];
+    struct statvfs disk;
+    snprintf(path, sizeof path, "%s", directory);
+    while (statvfs(path, &disk) != 0) { /* it may not be there yet: its nearest ancestor counts */
+        char *slash = strrchr(path, '/');
+        if (errno != ENOENT || slash == path) {
+            return core_err_set(-errno, "the store's directory %s: %s", directory, strerror(errno));
+        }
+        if (slash != NULL) {
+            *slash = '\0';
+        } else {
+            snprintf(path, sizeof path, ".");
+        }
+    }
+    const uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+    if (limit == 0) {
+        *out = free_bytes > reserve_bytes ? free_bytes - reserve_bytes : 0;
+        return 0;
+    }
+    *out = limit;
+    if (limit > free_bytes) {
+        core_log(CORE_LOG_WARN, "%s has %" PRIu64 " bytes free of the %" PRIu64 " it is given",
+                 directory, free_bytes, limit);
+    }
+    return 0;
+}
+
+static int fill_stores(struct setup *setup)
+{
+    const struct tide_engine_options *given = &setup->given;
+    struct run_options *options = &setup->options;
+    const bool memory = given->io != NULL && strcmp(given->io, "mem") == 0;
+    for (uint32_t i = 0; i < given->store_count; i++) {
+        const struct tide_store_path *from = &given->stores[i];
+        struct store_path *to = &options->stores[i];
+        uint64_t bytes = from->bytes;
+        if (from->directory == NULL || from->directory[0] == '\0') {
+            return core_err_set(-EINVAL, "store %" PRIu32 " has no directory", i);
+        }
+        int rc = memory ? 0 : path_bytes(from->directory, from->bytes, &bytes);
+        if (rc != 0) {
+            return rc;
+        }
+        *to = (struct store_path){.directory = setup->texts[2 + i], .bytes = bytes};
+        to->weight = given->store_count == 1 ? 1 : 0;
+        options->budgets.store_bytes += bytes > 0 ? bytes : UINT64_C(1) << 40;
+    }
+    options->store_count = given->store_count;
+    return 0;
+}
+
+static int fill_budgets(struct setup *setup)
+{
+    const struct tide_engine_options *given = &setup->given;
+    struct plan_budgets *budgets = &setup->options.budgets;
+    struct core_mem_limits limits;
+    int rc = core_mem_limits("", &limits);
+    if (rc != 0) {
+        return rc;
+    }
+    const uint64_t used = run_runtime_used_bytes();
+    const uint64_t usable = limits.usable_bytes + used;
+    const uint64_t spare = usable > 4 * reserve_bytes ? reserve_bytes : usable / 16;
+    budgets->device_is_host = strncmp(setup->options.device, "cpu", 3) == 0;
+    budgets->host_taken_bytes = run_runtime_bytes(setup->model, &setup->options);
+    budgets->device_bytes = given->device_bytes;
+    budgets->host_bytes = given->host_bytes;
+    if (budgets->device_is_host) {
+        if (given->device_bytes == 0 || given->host_bytes == 0) {
+            budgets->joint_bytes = usable - spare;
+        }
+        if (given->device_bytes == 0) {
+            budgets->device_bytes = usable - spare;
+        }
+    } else if (given->device_bytes == 0) {
+        struct dev_device *device = NULL;
+        rc = dev_open(setup->options.device, NULL, &device);
+        if (rc == 0) {
+            struct dev_memory memory;
+            dev_memory_report(device, &memory);
+            budgets->device_bytes = memory.budget_bytes;
+            dev_close(device);
+        }
+    }
+    if (given->host_bytes == 0) {
+        budgets->host_bytes = usable - spare;
+    }
+    if (rc == 0 && given->device_bytes + given->host_bytes > limits.total_bytes &&
+        budgets->device_is_host) {
+        core_log(CORE_LOG_WARN,
+                 "the budgets of DEVICE and HOST, %" PRIu64 " and %" PRIu64
+                 " bytes, are more than the machine's %" PRIu64,
+                 given->device_bytes, given->host_bytes, limits.total_bytes);
+    }
+    return rc;
+}
+
+/* ---- the whole ---- */
+
+static int copy_text(const char *from, char **out)
+{
+    if (from == NULL) {
+        return 0;
+    }
+    *out = strdup(from);
+    return *out != NULL ? 0 : core_err_set(-ENOMEM, "no memory for a name");
+}
+
+static int copy_texts(struct setup *setup)
+{
+    const struct tide_engine_options *given = &setup->given;
+    int rc = copy_text(given->device != NULL ? given->device : "cpu", &setup->texts[0]);
+    rc = rc != 0 ? rc : copy_text(given->io, &setup->texts[1]);
+    rc = rc != 0 ? rc : copy_text(given->model, &setup->folder);
+    rc = rc != 0 ? rc : copy_text(given->trace, &setup->trace);
+    for (uint32_t i = 0; rc == 0 && i < given->store_count; i++) {
+        rc = copy_text(given->stores[i].directory, &setup->texts[2 + i]);
+    }
+    setup->options.device = setup->texts[0];
+    setup->options.io = setup->texts[1];
+    return rc;
+}
+
+static int open_model(struct setup *setup, bool weights)
+{
+    const struct tide_engine_options *given = &setup->given;
+    const struct model_options options = {.frozen = given->frozen,
+                                          .frozen_count = given->frozen_count};
+    struct model_config config;
+    if (given->model == NULL) {
+        return core_err_set(-EINVAL, "no model folder is given");
+    }
+    int rc = model_config_load(given->model, &config);
+    rc = rc != 0 ? rc : model_create(&config, &options, &setup->model);
+    if (rc == 0 && given->length > config.positions) {
+        return core_err_set(-EINVAL,
+                            "rows of %" PRIu32 " tokens are longer than the %" PRId64
+                            " positions that %s has",
+                            given->length, config.positions, given->model);
+    }
+    if (rc == 0 && setup->model->trained_parameters == 0) {
+        return core_err_set(-EINVAL, "every parameter of %s is frozen: there is nothing to train",
+                            given->model);
+    }
+    if (rc == 0 && weights) {
+        rc = model_files_open(given->model, &setup->files);
+        rc = rc != 0 ? rc : model_files_check(setup->files, setup->model);
+    }
+    return rc;
+}
+
+static unsigned processors(void)
+{
+    struct core_cpus cpus;
+    return core_cpus_allowed(&cpus) == 0 ? core_cpus_count(&cpus) : 1;
+}
+
+static int plan(struct setup *setup)
+{
+    struct run_rates rates;
+    const char *path = setup->given.rates;
+    int rc = path != NULL ? run_rates_read(path, &rates) : 0;
+    return rc != 0 ? rc
+                   : run_planned_create(setup->model, &setup->options, path != NULL ? &rates : NULL,
+                                        &setup->planned);
+}
+
+int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights)
+{
+    *setup = (struct setup){.model = NULL};
+    int rc = abi_struct_read("tide_engine_options", options, &setup->given, sizeof setup->given);
+    rc = rc != 0 ? rc : check_choices(&setup->given);
+    rc = rc != 0 ? rc : check_numbers(&setup->given);
+    rc = rc != 0 ? rc : copy_texts(setup);
+    if (rc != 0) {
+        return rc;
+    }
+    fill_training(&setup->given, &setup->options);
+    fill_wishes(&setup->given, &setup->options.wishes);
+    setup->options.threads = setup->given.threads > 0 ? setup->given.threads : processors();
+    setup->options.world = setup->given.ranks > 0 ? setup->given.ranks : 1;
+    setup->options.stage = setup->given.zero_stage;
+    rc = open_model(setup, weights);
+    rc = rc != 0 ? rc : fill_stores(setup);
+    rc = rc != 0 ? rc : fill_budgets(setup);
+    return rc != 0 ? rc : plan(setup);
+}
+
+void setup_fini(struct setup *setup)
+{
+    run_planned_destroy(setup->planned);
+    model_files_close(setup->files);
+    model_destroy(setup->model);
+    for (size_t i = 0; i < sizeof setup->texts / sizeof setup->texts[0]; i++) {
+        free(setup->texts[i]);
+    }
+    free(setup->folder);
+    free(setup->trace);
+    *setup = (struct setup){.model = NULL};
+}

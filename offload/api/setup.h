@@ -1,0 +1,28 @@
+/* setup.h: what a plan and an engine begin with: the public options read, checked and resolved, the
+ * model and its files opened, the plan made. Owned by the object that asked for it. */
+#ifndef OFFLOAD_API_SETUP_H
+#define OFFLOAD_API_SETUP_H
+
+#include <tide/engine.h>
+
+#include "offload/model/files.h"
+#include "offload/run/planned.h"
+
+struct setup {
+    struct tide_engine_options
+        given; /* its strings belong to the caller: used during create only */
+    struct run_options options;
+    char *texts[2 + TIDE_STORES_MAX]; /* owned: device, io, directories; what options point to */
+    char *folder;                     /* owned: of the model */
+    char *trace;                      /* owned; NULL: none */
+    struct model *model;              /* owned */
+    struct model_files *files;        /* owned */
+    struct run_planned *planned;      /* owned */
+};
+
+/* With `weights` the folder has to have its weights; a plan needs config.json alone. A setup that
+ * failed is still for setup_fini. */
+int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights);
+void setup_fini(struct setup *setup);
+
+#endif

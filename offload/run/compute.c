@@ -1,0 +1,223 @@
+/* compute.c: bindings from operands; then the steps of forward, of what is recomputed, of backward. */
+#include "offload/run/compute.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/dev/dev.h"
+
+static const struct model_block *block_of(const struct run_compute *compute,
+                                          const struct plan_command *command)
+{
+    return &compute->shapes->model->blocks[command->block];
+}
+
+/* ---- gradients ---- */
+
+/* Where gradients of the block's own parameters go. */
+static struct kern_grad own_grad(const struct run_compute *compute,
+                                 const struct plan_command *command)
+{
+    char *stored = run_memory_of(compute->memory, command, PLAN_AS_GRAD);
+    char *sum = run_memory_of(compute->memory, command, PLAN_AS_SUM);
+    struct kern_grad grad = {
+        .out = stored,
+        .out_type = compute->grad_type,
+        .first = command->micro == 0,
+        .last = command->micro + 1u == compute->micro_batches,
+    };
+    if (!grad.first || !grad.last) {
+        grad.sum = (float *)(void *)(sum != NULL ? sum : stored);
+    }
+    return grad;
+}
+
+/* The two uses of a shared table: the head sums into SHARED_SUM; the embedding adds to that at once
+ * where there is one micro-batch, else it has its own sum, and ROUND adds the two. */
+static void bind_shared(const struct run_compute *compute, const struct plan_command *command,
+                        struct model_binding *binding)
+{
+    const struct model_block *block = block_of(compute, command);
+    const struct model *model = compute->shapes->model;
+    const bool only = compute->micro_batches == 1;
+    char *shared = run_memory_of(compute->memory, command, PLAN_AS_SHARED_SUM);
+    if (!model->config.tied) {
+        return;
+    }
+    if (block->kind == MODEL_BLOCK_HEAD) {
+        const int index = model_block_param(block, MODEL_HEAD);
+        const struct model_param *table = &block->params[index];
+        const char *weights = run_memory_of(compute->memory, command, PLAN_AS_BORROWED);
+        binding->weights[index] = weights + table->offset * kern_type_bytes(compute->type);
+        if (shared != NULL) {
+            binding->grads[index] = (struct kern_grad){.sum = (float *)(void *)shared,
+                                                       .first = command->micro == 0,
+                                                       .last = command->micro + 1u ==
+                                                               compute->micro_batches};
+        }
+    } else if (block->kind == MODEL_BLOCK_EMBEDDING && command->op == PLAN_BWD) {
+        struct kern_grad *grad = &binding->grads[model_block_param(block, MODEL_TOKEN_TABLE)];
+        if (only && shared != NULL) {
+            grad->sum = (float *)(void *)shared;
+            grad->first = false;
+        } else if (!only) {
+            grad->out = NULL;
+        }
+    }
+}
+
+/* ---- pointers ---- */
+
+static void bind(const struct run_compute *compute, const struct plan_command *command,
+                 struct model_binding *binding)
+{
+    const struct run_memory *memory = compute->memory;
+    const struct model_block *block = block_of(compute, command);
+    const struct model_program *program = compute->shapes->programs[command->block];
+    const struct kern_grad grad = command->op == PLAN_BWD ? own_grad(compute, command)
+                                                          : (struct kern_grad){0};
+    char *scratch = run_memory_of(memory, command, PLAN_AS_SCRATCH);
+    char *kept = run_memory_of(memory, command, PLAN_AS_KEPT);
+    *binding = (struct model_binding){0};
+    model_binding_set_flat(binding, block, compute->type,
+                           run_memory_of(memory, command, PLAN_AS_WEIGHTS), &grad);
+    bind_shared(compute, command, binding);
+    run_inputs_bind(compute->inputs, command->micro, binding);
+    binding->base[MODEL_BASE_IN] = run_memory_of(memory, command, PLAN_AS_IN);
+    binding->base[MODEL_BASE_OUT] = run_memory_of(memory, command, PLAN_AS_OUT);
+    binding->base[MODEL_BASE_GRAD] = run_memory_of(memory, command, PLAN_AS_OUT_GRAD);
+    binding->base[MODEL_BASE_TEMP] = scratch;
+    binding->base[MODEL_BASE_KEPT] = kept != NULL || scratch == NULL
+                                         ? kept
+                                         : scratch + run_shapes_kept_offset(program);
+}
+
+/* ---- commands ---- */
+
+/* Head + embedding of a shared table, rounded once. */
+static int round_shared(struct run_compute *compute, const struct plan_command *command,
+                        struct core_fence *out)
+{
+    const struct model_block *block = block_of(compute, command);
+    const struct model_param *table = &block->params[model_block_param(block, MODEL_TOKEN_TABLE)];
+    char *sum = run_memory_of(compute->memory, command, PLAN_AS_SUM);
+    char *grads = run_memory_of(compute->memory, command, PLAN_AS_GRAD);
+    const uint64_t width = kern_type_bytes(compute->grad_type);
+    const struct kern_add_arguments arguments = {
+        .count = (int64_t)table->elements,
+        .a = run_memory_of(compute->memory, command, PLAN_AS_SHARED_SUM),
+        .b = (sum != NULL ? sum : grads) + table->offset * sizeof(float),
+        .y_type = compute->grad_type,
+        .y = grads + table->offset * width,
+    };
+    const struct dev_command launch = {
+        .op = KERN_ADD, .arguments = &arguments, .arguments_bytes = sizeof arguments};
+    return dev_queue_launch(compute->queue, &launch, out);
+}
+
+/* Zeroes what no step of backward writes: padding between parameters, and frozen parameters. A
+ * gradient's buffer may have held another block's before. The command's edges are reached, so the
+ * buffer is ours. */
+static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
+{
+    static const char zeros[MODEL_ALIGN_ELEMENTS * sizeof(float)];
+    const struct model_block *block = block_of(compute, command);
+    const uint64_t width = kern_type_bytes(compute->grad_type);
+    char *grads = run_memory_of(compute->memory, command, PLAN_AS_GRAD);
+    const uint32_t turn = compute->grad_type == KERN_F32 ? 0 : compute->micro_batches - 1;
+    if (command->op != PLAN_BWD || grads == NULL || command->micro != turn) {
+        return 0;
+    }
+    for (uint64_t at = 0; at < block->elements;) {
+        uint64_t end = 0;
+        const bool gap = model_block_gap(block, at, &end);
+        if (gap && compute->host_visible) {
+            memset(grads + at * width, 0, (end - at) * width);
+        }
+        for (; gap && !compute->host_visible && at < end;) {
+            const uint64_t bytes = (end - at) * width < sizeof zeros ? (end - at) * width
+                                                                     : sizeof zeros;
+            const struct dev_copy move = {
+                .direction = DEV_COPY_UP, .to = grads + at * width, .from = zeros, .bytes = bytes};
+            struct core_fence unused;
+            int rc = dev_queue_copy(compute->queue, &move, &unused);
+            if (rc != 0) {
+                return rc;
+            }
+            at += bytes / width;
+        }
+        at = end;
+    }
+    return 0;
+}
+
+/* The parts of a command, one after another. */
+static int run_steps(struct run_compute *compute, const struct plan_command *command,
+                     struct core_fence *out)
+{
+    const struct model_program *program = compute->shapes->programs[command->block];
+    const bool layer = block_of(compute, command)->kind == MODEL_BLOCK_LAYER;
+    const bool again = command->op == PLAN_BWD && layer &&
+                       run_memory_of(compute->memory, command, PLAN_AS_KEPT) == NULL;
+    const struct {
+        const struct model_steps *steps;
+        enum model_which which;
+        bool wanted;
+    } parts[] = {
+        {&program->forward, MODEL_RUN_ALL, command->op == PLAN_FWD},
+        {&program->forward, MODEL_RUN_RECOMPUTE, again},
+        {&program->backward, MODEL_RUN_ALL, command->op == PLAN_BWD},
+    };
+    struct model_binding binding;
+    if (compute->phase == 0 && compute->cursor.next == 0) {
+        int rc = clear_gaps(compute, command);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    bind(compute, command, &binding);
+    *out = dev_queue_tail(compute->queue);
+    for (; compute->phase < sizeof parts / sizeof parts[0]; compute->phase++) {
+        if (parts[compute->phase].wanted) {
+            int rc = model_run(compute->queue, parts[compute->phase].steps,
+                               parts[compute->phase].which, &binding, NULL, &compute->cursor, out);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+        compute->cursor = (struct model_cursor){0};
+    }
+    compute->phase = 0;
+    return 0;
+}
+
+static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
+                  struct core_fence *out)
+{
+    struct run_compute *compute = context;
+    (void)after; /* reached */
+    switch ((enum plan_op)command->op) {
+    case PLAN_FWD:
+    case PLAN_BWD: return run_steps(compute, command, out);
+    case PLAN_ROUND: return round_shared(compute, command, out);
+    case PLAN_JOIN: *out = (struct core_fence){0}; return 0;
+    case PLAN_READ:
+    case PLAN_WRITE:
+    case PLAN_H2D:
+    case PLAN_D2H:
+    case PLAN_GATHER:
+    case PLAN_REDUCE:
+    case PLAN_SUMS:
+    case PLAN_NORM:
+    case PLAN_UPDATE:
+    case PLAN_OP_COUNT: break;
+    }
+    return core_err_set(-ENOTSUP, "%s is no command of compute",
+                        plan_op_name((enum plan_op)command->op));
+}
+
+struct run_lane run_compute_lane(struct run_compute *compute)
+{
+    return (struct run_lane){.submit = submit, .context = compute};
+}

@@ -1,0 +1,27 @@
+/* compute.h: the lane of forward and backward: turns a command of the tape into a block's steps on
+ * the device's compute queue. The engine's thread submits. */
+#ifndef OFFLOAD_RUN_COMPUTE_H
+#define OFFLOAD_RUN_COMPUTE_H
+
+#include "offload/run/executor.h"
+#include "offload/run/inputs.h"
+#include "offload/run/memory.h"
+#include "offload/run/shapes.h"
+
+struct run_compute {
+    const struct run_shapes *shapes; /* borrowed, as all below */
+    const struct run_memory *memory;
+    const struct run_inputs *inputs;
+    struct dev_queue *queue;
+    enum kern_type type;      /* of weights and activations */
+    enum kern_type grad_type; /* of gradients as they are kept */
+    uint32_t micro_batches;
+    bool host_visible; /* the host may write the device's memory */
+    /* How far the command in work has been handed over: a queue that is full makes it wait. */
+    unsigned phase;
+    struct model_cursor cursor;
+};
+
+struct run_lane run_compute_lane(struct run_compute *compute);
+
+#endif

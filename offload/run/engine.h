@@ -1,0 +1,45 @@
+/* engine.h: a training run: the ranks of this process, the optimizer's schedule of steps, the loss
+ * scale. The application's thread enters; each rank beyond the first has a thread of its own. */
+#ifndef OFFLOAD_RUN_ENGINE_H
+#define OFFLOAD_RUN_ENGINE_H
+
+#include "offload/model/files.h"
+#include "offload/run/planned.h"
+#include "offload/run/rank.h"
+
+struct run_engine;
+
+struct run_engine_options {
+    const struct run_planned *planned; /* borrowed, as all here; made for these options */
+    const struct run_options *options;
+    const struct model *model;
+    const struct model_files *files;
+    int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
+    void *user;
+};
+
+/* Takes memory and storage and loads the weights. */
+int run_engine_create(const struct run_engine_options *options, struct run_engine **out);
+void run_engine_destroy(struct run_engine *engine);
+
+struct run_step {
+    uint64_t step; /* from 1, skipped ones too */
+    double loss;
+    double norm;
+    double loss_scale; /* this step's */
+    bool skipped;
+    int64_t targets;
+    struct run_traffic traffic; /* of all ranks */
+    struct run_stats stats;     /* of the first rank */
+};
+
+/* `count` micro-batches, rank after rank; fewer than world x micro_batches are filled up. */
+int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
+                    double lr, struct run_step *out);
+int run_engine_evaluate(struct run_engine *engine, const struct model_batch *batch,
+                        struct kern_loss *out);
+
+/* The rank whose states a test or a save reads. */
+struct run_rank *run_engine_rank(struct run_engine *engine, uint32_t rank);
+
+#endif

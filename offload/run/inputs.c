@@ -1,0 +1,261 @@
+/* inputs.c: one row of arrays a micro-batch: ids, labels, positions, starts; then losses, the scale
+ * and the tables. */
+#include "offload/run/inputs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/dev/dev.h"
+
+enum { IDS, LABELS, POSITIONS, STARTS, ARRAYS };
+enum { ALIGN_BYTES = 256 };
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static uint64_t array_bytes(int64_t rows, int64_t length)
+{
+    return aligned((uint64_t)(rows * length) * sizeof(int32_t));
+}
+
+static uint64_t losses_bytes(uint32_t micro_batches)
+{
+    return aligned((uint64_t)micro_batches * sizeof(struct kern_loss));
+}
+
+static uint64_t step_bytes(const struct run_options *options)
+{
+    return options->micro_batches * ARRAYS * array_bytes(options->rows, options->length) +
+           losses_bytes(options->micro_batches) + ALIGN_BYTES;
+}
+
+/* Of one table: a row for each place in a row of tokens. */
+static uint64_t angles_bytes(const struct model *model, int64_t length)
+{
+    const struct model_config *config = &model->config;
+    const uint64_t floats = (uint64_t)length * (uint64_t)config->rope.rotary / 2;
+    return config->family->rope ? aligned(floats * sizeof(float)) : 0;
+}
+
+uint64_t run_inputs_bytes(const struct model *model, const struct run_options *options)
+{
+    return step_bytes(options) + 2 * angles_bytes(model, options->length);
+}
+
+static uint64_t array_offset(const struct run_inputs *inputs, uint32_t micro, int array)
+{
+    return (micro * (uint64_t)ARRAYS + (uint64_t)array) * array_bytes(inputs->rows, inputs->length);
+}
+
+static int32_t *host_array(const struct run_inputs *inputs, uint32_t micro, int array)
+{
+    return (int32_t *)(void *)(inputs->host + array_offset(inputs, micro, array));
+}
+
+static uint64_t losses_offset(const struct run_inputs *inputs)
+{
+    return array_offset(inputs, inputs->micro_batches, 0);
+}
+
+static uint64_t scale_offset(const struct run_inputs *inputs)
+{
+    return losses_offset(inputs) + losses_bytes(inputs->micro_batches);
+}
+
+/* ---- making ---- */
+
+static int copy(struct dev_queue *queue, enum dev_copy_direction direction, void *to,
+                const void *from, uint64_t bytes)
+{
+    const struct dev_copy move = {.direction = direction, .to = to, .from = from, .bytes = bytes};
+    struct core_fence done = {0};
+    int rc = dev_queue_copy(queue, &move, &done);
+    while (rc == -EAGAIN) {
+        rc = core_fence_wait(dev_queue_tail(queue), -1);
+        rc = rc != 0 ? rc : dev_queue_copy(queue, &move, &done);
+    }
+    return rc != 0 ? rc : core_fence_wait(done, -1);
+}
+
+static int send_angles(struct run_inputs *inputs, struct dev_queue *queue)
+{
+    const struct model_config *config = &inputs->model->config;
+    const uint64_t bytes = inputs->angles_bytes;
+    float *tables = calloc(2, bytes);
+    if (tables == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the angles of %" PRId64 " positions",
+                            inputs->length);
+    }
+    float *sines = (float *)(void *)((char *)tables + bytes);
+    int rc = kern_rope_build(&config->rope, inputs->length, inputs->length, tables, sines);
+    rc = rc != 0 ? rc
+                 : copy(queue, DEV_COPY_UP, inputs->device_base + inputs->step_bytes, tables,
+                        2 * bytes);
+    free(tables);
+    return rc;
+}
+
+int run_inputs_init(struct run_inputs *inputs, const struct model *model,
+                    const struct run_options *options, struct dev_device *device,
+                    struct dev_queue *queue)
+{
+    *inputs = (struct run_inputs){
+        .model = model,
+        .device = device,
+        .rows = options->rows,
+        .length = options->length,
+        .micro_batches = options->micro_batches,
+        .rope = model->config.family->rope,
+        .step_bytes = step_bytes(options),
+        .angles_bytes = angles_bytes(model, options->length),
+    };
+    void *base = NULL;
+    int rc = dev_memory_alloc(device, run_inputs_bytes(model, options), &base);
+    inputs->device_base = base;
+    inputs->host = calloc(1, inputs->step_bytes);
+    inputs->positions = calloc(inputs->micro_batches, sizeof *inputs->positions);
+    inputs->starts = calloc(inputs->micro_batches, sizeof *inputs->starts);
+    if (rc == 0 && (inputs->host == NULL || inputs->positions == NULL || inputs->starts == NULL)) {
+        rc = core_err_set(-ENOMEM, "no memory for %u micro-batches of %" PRId64 " tokens",
+                          inputs->micro_batches, inputs->rows * inputs->length);
+    }
+    if (rc == 0 && inputs->rope) {
+        rc = send_angles(inputs, queue);
+    }
+    if (rc != 0) {
+        run_inputs_fini(inputs);
+    }
+    return rc;
+}
+
+void run_inputs_fini(struct run_inputs *inputs)
+{
+    if (inputs->device_base != NULL) {
+        dev_memory_free(inputs->device, inputs->device_base);
+    }
+    free(inputs->host);
+    free(inputs->positions);
+    free(inputs->starts);
+    *inputs = (struct run_inputs){0};
+}
+
+/* ---- a step ---- */
+
+/* Rows of `width` become rows of the shape; what is new is `rest`. */
+static void spread(int32_t *to, const struct run_inputs *inputs, const int32_t *from, int64_t rows,
+                   int64_t width, int32_t rest)
+{
+    for (int64_t r = 0; r < inputs->rows; r++) {
+        const int64_t given = r < rows ? width : 0;
+        for (int64_t i = 0; i < inputs->length; i++) {
+            *to++ = i < given ? from[r * width + i] : rest;
+        }
+    }
+}
+
+static int check_shape(const struct run_inputs *inputs, const struct model_batch *batch)
+{
+    if (batch->rows > inputs->rows || batch->length > inputs->length || batch->rows < 1 ||
+        batch->length < 1) {
+        return core_err_set(-EINVAL,
+                            "a micro-batch of %" PRId64 " rows of %" PRId64
+                            " tokens does not fit into %" PRId64 " rows of %" PRId64,
+                            batch->rows, batch->length, inputs->rows, inputs->length);
+    }
+    for (int64_t t = 0; batch->positions != NULL && t < batch->rows * batch->length; t++) {
+        if (batch->positions[t] >= inputs->length) {
+            return core_err_set(-EINVAL,
+                                "token %" PRId64 " of row %" PRId64 " has position %" PRId32
+                                "; rows of %" PRId64 " tokens have positions below that",
+                                t % batch->length, t / batch->length, batch->positions[t],
+                                inputs->length);
+        }
+    }
+    return model_batch_check(batch, &inputs->model->config);
+}
+
+int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
+                   int64_t *targets)
+{
+    static const struct model_batch nothing = {0};
+    int rc = batch != NULL ? check_shape(inputs, batch) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    const struct model_batch *from = batch != NULL ? batch : &nothing;
+    int32_t *labels = host_array(inputs, micro, LABELS);
+    const int32_t *given = from->labels != NULL ? from->labels : from->ids;
+    spread(host_array(inputs, micro, IDS), inputs, from->ids, from->rows, from->length, 0);
+    spread(labels, inputs, given, from->rows, from->length, KERN_LABEL_IGNORED);
+    inputs->positions[micro] = from->positions != NULL;
+    inputs->starts[micro] = from->starts != NULL;
+    if (from->positions != NULL) {
+        spread(host_array(inputs, micro, POSITIONS), inputs, from->positions, from->rows,
+               from->length, 0);
+    }
+    struct model_batch whole = {
+        .rows = inputs->rows, .length = inputs->length, .ids = host_array(inputs, micro, IDS)};
+    if (from->starts != NULL) { /* filling is a document of its own, or belongs to the last */
+        int32_t *starts = host_array(inputs, micro, STARTS);
+        spread(starts, inputs, from->starts, from->rows, from->length, 0);
+        for (int64_t r = 0; r < from->rows; r++) {
+            for (int64_t i = from->length; i < inputs->length; i++) {
+                starts[r * inputs->length + i] = (int32_t)from->length;
+            }
+        }
+        whole.starts = starts;
+    }
+    /* In place: the label of a token is read before the place in front of it is written again. */
+    whole.labels = labels;
+    *targets += model_batch_shift(&whole, labels);
+    return 0;
+}
+
+int run_inputs_send(struct run_inputs *inputs, struct dev_queue *queue, float scale)
+{
+    memcpy(inputs->host + scale_offset(inputs), &scale, sizeof scale);
+    return copy(queue, DEV_COPY_UP, inputs->device_base, inputs->host, inputs->step_bytes);
+}
+
+void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro, struct model_binding *binding)
+{
+    char *device = inputs->device_base;
+    char *angles = device + inputs->step_bytes;
+    binding->base[MODEL_BASE_IDS] = device + array_offset(inputs, micro, IDS);
+    binding->base[MODEL_BASE_LABELS] = device + array_offset(inputs, micro, LABELS);
+    binding->base[MODEL_BASE_POSITIONS] = inputs->positions[micro]
+                                              ? device + array_offset(inputs, micro, POSITIONS)
+                                              : NULL;
+    binding->base[MODEL_BASE_STARTS] = inputs->starts[micro]
+                                           ? device + array_offset(inputs, micro, STARTS)
+                                           : NULL;
+    binding->base[MODEL_BASE_COS] = inputs->rope ? angles : NULL;
+    binding->base[MODEL_BASE_SIN] = inputs->rope ? angles + inputs->angles_bytes : NULL;
+    binding->base[MODEL_BASE_LOSS] = device + losses_offset(inputs) +
+                                     micro * sizeof(struct kern_loss);
+    binding->base[MODEL_BASE_SCALE] = device + scale_offset(inputs);
+}
+
+int run_inputs_losses(struct run_inputs *inputs, struct dev_queue *queue, uint32_t count,
+                      struct kern_loss *out)
+{
+    char *host = inputs->host + losses_offset(inputs);
+    int rc = copy(queue, DEV_COPY_DOWN, host, inputs->device_base + losses_offset(inputs),
+                  count * sizeof(struct kern_loss));
+    struct kern_loss sum = {0};
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        struct kern_loss one;
+        memcpy(&one, host + i * sizeof one, sizeof one);
+        sum.sum += one.sum;
+        sum.count += one.count;
+    }
+    if (rc == 0) {
+        *out = sum;
+    }
+    return rc;
+}

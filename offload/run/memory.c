@@ -1,0 +1,90 @@
+/* memory.c: one allocation a tier; buffers are offsets in it. */
+#include "offload/run/memory.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/dev/dev.h"
+
+/* Drives reach into the device's memory where it is the host's: pages, not only DEV_ALIGN_BYTES. */
+static int take_device(struct run_memory *memory, uint64_t bytes)
+{
+    void *block = NULL;
+    int rc = bytes > 0 ? dev_memory_alloc(memory->device, bytes + RUN_MEMORY_SPARE_BYTES, &block)
+                       : 0;
+    if (rc == 0 && bytes > 0) {
+        const uintptr_t over = (uintptr_t)block % RUN_MEMORY_SPARE_BYTES;
+        memory->device_block = block;
+        memory->device_base = (char *)block + (over > 0 ? RUN_MEMORY_SPARE_BYTES - over : 0);
+        memory->device_bytes = bytes;
+    }
+    return rc;
+}
+
+static int take_host(struct run_memory *memory, uint64_t bytes, struct core_team *team)
+{
+    const struct dev_properties *properties = dev_properties(memory->device);
+    const struct core_region_options options = {
+        .name = "the HOST tier",
+        .bytes = bytes,
+        .prefer_node = properties->numa_node >= 0,
+        .node = properties->numa_node,
+        .team = team,
+    };
+    int rc = bytes > 0 ? core_region_alloc(&options, &memory->host) : 0;
+    if (rc != 0 || bytes == 0) {
+        return rc;
+    }
+    rc = dev_host_register(memory->device, memory->host.base, memory->host.mapped_bytes);
+    memory->registered = rc == 0; /* without it copies are slower; the device has said why */
+    return 0;
+}
+
+int run_memory_init(struct run_memory *memory, const struct plan *plan, struct dev_device *device,
+                    struct core_team *team)
+{
+    *memory = (struct run_memory){.device = device, .count = plan_buffer_count(plan)};
+    memory->at = calloc(memory->count > 0 ? memory->count : 1, sizeof(*memory->at));
+    int rc = memory->at != NULL ? 0
+                                : core_err_set(-ENOMEM, "no memory for %u buffers", memory->count);
+    rc = rc != 0 ? rc : take_device(memory, plan_tier_bytes(plan, PLAN_DEVICE));
+    rc = rc != 0 ? rc : take_host(memory, plan_tier_bytes(plan, PLAN_HOST), team);
+    if (rc != 0) {
+        run_memory_fini(memory);
+        return rc;
+    }
+    for (uint32_t i = 0; i < memory->count; i++) {
+        const struct plan_buffer *buffer = plan_buffer(plan, i);
+        char *const bases[PLAN_TIER_COUNT] = {
+            [PLAN_DEVICE] = memory->device_base, [PLAN_HOST] = (char *)memory->host.base};
+        memory->at[i] = bases[buffer->tier] != NULL ? bases[buffer->tier] + buffer->offset : NULL;
+    }
+    return 0;
+}
+
+void run_memory_fini(struct run_memory *memory)
+{
+    if (memory->registered) {
+        dev_host_unregister(memory->device, memory->host.base);
+    }
+    core_region_free(&memory->host);
+    if (memory->device_block != NULL) {
+        dev_memory_free(memory->device, memory->device_block);
+    }
+    free(memory->at);
+    *memory = (struct run_memory){0};
+}
+
+char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
+                    enum plan_role role)
+{
+    for (uint8_t i = 0; i < command->operand_count; i++) {
+        const struct plan_operand *operand = &command->operands[i];
+        if (operand->role == role) {
+            char *at = memory->at[operand->buffer];
+            return at != NULL ? at + operand->offset : NULL;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,36 @@
+/* memory.h: the bytes that a plan's buffers name: one piece of the device's memory and one region of
+ * the host's, and where each buffer lies in them. Made before a run, given back after it. */
+#ifndef OFFLOAD_RUN_MEMORY_H
+#define OFFLOAD_RUN_MEMORY_H
+
+#include "core/base/mem.h"
+#include "offload/plan/plan.h"
+
+struct core_team;
+struct dev_device;
+
+/* What the device is asked for beyond the plan's bytes, so that buffers begin at pages. */
+enum { RUN_MEMORY_SPARE_BYTES = 4096 };
+
+struct run_memory {
+    struct dev_device *device; /* borrowed */
+    void *device_block;        /* owned: dev_memory_free; NULL: the plan takes none */
+    char *device_base;         /* the first page in it */
+    uint64_t device_bytes;
+    struct core_region host; /* owned */
+    bool registered;         /* the host's region with the device */
+    char **at;               /* owned, [plan's buffers]; NULL for those in STORE */
+    uint32_t count;
+};
+
+/* `team` touches pages; borrowed during the call. */
+int run_memory_init(struct run_memory *memory, const struct plan *plan, struct dev_device *device,
+                    struct core_team *team);
+/* A zeroed one is fine. */
+void run_memory_fini(struct run_memory *memory);
+
+/* Where the first operand with this role lies; NULL where the command has none. */
+char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
+                    enum plan_role role);
+
+#endif

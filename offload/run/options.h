@@ -1,0 +1,51 @@
+/* options.h: what a run is asked for, checked and resolved: what the public options mean to the
+ * rooms below. Plain data; borrowed strings outlive the run. */
+#ifndef OFFLOAD_RUN_OPTIONS_H
+#define OFFLOAD_RUN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu_adam/adam.h"
+#include "kernels/kern.h"
+#include "offload/plan/plan.h"
+#include "offload/run/scale.h"
+#include "offload/store/store.h"
+
+struct run_options {
+    const char *device; /* "cpu", "cuda:N" */
+    unsigned threads;   /* of compute and of the update */
+    uint32_t rank, world, stage;
+    uint64_t seed;
+
+    int64_t rows;   /* of a micro-batch */
+    int64_t length; /* tokens a row */
+    uint32_t micro_batches;
+    uint64_t tile_bytes;
+
+    enum kern_type type;
+    enum core_vec_rule rule;
+    enum core_vec_type moments;
+    bool gradients_fp32;
+    struct adam_group group; /* decay is that of the parameters that have any */
+    bool decay_all;          /* also norms and biases */
+    double clip;             /* 0: off */
+    bool may_skip;           /* a norm that is not finite skips the step */
+    struct run_scale_options scale;
+
+    struct plan_wishes wishes; /* micro_batches, may_clip and may_skip are filled in */
+    struct plan_budgets budgets;
+    struct store_path stores[STORE_PATHS_MAX];
+    unsigned store_count;
+    const char *io; /* NULL: chosen by probing */
+
+    const struct plan_rates *rates; /* NULL: measured */
+};
+
+/* Bytes an element of each stream. */
+struct plan_format run_options_format(const struct run_options *options);
+/* In the words of the update. */
+enum core_vec_type run_options_gradients(const struct run_options *options);
+enum core_vec_master run_options_master(const struct run_options *options);
+
+#endif

@@ -1,0 +1,72 @@
+/* planned.c: measure, subtract what is taken, plan. */
+#include "offload/run/planned.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "offload/run/rank.h"
+
+static void give_seconds(struct run_planned *planned)
+{
+    const struct model *model = planned->shapes->model;
+    for (unsigned b = 0; b < model->block_count; b++) {
+        struct plan_block_shape *shape = &planned->shapes->blocks[b];
+        const enum model_block_kind kind = model->blocks[b].kind;
+        shape->forward_seconds = planned->rates.forward_seconds[kind];
+        shape->recompute_seconds = planned->rates.recompute_seconds[kind];
+        shape->backward_seconds = planned->rates.backward_seconds[kind];
+    }
+}
+
+int run_planned_create(const struct model *model, const struct run_options *options,
+                       const struct run_rates *rates, struct run_planned **out)
+{
+    struct run_planned *planned = calloc(1, sizeof *planned);
+    if (planned == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a plan");
+    }
+    int rc = run_shapes_create(model, options, &planned->shapes);
+    if (rc == 0 && rates != NULL) {
+        planned->rates = *rates;
+    } else if (rc == 0) {
+        rc = run_rates_measure(planned->shapes, options, &planned->rates);
+    }
+    if (rc == 0) {
+        const int64_t start_ns = core_clock_now_ns();
+        give_seconds(planned);
+        planned->input = run_shapes_input(planned->shapes, options, &planned->rates.machine);
+        planned->input.budgets.device_taken_bytes += run_rank_device_bytes(planned->shapes,
+                                                                           options);
+        rc = plan_create(&planned->input, &planned->plan);
+        planned->plan_seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9;
+    }
+    if (rc != 0) {
+        char sentence[CORE_ERR_SENTENCE_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        run_planned_destroy(planned);
+        return core_err_adopt(rc, sentence);
+    }
+    *out = planned;
+    return 0;
+}
+
+void run_planned_destroy(struct run_planned *planned)
+{
+    if (planned == NULL) {
+        return;
+    }
+    plan_destroy(planned->plan);
+    run_shapes_destroy(planned->shapes);
+    free(planned);
+}
+
+uint64_t run_planned_bytes(const struct run_planned *planned, enum plan_tier tier)
+{
+    const struct plan_budgets *budgets = &planned->input.budgets;
+    const uint64_t taken[PLAN_TIER_COUNT] = {
+        [PLAN_DEVICE] = budgets->device_taken_bytes, [PLAN_HOST] = budgets->host_taken_bytes};
+    return plan_tier_bytes(planned->plan, tier) + taken[tier];
+}

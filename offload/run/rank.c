@@ -1,0 +1,234 @@
+/* rank.c: makes and unmakes what a rank works with. */
+#include "offload/run/rank.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/dev/dev.h"
+#include "kernels/table.h"
+#include "offload/run/rank_parts.h"
+
+/* Queues of a device that are this deep never make a block's steps wait. */
+enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256 };
+
+static const int64_t stall_limit_ns = INT64_C(180) * 1000000000;
+
+static const struct {
+    enum aio_urgency urgency;
+    const char *name;
+} io_kinds[RANK_IO_QUEUES] = {
+    [PLAN_Q_READ_WEIGHT - PLAN_Q_READ_WEIGHT] = {AIO_WEIGHTS, "read weights"},
+    [PLAN_Q_READ_STATE - PLAN_Q_READ_WEIGHT] = {AIO_STATES, "read states"},
+    [PLAN_Q_READ_ACT - PLAN_Q_READ_WEIGHT] = {AIO_WEIGHTS, "read activations"},
+    [PLAN_Q_WRITE_STATE - PLAN_Q_READ_WEIGHT] = {AIO_WRITEBACK, "write states"},
+    [PLAN_Q_WRITE_ACT - PLAN_Q_READ_WEIGHT] = {AIO_STATES, "write activations"},
+};
+
+uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options)
+{
+    enum { GRAIN = 4 * DEV_ALIGN_BYTES };
+    return shapes->scratch_bytes + run_inputs_bytes(shapes->model, options) +
+           RUN_MEMORY_SPARE_BYTES + GRAIN;
+}
+
+/* ---- queues ---- */
+
+static int make_queues(struct run_rank *rank)
+{
+    struct core_bell *bell = &rank->bell;
+    const struct dev_queue_options compute = {
+        .kind = DEV_QUEUE_COMPUTE,
+        .depth = COMPUTE_DEPTH,
+        .threads = rank->options->threads,
+        .scratch_bytes = rank->shapes->scratch_bytes,
+        .bell = bell,
+    };
+    const struct dev_queue_options up = {.kind = DEV_QUEUE_UP, .depth = COPY_DEPTH, .bell = bell};
+    const struct dev_queue_options down = {
+        .kind = DEV_QUEUE_DOWN, .depth = COPY_DEPTH, .bell = bell};
+    const struct run_update_options update = {
+        .model = rank->model,
+        .options = rank->options,
+        .input = rank->input,
+        .plan = rank->plan,
+        .memory = &rank->memory,
+        .bell = bell,
+    };
+    int rc = dev_queue_create(rank->device, &compute, &rank->compute_queue);
+    rc = rc != 0 ? rc : dev_queue_create(rank->device, &up, &rank->up_queue);
+    rc = rc != 0 ? rc : dev_queue_create(rank->device, &down, &rank->down_queue);
+    return rc != 0 ? rc : run_update_create(&update, &rank->update);
+}
+
+static int store_progress(void *user, const char *directory, uint64_t done, uint64_t total)
+{
+    const struct run_rank *rank = user;
+    (void)directory;
+    return rank->given.progress != NULL
+               ? rank->given.progress(rank->given.user, "store", done, total)
+               : 0;
+}
+
+static int open_store(struct run_rank *rank)
+{
+    const struct store_options options = {
+        .paths = rank->options->stores,
+        .path_count = rank->options->store_count,
+        .backend = rank->options->io,
+        .run = rank->given.run,
+        .rank = rank->options->rank,
+        .progress = store_progress,
+        .user = rank,
+    };
+    if (plan_tier_bytes(rank->plan, PLAN_STORE) == 0) {
+        return 0;
+    }
+    int rc = store_open(&options, rank->input, rank->plan, &rank->store);
+    for (int i = 0; rc == 0 && i < RANK_IO_QUEUES; i++) {
+        const struct aio_queue_options queue = {
+            .name = io_kinds[i].name, .urgency = io_kinds[i].urgency, .bell = &rank->bell};
+        rc = store_queue_open(rank->store, &queue, &rank->io_queues[i]);
+    }
+    if (rc == 0) {
+        const struct iovec memory[] = {
+            {.iov_base = rank->memory.device_base, .iov_len = rank->memory.device_bytes},
+            {.iov_base = rank->memory.host.base, .iov_len = rank->memory.host.mapped_bytes}};
+        const bool direct = dev_properties(rank->device)->host_visible;
+        const unsigned first = direct && memory[0].iov_len > 0 ? 0 : 1;
+        const unsigned end = memory[1].iov_len > 0 ? 2 : 1;
+        rc = first < end ? store_register(rank->store, memory + first, end - first) : 0;
+    }
+    return rc;
+}
+
+/* ---- lanes ---- */
+
+static uint32_t longest_tape(const struct plan *plan)
+{
+    uint32_t longest = 0;
+    for (int before = 0; before <= PLAN_KIND_COUNT; before++) {
+        for (int kind = 0; kind < PLAN_KIND_COUNT; kind++) {
+            const struct plan_tape *tape = plan_tape(plan, (enum plan_kind)before,
+                                                     (enum plan_kind)kind);
+            longest = tape != NULL && tape->count > longest ? tape->count : longest;
+        }
+    }
+    return longest;
+}
+
+static int make_executor(struct run_rank *rank)
+{
+    const bool f32_grads = run_options_gradients(rank->options) == CORE_VEC_F32;
+    struct run_executor_options options = {.bell = &rank->bell,
+                                           .commands_max = longest_tape(rank->plan),
+                                           .stall_limit_ns = stall_limit_ns};
+    rank->compute = (struct run_compute){
+        .shapes = rank->shapes,
+        .memory = &rank->memory,
+        .inputs = &rank->inputs,
+        .queue = rank->compute_queue,
+        .type = rank->options->type,
+        .grad_type = f32_grads ? KERN_F32 : rank->options->type,
+        .micro_batches = rank->options->micro_batches,
+        .host_visible = dev_properties(rank->device)->host_visible,
+    };
+    rank->up = (struct run_copy){.memory = &rank->memory, .queue = rank->up_queue};
+    rank->down = (struct run_copy){.memory = &rank->memory, .queue = rank->down_queue};
+    options.lanes[PLAN_Q_COMPUTE] = run_compute_lane(&rank->compute);
+    options.lanes[PLAN_Q_UP] = run_copy_lane(&rank->up);
+    options.lanes[PLAN_Q_DOWN] = run_copy_lane(&rank->down);
+    options.lanes[PLAN_Q_UPDATE] = run_update_lane(rank->update);
+    for (int i = 0; rank->store != NULL && i < RANK_IO_QUEUES; i++) {
+        rank->io[i] = (struct run_io){.memory = &rank->memory,
+                                      .store = rank->store,
+                                      .queue = rank->io_queues[i],
+                                      .plan = rank->plan};
+        options.lanes[PLAN_Q_READ_WEIGHT + i] = run_io_lane(&rank->io[i]);
+    }
+    return run_executor_create(&options, &rank->executor);
+}
+
+/* ---- the whole ---- */
+
+static int make(struct run_rank *rank)
+{
+    const struct dev_options device = {
+        .memory_bytes = plan_tier_bytes(rank->plan, PLAN_DEVICE) +
+                        run_rank_device_bytes(rank->shapes, rank->options)};
+    int rc = dev_open(rank->options->device, &device, &rank->device);
+    rc = rc != 0 ? rc : kern_ops_attach(rank->device, NULL, &rank->ops);
+    rc = rc != 0 ? rc : make_queues(rank);
+    rc = rc != 0 ? rc
+                 : run_memory_init(&rank->memory, rank->plan, rank->device,
+                                   run_update_team(rank->update));
+    rc = rc != 0 ? rc
+                 : run_inputs_init(&rank->inputs, rank->model, rank->options, rank->device,
+                                   rank->compute_queue);
+    rc = rc != 0 ? rc : open_store(rank);
+    return rc != 0 ? rc : make_executor(rank);
+}
+
+int run_rank_create(const struct run_rank_options *options, struct run_rank **out)
+{
+    struct run_rank *rank = calloc(1, sizeof *rank);
+    if (rank == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a rank");
+    }
+    rank->given = *options;
+    rank->options = options->options;
+    rank->shapes = options->shapes;
+    rank->input = options->input;
+    rank->plan = options->plan;
+    rank->model = options->shapes->model;
+    rank->last = PLAN_KIND_COUNT;
+    core_bell_init(&rank->bell);
+    int rc = make(rank);
+    if (rc != 0) {
+        char sentence[CORE_ERR_SENTENCE_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        run_rank_destroy(rank);
+        return core_err_adopt(rc, sentence);
+    }
+    *out = rank;
+    return 0;
+}
+
+/* Ends what still runs, in the order in which one waits for another. Memory that a drive may still
+ * write to is not given back. */
+void run_rank_destroy(struct run_rank *rank)
+{
+    if (rank == NULL) {
+        return;
+    }
+    int stuck = 0;
+    run_executor_destroy(rank->executor);
+    for (int i = 0; i < RANK_IO_QUEUES; i++) {
+        int rc = aio_queue_close(rank->io_queues[i]);
+        stuck = rc != 0 ? rc : stuck;
+    }
+    run_update_abandon(rank->update, -ECANCELED);
+    if (rank->compute_queue != NULL) {
+        dev_queue_abandon(rank->compute_queue, -ECANCELED);
+    }
+    dev_queue_destroy(rank->compute_queue);
+    dev_queue_destroy(rank->up_queue);
+    dev_queue_destroy(rank->down_queue);
+    run_update_destroy(rank->update);
+    int closed = store_close(rank->store);
+    if (closed != 0) {
+        core_log(CORE_LOG_WARN, "the store was not closed cleanly: %s", core_err_sentence());
+    }
+    if (stuck == 0 && closed != -ETIMEDOUT) {
+        run_inputs_fini(&rank->inputs);
+        run_memory_fini(&rank->memory);
+        if (rank->device != NULL) {
+            kern_ops_detach(rank->ops);
+            dev_close(rank->device);
+        }
+    }
+    free(rank);
+}

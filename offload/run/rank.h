@@ -1,0 +1,79 @@
+/* rank.h: one rank at work: its device, memory, store, queues and the executor between them; loads
+ * weights, takes steps, evaluates, hands weights out. Nothing here decides: the plan has.
+ * One thread enters; what works for it has threads of its own. */
+#ifndef OFFLOAD_RUN_RANK_H
+#define OFFLOAD_RUN_RANK_H
+
+#include "offload/model/files.h"
+#include "offload/run/executor.h"
+#include "offload/run/inputs.h"
+#include "offload/run/memory.h"
+#include "offload/run/shapes.h"
+#include "offload/run/update.h"
+
+struct run_rank;
+
+struct run_rank_options {
+    const struct run_options *options; /* borrowed, as all here */
+    const struct run_shapes *shapes;
+    const struct plan_input *input;
+    const struct plan *plan;
+    uint64_t run; /* tells runs apart */
+    /* Reports what takes long at create and load; not 0 stops with -ECANCELED. May be NULL. */
+    int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
+    void *user;
+};
+
+/* Bytes of DEVICE and HOST that a rank takes besides the plan's buffers. */
+uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
+uint64_t run_rank_host_bytes(const struct run_shapes *shapes, const struct run_options *options);
+
+/* Takes all memory and storage. */
+int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
+/* NULL is fine. */
+void run_rank_destroy(struct run_rank *rank);
+
+/* Weights from the files, the optimizer's states as at a run's beginning. model_files_check came
+ * first. */
+int run_rank_load(struct run_rank *rank, const struct model_files *files);
+
+struct run_result {
+    double loss_sum; /* over the targets of this rank */
+    int64_t targets; /* of this rank */
+    double norm;     /* of the whole gradient, before clipping */
+    bool skipped;
+};
+
+/* What a step moved. */
+struct run_traffic {
+    uint64_t store_read_bytes, store_write_bytes, up_bytes, down_bytes;
+};
+
+/* Takes in the step's micro-batches ([count], fewer than the shape's are filled up) and counts their
+ * targets. */
+int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,
+                  int64_t *targets);
+/* The step itself, over what was fed; `targets` are those of all ranks. */
+int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t targets,
+                  struct run_result *out);
+/* The loss of one micro-batch. */
+int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
+                      struct kern_loss *out);
+/* Does what is pending and waits for everything. */
+int run_rank_drain(struct run_rank *rank);
+
+/* The working weights of a block, chunk by chunk, in the memory of the rank's slots: calls `take` for
+ * each run of elements in order. */
+int run_rank_weights(struct run_rank *rank, uint32_t block,
+                     int (*take)(void *context, uint64_t first, uint64_t count,
+                                 const void *weights),
+                     void *context);
+/* The same for all streams that an update reads and writes; for tests and checkpoints. */
+int run_rank_states(struct run_rank *rank, uint32_t block,
+                    int (*take)(void *context, const struct adam_arrays *arrays), void *context);
+
+struct run_stats run_rank_stats_take(struct run_rank *rank);
+struct run_traffic run_rank_traffic_take(struct run_rank *rank);
+void run_rank_store_stats(struct run_rank *rank, struct store_stats *out);
+
+#endif

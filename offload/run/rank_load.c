@@ -1,0 +1,365 @@
+/* rank_load.c: parameters and states into the tiers at a run's beginning, and out of them again.
+ * What lies in STORE goes through the slots that a step uses, in turn, so that nothing more is
+ * taken; several are under way at once. The tapes rest. */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/dev/dev.h"
+#include "offload/plan/layout.h"
+#include "offload/plan/shard.h"
+#include "offload/run/rank_parts.h"
+
+/* Slots in turn, each with the fence of what it is in use for. */
+struct turns {
+    char *slots[PLAN_SLOT_MAX];
+    struct core_fence busy[PLAN_SLOT_MAX];
+    uint32_t count;
+    uint32_t next;
+};
+
+static struct turns turns_of(const struct run_rank *rank, const uint16_t *buffers, uint32_t count)
+{
+    struct turns turns = {.count = count};
+    for (uint32_t i = 0; i < count; i++) {
+        turns.slots[i] = rank->memory.at[buffers[i]];
+    }
+    return turns;
+}
+
+/* Slots of the host that hold a chunk: those of states, or of weights where no states move. */
+static struct turns chunk_turns(const struct run_rank *rank)
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    const bool states = layout->state_slots[0] != PLAN_NONE;
+    const uint16_t *slots = states ? layout->state_slots : layout->weight_stages;
+    uint32_t count = 0;
+    while (count < PLAN_SLOT_MAX && slots[count] != PLAN_NONE) {
+        count++;
+    }
+    return turns_of(rank, slots, count);
+}
+
+/* A place of the host that one chunk of a block's weights can be read into. */
+static char *weights_stage(const struct run_rank *rank, uint32_t block)
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    if (rank->input->budgets.device_is_host) {
+        return rank->memory.at[layout->weights.buffers[layout->blocks[block].size][0]];
+    }
+    return chunk_turns(rank).slots[0];
+}
+
+/* The next slot, free. */
+static int turn_take(struct turns *turns, uint32_t *index)
+{
+    *index = turns->next++ % turns->count;
+    return core_fence_wait(turns->busy[*index], -1);
+}
+
+static int turns_wait(const struct turns *turns)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < turns->count; i++) {
+        rc = core_fence_wait(turns->busy[i], -1);
+    }
+    return rc;
+}
+
+/* ---- one chunk through the store ---- */
+
+static struct aio_queue *io_queue(const struct run_rank *rank, enum plan_queue queue)
+{
+    return rank->io_queues[queue - PLAN_Q_READ_WEIGHT];
+}
+
+static int put(struct run_rank *rank, enum store_kind kind, uint32_t block, uint32_t chunk,
+               const void *memory, struct core_fence *out)
+{
+    const struct store_place place = {kind, block, chunk};
+    struct aio_queue *queue = io_queue(rank, PLAN_Q_WRITE_STATE);
+    int rc;
+    while ((rc = store_write(rank->store, queue, &place, memory, out)) == -EAGAIN) {
+        rc = core_fence_wait(aio_queue_tail(queue), -1);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return rc;
+}
+
+static int get(struct run_rank *rank, enum store_kind kind, uint32_t block, uint32_t chunk,
+               void *memory)
+{
+    const struct store_place place = {kind, block, chunk};
+    struct core_fence done;
+    int rc = store_read(rank->store, io_queue(rank, PLAN_Q_READ_STATE), &place, memory, &done);
+    return rc != 0 ? rc : core_fence_wait(done, -1);
+}
+
+/* ---- where a chunk's streams lie ---- */
+
+struct chunk {
+    uint32_t block;
+    uint32_t index;
+    uint64_t first; /* in the block's array */
+    uint64_t count;
+};
+
+/* The chunk `index` of the states of a block. */
+static struct chunk chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index)
+{
+    const struct plan_span span = plan_state_span(rank->input, block);
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    return (struct chunk){.block = block,
+                          .index = index,
+                          .first = span.first + index * elements,
+                          .count = plan_chunk_size(span.count, elements, index)};
+}
+
+static uint32_t chunk_count(const struct run_rank *rank, uint32_t block)
+{
+    return (uint32_t)plan_chunk_count(plan_state_span(rank->input, block).count,
+                                      plan_chunk_elements(rank->plan));
+}
+
+/* Working weights of a block where they stay in memory; NULL where they lie in STORE. On a device
+ * whose memory the host does not see the HOST copy is the one that counts. */
+static char *weights_in_memory(const struct run_rank *rank, uint32_t block)
+{
+    const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
+    const uint16_t buffer = where->weights_host != PLAN_NONE ? where->weights_host
+                                                             : where->weights_device;
+    return buffer != PLAN_NONE ? rank->memory.at[buffer] : NULL;
+}
+
+static char *states_in_memory(const struct run_rank *rank, const struct chunk *chunk)
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    if (chunk->index >= layout->places[chunk->block].resident_chunks) {
+        return NULL;
+    }
+    return rank->memory.at[layout->blocks[chunk->block].states_memory] +
+           chunk->index * layout->state_stride;
+}
+
+/* ---- loading ---- */
+
+static enum model_dtype dtype_of(enum kern_type type)
+{
+    return type == KERN_F32 ? MODEL_F32 : type == KERN_BF16 ? MODEL_BF16 : MODEL_F16;
+}
+
+/* States as at the beginning of a run, from the files where the master is more than the weights. */
+static int fill_states(struct run_rank *rank, const struct model_files *files,
+                       const struct chunk *chunk, char *weights, char *states)
+{
+    const struct model_block *block = &rank->model->blocks[chunk->block];
+    memset(states, 0, plan_state_bytes(&rank->input->format, chunk->count));
+    if (rank->options->type != KERN_FP16) {
+        return 0;
+    }
+    const struct adam_arrays arrays = run_update_arrays(rank->update, chunk->first, chunk->count,
+                                                        weights, states, NULL);
+    int rc = model_files_read(files, block, chunk->first, chunk->count, MODEL_F32, arrays.w32);
+    return rc != 0 ? rc
+                   : adam_state_write(run_update_adam(rank->update, chunk->block), &arrays,
+                                      ADAM_VALUE_MASTER, chunk->first, chunk->first + chunk->count,
+                                      arrays.w32);
+}
+
+static int load_states(struct run_rank *rank, const struct model_files *files, uint32_t block,
+                       char *weights, struct turns *turns)
+{
+    const uint64_t first = plan_weight_span(rank->input, block).first;
+    const uint64_t width = rank->input->format.weight_bytes;
+    const uint64_t offset = plan_slot_states_offset(rank->plan);
+    for (uint32_t i = 0; i < chunk_count(rank, block); i++) {
+        const struct chunk chunk = chunk_at(rank, block, i);
+        char *part = weights + (chunk.first - first) * width;
+        char *resident = states_in_memory(rank, &chunk);
+        uint32_t turn = 0;
+        int rc = resident != NULL ? 0 : turn_take(turns, &turn);
+        char *states = resident != NULL ? resident : turns->slots[turn] + offset;
+        rc = rc != 0 ? rc : fill_states(rank, files, &chunk, part, states);
+        if (rc == 0 && resident == NULL) {
+            rc = put(rank, STORE_STATES, block, i, states, &turns->busy[turn]);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int store_weights(struct run_rank *rank, uint32_t block, const char *weights,
+                         struct core_fence *out)
+{
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    const uint64_t count = plan_chunk_count(plan_weight_span(rank->input, block).count, elements);
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        rc = put(rank, STORE_WEIGHTS, block, i,
+                 weights + i * elements * rank->input->format.weight_bytes, out);
+    }
+    return rc;
+}
+
+/* Where the host cannot write into the device's slots: chunk by chunk through its own. */
+static int load_chunks(struct run_rank *rank, const struct model_files *files, uint32_t block,
+                       struct turns *turns)
+{
+    const struct model_block *shape = &rank->model->blocks[block];
+    const enum model_dtype type = dtype_of(rank->options->type);
+    const uint64_t offset = plan_slot_states_offset(rank->plan);
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < chunk_count(rank, block); i++) {
+        const struct chunk chunk = chunk_at(rank, block, i);
+        char *resident = states_in_memory(rank, &chunk);
+        uint32_t turn = 0;
+        rc = turn_take(turns, &turn);
+        char *weights = turns->slots[turn];
+        char *states = resident != NULL ? resident : weights + offset;
+        rc = rc != 0 ? rc : model_files_read(files, shape, chunk.first, chunk.count, type, weights);
+        if (rc == 0 && shape->trained) {
+            rc = fill_states(rank, files, &chunk, weights, states);
+        }
+        rc = rc != 0 ? rc : put(rank, STORE_WEIGHTS, block, i, weights, &turns->busy[turn]);
+        if (rc == 0 && shape->trained && resident == NULL) {
+            rc = put(rank, STORE_STATES, block, i, states, &turns->busy[turn]);
+        }
+    }
+    return rc;
+}
+
+/* Weights first, where they stay or in a slot; then states, which may begin with them. */
+static int load_block(struct run_rank *rank, const struct model_files *files, uint32_t block,
+                      struct turns *states)
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    const struct model_block *shape = &rank->model->blocks[block];
+    const struct plan_span span = plan_weight_span(rank->input, block);
+    const uint8_t size = layout->blocks[block].size;
+    char *weights = weights_in_memory(rank, block);
+    const bool in_store = weights == NULL;
+    struct turns slots = turns_of(rank, layout->weights.buffers[size],
+                                  layout->weights.counts[size]);
+    if (in_store && !rank->input->budgets.device_is_host) {
+        return load_chunks(rank, files, block, states);
+    }
+    if (in_store) {
+        weights = slots.slots[0];
+    }
+    int rc = span.count == shape->elements
+                 ? model_files_read_block(files, shape, dtype_of(rank->options->type), weights,
+                                          run_update_team(rank->update))
+                 : model_files_read(files, shape, span.first, span.count,
+                                    dtype_of(rank->options->type), weights);
+    if (rc == 0 && shape->trained) {
+        rc = load_states(rank, files, block, weights, states);
+    }
+    struct core_fence written = {0};
+    if (rc == 0 && in_store) {
+        rc = store_weights(rank, block, weights, &written);
+        rc = rc != 0 ? rc : core_fence_wait(written, -1);
+    }
+    return rc;
+}
+
+/* Where the device's memory is another than the host's: weights that stay there go up once. */
+static int send_weights(struct run_rank *rank, uint32_t block)
+{
+    const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
+    if (rank->input->budgets.device_is_host || where->weights_device == PLAN_NONE) {
+        return 0;
+    }
+    const struct dev_copy move = {
+        .direction = DEV_COPY_UP,
+        .to = rank->memory.at[where->weights_device],
+        .from = rank->memory.at[where->weights_host],
+        .bytes = plan_weight_span(rank->input, block).count * rank->input->format.weight_bytes,
+    };
+    struct core_fence done;
+    int rc = dev_queue_copy(rank->up_queue, &move, &done);
+    return rc != 0 ? rc : core_fence_wait(done, -1);
+}
+
+/* Tile sums of blocks that are not trained stay zero. */
+static void clear(struct run_rank *rank)
+{
+    for (uint32_t i = 0; i < plan_buffer_count(rank->plan); i++) {
+        const struct plan_buffer *buffer = plan_buffer(rank->plan, i);
+        const bool device = buffer->tier == PLAN_DEVICE && !rank->input->budgets.device_is_host;
+        if (rank->memory.at[i] != NULL && !device) {
+            memset(rank->memory.at[i], 0, buffer->bytes);
+        }
+    }
+}
+
+int run_rank_load(struct run_rank *rank, const struct model_files *files)
+{
+    struct turns states = chunk_turns(rank);
+    int rc = 0;
+    clear(rank);
+    for (uint32_t b = 0; rc == 0 && b < rank->model->block_count; b++) {
+        rc = load_block(rank, files, b, &states);
+        rc = rc != 0 ? rc : send_weights(rank, b);
+        if (rc == 0 && rank->given.progress != NULL) {
+            rc = rank->given.progress(rank->given.user, "load", b + 1, rank->model->block_count);
+        }
+    }
+    return rc != 0 ? rc : turns_wait(&states);
+}
+
+/* ---- reading out ---- */
+
+int run_rank_weights(struct run_rank *rank, uint32_t block,
+                     int (*take)(void *context, uint64_t first, uint64_t count,
+                                 const void *weights),
+                     void *context)
+{
+    const struct plan_span span = plan_weight_span(rank->input, block);
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    const char *resident = weights_in_memory(rank, block);
+    int rc = run_rank_drain(rank);
+    if (rc != 0 || resident != NULL) {
+        return rc != 0 ? rc : take(context, span.first, span.count, resident);
+    }
+    char *slot = weights_stage(rank, block);
+    for (uint32_t i = 0; rc == 0 && i < plan_chunk_count(span.count, elements); i++) {
+        rc = get(rank, STORE_WEIGHTS, block, i, slot);
+        rc = rc != 0 ? rc
+                     : take(context, span.first + i * elements,
+                            plan_chunk_size(span.count, elements, i), slot);
+    }
+    return rc;
+}
+
+int run_rank_states(struct run_rank *rank, uint32_t block,
+                    int (*take)(void *context, const struct adam_arrays *arrays), void *context)
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    const struct plan_span span = plan_weight_span(rank->input, block);
+    const uint64_t width = rank->input->format.weight_bytes;
+    char *resident = weights_in_memory(rank, block);
+    char *slot = resident == NULL ? weights_stage(rank, block) : NULL;
+    int rc = run_rank_drain(rank);
+    for (uint32_t i = 0; rc == 0 && i < chunk_count(rank, block); i++) {
+        const struct chunk chunk = chunk_at(rank, block, i);
+        char *weights = resident != NULL ? resident + (chunk.first - span.first) * width : slot;
+        char *states = states_in_memory(rank, &chunk);
+        if (resident == NULL) {
+            rc = get(rank, STORE_WEIGHTS, block, i, slot);
+        }
+        if (rc == 0 && states == NULL) {
+            states = rank->memory.at[layout->state_slots[0]] + plan_slot_states_offset(rank->plan);
+            rc = get(rank, STORE_STATES, block, i, states);
+        }
+        if (rc == 0) {
+            const struct adam_arrays arrays = run_update_arrays(rank->update, chunk.first,
+                                                                chunk.count, weights, states, NULL);
+            rc = take(context, &arrays);
+        }
+    }
+    return rc;
+}

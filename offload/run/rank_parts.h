@@ -1,0 +1,49 @@
+/* rank_parts.h: what a rank holds; for the files rank*.c only. */
+#ifndef OFFLOAD_RUN_RANK_PARTS_H
+#define OFFLOAD_RUN_RANK_PARTS_H
+
+#include "core/base/bell.h"
+#include "offload/run/compute.h"
+#include "offload/run/rank.h"
+#include "offload/run/transfer.h"
+
+enum { RANK_IO_QUEUES = 5 }; /* PLAN_Q_READ_WEIGHT and behind */
+
+struct run_rank {
+    struct run_rank_options given;
+    const struct run_options *options; /* borrowed, as the next four */
+    const struct run_shapes *shapes;
+    const struct plan_input *input;
+    const struct plan *plan;
+    const struct model *model;
+
+    struct core_bell bell;     /* of every lane */
+    struct dev_device *device; /* owned, as all below */
+    struct kern_ops *ops;
+    struct dev_queue *compute_queue;
+    struct dev_queue *up_queue;
+    struct dev_queue *down_queue;
+    struct run_update *update;
+    struct run_memory memory;
+    struct run_inputs inputs;
+    struct store *store; /* NULL: nothing lies there */
+    struct aio_queue *io_queues[RANK_IO_QUEUES];
+
+    struct run_compute compute;
+    struct run_copy up;
+    struct run_copy down;
+    struct run_io io[RANK_IO_QUEUES];
+    struct run_executor *executor;
+
+    enum plan_kind last; /* the tape pushed last; PLAN_KIND_COUNT: none yet */
+    bool pending;        /* an update waits for the next step or a drain */
+    double lr;           /* of the update that is pending */
+    uint64_t updates;    /* done or pending, skipped ones not counted */
+    struct run_traffic traffic;
+};
+
+/* Runs the tape of `kind` after those before it, up to its last command on `until`
+ * (PLAN_Q_COUNT: to its end, and all before it). */
+int run_rank_do(struct run_rank *rank, enum plan_kind kind, enum plan_queue until);
+
+#endif

@@ -1,0 +1,136 @@
+/* rank_step.c: tapes one after another: which one follows, what its update is done with, and what is
+ * read off when it has ended. */
+#include <errno.h>
+#include <math.h>
+
+#include "core/base/err.h"
+#include "offload/run/rank_parts.h"
+
+static void count_traffic(struct run_traffic *traffic, const struct plan_tape *tape)
+{
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        traffic->store_read_bytes += command->op == PLAN_READ ? command->bytes : 0;
+        traffic->store_write_bytes += command->op == PLAN_WRITE ? command->bytes : 0;
+        traffic->up_bytes += command->op == PLAN_H2D ? command->bytes : 0;
+        traffic->down_bytes += command->op == PLAN_D2H ? command->bytes : 0;
+    }
+}
+
+int run_rank_do(struct run_rank *rank, enum plan_kind kind, enum plan_queue until)
+{
+    const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
+    if (tape == NULL) {
+        return core_err_set(-EPROTO, "tape %d cannot follow tape %d", (int)kind, (int)rank->last);
+    }
+    int rc = run_executor_push(rank->executor, tape, (struct core_fence){0});
+    while (rc == -EAGAIN) { /* two are under way: the older one has to retire */
+        rc = run_executor_drive(rank->executor, 1);
+        rc = rc != 0 ? rc : run_executor_push(rank->executor, tape, (struct core_fence){0});
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    rank->last = kind;
+    count_traffic(&rank->traffic, tape);
+    return until == PLAN_Q_COUNT
+               ? run_executor_drive(rank->executor, 0)
+               : run_executor_drive_to(rank->executor, until, tape->queue_count[until]);
+}
+
+int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,
+                  int64_t *targets)
+{
+    int64_t sum = 0;
+    if (count > rank->options->micro_batches) {
+        return core_err_set(-EINVAL, "%u micro-batches are more than the %u of a step", count,
+                            rank->options->micro_batches);
+    }
+    for (uint32_t i = 0; i < rank->options->micro_batches; i++) {
+        int rc = run_inputs_put(&rank->inputs, i, i < count ? &batches[i] : NULL, &sum);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    *targets = sum;
+    return 0;
+}
+
+/* What the update of the step that was just measured will be done with. */
+static int settle(struct run_rank *rank, double lr, double loss_scale, struct run_result *result)
+{
+    const struct run_verdict verdict = run_update_verdict(rank->update);
+    result->norm = verdict.norm;
+    result->skipped = !verdict.finite;
+    if (plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE) {
+        return 0; /* it has been done */
+    }
+    rank->pending = true;
+    rank->updates += !result->skipped;
+    return run_update_prepare(rank->update, lr, result->skipped ? 1 : rank->updates,
+                              result->skipped ? 0 : verdict.factor / loss_scale, result->skipped);
+}
+
+int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t targets,
+                  struct run_result *out)
+{
+    struct run_result result = {0};
+    struct kern_loss loss;
+    const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
+    const float scale = targets > 0 ? (float)(loss_scale / (double)targets) : 0.0f;
+    int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale);
+    run_update_scaled(rank->update, loss_scale);
+    if (rc == 0 && inside) {
+        rc = run_update_prepare(rank->update, lr, ++rank->updates, 1 / loss_scale, false);
+    }
+    rc = rc != 0 ? rc : run_rank_do(rank, rank->pending ? PLAN_NEXT : PLAN_FIRST, PLAN_Q_UPDATE);
+    rank->pending = false;
+    rc = rc != 0 ? rc
+                 : run_inputs_losses(&rank->inputs, rank->compute_queue,
+                                     rank->options->micro_batches, &loss);
+    rc = rc != 0 ? rc : settle(rank, lr, loss_scale, &result);
+    if (rc == 0) {
+        result.loss_sum = loss.sum;
+        result.targets = loss.count;
+        *out = result;
+    }
+    return rc;
+}
+
+int run_rank_drain(struct run_rank *rank)
+{
+    int rc = rank->pending ? run_rank_do(rank, PLAN_DRAIN, PLAN_Q_COUNT)
+                           : run_executor_drive(rank->executor, 0);
+    rank->pending = rc == 0 ? false : rank->pending;
+    return rc;
+}
+
+int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch, struct kern_loss *out)
+{
+    int64_t targets = 0;
+    int rc = run_rank_drain(rank);
+    rc = rc != 0 ? rc : run_inputs_put(&rank->inputs, 0, batch, &targets);
+    rc = rc != 0 ? rc : run_inputs_send(&rank->inputs, rank->compute_queue, 0);
+    rc = rc != 0 ? rc : run_rank_do(rank, PLAN_EVAL, PLAN_Q_COUNT);
+    return rc != 0 ? rc : run_inputs_losses(&rank->inputs, rank->compute_queue, 1, out);
+}
+
+struct run_stats run_rank_stats_take(struct run_rank *rank)
+{
+    return run_executor_stats_take(rank->executor);
+}
+
+struct run_traffic run_rank_traffic_take(struct run_rank *rank)
+{
+    const struct run_traffic traffic = rank->traffic;
+    rank->traffic = (struct run_traffic){0};
+    return traffic;
+}
+
+void run_rank_store_stats(struct run_rank *rank, struct store_stats *out)
+{
+    *out = (struct store_stats){0};
+    if (rank->store != NULL) {
+        store_stats_take(rank->store, out);
+    }
+}

@@ -1,0 +1,26 @@
+/* rates.h: how fast this machine does what a step consists of, measured in about a second, or read
+ * from a file that an earlier measurement wrote. The caller's thread waits meanwhile. */
+#ifndef OFFLOAD_RUN_RATES_H
+#define OFFLOAD_RUN_RATES_H
+
+#include "offload/run/options.h"
+#include "offload/run/shapes.h"
+
+struct run_rates {
+    struct plan_rates machine;
+    /* Seconds that a block of each kind takes alone, [enum model_block_kind]; 0: from flops. */
+    double forward_seconds[3];
+    double recompute_seconds[3];
+    double backward_seconds[3];
+};
+
+/* Drives are measured where `options` has stores; compute with the model's own layers, in memory
+ * that is given back. */
+int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
+                      struct run_rates *out);
+
+/* As JSON: docs/plan-json.md. -EINVAL names file and key. */
+int run_rates_read(const char *path, struct run_rates *out);
+int run_rates_write(const char *path, const struct run_rates *rates);
+
+#endif

@@ -1,0 +1,31 @@
+/* scale.h: the loss scale of fp16, by DeepSpeed's rules: an overflow first spends hysteresis, then
+ * halves the scale; a window of steps without one doubles it. Pure; a value. */
+#ifndef OFFLOAD_RUN_SCALE_H
+#define OFFLOAD_RUN_SCALE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run_scale_options {
+    double fixed; /* above 0: this and no other; 0: dynamic */
+    double first;
+    double least;
+    uint32_t window;
+    uint32_t hysteresis;
+    bool consecutive_hysteresis; /* every good step refills it */
+};
+
+struct run_scale {
+    struct run_scale_options options;
+    double value; /* of the next step */
+    uint64_t steps;
+    uint64_t last_overflow; /* the step count at the last overflow, from 1; 0: none */
+    uint32_t hysteresis_left;
+};
+
+void run_scale_init(struct run_scale *scale, const struct run_scale_options *options);
+
+/* Takes in how a step ended. -ERANGE with a sentence where an overflow came at the least scale. */
+int run_scale_step(struct run_scale *scale, bool overflow);
+
+#endif

@@ -1,0 +1,152 @@
+/* shapes.c: sizes read off the programs. */
+#include "offload/run/shapes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "offload/plan/shard.h"
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + PLAN_ALIGN_BYTES - 1) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+uint64_t run_shapes_kept_offset(const struct model_program *program)
+{
+    return aligned(larger(program->forward.temp_bytes, program->backward.temp_bytes));
+}
+
+/* The block whose parameter a block borrows. */
+static uint16_t lender_of(const struct model_block *block, unsigned index, uint64_t *elements)
+{
+    for (unsigned i = 0; i < block->param_count; i++) {
+        if (block->params[i].owner != index) {
+            *elements = block->params[i].trained ? block->params[i].elements : 0;
+            return (uint16_t)block->params[i].owner;
+        }
+    }
+    *elements = 0;
+    return PLAN_NONE;
+}
+
+static void describe(struct run_shapes *shapes, unsigned index)
+{
+    const struct model_block *block = &shapes->model->blocks[index];
+    const struct model_program *program = shapes->programs[index];
+    struct plan_block_shape *shape = &shapes->blocks[index];
+    const uint64_t kept_at = run_shapes_kept_offset(program);
+    *shape = (struct plan_block_shape){
+        .elements = block->elements,
+        .out_bytes = program->out_bytes,
+        .kept_bytes = aligned(program->kept_bytes),
+        .forward_bytes = kept_at,
+        .backward_bytes = kept_at,
+        .forward_flops = program->forward.flops,
+        .backward_flops = program->backward.flops,
+        .backward_reads_weights = block->kind != MODEL_BLOCK_EMBEDDING,
+        .trained = block->trained,
+    };
+    snprintf(shape->name, sizeof shape->name, "%s", block->name);
+    shape->borrows = lender_of(block, index, &shape->shared_elements);
+}
+
+static int make_programs(struct run_shapes *shapes, const struct run_options *options)
+{
+    const struct model *model = shapes->model;
+    const struct model_shape shape = {.rows = options->rows,
+                                      .length = options->length,
+                                      .type = options->type,
+                                      .tile_bytes = options->tile_bytes};
+    float any = 0;
+    const struct kern_grad grads[] = {
+        {.out = &any, .out_type = options->type, .first = true, .last = true},
+        {.out = &any, .out_type = options->type, .sum = &any},
+        {.sum = &any, .out = &any, .out_type = KERN_F32, .first = true, .last = true},
+    };
+    char kind[16];
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(options->device, ":"), options->device);
+    for (unsigned i = 0; i < model->block_count; i++) {
+        const unsigned like = model->blocks[i].like;
+        int rc = 0;
+        if (like != i) {
+            shapes->programs[i] = shapes->programs[like];
+            continue;
+        }
+        rc = model_program_create(model, i, &shape, &shapes->programs[i]);
+        for (size_t g = 0; rc == 0 && g < sizeof grads / sizeof grads[0]; g++) {
+            shapes->scratch_bytes = larger(
+                shapes->scratch_bytes, model_program_scratch_bytes(shapes->programs[i], kind,
+                                                                   options->threads, &grads[g]));
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+int run_shapes_create(const struct model *model, const struct run_options *options,
+                      struct run_shapes **out)
+{
+    struct run_shapes *shapes = calloc(1, sizeof *shapes);
+    if (shapes == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the shapes of a model");
+    }
+    shapes->model = model;
+    shapes->programs = calloc(model->block_count, sizeof(*shapes->programs));
+    shapes->blocks = calloc(model->block_count, sizeof *shapes->blocks);
+    int rc = shapes->programs != NULL && shapes->blocks != NULL
+                 ? make_programs(shapes, options)
+                 : core_err_set(-ENOMEM, "no memory for the shapes of %u blocks",
+                                model->block_count);
+    if (rc != 0) {
+        run_shapes_destroy(shapes);
+        return rc;
+    }
+    for (unsigned i = 0; i < model->block_count; i++) {
+        describe(shapes, i);
+    }
+    *out = shapes;
+    return 0;
+}
+
+void run_shapes_destroy(struct run_shapes *shapes)
+{
+    if (shapes == NULL) {
+        return;
+    }
+    for (unsigned i = 0; shapes->programs != NULL && i < shapes->model->block_count; i++) {
+        if (shapes->model->blocks[i].like == i) {
+            model_program_destroy(shapes->programs[i]);
+        }
+    }
+    free(shapes->programs);
+    free(shapes->blocks);
+    free(shapes);
+}
+
+struct plan_input run_shapes_input(const struct run_shapes *shapes,
+                                   const struct run_options *options,
+                                   const struct plan_rates *rates)
+{
+    struct plan_input input = {
+        .blocks = shapes->blocks,
+        .block_count = shapes->model->block_count,
+        .format = run_options_format(options),
+        .wishes = options->wishes,
+        .budgets = options->budgets,
+        .rates = *rates,
+    };
+    input.wishes.micro_batches = options->micro_batches;
+    input.wishes.may_clip = options->clip > 0;
+    input.wishes.may_skip = options->may_skip;
+    return input;
+}

@@ -1,0 +1,329 @@
+/* update.c: one `adam` a block, number = index of the block, so that random numbers are those of any
+ * other placement; groups 0 with and 1 without decay. */
+#include "offload/run/update.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "offload/plan/shard.h"
+
+/* Keeps the factor below one where the norm is the limit itself, as PyTorch and DeepSpeed do. */
+static const double clip_epsilon = 1e-6;
+
+struct run_update {
+    const struct model *model; /* borrowed, as the next four */
+    const struct run_options *options;
+    const struct plan_input *input;
+    const struct plan *plan;
+    const struct run_memory *memory;
+    struct core_queue *queue; /* owned */
+    struct core_team *team;   /* owned */
+    struct adam_work work;
+    struct adam **adams; /* owned, [blocks]; NULL where nothing is trained */
+    struct plan_format format;
+    enum core_vec_type gradients; /* as they are kept */
+    /* Set by the engine between tapes, read by the queue. */
+    double scale;
+    bool skip;
+    double loss_scale;
+    /* Written by NORM, read by the engine after its fence. */
+    struct run_verdict verdict;
+};
+
+/* ---- making ---- */
+
+/* The runs of a block, for groups 0 (decay) and 1 (none). */
+static int make_adam(struct run_update *update, uint32_t index)
+{
+    const struct model_block *block = &update->model->blocks[index];
+    const struct run_options *options = update->options;
+    struct adam_run runs[MODEL_PARAMS_MAX];
+    size_t run_count = 0;
+    for (uint64_t at = 0; at < block->elements;) {
+        const struct model_run run = model_block_run(block, at);
+        runs[run_count++] = (struct adam_run){.end = run.end,
+                                              .group = run.decay || options->decay_all ? 0 : 1};
+        at = run.end;
+    }
+    struct adam_group groups[2] = {options->group, options->group};
+    groups[0].step = groups[1].step = 1;
+    groups[1].decay = 0.0;
+    const struct adam_options adam = {
+        .rule = options->rule,
+        .master = run_options_master(options),
+        .gradients = update->gradients,
+        .moments = options->moments,
+        .count = block->elements,
+        .runs = runs,
+        .runs_count = run_count,
+        .groups = groups,
+        .groups_count = 2,
+        .seed = options->seed,
+        .number = index,
+        .team = update->team,
+    };
+    return adam_create(&adam, &update->adams[index]);
+}
+
+static int make(struct run_update *update, struct core_bell *bell)
+{
+    const struct core_team_options team = {.name = "update", .count = update->options->threads};
+    const struct core_queue_options queue = {.name = "update", .depth = 64, .bell = bell};
+    int rc = core_team_create(&team, &update->team);
+    if (rc != 0) {
+        return rc;
+    }
+    adam_work_init(&update->work, update->team, CORE_CPU_ALL);
+    update->adams = calloc(update->model->block_count, sizeof(*update->adams));
+    if (update->adams == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the optimizer of %u blocks",
+                            update->model->block_count);
+    }
+    for (uint32_t b = 0; rc == 0 && b < update->model->block_count; b++) {
+        rc = update->model->blocks[b].trained ? make_adam(update, b) : 0;
+    }
+    return rc != 0 ? rc : core_queue_create(&queue, &update->queue);
+}
+
+int run_update_create(const struct run_update_options *options, struct run_update **out)
+{
+    struct run_update *update = calloc(1, sizeof *update);
+    if (update == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the optimizer's lane");
+    }
+    update->model = options->model;
+    update->options = options->options;
+    update->input = options->input;
+    update->plan = options->plan;
+    update->memory = options->memory;
+    update->format = run_options_format(options->options);
+    update->gradients = run_options_gradients(options->options);
+    update->scale = 1;
+    update->loss_scale = 1;
+    int rc = make(update, options->bell);
+    if (rc != 0) {
+        run_update_destroy(update);
+        return rc;
+    }
+    *out = update;
+    return 0;
+}
+
+void run_update_destroy(struct run_update *update)
+{
+    if (update == NULL) {
+        return;
+    }
+    core_queue_destroy(update->queue);
+    for (uint32_t b = 0; update->adams != NULL && b < update->model->block_count; b++) {
+        adam_destroy(update->adams[b]);
+    }
+    core_team_destroy(update->team);
+    free(update->adams);
+    free(update);
+}
+
+void run_update_abandon(struct run_update *update, int code)
+{
+    if (update != NULL && update->queue != NULL) {
+        core_queue_abandon(update->queue, code);
+    }
+}
+
+struct core_team *run_update_team(struct run_update *update)
+{
+    return update->team;
+}
+
+struct adam *run_update_adam(struct run_update *update, uint32_t block)
+{
+    return update->adams[block];
+}
+
+/* ---- between tapes ---- */
+
+int run_update_prepare(struct run_update *update, double lr, uint64_t step, double scale, bool skip)
+{
+    update->scale = scale;
+    update->skip = skip;
+    for (uint32_t b = 0; b < update->model->block_count; b++) {
+        struct adam_group group = update->options->group;
+        group.lr = lr;
+        group.step = step;
+        for (size_t i = 0; update->adams[b] != NULL && i < 2; i++) {
+            int rc = adam_group_set(update->adams[b], i, &group);
+            if (rc != 0) {
+                return rc;
+            }
+            group.decay = 0.0;
+        }
+    }
+    return 0;
+}
+
+struct run_verdict run_update_verdict(const struct run_update *update)
+{
+    return update->verdict;
+}
+
+void run_update_scaled(struct run_update *update, double loss_scale)
+{
+    update->loss_scale = loss_scale;
+}
+
+/* ---- commands, on the queue's thread ---- */
+
+static int do_sums(struct run_update *update, const struct plan_command *command)
+{
+    const struct core_vec_norm norm = {
+        .x = run_memory_of(update->memory, command, PLAN_AS_GRAD),
+        .type = update->gradients,
+        .count = command->elements,
+        .sums = (double *)(void *)run_memory_of(update->memory, command, PLAN_AS_TILE_SUMS),
+    };
+    return adam_work_norm(&update->work, &norm);
+}
+
+/* The block to which a tile belongs. */
+static uint32_t block_of_tile(const struct run_update *update, uint64_t tile)
+{
+    for (uint32_t b = 0; b < update->model->block_count; b++) {
+        const uint64_t tiles = (update->model->blocks[b].elements + CORE_VEC_TILE - 1) /
+                               CORE_VEC_TILE;
+        if (tile < tiles) {
+            return b;
+        }
+        tile -= tiles;
+    }
+    return update->model->block_count - 1;
+}
+
+static int do_norm(struct run_update *update, const struct plan_command *command)
+{
+    const double *sums = (const double *)(const void *)run_memory_of(update->memory, command,
+                                                                     PLAN_AS_TILE_SUMS);
+    const double clip = update->options->clip;
+    uint64_t tiles = 0;
+    for (uint32_t b = 0; b < update->model->block_count; b++) {
+        tiles += (update->model->blocks[b].elements + CORE_VEC_TILE - 1) / CORE_VEC_TILE;
+    }
+    struct run_verdict verdict = {.norm = sqrt(adam_norm_total(sums, tiles)) / update->loss_scale,
+                                  .factor = 1};
+    verdict.finite = isfinite(verdict.norm);
+    if (!verdict.finite) {
+        verdict.bad_block = block_of_tile(update, adam_norm_bad_tile(sums, tiles));
+    } else if (clip > 0) {
+        verdict.factor = fmin(clip / (verdict.norm + clip_epsilon), 1.0);
+    }
+    update->verdict = verdict;
+    if (!verdict.finite && !update->options->may_skip) {
+        return core_err_set(-EDOM, "the gradient of %s is not finite",
+                            update->model->blocks[verdict.bad_block].name);
+    }
+    return 0;
+}
+
+struct adam_arrays run_update_arrays(const struct run_update *update, uint64_t first,
+                                     uint64_t count, char *weights, char *states, const char *grads)
+{
+    const struct plan_format *format = &update->format;
+    char *m = format->m_bytes > 0 ? states + plan_state_offset(format, PLAN_M, count) : NULL;
+    char *v = format->v_bytes > 0 ? states + plan_state_offset(format, PLAN_V, count) : NULL;
+    struct adam_arrays arrays = {.first = first, .count = count, .g = grads, .m = m, .v = v};
+    char *master = format->master_bytes > 0 ? states + plan_state_offset(format, PLAN_MASTER, count)
+                                            : NULL;
+    if (format->master_bytes == 0) {
+        arrays.w32 = (float *)(void *)weights;
+    } else {
+        arrays.w16 = (uint16_t *)(void *)weights;
+        arrays.lo16 = format->master_bytes == 2 ? (uint16_t *)(void *)master : NULL;
+        arrays.w32 = format->master_bytes == 4 ? (float *)(void *)master : NULL;
+    }
+    if (format->q8_block > 0) {
+        char *m_scale = states + plan_state_offset(format, PLAN_M_SCALE, count);
+        char *v_scale = states + plan_state_offset(format, PLAN_V_SCALE, count);
+        arrays.m_scale = m != NULL ? (float *)(void *)m_scale : NULL;
+        arrays.v_scale = v != NULL ? (float *)(void *)v_scale : NULL;
+    }
+    return arrays;
+}
+
+static int do_update(struct run_update *update, const struct plan_command *command)
+{
+    const struct run_memory *memory = update->memory;
+    const struct model_block *block = &update->model->blocks[command->block];
+    const uint64_t chunk_elements = plan_chunk_elements(update->plan);
+    const uint64_t first = plan_state_span(update->input, command->block).first +
+                           command->chunk * chunk_elements;
+    const uint64_t end = first + command->elements;
+    char *slot = run_memory_of(memory, command, PLAN_AS_SLOT);
+    char *place = run_memory_of(memory, command, PLAN_AS_WEIGHTS_PLACE);
+    char *resident = run_memory_of(memory, command, PLAN_AS_STATES);
+    char *in_slot = slot != NULL ? slot + plan_slot_states_offset(update->plan) : NULL;
+    const struct adam_arrays arrays = run_update_arrays(
+        update, first, command->elements, place != NULL ? place : slot,
+        resident != NULL ? resident : in_slot, run_memory_of(memory, command, PLAN_AS_GRAD));
+    if (update->skip) {
+        return 0;
+    }
+    for (uint64_t at = first; at < end;) {
+        const struct model_run run = model_block_run(block, at);
+        const uint64_t stop = run.end < end ? run.end : end;
+        if (run.trained) {
+            int rc = adam_step(update->adams[command->block], &arrays, at, stop, update->scale,
+                               NULL);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+        at = stop;
+    }
+    return 0;
+}
+
+/* What a job carries. */
+struct order {
+    const struct plan_command *command; /* borrowed from the tape, which outlives the job */
+};
+
+static int work(void *context, const void *arguments)
+{
+    struct run_update *update = context;
+    const struct order *order = arguments;
+    switch ((enum plan_op)order->command->op) {
+    case PLAN_SUMS: return do_sums(update, order->command);
+    case PLAN_NORM: return do_norm(update, order->command);
+    case PLAN_UPDATE: return do_update(update, order->command);
+    case PLAN_JOIN: return 0;
+    case PLAN_READ:
+    case PLAN_WRITE:
+    case PLAN_H2D:
+    case PLAN_D2H:
+    case PLAN_GATHER:
+    case PLAN_REDUCE:
+    case PLAN_FWD:
+    case PLAN_BWD:
+    case PLAN_ROUND:
+    case PLAN_OP_COUNT: break;
+    }
+    return core_err_set(-ENOTSUP, "%s is no command of the update",
+                        plan_op_name((enum plan_op)order->command->op));
+}
+
+static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
+                  struct core_fence *out)
+{
+    struct run_update *update = context;
+    const struct order order = {.command = command};
+    const struct core_job job = {
+        .run = work, .context = update, .arguments = &order, .arguments_bytes = sizeof order};
+    (void)after; /* reached */
+    return core_queue_submit(update->queue, &job, out);
+}
+
+struct run_lane run_update_lane(struct run_update *update)
+{
+    return (struct run_lane){.submit = submit, .context = update};
+}

@@ -1,0 +1,56 @@
+/* update.h: the lane of the optimizer: sums of squares, the norm with its verdict, and the update of
+ * chunks, on a queue with a thread and a team of its own.
+ * The engine's thread submits, and sets what a step needs while no update is under way; the queue's
+ * thread does the work and writes the verdict. */
+#ifndef OFFLOAD_RUN_UPDATE_H
+#define OFFLOAD_RUN_UPDATE_H
+
+#include "core/base/queue.h"
+#include "cpu_adam/work.h"
+#include "offload/model/model.h"
+#include "offload/run/executor.h"
+#include "offload/run/memory.h"
+#include "offload/run/options.h"
+
+struct run_update;
+
+struct run_update_options {
+    const struct model *model; /* borrowed, as all here */
+    const struct run_options *options;
+    const struct plan_input *input;
+    const struct plan *plan;
+    const struct run_memory *memory;
+    struct core_bell *bell;
+};
+
+int run_update_create(const struct run_update_options *options, struct run_update **out);
+/* Abandon first where commands can no longer end. NULL is fine. */
+void run_update_destroy(struct run_update *update);
+void run_update_abandon(struct run_update *update, int code);
+
+struct run_lane run_update_lane(struct run_update *update);
+struct core_team *run_update_team(struct run_update *update);
+struct adam *run_update_adam(struct run_update *update, uint32_t block);
+
+/* What the updates of the tapes pushed from now on are done with. `step` counts from 1; `scale` is
+ * what gradients are multiplied by; `skip`: nothing is changed. */
+int run_update_prepare(struct run_update *update, double lr, uint64_t step, double scale,
+                       bool skip);
+
+/* What the last NORM found. */
+struct run_verdict {
+    double norm;   /* of the unscaled gradients, before clipping */
+    double factor; /* that clips it */
+    bool finite;
+    uint32_t bad_block; /* the first one with a gradient that is not finite */
+};
+struct run_verdict run_update_verdict(const struct run_update *update);
+/* The loss scale that gradients of the next NORM carry. */
+void run_update_scaled(struct run_update *update, double loss_scale);
+
+/* Where the streams of a chunk lie: `weights`, and `states` packed as the plan says. */
+struct adam_arrays run_update_arrays(const struct run_update *update, uint64_t first,
+                                     uint64_t count, char *weights, char *states,
+                                     const char *grads);
+
+#endif

@@ -1,0 +1,351 @@
+/* store.c: the paths of a store and the extents of a plan's chunks. */
+#include "offload/store/store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "aio/mem.h"
+#include "core/base/err.h"
+#include "offload/plan/shard.h"
+
+enum { PATH_BYTES = 4096 };
+
+/* Extents of one kind and block; an activation's block is its boundary. */
+struct row {
+    struct aio_extent **extents; /* owned, [count]; NULL where a chunk lies elsewhere */
+    uint32_t count;
+};
+
+/* A path as it was made: what has to be undone. */
+struct place {
+    char directory[PATH_BYTES]; /* ours, inside the parent; empty: memory */
+    char parent[PATH_BYTES];    /* made by us; empty: it was there */
+    struct aio_mem_disk *disk;  /* owned; NULL: a directory, or the caller's */
+};
+
+struct store {
+    struct aio_store *extents; /* owned */
+    struct place places[STORE_PATHS_MAX];
+    unsigned place_count;
+    struct row *rows[STORE_KIND_COUNT]; /* owned, [block_count] each */
+    uint32_t block_count;
+    uint64_t next_owner;
+};
+
+/* ---- how large everything is ---- */
+
+/* Elements of a block that this rank keeps of a kind. */
+static uint64_t span_elements(const struct plan_input *input, enum store_kind kind, uint32_t block)
+{
+    return kind == STORE_WEIGHTS ? plan_weight_span(input, block).count
+                                 : plan_state_span(input, block).count;
+}
+
+/* Bytes of a chunk of a kind. */
+static uint64_t chunk_bytes(const struct plan_input *input, const struct plan *plan,
+                            enum store_kind kind, uint32_t block, uint32_t chunk)
+{
+    const uint64_t elements = plan_chunk_size(span_elements(input, kind, block),
+                                              plan_chunk_elements(plan), chunk);
+    switch (kind) {
+    case STORE_WEIGHTS: return elements * input->format.weight_bytes;
+    case STORE_STATES: return plan_state_bytes(&input->format, elements);
+    case STORE_GRADS: return elements * input->format.grad_bytes;
+    case STORE_ACTS: return input->blocks[block].out_bytes;
+    case STORE_KIND_COUNT: break;
+    }
+    return 0;
+}
+
+/* Whether the plan keeps this chunk in STORE. */
+static bool kept_here(const struct plan_input *input, const struct plan *plan, enum store_kind kind,
+                      uint32_t block, uint32_t chunk)
+{
+    const struct plan_block_place *place = plan_block_place(plan, block);
+    const bool trained = input->blocks[block].trained;
+    switch (kind) {
+    case STORE_WEIGHTS: return place->weights == PLAN_STORE;
+    case STORE_STATES:
+        return trained && chunk >= place->resident_chunks &&
+               chunk_bytes(input, plan, kind, block, chunk) > 0;
+    case STORE_GRADS: return trained && place->grads == PLAN_STORE;
+    case STORE_ACTS:
+        return plan_chosen_acts(plan) == PLAN_ACTS_STORE && input->blocks[block].out_bytes > 0;
+    case STORE_KIND_COUNT: break;
+    }
+    return false;
+}
+
+static uint32_t row_count(const struct plan_input *input, const struct plan *plan,
+                          enum store_kind kind, uint32_t block)
+{
+    return kind == STORE_ACTS ? input->wishes.micro_batches
+                              : (uint32_t)plan_chunk_count(span_elements(input, kind, block),
+                                                           plan_chunk_elements(plan));
+}
+
+/* Calls `each` for every extent that the plan needs; stops at the first error. */
+static int for_each(const struct plan_input *input, const struct plan *plan,
+                    int (*each)(void *context, const struct store_place *place, uint64_t bytes),
+                    void *context)
+{
+    for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
+        for (uint32_t block = 0; block < input->block_count; block++) {
+            const uint32_t count = row_count(input, plan, (enum store_kind)kind, block);
+            for (uint32_t i = 0; i < count; i++) {
+                if (!kept_here(input, plan, (enum store_kind)kind, block, i)) {
+                    continue;
+                }
+                const struct store_place place = {(enum store_kind)kind, block, i};
+                int rc = each(context, &place,
+                              chunk_bytes(input, plan, (enum store_kind)kind, block, i));
+                if (rc != 0) {
+                    return rc;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- paths ---- */
+
+/* A directory of our own inside the one that was given, which is made where it is missing. */
+static int place_directory(struct place *place, const char *parent, unsigned rank)
+{
+    if (mkdir(parent, 0700) == 0) {
+        snprintf(place->parent, sizeof place->parent, "%s", parent);
+    } else if (errno != EEXIST) {
+        return core_err_set(-errno, "the store's directory %s cannot be made: %s", parent,
+                            strerror(errno));
+    }
+    int length = snprintf(place->directory, sizeof place->directory, "%s/tide-rank-%u", parent,
+                          rank);
+    return length < PATH_BYTES
+               ? 0
+               : core_err_set(-ENAMETOOLONG, "the store's directory %s has too long a name",
+                              parent);
+}
+
+static int place_path(struct store *store, const struct store_options *options, unsigned i,
+                      uint64_t bytes, struct aio_store_path *out)
+{
+    const struct store_path *given = &options->paths[i];
+    struct place *place = &store->places[i];
+    int rc = 0;
+    *out = (struct aio_store_path){.bytes = bytes, .weight = given->weight, .fault = given->fault};
+    store->place_count++;
+    if (given->disk != NULL) {
+        out->disk = given->disk;
+    } else if (options->backend != NULL && strcmp(options->backend, "mem") == 0) {
+        rc = aio_mem_create(bytes, &place->disk);
+        out->disk = place->disk;
+    } else {
+        rc = place_directory(place, given->directory, options->rank);
+        out->directory = place->directory;
+    }
+    return rc;
+}
+
+struct need {
+    uint64_t bytes;
+    uint64_t extents;
+};
+
+static int count_need(void *context, const struct store_place *place, uint64_t bytes)
+{
+    struct need *need = context;
+    (void)place;
+    need->bytes += plan_round_up(bytes, AIO_EXTENT_ALIGN_BYTES);
+    need->extents++;
+    return 0;
+}
+
+/* What path `i` gets: all where it is alone, else its share by weight and some to spare for shares
+ * that do not come out even. Where weights are to be measured every path gets room for all. */
+static uint64_t path_share(const struct store_options *options, unsigned i, const struct need *need)
+{
+    enum { SPARE_EXTENTS = 16 };
+    uint64_t share = need->bytes;
+    double sum = 0;
+    bool known = true;
+    for (unsigned j = 0; j < options->path_count; j++) {
+        sum += options->paths[j].weight;
+        known = known && options->paths[j].weight > 0;
+    }
+    if (options->path_count > 1 && known) {
+        share = (uint64_t)((double)need->bytes * options->paths[i].weight / sum);
+        share = plan_round_up(share, AIO_EXTENT_ALIGN_BYTES) +
+                SPARE_EXTENTS * AIO_EXTENT_ALIGN_BYTES;
+    }
+    share = share > 0 ? share : AIO_EXTENT_ALIGN_BYTES;
+    const uint64_t limit = options->paths[i].bytes / AIO_EXTENT_ALIGN_BYTES *
+                           AIO_EXTENT_ALIGN_BYTES;
+    return limit > 0 && limit < share ? limit : share;
+}
+
+static int open_extents(struct store *store, const struct store_options *options,
+                        const struct need *need)
+{
+    struct aio_store_path paths[STORE_PATHS_MAX];
+    for (unsigned i = 0; i < options->path_count; i++) {
+        int rc = place_path(store, options, i, path_share(options, i, need), &paths[i]);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    const struct aio_store_options extents = {
+        .paths = paths,
+        .paths_count = options->path_count,
+        .run = options->run,
+        .backend = options->backend,
+        .unwritten = true,
+        .drive = {.limit_ns = options->limit_ns},
+        .progress = options->progress,
+        .user = options->user,
+    };
+    return aio_store_open(&extents, &store->extents);
+}
+
+/* ---- extents ---- */
+
+static int make_rows(struct store *store, const struct plan_input *input, const struct plan *plan)
+{
+    store->block_count = input->block_count;
+    for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
+        store->rows[kind] = calloc(input->block_count, sizeof *store->rows[kind]);
+        for (uint32_t b = 0; store->rows[kind] != NULL && b < input->block_count; b++) {
+            struct row *row = &store->rows[kind][b];
+            const uint32_t count = row_count(input, plan, (enum store_kind)kind, b);
+            row->extents = calloc(count > 0 ? count : 1, sizeof(*row->extents));
+            row->count = row->extents != NULL ? count : 0;
+            if (row->extents == NULL) {
+                return core_err_set(-ENOMEM, "no memory for the extents of %u blocks",
+                                    input->block_count);
+            }
+        }
+        if (store->rows[kind] == NULL) {
+            return core_err_set(-ENOMEM, "no memory for the extents of %u blocks",
+                                input->block_count);
+        }
+    }
+    return 0;
+}
+
+static int make_extent(void *context, const struct store_place *place, uint64_t bytes)
+{
+    struct store *store = context;
+    struct row *row = &store->rows[place->kind][place->block];
+    return aio_extent_alloc(store->extents, bytes, ++store->next_owner,
+                            &row->extents[place->index]);
+}
+
+int store_open(const struct store_options *options, const struct plan_input *input,
+               const struct plan *plan, struct store **out)
+{
+    struct need need = {0};
+    struct store *store = calloc(1, sizeof *store);
+    if (store == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a store");
+    }
+    (void)for_each(input, plan, count_need, &need);
+    int rc = make_rows(store, input, plan);
+    rc = rc != 0 ? rc : open_extents(store, options, &need);
+    rc = rc != 0 ? rc : for_each(input, plan, make_extent, store);
+    if (rc != 0) {
+        char sentence[CORE_ERR_SENTENCE_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        (void)store_close(store);
+        return core_err_adopt(rc, sentence);
+    }
+    *out = store;
+    return 0;
+}
+
+int store_close(struct store *store)
+{
+    if (store == NULL) {
+        return 0;
+    }
+    for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
+        for (uint32_t b = 0; store->rows[kind] != NULL && b < store->block_count; b++) {
+            struct row *row = &store->rows[kind][b];
+            for (uint32_t i = 0; i < row->count; i++) {
+                aio_extent_free(store->extents, row->extents[i]);
+            }
+            free(row->extents);
+        }
+        free(store->rows[kind]);
+    }
+    int rc = aio_store_close(store->extents);
+    for (unsigned i = 0; i < store->place_count; i++) {
+        const struct place *place = &store->places[i];
+        aio_mem_destroy(place->disk);
+        if (place->parent[0] != '\0') {
+            (void)rmdir(place->parent); /* it stays where others have put something into it */
+        }
+    }
+    free(store);
+    return rc;
+}
+
+int store_register(struct store *store, const struct iovec *memory, unsigned count)
+{
+    return aio_store_register(store->extents, memory, count);
+}
+
+int store_queue_open(struct store *store, const struct aio_queue_options *options,
+                     struct aio_queue **out)
+{
+    return aio_store_queue(store->extents, options, out);
+}
+
+/* ---- moving ---- */
+
+static struct aio_extent *find(const struct store *store, const struct store_place *place)
+{
+    const struct row *row = &store->rows[place->kind][place->block];
+    struct aio_extent *extent = place->index < row->count ? row->extents[place->index] : NULL;
+    if (extent == NULL) {
+        (void)core_err_set(-ENOENT, "block %u has nothing of kind %u at %u in the store",
+                           place->block, (unsigned)place->kind, place->index);
+    }
+    return extent;
+}
+
+int store_read(struct store *store, struct aio_queue *queue, const struct store_place *place,
+               void *memory, struct core_fence *out)
+{
+    const struct aio_extent *extent = find(store, place);
+    return extent == NULL ? -ENOENT
+                          : aio_store_read(queue, extent, 0, memory, aio_extent_bytes(extent), out);
+}
+
+int store_write(struct store *store, struct aio_queue *queue, const struct store_place *place,
+                const void *memory, struct core_fence *out)
+{
+    struct aio_extent *extent = find(store, place);
+    return extent == NULL
+               ? -ENOENT
+               : aio_store_write(queue, extent, 0, memory, aio_extent_bytes(extent), out);
+}
+
+void store_stats_take(struct store *store, struct store_stats *out)
+{
+    struct store_stats sum = {0};
+    for (unsigned i = 0; i < aio_store_paths(store->extents); i++) {
+        struct aio_drive_stats one;
+        aio_drive_stats(aio_store_drive(store->extents, i), &one);
+        sum.read_bytes += one.read_bytes;
+        sum.write_bytes += one.write_bytes;
+        sum.retries += one.retries;
+        sum.mismatches += one.mismatches;
+        sum.stalls += one.stalls;
+    }
+    *out = sum;
+}

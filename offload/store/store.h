@@ -1,0 +1,74 @@
+/* store.h: where the chunks of a plan lie in the extent store: working weights, states, gradients
+ * and boundary activations, each in an extent of its own, and the queues that move them.
+ * The engine's thread opens and closes; each queue belongs to one thread. Nothing is allocated after
+ * open. Everything in an extent was written by this run before it is read. */
+#ifndef OFFLOAD_STORE_STORE_H
+#define OFFLOAD_STORE_STORE_H
+
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "aio/queue.h"
+#include "aio/store.h"
+#include "offload/plan/plan.h"
+
+struct store;
+
+enum { STORE_PATHS_MAX = AIO_PATHS_MAX };
+
+struct store_path {
+    const char *directory;     /* a directory of our own is made in it; NULL: `disk` */
+    uint64_t bytes;            /* the most that may be taken; 0: no limit but the disk's */
+    double weight;             /* speed, in any unit common to the paths; 0: measured */
+    struct aio_fault *fault;   /* for tests; NULL: none */
+    struct aio_mem_disk *disk; /* borrowed; for `mem` */
+};
+
+/* What an extent holds. */
+enum store_kind { STORE_WEIGHTS, STORE_STATES, STORE_GRADS, STORE_ACTS, STORE_KIND_COUNT };
+
+struct store_options {
+    const struct store_path *paths;
+    unsigned path_count;
+    const char *backend; /* NULL: chosen by probing */
+    uint64_t run;        /* tells runs apart */
+    unsigned rank;       /* part of the directories' names */
+    int64_t limit_ns;    /* of one block's I/O; 0: the drive's own */
+    int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
+    void *user;
+};
+
+/* Makes the directories and files and gives every chunk that `plan` keeps in STORE its extent.
+ * -ENOSPC names the path and what is missing. */
+int store_open(const struct store_options *options, const struct plan_input *input,
+               const struct plan *plan, struct store **out);
+/* Queues closed before. Removes what was made. NULL is fine. */
+int store_close(struct store *store);
+
+/* Memory that requests will point into. */
+int store_register(struct store *store, const struct iovec *memory, unsigned count);
+
+int store_queue_open(struct store *store, const struct aio_queue_options *options,
+                     struct aio_queue **out);
+
+/* Moves a whole extent between STORE and `memory`, which is aligned to 4096 and has room for its
+ * bytes rounded up to that. `index` is the chunk; of an activation boundary * micro_batches + micro.
+ * As aio_queue_submit. */
+struct store_place {
+    enum store_kind kind;
+    uint32_t block;
+    uint32_t index;
+};
+int store_read(struct store *store, struct aio_queue *queue, const struct store_place *place,
+               void *memory, struct core_fence *out);
+int store_write(struct store *store, struct aio_queue *queue, const struct store_place *place,
+                const void *memory, struct core_fence *out);
+
+/* What the drives have moved and met since open. */
+struct store_stats {
+    uint64_t read_bytes, write_bytes;
+    uint64_t retries, mismatches, stalls;
+};
+void store_stats_take(struct store *store, struct store_stats *out);
+
+#endif

@@ -1,0 +1,361 @@
+/* case.c: makes models, runs plain trainers and engines, hashes what they leave. */
+#include "tests/run/case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/base/half.h"
+#include "core/base/hash.h"
+#include "core/dev/dev.h"
+#include "offload/model/config.h"
+#include "offload/model/save.h"
+#include "offload/plain/plain.h"
+#include "tests/harness/test.h"
+
+/* ---- models ---- */
+
+static const struct {
+    const char *name;
+    const char *config;
+} configs[] = {
+    {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 601, \"n_embd\": 128, \"n_layer\": 2,"
+             " \"n_head\": 4, \"n_positions\": 64, \"resid_pdrop\": 0, \"embd_pdrop\": 0,"
+             " \"attn_pdrop\": 0}"},
+    {"llama", "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
+              " \"intermediate_size\": 320, \"num_hidden_layers\": 3,"
+              " \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+              " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
+              " \"tie_word_embeddings\": false}"},
+    {"llama tied", "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
+                   " \"intermediate_size\": 320, \"num_hidden_layers\": 2,"
+                   " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
+                   " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
+                   " \"tie_word_embeddings\": true}"},
+    {"qwen3", "{\"model_type\": \"qwen3\", \"vocab_size\": 601, \"hidden_size\": 128,"
+              " \"intermediate_size\": 256, \"num_hidden_layers\": 2,"
+              " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 40,"
+              " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-6,"
+              " \"tie_word_embeddings\": false}"},
+    {"qwen3 tied", "{\"model_type\": \"qwen3\", \"vocab_size\": 601, \"hidden_size\": 128,"
+                   " \"intermediate_size\": 256, \"num_hidden_layers\": 2,"
+                   " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 40,"
+                   " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-6,"
+                   " \"tie_word_embeddings\": true}"},
+};
+
+static uint64_t random_next(uint64_t *state)
+{
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = *state;
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static double random_unit(uint64_t *state)
+{
+    return (double)(random_next(state) >> 11) / (double)(UINT64_C(1) << 53) * 2 - 1;
+}
+
+/* Norms around one, everything else small. */
+static void put_random(struct model_save *save, const struct model *model, unsigned index,
+                       uint64_t *state)
+{
+    const struct model_block *block = &model->blocks[index];
+    uint16_t *values = calloc(block->elements, sizeof *values);
+    check_true(values != NULL);
+    for (unsigned i = 0; i < block->param_count; i++) {
+        const struct model_param *param = &block->params[i];
+        const bool scale = param->rows == 1 || param->cols == 1;
+        if (param->part_count == 0) {
+            continue;
+        }
+        for (uint64_t e = 0; e < param->elements; e++) {
+            const double value = (scale ? 1 : 0) + 0.08 * random_unit(state);
+            values[param->offset + e] = core_f32_to_bf16((float)value);
+        }
+    }
+    check_int(model_save_put(save, index, 0, block->elements, MODEL_BF16, values), ==, 0);
+    free(values);
+}
+
+void case_model_make(struct case_model *made, const char *name)
+{
+    struct model_config config;
+    struct model_save *save = NULL;
+    char source[600];
+    char file[700];
+    const char *text = NULL;
+    *made = (struct case_model){.model = NULL};
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        text = strcmp(configs[i].name, name) == 0 ? configs[i].config : text;
+    }
+    check_true(text != NULL);
+    snprintf(source, sizeof source, "%s/%s source", test_directory(), name);
+    snprintf(made->folder, sizeof made->folder, "%s/%s model", test_directory(), name);
+    (void)mkdir(source, 0700);
+    snprintf(file, sizeof file, "%s/config.json", source);
+    FILE *out = fopen(file, "w");
+    check_true(out != NULL);
+    fputs(text, out);
+    fclose(out);
+    check_int(model_config_load(source, &config), ==, 0);
+    check_int(model_create(&config, NULL, &made->model), ==, 0);
+    const struct model_save_options options = {
+        .folder = made->folder, .source = source, .type = MODEL_BF16, .replace = true};
+    check_int(model_save_open(made->model, &options, &save), ==, 0);
+    uint64_t state = 7;
+    for (unsigned b = 0; b < made->model->block_count; b++) {
+        put_random(save, made->model, b, &state);
+    }
+    check_int(model_save_finish(save), ==, 0);
+    model_save_close(save);
+    check_int(model_files_open(made->folder, &made->files), ==, 0);
+    check_int(model_files_check(made->files, made->model), ==, 0);
+}
+
+void case_model_free(struct case_model *made)
+{
+    model_files_close(made->files);
+    model_destroy(made->model);
+    *made = (struct case_model){.model = NULL};
+}
+
+/* ---- runs ---- */
+
+const struct run_rates *case_rates(void)
+{
+    static const struct run_rates rates = {
+        .machine = {.read_bytes = 2e9,
+                    .write_bytes = 2e9,
+                    .mixed_bytes = 2.2e9,
+                    .up_bytes = 8e9,
+                    .down_bytes = 8e9,
+                    .flops = 2e11,
+                    .update_elements = 1e9,
+                    .sums_elements = 4e9,
+                    .round_elements = 4e9,
+                    .command_seconds = 2e-6,
+                    .shared_cores = true},
+    };
+    return &rates;
+}
+
+struct run_options case_options(void)
+{
+    return (struct run_options){
+        .device = "cpu",
+        .threads = 2,
+        .world = 1,
+        .seed = 11,
+        .rows = CASE_ROWS,
+        .length = CASE_LENGTH,
+        .micro_batches = 1,
+        .type = KERN_BF16,
+        .rule = CORE_VEC_ADAMW,
+        .moments = CORE_VEC_F32,
+        .group = {.lr = 1e-3,
+                  .beta1 = 0.9,
+                  .beta2 = 0.999,
+                  .eps = 1e-8,
+                  .decay = 0.01,
+                  .bias_correction = true},
+        .clip = 0.5,
+        .scale = {.first = 65536, .least = 1, .window = 1000, .hysteresis = 2},
+        .budgets = {.device_bytes = UINT64_C(1) << 30,
+                    .host_bytes = UINT64_C(1) << 30,
+                    .device_is_host = true},
+        .wishes = {.chunk_elements = 65536},
+    };
+}
+
+struct model_batch case_batch(const struct case_model *made, unsigned step, unsigned micro,
+                              int32_t *ids)
+{
+    uint64_t state = step * 64 + micro + 1;
+    for (int i = 0; i < CASE_ROWS * CASE_LENGTH; i++) {
+        ids[i] = (int32_t)(random_next(&state) % (uint64_t)made->model->config.vocab);
+    }
+    return (struct model_batch){.rows = CASE_ROWS, .length = CASE_LENGTH, .ids = ids};
+}
+
+struct batches {
+    int32_t ids[CASE_MICRO_MAX][CASE_ROWS * CASE_LENGTH];
+    struct model_batch list[CASE_MICRO_MAX];
+};
+
+static void make_batches(const struct case_model *made, unsigned step, unsigned count,
+                         struct batches *out)
+{
+    for (unsigned i = 0; i < count; i++) {
+        out->list[i] = case_batch(made, step, i, out->ids[i]);
+    }
+}
+
+struct hashes {
+    uint64_t weights;
+    uint64_t states;
+};
+
+/* Continues both hashes with a window of a block. */
+static void hash_window(const struct adam_arrays *arrays, size_t width, struct hashes *hashes)
+{
+    const void *weights = arrays->w16 != NULL ? (const void *)arrays->w16 : arrays->w32;
+    hashes->weights = core_hash(weights, arrays->count * width, hashes->weights);
+    hashes->states = core_hash(weights, arrays->count * width, hashes->states);
+    const struct {
+        const void *at;
+        uint64_t bytes;
+    } streams[] = {{arrays->lo16, arrays->count * 2},
+                   {arrays->w16 != NULL ? arrays->w32 : NULL, arrays->count * 4},
+                   {arrays->m, arrays->count * 4},
+                   {arrays->v, arrays->count * 4}};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        if (streams[i].at != NULL) {
+            hashes->states = core_hash(streams[i].at, streams[i].bytes, hashes->states);
+        }
+    }
+}
+
+void case_run_plain(const struct case_model *made, const struct run_options *options,
+                    unsigned steps, struct case_outcome *out)
+{
+    struct dev_device *device = NULL;
+    struct plain *plain = NULL;
+    const struct dev_options memory = {.memory_bytes = 256 << 20};
+    const struct plain_options plain_options = {
+        .shape = {.rows = options->rows,
+                  .length = options->length,
+                  .type = options->type,
+                  .tile_bytes = options->tile_bytes},
+        .micro_batches = options->micro_batches,
+        .decay_all = options->decay_all,
+        .threads = options->threads,
+        .rule = options->rule,
+        .group = options->group,
+        .clip = options->clip,
+        .loss_scale = options->type == KERN_FP16 ? options->scale.fixed : 0,
+    };
+    *out = (struct case_outcome){.steps = steps};
+    check_int(dev_open("cpu", &memory, &device), ==, 0);
+    check_int(plain_create(made->model, device, &plain_options, &plain), ==, 0);
+    check_int(plain_load(plain, made->files), ==, 0);
+    for (unsigned s = 0; s < steps; s++) {
+        struct batches batches;
+        struct plain_result result = {0};
+        make_batches(made, s, options->micro_batches, &batches);
+        check_int(plain_step(plain, batches.list, options->group.lr, &result), ==, 0);
+        out->loss[s] = result.loss;
+        out->norm[s] = result.grad_norm;
+        out->skipped[s] = result.skipped;
+    }
+    struct hashes hashes = {0};
+    for (unsigned b = 0; b < made->model->block_count; b++) {
+        const struct adam_arrays whole = plain_arrays(plain, b);
+        for (uint64_t at = 0; at < whole.count; at += options->wishes.chunk_elements) {
+            struct adam_arrays part = whole;
+            const uint64_t left = whole.count - at;
+            part.count = left < options->wishes.chunk_elements ? left
+                                                               : options->wishes.chunk_elements;
+            part.w16 = whole.w16 != NULL ? whole.w16 + at : NULL;
+            part.lo16 = whole.lo16 != NULL ? whole.lo16 + at : NULL;
+            part.w32 = whole.w32 != NULL ? whole.w32 + at : NULL;
+            part.m = whole.m != NULL ? (char *)whole.m + at * 4 : NULL;
+            part.v = whole.v != NULL ? (char *)whole.v + at * 4 : NULL;
+            hash_window(&part, kern_type_bytes(options->type), &hashes);
+        }
+    }
+    out->state_hash = hashes.states;
+    out->weight_hash = hashes.weights;
+    plain_destroy(plain);
+    dev_close(device);
+}
+
+struct hash_context {
+    struct hashes hashes;
+    size_t width;
+};
+
+static int hash_states(void *context, const struct adam_arrays *arrays)
+{
+    struct hash_context *hash = context;
+    hash_window(arrays, hash->width, &hash->hashes);
+    return 0;
+}
+
+static int run_steps(const struct case_model *made, struct run_engine *engine,
+                     const struct run_options *options, unsigned steps, struct case_outcome *out)
+{
+    for (unsigned s = 0; s < steps; s++) {
+        struct batches batches;
+        struct run_step step;
+        make_batches(made, s, options->micro_batches, &batches);
+        int rc = run_engine_step(engine, batches.list, options->micro_batches, options->group.lr,
+                                 &step);
+        if (rc != 0) {
+            return rc;
+        }
+        out->loss[s] = step.loss;
+        out->norm[s] = step.norm;
+        out->skipped[s] = step.skipped;
+        out->steps++;
+    }
+    struct hash_context hash = {.width = kern_type_bytes(options->type)};
+    for (unsigned b = 0; b < made->model->block_count; b++) {
+        int rc = run_rank_states(run_engine_rank(engine, 0), b, hash_states, &hash);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    out->state_hash = hash.hashes.states;
+    out->weight_hash = hash.hashes.weights;
+    return 0;
+}
+
+int case_try_engine(const struct case_model *made, const struct run_options *options,
+                    unsigned steps, struct case_outcome *out)
+{
+    struct run_planned *planned = NULL;
+    struct run_engine *engine = NULL;
+    *out = (struct case_outcome){0};
+    int rc = run_planned_create(made->model, options, case_rates(), &planned);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct run_engine_options engine_options = {
+        .planned = planned, .options = options, .model = made->model, .files = made->files};
+    rc = run_engine_create(&engine_options, &engine);
+    rc = rc != 0 ? rc : run_steps(made, engine, options, steps, out);
+    run_engine_destroy(engine);
+    run_planned_destroy(planned);
+    return rc;
+}
+
+void case_run_engine(const struct case_model *made, const struct run_options *options,
+                     unsigned steps, struct case_outcome *out)
+{
+    int rc = case_try_engine(made, options, steps, out);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "the run failed with %d: %s", rc, core_err_sentence());
+    }
+}
+
+void case_check_equal(const struct case_outcome *a, const struct case_outcome *b, const char *what)
+{
+    check_uint(a->steps, ==, b->steps);
+    for (unsigned s = 0; s < a->steps; s++) {
+        const bool same = a->loss[s] == b->loss[s] &&
+                          memcmp(&a->norm[s], &b->norm[s], sizeof a->norm[s]) == 0 &&
+                          a->skipped[s] == b->skipped[s];
+        if (!same) {
+            test_fail(__FILE__, __LINE__, "%s: step %u: loss %.17g and %.17g, norm %.17g and %.17g",
+                      what, s + 1, a->loss[s], b->loss[s], a->norm[s], b->norm[s]);
+        }
+    }
+    if (a->weight_hash != b->weight_hash || a->state_hash != b->state_hash) {
+        test_fail(__FILE__, __LINE__, "%s: losses are equal, %s differ", what,
+                  a->weight_hash != b->weight_hash ? "weights" : "states");
+    }
+}

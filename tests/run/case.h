@@ -1,0 +1,52 @@
+/* case.h: small models with random weights, made where a test runs, and a training run over each:
+ * the plain step's and the engine's, with everything that bits are compared by. */
+#ifndef TESTS_RUN_CASE_H
+#define TESTS_RUN_CASE_H
+
+#include "offload/model/files.h"
+#include "offload/run/engine.h"
+#include "offload/run/planned.h"
+
+enum { CASE_ROWS = 2, CASE_LENGTH = 16, CASE_STEPS_MAX = 8, CASE_MICRO_MAX = 4 };
+
+struct case_model {
+    char folder[512];
+    struct model *model;       /* owned */
+    struct model_files *files; /* owned */
+};
+
+/* "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied". Blocks of more than one chunk of 64 Ki. */
+void case_model_make(struct case_model *made, const char *name);
+void case_model_free(struct case_model *made);
+
+/* What a run ends with. */
+struct case_outcome {
+    double loss[CASE_STEPS_MAX];
+    double norm[CASE_STEPS_MAX];
+    bool skipped[CASE_STEPS_MAX];
+    unsigned steps;
+    uint64_t state_hash;  /* of weights, master and moments of all blocks */
+    uint64_t weight_hash; /* of weights alone */
+};
+
+/* Options of a small bf16 run of AdamW with clipping, everything where the planner wants it. */
+struct run_options case_options(void);
+/* Ample rates and budgets, for plans that are not measured. */
+const struct run_rates *case_rates(void);
+
+/* `steps` steps over seeded random rows. */
+void case_run_plain(const struct case_model *made, const struct run_options *options,
+                    unsigned steps, struct case_outcome *out);
+void case_run_engine(const struct case_model *made, const struct run_options *options,
+                     unsigned steps, struct case_outcome *out);
+/* 0, or the first error of create or a step, with `out` up to there. */
+int case_try_engine(const struct case_model *made, const struct run_options *options,
+                    unsigned steps, struct case_outcome *out);
+
+void case_check_equal(const struct case_outcome *a, const struct case_outcome *b, const char *what);
+
+/* Micro-batch `micro` of step `step`. */
+struct model_batch case_batch(const struct case_model *made, unsigned step, unsigned micro,
+                              int32_t *ids);
+
+#endif

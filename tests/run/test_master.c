@@ -1,0 +1,175 @@
+/* test_master.c: moving data never changes a bit. The same weights, moments, losses and norms as the
+ * plain step, which keeps everything in one memory and overlaps nothing, for every placement, policy
+ * of activations, order of micro-batches, timing of updates, number of slots and I/O back end. */
+#include <stdio.h>
+
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum { STEPS = 3 };
+
+static const char *const families[] = {"gpt2", "llama", "llama tied", "qwen3", "qwen3 tied"};
+
+/* A way to place and run; zero fields are the planner's choice. */
+struct way {
+    const char *name;
+    enum plan_where weights, states, grads;
+    enum plan_acts acts;
+    enum plan_order order;
+    enum plan_timing timing;
+    uint32_t weight_slots, state_slots;
+    const char *io;
+    bool store;
+};
+
+static const struct way ways[] = {
+    {.name = "planner's choice without a store"},
+    {.name = "all in DEVICE, kept", .weights = PLAN_WHERE_DEVICE, .acts = PLAN_ACTS_KEEP},
+    {.name = "all in HOST, recomputed",
+     .weights = PLAN_WHERE_HOST,
+     .states = PLAN_WHERE_HOST,
+     .acts = PLAN_ACTS_RECOMPUTE},
+    {.name = "states in STORE",
+     .states = PLAN_WHERE_STORE,
+     .acts = PLAN_ACTS_RECOMPUTE,
+     .store = true,
+     .io = "mem"},
+    {.name = "weights in STORE",
+     .weights = PLAN_WHERE_STORE,
+     .states = PLAN_WHERE_HOST,
+     .acts = PLAN_ACTS_KEEP,
+     .store = true,
+     .io = "mem"},
+    {.name = "all in STORE, 2 slots",
+     .weights = PLAN_WHERE_STORE,
+     .states = PLAN_WHERE_STORE,
+     .acts = PLAN_ACTS_RECOMPUTE,
+     .weight_slots = 2,
+     .state_slots = 2,
+     .store = true,
+     .io = "mem"},
+    {.name = "all in STORE, 8 slots",
+     .weights = PLAN_WHERE_STORE,
+     .states = PLAN_WHERE_STORE,
+     .acts = PLAN_ACTS_KEEP,
+     .weight_slots = 4,
+     .state_slots = 8,
+     .store = true,
+     .io = "threads"},
+    {.name = "all in STORE, activations in HOST",
+     .weights = PLAN_WHERE_STORE,
+     .states = PLAN_WHERE_STORE,
+     .acts = PLAN_ACTS_HOST,
+     .store = true,
+     .io = "threads"},
+    {.name = "all in STORE, activations too",
+     .weights = PLAN_WHERE_STORE,
+     .states = PLAN_WHERE_STORE,
+     .acts = PLAN_ACTS_STORE,
+     .store = true},
+    {.name = "layer by layer", .order = PLAN_ORDER_LAYER, .acts = PLAN_ACTS_RECOMPUTE},
+    {.name = "micro-batch by micro-batch", .order = PLAN_ORDER_MICRO, .acts = PLAN_ACTS_KEEP},
+    {.name = "all in STORE, micro-batch by micro-batch",
+     .weights = PLAN_WHERE_STORE,
+     .states = PLAN_WHERE_STORE,
+     .order = PLAN_ORDER_MICRO,
+     .store = true,
+     .io = "mem"},
+};
+
+static struct run_options options_of(const struct way *way, const struct run_options *base)
+{
+    static char directory[600];
+    struct run_options options = *base;
+    snprintf(directory, sizeof directory, "%s/store", test_directory());
+    options.wishes.weights = way->weights;
+    options.wishes.states = way->states;
+    options.wishes.grads = way->grads;
+    options.wishes.acts = way->acts;
+    options.wishes.order = way->order;
+    options.wishes.timing = way->timing;
+    options.wishes.weight_slots = way->weight_slots;
+    options.wishes.state_slots = way->state_slots;
+    options.io = way->io;
+    if (way->store) {
+        options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
+        options.store_count = 1;
+        options.budgets.store_bytes = UINT64_C(1) << 30;
+    }
+    return options;
+}
+
+/* Every way against the plain step. */
+static void hold(const struct run_options *base, const char *what)
+{
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+        struct case_model made;
+        struct case_outcome plain;
+        case_model_make(&made, families[f]);
+        case_run_plain(&made, base, STEPS, &plain);
+        for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+            char name[200];
+            struct case_outcome engine;
+            const struct run_options options = options_of(&ways[w], base);
+            snprintf(name, sizeof name, "%s, %s, %s", families[f], what, ways[w].name);
+            case_run_engine(&made, &options, STEPS, &engine);
+            case_check_equal(&plain, &engine, name);
+        }
+        case_model_free(&made);
+    }
+}
+
+/* bf16 with the split master, clipping: updates are deferred. */
+static void bf16_deferred(void)
+{
+    const struct run_options options = case_options();
+    hold(&options, "bf16 clipped");
+}
+
+/* Without clipping updates may run inside backward, or not. */
+static void bf16_inside(void)
+{
+    struct run_options options = case_options();
+    options.clip = 0;
+    options.wishes.timing = PLAN_TIMING_AUTO;
+    hold(&options, "bf16 not clipped");
+}
+
+/* Several micro-batches: sums in fp32, rounded once. */
+static void micro_batches(void)
+{
+    struct run_options options = case_options();
+    options.micro_batches = 3;
+    hold(&options, "three micro-batches");
+    options.clip = 0;
+    hold(&options, "three micro-batches, not clipped");
+}
+
+static void fp32(void)
+{
+    struct run_options options = case_options();
+    options.type = KERN_F32;
+    options.micro_batches = 2;
+    hold(&options, "fp32");
+}
+
+/* fp16 with a fixed scale that fits. */
+static void fp16(void)
+{
+    struct run_options options = case_options();
+    options.type = KERN_FP16;
+    options.scale.fixed = 1024;
+    options.may_skip = true;
+    hold(&options, "fp16");
+}
+
+/* Large linears by tile. */
+static void tiled(void)
+{
+    struct run_options options = case_options();
+    options.tile_bytes = 16384;
+    hold(&options, "tiled");
+}
+
+TEST_MAIN({"bf16_deferred", bf16_deferred}, {"bf16_inside", bf16_inside},
+          {"micro_batches", micro_batches}, {"fp32", fp32}, {"fp16", fp16}, {"tiled", tiled})
