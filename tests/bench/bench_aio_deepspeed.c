@@ -1,64 +1,26 @@
 /* bench_aio_deepspeed.c: DeepSpeed's async_io on the same files, in a process of its own. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/bench/bench_aio.h"
-
-static FILE *peer_in;
-static FILE *peer_out;
-
-static void start_peer(const char *script)
-{
-    int to[2];
-    int from[2];
-    char size[32];
-    snprintf(size, sizeof size, "%llu", (unsigned long long)bench.bytes);
-    if (pipe(to) != 0 || pipe(from) != 0) {
-        bench_die("pipe");
-    }
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(to[0], 0);
-        dup2(from[1], 1);
-        close(to[1]);
-        close(from[0]);
-        execl(bench.python, bench.python, script, bench.files[0], bench.files[1], size,
-              (char *)NULL);
-        _exit(127);
-    }
-    close(to[0]);
-    close(from[1]);
-    peer_in = fdopen(to[1], "w");
-    peer_out = fdopen(from[0], "r");
-}
+#include "tests/bench/bench_peer.h"
 
 static struct bench_figure peer_whole(enum bench_pattern pattern)
 {
     struct bench_figure figure = {0, 0};
-    char line[512];
-    fprintf(peer_in, "%s\n", bench_pattern_names[pattern]);
-    fflush(peer_in);
-    while (fgets(line, sizeof line, peer_out) != NULL) {
-        if (sscanf(line, "figure %lf %lf", &figure.bytes_per_s, &figure.cpu_ms_per_gib) == 2) {
-            return figure;
-        }
-        if (strncmp(line, "note ", 5) == 0) {
-            printf("# %s", line + 5);
-        }
+    char line[128];
+    bench_peer_ask(bench_pattern_names[pattern], "figure ", line, sizeof line);
+    if (sscanf(line, "%lf %lf", &figure.bytes_per_s, &figure.cpu_ms_per_gib) != 2) {
+        bench_die("figure");
     }
-    fprintf(stderr, "bench_aio: the peer ended\n");
-    exit(1);
+    return figure;
 }
 
 void bench_against_deepspeed(void)
 {
-    char script[512];
-    const char *root = getenv("TIDE_TEST_ROOT");
-    snprintf(script, sizeof script, "%s/bench/aio_peer.py", root != NULL ? root : "tests");
-    start_peer(script);
+    char size[32];
+    snprintf(size, sizeof size, "%llu", (unsigned long long)bench.bytes);
+    bench_peer_start(bench.python, "aio_peer.py",
+                     (const char *const[3]){bench.files[0], bench.files[1], size});
     struct bench_side side;
     bench_side_open(&side, NULL, false);
     for (int pattern = 0; pattern < BENCH_PATTERNS; pattern++) {
@@ -79,7 +41,5 @@ void bench_against_deepspeed(void)
         bench_report(name, &ours, &theirs, "deepspeed");
     }
     bench_side_close(&side);
-    fclose(peer_in);
-    fclose(peer_out);
-    wait(NULL);
+    bench_peer_end();
 }

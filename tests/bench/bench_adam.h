@@ -1,0 +1,58 @@
+/* bench_adam.h: a description with its arrays, which steps or is gone over plainly, and the run they
+ * belong to. The main thread enters; the team works. */
+#ifndef TESTS_BENCH_BENCH_ADAM_H
+#define TESTS_BENCH_BENCH_ADAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu_adam/adam.h"
+
+enum { BENCH_ROUNDS_MAX = 101, BENCH_PIECE = 1 << 14 };
+
+struct bench_format {
+    const char *name;
+    enum core_vec_rule rule;
+    enum core_vec_master master;
+    enum core_vec_type gradients;
+    enum core_vec_type moments;
+};
+
+struct bench_setting {
+    uint64_t count;
+    unsigned rounds;
+    struct core_team *team; /* owned by main */
+};
+
+struct bench_stream {
+    void *base; /* owned mapping; NULL where the format has none */
+    uint64_t bytes;
+};
+
+struct bench_arena {
+    const struct bench_setting *setting; /* borrowed */
+    struct adam *adam;                   /* owned */
+    struct bench_stream streams[ADAM_STREAMS];
+    bool interleaved; /* of the plain pass */
+    _Atomic uint64_t sink;
+};
+
+/* Ends the program where there is no memory. */
+void bench_arena_open(struct bench_arena *arena, const struct bench_setting *setting,
+                      const struct bench_format *format);
+void bench_arena_close(struct bench_arena *arena);
+
+/* Seconds of a whole step, and of reading and rewriting the same bytes: stream after stream, or piece
+ * by piece through all of them. */
+double bench_arena_step(struct bench_arena *arena);
+double bench_arena_plain(struct bench_arena *arena, bool interleaved);
+/* What a step moves. */
+double bench_arena_moved(const struct bench_arena *arena);
+
+double bench_median(double *values, unsigned count);
+
+/* DeepSpeed's CPU Adam and torch's fused AdamW on as many parameters, in turns with ours. */
+void bench_adam_against_peers(const struct bench_setting *setting, const char *python,
+                              const struct bench_format *ours);
+
+#endif
