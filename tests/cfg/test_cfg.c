@@ -97,7 +97,7 @@ static void auto_alone(void)
     check_int(cfg->zero.reduce_bucket_size, ==, 500000000);
     check_int(cfg->zero.sub_group_size, ==, 1000000000);
     struct core_cfg_note note;
-    check_true(rig_note(cfg, CORE_CFG_NOTE_LATER, "optimizer.params.lr", &note));
+    check_true(rig_note(cfg, CORE_CFG_NOTE_HONOURED, "optimizer.params.lr", &note));
     check_contains(note.why, "Hugging Face");
     core_cfg_destroy(cfg);
 }
