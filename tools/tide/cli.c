@@ -93,6 +93,12 @@ static void print_help(const struct cli_command *command, const struct cli_optio
                        size_t count)
 {
     struct cli_table *table = NULL;
+    for (size_t i = 0; i < 4 && command->help[i] != NULL; i++) {
+        fputs(command->help[i], stdout);
+    }
+    if (command->help[0] != NULL) {
+        return;
+    }
     printf("%s: %s\n\nUse: ", full_name(command), command->summary);
     fputs(full_name(command), stdout);
     printf("%s%s%s\n\n", count > 0 ? " [OPTIONS]" : "", command->arguments != NULL ? " " : "",

@@ -58,6 +58,7 @@ struct cli_command {
     const char *arguments; /* "FILE"; NULL: none */
     size_t arguments_min, arguments_max;
     const char *example; /* one real command line, and what comes of it */
+    const char *help[4]; /* the whole text of --help in pieces, instead of a line an option */
     int (*run)(const struct cli_command *command, int argc, char **argv); /* an enum cli_exit */
 };
 

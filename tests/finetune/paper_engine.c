@@ -1,0 +1,278 @@
+/* An engine of paper: keeps the books of include/tide/engine.h and trains nothing. The commands are
+ * linked with it for what the real one rarely does: to fail, or to be interrupted, at a given call.
+ *
+ *   TIDE_PAPER_FAIL="step 3 5"   the third call of tide_engine_step returns -5
+ *   TIDE_PAPER_SIGNAL="2 15"     before the second step ends, the process gets signal 15
+ *   TIDE_PAPER_NOTES=FILE        a line a step: learning rate, micro-batches, rows, tokens, first ids */
+#include <dlfcn.h>
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <tide/engine.h>
+
+struct tide_plan {
+    struct tide_engine_options options;
+};
+
+struct tide_engine {
+    struct tide_plan plan;
+    uint64_t steps;
+};
+
+static char sentence[128];
+
+/* Of this engine, or of the library that the rest comes from. */
+const char *tide_last_error(void)
+{
+    const char *(*theirs)(void) = NULL;
+    void *found = dlsym(RTLD_NEXT, "tide_last_error");
+    memcpy(&theirs, &found, sizeof theirs);
+    return sentence[0] != '\0' ? sentence : theirs();
+}
+
+/* 0, or the negative errno that this call was told to return. */
+static int fails(const char *call)
+{
+    static int counts[8];
+    static const char *const calls[] = {"plan", "create", "step", "evaluate", "save", "try"};
+    const char *wish = getenv("TIDE_PAPER_FAIL");
+    char name[16] = "";
+    int at = 0;
+    int code = 0;
+    int index = 0;
+    while (strcmp(calls[index], call) != 0) {
+        index++;
+    }
+    counts[index]++;
+    if (wish == NULL || sscanf(wish, "%15s %d %d", name, &at, &code) != 3 ||
+        strcmp(name, call) != 0 || counts[index] != at) {
+        return 0;
+    }
+    snprintf(sentence, sizeof sentence, "paper: %s %d fails with %d", call, at, code);
+    return -code;
+}
+
+void tide_engine_options_init(struct tide_engine_options *options)
+{
+    *options = (struct tide_engine_options){.struct_bytes = sizeof *options,
+                                            .accum = 1,
+                                            .optimizer = TIDE_ADAMW,
+                                            .beta1 = 0.9,
+                                            .beta2 = 0.999,
+                                            .eps = 1e-8,
+                                            .clip = 1};
+}
+
+int tide_plan_create(struct tide_context *context, const struct tide_engine_options *options,
+                     struct tide_plan **out)
+{
+    (void)context;
+    int rc = fails("plan");
+    if (rc == 0 && options->host_bytes != 0 && options->host_bytes < 1 << 20) {
+        snprintf(sentence, sizeof sentence, "it cannot fit: --host-memory 1.0 MiB would do");
+        rc = -EFBIG;
+    }
+    if (rc == 0) {
+        *out = calloc(1, sizeof **out);
+        (*out)->options = *options;
+    }
+    return rc;
+}
+
+void tide_plan_destroy(struct tide_plan *plan)
+{
+    free(plan);
+}
+
+int tide_plan_describe(const struct tide_plan *plan, struct tide_plan_info *out)
+{
+    *out = (struct tide_plan_info){.struct_bytes = sizeof *out,
+                                   .parameters = 1000000,
+                                   .trained_parameters = 900000,
+                                   .device_bytes = 2000000000,
+                                   .host_bytes = 1000000000,
+                                   .store_bytes = 3000000000,
+                                   .acts = TIDE_ACTS_RECOMPUTE,
+                                   .order = TIDE_ORDER_LAYER,
+                                   .timing = TIDE_TIMING_DEFERRED,
+                                   .weight_slots = 2,
+                                   .state_slots = 3,
+                                   .chunk_elements = 65536,
+                                   .step_seconds = 0.5,
+                                   .tokens_per_second = 2.0 * plan->options.batch *
+                                                        plan->options.length,
+                                   .bottleneck = "reads of the store",
+                                   .store_read_bytes = 14000000,
+                                   .store_write_bytes = 12000000,
+                                   .commands = 77,
+                                   .plan_seconds = 0.001};
+    return 0;
+}
+
+int tide_plan_part_at(const struct tide_plan *plan, unsigned index, struct tide_plan_part *out)
+{
+    static const struct tide_plan_part parts[] = {
+        {.tier = TIDE_DEVICE, .what = "weights", .bytes = 2000000000},
+        {.tier = TIDE_HOST, .what = "slots", .bytes = 1000000000},
+        {.tier = TIDE_STORE, .what = "states", .bytes = 3000000000},
+    };
+    (void)plan;
+    if (index >= 3) {
+        return -ENOENT;
+    }
+    *out = parts[index];
+    return 0;
+}
+
+int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text, size_t bytes)
+{
+    (void)plan;
+    if (index >= 2) {
+        return -ENOENT;
+    }
+    snprintf(text, bytes, "%s layer 0", index == 0 ? "READ" : "FWD");
+    return 0;
+}
+
+static int write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        snprintf(sentence, sizeof sentence, "paper: a file cannot be written");
+        return -errno;
+    }
+    fputs(text, file);
+    fclose(file);
+    return 0;
+}
+
+int tide_plan_trace(const struct tide_plan *plan, const char *path)
+{
+    (void)plan;
+    return write_file(path, "{\"traceEvents\": []}\n");
+}
+
+int tide_plan_rates(const struct tide_plan *plan, const char *path)
+{
+    (void)plan;
+    return write_file(path, "{}\n");
+}
+
+int tide_engine_create(struct tide_context *context, const struct tide_engine_options *options,
+                       struct tide_engine **out)
+{
+    struct tide_plan *plan = NULL;
+    int rc = fails("create");
+    rc = rc != 0 ? rc : tide_plan_create(context, options, &plan);
+    if (rc != 0) {
+        return rc;
+    }
+    *out = calloc(1, sizeof **out);
+    (*out)->plan = *plan;
+    tide_plan_destroy(plan);
+    return 0;
+}
+
+void tide_engine_destroy(struct tide_engine *engine)
+{
+    free(engine);
+}
+
+const struct tide_plan *tide_engine_plan(const struct tide_engine *engine)
+{
+    return &engine->plan;
+}
+
+static void note_step(const struct tide_batch *batches, unsigned count, double lr)
+{
+    const char *path = getenv("TIDE_PAPER_NOTES");
+    FILE *file = path != NULL ? fopen(path, "a") : NULL;
+    if (file == NULL) {
+        return;
+    }
+    fprintf(file, "%.9g %u", lr, count);
+    for (unsigned i = 0; i < count; i++) {
+        fprintf(file, " %ux%u:%d", batches[i].rows, batches[i].length, batches[i].ids[0]);
+    }
+    fputc('\n', file);
+    fclose(file);
+}
+
+int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches, unsigned count,
+                     double lr, struct tide_step *out)
+{
+    const char *wish = getenv("TIDE_PAPER_SIGNAL");
+    unsigned long long at = 0;
+    int number = 0;
+    int rc = fails("step");
+    note_step(batches, count, lr);
+    if (rc != 0) {
+        return rc;
+    }
+    engine->steps++;
+    if (wish != NULL && sscanf(wish, "%llu %d", &at, &number) == 2 && at == engine->steps) {
+        raise(number);
+    }
+    *out = (struct tide_step){.struct_bytes = sizeof *out,
+                              .step = engine->steps,
+                              .loss = 8.0 / (double)engine->steps,
+                              .grad_norm = engine->steps == 2 ? (double)INFINITY : 1.5,
+                              .loss_scale = 1,
+                              .skipped = engine->steps == 2 &&
+                                         engine->plan.options.precision == TIDE_FP16,
+                              .tokens = (uint64_t)count * batches[0].rows * batches[0].length,
+                              .seconds = engine->steps == 1 ? 4 : 0.25,
+                              .store_read_bytes = 14,
+                              .store_write_bytes = 12,
+                              .up_bytes = 4,
+                              .down_bytes = 2,
+                              .compute_wait = {[TIDE_WAIT_STORE_READ] = 0.1}};
+    return 0;
+}
+
+int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
+                         struct tide_evaluation *out)
+{
+    (void)engine;
+    out->targets = batch->rows;
+    out->loss_sum = 3.0 * batch->rows;
+    return fails("evaluate");
+}
+
+int tide_engine_save_try(struct tide_engine *engine, const char *folder, int overwrite)
+{
+    (void)engine;
+    (void)overwrite;
+    int rc = fails("try");
+    if (rc == 0 && mkdir(folder, 0777) != 0 && errno != EEXIST) {
+        snprintf(sentence, sizeof sentence, "paper: the folder cannot be made");
+        rc = -errno;
+    }
+    return rc;
+}
+
+int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite)
+{
+    char path[1100];
+    char text[32];
+    int rc = fails("save");
+    (void)overwrite;
+    snprintf(path, sizeof path, "%s/steps", folder);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)engine->steps);
+    return rc != 0 ? rc : write_file(path, text);
+}
+
+int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out)
+{
+    (void)engine;
+    *out = (struct tide_engine_memory){.struct_bytes = sizeof *out,
+                                       .rss_bytes = 2900000000,
+                                       .peak_bytes = 3050000000,
+                                       .device_bytes = 1990000000,
+                                       .host_bytes = 990000000};
+    return 0;
+}

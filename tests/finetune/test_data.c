@@ -1,0 +1,202 @@
+/* Rows of a file as micro-batches of steps: order, borders of epochs, cutting, and what is refused. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "tests/harness/test.h"
+#include "tools/tide/finetune_data.h"
+
+/* Rows of `length` tokens whose first is the row's number, from 1. */
+static const char *file_of(int rows, int length)
+{
+    static char text[65536];
+    size_t at = 0;
+    for (int row = 1; row <= rows; row++) {
+        at += (size_t)snprintf(text + at, sizeof text - at, "{\"input_ids\": [%d", row);
+        for (int i = 1; i < length; i++) {
+            at += (size_t)snprintf(text + at, sizeof text - at, ", %d", 100 + i);
+        }
+        at += (size_t)snprintf(text + at, sizeof text - at, "]}\n");
+    }
+    return test_file("rows.jsonl", text, at);
+}
+
+static struct tune_data_options options_of(const char *path)
+{
+    return (struct tune_data_options){
+        .path = path, .vocab = 1000, .length_max = 64, .batch = 2, .step_max = 3};
+}
+
+static struct tune_data *open_data(const struct tune_data_options *options)
+{
+    struct tune_data *data = NULL;
+    int rc = tune_data_open(options, &data);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
+    }
+    return data;
+}
+
+/* The first tokens of the next step's rows, as "1 2|3 4": a bar between micro-batches. */
+static const char *step_of(struct tune_data *data)
+{
+    static char text[256];
+    const struct tide_batch *batches = NULL;
+    size_t at = 0;
+    int count = tune_data_step(data, &batches);
+    check_int(count, >, 0);
+    text[0] = '\0';
+    for (int i = 0; i < count; i++) {
+        for (uint32_t row = 0; row < batches[i].rows; row++) {
+            check_int(batches[i].labels[(size_t)row * batches[i].length + 1], ==, 101);
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d",
+                                   row > 0 ? " "
+                                   : i > 0 ? "|"
+                                           : "",
+                                   batches[i].ids[(size_t)row * batches[i].length]);
+        }
+    }
+    return text;
+}
+
+/* File order; the last step of an epoch is shorter, its last micro-batch too; then from the front. */
+static void order(void)
+{
+    struct tune_data_options options = options_of(file_of(9, 5));
+    struct tune_data *data = open_data(&options);
+    struct tune_data_info info;
+    tune_data_describe(data, &info);
+    check_int(info.rows, ==, 9);
+    check_int(info.longest, ==, 5);
+    check_int(info.tokens, ==, 45);
+    check_int(info.targets, ==, 36);
+    check_int(info.micro_batches, ==, 5);
+    check_string(step_of(data), "1 2|3 4|5 6");
+    check_string(step_of(data), "7 8|9");
+    check_string(step_of(data), "1 2|3 4|5 6");
+    check_int(tune_data_rewind(data), ==, 0);
+    check_string(step_of(data), "1 2|3 4|5 6");
+    check_int(tune_data_steps(&info, 3, 1), ==, 2);
+    check_int(tune_data_steps(&info, 3, 2.5), ==, 5);
+    check_int(tune_data_steps(&info, 3, 0.1), ==, 1);
+    check_int(tune_data_steps(&info, 5, 3), ==, 3);
+    tune_data_close(data);
+}
+
+/* dataloader_drop_last leaves out what does not fill a micro-batch. */
+static void drop_last(void)
+{
+    struct tune_data_options options = options_of(file_of(5, 4));
+    options.drop_last = true;
+    struct tune_data *data = open_data(&options);
+    check_string(step_of(data), "1 2|3 4");
+    check_string(step_of(data), "1 2|3 4");
+    tune_data_close(data);
+    options.batch = 6;
+    check_int(tune_data_open(&options, &data), ==, -EINVAL);
+    check_contains(core_err_sentence(), "5 rows, fewer than the 6 of a micro-batch");
+}
+
+/* The same seed shuffles alike, another one and the next epoch differ, and every row comes once. */
+static void shuffle(void)
+{
+    struct tune_data_options options = options_of(file_of(12, 4));
+    char first[256];
+    char second[256];
+    options.shuffle = true;
+    options.step_max = 6;
+    options.seed = 5;
+    struct tune_data *data = open_data(&options);
+    snprintf(first, sizeof first, "%s", step_of(data));
+    snprintf(second, sizeof second, "%s", step_of(data));
+    check_true(strcmp(first, second) != 0);
+    unsigned seen = 0;
+    for (char *rest = first, *word; (word = strsep(&rest, " |")) != NULL;) {
+        int row = 0;
+        check_int(sscanf(word, "%d", &row), ==, 1);
+        seen |= 1u << row;
+    }
+    check_uint(seen, ==, 0x1FFE);
+    tune_data_close(data);
+    data = open_data(&options);
+    step_of(data);
+    check_string(step_of(data), second);
+    tune_data_close(data);
+    options.seed = 6;
+    data = open_data(&options);
+    step_of(data);
+    check_true(strcmp(step_of(data), second) != 0);
+    tune_data_close(data);
+}
+
+/* Rows of several lengths are padded to the longest of their micro-batch, with labels that are not
+ * learnt. */
+static void padding(void)
+{
+    static const char text[] = "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n"
+                               "{\"input_ids\": [4, 5]}\n";
+    struct tune_data_options options = options_of(test_file("p.jsonl", text, strlen(text)));
+    struct tune_data *data = open_data(&options);
+    const struct tide_batch *batches = NULL;
+    check_int(tune_data_step(data, &batches), ==, 1);
+    check_uint(batches[0].rows, ==, 2);
+    check_uint(batches[0].length, ==, 3);
+    static const int32_t labels[] = {-100, 2, 3, -100, 5, -100};
+    check_memory(batches[0].labels, labels, sizeof labels);
+    check_int(batches[0].ids[4], ==, 5);
+    tune_data_close(data);
+}
+
+/* Longer rows are cut where --seq-len says so, with a word; else they are an error. */
+static void long_rows(void)
+{
+    struct tune_data_options options = options_of(file_of(3, 9));
+    struct tune_data *data = NULL;
+    options.length_max = 6;
+    check_int(tune_data_open(&options, &data), ==, -EINVAL);
+    check_contains(core_err_sentence(), "3 of 3 rows have more than the 6 tokens");
+    check_contains(core_err_sentence(), "--seq-len 6 cuts them");
+    options.cut = true;
+    data = open_data(&options);
+    const struct tide_batch *batches = NULL;
+    check_int(tune_data_step(data, &batches), ==, 2);
+    check_uint(batches[0].length, ==, 6);
+    tune_data_close(data);
+}
+
+/* What cannot be trained on says file, row and why. */
+static void refusals(void)
+{
+    static const struct {
+        const char *text;
+        const char *sentence;
+    } cases[] = {
+        {"", "bad.jsonl"},
+        {"\n\n", "bad.jsonl"},
+        {"{\"input_ids\": [1, 2000]}\n", "2000"},
+        {"{\"input_ids\": [1, 2], \"labels\": [1, 1000]}\n", "1000"},
+        {"{\"input_ids\": [1, 2], \"labels\": [1]}\n", "bad.jsonl:1"},
+        {"{\"input_ids\": [1, 2]}\n{\"input_ids\": [1,\n", "bad.jsonl:2"},
+        {"{\"input_ids\": [1]}\n", "bad.jsonl"},
+        {"{\"input_ids\": [1, 2], \"labels\": [-100, -100]}\n", "bad.jsonl"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tune_data_options options = options_of(
+            test_file("bad.jsonl", cases[i].text, strlen(cases[i].text)));
+        struct tune_data *data = NULL;
+        int rc = tune_data_open(&options, &data);
+        if (rc != -EINVAL || strstr(core_err_sentence(), cases[i].sentence) == NULL) {
+            test_fail(__FILE__, __LINE__, "case %zu: %d, \"%s\"", i, rc, core_err_sentence());
+        }
+    }
+    struct tune_data_options options = options_of("/nonexistent/rows.jsonl");
+    struct tune_data *data = NULL;
+    check_int(tune_data_open(&options, &data), ==, -ENOENT);
+    options.path = "-";
+    check_int(tune_data_open(&options, &data), ==, -EINVAL);
+    check_contains(core_err_sentence(), "standard input");
+}
+
+TEST_MAIN({"order", order}, {"drop_last", drop_last}, {"shuffle", shuffle}, {"padding", padding},
+          {"long_rows", long_rows}, {"refusals", refusals})

@@ -1,0 +1,384 @@
+/* Flags over a ds_config.json over defaults: what the engine is asked for, and which contradictions
+ * are told. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "tests/harness/test.h"
+#include "tools/tide/finetune_place.h"
+#include "tools/tide/finetune_settings.h"
+
+static char warnings[4096];
+
+static void keep_line(void *user, enum core_log_level level, const char *line)
+{
+    size_t length = strlen(warnings);
+    (void)user;
+    (void)level;
+    snprintf(warnings + length, sizeof warnings - length, "%s\n", line);
+}
+
+static const struct core_log sink = {.level = CORE_LOG_WARN, .write = keep_line};
+static const struct tide_inspection model = {
+    .struct_bytes = sizeof model, .vocab = 72, .hidden = 32, .positions = 64};
+static const struct cli_command command = {.name = "finetune"};
+
+/* Reads `arguments` (words with spaces between) as flags; --config is `config`, where it is one. */
+static int settings_of(const char *config, const char *arguments, struct tune_settings *out)
+{
+    static char words[1024];
+    static struct tune_flags flags; /* outlive the settings */
+    struct cli_option options[TUNE_OPTIONS_MAX];
+    struct cli_parsed parsed;
+    char *argv[64] = {NULL};
+    int argc = 0;
+    warnings[0] = '\0';
+    snprintf(words, sizeof words, "%s", arguments);
+    for (char *rest = words, *word; (word = strsep(&rest, " ")) != NULL && argc < 63;) {
+        if (word[0] != '\0') {
+            argv[argc++] = word;
+        }
+    }
+    tune_flags_init(&flags);
+    size_t count = tune_flags_options(&flags, options);
+    check_int(cli_parse(&command, options, count, argc, argv, &parsed), ==, -1);
+    if (config != NULL) {
+        flags.config = test_file("ds.json", config, strlen(config));
+    }
+    core_log_bind(&sink);
+    int rc = tune_settings_init(out, &flags, &model);
+    if (rc == 0) {
+        rc = tune_settings_fit(out, 40, out->steps > 0 ? out->steps : 100);
+    }
+    core_log_bind(NULL);
+    return rc;
+}
+
+static void expect(const char *config, const char *arguments, struct tune_settings *out)
+{
+    if (settings_of(config, arguments, out) != 0) {
+        test_fail(__FILE__, __LINE__, "%s, %s: %s", config, arguments, core_err_sentence());
+    }
+}
+
+/* What stands in --help holds where nothing is given. */
+static void defaults(void)
+{
+    struct tune_settings s;
+    expect(NULL, "", &s);
+    check_string(warnings, "");
+    check_uint(s.engine.batch, ==, 8);
+    check_uint(s.engine.accum, ==, 1);
+    check_uint(s.engine.length, ==, 40);
+    check_uint(s.engine.seed, ==, 42);
+    check_uint(s.engine.precision, ==, TIDE_BF16);
+    check_uint(s.engine.optimizer, ==, TIDE_ADAMW);
+    check_uint(s.engine.moments, ==, TIDE_MOMENTS_FP32);
+    check_uint(s.engine.ranks, ==, 1);
+    check_double(s.engine.beta1, ==, 0.9);
+    check_double(s.engine.beta2, ==, 0.999);
+    check_double(s.engine.eps, ==, 1e-8);
+    check_double(s.engine.decay, ==, 0);
+    check_double(s.engine.clip, ==, 1);
+    check_double(s.epochs, ==, 1);
+    check_int(s.schedule.kind, ==, SCHEDULE_CONSTANT);
+    check_double(s.schedule.lr, ==, 5e-5);
+    check_int(s.schedule.total, ==, 100);
+    check_uint(s.engine.store_count, ==, 0);
+    tune_settings_fini(&s);
+}
+
+/* Every flag arrives where it belongs. */
+static void flags(void)
+{
+    struct tune_settings s;
+    expect(
+        NULL,
+        "--steps 9 --batch 3 --accum 4 --seq-len 16 --seed 7 --shuffle --lr 1e-3 --eps 1e-6 "
+        "--weight-decay 0.1 --clip 0 --betas 0.8,0.95 --schedule wsd --warmup 2 --precision fp16 "
+        "--optimizer lion --moments 8bit --fp32-grads --freeze *norm* --freeze a.b --dev cuda:1 "
+        "--threads 3 --ranks 2 --zero 2",
+        &s);
+    check_int(s.steps, ==, 9);
+    check_double(s.epochs, ==, 0);
+    check_uint(s.engine.batch, ==, 3);
+    check_uint(s.engine.accum, ==, 4);
+    check_uint(s.engine.length, ==, 16);
+    check_uint(s.engine.seed, ==, 7);
+    check_true(s.shuffle);
+    check_double(s.schedule.lr, ==, 1e-3);
+    check_double(s.engine.eps, ==, 1e-6);
+    check_double(s.engine.decay, ==, 0.1);
+    check_double(s.engine.clip, ==, 0);
+    check_double(s.engine.beta1, ==, 0.8);
+    check_double(s.engine.beta2, ==, 0.95);
+    check_int(s.schedule.kind, ==, SCHEDULE_WSD);
+    check_int(s.schedule.warmup, ==, 2);
+    check_int(s.schedule.decay, ==, 1);
+    check_uint(s.engine.precision, ==, TIDE_FP16);
+    check_uint(s.engine.optimizer, ==, TIDE_LION);
+    check_uint(s.engine.moments, ==, TIDE_MOMENTS_8BIT);
+    check_uint(s.engine.gradients_fp32, ==, 1);
+    check_uint(s.engine.frozen_count, ==, 2);
+    check_string(s.engine.frozen[1], "a.b");
+    check_string(s.engine.device, "cuda:1");
+    check_uint(s.engine.threads, ==, 3);
+    check_uint(s.engine.ranks, ==, 2);
+    check_uint(s.engine.zero_stage, ==, 2);
+    tune_settings_fini(&s);
+    expect(NULL,
+           "--device-memory 2GiB --host-memory 1GB --tile-bytes 4M --store a:1G --store b "
+           "--place weights=host,states=store,grads=device,acts=recompute --io threads --rates r "
+           "--trace t",
+           &s);
+    check_uint(s.engine.device_bytes, ==, 2ull << 30);
+    check_uint(s.engine.host_bytes, ==, 1000000000);
+    check_uint(s.engine.tile_bytes, ==, 4 << 20);
+    check_uint(s.engine.store_count, ==, 2);
+    check_string(s.engine.stores[0].directory, "a");
+    check_uint(s.engine.stores[0].bytes, ==, 1 << 30);
+    check_string(s.engine.stores[1].directory, "b");
+    check_uint(s.engine.stores[1].bytes, ==, 0);
+    check_uint(s.engine.weights, ==, TIDE_HOST);
+    check_uint(s.engine.states, ==, TIDE_STORE);
+    check_uint(s.engine.grads, ==, TIDE_DEVICE);
+    check_uint(s.engine.acts, ==, TIDE_ACTS_RECOMPUTE);
+    check_string(s.engine.io, "threads");
+    check_string(s.engine.rates, "r");
+    check_string(s.engine.trace, "t");
+    tune_settings_fini(&s);
+}
+
+/* An optimizer brings its own defaults, where they differ. */
+static void optimizers(void)
+{
+    struct tune_settings s;
+    expect(NULL, "--optimizer lion", &s);
+    check_double(s.engine.beta2, ==, 0.99);
+    tune_settings_fini(&s);
+    expect(NULL, "--optimizer adagrad", &s);
+    check_double(s.engine.eps, ==, 1e-10);
+    tune_settings_fini(&s);
+    expect(NULL, "--optimizer sgd", &s);
+    check_double(s.engine.beta1, ==, 0.9);
+    tune_settings_fini(&s);
+    expect("{\"train_batch_size\": 2, \"optimizer\": {\"type\": \"Lion\"}}", "", &s);
+    check_double(s.engine.beta2, ==, 0.999); /* DeepSpeed's */
+    tune_settings_fini(&s);
+}
+
+/* A whole configuration, as DeepSpeed's users write them. */
+static void config(void)
+{
+    static const char text[] =
+        "{\"train_batch_size\": 24, \"gradient_accumulation_steps\": 6, \"gradient_clipping\": "
+        "0.5,\n"
+        " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 2e-4, \"betas\": [0.8, 0.9],\n"
+        "   \"eps\": 1e-7, \"weight_decay\": 0.3, \"bias_correction\": false}},\n"
+        " \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_num_steps\": 5,\n"
+        "   \"total_num_steps\": 70, \"warmup_min_lr\": 1e-6, \"warmup_max_lr\": 3e-4}},\n"
+        " \"fp16\": {\"enabled\": true, \"initial_scale_power\": 12, \"loss_scale_window\": 50,\n"
+        "   \"hysteresis\": 3, \"min_loss_scale\": 4, \"consecutive_hysteresis\": true},\n"
+        " \"data_types\": {\"grad_accum_dtype\": \"fp32\"}, \"steps_per_print\": 10,\n"
+        " \"activation_checkpointing\": {\"cpu_checkpointing\": true},\n"
+        " \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"},\n"
+        "   \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/nvme\"}}}";
+    struct tune_settings s;
+    expect(text, "", &s);
+    check_uint(s.engine.batch, ==, 4);
+    check_uint(s.engine.accum, ==, 6);
+    check_double(s.engine.clip, ==, 0.5);
+    check_uint(s.engine.optimizer, ==, TIDE_ADAMW); /* "Adam" decays decoupled */
+    check_double(s.engine.beta1, ==, 0.8);
+    check_double(s.engine.eps, ==, 1e-7);
+    check_double(s.engine.decay, ==, 0.3);
+    check_uint(s.engine.no_bias_correction, ==, 1);
+    check_int(s.schedule.kind, ==, SCHEDULE_WARMUP_DECAY);
+    check_double(s.schedule.lr, ==, 3e-4);
+    check_double(s.schedule.min_lr, ==, 1e-6);
+    check_int(s.schedule.warmup, ==, 5);
+    check_int(s.schedule.total, ==, 70);
+    check_true(s.schedule.log_warmup);
+    check_uint(s.engine.precision, ==, TIDE_FP16);
+    check_double(s.engine.first_loss_scale, ==, 4096);
+    check_double(s.engine.least_loss_scale, ==, 4);
+    check_uint(s.engine.scale_window, ==, 50);
+    check_uint(s.engine.hysteresis, ==, 3);
+    check_uint(s.engine.consecutive_hysteresis, ==, 1);
+    check_uint(s.engine.gradients_fp32, ==, 1);
+    check_int(s.print_every, ==, 10);
+    check_uint(s.engine.acts, ==, TIDE_ACTS_HOST);
+    check_uint(s.engine.zero_stage, ==, 3);
+    check_uint(s.engine.weights, ==, TIDE_HOST);
+    check_uint(s.engine.states, ==, TIDE_STORE);
+    check_uint(s.engine.store_count, ==, 1);
+    check_string(s.engine.stores[0].directory, "/nvme");
+    tune_settings_fini(&s);
+    expect("{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"Adam\",\n"
+           "\"params\": {\"adam_w_mode\": false}}}",
+           "", &s);
+    check_uint(s.engine.optimizer, ==, TIDE_ADAM);
+    check_uint(s.engine.precision, ==,
+               TIDE_FP32); /* neither fp16 nor bf16, as DeepSpeed reads it */
+    check_uint(s.engine.states, ==, TIDE_AUTO);
+    check_double(s.schedule.lr, ==, 1e-3);
+    tune_settings_fini(&s);
+}
+
+/* The five schedules arrive with all their numbers. */
+static void schedules(void)
+{
+    struct tune_settings s;
+    expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\n"
+           "\"cycle_min_lr\": 1e-5, \"cycle_max_lr\": 1e-3, \"cycle_first_step_size\": 7,\n"
+           "\"cycle_first_stair_count\": 3, \"decay_step_size\": 2, \"decay_lr_rate\": 0.5,\n"
+           "\"cycle_momentum\": false}}}",
+           "", &s);
+    check_int(s.schedule.kind, ==, SCHEDULE_ONE_CYCLE);
+    check_int(s.schedule.first_steps, ==, 7);
+    check_int(s.schedule.second_steps, ==, 7);
+    check_int(s.schedule.second_stairs, ==, 3);
+    check_double(schedule_lr(&s.schedule, 7), ==, 1e-3);
+    tune_settings_fini(&s);
+    expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"LRRangeTest\", \"params\": {\n"
+           "\"lr_range_test_min_lr\": 1e-4, \"lr_range_test_step_size\": 5}}}",
+           "--lr 1", &s);
+    check_contains(warnings, "--lr and --warmup have no effect: LRRangeTest");
+    check_double(schedule_lr(&s.schedule, 5), ==, 2e-4);
+    tune_settings_fini(&s);
+    expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\n"
+           "\"warmup_num_steps\": 4, \"total_num_steps\": \"auto\"}}}",
+           "--lr 0.5", &s);
+    check_int(s.schedule.total, ==, 100); /* what the run has */
+    check_double(s.schedule.lr, ==, 0.5);
+    check_double(s.schedule.cos_min_ratio, ==, 1e-4);
+    tune_settings_fini(&s);
+    expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {}}}",
+           "--schedule cosine --warmup 3 --steps 50", &s);
+    check_int(s.schedule.kind, ==, SCHEDULE_COSINE);
+    check_int(s.schedule.total, ==, 50);
+    check_contains(warnings, "--schedule wins over scheduler.type");
+    tune_settings_fini(&s);
+}
+
+/* "auto" takes the flag in silence; a value that says otherwise loses, and that is told. */
+static void contradictions(void)
+{
+    struct tune_settings s;
+    expect(
+        "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\",\n"
+        "\"gradient_accumulation_steps\": \"auto\", \"bf16\": {\"enabled\": \"auto\"},\n"
+        "\"gradient_clipping\": \"auto\", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\n"
+        "\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": \"auto\", \"weight_decay\": \"auto\"}}}",
+        "--batch 2 --accum 3 --lr 0.25 --eps 1e-5 --weight-decay 0.5 --clip 2 --betas 0.5,0.6", &s);
+    check_string(warnings, "");
+    check_uint(s.engine.batch, ==, 2);
+    check_uint(s.engine.accum, ==, 3);
+    check_double(s.schedule.lr, ==, 0.25);
+    check_double(s.engine.clip, ==, 2);
+    check_double(s.engine.beta2, ==, 0.6);
+    check_uint(s.engine.precision, ==, TIDE_BF16);
+    tune_settings_fini(&s);
+    expect("{\n\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4,\n"
+           "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 2},\n"
+           "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}}}",
+           "--batch 2 --lr 1e-3 --precision fp32 --zero 1 --optimizer sgd", &s);
+    check_uint(s.engine.batch, ==, 2);
+    check_uint(s.engine.accum, ==, 16); /* the 32 rows of a step stay */
+    check_contains(warnings, "--batch wins over train_micro_batch_size_per_gpu: 4 in ");
+    check_contains(warnings, "--lr wins over optimizer.params.lr: 0.0001 in ");
+    check_contains(warnings, "ds.json, line 4");
+    check_contains(warnings, "--precision wins over bf16.enabled: true");
+    check_contains(warnings, "--zero wins over zero_optimization.stage: 2");
+    check_contains(warnings, "--optimizer wins over optimizer.type: \"AdamW\"");
+    tune_settings_fini(&s);
+    expect("{\"train_batch_size\": 32, \"gradient_accumulation_steps\": 4}", "--batch 3 --accum 2",
+           &s);
+    check_contains(warnings, "a step has 6 rows (--batch, --accum), not the train_batch_size: 32");
+    tune_settings_fini(&s);
+    expect("{\"train_batch_size\": 2, \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\n"
+           "\"device\": \"nvme\", \"nvme_path\": \"/a\"}}}",
+           "--store /b", &s);
+    check_uint(s.engine.store_count, ==, 1);
+    check_string(s.engine.stores[0].directory, "/b");
+    check_contains(warnings, "--store wins over nvme_path /a");
+    tune_settings_fini(&s);
+    expect("{\"train_batch_size\": 2, \"dump_state\": true}", "", &s);
+    check_contains(warnings, "without effect here: dump_state");
+    tune_settings_fini(&s);
+}
+
+/* What is wrong ends with what would be right. */
+static void refusals(void)
+{
+    static const struct {
+        const char *config;
+        const char *arguments;
+        const char *sentence;
+    } cases[] = {
+        {NULL, "--place weights=disk", "\"weights=disk\" says nothing; allowed: weights"},
+        {NULL, "--place acts=device", "\"acts=device\" says nothing"},
+        {NULL, "--place weights", "\"weights\" says nothing"},
+        {NULL, "--place weights=host,weights=device", "says twice where weights lie"},
+        {NULL, "--place states=store", "there is none: give --store DIR"},
+        {NULL, "--store :1G", "--store :1G: allowed: the path"},
+        {NULL, "--store a:0", "a store of 0 bytes"},
+        {NULL, "--store a:1X", "--store a:1X"},
+        {NULL, "--store a --store a", "--store a is given twice"},
+        {NULL, "--betas 0.9", "--betas takes two numbers"},
+        {NULL, "--betas 0.9,1", "--betas takes two numbers"},
+        {NULL, "--betas 0.9,0.9,", "--betas takes two numbers"},
+        {NULL, "--host-memory 0", "--host-memory 0: nothing fits"},
+        {NULL, "--io pigeon", "--io takes one of uring|libaio|threads|mem"},
+        {NULL, "--dev tpu", "--dev takes one of cpu|cuda|cuda:N"},
+        {NULL, "--seq-len 65", "rows of up to 64 tokens"},
+        {NULL, "--warmup 9 --steps 5", "--warmup 9: the run has 5 steps"},
+        {NULL, "--warmup 5 --steps 5 --schedule wsd", "the last tenth of which wsd decays"},
+        {"{\"train_batch_size\": 7, \"gradient_accumulation_steps\": \"auto\"}", "--batch 2",
+         "is no multiple of --batch 2"},
+        {"{\"train_batch_size\": 6, \"train_micro_batch_size_per_gpu\": 2}", "--batch 4",
+         "is no multiple of --batch 4 x 1 ranks"},
+        {"{\"train_batch_size\": 2, \"zero_optimization\": {\"stage\": 7}}", "",
+         "found 7; allowed: an integer from 0 to 3"},
+        {"{\"train_micro_batch_size_per_gpu\": 2e9}", "", "2000000000 rows a step: at most"},
+        {"{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\n"
+         "\"cycle_min_lr\": 1e-5, \"cycle_max_lr\": 1e-3}}}",
+         "", "write \"cycle_momentum\": false"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tune_settings s;
+        int rc = settings_of(cases[i].config, cases[i].arguments, &s);
+        if (rc != -EINVAL || strstr(core_err_sentence(), cases[i].sentence) == NULL) {
+            test_fail(__FILE__, __LINE__, "case %zu (%s): %d, \"%s\"", i, cases[i].arguments, rc,
+                      core_err_sentence());
+        }
+    }
+}
+
+/* As many stores as there is room for, and not one more; names of any kind. */
+static void stores(void)
+{
+    struct tide_engine_options options = {.struct_bytes = sizeof options};
+    char names[TIDE_STORES_MAX + 1][16];
+    for (uint32_t i = 0; i <= TIDE_STORES_MAX; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "d%u", i);
+        check_int(tune_store_parse(text, &options, names[i], sizeof names[i]), ==,
+                  i < TIDE_STORES_MAX ? 0 : -EINVAL);
+    }
+    options.store_count = 0;
+    check_int(tune_store_parse("a:b", &options, names[0], sizeof names[0]), ==, 0);
+    check_string(names[0], "a:b");
+    check_int(tune_store_parse("far/too/long/a/name", &options, names[1], sizeof names[1]), ==,
+              -EINVAL);
+    double betas[2];
+    check_int(tune_betas_parse("0,0.5", &betas[0], &betas[1]), ==, 0);
+    check_double(betas[1], ==, 0.5);
+    check_int(tune_place_parse("acts=keep", &options), ==, 0);
+    check_uint(options.acts, ==, TIDE_ACTS_KEEP);
+}
+
+TEST_MAIN({"defaults", defaults}, {"flags", flags}, {"optimizers", optimizers}, {"config", config},
+          {"schedules", schedules}, {"contradictions", contradictions}, {"refusals", refusals},
+          {"stores", stores})

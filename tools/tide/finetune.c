@@ -1,0 +1,261 @@
+/* finetune.c: `tide finetune`: trains a model that need not fit and writes a Hugging Face folder.
+ * The main thread. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "tools/tide/commands.h"
+#include "tools/tide/finetune_context.h"
+#include "tools/tide/finetune_data.h"
+#include "tools/tide/finetune_run.h"
+#include "tools/tide/finetune_stop.h"
+#include "tools/tide/plan_text.h"
+
+/* Everything that is open, and closed by close_job() in any state. */
+struct job {
+    const struct cli_command *command;
+    struct tune_flags flags;
+    struct cli_common common;
+    struct tune_settings settings;
+    struct tune_context talk;
+    struct tune_data *data;     /* owned */
+    struct tune_data *eval;     /* owned */
+    struct tune_log *log;       /* owned */
+    struct tide_engine *engine; /* owned */
+    struct tune_run run;
+};
+
+static int fail(struct job *job, int rc)
+{
+    tune_live_end(&job->talk.live);
+    return cli_fail(job->command, tune_exit_code(rc), NULL);
+}
+
+/* -EEXIST, -ENOTDIR ... where --out cannot be used, before anything long begins. */
+static int check_out(const struct tune_flags *flags)
+{
+    struct stat out;
+    struct stat model;
+    if (stat(flags->out, &out) != 0) {
+        return errno == ENOENT ? 0
+                               : core_err_set(-errno, "--out %s: %s", flags->out, strerror(errno));
+    }
+    if (!S_ISDIR(out.st_mode)) {
+        return core_err_set(-ENOTDIR, "--out %s is a file, and a folder is to be written",
+                            flags->out);
+    }
+    if (stat(flags->model, &model) == 0 && model.st_dev == out.st_dev &&
+        model.st_ino == out.st_ino) {
+        return core_err_set(-EINVAL, "--out %s is the model that is trained; name another folder",
+                            flags->out);
+    }
+    DIR *folder = opendir(flags->out);
+    if (folder == NULL) {
+        return core_err_set(-errno, "--out %s: %s", flags->out, strerror(errno));
+    }
+    int entries = 0;
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        entries += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    closedir(folder);
+    if (entries > 0 && !flags->overwrite) {
+        return core_err_set(-EEXIST,
+                            "--out %s is there and not empty; name another folder, or give "
+                            "--overwrite to replace the model in it",
+                            flags->out);
+    }
+    return 0;
+}
+
+static int open_data(struct job *job, const char *path, bool trains, struct tune_data **out)
+{
+    const struct tune_settings *settings = &job->settings;
+    const struct tide_engine_options *engine = &settings->engine;
+    return tune_data_open(
+        &(struct tune_data_options){
+            .path = path,
+            .model = job->flags.model,
+            .vocab = settings->vocab,
+            .length_max = trains || engine->length == 0 ? settings->length_max : engine->length,
+            .cut = settings->length > 0 || !trains,
+            .batch = engine->batch,
+            .step_max = trains ? engine->accum * engine->ranks : 1,
+            .drop_last = trains && settings->drop_last,
+            .shuffle = trains && settings->shuffle,
+            .seed = engine->seed,
+        },
+        out);
+}
+
+static int open_inputs(struct job *job)
+{
+    struct tune_data_info info;
+    int rc = check_out(&job->flags);
+    rc = rc != 0 ? rc : open_data(job, job->flags.data, true, &job->data);
+    if (rc != 0) {
+        return rc;
+    }
+    tune_data_describe(job->data, &info);
+    const struct tide_engine_options *engine = &job->settings.engine;
+    int64_t steps = job->settings.steps > 0 ? job->settings.steps
+                                            : tune_data_steps(&info, engine->accum * engine->ranks,
+                                                              job->settings.epochs);
+    rc = tune_settings_fit(&job->settings, info.longest, steps);
+    if (rc == 0 && job->flags.eval_data != NULL) {
+        rc = open_data(job, job->flags.eval_data, false, &job->eval);
+    }
+    return rc != 0 ? rc : tune_log_open(job->flags.log, job->flags.csv, &job->log);
+}
+
+static int open_engine(struct job *job)
+{
+    int rc = tide_engine_create(job->talk.context, &job->settings.engine, &job->engine);
+    tune_live_end(&job->talk.live);
+    if (rc == 0 && job->common.verbose >= 0) {
+        plan_print_short(tide_engine_plan(job->engine), stderr);
+    }
+    if (rc == 0) {
+        rc = tide_engine_save_try(job->engine, job->flags.out, job->flags.overwrite);
+    }
+    return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
+}
+
+/* What was planned, and what it was. */
+static void print_outcome(const struct job *job)
+{
+    const struct tune_run *run = &job->run;
+    const struct tune_summary *sum = &run->summary;
+    if (job->common.verbose >= 0) {
+        fprintf(stderr,
+                "planned: %.3g s a step, %.3f GB of memory; measured: %.3g s (median), %.3f GB "
+                "(peak), %.0f tokens/s\n",
+                sum->plan_seconds, sum->plan_host_gb + sum->plan_device_gb, sum->median_seconds,
+                sum->peak_rss_gb, sum->tokens_per_second);
+    }
+    printf("%s: %" PRId64 " step%s, loss %.4f -> %.4f", job->flags.out, run->steps,
+           run->steps == 1 ? "" : "s", run->first_loss, run->last_loss);
+    if (run->skipped > 0) {
+        printf(", %" PRId64 " skipped for overflow", run->skipped);
+    }
+    if (isfinite(run->eval_loss)) {
+        printf(", eval loss %.4f", run->eval_loss);
+    }
+    printf("\n");
+}
+
+static int train(struct job *job)
+{
+    job->run = (struct tune_run){
+        .settings = &job->settings,
+        .engine = job->engine,
+        .data = job->data,
+        .eval = job->eval,
+        .log = job->log,
+        .live = &job->talk.live,
+        .eval_every = job->flags.eval_every > 0 ? job->flags.eval_every : 0,
+    };
+    int rc = tune_run_steps(&job->run);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = tide_engine_save(job->engine, job->flags.out, 1);
+    if (rc != 0) {
+        return core_err_adopt(rc, tide_last_error());
+    }
+    print_outcome(job);
+    return 0;
+}
+
+/* The log's own failure is told when it happens; here it becomes the exit code. */
+static int close_job(struct job *job, int code)
+{
+    tide_engine_destroy(job->engine);
+    tune_data_close(job->eval);
+    tune_data_close(job->data);
+    if (tune_log_close(job->log) != 0 && code == CLI_DONE) {
+        code = CLI_FAILED;
+    }
+    tune_settings_fini(&job->settings);
+    tune_context_fini(&job->talk);
+    return code;
+}
+
+static int work(struct job *job)
+{
+    struct tide_inspection model;
+    int rc = tune_context_inspect(&job->talk, job->flags.model, &model);
+    rc = rc != 0 ? rc : tune_settings_init(&job->settings, &job->flags, &model);
+    rc = rc != 0 ? rc : open_inputs(job);
+    if (rc != 0) {
+        return fail(job, rc == -EFBIG ? -EINVAL : rc); /* only a plan can be too big */
+    }
+    job->talk.live.steps = (uint64_t)job->settings.steps;
+    job->talk.live.print_every = (uint64_t)job->settings.print_every;
+    tune_stop_begin();
+    rc = open_engine(job);
+    rc = rc != 0 ? rc : train(job);
+    tune_stop_end();
+    if (rc == -ECANCELED) {
+        tune_live_end(&job->talk.live);
+        return cli_fail(job->command, CLI_INTERRUPTED,
+                        "stopped by a signal before the first step; nothing was trained");
+    }
+    if (rc != 0) {
+        return fail(job, rc);
+    }
+    if (job->run.stopped) {
+        return cli_fail(job->command, CLI_INTERRUPTED,
+                        "stopped by a signal after step %" PRId64 " of %" PRId64
+                        "; %s holds the weights of that step (there are no checkpoints yet: the "
+                        "run cannot go on from here)",
+                        job->run.steps, job->settings.steps, job->flags.out);
+    }
+    return CLI_DONE;
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    struct job job = {.command = command};
+    struct cli_option options[TUNE_OPTIONS_MAX];
+    struct cli_parsed parsed;
+    tune_flags_init(&job.flags);
+    size_t count = tune_flags_options(&job.flags, options);
+    int code = cli_parse(command, options, count, argc, argv, &parsed);
+    code = code >= 0 ? code : tune_flags_check(command, &job.flags, true);
+    if (code >= 0) {
+        return code;
+    }
+    job.common = parsed.common;
+    if (tune_context_init(&job.talk, job.common.verbose) != 0) {
+        return cli_fail(command, CLI_FAILED, NULL);
+    }
+    return cli_close(command, close_job(&job, work(&job)));
+}
+
+static const char help[] =
+    "tide finetune: trains a model that need not fit, writes a Hugging Face folder\n"
+    "\n"
+    "Use: tide finetune --model DIR --data FILE --out DIR [OPTIONS]\n"
+    "\n";
+static const char help_output[] =
+    "  --eval-data FILE [none]   --eval-every N [at the end]   --overwrite [no]\n"
+    "  --log FILE.jsonl [none]   --csv FILE [none]   -q, -v: less, more talk   -h: this\n"
+    "  Not built yet: --save-every N   --keep N   --resume   --tensorboard DIR\n"
+    "\n"
+    "Example:\n"
+    "  tide finetune --model Qwen3-4B --data rows.jsonl --out tuned --store /nvme\n";
+
+const struct cli_command cli_command_finetune = {
+    .name = "finetune",
+    .summary = "trains a model that need not fit, writes a Hugging Face folder",
+    .help = {help, tune_flags_help, help_output},
+    .example = "tide finetune --model Qwen3-4B --data rows.jsonl --out tuned --store /nvme",
+    .run = run,
+};

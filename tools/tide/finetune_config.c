@@ -1,0 +1,295 @@
+/* finetune_config.c: what a ds_config.json says, in the engine's words. */
+#include "tools/tide/finetune_config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+enum { BATCH_MAX = 1 << 20 };
+
+/* Stands for the length of a run that is not known before the data was read. */
+static const int64_t total_later = INT64_MAX / 4;
+
+bool tune_config_given(const struct tune_settings *settings, const char *key,
+                       struct core_cfg_note *out)
+{
+    size_t count = settings->cfg != NULL ? core_cfg_notes_count(settings->cfg) : 0;
+    for (size_t i = 0; i < count; i++) {
+        struct core_cfg_note note = core_cfg_note(settings->cfg, i);
+        bool stands = note.kind == CORE_CFG_NOTE_HONOURED || note.kind == CORE_CFG_NOTE_LATER;
+        if (stands && strcmp(note.key, key) == 0) {
+            *out = note;
+            return strncmp(note.why, "\"auto\"", 6) != 0;
+        }
+    }
+    return false;
+}
+
+static bool is_given(const struct tune_settings *settings, const char *key)
+{
+    struct core_cfg_note note;
+    return tune_config_given(settings, key, &note);
+}
+
+/* Keys of one kind, in one line: nothing is passed over in silence. */
+static void tell_kind(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *what)
+{
+    char names[512] = "";
+    size_t length = 0;
+    size_t count = core_cfg_notes_of(cfg, kind);
+    for (size_t i = 0; i < core_cfg_notes_count(cfg) && length < sizeof names; i++) {
+        struct core_cfg_note note = core_cfg_note(cfg, i);
+        if (note.kind == kind) {
+            int more = snprintf(names + length, sizeof names - length, "%s%s",
+                                length > 0 ? ", " : "", note.key);
+            length += more > 0 ? (size_t)more : 0;
+        }
+    }
+    if (count > 0) {
+        core_log(CORE_LOG_WARN, "%s: %s: %s (tide config says why)", core_cfg_source(cfg), what,
+                 names);
+    }
+}
+
+static void tell_notes(const struct core_cfg *cfg)
+{
+    for (size_t i = 0; i < core_cfg_notes_count(cfg); i++) {
+        struct core_cfg_note note = core_cfg_note(cfg, i);
+        if (note.kind == CORE_CFG_NOTE_WARNING) {
+            core_log(CORE_LOG_WARN, "%s:%zu: %s: %s", core_cfg_source(cfg), note.line, note.key,
+                     note.why);
+        }
+    }
+    tell_kind(cfg, CORE_CFG_NOTE_LATER, "not acted on by this build");
+    tell_kind(cfg, CORE_CFG_NOTE_IGNORED, "without effect here");
+}
+
+static int load(struct tune_settings *settings, const struct tune_flags *flags,
+                const struct tide_inspection *model)
+{
+    struct core_cfg_options options;
+    core_cfg_options_init(&options);
+    options.world_size = flags->ranks != CORE_CFG_NONE ? flags->ranks : 1;
+    options.micro_batch_size = flags->batch != CORE_CFG_NONE ? flags->batch
+                                                             : (int64_t)settings->engine.batch;
+    options.accumulation_steps = flags->accum;
+    options.warmup_steps = flags->warmup;
+    options.total_steps = flags->steps != CORE_CFG_NONE ? flags->steps : total_later;
+    options.hidden_size = model->hidden;
+    options.lr = flags->lr;
+    options.eps = flags->eps;
+    options.weight_decay = flags->decay;
+    options.gradient_clipping = flags->clip;
+    options.betas[0] = settings->engine.beta1;
+    options.betas[1] = settings->engine.beta2;
+    options.precision = flags->precision == TIDE_FP32   ? CORE_CFG_FP32
+                        : flags->precision == TIDE_FP16 ? CORE_CFG_FP16
+                                                        : CORE_CFG_BF16;
+    options.has_store = flags->stores.count > 0;
+    int rc = core_cfg_load(flags->config, &options, &settings->cfg);
+    return rc == 0 ? core_cfg_check(settings->cfg) : rc;
+}
+
+static int take_batch(struct tune_settings *settings, const struct core_cfg *cfg)
+{
+    if (cfg->micro_batch_size > BATCH_MAX || cfg->accumulation_steps > BATCH_MAX) {
+        return core_err_set(-EINVAL,
+                            "%s: %lld micro-batches of %lld rows a step: at most %d of either are "
+                            "possible",
+                            core_cfg_source(cfg), (long long)cfg->accumulation_steps,
+                            (long long)cfg->micro_batch_size, BATCH_MAX);
+    }
+    settings->engine.batch = (uint32_t)cfg->micro_batch_size;
+    settings->engine.accum = (uint32_t)cfg->accumulation_steps;
+    settings->drop_last = cfg->dataloader_drop_last;
+    settings->print_every = cfg->steps_per_print != CORE_CFG_NONE ? cfg->steps_per_print : 1;
+    return 0;
+}
+
+static uint32_t least_of(int64_t value)
+{
+    return value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
+}
+
+static void take_precision(struct tide_engine_options *engine, const struct core_cfg *cfg)
+{
+    engine->precision = cfg->fp16.enabled ? TIDE_FP16 : cfg->bf16.enabled ? TIDE_BF16 : TIDE_FP32;
+    engine->gradients_fp32 = cfg->grad_accum_dtype == CORE_CFG_FP32;
+    engine->check_overflow = cfg->bf16.enabled && cfg->bf16.check_grad_overflow_given &&
+                             cfg->bf16.check_grad_overflow;
+    if (cfg->fp16.enabled) {
+        engine->loss_scale = cfg->fp16.loss_scale;
+        engine->first_loss_scale = ldexp(1, (int)cfg->fp16.initial_scale_power);
+        engine->least_loss_scale = (double)cfg->fp16.min_loss_scale;
+        engine->scale_window = least_of(cfg->fp16.loss_scale_window);
+        engine->hysteresis = least_of(cfg->fp16.hysteresis);
+        engine->consecutive_hysteresis = cfg->fp16.consecutive_hysteresis;
+    }
+    if (cfg->bf16.optimizer_states || !cfg->optimizer.fp32_optimizer_states) {
+        engine->moments = TIDE_MOMENTS_BF16;
+    }
+}
+
+static void take_optimizer(struct tune_settings *settings, const struct core_cfg *cfg)
+{
+    struct tide_engine_options *engine = &settings->engine;
+    engine->clip = cfg->gradient_clipping;
+    if (cfg->optimizer.type < 0 && !is_given(settings, "optimizer.params.lr")) {
+        return; /* nothing is said of one */
+    }
+    switch (cfg->optimizer.type) {
+    case CORE_CFG_ADAM:
+        engine->optimizer = cfg->optimizer.adam_w_mode ? TIDE_ADAMW : TIDE_ADAM;
+        break;
+    case CORE_CFG_ADAGRAD: engine->optimizer = TIDE_ADAGRAD; break;
+    case CORE_CFG_LION: engine->optimizer = TIDE_LION; break;
+    case CORE_CFG_SGD: engine->optimizer = TIDE_SGD; break;
+    default: engine->optimizer = TIDE_ADAMW; break;
+    }
+    settings->schedule.lr = cfg->optimizer.lr;
+    engine->beta1 = cfg->optimizer.betas[0];
+    engine->beta2 = cfg->optimizer.betas[1];
+    if (engine->optimizer == TIDE_SGD) {
+        engine->beta1 = cfg->optimizer.momentum;
+    }
+    engine->eps = cfg->optimizer.eps;
+    engine->decay = cfg->optimizer.weight_decay;
+    engine->no_bias_correction = !cfg->optimizer.bias_correction;
+}
+
+static void take_warmup(struct tune_settings *settings, const struct core_cfg *cfg)
+{
+    struct schedule *schedule = &settings->schedule;
+    schedule->warmup = cfg->scheduler.warmup_num_steps;
+    schedule->log_warmup = cfg->scheduler.warmup_type == CORE_CFG_WARMUP_LOG;
+    schedule->warmup_min_ratio = cfg->scheduler.warmup_min_ratio;
+    schedule->cos_min_ratio = cfg->scheduler.cos_min_ratio;
+    schedule->min_lr = cfg->scheduler.warmup_min_lr;
+    if (schedule->kind != SCHEDULE_WARMUP_COSINE && !isnan(cfg->scheduler.warmup_max_lr)) {
+        schedule->lr = cfg->scheduler.warmup_max_lr;
+    }
+    settings->total_unknown = cfg->scheduler.total_num_steps == total_later ||
+                              cfg->scheduler.total_num_steps == CORE_CFG_NONE;
+    schedule->total = settings->total_unknown ? 0 : cfg->scheduler.total_num_steps;
+}
+
+static int take_cycle(struct tune_settings *settings, const struct core_cfg *cfg)
+{
+    struct schedule *schedule = &settings->schedule;
+    if (cfg->scheduler.cycle_momentum && settings->engine.optimizer != TIDE_SGD &&
+        settings->engine.optimizer != TIDE_ADAGRAD) {
+        return core_err_set(-EINVAL,
+                            "%s: scheduler.params.cycle_momentum: moving betas are not built; "
+                            "write \"cycle_momentum\": false",
+                            core_cfg_source(cfg));
+    }
+    schedule->min_lr = cfg->scheduler.cycle_min_lr;
+    schedule->max_lr = cfg->scheduler.cycle_max_lr;
+    schedule->first_steps = cfg->scheduler.cycle_first_step_size;
+    schedule->second_steps = cfg->scheduler.cycle_second_step_size != CORE_CFG_NONE
+                                 ? cfg->scheduler.cycle_second_step_size
+                                 : schedule->first_steps;
+    schedule->first_stairs = cfg->scheduler.cycle_first_stair_count;
+    schedule->second_stairs = cfg->scheduler.cycle_second_stair_count != CORE_CFG_NONE
+                                  ? cfg->scheduler.cycle_second_stair_count
+                                  : schedule->first_stairs;
+    schedule->decay_steps = cfg->scheduler.decay_step_size;
+    schedule->decay_rate = cfg->scheduler.decay_lr_rate;
+    return 0;
+}
+
+static int take_schedule(struct tune_settings *settings, const struct core_cfg *cfg)
+{
+    struct schedule *schedule = &settings->schedule;
+    switch (cfg->scheduler.type) {
+    case CORE_CFG_LR_RANGE_TEST:
+        schedule->kind = SCHEDULE_LR_RANGE_TEST;
+        schedule->lr = cfg->scheduler.range_min_lr;
+        schedule->range_steps = cfg->scheduler.range_step_size;
+        schedule->range_rate = cfg->scheduler.range_step_rate;
+        schedule->range_staircase = cfg->scheduler.range_staircase;
+        return 0;
+    case CORE_CFG_ONE_CYCLE: schedule->kind = SCHEDULE_ONE_CYCLE; return take_cycle(settings, cfg);
+    case CORE_CFG_WARMUP: schedule->kind = SCHEDULE_WARMUP; break;
+    case CORE_CFG_WARMUP_DECAY: schedule->kind = SCHEDULE_WARMUP_DECAY; break;
+    case CORE_CFG_WARMUP_COSINE: schedule->kind = SCHEDULE_WARMUP_COSINE; break;
+    default: return 0;
+    }
+    take_warmup(settings, cfg);
+    return 0;
+}
+
+static uint32_t place_of(int device)
+{
+    return device == CORE_CFG_DEVICE_NVME  ? TIDE_STORE
+           : device == CORE_CFG_DEVICE_CPU ? TIDE_HOST
+                                           : TIDE_DEVICE;
+}
+
+static int add_store(struct tune_settings *settings, const char *path)
+{
+    struct tide_engine_options *engine = &settings->engine;
+    for (uint32_t i = 0; path != NULL && i < engine->store_count; i++) {
+        if (strcmp(engine->stores[i].directory, path) == 0) {
+            return 0;
+        }
+    }
+    if (path == NULL || path[0] == '\0') {
+        return 0;
+    }
+    if (strlen(path) >= TUNE_PATH_BYTES) {
+        return core_err_set(-EINVAL, "nvme_path has %zu bytes, and %d are possible", strlen(path),
+                            TUNE_PATH_BYTES - 1);
+    }
+    char *kept = settings->stores[engine->store_count];
+    snprintf(kept, TUNE_PATH_BYTES, "%s", path);
+    engine->stores[engine->store_count++].directory = kept;
+    return 0;
+}
+
+static int take_offload(struct tune_settings *settings, const struct tune_flags *flags,
+                        const struct core_cfg *cfg)
+{
+    struct tide_engine_options *engine = &settings->engine;
+    engine->zero_stage = (uint32_t)cfg->zero.stage;
+    if (is_given(settings, "zero_optimization.offload_param.device")) {
+        engine->weights = place_of(cfg->zero.offload_param.device);
+    }
+    if (is_given(settings, "zero_optimization.offload_optimizer.device")) {
+        engine->states = place_of(cfg->zero.offload_optimizer.device);
+    }
+    if (cfg->activation.cpu_checkpointing) {
+        engine->acts = TIDE_ACTS_HOST;
+    }
+    const char *paths[] = {engine->weights == TIDE_STORE ? cfg->zero.offload_param.nvme_path : NULL,
+                           engine->states == TIDE_STORE ? cfg->zero.offload_optimizer.nvme_path
+                                                        : NULL};
+    for (size_t i = 0; i < 2; i++) {
+        if (paths[i] != NULL && flags->stores.count > 0) {
+            core_log(CORE_LOG_WARN, "--store wins over nvme_path %s of %s", paths[i],
+                     core_cfg_source(cfg));
+        } else if (add_store(settings, paths[i]) != 0) {
+            return -EINVAL;
+        }
+    }
+    return 0;
+}
+
+int tune_config_take(struct tune_settings *settings, const struct tune_flags *flags,
+                     const struct tide_inspection *model)
+{
+    int rc = load(settings, flags, model);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct core_cfg *cfg = settings->cfg;
+    tell_notes(cfg);
+    take_precision(&settings->engine, cfg);
+    take_optimizer(settings, cfg);
+    rc = take_batch(settings, cfg);
+    rc = rc != 0 ? rc : take_schedule(settings, cfg);
+    return rc != 0 ? rc : take_offload(settings, flags, cfg);
+}

@@ -1,0 +1,78 @@
+/* finetune_context.c: log lines, progress and errors of libtide, as a command shows them. */
+#include "tools/tide/finetune_context.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "tools/tide/cli.h"
+#include "tools/tide/finetune_stop.h"
+
+static void write_line(void *user, enum tide_log_level level, const char *line)
+{
+    const struct tune_context *talk = user;
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    /* Over the live line, which comes again with the next step. */
+    fprintf(stderr, "%stide: %s: %s\n", talk->live.terminal ? "\r\033[K" : "", names[level], line);
+}
+
+static int show_progress(void *user, const struct tide_progress *progress)
+{
+    struct tune_context *talk = user;
+    tune_live_progress(&talk->live, progress);
+    return tune_stop_asked();
+}
+
+int tune_context_init(struct tune_context *talk, int verbose)
+{
+    static const enum tide_log_level levels[] = {TIDE_LOG_ERROR, TIDE_LOG_WARN, TIDE_LOG_INFO,
+                                                 TIDE_LOG_DEBUG};
+    tune_live_init(&talk->live, stderr, verbose < 0, 0, 1);
+    const struct tide_context_options options = {
+        .struct_bytes = sizeof options,
+        .log_level = levels[verbose < 2 ? verbose + 1 : 3],
+        .log = write_line,
+        .progress = show_progress,
+        .user = talk,
+    };
+    int rc = tide_context_create(&options, &talk->context);
+    return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
+}
+
+void tune_context_fini(struct tune_context *talk)
+{
+    tune_live_end(&talk->live);
+    tide_context_destroy(talk->context);
+    talk->context = NULL;
+}
+
+int tune_context_inspect(struct tune_context *talk, const char *path, struct tide_inspection *out)
+{
+    *out = (struct tide_inspection){.struct_bytes = sizeof *out};
+    int rc = tide_inspect(talk->context, path, NULL, out);
+    if (rc != 0) {
+        return core_err_adopt(rc, tide_last_error());
+    }
+    if (out->what != TIDE_MODEL_FOLDER) {
+        return core_err_set(-EINVAL,
+                            "--model %s is a file of tensors, and a Hugging Face folder "
+                            "(config.json and weights) is needed",
+                            path);
+    }
+    return out->verified ? 0 : core_err_set(-EINVAL, "--model %s: %s", path, out->problem);
+}
+
+int tune_exit_code(int rc)
+{
+    static const int given_wrong[] = {-EINVAL, -ENOENT,  -EEXIST, -ENOTDIR, -EISDIR,
+                                      -EACCES, -ENOTSUP, -ENODEV, -EBUSY,   -ENAMETOOLONG};
+    if (rc == -EFBIG) {
+        return CLI_NO_FIT;
+    }
+    for (size_t i = 0; i < sizeof given_wrong / sizeof given_wrong[0]; i++) {
+        if (rc == given_wrong[i]) {
+            return CLI_WRONG;
+        }
+    }
+    return CLI_FAILED;
+}

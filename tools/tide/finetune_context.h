@@ -1,0 +1,25 @@
+/* finetune_context.h: libtide's talk on stderr, beside the live line, and what its errors are to a
+ * shell. Main thread; log lines come from any. */
+#ifndef TOOLS_TIDE_FINETUNE_CONTEXT_H
+#define TOOLS_TIDE_FINETUNE_CONTEXT_H
+
+#include <tide/inspect.h>
+
+#include "tools/tide/finetune_live.h"
+
+struct tune_context {
+    struct tide_context *context; /* owned */
+    struct tune_live live;
+};
+
+/* `verbose` as in struct cli_common. Stays where it is until fini. */
+int tune_context_init(struct tune_context *talk, int verbose);
+void tune_context_fini(struct tune_context *talk);
+
+/* A model folder that holds together, or -errno. */
+int tune_context_inspect(struct tune_context *talk, const char *path, struct tide_inspection *out);
+
+/* The enum cli_exit of a negative errno: what the caller gave wrong is 2, what cannot fit 3. */
+int tune_exit_code(int rc);
+
+#endif

@@ -1,0 +1,243 @@
+/* finetune_data.c: micro-batches of the feed, gathered to those of a step. */
+#include "tools/tide/finetune_data.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "tools/text/feed.h"
+
+/* A copy of one micro-batch: those of a step are handed over together. */
+struct held {
+    int32_t *ids;    /* owned */
+    int32_t *labels; /* owned */
+};
+
+struct tune_data {
+    struct tune_data_options options;
+    struct text_feed_options feed_options;
+    struct text_feed *feed; /* owned; NULL after an error of rewinding */
+    struct tune_data_info info;
+    struct tide_batch *batches; /* owned */
+    struct held *held;          /* owned, one a batch; rows of `length_max` */
+    struct text_batch next;     /* borrowed from the feed */
+    bool has_next;
+};
+
+static int open_feed(struct tune_data *data)
+{
+    text_feed_close(data->feed);
+    data->feed = NULL;
+    data->has_next = false;
+    return text_feed_open(&data->feed_options, NULL, &data->feed);
+}
+
+/* One row after another, once: how many there are, and the longest. */
+static int scan(struct tune_data *data)
+{
+    struct text_feed_options options = data->feed_options;
+    struct text_feed *feed = NULL;
+    struct text_batch batch = {0};
+    struct tune_data_info *info = &data->info;
+    options.batch_rows = 1;
+    options.epochs = 1;
+    options.shuffle = false;
+    int rc = text_feed_open(&options, NULL, &feed);
+    while (rc == 0 && (rc = text_feed_next(feed, &batch)) == 1) {
+        info->rows += batch.rows;
+        info->longest = batch.tokens > info->longest ? batch.tokens : info->longest;
+        info->tokens += batch.tokens;
+        info->targets += batch.targets;
+        info->cut = (int64_t)batch.counts.cut;
+        rc = 0;
+    }
+    text_feed_close(feed);
+    return rc != 0 && strstr(core_err_sentence(), data->options.path) == NULL
+               ? core_err_prefix(rc, "%s", data->options.path)
+               : rc;
+}
+
+static int check_scan(const struct tune_data *data)
+{
+    const struct tune_data_info *info = &data->info;
+    const char *path = data->options.path;
+    if (info->rows == 0) {
+        return core_err_set(-EINVAL, "%s has no rows", path);
+    }
+    if (info->cut > 0 && !data->options.cut) {
+        return core_err_set(
+            -EINVAL,
+            "%s: %" PRId64 " of %" PRId64 " rows have more than the %" PRId64
+            " tokens that the model has positions for; --seq-len %" PRId64 " cuts them",
+            path, info->cut, info->rows, data->options.length_max, data->options.length_max);
+    }
+    if (info->targets == 0) {
+        return core_err_set(-EINVAL,
+                            "%s has nothing to learn from: no label of its %" PRId64
+                            " rows is predicted from a token before it",
+                            path, info->rows);
+    }
+    if (info->cut > 0) {
+        core_log(CORE_LOG_WARN, "%s: %" PRId64 " of %" PRId64 " rows are cut to %" PRId64 " tokens",
+                 path, info->cut, info->rows, data->options.length_max);
+    }
+    return 0;
+}
+
+static int count_batches(struct tune_data *data)
+{
+    struct tune_data_info *info = &data->info;
+    const int64_t batch = data->options.batch;
+    info->micro_batches = (info->rows + (data->options.drop_last ? 0 : batch - 1)) / batch;
+    if (info->micro_batches == 0) {
+        return core_err_set(-EINVAL,
+                            "%s has %" PRId64 " rows, fewer than the %" PRId64
+                            " of a micro-batch, and dataloader_drop_last leaves them out",
+                            data->options.path, info->rows, batch);
+    }
+    return 0;
+}
+
+static int take_room(struct tune_data *data)
+{
+    const size_t count = data->options.step_max;
+    size_t bytes = 0;
+    data->batches = calloc(count, sizeof *data->batches);
+    data->held = calloc(count, sizeof *data->held);
+    bool right = data->batches != NULL && data->held != NULL &&
+                 !__builtin_mul_overflow((size_t)data->options.batch,
+                                         (size_t)data->info.longest * sizeof(int32_t), &bytes);
+    for (size_t i = 0; i < count && right; i++) {
+        struct held *held = &data->held[i];
+        held->ids = malloc(bytes);
+        held->labels = malloc(bytes);
+        right = held->ids != NULL && held->labels != NULL;
+    }
+    return right ? 0
+                 : core_err_set(-ENOMEM, "no memory for %zu micro-batches of %u rows", count,
+                                data->options.batch);
+}
+
+int tune_data_open(const struct tune_data_options *options, struct tune_data **out)
+{
+    struct tune_data *data = calloc(1, sizeof *data);
+    if (data == NULL) {
+        return core_err_set(-ENOMEM, "no memory to read %s", options->path);
+    }
+    if (strcmp(options->path, "-") == 0) {
+        free(data);
+        return core_err_set(-EINVAL, "rows are read more than once, which standard input does not "
+                                     "allow; give the path of a file");
+    }
+    data->options = *options;
+    data->feed_options = (struct text_feed_options){
+        .files = &data->options.path,
+        .files_count = 1,
+        .seq_len = options->length_max,
+        .batch_rows = options->batch,
+        .model = options->model,
+        .vocab = options->vocab,
+        .shuffle = options->shuffle,
+        .seed = options->seed,
+    };
+    int rc = scan(data);
+    rc = rc != 0 ? rc : check_scan(data);
+    rc = rc != 0 ? rc : count_batches(data);
+    if (rc == 0) {
+        data->feed_options.seq_len = data->info.longest; /* rows of the feed are no longer */
+        rc = take_room(data);
+    }
+    rc = rc != 0 ? rc : open_feed(data);
+    if (rc != 0) {
+        tune_data_close(data);
+        return rc;
+    }
+    *out = data;
+    return 0;
+}
+
+void tune_data_close(struct tune_data *data)
+{
+    if (data == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < data->options.step_max && data->held != NULL; i++) {
+        free(data->held[i].ids);
+        free(data->held[i].labels);
+    }
+    text_feed_close(data->feed);
+    free(data->held);
+    free(data->batches);
+    free(data);
+}
+
+void tune_data_describe(const struct tune_data *data, struct tune_data_info *out)
+{
+    *out = data->info;
+}
+
+/* The next micro-batch of the feed, unless it is there: 0 or -errno. */
+static int look_ahead(struct tune_data *data)
+{
+    while (!data->has_next) {
+        int rc = text_feed_next(data->feed, &data->next);
+        if (rc < 0) {
+            return rc;
+        }
+        assert(rc == 1); /* epochs without end */
+        data->has_next = !data->options.drop_last || data->next.rows == data->options.batch;
+    }
+    return 0;
+}
+
+static void keep(struct tune_data *data, unsigned index)
+{
+    const struct text_batch *from = &data->next;
+    const struct held *held = &data->held[index];
+    const size_t count = (size_t)from->rows * (size_t)from->length;
+    memcpy(held->ids, from->ids, count * sizeof *held->ids);
+    memcpy(held->labels, from->labels, count * sizeof *held->labels);
+    data->batches[index] = (struct tide_batch){
+        .struct_bytes = sizeof data->batches[index],
+        .rows = (uint32_t)from->rows,
+        .length = (uint32_t)from->length,
+        .ids = held->ids,
+        .labels = held->labels,
+    };
+    data->has_next = false;
+}
+
+int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
+{
+    uint64_t epoch = 0;
+    unsigned count = 0;
+    while (count < data->options.step_max) {
+        int rc = look_ahead(data);
+        if (rc != 0) {
+            return rc;
+        }
+        epoch = count == 0 ? data->next.epoch : epoch;
+        if (data->next.epoch != epoch) {
+            break; /* a step ends where an epoch does */
+        }
+        keep(data, count++);
+    }
+    *batches = data->batches;
+    return (int)count;
+}
+
+int tune_data_rewind(struct tune_data *data)
+{
+    return open_feed(data);
+}
+
+int64_t tune_data_steps(const struct tune_data_info *info, unsigned step_max, double epochs)
+{
+    double steps = (double)((info->micro_batches + step_max - 1) / step_max) * epochs;
+    return steps < 1 ? 1 : (int64_t)ceil(steps - 1e-9);
+}

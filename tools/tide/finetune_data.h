@@ -1,0 +1,50 @@
+/* finetune_data.h: the rows of a file as the micro-batches of steps, epoch after epoch. What a step
+ * holds depends on the options alone. Main thread; rows are prepared by a thread of the feed's. */
+#ifndef TOOLS_TIDE_FINETUNE_DATA_H
+#define TOOLS_TIDE_FINETUNE_DATA_H
+
+#include <stdbool.h>
+#include <tide/engine.h>
+
+struct tune_data;
+
+struct tune_data_options {
+    const char *path;
+    const char *model;  /* the folder with the tokenizer */
+    int64_t vocab;      /* ids lie below it */
+    int64_t length_max; /* tokens of a row */
+    bool cut;           /* longer rows are cut, and counted; else they are an error */
+    unsigned batch;     /* rows of a micro-batch */
+    unsigned step_max;  /* micro-batches of a step */
+    bool drop_last;     /* rows that fill no micro-batch at an epoch's end are left out */
+    bool shuffle;       /* else the order of the file */
+    uint64_t seed;
+};
+
+struct tune_data_info {
+    int64_t rows;    /* of an epoch */
+    int64_t longest; /* tokens of a row, at most length_max */
+    int64_t tokens;
+    int64_t targets;
+    int64_t cut; /* rows that were longer */
+    int64_t micro_batches;
+};
+
+/* Reads through the file once. Paths are borrowed until close. -EINVAL where a row is wrong or too
+ * long, and where there is nothing to train on. */
+int tune_data_open(const struct tune_data_options *options, struct tune_data **out);
+void tune_data_close(struct tune_data *data);
+
+void tune_data_describe(const struct tune_data *data, struct tune_data_info *out);
+
+/* The micro-batches of the next step, borrowed until the next call: up to `step_max` of one epoch.
+ * Returns how many, or -errno. After an epoch's last the next one begins. */
+int tune_data_step(struct tune_data *data, const struct tide_batch **batches);
+
+/* From the first row of the first epoch again. */
+int tune_data_rewind(struct tune_data *data);
+
+/* Steps of `epochs` epochs, each of which ends with a step of its own. */
+int64_t tune_data_steps(const struct tune_data_info *info, unsigned step_max, double epochs);
+
+#endif

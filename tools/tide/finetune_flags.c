@@ -1,0 +1,174 @@
+/* finetune_flags.c: names, kinds and limits of the flags that training and planning share. */
+#include "tools/tide/finetune_flags.h"
+
+#include <math.h>
+
+#include "core/base/cfg.h"
+
+static const double most = 1e15;
+
+const char tune_flags_help[] =
+    "  --config FILE   a ds_config.json; flags win over it     [defaults in brackets]\n"
+    "  --steps N | --epochs X [1]   --batch ROWS [8]   --accum N [1]   --seed N [42]\n"
+    "  --seq-len N [the longest row; without data 1024 or the model's]   --shuffle [no]\n"
+    "  --lr X [5e-5]   --schedule constant|linear|cosine|wsd [constant]   --warmup N [0]\n"
+    "  --optimizer adamw|adam|lion|adagrad|sgd [adamw]   --betas A,B [0.9,0.999]\n"
+    "  --eps X [1e-8]   --weight-decay X [0]   --clip X [1], 0: off   --fp32-grads [no]\n"
+    "  --precision bf16|fp16|fp32 [bf16]   --moments fp32|bf16|8bit [fp32]\n"
+    "  --freeze PATTERN [none]   --dev cpu|cuda[:N] [cpu]   --threads N [all]\n"
+    "  --ranks N [1]   --zero 0|1|2|3 [0]   --io uring|libaio|threads|mem [probed]\n"
+    "  --device-memory SIZE, --host-memory SIZE [what is free]   --store DIR[:SIZE] [none]\n"
+    "  --place weights=device|host|store,states=...,grads=...,acts=keep|recompute|...\n"
+    "  --tile-bytes SIZE [no limit]   --rates FILE [measured]   --trace FILE [none]\n";
+
+void tune_flags_init(struct tune_flags *flags)
+{
+    *flags = (struct tune_flags){
+        .steps = CORE_CFG_NONE,
+        .epochs = (double)NAN,
+        .length = CORE_CFG_NONE,
+        .batch = CORE_CFG_NONE,
+        .accum = CORE_CFG_NONE,
+        .seed = CORE_CFG_NONE,
+        .lr = (double)NAN,
+        .eps = (double)NAN,
+        .decay = (double)NAN,
+        .clip = (double)NAN,
+        .schedule = -1,
+        .warmup = CORE_CFG_NONE,
+        .precision = -1,
+        .optimizer = -1,
+        .moments = -1,
+        .threads = CORE_CFG_NONE,
+        .ranks = CORE_CFG_NONE,
+        .zero = CORE_CFG_NONE,
+        .tile_bytes = TUNE_SIZE_NONE,
+        .device_bytes = TUNE_SIZE_NONE,
+        .host_bytes = TUNE_SIZE_NONE,
+        .eval_every = CORE_CFG_NONE,
+        .save_every = CORE_CFG_NONE,
+        .keep = CORE_CFG_NONE,
+    };
+}
+
+#define TEXT(flag, to, shows)                                                                      \
+    {                                                                                              \
+        .name = flag, .kind = CLI_TEXT, .out = &(to), .value = shows                               \
+    }
+#define TEXTS(flag, to, shows)                                                                     \
+    {                                                                                              \
+        .name = flag, .kind = CLI_TEXTS, .out = &(to), .value = shows                              \
+    }
+#define SIZE(flag, to)                                                                             \
+    {                                                                                              \
+        .name = flag, .kind = CLI_SIZE, .out = &(to), .value = "SIZE"                              \
+    }
+#define TRUTH(flag, to)                                                                            \
+    {                                                                                              \
+        .name = flag, .kind = CLI_FLAG, .out = &(to)                                               \
+    }
+#define CHOICE(flag, to, all)                                                                      \
+    {                                                                                              \
+        .name = flag, .kind = CLI_CHOICE, .out = &(to), .value = all, .choices = all               \
+    }
+#define INTEGER(flag, to, from, up)                                                                \
+    {                                                                                              \
+        .name = flag, .kind = CLI_INTEGER, .out = &(to), .value = "N", .low = from, .high = up     \
+    }
+#define REAL(flag, to, from, up)                                                                   \
+    {                                                                                              \
+        .name = flag, .kind = CLI_REAL, .out = &(to), .value = "X", .low = from, .high = up        \
+    }
+
+size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
+{
+    const struct cli_option options[] = {
+        TEXT("model", flags->model, "DIR"),
+        TEXT("data", flags->data, "FILE"),
+        TEXT("out", flags->out, "DIR"),
+        TEXT("config", flags->config, "FILE"),
+        INTEGER("steps", flags->steps, 1, most),
+        REAL("epochs", flags->epochs, 1e-9, 1e9),
+        INTEGER("seq-len", flags->length, 1, 1 << 24),
+        INTEGER("batch", flags->batch, 1, 1 << 20),
+        INTEGER("accum", flags->accum, 1, 1 << 20),
+        INTEGER("seed", flags->seed, 0, most),
+        TRUTH("shuffle", flags->shuffle),
+        REAL("lr", flags->lr, 0, 1e9),
+        REAL("eps", flags->eps, 0, 1e9),
+        REAL("weight-decay", flags->decay, 0, 1e9),
+        REAL("clip", flags->clip, 0, most),
+        TEXT("betas", flags->betas, "A,B"),
+        CHOICE("schedule", flags->schedule, "constant|linear|cosine|wsd"),
+        INTEGER("warmup", flags->warmup, 0, most),
+        CHOICE("precision", flags->precision, "bf16|fp16|fp32"),
+        CHOICE("optimizer", flags->optimizer, "adamw|adam|lion|adagrad|sgd"),
+        CHOICE("moments", flags->moments, "fp32|bf16|8bit"),
+        TRUTH("fp32-grads", flags->gradients_fp32),
+        TEXTS("freeze", flags->frozen, "PATTERN"),
+        TEXT("dev", flags->device, "cpu|cuda[:N]"),
+        INTEGER("threads", flags->threads, 1, 1024),
+        INTEGER("ranks", flags->ranks, 1, 1024),
+        INTEGER("zero", flags->zero, 0, 3),
+        SIZE("tile-bytes", flags->tile_bytes),
+        SIZE("device-memory", flags->device_bytes),
+        SIZE("host-memory", flags->host_bytes),
+        TEXTS("store", flags->stores, "DIR[:SIZE]"),
+        TEXT("place", flags->place, "WHAT=WHERE,..."),
+        TEXT("io", flags->io, "uring|libaio|threads|mem"),
+        TEXT("rates", flags->rates, "FILE"),
+        TEXT("trace", flags->trace, "FILE"),
+        TRUTH("overwrite", flags->overwrite),
+        TEXT("eval-data", flags->eval_data, "FILE"),
+        INTEGER("eval-every", flags->eval_every, 1, most),
+        TEXT("log", flags->log, "FILE.jsonl"),
+        TEXT("csv", flags->csv, "FILE"),
+        INTEGER("save-every", flags->save_every, 1, most),
+        INTEGER("keep", flags->keep, 1, most),
+        TRUTH("resume", flags->resume),
+        TEXT("tensorboard", flags->tensorboard, "DIR"),
+    };
+    enum { COUNT = sizeof options / sizeof options[0] };
+    _Static_assert(COUNT <= TUNE_OPTIONS_MAX - 8, "callers add some of their own");
+    for (size_t i = 0; i < COUNT; i++) {
+        out[i] = options[i];
+    }
+    return COUNT;
+}
+
+/* The one place that knows what is not built yet. */
+static const char *not_built(const struct tune_flags *flags)
+{
+    return flags->save_every != CORE_CFG_NONE ? "save-every"
+           : flags->keep != CORE_CFG_NONE     ? "keep"
+           : flags->resume                    ? "resume"
+           : flags->tensorboard != NULL       ? "tensorboard"
+                                              : NULL;
+}
+
+int tune_flags_check(const struct cli_command *command, const struct tune_flags *flags, bool trains)
+{
+    const char *absent = not_built(flags);
+    if (absent != NULL) {
+        return cli_fail(command, CLI_WRONG,
+                        "--%s is not built yet: there are no checkpoints and no event files; "
+                        "--log and --csv write figures, and the result is written at the end",
+                        absent);
+    }
+    const char *missing = flags->model == NULL            ? "--model DIR"
+                          : trains && flags->data == NULL ? "--data FILE"
+                          : trains && flags->out == NULL  ? "--out DIR"
+                                                          : NULL;
+    if (missing != NULL) {
+        return cli_fail(command, CLI_WRONG, "%s is missing; see tide %s --help", missing,
+                        command->name);
+    }
+    if (flags->steps != CORE_CFG_NONE && !isnan(flags->epochs)) {
+        return cli_fail(command, CLI_WRONG,
+                        "--steps and --epochs both say how long to train; give one of them");
+    }
+    if (flags->eval_every != CORE_CFG_NONE && flags->eval_data == NULL) {
+        return cli_fail(command, CLI_WRONG, "--eval-every needs --eval-data FILE");
+    }
+    return -1;
+}

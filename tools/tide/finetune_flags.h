@@ -1,0 +1,60 @@
+/* finetune_flags.h: the flags that `tide finetune` and `tide plan` share, as they were typed. What
+ * was not given holds CORE_CFG_NONE, NaN, -1, TUNE_SIZE_NONE or NULL. Main thread. */
+#ifndef TOOLS_TIDE_FINETUNE_FLAGS_H
+#define TOOLS_TIDE_FINETUNE_FLAGS_H
+
+#include "tools/tide/cli.h"
+
+#define TUNE_SIZE_NONE UINT64_MAX
+
+enum { TUNE_OPTIONS_MAX = 64 };
+
+struct tune_flags {
+    const char *model, *data, *out, *config;
+    int64_t steps;
+    double epochs;
+    int64_t length, batch, accum, seed;
+    bool shuffle;
+
+    double lr, eps, decay, clip;
+    const char *betas;
+    int schedule; /* the index in "constant|linear|cosine|wsd" */
+    int64_t warmup;
+    int precision; /* enum tide_precision */
+    int optimizer; /* enum tide_optimizer */
+    int moments;   /* enum tide_moments */
+    bool gradients_fp32;
+    struct cli_texts frozen;
+
+    const char *device;
+    int64_t threads, ranks, zero;
+    uint64_t tile_bytes, device_bytes, host_bytes;
+    struct cli_texts stores;
+    const char *place, *io, *rates, *trace;
+
+    bool overwrite;
+    const char *eval_data;
+    int64_t eval_every;
+    const char *log, *csv;
+
+    /* Known, and belonging to checkpoints, which are not built. */
+    int64_t save_every, keep;
+    bool resume;
+    const char *tensorboard;
+};
+
+/* Every flag as not given. */
+void tune_flags_init(struct tune_flags *flags);
+
+/* Fills `out` (room for TUNE_OPTIONS_MAX) with options that write into `flags`; the count. */
+size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out);
+
+/* -1 to go on; CLI_WRONG after a message about a flag that this build knows but does not have, and
+ * about one without which nothing can be done. */
+int tune_flags_check(const struct cli_command *command, const struct tune_flags *flags,
+                     bool trains);
+
+/* Shown instead of a table of options: three of them a line. */
+extern const char tune_flags_help[];
+
+#endif

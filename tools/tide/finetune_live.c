@@ -1,0 +1,147 @@
+/* finetune_live.c: the live line: how far, how well, how fast, how long yet, and what it waits for. */
+#include "tools/tide/finetune_live.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static const char *const causes[TIDE_WAIT_COUNT] = {
+    [TIDE_WAIT_STORE_READ] = "reads of the store",
+    [TIDE_WAIT_STORE_WRITE] = "writes to the store",
+    [TIDE_WAIT_UPDATE] = "the update",
+    [TIDE_WAIT_COPY] = "copies",
+    [TIDE_WAIT_IMBALANCE] = "other ranks",
+    [TIDE_WAIT_OTHER] = "other things",
+};
+
+void tune_live_init(struct tune_live *live, FILE *stream, bool quiet, uint64_t steps,
+                    uint64_t print_every)
+{
+    const char *terminal = getenv("TERM");
+    *live = (struct tune_live){.stream = quiet ? NULL : stream,
+                               .terminal = isatty(fileno(stream)) && terminal != NULL &&
+                                           strcmp(terminal, "dumb") != 0,
+                               .steps = steps,
+                               .print_every = print_every > 0 ? print_every : 1};
+}
+
+const char *tune_live_clock(double seconds, char *out, size_t bytes)
+{
+    uint64_t all = seconds >= 0 && seconds < 1e12 ? (uint64_t)llround(seconds) : 0;
+    uint64_t hours = all / 3600;
+    if (hours > 0) {
+        snprintf(out, bytes, "%" PRIu64 ":%02u:%02u", hours, (unsigned)(all / 60 % 60),
+                 (unsigned)(all % 60));
+    } else {
+        snprintf(out, bytes, "%u:%02u", (unsigned)(all / 60), (unsigned)(all % 60));
+    }
+    return out;
+}
+
+static size_t width_of(FILE *stream)
+{
+    struct winsize size = {0};
+    return ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col - 1u
+                                                                             : 79;
+}
+
+/* Cut to the terminal's width: a line that wraps could not be written again. */
+static void show(struct tune_live *live, const char *text)
+{
+    if (live->terminal) {
+        fprintf(live->stream, "\r\033[K%.*s", (int)width_of(live->stream), text);
+        live->open = true;
+    } else {
+        fprintf(live->stream, "%s\n", text);
+    }
+    fflush(live->stream);
+}
+
+void tune_live_end(struct tune_live *live)
+{
+    if (live->open) {
+        fputc('\n', live->stream);
+        fflush(live->stream);
+        live->open = false;
+    }
+}
+
+static double mean_seconds(const struct tune_live *live)
+{
+    uint64_t count = live->recent_count < TUNE_LIVE_RECENT ? live->recent_count : TUNE_LIVE_RECENT;
+    double sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += live->recent[i];
+    }
+    return count > 0 ? sum / (double)count : 0;
+}
+
+/* "41 % for reads of the store", or "nothing" where it is less than one percent. */
+static void print_wait(const struct tide_step *step, char *out, size_t bytes)
+{
+    int most = 0;
+    for (int i = 1; i < TIDE_WAIT_COUNT; i++) {
+        most = step->compute_wait[i] > step->compute_wait[most] ? i : most;
+    }
+    double part = step->seconds > 0 ? step->compute_wait[most] / step->seconds : 0;
+    if (part < 0.01) {
+        snprintf(out, bytes, "waits for nothing");
+    } else {
+        snprintf(out, bytes, "waits %.0f %% for %s", 100 * part, causes[most]);
+    }
+}
+
+void tune_live_step(struct tune_live *live, const struct tune_record *record)
+{
+    const struct tide_step *step = &record->step;
+    if (step->step > 1) {
+        live->recent[live->recent_count++ % TUNE_LIVE_RECENT] = step->seconds;
+    }
+    const bool due = live->terminal || step->step % live->print_every == 0 || step->step == 1 ||
+                     step->step == live->steps || record->evaluated;
+    if (live->stream == NULL || !due) {
+        return;
+    }
+    char wait[64];
+    char eta[32];
+    char eval[48] = "";
+    char text[320];
+    uint64_t left = live->steps > step->step ? live->steps - step->step : 0;
+    double pace = live->recent_count > 0 ? mean_seconds(live) : step->seconds;
+    print_wait(step, wait, sizeof wait);
+    tune_live_clock((double)left * pace, eta, sizeof eta);
+    if (record->evaluated) {
+        snprintf(eval, sizeof eval, "  eval loss %.4f", record->eval_loss);
+    }
+    snprintf(text, sizeof text,
+             "step %" PRIu64 "/%" PRIu64
+             "  loss %.4f  norm %.3g  lr %.3g  %.0f tok/s  ETA %s  %s%s%s",
+             step->step, live->steps, step->loss, step->grad_norm, record->lr,
+             step->seconds > 0 ? (double)step->tokens / step->seconds : 0, eta, wait,
+             step->skipped != 0 ? "  skipped: overflow" : "", eval);
+    show(live, text);
+}
+
+void tune_live_progress(struct tune_live *live, const struct tide_progress *progress)
+{
+    unsigned percent = 0;
+    if (progress->total > 0 && progress->done <= progress->total) {
+        percent = (unsigned)(100.0 * (double)progress->done / (double)progress->total);
+    }
+    const bool same = strncmp(live->phase, progress->phase, sizeof live->phase - 1) == 0;
+    if (live->stream == NULL || (same && (!live->terminal || percent == live->percent))) {
+        return; /* in a pipe a phase is told when it begins */
+    }
+    char text[128];
+    snprintf(live->phase, sizeof live->phase, "%s", progress->phase);
+    live->percent = percent;
+    if (live->terminal && progress->total > 0) {
+        snprintf(text, sizeof text, "%s: %u %%", progress->phase, percent);
+    } else {
+        snprintf(text, sizeof text, "%s ...", progress->phase);
+    }
+    show(live, text);
+}

@@ -1,0 +1,154 @@
+/* finetune_place.c: reads what stands between commas and colons. */
+#include "tools/tide/finetune_place.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/size.h"
+
+static const struct choice {
+    const char *stream;
+    const char *place;
+    uint32_t value;
+} choices[] = {
+    {"weights", "auto", TIDE_AUTO},
+    {"weights", "device", TIDE_DEVICE},
+    {"weights", "host", TIDE_HOST},
+    {"weights", "store", TIDE_STORE},
+    {"states", "auto", TIDE_AUTO},
+    {"states", "device", TIDE_DEVICE},
+    {"states", "host", TIDE_HOST},
+    {"states", "store", TIDE_STORE},
+    {"grads", "auto", TIDE_AUTO},
+    {"grads", "device", TIDE_DEVICE},
+    {"grads", "host", TIDE_HOST},
+    {"grads", "store", TIDE_STORE},
+    {"acts", "auto", TIDE_ACTS_AUTO},
+    {"acts", "keep", TIDE_ACTS_KEEP},
+    {"acts", "recompute", TIDE_ACTS_RECOMPUTE},
+    {"acts", "host", TIDE_ACTS_HOST},
+    {"acts", "store", TIDE_ACTS_STORE},
+};
+
+static int refuse_place(const char *part, size_t length)
+{
+    return core_err_set(
+        -EINVAL,
+        "--place: \"%.*s\" says nothing; allowed: weights, states and grads = auto, "
+        "device, host or store, and acts = auto, keep, recompute, host or store",
+        (int)length, part);
+}
+
+static bool is_word(const char *text, size_t length, const char *word)
+{
+    return strlen(word) == length && memcmp(text, word, length) == 0;
+}
+
+/* "weights=host". `seen` has a bit a stream. */
+static int take_place(const char *part, size_t length, unsigned *seen,
+                      struct tide_engine_options *out)
+{
+    const char *equals = memchr(part, '=', length);
+    if (equals == NULL) {
+        return refuse_place(part, length);
+    }
+    const size_t name = (size_t)(equals - part);
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        if (!is_word(part, name, choices[i].stream) ||
+            !is_word(equals + 1, length - name - 1, choices[i].place)) {
+            continue;
+        }
+        const unsigned bit = 1u << (unsigned char)(choices[i].stream[0] - 'a');
+        if ((*seen & bit) != 0) {
+            return core_err_set(-EINVAL, "--place says twice where %s lie", choices[i].stream);
+        }
+        *seen |= bit;
+        switch (choices[i].stream[0]) {
+        case 'w': out->weights = choices[i].value; break;
+        case 's': out->states = choices[i].value; break;
+        case 'g': out->grads = choices[i].value; break;
+        default: out->acts = choices[i].value; break;
+        }
+        return 0;
+    }
+    return refuse_place(part, length);
+}
+
+int tune_place_parse(const char *text, struct tide_engine_options *out)
+{
+    struct tide_engine_options taken = *out;
+    unsigned seen = 0;
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ",");
+        int rc = take_place(at, length, &seen, &taken);
+        if (rc != 0) {
+            return rc;
+        }
+        at += length;
+        if (*at == '\0') {
+            break;
+        }
+    }
+    *out = taken;
+    return 0;
+}
+
+int tune_store_parse(const char *text, struct tide_engine_options *out, char *directory,
+                     size_t room)
+{
+    const char *colon = strrchr(text, ':');
+    uint64_t bytes = 0;
+    size_t length = strlen(text);
+    if (colon != NULL && isdigit((unsigned char)colon[1])) {
+        if (core_size_parse(colon + 1, &bytes) != 0) {
+            return core_err_prefix(-EINVAL, "--store %s", text);
+        }
+        if (bytes == 0) {
+            return core_err_set(-EINVAL, "--store %s: a store of 0 bytes holds nothing", text);
+        }
+        length = (size_t)(colon - text);
+    }
+    if (length == 0 || length >= room) {
+        return core_err_set(-EINVAL,
+                            "--store %s: allowed: the path of a directory, and behind a "
+                            "colon the most that may be taken there (--store DIR:64GiB)",
+                            text);
+    }
+    if (out->store_count == TIDE_STORES_MAX) {
+        return core_err_set(-EINVAL, "--store may be given at most %d times", TIDE_STORES_MAX);
+    }
+    snprintf(directory, room, "%.*s", (int)length, text);
+    for (uint32_t i = 0; i < out->store_count; i++) {
+        if (strcmp(out->stores[i].directory, directory) == 0) {
+            return core_err_set(-EINVAL, "--store %s is given twice", directory);
+        }
+    }
+    out->stores[out->store_count++] = (struct tide_store_path){.directory = directory,
+                                                               .bytes = bytes};
+    return 0;
+}
+
+int tune_betas_parse(const char *text, double *beta1, double *beta2)
+{
+    char *end = NULL;
+    double first = strtod(text, &end);
+    bool right = end != text && *end == ',';
+    const char *rest = right ? end + 1 : text;
+    double second = strtod(rest, &end);
+    right = right && end != rest && *end == '\0' && first >= 0 && first < 1 && second >= 0 &&
+            second < 1;
+    if (!right) {
+        return core_err_set(-EINVAL,
+                            "--betas takes two numbers from 0 to below 1, as in 0.9,0.999, not "
+                            "\"%s\"",
+                            text);
+    }
+    *beta1 = first;
+    *beta2 = second;
+    return 0;
+}

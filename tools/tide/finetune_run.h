@@ -1,0 +1,31 @@
+/* finetune_run.h: the steps of a run, once everything is open. Main thread. */
+#ifndef TOOLS_TIDE_FINETUNE_RUN_H
+#define TOOLS_TIDE_FINETUNE_RUN_H
+
+#include "tools/tide/finetune_data.h"
+#include "tools/tide/finetune_live.h"
+#include "tools/tide/finetune_log.h"
+#include "tools/tide/finetune_settings.h"
+
+struct tune_run {
+    const struct tune_settings *settings; /* borrowed, as all below */
+    struct tide_engine *engine;
+    struct tune_data *data;
+    struct tune_data *eval; /* NULL: none */
+    struct tune_log *log;
+    struct tune_live *live;
+    int64_t eval_every; /* 0: after the last step only */
+
+    /* What came of it. */
+    int64_t steps; /* that were made */
+    int64_t skipped;
+    double first_loss, last_loss, eval_loss;
+    struct tune_summary summary;
+    bool stopped; /* by a signal */
+};
+
+/* Trains until the last step or a signal. The summary stands in any case, also in the log. Errors
+ * are libtide's, or those of the data. */
+int tune_run_steps(struct tune_run *run);
+
+#endif

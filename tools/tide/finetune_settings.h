@@ -1,0 +1,44 @@
+/* finetune_settings.h: what a run does, from flags over a ds_config.json over defaults. Where the two
+ * contradict each other the flag wins, and a warning says so. Main thread. */
+#ifndef TOOLS_TIDE_FINETUNE_SETTINGS_H
+#define TOOLS_TIDE_FINETUNE_SETTINGS_H
+
+#include <stdbool.h>
+#include <tide/engine.h>
+#include <tide/inspect.h>
+
+#include "tools/tide/finetune_flags.h"
+#include "tools/tide/schedule.h"
+
+enum { TUNE_PATH_BYTES = 1024, TUNE_LENGTH_UNKNOWN = 1024 };
+
+struct core_cfg;
+
+struct tune_settings {
+    struct tide_engine_options engine; /* `length` is 0 until tune_settings_fit() */
+    struct schedule schedule;          /* `total` likewise, where nobody said it */
+    int64_t steps;                     /* 0: `epochs` say it */
+    double epochs;                     /* 0: `steps` say it */
+    int64_t length;                    /* --seq-len; 0: not given */
+    int64_t length_max;                /* of a row: --seq-len, or the model's positions */
+    int64_t vocab;
+    bool shuffle;
+    bool drop_last;
+    int64_t print_every; /* steps between two lines of progress in a pipe */
+
+    /* Private to finetune_settings.c and finetune_config.c. */
+    struct core_cfg *cfg; /* owned; NULL without --config */
+    bool total_unknown;   /* the schedule's length is the run's */
+    char stores[TIDE_STORES_MAX][TUNE_PATH_BYTES];
+};
+
+/* `flags` outlive `out`. -EINVAL and others with a sentence; then there is nothing to fini. */
+int tune_settings_init(struct tune_settings *out, const struct tune_flags *flags,
+                       const struct tide_inspection *model);
+void tune_settings_fini(struct tune_settings *settings);
+
+/* Fills in what follows from the data: tokens a row (0: no data was given) and steps of the run
+ * (0: not known; then schedules run over what they say themselves). */
+int tune_settings_fit(struct tune_settings *settings, int64_t longest, int64_t steps);
+
+#endif

@@ -1,0 +1,16 @@
+/* finetune_stop.h: Ctrl-C and SIGTERM as a wish to stop after the step that runs. The second one ends
+ * the process at once, as if nothing had been installed. Signals are a process's, so this is its one
+ * state. */
+#ifndef TOOLS_TIDE_FINETUNE_STOP_H
+#define TOOLS_TIDE_FINETUNE_STOP_H
+
+#include <stdbool.h>
+
+/* From here to tune_stop_end() signals are wishes. */
+void tune_stop_begin(void);
+void tune_stop_end(void);
+
+/* Has somebody asked? Any thread. */
+bool tune_stop_asked(void);
+
+#endif

@@ -1,0 +1,152 @@
+/* plan.c: `tide plan`: the options of a run, and what it would take. The main thread. */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json_write.h"
+#include "tools/tide/commands.h"
+#include "tools/tide/finetune_context.h"
+#include "tools/tide/finetune_data.h"
+#include "tools/tide/finetune_settings.h"
+#include "tools/tide/plan_json.h"
+#include "tools/tide/plan_text.h"
+
+struct wish {
+    struct tune_flags flags;
+    bool json;
+    bool tape;
+    const char *rates_out;
+};
+
+/* Rows of the data, where some are given, say how long a row is. */
+static int look_at_data(const struct tune_flags *flags, struct tune_settings *settings)
+{
+    const struct tide_engine_options *engine = &settings->engine;
+    struct tune_data *data = NULL;
+    struct tune_data_info info = {0};
+    int64_t steps = settings->steps;
+    if (flags->data != NULL) {
+        const unsigned step_max = engine->accum * engine->ranks;
+        int rc = tune_data_open(
+            &(struct tune_data_options){
+                .path = flags->data,
+                .model = flags->model,
+                .vocab = settings->vocab,
+                .length_max = settings->length_max,
+                .cut = settings->length > 0,
+                .batch = engine->batch,
+                .step_max = step_max,
+                .drop_last = settings->drop_last,
+                .seed = engine->seed,
+            },
+            &data);
+        if (rc != 0) {
+            return rc;
+        }
+        tune_data_describe(data, &info);
+        tune_data_close(data);
+        steps = steps > 0 ? steps : tune_data_steps(&info, step_max, settings->epochs);
+    }
+    return tune_settings_fit(settings, info.longest, steps);
+}
+
+static int print(const struct cli_command *command, const struct wish *wish,
+                 const struct tide_plan *plan, const struct tide_engine_options *options)
+{
+    int rc = wish->flags.trace != NULL ? tide_plan_trace(plan, wish->flags.trace) : 0;
+    rc = rc == 0 && wish->rates_out != NULL ? tide_plan_rates(plan, wish->rates_out) : rc;
+    if (rc != 0) {
+        return cli_fail(command, CLI_FAILED, "%s", tide_last_error());
+    }
+    if (wish->json) {
+        struct core_json_write json;
+        core_json_write_init_file(&json, stdout);
+        json.indent = 2;
+        rc = plan_json_write(&json, plan, options);
+        if (rc != 0) {
+            core_json_write_fini(&json);
+            return cli_fail(command, CLI_FAILED, NULL);
+        }
+        return cli_close_json(command, &json, CLI_DONE);
+    }
+    if (wish->tape) {
+        plan_print_tape(plan, stdout);
+        return CLI_DONE;
+    }
+    return plan_print(plan, options, stdout) == 0 ? CLI_DONE : cli_fail(command, CLI_FAILED, NULL);
+}
+
+static int make(const struct cli_command *command, const struct wish *wish,
+                struct tune_context *talk)
+{
+    struct tide_inspection model;
+    struct tune_settings settings;
+    struct tide_plan *plan = NULL;
+    int rc = tune_context_inspect(talk, wish->flags.model, &model);
+    rc = rc != 0 ? rc : tune_settings_init(&settings, &wish->flags, &model);
+    if (rc != 0) {
+        return cli_fail(command, tune_exit_code(rc), NULL);
+    }
+    rc = look_at_data(&wish->flags, &settings);
+    if (rc == 0) {
+        settings.engine.trace = NULL; /* nothing runs; the simulated timeline is written below */
+        rc = tide_plan_create(talk->context, &settings.engine, &plan);
+        tune_live_end(&talk->live);
+        rc = rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
+    }
+    int code = rc == 0 ? print(command, wish, plan, &settings.engine)
+                       : cli_fail(command, tune_exit_code(rc), NULL);
+    tide_plan_destroy(plan);
+    tune_settings_fini(&settings);
+    return code;
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    struct wish wish = {.json = false};
+    struct tune_context talk;
+    struct cli_option options[TUNE_OPTIONS_MAX];
+    struct cli_parsed parsed;
+    tune_flags_init(&wish.flags);
+    size_t count = tune_flags_options(&wish.flags, options);
+    options[count++] = (struct cli_option){.name = "json", .kind = CLI_FLAG, .out = &wish.json};
+    options[count++] = (struct cli_option){.name = "tape", .kind = CLI_FLAG, .out = &wish.tape};
+    options[count++] = (struct cli_option){
+        .name = "save-rates", .kind = CLI_TEXT, .out = &wish.rates_out, .value = "FILE"};
+    int code = cli_parse(command, options, count, argc, argv, &parsed);
+    code = code >= 0 ? code : tune_flags_check(command, &wish.flags, false);
+    if (code >= 0) {
+        return code;
+    }
+    if (wish.json && wish.tape) {
+        return cli_fail(command, CLI_WRONG, "--json and --tape are two outputs; give one of them");
+    }
+    if (tune_context_init(&talk, parsed.common.verbose) != 0) {
+        return cli_fail(command, CLI_FAILED, NULL);
+    }
+    code = make(command, &wish, &talk);
+    tune_context_fini(&talk);
+    return cli_close(command, code);
+}
+
+static const char help[] =
+    "tide plan: what a run would take: bytes a tier, time a step, wear of the drives\n"
+    "\n"
+    "Use: tide plan --model DIR [--data FILE] [OPTIONS]\n"
+    "\n"
+    "  --json   one object   --tape   the commands of a step   --save-rates FILE [none]\n";
+static const char help_rest[] =
+    "  Flags of tide finetune that are not shown here are taken, and change nothing.\n"
+    "  -q, -v: say less, more   -h, --help: this text\n"
+    "\n"
+    "Example:\n"
+    "  tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB --device-memory 4GiB\n"
+    "      exit 3 where it cannot fit, with the smallest budgets that would do\n";
+
+const struct cli_command cli_command_plan = {
+    .name = "plan",
+    .summary = "what a run would take: bytes a tier, time a step, wear of the drives",
+    .help = {help, tune_flags_help, help_rest},
+    .example = "tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB",
+    .run = run,
+};

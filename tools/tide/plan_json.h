@@ -1,0 +1,15 @@
+/* plan_json.h: a plan for programs: docs/plan-json.md. Main thread. */
+#ifndef TOOLS_TIDE_PLAN_JSON_H
+#define TOOLS_TIDE_PLAN_JSON_H
+
+#include <tide/engine.h>
+
+struct core_json_write;
+
+enum { PLAN_JSON_VERSION = 1 };
+
+/* One object; the caller ends the writer. */
+int plan_json_write(struct core_json_write *json, const struct tide_plan *plan,
+                    const struct tide_engine_options *options);
+
+#endif

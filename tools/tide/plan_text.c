@@ -1,0 +1,146 @@
+/* plan_text.c: tables and sentences of a plan. */
+#include "tools/tide/plan_text.h"
+
+#include <inttypes.h>
+
+#include "core/base/err.h"
+#include "tools/tide/cli.h"
+
+enum { TAPE_LINE_BYTES = 512 };
+
+const char *plan_place_name(uint32_t place)
+{
+    static const char *const names[] = {"auto", "device", "host", "store"};
+    return place < 4 ? names[place] : "?";
+}
+
+const char *plan_acts_name(uint32_t acts)
+{
+    static const char *const names[] = {"auto", "keep", "recompute", "host", "store"};
+    return acts < 5 ? names[acts] : "?";
+}
+
+const char *plan_order_name(uint32_t order)
+{
+    static const char *const names[] = {"auto", "layer", "micro"};
+    return order < 3 ? names[order] : "?";
+}
+
+const char *plan_timing_name(uint32_t timing)
+{
+    static const char *const names[] = {"auto", "deferred", "inside"};
+    return timing < 3 ? names[timing] : "?";
+}
+
+double plan_wear_tb(const struct tide_plan_info *info)
+{
+    return info->step_seconds > 0
+               ? (double)info->store_write_bytes / info->step_seconds * 86400 / 1e12
+               : 0;
+}
+
+static const char *gb(uint64_t bytes, char *out, size_t room)
+{
+    snprintf(out, room, "%.3f GB", (double)bytes / 1e9);
+    return out;
+}
+
+/* A tier's line, then those of its consumers. */
+static int add_tier(struct cli_table *table, const struct tide_plan *plan, uint32_t tier,
+                    const char *name, uint64_t bytes)
+{
+    char text[64];
+    int rc = cli_table_add(table, (const char *const[]){name, "", gb(bytes, text, sizeof text)});
+    struct tide_plan_part part = {.struct_bytes = sizeof part};
+    for (unsigned i = 0; rc == 0 && tide_plan_part_at(plan, i, &part) == 0; i++) {
+        if (part.tier == tier && part.bytes > 0) {
+            rc = cli_table_add(
+                table, (const char *const[]){"", part.what, gb(part.bytes, text, sizeof text)});
+        }
+        part = (struct tide_plan_part){.struct_bytes = sizeof part};
+    }
+    return rc;
+}
+
+static int print_tiers(const struct tide_plan *plan, const struct tide_plan_info *info,
+                       FILE *stream)
+{
+    struct cli_table *table = NULL;
+    int rc = cli_table_create(3, &table);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = add_tier(table, plan, TIDE_DEVICE, "DEVICE", info->device_bytes);
+    rc = rc != 0 ? rc : add_tier(table, plan, TIDE_HOST, "HOST", info->host_bytes);
+    rc = rc != 0 ? rc : add_tier(table, plan, TIDE_STORE, "STORE", info->store_bytes);
+    if (rc == 0) {
+        cli_table_print(table, stream, "  ");
+    }
+    cli_table_destroy(table);
+    return rc;
+}
+
+static void print_step(const struct tide_plan_info *info, FILE *stream)
+{
+    fprintf(stream, "step: %.3g s, %.0f tokens/s, bound by %s\n", info->step_seconds,
+            info->tokens_per_second, info->bottleneck);
+}
+
+int plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
+               FILE *stream)
+{
+    struct tide_plan_info info = {.struct_bytes = sizeof info};
+    int rc = tide_plan_describe(plan, &info);
+    if (rc != 0) {
+        return core_err_adopt(rc, tide_last_error());
+    }
+    fprintf(stream,
+            "%s: %.1fM parameters, %.1fM of them trained; a step has %" PRIu32 " x %" PRIu32
+            " rows of %" PRIu32 " tokens%s\n\n",
+            options->model, (double)info.parameters / 1e6, (double)info.trained_parameters / 1e6,
+            options->accum * options->ranks, options->batch, options->length,
+            options->ranks > 1 ? " over all ranks" : "");
+    rc = print_tiers(plan, &info, stream);
+    if (rc != 0) {
+        return rc;
+    }
+    fprintf(stream,
+            "\nactivations: %s; order: %s; update: %s; %" PRIu32 " weight slots, %" PRIu32
+            " state slots, chunks of %" PRIu64 " elements; %" PRIu64 " commands\n",
+            plan_acts_name(info.acts), plan_order_name(info.order), plan_timing_name(info.timing),
+            info.weight_slots, info.state_slots, info.chunk_elements, info.commands);
+    print_step(&info, stream);
+    fprintf(stream, "drives: %.3f GB read and %.3f GB written a step; a day of it writes %.1f TB\n",
+            (double)info.store_read_bytes / 1e9, (double)info.store_write_bytes / 1e9,
+            plan_wear_tb(&info));
+    fprintf(stream, "links: %.3f GB up and %.3f GB down a step; planned in %.3g s\n",
+            (double)info.up_bytes / 1e9, (double)info.down_bytes / 1e9, info.plan_seconds);
+    return 0;
+}
+
+void plan_print_short(const struct tide_plan *plan, FILE *stream)
+{
+    struct tide_plan_info info = {.struct_bytes = sizeof info};
+    if (tide_plan_describe(plan, &info) != 0) {
+        return;
+    }
+    fprintf(stream,
+            "plan: %.1fM parameters; DEVICE %.3f GB, HOST %.3f GB, STORE %.3f GB; activations %s, "
+            "update %s\n",
+            (double)info.parameters / 1e6, (double)info.device_bytes / 1e9,
+            (double)info.host_bytes / 1e9, (double)info.store_bytes / 1e9,
+            plan_acts_name(info.acts), plan_timing_name(info.timing));
+    print_step(&info, stream);
+    if (info.store_write_bytes > 0) {
+        fprintf(stream, "drives: %.3f GB written a step, %.1f TB a day\n",
+                (double)info.store_write_bytes / 1e9, plan_wear_tb(&info));
+    }
+}
+
+void plan_print_tape(const struct tide_plan *plan, FILE *stream)
+{
+    char line[TAPE_LINE_BYTES];
+    for (unsigned i = 0; tide_plan_tape_line(plan, i, line, sizeof line) == 0; i++) {
+        fprintf(stream, "%s\n", line);
+    }
+}
