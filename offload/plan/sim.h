@@ -7,11 +7,6 @@
 
 #include "offload/plan/plan.h"
 
-struct plan_time {
-    double begin_seconds;
-    double end_seconds;
-};
-
 /* Runs tapes[0 .. tape_count - 1] one after another, each as far into the one before as its edges
  * allow, but never before the last but one has retired. times[t] has tapes[t]->count items, the
  * caller's; it may be NULL for tapes nobody asks about. *end_seconds has tape_count items: when

@@ -145,6 +145,12 @@ struct plan_tape {
     uint32_t queue_count[PLAN_Q_COUNT]; /* commands of each queue */
 };
 
+/* When a command ran, measured or simulated. */
+struct plan_time {
+    double begin_seconds;
+    double end_seconds;
+};
+
 const char *plan_op_name(enum plan_op op);
 const char *plan_queue_name(enum plan_queue queue);
 const char *plan_tier_name(enum plan_tier tier);

@@ -19,6 +19,8 @@ struct run {
     struct core_fence *fences[PLAN_Q_COUNT]; /* into `all_fences`: one a command, by place */
     uint32_t *indices;                       /* owned, [commands_max] */
     struct core_fence *all_fences;           /* owned, [commands_max] */
+    int64_t *all_ns; /* owned, [commands_max], where they are watched: handed on, then done */
+    int64_t *ns[PLAN_Q_COUNT]; /* into `all_ns`, by place */
     uint32_t submitted[PLAN_Q_COUNT];
     uint32_t reached[PLAN_Q_COUNT];
 };
@@ -28,6 +30,10 @@ struct run_executor {
     struct core_bell *bell; /* borrowed */
     uint32_t commands_max;
     int64_t stall_limit_ns;
+    void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
+                  int64_t end_ns);
+    void *watch_user;              /* borrowed */
+    int64_t done_ns[PLAN_Q_COUNT]; /* when the lane's last command was seen done */
     struct run runs[WINDOW];
     uint64_t pushed;  /* tapes; runs[n % WINDOW] is the n-th */
     uint64_t retired; /* tapes, in order */
@@ -47,12 +53,16 @@ int run_executor_create(const struct run_executor_options *options, struct run_e
     executor->bell = options->bell;
     executor->commands_max = options->commands_max;
     executor->stall_limit_ns = options->stall_limit_ns;
+    executor->watch = options->watch;
+    executor->watch_user = options->watch_user;
     for (int i = 0; i < WINDOW; i++) {
         struct run *run = &executor->runs[i];
         size_t count = options->commands_max > 0 ? options->commands_max : 1;
         run->indices = calloc(count, sizeof *run->indices);
         run->all_fences = calloc(count, sizeof *run->all_fences);
-        if (run->indices == NULL || run->all_fences == NULL) {
+        run->all_ns = options->watch != NULL ? calloc(count, sizeof *run->all_ns) : NULL;
+        if (run->indices == NULL || run->all_fences == NULL ||
+            (options->watch != NULL && run->all_ns == NULL)) {
             run_executor_destroy(executor);
             return core_err_set(-ENOMEM, "no memory for %zu commands of a tape", count);
         }
@@ -69,6 +79,7 @@ void run_executor_destroy(struct run_executor *executor)
     for (int i = 0; i < WINDOW; i++) {
         free(executor->runs[i].indices);
         free(executor->runs[i].all_fences);
+        free(executor->runs[i].all_ns);
     }
     free(executor);
 }
@@ -94,6 +105,7 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         run->index[q] = run->indices + first;
         run->fences[q] = run->all_fences + first;
+        run->ns[q] = run->all_ns != NULL ? run->all_ns + first : NULL;
         run->submitted[q] = 0;
         run->reached[q] = 0;
         first += tape->queue_count[q];
@@ -226,14 +238,55 @@ static void waits_charge(struct run_executor *executor, const uint8_t blockers[2
 
 /* ---- the loop ---- */
 
-/* Notes how far a lane has come. 1 where it moved, or the error of its line. */
-static int lane_reap(struct run *run, int q)
+static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place);
+
+/* When the command that an edge of the n-th tape names was done. The lane that waited for it is
+ * done, so it is done too, and noted first. */
+static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct plan_edge edge)
 {
+    int64_t place = edge.count;
+    if (edge.queue == PLAN_Q_COUNT || (place <= 0 && n == 0)) {
+        return 0;
+    }
+    if (place <= 0) {
+        n--;
+        place += executor->runs[n % WINDOW].tape->queue_count[edge.queue];
+    }
+    const struct run *run = &executor->runs[n % WINDOW];
+    lane_reap(executor, n, edge.queue, (uint32_t)place);
+    return run->reached[edge.queue] >= place ? run->ns[edge.queue][place - 1] : 0;
+}
+
+/* Tells the watcher of the lane's command that is done. */
+static void lane_watch(struct run_executor *executor, uint64_t n, int q)
+{
+    struct run *run = &executor->runs[n % WINDOW];
+    uint32_t place = run->reached[q];
+    const struct plan_command *command = &run->tape->commands[run->index[q][place]];
+    int64_t begin_ns = run->ns[q][place];
+    begin_ns = executor->done_ns[q] > begin_ns ? executor->done_ns[q] : begin_ns;
+    for (int e = 0; e < PLAN_EDGE_MAX; e++) {
+        int64_t done_ns = edge_done_ns(executor, n, command->edges[e]);
+        begin_ns = done_ns > begin_ns ? done_ns : begin_ns;
+    }
+    int64_t end_ns = core_clock_now_ns();
+    run->ns[q][place] = end_ns;
+    executor->done_ns[q] = end_ns;
+    executor->watch(executor->watch_user, n, command, begin_ns, end_ns);
+}
+
+/* Notes how far a lane has come, up to `place`. 1 where it moved, or the error of its line. */
+static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place)
+{
+    struct run *run = &executor->runs[n % WINDOW];
     int moved = 0;
-    while (run->reached[q] < run->submitted[q]) {
+    while (run->reached[q] < run->submitted[q] && run->reached[q] < place) {
         int state = core_fence_poll(run->fences[q][run->reached[q]]);
         if (state <= 0) {
             return state < 0 ? state : moved;
+        }
+        if (executor->watch != NULL) {
+            lane_watch(executor, n, q);
         }
         run->reached[q]++;
         moved = 1;
@@ -254,6 +307,9 @@ static int lane_feed(struct run_executor *executor, uint64_t n, int q)
         int rc = edges_look(executor, n, command, lane->takes_edges, after, &blocker);
         if (rc <= 0) {
             return rc < 0 ? rc : moved;
+        }
+        if (executor->watch != NULL) {
+            run->ns[q][run->submitted[q]] = core_clock_now_ns();
         }
         rc = lane->submit(lane->context, command, after, &run->fences[q][run->submitted[q]]);
         if (rc != 0) {
@@ -292,9 +348,8 @@ static int turn(struct run_executor *executor)
     int moved = 0;
     executor->stats.loops++;
     for (uint64_t n = executor->retired; n < executor->pushed; n++) {
-        struct run *run = &executor->runs[n % WINDOW];
         for (int q = 0; q < PLAN_Q_COUNT; q++) {
-            int rc = lane_reap(run, q);
+            int rc = lane_reap(executor, n, q, UINT32_MAX);
             moved |= rc > 0;
             if (rc >= 0 && lane_open(executor, n, q)) {
                 rc = lane_feed(executor, n, q);

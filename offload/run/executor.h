@@ -33,6 +33,14 @@ struct run_executor_options {
     int64_t
         stall_limit_ns; /* nothing moves for so long: -ETIMEDOUT naming who waits for what; 0: no
                                limit */
+
+    /* Called when a command is seen to be done, queue by queue in order, on the engine's thread.
+     * `tape` counts the tapes pushed, from 0. A command begins when it was handed on, the command
+     * before it on its queue was done and so were those that its edges name; it ends when the
+     * executor saw it done. Times are core_clock_now_ns(). NULL: nobody asks, nothing is kept. */
+    void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
+                  int64_t end_ns);
+    void *watch_user; /* borrowed */
 };
 
 /* Why compute or the update had nothing to do. */

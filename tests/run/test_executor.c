@@ -13,6 +13,11 @@
 #include "tests/plan/model.h"
 #include "tests/plan/world.h"
 
+struct seen;
+
+static void watch(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
+                  int64_t end_ns);
+
 struct bench {
     struct world world;
     struct plan *plan;
@@ -24,7 +29,8 @@ struct bench {
     const struct plan_tape *now[3];
     uint32_t done[PLAN_Q_COUNT]; /* commands of a queue over all tapes, by its own thread */
     unsigned sleep_us[PLAN_Q_COUNT];
-    int fail_op; /* an op that fails; -1: none */
+    struct seen *watched; /* NULL: nobody watches */
+    int fail_op;          /* an op that fails; -1: none */
 };
 
 struct job {
@@ -103,6 +109,8 @@ static void bench_init(struct bench *bench, bool takes_edges, uint32_t depth)
         options.lanes[q] = (struct run_lane){
             .submit = submit, .context = bench, .takes_edges = takes_edges};
     }
+    options.watch = bench->watched != NULL ? watch : NULL;
+    options.watch_user = bench->watched;
     check_int(run_executor_create(&options, &bench->executor), ==, 0);
 }
 
@@ -176,6 +184,73 @@ static void threads_read_what_program_order_reads(void)
         free(bench.digests);
         model_fini(&bench.model);
         plan_destroy(bench.plan);
+    }
+}
+
+/* What a watcher has seen. */
+struct seen {
+    uint32_t tapes[3][PLAN_Q_COUNT];
+    int64_t end_ns[PLAN_Q_COUNT];
+    int64_t ends[3][4096]; /* by tape and index of the command */
+    const struct bench *bench;
+    uint32_t wrong;
+};
+
+static uint32_t index_of(const struct plan_tape *tape, uint8_t queue, uint32_t place)
+{
+    for (uint32_t i = 0; i < tape->count; i++) {
+        if (tape->commands[i].queue == queue && tape->commands[i].place == place) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static void watch(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
+                  int64_t end_ns)
+{
+    struct seen *seen = user;
+    uint8_t q = command->queue;
+    const struct plan_tape *now = seen->bench->model.tapes[tape];
+    bool in_order = command->place == ++seen->tapes[tape][q];
+    seen->wrong += !in_order || begin_ns < seen->end_ns[q] || end_ns < begin_ns;
+    for (int e = 0; e < PLAN_EDGE_MAX; e++) {
+        struct plan_edge edge = command->edges[e];
+        if (edge.queue != PLAN_Q_COUNT && edge.count > 0) {
+            uint32_t other = index_of(now, edge.queue, (uint32_t)edge.count);
+            seen->wrong += seen->ends[tape][other] == 0 || begin_ns < seen->ends[tape][other];
+        }
+    }
+    seen->end_ns[q] = end_ns;
+    seen->ends[tape][command - now->commands] = end_ns;
+}
+
+/* A watcher sees each command once, in its queue's order, begun after what it waited for was done;
+ * and a slow queue's commands are as long as they are slow. */
+static void a_watcher_sees_every_command(void)
+{
+    for (int takes_edges = 0; takes_edges < 2; takes_edges++) {
+        struct bench bench = {.fail_op = -1};
+        struct seen *seen = calloc(1, sizeof *seen);
+        seen->bench = &bench;
+        plan_init(&bench, takes_edges, 2);
+        bench.watched = seen;
+        bench_init(&bench, takes_edges, 64);
+        bench.sleep_us[PLAN_Q_UPDATE] = 300;
+        int64_t start_ns = core_clock_now_ns();
+        run_tapes(&bench, 3);
+        int64_t took_ns = core_clock_now_ns() - start_ns;
+        check_int(seen->wrong, ==, 0);
+        for (uint32_t t = 0; t < 3; t++) {
+            for (int q = 0; q < PLAN_Q_COUNT; q++) {
+                check_int(seen->tapes[t][q], ==, bench.model.tapes[t]->queue_count[q]);
+            }
+        }
+        check_int(seen->end_ns[PLAN_Q_UPDATE], >=, start_ns);
+        check_int(seen->end_ns[PLAN_Q_UPDATE], <=, start_ns + took_ns);
+        bench_fini(&bench);
+        plan_destroy(bench.plan);
+        free(seen);
     }
 }
 
@@ -306,6 +381,7 @@ static void limits(void)
 }
 
 TEST_MAIN({"threads_read_what_program_order_reads", threads_read_what_program_order_reads},
+          {"a_watcher_sees_every_command", a_watcher_sees_every_command},
           {"a_failure_ends_the_run", a_failure_ends_the_run},
           {"the_gate_holds_compute", the_gate_holds_compute},
           {"waiting_is_charged_to_its_cause", waiting_is_charged_to_its_cause},

@@ -1,0 +1,18 @@
+/* explain.h: a plan in words, for `tide plan`: bytes a tier and a consumer, what was chosen, the
+ * predicted step, what holds it up, and what it costs the drive. Pure. */
+#ifndef OFFLOAD_PLAN_EXPLAIN_H
+#define OFFLOAD_PLAN_EXPLAIN_H
+
+#include <stddef.h>
+
+#include "offload/plan/plan.h"
+
+/* Calls `line` for each line, without its newline. `input` is the plan's. */
+void plan_explain(const struct plan_input *input, const struct plan *plan,
+                  void (*line)(void *user, const char *text), void *user);
+
+/* What holds a step up, as a phrase: "the drive, at work 97 % of the step". Returns text. */
+const char *plan_bottleneck_print(const struct plan_prediction *predicted, char *text,
+                                  size_t bytes);
+
+#endif

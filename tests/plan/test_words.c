@@ -1,0 +1,171 @@
+/* Proves what a plan says to people: the timeline is JSON with a bar for each command at its time,
+ * the words name bytes that add up, and the bottleneck is told. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/json.h"
+#include "offload/plan/explain.h"
+#include "offload/plan/trace.h"
+#include "tests/harness/test.h"
+#include "tests/plan/world.h"
+
+struct text {
+    char *at;
+    size_t used;
+    size_t room;
+};
+
+static void put(void *user, const char *piece)
+{
+    struct text *text = user;
+    size_t bytes = strlen(piece);
+    if (text->used + bytes + 2 > text->room) {
+        text->room = (text->used + bytes + 2) * 2;
+        text->at = realloc(text->at, text->room);
+    }
+    memcpy(text->at + text->used, piece, bytes + 1);
+    text->used += bytes;
+}
+
+static void put_line(void *user, const char *line)
+{
+    put(user, line);
+    put(user, "\n");
+}
+
+static struct core_json *parse(const struct text *text)
+{
+    struct core_json *doc = NULL;
+    check_int(core_json_parse(text->at, text->used, "timeline", NULL, &doc), ==, 0);
+    return doc;
+}
+
+static const char *member(const struct core_json_value *object, const char *key)
+{
+    const struct core_json_value *value = core_json_find(object, key);
+    check_true(value != NULL);
+    return core_json_string(value, NULL);
+}
+
+/* Given times come out as they are, under names with op and block; joins and commands that never
+ * ran are left out. */
+static void measured_times_are_drawn(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    world.input.rank = 0;
+    snprintf(world.shapes[1].name, sizeof world.shapes[1].name, "lay\"er\\");
+    struct plan *plan = world_plan(&world);
+    const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
+    struct plan_time *times = calloc(tape->count, sizeof *times);
+    struct text text = {0};
+    const struct plan_trace_sink sink = {put, &text};
+    size_t bars = 0;
+    for (uint32_t i = 0; i < tape->count; i++) {
+        times[i] = (struct plan_time){i * 1e-3, i * 1e-3 + 5e-4};
+        bars += tape->commands[i].op != PLAN_JOIN;
+    }
+    times[0].end_seconds = -1;
+    plan_trace_begin(&world.input, &sink);
+    plan_trace_tape(&world.input, &sink, tape, times);
+    plan_trace_end(&sink);
+    struct core_json *doc = parse(&text);
+    const struct core_json_value *events = core_json_find(core_json_root(doc), "traceEvents");
+    size_t seen = 0;
+    size_t named = 0;
+    for (size_t i = 0; i < core_json_count(events); i++) {
+        const struct core_json_value *event = core_json_at(events, i);
+        if (strcmp(member(event, "ph"), "X") == 0) {
+            check_double(core_json_real(core_json_find(event, "dur")), ==, 500);
+            named += strcmp(member(event, "name"), "FWD lay\"er\\") == 0;
+            check_true(core_json_find(core_json_find(event, "args"), "bytes") != NULL);
+            seen++;
+        }
+    }
+    check_int(seen, ==, bars - 1);
+    check_int(named, ==, 1);
+    core_json_destroy(doc);
+    free(text.at);
+    free(times);
+    plan_destroy(plan);
+}
+
+/* The simulated timeline has the same names and ends when the simulation does. */
+static void predicted_times_are_drawn(void)
+{
+    struct world world;
+    world_init(&world, true, 2);
+    world.input.wishes.states = PLAN_WHERE_STORE;
+    struct plan *plan = world_plan(&world);
+    struct text text = {0};
+    const struct plan_trace_sink sink = {put, &text};
+    check_int(plan_trace_predicted(&world.input, plan, 3, &sink), ==, 0);
+    struct core_json *doc = parse(&text);
+    const struct core_json_value *events = core_json_find(core_json_root(doc), "traceEvents");
+    double end_us = 0;
+    size_t updates = 0;
+    for (size_t i = 0; i < core_json_count(events); i++) {
+        const struct core_json_value *event = core_json_at(events, i);
+        if (strcmp(member(event, "ph"), "X") == 0) {
+            double begin_us = core_json_real(core_json_find(event, "ts"));
+            end_us = fmax(end_us, begin_us + core_json_real(core_json_find(event, "dur")));
+            updates += strcmp(member(event, "name"), "UPDATE embedding") == 0;
+        }
+    }
+    check_int(updates, ==, 3 * plan_block_place(plan, 0)->chunk_count);
+    check_double(end_us, >=, 3e6 * plan_predicted(plan)->step_seconds * 0.8);
+    check_double(end_us, <=, 5e6 * plan_predicted(plan)->step_seconds);
+    core_json_destroy(doc);
+    free(text.at);
+    plan_destroy(plan);
+}
+
+/* Bytes by consumer add up to the tier's, and the words carry them. */
+static void words_add_up(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    world.input.wishes.weights = PLAN_WHERE_STORE;
+    world.input.wishes.states = PLAN_WHERE_STORE;
+    world.input.rates.flops = 8e12;
+    world.input.budgets.device_taken_bytes = 5 << 20;
+    world.input.budgets.joint_bytes = 1 << 30;
+    struct plan *plan = world_plan(&world);
+    for (int t = 0; t < PLAN_TIER_COUNT; t++) {
+        uint64_t sum = 0;
+        for (int c = 0; c < PLAN_CONSUMER_COUNT; c++) {
+            sum += plan_consumer_bytes(&world.input, plan, (enum plan_tier)t,
+                                       (enum plan_consumer)c);
+        }
+        uint64_t runtime = t == PLAN_DEVICE ? 5 << 20 : 0;
+        check_int(sum, ==, plan_tier_bytes(plan, (enum plan_tier)t) + runtime);
+    }
+    check_int(plan_consumer_bytes(&world.input, plan, PLAN_HOST, PLAN_FOR_GRADIENTS), ==,
+              2 * world_parameters(&world));
+    struct text text = {0};
+    plan_explain(&world.input, plan, put_line, &text);
+    check_contains(text.at, "runtime           0.005");
+    check_contains(text.at, "weights of 0 blocks in device, 0 in host, 8 in store");
+    check_contains(text.at, "bottleneck: the drive, at work");
+    check_contains(text.at, "activations keep, micro-batches layer-major, updates deferred");
+    check_contains(text.at, "GB to it (wear)");
+    check_contains(text.at, "device and host together");
+    free(text.at);
+    plan_destroy(plan);
+}
+
+static void bottlenecks_have_words(void)
+{
+    struct plan_prediction predicted = {.step_seconds = 2, .bottleneck = PLAN_R_CORES};
+    predicted.resource_seconds[PLAN_R_CORES] = 1.9;
+    char text[128];
+    check_string(plan_bottleneck_print(&predicted, text, sizeof text),
+                 "the processor cores, at work 95 % of the step");
+    predicted.resource_seconds[PLAN_R_CORES] = 1;
+    check_contains(plan_bottleneck_print(&predicted, text, sizeof text), "wait for each other");
+    check_string(plan_consumer_name(PLAN_FOR_SLOTS), "slots");
+}
+
+TEST_MAIN({"measured_times_are_drawn", measured_times_are_drawn},
+          {"predicted_times_are_drawn", predicted_times_are_drawn}, {"words_add_up", words_add_up},
+          {"bottlenecks_have_words", bottlenecks_have_words})
