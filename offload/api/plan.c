@@ -120,81 +120,35 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
 
 /* ---- who takes what ---- */
 
-enum { PARTS_MAX = 32 };
-
-struct part {
-    const char *what;
-    enum plan_tier tier;
-    uint64_t bytes;
-};
-
-/* Buffers by the word in front of their number or block. */
-static const char *word_of(const char *name)
+/* The index-th pair of tier and consumer that takes anything. */
+static int find_part(const struct run_planned *planned, unsigned index, struct tide_plan_part *out)
 {
-    static const struct {
-        const char *stem;
-        const char *word;
-    } words[] = {
-        {"w(", "weights"},           {"wslot", "weight slots"},
-        {"wstage", "weight slots"},  {"s(", "states"},
-        {"sslot", "state slots"},    {"g", "gradients"},
-        {"shared-sum", "gradients"}, {"sum", "gradients"},
-        {"act", "activations"},      {"dact", "activations"},
-        {"kept", "activations"},     {"scratch", "scratch"},
-    };
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (strncmp(name, words[i].stem, strlen(words[i].stem)) == 0) {
-            return words[i].word;
+    static const enum tide_place places[] = {
+        [PLAN_DEVICE] = TIDE_DEVICE, [PLAN_HOST] = TIDE_HOST, [PLAN_STORE] = TIDE_STORE};
+    unsigned seen = 0;
+    for (int tier = 0; tier < PLAN_TIER_COUNT; tier++) {
+        for (int consumer = 0; consumer < PLAN_CONSUMER_COUNT; consumer++) {
+            const uint64_t bytes = plan_consumer_bytes(
+                &planned->input, planned->plan, (enum plan_tier)tier, (enum plan_consumer)consumer);
+            if (bytes > 0 && seen++ == index) {
+                *out = (struct tide_plan_part){.tier = places[tier], .bytes = bytes};
+                snprintf(out->what, sizeof out->what, "%s",
+                         plan_consumer_name((enum plan_consumer)consumer));
+                return 0;
+            }
         }
     }
-    return "norm";
-}
-
-static void add_part(struct part *parts, unsigned *count, const struct part *one)
-{
-    for (unsigned i = 0; i < *count; i++) {
-        if (parts[i].tier == one->tier && strcmp(parts[i].what, one->what) == 0) {
-            parts[i].bytes += one->bytes;
-            return;
-        }
-    }
-    if (*count < PARTS_MAX) {
-        parts[(*count)++] = *one;
-    }
-}
-
-static unsigned collect(const struct run_planned *planned, struct part *parts)
-{
-    unsigned count = 0;
-    for (uint32_t i = 0; i < plan_buffer_count(planned->plan); i++) {
-        const struct plan_buffer *buffer = plan_buffer(planned->plan, i);
-        const struct part one = {word_of(buffer->name), (enum plan_tier)buffer->tier,
-                                 buffer->bytes};
-        add_part(parts, &count, &one);
-    }
-    const struct plan_budgets *budgets = &planned->input.budgets;
-    const struct part taken[] = {{"inputs and scratch", PLAN_DEVICE, budgets->device_taken_bytes},
-                                 {"runtime", PLAN_HOST, budgets->host_taken_bytes}};
-    add_part(parts, &count, &taken[0]);
-    add_part(parts, &count, &taken[1]);
-    return count;
+    return core_err_set(-ENOENT, "part %u of a plan that has %u", index, seen);
 }
 
 int tide_plan_part_at(const struct tide_plan *plan, unsigned index, struct tide_plan_part *out)
 {
-    static const enum tide_place tiers[] = {
-        [PLAN_DEVICE] = TIDE_DEVICE, [PLAN_HOST] = TIDE_HOST, [PLAN_STORE] = TIDE_STORE};
-    struct part parts[PARTS_MAX];
+    struct tide_plan_part part;
     if (plan == NULL) {
         return core_err_set(-EINVAL, "the plan is NULL");
     }
-    const unsigned count = collect(plan->setup->planned, parts);
-    if (index >= count) {
-        return core_err_set(-ENOENT, "part %u of a plan that has %u", index, count);
-    }
-    struct tide_plan_part part = {.tier = tiers[parts[index].tier], .bytes = parts[index].bytes};
-    snprintf(part.what, sizeof part.what, "%s", parts[index].what);
-    return abi_struct_write("tide_plan_part", &part, sizeof part, out);
+    int rc = find_part(plan->setup->planned, index, &part);
+    return rc != 0 ? rc : abi_struct_write("tide_plan_part", &part, sizeof part, out);
 }
 
 int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text, size_t bytes)

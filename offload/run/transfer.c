@@ -64,6 +64,8 @@ static unsigned parts_of(const struct run_io *io, const struct plan_command *com
         case STORE_WEIGHTS: part->memory = memory != NULL ? memory : slot; break;
         case STORE_STATES: part->memory = slot + plan_slot_states_offset(io->plan); break;
         case STORE_GRADS:
+            part->memory = memory != NULL ? memory : slot + plan_slot_gradient_offset(io->plan);
+            break;
         case STORE_ACTS:
         case STORE_KIND_COUNT: part->memory = memory; break;
         }
