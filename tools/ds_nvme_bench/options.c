@@ -9,7 +9,7 @@
 #include "aio/queue.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/base/size.h"
+#include "tools/ds_nvme_bench/lists.h"
 #include "tools/ds_nvme_bench/wear.h"
 
 const struct cli_command bench_command = {
@@ -52,6 +52,7 @@ struct raw {
     uint64_t tensor_bytes;
     const char *tolerance;
     const char *params;
+    const char *sweep_config;
     double tbw;
 };
 
@@ -60,53 +61,6 @@ static const char *const modes[] = {"sweep", "point", "verify", "swap", "soak"};
 const char *bench_mode_name(enum bench_mode mode)
 {
     return modes[mode];
-}
-
-/* ---- lists ---- */
-
-static int take_number(const char *text, bool size, uint32_t low, uint32_t high, uint32_t *out)
-{
-    uint64_t value = 0;
-    char *end = NULL;
-    if (size) {
-        if (core_size_parse(text, &value) != 0) {
-            return -EINVAL;
-        }
-    } else {
-        value = strtoull(text, &end, 10);
-        if (end == text || *end != '\0' || text[0] == '-') {
-            return core_err_set(-EINVAL, "\"%s\" is not a whole number", text);
-        }
-    }
-    if (value < low || value > high || (size && value % 4096 != 0)) {
-        return core_err_set(-EINVAL, "%s is not possible; %u to %u%s is", text, low, high,
-                            size ? " in multiples of 4096" : "");
-    }
-    *out = (uint32_t)value;
-    return 0;
-}
-
-/* "128K,1M" to numbers; the name is for the message. */
-static int take_list(const char *name, const char *text, bool size, uint32_t high, uint32_t *list,
-                     unsigned *count)
-{
-    char copy[512];
-    if (strlen(text) >= sizeof copy) {
-        return core_err_set(-EINVAL, "--%s: the list is too long", name);
-    }
-    memcpy(copy, text, strlen(text) + 1);
-    *count = 0;
-    char *rest = NULL;
-    for (char *item = strtok_r(copy, ",", &rest); item != NULL; item = strtok_r(NULL, ",", &rest)) {
-        if (*count == BENCH_LIST_MAX) {
-            return core_err_set(-EINVAL, "--%s takes at most %d values", name, BENCH_LIST_MAX);
-        }
-        if (take_number(item, size, size ? 4096 : 1, high, &list[*count]) != 0) {
-            return core_err_prefix(-EINVAL, "--%s", name);
-        }
-        ++*count;
-    }
-    return *count > 0 ? 0 : core_err_set(-EINVAL, "--%s needs at least one value", name);
 }
 
 static int take_ops(const struct raw *raw, bool ops[BENCH_OP_COUNT])
@@ -168,6 +122,26 @@ static int take_node(const char *text, struct bench_how *how)
 
 /* ---- from raw to asked ---- */
 
+/* The lists of a sweep file stand for those of the command line, and all of it is measured. */
+static int take_sweep_file(struct raw *raw, struct bench_sweep_file *file)
+{
+    if (raw->sweep_config == NULL) {
+        return 0;
+    }
+    if (raw->blocks != NULL || raw->depths != NULL || raw->threads != NULL) {
+        return core_err_set(-EINVAL,
+                            "--sweep_config %s has its own lists: leave out --block_size, "
+                            "--queue_depth and --threads",
+                            raw->sweep_config);
+    }
+    int rc = bench_sweep_file_load(raw->sweep_config, file);
+    raw->blocks = file->blocks;
+    raw->depths = file->depths;
+    raw->threads = file->threads;
+    raw->full = true;
+    return rc;
+}
+
 static void default_lists(const struct raw *raw, struct bench_options *out, const char **blocks,
                           const char **depths, const char **threads)
 {
@@ -186,14 +160,15 @@ static int take_lists(const struct raw *raw, struct bench_options *out)
     const char *threads;
     default_lists(raw, out, &blocks, &depths, &threads);
     int rc = take_ops(raw, sweep->ops);
+    rc = rc == 0 ? bench_list_parse("block_size", blocks, true, 256 << 20, sweep->blocks,
+                                    &sweep->block_count)
+                 : rc;
+    rc = rc == 0 ? bench_list_parse("queue_depth", depths, false, AIO_DEPTH_MAX, sweep->depths,
+                                    &sweep->depth_count)
+                 : rc;
     rc = rc == 0
-             ? take_list("block_size", blocks, true, 256 << 20, sweep->blocks, &sweep->block_count)
+             ? bench_list_parse("threads", threads, false, 16, sweep->threads, &sweep->thread_count)
              : rc;
-    rc = rc == 0 ? take_list("queue_depth", depths, false, AIO_DEPTH_MAX, sweep->depths,
-                             &sweep->depth_count)
-                 : rc;
-    rc = rc == 0 ? take_list("threads", threads, false, 16, sweep->threads, &sweep->thread_count)
-                 : rc;
     for (unsigned b = 0; rc == 0 && sweep->how.checksums && b < sweep->block_count; b++) {
         if (sweep->blocks[b] % AIO_SUM_BYTES != 0) {
             rc = core_err_set(-EINVAL, "--checksum xxh3 is of each MiB: --block_size takes "
@@ -376,6 +351,7 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
         {"yes-destroy", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
         {"handle", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
         {"slow_bounce_buffer", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"sweep_config", CLI_TEXT, &raw.sweep_config, "FILE", NULL, 0, 0, NULL},
         {"log_dir", CLI_TEXT, &raw.nothing_text, "DIR", NULL, 0, 0, NULL},
     };
     struct cli_parsed parsed;
@@ -384,14 +360,15 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
     if (code >= 0) {
         return code;
     }
-    if (ignored || raw.nothing_text != NULL) {
+    struct bench_sweep_file file = {0};
+    if (take_sweep_file(&raw, &file) != 0 || resolve(&raw, &parsed, &made) != 0) {
+        return cli_fail(&bench_command, CLI_WRONG, NULL);
+    }
+    if (ignored || file.ignores || raw.nothing_text != NULL) {
         core_log(CORE_LOG_WARN,
                  "--single_submit, --sequential_requests, --flush_page_cache, --yes-destroy, "
                  "--engine, --handle, --slow_bounce_buffer and --log_dir change nothing here: I/O "
                  "is direct and overlapped, on files without a name");
-    }
-    if (resolve(&raw, &parsed, &made) != 0) {
-        return cli_fail(&bench_command, CLI_WRONG, NULL);
     }
     *out = made;
     return -1;

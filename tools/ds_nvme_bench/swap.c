@@ -4,22 +4,17 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "aio/queue.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "tools/ds_nvme_bench/flow.h"
 #include "tools/ds_nvme_bench/usage.h"
 
-enum { SLOTS = 4, TENSORS_MAX = 4096 };
-static const int64_t patience_ns = 120000000000;
+enum { SLOTS = 4, TENSORS_MAX = 4096, READS = 0, WRITES = 1 };
 
 struct swap {
     const struct bench_swap_options *options; /* borrowed */
-    struct aio_drive *drive;                  /* owned */
-    struct aio_queue *reads;                  /* owned */
-    struct aio_queue *writes;                 /* owned */
-    struct core_region memory;                /* owned: SLOTS tensors */
+    struct bench_flow flow;                   /* its memory: SLOTS tensors */
     struct aio_sum *sums;                     /* owned, or NULL */
-    uint32_t file;
     unsigned tensors;
     struct core_fence read[TENSORS_MAX];
     struct core_fence wrote[TENSORS_MAX];
@@ -28,15 +23,15 @@ struct swap {
 static int submit(struct swap *swap, enum aio_kind kind, unsigned tensor)
 {
     uint64_t bytes = swap->options->tensor_bytes;
-    struct aio_piece piece = {.file = swap->file,
+    struct aio_piece piece = {.file = swap->flow.file,
                               .offset = tensor * bytes,
-                              .memory = swap->memory.base + tensor % SLOTS * bytes,
+                              .memory = swap->flow.memory.base + tensor % SLOTS * bytes,
                               .bytes = bytes};
     if (swap->sums != NULL) {
         piece.sums = (struct aio_sums){
             .table = swap->sums + tensor * (bytes / AIO_SUM_BYTES), .run = 2, .owner = tensor};
     }
-    return aio_queue_submit(kind == AIO_READ ? swap->reads : swap->writes, kind, &piece, 1,
+    return aio_queue_submit(swap->flow.queues[kind == AIO_READ ? READS : WRITES], kind, &piece, 1,
                             kind == AIO_READ ? &swap->read[tensor] : &swap->wrote[tensor]);
 }
 
@@ -46,12 +41,12 @@ static int step(struct swap *swap)
     for (unsigned t = 0; t < swap->tensors + SLOTS - 1; t++) {
         int rc = 0;
         if (t < swap->tensors) {
-            rc = t >= SLOTS ? core_fence_wait(swap->wrote[t - SLOTS], patience_ns) : 0;
+            rc = t >= SLOTS ? core_fence_wait(swap->wrote[t - SLOTS], BENCH_PATIENCE_NS) : 0;
             rc = rc == 0 ? submit(swap, AIO_READ, t) : rc;
         }
         if (rc == 0 && t >= SLOTS - 1) {
             unsigned done = t - (SLOTS - 1);
-            rc = core_fence_wait(swap->read[done], patience_ns);
+            rc = core_fence_wait(swap->read[done], BENCH_PATIENCE_NS);
             rc = rc == 0 ? submit(swap, AIO_WRITE, done) : rc;
         }
         if (rc != 0) {
@@ -61,7 +56,7 @@ static int step(struct swap *swap)
             return core_err_set(-EINTR, "interrupted");
         }
     }
-    return core_fence_wait(aio_queue_tail(swap->writes), patience_ns);
+    return core_fence_wait(aio_queue_tail(swap->flow.queues[WRITES]), BENCH_PATIENCE_NS);
 }
 
 static int open_swap(struct swap *swap)
@@ -77,27 +72,14 @@ static int open_swap(struct swap *swap)
                             (double)target->file_bytes / 1048576, swap->tensors,
                             (double)options->tensor_bytes / 1048576, SLOTS);
     }
-    struct core_region_options memory = {
-        .name = "slots", .bytes = SLOTS * options->tensor_bytes, .pages = CORE_PAGES_AUTO};
-    struct aio_drive_options drive = {.name = target->path,
-                                      .backend = target->backend,
-                                      .depth = options->params.depth,
-                                      .block_bytes = options->params.block_bytes};
-    struct aio_file file = {.fd = target->fd,
-                            .name = target->path,
-                            .size_bytes = target->file_bytes,
-                            .direct = target->direct};
-    int rc = core_region_alloc(&memory, &swap->memory);
-    rc = rc == 0 ? aio_drive_create(&drive, &swap->drive) : rc;
-    rc = rc == 0 ? aio_drive_attach(swap->drive, &file, &swap->file) : rc;
-    if (rc == 0) {
-        struct iovec slab = {.iov_base = swap->memory.base, .iov_len = swap->memory.bytes};
-        rc = aio_drive_register(swap->drive, &slab, 1);
-    }
-    struct aio_queue_options reads = {.name = "swap in", .urgency = AIO_STATES};
-    struct aio_queue_options writes = {.name = "swap out", .urgency = AIO_STATES};
-    rc = rc == 0 ? aio_queue_open(&swap->drive, 1, &reads, &swap->reads) : rc;
-    rc = rc == 0 ? aio_queue_open(&swap->drive, 1, &writes, &swap->writes) : rc;
+    const struct bench_flow_options flow = {.target = target,
+                                            .block_bytes = options->params.block_bytes,
+                                            .depth = options->params.depth,
+                                            .memory_bytes = SLOTS * options->tensor_bytes,
+                                            .pages = CORE_PAGES_AUTO,
+                                            .registered = true,
+                                            .names = {[READS] = "swap in", [WRITES] = "swap out"}};
+    int rc = bench_flow_open(&flow, &swap->flow);
     if (rc == 0 && options->checksums) {
         swap->sums = calloc(target->file_bytes / AIO_SUM_BYTES + 1, sizeof *swap->sums);
         rc = swap->sums == NULL ? core_err_set(-ENOMEM, "no memory for checksums") : 0;
@@ -107,14 +89,7 @@ static int open_swap(struct swap *swap)
 
 static int close_swap(struct swap *swap)
 {
-    int rc = aio_queue_close(swap->reads);
-    int ended = aio_queue_close(swap->writes);
-    rc = rc == 0 ? ended : rc;
-    ended = aio_drive_destroy(swap->drive);
-    rc = rc == 0 ? ended : rc;
-    if (rc == 0) { /* else the kernel may still use it */
-        core_region_free(&swap->memory);
-    }
+    const int rc = bench_flow_close(&swap->flow);
     free(swap->sums);
     free(swap);
     return rc;
@@ -124,13 +99,13 @@ static int close_swap(struct swap *swap)
 static int write_all(struct swap *swap)
 {
     for (unsigned t = 0; t < swap->tensors; t++) {
-        int rc = t >= SLOTS ? core_fence_wait(swap->wrote[t - SLOTS], patience_ns) : 0;
+        int rc = t >= SLOTS ? core_fence_wait(swap->wrote[t - SLOTS], BENCH_PATIENCE_NS) : 0;
         rc = rc == 0 ? submit(swap, AIO_WRITE, t) : rc;
         if (rc != 0) {
             return rc;
         }
     }
-    return core_fence_wait(aio_queue_tail(swap->writes), patience_ns);
+    return core_fence_wait(aio_queue_tail(swap->flow.queues[WRITES]), BENCH_PATIENCE_NS);
 }
 
 static int measure(struct swap *swap, struct bench_swap *out)

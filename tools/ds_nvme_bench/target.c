@@ -11,18 +11,16 @@
 
 #include "aio/dir.h"
 #include "aio/probe.h"
-#include "aio/queue.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/base/topo.h"
+#include "tools/ds_nvme_bench/flow.h"
 
 enum { FILL_BLOCK = 8 << 20, FILL_SLOTS = 4, GRAIN = 2 << 20 };
 static const uint64_t least_bytes = (uint64_t)64 << 20;
 static const uint64_t most_bytes = (uint64_t)8 << 30;
-static const int64_t patience_ns = 120000000000;
 
 /* Bytes that no drive compresses or recognises. */
 static void fill_random(unsigned char *memory, uint64_t bytes)
@@ -35,15 +33,14 @@ static void fill_random(unsigned char *memory, uint64_t bytes)
 
 /* Writes until `bytes` are there or the time is over; *wrote gets what is there then. */
 static int fill(struct bench_target *target, const struct bench_target_options *options,
-                struct aio_queue *queue, const struct core_region *region, uint64_t bytes,
-                uint64_t *wrote)
+                const struct bench_flow *flow, uint64_t bytes, uint64_t *wrote)
 {
     struct core_fence fences[FILL_SLOTS] = {{0}};
     int64_t start_ns = core_clock_now_ns();
     bool timed = options->bytes == 0;
     uint64_t at = 0;
     for (unsigned turn = 0; at < bytes; turn++) {
-        int rc = core_fence_wait(fences[turn % FILL_SLOTS], patience_ns);
+        int rc = core_fence_wait(fences[turn % FILL_SLOTS], BENCH_PATIENCE_NS);
         double seconds = (double)(core_clock_now_ns() - start_ns) / 1e9;
         if (seconds >= 1 && target->fill_first_bytes_per_s <= 0) {
             target->fill_first_bytes_per_s = (double)at / seconds;
@@ -58,7 +55,8 @@ static int fill(struct bench_target *target, const struct bench_target_options *
             return core_err_set(-EINTR, "interrupted while %s was being written", target->path);
         }
         uint64_t piece = bytes - at < FILL_BLOCK ? bytes - at : FILL_BLOCK;
-        rc = aio_queue_write(queue, 0, at, region->base + turn % FILL_SLOTS * FILL_BLOCK, piece,
+        rc = aio_queue_write(flow->queues[0], flow->file, at,
+                             flow->memory.base + turn % FILL_SLOTS * FILL_BLOCK, piece,
                              &fences[turn % FILL_SLOTS]);
         if (rc != 0) {
             return rc;
@@ -68,7 +66,7 @@ static int fill(struct bench_target *target, const struct bench_target_options *
             options->progress(options->user, at, bytes);
         }
     }
-    int rc = core_fence_wait(aio_queue_tail(queue), patience_ns);
+    int rc = core_fence_wait(aio_queue_tail(flow->queues[0]), BENCH_PATIENCE_NS);
     double seconds = (double)(core_clock_now_ns() - start_ns) / 1e9;
     target->fill_bytes_per_s = (double)at / seconds;
     if (target->fill_first_bytes_per_s <= 0) {
@@ -81,31 +79,20 @@ static int fill(struct bench_target *target, const struct bench_target_options *
 static int write_all(struct bench_target *target, const struct bench_target_options *options,
                      uint64_t bytes)
 {
-    struct core_region region = {0};
-    struct aio_drive *drive = NULL;
-    struct aio_queue *queue = NULL;
-    struct core_region_options memory = {
-        .name = "first write", .bytes = FILL_BLOCK * FILL_SLOTS, .pages = CORE_PAGES_THP};
-    struct aio_drive_options drive_options = {.name = target->path, .backend = target->backend};
-    struct aio_file file = {
-        .fd = target->fd, .name = target->path, .size_bytes = bytes, .direct = target->direct};
-    uint32_t index = 0;
+    const struct bench_flow_options flow_options = {.target = target,
+                                                    .file_bytes = bytes,
+                                                    .memory_bytes = FILL_BLOCK * FILL_SLOTS,
+                                                    .pages = CORE_PAGES_THP,
+                                                    .names = {"first write"}};
+    struct bench_flow flow;
     uint64_t wrote = 0;
-    int rc = core_region_alloc(&memory, &region);
-    rc = rc == 0 ? aio_drive_create(&drive_options, &drive) : rc;
-    rc = rc == 0 ? aio_drive_attach(drive, &file, &index) : rc;
-    rc = rc == 0
-             ? aio_queue_open(&drive, 1, &(struct aio_queue_options){.name = "first write"}, &queue)
-             : rc;
+    int rc = bench_flow_open(&flow_options, &flow);
     if (rc == 0) {
-        fill_random(region.base, region.bytes);
-        rc = fill(target, options, queue, &region, bytes, &wrote);
+        fill_random(flow.memory.base, flow.memory.bytes);
+        rc = fill(target, options, &flow, bytes, &wrote);
     }
-    bool stuck = aio_queue_close(queue) != 0;
-    stuck |= aio_drive_destroy(drive) != 0;
-    if (!stuck) { /* else the kernel may still read from it */
-        core_region_free(&region);
-    }
+    const int closed = bench_flow_close(&flow);
+    rc = rc == 0 ? closed : rc;
     target->file_bytes = wrote / GRAIN * GRAIN;
     if (rc == 0 && target->file_bytes < bytes && ftruncate(target->fd, (off_t)wrote) != 0) {
         rc = core_err_set(-errno, "%s: the scratch file cannot be cut to size: %s", target->path,

@@ -5,12 +5,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "aio/queue.h"
 #include "core/base/err.h"
 #include "core/base/rng.h"
+#include "tools/ds_nvme_bench/flow.h"
 
 enum { PIECE = 4096, REQUEST = 4 << 20, SLOTS = 8 };
-static const int64_t patience_ns = 120000000000;
 
 static uint64_t word_at(uint64_t seed, unsigned pass, uint64_t offset)
 {
@@ -46,10 +45,7 @@ uint64_t bench_verify_compare(uint64_t seed, unsigned pass, uint64_t offset, con
 
 struct verify {
     const struct bench_verify_options *options; /* borrowed */
-    struct aio_drive *drive;                    /* owned */
-    struct aio_queue *queue;                    /* owned */
-    struct core_region memory;                  /* owned: SLOTS requests */
-    uint32_t file;
+    struct bench_flow flow;                     /* its memory: SLOTS requests */
     uint64_t requests;
     struct core_fence fences[SLOTS];
     uint64_t offsets[SLOTS];
@@ -81,8 +77,8 @@ static int check_slot(struct verify *verify, unsigned pass, unsigned slot, struc
 {
     uint64_t first = 0;
     uint64_t wrong = bench_verify_compare(verify->options->seed, pass, verify->offsets[slot],
-                                          verify->memory.base + (uint64_t)slot * REQUEST, REQUEST,
-                                          &first);
+                                          verify->flow.memory.base + (uint64_t)slot * REQUEST,
+                                          REQUEST, &first);
     if (wrong > 0 && out->wrong == 0) {
         out->first_wrong = first;
         out->pass = pass;
@@ -98,8 +94,8 @@ static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
 {
     for (uint64_t n = 0; n < verify->requests + SLOTS; n++) {
         unsigned slot = (unsigned)(n % SLOTS);
-        unsigned char *memory = verify->memory.base + (uint64_t)slot * REQUEST;
-        int rc = n >= SLOTS ? core_fence_wait(verify->fences[slot], patience_ns) : 0;
+        unsigned char *memory = verify->flow.memory.base + (uint64_t)slot * REQUEST;
+        int rc = n >= SLOTS ? core_fence_wait(verify->fences[slot], BENCH_PATIENCE_NS) : 0;
         if (rc == 0 && n >= SLOTS && kind == AIO_READ) {
             rc = check_slot(verify, pass, slot, out);
         }
@@ -108,12 +104,12 @@ static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
             if (kind == AIO_WRITE) {
                 bench_verify_fill(verify->options->seed, pass, verify->offsets[slot], memory,
                                   REQUEST);
-                rc = aio_queue_write(verify->queue, verify->file, verify->offsets[slot], memory,
-                                     REQUEST, &verify->fences[slot]);
+                rc = aio_queue_write(verify->flow.queues[0], verify->flow.file,
+                                     verify->offsets[slot], memory, REQUEST, &verify->fences[slot]);
             } else {
                 memset(memory, 0, REQUEST);
-                rc = aio_queue_read(verify->queue, verify->file, verify->offsets[slot], memory,
-                                    REQUEST, &verify->fences[slot]);
+                rc = aio_queue_read(verify->flow.queues[0], verify->flow.file,
+                                    verify->offsets[slot], memory, REQUEST, &verify->fences[slot]);
             }
         }
         if (rc != 0) {
@@ -130,33 +126,19 @@ int bench_verify_run(const struct bench_verify_options *options, struct bench_ve
 {
     const struct bench_target *target = options->target;
     struct verify verify = {.options = options, .requests = target->file_bytes / REQUEST};
-    struct core_region_options memory = {
-        .name = "slots", .bytes = (uint64_t)SLOTS * REQUEST, .pages = CORE_PAGES_THP};
-    struct aio_drive_options drive = {.name = target->path,
-                                      .backend = target->backend,
-                                      .depth = options->params.depth,
-                                      .block_bytes = options->params.block_bytes};
-    struct aio_file file = {.fd = target->fd,
-                            .name = target->path,
-                            .size_bytes = target->file_bytes,
-                            .direct = target->direct};
+    const struct bench_flow_options flow = {.target = target,
+                                            .block_bytes = options->params.block_bytes,
+                                            .depth = options->params.depth,
+                                            .memory_bytes = (uint64_t)SLOTS * REQUEST,
+                                            .pages = CORE_PAGES_THP,
+                                            .names = {"verify"}};
     struct bench_verify made = {0};
-    int rc = core_region_alloc(&memory, &verify.memory);
-    rc = rc == 0 ? aio_drive_create(&drive, &verify.drive) : rc;
-    rc = rc == 0 ? aio_drive_attach(verify.drive, &file, &verify.file) : rc;
-    rc = rc == 0 ? aio_queue_open(&verify.drive, 1, &(struct aio_queue_options){.name = "verify"},
-                                  &verify.queue)
-                 : rc;
+    int rc = bench_flow_open(&flow, &verify.flow);
     for (unsigned pass = 1; rc == 0 && pass <= options->passes; pass++) {
         rc = go_over(&verify, pass, AIO_WRITE, &made);
         rc = rc == 0 ? go_over(&verify, pass, AIO_READ, &made) : rc;
     }
-    int closed = aio_queue_close(verify.queue);
-    int ended = aio_drive_destroy(verify.drive);
-    closed = closed == 0 ? ended : closed;
-    if (closed == 0) { /* else the kernel may still use it */
-        core_region_free(&verify.memory);
-    }
+    const int closed = bench_flow_close(&verify.flow);
     rc = rc != 0 ? rc : closed;
     if (rc == 0) {
         *out = made;

@@ -1,0 +1,28 @@
+/* tool.h: runs the program as it is built and keeps what it printed. One thread. */
+#ifndef TESTS_DS_NVME_BENCH_TOOL_H
+#define TESTS_DS_NVME_BENCH_TOOL_H
+
+#include <sys/types.h>
+
+extern char *tool_out; /* of the last run; freed by the next */
+extern char *tool_err;
+
+/* A path in the case's directory; good for four calls. */
+const char *tool_path(const char *name);
+/* The directory that is measured, empty before and after. */
+const char *tool_drive(void);
+void tool_check_empty(const char *path);
+
+/* Starts a program of tools/ with the words of `arguments` (no quoting), after `prepare` in its
+ * process. */
+pid_t tool_start(const char *program, const char *arguments, void (*prepare)(void));
+/* Its exit code. */
+int tool_finish(pid_t child);
+int tool_run_prepared(const char *arguments, void (*prepare)(void));
+int tool_run(const char *arguments);
+
+#define TOOL_SMALL "--io_size 64M --runtime 0.3 --ramp_time 0 --loops 1 --queue_depth 4 "
+/* "TOOL_SMALL --nvme_dir DRIVE OPTIONS" */
+const char *tool_with_drive(const char *options);
+
+#endif
