@@ -57,6 +57,7 @@ static int make(struct tide_engine *engine, const struct tide_engine_options *op
         .options = &engine->setup.options,
         .model = engine->setup.model,
         .files = engine->setup.files,
+        .trace = engine->setup.trace,
         .progress = report,
         .user = engine,
     };

@@ -9,8 +9,12 @@
 #include "core/base/err.h"
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
+#include "offload/plan/explain.h"
 #include "offload/plan/layout.h"
 #include "offload/plan/print.h"
+#include "offload/run/timeline.h"
+
+enum { TRACED_STEPS = 3 };
 
 static int create(const struct tide_engine_options *options, struct tide_plan **out)
 {
@@ -69,14 +73,6 @@ static uint32_t state_slots(const struct plan_layout *layout)
     return count;
 }
 
-static void say_bottleneck(const struct plan_prediction *predicted, char *text, size_t bytes)
-{
-    const double seconds = predicted->resource_seconds[predicted->bottleneck];
-    const double share = predicted->step_seconds > 0 ? seconds / predicted->step_seconds : 0;
-    snprintf(text, bytes, "%s, busy %.0f %% of the step", plan_resource_name(predicted->bottleneck),
-             100 * (share < 1 ? share : 1));
-}
-
 int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
 {
     if (from == NULL) {
@@ -114,7 +110,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
                        (int)TIDE_ORDER_MICRO == (int)PLAN_ORDER_MICRO &&
                        (int)TIDE_TIMING_INSIDE == (int)PLAN_TIMING_INSIDE,
                    "choices are the same inside and outside");
-    say_bottleneck(predicted, info.bottleneck, sizeof info.bottleneck);
+    plan_bottleneck_print(predicted, info.bottleneck, sizeof info.bottleneck);
     return abi_struct_write("tide_plan_info", &info, sizeof info, out);
 }
 
@@ -178,5 +174,6 @@ int tide_plan_trace(const struct tide_plan *plan, const char *path)
     if (plan == NULL || path == NULL) {
         return core_err_set(-EINVAL, "a timeline needs a plan and a path");
     }
-    return core_err_set(-ENOTSUP, "%s: timelines are not written yet", path);
+    const struct run_planned *planned = plan->setup->planned;
+    return run_timeline_predict(&planned->input, planned->plan, TRACED_STEPS, path);
 }

@@ -43,6 +43,7 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
         .input = &options->planned->input,
         .plan = options->planned->plan,
         .run = run_number(engine),
+        .trace = options->trace,
         .progress = options->progress,
         .user = options->user,
     };

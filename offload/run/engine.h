@@ -14,6 +14,7 @@ struct run_engine_options {
     const struct run_options *options;
     const struct model *model;
     const struct model_files *files;
+    const char *trace; /* a file for the timeline of a few steps; NULL: none */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };

@@ -14,6 +14,8 @@
 
 /* Queues of a device that are this deep never make a block's steps wait. */
 enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256 };
+/* Steps that a timeline shows: the first one has nothing pending and warms up. */
+enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
 static const int64_t stall_limit_ns = INT64_C(180) * 1000000000;
 
@@ -149,6 +151,15 @@ static int make_executor(struct run_rank *rank)
                                       .plan = rank->plan};
         options.lanes[PLAN_Q_READ_WEIGHT + i] = run_io_lane(&rank->io[i]);
     }
+    if (rank->given.trace != NULL) {
+        int rc = run_timeline_create(TRACE_FIRST, TRACE_TAPES, options.commands_max,
+                                     &rank->timeline);
+        if (rc != 0) {
+            return rc;
+        }
+        options.watch = run_timeline_watch;
+        options.watch_user = rank->timeline;
+    }
     return run_executor_create(&options, &rank->executor);
 }
 
@@ -205,7 +216,12 @@ void run_rank_destroy(struct run_rank *rank)
         return;
     }
     int stuck = 0;
+    if (rank->timeline != NULL &&
+        run_timeline_write(rank->timeline, rank->input, rank->given.trace) != 0) {
+        core_log(CORE_LOG_WARN, "%s", core_err_sentence());
+    }
     run_executor_destroy(rank->executor);
+    run_timeline_destroy(rank->timeline);
     for (int i = 0; i < RANK_IO_QUEUES; i++) {
         int rc = aio_queue_close(rank->io_queues[i]);
         stuck = rc != 0 ? rc : stuck;

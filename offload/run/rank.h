@@ -18,7 +18,8 @@ struct run_rank_options {
     const struct run_shapes *shapes;
     const struct plan_input *input;
     const struct plan *plan;
-    uint64_t run; /* tells runs apart */
+    uint64_t run;      /* tells runs apart */
+    const char *trace; /* a file for the timeline of a few steps; NULL: none */
     /* Reports what takes long at create and load; not 0 stops with -ECANCELED. May be NULL. */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;

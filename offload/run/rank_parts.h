@@ -5,6 +5,7 @@
 #include "core/base/bell.h"
 #include "offload/run/compute.h"
 #include "offload/run/rank.h"
+#include "offload/run/timeline.h"
 #include "offload/run/transfer.h"
 
 enum { RANK_IO_QUEUES = 5 }; /* PLAN_Q_READ_WEIGHT and behind */
@@ -34,6 +35,7 @@ struct run_rank {
     struct run_copy down;
     struct run_io io[RANK_IO_QUEUES];
     struct run_executor *executor;
+    struct run_timeline *timeline; /* owned; NULL: not asked for */
 
     enum plan_kind last; /* the tape pushed last; PLAN_KIND_COUNT: none yet */
     bool pending;        /* an update waits for the next step or a drain */

@@ -32,6 +32,9 @@ int run_rank_do(struct run_rank *rank, enum plan_kind kind, enum plan_queue unti
         return rc;
     }
     rank->last = kind;
+    if (rank->timeline != NULL) {
+        run_timeline_push(rank->timeline, tape);
+    }
     count_traffic(&rank->traffic, tape);
     return until == PLAN_Q_COUNT
                ? run_executor_drive(rank->executor, 0)

@@ -1,0 +1,145 @@
+/* timeline.c: one array of times a recorded tape. */
+#include "offload/run/timeline.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "offload/plan/trace.h"
+
+struct recorded {
+    const struct plan_tape *tape; /* borrowed from the plan; NULL: not pushed yet */
+    struct plan_time *times;      /* owned, [commands_max] */
+};
+
+struct run_timeline {
+    uint64_t first;
+    uint64_t pushed;
+    uint32_t count;
+    uint32_t commands_max;
+    int64_t start_ns; /* what times count from; 0: nothing yet */
+    struct recorded recorded[];
+};
+
+int run_timeline_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
+                        struct run_timeline **out)
+{
+    struct run_timeline *timeline = calloc(1,
+                                           sizeof *timeline + tapes * sizeof timeline->recorded[0]);
+    if (timeline == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a timeline");
+    }
+    timeline->first = first;
+    timeline->count = tapes;
+    timeline->commands_max = commands_max;
+    for (uint32_t i = 0; i < tapes; i++) {
+        struct recorded *one = &timeline->recorded[i];
+        one->times = calloc(commands_max > 0 ? commands_max : 1, sizeof *one->times);
+        if (one->times == NULL) {
+            run_timeline_destroy(timeline);
+            return core_err_set(-ENOMEM, "no memory for a timeline of %u commands", commands_max);
+        }
+        for (uint32_t c = 0; c < commands_max; c++) {
+            one->times[c] = (struct plan_time){.begin_seconds = 1, .end_seconds = 0}; /* none */
+        }
+    }
+    *out = timeline;
+    return 0;
+}
+
+void run_timeline_destroy(struct run_timeline *timeline)
+{
+    if (timeline == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < timeline->count; i++) {
+        free(timeline->recorded[i].times);
+    }
+    free(timeline);
+}
+
+static struct recorded *find(struct run_timeline *timeline, uint64_t tape)
+{
+    return tape >= timeline->first && tape - timeline->first < timeline->count
+               ? &timeline->recorded[tape - timeline->first]
+               : NULL;
+}
+
+void run_timeline_push(struct run_timeline *timeline, const struct plan_tape *tape)
+{
+    struct recorded *one = find(timeline, timeline->pushed++);
+    if (one != NULL) {
+        one->tape = tape;
+        timeline->start_ns = timeline->start_ns != 0 ? timeline->start_ns : core_clock_now_ns();
+    }
+}
+
+void run_timeline_watch(void *user, uint64_t tape, const struct plan_command *command,
+                        int64_t begin_ns, int64_t end_ns)
+{
+    struct run_timeline *timeline = user;
+    struct recorded *one = find(timeline, tape);
+    if (one == NULL || one->tape == NULL) {
+        return;
+    }
+    one->times[command - one->tape->commands] = (struct plan_time){
+        .begin_seconds = (double)(begin_ns - timeline->start_ns) * 1e-9,
+        .end_seconds = (double)(end_ns - timeline->start_ns) * 1e-9};
+}
+
+/* ---- writing ---- */
+
+static void put(void *user, const char *text)
+{
+    fputs(text, user);
+}
+
+static int open_file(const char *path, FILE **out)
+{
+    *out = fopen(path, "we");
+    return *out != NULL ? 0
+                        : core_err_set(-errno, "the timeline %s cannot be written: %s", path,
+                                       strerror(errno));
+}
+
+static int close_file(FILE *file, const char *path)
+{
+    const bool failed = ferror(file) != 0;
+    return fclose(file) == 0 && !failed
+               ? 0
+               : core_err_set(-EIO, "the timeline %s was not written whole", path);
+}
+
+int run_timeline_write(const struct run_timeline *timeline, const struct plan_input *input,
+                       const char *path)
+{
+    FILE *file;
+    int rc = open_file(path, &file);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct plan_trace_sink sink = {.put = put, .user = file};
+    plan_trace_begin(input, &sink);
+    for (uint32_t i = 0; i < timeline->count && timeline->recorded[i].tape != NULL; i++) {
+        plan_trace_tape(input, &sink, timeline->recorded[i].tape, timeline->recorded[i].times);
+    }
+    plan_trace_end(&sink);
+    return close_file(file, path);
+}
+
+int run_timeline_predict(const struct plan_input *input, const struct plan *plan, uint32_t steps,
+                         const char *path)
+{
+    FILE *file;
+    int rc = open_file(path, &file);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct plan_trace_sink sink = {.put = put, .user = file};
+    rc = plan_trace_predicted(input, plan, steps, &sink);
+    int closed = close_file(file, path);
+    return rc != 0 ? rc : closed;
+}
