@@ -40,7 +40,8 @@ struct tide_engine_options {
     size_t struct_bytes;
     const char *model;  /* a Hugging Face folder: config.json and safetensors */
     const char *device; /* "cpu" (NULL), "cuda", "cuda:N" */
-    uint32_t threads;   /* of compute; 0: one a processor. Part of what makes a run's bits */
+    uint32_t threads;   /* of compute, shared by the ranks; 0: one a processor. Part of what makes a
+                           run's bits */
     uint32_t ranks;     /* data-parallel ranks in this process; 0: 1 */
     uint32_t zero_stage;
     uint64_t seed; /* stochastic rounding */

@@ -249,7 +249,7 @@ static int save(struct tide_engine *engine, const char *folder, int overwrite)
     int rc = save_open(engine, folder, overwrite, &file);
     for (uint32_t b = 0; rc == 0 && b < engine->setup.model->block_count; b++) {
         struct putting putting = {file, b, dtype_of(engine->setup.options.type)};
-        rc = run_rank_weights(run_engine_rank(engine->engine, 0), b, put, &putting);
+        rc = run_engine_weights(engine->engine, b, put, &putting);
         rc = rc != 0 ? rc
                      : context_progress(engine->context, "save", b + 1,
                                         engine->setup.model->block_count);

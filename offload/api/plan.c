@@ -88,9 +88,9 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
     struct tide_plan_info info = {
         .parameters = setup->model->parameters,
         .trained_parameters = setup->model->trained_parameters,
-        .device_bytes = run_planned_bytes(planned, PLAN_DEVICE),
-        .host_bytes = run_planned_bytes(planned, PLAN_HOST),
-        .store_bytes = run_planned_bytes(planned, PLAN_STORE),
+        .device_bytes = run_planned_bytes(planned, PLAN_DEVICE) * setup->options.world,
+        .host_bytes = run_planned_bytes(planned, PLAN_HOST) * setup->options.world,
+        .store_bytes = run_planned_bytes(planned, PLAN_STORE) * setup->options.world,
         .acts = plan_chosen_acts(plan),
         .order = plan_chosen_order(plan),
         .timing = plan_chosen_timing(plan),

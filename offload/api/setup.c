@@ -243,6 +243,20 @@ static int fill_budgets(struct setup *setup)
     return rc;
 }
 
+/* Budgets are for this process: its ranks share them. */
+static void share_budgets(struct run_options *options)
+{
+    struct plan_budgets *budgets = &options->budgets;
+    uint64_t *const shared[] = {&budgets->device_bytes, &budgets->host_bytes, &budgets->store_bytes,
+                                &budgets->joint_bytes, &budgets->host_taken_bytes};
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
+        *shared[i] /= options->world;
+    }
+    for (unsigned i = 0; i < options->store_count; i++) {
+        options->stores[i].bytes /= options->world;
+    }
+}
+
 /* ---- the whole ---- */
 
 static int copy_text(const char *from, char **out)
@@ -325,12 +339,15 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     }
     fill_training(&setup->given, &setup->options);
     fill_wishes(&setup->given, &setup->options.wishes);
-    setup->options.threads = setup->given.threads > 0 ? setup->given.threads : processors();
     setup->options.world = setup->given.ranks > 0 ? setup->given.ranks : 1;
-    setup->options.stage = setup->given.zero_stage;
+    setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
+    setup->options.threads = (setup->given.threads > 0 ? setup->given.threads : processors()) /
+                             setup->options.world;
+    setup->options.threads += setup->options.threads == 0;
     rc = open_model(setup, weights);
     rc = rc != 0 ? rc : fill_stores(setup);
     rc = rc != 0 ? rc : fill_budgets(setup);
+    share_budgets(&setup->options);
     return rc != 0 ? rc : plan(setup);
 }
 

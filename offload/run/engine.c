@@ -1,4 +1,5 @@
-/* engine.c: one rank on the caller's thread. */
+/* engine.c: ranks side by side. One rank works on the caller's thread; of several each has a queue
+ * whose thread does what is asked of all of them at once. */
 #include "offload/run/engine.h"
 
 #include <errno.h>
@@ -10,14 +11,77 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/queue.h"
+#include "core/coll/coll.h"
+
+/* A rank and what the last order to all ranks left with it. */
+struct member {
+    struct run_options options;
+    struct run_planned *planned; /* owned; NULL: the engine's own is used */
+    struct core_queue *queue;    /* owned; NULL: there is one rank */
+    struct run_rank *rank;       /* owned */
+    int64_t targets;             /* of what was fed */
+    struct run_result result;
+    struct kern_loss loss;
+};
 
 struct run_engine {
     struct run_engine_options given;
-    struct run_rank *rank; /* owned */
+    struct member *members; /* owned, [world] */
+    uint32_t world;
+    struct coll_meeting *meeting; /* owned; NULL: there is one rank */
     struct run_scale scale;
     uint64_t steps;
     int error; /* of the call after which nothing can go on */
 };
+
+/* ---- orders to all ranks ---- */
+
+/* What every rank does; `arguments` are the same for all. */
+typedef int rank_work(struct run_engine *engine, struct member *member, const void *arguments);
+
+struct job {
+    rank_work *work;
+    struct run_engine *engine;
+    const void *arguments; /* borrowed until all are done */
+};
+
+static int run_job(void *context, const void *arguments)
+{
+    struct member *member = context;
+    const struct job *job = arguments;
+    int rc = job->work(job->engine, member, job->arguments);
+    if (rc != 0) {
+        run_rank_abort(member->rank, rc); /* the others must not wait for this one */
+    }
+    return rc;
+}
+
+/* Waits for all; the first rank's error is returned, and a rank's own before one that another rank
+ * told it. */
+static int ask_all(struct run_engine *engine, rank_work *work, const void *arguments)
+{
+    const struct job job = {work, engine, arguments};
+    struct core_fence done[RUN_RANKS_MAX] = {{0}};
+    int rc = 0;
+    if (engine->world == 1) {
+        return work(engine, &engine->members[0], arguments);
+    }
+    for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
+        const struct core_job one = {.run = run_job,
+                                     .context = &engine->members[r],
+                                     .arguments = &job,
+                                     .arguments_bytes = sizeof job};
+        rc = core_queue_submit(engine->members[r].queue, &one, &done[r]);
+    }
+    for (uint32_t r = 0; r < engine->world; r++) {
+        int ended = core_fence_wait(done[r], -1);
+        rc = rc != 0 ? rc : ended;
+    }
+    return rc;
+}
+
+/* ---- making ---- */
 
 /* A number that tells this run from every other on this machine. */
 static uint64_t run_number(const struct run_engine *engine)
@@ -29,6 +93,63 @@ static uint64_t run_number(const struct run_engine *engine)
     return core_hash(seed, sizeof seed, 0);
 }
 
+static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
+{
+    struct member *member = &engine->members[index];
+    const struct run_engine_options *given = &engine->given;
+    const struct run_planned *planned = given->planned;
+    int rc = 0;
+    member->options = *given->options;
+    member->options.rank = index;
+    if (index > 0) {
+        rc = run_planned_create(given->model, &member->options, &planned->rates, &member->planned);
+        planned = member->planned;
+    }
+    if (rc == 0 && engine->world > 1) {
+        const struct core_queue_options queue = {.name = "rank", .depth = 4};
+        rc = core_queue_create(&queue, &member->queue);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    const struct run_rank_options rank = {
+        .options = &member->options,
+        .shapes = planned->shapes,
+        .input = &planned->input,
+        .plan = planned->plan,
+        .meeting = engine->meeting,
+        .run = run,
+        .trace = index == 0 ? given->trace : NULL,
+        .progress = index == 0 ? given->progress : NULL,
+        .user = given->user,
+    };
+    return run_rank_create(&rank, &member->rank);
+}
+
+static int load(struct run_engine *engine, struct member *member, const void *arguments)
+{
+    (void)arguments;
+    return run_rank_load(member->rank, engine->given.files);
+}
+
+static int make(struct run_engine *engine)
+{
+    const uint64_t run = run_number(engine);
+    if (engine->world > RUN_RANKS_MAX) {
+        return core_err_set(-EINVAL, "%u ranks in one process; 1 to %d are possible", engine->world,
+                            RUN_RANKS_MAX);
+    }
+    engine->members = calloc(engine->world, sizeof *engine->members);
+    if (engine->members == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %u ranks", engine->world);
+    }
+    int rc = engine->world > 1 ? coll_meeting_create(engine->world, &engine->meeting) : 0;
+    for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
+        rc = make_rank(engine, r, run);
+    }
+    return rc != 0 ? rc : ask_all(engine, load, NULL);
+}
+
 int run_engine_create(const struct run_engine_options *options, struct run_engine **out)
 {
     struct run_engine *engine = calloc(1, sizeof *engine);
@@ -36,19 +157,9 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
         return core_err_set(-ENOMEM, "no memory for an engine");
     }
     engine->given = *options;
+    engine->world = options->options->world > 0 ? options->options->world : 1;
     run_scale_init(&engine->scale, &options->options->scale);
-    const struct run_rank_options rank = {
-        .options = options->options,
-        .shapes = options->planned->shapes,
-        .input = &options->planned->input,
-        .plan = options->planned->plan,
-        .run = run_number(engine),
-        .trace = options->trace,
-        .progress = options->progress,
-        .user = options->user,
-    };
-    int rc = run_rank_create(&rank, &engine->rank);
-    rc = rc != 0 ? rc : run_rank_load(engine->rank, options->files);
+    int rc = make(engine);
     if (rc != 0) {
         char sentence[CORE_ERR_SENTENCE_BYTES];
         snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
@@ -64,8 +175,75 @@ void run_engine_destroy(struct run_engine *engine)
     if (engine == NULL) {
         return;
     }
-    run_rank_destroy(engine->rank);
+    for (uint32_t r = 0; engine->members != NULL && r < engine->world; r++) {
+        core_queue_destroy(engine->members[r].queue);
+    }
+    for (uint32_t r = 0; engine->members != NULL && r < engine->world; r++) {
+        struct member *member = &engine->members[r];
+        run_rank_destroy(member->rank);
+        run_planned_destroy(member->planned);
+    }
+    coll_meeting_destroy(engine->meeting);
+    free(engine->members);
     free(engine);
+}
+
+/* ---- steps ---- */
+
+struct step_order {
+    double lr;
+    double loss_scale;
+    int64_t targets; /* of all ranks */
+};
+
+static int step_rank(struct run_engine *engine, struct member *member, const void *arguments)
+{
+    const struct step_order *order = arguments;
+    (void)engine;
+    return run_rank_step(member->rank, order->lr, order->loss_scale, order->targets,
+                         &member->result);
+}
+
+/* Each rank gets its run of micro-batches. */
+static int feed(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
+                int64_t *targets)
+{
+    const uint32_t each = engine->given.options->micro_batches;
+    *targets = 0;
+    if (count > each * engine->world) {
+        return core_err_set(-EINVAL, "%u micro-batches are more than the %u of a step", count,
+                            each * engine->world);
+    }
+    for (uint32_t r = 0; r < engine->world; r++) {
+        struct member *member = &engine->members[r];
+        const uint32_t first = r * each < count ? r * each : count;
+        const uint32_t own = count - first < each ? count - first : each;
+        int rc = run_rank_feed(member->rank, batches + first, own, &member->targets);
+        if (rc != 0) {
+            return rc;
+        }
+        *targets += member->targets;
+    }
+    return 0;
+}
+
+static void gather_step(struct run_engine *engine, struct run_step *step)
+{
+    double loss_sum = 0;
+    for (uint32_t r = 0; r < engine->world; r++) {
+        struct member *member = &engine->members[r];
+        const struct run_traffic traffic = run_rank_traffic_take(member->rank);
+        const struct run_stats stats = run_rank_stats_take(member->rank);
+        loss_sum += member->result.loss_sum;
+        step->traffic.store_read_bytes += traffic.store_read_bytes;
+        step->traffic.store_write_bytes += traffic.store_write_bytes;
+        step->traffic.up_bytes += traffic.up_bytes;
+        step->traffic.down_bytes += traffic.down_bytes;
+        step->stats = r == 0 ? stats : step->stats;
+    }
+    step->loss = step->targets > 0 ? loss_sum / (double)step->targets : 0;
+    step->norm = engine->members[0].result.norm;
+    step->skipped = engine->members[0].result.skipped;
 }
 
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
@@ -74,29 +252,33 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
     const bool scaled = engine->given.options->type == KERN_FP16;
     struct run_step step = {.step = engine->steps + 1,
                             .loss_scale = scaled ? engine->scale.value : 1};
-    struct run_result result;
-    int64_t targets = 0;
     int rc = engine->error != 0
                  ? core_err_set(engine->error, "the run ended with an error before this step")
-                 : run_rank_feed(engine->rank, batches, count, &targets);
+                 : feed(engine, batches, count, &step.targets);
     if (rc != 0) {
         return rc; /* nothing has begun: other batches may do */
     }
-    rc = run_rank_step(engine->rank, lr, step.loss_scale, targets, &result);
-    rc = rc == 0 && scaled ? run_scale_step(&engine->scale, result.skipped) : rc;
+    const struct step_order order = {lr, step.loss_scale, step.targets};
+    rc = ask_all(engine, step_rank, &order);
+    if (rc == 0) {
+        gather_step(engine, &step);
+        rc = scaled ? run_scale_step(&engine->scale, step.skipped) : 0;
+    }
     if (rc != 0) {
         engine->error = rc;
         return rc;
     }
     engine->steps++;
-    step.loss = result.targets > 0 ? result.loss_sum / (double)result.targets : 0;
-    step.norm = result.norm;
-    step.skipped = result.skipped;
-    step.targets = result.targets;
-    step.traffic = run_rank_traffic_take(engine->rank);
-    step.stats = run_rank_stats_take(engine->rank);
     *out = step;
     return 0;
+}
+
+/* ---- looking ---- */
+
+static int evaluate_rank(struct run_engine *engine, struct member *member, const void *arguments)
+{
+    const struct model_batch *batch = member == &engine->members[0] ? arguments : NULL;
+    return run_rank_evaluate(member->rank, batch, &member->loss);
 }
 
 int run_engine_evaluate(struct run_engine *engine, const struct model_batch *batch,
@@ -105,10 +287,52 @@ int run_engine_evaluate(struct run_engine *engine, const struct model_batch *bat
     if (engine->error != 0) {
         return core_err_set(engine->error, "the run ended with an error before this evaluation");
     }
-    return run_rank_evaluate(engine->rank, batch, out);
+    int rc = run_rank_check(engine->members[0].rank, batch);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ask_all(engine, evaluate_rank, batch);
+    engine->error = rc;
+    if (rc == 0) {
+        *out = engine->members[0].loss;
+    }
+    return rc;
+}
+
+static int drain_rank(struct run_engine *engine, struct member *member, const void *arguments)
+{
+    (void)engine;
+    (void)arguments;
+    return run_rank_drain(member->rank);
+}
+
+int run_engine_drain(struct run_engine *engine)
+{
+    int rc = engine->error != 0
+                 ? core_err_set(engine->error, "the run ended with an error before this")
+                 : ask_all(engine, drain_rank, NULL);
+    engine->error = rc;
+    return rc;
+}
+
+int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
+                       void *context)
+{
+    const struct run_options *options = engine->given.options;
+    const uint32_t parts = options->stage == 3 ? engine->world : 1; /* else each rank has all */
+    int rc = run_engine_drain(engine);
+    for (uint32_t r = 0; rc == 0 && r < parts; r++) {
+        rc = run_rank_weights(engine->members[r].rank, block, take, context);
+    }
+    return rc;
+}
+
+uint32_t run_engine_world(const struct run_engine *engine)
+{
+    return engine->world;
 }
 
 struct run_rank *run_engine_rank(struct run_engine *engine, uint32_t rank)
 {
-    return rank == 0 ? engine->rank : NULL;
+    return rank < engine->world ? engine->members[rank].rank : NULL;
 }

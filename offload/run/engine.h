@@ -9,6 +9,8 @@
 
 struct run_engine;
 
+enum { RUN_RANKS_MAX = 64 };
+
 struct run_engine_options {
     const struct run_planned *planned; /* borrowed, as all here; made for these options */
     const struct run_options *options;
@@ -40,7 +42,15 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
 int run_engine_evaluate(struct run_engine *engine, const struct model_batch *batch,
                         struct kern_loss *out);
 
-/* The rank whose states a test or a save reads. */
+/* Does what is pending on all ranks and waits for everything. */
+int run_engine_drain(struct run_engine *engine);
+
+/* The working weights of a block, in order, drained before. */
+int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
+                       void *context);
+
+uint32_t run_engine_world(const struct run_engine *engine);
+/* One rank, for its states; NULL beyond the last. After run_engine_drain. */
 struct run_rank *run_engine_rank(struct run_engine *engine, uint32_t rank);
 
 #endif

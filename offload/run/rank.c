@@ -13,7 +13,7 @@
 #include "offload/run/rank_parts.h"
 
 /* Queues of a device that are this deep never make a block's steps wait. */
-enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256 };
+enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256, COLL_DEPTH = 64 };
 /* Steps that a timeline shows: the first one has nothing pending and warms up. */
 enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
@@ -143,6 +143,22 @@ static int make_executor(struct run_rank *rank)
     options.lanes[PLAN_Q_COMPUTE] = run_compute_lane(&rank->compute);
     options.lanes[PLAN_Q_UP] = run_copy_lane(&rank->up);
     options.lanes[PLAN_Q_DOWN] = run_copy_lane(&rank->down);
+    if (rank->given.meeting != NULL) {
+        const struct coll_options coll = {.kind = "local",
+                                          .rank = rank->options->rank,
+                                          .world = rank->options->world,
+                                          .meeting = rank->given.meeting,
+                                          .depth = COLL_DEPTH,
+                                          .bell = &rank->bell};
+        int rc = coll_open(&coll, &rank->coll);
+        rc = rc != 0 ? rc
+                     : run_collect_init(&rank->collect, rank->options, rank->input, &rank->memory,
+                                        rank->coll);
+        if (rc != 0) {
+            return rc;
+        }
+        options.lanes[PLAN_Q_COLL] = run_collect_lane(&rank->collect);
+    }
     options.lanes[PLAN_Q_UPDATE] = run_update_lane(rank->update);
     for (int i = 0; rank->store != NULL && i < RANK_IO_QUEUES; i++) {
         rank->io[i] = (struct run_io){.memory = &rank->memory,
@@ -208,6 +224,13 @@ int run_rank_create(const struct run_rank_options *options, struct run_rank **ou
     return 0;
 }
 
+void run_rank_abort(struct run_rank *rank, int code)
+{
+    if (rank->coll != NULL) {
+        coll_abort(rank->coll, code);
+    }
+}
+
 /* Ends what still runs, in the order in which one waits for another. Memory that a drive may still
  * write to is not given back. */
 void run_rank_destroy(struct run_rank *rank)
@@ -222,6 +245,8 @@ void run_rank_destroy(struct run_rank *rank)
     }
     run_executor_destroy(rank->executor);
     run_timeline_destroy(rank->timeline);
+    coll_close(rank->coll);
+    run_collect_fini(&rank->collect);
     for (int i = 0; i < RANK_IO_QUEUES; i++) {
         int rc = aio_queue_close(rank->io_queues[i]);
         stuck = rc != 0 ? rc : stuck;

@@ -11,6 +11,7 @@
 #include "offload/run/shapes.h"
 #include "offload/run/update.h"
 
+struct coll_meeting;
 struct run_rank;
 
 struct run_rank_options {
@@ -18,8 +19,9 @@ struct run_rank_options {
     const struct run_shapes *shapes;
     const struct plan_input *input;
     const struct plan *plan;
-    uint64_t run;      /* tells runs apart */
-    const char *trace; /* a file for the timeline of a few steps; NULL: none */
+    struct coll_meeting *meeting; /* where ranks of this process meet; NULL: there is one */
+    uint64_t run;                 /* tells runs apart */
+    const char *trace;            /* a file for the timeline of a few steps; NULL: none */
     /* Reports what takes long at create and load; not 0 stops with -ECANCELED. May be NULL. */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
@@ -33,6 +35,9 @@ uint64_t run_rank_host_bytes(const struct run_shapes *shapes, const struct run_o
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
 /* NULL is fine. */
 void run_rank_destroy(struct run_rank *rank);
+
+/* Ends what other ranks wait for, with `code` and this thread's sentence. */
+void run_rank_abort(struct run_rank *rank, int code);
 
 /* Weights from the files, the optimizer's states as at a run's beginning. model_files_check came
  * first. */
@@ -57,18 +62,18 @@ int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint
 /* The step itself, over what was fed; `targets` are those of all ranks. */
 int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t targets,
                   struct run_result *out);
-/* The loss of one micro-batch. */
+/* Whether a batch could be evaluated; -EINVAL says why not. */
+int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
+/* The loss of one micro-batch; NULL: of none, for a rank that helps others. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
                       struct kern_loss *out);
 /* Does what is pending and waits for everything. */
 int run_rank_drain(struct run_rank *rank);
 
-/* The working weights of a block, chunk by chunk, in the memory of the rank's slots: calls `take` for
- * each run of elements in order. */
-int run_rank_weights(struct run_rank *rank, uint32_t block,
-                     int (*take)(void *context, uint64_t first, uint64_t count,
-                                 const void *weights),
-                     void *context);
+/* The working weights of a block that this rank keeps, chunk by chunk, in the memory of its slots:
+ * calls `take` for each run of elements in order. Drained before. */
+typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);
+int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
 /* The same for all streams that an update reads and writes; for tests and checkpoints. */
 int run_rank_states(struct run_rank *rank, uint32_t block,
                     int (*take)(void *context, const struct adam_arrays *arrays), void *context);

@@ -313,18 +313,15 @@ int run_rank_load(struct run_rank *rank, const struct model_files *files)
 
 /* ---- reading out ---- */
 
-int run_rank_weights(struct run_rank *rank, uint32_t block,
-                     int (*take)(void *context, uint64_t first, uint64_t count,
-                                 const void *weights),
-                     void *context)
+int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context)
 {
     const struct plan_span span = plan_weight_span(rank->input, block);
     const uint64_t elements = plan_chunk_elements(rank->plan);
     const char *resident = weights_in_memory(rank, block);
-    int rc = run_rank_drain(rank);
-    if (rc != 0 || resident != NULL) {
-        return rc != 0 ? rc : take(context, span.first, span.count, resident);
+    if (resident != NULL) {
+        return take(context, span.first, span.count, resident);
     }
+    int rc = 0;
     char *slot = weights_stage(rank, block);
     for (uint32_t i = 0; rc == 0 && i < plan_chunk_count(span.count, elements); i++) {
         rc = get(rank, STORE_WEIGHTS, block, i, slot);
@@ -343,7 +340,7 @@ int run_rank_states(struct run_rank *rank, uint32_t block,
     const uint64_t width = rank->input->format.weight_bytes;
     char *resident = weights_in_memory(rank, block);
     char *slot = resident == NULL ? weights_stage(rank, block) : NULL;
-    int rc = run_rank_drain(rank);
+    int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < chunk_count(rank, block); i++) {
         const struct chunk chunk = chunk_at(rank, block, i);
         char *weights = resident != NULL ? resident + (chunk.first - span.first) * width : slot;

@@ -3,6 +3,7 @@
 #define OFFLOAD_RUN_RANK_PARTS_H
 
 #include "core/base/bell.h"
+#include "offload/run/collect.h"
 #include "offload/run/compute.h"
 #include "offload/run/rank.h"
 #include "offload/run/timeline.h"
@@ -34,6 +35,8 @@ struct run_rank {
     struct run_copy up;
     struct run_copy down;
     struct run_io io[RANK_IO_QUEUES];
+    struct coll *coll; /* owned; NULL: there is one rank */
+    struct run_collect collect;
     struct run_executor *executor;
     struct run_timeline *timeline; /* owned; NULL: not asked for */
 

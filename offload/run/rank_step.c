@@ -108,6 +108,12 @@ int run_rank_drain(struct run_rank *rank)
     return rc;
 }
 
+int run_rank_check(struct run_rank *rank, const struct model_batch *batch)
+{
+    int64_t targets = 0;
+    return run_inputs_put(&rank->inputs, 0, batch, &targets);
+}
+
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch, struct kern_loss *out)
 {
     int64_t targets = 0;

@@ -144,6 +144,9 @@ struct plan_input run_shapes_input(const struct run_shapes *shapes,
         .wishes = options->wishes,
         .budgets = options->budgets,
         .rates = *rates,
+        .world = options->world,
+        .rank = options->rank,
+        .stage = options->stage,
     };
     input.wishes.micro_batches = options->micro_batches;
     input.wishes.may_clip = options->clip > 0;

@@ -302,6 +302,10 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         out->skipped[s] = step.skipped;
         out->steps++;
     }
+    int drained = run_engine_drain(engine);
+    if (drained != 0) {
+        return drained;
+    }
     struct hash_context hash = {.width = kern_type_bytes(options->type)};
     for (unsigned b = 0; b < made->model->block_count; b++) {
         int rc = run_rank_states(run_engine_rank(engine, 0), b, hash_states, &hash);
