@@ -320,6 +320,9 @@ static void set_options(struct aio_drive *drive, const struct aio_drive_options 
     }
     drive->options.warn_ns = options->warn_ns > 0 ? options->warn_ns : warn_default_ns;
     drive->options.limit_ns = options->limit_ns > 0 ? options->limit_ns : limit_default_ns;
+    if (drive->options.warn_ns > drive->options.limit_ns) {
+        drive->options.warn_ns = drive->options.limit_ns;
+    }
     drive->depth = options->depth != 0 ? options->depth : AIO_DEPTH_DEFAULT;
     drive->block_bytes = options->block_bytes != 0 ? options->block_bytes : AIO_BLOCK_DEFAULT_BYTES;
     drive->now_ns = drive->looked_ns = clock_of(drive);

@@ -37,7 +37,8 @@ struct run_options {
     struct plan_budgets budgets;
     struct store_path stores[STORE_PATHS_MAX];
     unsigned store_count;
-    const char *io; /* NULL: chosen by probing */
+    const char *io;      /* NULL: chosen by probing */
+    int64_t io_limit_ns; /* of one block's I/O; 0: the drive's own */
 
     const struct plan_rates *rates; /* NULL: measured */
 };

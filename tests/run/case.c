@@ -332,9 +332,10 @@ int case_try_engine(const struct case_model *made, const struct run_options *opt
         .planned = planned, .options = options, .model = made->model, .files = made->files};
     rc = run_engine_create(&engine_options, &engine);
     rc = rc != 0 ? rc : run_steps(made, engine, options, steps, out);
+    snprintf(out->sentence, sizeof out->sentence, "%s", rc != 0 ? core_err_sentence() : "");
     run_engine_destroy(engine);
     run_planned_destroy(planned);
-    return rc;
+    return rc != 0 ? core_err_adopt(rc, out->sentence) : 0;
 }
 
 void case_run_engine(const struct case_model *made, const struct run_options *options,

@@ -27,6 +27,7 @@ struct case_outcome {
     unsigned steps;
     uint64_t state_hash;  /* of weights, master and moments of all blocks */
     uint64_t weight_hash; /* of weights alone */
+    char sentence[1024];  /* of the error that ended it; "" where there was none */
 };
 
 /* Options of a small bf16 run of AdamW with clipping, everything where the planner wants it. */

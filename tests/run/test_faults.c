@@ -1,0 +1,310 @@
+/* test_faults.c: a drive that misbehaves at any point of a run. The run ends with the bits of an
+ * undisturbed one, or with an error that has a sentence; never with other bits, and never not at all. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "aio/fault.h"
+#include "core/base/err.h"
+#include "core/base/rng.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum { STEPS = 2, PATIENCE_SECONDS = 60 };
+
+/* A stalled block is given up after this long. */
+static const int64_t short_limit_ns = 150000000;
+
+/* ---- how a run is laid out ---- */
+
+struct setting {
+    const char *name;
+    const char *io; /* "mem", or a back end over files */
+    enum plan_acts acts;
+    enum plan_order order;
+    enum plan_where grads;
+    uint32_t micro_batches;
+    uint32_t paths;
+    bool inside; /* nothing is clipped: updates run inside backward */
+};
+
+static const struct setting settings[] = {
+    {.name = "deferred", .io = "mem", .acts = PLAN_ACTS_RECOMPUTE, .paths = 1},
+    {.name = "inside", .io = "mem", .acts = PLAN_ACTS_KEEP, .paths = 1, .inside = true},
+    {.name = "activations too", .io = "mem", .acts = PLAN_ACTS_STORE, .paths = 1},
+    {.name = "gradients too",
+     .io = "mem",
+     .acts = PLAN_ACTS_STORE,
+     .order = PLAN_ORDER_LAYER,
+     .grads = PLAN_WHERE_STORE,
+     .micro_batches = 2,
+     .paths = 1},
+    {.name = "two paths", .io = "mem", .acts = PLAN_ACTS_RECOMPUTE, .paths = 2},
+    {.name = "files", .io = "threads", .acts = PLAN_ACTS_RECOMPUTE, .paths = 1},
+    {.name = "files, chosen back end", .acts = PLAN_ACTS_STORE, .paths = 1},
+};
+enum { SETTINGS = sizeof settings / sizeof settings[0] };
+
+static struct run_options options_of(const struct setting *setting, struct aio_fault *fault)
+{
+    static char directories[2][600];
+    struct run_options options = case_options();
+    options.micro_batches = setting->micro_batches > 0 ? setting->micro_batches : 1;
+    options.clip = setting->inside ? 0 : options.clip;
+    options.wishes = (struct plan_wishes){
+        .weights = PLAN_WHERE_STORE,
+        .states = PLAN_WHERE_STORE,
+        .grads = setting->grads,
+        .acts = setting->acts,
+        .order = setting->order,
+        .timing = setting->inside ? PLAN_TIMING_INSIDE : PLAN_TIMING_AUTO,
+        .chunk_elements = 65536,
+    };
+    options.io = setting->io;
+    options.store_count = setting->paths;
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    for (unsigned i = 0; i < setting->paths; i++) {
+        snprintf(directories[i], sizeof directories[i], "%s/store %u", test_directory(), i);
+        options.stores[i] = (struct store_path){.directory = directories[i], .weight = 1};
+    }
+    options.stores[0].fault = fault;
+    return options;
+}
+
+/* ---- bad days ---- */
+
+enum outcome { EQUAL, ERROR, EITHER };
+
+struct day {
+    const char *name;
+    struct aio_fault_rule rule; /* `from` comes from the seed */
+    enum outcome outcome;       /* where the rule hit anything */
+    int code;                   /* of the error; 0: any */
+    bool slow;                  /* it waits for the limit */
+};
+
+static const struct day days[] = {
+    {.name = "short", .rule = {.kind = AIO_FAULT_SHORT}, .outcome = EQUAL},
+    {.name = "often short", .rule = {.kind = AIO_FAULT_SHORT, .one_in = 4}, .outcome = EQUAL},
+    {.name = "late", .rule = {.kind = AIO_FAULT_LATE}, .outcome = EQUAL},
+    {.name = "often late", .rule = {.kind = AIO_FAULT_LATE, .one_in = 3}, .outcome = EQUAL},
+    {.name = "reordered", .rule = {.kind = AIO_FAULT_REORDER, .one_in = 2}, .outcome = EQUAL},
+    {.name = "answered twice", .rule = {.kind = AIO_FAULT_DUPLICATE}, .outcome = EQUAL},
+    {.name = "strangers", .rule = {.kind = AIO_FAULT_STRANGER, .one_in = 5}, .outcome = EQUAL},
+    {.name = "failed once", .rule = {.kind = AIO_FAULT_ERROR}, .outcome = EQUAL},
+    {.name = "busy",
+     .rule = {.kind = AIO_FAULT_ERROR, .one_in = 3, .argument = EAGAIN},
+     .outcome = EQUAL},
+    {.name = "submit refused", .rule = {.kind = AIO_FAULT_SUBMIT, .one_in = 3}, .outcome = EQUAL},
+    {.name = "reap interrupted", .rule = {.kind = AIO_FAULT_REAP, .one_in = 3}, .outcome = EQUAL},
+    {.name = "failed for ever",
+     .rule = {.kind = AIO_FAULT_ERROR, .count = AIO_FAULT_FOREVER},
+     .outcome = ERROR,
+     .code = -EIO},
+    {.name = "full",
+     .rule = {.kind = AIO_FAULT_ERROR, .argument = ENOSPC, .writes_only = true},
+     .outcome = ERROR,
+     .code = -ENOSPC},
+    {.name = "ended", .rule = {.kind = AIO_FAULT_END}, .outcome = ERROR, .code = -ENODATA},
+    {.name = "gone",
+     .rule = {.kind = AIO_FAULT_SUBMIT, .count = AIO_FAULT_FOREVER, .argument = ENODEV},
+     .outcome = ERROR},
+    {.name = "read lost", .rule = {.kind = AIO_FAULT_LOST, .reads_only = true}, .outcome = EQUAL},
+    {.name = "read torn", .rule = {.kind = AIO_FAULT_TORN, .reads_only = true}, .outcome = EQUAL},
+    {.name = "read misdirected",
+     .rule = {.kind = AIO_FAULT_MISDIRECTED, .reads_only = true},
+     .outcome = EQUAL},
+    {.name = "read corrupt",
+     .rule = {.kind = AIO_FAULT_CORRUPT, .reads_only = true},
+     .outcome = EQUAL},
+    {.name = "reads corrupt for ever",
+     .rule = {.kind = AIO_FAULT_CORRUPT, .reads_only = true, .count = AIO_FAULT_FOREVER},
+     .outcome = ERROR,
+     .code = -EBADMSG},
+    /* What was lost may be what lay there before: zeros of new moments on a new drive. */
+    {.name = "write lost",
+     .rule = {.kind = AIO_FAULT_LOST, .writes_only = true},
+     .outcome = EITHER},
+    {.name = "write torn",
+     .rule = {.kind = AIO_FAULT_TORN, .writes_only = true},
+     .outcome = EITHER},
+    {.name = "write misdirected",
+     .rule = {.kind = AIO_FAULT_MISDIRECTED, .writes_only = true},
+     .outcome = EITHER},
+    {.name = "write corrupt",
+     .rule = {.kind = AIO_FAULT_CORRUPT, .writes_only = true},
+     .outcome = ERROR,
+     .code = -EBADMSG},
+    {.name = "stalled",
+     .rule = {.kind = AIO_FAULT_STALLED},
+     .outcome = ERROR,
+     .code = -ETIMEDOUT,
+     .slow = true},
+};
+enum { DAYS = sizeof days / sizeof days[0] };
+
+/* ---- a run that does not end is ended, with its name ---- */
+
+static char watched[256];
+
+static void on_alarm(int number)
+{
+    (void)number;
+    (void)!write(STDERR_FILENO, watched, strlen(watched));
+    abort();
+}
+
+static void watch(const char *name)
+{
+    snprintf(watched, sizeof watched, "%s did not end\n", name);
+    signal(SIGALRM, on_alarm);
+    alarm(PATIENCE_SECONDS);
+}
+
+/* ---- runs ---- */
+
+/* What a setting gives on a good day, and how much it asks of the drive. */
+struct good_day {
+    struct case_outcome outcome;
+    uint64_t ops;
+};
+
+static void have_good_day(const struct case_model *made, const struct setting *setting,
+                          struct good_day *out)
+{
+    struct aio_fault fault = {.rules_count = 0};
+    const struct run_options options = options_of(setting, &fault);
+    watch(setting->name);
+    case_run_engine(made, &options, STEPS, &out->outcome);
+    alarm(0);
+    out->ops = fault.ops;
+    check_uint(out->ops, >, 30);
+}
+
+/* Nothing of ours is left in a directory of stores. */
+static void check_nothing_left(void)
+{
+    struct stat info;
+    char path[700];
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/store %u", test_directory(), i);
+        check_int(stat(path, &info), ==, -1);
+    }
+}
+
+struct tally {
+    unsigned equal;
+    unsigned errors;
+    unsigned missed; /* the rule hit nothing */
+};
+
+/* Whether the rule hit anything. */
+static bool have_bad_day(const struct case_model *made, const struct setting *setting,
+                         const struct good_day *good, const struct day *day, uint64_t seed,
+                         struct tally *tally)
+{
+    const bool calls = day->rule.kind == AIO_FAULT_SUBMIT || day->rule.kind == AIO_FAULT_REAP;
+    const uint64_t points = calls ? good->ops / 4 : good->ops; /* a call moves several */
+    struct aio_fault fault = {.seed = seed, .rules_count = 1, .rules = {day->rule}};
+    struct run_options options = options_of(setting, &fault);
+    struct case_outcome outcome;
+    char name[200];
+    fault.rules[0].from = 1 + core_rng_philox(seed, 1, 0).word[0] % points;
+    options.io_limit_ns = day->slow ? short_limit_ns : 0;
+    snprintf(name, sizeof name, "%s, %s, seed %llu, from %llu of %llu", setting->name, day->name,
+             (unsigned long long)seed, (unsigned long long)fault.rules[0].from,
+             (unsigned long long)points);
+    watch(name);
+    int rc = case_try_engine(made, &options, STEPS, &outcome);
+    alarm(0);
+    const bool hit = fault.hits[day->rule.kind] > 0;
+    tally->equal += hit && rc == 0;
+    tally->errors += hit && rc != 0;
+    tally->missed += !hit;
+    if (rc == 0) {
+        case_check_equal(&good->outcome, &outcome, name);
+    }
+    if (hit && day->outcome != EITHER && (rc != 0) != (day->outcome == ERROR)) {
+        test_fail(__FILE__, __LINE__, "%s: ended with %d: %s", name, rc, outcome.sentence);
+    }
+    if (rc != 0 && (!hit || outcome.sentence[0] == '\0' || (day->code != 0 && rc != day->code))) {
+        test_fail(__FILE__, __LINE__, "%s: ended with %d, not %d: %s", name, rc, day->code,
+                  outcome.sentence);
+    }
+    check_nothing_left();
+    return hit;
+}
+
+/* Every kind of bad day at seeded points of create, load, two steps, the drain and the reading of all
+ * states, over every setting. */
+static void bad_days(void)
+{
+    struct case_model made;
+    struct tally tally = {0};
+    case_model_make(&made, "llama tied");
+    for (unsigned s = 0; s < SETTINGS; s++) {
+        struct good_day good;
+        have_good_day(&made, &settings[s], &good);
+        for (unsigned d = 0; d < DAYS; d++) {
+            bool hit = false;
+            for (unsigned t = 0; t < 6 && !hit; t++) { /* operation n may be of the other kind */
+                hit = have_bad_day(&made, &settings[s], &good, &days[d], (s * DAYS + d) * 8 + t,
+                                   &tally);
+            }
+        }
+    }
+    test_note("%u runs recovered bit for bit, %u ended in an error, %u met no fault", tally.equal,
+              tally.errors, tally.missed);
+    check_uint(tally.equal + tally.errors + tally.missed, >=, 200);
+    check_uint(tally.equal + tally.errors, >=, SETTINGS * DAYS - 3);
+    check_uint(tally.errors, >=, 50);
+    case_model_free(&made);
+}
+
+/* A run that ended with an error answers everything with that error, can be destroyed, and gives its
+ * directories back: the same run on a good day follows in them. */
+static void after_an_error(void)
+{
+    struct case_model made;
+    struct run_planned *planned = NULL;
+    struct run_engine *engine = NULL;
+    struct good_day good;
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    struct run_step step;
+    struct kern_loss loss;
+    case_model_make(&made, "llama tied");
+    have_good_day(&made, &settings[5], &good);
+    struct aio_fault fault = {
+        .rules_count = 1,
+        .rules = {{.kind = AIO_FAULT_ERROR, .from = good.ops / 2, .count = AIO_FAULT_FOREVER}}};
+    const struct run_options options = options_of(&settings[5], &fault);
+    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    const struct run_engine_options engine_options = {
+        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+    check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    const struct model_batch batch = case_batch(&made, 0, 0, ids);
+    int rc = 0;
+    for (unsigned s = 0; s < STEPS && rc == 0; s++) {
+        rc = run_engine_step(engine, &batch, 1, 1e-3, &step);
+    }
+    check_int(rc, ==, -EIO);
+    check_contains(core_err_sentence(), "tide-extents");
+    check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, -EIO);
+    check_contains(core_err_sentence(), "before this step");
+    check_int(run_engine_evaluate(engine, &batch, &loss), ==, -EIO);
+    check_contains(core_err_sentence(), "before this evaluation");
+    check_true(run_rank_drain(run_engine_rank(engine, 0)) != 0);
+    run_engine_destroy(engine);
+    run_planned_destroy(planned);
+    check_nothing_left();
+    struct good_day again;
+    have_good_day(&made, &settings[5], &again);
+    case_check_equal(&good.outcome, &again.outcome, "after an error");
+    case_model_free(&made);
+}
+
+TEST_MAIN({"bad_days", bad_days}, {"after_an_error", after_an_error})
