@@ -1,143 +1,13 @@
 /* `tide finetune` and `tide plan` as users run them, over an engine of paper: exit codes, words,
  * files, and what happens when something fails in the middle. */
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/base/file.h"
 #include "core/base/json.h"
+#include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
-
-static char *out_text; /* of the last run; freed by the next */
-static char *err_text;
-static char path_text[8][512];
-
-static const char *path_in(const char *name)
-{
-    static unsigned turn;
-    char *path = path_text[turn++ % 8];
-    snprintf(path, sizeof path_text[0], "%s/%s", test_directory(), name);
-    return path;
-}
-
-static const char *read_all(const char *path)
-{
-    static char *text;
-    size_t bytes = 0;
-    free(text);
-    text = NULL;
-    check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
-    return text;
-}
-
-static void redirect(int to, const char *path)
-{
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    if (fd < 0 || dup2(fd, to) < 0) {
-        _exit(126);
-    }
-}
-
-/* Words with spaces between; %M is a model of the fixtures, %T the test's directory. */
-static size_t split(const char *arguments, char *text, size_t bytes, char **argv, size_t room)
-{
-    size_t at = 0;
-    for (const char *from = arguments; *from != '\0' && at + 1 < bytes; from++) {
-        if (from[0] == '%' && (from[1] == 'M' || from[1] == 'T')) {
-            at += (size_t)snprintf(text + at, bytes - at, "%s%s",
-                                   from[1] == 'M' ? test_root() : test_directory(),
-                                   from[1] == 'M' ? "/model/fixtures/llama" : "");
-            from++;
-        } else {
-            text[at++] = *from;
-        }
-    }
-    text[at] = '\0';
-    size_t count = 0;
-    for (char *word; count + 1 < room && (word = strsep(&text, " ")) != NULL;) {
-        if (word[0] != '\0') {
-            argv[count++] = word;
-        }
-    }
-    argv[count] = NULL;
-    return count;
-}
-
-/* Runs the command with `setting` ("NAME=value", NULL: none) in its environment. The exit code. */
-static int run_with(const char *setting, const char *arguments)
-{
-    char words[4096];
-    char program[512];
-    char *argv[64];
-    const char *root = getenv("TIDE_BUILD_ROOT");
-    snprintf(program, sizeof program, "%s/tests/finetune/tide_paper",
-             root != NULL ? root : "build");
-    argv[0] = program;
-    split(arguments, words, sizeof words, argv + 1, 63);
-    test_directory();
-    pid_t child = fork();
-    check_true(child >= 0);
-    if (child == 0) {
-        redirect(0, "/dev/null");
-        redirect(1, path_in("out"));
-        redirect(2, path_in("err"));
-        if (setting != NULL) {
-            putenv((char *)(uintptr_t)setting);
-        }
-        execv(program, argv);
-        _exit(127);
-    }
-    int status = 0;
-    size_t bytes = 0;
-    check_int(waitpid(child, &status, 0), ==, child);
-    free(out_text);
-    free(err_text);
-    out_text = err_text = NULL;
-    check_int(core_file_read(path_in("out"), 1 << 20, &out_text, &bytes), ==, 0);
-    check_int(core_file_read(path_in("err"), 1 << 20, &err_text, &bytes), ==, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
-}
-
-static int run(const char *arguments)
-{
-    return run_with(NULL, arguments);
-}
-
-static void expect_code(int line, int code, int wanted)
-{
-    if (code != wanted) {
-        test_fail(__FILE__, line, "it ends with %d, not %d: %s", code, wanted, err_text);
-    }
-}
-
-#define expect(wanted, arguments)           expect_code(__LINE__, run(arguments), wanted)
-#define expect_with(wanted, set, arguments) expect_code(__LINE__, run_with(set, arguments), wanted)
-
-/* Seven rows of eight tokens. */
-static void write_rows(void)
-{
-    static const char rows[] = "{\"input_ids\": [1, 2, 3, 4, 5, 6, 7, 8]}\n"
-                               "{\"input_ids\": [2, 2, 3, 4, 5, 6, 7, 8]}\n"
-                               "{\"input_ids\": [3, 2, 3, 4, 5, 6, 7, 8]}\n"
-                               "{\"input_ids\": [4, 2, 3, 4, 5, 6, 7, 8]}\n"
-                               "{\"input_ids\": [5, 2, 3, 4, 5, 6, 7, 8]}\n"
-                               "{\"input_ids\": [6, 2, 3, 4, 5, 6, 7, 8]}\n"
-                               "{\"input_ids\": [7, 2, 3, 4, 5, 6, 7, 8]}\n";
-    test_file("d.jsonl", rows, strlen(rows));
-}
-
-#define TRAIN "finetune --model %M --data %T/d.jsonl --batch 2 --accum 2 "
-
-static bool is_there(const char *name)
-{
-    struct stat info;
-    return stat(path_in(name), &info) == 0;
-}
 
 /* --help fits a screen, names every flag, and shows an example that is real. */
 static void help(void)
@@ -169,16 +39,16 @@ static void help(void)
     static const char *const commands[] = {"finetune --help", "plan --help"};
     for (size_t command = 0; command < 2; command++) {
         expect(0, commands[command]);
-        check_contains(out_text, "Example:\n  tide ");
+        check_contains(rig_out, "Example:\n  tide ");
         size_t lines = 0;
-        for (const char *line = out_text; *line != '\0'; lines++) {
+        for (const char *line = rig_out; *line != '\0'; lines++) {
             size_t length = strcspn(line, "\n");
             check_uint(length, <=, 86);
             line += length + 1;
         }
         check_uint(lines, <=, 24);
         for (size_t i = 0; i < sizeof flags / sizeof flags[0] && command == 0; i++) {
-            check_contains(out_text, flags[i]);
+            check_contains(rig_out, flags[i]);
         }
     }
 }
@@ -227,7 +97,7 @@ static void usage(void)
         {"plan --model %M --json --tape", "two outputs"},
     };
     char row[1024] = "{\"input_ids\": [1";
-    write_rows();
+    rig_rows();
     for (int i = 0; i < 70; i++) {
         size_t at = strlen(row);
         snprintf(row + at, sizeof row - at, ", 2%s", i == 69 ? "]}\n" : "");
@@ -236,17 +106,17 @@ static void usage(void)
     test_file("empty.jsonl", "\n", 1);
     test_file("high.jsonl", "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 72]}\n", 45);
     test_file("label.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 72]}\n", 41);
-    mkdir(path_in("full"), 0700);
+    mkdir(rig_path("full"), 0700);
     test_file("full/mine", "keep", 4);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        int code = run(cases[i].arguments);
-        if (code != 2 || strstr(err_text, cases[i].sentence) == NULL || out_text[0] != '\0') {
+        int code = rig_run(NULL, cases[i].arguments);
+        if (code != 2 || strstr(rig_err, cases[i].sentence) == NULL || rig_out[0] != '\0') {
             test_fail(__FILE__, __LINE__, "%s ends with %d: %s%s", cases[i].arguments, code,
-                      err_text, out_text);
+                      rig_err, rig_out);
         }
-        check_true(!is_there("o"));
+        check_true(!rig_has("o"));
     }
-    check_string(read_all(path_in("full/mine")), "keep");
+    check_string(rig_read("full/mine"), "keep");
     expect(0, TRAIN "--out %T/full --overwrite --steps 1 -q");
 }
 
@@ -274,9 +144,9 @@ static void log_keys(void)
     static const char *const summary[] = {"median_seconds", "tokens_per_second", "peak_rss_gb",
                                           "peak_device_gb", "plan_host_gb",      "plan_device_gb",
                                           "plan_seconds"};
-    write_rows();
+    rig_rows();
     expect(0, TRAIN "--out %T/keys --epochs 1.5 --log %T/l.jsonl --csv %T/l.csv");
-    char *text = strdup(read_all(path_in("l.jsonl")));
+    char *text = strdup(rig_read("l.jsonl"));
     size_t lines = 0;
     for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL && line[0] != '\0';) {
         struct core_json *doc = NULL;
@@ -308,52 +178,52 @@ static void log_keys(void)
     }
     free(text);
     check_uint(lines, ==, 4);
-    check_contains(read_all(path_in("l.csv")), "step,loss,grad_norm,lr,");
-    check_contains(read_all(path_in("l.csv")), "\n3,2.66666667,1.5,5e-05,1,0,");
+    check_contains(rig_read("l.csv"), "step,loss,grad_norm,lr,");
+    check_contains(rig_read("l.csv"), "\n3,2.66666667,1.5,5e-05,1,0,");
 }
 
 /* What arrives at the engine: rates of the schedule, micro-batches, the short end of an epoch. */
 static void steps(void)
 {
     static char notes[600];
-    write_rows();
-    snprintf(notes, sizeof notes, "TIDE_PAPER_NOTES=%s", path_in("notes"));
+    rig_rows();
+    snprintf(notes, sizeof notes, "TIDE_PAPER_NOTES=%s", rig_path("notes"));
     expect_with(0, notes, TRAIN "--out %T/s --epochs 2 --lr 1 --schedule linear --warmup 2 -q");
-    check_string(read_all(path_in("notes")), "0 2 2x8:1 2x8:3\n0.5 2 2x8:5 1x8:7\n"
-                                             "1 2 2x8:1 2x8:3\n0.5 2 2x8:5 1x8:7\n");
-    check_string(err_text, "");
-    check_contains(out_text, "/s: 4 steps, loss 8.0000 -> 2.0000");
-    check_string(read_all(path_in("s/steps")), "4");
+    check_string(rig_read("notes"), "0 2 2x8:1 2x8:3\n0.5 2 2x8:5 1x8:7\n"
+                                    "1 2 2x8:1 2x8:3\n0.5 2 2x8:5 1x8:7\n");
+    check_string(rig_err, "");
+    check_contains(rig_out, "/s: 4 steps, loss 8.0000 -> 2.0000");
+    check_string(rig_read("s/steps"), "4");
 }
 
 /* A skipped step is no update: the schedule stays where it is. */
 static void skipped(void)
 {
     static char notes[600];
-    write_rows();
-    snprintf(notes, sizeof notes, "TIDE_PAPER_NOTES=%s", path_in("skips"));
+    rig_rows();
+    snprintf(notes, sizeof notes, "TIDE_PAPER_NOTES=%s", rig_path("skips"));
     expect_with(0, notes,
                 TRAIN
                 "--out %T/k --steps 4 --lr 1 --schedule linear --precision fp16 --csv %T/k.csv");
-    check_contains(read_all(path_in("skips")), "1 2 2x8:1 2x8:3\n0.75 2 ");
-    check_contains(read_all(path_in("skips")), "\n0.75 2 2x8:1 2x8:3\n0.5 2 ");
-    check_contains(err_text, "skipped: overflow");
-    check_contains(out_text, "1 skipped for overflow");
+    check_contains(rig_read("skips"), "1 2 2x8:1 2x8:3\n0.75 2 ");
+    check_contains(rig_read("skips"), "\n0.75 2 2x8:1 2x8:3\n0.5 2 ");
+    check_contains(rig_err, "skipped: overflow");
+    check_contains(rig_out, "1 skipped for overflow");
 }
 
 /* Lines of talk go to stderr, the result to stdout; a line a step, and the plan before. */
 static void talk(void)
 {
-    write_rows();
+    rig_rows();
     expect(0, TRAIN "--out %T/t --steps 3 --eval-data %T/d.jsonl --eval-every 2 --log %T/t.jsonl");
-    check_contains(err_text, "plan: 1.0M parameters; DEVICE 2.000 GB, HOST 1.000 GB");
-    check_contains(err_text, "step 1/3  loss 8.0000");
-    check_contains(err_text, "step 3/3  loss 2.6667");
-    check_contains(err_text, "waits 40 % for reads of the store");
-    check_contains(err_text, "planned: 0.5 s a step, 3.000 GB of memory; measured: 0.25 s");
-    check_contains(out_text, "eval loss 3.0000\n");
-    check_true(strstr(err_text, "\r") == NULL);
-    check_contains(read_all(path_in("t.jsonl")), "\"eval_loss\":3.0}\n");
+    check_contains(rig_err, "plan: 1.0M parameters; DEVICE 2.000 GB, HOST 1.000 GB");
+    check_contains(rig_err, "step 1/3  loss 8.0000");
+    check_contains(rig_err, "step 3/3  loss 2.6667");
+    check_contains(rig_err, "waits 40 % for reads of the store");
+    check_contains(rig_err, "planned: 0.5 s a step, 3.000 GB of memory; measured: 0.25 s");
+    check_contains(rig_out, "eval loss 3.0000\n");
+    check_true(strstr(rig_err, "\r") == NULL);
+    check_contains(rig_read("t.jsonl"), "\"eval_loss\":3.0}\n");
 }
 
 /* Where a call of the engine fails, the code says of what kind it was, and its sentence stands. */
@@ -374,15 +244,15 @@ static void faults(void)
         {"TIDE_PAPER_FAIL=evaluate 2 5", 1, "paper: evaluate 2 fails with 5"},
         {"TIDE_PAPER_FAIL=save 1 28", 1, "paper: save 1 fails with 28"},
     };
-    write_rows();
+    rig_rows();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         expect_with(cases[i].code, cases[i].fault,
                     TRAIN
                     "--out %T/f --steps 4 --eval-data %T/d.jsonl --overwrite --log %T/f.jsonl");
-        check_contains(err_text, cases[i].sentence);
-        check_string(out_text, "");
+        check_contains(rig_err, cases[i].sentence);
+        check_string(rig_out, "");
         if (i == 6) { /* two steps were made, and their lines are there, with the summary */
-            const char *log = read_all(path_in("f.jsonl"));
+            const char *log = rig_read("f.jsonl");
             check_contains(log, "{\"step\":2,");
             check_contains(log, "{\"median_seconds\":0.25,");
         }
@@ -392,13 +262,13 @@ static void faults(void)
 /* A signal ends the run after its step, with the model saved; the second one at once. */
 static void signals(void)
 {
-    write_rows();
+    rig_rows();
     expect_with(130, "TIDE_PAPER_SIGNAL=2 2", TRAIN "--out %T/i --steps 5");
-    check_contains(err_text, "stopped by a signal after step 2 of 5; ");
-    check_contains(err_text, "holds the weights of that step");
-    check_string(read_all(path_in("i/steps")), "2");
+    check_contains(rig_err, "stopped by a signal after step 2 of 5; ");
+    check_contains(rig_err, "holds the weights of that step");
+    check_string(rig_read("i/steps"), "2");
     expect_with(130, "TIDE_PAPER_SIGNAL=1 15", TRAIN "--out %T/j --steps 5");
-    check_string(read_all(path_in("j/steps")), "1");
+    check_string(rig_read("j/steps"), "1");
     expect_with(0, "TIDE_PAPER_SIGNAL=5 2", TRAIN "--out %T/last --steps 5");
 }
 
@@ -408,10 +278,10 @@ static void full_disk(void)
     if (access("/dev/full", W_OK) != 0) {
         test_skip("no /dev/full here");
     }
-    write_rows();
+    rig_rows();
     expect(1, TRAIN "--out %T/d --steps 2 --log /dev/full");
-    check_contains(err_text, "/dev/full cannot be written: No space left");
-    check_string(read_all(path_in("d/steps")), "2");
+    check_contains(rig_err, "/dev/full cannot be written: No space left");
+    check_string(rig_read("d/steps"), "2");
     expect(1, TRAIN "--out %T/e --steps 2 --csv /dev/full");
 }
 
@@ -421,16 +291,16 @@ static void plans(void)
     static const char *const keys[] = {
         "schema_version", "asked",  "parameters", "trained_parameters", "tiers",
         "parts",          "chosen", "step",       "plan_seconds"};
-    write_rows();
+    rig_rows();
     expect(0, "plan --model %M --batch 2 --seq-len 16");
-    check_contains(out_text, "1.0M parameters");
-    check_contains(out_text, "1 x 2 rows of 16 tokens");
-    check_contains(out_text, "weights  2.000 GB");
-    check_contains(out_text, "bound by reads of the store");
-    check_contains(out_text, "a day of it writes 2.1 TB");
+    check_contains(rig_out, "1.0M parameters");
+    check_contains(rig_out, "1 x 2 rows of 16 tokens");
+    check_contains(rig_out, "weights  2.000 GB");
+    check_contains(rig_out, "bound by reads of the store");
+    check_contains(rig_out, "a day of it writes 2.1 TB");
     expect(0, "plan --model %M --data %T/d.jsonl --json --host-memory 1GiB");
     struct core_json *doc = NULL;
-    check_int(core_json_parse(out_text, strlen(out_text), "out", NULL, &doc), ==, 0);
+    check_int(core_json_parse(rig_out, strlen(rig_out), "out", NULL, &doc), ==, 0);
     struct core_json_member member;
     size_t at = 0;
     for (bool any = core_json_first(core_json_root(doc), &member); any;
@@ -440,23 +310,21 @@ static void plans(void)
     }
     check_uint(at, ==, sizeof keys / sizeof keys[0]);
     core_json_destroy(doc);
-    check_contains(out_text, "\"seq_len\": 8");
-    check_contains(out_text, "\"host_bytes\": 1073741824");
+    check_contains(rig_out, "\"seq_len\": 8");
+    check_contains(rig_out, "\"host_bytes\": 1073741824");
     expect(0, "plan --model %M --tape --trace %T/trace.json --save-rates %T/rates.json");
-    check_string(out_text, "READ layer 0\nFWD layer 0\n");
-    check_contains(read_all(path_in("trace.json")), "traceEvents");
-    check_string(read_all(path_in("rates.json")), "{}\n");
+    check_string(rig_out, "READ layer 0\nFWD layer 0\n");
+    check_contains(rig_read("trace.json"), "traceEvents");
+    check_string(rig_read("rates.json"), "{}\n");
     expect(3, "plan --model %M --host-memory 4K");
-    check_contains(err_text, "--host-memory 1.0 MiB would do");
-    check_string(out_text, "");
+    check_contains(rig_err, "--host-memory 1.0 MiB would do");
+    check_string(rig_out, "");
     expect(3, TRAIN "--out %T/p --host-memory 4K");
-    check_true(!is_there("p"));
+    check_true(!rig_has("p"));
     expect_with(1, "TIDE_PAPER_FAIL=plan 1 5", "plan --model %M");
     expect(1, "plan --model %M --trace %T/no/where");
     expect(2, "plan --model %M --data %T/none");
-    free(out_text);
-    free(err_text);
-    out_text = err_text = NULL;
+    rig_end();
 }
 
 TEST_MAIN({"help", help}, {"usage", usage}, {"log_keys", log_keys}, {"steps", steps},

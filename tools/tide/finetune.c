@@ -116,7 +116,9 @@ static int open_inputs(struct job *job)
 
 static int open_engine(struct job *job)
 {
+    job->talk.may_stop = true;
     int rc = tide_engine_create(job->talk.context, &job->settings.engine, &job->engine);
+    job->talk.may_stop = false;
     tune_live_end(&job->talk.live);
     if (rc == 0 && job->common.verbose >= 0) {
         plan_print_short(tide_engine_plan(job->engine), stderr);
@@ -166,6 +168,7 @@ static int train(struct job *job)
         return rc;
     }
     rc = tide_engine_save(job->engine, job->flags.out, 1);
+    tune_live_end(&job->talk.live);
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
     }

@@ -20,7 +20,7 @@ static int show_progress(void *user, const struct tide_progress *progress)
 {
     struct tune_context *talk = user;
     tune_live_progress(&talk->live, progress);
-    return tune_stop_asked();
+    return talk->may_stop && tune_stop_asked();
 }
 
 int tune_context_init(struct tune_context *talk, int verbose)

@@ -10,6 +10,7 @@
 struct tune_context {
     struct tide_context *context; /* owned */
     struct tune_live live;
+    bool may_stop; /* a signal ends what libtide does; not so once there is something to save */
 };
 
 /* `verbose` as in struct cli_common. Stays where it is until fini. */

@@ -94,6 +94,20 @@ static void print_wait(const struct tide_step *step, char *out, size_t bytes)
     }
 }
 
+/* A terminal's line is short: what does not fit on it stands in the logs. */
+static void print_figures(const struct tune_live *live, const struct tune_record *record, char *out,
+                          size_t bytes)
+{
+    const struct tide_step *step = &record->step;
+    const double rate = step->seconds > 0 ? (double)step->tokens / step->seconds : 0;
+    if (live->terminal) {
+        snprintf(out, bytes, "loss %.4f  %.0f tok/s", step->loss, rate);
+    } else {
+        snprintf(out, bytes, "loss %.4f  norm %.3g  lr %.3g  %.0f tok/s", step->loss,
+                 step->grad_norm, record->lr, rate);
+    }
+}
+
 void tune_live_step(struct tune_live *live, const struct tune_record *record)
 {
     const struct tide_step *step = &record->step;
@@ -108,6 +122,7 @@ void tune_live_step(struct tune_live *live, const struct tune_record *record)
     char wait[64];
     char eta[32];
     char eval[48] = "";
+    char figures[160];
     char text[320];
     uint64_t left = live->steps > step->step ? live->steps - step->step : 0;
     double pace = live->recent_count > 0 ? mean_seconds(live) : step->seconds;
@@ -116,12 +131,10 @@ void tune_live_step(struct tune_live *live, const struct tune_record *record)
     if (record->evaluated) {
         snprintf(eval, sizeof eval, "  eval loss %.4f", record->eval_loss);
     }
-    snprintf(text, sizeof text,
-             "step %" PRIu64 "/%" PRIu64
-             "  loss %.4f  norm %.3g  lr %.3g  %.0f tok/s  ETA %s  %s%s%s",
-             step->step, live->steps, step->loss, step->grad_norm, record->lr,
-             step->seconds > 0 ? (double)step->tokens / step->seconds : 0, eta, wait,
-             step->skipped != 0 ? "  skipped: overflow" : "", eval);
+    print_figures(live, record, figures, sizeof figures);
+    snprintf(text, sizeof text, "step %" PRIu64 "/%" PRIu64 "  %s  ETA %s  %s%s%s", step->step,
+             live->steps, figures, eta, wait, step->skipped != 0 ? "  skipped: overflow" : "",
+             eval);
     show(live, text);
 }
 

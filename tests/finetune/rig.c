@@ -1,0 +1,140 @@
+/* Runs a command in a process of its own, with its streams in files. */
+#include "tests/finetune/rig.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "tests/harness/test.h"
+
+enum { TURNS = 8, PATH_BYTES = 512 };
+
+char *rig_out;
+char *rig_err;
+const char *rig_program = "tests/finetune/tide_paper";
+
+const char *rig_path(const char *name)
+{
+    static char paths[TURNS][PATH_BYTES];
+    static unsigned turn;
+    char *path = paths[turn++ % TURNS];
+    snprintf(path, PATH_BYTES, "%s/%s", test_directory(), name);
+    return path;
+}
+
+const char *rig_read(const char *name)
+{
+    static char *text;
+    size_t bytes = 0;
+    free(text);
+    text = NULL;
+    check_int(core_file_read(rig_path(name), 1 << 22, &text, &bytes), ==, 0);
+    return text;
+}
+
+bool rig_has(const char *name)
+{
+    struct stat info;
+    return stat(rig_path(name), &info) == 0;
+}
+
+void rig_rows(void)
+{
+    char rows[7 * 48];
+    size_t at = 0;
+    for (int row = 1; row <= 7; row++) {
+        at += (size_t)snprintf(rows + at, sizeof rows - at,
+                               "{\"input_ids\": [%d, 2, 3, 4, 5, 6, 7, 8]}\n", row);
+    }
+    test_file("d.jsonl", rows, at);
+}
+
+static void redirect(int to, const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || dup2(fd, to) < 0) {
+        _exit(126);
+    }
+}
+
+static void split(const char *arguments, char *text, size_t bytes, char **argv, size_t room)
+{
+    size_t at = 0;
+    for (const char *from = arguments; *from != '\0' && at + 1 < bytes; from++) {
+        if (from[0] == '%' && (from[1] == 'M' || from[1] == 'T')) {
+            at += (size_t)snprintf(text + at, bytes - at, "%s%s",
+                                   from[1] == 'M' ? test_root() : test_directory(),
+                                   from[1] == 'M' ? "/model/fixtures/llama" : "");
+            from++;
+        } else {
+            text[at++] = *from;
+        }
+    }
+    text[at] = '\0';
+    size_t count = 0;
+    for (char *word; count + 1 < room && (word = strsep(&text, " ")) != NULL;) {
+        if (word[0] != '\0') {
+            argv[count++] = word;
+        }
+    }
+    argv[count] = NULL;
+}
+
+int rig_start(const char *setting, const char *arguments)
+{
+    char words[4096];
+    char program[PATH_BYTES];
+    char *argv[64];
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    snprintf(program, sizeof program, "%s/%s", root != NULL ? root : "build", rig_program);
+    argv[0] = program;
+    split(arguments, words, sizeof words, argv + 1, 63);
+    test_directory();
+    pid_t child = fork();
+    check_true(child >= 0);
+    if (child == 0) {
+        redirect(0, "/dev/null");
+        redirect(1, rig_path("out.txt"));
+        redirect(2, rig_path("err.txt"));
+        if (setting != NULL) {
+            putenv((char *)(uintptr_t)setting);
+        }
+        execv(program, argv);
+        _exit(127);
+    }
+    return child;
+}
+
+int rig_wait(int child)
+{
+    int status = 0;
+    size_t bytes = 0;
+    check_int(waitpid(child, &status, 0), ==, child);
+    rig_end();
+    check_int(core_file_read(rig_path("out.txt"), 1 << 22, &rig_out, &bytes), ==, 0);
+    check_int(core_file_read(rig_path("err.txt"), 1 << 22, &rig_err, &bytes), ==, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+int rig_run(const char *setting, const char *arguments)
+{
+    return rig_wait(rig_start(setting, arguments));
+}
+
+void rig_end(void)
+{
+    free(rig_out);
+    free(rig_err);
+    rig_out = rig_err = NULL;
+}
+
+void rig_expect(int line, int code, int wanted)
+{
+    if (code != wanted) {
+        test_fail(__FILE__, line, "it ends with %d, not %d: %s", code, wanted, rig_err);
+    }
+}

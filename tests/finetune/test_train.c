@@ -1,0 +1,177 @@
+/* `tide finetune` with its real engine, on a tiny Llama: the result does not depend on where things
+ * lie, nothing is left behind, and what users do wrong with stores and signals ends well. */
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/base/json.h"
+#include "tests/finetune/rig.h"
+#include "tests/harness/test.h"
+
+#define TRAIN_SMALL TRAIN "--lr 1e-2 --threads 2 --rates %T/rates.json "
+
+static void begin(void)
+{
+    rig_program = "tools/tide";
+    rig_rows();
+    mkdir(rig_path("store"), 0700);
+    if (!rig_has("rates.json")) { /* measured once */
+        expect(0, "plan --model %M --store %T/store --save-rates %T/rates.json -q");
+    }
+}
+
+static size_t entries(const char *name)
+{
+    size_t count = 0;
+    DIR *folder = opendir(rig_path(name));
+    check_true(folder != NULL);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        count += entry->d_name[0] != '.';
+    }
+    closedir(folder);
+    return count;
+}
+
+/* One number of a line of a log. */
+static double number_of(const char *log, size_t line, const char *key)
+{
+    char *text = strdup(rig_read(log));
+    char *rest = text;
+    char *at = strsep(&rest, "\n");
+    for (size_t i = 0; i < line; i++) {
+        at = strsep(&rest, "\n");
+    }
+    struct core_json *doc = NULL;
+    check_true(at != NULL);
+    check_int(core_json_parse(at, strlen(at), log, NULL, &doc), ==, 0);
+    double value = core_json_real(core_json_find(core_json_root(doc), key));
+    core_json_destroy(doc);
+    free(text);
+    return value;
+}
+
+static void same_result(const char *one, const char *other)
+{
+    char *texts[2] = {NULL, NULL};
+    size_t bytes[2] = {0, 0};
+    const char *const folders[2] = {one, other};
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s/model.safetensors", folders[i]);
+        check_int(core_file_read(rig_path(name), 1 << 22, &texts[i], &bytes[i]), ==, 0);
+    }
+    check_uint(bytes[0], ==, bytes[1]);
+    check_memory(texts[0], texts[1], bytes[0]);
+    free(texts[0]);
+    free(texts[1]);
+}
+
+/* Everything in memory and everything on the drive end in the same bytes; the loss falls; the store
+ * is empty afterwards; the folder has what belongs to it. */
+static void anywhere(void)
+{
+    begin();
+    expect(0, TRAIN_SMALL "--out %T/memory --epochs 4 --log %T/memory.jsonl");
+    expect(0, TRAIN_SMALL "--out %T/drive --epochs 4 --log %T/drive.jsonl --store %T/store "
+                          "--place weights=store,states=store,acts=recompute");
+    same_result("memory", "drive");
+    check_true(rig_has("drive/config.json") && rig_has("drive/generation_config.json"));
+    check_uint(entries("store"), ==, 0);
+    check_double(number_of("drive.jsonl", 7, "loss"), <, 0.5 * number_of("drive.jsonl", 0, "loss"));
+    check_double(number_of("drive.jsonl", 3, "store_write_bytes"), >, 0);
+    check_double(number_of("memory.jsonl", 3, "store_write_bytes"), ==, 0);
+    check_double(number_of("drive.jsonl", 8, "plan_host_gb"), >, 0);
+}
+
+/* Precisions, optimizers and moments are trained with: the loss falls with each. */
+static void kinds(void)
+{
+    static const char *const flags[] = {
+        "--precision fp32",    "--precision fp16",      "--optimizer lion",
+        "--optimizer adagrad", "--optimizer sgd",       "--moments bf16",
+        "--optimizer adam",    "--fp32-grads --clip 0", "--freeze *embed*"};
+    begin();
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments,
+                 "%s%s --out %%T/k --overwrite --steps 6 --log %%T/k.jsonl", TRAIN_SMALL, flags[i]);
+        expect(0, arguments);
+        double first = number_of("k.jsonl", 0, "loss");
+        double last = number_of("k.jsonl", 5, "loss");
+        if (!(last < first)) {
+            test_fail(__FILE__, __LINE__, "%s: %g -> %g", flags[i], first, last);
+        }
+    }
+}
+
+/* A ds_config.json, as it is, trains with what it says. */
+static void config(void)
+{
+    static const char text[] =
+        "{\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"gradient_clipping\": "
+        "0.5,\n"
+        " \"bf16\": {\"enabled\": true}, \"steps_per_print\": 2,\n"
+        " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-2}},\n"
+        " \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 2,\n"
+        "   \"warmup_type\": \"linear\"}},\n"
+        " \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}}";
+    begin();
+    test_file("ds.json", text, strlen(text));
+    expect(0, "finetune --model %M --data %T/d.jsonl --out %T/c --config %T/ds.json --epochs 2 "
+              "--log %T/c.jsonl");
+    check_double(number_of("c.jsonl", 1, "lr"), ==, 0);
+    check_double(number_of("c.jsonl", 2, "lr"), ==, 5e-3);
+    check_double(number_of("c.jsonl", 3, "lr"), ==, 1e-2);
+    check_contains(rig_err, "step 4/4");
+    check_true(strstr(rig_err, "step 3/4") == NULL);
+}
+
+/* A store that another run has is refused, and left to it; so is one that cannot be made. */
+static void shared_store(void)
+{
+    begin();
+    int first = rig_start(NULL, TRAIN_SMALL "--out %T/first --steps 1000000 --store %T/store "
+                                            "--place states=store --log %T/first.jsonl -q");
+    for (int i = 0; i < 600 && (!rig_has("first.jsonl") || rig_read("first.jsonl")[0] == '\0');
+         i++) {
+        usleep(50000);
+    }
+    check_true(rig_read("first.jsonl")[0] != '\0');
+    int second = rig_start(NULL, TRAIN_SMALL "--out %T/second --steps 2 --store %T/store "
+                                             "--place states=store");
+    int code = rig_wait(second);
+    check_contains(rig_err, "store");
+    check_true(code == 1 || code == 2);
+    check_true(!rig_has("second/model.safetensors"));
+    kill(first, SIGINT);
+    rig_expect(__LINE__, rig_wait(first), 130);
+    check_true(rig_has("first/model.safetensors"));
+    check_uint(entries("store"), ==, 0);
+    expect(2, TRAIN_SMALL "--out %T/third --steps 2 --store %T/no/where --place states=store");
+    check_contains(rig_err, "no/where");
+}
+
+/* What cannot fit ends 3 and names what would do; nothing is left, not even the folder. */
+static void too_small(void)
+{
+    begin();
+    expect(3, TRAIN_SMALL "--out %T/small --device-memory 4K");
+    check_contains(rig_err, "cannot fit");
+    check_true(!rig_has("small"));
+    expect(3, "plan --model %M --device-memory 4K");
+    check_string(rig_out, "");
+    expect(0, "plan --model %M --batch 2");
+    check_contains(rig_out, "DEVICE");
+    expect(0, "plan --model %M --batch 2 --rates %T/rates.json --json");
+    check_contains(rig_out, "\"schema_version\": 1");
+    expect(0, "plan --model %M --batch 2 --rates %T/rates.json --tape");
+    check_contains(rig_out, "UPDATE");
+    rig_end();
+}
+
+TEST_MAIN({"anywhere", anywhere}, {"kinds", kinds}, {"config", config},
+          {"shared_store", shared_store}, {"too_small", too_small})
