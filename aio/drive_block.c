@@ -292,6 +292,11 @@ static void failed(struct aio_drive *drive, int32_t index, int code)
     if (code == -ENOSPC || code == -EDQUOT) {
         core_err_set(code, "%s is full: %s of %u bytes at offset %" PRIu64 ": %s", file,
                      kind_name(part->kind), bytes, offset, strerror(-code));
+    } else if (code == -EOPNOTSUPP && drive->options.iopoll) {
+        core_err_set(code,
+                     "%s: completions can be polled only on a drive with poll queues "
+                     "(nvme.poll_queues=N at boot) and with direct I/O: %s of %u bytes: %s",
+                     file, kind_name(part->kind), bytes, strerror(-code));
     } else if (block->retries > 0 || block->repeats > 0) {
         core_err_set(code, "%s: %s of %u bytes at offset %" PRIu64 " failed %u times: %s", file,
                      kind_name(part->kind), bytes, offset, block->retries + block->repeats + 1,

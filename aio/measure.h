@@ -16,7 +16,8 @@ struct aio_rates {
 };
 
 /* Measures on bytes [offset, offset + bytes) of an attached file, which are overwritten; `seconds`
- * for the three together. Other requests meanwhile falsify the result. */
+ * for all together, and what a few blocks take on a slow path. Other requests meanwhile
+ * falsify the result. */
 int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, uint64_t bytes,
                       double seconds, struct aio_rates *out);
 
@@ -25,7 +26,7 @@ struct aio_measure_options {
     uint32_t depth;       /* 0: AIO_DEPTH_DEFAULT */
     uint32_t block_bytes; /* 0: AIO_BLOCK_DEFAULT_BYTES */
     uint64_t bytes;       /* of the scratch file; 0: 512 MiB, or a quarter of what is free */
-    double seconds;       /* 0: 1.6, besides writing the file once */
+    double seconds; /* 0: 1.6; writing the file once takes as long at most (32 MiB are written) */
 };
 
 /* Measures a directory on a nameless file that nobody else sees and that is gone afterwards,

@@ -412,6 +412,11 @@ static void paths_are_measured(void)
     check_double(fabs(rates.write_bytes_per_s / 300e6 - 1), <, RIG_SLOW ? 0.9 : 0.2);
     check_double(fabs(rates.mixed_bytes_per_s / 400e6 - 1), <, RIG_SLOW ? 0.9 : 0.25);
     check_int(aio_measure_drive(drive, file, 0, 100, 1, &rates), ==, -EINVAL);
+    disk->read_bytes_per_s = disk->write_bytes_per_s = 40000000; /* 64 MiB in flight are 1.7 s */
+    begin_ns = core_clock_now_ns();
+    check_int(aio_measure_drive(drive, file, 0, 64 * MIB, 0.6, &rates), ==, 0);
+    check_int(core_clock_now_ns() - begin_ns, <, RIG_SLOW ? 3000000000 : 1500000000);
+    check_double(fabs(rates.write_bytes_per_s / 40e6 - 1), <, RIG_SLOW ? 0.9 : 0.2);
     check_int(aio_drive_destroy(drive), ==, 0);
     aio_mem_destroy(disk);
 }

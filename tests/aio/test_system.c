@@ -394,6 +394,39 @@ static void sync_is_a_barrier(void)
     }
 }
 
+/* Polled completions: the bytes come back and a drive that was idle goes on, or the drive has no poll
+ * queues and the error says so. */
+static void completions_are_polled(void)
+{
+    struct rig rig;
+    struct core_fence fence;
+    if (aio_backend_find("uring") == NULL || aio_backend_find("uring")->probe(NULL, 0) != 0) {
+        test_skip("io_uring is not here");
+    }
+    unsigned char *memory = rig_memory(2 << 20);
+    rig_fill(memory, 1 << 20, 5);
+    rig_open(&rig, &(struct rig_options){
+                       .backend = "uring", .bytes = 1 << 20, .drive = {.iopoll = true}});
+    check_contains(aio_drive_describe(rig.drive), "iopoll");
+    check_int(aio_queue_write(rig.queue, rig.file, 0, memory, 1 << 20, &fence), ==, 0);
+    int rc = core_fence_wait(fence, patience_ns);
+    if (rc == 0) { /* a first write may go another way than a read */
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        check_int(aio_queue_read(rig.queue, rig.file, 0, memory + (1 << 20), 1 << 20, &fence), ==,
+                  0);
+        rc = core_fence_wait(fence, patience_ns);
+    }
+    if (rc == 0) {
+        check_memory(memory, memory + (1 << 20), 1 << 20);
+    } else {
+        check_int(rc, ==, -EOPNOTSUPP);
+        check_contains(core_err_sentence(), "poll queues");
+    }
+    test_note("polled completions %s", rc == 0 ? "work here" : "are not to be had here");
+    rig_close(&rig);
+    rig_free(memory);
+}
+
 /* Options, places and sizes that cannot be are refused with a sentence before anything happens. */
 static void bad_requests_are_refused(void)
 {
@@ -455,4 +488,5 @@ TEST_MAIN({"io_uring_forbidden", io_uring_forbidden},
           {"signals_are_harmless", signals_are_harmless},
           {"urgency_goes_first_and_none_starves", urgency_goes_first_and_none_starves},
           {"sync_is_a_barrier", sync_is_a_barrier},
+          {"completions_are_polled", completions_are_polled},
           {"bad_requests_are_refused", bad_requests_are_refused})
