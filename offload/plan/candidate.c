@@ -83,6 +83,18 @@ static int predict(const struct plan_input *input, struct plan *plan)
     return rc;
 }
 
+int plan_candidate_turn(const struct plan_input *input, struct plan *plan)
+{
+    for (int before = 0; before <= PLAN_KIND_COUNT; before++) {
+        for (int kind = 0; kind < PLAN_KIND_COUNT; kind++) {
+            plan_tape_fini(&plan->tapes[before][kind]);
+        }
+    }
+    plan_layout_destroy(plan->layout);
+    plan->layout = NULL;
+    return plan_residence_lay_out(input, &plan->choice, &plan->residence, &plan->layout);
+}
+
 static void note_need(const struct plan_layout *layout, const struct plan_input *input,
                       struct plan_need *need)
 {

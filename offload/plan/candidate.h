@@ -11,6 +11,7 @@ struct plan {
     struct plan_layout *layout;                                   /* owned */
     struct plan_tape tapes[PLAN_KIND_COUNT + 1][PLAN_KIND_COUNT]; /* [before][kind] */
     struct plan_prediction predicted;
+    bool alone; /* one rank */
 };
 
 /* Bytes of the candidate that needs least. */
@@ -24,6 +25,9 @@ struct plan_need {
  * it does not fit; `need` follows the least of the candidates seen. */
 int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_need *need, struct plan **out);
+
+/* The same choice for another rank: layout anew, no tapes yet. */
+int plan_candidate_turn(const struct plan_input *input, struct plan *plan);
 
 /* Builds the tapes that the prediction did not need. */
 int plan_candidate_complete(const struct plan_input *input, struct plan *plan);

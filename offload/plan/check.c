@@ -36,8 +36,10 @@ static int check_ranks(const struct plan_input *input)
         return core_err_set(-EINVAL, "rank %u of %u at stage %u is not possible; stages are 0 to 3",
                             input->rank, input->world, input->stage);
     }
-    if (input->world > 1) {
-        return core_err_set(-ENOTSUP, "a plan for %u ranks is not made yet", input->world);
+    bool whole = input->world > 1 && (input->stage == 1 || input->stage == 2);
+    if (whole && !input->budgets.device_is_host && input->wishes.weights == PLAN_WHERE_STORE) {
+        return core_err_set(-EINVAL, "stages 1 and 2 keep whole weights on each rank, and in STORE "
+                                     "only on the CPU device; stage 3 keeps shards there");
     }
     return 0;
 }

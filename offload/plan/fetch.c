@@ -76,10 +76,70 @@ static int read_weights(struct plan_step *step, uint32_t block, uint16_t slot)
     return rc;
 }
 
+void plan_fetch_forget(struct plan_step *step, uint32_t block)
+{
+    int size = plan_move_block(step, block)->size;
+    for (uint32_t i = 0; i < step->layout->weights.counts[size]; i++) {
+        if (step->slot_block[size][i] == block) {
+            step->slot_block[size][i] = PLAN_NONE;
+        }
+    }
+}
+
+/* This rank's part of an array of weights whose buffer begins with element `first`. */
+static struct plan_piece own_part(const struct plan_step *step, uint32_t block, uint16_t buffer,
+                                  uint64_t first)
+{
+    struct plan_span span = plan_state_span(step->input, block);
+    uint64_t width = step->input->format.weight_bytes;
+    return (struct plan_piece){
+        .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
+}
+
+int plan_fetch_gather(struct plan_step *step, uint32_t block, uint16_t whole)
+{
+    struct plan_piece to = {.buffer = whole, .bytes = plan_move_weight_bytes(step, block)};
+    return plan_move_together(step, PLAN_GATHER, block, own_part(step, block, whole, 0), to);
+}
+
+/* Fills a slot with the weights of a block that lies in HOST or STORE whole. */
+static int fill_whole(struct plan_step *step, uint32_t block, uint16_t slot)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    uint64_t bytes = plan_move_weight_bytes(step, block);
+    struct plan_piece from = {.buffer = where->weights_host, .bytes = bytes};
+    struct plan_piece to = {.buffer = slot, .bytes = bytes};
+    return from.buffer != PLAN_NONE ? plan_move_copy(step, PLAN_H2D, block, from, to)
+                                    : read_weights(step, block, slot);
+}
+
+/* The same where each rank has a shard: its own comes to its place, and then all. */
+static int fill_shards(struct plan_step *step, uint32_t block, uint16_t slot)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    uint64_t first = plan_weight_span(step->input, block).first;
+    struct plan_piece to = {.buffer = slot, .bytes = plan_move_weight_bytes(step, block)};
+    if (where->weights_device != PLAN_NONE) {
+        return plan_move_together(step, PLAN_GATHER, block,
+                                  own_part(step, block, where->weights_device, first), to);
+    }
+    int rc = 0;
+    if (where->weights_host != PLAN_NONE) {
+        struct plan_piece from = own_part(step, block, where->weights_host, first);
+        if (from.bytes > 0) {
+            rc = plan_move_copy(step, PLAN_H2D, block, from, own_part(step, block, slot, 0));
+        }
+    } else {
+        rc = read_weights(step, block, slot);
+    }
+    return rc == 0 ? plan_fetch_gather(step, block, slot) : rc;
+}
+
 int plan_fetch_weights(struct plan_step *step, uint32_t block, uint16_t *out)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
-    if (where->weights_device != PLAN_NONE) {
+    bool shards = plan_shards_weights(step->input);
+    if (where->weights_device != PLAN_NONE && !shards) {
         *out = where->weights_device;
         return 0;
     }
@@ -87,14 +147,7 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint16_t *out)
     int rc = 0;
     if (slot == PLAN_NONE) {
         slot = plan_fetch_claim(step, block);
-        if (where->weights_host != PLAN_NONE) {
-            uint64_t bytes = plan_move_weight_bytes(step, block);
-            struct plan_piece from = {.buffer = where->weights_host, .bytes = bytes};
-            struct plan_piece to = {.buffer = slot, .bytes = bytes};
-            rc = plan_move_copy(step, PLAN_H2D, block, from, to);
-        } else {
-            rc = read_weights(step, block, slot);
-        }
+        rc = shards ? fill_shards(step, block, slot) : fill_whole(step, block, slot);
     }
     *out = slot;
     return rc;

@@ -35,6 +35,16 @@ bool plan_layout_has_sums(const struct plan_input *input)
     return input->wishes.micro_batches > 1 && input->format.grad_bytes < PLAN_SUM_BYTES;
 }
 
+bool plan_layout_moves_gradients(const struct plan_input *input)
+{
+    return !input->budgets.device_is_host || (plan_shards_states(input) && input->stage >= 2);
+}
+
+uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t block)
+{
+    return plan_layout_moves_gradients(input) ? plan_state_span(input, block).first : 0;
+}
+
 uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block)
 {
     const struct plan_block_shape *shape = &input->blocks[block];
@@ -115,8 +125,8 @@ static int add_weights(struct plan_layout *layout, const struct plan_input *inpu
     const struct plan_block_place *place = &layout->places[b];
     struct plan_block_layout *block = &layout->blocks[b];
     uint64_t width = input->format.weight_bytes;
-    struct plan_span span = plan_weight_span(input, b);
-    uint64_t bytes = plan_round_up(span.count * width, PLAN_ALIGN_BYTES);
+    uint64_t most = plan_weight_most(input, b);
+    uint64_t bytes = plan_round_up(most * width, PLAN_ALIGN_BYTES);
     const struct plan_layout_kind in_device = {"w", PLAN_DEVICE, PLAN_FOR_WEIGHTS};
     const struct plan_layout_kind in_host = {"w", PLAN_HOST, PLAN_FOR_WEIGHTS};
     const struct plan_layout_kind in_store = {"w", PLAN_STORE, PLAN_FOR_WEIGHTS};
@@ -130,7 +140,7 @@ static int add_weights(struct plan_layout *layout, const struct plan_input *inpu
         rc = plan_layout_add_of_block(layout, input, b, &in_host, bytes, &block->weights_host);
     }
     if (rc == 0 && place->weights == PLAN_STORE) {
-        uint64_t chunks = plan_chunk_count(span.count, choice->chunk_elements);
+        uint64_t chunks = plan_chunk_count(most, choice->chunk_elements);
         rc = plan_layout_add_of_block(layout, input, b, &in_store,
                                       extents_bytes(chunks, choice->chunk_elements * width),
                                       &block->weights_store);
@@ -149,8 +159,8 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
     uint64_t chunk_bytes = plan_state_bytes(&input->format, choice->chunk_elements);
     uint64_t resident = place->resident_chunks * layout->state_stride;
     if (place->resident_chunks > 0 && away == 0) {
-        struct plan_span span = plan_state_span(input, b);
-        uint64_t last = plan_chunk_size(span.count, choice->chunk_elements, place->chunk_count - 1);
+        uint64_t last = plan_chunk_size(plan_state_most(input, b), choice->chunk_elements,
+                                        place->chunk_count - 1);
         resident -= layout->state_stride;
         resident += plan_round_up(plan_state_bytes(&input->format, last), PLAN_ALIGN_BYTES);
     }
@@ -185,8 +195,7 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
     uint64_t bytes[PLAN_SIZE_COUNT] = {0};
     uint32_t counts[PLAN_SIZE_COUNT] = {0};
     for (uint32_t b = 0; b < input->block_count; b++) {
-        bool whole = plan_weight_span(input, b).count == input->blocks[b].elements;
-        if (layout->places[b].weights != PLAN_DEVICE || !whole) {
+        if (layout->places[b].weights != PLAN_DEVICE || plan_shards_weights(input)) {
             int size = layout->blocks[b].size;
             bytes[size] = larger(bytes[size], input->blocks[b].elements);
             counts[size]++;
@@ -225,7 +234,7 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
     bool states_move = false;
     uint64_t widest = 0;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        widest = larger(widest, plan_state_span(input, b).count);
+        widest = larger(widest, larger(plan_state_most(input, b), plan_weight_most(input, b)));
         from_store = from_store || layout->blocks[b].weights_store != PLAN_NONE;
         states_move = states_move || layout->blocks[b].states_store != PLAN_NONE ||
                       (input->blocks[b].trained && choice->grads == PLAN_STORE) ||
@@ -264,6 +273,10 @@ static int add_common(struct plan_layout *layout, const struct plan_input *input
     if (rc == 0) {
         rc = plan_layout_add(layout, "tile-sums", PLAN_HOST, PLAN_FOR_SCRATCH,
                              tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums);
+    }
+    if (rc == 0 && plan_shards_states(input)) {
+        rc = plan_layout_add(layout, "tile-sums-all", PLAN_HOST, PLAN_FOR_SCRATCH,
+                             tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums_all);
     }
     if (rc == 0) {
         rc = plan_layout_add(layout, "norm", PLAN_HOST, PLAN_FOR_SCRATCH, NORM_BYTES,
@@ -308,7 +321,8 @@ static int make_tables(struct plan_layout *layout, const struct plan_input *inpu
     size_t each = blocks * layout->in_flight;
     memset(layout->weight_stages, 0xff, sizeof layout->weight_stages);
     memset(layout->state_slots, 0xff, sizeof layout->state_slots);
-    layout->scratch = layout->tile_sums = layout->norm = layout->shared_sum = PLAN_NONE;
+    layout->scratch = layout->tile_sums = layout->norm = PLAN_NONE;
+    layout->shared_sum = layout->tile_sums_all = PLAN_NONE;
     layout->blocks = malloc(blocks * sizeof *layout->blocks);
     layout->places = malloc(blocks * sizeof *layout->places);
     layout->acts = no_buffers(each);
@@ -352,6 +366,20 @@ static int add_all(struct plan_layout *layout, const struct plan_input *input,
     return rc == 0 ? add_common(layout, input) : rc;
 }
 
+/* Memory is sized for the largest shard; what is told and done is this rank's. */
+static void keep_own_chunks(struct plan_layout *layout, const struct plan_input *input,
+                            const struct plan_choice *choice)
+{
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        struct plan_block_place *place = &layout->places[b];
+        uint64_t own = plan_chunk_count(plan_state_span(input, b).count, choice->chunk_elements);
+        place->chunk_count = place->chunk_count < own ? place->chunk_count : (uint32_t)own;
+        place->resident_chunks = place->resident_chunks < place->chunk_count
+                                     ? place->resident_chunks
+                                     : place->chunk_count;
+    }
+}
+
 int plan_layout_create(const struct plan_input *input, const struct plan_choice *choice,
                        const struct plan_block_place *places, struct plan_layout **out)
 {
@@ -370,6 +398,7 @@ int plan_layout_create(const struct plan_input *input, const struct plan_choice 
         plan_layout_destroy(layout);
         return rc;
     }
+    keep_own_chunks(layout, input, choice);
     *out = layout;
     return 0;
 }

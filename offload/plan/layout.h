@@ -46,9 +46,9 @@ struct plan_block_layout {
     uint16_t states_store;
     uint16_t gradient; /* as stored, in HOST, on the CPU device perhaps in DEVICE */
     uint16_t gradient_store;
-    uint16_t gradient_device; /* before it goes down */
-    uint16_t sum;             /* fp32 */
-    uint8_t size;             /* enum plan_size */
+    uint16_t gradient_whole; /* where compute leaves it, where it then goes elsewhere */
+    uint16_t sum;            /* fp32 */
+    uint8_t size;            /* enum plan_size */
 };
 
 struct plan_layout {
@@ -63,7 +63,7 @@ struct plan_layout {
     uint32_t in_flight;               /* micro-batches between their forward and their backward */
     struct plan_ring weights;
     struct plan_ring gradients;
-    struct plan_ring gradients_device;
+    struct plan_ring gradients_whole;
     struct plan_ring sums;
     uint16_t weight_stages[PLAN_SLOT_MAX]; /* HOST, a chunk each; none on the CPU device */
     uint16_t state_slots[PLAN_SLOT_MAX];
@@ -77,8 +77,9 @@ struct plan_layout {
     uint16_t *kept;       /* owned, [block * in_flight], or PLAN_NONE */
     uint16_t *out_grads;  /* owned, [in_flight] */
     uint16_t scratch;
-    uint16_t tile_sums; /* HOST: sums of squares */
-    uint16_t norm;      /* HOST: norm, factor, verdict */
+    uint16_t tile_sums;     /* HOST: sums of squares */
+    uint16_t tile_sums_all; /* of all ranks, where each has its own alone */
+    uint16_t norm;          /* HOST: norm, factor, verdict */
 };
 
 /* Lays out `choice`; `places` decides what is resident and is copied. 0 or -ENOMEM. */
@@ -94,6 +95,13 @@ uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 
 /* Several micro-batches whose sum is not the stored gradient itself. */
 bool plan_layout_has_sums(const struct plan_input *input);
+
+/* Does compute leave whole gradients in other buffers than those that wait for the update? Where the
+ * update does not reach DEVICE memory, and where stage 2 keeps a shard alone. */
+bool plan_layout_moves_gradients(const struct plan_input *input);
+
+/* The element that the buffer of a stored gradient begins with. */
+uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t block);
 
 /* Elements of the parameter that the block borrows, where it has a gradient. */
 uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block);

@@ -17,14 +17,20 @@ struct need {
     uint32_t counts[PLAN_SIZE_COUNT];
 };
 
+/* Whole gradients, or the shard that waits for the update. */
+static uint64_t elements_of(const struct plan_input *input, uint32_t block, bool shard)
+{
+    return shard ? plan_state_most(input, block) : input->blocks[block].elements;
+}
+
 static struct need need_of(const struct plan_input *input, const struct plan_layout *layout,
-                           uint32_t most)
+                           uint32_t most, bool shard)
 {
     struct need need = {{0}, {0}};
     for (uint32_t b = 0; b < input->block_count; b++) {
         if (input->blocks[b].trained) {
             int size = layout->blocks[b].size;
-            uint64_t elements = input->blocks[b].elements;
+            uint64_t elements = elements_of(input, b, shard);
             need.elements[size] = elements > need.elements[size] ? elements : need.elements[size];
             need.counts[size] += need.counts[size] < most;
         }
@@ -32,24 +38,33 @@ static struct need need_of(const struct plan_input *input, const struct plan_lay
     return need;
 }
 
-/* A buffer a block, or a ring that blocks take turns in. */
+/* What a kind of gradient buffer is. */
+struct gradient_kind {
+    struct plan_layout_kind layout;
+    uint64_t width;
+    uint32_t turns;         /* 0: a buffer a block; else a ring that blocks take turns in */
+    bool shard;             /* of this rank's part alone */
+    size_t member;          /* of struct plan_block_layout */
+    struct plan_ring *ring; /* of the layout */
+};
+
 static int add_kind(struct plan_layout *layout, const struct plan_input *input,
-                    const struct plan_layout_kind *kind, uint64_t width, uint32_t turns,
-                    size_t member, struct plan_ring *ring)
+                    const struct gradient_kind *kind)
 {
-    if (turns > 0) {
-        struct need need = need_of(input, layout, turns);
+    if (kind->turns > 0) {
+        struct need need = need_of(input, layout, kind->turns, kind->shard);
         for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
-            need.elements[size] = plan_round_up(need.elements[size] * width, PLAN_ALIGN_BYTES);
+            need.elements[size] = plan_round_up(need.elements[size] * kind->width,
+                                                PLAN_ALIGN_BYTES);
         }
-        return plan_layout_add_ring(layout, kind, need.elements, need.counts, ring);
+        return plan_layout_add_ring(layout, &kind->layout, need.elements, need.counts, kind->ring);
     }
     int rc = 0;
     for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
         if (input->blocks[b].trained) {
-            uint16_t *index = (uint16_t *)(void *)((char *)&layout->blocks[b] + member);
-            rc = plan_layout_add_of_block(layout, input, b, kind, input->blocks[b].elements * width,
-                                          index);
+            uint16_t *index = (uint16_t *)(void *)((char *)&layout->blocks[b] + kind->member);
+            rc = plan_layout_add_of_block(layout, input, b, &kind->layout,
+                                          elements_of(input, b, kind->shard) * kind->width, index);
         }
     }
     return rc;
@@ -73,13 +88,17 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
     bool away = choice->grads == PLAN_STORE;
     bool turns = (away || choice->timing == PLAN_TIMING_INSIDE) && !all_along;
     uint64_t width = input->format.grad_bytes;
-    const struct plan_layout_kind kind = {"g", away ? PLAN_HOST : choice->grads,
-                                          PLAN_FOR_GRADIENTS};
+    const struct gradient_kind kind = {
+        .layout = {"g", away ? PLAN_HOST : choice->grads, PLAN_FOR_GRADIENTS},
+        .width = width,
+        .turns = turns ? choice->gradient_slots : 0,
+        .shard = plan_layout_moves_gradients(input),
+        .member = offsetof(struct plan_block_layout, gradient),
+        .ring = &layout->gradients};
     const struct plan_layout_kind in_store = {"g", PLAN_STORE, PLAN_FOR_GRADIENTS};
-    int rc = add_kind(layout, input, &kind, width, turns ? choice->gradient_slots : 0,
-                      offsetof(struct plan_block_layout, gradient), &layout->gradients);
+    int rc = add_kind(layout, input, &kind);
     for (uint32_t b = 0; rc == 0 && away && b < input->block_count; b++) {
-        uint64_t chunks = plan_chunk_count(plan_state_span(input, b).count, choice->chunk_elements);
+        uint64_t chunks = plan_chunk_count(plan_state_most(input, b), choice->chunk_elements);
         uint64_t extent = plan_round_up(choice->chunk_elements * width, PLAN_EXTENT_BYTES);
         if (input->blocks[b].trained) {
             rc = plan_layout_add_of_block(layout, input, b, &in_store, chunks * extent,
@@ -92,21 +111,27 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
 int plan_layout_add_gradients(struct plan_layout *layout, const struct plan_input *input,
                               const struct plan_choice *choice)
 {
-    bool direct = input->budgets.device_is_host;
     bool sums = plan_layout_has_sums(input);
-    bool grads_all_along = lives_all_along(input, choice, !sums);
-    const struct plan_layout_kind down = {"gdown", PLAN_DEVICE, PLAN_FOR_GRADIENTS};
-    const struct plan_layout_kind sum = {"sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS};
-    int rc = add_stored(layout, input, choice, direct && grads_all_along);
-    if (rc == 0 && !direct) {
-        rc = add_kind(
-            layout, input, &down, input->format.grad_bytes, grads_all_along ? 0 : choice->sum_slots,
-            offsetof(struct plan_block_layout, gradient_device), &layout->gradients_device);
+    bool moves = plan_layout_moves_gradients(input);
+    bool all_along = lives_all_along(input, choice, !sums);
+    const struct gradient_kind whole = {
+        .layout = {"gwhole", PLAN_DEVICE, PLAN_FOR_GRADIENTS},
+        .width = input->format.grad_bytes,
+        .turns = all_along ? 0 : choice->sum_slots,
+        .member = offsetof(struct plan_block_layout, gradient_whole),
+        .ring = &layout->gradients_whole};
+    const struct gradient_kind sum = {
+        .layout = {"sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS},
+        .width = PLAN_SUM_BYTES,
+        .turns = lives_all_along(input, choice, true) ? 0 : choice->sum_slots,
+        .member = offsetof(struct plan_block_layout, sum),
+        .ring = &layout->sums};
+    int rc = add_stored(layout, input, choice, !moves && all_along);
+    if (rc == 0 && moves) {
+        rc = add_kind(layout, input, &whole);
     }
     if (rc == 0 && sums) {
-        rc = add_kind(layout, input, &sum, PLAN_SUM_BYTES,
-                      lives_all_along(input, choice, true) ? 0 : choice->sum_slots,
-                      offsetof(struct plan_block_layout, sum), &layout->sums);
+        rc = add_kind(layout, input, &sum);
     }
     return rc == 0 ? add_shared_sum(layout, input) : rc;
 }

@@ -63,6 +63,22 @@ int plan_move_copy(struct plan_step *step, enum plan_op op, uint32_t block, stru
     return plan_builder_add(step->builder, &command);
 }
 
+int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
+                       struct plan_piece from, struct plan_piece to)
+{
+    struct plan_command command = plan_move_command(op, PLAN_Q_COLL, block, PLAN_NONE);
+    uint64_t whole = op == PLAN_GATHER ? to.bytes : from.bytes;
+    uint64_t own = op == PLAN_GATHER ? from.bytes : to.bytes;
+    bool all = op == PLAN_REDUCE && own == whole && step->input->stage == 0;
+    command.elements = block != PLAN_NONE ? step->input->blocks[block].elements
+                                          : whole / PLAN_TILE_SUM_BYTES;
+    command.bytes = all ? 2 * (whole - whole / step->input->world) : whole - own;
+    bool in_place = from.buffer == to.buffer;
+    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
+    plan_move_operand(&command, PLAN_AS_TO, in_place ? PLAN_CHANGES : PLAN_WRITES, to);
+    return plan_builder_add(step->builder, &command);
+}
+
 /* ---- activations ---- */
 
 uint32_t plan_move_act_index(const struct plan_step *step, uint32_t block, uint32_t micro)

@@ -23,10 +23,10 @@ struct plan_step {
     uint32_t stage_turn;
     struct plan_turns sum_turns;
     struct plan_turns gradient_turns;
-    struct plan_turns down_turns;
+    struct plan_turns whole_turns;
     uint16_t sum; /* buffers of the block that goes backward */
     uint16_t gradient;
-    uint16_t gradient_device;
+    uint16_t gradient_whole;
 };
 
 /* A range of a buffer; PLAN_NONE: of none. */
@@ -50,6 +50,11 @@ uint64_t plan_move_weight_bytes(const struct plan_step *step, uint32_t block);
 /* The buffer whose turn it is; the block's own where it has one. */
 uint16_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ring,
                         struct plan_turns *turns, uint32_t block, uint16_t own);
+
+/* A collective of the array of `block`; PLAN_NONE: of the tile sums. A GATHER is from this rank's
+ * part to the whole, a REDUCE from the whole to this rank's part or to the whole. */
+int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
+                       struct plan_piece from, struct plan_piece to);
 
 int plan_move_copy(struct plan_step *step, enum plan_op op, uint32_t block, struct plan_piece from,
                    struct plan_piece to);

@@ -25,8 +25,14 @@ int plan_create(const struct plan_input *input, struct plan **out)
 {
     struct plan *plan = NULL;
     int rc = plan_check(input);
+    /* All ranks choose as the last one does, so that they choose the same. */
+    struct plan_input last = *input;
+    last.rank = input->world > 1 ? input->world - 1 : 0;
     if (rc == 0) {
-        rc = plan_choose(input, &plan);
+        rc = plan_choose(&last, &plan);
+    }
+    if (rc == 0 && last.rank != input->rank) {
+        rc = plan_candidate_turn(input, plan);
     }
     if (rc == 0) {
         rc = plan_candidate_complete(input, plan);
@@ -35,6 +41,7 @@ int plan_create(const struct plan_input *input, struct plan **out)
         plan_destroy(plan);
         return rc;
     }
+    plan->alone = input->world <= 1;
     *out = plan;
     return 0;
 }
@@ -135,13 +142,16 @@ static uint64_t mix(uint64_t hash, uint64_t number)
     return core_hash(&number, sizeof number, hash);
 }
 
-static uint64_t hash_command(uint64_t hash, const struct plan_command *command)
+static uint64_t hash_work(uint64_t hash, const struct plan_command *command)
 {
-    hash = mix(hash, (uint64_t)command->op << 24 | (uint64_t)command->queue << 16 |
-                         (uint64_t)command->streams << 8 | command->operand_count);
-    hash = mix(hash,
-               (uint64_t)command->block << 48 | (uint64_t)command->micro << 32 | command->chunk);
-    hash = mix(hash, command->elements);
+    hash = mix(hash, (uint64_t)command->op << 8 | command->queue);
+    hash = mix(hash, (uint64_t)command->block << 16 | command->micro);
+    return mix(hash, command->elements);
+}
+
+static uint64_t hash_all(uint64_t hash, const struct plan_command *command)
+{
+    hash = mix(hash, (uint64_t)command->streams << 32 | command->chunk);
     hash = mix(hash, command->bytes);
     for (uint32_t i = 0; i < command->operand_count; i++) {
         const struct plan_operand *operand = &command->operands[i];
@@ -157,6 +167,20 @@ static uint64_t hash_command(uint64_t hash, const struct plan_command *command)
     return hash;
 }
 
+/* Shards differ between ranks, and with them what each reads, updates and writes; what they compute
+ * and do together does not. */
+static uint64_t hash_tape(uint64_t hash, const struct plan *plan, const struct plan_tape *tape)
+{
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        bool together = (command->queue == PLAN_Q_COMPUTE || command->queue == PLAN_Q_COLL) &&
+                        command->op != PLAN_JOIN;
+        hash = plan->alone || together ? hash_work(hash, command) : hash;
+        hash = plan->alone ? hash_all(hash, command) : hash;
+    }
+    return hash;
+}
+
 uint64_t plan_hash(const struct plan *plan)
 {
     uint64_t hash = 0;
@@ -168,10 +192,7 @@ uint64_t plan_hash(const struct plan *plan)
     }
     for (int before = 0; before <= PLAN_KIND_COUNT; before++) {
         for (int kind = 0; kind < PLAN_KIND_COUNT; kind++) {
-            const struct plan_tape *tape = &plan->tapes[before][kind];
-            for (uint32_t i = 0; i < tape->count; i++) {
-                hash = hash_command(hash, &tape->commands[i]);
-            }
+            hash = hash_tape(hash, plan, &plan->tapes[before][kind]);
         }
     }
     return hash;

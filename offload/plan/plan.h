@@ -89,6 +89,7 @@ struct plan_rates {
     double update_elements;
     double sums_elements;
     double round_elements;
+    double coll_bytes;      /* between ranks, to one of them; 0: it costs nothing */
     double command_seconds; /* fixed cost of a command */
     bool shared_cores;      /* compute and update take the same cores (the CPU device) */
 };
@@ -189,7 +190,7 @@ const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before
 /* Of a NEXT after a NEXT (deferred) or a FIRST after a FIRST (inside). */
 const struct plan_prediction *plan_predicted(const struct plan *plan);
 
-/* Of all tapes and buffers: equal on ranks that will do the same. */
+/* Of all tapes and buffers; of several ranks, of what all of them must do alike. */
 uint64_t plan_hash(const struct plan *plan);
 
 #endif

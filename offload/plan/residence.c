@@ -30,8 +30,7 @@ static void places_of(const struct plan_input *input, const struct plan_choice *
             places[b].weights = PLAN_HOST;
         }
         if (input->blocks[b].trained) {
-            struct plan_span span = plan_state_span(input, b);
-            uint64_t chunks = plan_chunk_count(span.count, choice->chunk_elements);
+            uint64_t chunks = plan_chunk_count(plan_state_most(input, b), choice->chunk_elements);
             uint64_t resident = chunks < chunks_left ? chunks : chunks_left;
             places[b].chunk_count = (uint32_t)chunks;
             places[b].resident_chunks = (uint32_t)resident;
@@ -45,7 +44,7 @@ static uint64_t all_chunks(const struct plan_input *input, const struct plan_cho
     uint64_t count = 0;
     for (uint32_t b = 0; b < input->block_count; b++) {
         if (input->blocks[b].trained) {
-            count += plan_chunk_count(plan_state_span(input, b).count, choice->chunk_elements);
+            count += plan_chunk_count(plan_state_most(input, b), choice->chunk_elements);
         }
     }
     return count;
@@ -97,10 +96,12 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
 {
     const struct plan_wishes *wishes = &input->wishes;
     bool store = input->budgets.store_bytes > 0;
+    bool whole = plan_shards_states(input) && !plan_shards_weights(input) &&
+                 !input->budgets.device_is_host;
     struct plan_residence least = {.states = PLAN_HOST};
     if (wishes->weights == PLAN_WHERE_DEVICE) {
         least.device_blocks = input->block_count;
-    } else if (wishes->weights == PLAN_WHERE_HOST || !store) {
+    } else if (wishes->weights == PLAN_WHERE_HOST || !store || whole) {
         least.host_blocks = input->block_count;
     }
     least.states = wishes->states == PLAN_WHERE_DEVICE ? PLAN_DEVICE : PLAN_HOST;

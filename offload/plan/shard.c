@@ -15,10 +15,20 @@ uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank)
     return border < elements ? border : elements;
 }
 
-static struct plan_span span_of(const struct plan_input *input, uint32_t block, uint32_t stage)
+bool plan_shards_weights(const struct plan_input *input)
+{
+    return input->world > 1 && input->stage >= 3;
+}
+
+bool plan_shards_states(const struct plan_input *input)
+{
+    return input->world > 1 && input->stage >= 1;
+}
+
+static struct plan_span span_of(const struct plan_input *input, uint32_t block, bool sharded)
 {
     uint64_t elements = input->blocks[block].elements;
-    if (input->world <= 1 || input->stage < stage) {
+    if (!sharded) {
         return (struct plan_span){.count = elements};
     }
     uint64_t first = plan_shard_border(elements, input->world, input->rank);
@@ -28,12 +38,33 @@ static struct plan_span span_of(const struct plan_input *input, uint32_t block, 
 
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block)
 {
-    return span_of(input, block, 3);
+    return span_of(input, block, plan_shards_weights(input));
 }
 
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block)
 {
-    return span_of(input, block, 1);
+    return span_of(input, block, plan_shards_states(input));
+}
+
+static uint64_t most_of(const struct plan_input *input, uint32_t block, bool sharded)
+{
+    uint64_t elements = input->blocks[block].elements;
+    uint64_t units = (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
+    if (!sharded) {
+        return elements;
+    }
+    uint64_t most = (units + input->world - 1) / input->world * PLAN_CUT_ELEMENTS;
+    return most < elements ? most : elements;
+}
+
+uint64_t plan_weight_most(const struct plan_input *input, uint32_t block)
+{
+    return most_of(input, block, plan_shards_weights(input));
+}
+
+uint64_t plan_state_most(const struct plan_input *input, uint32_t block)
+{
+    return most_of(input, block, plan_shards_states(input));
 }
 
 uint64_t plan_chunk_count(uint64_t elements, uint64_t chunk_elements)

@@ -20,6 +20,14 @@ struct plan_span {
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
 
+/* ZeRO's stages: of several ranks each keeps a shard alone. */
+bool plan_shards_weights(const struct plan_input *input);
+bool plan_shards_states(const struct plan_input *input);
+
+/* The largest of all ranks' spans: what memory is sized by, so that all ranks' plans lie alike. */
+uint64_t plan_weight_most(const struct plan_input *input, uint32_t block);
+uint64_t plan_state_most(const struct plan_input *input, uint32_t block);
+
 uint64_t plan_chunk_count(uint64_t elements, uint64_t chunk_elements);
 /* Elements of one chunk: the last one may be short. */
 uint64_t plan_chunk_size(uint64_t elements, uint64_t chunk_elements, uint64_t chunk);

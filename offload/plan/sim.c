@@ -53,7 +53,7 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     case PLAN_SUMS: work = elements / rates->sums_elements; break;
     case PLAN_UPDATE: work = elements / rates->update_elements; break;
     case PLAN_GATHER:
-    case PLAN_REDUCE:
+    case PLAN_REDUCE: work = rates->coll_bytes > 0 ? bytes / rates->coll_bytes : 0; break;
     case PLAN_NORM:
     case PLAN_JOIN:
     case PLAN_OP_COUNT: break;

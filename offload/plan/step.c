@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "offload/plan/fetch.h"
+#include "offload/plan/gradient.h"
 
 static bool acts_wait_elsewhere(const struct plan_step *step)
 {
@@ -92,64 +93,6 @@ static int block_forward(struct plan_step *step, uint32_t block, uint32_t micro,
     return rc;
 }
 
-/* The buffers that the block's gradients go to: its own, or the next in turn. */
-static void gradient_begin(struct plan_step *step, uint32_t block)
-{
-    const struct plan_block_layout *where = plan_move_block(step, block);
-    const struct plan_layout *layout = step->layout;
-    step->sum = plan_move_turn(step, &layout->sums, &step->sum_turns, block, where->sum);
-    step->gradient = plan_move_turn(step, &layout->gradients, &step->gradient_turns, block,
-                                    where->gradient);
-    step->gradient_device = plan_move_turn(step, &layout->gradients_device, &step->down_turns,
-                                           block, where->gradient_device);
-}
-
-/* Where compute leaves the stored gradient. */
-static struct plan_piece gradient_piece(const struct plan_step *step, uint32_t block)
-{
-    uint64_t bytes = step->input->blocks[block].elements * step->input->format.grad_bytes;
-    bool direct = step->input->budgets.device_is_host;
-    return part(direct ? step->gradient : step->gradient_device, bytes);
-}
-
-/* The other use of a parameter of this block, which its own gradient is added to. */
-static bool is_borrowed_from(const struct plan_step *step, uint32_t block)
-{
-    for (uint32_t b = block + 1; b < step->input->block_count; b++) {
-        if (step->input->blocks[b].borrows == block && plan_layout_shared(step->input, b) > 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void name_gradients(struct plan_step *step, struct plan_command *command)
-{
-    const struct plan_block_shape *shape = &step->input->blocks[command->block];
-    uint32_t micros = step->input->wishes.micro_batches;
-    bool sums = plan_layout_has_sums(step->input);
-    bool first = command->micro == 0;
-    enum plan_access adds = first ? PLAN_WRITES : PLAN_CHANGES;
-    struct plan_piece shared = plan_move_whole(step, step->layout->shared_sum);
-    if (plan_layout_shared(step->input, command->block) > 0) {
-        plan_move_operand(command, PLAN_AS_SHARED_SUM, adds, shared);
-    }
-    if (!shape->trained) {
-        return;
-    }
-    if (micros == 1 && is_borrowed_from(step, command->block)) {
-        plan_move_operand(command, PLAN_AS_SHARED_SUM, PLAN_CHANGES, shared);
-    }
-    if (sums) {
-        plan_move_operand(command, PLAN_AS_SUM, adds,
-                          part(step->sum, shape->elements * PLAN_SUM_BYTES));
-    }
-    if (!sums || command->micro + 1u == micros) {
-        plan_move_operand(command, PLAN_AS_GRAD, sums ? PLAN_WRITES : adds,
-                          gradient_piece(step, command->block));
-    }
-}
-
 static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro)
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];
@@ -178,67 +121,7 @@ static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro
     plan_move_operand(&command, PLAN_AS_KEPT, PLAN_READS, part(kept, shape->kept_bytes));
     plan_move_operand(&command, PLAN_AS_SCRATCH, PLAN_WRITES,
                       plan_move_whole(step, layout->scratch));
-    name_gradients(step, &command);
-    return plan_builder_add(step->builder, &command);
-}
-
-/* Adds the two uses of a shared parameter, head first, into the stored gradient, where several
- * micro-batches made each use a sum of its own. */
-static int shared_round(struct plan_step *step, uint32_t block)
-{
-    const struct plan_block_shape *shape = &step->input->blocks[block];
-    struct plan_command command = plan_move_command(PLAN_ROUND, PLAN_Q_COMPUTE, block, PLAN_NONE);
-    struct plan_piece shared = plan_move_whole(step, step->layout->shared_sum);
-    command.elements = shared.bytes / PLAN_SUM_BYTES;
-    plan_move_operand(&command, PLAN_AS_SHARED_SUM, PLAN_READS, shared);
-    plan_move_operand(&command, PLAN_AS_SUM, PLAN_READS,
-                      part(step->sum, shape->elements * PLAN_SUM_BYTES));
-    plan_move_operand(&command, PLAN_AS_GRAD, PLAN_CHANGES, gradient_piece(step, block));
-    return plan_builder_add(step->builder, &command);
-}
-
-/* Brings a block's gradient to where the update finds it and folds its sums of squares. */
-static int gradient_finish(struct plan_step *step, uint32_t block)
-{
-    const struct plan_block_shape *shape = &step->input->blocks[block];
-    uint64_t bytes = shape->elements * step->input->format.grad_bytes;
-    int rc = 0;
-    if (!shape->trained) {
-        return 0;
-    }
-    if (step->input->wishes.micro_batches > 1 && is_borrowed_from(step, block)) {
-        rc = shared_round(step, block);
-    }
-    if (rc == 0 && step->gradient_device != PLAN_NONE) {
-        rc = plan_move_copy(step, PLAN_D2H, block, part(step->gradient_device, bytes),
-                            part(step->gradient, bytes));
-    }
-    if (rc != 0) {
-        return rc;
-    }
-    struct plan_command sums = plan_move_command(PLAN_SUMS, PLAN_Q_UPDATE, block, PLAN_NONE);
-    sums.elements = shape->elements;
-    uint64_t first = plan_layout_first_tile(step->input, block);
-    uint64_t end = plan_layout_first_tile(step->input, block + 1);
-    struct plan_piece tiles = {.buffer = step->layout->tile_sums,
-                               .offset = first * PLAN_TILE_SUM_BYTES,
-                               .bytes = (end - first) * PLAN_TILE_SUM_BYTES};
-    plan_move_operand(&sums, PLAN_AS_GRAD, PLAN_READS, part(step->gradient, bytes));
-    plan_move_operand(&sums, PLAN_AS_TILE_SUMS, PLAN_WRITES, tiles);
-    rc = plan_builder_add(step->builder, &sums);
-    if (rc == 0 && plan_move_block(step, block)->gradient_store != PLAN_NONE) {
-        rc = plan_update_put_gradient(step, block);
-    }
-    return rc;
-}
-
-static int norm(struct plan_step *step)
-{
-    struct plan_command command = plan_move_command(PLAN_NORM, PLAN_Q_UPDATE, PLAN_NONE, PLAN_NONE);
-    plan_move_operand(&command, PLAN_AS_TILE_SUMS, PLAN_READS,
-                      plan_move_whole(step, step->layout->tile_sums));
-    plan_move_operand(&command, PLAN_AS_NORM, PLAN_WRITES,
-                      plan_move_whole(step, step->layout->norm));
+    plan_gradient_name(step, &command);
     return plan_builder_add(step->builder, &command);
 }
 
@@ -250,13 +133,13 @@ static int backward_of(struct plan_step *step, uint32_t block, uint32_t first_mi
     bool trained = step->input->blocks[block].trained;
     int rc = 0;
     if (trained) {
-        gradient_begin(step, block);
+        plan_gradient_begin(step, block);
     }
     for (uint32_t g = first_micro; rc == 0 && g < end_micro; g++) {
         rc = block_backward(step, block, g);
     }
     if (rc == 0 && trained && end_micro == step->input->wishes.micro_batches) {
-        rc = gradient_finish(step, block);
+        rc = plan_gradient_finish(step, block);
         if (rc == 0 && step->choice->timing == PLAN_TIMING_INSIDE) {
             rc = plan_update_block(step, block, false);
         }
@@ -294,7 +177,7 @@ static int train(struct plan_step *step, bool update_pending)
     for (uint32_t g = 0; rc == 0 && g < micros; g += at_once) {
         rc = pass(step, g, g + at_once, update_pending);
     }
-    return rc == 0 ? norm(step) : rc;
+    return rc == 0 ? plan_gradient_norm(step) : rc;
 }
 
 static int drain(struct plan_step *step)
@@ -325,7 +208,7 @@ int plan_step_add(struct plan_builder *builder, const struct plan_input *input,
                              .layout = layout,
                              .sum = PLAN_NONE,
                              .gradient = PLAN_NONE,
-                             .gradient_device = PLAN_NONE};
+                             .gradient_whole = PLAN_NONE};
     memset(step.slot_block, 0xff, sizeof step.slot_block);
     switch (kind) {
     case PLAN_FIRST: return train(&step, false);

@@ -127,8 +127,9 @@ static int update(struct plan_step *step, const struct chunk *chunk)
     }
     plan_move_operand(&command, PLAN_AS_SLOT, PLAN_CHANGES, inside);
     plan_move_operand(&command, PLAN_AS_WEIGHTS_PLACE, PLAN_CHANGES, chunk->weights);
+    uint64_t before = plan_layout_gradient_first(step->input, chunk->block);
     struct plan_piece stored = {.buffer = gradient,
-                                .offset = chunk->first * format->grad_bytes,
+                                .offset = (chunk->first - before) * format->grad_bytes,
                                 .bytes = chunk->count * format->grad_bytes};
     plan_move_operand(&command, PLAN_AS_GRAD, PLAN_READS,
                       chunk->gradient_away ? gradient_in_slot(step, chunk) : stored);
@@ -142,27 +143,66 @@ static int update(struct plan_step *step, const struct chunk *chunk)
 struct stand {
     uint16_t place; /* where the update changes them; PLAN_NONE: in state slots */
     uint16_t above; /* where each updated chunk is copied to, or PLAN_NONE */
-    bool fetched;   /* `place` is a weight slot, and STORE gets them back */
+    uint64_t first; /* element that `place` begins with, and `above` unless it is a slot */
+    bool fetched;   /* `place` is a weight slot, and STORE gets the chunks back */
     bool held;      /* they stand there already */
+    bool spread;    /* all ranks' new weights come together at `whole` afterwards */
+    bool returned;  /* and then go back to STORE whole */
+    uint16_t whole;
 };
 
-static struct stand stand_of(struct plan_step *step, uint32_t block, bool to_device)
+/* States in shards beside whole weights: stages 1 and 2. */
+static bool is_half_sharded(const struct plan_step *step)
+{
+    return plan_shards_states(step->input) && !plan_shards_weights(step->input);
+}
+
+/* On the CPU device. */
+static int stand_direct(struct plan_step *step, uint32_t block, bool to_device, struct stand *stand)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
-    bool direct = step->input->budgets.device_is_host;
-    struct stand stand = {.place = where->weights_host, .above = where->weights_device};
-    if (direct && where->weights_device != PLAN_NONE) {
-        return (struct stand){.place = where->weights_device, .above = PLAN_NONE};
+    bool half = is_half_sharded(step);
+    stand->spread = half;
+    if (where->weights_store == PLAN_NONE) {
+        bool resident = where->weights_device != PLAN_NONE;
+        stand->place = resident ? where->weights_device : where->weights_host;
+        stand->whole = stand->place;
+        bool copies = !resident && to_device && !plan_shards_states(step->input);
+        stand->above = copies ? plan_fetch_claim(step, block) : PLAN_NONE;
+        return 0;
     }
-    if (direct && where->weights_store != PLAN_NONE) {
-        stand.fetched = true;
-        stand.place = plan_fetch_held(step, block);
-        stand.held = stand.place != PLAN_NONE;
-        stand.place = stand.held ? stand.place : plan_fetch_claim(step, block);
-    } else if (to_device && stand.above == PLAN_NONE) {
-        stand.above = plan_fetch_claim(step, block);
+    stand->first = 0;
+    if (half) {
+        stand->returned = true;
+        int rc = plan_fetch_weights(step, block, &stand->place);
+        stand->whole = stand->place;
+        return rc;
     }
-    return stand;
+    stand->fetched = true;
+    stand->place = plan_fetch_held(step, block);
+    stand->held = stand->place != PLAN_NONE;
+    stand->place = stand->held ? stand->place : plan_fetch_claim(step, block);
+    stand->whole = stand->place;
+    stand->spread = plan_shards_weights(step->input) && to_device;
+    return 0;
+}
+
+/* Where the update does not reach DEVICE. */
+static void stand_apart(struct plan_step *step, uint32_t block, bool to_device, struct stand *stand)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    bool shards = plan_shards_weights(step->input);
+    stand->place = where->weights_host;
+    stand->above = where->weights_device;
+    stand->whole = stand->above != PLAN_NONE ? stand->above : stand->place;
+    stand->spread = is_half_sharded(step);
+    bool in_store = where->weights_store != PLAN_NONE;
+    bool copies = in_store || !plan_shards_states(step->input);
+    if (to_device && stand->above == PLAN_NONE && copies) {
+        stand->above = plan_fetch_claim(step, block);
+        stand->whole = stand->above;
+        stand->spread = shards;
+    }
 }
 
 /* Reads, updates and writes a chunk, and hands it up. */
@@ -188,11 +228,35 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
     }
     if (rc == 0 && stand->above != PLAN_NONE) {
         uint64_t width = step->input->format.weight_bytes;
-        struct plan_piece to = {
-            .buffer = stand->above, .offset = chunk->first * width, .bytes = chunk->count * width};
+        bool resident = stand->above == plan_move_block(step, chunk->block)->weights_device;
+        struct plan_piece to = {.buffer = stand->above,
+                                .offset = (chunk->first - (resident ? stand->first : 0)) * width,
+                                .bytes = chunk->count * width};
         rc = plan_move_copy(step, PLAN_H2D, chunk->block,
                             chunk->weights_in_slot ? weights_in_slot(step, chunk) : chunk->weights,
                             to);
+    }
+    return rc;
+}
+
+/* What follows the chunks where ranks have shards. */
+static int spread(struct plan_step *step, uint32_t block, const struct stand *stand)
+{
+    struct plan_span span = plan_weight_span(step->input, block);
+    uint64_t width = step->input->format.weight_bytes;
+    uint64_t each = step->choice->chunk_elements;
+    int rc = 0;
+    if (stand->spread) {
+        rc = plan_fetch_gather(step, block, stand->whole);
+    } else if (plan_shards_weights(step->input)) {
+        plan_fetch_forget(step, block);
+    }
+    for (uint64_t c = 0; rc == 0 && stand->returned && c < plan_chunk_count(span.count, each);
+         c++) {
+        struct plan_piece memory = {.buffer = stand->whole,
+                                    .offset = c * each * width,
+                                    .bytes = plan_chunk_size(span.count, each, c) * width};
+        rc = plan_fetch_chunk_move(step, PLAN_WRITE, block, c, memory);
     }
     return rc;
 }
@@ -203,8 +267,16 @@ int plan_update_block(struct plan_step *step, uint32_t block, bool to_device)
     uint64_t width = step->input->format.weight_bytes;
     uint64_t each = step->choice->chunk_elements;
     struct plan_span span = plan_state_span(step->input, block);
-    struct stand stand = stand_of(step, block, to_device);
+    struct stand stand = {.place = PLAN_NONE,
+                          .above = PLAN_NONE,
+                          .whole = PLAN_NONE,
+                          .first = plan_weight_span(step->input, block).first};
     int rc = 0;
+    if (step->input->budgets.device_is_host) {
+        rc = stand_direct(step, block, to_device, &stand);
+    } else {
+        stand_apart(step, block, to_device, &stand);
+    }
     for (uint64_t c = 0; rc == 0 && c < plan_chunk_count(span.count, each); c++) {
         struct chunk chunk = {.block = block,
                               .index = c,
@@ -213,17 +285,18 @@ int plan_update_block(struct plan_step *step, uint32_t block, bool to_device)
                               .slot = PLAN_NONE,
                               .states_away = c >= step->layout->places[block].resident_chunks,
                               .gradient_away = where->gradient_store != PLAN_NONE,
-                              .weights_in_slot = where->weights_store != PLAN_NONE &&
-                                                 !stand.fetched};
-        chunk.weights = (struct plan_piece){
-            .buffer = stand.place, .offset = chunk.first * width, .bytes = chunk.count * width};
+                              .weights_in_slot = stand.place == PLAN_NONE};
+        chunk.weights = (struct plan_piece){.buffer = stand.place,
+                                            .offset = (chunk.first - stand.first) * width,
+                                            .bytes = chunk.count * width};
         rc = chunk_pass(step, &chunk, &stand);
     }
-    return rc;
+    return rc == 0 ? spread(step, block, &stand) : rc;
 }
 
 int plan_update_put_gradient(struct plan_step *step, uint32_t block)
 {
+    uint64_t before = plan_layout_gradient_first(step->input, block);
     uint64_t width = step->input->format.grad_bytes;
     uint64_t each = step->choice->chunk_elements;
     struct plan_span span = plan_state_span(step->input, block);
@@ -232,7 +305,7 @@ int plan_update_put_gradient(struct plan_step *step, uint32_t block)
         struct plan_command write = plan_move_command(PLAN_WRITE, PLAN_Q_WRITE_STATE, block,
                                                       PLAN_NONE);
         struct plan_piece memory = {.buffer = step->gradient,
-                                    .offset = (span.first + c * each) * width,
+                                    .offset = (span.first + c * each - before) * width,
                                     .bytes = plan_chunk_size(span.count, each, c) * width};
         struct plan_piece extent = gradient_extent(step, block, c);
         extent.bytes = memory.bytes;

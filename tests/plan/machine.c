@@ -3,37 +3,14 @@
 
 #include <stdlib.h>
 
-#include "offload/plan/candidate.h"
 #include "tests/harness/test.h"
+#include "tests/plan/machine_parts.h"
 #include "tests/plan/truth.h"
-
-enum { STATE_CELL_BYTES = 64 };
-
-/* A number that lies at a place. */
-struct item {
-    uint64_t offset;
-    uint64_t bytes;
-    uint64_t value;
-};
-
-struct memory {
-    struct item *items; /* owned */
-    uint32_t count;
-    uint32_t room;
-};
-
-struct machine {
-    const struct plan_input *input;
-    const struct plan *plan;
-    const struct machine_truth *truth;
-    struct memory *memories; /* owned, a buffer each */
-    const struct plan_command *now;
-};
 
 /* ---- places ---- */
 
-static void put(struct machine *machine, uint32_t buffer, uint64_t offset, uint64_t bytes,
-                uint64_t value)
+void machine_put(struct machine *machine, uint32_t buffer, uint64_t offset, uint64_t bytes,
+                 uint64_t value)
 {
     struct memory *memory = &machine->memories[buffer];
     check_true(offset + bytes <= plan_buffer(machine->plan, buffer)->bytes);
@@ -52,8 +29,8 @@ static void put(struct machine *machine, uint32_t buffer, uint64_t offset, uint6
     memory->items[memory->count++] = (struct item){offset, bytes, value};
 }
 
-static uint64_t take(const struct machine *machine, uint32_t buffer, uint64_t offset,
-                     uint64_t bytes)
+uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t offset,
+                      uint64_t bytes)
 {
     const struct memory *memory = &machine->memories[buffer];
     for (uint32_t i = 0; i < memory->count; i++) {
@@ -81,7 +58,8 @@ static void copy_range(struct machine *machine, uint32_t from, uint64_t from_off
     for (uint32_t i = 0; i < count; i++) {
         const struct item *item = &items[i];
         if (item->offset >= from_offset && item->offset + item->bytes <= from_offset + bytes) {
-            put(machine, to, to_offset + item->offset - from_offset, item->bytes, item->value);
+            machine_put(machine, to, to_offset + item->offset - from_offset, item->bytes,
+                        item->value);
             copied++;
         }
     }
@@ -89,40 +67,33 @@ static void copy_range(struct machine *machine, uint32_t from, uint64_t from_off
     check_int(copied, >, 0);
 }
 
-/* A cell of an array of `width` bytes an element whose element `first` lies at the operand's
- * offset. */
-struct cell_place {
-    uint64_t offset;
-    uint64_t bytes;
-};
-
-static struct cell_place cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
-                                 uint64_t base, uint64_t first, uint64_t width)
+struct machine_cell machine_cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
+                                    uint64_t base, uint64_t first, uint64_t width)
 {
     uint64_t from = cell * PLAN_CUT_ELEMENTS;
     uint64_t elements = plan_chunk_size(machine->input->blocks[block].elements, PLAN_CUT_ELEMENTS,
                                         cell);
-    return (struct cell_place){base + (from - first) * width, elements * width};
+    return (struct machine_cell){base + (from - first) * width, elements * width};
 }
 
-static uint64_t take_cell(const struct machine *machine, const struct plan_operand *operand,
-                          uint32_t block, uint64_t cell, uint64_t first, uint64_t width)
+uint64_t machine_cell_take(const struct machine *machine, const struct plan_operand *operand,
+                           uint32_t block, uint64_t cell, uint64_t first, uint64_t width)
 {
-    struct cell_place at = cell_at(machine, block, cell, operand->offset, first, width);
+    struct machine_cell at = machine_cell_at(machine, block, cell, operand->offset, first, width);
     check_true(at.offset + at.bytes <= operand->offset + operand->bytes);
-    return take(machine, operand->buffer, at.offset, at.bytes);
+    return machine_take(machine, operand->buffer, at.offset, at.bytes);
 }
 
-static void put_cell(struct machine *machine, const struct plan_operand *operand, uint32_t block,
-                     uint64_t cell, uint64_t width, uint64_t value)
+void machine_cell_put(struct machine *machine, const struct plan_operand *operand, uint32_t block,
+                      uint64_t cell, uint64_t width, uint64_t value)
 {
-    struct cell_place at = cell_at(machine, block, cell, operand->offset, 0, width);
+    struct machine_cell at = machine_cell_at(machine, block, cell, operand->offset, 0, width);
     check_true(at.offset + at.bytes <= operand->offset + operand->bytes);
     check_true((operand->access & PLAN_WRITES) != 0);
-    put(machine, operand->buffer, at.offset, at.bytes, value);
+    machine_put(machine, operand->buffer, at.offset, at.bytes, value);
 }
 
-static const struct plan_operand *need(const struct plan_command *command, enum plan_role role)
+const struct plan_operand *machine_need(const struct plan_command *command, enum plan_role role)
 {
     const struct plan_operand *operand = plan_command_operand(command, role);
     if (operand == NULL) {
@@ -136,17 +107,24 @@ static const struct plan_operand *need(const struct plan_command *command, enum 
 static uint64_t take_whole(const struct machine *machine, const struct plan_command *command,
                            enum plan_role role)
 {
-    const struct plan_operand *operand = need(command, role);
+    const struct plan_operand *operand = machine_need(command, role);
     check_true((operand->access & PLAN_READS) != 0);
-    return take(machine, operand->buffer, operand->offset, operand->bytes);
+    return machine_take(machine, operand->buffer, operand->offset, operand->bytes);
 }
 
 static void put_whole(struct machine *machine, const struct plan_command *command,
                       enum plan_role role, uint64_t value)
 {
-    const struct plan_operand *operand = need(command, role);
+    const struct plan_operand *operand = machine_need(command, role);
     check_true((operand->access & PLAN_WRITES) != 0);
-    put(machine, operand->buffer, operand->offset, operand->bytes, value);
+    machine_put(machine, operand->buffer, operand->offset, operand->bytes, value);
+}
+
+struct machine_cells machine_part(const struct machine *machine, uint32_t block)
+{
+    struct plan_span span = plan_state_span(machine->input, block);
+    return (struct machine_cells){span.first / PLAN_CUT_ELEMENTS,
+                                  plan_chunk_count(span.first + span.count, PLAN_CUT_ELEMENTS)};
 }
 
 /* ---- forward and backward ---- */
@@ -157,11 +135,11 @@ static uint64_t weights_digest(const struct machine *machine, const struct plan_
     uint64_t digest = 0;
     for (int borrowed = 0; borrowed < (shape->borrows != PLAN_NONE ? 2 : 1); borrowed++) {
         uint32_t block = borrowed ? shape->borrows : command->block;
-        const struct plan_operand *weights = need(command,
-                                                  borrowed ? PLAN_AS_BORROWED : PLAN_AS_WEIGHTS);
+        const struct plan_operand *weights = machine_need(command, borrowed ? PLAN_AS_BORROWED
+                                                                            : PLAN_AS_WEIGHTS);
         for (uint64_t i = 0; i < truth_cells(machine->input, block); i++) {
-            digest = truth_mix(digest, take_cell(machine, weights, block, i, 0,
-                                                 machine->input->format.weight_bytes));
+            digest = truth_mix(digest, machine_cell_take(machine, weights, block, i, 0,
+                                                         machine->input->format.weight_bytes));
         }
     }
     return digest;
@@ -196,9 +174,9 @@ static uint64_t add_cell(struct machine *machine, const struct plan_operand *ope
                          uint32_t block, uint64_t cell, uint64_t width, uint64_t value)
 {
     if ((operand->access & PLAN_READS) != 0) {
-        value += take_cell(machine, operand, block, cell, 0, width);
+        value += machine_cell_take(machine, operand, block, cell, 0, width);
     }
-    put_cell(machine, operand, block, cell, width, value);
+    machine_cell_put(machine, operand, block, cell, width, value);
     return value;
 }
 
@@ -253,17 +231,17 @@ static void backward(struct machine *machine, const struct plan_command *command
 /* The two uses of a shared parameter. */
 static void round_shared(struct machine *machine, const struct plan_command *command)
 {
-    const struct plan_operand *shared = need(command, PLAN_AS_SHARED_SUM);
+    const struct plan_operand *shared = machine_need(command, PLAN_AS_SHARED_SUM);
     const struct plan_operand *sum = plan_command_operand(command, PLAN_AS_SUM);
-    const struct plan_operand *grad = need(command, PLAN_AS_GRAD);
+    const struct plan_operand *grad = machine_need(command, PLAN_AS_GRAD);
     uint64_t width = machine->input->format.grad_bytes;
     uint32_t block = command->block;
     uint32_t last = machine->input->block_count - 1;
     for (uint64_t i = 0; i < truth_shared_cells(machine->input, last); i++) {
-        uint64_t value = take_cell(machine, shared, block, i, 0, PLAN_SUM_BYTES);
-        value += sum != NULL ? take_cell(machine, sum, block, i, 0, PLAN_SUM_BYTES)
-                             : take_cell(machine, grad, block, i, 0, width);
-        put_cell(machine, grad, block, i, width, value);
+        uint64_t value = machine_cell_take(machine, shared, block, i, 0, PLAN_SUM_BYTES);
+        value += sum != NULL ? machine_cell_take(machine, sum, block, i, 0, PLAN_SUM_BYTES)
+                             : machine_cell_take(machine, grad, block, i, 0, width);
+        machine_cell_put(machine, grad, block, i, width, value);
     }
 }
 
@@ -271,8 +249,8 @@ static void round_shared(struct machine *machine, const struct plan_command *com
 
 static void copy(struct machine *machine, const struct plan_command *command)
 {
-    const struct plan_operand *from = need(command, PLAN_AS_FROM);
-    const struct plan_operand *to = need(command, PLAN_AS_TO);
+    const struct plan_operand *from = machine_need(command, PLAN_AS_FROM);
+    const struct plan_operand *to = machine_need(command, PLAN_AS_TO);
     check_true(from->bytes == to->bytes && from->bytes == command->bytes);
     copy_range(machine, from->buffer, from->offset, to->buffer, to->offset, from->bytes);
 }
@@ -289,7 +267,8 @@ static void transfer(struct machine *machine, const struct plan_command *command
         if (extent == NULL) {
             continue;
         }
-        uint32_t buffer = memory != NULL ? memory->buffer : need(command, PLAN_AS_SLOT)->buffer;
+        uint32_t buffer = memory != NULL ? memory->buffer
+                                         : machine_need(command, PLAN_AS_SLOT)->buffer;
         uint64_t at = memory != NULL                     ? memory->offset
                       : extents[i] == PLAN_AS_EXTENT_W16 ? 0
                       : extents[i] == PLAN_AS_EXTENT_STATES
@@ -316,30 +295,30 @@ static void transfer(struct machine *machine, const struct plan_command *command
 static void sums(struct machine *machine, const struct plan_command *command)
 {
     struct plan_span span = plan_state_span(machine->input, command->block);
-    const struct plan_operand *grad = need(command, PLAN_AS_GRAD);
-    const struct plan_operand *tiles = need(command, PLAN_AS_TILE_SUMS);
+    const struct plan_operand *grad = machine_need(command, PLAN_AS_GRAD);
+    const struct plan_operand *tiles = machine_need(command, PLAN_AS_TILE_SUMS);
     uint64_t first = span.first / PLAN_CUT_ELEMENTS;
     uint64_t end = (span.first + span.count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
     for (uint64_t i = first; i < end; i++) {
-        uint64_t value = take_cell(machine, grad, command->block, i, span.first,
-                                   machine->input->format.grad_bytes);
+        uint64_t value = machine_cell_take(machine, grad, command->block, i, span.first,
+                                           machine->input->format.grad_bytes);
         uint64_t offset = tiles->offset + (i - first) * PLAN_TILE_SUM_BYTES;
         check_true(offset + PLAN_TILE_SUM_BYTES <= tiles->offset + tiles->bytes);
-        put(machine, tiles->buffer, offset, PLAN_TILE_SUM_BYTES, value);
+        machine_put(machine, tiles->buffer, offset, PLAN_TILE_SUM_BYTES, value);
     }
 }
 
 static void norm(struct machine *machine, const struct plan_command *command)
 {
-    const struct plan_operand *tiles = need(command, PLAN_AS_TILE_SUMS);
+    const struct plan_operand *tiles = machine_need(command, PLAN_AS_TILE_SUMS);
     uint64_t digest = 0;
     uint64_t tile = 0;
     for (uint32_t b = 0; b < machine->input->block_count; b++) {
         for (uint64_t i = 0; i < truth_cells(machine->input, b); i++, tile++) {
             if (machine->input->blocks[b].trained) {
-                digest = truth_mix(digest, take(machine, tiles->buffer,
-                                                tiles->offset + tile * PLAN_TILE_SUM_BYTES,
-                                                PLAN_TILE_SUM_BYTES));
+                digest = truth_mix(digest, machine_take(machine, tiles->buffer,
+                                                        tiles->offset + tile * PLAN_TILE_SUM_BYTES,
+                                                        PLAN_TILE_SUM_BYTES));
             }
         }
     }
@@ -353,7 +332,7 @@ static void update(struct machine *machine, const struct plan_command *command, 
     const struct plan_operand *slot = plan_command_operand(command, PLAN_AS_SLOT);
     const struct plan_operand *resident = plan_command_operand(command, PLAN_AS_STATES);
     const struct plan_operand *place = plan_command_operand(command, PLAN_AS_WEIGHTS_PLACE);
-    const struct plan_operand *grad = need(command, PLAN_AS_GRAD);
+    const struct plan_operand *grad = machine_need(command, PLAN_AS_GRAD);
     uint64_t first = plan_state_span(input, command->block).first +
                      command->chunk * plan_chunk_elements(machine->plan);
     uint64_t factor = plan_command_operand(command, PLAN_AS_NORM) != NULL
@@ -366,17 +345,19 @@ static void update(struct machine *machine, const struct plan_command *command, 
     uint64_t cells = plan_chunk_count(command->elements, PLAN_CUT_ELEMENTS);
     for (uint64_t i = 0; i < cells; i++) {
         uint64_t cell = first / PLAN_CUT_ELEMENTS + i;
-        struct cell_place w = cell_at(machine, command->block, cell,
-                                      place != NULL ? place->offset : 0, first,
-                                      format->weight_bytes);
+        struct machine_cell w = machine_cell_at(machine, command->block, cell,
+                                                place != NULL ? place->offset : 0, first,
+                                                format->weight_bytes);
         uint32_t w_buffer = place != NULL ? place->buffer : slot->buffer;
         uint32_t s_buffer = resident != NULL ? resident->buffer : slot->buffer;
         uint64_t s_offset = (resident != NULL ? resident->offset
                                               : plan_slot_states_offset(machine->plan)) +
                             i * STATE_CELL_BYTES;
-        uint64_t g = take_cell(machine, grad, command->block, cell, first, format->grad_bytes);
-        struct truth_cell was = {.weight = take(machine, w_buffer, w.offset, w.bytes),
-                                 .state = take(machine, s_buffer, s_offset, STATE_CELL_BYTES)};
+        uint64_t g = machine_cell_take(machine, grad, command->block, cell, first,
+                                       format->grad_bytes);
+        struct truth_cell was = {
+            .weight = machine_take(machine, w_buffer, w.offset, w.bytes),
+            .state = machine_take(machine, s_buffer, s_offset, STATE_CELL_BYTES)};
         struct truth_cell is = truth_update(was, g, factor);
         struct truth_cell wanted = truth_cell_at(machine->truth, step + 1, command->block, cell);
         if (is.weight != wanted.weight || is.state != wanted.state) {
@@ -386,20 +367,9 @@ static void update(struct machine *machine, const struct plan_command *command, 
                       step, command->block, cell, g,
                       truth_gradient_at(machine->truth, step, command->block, cell));
         }
-        put(machine, w_buffer, w.offset, w.bytes, is.weight);
-        put(machine, s_buffer, s_offset, STATE_CELL_BYTES, is.state);
+        machine_put(machine, w_buffer, w.offset, w.bytes, is.weight);
+        machine_put(machine, s_buffer, s_offset, STATE_CELL_BYTES, is.state);
     }
-}
-
-/* ---- ranks ---- */
-
-uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
-                             const struct plan_command *const *commands)
-{
-    (void)machines;
-    (void)world;
-    (void)commands;
-    return 0;
 }
 
 /* ---- doing ---- */
@@ -425,118 +395,4 @@ void machine_do(struct machine *machine, const struct plan_command *command, enu
     case PLAN_OP_COUNT: test_fail(__FILE__, __LINE__, "op %u alone", command->op);
     }
     machine->now = NULL;
-}
-
-/* ---- where things lie for good ---- */
-
-/* Calls `visit` for each cell of weights and states that this rank keeps: where it lies. */
-struct home {
-    uint32_t buffer;
-    uint64_t offset;
-    uint64_t bytes;
-    uint32_t block;
-    uint64_t cell;
-    bool is_state;
-};
-
-static void visit_chunks(struct machine *machine, uint32_t block, bool is_state,
-                         void (*visit)(struct machine *, const struct home *, uint32_t),
-                         uint32_t steps)
-{
-    const struct plan_layout *layout = machine->plan->layout;
-    const struct plan_block_layout *where = &layout->blocks[block];
-    const struct plan_format *format = &machine->input->format;
-    struct plan_span span = is_state ? plan_state_span(machine->input, block)
-                                     : plan_weight_span(machine->input, block);
-    uint64_t each = plan_chunk_elements(machine->plan);
-    uint64_t resident = layout->places[block].resident_chunks;
-    uint64_t cells = plan_chunk_count(span.count, PLAN_CUT_ELEMENTS);
-    for (uint64_t i = 0; i < cells; i++) {
-        uint64_t chunk = i * PLAN_CUT_ELEMENTS / each;
-        uint64_t rest = i - chunk * each / PLAN_CUT_ELEMENTS;
-        struct home home = {
-            .block = block, .cell = span.first / PLAN_CUT_ELEMENTS + i, .is_state = is_state};
-        if (is_state) {
-            uint64_t extent = plan_round_up(plan_state_bytes(format, each), PLAN_EXTENT_BYTES);
-            uint64_t stride = plan_round_up(plan_state_bytes(format, each), PLAN_ALIGN_BYTES);
-            home.buffer = chunk < resident ? where->states_memory : where->states_store;
-            home.offset = (chunk < resident ? chunk * stride : (chunk - resident) * extent) +
-                          rest * STATE_CELL_BYTES;
-            home.bytes = STATE_CELL_BYTES;
-            visit(machine, &home, steps);
-            continue;
-        }
-        struct cell_place at = cell_at(machine, block, home.cell, 0, span.first,
-                                       format->weight_bytes);
-        const uint16_t places[] = {where->weights_device, where->weights_host};
-        for (int p = 0; p < 2; p++) {
-            home.buffer = places[p];
-            home.offset = at.offset;
-            home.bytes = at.bytes;
-            if (places[p] != PLAN_NONE) {
-                visit(machine, &home, steps);
-            }
-        }
-        if (where->weights_store != PLAN_NONE) {
-            home.buffer = where->weights_store;
-            home.offset = chunk * plan_round_up(each * format->weight_bytes, PLAN_EXTENT_BYTES) +
-                          rest * PLAN_CUT_ELEMENTS * format->weight_bytes;
-            visit(machine, &home, steps);
-        }
-    }
-}
-
-static void visit_all(struct machine *machine,
-                      void (*visit)(struct machine *, const struct home *, uint32_t),
-                      uint32_t steps)
-{
-    for (uint32_t b = 0; b < machine->input->block_count; b++) {
-        visit_chunks(machine, b, false, visit, steps);
-        if (machine->input->blocks[b].trained) {
-            visit_chunks(machine, b, true, visit, steps);
-        }
-    }
-}
-
-static void fill_home(struct machine *machine, const struct home *home, uint32_t steps)
-{
-    struct truth_cell cell = truth_cell_at(machine->truth, steps, home->block, home->cell);
-    put(machine, home->buffer, home->offset, home->bytes,
-        home->is_state ? cell.state : cell.weight);
-}
-
-static void check_home(struct machine *machine, const struct home *home, uint32_t steps)
-{
-    struct truth_cell cell = truth_cell_at(machine->truth, steps, home->block, home->cell);
-    uint64_t value = take(machine, home->buffer, home->offset, home->bytes);
-    if (value != (home->is_state ? cell.state : cell.weight)) {
-        test_fail(__FILE__, __LINE__, "%s of block %u cell %" PRIu64 " is not that of step %u",
-                  home->is_state ? "state" : "weight", home->block, home->cell, steps);
-    }
-}
-
-struct machine *machine_create(const struct plan_input *input, const struct plan *plan,
-                               const struct machine_truth *truth)
-{
-    struct machine *machine = calloc(1, sizeof *machine);
-    machine->input = input;
-    machine->plan = plan;
-    machine->truth = truth;
-    machine->memories = calloc(plan_buffer_count(plan), sizeof *machine->memories);
-    visit_all(machine, fill_home, 0);
-    return machine;
-}
-
-void machine_destroy(struct machine *machine)
-{
-    for (uint32_t i = 0; i < plan_buffer_count(machine->plan); i++) {
-        free(machine->memories[i].items);
-    }
-    free(machine->memories);
-    free(machine);
-}
-
-void machine_check(struct machine *machine, uint32_t steps)
-{
-    visit_all(machine, check_home, steps);
 }

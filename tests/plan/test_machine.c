@@ -41,10 +41,17 @@ static void do_one(struct ranks *ranks, uint32_t rank, int queue)
     order_done(order, queue);
 }
 
-/* A collective starts when every rank has come to it. */
+/* A collective starts when every rank has come to it; a join is each rank's own. */
 static bool do_together(struct ranks *ranks)
 {
     const struct plan_command *commands[MACHINE_RANKS_MAX] = {NULL};
+    for (uint32_t r = 0; r < ranks->world; r++) {
+        struct order *order = &ranks->orders[r];
+        if (order_ready(order, PLAN_Q_COLL) && order_at(order, PLAN_Q_COLL)->op == PLAN_JOIN) {
+            order_done(order, PLAN_Q_COLL);
+            return true;
+        }
+    }
     for (uint32_t r = 0; r < ranks->world; r++) {
         if (!order_ready(&ranks->orders[r], PLAN_Q_COLL)) {
             return false;
@@ -238,5 +245,72 @@ static void budgets_train(void)
     }
 }
 
-TEST_MAIN({"tapes_train", tapes_train}, {"frozen_blocks_train", frozen_blocks_train},
-          {"budgets_train", budgets_train})
+/* Two and four ranks at every stage, wherever everything lies: what all ranks together compute. */
+static void ranks_train(void)
+{
+    for (uint64_t i = 0; i < TEST_COUNT(240, 40); i++) {
+        struct world world;
+        vary(&world, i * 7919 + i / 3);
+        world.input.world = i % 2 == 0 ? 2 : 4;
+        world.input.stage = (uint32_t)(i / 2 % 4);
+        bool half = world.input.stage == 1 || world.input.stage == 2;
+        if (half && !world.input.budgets.device_is_host &&
+            world.input.wishes.weights == PLAN_WHERE_STORE) {
+            world.input.wishes.weights = PLAN_WHERE_HOST;
+        }
+        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
+        train(&world, is_inside ? &inside : i % 3 == 0 ? &drained : &evaluated, 1);
+    }
+}
+
+static uint64_t bytes_together(const struct plan_tape *tape)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < tape->count; i++) {
+        bool counts = tape->commands[i].queue == PLAN_Q_COLL &&
+                      tape->commands[i].block != PLAN_NONE;
+        bytes += counts ? tape->commands[i].bytes : 0;
+    }
+    return bytes;
+}
+
+/* What a stage sends: as much as an all-reduce of the gradients in stages 0 to 2, at most half as
+ * much again in stage 3; and what it keeps: less with each stage. All ranks' plans have one hash. */
+static void stages_keep_their_promises(void)
+{
+    uint64_t bytes[4][PLAN_TIER_COUNT];
+    for (uint32_t stage = 0; stage < 4; stage++) {
+        struct world world;
+        world_init(&world, false, 1);
+        world.input.budgets.device_is_host = true;
+        world.input.wishes.weights = PLAN_WHERE_DEVICE;
+        world.input.wishes.states = PLAN_WHERE_HOST;
+        world.input.wishes.weight_slots = 2;
+        world.input.world = 4;
+        world.input.stage = stage;
+        uint64_t once = 2 * 2 * world_parameters(&world) / 4 * 3;
+        uint64_t hash = 0;
+        for (uint32_t r = 0; r < 4; r++) {
+            world.input.rank = r;
+            struct plan *plan = world_plan(&world);
+            uint64_t sent = bytes_together(plan_tape(plan, PLAN_NEXT, PLAN_NEXT));
+            check_double((double)sent, <=, (double)once * (stage == 3 ? 1.5 : 1) * 1.15);
+            check_double((double)sent, >=, (double)once * (stage == 3 ? 0.75 : 0.85));
+            check_true(r == 0 || plan_hash(plan) == hash);
+            hash = plan_hash(plan);
+            for (int t = 0; t < PLAN_TIER_COUNT; t++) {
+                bytes[stage][t] = plan_tier_bytes(plan, (enum plan_tier)t);
+            }
+            plan_destroy(plan);
+        }
+        test_note("stage %u: device %" PRIu64 " host %" PRIu64, stage, bytes[stage][PLAN_DEVICE],
+                  bytes[stage][PLAN_HOST]);
+    }
+    check_int(bytes[1][PLAN_HOST], <, bytes[0][PLAN_HOST] / 2);
+    check_int(bytes[2][PLAN_HOST], <, bytes[1][PLAN_HOST]);
+    check_int(bytes[3][PLAN_DEVICE], <, bytes[2][PLAN_DEVICE]);
+}
+
+TEST_MAIN({"tapes_train", tapes_train}, {"ranks_train", ranks_train},
+          {"stages_keep_their_promises", stages_keep_their_promises},
+          {"frozen_blocks_train", frozen_blocks_train}, {"budgets_train", budgets_train})

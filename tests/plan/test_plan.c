@@ -233,6 +233,11 @@ static void bad_input_is_refused(void)
     world.input.rank = 2;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_sentence(), "rank 2 of 2");
+    world.input.rank = 1;
+    world.input.stage = 2;
+    world.input.wishes.weights = PLAN_WHERE_STORE;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "stage 3 keeps shards");
     world_init(&world, false, 1);
     world.input.wishes.states = PLAN_WHERE_DEVICE;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);

@@ -1,0 +1,195 @@
+/* bench_plan.c: how long planning takes, and how near a plan comes to what its machine allows.
+ *
+ *   bench_plan [--words] [NAME...]
+ *
+ * For each case NAME_plan_s (time to plan), NAME_commands (of a step's tape), NAME_step_s
+ * (predicted), NAME_bound_s (the longer one of the processor's work and the drive's; of forward and
+ * backward each where updates are deferred), NAME_ratio (step over bound), NAME_device_gb, NAME_host_gb. The drive reads and writes 2 GB a second, both
+ * together 2 as well; two cores do 700 GFLOP/s, update 0.5e9 parameters a second. --words explains. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "offload/plan/explain.h"
+#include "offload/plan/sim.h"
+
+enum { BLOCKS_MAX = 130 };
+
+struct shape {
+    const char *name;
+    uint32_t layers;
+    uint64_t hidden;
+    uint64_t inner;
+    uint64_t heads_elements;    /* heads x their size */
+    uint64_t kv_heads_elements; /* key heads x their size */
+    uint64_t vocab;
+    uint32_t tied;
+    uint32_t tokens; /* of a micro-batch */
+    uint32_t micros;
+    uint32_t clip;
+    double joint_gib;
+    uint32_t all_on_drive;
+};
+
+static const struct shape shapes[] = {
+    {"llama_158m", 12, 768, 3072, 768, 768, 32000, 0, 1024, 1, 1, 1.0, 1},
+    {"llama_158m_noclip", 12, 768, 3072, 768, 768, 32000, 0, 1024, 1, 0, 1.0, 1},
+    {"llama_158m_accum8", 12, 768, 3072, 768, 768, 32000, 0, 1024, 8, 0, 1.0, 1},
+    {"llama_158m_drive", 12, 768, 3072, 768, 768, 32000, 0, 64, 1, 0, 1.0, 1},
+    {"llama_158m_host", 12, 768, 3072, 768, 768, 32000, 0, 1024, 1, 1, 5.0, 0},
+    {"llama_1100m", 22, 2048, 5632, 2048, 256, 32000, 0, 1024, 1, 1, 3.0, 1},
+    {"llama_1100m_noclip", 22, 2048, 5632, 2048, 256, 32000, 0, 1024, 1, 0, 3.0, 1},
+    {"llama_1100m_auto", 22, 2048, 5632, 2048, 256, 32000, 0, 1024, 1, 1, 3.0, 0},
+    {"qwen3_4b", 36, 2560, 9728, 4096, 1024, 151936, 1, 512, 1, 1, 12.0, 1},
+    {"qwen3_4b_noclip", 36, 2560, 9728, 4096, 1024, 151936, 1, 512, 1, 0, 12.0, 1},
+    {"qwen3_4b_auto", 36, 2560, 9728, 4096, 1024, 151936, 1, 512, 1, 1, 12.0, 0},
+    {"hundred_layers", 100, 4096, 11008, 4096, 4096, 32000, 0, 1024, 1, 1, 100.0, 0},
+    {"hundred_layers_accum4", 100, 4096, 11008, 4096, 4096, 32000, 0, 1024, 4, 0, 100.0, 0},
+};
+
+static void fill(const struct shape *shape, struct plan_block_shape *blocks)
+{
+    uint64_t h = shape->hidden;
+    uint64_t layer = h * (2 * shape->heads_elements + 2 * shape->kv_heads_elements) +
+                     3 * h * shape->inner + 2 * h;
+    uint64_t table = shape->vocab * h;
+    uint64_t tokens = shape->tokens;
+    for (uint32_t b = 0; b < shape->layers + 2; b++) {
+        bool head = b == shape->layers + 1;
+        blocks[b] = (struct plan_block_shape){
+            .elements = b == 0 ? table
+                        : head ? (shape->tied ? 0 : table) + h
+                               : layer,
+            .borrows = head && shape->tied ? 0 : PLAN_NONE,
+            .shared_elements = head && shape->tied ? table : 0,
+            .out_bytes = head ? 0 : tokens * h * 2,
+            .kept_bytes = b > 0 && !head ? tokens * (9 * h + 3 * shape->inner) * 2 : 0,
+            .forward_bytes = tokens * (head ? 4096 : 3 * shape->inner) * 2,
+            .backward_bytes = tokens * (head ? 8192 : 4 * shape->inner) * 2,
+            .forward_flops = b == 0 ? 1e6 : 2.0 * (double)(head ? table : layer) * (double)tokens,
+            .backward_flops = b == 0 ? 1e6
+                                     : (head ? 6.0 : 4.0) * (double)(head ? table : layer) *
+                                           (double)tokens,
+            .backward_reads_weights = b > 0,
+            .trained = true};
+        snprintf(blocks[b].name, sizeof blocks[b].name,
+                 b == 0 ? "embedding"
+                 : head ? "head"
+                        : "layer %u",
+                 b - 1);
+    }
+}
+
+static void put_line(void *user, const char *line)
+{
+    (void)user;
+    printf("  %s\n", line);
+}
+
+/* Work and bytes of a part of a step. */
+struct load {
+    double cores;
+    double drive;
+};
+
+/* The longer one of the processor's work and the drive's; where updates are deferred, of each
+ * half: forward with the updates, and backward. */
+static double bound_seconds(const struct plan_input *input, const struct plan_tape *tape,
+                            bool deferred)
+{
+    struct load halves[2] = {{0, 0}, {0, 0}};
+    int half = 0;
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        bool io = command->op == PLAN_READ || command->op == PLAN_WRITE;
+        double alone = plan_sim_alone(&input->rates, command);
+        half = deferred && (half == 1 || command->op == PLAN_BWD);
+        halves[half].drive += io ? (double)command->bytes / input->rates.mixed_bytes : 0;
+        halves[half].cores += io ? 0 : alone;
+    }
+    return fmax(halves[0].cores, halves[0].drive) + fmax(halves[1].cores, halves[1].drive);
+}
+
+static int run(const struct shape *shape, bool words)
+{
+    struct plan_block_shape blocks[BLOCKS_MAX];
+    fill(shape, blocks);
+    uint64_t joint = (uint64_t)(shape->joint_gib * (1 << 30));
+    struct plan_input input = {.blocks = blocks,
+                               .block_count = shape->layers + 2,
+                               .format = {.weight_bytes = 2,
+                                          .master_bytes = 2,
+                                          .m_bytes = 4,
+                                          .v_bytes = 4,
+                                          .grad_bytes = 2},
+                               .wishes = {.micro_batches = shape->micros, .may_clip = shape->clip},
+                               .budgets = {.device_bytes = joint,
+                                           .host_bytes = joint,
+                                           .joint_bytes = joint,
+                                           .store_bytes = UINT64_C(1) << 42,
+                                           .host_taken_bytes = 64 << 20,
+                                           .device_is_host = true},
+                               .rates = {.read_bytes = 2e9,
+                                         .write_bytes = 2e9,
+                                         .mixed_bytes = 2e9,
+                                         .up_bytes = 8e9,
+                                         .down_bytes = 8e9,
+                                         .flops = 7e11,
+                                         .update_elements = 0.5e9,
+                                         .sums_elements = 3e9,
+                                         .round_elements = 2e9,
+                                         .command_seconds = 5e-6,
+                                         .shared_cores = true}};
+    if (shape->all_on_drive) {
+        input.wishes.weights = input.wishes.states = PLAN_WHERE_STORE;
+        input.wishes.acts = PLAN_ACTS_RECOMPUTE;
+    }
+    struct plan *plan = NULL;
+    int64_t start_ns = core_clock_now_ns();
+    int rc = plan_create(&input, &plan);
+    double plan_s = (double)(core_clock_now_ns() - start_ns) / 1e9;
+    if (rc != 0) {
+        fprintf(stderr, "%s: %s\n", shape->name, core_err_sentence());
+        return rc;
+    }
+    const struct plan_prediction *predicted = plan_predicted(plan);
+    bool deferred = plan_chosen_timing(plan) == PLAN_TIMING_DEFERRED;
+    enum plan_kind kind = deferred ? PLAN_NEXT : PLAN_FIRST;
+    double bound = bound_seconds(&input, plan_tape(plan, kind, kind), deferred);
+    printf("%s_plan_s %.3f s\n", shape->name, plan_s);
+    printf("%s_commands %u commands\n", shape->name, plan_tape(plan, kind, kind)->count);
+    printf("%s_step_s %.3f s\n", shape->name, predicted->step_seconds);
+    printf("%s_bound_s %.3f s\n", shape->name, bound);
+    printf("%s_ratio %.3f ratio\n", shape->name, predicted->step_seconds / bound);
+    printf("%s_device_gb %.3f 1e9_bytes\n", shape->name,
+           (double)plan_tier_bytes(plan, PLAN_DEVICE) / 1e9);
+    printf("%s_host_gb %.3f 1e9_bytes\n", shape->name,
+           (double)plan_tier_bytes(plan, PLAN_HOST) / 1e9);
+    if (words) {
+        plan_explain(&input, plan, put_line, NULL);
+    }
+    plan_destroy(plan);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    bool words = false;
+    bool named = false;
+    int rc = 0;
+    for (int i = 1; i < argc; i++) {
+        words = words || strcmp(argv[i], "--words") == 0;
+        named = named || argv[i][0] != '-';
+    }
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        bool wanted = !named;
+        for (int i = 1; i < argc; i++) {
+            wanted = wanted || strcmp(argv[i], shapes[s].name) == 0;
+        }
+        rc = wanted && run(&shapes[s], words) != 0 ? 1 : rc;
+    }
+    return rc;
+}

@@ -1,0 +1,63 @@
+/* machine_parts.h: what the files of the machine share; private to machine*.c. */
+#ifndef TESTS_PLAN_MACHINE_PARTS_H
+#define TESTS_PLAN_MACHINE_PARTS_H
+
+#include "offload/plan/candidate.h"
+#include "tests/plan/machine.h"
+
+enum { STATE_CELL_BYTES = 64 };
+
+/* A number that lies at a place. */
+struct item {
+    uint64_t offset;
+    uint64_t bytes;
+    uint64_t value;
+};
+
+struct memory {
+    struct item *items; /* owned */
+    uint32_t count;
+    uint32_t room;
+};
+
+struct machine {
+    const struct plan_input *input;
+    const struct plan *plan;
+    const struct machine_truth *truth;
+    struct memory *memories; /* owned, a buffer each */
+    const struct plan_command *now;
+};
+
+/* A cell of an array of `width` bytes an element whose element `first` lies at the operand's
+ * offset. */
+struct machine_cell {
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+/* The cells of a rank's part of a block. */
+struct machine_cells {
+    uint64_t first;
+    uint64_t end;
+};
+
+void machine_put(struct machine *machine, uint32_t buffer, uint64_t offset, uint64_t bytes,
+                 uint64_t value);
+
+uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t offset,
+                      uint64_t bytes);
+
+struct machine_cell machine_cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
+                                    uint64_t base, uint64_t first, uint64_t width);
+
+uint64_t machine_cell_take(const struct machine *machine, const struct plan_operand *operand,
+                           uint32_t block, uint64_t cell, uint64_t first, uint64_t width);
+
+void machine_cell_put(struct machine *machine, const struct plan_operand *operand, uint32_t block,
+                      uint64_t cell, uint64_t width, uint64_t value);
+
+const struct plan_operand *machine_need(const struct plan_command *command, enum plan_role role);
+
+struct machine_cells machine_part(const struct machine *machine, uint32_t block);
+
+#endif

@@ -1,0 +1,93 @@
+/* machine_ranks.c: what the machines of several ranks do together. */
+#include "tests/harness/test.h"
+#include "tests/plan/machine_parts.h"
+#include "tests/plan/truth.h"
+
+static void gather(struct machine *const *machines, uint32_t world,
+                   const struct plan_command *const *commands)
+{
+    uint32_t block = commands[0]->block;
+    uint64_t width = machines[0]->input->format.weight_bytes;
+    for (uint32_t r = 0; r < world; r++) {
+        struct machine_cells own = machine_part(machines[r], block);
+        const struct plan_operand *from = plan_command_operand(commands[r], PLAN_AS_FROM);
+        check_true((from != NULL) == (own.end > own.first));
+        for (uint64_t i = own.first; i < own.end; i++) {
+            uint64_t value = machine_cell_take(machines[r], from, block, i,
+                                               own.first * PLAN_CUT_ELEMENTS, width);
+            for (uint32_t other = 0; other < world; other++) {
+                machine_cell_put(machines[other], machine_need(commands[other], PLAN_AS_TO), block,
+                                 i, width, value);
+            }
+        }
+    }
+}
+
+/* Sums first, for in place they are where the terms stand. */
+static void reduce_gradient(struct machine *const *machines, uint32_t world,
+                            const struct plan_command *const *commands)
+{
+    enum { CELLS_MAX = 64 };
+    uint32_t block = commands[0]->block;
+    uint64_t width = machines[0]->input->format.grad_bytes;
+    uint64_t cells = truth_cells(machines[0]->input, block);
+    uint64_t totals[CELLS_MAX] = {0};
+    check_int(cells, <=, CELLS_MAX);
+    for (uint32_t r = 0; r < world; r++) {
+        for (uint64_t i = 0; i < cells; i++) {
+            totals[i] += machine_cell_take(machines[r], machine_need(commands[r], PLAN_AS_FROM),
+                                           block, i, 0, width);
+        }
+    }
+    for (uint32_t r = 0; r < world; r++) {
+        bool all = machines[r]->input->stage == 0;
+        struct machine_cells own = machine_part(machines[r], block);
+        const struct plan_operand *to = plan_command_operand(commands[r], PLAN_AS_TO);
+        check_true((to != NULL) == (own.end > own.first));
+        for (uint64_t i = own.first; i < own.end; i++) {
+            struct machine_cell at = machine_cell_at(
+                machines[r], block, i, to->offset, all ? 0 : own.first * PLAN_CUT_ELEMENTS, width);
+            check_true(at.offset + at.bytes <= to->offset + to->bytes);
+            machine_put(machines[r], to->buffer, at.offset, at.bytes, totals[i]);
+        }
+    }
+}
+
+/* Each rank's tiles are its own; everywhere else stands what stood there at the start, nothing. */
+static void reduce_tiles(struct machine *const *machines, uint32_t world,
+                         const struct plan_command *const *commands)
+{
+    for (uint64_t at = 0; at < machine_need(commands[0], PLAN_AS_TO)->bytes;
+         at += PLAN_TILE_SUM_BYTES) {
+        uint64_t total = 0;
+        for (uint32_t r = 0; r < world; r++) {
+            total += machine_take(machines[r], machine_need(commands[r], PLAN_AS_FROM)->buffer, at,
+                                  PLAN_TILE_SUM_BYTES);
+        }
+        for (uint32_t r = 0; r < world; r++) {
+            machine_put(machines[r], machine_need(commands[r], PLAN_AS_TO)->buffer, at,
+                        PLAN_TILE_SUM_BYTES, total);
+        }
+    }
+}
+
+uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
+                             const struct plan_command *const *commands)
+{
+    for (uint32_t r = 0; r < world; r++) {
+        check_int(commands[r]->op, ==, commands[0]->op);
+        check_int(commands[r]->block, ==, commands[0]->block);
+        check_int(commands[r]->elements, ==, commands[0]->elements);
+        machines[r]->now = commands[r];
+    }
+    if (commands[0]->op == PLAN_GATHER) {
+        gather(machines, world, commands);
+    } else if (commands[0]->op == PLAN_REDUCE && commands[0]->block == PLAN_NONE) {
+        reduce_tiles(machines, world, commands);
+    } else if (commands[0]->op == PLAN_REDUCE) {
+        reduce_gradient(machines, world, commands);
+    } else {
+        check_int(commands[0]->op, ==, PLAN_JOIN);
+    }
+    return commands[0]->bytes;
+}
