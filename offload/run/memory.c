@@ -79,12 +79,14 @@ void run_memory_fini(struct run_memory *memory)
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role)
 {
-    for (uint8_t i = 0; i < command->operand_count; i++) {
-        const struct plan_operand *operand = &command->operands[i];
-        if (operand->role == role) {
-            char *at = memory->at[operand->buffer];
-            return at != NULL ? at + operand->offset : NULL;
-        }
-    }
-    return NULL;
+    const struct plan_operand *operand = plan_command_operand(command, role);
+    char *at = operand != NULL ? memory->at[operand->buffer] : NULL;
+    return at != NULL ? at + operand->offset : NULL;
+}
+
+char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,
+                         enum plan_role role)
+{
+    const struct plan_operand *operand = plan_command_operand(command, role);
+    return operand != NULL ? memory->at[operand->buffer] : NULL;
 }

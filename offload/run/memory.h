@@ -32,5 +32,9 @@ void run_memory_fini(struct run_memory *memory);
 /* Where the first operand with this role lies; NULL where the command has none. */
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role);
+/* Where the buffer of that operand begins, whatever part of it the operand names: for slots, whose
+ * streams have places of their own (plan_slot_states_offset). */
+char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,
+                         enum plan_role role);
 
 #endif

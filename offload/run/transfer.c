@@ -46,7 +46,7 @@ static unsigned parts_of(const struct run_io *io, const struct plan_command *com
                  {PLAN_AS_EXTENT_STATES, STORE_STATES},
                  {PLAN_AS_EXTENT_GRAD, STORE_GRADS},
                  {PLAN_AS_EXTENT_ACT, STORE_ACTS}};
-    char *slot = run_memory_of(io->memory, command, PLAN_AS_SLOT);
+    char *slot = run_memory_slot_of(io->memory, command, PLAN_AS_SLOT);
     char *memory = run_memory_of(io->memory, command, PLAN_AS_MEMORY);
     unsigned count = 0;
     for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

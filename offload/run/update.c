@@ -258,7 +258,7 @@ static int do_update(struct run_update *update, const struct plan_command *comma
     const uint64_t first = plan_state_span(update->input, command->block).first +
                            command->chunk * chunk_elements;
     const uint64_t end = first + command->elements;
-    char *slot = run_memory_of(memory, command, PLAN_AS_SLOT);
+    char *slot = run_memory_slot_of(memory, command, PLAN_AS_SLOT);
     char *place = run_memory_of(memory, command, PLAN_AS_WEIGHTS_PLACE);
     char *resident = run_memory_of(memory, command, PLAN_AS_STATES);
     char *in_slot = slot != NULL ? slot + plan_slot_states_offset(update->plan) : NULL;
