@@ -59,3 +59,9 @@ int abi_struct_write(const char *name, const void *from, size_t bytes, void *to)
            common - sizeof given);
     return 0;
 }
+
+int abi_struct_check(const char *name, const void *to)
+{
+    size_t given = 0;
+    return read_bytes(name, to, &given);
+}

@@ -13,4 +13,7 @@ int abi_struct_read(const char *name, const void *from, void *to, size_t bytes);
 /* Copies ours into the caller's, as much as it has, and leaves its struct_bytes. -EINVAL as above. */
 int abi_struct_write(const char *name, const void *from, size_t bytes, void *to);
 
+/* Whether abi_struct_write could: for functions that do something first. */
+int abi_struct_check(const char *name, const void *to);
+
 #endif

@@ -2,6 +2,7 @@
 #include <tide/engine.h>
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,18 +143,22 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
     if (count == 0 || count > most || batches == NULL) {
         return core_err_set(-EINVAL, "%u micro-batches; a step takes 1 to %u", count, most);
     }
+    if (!isfinite(lr) || lr < 0) {
+        return core_err_set(-EINVAL, "a learning rate of %g; 0 and more are possible", lr);
+    }
+    int rc = abi_struct_check("tide_step", out);
     const char *at = (const char *)batches;
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; rc == 0 && i < count; i++) {
         size_t bytes;
         memcpy(&bytes, at, sizeof bytes);
-        int rc = read_batch(at, &engine->batches[i]);
+        rc = read_batch(at, &engine->batches[i]);
         if (rc != 0) {
             return core_err_prefix(rc, "micro-batch %u", i);
         }
         tokens += (uint64_t)(engine->batches[i].rows * engine->batches[i].length);
         at += bytes;
     }
-    int rc = run_engine_step(engine->engine, engine->batches, count, lr, &result);
+    rc = rc != 0 ? rc : run_engine_step(engine->engine, engine->batches, count, lr, &result);
     if (rc != 0) {
         return rc;
     }
@@ -198,7 +203,8 @@ int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *ba
     const struct core_log *before = context_enter(engine->context);
     struct model_batch one;
     struct kern_loss loss;
-    int rc = read_batch(batch, &one);
+    int rc = abi_struct_check("tide_evaluation", out);
+    rc = rc != 0 ? rc : read_batch(batch, &one);
     rc = rc != 0 ? rc : run_engine_evaluate(engine->engine, &one, &loss);
     if (rc == 0) {
         struct tide_evaluation made = {.loss_sum = loss.sum, .targets = (uint64_t)loss.count};

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,58 +20,13 @@
 /* What is left to the rest of the machine where no budget is given. */
 static const uint64_t reserve_bytes = UINT64_C(1) << 30;
 
+/* What the process itself takes differs by less than this from one start to the next. */
+static const uint64_t advice_spare_bytes = UINT64_C(2) << 20;
+
 static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
                                          [TIDE_DEVICE] = PLAN_WHERE_DEVICE,
                                          [TIDE_HOST] = PLAN_WHERE_HOST,
                                          [TIDE_STORE] = PLAN_WHERE_STORE};
-
-/* ---- checks ---- */
-
-static int check_range(const char *name, double value, double low, double high)
-{
-    return value >= low && value <= high
-               ? 0
-               : core_err_set(-EINVAL, "%s is %g; %g to %g are possible", name, value, low, high);
-}
-
-static int check_choices(const struct tide_engine_options *given)
-{
-    const struct {
-        const char *name;
-        uint32_t value;
-        uint32_t last;
-    } choices[] = {
-        {"precision", given->precision, TIDE_FP32},     {"optimizer", given->optimizer, TIDE_SGD},
-        {"moments", given->moments, TIDE_MOMENTS_8BIT}, {"weights", given->weights, TIDE_STORE},
-        {"states", given->states, TIDE_STORE},          {"grads", given->grads, TIDE_STORE},
-        {"acts", given->acts, TIDE_ACTS_STORE},         {"order", given->order, TIDE_ORDER_MICRO},
-        {"timing", given->timing, TIDE_TIMING_INSIDE},  {"zero_stage", given->zero_stage, 3},
-    };
-    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
-        if (choices[i].value > choices[i].last) {
-            return core_err_set(-EINVAL, "%s is %" PRIu32 "; 0 to %" PRIu32 " are possible",
-                                choices[i].name, choices[i].value, choices[i].last);
-        }
-    }
-    return 0;
-}
-
-static int check_numbers(const struct tide_engine_options *given)
-{
-    const double most = 1e30;
-    int rc = check_range("batch", given->batch, 1, 1 << 20);
-    rc = rc != 0 ? rc : check_range("length", given->length, 1, 1 << 24);
-    rc = rc != 0 ? rc : check_range("accum", given->accum, 0, 1 << 14);
-    rc = rc != 0 ? rc : check_range("ranks", given->ranks, 0, 64);
-    rc = rc != 0 ? rc : check_range("clip", given->clip, 0, most);
-    rc = rc != 0 ? rc : check_range("decay", given->decay, 0, most);
-    rc = rc != 0 ? rc : check_range("eps", given->eps, 0, most);
-    rc = rc != 0 ? rc : check_range("beta1", given->beta1, 0, nextafter(1, 0));
-    rc = rc != 0 ? rc : check_range("beta2", given->beta2, 0, nextafter(1, 0));
-    rc = rc != 0 ? rc : check_range("loss_scale", given->loss_scale, 0, most);
-    rc = rc != 0 ? rc : check_range("store_count", given->store_count, 0, TIDE_STORES_MAX);
-    return rc;
-}
 
 /* ---- what options become ---- */
 
@@ -107,8 +61,8 @@ static void fill_training(const struct tide_engine_options *given, struct run_op
     out->may_skip = out->type == KERN_FP16 || given->check_overflow != 0;
     out->scale = (struct run_scale_options){
         .fixed = given->loss_scale,
-        .first = given->first_loss_scale > 0 ? given->first_loss_scale : 65536,
-        .least = given->least_loss_scale > 0 ? given->least_loss_scale : 1,
+        .first = given->first_loss_scale > 0 ? given->first_loss_scale : SETUP_FIRST_SCALE,
+        .least = given->least_loss_scale > 0 ? given->least_loss_scale : SETUP_LEAST_SCALE,
         .window = given->scale_window > 0 ? given->scale_window : 1000,
         .hysteresis = given->hysteresis > 0 ? given->hysteresis : 2,
         .consecutive_hysteresis = given->consecutive_hysteresis != 0,
@@ -148,16 +102,19 @@ static int path_bytes(const char *directory, uint64_t limit, uint64_t *out)
 {
     char path[4096];
     struct statvfs disk;
-    snprintf(path, sizeof path, "%s", directory);
+    if (snprintf(path, sizeof path, "%s", directory) >= (int)sizeof path) {
+        return core_err_set(-ENAMETOOLONG, "the store's directory %.64s... has too long a name",
+                            directory);
+    }
     while (statvfs(path, &disk) != 0) { /* it may not be there yet: its nearest ancestor counts */
         char *slash = strrchr(path, '/');
-        if (errno != ENOENT || slash == path) {
+        if (errno != ENOENT) {
             return core_err_set(-errno, "the store's directory %s: %s", directory, strerror(errno));
         }
-        if (slash != NULL) {
+        if (slash != NULL && slash != path) {
             *slash = '\0';
         } else {
-            snprintf(path, sizeof path, ".");
+            snprintf(path, sizeof path, slash == NULL ? "." : "/");
         }
     }
     const uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
@@ -211,6 +168,7 @@ static int fill_budgets(struct setup *setup)
     const uint64_t spare = usable > 4 * reserve_bytes ? reserve_bytes : usable / 16;
     budgets->device_is_host = strncmp(setup->options.device, "cpu", 3) == 0;
     budgets->host_taken_bytes = run_runtime_bytes(setup->model, &setup->options);
+    budgets->advice_spare_bytes = advice_spare_bytes;
     budgets->device_bytes = given->device_bytes;
     budgets->host_bytes = given->host_bytes;
     if (budgets->device_is_host) {
@@ -331,8 +289,7 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
 {
     *setup = (struct setup){.model = NULL};
     int rc = abi_struct_read("tide_engine_options", options, &setup->given, sizeof setup->given);
-    rc = rc != 0 ? rc : check_choices(&setup->given);
-    rc = rc != 0 ? rc : check_numbers(&setup->given);
+    rc = rc != 0 ? rc : setup_check(&setup->given, weights);
     rc = rc != 0 ? rc : copy_texts(setup);
     if (rc != 0) {
         return rc;

@@ -20,6 +20,12 @@ struct setup {
     struct run_planned *planned;      /* owned */
 };
 
+/* What 0 means. */
+enum { SETUP_FIRST_SCALE = 65536, SETUP_LEAST_SCALE = 1 };
+
+/* Whether the options can be meant; `here`: they also have to work on this machine. */
+int setup_check(const struct tide_engine_options *given, bool here);
+
 /* With `weights` the folder has to have its weights; a plan needs config.json alone. A setup that
  * failed is still for setup_fini. */
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights);

@@ -119,6 +119,7 @@ static int try_slots(const struct plan_input *input, struct plan_need *need, str
 static int refuse(const struct plan_input *input, const struct plan_need *need)
 {
     const struct plan_budgets *budgets = &input->budgets;
+    const uint64_t host = need->host_bytes + budgets->advice_spare_bytes;
     char joint[64] = "";
     if (budgets->joint_bytes > 0) {
         snprintf(joint, sizeof joint, ", device and host together %" PRIu64, budgets->joint_bytes);
@@ -127,9 +128,8 @@ static int refuse(const struct plan_input *input, const struct plan_need *need)
                         "it cannot fit: the least it needs is device %" PRIu64 ", host %" PRIu64
                         ", store %" PRIu64 " bytes, device and host together %" PRIu64
                         "; the budgets are %" PRIu64 ", %" PRIu64 " and %" PRIu64 "%s",
-                        need->device_bytes, need->host_bytes, need->store_bytes,
-                        need->device_bytes + need->host_bytes, budgets->device_bytes,
-                        budgets->host_bytes, budgets->store_bytes, joint);
+                        need->device_bytes, host, need->store_bytes, need->device_bytes + host,
+                        budgets->device_bytes, budgets->host_bytes, budgets->store_bytes, joint);
 }
 
 /* Gradients wait where the wish says; without one in HOST where it holds them. */

@@ -1,0 +1,134 @@
+/* setup_check.c: every field of the public options is possible by itself, and those that belong
+ * together agree. Pure, but for asking which back ends work here. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "aio/probe.h"
+#include "core/base/err.h"
+#include "core/base/team.h"
+#include "core/dev/dev.h"
+#include "offload/api/setup.h"
+#include "offload/plan/layout.h"
+
+enum { CHUNK_GRAIN = 65536 };
+
+static int check_range(const char *name, double value, double low, double high)
+{
+    return value >= low && value <= high
+               ? 0
+               : core_err_set(-EINVAL, "%s is %g; %g to %g are possible", name, value, low, high);
+}
+
+static int check_choices(const struct tide_engine_options *given)
+{
+    const struct {
+        const char *name;
+        uint32_t value;
+        uint32_t last;
+    } choices[] = {
+        {"precision", given->precision, TIDE_FP32},     {"optimizer", given->optimizer, TIDE_SGD},
+        {"moments", given->moments, TIDE_MOMENTS_8BIT}, {"weights", given->weights, TIDE_STORE},
+        {"states", given->states, TIDE_STORE},          {"grads", given->grads, TIDE_STORE},
+        {"acts", given->acts, TIDE_ACTS_STORE},         {"order", given->order, TIDE_ORDER_MICRO},
+        {"timing", given->timing, TIDE_TIMING_INSIDE},  {"zero_stage", given->zero_stage, 3},
+    };
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        if (choices[i].value > choices[i].last) {
+            return core_err_set(-EINVAL, "%s is %" PRIu32 "; 0 to %" PRIu32 " are possible",
+                                choices[i].name, choices[i].value, choices[i].last);
+        }
+    }
+    return 0;
+}
+
+static int check_numbers(const struct tide_engine_options *given)
+{
+    const double most = 1e30;
+    const double almost_one = nextafter(1, 0);
+    int rc = check_range("batch", given->batch, 1, 1 << 20);
+    rc = rc != 0 ? rc : check_range("length", given->length, 1, 1 << 24);
+    rc = rc != 0 ? rc : check_range("accum", given->accum, 0, 1 << 14);
+    rc = rc != 0 ? rc : check_range("ranks", given->ranks, 0, 64);
+    rc = rc != 0 ? rc : check_range("threads", given->threads, 0, CORE_TEAM_MAX);
+    rc = rc != 0 ? rc : check_range("clip", given->clip, 0, most);
+    rc = rc != 0 ? rc : check_range("decay", given->decay, 0, most);
+    rc = rc != 0 ? rc : check_range("eps", given->eps, 0, most);
+    rc = rc != 0 ? rc : check_range("beta1", given->beta1, 0, almost_one);
+    rc = rc != 0 ? rc : check_range("beta2", given->beta2, 0, almost_one);
+    rc = rc != 0 ? rc : check_range("loss_scale", given->loss_scale, 0, most);
+    rc = rc != 0 ? rc : check_range("first_loss_scale", given->first_loss_scale, 0, most);
+    rc = rc != 0 ? rc : check_range("least_loss_scale", given->least_loss_scale, 0, most);
+    rc = rc != 0 ? rc : check_range("weight_slots", given->weight_slots, 0, PLAN_SLOT_MAX);
+    rc = rc != 0 ? rc : check_range("state_slots", given->state_slots, 0, PLAN_SLOT_MAX);
+    rc = rc != 0 ? rc : check_range("store_count", given->store_count, 0, TIDE_STORES_MAX);
+    return rc;
+}
+
+static int check_scales(const struct tide_engine_options *given)
+{
+    const double first = given->first_loss_scale > 0 ? given->first_loss_scale : SETUP_FIRST_SCALE;
+    const double least = given->least_loss_scale > 0 ? given->least_loss_scale : SETUP_LEAST_SCALE;
+    return first >= least
+               ? 0
+               : core_err_set(-EINVAL, "least_loss_scale is %g, above first_loss_scale, %g", least,
+                              first);
+}
+
+static int check_chunk(const struct tide_engine_options *given)
+{
+    const uint64_t most = UINT64_C(1) << 36;
+    return given->chunk_elements % CHUNK_GRAIN == 0 && given->chunk_elements <= most
+               ? 0
+               : core_err_set(-EINVAL,
+                              "chunk_elements is %" PRIu64 "; multiples of %d up to %" PRIu64
+                              " are possible",
+                              given->chunk_elements, CHUNK_GRAIN, most);
+}
+
+static int check_frozen(const struct tide_engine_options *given)
+{
+    for (size_t i = 0; i < given->frozen_count; i++) {
+        if (given->frozen == NULL || given->frozen[i] == NULL) {
+            return core_err_set(-EINVAL, "pattern %zu of the frozen ones is NULL", i);
+        }
+    }
+    return 0;
+}
+
+/* A plan may be made for a device that is not here, but not for one that nobody knows. */
+static int check_device(const struct tide_engine_options *given)
+{
+    const char *device = given->device != NULL ? given->device : "cpu";
+    const size_t length = strcspn(device, ":");
+    const char *name;
+    for (unsigned i = 0; (name = dev_kind_name(i)) != NULL; i++) {
+        if (strlen(name) == length && strncmp(name, device, length) == 0) {
+            return 0;
+        }
+    }
+    return core_err_set(-EINVAL, "device \"%s\" is not known; \"cpu\", \"cuda\" and \"cuda:N\" are",
+                        device);
+}
+
+/* The same of I/O. */
+static int check_io(const struct tide_engine_options *given, bool here)
+{
+    char reason[AIO_REASON_BYTES];
+    const struct aio_backend *found;
+    int rc = given->io != NULL ? aio_backend_choose(given->io, false, reason, sizeof reason, &found)
+                               : 0;
+    return here || rc == -EINVAL ? rc : 0;
+}
+
+int setup_check(const struct tide_engine_options *given, bool here)
+{
+    int rc = check_choices(given);
+    rc = rc != 0 ? rc : check_numbers(given);
+    rc = rc != 0 ? rc : check_scales(given);
+    rc = rc != 0 ? rc : check_chunk(given);
+    rc = rc != 0 ? rc : check_frozen(given);
+    rc = rc != 0 ? rc : check_device(given);
+    return rc != 0 ? rc : check_io(given, here);
+}

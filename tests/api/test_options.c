@@ -1,0 +1,287 @@
+/* test_options.c: what an application asks for wrongly is refused at once, with the name of the
+ * field, and nothing is left behind. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/api/world.h"
+#include "tests/harness/child.h"
+
+static struct world world;
+
+/* Plan and engine refuse alike. */
+static void refuse(const struct tide_engine_options *options, int code, const char *word)
+{
+    struct tide_plan *plan = NULL;
+    struct tide_engine *engine = NULL;
+    int rc = tide_plan_create(NULL, options, &plan);
+    if (rc != code || plan != NULL || strstr(tide_last_error(), word) == NULL) {
+        test_fail(__FILE__, __LINE__, "%s: plan: %d: %s", word, rc, tide_last_error());
+    }
+    rc = tide_engine_create(NULL, options, &engine);
+    if (rc != code || engine != NULL || strstr(tide_last_error(), word) == NULL) {
+        test_fail(__FILE__, __LINE__, "%s: engine: %d: %s", word, rc, tide_last_error());
+    }
+    check_true(!world_exists(world.store));
+}
+
+/* Sizes of structs: none, absurd, an older program's, a newer program's with and without news. */
+static void struct_sizes(void)
+{
+    world_init(&world);
+    struct tide_engine_options options = world.options;
+    options.struct_bytes = 0;
+    refuse(&options, -EINVAL, "struct_bytes");
+    options.struct_bytes = SIZE_MAX;
+    refuse(&options, -EINVAL, "struct_bytes");
+    refuse(NULL, -EINVAL, "tide_engine_options");
+    struct {
+        struct tide_engine_options known;
+        uint64_t news;
+    } newer = {.known = world.options};
+    newer.known.struct_bytes = sizeof newer;
+    struct tide_plan *plan = NULL;
+    check_int(tide_plan_create(NULL, &newer.known, &plan), ==, 0);
+    tide_plan_destroy(plan);
+    newer.news = 1;
+    refuse(&newer.known, -E2BIG, "older than the program");
+    /* An older one knew nothing of traces; what lies behind its struct is not looked at. */
+    options = world.options;
+    options.struct_bytes = offsetof(struct tide_engine_options, trace);
+    options.trace = (const char *)1;
+    plan = NULL;
+    check_int(tide_plan_create(NULL, &options, &plan), ==, 0);
+    tide_plan_destroy(plan);
+    tide_plan_destroy(NULL);
+    tide_engine_destroy(NULL);
+}
+
+/* Every field with a range, at both ends. */
+static void numbers_out_of_range(void)
+{
+    world_init(&world);
+    const struct tide_engine_options good = world.options;
+    struct tide_engine_options bad;
+#define REFUSE(field, value) (bad = good, bad.field = (value), refuse(&bad, -EINVAL, #field))
+    REFUSE(precision, 3);
+    REFUSE(optimizer, 5);
+    REFUSE(moments, 3);
+    REFUSE(weights, 4);
+    REFUSE(states, 4);
+    REFUSE(grads, 4);
+    REFUSE(acts, 5);
+    REFUSE(order, 3);
+    REFUSE(timing, 3);
+    REFUSE(zero_stage, 4);
+    REFUSE(batch, 0);
+    REFUSE(batch, UINT32_MAX);
+    REFUSE(length, 0);
+    REFUSE(length, UINT32_MAX);
+    REFUSE(accum, UINT32_MAX);
+    REFUSE(ranks, 65);
+    REFUSE(threads, UINT32_MAX);
+    REFUSE(clip, -1);
+    REFUSE(clip, NAN);
+    REFUSE(clip, INFINITY);
+    REFUSE(decay, -0.1);
+    REFUSE(decay, NAN);
+    REFUSE(eps, -1e-8);
+    REFUSE(eps, NAN);
+    REFUSE(beta1, 1);
+    REFUSE(beta1, -0.1);
+    REFUSE(beta1, NAN);
+    REFUSE(beta2, 1);
+    REFUSE(beta2, NAN);
+    REFUSE(loss_scale, -1);
+    REFUSE(loss_scale, NAN);
+    REFUSE(first_loss_scale, -1);
+    REFUSE(first_loss_scale, NAN);
+    REFUSE(least_loss_scale, -1);
+    REFUSE(least_loss_scale, INFINITY);
+    REFUSE(store_count, TIDE_STORES_MAX + 1);
+    REFUSE(weight_slots, 1000000);
+    REFUSE(state_slots, 1000000);
+    REFUSE(chunk_elements, 65537);
+    REFUSE(chunk_elements, UINT64_C(1) << 62);
+#undef REFUSE
+    bad = good;
+    bad.first_loss_scale = 2;
+    bad.least_loss_scale = 4;
+    refuse(&bad, -EINVAL, "least_loss_scale");
+}
+
+/* Names and pointers. */
+static void names(void)
+{
+    world_init(&world);
+    const struct tide_engine_options good = world.options;
+    struct tide_engine_options bad = good;
+    bad.model = NULL;
+    refuse(&bad, -EINVAL, "no model folder");
+    bad.model = "/nowhere/at/all";
+    refuse(&bad, -ENOENT, "/nowhere/at/all");
+    bad = good;
+    bad.device = "abacus";
+    refuse(&bad, -EINVAL, "abacus");
+    bad = good;
+    bad.io = "smoke";
+    refuse(&bad, -EINVAL, "smoke");
+    bad = good;
+    bad.rates = "/nowhere/rates.json";
+    refuse(&bad, -ENOENT, "/nowhere/rates.json");
+    bad = good;
+    bad.stores[0].directory = NULL;
+    refuse(&bad, -EINVAL, "store 0 has no directory");
+    bad.stores[0].directory = "";
+    refuse(&bad, -EINVAL, "store 0 has no directory");
+    bad = good;
+    bad.frozen_count = 1;
+    refuse(&bad, -EINVAL, "frozen");
+    const char *const all[] = {"*"};
+    bad.frozen = all;
+    refuse(&bad, -EINVAL, "nothing to train");
+    bad = good;
+    bad.length = 129;
+    refuse(&bad, -EINVAL, "longer than the 128 positions");
+    bad = good;
+    bad.store_count = 0;
+    refuse(&bad, -EINVAL, "store");
+}
+
+/* ---- directories ---- */
+
+/* A file where the directory should be, above it, and a name that is too long. */
+static void not_a_directory(void)
+{
+    char below[600];
+    char longest[5000];
+    world_init(&world);
+    struct tide_engine_options options = world.options;
+    struct tide_engine *engine = NULL;
+    options.io = "threads";
+    options.stores[0].directory = test_file("file", "x", 1);
+    check_int(tide_engine_create(NULL, &options, &engine), ==, -ENOTDIR);
+    check_contains(tide_last_error(), "/file");
+    snprintf(below, sizeof below, "%s/store", options.stores[0].directory);
+    options.stores[0].directory = below;
+    check_int(tide_engine_create(NULL, &options, &engine), ==, -ENOTDIR);
+    check_contains(tide_last_error(), "/file/store");
+    memset(longest, 'x', sizeof longest - 1);
+    longest[0] = '/';
+    longest[sizeof longest - 1] = '\0';
+    options.stores[0].directory = longest;
+    check_int(tide_engine_create(NULL, &options, &engine), ==, -ENAMETOOLONG);
+    check_true(engine == NULL);
+}
+
+static int write_nowhere(void *argument)
+{
+    (void)argument;
+    struct tide_engine_options options = world.options;
+    struct tide_engine *engine = NULL;
+    if (chmod(test_directory(), 0755) != 0 || test_child_drop_root() != 0) {
+        return 77;
+    }
+    options.io = "threads";
+    int rc = tide_engine_create(NULL, &options, &engine);
+    return rc == -EACCES && strstr(tide_last_error(), world.store) != NULL ? 0 : 1;
+}
+
+/* A directory that may not be written to. */
+static void an_unwritable_directory(void)
+{
+    world_init(&world);
+    int rc = test_child(write_nowhere, NULL);
+    if (rc == 77) {
+        test_skip("this user cannot become another one");
+    }
+    check_int(rc, ==, 0);
+    check_true(!world_exists(world.store));
+}
+
+/* A directory serves one run at a time; when that is over, the next. */
+static void a_store_of_two(void)
+{
+    world_init(&world);
+    struct tide_engine_options options = world.options;
+    options.io = "threads";
+    struct tide_engine *second = NULL;
+    struct tide_engine *first = world_engine(&options);
+    const struct tide_step before = world_steps(&world, first, 1);
+    check_int(tide_engine_create(NULL, &options, &second), ==, -EBUSY);
+    check_contains(tide_last_error(), world.store);
+    check_true(second == NULL);
+    const struct tide_step after = world_steps(&world, first, 1); /* not disturbed */
+    check_true(after.loss < before.loss);
+    tide_engine_destroy(first);
+    check_true(!world_exists(world.store));
+    second = world_engine(&options);
+    check_double(world_steps(&world, second, 1).loss, ==, before.loss);
+    tide_engine_destroy(second);
+    check_true(!world_exists(world.store));
+}
+
+/* ---- budgets ---- */
+
+/* The number behind `word` in a sentence. */
+static uint64_t number_behind(const char *sentence, const char *word)
+{
+    const char *at = strstr(sentence, word);
+    check_true(at != NULL);
+    return strtoull(at + strlen(word), NULL, 10);
+}
+
+/* What does not fit is refused with budgets that do. */
+static void budgets_that_do(void)
+{
+    static const struct {
+        const char *name;
+        uint32_t precision, accum, acts, grads;
+        double clip;
+        bool store;
+    } ways[] = {
+        {"bf16 with a store", TIDE_BF16, 1, TIDE_ACTS_AUTO, TIDE_AUTO, 1, true},
+        {"bf16 without one", TIDE_BF16, 1, TIDE_ACTS_AUTO, TIDE_AUTO, 1, false},
+        {"three micro-batches", TIDE_BF16, 3, TIDE_ACTS_AUTO, TIDE_AUTO, 0, true},
+        {"fp32, kept", TIDE_FP32, 2, TIDE_ACTS_KEEP, TIDE_AUTO, 1, true},
+        {"fp16, all in the store", TIDE_FP16, 1, TIDE_ACTS_STORE, TIDE_STORE, 1, true},
+    };
+    world_init(&world);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        struct tide_engine_options options = world.options;
+        char sentence[1024];
+        options.precision = ways[i].precision;
+        options.accum = ways[i].accum;
+        options.acts = ways[i].acts;
+        options.grads = ways[i].grads;
+        options.clip = ways[i].clip;
+        options.weights = options.states = TIDE_AUTO;
+        options.store_count = ways[i].store;
+        options.device_bytes = 4096;
+        options.host_bytes = 4096;
+        refuse(&options, -EFBIG, "cannot fit");
+        snprintf(sentence, sizeof sentence, "%s", tide_last_error());
+        options.device_bytes = number_behind(sentence, "least it needs is device ");
+        options.host_bytes = number_behind(sentence, ", host ");
+        if (ways[i].store) {
+            options.stores[0].bytes = number_behind(sentence, ", store ");
+        }
+        struct tide_plan *plan = NULL;
+        int rc = tide_plan_create(NULL, &options, &plan);
+        if (rc != 0) {
+            test_fail(__FILE__, __LINE__, "%s: \"%s\" was refused too: %s", ways[i].name, sentence,
+                      tide_last_error());
+        }
+        tide_plan_destroy(plan);
+        struct tide_engine *engine = world_engine(&options);
+        check_true(isfinite(world_steps(&world, engine, 2).loss));
+        tide_engine_destroy(engine);
+    }
+}
+
+TEST_MAIN({"struct_sizes", struct_sizes}, {"numbers_out_of_range", numbers_out_of_range},
+          {"names", names}, {"not_a_directory", not_a_directory},
+          {"an_unwritable_directory", an_unwritable_directory}, {"a_store_of_two", a_store_of_two},
+          {"budgets_that_do", budgets_that_do})

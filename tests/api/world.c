@@ -1,0 +1,102 @@
+/* world.c: writes the files by hand. */
+#include "tests/api/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "tests/run/case.h"
+
+static void write_rates(const char *path)
+{
+    check_int(run_rates_write(path, case_rates()), ==, 0);
+}
+
+void world_init(struct world *world)
+{
+    static struct case_model made;
+    *world = (struct world){.batch = {.struct_bytes = sizeof world->batch}};
+    case_model_make(&made, "llama tied");
+    snprintf(world->model, sizeof world->model, "%s", made.folder);
+    case_model_free(&made);
+    snprintf(world->rates, sizeof world->rates, "%s/rates.json", test_directory());
+    snprintf(world->store, sizeof world->store, "%s/store", test_directory());
+    write_rates(world->rates);
+    uint32_t state = 5;
+    for (int i = 0; i < WORLD_ROWS * WORLD_LENGTH; i++) {
+        state = state * 1664525u + 1013904223u;
+        world->ids[i] = (int32_t)((state >> 8) % WORLD_VOCAB);
+    }
+    world->batch.rows = WORLD_ROWS;
+    world->batch.length = WORLD_LENGTH;
+    world->batch.ids = world->ids;
+    struct tide_engine_options *options = &world->options;
+    tide_engine_options_init(options);
+    options->model = world->model;
+    options->rates = world->rates;
+    options->threads = 1;
+    options->batch = WORLD_ROWS;
+    options->length = WORLD_LENGTH;
+    options->device_bytes = options->host_bytes = UINT64_C(256) << 20;
+    options->store_count = 1;
+    options->stores[0] = (struct tide_store_path){world->store, UINT64_C(256) << 20};
+    options->io = "mem";
+    options->weights = options->states = TIDE_STORE;
+    options->chunk_elements = 65536;
+}
+
+struct tide_engine *world_engine(const struct tide_engine_options *options)
+{
+    struct tide_engine *engine = NULL;
+    int rc = tide_engine_create(NULL, options, &engine);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "no engine, %d: %s", rc, tide_last_error());
+    }
+    return engine;
+}
+
+struct tide_step world_steps(const struct world *world, struct tide_engine *engine, unsigned steps)
+{
+    struct tide_step step = {.struct_bytes = sizeof step};
+    for (unsigned s = 0; s < steps; s++) {
+        int rc = tide_engine_step(engine, &world->batch, 1, 1e-3, &step);
+        if (rc != 0) {
+            test_fail(__FILE__, __LINE__, "step %u, %d: %s", s + 1, rc, tide_last_error());
+        }
+    }
+    return step;
+}
+
+void world_spoil(const struct world *world, const char *folder, const char *tensor, uint16_t value)
+{
+    char command[1200];
+    char path[600];
+    char pattern[128];
+    uint64_t header = 0;
+    unsigned long long begin = 0;
+    unsigned long long end = 0;
+    snprintf(command, sizeof command, "cp -r '%s' '%s'", world->model, folder);
+    check_int(system(command), ==, 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    FILE *file = fopen(path, "r+");
+    check_true(file != NULL);
+    check_uint(fread(&header, sizeof header, 1, file), ==, 1);
+    char *text = calloc(1, header + 1);
+    check_true(text != NULL && fread(text, 1, header, file) == header);
+    snprintf(pattern, sizeof pattern, "%s\"", tensor);
+    const char *at = strstr(text, pattern);
+    check_true(at != NULL);
+    at = strstr(at, "\"data_offsets\"");
+    check_true(at != NULL && sscanf(at, "\"data_offsets\":[%llu,%llu]", &begin, &end) == 2);
+    const unsigned long long middle = 8 + header + begin + (end - begin) / 4 * 2;
+    check_int(fseek(file, (long)middle, SEEK_SET), ==, 0);
+    check_uint(fwrite(&value, sizeof value, 1, file), ==, 1);
+    check_int(fclose(file), ==, 0);
+    free(text);
+}
+
+bool world_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}
