@@ -11,7 +11,13 @@
 #include "core/base/err.h"
 #include "tools/ds_nvme_bench/usage.h"
 
-enum { THREADS_MAX = 16, WINDOW_MAX = 64, REQUEST_MAX = 16 << 20, SUM = AIO_SUM_BYTES };
+enum {
+    THREADS_MAX = 16,
+    WINDOW_MAX = 64,
+    REQUEST_MAX = 16 << 20,
+    MEMORY_LEAST = 256 << 20,
+    SUM = AIO_SUM_BYTES
+};
 static const int64_t patience_ns = 120000000000;
 
 /* Requests of one kind on one drive, one behind the other over a part of the file, round and round. */
@@ -24,7 +30,8 @@ struct stream {
     uint64_t at; /* next offset within the span */
     uint64_t request_bytes;
     unsigned window;       /* requests kept submitted */
-    unsigned char *memory; /* borrowed: window * request_bytes */
+    unsigned slots;        /* of memory, taken in turn: more than that */
+    unsigned char *memory; /* borrowed: slots * request_bytes */
     struct core_fence fences[WINDOW_MAX];
     uint64_t submitted;
     uint64_t retired;
@@ -62,10 +69,27 @@ static unsigned window_of(const struct bench_params *params)
     return count < WINDOW_MAX ? (unsigned)count : WINDOW_MAX;
 }
 
+static uint64_t streams_of(const struct bench_params *params)
+{
+    return (uint64_t)params->threads * (params->op == BENCH_RW ? 2 : 1);
+}
+
+uint64_t bench_point_in_flight(const struct bench_params *params)
+{
+    return request_bytes_of(params) * window_of(params) * streams_of(params);
+}
+
+/* As much memory as no cache holds, whatever the depth: states come and go through large buffers, and
+ * a drive that writes into a cache looks faster than it will be. */
+static unsigned slots_of(const struct bench_params *params)
+{
+    uint64_t each = MEMORY_LEAST / streams_of(params) / request_bytes_of(params);
+    return each > window_of(params) ? (unsigned)each : window_of(params);
+}
+
 uint64_t bench_point_memory(const struct bench_params *params)
 {
-    uint64_t kinds = params->op == BENCH_RW ? 2 : 1;
-    return request_bytes_of(params) * window_of(params) * params->threads * kinds;
+    return request_bytes_of(params) * slots_of(params) * streams_of(params);
 }
 
 /* ---- set up ---- */
@@ -94,6 +118,7 @@ static int open_stream(const struct bench_target *target, const struct bench_how
     stream->kind = kind;
     stream->request_bytes = request_bytes_of(params);
     stream->window = window_of(params);
+    stream->slots = slots_of(params);
     stream->span = target->file_bytes / parts / stream->request_bytes * stream->request_bytes;
     stream->begin = target->file_bytes / parts * run->stream_count / SUM * SUM;
     if (stream->span < stream->request_bytes * stream->window) { /* no two on one place */
@@ -150,7 +175,7 @@ static int open_run(const struct bench_target *target, const struct core_region 
         for (unsigned s = first; s < run->stream_count; s++) {
             run->streams[s].file = index;
             run->streams[s].memory = next;
-            next += run->streams[s].request_bytes * run->streams[s].window;
+            next += run->streams[s].request_bytes * run->streams[s].slots;
         }
         slab.iov_len = (size_t)(next - (unsigned char *)slab.iov_base);
         if (rc == 0 && how->buffers) {
@@ -199,7 +224,8 @@ static int stream_pump(struct bench_run *run, struct stream *stream)
         unsigned slot = (unsigned)(stream->submitted % stream->window);
         struct aio_piece piece = {.file = stream->file,
                                   .offset = stream->begin + stream->at,
-                                  .memory = stream->memory + slot * stream->request_bytes,
+                                  .memory = stream->memory + stream->submitted % stream->slots *
+                                                                 stream->request_bytes,
                                   .bytes = stream->request_bytes};
         if (stream->sums != NULL) {
             piece.sums = (struct aio_sums){.table = stream->sums + stream->at / SUM,

@@ -57,6 +57,8 @@ int bench_point_run(const struct bench_target *target, const struct core_region 
                     const struct bench_how *how, const volatile int *stop,
                     struct bench_point *point);
 
+/* Bytes of the file that are on their way at once. */
+uint64_t bench_point_in_flight(const struct bench_params *params);
 /* Bytes of buffers that a setting needs; settings above BENCH_MEMORY_MAX are not measured. */
 uint64_t bench_point_memory(const struct bench_params *params);
 #define BENCH_MEMORY_MAX ((uint64_t)768 << 20)

@@ -44,9 +44,8 @@ static int measure_op(struct search *search, struct bench_params setting, enum b
                       const struct bench_how *how)
 {
     setting.op = op;
-    uint64_t memory = bench_point_memory(&setting);
-    if (!search->options->ops[op] || memory > search->memory.bytes ||
-        memory > search->options->target->file_bytes) {
+    if (!search->options->ops[op] || bench_point_memory(&setting) > search->memory.bytes ||
+        bench_point_in_flight(&setting) > search->options->target->file_bytes) {
         return 0;
     }
     struct bench_point *point = point_of(search->sweep, &setting);
@@ -366,7 +365,9 @@ static int run_adaptive(struct search *search)
     return rc == 0 ? confirm(search, &slow) : rc;
 }
 
-static uint64_t memory_needed(const struct bench_sweep_options *options)
+/* The most that any setting asks for and may have. */
+static uint64_t most_needed(const struct bench_sweep_options *options,
+                            uint64_t (*needed)(const struct bench_params *params))
 {
     uint64_t most = 0;
     for (unsigned b = 0; b < options->block_count; b++) {
@@ -376,7 +377,7 @@ static uint64_t memory_needed(const struct bench_sweep_options *options)
                                                .block_bytes = options->blocks[b],
                                                .depth = options->depths[d],
                                                .threads = options->threads[t]};
-                uint64_t bytes = bench_point_memory(&setting);
+                uint64_t bytes = needed(&setting);
                 most = bytes <= BENCH_MEMORY_MAX && bytes > most ? bytes : most;
             }
         }
@@ -405,7 +406,7 @@ int bench_sweep_run(const struct bench_sweep_options *options, struct bench_swee
     search.deadline_ns = search.start_ns + (int64_t)(options->budget_seconds * 1e9);
     out->count = 0;
     struct core_region_options memory = {.name = "buffers",
-                                         .bytes = memory_needed(options),
+                                         .bytes = most_needed(options, bench_point_memory),
                                          .pages = options->how.pages,
                                          .prefer_node = options->target->node >= 0,
                                          .node = options->target->node};
@@ -427,7 +428,7 @@ int bench_sweep_run(const struct bench_sweep_options *options, struct bench_swee
                           "a scratch file of %.0f MiB on %s is too small for every setting asked "
                           "for; --io_size %.0fM would do",
                           (double)options->target->file_bytes / 1048576, options->target->path,
-                          (double)memory.bytes / 1048576);
+                          (double)most_needed(options, bench_point_in_flight) / 1048576);
     }
     if (rc == 0) {
         qsort(out->points, out->count, sizeof *out->points, by_setting);
