@@ -220,6 +220,11 @@ struct tide_evaluation {
 TIDE_API int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                                   struct tide_evaluation *out);
 
+/* The most likely token behind `length` ids; -EINVAL where they are more than a row of the engine.
+ * For looking at what was learnt: each token is a whole forward pass. */
+TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
+                                 int32_t *out);
+
 /* Writes a Hugging Face folder with the weights in the working precision; the configuration and
  * the tokenizer's files come from the model's folder. -EEXIST where it is there and not empty,
  * unless `overwrite`. */

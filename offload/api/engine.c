@@ -215,6 +215,37 @@ int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *ba
     return rc;
 }
 
+static int predict(struct tide_engine *engine, const int32_t *ids, uint32_t length, int32_t *out)
+{
+    const int64_t vocab = engine->setup.model->config.vocab;
+    if (ids == NULL || length == 0 || out == NULL) {
+        return core_err_set(-EINVAL,
+                            "a prediction needs at least one id and a place for its token");
+    }
+    float *logits = calloc((size_t)vocab, sizeof *logits);
+    int rc = logits != NULL ? run_engine_logits(engine->engine, ids, length, logits)
+                            : core_err_set(-ENOMEM, "no memory for the logits of a token");
+    if (rc == 0) {
+        int32_t best = 0;
+        for (int64_t i = 1; i < vocab; i++) {
+            best = logits[i] > logits[best] ? (int32_t)i : best;
+        }
+        *out = best;
+    }
+    free(logits);
+    return rc;
+}
+
+int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
+                        int32_t *out)
+{
+    const struct core_log *before = context_enter(engine->context);
+    int rc = predict(engine, ids, length, out);
+    engine->step_ns = core_clock_now_ns();
+    context_leave(before);
+    return rc;
+}
+
 /* ---- saving ---- */
 
 static enum model_dtype dtype_of(enum kern_type type)

@@ -13,6 +13,7 @@
 #include "core/base/hash.h"
 #include "core/base/queue.h"
 #include "core/coll/coll.h"
+#include "offload/run/predict.h"
 
 /* A rank and what the last order to all ranks left with it. */
 struct member {
@@ -295,6 +296,35 @@ int run_engine_evaluate(struct run_engine *engine, const struct model_batch *bat
     engine->error = rc;
     if (rc == 0) {
         *out = engine->members[0].loss;
+    }
+    return rc;
+}
+
+struct logits_order {
+    const int32_t *ids;
+    int64_t length;
+    float *out;
+};
+
+static int logits_rank(struct run_engine *engine, struct member *member, const void *arguments)
+{
+    const struct logits_order *order = arguments;
+    return member == &engine->members[0]
+               ? run_predict_logits(member->rank, order->ids, order->length, order->out)
+               : run_rank_evaluate(member->rank, NULL, &member->loss);
+}
+
+int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t length, float *out)
+{
+    const struct model_batch batch = {.rows = 1, .length = length, .ids = ids};
+    const struct logits_order order = {ids, length, out};
+    if (engine->error != 0) {
+        return core_err_set(engine->error, "the run ended with an error before this");
+    }
+    int rc = run_rank_check(engine->members[0].rank, &batch);
+    if (rc == 0) {
+        rc = ask_all(engine, logits_rank, &order);
+        engine->error = rc;
     }
     return rc;
 }

@@ -42,6 +42,9 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
 int run_engine_evaluate(struct run_engine *engine, const struct model_batch *batch,
                         struct kern_loss *out);
 
+/* Logits of the token behind one row of `length` ids: [vocab]. */
+int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t length, float *out);
+
 /* Does what is pending on all ranks and waits for everything. */
 int run_engine_drain(struct run_engine *engine);
 

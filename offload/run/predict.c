@@ -1,0 +1,115 @@
+/* predict.c: the evaluation's tape leaves the last activations and the head's weights where its last
+ * command had them; the head's logits are then computed for one token alone. */
+#include "offload/run/predict.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/half.h"
+#include "core/dev/dev.h"
+#include "offload/run/rank_parts.h"
+
+/* The forward of the head in the tape that was run last. */
+static const struct plan_command *head_command(const struct run_rank *rank)
+{
+    const struct plan_tape *tape = plan_tape(rank->plan, PLAN_EVAL, PLAN_EVAL);
+    for (uint32_t i = tape->count; i-- > 0;) {
+        const struct plan_command *command = &tape->commands[i];
+        if (command->op == PLAN_FWD && command->block + 1u == rank->model->block_count) {
+            return command;
+        }
+    }
+    return NULL;
+}
+
+static int launch(struct run_rank *rank, const struct model_program *program,
+                  const struct model_binding *binding)
+{
+    struct model_cursor cursor = {0};
+    struct core_fence done = {0};
+    int rc = model_run(rank->compute_queue, &program->logits, MODEL_RUN_ALL, binding, NULL, &cursor,
+                       &done);
+    return rc != 0 ? rc : core_fence_wait(dev_queue_tail(rank->compute_queue), -1);
+}
+
+static int fetch(struct run_rank *rank, const void *from, uint64_t bytes, void *to)
+{
+    const struct dev_copy move = {
+        .direction = DEV_COPY_DOWN, .to = to, .from = from, .bytes = bytes};
+    struct core_fence done;
+    int rc = dev_queue_copy(rank->compute_queue, &move, &done);
+    return rc != 0 ? rc : core_fence_wait(done, -1);
+}
+
+static void widen(const void *from, enum kern_type type, int64_t count, float *out)
+{
+    const uint16_t *half = from;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = type == KERN_BF16   ? core_bf16_to_f32(half[i])
+                 : type == KERN_FP16 ? core_fp16_to_f32(half[i])
+                                     : ((const float *)from)[i];
+    }
+}
+
+/* The head over the row's last token, into the place of the boundary gradient: nothing else wants
+ * it while no step runs. */
+static int last_logits(struct run_rank *rank, const struct model_program *program, int64_t length,
+                       float *out)
+{
+    const struct model *model = rank->model;
+    const struct model_block *block = &model->blocks[model->block_count - 1];
+    const struct plan_command *head = head_command(rank);
+    const enum kern_type type = rank->options->type;
+    const uint64_t width = kern_type_bytes(type);
+    const uint64_t bytes = (uint64_t)model->config.vocab * width;
+    const struct kern_grad none = {0};
+    struct model_binding binding = {0};
+    void *logits = NULL;
+    void *host = malloc(bytes);
+    int rc = host != NULL
+                 ? dev_memory_alloc(rank->device, bytes, &logits)
+                 : core_err_set(-ENOMEM, "no memory for %" PRIu64 " logits", bytes / width);
+    if (rc != 0) {
+        free(host);
+        return rc;
+    }
+    model_binding_set_flat(&binding, block, type,
+                           run_memory_of(&rank->memory, head, PLAN_AS_WEIGHTS), &none);
+    if (model->config.tied) {
+        const int index = model_block_param(block, MODEL_HEAD);
+        binding.weights[index] = run_memory_of(&rank->memory, head, PLAN_AS_BORROWED) +
+                                 block->params[index].offset * width;
+    }
+    binding.base[MODEL_BASE_IN] = run_memory_of(&rank->memory, head, PLAN_AS_IN) +
+                                  (uint64_t)((length - 1) * model->config.hidden) * width;
+    binding.base[MODEL_BASE_TEMP] = run_memory_of(&rank->memory, head, PLAN_AS_SCRATCH);
+    binding.base[MODEL_BASE_OUT] = logits;
+    rc = launch(rank, program, &binding);
+    rc = rc != 0 ? rc : fetch(rank, logits, bytes, host);
+    if (rc == 0) {
+        widen(host, type, model->config.vocab, out);
+    }
+    dev_memory_free(rank->device, logits);
+    free(host);
+    return rc;
+}
+
+int run_predict_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out)
+{
+    const struct model_batch batch = {.rows = 1, .length = length, .ids = ids};
+    const struct model_shape one = {.rows = 1,
+                                    .length = 1,
+                                    .type = rank->options->type,
+                                    .tile_bytes = rank->options->tile_bytes};
+    struct model_program *program = NULL;
+    struct kern_loss unused;
+    int rc = run_rank_evaluate(rank, &batch, &unused);
+    rc = rc != 0 ? rc
+                 : model_program_create(rank->model, rank->model->block_count - 1, &one, &program);
+    rc = rc != 0 ? rc : last_logits(rank, program, length, out);
+    model_program_destroy(program);
+    return rc;
+}

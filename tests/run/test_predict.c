@@ -1,0 +1,82 @@
+/* test_predict.c: the logits of a row's last token are those of the plain trainer's head, wherever
+ * the model lies, and a row may be shorter than the engine's. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/half.h"
+#include "core/dev/dev.h"
+#include "offload/plain/plain.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+static void plain_last_logits(const struct case_model *made, const int32_t *ids, float *out)
+{
+    const struct dev_options memory = {.memory_bytes = 256 << 20};
+    const struct plain_options options = {
+        .shape = {.rows = 1, .length = CASE_LENGTH, .type = KERN_BF16}, .threads = 2};
+    const struct model_batch batch = {.rows = 1, .length = CASE_LENGTH, .ids = ids};
+    const size_t vocab = (size_t)made->model->config.vocab;
+    struct dev_device *device = NULL;
+    struct plain *plain = NULL;
+    uint16_t *logits = calloc(vocab * CASE_LENGTH, sizeof *logits);
+    check_true(logits != NULL);
+    check_int(dev_open("cpu", &memory, &device), ==, 0);
+    check_int(plain_create(made->model, device, &options, &plain), ==, 0);
+    check_int(plain_load(plain, made->files), ==, 0);
+    check_int(plain_logits(plain, &batch, logits), ==, 0);
+    for (size_t i = 0; i < vocab; i++) {
+        out[i] = core_bf16_to_f32(logits[(CASE_LENGTH - 1) * vocab + i]);
+    }
+    plain_destroy(plain);
+    dev_close(device);
+    free(logits);
+}
+
+static void logits_of(const char *name)
+{
+    struct case_model made;
+    struct run_planned *planned = NULL;
+    struct run_engine *engine = NULL;
+    struct run_options options = case_options();
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    case_model_make(&made, name);
+    const size_t vocab = (size_t)made.model->config.vocab;
+    float *expected = calloc(vocab, sizeof *expected);
+    float *got = calloc(vocab, sizeof *got);
+    check_true(expected != NULL && got != NULL);
+    (void)case_batch(&made, 0, 0, ids);
+    plain_last_logits(&made, ids, expected);
+    options.wishes.weights = PLAN_WHERE_STORE;
+    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1};
+    options.store_count = 1;
+    options.io = "mem";
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    const struct run_engine_options create = {
+        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+    check_int(run_engine_create(&create, &engine), ==, 0);
+    check_int(run_engine_logits(engine, ids, CASE_LENGTH, got), ==, 0);
+    for (size_t i = 0; i < vocab; i++) {
+        check_double(fabs((double)got[i] - (double)expected[i]), <=,
+                     0.01 + 0.01 * fabs((double)expected[i]));
+    }
+    check_int(run_engine_logits(engine, ids, CASE_LENGTH + 1, got), ==, -EINVAL);
+    check_int(run_engine_logits(engine, ids, 1, got), ==, 0);
+    run_engine_destroy(engine);
+    run_planned_destroy(planned);
+    free(expected);
+    free(got);
+    case_model_free(&made);
+}
+
+static void untied(void)
+{
+    logits_of("llama");
+}
+
+static void tied(void)
+{
+    logits_of("qwen3 tied");
+}
+
+TEST_MAIN({"untied", untied}, {"tied", tied})
