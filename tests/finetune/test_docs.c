@@ -1,0 +1,101 @@
+/* The commands of docs/finetune.md, as they stand there, on a small model: each of them works. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "tests/harness/test.h"
+
+/* Runs a line of shell in the test's directory, with our programs in front of the PATH. */
+static int run_shell(const char *line)
+{
+    static char script[4096];
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    snprintf(script, sizeof script, "cd '%s' && PATH=\"%s/tools:$PATH\" && %s", test_directory(),
+             root != NULL ? root : "build", line);
+    int status = system(script);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256;
+}
+
+static void prepare(void)
+{
+    static const char config[] = "{\"train_batch_size\": 4, \"bf16\": {\"enabled\": true}}\n";
+    test_file("ds_config.json", config, strlen(config));
+    check_int(run_shell("tide_make_case case --hidden 64 --layers 2 --heads 4 --kv-heads 2 "
+                        "--inner 128 --vocab 256 --seq-len 32 --rows 24 --tied 2>&1"),
+              ==, 0);
+    check_int(run_shell("ln -s case/model Qwen3-4B && ln -s case/rows.jsonl rows.jsonl && "
+                        "mkdir store"),
+              ==, 0);
+}
+
+/* The next command of a code block, its continuations joined and /nvme replaced; NULL: none. */
+static char *next_command(char **rest)
+{
+    static char command[2048];
+    size_t length = 0;
+    for (char *line; (line = strsep(rest, "\n")) != NULL;) {
+        if (length == 0 && strncmp(line, "tide ", 5) != 0) {
+            continue;
+        }
+        for (; *line != '\0' && length + 8 < sizeof command; line++) {
+            if (strncmp(line, "/nvme", 5) == 0) {
+                memcpy(command + length, "store", 5);
+                length += 5;
+                line += 4;
+            } else {
+                command[length++] = *line;
+            }
+        }
+        command[length] = '\0';
+        if (command[length - 1] != '\\') {
+            return command;
+        }
+        length--;
+    }
+    return NULL;
+}
+
+/* Every line of the guide that begins with "tide " ends 0, and leaves the folder that it names. */
+static void commands(void)
+{
+    char path[512];
+    char *text = NULL;
+    size_t bytes = 0;
+    unsigned count = 0;
+    prepare();
+    snprintf(path, sizeof path, "%s/../docs/finetune.md", test_root());
+    check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
+    char *rest = text;
+    for (char *command; (command = next_command(&rest)) != NULL; count++) {
+        char line[2100];
+        snprintf(line, sizeof line, "rm -rf tuned && %s >said.txt 2>&1", command);
+        if (run_shell(line) != 0) {
+            run_shell("sed 's/^/# /' said.txt");
+            test_fail(__FILE__, __LINE__, "%s", command);
+        }
+        if (strncmp(command, "tide finetune", 13) == 0) {
+            check_int(run_shell("tide inspect tuned >/dev/null"), ==, 0);
+        }
+    }
+    free(text);
+    check_uint(count, >=, 6);
+}
+
+/* What tide_make_case writes is a model that holds together; odd shapes are refused. */
+static void made_cases(void)
+{
+    check_int(run_shell("tide_make_case odd --heads 3 2>/dev/null"), ==, 2);
+    check_int(run_shell("tide_make_case no/such/folder 2>/dev/null"), ==, 1);
+    check_int(
+        run_shell("tide_make_case one --hidden 32 --layers 1 --inner 48 --vocab 64 --rows 2 && "
+                  "tide_make_case two --hidden 32 --layers 1 --inner 48 --vocab 64 --rows 2 "
+                  "--seed 1 && tide inspect one/model >/dev/null"),
+        ==, 0);
+    check_int(run_shell("cmp -s one/rows.jsonl two/rows.jsonl"), ==, 1);
+    check_int(run_shell("cmp -s one/model/model.safetensors two/model/model.safetensors"), ==, 1);
+}
+
+TEST_MAIN({"commands", commands}, {"made_cases", made_cases})
