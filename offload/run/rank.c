@@ -92,7 +92,10 @@ static int open_store(struct run_rank *rank)
     if (plan_tier_bytes(rank->plan, PLAN_STORE) == 0) {
         return 0;
     }
-    int rc = store_open(&options, rank->input, rank->plan, &rank->store);
+    const uint64_t bytes = plan_tier_bytes(rank->plan, PLAN_STORE);
+    int rc = store_progress(rank, "", 0, bytes);
+    rc = rc != 0 ? rc : store_open(&options, rank->input, rank->plan, &rank->store);
+    rc = rc != 0 ? rc : store_progress(rank, "", bytes, bytes);
     for (int i = 0; rc == 0 && i < RANK_IO_QUEUES; i++) {
         const struct aio_queue_options queue = {
             .name = io_kinds[i].name, .urgency = io_kinds[i].urgency, .bell = &rank->bell};

@@ -1,0 +1,385 @@
+/* test_engine.c: an engine in the hands of an application: what it refuses without harm, what ends
+ * it, what it says about itself, and that several live side by side. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/base/json.h"
+#include "tests/api/world.h"
+
+static struct world world;
+
+/* ---- what is refused ---- */
+
+static void refuse_batch(struct tide_engine *engine, const struct tide_batch *batch, int code,
+                         const char *word)
+{
+    struct tide_step step = {.struct_bytes = sizeof step};
+    struct tide_evaluation evaluation = {.struct_bytes = sizeof evaluation};
+    int rc = tide_engine_step(engine, batch, 1, 1e-3, &step);
+    if (rc != code || strstr(tide_last_error(), word) == NULL) {
+        test_fail(__FILE__, __LINE__, "%s: step: %d: %s", word, rc, tide_last_error());
+    }
+    rc = tide_engine_evaluate(engine, batch, &evaluation);
+    if (rc != code || strstr(tide_last_error(), word) == NULL) {
+        test_fail(__FILE__, __LINE__, "%s: evaluate: %d: %s", word, rc, tide_last_error());
+    }
+    check_uint(step.step, ==, 0);
+}
+
+static void refuse_batches(struct tide_engine *engine)
+{
+    enum { TOKENS = WORLD_ROWS * WORLD_LENGTH };
+    const struct tide_batch good = world.batch;
+    struct tide_batch bad = good;
+    int32_t other[TOKENS];
+    memcpy(other, world.ids, sizeof other);
+    other[17] = WORLD_VOCAB;
+    bad.labels = other;
+    refuse_batch(engine, &bad, -EINVAL, "labels: 601 at place 1 of row 1");
+    other[17] = -101;
+    refuse_batch(engine, &bad, -EINVAL, "labels: -101");
+    bad = good;
+    bad.ids = other;
+    refuse_batch(engine, &bad, -EINVAL, "input_ids: token -101 at place 1 of row 1");
+    bad = good;
+    for (int i = 0; i < TOKENS; i++) {
+        other[i] = i % WORLD_LENGTH;
+    }
+    other[3] = WORLD_LENGTH;
+    bad.positions = other;
+    refuse_batch(engine, &bad, -EINVAL, "token 3 of row 0 has position 16");
+    other[3] = -1;
+    refuse_batch(engine, &bad, -EINVAL, "position -1 at place 3");
+    bad = good;
+    bad.starts = other;
+    refuse_batch(engine, &bad, -EINVAL, "the document of place 3 of row 0 cannot begin at -1");
+    bad = good;
+    bad.length = WORLD_LENGTH + 1;
+    refuse_batch(engine, &bad, -EINVAL, "does not fit into 2 rows of 16");
+    bad = good;
+    bad.rows = WORLD_ROWS + 1;
+    refuse_batch(engine, &bad, -EINVAL, "does not fit into 2 rows of 16");
+    bad.rows = 0;
+    refuse_batch(engine, &bad, -EINVAL, "0 rows");
+    bad = good;
+    bad.ids = NULL;
+    refuse_batch(engine, &bad, -EINVAL, "without ids");
+    bad = good;
+    bad.struct_bytes = 3;
+    refuse_batch(engine, &bad, -EINVAL, "struct tide_batch is 3");
+}
+
+/* Batches, counts, rates and structs that cannot be: nothing is trained by them, and the engine goes
+ * on as if they had not come. */
+static void refusals_do_no_harm(void)
+{
+    world_init(&world);
+    struct tide_engine *engine = world_engine(&world.options);
+    const struct tide_step first = world_steps(&world, engine, 1);
+    const struct tide_step second = world_steps(&world, engine, 1);
+    tide_engine_destroy(engine);
+
+    struct tide_step step = {.struct_bytes = sizeof step};
+    struct tide_evaluation evaluation = {.struct_bytes = 0};
+    const struct tide_batch two[] = {world.batch, world.batch};
+    engine = world_engine(&world.options);
+    refuse_batches(engine);
+    check_int(tide_engine_step(engine, two, 2, 1e-3, &step), ==, -EINVAL);
+    check_contains(tide_last_error(), "2 micro-batches; a step takes 1 to 1");
+    check_int(tide_engine_step(engine, two, 0, 1e-3, &step), ==, -EINVAL);
+    check_int(tide_engine_step(engine, NULL, 1, 1e-3, &step), ==, -EINVAL);
+    check_int(tide_engine_step(engine, two, 1, NAN, &step), ==, -EINVAL);
+    check_contains(tide_last_error(), "learning rate");
+    check_int(tide_engine_step(engine, two, 1, -1, &step), ==, -EINVAL);
+    check_int(tide_engine_step(engine, two, 1, 1e-3, NULL), ==, -EINVAL);
+    check_int(tide_engine_evaluate(engine, two, &evaluation), ==, -EINVAL);
+    step.struct_bytes = 1;
+    check_int(tide_engine_step(engine, two, 1, 1e-3, &step), ==, -EINVAL);
+    check_contains(tide_last_error(), "tide_step");
+    const struct tide_step one = world_steps(&world, engine, 1);
+    refuse_batches(engine);
+    const struct tide_step other = world_steps(&world, engine, 1);
+    check_uint(one.step, ==, 1);
+    check_uint(other.step, ==, 2);
+    check_double(one.loss, ==, first.loss);
+    check_double(other.loss, ==, second.loss);
+    check_double(other.grad_norm, ==, second.grad_norm);
+    tide_engine_destroy(engine);
+}
+
+/* ---- evaluation ---- */
+
+/* An evaluation changes nothing, comes out the same twice, and agrees with the loss of the step that
+ * follows; fewer and shorter rows are the same as the same targets alone. */
+static void evaluation_changes_nothing(void)
+{
+    world_init(&world);
+    struct tide_engine *engine = world_engine(&world.options);
+    const struct tide_step plain = world_steps(&world, engine, 3);
+    tide_engine_destroy(engine);
+    engine = world_engine(&world.options);
+    struct tide_step step = {.struct_bytes = sizeof step};
+    for (int s = 0; s < 3; s++) {
+        struct tide_evaluation before = {.struct_bytes = sizeof before};
+        struct tide_evaluation again = {.struct_bytes = sizeof again};
+        check_int(tide_engine_evaluate(engine, &world.batch, &before), ==, 0);
+        check_int(tide_engine_evaluate(engine, &world.batch, &again), ==, 0);
+        step = world_steps(&world, engine, 1);
+        check_uint(before.targets, ==, WORLD_ROWS * (WORLD_LENGTH - 1));
+        check_double(before.loss_sum, ==, again.loss_sum);
+        check_double(fabs(before.loss_sum / (double)before.targets - step.loss), <, 1e-5);
+    }
+    check_double(step.loss, ==, plain.loss);
+    check_double(step.grad_norm, ==, plain.grad_norm);
+    struct tide_batch less = world.batch;
+    struct tide_evaluation evaluation = {.struct_bytes = sizeof evaluation};
+    less.rows = 1;
+    less.length = 5;
+    check_int(tide_engine_evaluate(engine, &less, &evaluation), ==, 0);
+    check_uint(evaluation.targets, ==, 4);
+    check_true(evaluation.loss_sum > 4 && evaluation.loss_sum < 40);
+    tide_engine_destroy(engine);
+}
+
+/* ---- what is not finite ---- */
+
+enum { NAN16 = 0x7fc0 }; /* bf16 */
+
+/* A weight that is not a number ends a bf16 run with the name of a block, and a run that may skip
+ * skips, says so and stays as it is. */
+static void weights_that_are_no_numbers(void)
+{
+    char folder[600];
+    char never[600];
+    world_init(&world);
+    snprintf(folder, sizeof folder, "%s/spoilt", test_directory());
+    world_spoil(&world, folder, "layers.1.mlp.down_proj.weight", NAN16);
+    struct tide_engine_options options = world.options;
+    struct tide_step step = {.struct_bytes = sizeof step};
+    struct tide_evaluation evaluation = {.struct_bytes = sizeof evaluation};
+    options.model = folder;
+    struct tide_engine *engine = world_engine(&options);
+    check_int(tide_engine_step(engine, &world.batch, 1, 1e-3, &step), ==, -EDOM);
+    check_contains(tide_last_error(), "the gradient of ");
+    check_contains(tide_last_error(), "is not finite");
+    check_int(tide_engine_step(engine, &world.batch, 1, 1e-3, &step), ==, -EDOM);
+    check_int(tide_engine_evaluate(engine, &world.batch, &evaluation), ==, -EDOM);
+    snprintf(never, sizeof never, "%s/never", test_directory());
+    check_int(tide_engine_save(engine, never, 0), ==, -EDOM);
+    check_true(!world_exists(never));
+    tide_engine_destroy(engine);
+    options.check_overflow = 1;
+    engine = world_engine(&options);
+    for (unsigned s = 1; s <= 2; s++) {
+        step = world_steps(&world, engine, 1);
+        check_uint(step.step, ==, s);
+        check_uint(step.skipped, ==, 1);
+        check_true(!isfinite(step.grad_norm));
+        check_double(step.loss_scale, ==, 1);
+    }
+    tide_engine_destroy(engine);
+}
+
+/* fp16: overflows spend hysteresis, then halve the scale, down to the least, where the run ends. The
+ * weights are those that were loaded. */
+static void fp16_overflows(void)
+{
+    static const double scales[] = {8, 8, 4, 2};
+    char folder[600];
+    world_init(&world);
+    snprintf(folder, sizeof folder, "%s/overflowing", test_directory());
+    world_spoil(&world, folder, "layers.0.mlp.up_proj.weight", NAN16);
+    struct tide_engine_options options = world.options;
+    struct tide_step step = {.struct_bytes = sizeof step};
+    options.model = folder;
+    options.precision = TIDE_FP16;
+    options.first_loss_scale = 8;
+    options.least_loss_scale = 2;
+    struct tide_engine *engine = world_engine(&options);
+    for (int s = 0; s < 3; s++) {
+        step = world_steps(&world, engine, 1);
+        check_uint(step.skipped, ==, 1);
+        check_double(step.loss_scale, ==, scales[s]);
+    }
+    check_int(tide_engine_step(engine, &world.batch, 1, 1e-3, &step), ==, -ERANGE);
+    check_contains(tide_last_error(), "at the least loss scale, 2");
+    tide_engine_destroy(engine);
+    options.loss_scale = 128;
+    options.model = world.model;
+    engine = world_engine(&options);
+    step = world_steps(&world, engine, 2);
+    check_double(step.loss_scale, ==, 128);
+    check_uint(step.skipped, ==, 0);
+    tide_engine_destroy(engine);
+}
+
+/* ---- what a plan says ---- */
+
+/* Parts add up to tiers, the tape has as many lines as commands, timelines are JSON, and a plan made
+ * with the rates that a plan wrote is the same plan. */
+static void plans_say_what_they_hold(void)
+{
+    char path[600];
+    char line[400];
+    world_init(&world);
+    struct tide_engine *engine = world_engine(&world.options);
+    const struct tide_plan *plan = tide_engine_plan(engine);
+    struct tide_plan_info info = {.struct_bytes = sizeof info};
+    check_int(tide_plan_describe(plan, &info), ==, 0);
+    check_uint(info.parameters, ==, info.trained_parameters);
+    uint64_t sums[TIDE_STORE + 1] = {0};
+    struct tide_plan_part part = {.struct_bytes = sizeof part};
+    unsigned count = 0;
+    int rc;
+    while ((rc = tide_plan_part_at(plan, count, &part)) == 0) {
+        check_true(part.tier >= TIDE_DEVICE && part.tier <= TIDE_STORE && part.what[0] != '\0');
+        sums[part.tier] += part.bytes;
+        count++;
+    }
+    check_int(rc, ==, -ENOENT);
+    check_uint(sums[TIDE_DEVICE], ==, info.device_bytes);
+    check_uint(sums[TIDE_HOST], ==, info.host_bytes);
+    check_uint(sums[TIDE_STORE], ==, info.store_bytes);
+    unsigned lines = 0;
+    while ((rc = tide_plan_tape_line(plan, lines, line, sizeof line)) == 0) {
+        check_true(line[0] != '\0');
+        lines++;
+    }
+    check_int(rc, ==, -ENOENT);
+    check_uint(lines, ==, info.commands);
+    check_int(tide_plan_tape_line(plan, 0, line, 0), ==, -EINVAL);
+    check_int(tide_plan_tape_line(NULL, 0, line, sizeof line), ==, -EINVAL);
+    check_int(tide_plan_describe(NULL, &info), ==, -EINVAL);
+    check_int(tide_plan_part_at(NULL, 0, &part), ==, -EINVAL);
+    struct core_json *json = NULL;
+    snprintf(path, sizeof path, "%s/timeline.json", test_directory());
+    check_int(tide_plan_trace(plan, path), ==, 0);
+    check_int(core_json_load(path, NULL, &json), ==, 0);
+    core_json_destroy(json);
+    check_true(tide_plan_trace(plan, "/nowhere/timeline.json") < 0);
+    check_contains(tide_last_error(), "/nowhere/timeline.json");
+    snprintf(path, sizeof path, "%s/again.json", test_directory());
+    check_int(tide_plan_rates(plan, path), ==, 0);
+    check_true(tide_plan_rates(plan, "/nowhere/rates.json") < 0);
+    check_contains(tide_last_error(), "/nowhere/rates.json");
+    struct tide_engine_options options = world.options;
+    struct tide_plan_info again = {.struct_bytes = sizeof again};
+    struct tide_plan *other = NULL;
+    options.rates = path;
+    check_int(tide_plan_create(NULL, &options, &other), ==, 0);
+    check_int(tide_plan_describe(other, &again), ==, 0);
+    check_double(again.step_seconds, ==, info.step_seconds);
+    check_uint(again.store_bytes, ==, info.store_bytes);
+    check_string(again.bottleneck, info.bottleneck);
+    tide_plan_destroy(other);
+    struct tide_engine_memory memory = {.struct_bytes = sizeof memory};
+    check_int(tide_engine_memory(engine, &memory), ==, 0);
+    check_uint(memory.device_bytes, ==, info.device_bytes);
+    check_true(memory.rss_bytes > 0 && memory.peak_bytes >= memory.rss_bytes / 2);
+    tide_engine_destroy(engine);
+}
+
+/* ---- side by side ---- */
+
+struct side {
+    struct world world;
+    struct tide_step step;
+};
+
+static void *train(void *argument)
+{
+    struct side *side = argument;
+    struct tide_engine *engine = NULL;
+    side->step = (struct tide_step){.struct_bytes = sizeof side->step};
+    int rc = tide_engine_create(NULL, &side->world.options, &engine);
+    for (int s = 0; rc == 0 && s < 3; s++) {
+        rc = tide_engine_step(engine, &side->world.batch, 1, 1e-3, &side->step);
+    }
+    tide_engine_destroy(engine);
+    return NULL;
+}
+
+/* Two engines on two threads of one process, each in a store of its own: the bits of one alone. */
+static void two_at_once(void)
+{
+    static struct side sides[2];
+    pthread_t threads[2];
+    world_init(&world);
+    struct tide_engine *engine = world_engine(&world.options);
+    const struct tide_step alone = world_steps(&world, engine, 3);
+    tide_engine_destroy(engine);
+    for (int i = 0; i < 2; i++) {
+        world_init(&sides[i].world);
+        struct tide_engine_options *options = &sides[i].world.options;
+        snprintf(sides[i].world.store, sizeof sides[i].world.store, "%s/side %d", test_directory(),
+                 i);
+        options->io = "threads";
+        options->stores[0].directory = sides[i].world.store;
+        check_int(pthread_create(&threads[i], NULL, train, &sides[i]), ==, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        check_int(pthread_join(threads[i], NULL), ==, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        check_uint(sides[i].step.step, ==, 3);
+        check_double(sides[i].step.loss, ==, alone.loss);
+        check_double(sides[i].step.grad_norm, ==, alone.grad_norm);
+        check_true(!world_exists(sides[i].world.store));
+    }
+}
+
+/* ---- stopping ---- */
+
+struct stop {
+    const char *phase;
+    uint64_t at;
+    unsigned reports;
+    unsigned after; /* reports that came although it was to stop */
+    bool stopped;
+};
+
+static int stop_at(void *user, const struct tide_progress *progress)
+{
+    struct stop *stop = user;
+    stop->reports++;
+    stop->after += stop->stopped;
+    stop->stopped |= strcmp(progress->phase, stop->phase) == 0 && progress->done >= stop->at;
+    return stop->stopped;
+}
+
+/* An application that asks to stop is obeyed in every phase, and nothing is left. */
+static void stopping(void)
+{
+    static const struct {
+        const char *phase;
+        uint64_t at;
+    } phases[] = {{"measure", 0}, {"measure", 1}, {"store", 0}, {"load", 1}, {"load", 3}};
+    world_init(&world);
+    world.options.io = "threads";
+    for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
+        struct stop stop = {.phase = phases[i].phase, .at = phases[i].at};
+        const struct tide_context_options options = {
+            .struct_bytes = sizeof options, .progress = stop_at, .user = &stop};
+        struct tide_context *context = NULL;
+        struct tide_engine *engine = NULL;
+        check_int(tide_context_create(&options, &context), ==, 0);
+        int rc = tide_engine_create(context, &world.options, &engine);
+        if (rc != -ECANCELED || tide_last_error()[0] == '\0' || !stop.stopped || stop.after > 0) {
+            test_fail(__FILE__, __LINE__, "%s at %d: %d: %s (%u reports, %u after)",
+                      phases[i].phase, (int)phases[i].at, rc, tide_last_error(), stop.reports,
+                      stop.after);
+        }
+        check_true(engine == NULL && !world_exists(world.store));
+        tide_context_destroy(context);
+    }
+}
+
+TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},
+          {"evaluation_changes_nothing", evaluation_changes_nothing},
+          {"weights_that_are_no_numbers", weights_that_are_no_numbers},
+          {"fp16_overflows", fp16_overflows},
+          {"plans_say_what_they_hold", plans_say_what_they_hold}, {"two_at_once", two_at_once},
+          {"stopping", stopping})
