@@ -1,0 +1,26 @@
+/* checkpoint_files.h: the small files of a checkpoint, whole and through the page cache: private to
+ * checkpoint*.c. */
+#ifndef OFFLOAD_STORE_CHECKPOINT_FILES_H
+#define OFFLOAD_STORE_CHECKPOINT_FILES_H
+
+#include "offload/store/manifest.h"
+
+#define STORE_MANIFEST_NAME "manifest.json"
+#define STORE_SUMS_NAME     "sums.safetensors"
+
+/* The file as it is on the disk; the text is the caller's to free. `most` bytes at most. */
+int store_file_read(int folder, const char *where, const char *name, uint64_t most, char **text,
+                    size_t *bytes);
+/* Size and hash of a file. */
+int store_file_look(int folder, const char *where, struct store_file *file);
+/* -EBADMSG or -EINVAL where the file is not the one that is described. */
+int store_file_check(int folder, const char *where, const struct store_file *file);
+
+/* The file of all sums, as text of safetensors: for each stream one tensor. The caller's to free. */
+int store_sums_print(const struct store_image *image, uint64_t *const sums[STORE_STREAM_COUNT],
+                     char **text, size_t *bytes);
+/* Back out of it: it has to be, to the byte, what print would make. */
+int store_sums_parse(const struct store_image *image, const char *where, const char *text,
+                     size_t bytes, uint64_t *const sums[STORE_STREAM_COUNT]);
+
+#endif

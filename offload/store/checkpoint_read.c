@@ -1,0 +1,145 @@
+/* checkpoint_read.c: opens a checkpoint from the outside in: manifest, sums, other files, headers. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "offload/store/checkpoint.h"
+#include "offload/store/checkpoint_files.h"
+
+struct store_checkpoint {
+    char path[4096];
+    int fd;
+    struct store_manifest manifest;
+    struct store_image image;
+    struct store_flow *flow; /* owned */
+};
+
+static int read_manifest(struct store_checkpoint *checkpoint)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    char source[sizeof checkpoint->path + 32];
+    snprintf(source, sizeof source, "%s/%s", checkpoint->path, STORE_MANIFEST_NAME);
+    int rc = store_file_read(checkpoint->fd, checkpoint->path, STORE_MANIFEST_NAME,
+                             STORE_MANIFEST_BYTES_MAX, &text, &bytes);
+    rc = rc != 0 ? rc : store_manifest_parse(text, bytes, source, &checkpoint->manifest);
+    free(text);
+    return rc;
+}
+
+static int read_sums(struct store_checkpoint *checkpoint)
+{
+    uint64_t *sums[STORE_STREAM_COUNT];
+    char *text = NULL;
+    size_t bytes = 0;
+    const struct store_file *file = &checkpoint->manifest.sums;
+    if (strcmp(file->name, STORE_SUMS_NAME) != 0) {
+        return core_err_set(-EINVAL, "%s/%s: the checksums are in %s, not in %s", checkpoint->path,
+                            STORE_MANIFEST_NAME, STORE_SUMS_NAME, file->name);
+    }
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        sums[s] = store_flow_sums(checkpoint->flow, (enum store_stream)s);
+    }
+    int rc = store_file_check(checkpoint->fd, checkpoint->path, file);
+    rc = rc != 0 ? rc
+                 : store_file_read(checkpoint->fd, checkpoint->path, file->name, file->bytes, &text,
+                                   &bytes);
+    rc = rc != 0 ? rc : store_sums_parse(&checkpoint->image, checkpoint->path, text, bytes, sums);
+    free(text);
+    return rc;
+}
+
+static int open_all(struct store_checkpoint *checkpoint, const char *backend,
+                    struct aio_fault *fault)
+{
+    const struct store_manifest *manifest = &checkpoint->manifest;
+    checkpoint->fd = open(checkpoint->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (checkpoint->fd < 0) {
+        const int code = errno;
+        return core_err_set(-code, "the checkpoint %s cannot be opened: %s", checkpoint->path,
+                            strerror(code));
+    }
+    int rc = read_manifest(checkpoint);
+    rc = rc != 0 ? rc
+                 : store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
+                                    manifest->blocks, manifest->block_count);
+    for (uint32_t i = 0; rc == 0 && i < manifest->file_count; i++) {
+        rc = store_file_check(checkpoint->fd, checkpoint->path, &manifest->files[i]);
+    }
+    const struct store_flow_options flow = {.image = &checkpoint->image,
+                                            .folder = checkpoint->fd,
+                                            .name = checkpoint->path,
+                                            .backend = backend,
+                                            .fault = fault};
+    rc = rc != 0 ? rc : store_flow_open(&flow, &checkpoint->flow);
+    return rc != 0 ? rc : read_sums(checkpoint);
+}
+
+int store_checkpoint_open(const char *path, const char *backend, struct aio_fault *fault,
+                          struct store_checkpoint **out)
+{
+    struct store_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
+    if (checkpoint == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the checkpoint %s", path);
+    }
+    snprintf(checkpoint->path, sizeof checkpoint->path, "%s", path);
+    checkpoint->fd = -1;
+    int rc = open_all(checkpoint, backend, fault);
+    if (rc != 0) {
+        char sentence[CORE_ERR_SENTENCE_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        (void)store_checkpoint_close(checkpoint);
+        return core_err_adopt(rc, sentence);
+    }
+    *out = checkpoint;
+    return 0;
+}
+
+int store_checkpoint_close(struct store_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL) {
+        return 0;
+    }
+    int rc = store_flow_close(checkpoint->flow);
+    store_image_fini(&checkpoint->image);
+    store_manifest_fini(&checkpoint->manifest);
+    if (checkpoint->fd >= 0) {
+        close(checkpoint->fd);
+    }
+    free(checkpoint);
+    return rc;
+}
+
+const struct store_manifest *store_checkpoint_manifest(const struct store_checkpoint *checkpoint)
+{
+    return &checkpoint->manifest;
+}
+
+const struct store_image *store_checkpoint_image(const struct store_checkpoint *checkpoint)
+{
+    return &checkpoint->image;
+}
+
+int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
+                          uint64_t count, const struct store_arrays *arrays)
+{
+    return store_flow_read(checkpoint->flow, block, first, count, arrays);
+}
+
+int store_checkpoint_verify(struct store_checkpoint *checkpoint,
+                            int (*progress)(void *user, uint64_t done, uint64_t total), void *user)
+{
+    const uint32_t blocks = checkpoint->image.block_count;
+    int rc = 0;
+    for (uint32_t b = 0; rc == 0 && b < blocks; b++) {
+        rc = store_flow_check(checkpoint->flow, b);
+        if (rc == 0 && progress != NULL && progress(user, b + 1, blocks) != 0) {
+            rc = core_err_set(-ECANCELED, "stopped while %s was read", checkpoint->path);
+        }
+    }
+    return rc;
+}

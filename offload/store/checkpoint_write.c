@@ -1,0 +1,246 @@
+/* checkpoint_write.c: from an empty folder under another name to a checkpoint that was read back. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "offload/model/save_folder.h"
+#include "offload/plan/shard.h"
+#include "offload/store/checkpoint.h"
+#include "offload/store/checkpoint_files.h"
+
+struct store_checkpoint_write {
+    struct store_checkpoint_options given;
+    struct store_manifest manifest;
+    struct store_image image;
+    struct store_flow *flow; /* owned */
+    char folder[4096];       /* as it will be called */
+    char *path;              /* owned: as it is called now; NULL: not made, or published */
+    int fd;
+    uint64_t cuts; /* that were put */
+};
+
+/* ---- beginning ---- */
+
+static enum model_dtype dtype_of(const char *name)
+{
+    return strcmp(name, "F32") == 0    ? MODEL_F32
+           : strcmp(name, "BF16") == 0 ? MODEL_BF16
+                                       : MODEL_F16;
+}
+
+static int begin(struct store_checkpoint_write *checkpoint)
+{
+    const struct store_checkpoint_options *given = &checkpoint->given;
+    const struct store_manifest *manifest = &checkpoint->manifest;
+    store_shelf_path(store_shelf_directory(given->shelf), manifest->step, checkpoint->folder,
+                     sizeof checkpoint->folder);
+    int rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
+                              manifest->blocks, manifest->block_count);
+    rc = rc != 0 ? rc
+                 : model_folder_begin(checkpoint->folder, true, &checkpoint->path, &checkpoint->fd);
+    if (rc == 0 && given->source != NULL) {
+        rc = model_folder_copy(checkpoint->fd, given->source, given->model->config.family,
+                               dtype_of(manifest->weight_dtype));
+    }
+    const struct store_flow_options flow = {.image = &checkpoint->image,
+                                            .folder = checkpoint->fd,
+                                            .name = checkpoint->path,
+                                            .writes = true,
+                                            .backend = given->backend,
+                                            .fault = given->fault};
+    return rc != 0 ? rc : store_flow_open(&flow, &checkpoint->flow);
+}
+
+int store_checkpoint_begin(const struct store_checkpoint_options *options,
+                           struct store_manifest *manifest, struct store_checkpoint_write **out)
+{
+    struct store_checkpoint_write *checkpoint = calloc(1, sizeof *checkpoint);
+    if (checkpoint == NULL) {
+        store_manifest_fini(manifest);
+        return core_err_set(-ENOMEM, "no memory for a checkpoint");
+    }
+    checkpoint->given = *options;
+    checkpoint->manifest = *manifest;
+    *manifest = (struct store_manifest){.step = 0};
+    checkpoint->fd = -1;
+    int rc = begin(checkpoint);
+    if (rc != 0) {
+        char sentence[CORE_ERR_SENTENCE_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        (void)store_checkpoint_end(checkpoint);
+        return core_err_adopt(rc, sentence);
+    }
+    *out = checkpoint;
+    return 0;
+}
+
+int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
+                         uint64_t count, const struct store_arrays *arrays)
+{
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        const bool has = store_image_bytes(&checkpoint->image, (enum store_stream)s, block) > 0;
+        if (has && arrays->at[s] != NULL) {
+            checkpoint->cuts += (count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
+        }
+    }
+    return store_flow_write(checkpoint->flow, block, first, count, arrays);
+}
+
+/* ---- finishing ---- */
+
+static int write_sums(struct store_checkpoint_write *checkpoint)
+{
+    uint64_t *sums[STORE_STREAM_COUNT];
+    char *text = NULL;
+    size_t bytes = 0;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        sums[s] = store_flow_sums(checkpoint->flow, (enum store_stream)s);
+    }
+    int rc = store_sums_print(&checkpoint->image, sums, &text, &bytes);
+    if (rc == 0) {
+        struct store_file *file = &checkpoint->manifest.sums;
+        rc = model_folder_write(checkpoint->fd, STORE_SUMS_NAME, text, bytes);
+        snprintf(file->name, sizeof file->name, "%s", STORE_SUMS_NAME);
+        file->bytes = bytes;
+        file->hash = core_hash(text, bytes, 0);
+    }
+    free(text);
+    return rc;
+}
+
+/* Files that the manifest knows by other means, or that are no files. */
+static bool is_listed(const struct store_checkpoint_write *checkpoint, const char *name)
+{
+    struct stat info;
+    char stream[32];
+    bool known = strcmp(name, STORE_SUMS_NAME) == 0 || strcmp(name, STORE_MANIFEST_NAME) == 0;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        snprintf(stream, sizeof stream, "%s.safetensors", store_stream_name((enum store_stream)s));
+        known = known || strcmp(name, stream) == 0;
+    }
+    return !known && name[0] != '.' &&
+           fstatat(checkpoint->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode);
+}
+
+static int add_file(struct store_checkpoint_write *checkpoint, const char *name)
+{
+    struct store_manifest *manifest = &checkpoint->manifest;
+    if (manifest->file_count == STORE_FILES_MAX) {
+        return core_err_set(-E2BIG, "%s has more than %d files besides its weights",
+                            checkpoint->given.source, STORE_FILES_MAX);
+    }
+    struct store_file *wider = realloc(manifest->files, (manifest->file_count + 1) * sizeof *wider);
+    if (wider == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the names of %" PRIu32 " files",
+                            manifest->file_count + 1);
+    }
+    manifest->files = wider;
+    struct store_file *file = &wider[manifest->file_count++];
+    *file = (struct store_file){.bytes = 0};
+    snprintf(file->name, sizeof file->name, "%s", name);
+    return store_file_look(checkpoint->fd, checkpoint->path, file);
+}
+
+static int list_files(struct store_checkpoint_write *checkpoint)
+{
+    DIR *dir = opendir(checkpoint->path);
+    if (dir == NULL) {
+        const int code = errno;
+        return core_err_set(-code, "%s cannot be read: %s", checkpoint->path, strerror(code));
+    }
+    int rc = 0;
+    for (struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
+        rc = is_listed(checkpoint, entry->d_name) ? add_file(checkpoint, entry->d_name) : 0;
+    }
+    closedir(dir);
+    return rc;
+}
+
+static int write_manifest(struct store_checkpoint_write *checkpoint)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    int rc = store_manifest_print(&checkpoint->manifest, checkpoint->given.model, &text, &bytes);
+    if (rc == 0) {
+        /* A model's folder may have brought a file of this name. */
+        (void)unlinkat(checkpoint->fd, STORE_MANIFEST_NAME, 0);
+        rc = model_folder_write(checkpoint->fd, STORE_MANIFEST_NAME, text, bytes);
+    }
+    free(text);
+    return rc;
+}
+
+/* Reads everything as a run that resumes would, from the disk; and it has to be this checkpoint. */
+static int verify(struct store_checkpoint_write *checkpoint)
+{
+    struct store_checkpoint *back = NULL;
+    int rc = store_checkpoint_open(checkpoint->path, checkpoint->given.backend,
+                                   checkpoint->given.fault, &back);
+    if (rc == 0) {
+        const struct store_manifest *found = store_checkpoint_manifest(back);
+        if (found->step != checkpoint->manifest.step ||
+            found->sums.hash != checkpoint->manifest.sums.hash) {
+            rc = core_err_set(-EBADMSG, "%s came back as another checkpoint", checkpoint->path);
+        }
+    }
+    rc = rc != 0 ? rc : store_checkpoint_verify(back, NULL, NULL);
+    const int closed = store_checkpoint_close(back);
+    return rc != 0 ? rc : closed;
+}
+
+static int publish(struct store_checkpoint_write *checkpoint)
+{
+    int rc = model_folder_publish(checkpoint->path, checkpoint->fd, checkpoint->folder, true);
+    if (rc == 0) {
+        free(checkpoint->path);
+        checkpoint->path = NULL;
+        store_shelf_rotate(checkpoint->given.shelf, checkpoint->given.keep);
+    }
+    return rc;
+}
+
+int store_checkpoint_finish(struct store_checkpoint_write *checkpoint)
+{
+    const uint64_t cuts = store_image_cuts_all(&checkpoint->image);
+    if (checkpoint->cuts != cuts) {
+        return core_err_set(-EINVAL, "%s: %" PRIu64 " of %" PRIu64 " cuts were put",
+                            checkpoint->folder, checkpoint->cuts, cuts);
+    }
+    int rc = store_flow_sync(checkpoint->flow);
+    rc = rc != 0 ? rc : write_sums(checkpoint);
+    rc = rc != 0 ? rc : list_files(checkpoint);
+    rc = rc != 0 ? rc : write_manifest(checkpoint);
+    if (rc == 0) {
+        rc = store_flow_close(checkpoint->flow);
+        checkpoint->flow = NULL;
+    }
+    rc = rc != 0 ? rc : verify(checkpoint);
+    return rc != 0 ? rc : publish(checkpoint);
+}
+
+int store_checkpoint_end(struct store_checkpoint_write *checkpoint)
+{
+    if (checkpoint == NULL) {
+        return 0;
+    }
+    int rc = store_flow_close(checkpoint->flow);
+    if (checkpoint->path != NULL) {
+        model_folder_remove(checkpoint->path);
+        free(checkpoint->path);
+    }
+    if (checkpoint->fd >= 0) {
+        close(checkpoint->fd);
+    }
+    store_image_fini(&checkpoint->image);
+    store_manifest_fini(&checkpoint->manifest);
+    free(checkpoint);
+    return rc;
+}

@@ -1,0 +1,202 @@
+/* flow_open.c: makes or opens the files of a flow, checks their headers, and starts its drive. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "aio/fault.h"
+#include "aio/probe.h"
+#include "core/base/err.h"
+#include "offload/store/flow_parts.h"
+
+static void name_of(enum store_stream stream, char name[32])
+{
+    snprintf(name, 32, "%s.safetensors", store_stream_name(stream));
+}
+
+static int failed(const struct store_flow *flow, const char *name, const char *what)
+{
+    const int code = errno;
+    return core_err_set(-code, "%s/%s cannot be %s: %s", flow->name, name, what, strerror(code));
+}
+
+/* ---- one file ---- */
+
+/* Room for all of it from the start, so that a disk that is too small is found now. */
+static int fill_header(struct store_flow *flow, enum store_stream stream, int fd, const char *name)
+{
+    const uint64_t bytes = store_image_file_bytes(flow->image, stream);
+    const char *header = flow->image->headers[stream];
+    const uint64_t header_bytes = flow->image->header_bytes[stream];
+    if (fallocate(fd, 0, 0, (off_t)bytes) != 0 &&
+        ((errno != EOPNOTSUPP && errno != ENOSYS) || ftruncate(fd, (off_t)bytes) != 0)) {
+        const int code = errno;
+        return core_err_set(-code, "no room for %s/%s of %" PRIu64 " bytes: %s", flow->name, name,
+                            bytes, strerror(code));
+    }
+    for (uint64_t done = 0; done < header_bytes;) {
+        const ssize_t put = pwrite(fd, header + done, header_bytes - done, (off_t)done);
+        if (put < 0 && errno != EINTR) {
+            return failed(flow, name, "written");
+        }
+        done += put > 0 ? (uint64_t)put : 0;
+    }
+    return fdatasync(fd) == 0 ? 0 : failed(flow, name, "made durable");
+}
+
+/* The header is known to the byte, so nothing in it has to be understood. */
+static int check_header(struct store_flow *flow, enum store_stream stream, int fd, const char *name)
+{
+    const uint64_t bytes = store_image_file_bytes(flow->image, stream);
+    const uint64_t header_bytes = flow->image->header_bytes[stream];
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        return failed(flow, name, "looked at");
+    }
+    if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != bytes) {
+        return core_err_set(-EINVAL, "%s/%s has %" PRId64 " bytes; %" PRIu64 " belong to it",
+                            flow->name, name, (int64_t)info.st_size, bytes);
+    }
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    char *found = malloc(header_bytes);
+    int rc = found != NULL ? 0 : core_err_set(-ENOMEM, "no memory for the header of %s", name);
+    for (uint64_t done = 0; rc == 0 && done < header_bytes;) {
+        const ssize_t got = pread(fd, found + done, header_bytes - done, (off_t)done);
+        if (got == 0 || (got < 0 && errno != EINTR)) {
+            rc = failed(flow, name, "read");
+        }
+        done += got > 0 ? (uint64_t)got : 0;
+    }
+    if (rc == 0 && memcmp(found, flow->image->headers[stream], header_bytes) != 0) {
+        rc = core_err_set(-EINVAL, "%s/%s has the header of another checkpoint, or a damaged one",
+                          flow->name, name);
+    }
+    free(found);
+    return rc;
+}
+
+/* Direct where the file system can and cuts are whole pages; scales are too small for that. */
+static int open_file(struct store_flow *flow, const struct store_flow_options *options,
+                     enum store_stream stream)
+{
+    const bool pages = stream != STORE_STREAM_M_SCALES && stream != STORE_STREAM_V_SCALES;
+    const int make = options->writes ? O_RDWR | O_CREAT | O_EXCL : O_RDONLY;
+    char name[32];
+    name_of(stream, name);
+    int plain = openat(options->folder, name, make | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (plain < 0) {
+        return failed(flow, name, options->writes ? "made" : "opened");
+    }
+    int rc = options->writes ? fill_header(flow, stream, plain, name)
+                             : check_header(flow, stream, plain, name);
+    int direct = -1;
+    if (rc == 0 && pages) {
+        direct = openat(options->folder, name,
+                        (options->writes ? O_RDWR : O_RDONLY) | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+        if (direct < 0 && errno != EINVAL) {
+            rc = failed(flow, name, "opened");
+        }
+    }
+    flow->direct[stream] = direct >= 0;
+    flow->fds[stream] = direct >= 0 ? direct : plain;
+    if (direct >= 0) {
+        close(plain);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    char whole[sizeof flow->name + 40];
+    snprintf(whole, sizeof whole, "%s/%s", flow->name, name);
+    const struct aio_file file = {.fd = flow->fds[stream],
+                                  .name = whole,
+                                  .size_bytes = store_image_file_bytes(flow->image, stream),
+                                  .direct = flow->direct[stream]};
+    return aio_drive_attach(flow->drive, &file, &flow->files[stream]);
+}
+
+/* ---- all ---- */
+
+static int start_drive(struct store_flow *flow, const struct store_flow_options *options)
+{
+    struct aio_drive_options drive = {.name = flow->name, .depth = STORE_FLOW_PIECES};
+    const struct aio_queue_options queue = {
+        .name = "checkpoint", .urgency = AIO_CHECKPOINT, .depth = 2 * STORE_FLOW_PIECES};
+    int rc = 0;
+    if (options->fault != NULL) {
+        drive.backend = &aio_fault;
+        drive.context = options->fault;
+    } else {
+        rc = aio_backend_choose(options->backend, true, NULL, 0, &drive.backend);
+    }
+    rc = rc != 0 ? rc : aio_drive_create(&drive, &flow->drive);
+    return rc != 0 ? rc : aio_queue_open(&flow->drive, 1, &queue, &flow->queue);
+}
+
+static int make(struct store_flow *flow, const struct store_flow_options *options)
+{
+    void *buffers = NULL;
+    if (posix_memalign(&buffers, AIO_ALIGN_BYTES, STORE_FLOW_BYTES) != 0) {
+        return core_err_set(-ENOMEM, "no memory for the buffers of %s", flow->name);
+    }
+    flow->buffers = buffers;
+    int rc = start_drive(flow, options);
+    for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
+        const enum store_stream stream = (enum store_stream)s;
+        if (!store_image_has(flow->image, stream)) {
+            continue;
+        }
+        flow->sums[s] = calloc(store_image_cuts(flow->image, stream), sizeof *flow->sums[s]);
+        rc = flow->sums[s] != NULL
+                 ? open_file(flow, options, stream)
+                 : core_err_set(-ENOMEM, "no memory for the checksums of %s", flow->name);
+    }
+    return rc;
+}
+
+int store_flow_open(const struct store_flow_options *options, struct store_flow **out)
+{
+    struct store_flow *flow = calloc(1, sizeof *flow);
+    if (flow == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the files of %s", options->name);
+    }
+    flow->image = options->image;
+    flow->writes = options->writes;
+    snprintf(flow->name, sizeof flow->name, "%s", options->name);
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        flow->fds[s] = -1;
+    }
+    int rc = make(flow, options);
+    if (rc != 0) {
+        char sentence[CORE_ERR_SENTENCE_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        (void)store_flow_close(flow);
+        return core_err_adopt(rc, sentence);
+    }
+    *out = flow;
+    return 0;
+}
+
+int store_flow_close(struct store_flow *flow)
+{
+    if (flow == NULL) {
+        return 0;
+    }
+    int rc = aio_queue_close(flow->queue);
+    const int ended = flow->drive != NULL ? aio_drive_destroy(flow->drive) : 0;
+    rc = rc != 0 ? rc : ended;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        if (flow->fds[s] >= 0) {
+            close(flow->fds[s]);
+        }
+        free(flow->sums[s]);
+    }
+    if (rc == 0) { /* else a drive may still write there */
+        free(flow->buffers);
+    }
+    free(flow);
+    return rc;
+}

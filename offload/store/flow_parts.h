@@ -1,0 +1,37 @@
+/* flow_parts.h: what a flow holds; private to flow*.c. */
+#ifndef OFFLOAD_STORE_FLOW_PARTS_H
+#define OFFLOAD_STORE_FLOW_PARTS_H
+
+#include "offload/store/flow.h"
+
+/* Cuts of one stream that are moved as one request. */
+struct flow_piece {
+    enum store_stream stream;
+    uint32_t block;
+    uint64_t cut;    /* the first */
+    uint64_t count;  /* of cuts */
+    uint64_t offset; /* in the file */
+    uint64_t bytes;
+    uint64_t padded_bytes;
+    char *memory; /* of the caller; NULL: none */
+    char *at;     /* where the request points to: `memory`, or a buffer of the flow */
+    struct core_fence done;
+    bool busy;
+};
+
+struct store_flow {
+    const struct store_image *image; /* borrowed */
+    char name[512];
+    bool writes;
+    struct aio_drive *drive; /* owned */
+    struct aio_queue *queue; /* owned */
+    int fds[STORE_STREAM_COUNT];
+    bool direct[STORE_STREAM_COUNT];
+    uint32_t files[STORE_STREAM_COUNT];
+    uint64_t *sums[STORE_STREAM_COUNT]; /* owned */
+    char *buffers;                      /* owned, STORE_FLOW_BYTES */
+    struct flow_piece pieces[STORE_FLOW_PIECES];
+    uint32_t turn;
+};
+
+#endif

@@ -1,0 +1,242 @@
+/* manifest.c: the parts that come from a model and an application, and writing all of it down. */
+#include "offload/store/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/json_write.h"
+#include "offload/plan/shard.h"
+#include "offload/store/manifest_seal.h"
+
+void store_manifest_fini(struct store_manifest *manifest)
+{
+    free(manifest->blocks);
+    free(manifest->files);
+    free(manifest->application);
+    *manifest = (struct store_manifest){.step = 0};
+}
+
+/* ---- what it is made from ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t number)
+{
+    return core_hash(&number, sizeof number, hash);
+}
+
+static uint64_t hash_param(uint64_t hash, const struct model_param *param)
+{
+    hash = mix(hash, param->offset);
+    hash = mix(hash, (uint64_t)param->rows);
+    hash = mix(hash, (uint64_t)param->cols);
+    hash = mix(hash, (uint64_t)param->owner << 2 | (uint64_t)param->transposed << 1 |
+                         (uint64_t)param->trained);
+    for (unsigned i = 0; i < param->part_count; i++) {
+        const struct model_part *part = &param->parts[i];
+        hash = core_hash(part->name, strlen(part->name), hash);
+        hash = mix(hash, (uint64_t)part->first_row);
+        hash = mix(hash, (uint64_t)part->rows);
+    }
+    return hash;
+}
+
+uint64_t store_manifest_model_hash(const struct model *model)
+{
+    const char *family = model->config.family->name;
+    uint64_t hash = core_hash(family, strlen(family), model->block_count);
+    for (unsigned b = 0; b < model->block_count; b++) {
+        hash = mix(hash, model->blocks[b].elements);
+        for (unsigned i = 0; i < model->blocks[b].param_count; i++) {
+            hash = hash_param(hash, &model->blocks[b].params[i]);
+        }
+    }
+    return hash;
+}
+
+int store_manifest_set_model(struct store_manifest *manifest, const struct model *model)
+{
+    struct store_image_block *blocks = calloc(model->block_count, sizeof *blocks);
+    if (blocks == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the names of %u blocks", model->block_count);
+    }
+    for (unsigned b = 0; b < model->block_count; b++) {
+        snprintf(blocks[b].name, sizeof blocks[b].name, "%s", model->blocks[b].name);
+        blocks[b].elements = model->blocks[b].elements;
+        blocks[b].trained = model->blocks[b].trained;
+    }
+    free(manifest->blocks);
+    manifest->blocks = blocks;
+    manifest->block_count = model->block_count;
+    manifest->model_hash = store_manifest_model_hash(model);
+    snprintf(manifest->family, sizeof manifest->family, "%s", model->config.family->name);
+    return 0;
+}
+
+int store_manifest_set_application(struct store_manifest *manifest, const void *bytes, size_t count)
+{
+    if (count > STORE_APPLICATION_BYTES_MAX) {
+        return core_err_set(-EFBIG, "%zu bytes of the application; a checkpoint takes %d", count,
+                            STORE_APPLICATION_BYTES_MAX);
+    }
+    void *copy = malloc(count > 0 ? count : 1);
+    if (copy == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %zu bytes of the application", count);
+    }
+    if (count > 0) {
+        memcpy(copy, bytes, count);
+    }
+    free(manifest->application);
+    manifest->application = copy;
+    manifest->application_bytes = count;
+    return 0;
+}
+
+const char *store_manifest_parameter(const struct store_manifest *manifest, const char *name)
+{
+    for (uint32_t i = 0; i < manifest->parameter_count; i++) {
+        if (strcmp(manifest->parameters[i].name, name) == 0) {
+            return manifest->parameters[i].value;
+        }
+    }
+    return NULL;
+}
+
+/* ---- writing ---- */
+
+/* 64 bits are more than every reader of JSON keeps in a number. */
+static void write_hex(struct core_json_write *write, const char *key, uint64_t value)
+{
+    char text[20];
+    snprintf(text, sizeof text, "%016" PRIx64, value);
+    core_json_write_string(write, key, text);
+}
+
+static void write_file(struct core_json_write *write, const char *key,
+                       const struct store_file *file)
+{
+    core_json_write_object_begin(write, key);
+    core_json_write_string(write, "name", file->name);
+    core_json_write_unsigned(write, "bytes", file->bytes);
+    write_hex(write, "xxh3", file->hash);
+    core_json_write_object_end(write);
+}
+
+/* Where each tensor of the model's files lies in its block, for who reads this without tide. */
+static void write_tensors(struct core_json_write *write, const struct model_block *block)
+{
+    core_json_write_array_begin(write, "tensors");
+    for (unsigned i = 0; i < block->param_count; i++) {
+        const struct model_param *param = &block->params[i];
+        for (unsigned j = 0; j < param->part_count; j++) {
+            const struct model_part *part = &param->parts[j];
+            core_json_write_object_begin(write, NULL);
+            core_json_write_string(write, "name", part->name);
+            core_json_write_unsigned(
+                write, "first", param->offset + (uint64_t)part->first_row * (uint64_t)param->cols);
+            core_json_write_integer(write, "rows", part->rows);
+            core_json_write_integer(write, "cols", param->cols);
+            core_json_write_bool(write, "transposed", param->transposed);
+            core_json_write_object_end(write);
+        }
+    }
+    core_json_write_array_end(write);
+}
+
+static void write_blocks(struct core_json_write *write, const struct store_manifest *manifest,
+                         const struct model *model)
+{
+    core_json_write_array_begin(write, "blocks");
+    for (uint32_t b = 0; b < manifest->block_count; b++) {
+        core_json_write_object_begin(write, NULL);
+        core_json_write_string(write, "name", manifest->blocks[b].name);
+        core_json_write_unsigned(write, "elements", manifest->blocks[b].elements);
+        core_json_write_bool(write, "trained", manifest->blocks[b].trained);
+        if (model != NULL) {
+            write_tensors(write, &model->blocks[b]);
+        }
+        core_json_write_object_end(write);
+    }
+    core_json_write_array_end(write);
+}
+
+static void write_format(struct core_json_write *write, const struct store_manifest *manifest)
+{
+    const struct plan_format *format = &manifest->format;
+    core_json_write_object_begin(write, "streams");
+    core_json_write_string(write, "weights", manifest->weight_dtype);
+    core_json_write_unsigned(write, "weight_bytes", format->weight_bytes);
+    core_json_write_unsigned(write, "master_bytes", format->master_bytes);
+    core_json_write_unsigned(write, "m_bytes", format->m_bytes);
+    core_json_write_unsigned(write, "v_bytes", format->v_bytes);
+    core_json_write_unsigned(write, "scale_group", format->q8_block);
+    core_json_write_unsigned(write, "cut_elements", PLAN_CUT_ELEMENTS);
+    write_file(write, "sums", &manifest->sums);
+    core_json_write_object_end(write);
+}
+
+static void write_run(struct core_json_write *write, const struct store_manifest *manifest)
+{
+    write_hex(write, "run", manifest->run);
+    core_json_write_unsigned(write, "step", manifest->step);
+    core_json_write_unsigned(write, "updates", manifest->updates);
+    core_json_write_object_begin(write, "loss_scale");
+    core_json_write_real(write, "value", manifest->scale.value);
+    core_json_write_unsigned(write, "steps", manifest->scale.steps);
+    core_json_write_unsigned(write, "last_overflow", manifest->scale.last_overflow);
+    core_json_write_unsigned(write, "hysteresis_left", manifest->scale.hysteresis_left);
+    core_json_write_object_end(write);
+    core_json_write_object_begin(write, "parameters");
+    for (uint32_t i = 0; i < manifest->parameter_count; i++) {
+        core_json_write_string(write, manifest->parameters[i].name, manifest->parameters[i].value);
+    }
+    core_json_write_object_end(write);
+}
+
+/* In hexadecimal: it is a few bytes, and any reader can take it apart. */
+static int write_application(struct core_json_write *write, const struct store_manifest *manifest)
+{
+    const unsigned char *bytes = manifest->application;
+    char *text = malloc(manifest->application_bytes * 2 + 1);
+    if (text == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the application's bytes");
+    }
+    text[0] = '\0';
+    for (size_t i = 0; i < manifest->application_bytes; i++) {
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    }
+    core_json_write_string(write, "application", text);
+    free(text);
+    return 0;
+}
+
+int store_manifest_print(const struct store_manifest *manifest, const struct model *model,
+                         char **text, size_t *bytes)
+{
+    struct core_json_write write;
+    core_json_write_init_text(&write);
+    write.indent = 1;
+    core_json_write_object_begin(&write, NULL);
+    core_json_write_string(&write, "format", STORE_MANIFEST_FORMAT);
+    core_json_write_integer(&write, "version", STORE_MANIFEST_VERSION);
+    write_run(&write, manifest);
+    core_json_write_string(&write, "family", manifest->family);
+    write_hex(&write, "model", manifest->model_hash);
+    write_format(&write, manifest);
+    write_blocks(&write, manifest, model);
+    core_json_write_array_begin(&write, "files");
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
+        write_file(&write, NULL, &manifest->files[i]);
+    }
+    core_json_write_array_end(&write);
+    int application = write_application(&write, manifest);
+    core_json_write_object_end(&write);
+    int rc = core_json_write_end(&write);
+    rc = application != 0 ? application : rc;
+    rc = rc != 0 ? rc : store_manifest_seal(write.text, write.bytes, text, bytes);
+    core_json_write_fini(&write);
+    return rc;
+}

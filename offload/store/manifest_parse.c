@@ -1,0 +1,296 @@
+/* manifest_parse.c: a manifest out of its text. Nothing in it is believed before it was looked at. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "offload/plan/shard.h"
+#include "offload/store/manifest.h"
+#include "offload/store/manifest_seal.h"
+
+/* ---- values ---- */
+
+static int get_count(const struct core_json *doc, const struct core_json_value *object,
+                     const char *key, uint64_t most, uint64_t *out)
+{
+    int64_t value = 0;
+    int rc = core_json_get_integer(doc, object, key, &value);
+    if (rc == 0 && (value < 0 || (uint64_t)value > most)) {
+        rc = core_json_refuse(doc, object, key, 0, -EINVAL,
+                              "found %" PRId64 "; 0 to %" PRIu64 " are possible", value, most);
+    }
+    if (rc == 0) {
+        *out = (uint64_t)value;
+    }
+    return rc;
+}
+
+static int get_hex(const struct core_json *doc, const struct core_json_value *object,
+                   const char *key, uint64_t *out)
+{
+    const char *text = NULL;
+    int rc = core_json_get_string(doc, object, key, &text);
+    if (rc == 0 && (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)) {
+        rc = core_json_refuse(doc, object, key, 0, -EINVAL,
+                              "found \"%.40s\"; 16 hexadecimal digits must stand here", text);
+    }
+    if (rc == 0) {
+        *out = strtoull(text, NULL, 16);
+    }
+    return rc;
+}
+
+static int get_text(const struct core_json *doc, const struct core_json_value *object,
+                    const char *key, char *out, size_t bytes)
+{
+    const char *text = NULL;
+    int rc = core_json_get_string(doc, object, key, &text);
+    if (rc == 0 && (strlen(text) >= bytes || text[0] == '\0')) {
+        rc = core_json_refuse(doc, object, key, 0, -EINVAL,
+                              "has %zu characters; 1 to %zu are possible", strlen(text), bytes - 1);
+    }
+    if (rc == 0) {
+        snprintf(out, bytes, "%s", text);
+    }
+    return rc;
+}
+
+/* A plain name of a file in the checkpoint's folder: no other place can be reached by it. */
+static int get_file(const struct core_json *doc, const struct core_json_value *object,
+                    struct store_file *out)
+{
+    int rc = get_text(doc, object, "name", out->name, sizeof out->name);
+    if (rc == 0 && (strchr(out->name, '/') != NULL || out->name[0] == '.')) {
+        rc = core_json_refuse(doc, object, "name", 0, -EINVAL, "\"%s\" is no name of a file here",
+                              out->name);
+    }
+    rc = rc != 0 ? rc : get_count(doc, object, "bytes", INT64_MAX, &out->bytes);
+    return rc != 0 ? rc : get_hex(doc, object, "xxh3", &out->hash);
+}
+
+/* ---- parts ---- */
+
+static int parse_scale(const struct core_json *doc, const struct core_json_value *root,
+                       struct store_scale *out)
+{
+    const struct core_json_value *object = NULL;
+    uint64_t left = 0;
+    int rc = core_json_get(doc, root, "loss_scale", CORE_JSON_OBJECT, &object);
+    rc = rc != 0 ? rc : core_json_get_real(doc, object, "value", &out->value);
+    if (rc == 0 && !(out->value > 0)) {
+        rc = core_json_refuse(doc, object, "value", 0, -EINVAL, "found %g; it is above 0",
+                              out->value);
+    }
+    rc = rc != 0 ? rc : get_count(doc, object, "steps", INT64_MAX, &out->steps);
+    rc = rc != 0 ? rc : get_count(doc, object, "last_overflow", INT64_MAX, &out->last_overflow);
+    rc = rc != 0 ? rc : get_count(doc, object, "hysteresis_left", UINT32_MAX, &left);
+    out->hysteresis_left = (uint32_t)left;
+    return rc;
+}
+
+static int parse_parameters(const struct core_json *doc, const struct core_json_value *root,
+                            struct store_manifest *out)
+{
+    const struct core_json_value *object = NULL;
+    struct core_json_member member;
+    int rc = core_json_get(doc, root, "parameters", CORE_JSON_OBJECT, &object);
+    if (rc == 0 && core_json_count(object) > STORE_PARAMETERS_MAX) {
+        return core_json_refuse(doc, root, "parameters", 0, -EINVAL, "has %zu; %d are possible",
+                                core_json_count(object), STORE_PARAMETERS_MAX);
+    }
+    for (bool any = rc == 0 && core_json_first(object, &member); any && rc == 0;
+         any = core_json_next(&member)) {
+        struct store_parameter *to = &out->parameters[out->parameter_count++];
+        if (member.key_bytes >= sizeof to->name) {
+            return core_json_refuse(doc, object, member.key, 0, -EINVAL, "has too long a name");
+        }
+        memcpy(to->name, member.key, member.key_bytes);
+        rc = get_text(doc, object, member.key, to->value, sizeof to->value);
+    }
+    return rc;
+}
+
+static int check_format(const struct core_json *doc, const struct core_json_value *streams,
+                        const struct store_manifest *manifest)
+{
+    const struct plan_format *format = &manifest->format;
+    const bool narrow = format->m_bytes == 1 || format->v_bytes == 1;
+    const bool wide = strcmp(manifest->weight_dtype, "F32") == 0;
+    const bool half = strcmp(manifest->weight_dtype, "BF16") == 0 ||
+                      strcmp(manifest->weight_dtype, "F16") == 0;
+    const bool sizes = (wide && format->weight_bytes == 4) || (half && format->weight_bytes == 2);
+    const bool group = !narrow || (format->q8_block >= 16 && format->q8_block <= 4096 &&
+                                   (format->q8_block & (format->q8_block - 1)) == 0);
+    const bool others = format->master_bytes != 1 && format->master_bytes != 3 &&
+                        format->m_bytes != 3 && format->v_bytes != 3;
+    return sizes && group && others && narrow == (format->q8_block != 0)
+               ? 0
+               : core_json_refuse(doc, streams, "weights", 0, -EINVAL,
+                                  "weights %s of %u bytes, master of %u, moments of %u and %u in "
+                                  "groups of %u are no format of a run",
+                                  manifest->weight_dtype, format->weight_bytes,
+                                  format->master_bytes, format->m_bytes, format->v_bytes,
+                                  format->q8_block);
+}
+
+static int parse_streams(const struct core_json *doc, const struct core_json_value *root,
+                         struct store_manifest *out)
+{
+    static const struct {
+        const char *key;
+        uint64_t most;
+    } keys[] = {{"weight_bytes", 4}, {"master_bytes", 4},   {"m_bytes", 4},
+                {"v_bytes", 4},      {"scale_group", 4096}, {"cut_elements", PLAN_CUT_ELEMENTS}};
+    const struct core_json_value *streams = NULL;
+    const struct core_json_value *sums = NULL;
+    uint64_t values[6] = {0};
+    int rc = core_json_get(doc, root, "streams", CORE_JSON_OBJECT, &streams);
+    rc = rc != 0 ? rc
+                 : get_text(doc, streams, "weights", out->weight_dtype, sizeof out->weight_dtype);
+    for (int i = 0; rc == 0 && i < 6; i++) {
+        rc = get_count(doc, streams, keys[i].key, keys[i].most, &values[i]);
+    }
+    out->format = (struct plan_format){.weight_bytes = (uint8_t)values[0],
+                                       .master_bytes = (uint8_t)values[1],
+                                       .m_bytes = (uint8_t)values[2],
+                                       .v_bytes = (uint8_t)values[3],
+                                       .q8_block = (uint16_t)values[4]};
+    rc = rc != 0 ? rc : check_format(doc, streams, out);
+    if (rc == 0 && values[5] != PLAN_CUT_ELEMENTS) {
+        rc = core_json_refuse(doc, streams, "cut_elements", 0, -EINVAL, "is always %d",
+                              PLAN_CUT_ELEMENTS);
+    }
+    rc = rc != 0 ? rc : core_json_get(doc, streams, "sums", CORE_JSON_OBJECT, &sums);
+    return rc != 0 ? rc : get_file(doc, sums, &out->sums);
+}
+
+static int parse_blocks(const struct core_json *doc, const struct core_json_value *root,
+                        struct store_manifest *out)
+{
+    const struct core_json_value *list = NULL;
+    int rc = core_json_get(doc, root, "blocks", CORE_JSON_ARRAY, &list);
+    const size_t count = rc == 0 ? core_json_count(list) : 0;
+    if (rc == 0 && (count == 0 || count > STORE_BLOCKS_MAX)) {
+        return core_json_refuse(doc, root, "blocks", 0, -EINVAL, "has %zu; 1 to %d are possible",
+                                count, STORE_BLOCKS_MAX);
+    }
+    out->blocks = calloc(count > 0 ? count : 1, sizeof *out->blocks);
+    if (out->blocks == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %zu blocks", count);
+    }
+    out->block_count = (uint32_t)count;
+    for (size_t b = 0; rc == 0 && b < count; b++) {
+        const struct core_json_value *from = core_json_at(list, b);
+        struct store_image_block *to = &out->blocks[b];
+        rc = core_json_kind(from) == CORE_JSON_OBJECT
+                 ? get_text(doc, from, "name", to->name, sizeof to->name)
+                 : core_json_refuse(doc, list, NULL, b, -EINVAL, "an object must stand here");
+        rc = rc != 0 ? rc : get_count(doc, from, "elements", UINT64_C(1) << 48, &to->elements);
+        rc = rc != 0 ? rc : core_json_get_bool(doc, from, "trained", &to->trained);
+    }
+    return rc;
+}
+
+static int parse_files(const struct core_json *doc, const struct core_json_value *root,
+                       struct store_manifest *out)
+{
+    const struct core_json_value *list = NULL;
+    int rc = core_json_get(doc, root, "files", CORE_JSON_ARRAY, &list);
+    const size_t count = rc == 0 ? core_json_count(list) : 0;
+    if (rc == 0 && count > STORE_FILES_MAX) {
+        return core_json_refuse(doc, root, "files", 0, -EINVAL, "has %zu; %d are possible", count,
+                                STORE_FILES_MAX);
+    }
+    out->files = calloc(count > 0 ? count : 1, sizeof *out->files);
+    if (out->files == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %zu files", count);
+    }
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        const struct core_json_value *from = core_json_at(list, i);
+        rc = core_json_kind(from) == CORE_JSON_OBJECT
+                 ? get_file(doc, from, &out->files[i])
+                 : core_json_refuse(doc, list, NULL, i, -EINVAL, "an object must stand here");
+        out->file_count++;
+    }
+    return rc;
+}
+
+static int parse_application(const struct core_json *doc, const struct core_json_value *root,
+                             struct store_manifest *out)
+{
+    const char *text = NULL;
+    int rc = core_json_get_string(doc, root, "application", &text);
+    const size_t digits = rc == 0 ? strlen(text) : 0;
+    if (rc == 0 && (digits % 2 != 0 || digits / 2 > STORE_APPLICATION_BYTES_MAX ||
+                    strspn(text, "0123456789abcdef") != digits)) {
+        rc = core_json_refuse(doc, root, "application", 0, -EINVAL,
+                              "pairs of hexadecimal digits must stand here, up to %d",
+                              STORE_APPLICATION_BYTES_MAX);
+    }
+    rc = rc != 0 ? rc : store_manifest_set_application(out, text, digits / 2);
+    for (size_t i = 0; rc == 0 && i < digits / 2; i++) {
+        const char pair[3] = {text[2 * i], text[2 * i + 1], '\0'};
+        ((unsigned char *)out->application)[i] = (unsigned char)strtoul(pair, NULL, 16);
+    }
+    return rc;
+}
+
+/* ---- all ---- */
+
+static int parse_version(const struct core_json *doc, const struct core_json_value *root)
+{
+    const char *format = NULL;
+    int64_t version = 0;
+    int rc = core_json_kind(root) == CORE_JSON_OBJECT
+                 ? core_json_get_string(doc, root, "format", &format)
+                 : core_err_set(-EINVAL, "%s: an object must stand here", core_json_source(doc));
+    if (rc == 0 && strcmp(format, STORE_MANIFEST_FORMAT) != 0) {
+        rc = core_json_refuse(doc, root, "format", 0, -EINVAL, "found \"%.40s\", not \"%s\"",
+                              format, STORE_MANIFEST_FORMAT);
+    }
+    rc = rc != 0 ? rc : core_json_get_integer(doc, root, "version", &version);
+    if (rc == 0 && version != STORE_MANIFEST_VERSION) {
+        rc = core_json_refuse(doc, root, "version", 0, -ENOTSUP,
+                              "is %" PRId64 "; this tide reads version %d", version,
+                              STORE_MANIFEST_VERSION);
+    }
+    return rc;
+}
+
+static int parse(const struct core_json *doc, struct store_manifest *out)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    int rc = parse_version(doc, root);
+    rc = rc != 0 ? rc : get_hex(doc, root, "run", &out->run);
+    rc = rc != 0 ? rc : get_count(doc, root, "step", INT64_MAX, &out->step);
+    rc = rc != 0 ? rc : get_count(doc, root, "updates", out->step, &out->updates);
+    rc = rc != 0 ? rc : parse_scale(doc, root, &out->scale);
+    rc = rc != 0 ? rc : parse_parameters(doc, root, out);
+    rc = rc != 0 ? rc : get_text(doc, root, "family", out->family, sizeof out->family);
+    rc = rc != 0 ? rc : get_hex(doc, root, "model", &out->model_hash);
+    rc = rc != 0 ? rc : parse_streams(doc, root, out);
+    rc = rc != 0 ? rc : parse_blocks(doc, root, out);
+    rc = rc != 0 ? rc : parse_files(doc, root, out);
+    return rc != 0 ? rc : parse_application(doc, root, out);
+}
+
+int store_manifest_parse(const char *text, size_t bytes, const char *source,
+                         struct store_manifest *out)
+{
+    struct store_manifest made = {.step = 0};
+    struct core_json *doc = NULL;
+    int rc = store_manifest_unseal(text, bytes, source);
+    rc = rc != 0 ? rc : core_json_parse(text, bytes, source, NULL, &doc);
+    rc = rc != 0 ? rc : parse(doc, &made);
+    core_json_destroy(doc);
+    if (rc != 0) {
+        store_manifest_fini(&made);
+        /* A key that is missing is damage like any other; -ENOENT is for files. */
+        return rc == -ENOENT ? -EINVAL : rc;
+    }
+    *out = made;
+    return 0;
+}

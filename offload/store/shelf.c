@@ -1,0 +1,245 @@
+/* shelf.c: a lock file, names, and removing. */
+#include "offload/store/shelf.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "offload/model/save_folder.h"
+
+enum { PATH_BYTES = 4096 };
+
+static const char lock_name[] = ".tide-lock";
+static const char prefix[] = "checkpoint-";
+static const char unfinished[] = ".partial";
+
+struct store_shelf {
+    char directory[PATH_BYTES - 64];
+    int fd;   /* of the folder */
+    int lock; /* held while it is open */
+};
+
+const char *store_shelf_directory(const struct store_shelf *shelf)
+{
+    return shelf->directory;
+}
+
+const char *store_shelf_path(const char *directory, uint64_t step, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s/%s%" PRIu64, directory, prefix, step);
+    return text;
+}
+
+/* ---- names ---- */
+
+/* Whether a name is checkpoint-N (with `end` behind it); exactly as we write it. */
+static bool is_ours(const char *name, const char *end, uint64_t *step)
+{
+    char again[64];
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0 ||
+        !isdigit((unsigned char)name[sizeof prefix - 1])) {
+        return false;
+    }
+    *step = strtoull(name + sizeof prefix - 1, NULL, 10);
+    snprintf(again, sizeof again, "%s%" PRIu64 "%s", prefix, *step, end);
+    return strcmp(again, name) == 0;
+}
+
+static int compare_steps(const void *left, const void *right)
+{
+    const uint64_t a = *(const uint64_t *)left;
+    const uint64_t b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static int list(DIR *dir, const char *end, uint64_t **steps, size_t *count)
+{
+    size_t room = 0;
+    uint64_t *made = NULL;
+    size_t found = 0;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        uint64_t step;
+        if (!is_ours(entry->d_name, end, &step)) {
+            continue;
+        }
+        if (found == room) {
+            room = room == 0 ? 16 : room * 2;
+            uint64_t *wider = realloc(made, room * sizeof *made);
+            if (wider == NULL) {
+                free(made);
+                return core_err_set(-ENOMEM, "no memory for the names of %zu checkpoints", room);
+            }
+            made = wider;
+        }
+        made[found++] = step;
+    }
+    if (found > 0) {
+        qsort(made, found, sizeof *made, compare_steps);
+    }
+    *steps = made;
+    *count = found;
+    return 0;
+}
+
+int store_shelf_list(const char *directory, uint64_t **steps, size_t *count)
+{
+    DIR *dir = opendir(directory);
+    if (dir == NULL && errno != ENOENT) {
+        const int code = errno;
+        return core_err_set(-code, "the folder %s cannot be read: %s", directory, strerror(code));
+    }
+    if (dir == NULL) {
+        *steps = NULL;
+        *count = 0;
+        return 0;
+    }
+    int rc = list(dir, "", steps, count);
+    closedir(dir);
+    return rc;
+}
+
+/* ---- the lock ---- */
+
+static int take_lock(struct store_shelf *shelf)
+{
+    shelf->lock = openat(shelf->fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (shelf->lock < 0) {
+        const int code = errno;
+        return core_err_set(-code, "%s/%s cannot be made: %s", shelf->directory, lock_name,
+                            strerror(code));
+    }
+    if (flock(shelf->lock, LOCK_EX | LOCK_NB) != 0) {
+        const int code = errno;
+        return code == EWOULDBLOCK
+                   ? core_err_set(-EBUSY, "%s is in use by another run", shelf->directory)
+                   : core_err_set(-code, "%s/%s cannot be locked: %s", shelf->directory, lock_name,
+                                  strerror(code));
+    }
+    return 0;
+}
+
+/* Checkpoints that a run was moving into a folder of the same name when it was killed. */
+static void rescue(const struct store_shelf *shelf)
+{
+    char beside[PATH_BYTES];
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    snprintf(beside, sizeof beside, "%s%s", shelf->directory, unfinished);
+    (void)store_shelf_list(beside, &steps, &count);
+    for (size_t i = 0; i < count; i++) {
+        char from[PATH_BYTES + 64];
+        char to[PATH_BYTES + 64];
+        store_shelf_path(beside, steps[i], from, sizeof from);
+        store_shelf_path(shelf->directory, steps[i], to, sizeof to);
+        if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
+            core_log(CORE_LOG_INFO, "%s is back: a run was stopped while it stood in %s", to,
+                     beside);
+        }
+    }
+    free(steps);
+}
+
+static void sweep(const struct store_shelf *shelf)
+{
+    DIR *dir = opendir(shelf->directory);
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    if (dir == NULL || list(dir, unfinished, &steps, &count) != 0) {
+        count = 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        char path[PATH_BYTES + 64];
+        const size_t length = strlen(
+            store_shelf_path(shelf->directory, steps[i], path, sizeof path));
+        snprintf(path + length, sizeof path - length, "%s", unfinished);
+        core_log(CORE_LOG_INFO, "%s was never finished: it is removed", path);
+        model_folder_remove(path);
+    }
+    free(steps);
+    if (dir != NULL) {
+        closedir(dir);
+    }
+}
+
+int store_shelf_open(const char *directory, struct store_shelf **out)
+{
+    struct store_shelf *shelf = calloc(1, sizeof *shelf);
+    if (shelf == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the checkpoints of %s", directory);
+    }
+    shelf->lock = shelf->fd = -1;
+    int rc = 0;
+    if ((size_t)snprintf(shelf->directory, sizeof shelf->directory, "%s", directory) >=
+        sizeof shelf->directory) {
+        rc = core_err_set(-ENAMETOOLONG, "%s is too long a name", directory);
+    } else if (mkdir(directory, 0777) != 0 && errno != EEXIST) {
+        const int code = errno;
+        rc = core_err_set(-code, "the folder %s cannot be made: %s", directory, strerror(code));
+    } else if ((shelf->fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
+        const int code = errno;
+        rc = core_err_set(-code, "the folder %s cannot be opened: %s", directory, strerror(code));
+    }
+    rc = rc != 0 ? rc : take_lock(shelf);
+    if (rc != 0) {
+        store_shelf_close(shelf);
+        return rc;
+    }
+    rescue(shelf);
+    sweep(shelf);
+    *out = shelf;
+    return 0;
+}
+
+void store_shelf_close(struct store_shelf *shelf)
+{
+    if (shelf == NULL) {
+        return;
+    }
+    if (shelf->lock >= 0) {
+        close(shelf->lock);
+    }
+    if (shelf->fd >= 0) {
+        close(shelf->fd);
+    }
+    free(shelf);
+}
+
+/* ---- rotation ---- */
+
+/* Takes the name away first, so that half a checkpoint is never found. */
+static void take_apart(const struct store_shelf *shelf, uint64_t step)
+{
+    char path[PATH_BYTES + 64];
+    char away[PATH_BYTES + 96];
+    store_shelf_path(shelf->directory, step, path, sizeof path);
+    snprintf(away, sizeof away, "%s%s", path, unfinished);
+    if (rename(path, away) != 0) {
+        core_log(CORE_LOG_WARN, "%s cannot be removed: %s", path, strerror(errno));
+        return;
+    }
+    model_folder_remove(away);
+}
+
+void store_shelf_rotate(const struct store_shelf *shelf, uint32_t keep)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    if (keep == 0 || store_shelf_list(shelf->directory, &steps, &count) != 0) {
+        return;
+    }
+    for (size_t i = 0; i + keep < count; i++) {
+        take_apart(shelf, steps[i]);
+    }
+    free(steps);
+}
