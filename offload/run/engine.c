@@ -32,6 +32,7 @@ struct run_engine {
     uint32_t world;
     struct coll_meeting *meeting; /* owned; NULL: there is one rank */
     struct run_scale scale;
+    uint64_t run; /* the same in all its checkpoints */
     uint64_t steps;
     int error; /* of the call after which nothing can go on */
 };
@@ -127,15 +128,36 @@ static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
     return run_rank_create(&rank, &member->rank);
 }
 
+/* Every rank opens the checkpoint for itself: it reads its own parts. */
+static int resume(struct run_engine *engine, struct member *member)
+{
+    struct store_checkpoint *checkpoint = NULL;
+    int rc = store_checkpoint_open(engine->given.checkpoint, run_options_file_io(&member->options),
+                                   NULL, &checkpoint);
+    rc = rc != 0 ? rc : run_rank_resume(member->rank, checkpoint);
+    if (rc == 0 && member == &engine->members[0]) {
+        const struct store_manifest *manifest = store_checkpoint_manifest(checkpoint);
+        engine->run = manifest->run;
+        engine->steps = manifest->step;
+        engine->scale.value = manifest->scale.value;
+        engine->scale.steps = manifest->scale.steps;
+        engine->scale.last_overflow = manifest->scale.last_overflow;
+        engine->scale.hysteresis_left = manifest->scale.hysteresis_left;
+    }
+    const int closed = store_checkpoint_close(checkpoint);
+    return rc != 0 ? rc : closed;
+}
+
 static int load(struct run_engine *engine, struct member *member, const void *arguments)
 {
     (void)arguments;
-    return run_rank_load(member->rank, engine->given.files);
+    return engine->given.checkpoint != NULL ? resume(engine, member)
+                                            : run_rank_load(member->rank, engine->given.files);
 }
 
 static int make(struct run_engine *engine)
 {
-    const uint64_t run = run_number(engine);
+    engine->run = run_number(engine);
     if (engine->world > RUN_RANKS_MAX) {
         return core_err_set(-EINVAL, "%u ranks in one process; 1 to %d are possible", engine->world,
                             RUN_RANKS_MAX);
@@ -146,9 +168,16 @@ static int make(struct run_engine *engine)
     }
     int rc = engine->world > 1 ? coll_meeting_create(engine->world, &engine->meeting) : 0;
     for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
-        rc = make_rank(engine, r, run);
+        rc = make_rank(engine, r, engine->run);
     }
-    return rc != 0 ? rc : ask_all(engine, load, NULL);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ask_all(engine, load, NULL);
+    if (engine->given.damaged != NULL) {
+        *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
+    }
+    return rc;
 }
 
 int run_engine_create(const struct run_engine_options *options, struct run_engine **out)
@@ -355,6 +384,19 @@ int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weigh
         rc = run_rank_weights(engine->members[r].rank, block, take, context);
     }
     return rc;
+}
+
+struct run_position run_engine_position(const struct run_engine *engine)
+{
+    return (struct run_position){.run = engine->run,
+                                 .steps = engine->steps,
+                                 .updates = run_rank_updates(engine->members[0].rank),
+                                 .scale = engine->scale};
+}
+
+const struct run_engine_options *run_engine_given(const struct run_engine *engine)
+{
+    return &engine->given;
 }
 
 uint32_t run_engine_world(const struct run_engine *engine)

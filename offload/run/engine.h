@@ -16,7 +16,9 @@ struct run_engine_options {
     const struct run_options *options;
     const struct model *model;
     const struct model_files *files;
-    const char *trace; /* a file for the timeline of a few steps; NULL: none */
+    const char *checkpoint; /* its folder, to begin from; NULL: the files */
+    bool *damaged;          /* set where reading the checkpoint is what failed; may be NULL */
+    const char *trace;      /* a file for the timeline of a few steps; NULL: none */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };
@@ -51,6 +53,17 @@ int run_engine_drain(struct run_engine *engine);
 /* The working weights of a block, in order, drained before. */
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context);
+
+/* What a run is besides its weights and states. */
+struct run_position {
+    uint64_t run; /* a number of its own, which resuming keeps */
+    uint64_t steps;
+    uint64_t updates;
+    struct run_scale scale;
+};
+struct run_position run_engine_position(const struct run_engine *engine);
+/* What it was made with. */
+const struct run_engine_options *run_engine_given(const struct run_engine *engine);
 
 uint32_t run_engine_world(const struct run_engine *engine);
 /* One rank, for its states; NULL beyond the last. After run_engine_drain. */

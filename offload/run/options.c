@@ -1,6 +1,8 @@
 /* options.c: the formats of streams that follow from precision and optimizer. Pure. */
 #include "offload/run/options.h"
 
+#include <string.h>
+
 static uint8_t moment_bytes(enum core_vec_type moments)
 {
     return moments == CORE_VEC_F32 ? 4 : moments == CORE_VEC_BF16 ? 2 : 1;
@@ -43,4 +45,9 @@ struct plan_format run_options_format(const struct run_options *options)
         .grad_bytes = run_options_gradients(options) == CORE_VEC_F32 ? 4 : 2,
         .q8_block = options->moments == CORE_VEC_Q8 ? CORE_VEC_Q8_BLOCK : 0,
     };
+}
+
+const char *run_options_file_io(const struct run_options *options)
+{
+    return options->io != NULL && strcmp(options->io, "mem") == 0 ? NULL : options->io;
 }

@@ -45,6 +45,8 @@ struct run_options {
 
 /* Bytes an element of each stream. */
 struct plan_format run_options_format(const struct run_options *options);
+/* The back end for files that are no store: where that one is memory, whichever works. */
+const char *run_options_file_io(const struct run_options *options);
 /* In the words of the update. */
 enum core_vec_type run_options_gradients(const struct run_options *options);
 enum core_vec_master run_options_master(const struct run_options *options);

@@ -10,6 +10,7 @@
 #include "offload/run/memory.h"
 #include "offload/run/shapes.h"
 #include "offload/run/update.h"
+#include "offload/store/checkpoint.h"
 
 struct coll_meeting;
 struct run_rank;
@@ -42,6 +43,12 @@ void run_rank_abort(struct run_rank *rank, int code);
 /* Weights from the files, the optimizer's states as at a run's beginning. model_files_check came
  * first. */
 int run_rank_load(struct run_rank *rank, const struct model_files *files);
+/* Both from a checkpoint of the same model and formats, of any placement and number of ranks. */
+int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint);
+/* Updates done or pending. */
+uint64_t run_rank_updates(const struct run_rank *rank);
+/* Where a window's streams lie, in a checkpoint's words. */
+struct store_arrays run_rank_streams(const struct adam_arrays *arrays);
 
 struct run_result {
     double loss_sum; /* over the targets of this rank */

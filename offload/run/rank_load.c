@@ -150,25 +150,67 @@ static enum model_dtype dtype_of(enum kern_type type)
     return type == KERN_F32 ? MODEL_F32 : type == KERN_BF16 ? MODEL_BF16 : MODEL_F16;
 }
 
-/* States as at the beginning of a run, from the files where the master is more than the weights. */
-static int fill_states(struct run_rank *rank, const struct model_files *files,
+struct store_arrays run_rank_streams(const struct adam_arrays *arrays)
+{
+    const bool halves = arrays->w16 != NULL;
+    char *master = arrays->lo16 != NULL ? (char *)arrays->lo16 : (char *)arrays->w32;
+    return (struct store_arrays){
+        .at = {[STORE_STREAM_WEIGHTS] = halves ? (char *)arrays->w16 : (char *)arrays->w32,
+               [STORE_STREAM_MASTER] = halves ? master : NULL,
+               [STORE_STREAM_M] = arrays->m,
+               [STORE_STREAM_V] = arrays->v,
+               [STORE_STREAM_M_SCALES] = (char *)arrays->m_scale,
+               [STORE_STREAM_V_SCALES] = (char *)arrays->v_scale}};
+}
+
+/* Where a run begins: with a model's files, or where another run was. */
+struct source {
+    const struct model_files *files;     /* borrowed */
+    struct store_checkpoint *checkpoint; /* borrowed; NULL: the files */
+};
+
+static int read_weights(struct run_rank *rank, const struct source *source, uint32_t block,
+                        struct plan_span span, char *to)
+{
+    const struct model_block *shape = &rank->model->blocks[block];
+    const enum model_dtype type = dtype_of(rank->options->type);
+    if (source->checkpoint != NULL) {
+        const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = to}};
+        return store_checkpoint_read(source->checkpoint, block, span.first, span.count, &arrays);
+    }
+    return span.count == shape->elements
+               ? model_files_read_block(source->files, shape, type, to,
+                                        run_update_team(rank->update))
+               : model_files_read(source->files, shape, span.first, span.count, type, to);
+}
+
+/* States as a checkpoint has them, or as at the beginning of a run: zero, but for a master that is
+ * more than the weights. */
+static int fill_states(struct run_rank *rank, const struct source *source,
                        const struct chunk *chunk, char *weights, char *states)
 {
     const struct model_block *block = &rank->model->blocks[chunk->block];
+    const struct adam_arrays arrays = run_update_arrays(rank->update, chunk->first, chunk->count,
+                                                        weights, states, NULL);
+    if (source->checkpoint != NULL) {
+        struct store_arrays streams = run_rank_streams(&arrays);
+        streams.at[STORE_STREAM_WEIGHTS] = NULL; /* they are there */
+        return store_checkpoint_read(source->checkpoint, chunk->block, chunk->first, chunk->count,
+                                     &streams);
+    }
     memset(states, 0, plan_state_bytes(&rank->input->format, chunk->count));
     if (rank->options->type != KERN_FP16) {
         return 0;
     }
-    const struct adam_arrays arrays = run_update_arrays(rank->update, chunk->first, chunk->count,
-                                                        weights, states, NULL);
-    int rc = model_files_read(files, block, chunk->first, chunk->count, MODEL_F32, arrays.w32);
+    int rc = model_files_read(source->files, block, chunk->first, chunk->count, MODEL_F32,
+                              arrays.w32);
     return rc != 0 ? rc
                    : adam_state_write(run_update_adam(rank->update, chunk->block), &arrays,
                                       ADAM_VALUE_MASTER, chunk->first, chunk->first + chunk->count,
                                       arrays.w32);
 }
 
-static int load_states(struct run_rank *rank, const struct model_files *files, uint32_t block,
+static int load_states(struct run_rank *rank, const struct source *source, uint32_t block,
                        char *weights, struct turns *turns)
 {
     const uint64_t first = plan_weight_span(rank->input, block).first;
@@ -181,7 +223,7 @@ static int load_states(struct run_rank *rank, const struct model_files *files, u
         uint32_t turn = 0;
         int rc = resident != NULL ? 0 : turn_take(turns, &turn);
         char *states = resident != NULL ? resident : turns->slots[turn] + offset;
-        rc = rc != 0 ? rc : fill_states(rank, files, &chunk, part, states);
+        rc = rc != 0 ? rc : fill_states(rank, source, &chunk, part, states);
         if (rc == 0 && resident == NULL) {
             rc = put(rank, STORE_STATES, block, i, states, &turns->busy[turn]);
         }
@@ -206,11 +248,10 @@ static int store_weights(struct run_rank *rank, uint32_t block, const char *weig
 }
 
 /* Where the host cannot write into the device's slots: chunk by chunk through its own. */
-static int load_chunks(struct run_rank *rank, const struct model_files *files, uint32_t block,
+static int load_chunks(struct run_rank *rank, const struct source *source, uint32_t block,
                        struct turns *turns)
 {
     const struct model_block *shape = &rank->model->blocks[block];
-    const enum model_dtype type = dtype_of(rank->options->type);
     const uint64_t offset = plan_slot_states_offset(rank->plan);
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < chunk_count(rank, block); i++) {
@@ -220,9 +261,10 @@ static int load_chunks(struct run_rank *rank, const struct model_files *files, u
         rc = turn_take(turns, &turn);
         char *weights = turns->slots[turn];
         char *states = resident != NULL ? resident : weights + offset;
-        rc = rc != 0 ? rc : model_files_read(files, shape, chunk.first, chunk.count, type, weights);
+        const struct plan_span span = {.first = chunk.first, .count = chunk.count};
+        rc = rc != 0 ? rc : read_weights(rank, source, block, span, weights);
         if (rc == 0 && shape->trained) {
-            rc = fill_states(rank, files, &chunk, weights, states);
+            rc = fill_states(rank, source, &chunk, weights, states);
         }
         rc = rc != 0 ? rc : put(rank, STORE_WEIGHTS, block, i, weights, &turns->busy[turn]);
         if (rc == 0 && shape->trained && resident == NULL) {
@@ -233,7 +275,7 @@ static int load_chunks(struct run_rank *rank, const struct model_files *files, u
 }
 
 /* Weights first, where they stay or in a slot; then states, which may begin with them. */
-static int load_block(struct run_rank *rank, const struct model_files *files, uint32_t block,
+static int load_block(struct run_rank *rank, const struct source *source, uint32_t block,
                       struct turns *states)
 {
     const struct plan_layout *layout = plan_layout_of(rank->plan);
@@ -245,18 +287,14 @@ static int load_block(struct run_rank *rank, const struct model_files *files, ui
     struct turns slots = turns_of(rank, layout->weights.buffers[size],
                                   layout->weights.counts[size]);
     if (in_store && !rank->input->budgets.device_is_host) {
-        return load_chunks(rank, files, block, states);
+        return load_chunks(rank, source, block, states);
     }
     if (in_store) {
         weights = slots.slots[0];
     }
-    int rc = span.count == shape->elements
-                 ? model_files_read_block(files, shape, dtype_of(rank->options->type), weights,
-                                          run_update_team(rank->update))
-                 : model_files_read(files, shape, span.first, span.count,
-                                    dtype_of(rank->options->type), weights);
+    int rc = read_weights(rank, source, block, span, weights);
     if (rc == 0 && shape->trained) {
-        rc = load_states(rank, files, block, weights, states);
+        rc = load_states(rank, source, block, weights, states);
     }
     struct core_fence written = {0};
     if (rc == 0 && in_store) {
@@ -296,19 +334,34 @@ static void clear(struct run_rank *rank)
     }
 }
 
-int run_rank_load(struct run_rank *rank, const struct model_files *files)
+static int load(struct run_rank *rank, const struct source *source)
 {
     struct turns states = chunk_turns(rank);
     int rc = 0;
     clear(rank);
     for (uint32_t b = 0; rc == 0 && b < rank->model->block_count; b++) {
-        rc = load_block(rank, files, b, &states);
+        rc = load_block(rank, source, b, &states);
         rc = rc != 0 ? rc : send_weights(rank, b);
         if (rc == 0 && rank->given.progress != NULL) {
             rc = rank->given.progress(rank->given.user, "load", b + 1, rank->model->block_count);
         }
     }
     return rc != 0 ? rc : turns_wait(&states);
+}
+
+int run_rank_load(struct run_rank *rank, const struct model_files *files)
+{
+    const struct source source = {.files = files};
+    return load(rank, &source);
+}
+
+int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint)
+{
+    const struct source source = {.checkpoint = checkpoint};
+    const uint64_t updates = store_checkpoint_manifest(checkpoint)->updates;
+    int rc = load(rank, &source);
+    rank->updates = rc == 0 ? updates : rank->updates;
+    return rc;
 }
 
 /* ---- reading out ---- */

@@ -124,6 +124,11 @@ int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch, st
     return rc != 0 ? rc : run_inputs_losses(&rank->inputs, rank->compute_queue, 1, out);
 }
 
+uint64_t run_rank_updates(const struct run_rank *rank)
+{
+    return rank->updates;
+}
+
 struct run_stats run_rank_stats_take(struct run_rank *rank)
 {
     return run_executor_stats_take(rank->executor);

@@ -197,6 +197,7 @@ static void make_batches(const struct case_model *made, unsigned step, unsigned 
 struct hashes {
     uint64_t weights;
     uint64_t states;
+    size_t moment_bytes; /* an element; 0: 4 */
 };
 
 /* Continues both hashes with a window of a block. */
@@ -205,13 +206,14 @@ static void hash_window(const struct adam_arrays *arrays, size_t width, struct h
     const void *weights = arrays->w16 != NULL ? (const void *)arrays->w16 : arrays->w32;
     hashes->weights = core_hash(weights, arrays->count * width, hashes->weights);
     hashes->states = core_hash(weights, arrays->count * width, hashes->states);
+    const uint64_t moment = hashes->moment_bytes > 0 ? hashes->moment_bytes : 4;
     const struct {
         const void *at;
         uint64_t bytes;
     } streams[] = {{arrays->lo16, arrays->count * 2},
                    {arrays->w16 != NULL ? arrays->w32 : NULL, arrays->count * 4},
-                   {arrays->m, arrays->count * 4},
-                   {arrays->v, arrays->count * 4}};
+                   {arrays->m, arrays->count * moment},
+                   {arrays->v, arrays->count * moment}};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         if (streams[i].at != NULL) {
             hashes->states = core_hash(streams[i].at, streams[i].bytes, hashes->states);
@@ -286,27 +288,34 @@ static int hash_states(void *context, const struct adam_arrays *arrays)
 }
 
 static int run_steps(const struct case_model *made, struct run_engine *engine,
-                     const struct run_options *options, unsigned steps, struct case_outcome *out)
+                     const struct run_options *options, const struct case_part *part,
+                     struct case_outcome *out)
 {
-    for (unsigned s = 0; s < steps; s++) {
+    for (unsigned s = part->first; s < part->end; s++) {
         struct batches batches;
         struct run_step step;
         make_batches(made, s, options->micro_batches, &batches);
         int rc = run_engine_step(engine, batches.list, options->micro_batches, options->group.lr,
                                  &step);
+        rc = rc == 0 && part->save != NULL && s + 1 == part->save_after
+                 ? run_checkpoint_save(engine, part->save)
+                 : rc;
         if (rc != 0) {
             return rc;
         }
         out->loss[s] = step.loss;
         out->norm[s] = step.norm;
         out->skipped[s] = step.skipped;
-        out->steps++;
+        out->steps = s + 1;
     }
-    int drained = run_engine_drain(engine);
-    if (drained != 0) {
-        return drained;
-    }
+    return run_engine_drain(engine);
+}
+
+static int hash_all(const struct case_model *made, struct run_engine *engine,
+                    const struct run_options *options, struct case_outcome *out)
+{
     struct hash_context hash = {.width = kern_type_bytes(options->type)};
+    hash.hashes.moment_bytes = run_options_format(options).m_bytes;
     for (unsigned b = 0; b < made->model->block_count; b++) {
         int rc = run_rank_states(run_engine_rank(engine, 0), b, hash_states, &hash);
         if (rc != 0) {
@@ -318,24 +327,35 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
     return 0;
 }
 
-int case_try_engine(const struct case_model *made, const struct run_options *options,
-                    unsigned steps, struct case_outcome *out)
+int case_try_part(const struct case_model *made, const struct run_options *options,
+                  const struct case_part *part, struct case_outcome *out)
 {
     struct run_planned *planned = NULL;
     struct run_engine *engine = NULL;
-    *out = (struct case_outcome){0};
     int rc = run_planned_create(made->model, options, case_rates(), &planned);
     if (rc != 0) {
         return rc;
     }
-    const struct run_engine_options engine_options = {
-        .planned = planned, .options = options, .model = made->model, .files = made->files};
+    const struct run_engine_options engine_options = {.planned = planned,
+                                                      .options = options,
+                                                      .model = made->model,
+                                                      .files = made->files,
+                                                      .checkpoint = part->resume};
     rc = run_engine_create(&engine_options, &engine);
-    rc = rc != 0 ? rc : run_steps(made, engine, options, steps, out);
+    rc = rc != 0 ? rc : run_steps(made, engine, options, part, out);
+    rc = rc != 0 ? rc : hash_all(made, engine, options, out);
     snprintf(out->sentence, sizeof out->sentence, "%s", rc != 0 ? core_err_sentence() : "");
     run_engine_destroy(engine);
     run_planned_destroy(planned);
     return rc != 0 ? core_err_adopt(rc, out->sentence) : 0;
+}
+
+int case_try_engine(const struct case_model *made, const struct run_options *options,
+                    unsigned steps, struct case_outcome *out)
+{
+    const struct case_part part = {.end = steps};
+    *out = (struct case_outcome){0};
+    return case_try_part(made, options, &part, out);
 }
 
 void case_run_engine(const struct case_model *made, const struct run_options *options,

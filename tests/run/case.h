@@ -4,7 +4,7 @@
 #define TESTS_RUN_CASE_H
 
 #include "offload/model/files.h"
-#include "offload/run/engine.h"
+#include "offload/run/checkpoint.h"
 #include "offload/run/planned.h"
 
 enum { CASE_ROWS = 2, CASE_LENGTH = 16, CASE_STEPS_MAX = 8, CASE_MICRO_MAX = 4 };
@@ -43,6 +43,17 @@ void case_run_engine(const struct case_model *made, const struct run_options *op
 /* 0, or the first error of create or a step, with `out` up to there. */
 int case_try_engine(const struct case_model *made, const struct run_options *options,
                     unsigned steps, struct case_outcome *out);
+
+/* A part of a run: steps [first, end), from a checkpoint or from the files, with one saved. `out` gets
+ * what these steps did, and keeps what is in front of them. */
+struct case_part {
+    unsigned first, end;
+    const char *resume;                        /* a checkpoint's folder; NULL: the files */
+    const struct run_checkpoint_options *save; /* NULL: none */
+    unsigned save_after;                       /* steps */
+};
+int case_try_part(const struct case_model *made, const struct run_options *options,
+                  const struct case_part *part, struct case_outcome *out);
 
 void case_check_equal(const struct case_outcome *a, const struct case_outcome *b, const char *what);
 

@@ -1,0 +1,276 @@
+/* checkpoint.c: describing a run, comparing two, and writing block after block. */
+#include "offload/run/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+/* ---- what a run was made with ---- */
+
+static void add(struct store_manifest *manifest, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add(struct store_manifest *manifest, const char *name, const char *format, ...)
+{
+    struct store_parameter *to = &manifest->parameters[manifest->parameter_count++];
+    va_list arguments;
+    va_start(arguments, format);
+    snprintf(to->name, sizeof to->name, "%s", name);
+    vsnprintf(to->value, sizeof to->value, format, arguments);
+    va_end(arguments);
+}
+
+static const char *precision_name(enum kern_type type)
+{
+    return type == KERN_BF16 ? "bf16" : type == KERN_FP16 ? "fp16" : "fp32";
+}
+
+static const char *rule_name(enum core_vec_rule rule)
+{
+    static const char *const names[] = {[CORE_VEC_ADAMW] = "adamw",
+                                        [CORE_VEC_ADAM] = "adam",
+                                        [CORE_VEC_LION] = "lion",
+                                        [CORE_VEC_ADAGRAD] = "adagrad",
+                                        [CORE_VEC_SGD] = "sgd"};
+    return names[rule];
+}
+
+static const char *moments_name(enum core_vec_type moments)
+{
+    return moments == CORE_VEC_F32 ? "fp32" : moments == CORE_VEC_BF16 ? "bf16" : "8bit";
+}
+
+/* The first three say what states are; a run with others cannot go on. */
+enum { FORMAT_PARAMETERS = 3 };
+
+static void add_parameters(struct store_manifest *manifest, const struct run_options *options)
+{
+    add(manifest, "precision", "%s", precision_name(options->type));
+    add(manifest, "optimizer", "%s", rule_name(options->rule));
+    add(manifest, "moments", "%s", moments_name(options->moments));
+    add(manifest, "seed", "%" PRIu64, options->seed);
+    add(manifest, "threads", "%u", options->threads);
+    add(manifest, "ranks", "%" PRIu32, options->world > 0 ? options->world : 1);
+    add(manifest, "batch", "%" PRId64, options->rows);
+    add(manifest, "length", "%" PRId64, options->length);
+    add(manifest, "accum", "%" PRIu32, options->micro_batches);
+    add(manifest, "tile_bytes", "%" PRIu64, options->tile_bytes);
+    add(manifest, "gradients_fp32", "%d", options->gradients_fp32);
+    add(manifest, "beta1", "%.17g", options->group.beta1);
+    add(manifest, "beta2", "%.17g", options->group.beta2);
+    add(manifest, "eps", "%.17g", options->group.eps);
+    add(manifest, "decay", "%.17g", options->group.decay);
+    add(manifest, "decay_all", "%d", options->decay_all);
+    add(manifest, "bias_correction", "%d", options->group.bias_correction);
+    add(manifest, "clip", "%.17g", options->clip);
+    add(manifest, "check_overflow", "%d", options->may_skip);
+}
+
+static const char *weight_dtype(enum kern_type type)
+{
+    return type == KERN_BF16 ? "BF16" : type == KERN_FP16 ? "F16" : "F32";
+}
+
+int run_checkpoint_describe(const struct run_options *options, const struct model *model,
+                            const struct run_position *position, struct store_manifest *out)
+{
+    struct store_manifest manifest = {
+        .run = position->run,
+        .step = position->steps,
+        .updates = position->updates,
+        .scale = {.value = position->scale.value,
+                  .steps = position->scale.steps,
+                  .last_overflow = position->scale.last_overflow,
+                  .hysteresis_left = position->scale.hysteresis_left},
+        .format = run_options_format(options),
+    };
+    snprintf(manifest.weight_dtype, sizeof manifest.weight_dtype, "%s",
+             weight_dtype(options->type));
+    add_parameters(&manifest, options);
+    int rc = store_manifest_set_model(&manifest, model);
+    if (rc == 0) {
+        *out = manifest;
+    }
+    return rc;
+}
+
+/* ---- comparing ---- */
+
+static int check_model(const struct store_manifest *found, const struct store_manifest *mine)
+{
+    if (strcmp(found->family, mine->family) != 0) {
+        return core_err_set(-EINVAL, "the checkpoint is of a %s model, this one is %s",
+                            found->family, mine->family);
+    }
+    if (found->block_count != mine->block_count) {
+        return core_err_set(-EINVAL, "the checkpoint has %" PRIu32 " blocks, the model %" PRIu32,
+                            found->block_count, mine->block_count);
+    }
+    for (uint32_t b = 0; b < mine->block_count; b++) {
+        const struct store_image_block *theirs = &found->blocks[b];
+        const struct store_image_block *ours = &mine->blocks[b];
+        if (theirs->elements != ours->elements || strcmp(theirs->name, ours->name) != 0) {
+            return core_err_set(-EINVAL,
+                                "block %" PRIu32 " of the checkpoint is \"%s\" of %" PRIu64
+                                " elements, of the model \"%s\" of %" PRIu64,
+                                b, theirs->name, theirs->elements, ours->name, ours->elements);
+        }
+        if (theirs->trained != ours->trained) {
+            return core_err_set(-EINVAL, "%s is %s in the checkpoint and %s now", ours->name,
+                                theirs->trained ? "trained" : "frozen",
+                                ours->trained ? "trained" : "frozen");
+        }
+    }
+    if (found->model_hash != mine->model_hash) {
+        return core_err_set(-EINVAL, "the checkpoint is of a model whose tensors have other shapes "
+                                     "or names, or of which others are frozen");
+    }
+    return 0;
+}
+
+/* What the formats of the states are; more than their names, for a file may say anything. */
+static int check_format(const struct store_manifest *found, const struct store_manifest *mine)
+{
+    const struct plan_format *a = &found->format;
+    const struct plan_format *b = &mine->format;
+    const bool same = a->weight_bytes == b->weight_bytes && a->master_bytes == b->master_bytes &&
+                      a->m_bytes == b->m_bytes && a->v_bytes == b->v_bytes &&
+                      a->q8_block == b->q8_block &&
+                      strcmp(found->weight_dtype, mine->weight_dtype) == 0;
+    return same ? 0
+                : core_err_set(-EINVAL,
+                               "the checkpoint's streams, %s of %u and %u bytes with moments of %u "
+                               "and %u, are not this run's, %s of %u and %u with %u and %u",
+                               found->weight_dtype, a->weight_bytes, a->master_bytes, a->m_bytes,
+                               a->v_bytes, mine->weight_dtype, b->weight_bytes, b->master_bytes,
+                               b->m_bytes, b->v_bytes);
+}
+
+static int check_parameters(const struct store_manifest *found, const struct store_manifest *mine)
+{
+    for (uint32_t i = 0; i < mine->parameter_count; i++) {
+        const struct store_parameter *ours = &mine->parameters[i];
+        const char *theirs = store_manifest_parameter(found, ours->name);
+        if (theirs == NULL || strcmp(theirs, ours->value) == 0) {
+            continue;
+        }
+        if (i < FORMAT_PARAMETERS) {
+            return core_err_set(-EINVAL, "%s is %s in the checkpoint and %s now", ours->name,
+                                theirs, ours->value);
+        }
+        core_log(CORE_LOG_WARN,
+                 "%s was %s before this run was resumed and is %s now: bits will differ from "
+                 "those of the run that was not interrupted",
+                 ours->name, theirs, ours->value);
+    }
+    return 0;
+}
+
+int run_checkpoint_check(const struct store_manifest *manifest, const struct model *model,
+                         const struct run_options *options)
+{
+    const struct run_position nowhere = {.run = 0};
+    struct store_manifest mine;
+    int rc = run_checkpoint_describe(options, model, &nowhere, &mine);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_model(manifest, &mine);
+    rc = rc != 0 ? rc : check_parameters(manifest, &mine);
+    rc = rc != 0 ? rc : check_format(manifest, &mine);
+    store_manifest_fini(&mine);
+    return rc;
+}
+
+/* ---- saving ---- */
+
+struct putting {
+    struct store_checkpoint_write *checkpoint;
+    uint32_t block;
+};
+
+static int put_states(void *context, const struct adam_arrays *arrays)
+{
+    const struct putting *putting = context;
+    const struct store_arrays streams = run_rank_streams(arrays);
+    return store_checkpoint_put(putting->checkpoint, putting->block, arrays->first, arrays->count,
+                                &streams);
+}
+
+static int put_weights(void *context, uint64_t first, uint64_t count, const void *weights)
+{
+    const struct putting *putting = context;
+    const struct store_arrays streams = {
+        .at = {[STORE_STREAM_WEIGHTS] = (char *)(uintptr_t)weights}};
+    return store_checkpoint_put(putting->checkpoint, putting->block, first, count, &streams);
+}
+
+/* Every rank's part of a block; where ranks hold the same, one of them. */
+static int put_block(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
+                     uint32_t block)
+{
+    const struct run_engine_options *given = run_engine_given(engine);
+    const bool trained = given->model->blocks[block].trained;
+    const uint32_t world = run_engine_world(engine);
+    const uint32_t parts = given->options->stage >= 1 && trained ? world : 1;
+    struct putting putting = {checkpoint, block};
+    int rc = 0;
+    if (!trained) {
+        return run_engine_weights(engine, block, put_weights, &putting);
+    }
+    for (uint32_t r = 0; rc == 0 && r < parts; r++) {
+        rc = run_rank_states(run_engine_rank(engine, r), block, put_states, &putting);
+    }
+    return rc;
+}
+
+static int put_all(struct run_engine *engine, struct store_checkpoint_write *checkpoint)
+{
+    const struct run_engine_options *given = run_engine_given(engine);
+    const uint32_t blocks = given->model->block_count;
+    int rc = 0;
+    for (uint32_t b = 0; rc == 0 && b < blocks; b++) {
+        rc = put_block(engine, checkpoint, b);
+        if (rc == 0 && given->progress != NULL) {
+            rc = given->progress(given->user, "checkpoint", b + 1, blocks);
+        }
+    }
+    return rc;
+}
+
+int run_checkpoint_save(struct run_engine *engine, const struct run_checkpoint_options *options)
+{
+    const struct run_engine_options *given = run_engine_given(engine);
+    const struct store_checkpoint_options wanted = {
+        .shelf = options->shelf,
+        .model = given->model,
+        .source = options->source,
+        .keep = options->keep,
+        .backend = run_options_file_io(given->options),
+        .fault = options->fault,
+    };
+    struct store_checkpoint_write *checkpoint = NULL;
+    struct store_manifest manifest = {.step = 0};
+    int rc = run_engine_drain(engine);
+    const struct run_position position = run_engine_position(engine);
+    rc = rc != 0 ? rc : run_checkpoint_describe(given->options, given->model, &position, &manifest);
+    rc = rc != 0 ? rc
+                 : store_manifest_set_application(&manifest, options->application,
+                                                  options->application_bytes);
+    if (rc != 0) {
+        store_manifest_fini(&manifest);
+        return rc;
+    }
+    rc = store_checkpoint_begin(&wanted, &manifest, &checkpoint);
+    rc = rc != 0 ? rc : put_all(engine, checkpoint);
+    rc = rc != 0 ? rc : store_checkpoint_finish(checkpoint);
+    char sentence[CORE_ERR_SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
+    const int ended = store_checkpoint_end(checkpoint);
+    return rc != 0 ? core_err_adopt(rc, sentence) : ended;
+}

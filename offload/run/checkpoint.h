@@ -1,0 +1,29 @@
+/* checkpoint.h: an engine's run as a checkpoint: what its manifest says, its weights and states put
+ * there, and the newest one found again. The application's thread. */
+#ifndef OFFLOAD_RUN_CHECKPOINT_H
+#define OFFLOAD_RUN_CHECKPOINT_H
+
+#include "offload/run/engine.h"
+
+struct run_checkpoint_options {
+    const struct store_shelf *shelf; /* borrowed, as all here */
+    const char *source;              /* the model's folder; NULL: none */
+    uint32_t keep;
+    const void *application; /* bytes that a resumed run gets back */
+    size_t application_bytes;
+    struct aio_fault *fault; /* for tests; NULL: none */
+};
+
+/* Writes one after the last step, with everything that is pending done. */
+int run_checkpoint_save(struct run_engine *engine, const struct run_checkpoint_options *options);
+
+/* Whether a run with these options and model can go on from a checkpoint: -EINVAL names what differs
+ * in its formats or its model. What changes bits alone is a warning. */
+int run_checkpoint_check(const struct store_manifest *manifest, const struct model *model,
+                         const struct run_options *options);
+
+/* The run in the words of a manifest. */
+int run_checkpoint_describe(const struct run_options *options, const struct model *model,
+                            const struct run_position *position, struct store_manifest *out);
+
+#endif

@@ -1,0 +1,182 @@
+/* test_resume.c: a run that was interrupted and resumed does to the bit what the one does that was not,
+ * whatever tiers, slots, timing and I/O each part of it has. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum { STEPS = 4, SAVED = 2 };
+
+/* A way to place and run; zero fields are the planner's choice. */
+struct way {
+    const char *name;
+    enum plan_where weights, states, grads;
+    enum plan_acts acts;
+    enum plan_timing timing;
+    uint64_t chunk_elements;
+    const char *io;
+    bool store;
+};
+
+static const struct way ways[] = {
+    {.name = "in memory"},
+    {.name = "all in STORE, threads",
+     .weights = PLAN_WHERE_STORE,
+     .states = PLAN_WHERE_STORE,
+     .acts = PLAN_ACTS_RECOMPUTE,
+     .io = "threads",
+     .store = true},
+    {.name = "all in STORE, chunks of 128 Ki",
+     .weights = PLAN_WHERE_STORE,
+     .states = PLAN_WHERE_STORE,
+     .chunk_elements = 131072,
+     .store = true},
+    {.name = "states in STORE",
+     .weights = PLAN_WHERE_HOST,
+     .states = PLAN_WHERE_STORE,
+     .io = "mem",
+     .store = true},
+};
+enum { WAYS = sizeof ways / sizeof ways[0] };
+
+static struct run_options options_of(const struct way *way, const struct run_options *base)
+{
+    static char directory[600];
+    struct run_options options = *base;
+    snprintf(directory, sizeof directory, "%s/store", test_directory());
+    options.wishes.weights = way->weights;
+    options.wishes.states = way->states;
+    options.wishes.grads = way->grads;
+    options.wishes.acts = way->acts;
+    options.wishes.timing = way->timing;
+    options.wishes.chunk_elements = way->chunk_elements > 0 ? way->chunk_elements
+                                                            : base->wishes.chunk_elements;
+    options.io = way->io;
+    if (way->store) {
+        options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
+        options.store_count = 1;
+        options.budgets.store_bytes = UINT64_C(1) << 30;
+    }
+    return options;
+}
+
+/* A fresh shelf a run. */
+static struct store_shelf *shelf_open(void)
+{
+    static unsigned number;
+    char directory[600];
+    struct store_shelf *shelf = NULL;
+    snprintf(directory, sizeof directory, "%s/run %u", test_directory(), ++number);
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    return shelf;
+}
+
+static void run_part(const struct case_model *made, const struct run_options *options,
+                     const struct case_part *part, struct case_outcome *out, const char *what)
+{
+    int rc = case_try_part(made, options, part, out);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "%s failed with %d: %s", what, rc, core_err_sentence());
+    }
+}
+
+/* Interrupted after SAVED steps of `from`, resumed as `to`. */
+static void interrupt(const struct case_model *made, const struct run_options *base,
+                      const struct way *from, const struct way *to, const char *what)
+{
+    char name[300];
+    char path[700];
+    struct case_outcome whole;
+    struct case_outcome parts = {.steps = 0};
+    struct store_shelf *shelf = shelf_open();
+    const struct run_options before = options_of(from, base);
+    const struct run_options after = options_of(to, base);
+    const struct run_checkpoint_options save = {.shelf = shelf,
+                                                .source = made->folder,
+                                                .keep = 2,
+                                                .application = "place",
+                                                .application_bytes = 6};
+    const struct case_part first = {.end = SAVED, .save = &save, .save_after = SAVED};
+    const struct case_part second = {
+        .first = SAVED,
+        .end = STEPS,
+        .resume = store_shelf_path(store_shelf_directory(shelf), SAVED, path, sizeof path)};
+    snprintf(name, sizeof name, "%s: from %s to %s", what, from->name, to->name);
+    case_run_engine(made, base, STEPS, &whole);
+    run_part(made, &before, &first, &parts, name);
+    run_part(made, &after, &second, &parts, name);
+    case_check_equal(&whole, &parts, name);
+    store_shelf_close(shelf);
+}
+
+/* Chunks differ in how a block is hashed, so those of `base` are what both ends have. */
+static void hold(const struct run_options *base, unsigned count, const char *what)
+{
+    static const char *const families[] = {"llama", "gpt2", "qwen3 tied"};
+    for (unsigned f = 0; f < count; f++) {
+        struct case_model made;
+        case_model_make(&made, families[f]);
+        for (size_t w = 0; w < WAYS; w++) {
+            char name[100];
+            const struct way *to = &ways[(w + 1) % WAYS];
+            to = to->chunk_elements > 0 ? &ways[0] : to;
+            snprintf(name, sizeof name, "%s, %s", families[f], what);
+            interrupt(&made, base, &ways[w], to, name);
+        }
+        case_model_free(&made);
+    }
+}
+
+static void bf16(void)
+{
+    const struct run_options options = case_options();
+    hold(&options, 3, "bf16");
+}
+
+/* Saved while nothing is pending. */
+static void inside(void)
+{
+    struct run_options options = case_options();
+    options.clip = 0;
+    hold(&options, 1, "updates inside backward");
+}
+
+static void fp32(void)
+{
+    struct run_options options = case_options();
+    options.type = KERN_F32;
+    hold(&options, 1, "fp32");
+}
+
+/* A loss scale so high that steps are skipped and the scale moves: it goes on where it was. */
+static void fp16_scale_moves(void)
+{
+    struct case_model made;
+    struct case_outcome whole;
+    struct run_options options = case_options();
+    options.type = KERN_FP16;
+    options.may_skip = true;
+    options.scale = (struct run_scale_options){
+        .first = 4294967296.0 * 4096, .least = 1, .window = 2, .hysteresis = 1};
+    case_model_make(&made, "llama");
+    case_run_engine(&made, &options, STEPS, &whole);
+    check_true(whole.skipped[0] && whole.skipped[1]);
+    interrupt(&made, &options, &ways[0], &ways[1], "fp16");
+    case_model_free(&made);
+    hold(&options, 1, "fp16");
+}
+
+/* Moments of two bytes, rounded at random by seed, step and place. */
+static void narrow_moments(void)
+{
+    struct run_options options = case_options();
+    options.moments = CORE_VEC_BF16;
+    hold(&options, 1, "bf16 moments");
+}
+
+TEST_MAIN({"bf16", bf16}, {"inside", inside}, {"fp32", fp32},
+          {"fp16_scale_moves", fp16_scale_moves}, {"narrow_moments", narrow_moments})
