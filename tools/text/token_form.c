@@ -178,3 +178,29 @@ int token_form_lower(uint32_t point, uint32_t out[2])
     out[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)point);
     return 1;
 }
+
+int token_form_upper(uint32_t point, uint32_t out[2])
+{
+    if (point == 0xDF) { /* the sharp s */
+        out[0] = out[1] = 'S';
+        return 2;
+    }
+    out[0] = (uint32_t)utf8proc_toupper((utf8proc_int32_t)point);
+    return 1;
+}
+
+int token_form_category(uint32_t point, enum token_category *out)
+{
+    static const enum token_category categories[] = {
+        TOKEN_CATEGORY_CN, TOKEN_CATEGORY_LU, TOKEN_CATEGORY_LL, TOKEN_CATEGORY_LT,
+        TOKEN_CATEGORY_LM, TOKEN_CATEGORY_LO, TOKEN_CATEGORY_MN, TOKEN_CATEGORY_MC,
+        TOKEN_CATEGORY_ME, TOKEN_CATEGORY_ND, TOKEN_CATEGORY_NL, TOKEN_CATEGORY_NO,
+        TOKEN_CATEGORY_PC, TOKEN_CATEGORY_PD, TOKEN_CATEGORY_PS, TOKEN_CATEGORY_PE,
+        TOKEN_CATEGORY_PI, TOKEN_CATEGORY_PF, TOKEN_CATEGORY_PO, TOKEN_CATEGORY_SM,
+        TOKEN_CATEGORY_SC, TOKEN_CATEGORY_SK, TOKEN_CATEGORY_SO, TOKEN_CATEGORY_ZS,
+        TOKEN_CATEGORY_ZL, TOKEN_CATEGORY_ZP, TOKEN_CATEGORY_CC, TOKEN_CATEGORY_CF,
+        TOKEN_CATEGORY_CN, TOKEN_CATEGORY_CO,
+    };
+    *out = categories[utf8proc_category((utf8proc_int32_t)point)];
+    return 0;
+}

@@ -1,11 +1,13 @@
-/* token_form.h: utf8proc's door: the four normal forms of Unicode, and lower case (private to the
- * tokenizer, tools/text/token*). Never changes after create; any thread. Without the library,
- * create refuses. */
+/* token_form.h: utf8proc's door: the four normal forms of Unicode, and the case of letters
+ * (private to tools/text). Never changes after create; any thread. Without the library, create
+ * refuses. */
 #ifndef TOOLS_TEXT_TOKEN_FORM_H
 #define TOOLS_TEXT_TOKEN_FORM_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "tools/text/token_unicode.h"
 
 enum token_form_kind { TOKEN_FORM_NFC, TOKEN_FORM_NFD, TOKEN_FORM_NFKC, TOKEN_FORM_NFKD };
 
@@ -27,5 +29,9 @@ int token_form_apply(const struct token_form *form, const char *text, size_t byt
 
 /* The lower case of a character: 1 or 2 of them. -ENOTSUP without the library. */
 int token_form_lower(uint32_t point, uint32_t out[2]);
+/* The same for its upper case. */
+int token_form_upper(uint32_t point, uint32_t out[2]);
+/* What the library takes a character for. -ENOTSUP without it. */
+int token_form_category(uint32_t point, enum token_category *out);
 
 #endif

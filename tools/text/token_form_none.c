@@ -45,3 +45,16 @@ int token_form_lower(uint32_t point, uint32_t out[2])
     out[0] = point;
     return -ENOTSUP;
 }
+
+int token_form_upper(uint32_t point, uint32_t out[2])
+{
+    out[0] = point;
+    return -ENOTSUP;
+}
+
+int token_form_category(uint32_t point, enum token_category *out)
+{
+    (void)point;
+    (void)out;
+    return -ENOTSUP;
+}

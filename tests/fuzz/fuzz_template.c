@@ -1,0 +1,58 @@
+/* fuzz_template.c: chat templates: any source is refused with a line, or renders within its limits;
+ * what it says was generated lies inside the text, which is UTF-8. */
+#include <assert.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/utf8.h"
+#include "tests/fuzz/fuzz.h"
+#include "tools/text/template/template.h"
+
+static const char messages[] =
+    "[{\"role\": \"user\", \"content\": \"Hi \\u00e9\", \"n\": [1, 2.5, null, true]},"
+    "{\"role\": \"assistant\", \"content\": \"\", \"calls\": [{\"a\": {\"b\": -1}}]}]";
+
+static void check_rendering(const struct text_rendering *rendering)
+{
+    for (size_t at = 0; at < rendering->bytes;) {
+        const size_t length = core_utf8_sequence(rendering->text + at, rendering->bytes - at);
+        assert(length > 0);
+        at += length;
+    }
+    assert(rendering->text[rendering->bytes] == '\0');
+    for (size_t i = 0; i < rendering->generated_count; i++) {
+        assert(rendering->generated[i].begin <= rendering->generated[i].end);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct core_json *doc = NULL;
+    struct text_template *template = NULL;
+    struct text_template_run *run = NULL;
+    struct text_rendering rendering;
+    const struct text_template_limits limits = {.steps = 20000, .bytes = 4 << 20};
+    if (text_template_create((const char *)data, bytes, "fuzz", &template) != 0) {
+        assert(strncmp(core_err_sentence(), "fuzz:", 5) == 0);
+        return 0;
+    }
+    int code = core_json_parse(messages, sizeof messages - 1, "messages", NULL, &doc);
+    assert(code == 0);
+    code = text_template_run_create(&limits, &run);
+    assert(code == 0);
+    const struct text_template_variable variables[] = {
+        {.name = "messages", .kind = TEXT_TEMPLATE_JSON, .json = core_json_root(doc)},
+        {.name = "m", .kind = TEXT_TEMPLATE_TEXT, .text = "text"},
+        {.name = "tools", .kind = TEXT_TEMPLATE_NONE},
+        {.name = "add_generation_prompt", .kind = TEXT_TEMPLATE_BOOL, .truth = true}};
+    if (text_template_render(template, run, variables, 4, 1753000000, &rendering) == 0) {
+        check_rendering(&rendering);
+    } else {
+        assert(strncmp(core_err_sentence(), "fuzz:", 5) == 0);
+    }
+    text_template_run_destroy(run);
+    text_template_destroy(template);
+    core_json_destroy(doc);
+    return 0;
+}

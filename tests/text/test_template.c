@@ -1,0 +1,235 @@
+/* Chat templates against what jinja2 made of the same (the fixture, written by
+ * tests/oracle/chat_templates.py), where their errors point, and their bounds. */
+#include "tools/text/template/template.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+
+static int render(const char *source, const struct text_template_limits *limits,
+                  const struct text_template_variable *variables, size_t count, char *out,
+                  size_t bytes)
+{
+    struct text_template *template = NULL;
+    struct text_template_run *run = NULL;
+    struct text_rendering rendering;
+    int code = text_template_create(source, strlen(source), "t", &template);
+    code = code == 0 ? text_template_run_create(limits, &run) : code;
+    code = code == 0 ? text_template_render(template, run, variables, count, 1, &rendering) : code;
+    snprintf(out, bytes, "%s", code == 0 ? rendering.text : core_err_sentence());
+    text_template_run_destroy(run);
+    text_template_destroy(template);
+    return code;
+}
+
+/* The result of one template for one input; NULL where this build lacks utf8proc. */
+static void check_result(const char *name, const struct text_template *template,
+                         struct text_template_run *run, const struct core_json_value *input,
+                         const struct core_json_value *want, int64_t now)
+{
+    struct text_template_variable variables[32];
+    size_t count = 0;
+    struct core_json_member member;
+    for (bool any = core_json_first(input, &member); any; any = core_json_next(&member)) {
+        variables[count++] = (struct text_template_variable){
+            .name = member.key, .kind = TEXT_TEMPLATE_JSON, .json = member.value};
+    }
+    struct text_rendering got;
+    int code = text_template_render(template, run, variables, count, now, &got);
+    const bool refused = core_json_kind(want) == CORE_JSON_NULL;
+    if (code == -ENOTSUP) {
+        return;
+    }
+    if ((code != 0) != refused) {
+        test_fail(__FILE__, __LINE__, "%s: %s", name,
+                  code != 0 ? core_err_sentence() : "was not refused");
+    }
+    if (refused) {
+        check_contains(core_err_sentence(), name);
+        return;
+    }
+    size_t bytes;
+    const char *text = core_json_string(core_json_at(want, 0), &bytes);
+    const struct core_json_value *spans = core_json_at(want, 1);
+    if (got.bytes != bytes || memcmp(got.text, text, bytes) != 0) {
+        test_fail(__FILE__, __LINE__, "%s: \"%s\" instead of \"%s\"", name, got.text, text);
+    }
+    check_uint(got.generated_count * 2, ==, core_json_count(spans));
+    for (size_t i = 0; i < got.generated_count; i++) {
+        check_int(got.generated[i].begin, ==, core_json_integer(core_json_at(spans, 2 * i)));
+        check_int(got.generated[i].end, ==, core_json_integer(core_json_at(spans, 2 * i + 1)));
+    }
+}
+
+/* Every template gives for every conversation what jinja2 gives, byte for byte, and refuses what it
+ * refuses. */
+static void fixture(void)
+{
+    char path[4096];
+    struct core_json *doc = NULL;
+    struct text_template_run *run = NULL;
+    setenv("TZ", "UTC", 1);
+    snprintf(path, sizeof path, "%s/text/fixtures/templates.json", test_root());
+    check_int(core_json_load(path, NULL, &doc), ==, 0);
+    check_int(text_template_run_create(NULL, &run), ==, 0);
+    const struct core_json_value *root = core_json_root(doc);
+    const struct core_json_value *inputs = core_json_find(root, "inputs");
+    const struct core_json_value *templates = core_json_find(root, "templates");
+    const int64_t now = core_json_integer(core_json_find(root, "now"));
+    check_uint(core_json_count(templates), >=, 60);
+    for (size_t i = 0; i < core_json_count(templates); i++) {
+        size_t bytes;
+        struct text_template *template = NULL;
+        const struct core_json_value *one = core_json_at(templates, i);
+        const struct core_json_value *results = core_json_find(one, "results");
+        const char *name = core_json_string(core_json_find(one, "name"), NULL);
+        const char *source = core_json_string(core_json_find(one, "source"), &bytes);
+        int code = text_template_create(source, bytes, name, &template);
+        check_true(code == 0 || core_json_kind(core_json_at(results, 0)) == CORE_JSON_NULL);
+        for (size_t k = 0; code == 0 && k < core_json_count(inputs); k++) {
+            check_result(name, template, run, core_json_at(inputs, k), core_json_at(results, k),
+                         now);
+        }
+        text_template_destroy(template);
+    }
+    text_template_run_destroy(run);
+    core_json_destroy(doc);
+}
+
+/* An error names the source and the line. */
+static void errors_have_lines(void)
+{
+    static const struct {
+        const char *source;
+        const char *says;
+    } cases[] = {
+        {"a\nb{{ 1 +\n }}", "t:3: an expression was expected, and }} stands here"},
+        {"\n{% include 'x' %}", "t:2: {% include %} is not supported"},
+        {"{% import 'x' as y %}", "{% import %} is not supported"},
+        {"{% frob %}", "t:1: a statement was expected, and 'frob' stands here"},
+        {"\n\n{% if 1 %}\n\n", "t:3: the block that begins here has no {% endif %}"},
+        {"\n{{ 'x", "t:2: a string has no end"},
+        {"{{ x", "t:1: the tag has no end, }}"},
+        {"{# x", "the comment has no end"},
+        {"{% raw %}x", "{% raw %} has no end"},
+        {"{{ 1 ? 2 }}", "the character ? is not understood"},
+        {"{{ (1] }}", "unexpected ']'"},
+        {"{{ 99999999999999999999 }}", "too large"},
+        {"\n{{ x.y }}", "t:2: 'x' is undefined"},
+        {"{{ 1 // 0 }}", "division by zero"},
+        {"{{ 9223372036854775807 + 1 }}", "more than 64 bits"},
+        {"{{ 'a' | frob }}", "there is no filter 'frob'"},
+        {"{{ 1 is frob }}", "there is no test 'frob'"},
+        {"{{ 'a' | upper(1) }}", "upper takes 0 arguments, and 1 were given"},
+        {"{{ 'a' | trim(x=1) }}", "trim has no argument 'x'"},
+        {"{{ raise_exception('no ' ~ 'way') }}", "t:1: the template refuses this: no way"},
+        {"{{ [].append(1) }}", "the method append of a list is not allowed"},
+        {"{{ 'a'.encode() }}", "encode"},
+        {"{{ x[] }}", "t:1: an index was expected"},
+        {"{% break %}", "in loops only"},
+        {"{{ 5() }}", "a int cannot be called"},
+        {"{% set x.y = 1 %}", "non-namespace"},
+        {"{{ namespace(_x=1) }}", "begins with _"},
+        {"{{ range(1000000) }}", "more than 100000"},
+        {"{{ '\\N{DASH}' }}", "names of characters"},
+        {"{{ {}[[]] }}", "cannot be a key"},
+        {"{{ range | tojson }}", "not JSON serializable"},
+        {"\xFF", "byte 0 of the template is not UTF-8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[600];
+        check_int(render(cases[i].source, NULL, NULL, 0, text, sizeof text), <, 0);
+        check_contains(text, cases[i].says);
+    }
+}
+
+/* A template that would not end, or would eat the memory, ends with an error. */
+static void bounds(void)
+{
+    static const char *const sources[] = {
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{{ 'a' * 99999999999 }}",
+        "{% set ns = namespace(x='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x "
+        "* 2 "
+        "%}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% "
+        "endfor "
+        "%}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(900) %}{% set ns.x = [ns.x] %}{% endfor "
+        "%}{{ ns.x }}",
+        "{{ 'a'.rjust(99999999999) }}",
+        "{% for i in range(99999) %}{{ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' * 9999 }}{% "
+        "endfor "
+        "%}",
+        "{{ 2 ** 99999 }}",
+    };
+    const struct text_template_limits limits = {.steps = 300000, .bytes = 8 << 20};
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+        char text[600];
+        int code = render(sources[i], &limits, NULL, 0, text, sizeof text);
+        if (code != -E2BIG && code != -EINVAL) {
+            test_fail(__FILE__, __LINE__, "%s: %d %s", sources[i], code, text);
+        }
+        check_contains(text, "t:1: ");
+    }
+    char *deep = malloc(300000);
+    check_true(deep != NULL);
+    for (size_t i = 0; i < 100000; i++) {
+        memcpy(deep + 3 * i, i < 50000 ? "{{(" : "(((", 3);
+    }
+    struct text_template *template = NULL;
+    check_int(text_template_create(deep, 299999, "deep", &template), <, 0);
+    memset(deep, '-', 299999);
+    memcpy(deep, "{{ ", 3);
+    memcpy(deep + 299999 - 4, "1 }}", 4);
+    check_int(text_template_create(deep, 299999, "deep", &template), ==, -E2BIG);
+    free(deep);
+    check_int(text_template_create("", TEXT_TEMPLATE_BYTES_MAX + 1, "big", &template), ==, -EFBIG);
+}
+
+static const char life_source[] =
+    "{% macro m(x, y=2) %}{{ x | tojson }}{% endmacro %}{% for a in messages[:1] %}{% generation %}"
+    "{{ m(a) ~ a.content.split() | sort }}{% endgeneration %}{% endfor %}";
+
+static int life(void)
+{
+    struct core_json *doc = NULL;
+    char text[200];
+    int code = core_json_parse("[{\"content\": \"b a\"}]", 20, "m", NULL, &doc);
+    if (code != 0) {
+        return code;
+    }
+    const struct text_template_variable variables[] = {
+        {.name = "messages",
+         .kind = TEXT_TEMPLATE_JSON,
+         .json = core_json_root(doc),
+         .items_max = 1},
+        {.name = "content", .kind = TEXT_TEMPLATE_TEXT, .text = "x"},
+        {.name = "x", .kind = TEXT_TEMPLATE_BOOL, .truth = true},
+        {.name = "y", .kind = TEXT_TEMPLATE_NONE}};
+    code = render(life_source, NULL, variables, 4, text, sizeof text);
+    if (code == 0) {
+        check_string(text, "{\"content\": \"b a\"}['a', 'b']");
+    }
+    core_json_destroy(doc);
+    return code;
+}
+
+/* Whatever memory is refused, rendering says so and gives back what it had. */
+static void out_of_memory(void)
+{
+    struct text_template *template = NULL;
+    check_int(test_fail_nth(life), >=, 5);
+    check_int(text_template_create(life_source, strlen(life_source), "t", &template), ==, 0);
+    check_true(text_template_generates(template));
+    text_template_destroy(template);
+}
+
+TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"bounds", bounds},
+          {"out_of_memory", out_of_memory})

@@ -1,0 +1,35 @@
+/* chars.h: what Python's str knows of characters (private to tools/text/template). Without utf8proc,
+ * letters are those of ASCII, and changing the case of others is refused. Pure; any thread. */
+#ifndef TOOLS_TEXT_TEMPLATE_CHARS_H
+#define TOOLS_TEXT_TEMPLATE_CHARS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum template_char_class {
+    TEMPLATE_CHAR_SPACE,
+    TEMPLATE_CHAR_ALPHA,
+    TEMPLATE_CHAR_DECIMAL,
+    TEMPLATE_CHAR_NUMERIC,
+    TEMPLATE_CHAR_UPPER,
+    TEMPLATE_CHAR_LOWER,
+    TEMPLATE_CHAR_PRINTABLE,
+};
+
+/* The length of the UTF-8 character at `at`; the text is checked. */
+size_t template_char_bytes(const char *at);
+/* The length of the character that ends before `end`. */
+size_t template_char_before(const char *begin, const char *end);
+uint32_t template_char_point(const char *at);
+size_t template_char_write(uint32_t point, char out[4]);
+size_t template_char_count(const char *text, size_t bytes);
+/* The byte at which character `index` begins, or `bytes`. */
+size_t template_char_offset(const char *text, size_t bytes, size_t index);
+
+bool template_char_is(uint32_t point, enum template_char_class class_);
+/* Writes the character's other case: one or two characters. -ENOTSUP without utf8proc. */
+int template_char_upper(uint32_t point, uint32_t out[2]);
+int template_char_lower(uint32_t point, uint32_t out[2]);
+
+#endif

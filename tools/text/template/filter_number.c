@@ -1,0 +1,213 @@
+/* filter_number.c: filters that make numbers, and those that lay out lines (indent, truncate). */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/text/template/chars.h"
+#include "tools/text/template/function.h"
+
+static struct template_value call_abs(struct text_template_run *run, struct template_value self,
+                                      const struct template_arguments *arguments)
+{
+    (void)arguments;
+    if (!template_is_number(self)) {
+        return template_fail(run, -EINVAL, "bad operand type for abs(): '%s'",
+                             template_type_name(self));
+    }
+    return self.kind == TEMPLATE_REAL  ? template_real(fabs(self.as.real))
+           : template_number(self) < 0 ? template_operate(run, "-", template_integer(0), self)
+                                       : self;
+}
+
+/* A number as Python reads it from text: spaces around it, underscores between digits. */
+static bool read_text(struct template_value value, char out[80])
+{
+    size_t length = 0;
+    const struct template_value text = template_strip(value, NULL, true, true);
+    for (size_t i = 0; i < text.bytes; i++) {
+        const char c = text.as.text[i];
+        const bool between = c == '_' && i > 0 && i + 1 < text.bytes &&
+                             text.as.text[i - 1] != '_' && text.as.text[i + 1] != '_';
+        if (length + 1 >= 80 || c == '\0' || (c == '_' && !between)) {
+            return false;
+        }
+        if (c != '_') {
+            out[length++] = c;
+        }
+    }
+    out[length] = '\0';
+    return length > 0 && strpbrk(out, " \t\n") == NULL;
+}
+
+static bool to_real(struct template_value self, double *out)
+{
+    char text[80];
+    char *end;
+    if (template_is_number(self)) {
+        *out = template_number(self);
+        return true;
+    }
+    if (self.kind != TEMPLATE_STRING || !read_text(self, text) || strpbrk(text, "xXpP") != NULL ||
+        strchr(text, '(') != NULL) {
+        return false;
+    }
+    *out = strtod(text, &end);
+    return *end == '\0';
+}
+
+static bool to_whole(struct template_value self, int base, int64_t *out)
+{
+    char text[80];
+    char *end;
+    if (self.kind != TEMPLATE_STRING || !read_text(self, text)) {
+        return false;
+    }
+    const char *digits = text + (text[0] == '-' || text[0] == '+');
+    const bool prefix = digits[0] == '0' && strpbrk(digits, "bBoO") == digits + 1 &&
+                        (base == 2 || base == 8);
+    char moved[80];
+    snprintf(moved, sizeof moved, "%.1s%s", digits == text ? "+" : text, digits + (prefix ? 2 : 0));
+    errno = 0;
+    *out = strtoll(moved, &end, base);
+    return *end == '\0' && end != moved + 1 && errno == 0;
+}
+
+static struct template_value call_int(struct text_template_run *run, struct template_value self,
+                                      const struct template_arguments *arguments)
+{
+    int64_t whole;
+    double real;
+    const int64_t base = template_argument_integer(run, arguments, 1, "base", 10);
+    if (self.kind == TEMPLATE_UNDEFINED) {
+        return template_fail(run, -EINVAL, "'%s' is undefined", self.as.text);
+    }
+    if (self.kind == TEMPLATE_INTEGER || self.kind == TEMPLATE_BOOL) {
+        return self.kind == TEMPLATE_BOOL ? template_integer(self.as.truth) : self;
+    }
+    if (base >= 2 && base <= 36 && to_whole(self, (int)base, &whole)) {
+        return template_integer(whole);
+    }
+    if (to_real(self, &real) && fabs(real) < 9.2e18) {
+        return template_integer((int64_t)real);
+    }
+    return template_argument(arguments, 0, "default", template_integer(0));
+}
+
+static struct template_value call_float(struct text_template_run *run, struct template_value self,
+                                        const struct template_arguments *arguments)
+{
+    double real;
+    if (self.kind == TEMPLATE_UNDEFINED) {
+        return template_fail(run, -EINVAL, "'%s' is undefined", self.as.text);
+    }
+    return to_real(self, &real) ? template_real(real)
+                                : template_argument(arguments, 0, "default", template_real(0));
+}
+
+/* Rounded to decimals as Python does: to even where the text of the double lies in the middle. */
+static double round_to(double real, int64_t precision)
+{
+    char text[400];
+    if (precision < 0 || precision > 20 || fabs(real) > 1e22) {
+        const double scale = pow(10, (double)-precision);
+        return precision < 0 ? rint(real / scale) * scale : real;
+    }
+    snprintf(text, sizeof text, "%.*f", (int)precision, real);
+    return strtod(text, NULL);
+}
+
+static struct template_value call_round(struct text_template_run *run, struct template_value self,
+                                        const struct template_arguments *arguments)
+{
+    const int64_t precision = template_argument_integer(run, arguments, 0, "precision", 0);
+    const struct template_value method = template_argument(arguments, 1, "method",
+                                                           template_string("common", 6));
+    if (!template_is_number(self)) {
+        return template_fail(run, -EINVAL, "type %s doesn't define __round__ method",
+                             template_type_name(self));
+    }
+    const double scale = pow(10, (double)precision);
+    if (template_is_text(method, "ceil") || template_is_text(method, "floor")) {
+        const double scaled = template_number(self) * scale;
+        return template_real((template_is_text(method, "ceil") ? ceil(scaled) : floor(scaled)) /
+                             scale);
+    }
+    if (!template_is_text(method, "common")) {
+        return template_fail(run, -EINVAL, "method must be common, ceil or floor");
+    }
+    if (self.kind != TEMPLATE_REAL) {
+        return precision >= 0
+                   ? template_operate(run, "+", template_integer(0), self)
+                   : template_integer((int64_t)round_to(template_number(self), precision));
+    }
+    return template_real(round_to(self.as.real, precision));
+}
+
+static struct template_value split_lines(struct text_template_run *run, struct template_value text)
+{
+    const struct template_arguments nothing = {0};
+    const struct template_function *split = template_function_find(template_methods_search,
+                                                                   "splitlines", 10);
+    return template_function_call(run, split, text, &nothing);
+}
+
+static struct template_value call_indent(struct text_template_run *run, struct template_value self,
+                                         const struct template_arguments *arguments)
+{
+    const struct template_value width = template_argument(arguments, 0, "width",
+                                                          template_integer(4));
+    const bool first = template_argument_truth(arguments, 1, "first", false);
+    const bool blank = template_argument_truth(arguments, 2, "blank", false);
+    const struct template_value text = template_operate(run, "+", template_to_string(run, self),
+                                                        template_string("\n", 1));
+    const struct template_value indent = width.kind == TEMPLATE_STRING
+                                             ? width
+                                             : template_operate(run, "*", template_string(" ", 1),
+                                                                width);
+    const struct template_value lines = split_lines(run, text);
+    const size_t mark = template_capture_begin(run);
+    for (size_t i = 0; run->code == 0 && i < lines.as.list->count; i++) {
+        const struct template_value line = lines.as.list->items[i];
+        template_write(run, "\n", i > 0);
+        if (i == 0 ? first : blank || line.bytes > 0) {
+            template_write_value(run, indent);
+        }
+        template_write_value(run, line);
+    }
+    return template_capture_end(run, mark);
+}
+
+static struct template_value call_truncate(struct text_template_run *run,
+                                           struct template_value self,
+                                           const struct template_arguments *arguments)
+{
+    const struct template_value text = template_to_string(run, self);
+    const int64_t length = template_argument_integer(run, arguments, 0, "length", 255);
+    const bool kills = template_argument_truth(arguments, 1, "killwords", false);
+    const struct template_value end = template_argument_text(run, arguments, 2, "end", "...");
+    const int64_t leeway = template_argument_integer(run, arguments, 3, "leeway", 5);
+    const int64_t tail = (int64_t)template_char_count(end.as.text, end.bytes);
+    if (run->code == 0 && (length < tail || leeway < 0)) {
+        return template_fail(run, -EINVAL, "expected length >= %lld, got %lld", (long long)tail,
+                             (long long)length);
+    }
+    if ((int64_t)template_char_count(text.as.text, text.bytes) <= length + leeway) {
+        return text;
+    }
+    size_t bytes = template_char_offset(text.as.text, text.bytes, (size_t)(length - tail));
+    const char *space = kills ? NULL : memrchr(text.as.text, ' ', bytes);
+    bytes = space != NULL ? (size_t)(space - text.as.text) : bytes;
+    return template_operate(run, "+", template_string(text.as.text, bytes), end);
+}
+
+const struct template_function template_filters_number[] = {
+    {"abs", call_abs, ""},
+    {"int", call_int, "default base"},
+    {"float", call_float, "default"},
+    {"round", call_round, "precision method"},
+    {"indent", call_indent, "width first blank"},
+    {"truncate", call_truncate, "length killwords end leeway"},
+    {NULL, NULL, NULL},
+};

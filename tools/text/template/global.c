@@ -1,0 +1,275 @@
+/* global.c: range, dict, namespace, cycler, joiner, raise_exception, strftime_now, and loops. */
+#include "tools/text/template/global.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+enum { RANGE_MAX = 100000 }; /* as in Jinja's sandbox */
+
+static struct template_value call_range(struct text_template_run *run, struct template_value self,
+                                        const struct template_arguments *arguments)
+{
+    (void)self;
+    int64_t bounds[3] = {0, 0, 1};
+    if (arguments->count == 0) {
+        return template_fail(run, -EINVAL, "range expects at least 1 argument");
+    }
+    for (size_t i = 0; i < arguments->count; i++) {
+        bounds[arguments->count == 1 ? 1 : i] = template_argument_integer(run, arguments, i,
+                                                                          "range", 0);
+    }
+    if (bounds[2] == 0) {
+        return template_fail(run, -EINVAL, "the step of a range is 0");
+    }
+    struct template_value list = template_list(run, TEMPLATE_LIST);
+    for (int64_t at = bounds[0];
+         run->code == 0 && (bounds[2] > 0 ? at < bounds[1] : at > bounds[1]);) {
+        if (list.as.list->count == RANGE_MAX) {
+            return template_fail(run, -E2BIG, "a range of more than %d numbers", RANGE_MAX);
+        }
+        template_list_add(run, list.as.list, template_integer(at));
+        if (__builtin_add_overflow(at, bounds[2], &at)) {
+            break;
+        }
+    }
+    return list;
+}
+
+static void add_named(struct text_template_run *run, struct template_dict *dict,
+                      const struct template_arguments *arguments)
+{
+    for (size_t i = 0; arguments->named != NULL && i < arguments->named->count; i++) {
+        template_dict_set(run, dict, arguments->named->pairs[i].key,
+                          arguments->named->pairs[i].value);
+    }
+}
+
+/* dict(mapping or pairs, name=value ...) */
+static struct template_value call_dict(struct text_template_run *run, struct template_value self,
+                                       const struct template_arguments *arguments)
+{
+    (void)self;
+    struct template_value made = template_dict(run);
+    if (run->code == 0 && arguments->count > 0) {
+        const struct template_value from = arguments->items[0];
+        const bool copies = from.kind == TEMPLATE_DICT;
+        for (size_t i = 0; copies && i < from.as.dict->count; i++) {
+            template_dict_set(run, made.as.dict, from.as.dict->pairs[i].key,
+                              from.as.dict->pairs[i].value);
+        }
+        const struct template_list *pairs = copies ? NULL : template_iterate(run, from);
+        for (size_t i = 0; pairs != NULL && i < pairs->count && run->code == 0; i++) {
+            const struct template_list *pair = template_iterate(run, pairs->items[i]);
+            if (pair == NULL || pair->count != 2) {
+                return template_fail(run, -EINVAL, "dict needs pairs of a key and a value");
+            }
+            template_dict_set(run, made.as.dict, pair->items[0], pair->items[1]);
+        }
+    }
+    if (run->code == 0) {
+        add_named(run, made.as.dict, arguments);
+    }
+    return made;
+}
+
+static struct template_value call_namespace(struct text_template_run *run,
+                                            struct template_value self,
+                                            const struct template_arguments *arguments)
+{
+    struct template_value made = call_dict(run, self, arguments);
+    if (run->code != 0) {
+        return made;
+    }
+    for (size_t i = 0; i < made.as.dict->count; i++) {
+        const struct template_value key = made.as.dict->pairs[i].key;
+        if (key.kind == TEMPLATE_STRING && key.bytes > 0 && key.as.text[0] == '_') {
+            return template_fail(run, -EINVAL, "a namespace holds no attribute that begins with _");
+        }
+    }
+    made.kind = TEMPLATE_NAMESPACE;
+    return made;
+}
+
+static struct template_value call_cycler(struct text_template_run *run, struct template_value self,
+                                         const struct template_arguments *arguments)
+{
+    (void)self;
+    struct template_cycler *cycler = template_alloc(run, sizeof *cycler);
+    struct template_value items = template_list(run, TEMPLATE_LIST);
+    if (run->code != 0 || arguments->count == 0) {
+        return template_fail(run, -EINVAL, "cycler needs at least one item");
+    }
+    for (size_t i = 0; i < arguments->count; i++) {
+        template_list_add(run, items.as.list, arguments->items[i]);
+    }
+    cycler->items = items.as.list;
+    return (struct template_value){.kind = TEMPLATE_CYCLER, .as.cycler = cycler};
+}
+
+static struct template_value call_joiner(struct text_template_run *run, struct template_value self,
+                                         const struct template_arguments *arguments)
+{
+    (void)self;
+    struct template_cycler *joiner = template_alloc(run, sizeof *joiner);
+    if (joiner == NULL) {
+        return template_undefined("");
+    }
+    joiner->separator = template_argument(arguments, 0, "sep", template_string(", ", 2));
+    return (struct template_value){.kind = TEMPLATE_JOINER, .as.cycler = joiner};
+}
+
+struct template_value template_joiner_call(struct template_value joiner)
+{
+    return joiner.as.cycler->at++ == 0 ? template_string("", 0) : joiner.as.cycler->separator;
+}
+
+static struct template_value call_raise(struct text_template_run *run, struct template_value self,
+                                        const struct template_arguments *arguments)
+{
+    (void)self;
+    const struct template_value message = template_to_string(
+        run, template_argument(arguments, 0, "message", template_none()));
+    return template_fail(run, -EINVAL, "the template refuses this: %.*s",
+                         (int)(message.bytes < 300 ? message.bytes : 300), message.as.text);
+}
+
+static struct template_value call_strftime(struct text_template_run *run,
+                                           struct template_value self,
+                                           const struct template_arguments *arguments)
+{
+    (void)self;
+    char text[512];
+    struct tm parts;
+    const time_t now = run->now != 0 ? (time_t)run->now : time(NULL);
+    const struct template_value format = template_argument_text(run, arguments, 0, "format", NULL);
+    if (run->code != 0 || format.bytes == 0) {
+        return template_string("", 0);
+    }
+    localtime_r(&now, &parts);
+    const struct template_value copy = template_string_copy(run, format.as.text, format.bytes);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    const size_t bytes = run->code == 0 ? strftime(text, sizeof text, copy.as.text, &parts) : 0;
+#pragma GCC diagnostic pop
+    if (bytes == 0) {
+        return template_fail(run, -EINVAL, "the time cannot be written in that format");
+    }
+    return template_string_copy(run, text, bytes);
+}
+
+const struct template_function *template_global_find(const char *name, size_t bytes)
+{
+    static const struct template_function rows[] = {
+        {"range", call_range, "start stop step"},
+        {"dict", call_dict, "*"},
+        {"namespace", call_namespace, "*"},
+        {"cycler", call_cycler, "*"},
+        {"joiner", call_joiner, "sep"},
+        {"raise_exception", call_raise, "message"},
+        {"strftime_now", call_strftime, "format"},
+        {NULL, NULL, NULL},
+    };
+    return template_function_find(rows, name, bytes);
+}
+
+static struct template_value call_cycle(struct text_template_run *run, struct template_value self,
+                                        const struct template_arguments *arguments)
+{
+    if (arguments->count == 0) {
+        return template_fail(run, -EINVAL, "no items for cycling given");
+    }
+    return arguments->items[self.as.loop->index % arguments->count];
+}
+
+static struct template_value call_changed(struct text_template_run *run, struct template_value self,
+                                          const struct template_arguments *arguments)
+{
+    struct template_loop *loop = self.as.loop;
+    struct template_value now = template_list(run, TEMPLATE_TUPLE);
+    for (size_t i = 0; run->code == 0 && i < arguments->count; i++) {
+        template_list_add(run, now.as.list, arguments->items[i]);
+    }
+    const bool changed = !loop->changes || !template_equal(run, loop->changed, now);
+    loop->changed = now;
+    loop->changes = true;
+    return template_bool(changed);
+}
+
+struct template_value template_loop_attribute(struct text_template_run *run,
+                                              struct template_value value, const char *name,
+                                              size_t bytes)
+{
+    static const struct template_function functions[] = {
+        {"cycle", call_cycle, "*"}, {"changed", call_changed, "*"}, {NULL, NULL, NULL}};
+    const struct template_loop *loop = value.as.loop;
+    const struct template_function *function = template_function_find(functions, name, bytes);
+    if (function != NULL) {
+        return template_bind(run, value, function);
+    }
+    const int64_t index = (int64_t)loop->index;
+    const int64_t count = (int64_t)loop->items->count;
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"index", index + 1},
+                   {"index0", index},
+                   {"revindex", count - index},
+                   {"revindex0", count - index - 1},
+                   {"length", count},
+                   {"depth", (int64_t)loop->depth + 1},
+                   {"depth0", (int64_t)loop->depth}};
+    const struct template_value word = template_string(name, bytes);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (template_is_text(word, numbers[i].name)) {
+            return template_integer(numbers[i].value);
+        }
+    }
+    if (template_is_text(word, "first") || template_is_text(word, "last")) {
+        return template_bool(template_is_text(word, "first") ? index == 0 : index == count - 1);
+    }
+    if (template_is_text(word, "previtem")) {
+        return index > 0 ? loop->items->items[index - 1]
+                         : template_undefined("there is no previous item");
+    }
+    if (template_is_text(word, "nextitem")) {
+        return index + 1 < count ? loop->items->items[index + 1]
+                                 : template_undefined("there is no next item");
+    }
+    return template_undefined("an attribute of loop");
+}
+
+static struct template_value call_next(struct text_template_run *run, struct template_value self,
+                                       const struct template_arguments *arguments)
+{
+    (void)run;
+    (void)arguments;
+    struct template_cycler *cycler = self.as.cycler;
+    const struct template_value item = cycler->items->items[cycler->at];
+    cycler->at = (cycler->at + 1) % cycler->items->count;
+    return item;
+}
+
+static struct template_value call_reset(struct text_template_run *run, struct template_value self,
+                                        const struct template_arguments *arguments)
+{
+    (void)run;
+    (void)arguments;
+    self.as.cycler->at = 0;
+    return template_none();
+}
+
+struct template_value template_cycler_attribute(struct text_template_run *run,
+                                                struct template_value cycler, const char *name,
+                                                size_t bytes)
+{
+    static const struct template_function functions[] = {
+        {"next", call_next, ""}, {"reset", call_reset, ""}, {NULL, NULL, NULL}};
+    const struct template_function *function = template_function_find(functions, name, bytes);
+    if (function != NULL) {
+        return template_bind(run, cycler, function);
+    }
+    return template_is_text(template_string(name, bytes), "current")
+               ? cycler.as.cycler->items->items[cycler.as.cycler->at]
+               : template_undefined("an attribute of cycler");
+}
