@@ -29,6 +29,7 @@ static const struct arrow {
     {"offload/", {"offload/", "kernels/", "aio/", "cpu_adam/", "core/", "include/tide/"}},
     {"tools/ds_nvme_bench", {"tools/", "aio/", "core/base/", "include/tide/"}},
     {"tools/", {"tools/", "core/base/", "include/tide/"}},
+    {"docs/", {"include/tide/"}},
     {"tests/", {""}},
 };
 

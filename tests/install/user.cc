@@ -1,4 +1,5 @@
 // user.cc: the same from C++, against the installed header.
+#include <tide/engine.h>
 #include <tide/tide.h>
 
 #include <cstdio>
@@ -27,6 +28,13 @@ int main()
     std::printf("%s %s\n", build.version, info.name);
     bool failed = tide_device_describe(context, "abacus", &info) == 0 ||
                   lines.find("abacus") == std::string::npos;
+    tide_engine_options training;
+    tide_engine_options_init(&training);
+    training.model = "/nowhere";
+    training.length = 8;
+    tide_engine *engine = nullptr;
+    failed = failed || tide_engine_create(context, &training, &engine) == 0 || engine != nullptr ||
+             std::string(tide_last_error()).find("/nowhere") == std::string::npos;
     tide_context_destroy(context);
     return failed;
 }
