@@ -48,11 +48,24 @@ static size_t width_of(FILE *stream)
                                                                              : 79;
 }
 
-/* Cut to the terminal's width: a line that wraps could not be written again. */
+/* How much of the text fits: whole parts of it, which have two spaces between. */
+static size_t fitting(const char *text, size_t width)
+{
+    size_t end = strlen(text);
+    if (end <= width) {
+        return end;
+    }
+    for (size_t at = 0; at <= width && text[at] != '\0'; at++) {
+        end = text[at] == ' ' && text[at + 1] == ' ' ? at : end;
+    }
+    return end < width ? end : width;
+}
+
+/* A line that wraps could not be written again. */
 static void show(struct tune_live *live, const char *text)
 {
     if (live->terminal) {
-        fprintf(live->stream, "\r\033[K%.*s", (int)width_of(live->stream), text);
+        fprintf(live->stream, "\r\033[K%.*s", (int)fitting(text, width_of(live->stream)), text);
         live->open = true;
     } else {
         fprintf(live->stream, "%s\n", text);

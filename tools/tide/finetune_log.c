@@ -27,15 +27,6 @@ struct tune_log {
     int code;        /* the first failure */
 };
 
-double tune_log_waited(const struct tide_step *step)
-{
-    double sum = 0;
-    for (int i = 0; i < TIDE_WAIT_COUNT; i++) {
-        sum += step->compute_wait[i];
-    }
-    return sum;
-}
-
 static int open_file(const char *path, FILE **file, char **kept)
 {
     if (path == NULL) {

@@ -36,7 +36,4 @@ int tune_log_close(struct tune_log *log);
 void tune_log_step(struct tune_log *log, const struct tune_record *record);
 void tune_log_summary(struct tune_log *log, const struct tune_summary *summary);
 
-/* The sum of what the device waited for. */
-double tune_log_waited(const struct tide_step *step);
-
 #endif

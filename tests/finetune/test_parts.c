@@ -1,0 +1,245 @@
+/* The parts that the commands are made of: the live line on a terminal, logs, and what is left where
+ * memory runs short. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+#include "tools/tide/finetune_context.h"
+#include "tools/tide/finetune_data.h"
+#include "tools/tide/finetune_settings.h"
+
+static struct tune_record record_of(uint64_t step, double seconds)
+{
+    return (struct tune_record){
+        .step = {.step = step,
+                 .loss = 2.5,
+                 .grad_norm = 1,
+                 .loss_scale = 1,
+                 .tokens = 100,
+                 .seconds = seconds,
+                 .compute_wait = {[TIDE_WAIT_UPDATE] = seconds / 4}},
+        .memory = {.rss_bytes = 1000000000},
+        .lr = 1e-3,
+    };
+}
+
+/* A terminal of `columns`, and its other end; what is written to it can be read there. */
+static FILE *open_terminal(unsigned short columns, int *other)
+{
+    *other = posix_openpt(O_RDWR | O_NOCTTY);
+    if (*other < 0 || grantpt(*other) != 0 || unlockpt(*other) != 0) {
+        test_skip("no pseudo-terminals here");
+    }
+    int fd = open(ptsname(*other), O_RDWR | O_NOCTTY);
+    check_int(fd, >=, 0);
+    struct winsize size = {.ws_row = 24, .ws_col = columns};
+    check_int(ioctl(fd, TIOCSWINSZ, &size), ==, 0);
+    return fdopen(fd, "w");
+}
+
+static const char *said(int other)
+{
+    static char text[4096];
+    ssize_t got = read(other, text, sizeof text - 1);
+    check_int(got, >, 0);
+    text[got] = '\0';
+    return text;
+}
+
+/* On a terminal one line is written again and again, cut to its width, and ended once. */
+static void terminal(void)
+{
+    struct tune_live live;
+    int other = -1;
+    setenv("TERM", "xterm", 1);
+    FILE *stream = open_terminal(40, &other);
+    tune_live_init(&live, stream, false, 90, 1);
+    check_true(live.terminal);
+    struct tune_record record = record_of(1, 8);
+    tune_live_step(&live, &record);
+    check_string(said(other), "\r\033[Kstep 1/90  loss 2.5000  12 tok/s");
+    for (uint64_t i = 2; i <= 30; i++) {
+        record = record_of(i, 2);
+        tune_live_step(&live, &record);
+        const char *text = said(other);
+        check_contains(text, "\r\033[Kstep ");
+        check_true(strchr(text, '\n') == NULL);
+        check_uint(strlen(text), <=, 4 + 39);
+    }
+    tune_live_end(&live);
+    check_string(said(other), "\r\n");
+    tune_live_end(&live); /* nothing stands any more */
+    fclose(stream);
+    stream = open_terminal(120, &other);
+    tune_live_init(&live, stream, false, 90, 1);
+    live.recent[0] = 2;
+    live.recent_count = 1;
+    record = record_of(60, 2);
+    tune_live_step(&live, &record);
+    check_string(said(other), "\r\033[Kstep 60/90  loss 2.5000  50 tok/s  ETA 1:00  waits 25 % for "
+                              "the update");
+    const struct tide_progress progress = {.phase = "load", .done = 1, .total = 4};
+    tune_live_progress(&live, &progress);
+    check_string(said(other), "\r\033[Kload: 25 %");
+    fclose(stream);
+    close(other);
+}
+
+/* In a pipe there is a line a step, or every so many; quiet, there is none. */
+static void pipe_lines(void)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct tune_live live;
+    FILE *stream = tmpfile();
+    check_true(stream != NULL);
+    tune_live_init(&live, stream, false, 10, 4);
+    for (uint64_t i = 1; i <= 10; i++) {
+        struct tune_record record = record_of(i, 1);
+        record.evaluated = i == 6;
+        record.eval_loss = 3;
+        tune_live_step(&live, &record);
+    }
+    const struct tide_progress progress = {.phase = "save", .done = 1, .total = 4};
+    tune_live_progress(&live, &progress);
+    tune_live_progress(&live, &progress);
+    rewind(stream);
+    text = calloc(1, 4096);
+    bytes = fread(text, 1, 4095, stream);
+    check_uint(bytes, >, 0);
+    static const char *const lines[] = {
+        "step 1/10", "step 4/10",  "step 6/10", "eval loss 3.0000\n",
+        "step 8/10", "step 10/10", "save ..."};
+    const char *at = text;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        at = strstr(at, lines[i]);
+        check_true(at != NULL);
+    }
+    check_true(strstr(text, "step 2/10") == NULL && strchr(text, '\r') == NULL);
+    check_true(strstr(strstr(text, "save ...") + 1, "save ...") == NULL);
+    free(text);
+    fclose(stream);
+    stream = tmpfile();
+    tune_live_init(&live, stream, true, 10, 1);
+    struct tune_record record = record_of(1, 1);
+    tune_live_step(&live, &record);
+    tune_live_progress(&live, &progress);
+    check_int(ftell(stream), ==, 0);
+    fclose(stream);
+}
+
+/* Times as people read them. */
+static void clocks(void)
+{
+    char text[32];
+    check_string(tune_live_clock(0.4, text, sizeof text), "0:00");
+    check_string(tune_live_clock(61, text, sizeof text), "1:01");
+    check_string(tune_live_clock(3600 * 25 + 62, text, sizeof text), "25:01:02");
+    check_string(tune_live_clock((double)NAN, text, sizeof text), "0:00");
+    check_string(tune_live_clock(-5, text, sizeof text), "0:00");
+}
+
+/* Errors of libtide as exit codes. */
+static void exit_codes(void)
+{
+    check_int(tune_exit_code(-EFBIG), ==, 3);
+    check_int(tune_exit_code(-EINVAL), ==, 2);
+    check_int(tune_exit_code(-ENOENT), ==, 2);
+    check_int(tune_exit_code(-EEXIST), ==, 2);
+    check_int(tune_exit_code(-EIO), ==, 1);
+    check_int(tune_exit_code(-ENOSPC), ==, 1);
+    check_int(tune_exit_code(-ENOMEM), ==, 1);
+    check_int(tune_exit_code(-EDOM), ==, 1);
+}
+
+static const char *rows_path;
+
+static int data_life(void)
+{
+    struct tune_data *data = NULL;
+    const struct tide_batch *batches = NULL;
+    int rc = tune_data_open(
+        &(struct tune_data_options){
+            .path = rows_path, .vocab = 100, .length_max = 16, .batch = 2, .step_max = 2},
+        &data);
+    if (rc == 0) {
+        rc = tune_data_step(data, &batches);
+        rc = rc > 0 ? 0 : rc;
+    }
+    tune_data_close(data);
+    return rc;
+}
+
+static int log_life(void)
+{
+    struct tune_log *log = NULL;
+    struct tune_record record = record_of(1, 1);
+    int rc = tune_log_open("/dev/null", "/dev/null", &log);
+    if (rc == 0) {
+        tune_log_step(log, &record);
+    }
+    int closed = tune_log_close(log);
+    return rc != 0 ? rc : closed;
+}
+
+static const char *config_path;
+
+static int settings_life(void)
+{
+    struct tune_settings settings;
+    struct tune_flags flags;
+    const struct tide_inspection model = {.vocab = 72, .hidden = 32, .positions = 64};
+    tune_flags_init(&flags);
+    flags.config = config_path;
+    int rc = tune_settings_init(&settings, &flags, &model);
+    if (rc == 0) {
+        tune_settings_fini(&settings);
+    }
+    return rc;
+}
+
+static int talk_life(void)
+{
+    struct tune_context talk;
+    int rc = tune_context_init(&talk, 0);
+    if (rc == 0) {
+        tune_context_fini(&talk);
+    }
+    return rc;
+}
+
+/* Whichever request for memory fails, it is told, and nothing is lost. */
+static void short_of_memory(void)
+{
+    static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2, 3]}\n";
+    static const char config[] =
+        "{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupLR\"}}";
+    rows_path = test_file("rows.jsonl", rows, strlen(rows));
+    config_path = test_file("ds.json", config, strlen(config));
+    check_int(data_life(), ==, 0);
+    check_int(settings_life(), ==, 0);
+    check_uint(test_fail_nth(data_life), >=, 5);
+    check_uint(test_fail_nth(log_life), >=, 3);
+    check_uint(test_fail_nth(settings_life), >=, 5);
+    check_int(talk_life(), ==, 0);
+}
+
+/* A log that cannot be opened names its file, and closes what was open. */
+static void no_log(void)
+{
+    struct tune_log *log = NULL;
+    check_int(tune_log_open(test_directory(), NULL, &log), ==, -EISDIR);
+    check_contains(core_err_sentence(), test_directory());
+    check_int(tune_log_open("/dev/null", "/nonexistent/x.csv", &log), ==, -ENOENT);
+    check_contains(core_err_sentence(), "/nonexistent/x.csv cannot be written");
+    check_int(tune_log_close(NULL), ==, 0);
+}
+
+TEST_MAIN({"terminal", terminal}, {"pipe_lines", pipe_lines}, {"clocks", clocks},
+          {"exit_codes", exit_codes}, {"short_of_memory", short_of_memory}, {"no_log", no_log})
