@@ -97,12 +97,18 @@ static void free_lane(struct lane *lane)
     }
 }
 
+static int no_lane(const struct aio_queue *queue, const struct aio_drive *drive)
+{
+    return core_err_set(-ENOMEM, "no memory for %u requests of queue %s on %s", queue->depth,
+                        queue->line.name, drive->name);
+}
+
 static int make_lane(struct aio_queue *queue, struct aio_drive *drive, uint64_t weight,
                      struct lane **out)
 {
     struct lane *lane = aligned_alloc(64, (sizeof *lane + 63) / 64 * 64);
     if (lane == NULL) {
-        return -ENOMEM;
+        return no_lane(queue, drive);
     }
     memset(lane, 0, sizeof *lane);
     uint64_t size = power_of_two(2 * (uint64_t)queue->depth);
@@ -111,7 +117,8 @@ static int make_lane(struct aio_queue *queue, struct aio_drive *drive, uint64_t 
     lane->mask = size - 1;
     lane->weight = weight;
     lane->parts = calloc(size, sizeof *lane->parts);
-    int rc = lane->parts != NULL ? aio_drive_ask(drive, aio_lane_open, lane) : -ENOMEM;
+    int rc = lane->parts != NULL ? aio_drive_ask(drive, aio_lane_open, lane)
+                                 : no_lane(queue, drive);
     if (rc != 0) {
         free_lane(lane);
         return rc;
