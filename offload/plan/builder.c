@@ -293,6 +293,12 @@ int plan_builder_add(struct plan_builder *builder, const struct plan_command *co
 int plan_builder_end(struct plan_builder *builder, struct plan_tape *out)
 {
     struct plan_tape tape = builder->tape;
+    if (tape.commands == NULL) { /* a tape without commands is a tape: a rank may own nothing */
+        tape.commands = calloc(1, sizeof *tape.commands);
+        if (tape.commands == NULL) {
+            return core_err_set(-ENOMEM, "no memory for a tape");
+        }
+    }
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         tape.queue_count[q] = builder->lines[q].count - builder->lines[q].tape_base;
     }

@@ -43,33 +43,38 @@ void run_collect_fini(struct run_collect *collect)
     *collect = (struct run_collect){0};
 }
 
+/* A rank whose shard is empty brings nothing; the pointer is not looked at then. */
+static char *operand_or(const struct run_collect *collect, const struct plan_command *command,
+                        enum plan_role role, char *otherwise)
+{
+    char *at = run_memory_of(collect->memory, command, role);
+    return at != NULL ? at : otherwise;
+}
+
 static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
                   struct core_fence *out)
 {
     struct run_collect *collect = context;
     const uint32_t world = coll_world(collect->coll);
-    const bool sums = command->block == PLAN_NONE;
     const bool gather = command->op == PLAN_GATHER;
-    const bool scatter = collect->input->stage >= 1;
-    struct coll_command order = {.op = COLL_ALL_REDUCE};
+    const enum coll_op reduce = collect->input->stage == 0 ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER;
     (void)after; /* reached */
     if (command->op == PLAN_JOIN) {
         *out = (struct core_fence){0};
         return 0;
     }
-    if (sums) {
-        char *tiles = run_memory_of(collect->memory, command, PLAN_AS_TILE_SUMS);
+    char *to = run_memory_of(collect->memory, command, PLAN_AS_TO);
+    char *from = operand_or(collect, command, PLAN_AS_FROM, to);
+    struct coll_command order = {.from = from, .to = to != NULL ? to : from};
+    if (command->block == PLAN_NONE) { /* the sums of squares of all tiles */
+        order.op = COLL_ALL_REDUCE;
         order.type = COLL_F64;
-        order.count = command->elements;
-        order.from = tiles;
-        order.to = tiles;
+        order.count = plan_command_operand(command, PLAN_AS_FROM)->bytes / sizeof(double);
     } else {
+        order.op = gather ? COLL_GATHER : reduce;
         order.type = gather ? collect->weight_type : collect->grad_type;
-        order.op = gather ? COLL_GATHER : scatter ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE;
         order.count = collect->input->blocks[command->block].elements;
         order.borders = collect->borders + (size_t)command->block * (world + 1);
-        order.from = run_memory_of(collect->memory, command, PLAN_AS_FROM);
-        order.to = run_memory_of(collect->memory, command, PLAN_AS_TO);
     }
     return coll_submit(collect->coll, &order, out);
 }

@@ -87,6 +87,8 @@ int run_rank_states(struct run_rank *rank, uint32_t block,
 
 struct run_stats run_rank_stats_take(struct run_rank *rank);
 struct run_traffic run_rank_traffic_take(struct run_rank *rank);
+/* Bytes that came from other ranks since create. */
+uint64_t run_rank_received_bytes(const struct run_rank *rank);
 void run_rank_store_stats(struct run_rank *rank, struct store_stats *out);
 
 #endif

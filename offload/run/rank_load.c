@@ -385,20 +385,35 @@ int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *ta
     return rc;
 }
 
+/* All chunks of a block's weights into the slot that has room for them. */
+static int get_weights(struct run_rank *rank, uint32_t block, char *slot)
+{
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    const uint64_t count = plan_chunk_count(plan_weight_span(rank->input, block).count, elements);
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        rc = get(rank, STORE_WEIGHTS, block, i,
+                 slot + i * elements * rank->input->format.weight_bytes);
+    }
+    return rc;
+}
+
 int run_rank_states(struct run_rank *rank, uint32_t block,
                     int (*take)(void *context, const struct adam_arrays *arrays), void *context)
 {
     const struct plan_layout *layout = plan_layout_of(rank->plan);
     const struct plan_span span = plan_weight_span(rank->input, block);
     const uint64_t width = rank->input->format.weight_bytes;
+    const bool whole = rank->input->budgets.device_is_host; /* a slot holds a block, not a chunk */
     char *resident = weights_in_memory(rank, block);
     char *slot = resident == NULL ? weights_stage(rank, block) : NULL;
-    int rc = 0;
+    int rc = resident == NULL && whole ? get_weights(rank, block, slot) : 0;
     for (uint32_t i = 0; rc == 0 && i < chunk_count(rank, block); i++) {
         const struct chunk chunk = chunk_at(rank, block, i);
-        char *weights = resident != NULL ? resident + (chunk.first - span.first) * width : slot;
+        const uint64_t offset = (chunk.first - span.first) * width;
+        char *weights = resident != NULL ? resident + offset : whole ? slot + offset : slot;
         char *states = states_in_memory(rank, &chunk);
-        if (resident == NULL) {
+        if (resident == NULL && !whole) {
             rc = get(rank, STORE_WEIGHTS, block, i, slot);
         }
         if (rc == 0 && states == NULL) {

@@ -296,6 +296,7 @@ static int measure_copies(const struct run_options *options, struct plan_rates *
         out->up_bytes = rates.up;
         out->down_bytes = rates.down;
         out->round_elements = rates.within / 4;
+        out->coll_bytes = rates.within;
         out->shared_cores = strcmp(dev_properties(device)->kind, "cpu") == 0;
     }
     dev_close(device);

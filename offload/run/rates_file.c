@@ -24,6 +24,7 @@ static const struct {
     {"update_elements_per_second", offsetof(struct run_rates, machine.update_elements)},
     {"sums_elements_per_second", offsetof(struct run_rates, machine.sums_elements)},
     {"round_elements_per_second", offsetof(struct run_rates, machine.round_elements)},
+    {"coll_bytes_per_second", offsetof(struct run_rates, machine.coll_bytes)},
     {"command_seconds", offsetof(struct run_rates, machine.command_seconds)},
 };
 enum { NUMBER_COUNT = sizeof numbers / sizeof numbers[0] };

@@ -137,6 +137,7 @@ const struct run_rates *case_rates(void)
                     .update_elements = 1e9,
                     .sums_elements = 4e9,
                     .round_elements = 4e9,
+                    .coll_bytes = 8e9,
                     .command_seconds = 2e-6,
                     .shared_cores = true},
     };
@@ -294,9 +295,9 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
     for (unsigned s = part->first; s < part->end; s++) {
         struct batches batches;
         struct run_step step;
-        make_batches(made, s, options->micro_batches, &batches);
-        int rc = run_engine_step(engine, batches.list, options->micro_batches, options->group.lr,
-                                 &step);
+        const uint32_t count = options->micro_batches * run_engine_world(engine);
+        make_batches(made, s, count, &batches);
+        int rc = run_engine_step(engine, batches.list, count, options->group.lr, &step);
         rc = rc == 0 && part->save != NULL && s + 1 == part->save_after
                  ? run_checkpoint_save(engine, part->save)
                  : rc;
@@ -316,11 +317,18 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
 {
     struct hash_context hash = {.width = kern_type_bytes(options->type)};
     hash.hashes.moment_bytes = run_options_format(options).m_bytes;
+    /* Shards in order are the block; where every rank has all of it, the first one's counts. */
+    const uint32_t shards = options->stage > 0 ? run_engine_world(engine) : 1;
     for (unsigned b = 0; b < made->model->block_count; b++) {
-        int rc = run_rank_states(run_engine_rank(engine, 0), b, hash_states, &hash);
-        if (rc != 0) {
-            return rc;
+        for (uint32_t r = 0; r < shards; r++) {
+            int rc = run_rank_states(run_engine_rank(engine, r), b, hash_states, &hash);
+            if (rc != 0) {
+                return rc;
+            }
         }
+    }
+    for (uint32_t r = 0; r < run_engine_world(engine); r++) {
+        out->received_bytes += run_rank_received_bytes(run_engine_rank(engine, r));
     }
     out->state_hash = hash.hashes.states;
     out->weight_hash = hash.hashes.weights;

@@ -25,9 +25,10 @@ struct case_outcome {
     double norm[CASE_STEPS_MAX];
     bool skipped[CASE_STEPS_MAX];
     unsigned steps;
-    uint64_t state_hash;  /* of weights, master and moments of all blocks */
-    uint64_t weight_hash; /* of weights alone */
-    char sentence[1024];  /* of the error that ended it; "" where there was none */
+    uint64_t state_hash;     /* of weights, master and moments of all blocks */
+    uint64_t weight_hash;    /* of weights alone */
+    uint64_t received_bytes; /* from other ranks, by all of them */
+    char sentence[1024];     /* of the error that ended it; "" where there was none */
 };
 
 /* Options of a small bf16 run of AdamW with clipping, everything where the planner wants it. */

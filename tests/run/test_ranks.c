@@ -1,0 +1,134 @@
+/* test_ranks.c: ranks as threads: the same loss curve for one, two and four of them, the same bits at
+ * every stage and from run to run, and no more bytes between them than a stage promises. */
+#include <stdio.h>
+
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum { STEPS = 3, MICRO_BATCHES = 4 }; /* of all ranks together */
+
+static struct run_options options_of(uint32_t world, uint32_t stage, enum kern_type type)
+{
+    struct run_options options = case_options();
+    options.world = world;
+    options.stage = world > 1 ? stage : 0;
+    options.micro_batches = MICRO_BATCHES / world;
+    options.type = type;
+    options.threads = 1;
+    return options;
+}
+
+static void in_store(struct run_options *options)
+{
+    options->wishes.weights = PLAN_WHERE_STORE;
+    options->wishes.states = PLAN_WHERE_STORE;
+    options->stores[0] = (struct store_path){.directory = "unused", .weight = 1};
+    options->store_count = 1;
+    options->io = "mem";
+    options->budgets.store_bytes = UINT64_C(1) << 30;
+}
+
+/* Losses and norms of two runs are within `bound` of each other, as a part of themselves. */
+static void check_near(const struct case_outcome *a, const struct case_outcome *b, double bound,
+                       const char *what)
+{
+    for (unsigned s = 0; s < a->steps; s++) {
+        const double loss = fabs(a->loss[s] - b->loss[s]) / fabs(a->loss[s]);
+        const double norm = fabs(a->norm[s] - b->norm[s]) / fabs(a->norm[s]);
+        if (!(loss <= bound) || !(norm <= bound)) {
+            test_fail(__FILE__, __LINE__, "%s: step %u is apart by %.3g in loss, %.3g in norm",
+                      what, s + 1, loss, norm);
+        }
+    }
+}
+
+/* All worlds and stages of one family and type. */
+static void compare(const char *family, enum kern_type type, double bound)
+{
+    struct case_model made;
+    struct case_outcome alone;
+    case_model_make(&made, family);
+    const struct run_options one = options_of(1, 0, type);
+    case_run_engine(&made, &one, STEPS, &alone);
+    for (uint32_t world = 2; world <= 4; world *= 2) {
+        struct case_outcome first = {.steps = 0};
+        for (uint32_t stage = 0; stage <= 3; stage++) {
+            char name[120];
+            struct case_outcome outcome;
+            struct case_outcome stored;
+            struct run_options options = options_of(world, stage, type);
+            snprintf(name, sizeof name, "%s, %u ranks, stage %u", family, world, stage);
+            case_run_engine(&made, &options, STEPS, &outcome);
+            check_near(&alone, &outcome, bound, name);
+            if (stage == 0) {
+                first = outcome;
+            }
+            for (unsigned s = 0; s < STEPS; s++) {
+                check_true(first.loss[s] == outcome.loss[s] && first.norm[s] == outcome.norm[s]);
+            }
+            in_store(&options);
+            case_run_engine(&made, &options, STEPS, &stored);
+            case_check_equal(&outcome, &stored, name);
+        }
+    }
+    case_model_free(&made);
+}
+
+/* Reductions over ranks are in fp32 and in order: what is left is the order of sums. */
+static void fp32(void)
+{
+    compare("llama", KERN_F32, 1e-5);
+    compare("qwen3 tied", KERN_F32, 1e-5);
+}
+
+/* Each rank rounds its gradient before ranks add theirs. */
+static void bf16(void)
+{
+    compare("llama tied", KERN_BF16, 2e-2);
+    compare("gpt2", KERN_BF16, 2e-2);
+}
+
+/* Two runs of the same ranks are the same bits. */
+static void again(void)
+{
+    struct case_model made;
+    struct case_outcome first;
+    struct case_outcome second;
+    case_model_make(&made, "llama");
+    for (uint32_t stage = 0; stage <= 3; stage++) {
+        const struct run_options options = options_of(4, stage, KERN_BF16);
+        case_run_engine(&made, &options, STEPS, &first);
+        case_run_engine(&made, &options, STEPS, &second);
+        case_check_equal(&first, &second, "twice the same");
+    }
+    case_model_free(&made);
+}
+
+/* What a rank gets from others, over the bytes of all 16-bit gradients: an all-reduce is a
+ * reduce-scatter and a gather; stage 3 gathers weights twice and scatters once, but for blocks that
+ * still stand in a slot when backward wants them, which in a model of three layers are nearly all. */
+static void traffic(void)
+{
+    static const double promised[] = {1, 1, 1, 1.5};
+    enum { WORLD = 4 };
+    struct case_model made;
+    case_model_make(&made, "llama");
+    uint64_t elements = 0;
+    for (unsigned b = 0; b < made.model->block_count; b++) {
+        elements += made.model->blocks[b].elements;
+    }
+    /* Of everything that all ranks have, each takes in what the other three hold. */
+    const double all_reduce = 2.0 * (WORLD - 1) * (double)elements * 2 * STEPS;
+    for (uint32_t stage = 0; stage <= 3; stage++) {
+        struct case_outcome outcome;
+        const struct run_options options = options_of(WORLD, stage, KERN_BF16);
+        case_run_engine(&made, &options, STEPS, &outcome);
+        const double times = (double)outcome.received_bytes / all_reduce;
+        test_note("stage %u: %.3f of an all-reduce's bytes", stage, times);
+        check_double(times, <=, promised[stage] * 1.02);
+        check_double(times, >=, promised[stage] * 0.6);
+    }
+    case_model_free(&made);
+}
+
+TEST_MAIN({"fp32", fp32}, {"bf16", bf16}, {"again", again}, {"traffic", traffic})
