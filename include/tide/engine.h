@@ -90,6 +90,8 @@ struct tide_engine_options {
     uint64_t tile_bytes;     /* larger linears are computed by tile; 0: no limit. Changes bits */
     const char *rates;       /* a JSON file of measured rates; NULL: measured */
     const char *trace;       /* a file for the timeline of some steps; NULL: none */
+    const char *resume; /* a directory of checkpoints: begins with the newest one that verifies, or
+                           with the model where it has none; NULL: with the model */
 };
 
 /* The defaults of every field that has another than zero: AdamW, 0.9, 0.999, 1e-8, clip 1, accum 1.

@@ -11,19 +11,9 @@
 #include "core/base/err.h"
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
-#include "offload/api/plan.h"
+#include "offload/api/engine_parts.h"
 #include "offload/model/save.h"
-#include "offload/run/engine.h"
 #include "offload/run/runtime.h"
-
-struct tide_engine {
-    struct tide_context *context; /* borrowed from the application */
-    struct setup setup;
-    struct tide_plan plan;       /* a view of `setup` */
-    struct run_engine *engine;   /* owned */
-    struct model_batch *batches; /* owned, of a step */
-    int64_t step_ns;             /* when the last step ended */
-};
 
 void tide_engine_options_init(struct tide_engine_options *options)
 {
@@ -53,7 +43,7 @@ static int make(struct tide_engine *engine, const struct tide_engine_options *op
         return rc;
     }
     const size_t count = (size_t)engine->setup.options.micro_batches * engine->setup.options.world;
-    const struct run_engine_options run = {
+    struct run_engine_options run = {
         .planned = engine->setup.planned,
         .options = &engine->setup.options,
         .model = engine->setup.model,
@@ -67,7 +57,7 @@ static int make(struct tide_engine *engine, const struct tide_engine_options *op
     if (engine->batches == NULL) {
         return core_err_set(-ENOMEM, "no memory for %zu micro-batches", count);
     }
-    rc = run_engine_create(&run, &engine->engine);
+    rc = engine_begin(engine, &run);
     engine->step_ns = core_clock_now_ns();
     return rc;
 }
@@ -103,6 +93,8 @@ void tide_engine_destroy(struct tide_engine *engine)
     }
     const struct core_log *before = context_enter(engine->context);
     run_engine_destroy(engine->engine);
+    store_shelf_close(engine->shelf);
+    store_manifest_fini(&engine->resumed);
     setup_fini(&engine->setup);
     free(engine->batches);
     free(engine);

@@ -15,6 +15,7 @@
 #include "core/dev/dev.h"
 #include "offload/api/abi.h"
 #include "offload/model/config.h"
+#include "offload/run/checkpoint.h"
 #include "offload/run/runtime.h"
 
 /* What is left to the rest of the machine where no budget is given. */
@@ -275,6 +276,19 @@ static unsigned processors(void)
     return core_cpus_allowed(&cpus) == 0 ? core_cpus_count(&cpus) : 1;
 }
 
+/* Of one rank. They are part of what makes a run's bits, so a run that is resumed keeps its number
+ * unless another was asked for. */
+static unsigned threads_of(const struct setup *setup)
+{
+    const struct tide_engine_options *given = &setup->given;
+    const unsigned all = given->threads > 0 ? given->threads : processors();
+    const unsigned each = all / setup->options.world;
+    const unsigned before = given->threads == 0 && given->resume != NULL
+                                ? run_checkpoint_threads(given->resume)
+                                : 0;
+    return before > 0 ? before : each > 0 ? each : 1;
+}
+
 static int plan(struct setup *setup)
 {
     struct run_rates rates;
@@ -298,9 +312,7 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     fill_wishes(&setup->given, &setup->options.wishes);
     setup->options.world = setup->given.ranks > 0 ? setup->given.ranks : 1;
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
-    setup->options.threads = (setup->given.threads > 0 ? setup->given.threads : processors()) /
-                             setup->options.world;
-    setup->options.threads += setup->options.threads == 0;
+    setup->options.threads = threads_of(setup);
     rc = open_model(setup, weights);
     rc = rc != 0 ? rc : fill_stores(setup);
     rc = rc != 0 ? rc : fill_budgets(setup);

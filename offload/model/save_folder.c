@@ -139,7 +139,8 @@ static bool is_left_out(const char *name)
             return true;
         }
     }
-    return name[0] == '.' || strcmp(name, "config.json") == 0;
+    /* The manifest is that of a checkpoint, which a model may come from. */
+    return name[0] == '.' || strcmp(name, "config.json") == 0 || strcmp(name, "manifest.json") == 0;
 }
 
 /* The members of the source's config.json in their order, with the type of the weights set. */

@@ -187,6 +187,29 @@ int run_checkpoint_check(const struct store_manifest *manifest, const struct mod
     return rc;
 }
 
+unsigned run_checkpoint_threads(const char *directory)
+{
+    enum { THREADS_MAX = 4096, PATH_BYTES = 4096 };
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    unsigned long threads = 0;
+    if (store_shelf_list(directory, &steps, &count) != 0) {
+        return 0;
+    }
+    for (size_t i = count; threads == 0 && i-- > 0;) {
+        struct store_manifest manifest = {.step = 0};
+        char path[PATH_BYTES];
+        store_shelf_path(directory, steps[i], path, sizeof path);
+        if (store_checkpoint_peek(path, &manifest) == 0) {
+            const char *value = store_manifest_parameter(&manifest, "threads");
+            threads = value != NULL ? strtoul(value, NULL, 10) : 0;
+        }
+        store_manifest_fini(&manifest);
+    }
+    free(steps);
+    return threads <= THREADS_MAX ? (unsigned)threads : 0;
+}
+
 /* ---- saving ---- */
 
 struct putting {

@@ -22,6 +22,10 @@ int run_checkpoint_save(struct run_engine *engine, const struct run_checkpoint_o
 int run_checkpoint_check(const struct store_manifest *manifest, const struct model *model,
                          const struct run_options *options);
 
+/* The compute threads of a rank of the run whose newest readable checkpoint lies in a directory; 0:
+ * there is none. */
+unsigned run_checkpoint_threads(const char *directory);
+
 /* The run in the words of a manifest. */
 int run_checkpoint_describe(const struct run_options *options, const struct model *model,
                             const struct run_position *position, struct store_manifest *out);

@@ -39,6 +39,8 @@ int store_checkpoint_end(struct store_checkpoint_write *checkpoint);
 
 struct store_checkpoint;
 
+/* What it says of itself, and nothing else; for store_manifest_fini. */
+int store_checkpoint_peek(const char *path, struct store_manifest *out);
 /* Checks everything but the streams themselves. `path` is the checkpoint's own folder. */
 int store_checkpoint_open(const char *path, const char *backend, struct aio_fault *fault,
                           struct store_checkpoint **out);

@@ -10,24 +10,47 @@
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
 
+enum { PATH_BYTES = 4096 };
+
 struct store_checkpoint {
-    char path[4096];
+    char path[PATH_BYTES];
     int fd;
     struct store_manifest manifest;
     struct store_image image;
     struct store_flow *flow; /* owned */
 };
 
-static int read_manifest(struct store_checkpoint *checkpoint)
+static int open_folder(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        const int code = errno;
+        return core_err_set(-code, "the checkpoint %s cannot be opened: %s", path, strerror(code));
+    }
+    return fd;
+}
+
+static int read_manifest(int fd, const char *path, struct store_manifest *out)
 {
     char *text = NULL;
     size_t bytes = 0;
-    char source[sizeof checkpoint->path + 32];
-    snprintf(source, sizeof source, "%s/%s", checkpoint->path, STORE_MANIFEST_NAME);
-    int rc = store_file_read(checkpoint->fd, checkpoint->path, STORE_MANIFEST_NAME,
-                             STORE_MANIFEST_BYTES_MAX, &text, &bytes);
-    rc = rc != 0 ? rc : store_manifest_parse(text, bytes, source, &checkpoint->manifest);
+    char source[PATH_BYTES + 32];
+    snprintf(source, sizeof source, "%s/%s", path, STORE_MANIFEST_NAME);
+    int rc = store_file_read(fd, path, STORE_MANIFEST_NAME, STORE_MANIFEST_BYTES_MAX, &text,
+                             &bytes);
+    rc = rc != 0 ? rc : store_manifest_parse(text, bytes, source, out);
     free(text);
+    return rc;
+}
+
+int store_checkpoint_peek(const char *path, struct store_manifest *out)
+{
+    const int fd = open_folder(path);
+    if (fd < 0) {
+        return fd;
+    }
+    int rc = read_manifest(fd, path, out);
+    close(fd);
     return rc;
 }
 
@@ -57,13 +80,10 @@ static int open_all(struct store_checkpoint *checkpoint, const char *backend,
                     struct aio_fault *fault)
 {
     const struct store_manifest *manifest = &checkpoint->manifest;
-    checkpoint->fd = open(checkpoint->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (checkpoint->fd < 0) {
-        const int code = errno;
-        return core_err_set(-code, "the checkpoint %s cannot be opened: %s", checkpoint->path,
-                            strerror(code));
-    }
-    int rc = read_manifest(checkpoint);
+    checkpoint->fd = open_folder(checkpoint->path);
+    int rc = checkpoint->fd < 0
+                 ? checkpoint->fd
+                 : read_manifest(checkpoint->fd, checkpoint->path, &checkpoint->manifest);
     rc = rc != 0 ? rc
                  : store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
                                     manifest->blocks, manifest->block_count);

@@ -170,8 +170,6 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
     size_t bytes = 0;
     int rc = store_manifest_print(&checkpoint->manifest, checkpoint->given.model, &text, &bytes);
     if (rc == 0) {
-        /* A model's folder may have brought a file of this name. */
-        (void)unlinkat(checkpoint->fd, STORE_MANIFEST_NAME, 0);
         rc = model_folder_write(checkpoint->fd, STORE_MANIFEST_NAME, text, bytes);
     }
     free(text);

@@ -218,7 +218,7 @@ void store_shelf_close(struct store_shelf *shelf)
 /* ---- rotation ---- */
 
 /* Takes the name away first, so that half a checkpoint is never found. */
-static void take_apart(const struct store_shelf *shelf, uint64_t step)
+void store_shelf_remove(const struct store_shelf *shelf, uint64_t step)
 {
     char path[PATH_BYTES + 64];
     char away[PATH_BYTES + 96];
@@ -239,7 +239,7 @@ void store_shelf_rotate(const struct store_shelf *shelf, uint32_t keep)
         return;
     }
     for (size_t i = 0; i + keep < count; i++) {
-        take_apart(shelf, steps[i]);
+        store_shelf_remove(shelf, steps[i]);
     }
     free(steps);
 }

@@ -22,7 +22,9 @@ const char *store_shelf_path(const char *directory, uint64_t step, char *text, s
  * there has none. */
 int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
 
-/* Removes the oldest until `keep` are left; 0: all stay. What cannot be removed is a warning. */
+/* Removes one; what cannot be removed is a warning. */
+void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
+/* Removes the oldest until `keep` are left; 0: all stay. */
 void store_shelf_rotate(const struct store_shelf *shelf, uint32_t keep);
 
 #endif

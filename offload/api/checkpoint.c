@@ -1,0 +1,204 @@
+/* checkpoint.c: an application's engine and its checkpoints: where they go, whose they are, and which
+ * one an engine begins with. The caller's thread. */
+#include <tide/checkpoint.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "offload/api/abi.h"
+#include "offload/api/context.h"
+#include "offload/api/engine_parts.h"
+#include "offload/run/checkpoint.h"
+
+enum { PATH_BYTES = 4096 };
+
+/* ---- beginning ---- */
+
+/* Whether the engine's run can go on from this one; its manifest is kept. -EINVAL: no other of its
+ * kind would do either. */
+static int look(struct tide_engine *engine, const char *path, bool *other)
+{
+    struct store_manifest manifest = {.step = 0};
+    int rc = store_checkpoint_peek(path, &manifest);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_checkpoint_check(&manifest, engine->setup.model, &engine->setup.options);
+    *other = rc == -EINVAL;
+    if (rc != 0) {
+        store_manifest_fini(&manifest);
+        return core_err_prefix(rc, "%s cannot be resumed", path);
+    }
+    store_manifest_fini(&engine->resumed);
+    engine->resumed = manifest;
+    return 0;
+}
+
+static int try_one(struct tide_engine *engine, struct run_engine_options *run, const char *path,
+                   bool *other)
+{
+    bool damaged = false;
+    run->checkpoint = path;
+    run->damaged = &damaged;
+    int rc = look(engine, path, other);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_engine_create(run, &engine->engine);
+    *other = rc != 0 && (!damaged || rc == -ECANCELED || rc == -ENOMEM);
+    return rc;
+}
+
+/* Newest first. What cannot be read is named and passed over; what cannot be gone on from, because
+ * the run is another, ends the search. */
+static int begin_from(struct tide_engine *engine, struct run_engine_options *run,
+                      const char *directory, const uint64_t *steps, size_t count)
+{
+    int rc = 0;
+    for (size_t i = count; i-- > 0;) {
+        char path[PATH_BYTES];
+        bool other = false;
+        store_shelf_path(directory, steps[i], path, sizeof path);
+        rc = try_one(engine, run, path, &other);
+        if (rc == 0) {
+            snprintf(engine->resumed_path, sizeof engine->resumed_path, "%s", path);
+            core_log(CORE_LOG_INFO, "resumed from %s after %" PRIu64 " steps", path, steps[i]);
+            return 0;
+        }
+        if (other) {
+            return rc;
+        }
+        engine->passed_over++;
+        core_log(CORE_LOG_WARN, "%s is passed over: %s", path, core_err_sentence());
+    }
+    return core_err_prefix(rc, "none of the %zu checkpoints in %s verifies; the oldest", count,
+                           directory);
+}
+
+int engine_begin(struct tide_engine *engine, struct run_engine_options *run)
+{
+    const char *directory = engine->setup.given.resume;
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    int rc = directory != NULL ? store_shelf_list(directory, &steps, &count) : 0;
+    if (rc == 0 && count > 0) {
+        rc = store_shelf_open(directory, &engine->shelf);
+    }
+    if (rc == 0 && count == 0) {
+        rc = run_engine_create(run, &engine->engine);
+    } else if (rc == 0) {
+        rc = begin_from(engine, run, directory, steps, count);
+    }
+    free(steps);
+    return rc;
+}
+
+int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out)
+{
+    const bool any = engine->resumed_path[0] != '\0';
+    struct tide_resumed made = {
+        .step = any ? engine->resumed.step : 0,
+        .path = any ? engine->resumed_path : NULL,
+        .passed_over = engine->passed_over,
+        .application = any ? engine->resumed.application : NULL,
+        .application_bytes = any ? engine->resumed.application_bytes : 0,
+    };
+    return abi_struct_write("tide_resumed", &made, sizeof made, out);
+}
+
+/* ---- saving ---- */
+
+/* The run that a checkpoint belongs to; one that cannot be read belongs to nobody. */
+static bool is_foreign(const struct tide_engine *engine, const char *directory, uint64_t step)
+{
+    struct store_manifest manifest = {.step = 0};
+    char path[PATH_BYTES];
+    store_shelf_path(directory, step, path, sizeof path);
+    const bool foreign = store_checkpoint_peek(path, &manifest) == 0 &&
+                         manifest.run != run_engine_position(engine->engine).run;
+    store_manifest_fini(&manifest);
+    return foreign;
+}
+
+/* Those of other runs are an error, or removed. */
+static int sort_out(struct tide_engine *engine, const char *directory, bool remove)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    int rc = store_shelf_list(directory, &steps, &count);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        if (!is_foreign(engine, directory, steps[i])) {
+            continue;
+        }
+        if (remove) {
+            store_shelf_remove(engine->shelf, steps[i]);
+        } else {
+            rc = core_err_set(-EEXIST,
+                              "%s has checkpoint-%" PRIu64 " of another run: resume that one, or "
+                              "use another folder, or ask for its checkpoints to be replaced",
+                              directory, steps[i]);
+        }
+    }
+    free(steps);
+    return rc;
+}
+
+static int hold_shelf(struct tide_engine *engine, const char *directory)
+{
+    if (directory == NULL || directory[0] == '\0') {
+        return core_err_set(-EINVAL, "no directory for checkpoints is given");
+    }
+    if (engine->shelf != NULL && strcmp(store_shelf_directory(engine->shelf), directory) == 0) {
+        return 0;
+    }
+    struct store_shelf *shelf = NULL;
+    int rc = store_shelf_open(directory, &shelf);
+    if (rc == 0) {
+        store_shelf_close(engine->shelf);
+        engine->shelf = shelf;
+    }
+    return rc;
+}
+
+static int save(struct tide_engine *engine, const struct tide_checkpoint_options *from)
+{
+    struct tide_checkpoint_options options;
+    int rc = abi_struct_read("tide_checkpoint_options", from, &options, sizeof options);
+    if (rc == 0 && options.application_bytes > 0 && options.application == NULL) {
+        rc = core_err_set(-EINVAL, "%zu bytes of the application at NULL",
+                          options.application_bytes);
+    }
+    rc = rc != 0 ? rc : hold_shelf(engine, options.directory);
+    rc = rc != 0 || options.replace ? rc : sort_out(engine, options.directory, false);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct run_checkpoint_options wanted = {
+        .shelf = engine->shelf,
+        .source = engine->setup.folder,
+        .keep = options.keep,
+        .application = options.application,
+        .application_bytes = options.application_bytes,
+    };
+    rc = run_checkpoint_save(engine->engine, &wanted);
+    if (rc == 0 && options.replace) {
+        rc = sort_out(engine, options.directory, true);
+    }
+    engine->step_ns = core_clock_now_ns();
+    return rc;
+}
+
+int tide_engine_checkpoint(struct tide_engine *engine,
+                           const struct tide_checkpoint_options *options)
+{
+    const struct core_log *before = context_enter(engine->context);
+    int rc = save(engine, options);
+    context_leave(before);
+    return rc;
+}

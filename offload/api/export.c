@@ -1,0 +1,112 @@
+/* export.c: tide_checkpoint_export: from a checkpoint's streams to a folder that others load. The
+ * caller's thread. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tide/checkpoint.h>
+
+#include "core/base/err.h"
+#include "offload/api/context.h"
+#include "offload/model/config.h"
+#include "offload/model/save.h"
+#include "offload/plan/shard.h"
+#include "offload/store/checkpoint.h"
+
+/* Elements at once: whole cuts, a few MiB. */
+enum { ELEMENTS = 64 * PLAN_CUT_ELEMENTS };
+
+struct export
+{
+    struct tide_context *context;        /* borrowed */
+    struct store_checkpoint *checkpoint; /* owned */
+    struct model *model;                 /* owned */
+    struct model_save *save;             /* owned */
+    char *buffer;                        /* owned */
+};
+
+static enum model_dtype dtype_of(const char *name)
+{
+    return strcmp(name, "F32") == 0    ? MODEL_F32
+           : strcmp(name, "BF16") == 0 ? MODEL_BF16
+                                       : MODEL_F16;
+}
+
+/* The model that its configuration says has to be the one whose blocks it holds. */
+static int open_model(struct export *export, const char *path)
+{
+    const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
+    struct model_config config;
+    int rc = model_config_load(path, &config);
+    rc = rc != 0 ? rc : model_create(&config, NULL, &export->model);
+    if (rc != 0) {
+        return core_err_prefix(rc, "%s cannot be exported", path);
+    }
+    bool same = export->model->block_count == manifest->block_count;
+    for (uint32_t b = 0; same && b < manifest->block_count; b++) {
+        same = export->model->blocks[b].elements == manifest->blocks[b].elements;
+    }
+    return same ? 0
+                : core_err_set(-EINVAL,
+                               "%s: config.json describes another model than the one "
+                               "whose weights are here",
+                               path);
+}
+
+static int put_block(struct export *export, uint32_t block, enum model_dtype type)
+{
+    const uint64_t elements = export->model->blocks[block].elements;
+    const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = export->buffer}};
+    int rc = 0;
+    for (uint64_t at = 0; rc == 0 && at < elements; at += ELEMENTS) {
+        const uint64_t count = elements - at < ELEMENTS ? elements - at : ELEMENTS;
+        rc = store_checkpoint_read(export->checkpoint, block, at, count, &arrays);
+        rc = rc != 0 ? rc : model_save_put(export->save, block, at, count, type, export->buffer);
+    }
+    return rc;
+}
+
+static int run(struct export *export, const char *path, const char *folder, int overwrite)
+{
+    void *buffer = NULL;
+    int rc = store_checkpoint_open(path, NULL, NULL, &export->checkpoint);
+    rc = rc != 0 ? rc : open_model(export, path);
+    if (rc == 0 && posix_memalign(&buffer, PLAN_ALIGN_BYTES, (size_t)ELEMENTS * 4) != 0) {
+        rc = core_err_set(-ENOMEM, "no memory to export %s", path);
+    }
+    export->buffer = buffer;
+    if (rc != 0) {
+        return rc;
+    }
+    const enum model_dtype type = dtype_of(
+        store_checkpoint_manifest(export->checkpoint)->weight_dtype);
+    const struct model_save_options options = {
+        .folder = folder, .source = path, .type = type, .replace = overwrite != 0};
+    rc = model_save_open(export->model, &options, &export->save);
+    for (uint32_t b = 0; rc == 0 && b < export->model->block_count; b++) {
+        rc = put_block(export, b, type);
+        rc = rc != 0
+                 ? rc
+                 : context_progress(export->context, "export", b + 1, export->model->block_count);
+    }
+    return rc != 0 ? rc : model_save_finish(export->save);
+}
+
+int tide_checkpoint_export(struct tide_context *context, const char *checkpoint, const char *folder,
+                           int overwrite)
+{
+    const struct core_log *before = context_enter(context);
+    struct export export = {.context = context};
+    int rc = checkpoint != NULL && folder != NULL && folder[0] != '\0'
+                 ? run(&export, checkpoint, folder, overwrite)
+                 : core_err_set(-EINVAL, "a checkpoint and a folder to write are needed");
+    char sentence[CORE_ERR_SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
+    model_save_close(export.save);
+    model_destroy(export.model);
+    const int closed = store_checkpoint_close(export.checkpoint);
+    free(export.buffer);
+    rc = rc != 0 ? core_err_adopt(rc, sentence) : closed;
+    context_leave(before);
+    return rc;
+}

@@ -1,0 +1,287 @@
+/* test_checkpoint.c: checkpoints in the hands of an application: a run goes on where it was, the newest
+ * good one is found and bad ones are named, nobody writes into another run's folder, and what is
+ * exported is what the engine itself would have saved. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <tide/checkpoint.h>
+#include <unistd.h>
+
+#include "offload/model/safetensors.h"
+#include "tests/api/world.h"
+
+enum { STEPS = 4 };
+
+static struct world world;
+static char directory[600];
+static struct tide_checkpoint_options saving;
+
+static void begin(void)
+{
+    static unsigned number;
+    world_init(&world);
+    snprintf(directory, sizeof directory, "%s/run %u", test_directory(), ++number);
+    saving = (struct tide_checkpoint_options){.struct_bytes = sizeof saving,
+                                              .directory = directory,
+                                              .application = "row 17",
+                                              .application_bytes = 7};
+}
+
+static const char *path_of(unsigned step)
+{
+    static char path[700];
+    snprintf(path, sizeof path, "%s/checkpoint-%u", directory, step);
+    return path;
+}
+
+static bool there(unsigned step)
+{
+    return world_exists(path_of(step));
+}
+
+/* Changes one byte of a file of a checkpoint. */
+static void damage(unsigned step, const char *name, long offset)
+{
+    char path[800];
+    snprintf(path, sizeof path, "%s/%s", path_of(step), name);
+    FILE *file = fopen(path, "r+b");
+    check_true(file != NULL && fseek(file, offset, offset < 0 ? SEEK_END : SEEK_SET) == 0);
+    const int byte = fgetc(file);
+    check_int(fseek(file, -1, SEEK_CUR), ==, 0);
+    check_int(fputc(byte ^ 1, file), !=, EOF);
+    check_int(fclose(file), ==, 0);
+}
+
+static void save(struct tide_engine *engine)
+{
+    if (tide_engine_checkpoint(engine, &saving) != 0) {
+        test_fail(__FILE__, __LINE__, "no checkpoint: %s", tide_last_error());
+    }
+}
+
+/* A run with a checkpoint after each of `steps` steps, ended as if by a power cut. */
+static void train(unsigned steps)
+{
+    struct tide_engine *engine = world_engine(&world.options);
+    for (unsigned s = 0; s < steps; s++) {
+        (void)world_steps(&world, engine, 1);
+        save(engine);
+    }
+    tide_engine_destroy(engine);
+}
+
+static struct tide_engine *resume(struct tide_resumed *resumed)
+{
+    struct tide_engine_options options = world.options;
+    options.resume = directory;
+    struct tide_engine *engine = world_engine(&options);
+    *resumed = (struct tide_resumed){.struct_bytes = sizeof *resumed};
+    check_int(tide_engine_resumed(engine, resumed), ==, 0);
+    return engine;
+}
+
+/* The sentence with which an engine cannot be made. */
+static int refuse(const struct tide_engine_options *options)
+{
+    struct tide_engine *engine = NULL;
+    int rc = tide_engine_create(NULL, options, &engine);
+    check_true(engine == NULL);
+    return rc;
+}
+
+/* Losses and norms go on to the bit, and so do the application's own bytes. */
+static void goes_on(void)
+{
+    struct tide_resumed resumed;
+    begin();
+    struct tide_engine *engine = world_engine(&world.options);
+    const struct tide_step whole = world_steps(&world, engine, STEPS);
+    tide_engine_destroy(engine);
+    train(2);
+    engine = resume(&resumed);
+    check_uint(resumed.step, ==, 2);
+    check_uint(resumed.passed_over, ==, 0);
+    check_string(resumed.path, path_of(2));
+    check_uint(resumed.application_bytes, ==, 7);
+    check_string(resumed.application, "row 17");
+    const struct tide_step parts = world_steps(&world, engine, STEPS - 2);
+    check_uint(parts.step, ==, STEPS);
+    check_memory(&parts.loss, &whole.loss, sizeof whole.loss);
+    check_memory(&parts.grad_norm, &whole.grad_norm, sizeof whole.grad_norm);
+    tide_engine_destroy(engine);
+}
+
+/* Where there is nothing to resume the run begins with the model, and says so. */
+static void begins_with_the_model(void)
+{
+    struct tide_resumed resumed;
+    begin();
+    struct tide_engine *engine = resume(&resumed);
+    check_uint(resumed.step, ==, 0);
+    check_true(resumed.path == NULL && resumed.application == NULL);
+    check_true(!world_exists(directory));
+    tide_engine_destroy(engine);
+}
+
+/* The newest that verifies; where none does that is an error, for beginning anew would be a surprise. */
+static void damaged_ones_are_passed_over(void)
+{
+    struct tide_resumed resumed;
+    begin();
+    train(3);
+    damage(3, "m.safetensors", -5000);
+    struct tide_engine *engine = resume(&resumed);
+    check_uint(resumed.step, ==, 2);
+    check_uint(resumed.passed_over, ==, 1);
+    tide_engine_destroy(engine);
+    damage(2, "manifest.json", 40);
+    check_int(truncate(path_of(1), 0), ==, -1); /* a folder: nothing happens */
+    engine = resume(&resumed);
+    check_uint(resumed.step, ==, 1);
+    check_uint(resumed.passed_over, ==, 2);
+    tide_engine_destroy(engine);
+    damage(1, "sums.safetensors", -1);
+    struct tide_engine_options options = world.options;
+    options.resume = directory;
+    check_int(refuse(&options), ==, -EBADMSG);
+    check_contains(tide_last_error(), "none of the 3 checkpoints");
+    check_contains(tide_last_error(), "sums.safetensors does not match its checksum");
+}
+
+/* Another optimizer has other states; another frozen tensor another model. Neither is passed over. */
+static void other_runs_are_refused(void)
+{
+    static const char *const frozen[] = {"*embed_tokens*"};
+    begin();
+    train(1);
+    struct tide_engine_options options = world.options;
+    options.resume = directory;
+    options.optimizer = TIDE_LION;
+    check_int(refuse(&options), ==, -EINVAL);
+    check_contains(tide_last_error(), "optimizer is adamw in the checkpoint and lion now");
+    options.optimizer = TIDE_ADAMW;
+    options.precision = TIDE_FP32;
+    check_int(refuse(&options), ==, -EINVAL);
+    check_contains(tide_last_error(), "precision is bf16 in the checkpoint and fp32 now");
+    options.precision = TIDE_BF16;
+    options.frozen = frozen;
+    options.frozen_count = 1;
+    check_int(refuse(&options), ==, -EINVAL);
+    check_contains(tide_last_error(), "trained in the checkpoint and frozen now");
+}
+
+/* One writer a folder, and no run's checkpoints between another's. */
+static void one_run_a_folder(void)
+{
+    begin();
+    struct tide_engine *first = world_engine(&world.options);
+    struct tide_engine_options beside = world.options;
+    char store[700];
+    snprintf(store, sizeof store, "%s beside", world.store);
+    beside.stores[0].directory = store;
+    struct tide_engine *second = world_engine(&beside);
+    (void)world_steps(&world, first, 1);
+    save(first);
+    (void)world_steps(&world, second, 2);
+    check_int(tide_engine_checkpoint(second, &saving), ==, -EBUSY);
+    check_contains(tide_last_error(), "in use by another run");
+    tide_engine_destroy(first);
+    check_int(tide_engine_checkpoint(second, &saving), ==, -EEXIST);
+    check_contains(tide_last_error(), "checkpoint-1 of another run");
+    check_true(there(1) && !there(2));
+    saving.replace = 1;
+    save(second);
+    check_true(!there(1) && there(2));
+    tide_engine_destroy(second);
+}
+
+/* What is wrong with a call is said before anything is touched. */
+static void wrong_calls(void)
+{
+    begin();
+    struct tide_engine *engine = world_engine(&world.options);
+    saving.directory = NULL;
+    check_int(tide_engine_checkpoint(engine, &saving), ==, -EINVAL);
+    saving.directory = directory;
+    saving.application = NULL;
+    check_int(tide_engine_checkpoint(engine, &saving), ==, -EINVAL);
+    check_contains(tide_last_error(), "7 bytes of the application at NULL");
+    saving.application = "";
+    saving.application_bytes = (1 << 20) + 1;
+    check_int(tide_engine_checkpoint(engine, &saving), <, 0);
+    check_int(tide_engine_checkpoint(engine, NULL), ==, -EINVAL);
+    saving.application_bytes = 0;
+    (void)world_steps(&world, engine, 1);
+    save(engine);
+    check_true(there(1));
+    tide_engine_destroy(engine);
+}
+
+static void rotates(void)
+{
+    begin();
+    saving.keep = 2;
+    train(4);
+    check_true(!there(1) && !there(2) && there(3) && there(4));
+}
+
+/* A checkpoint of the same step takes the place of the old one. */
+static void same_step_again(void)
+{
+    struct tide_resumed resumed;
+    begin();
+    train(2);
+    damage(2, "weights.safetensors", -4097);
+    struct tide_engine *engine = resume(&resumed);
+    check_uint(resumed.step, ==, 1);
+    (void)world_steps(&world, engine, 1);
+    save(engine);
+    tide_engine_destroy(engine);
+    engine = resume(&resumed);
+    check_uint(resumed.step, ==, 2);
+    check_uint(resumed.passed_over, ==, 0);
+    tide_engine_destroy(engine);
+}
+
+static void check_same_files(const char *left, const char *right, const char *name)
+{
+    char command[1600];
+    snprintf(command, sizeof command, "cmp '%s/%s' '%s/%s'", left, name, right, name);
+    check_int(system(command), ==, 0);
+}
+
+/* What is exported is what the engine saves. */
+static void exports(void)
+{
+    char saved[700];
+    char exported[700];
+    begin();
+    struct tide_engine *engine = world_engine(&world.options);
+    (void)world_steps(&world, engine, 2);
+    save(engine);
+    snprintf(saved, sizeof saved, "%s/saved", directory);
+    snprintf(exported, sizeof exported, "%s/exported", directory);
+    check_int(tide_engine_save(engine, saved, 0), ==, 0);
+    tide_engine_destroy(engine);
+    check_int(tide_checkpoint_export(NULL, path_of(2), exported, 0), ==, 0);
+    check_same_files(saved, exported, "model.safetensors");
+    check_same_files(saved, exported, "config.json");
+    char manifest[800];
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", exported);
+    check_true(!world_exists(manifest));
+    check_int(tide_checkpoint_export(NULL, path_of(2), exported, 0), ==, -EEXIST);
+    check_int(tide_checkpoint_export(NULL, path_of(2), exported, 1), ==, 0);
+    check_int(tide_checkpoint_export(NULL, path_of(7), exported, 1), ==, -ENOENT);
+    check_int(tide_checkpoint_export(NULL, NULL, exported, 1), ==, -EINVAL);
+    damage(2, "weights.safetensors", 5000);
+    check_int(tide_checkpoint_export(NULL, path_of(2), exported, 1), ==, -EBADMSG);
+    check_contains(tide_last_error(), "weights.safetensors: elements from");
+    check_true(world_exists(exported));
+}
+
+TEST_MAIN({"goes_on", goes_on}, {"begins_with_the_model", begins_with_the_model},
+          {"damaged_ones_are_passed_over", damaged_ones_are_passed_over},
+          {"other_runs_are_refused", other_runs_are_refused},
+          {"one_run_a_folder", one_run_a_folder}, {"wrong_calls", wrong_calls},
+          {"rotates", rotates}, {"same_step_again", same_step_again}, {"exports", exports})
