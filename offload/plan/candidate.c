@@ -9,10 +9,9 @@
 #include "offload/plan/sim.h"
 #include "offload/plan/step.h"
 
-/* Which tapes may follow which; the first row is a run's start. */
-static bool joins(enum plan_timing timing, int before, int kind)
+bool plan_candidate_joins(enum plan_timing timing, int before, int kind)
 {
-    bool pending = timing == PLAN_TIMING_DEFERRED && (before == PLAN_FIRST || before == PLAN_NEXT);
+    bool pending = timing != PLAN_TIMING_INSIDE && (before == PLAN_FIRST || before == PLAN_NEXT);
     switch (kind) {
     case PLAN_FIRST:
     case PLAN_EVAL: return !pending;
@@ -55,7 +54,7 @@ int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
     for (int before = 0; before <= PLAN_KIND_COUNT; before++) {
         for (int kind = 0; kind < PLAN_KIND_COUNT; kind++) {
             struct plan_tape *tape = &plan->tapes[before][kind];
-            if (tape->commands == NULL && joins(plan->choice.timing, before, kind)) {
+            if (tape->commands == NULL && plan_candidate_joins(plan->choice.timing, before, kind)) {
                 int rc = build_join(input, plan, before, kind, tape);
                 if (rc != 0) {
                     return rc;
@@ -69,15 +68,11 @@ int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
 /* The step that repeats, and its predicted time. */
 static int predict(const struct plan_input *input, struct plan *plan)
 {
-    int steady = plan->choice.timing == PLAN_TIMING_DEFERRED ? PLAN_NEXT : PLAN_FIRST;
-    struct plan_tape *first = &plan->tapes[PLAN_KIND_COUNT][PLAN_FIRST];
+    int steady = plan->choice.timing == PLAN_TIMING_INSIDE ? PLAN_FIRST : PLAN_NEXT;
     struct plan_tape *again = &plan->tapes[steady][steady];
-    int rc = build_join(input, plan, PLAN_KIND_COUNT, PLAN_FIRST, first);
+    int rc = build_join(input, plan, steady, steady, again);
     if (rc == 0) {
-        rc = build_join(input, plan, steady, steady, again);
-    }
-    if (rc == 0) {
-        rc = plan_sim_predict(&input->rates, input->budgets.device_is_host, first, again,
+        rc = plan_sim_predict(&input->rates, input->budgets.device_is_host, again,
                               &plan->predicted);
     }
     return rc;

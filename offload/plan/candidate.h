@@ -29,6 +29,9 @@ int plan_candidate_create(const struct plan_input *input, const struct plan_choi
 /* The same choice for another rank: layout anew, no tapes yet. */
 int plan_candidate_turn(const struct plan_input *input, struct plan *plan);
 
+/* May a tape of `kind` follow one of `before` (PLAN_KIND_COUNT: a run's start)? */
+bool plan_candidate_joins(enum plan_timing timing, int before, int kind);
+
 /* Builds the tapes that the prediction did not need. */
 int plan_candidate_complete(const struct plan_input *input, struct plan *plan);
 

@@ -53,7 +53,7 @@ static int check_places(const struct plan_input *input)
     if (wants_store && input->budgets.store_bytes == 0) {
         return core_err_set(-EINVAL, "a placement in STORE needs a store");
     }
-    if (wishes->grads == PLAN_WHERE_STORE && wishes->timing == PLAN_TIMING_INSIDE) {
+    if (wishes->grads == PLAN_WHERE_STORE && wishes->timing >= PLAN_TIMING_INSIDE) {
         return core_err_set(-EINVAL, "updates inside backward leave no gradient to wait in STORE");
     }
     if (wishes->grads == PLAN_WHERE_STORE && wishes->order == PLAN_ORDER_MICRO &&
@@ -75,18 +75,18 @@ static int check_wishes(const struct plan_input *input)
         return core_err_set(-EINVAL, "a step needs at least one micro-batch");
     }
     if (wishes->weight_slots == 1 || wishes->weight_slots > PLAN_SLOT_MAX ||
-        wishes->state_slots > PLAN_SLOT_MAX) {
+        wishes->state_slots > PLAN_STATE_SLOT_MAX) {
         return core_err_set(-EINVAL,
                             "%u weight slots and %u state slots are not possible; 2 to %d "
                             "and 1 to %d are",
                             wishes->weight_slots, wishes->state_slots, PLAN_SLOT_MAX,
-                            PLAN_SLOT_MAX);
+                            PLAN_STATE_SLOT_MAX);
     }
     if (wishes->chunk_elements % PLAN_CUT_ELEMENTS != 0) {
         return core_err_set(-EINVAL, "a chunk of %" PRIu64 " elements is not a multiple of %d",
                             wishes->chunk_elements, PLAN_CUT_ELEMENTS);
     }
-    if (wishes->timing == PLAN_TIMING_INSIDE && (wishes->may_clip || wishes->may_skip)) {
+    if (wishes->timing >= PLAN_TIMING_INSIDE && (wishes->may_clip || wishes->may_skip)) {
         return core_err_set(-EINVAL, "updates inside backward need a step that is neither clipped "
                                      "nor skipped; deferred updates allow both");
     }

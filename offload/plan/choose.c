@@ -1,8 +1,8 @@
 /* choose.c: chooses among candidates by building and simulating them.
  * For each policy of activations, order of micro-batches and timing of updates: lay out with
  * everything as far out as it may lie; where that fits, let spare DEVICE and HOST memory make
- * weights and then states resident; build the steady tapes; simulate; keep the fastest. Then the
- * numbers of slots are tried on the winner. */
+ * weights and then states resident; build the steady tapes; simulate; keep the fastest. From there
+ * numbers of slots, chunks and the split are changed one by one while that gains. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,10 +14,16 @@
 static const uint64_t chunk_sizes[] = {4 << 20, 2 << 20, 1 << 20, 512 << 10};
 enum { CHUNK_SIZES = sizeof chunk_sizes / sizeof chunk_sizes[0] };
 
+/* Of PLAN_SHARE_ALL: where a split begins, and how it moves. */
+enum { SPLIT_SHARE = 12, SPLIT_STRIDE = 3 };
+
+/* What is slower or takes more must gain so much. */
+static const double worth = 0.003;
+
 static void keep_faster(struct plan **best, struct plan *plan)
 {
     bool faster = *best == NULL ||
-                  plan->predicted.step_seconds < (*best)->predicted.step_seconds * (1 - 1e-6);
+                  plan->predicted.step_seconds < (*best)->predicted.step_seconds * (1 - worth);
     plan_destroy(faster ? *best : plan);
     *best = faster ? plan : *best;
 }
@@ -41,16 +47,21 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
     bool wished = (wishes->acts == PLAN_ACTS_AUTO || wishes->acts == choice->acts) &&
                   (wishes->order == PLAN_ORDER_AUTO || wishes->order == choice->order) &&
                   (wishes->timing == PLAN_TIMING_AUTO || wishes->timing == choice->timing);
+    bool early = choice->timing != PLAN_TIMING_DEFERRED;
     bool possible = (choice->acts != PLAN_ACTS_STORE || input->budgets.store_bytes > 0) &&
-                    (choice->timing != PLAN_TIMING_INSIDE ||
-                     (!wishes->may_clip && !wishes->may_skip));
+                    (!early || (!wishes->may_clip && !wishes->may_skip)) &&
+                    (choice->timing != PLAN_TIMING_SPLIT || wishes->may_split ||
+                     wishes->timing == PLAN_TIMING_SPLIT);
     bool sends = choice->grads != PLAN_STORE ||
-                 (choice->timing == PLAN_TIMING_DEFERRED &&
-                  (choice->order == PLAN_ORDER_LAYER || wishes->micro_batches == 1));
+                 (!early && (choice->order == PLAN_ORDER_LAYER || wishes->micro_batches == 1));
     bool pointless = choice->order == PLAN_ORDER_MICRO && wishes->micro_batches == 1 &&
                      wishes->order == PLAN_ORDER_AUTO;
-    return wished && possible && sends && !pointless;
+    bool no_keeping = choice->keeps_first &&
+                      (choice->acts != PLAN_ACTS_RECOMPUTE || wishes->acts != PLAN_ACTS_AUTO);
+    return wished && possible && sends && !pointless && !no_keeping;
 }
+
+/* ---- candidates ---- */
 
 /* A policy with room to work in, or with as little as it can do with. */
 static int try_policy(const struct plan_input *input, struct plan_choice choice,
@@ -74,43 +85,136 @@ static int try_policy(const struct plan_input *input, struct plan_choice choice,
     return 0;
 }
 
+/* Timings of one policy of activations and order. A split leaves to the next forward what that can
+ * hide: about its part of the step. */
+static int try_timings(const struct plan_input *input, struct plan_choice choice,
+                       struct plan_need *need, struct plan **best)
+{
+    int rc = 0;
+    for (int timing = PLAN_TIMING_DEFERRED; rc == 0 && timing <= PLAN_TIMING_SPLIT; timing++) {
+        choice.timing = (enum plan_timing)timing;
+        choice.pending_share = timing == PLAN_TIMING_DEFERRED ? PLAN_SHARE_ALL
+                               : timing == PLAN_TIMING_INSIDE ? 0
+                                                              : SPLIT_SHARE;
+        rc = may_try(input, &choice) ? try_policy(input, choice, need, best) : 0;
+    }
+    return rc;
+}
+
 static int try_policies(const struct plan_input *input, enum plan_tier grads,
                         uint64_t chunk_elements, struct plan_need *need, struct plan **best)
 {
     struct plan_choice choice = {.chunk_elements = chunk_elements, .grads = grads};
+    int rc = 0;
     for (int acts = PLAN_ACTS_KEEP; acts <= PLAN_ACTS_STORE; acts++) {
         for (int order = PLAN_ORDER_LAYER; order <= PLAN_ORDER_MICRO; order++) {
-            for (int timing = PLAN_TIMING_DEFERRED; timing <= PLAN_TIMING_INSIDE; timing++) {
+            for (int first = 0; rc == 0 && first < 2; first++) {
                 choice.acts = (enum plan_acts)acts;
                 choice.order = (enum plan_order)order;
-                choice.timing = (enum plan_timing)timing;
-                int rc = may_try(input, &choice) ? try_policy(input, choice, need, best) : 0;
-                if (rc != 0) {
-                    return rc;
-                }
+                choice.keeps_first = first;
+                rc = try_timings(input, choice, need, best);
             }
         }
     }
-    return 0;
+    return rc;
 }
 
-/* More slots on the policy that won. */
-static int try_slots(const struct plan_input *input, struct plan_need *need, struct plan **best)
+/* ---- climbing ---- */
+
+/* One change of a choice; false where it changes nothing or may not be. */
+enum move {
+    MORE_WEIGHT_SLOTS,
+    MORE_STATE_SLOTS,
+    MANY_STATE_SLOTS,
+    MORE_GRADIENT_SLOTS,
+    MORE_SUM_SLOTS,
+    LESS_PENDING,
+    MORE_PENDING,
+    SMALLER_CHUNKS,
+    FEWER_STATE_SLOTS,
+    FEWER_WEIGHT_SLOTS,
+    MOVE_COUNT,
+};
+
+static bool set_slots(uint32_t *slots, uint32_t wished, uint32_t least, uint64_t most,
+                      uint64_t value)
 {
-    static const struct {
-        uint32_t weights, states, gradients, sums;
-    } rooms[] = {{2, 2, 1, 1}, {2, 3, 1, 1}, {2, 3, 2, 1}, {2, 4, 2, 1}, {3, 3, 2, 1},
-                 {3, 4, 2, 2}, {4, 4, 2, 2}, {4, 6, 3, 2}, {4, 8, 4, 2}, {6, 8, 4, 2}};
+    value = value > most ? most : value;
+    if (wished != 0 || value < least || value == *slots) {
+        return false;
+    }
+    *slots = (uint32_t)value;
+    return true;
+}
+
+static bool shift_pending(struct plan_choice *choice, int by)
+{
+    int share = (int)choice->pending_share + by;
+    bool may = choice->timing == PLAN_TIMING_SPLIT && share > 0 && share < PLAN_SHARE_ALL;
+    choice->pending_share = may ? (uint32_t)share : choice->pending_share;
+    return may;
+}
+
+static bool make_move(const struct plan_input *input, enum move move, struct plan_choice *choice)
+{
     const struct plan_wishes *wishes = &input->wishes;
-    struct plan_choice choice = (*best)->choice;
-    for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
-        choice.weight_slots = wishes->weight_slots != 0 ? wishes->weight_slots : rooms[i].weights;
-        choice.state_slots = wishes->state_slots != 0 ? wishes->state_slots : rooms[i].states;
-        choice.gradient_slots = rooms[i].gradients;
-        choice.sum_slots = rooms[i].sums;
-        int rc = compete(input, &choice, need, best);
-        if (rc != 0) {
-            return rc;
+    switch (move) {
+    case MORE_WEIGHT_SLOTS:
+        return set_slots(&choice->weight_slots, wishes->weight_slots, 2, PLAN_SLOT_MAX,
+                         choice->weight_slots + 1);
+    case FEWER_WEIGHT_SLOTS:
+        return set_slots(&choice->weight_slots, wishes->weight_slots, 2, PLAN_SLOT_MAX,
+                         choice->weight_slots - 1);
+    case MORE_STATE_SLOTS:
+        return set_slots(&choice->state_slots, wishes->state_slots, 2, PLAN_STATE_SLOT_MAX,
+                         choice->state_slots + 2);
+    case MANY_STATE_SLOTS:
+        return set_slots(&choice->state_slots, wishes->state_slots, 2, PLAN_STATE_SLOT_MAX,
+                         choice->state_slots * 2);
+    case FEWER_STATE_SLOTS:
+        return set_slots(&choice->state_slots, wishes->state_slots, 2, PLAN_STATE_SLOT_MAX,
+                         choice->state_slots / 2);
+    case MORE_GRADIENT_SLOTS:
+        return choice->timing != PLAN_TIMING_DEFERRED &&
+               set_slots(&choice->gradient_slots, 0, 1, PLAN_SLOT_MAX, choice->gradient_slots + 1);
+    case MORE_SUM_SLOTS:
+        return (wishes->micro_batches > 1 || !input->budgets.device_is_host) &&
+               set_slots(&choice->sum_slots, 0, 1, PLAN_SLOT_MAX, choice->sum_slots + 1);
+    case LESS_PENDING: return shift_pending(choice, -SPLIT_STRIDE);
+    case MORE_PENDING: return shift_pending(choice, SPLIT_STRIDE);
+    case SMALLER_CHUNKS:
+        choice->chunk_elements /= 2;
+        choice->state_slots *= 2;
+        return wishes->chunk_elements == 0 && wishes->state_slots == 0 &&
+               choice->chunk_elements >= chunk_sizes[CHUNK_SIZES - 2] &&
+               choice->state_slots <= PLAN_STATE_SLOT_MAX;
+    case MOVE_COUNT: break;
+    }
+    return false;
+}
+
+/* Takes each move as long as it gains something worth its memory, until none does. */
+static int climb(const struct plan_input *input, struct plan_need *need, struct plan **best)
+{
+    enum { TRIES_MAX = 40 };
+    bool gained = true;
+    int tries = 0;
+    while (gained && tries < TRIES_MAX) {
+        gained = false;
+        for (int move = 0; move < MOVE_COUNT && tries < TRIES_MAX; move++) {
+            struct plan_choice choice = (*best)->choice;
+            double before = (*best)->predicted.step_seconds;
+            if (!make_move(input, (enum move)move, &choice)) {
+                continue;
+            }
+            int rc = compete(input, &choice, need, best);
+            if (rc != 0) {
+                return rc;
+            }
+            tries++;
+            bool faster = (*best)->predicted.step_seconds < before;
+            gained = gained || faster;
+            move -= faster;
         }
     }
     return 0;
@@ -163,7 +267,7 @@ int plan_choose(const struct plan_input *input, struct plan **out)
         rc = refuse(input, &need);
     }
     if (rc == 0) {
-        rc = try_slots(input, &need, &best);
+        rc = climb(input, &need, &best);
     }
     if (rc != 0) {
         plan_destroy(best);

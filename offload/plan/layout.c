@@ -16,6 +16,15 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block)
+{
+    uint32_t share = choice->pending_share;
+    if (share >= PLAN_SHARE_ALL || block < 2) {
+        return share >= PLAN_SHARE_ALL;
+    }
+    return (block + 1) * share / PLAN_SHARE_ALL > block * share / PLAN_SHARE_ALL;
+}
+
 uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block)
 {
     uint64_t tiles = 0;

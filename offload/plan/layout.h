@@ -7,7 +7,7 @@
 #include "offload/plan/plan.h"
 #include "offload/plan/shard.h"
 
-enum { PLAN_SLOT_MAX = 8, PLAN_ACT_TURN = 3 };
+enum { PLAN_SLOT_MAX = 8, PLAN_STATE_SLOT_MAX = 64, PLAN_ACT_TURN = 3 };
 
 /* What the layout makes room for and the step fills: an fp32 gradient sum an element, and one sum of
  * squares a tile, a double; tiles begin with each block. */
@@ -29,13 +29,20 @@ struct plan_choice {
     enum plan_acts acts;
     enum plan_order order;
     enum plan_timing timing;
-    enum plan_tier grads; /* where they wait for the update */
+    enum plan_tier grads;   /* where they wait for the update */
+    uint32_t pending_share; /* of PLAN_SHARE_ALL blocks, updates left to the next step */
+    bool keeps_first;       /* spare memory keeps activations before weights and states */
     uint32_t weight_slots;
     uint32_t state_slots;
     uint32_t sum_slots;      /* gradients on the DEVICE: fp32 sums, and what is on its way down */
     uint32_t gradient_slots; /* stored gradients, where the update follows at once */
     uint64_t chunk_elements;
 };
+
+/* Blocks whose updates are left to the next step stand evenly among the others, so that the drive has
+ * work all along forward; the first ones would only be waited for. */
+enum { PLAN_SHARE_ALL = 64 };
+bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block);
 
 /* Buffer indices of one block; PLAN_NONE where it has no such buffer of its own. */
 struct plan_block_layout {
@@ -65,8 +72,8 @@ struct plan_layout {
     struct plan_ring gradients;
     struct plan_ring gradients_whole;
     struct plan_ring sums;
-    uint16_t weight_stages[PLAN_SLOT_MAX]; /* HOST, a chunk each; none on the CPU device */
-    uint16_t state_slots[PLAN_SLOT_MAX];
+    uint16_t weight_stages[PLAN_STATE_SLOT_MAX]; /* HOST, a chunk each; none on the CPU device */
+    uint16_t state_slots[PLAN_STATE_SLOT_MAX];
     uint64_t slot_states_offset;
     uint64_t slot_gradient_offset;
     uint64_t state_stride; /* between resident chunks */

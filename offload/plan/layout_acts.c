@@ -68,9 +68,9 @@ int plan_layout_add_acts(struct plan_layout *layout, const struct plan_input *in
                           &layout->out_grads[i]);
     }
     for (uint32_t i = 0; rc == 0 && i < input->block_count * in_flight; i++) {
-        uint64_t kept = input->blocks[i / in_flight].kept_bytes;
+        bool kept = layout->places[i / in_flight].kept;
         rc = add_numbered(layout, "kept", i / in_flight, i % in_flight, PLAN_DEVICE,
-                          choice->acts == PLAN_ACTS_KEEP ? kept : 0, &layout->kept[i]);
+                          kept ? input->blocks[i / in_flight].kept_bytes : 0, &layout->kept[i]);
     }
     return rc;
 }

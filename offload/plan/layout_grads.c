@@ -23,45 +23,57 @@ static uint64_t elements_of(const struct plan_input *input, uint32_t block, bool
     return shard ? plan_state_most(input, block) : input->blocks[block].elements;
 }
 
-static struct need need_of(const struct plan_input *input, const struct plan_layout *layout,
-                           uint32_t most, bool shard)
-{
-    struct need need = {{0}, {0}};
-    for (uint32_t b = 0; b < input->block_count; b++) {
-        if (input->blocks[b].trained) {
-            int size = layout->blocks[b].size;
-            uint64_t elements = elements_of(input, b, shard);
-            need.elements[size] = elements > need.elements[size] ? elements : need.elements[size];
-            need.counts[size] += need.counts[size] < most;
-        }
-    }
-    return need;
-}
+/* Which blocks take turns in a ring; the others have a buffer each. */
+enum turn { EACH_ITS_OWN, UPDATED_IN_TURN /* those whose update follows at once */, ALL_IN_TURN };
 
 /* What a kind of gradient buffer is. */
 struct gradient_kind {
     struct plan_layout_kind layout;
     uint64_t width;
-    uint32_t turns;         /* 0: a buffer a block; else a ring that blocks take turns in */
+    uint32_t turns; /* of the ring that blocks take turns in */
+    enum turn turn;
     bool shard;             /* of this rank's part alone */
     size_t member;          /* of struct plan_block_layout */
     struct plan_ring *ring; /* of the layout */
 };
 
+static bool takes_turns(const struct plan_input *input, const struct plan_layout *layout,
+                        const struct gradient_kind *kind, uint32_t block)
+{
+    bool turns = kind->turn == ALL_IN_TURN ||
+                 (kind->turn == UPDATED_IN_TURN && !layout->places[block].pending);
+    return turns && input->blocks[block].trained;
+}
+
+static struct need need_of(const struct plan_input *input, const struct plan_layout *layout,
+                           const struct gradient_kind *kind)
+{
+    struct need need = {{0}, {0}};
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        if (takes_turns(input, layout, kind, b)) {
+            int size = layout->blocks[b].size;
+            uint64_t elements = elements_of(input, b, kind->shard);
+            need.elements[size] = elements > need.elements[size] ? elements : need.elements[size];
+            need.counts[size] += need.counts[size] < kind->turns;
+        }
+    }
+    return need;
+}
+
 static int add_kind(struct plan_layout *layout, const struct plan_input *input,
                     const struct gradient_kind *kind)
 {
-    if (kind->turns > 0) {
-        struct need need = need_of(input, layout, kind->turns, kind->shard);
+    int rc = 0;
+    struct need need = need_of(input, layout, kind);
+    if (kind->turn != EACH_ITS_OWN) {
         for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
             need.elements[size] = plan_round_up(need.elements[size] * kind->width,
                                                 PLAN_ALIGN_BYTES);
         }
-        return plan_layout_add_ring(layout, &kind->layout, need.elements, need.counts, kind->ring);
+        rc = plan_layout_add_ring(layout, &kind->layout, need.elements, need.counts, kind->ring);
     }
-    int rc = 0;
     for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
-        if (input->blocks[b].trained) {
+        if (input->blocks[b].trained && !takes_turns(input, layout, kind, b)) {
             uint16_t *index = (uint16_t *)(void *)((char *)&layout->blocks[b] + kind->member);
             rc = plan_layout_add_of_block(layout, input, b, &kind->layout,
                                           elements_of(input, b, kind->shard) * kind->width, index);
@@ -86,12 +98,13 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
                       const struct plan_choice *choice, bool all_along)
 {
     bool away = choice->grads == PLAN_STORE;
-    bool turns = (away || choice->timing == PLAN_TIMING_INSIDE) && !all_along;
+    enum turn turn = away ? ALL_IN_TURN : all_along ? EACH_ITS_OWN : UPDATED_IN_TURN;
     uint64_t width = input->format.grad_bytes;
     const struct gradient_kind kind = {
         .layout = {"g", away ? PLAN_HOST : choice->grads, PLAN_FOR_GRADIENTS},
         .width = width,
-        .turns = turns ? choice->gradient_slots : 0,
+        .turns = choice->gradient_slots,
+        .turn = turn,
         .shard = plan_layout_moves_gradients(input),
         .member = offsetof(struct plan_block_layout, gradient),
         .ring = &layout->gradients};
@@ -117,15 +130,17 @@ int plan_layout_add_gradients(struct plan_layout *layout, const struct plan_inpu
     const struct gradient_kind whole = {
         .layout = {"gwhole", PLAN_DEVICE, PLAN_FOR_GRADIENTS},
         .width = input->format.grad_bytes,
-        .turns = all_along ? 0 : choice->sum_slots,
+        .turns = choice->sum_slots,
+        .turn = all_along ? EACH_ITS_OWN : ALL_IN_TURN,
         .member = offsetof(struct plan_block_layout, gradient_whole),
         .ring = &layout->gradients_whole};
-    const struct gradient_kind sum = {
-        .layout = {"sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS},
-        .width = PLAN_SUM_BYTES,
-        .turns = lives_all_along(input, choice, true) ? 0 : choice->sum_slots,
-        .member = offsetof(struct plan_block_layout, sum),
-        .ring = &layout->sums};
+    const struct gradient_kind sum = {.layout = {"sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS},
+                                      .width = PLAN_SUM_BYTES,
+                                      .turns = choice->sum_slots,
+                                      .turn = lives_all_along(input, choice, true) ? EACH_ITS_OWN
+                                                                                   : ALL_IN_TURN,
+                                      .member = offsetof(struct plan_block_layout, sum),
+                                      .ring = &layout->sums};
     int rc = add_stored(layout, input, choice, !moves && all_along);
     if (rc == 0 && moves) {
         rc = add_kind(layout, input, &whole);

@@ -97,8 +97,8 @@ const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index)
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind)
 {
-    const struct plan_tape *tape = &plan->tapes[before][kind];
-    return tape->commands != NULL ? tape : NULL;
+    bool joins = plan_candidate_joins(plan->choice.timing, (int)before, (int)kind);
+    return joins ? &plan->tapes[before][kind] : NULL;
 }
 
 const struct plan_prediction *plan_predicted(const struct plan *plan)

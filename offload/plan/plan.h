@@ -50,13 +50,20 @@ enum plan_acts {
     PLAN_ACTS_STORE
 };
 enum plan_order { PLAN_ORDER_AUTO, PLAN_ORDER_LAYER, PLAN_ORDER_MICRO };
-enum plan_timing { PLAN_TIMING_AUTO, PLAN_TIMING_DEFERRED, PLAN_TIMING_INSIDE };
+enum plan_timing {
+    PLAN_TIMING_AUTO,
+    PLAN_TIMING_DEFERRED, /* all updates under the next forward, once the norm is known */
+    PLAN_TIMING_INSIDE,   /* all inside backward */
+    PLAN_TIMING_SPLIT,    /* some inside backward, the others (plan_block_place.pending) under the
+                             next forward, and none needs the norm */
+};
 enum plan_where { PLAN_WHERE_AUTO, PLAN_WHERE_DEVICE, PLAN_WHERE_HOST, PLAN_WHERE_STORE };
 
 struct plan_wishes {
     uint32_t micro_batches;
-    bool may_clip; /* the norm decides a factor */
-    bool may_skip; /* the norm decides whether the step happens */
+    bool may_clip;  /* the norm decides a factor */
+    bool may_skip;  /* the norm decides whether the step happens */
+    bool may_split; /* PLAN_TIMING_SPLIT may be chosen */
     enum plan_acts acts;
     enum plan_order order;
     enum plan_timing timing;
@@ -90,6 +97,7 @@ struct plan_rates {
     double update_elements;
     double sums_elements;
     double round_elements;
+    double hash_bytes;      /* checksums on all cores, beside what is read and written; 0: free */
     double coll_bytes;      /* between ranks, to one of them; 0: it costs nothing */
     double command_seconds; /* fixed cost of a command */
     bool shared_cores;      /* compute and update take the same cores (the CPU device) */
@@ -113,6 +121,8 @@ struct plan_block_place {
     uint8_t weights; /* enum plan_tier */
     uint8_t grads;   /* enum plan_tier */
     uint8_t states;  /* enum plan_tier: of the resident chunks, HOST or DEVICE */
+    bool kept;       /* its activations are kept and not recomputed */
+    bool pending;    /* its update is left to the next step */
     uint32_t chunk_count;
     uint32_t resident_chunks; /* the first ones keep their states in memory */
 };

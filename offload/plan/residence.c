@@ -21,9 +21,13 @@ static void places_of(const struct plan_input *input, const struct plan_choice *
 {
     uint64_t chunks_left = residence->state_chunks;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        places[b] = (struct plan_block_place){.weights = PLAN_STORE,
-                                              .grads = (uint8_t)choice->grads,
-                                              .states = (uint8_t)residence->states};
+        places[b] = (struct plan_block_place){
+            .weights = PLAN_STORE,
+            .grads = (uint8_t)choice->grads,
+            .states = (uint8_t)residence->states,
+            .kept = choice->acts == PLAN_ACTS_KEEP ||
+                    input->block_count - b <= residence->kept_blocks,
+            .pending = input->blocks[b].trained && plan_choice_leaves(choice, b)};
         if (b < residence->device_blocks) {
             places[b].weights = PLAN_DEVICE;
         } else if (b < residence->device_blocks + residence->host_blocks) {
@@ -63,18 +67,28 @@ int plan_residence_lay_out(const struct plan_input *input, const struct plan_cho
     return rc;
 }
 
+enum number { DEVICE_BLOCKS, HOST_BLOCKS, STATE_CHUNKS, KEPT_BLOCKS };
+
+static void set_number(struct plan_residence *residence, enum number which, uint64_t value)
+{
+    switch (which) {
+    case DEVICE_BLOCKS: residence->device_blocks = (uint32_t)value; break;
+    case HOST_BLOCKS: residence->host_blocks = (uint32_t)value; break;
+    case STATE_CHUNKS: residence->state_chunks = value; break;
+    case KEPT_BLOCKS: residence->kept_blocks = (uint32_t)value; break;
+    }
+}
+
 /* The largest value of one number of `residence`, up to `most`, that still fits. */
 static int grow_residence(const struct plan_input *input, const struct plan_choice *choice,
-                          struct plan_residence *residence, int which, uint64_t most)
+                          struct plan_residence *residence, enum number which, uint64_t most)
 {
     uint64_t low = 0;
     uint64_t high = most;
     while (low < high) {
         uint64_t middle = low + (high - low + 1) / 2;
         struct plan_residence tried = *residence;
-        tried.device_blocks = which == 0 ? (uint32_t)middle : tried.device_blocks;
-        tried.host_blocks = which == 1 ? (uint32_t)middle : tried.host_blocks;
-        tried.state_chunks = which == 2 ? middle : tried.state_chunks;
+        set_number(&tried, which, middle);
         struct plan_layout *layout = NULL;
         int rc = plan_residence_lay_out(input, choice, &tried, &layout);
         if (rc != 0) {
@@ -85,9 +99,7 @@ static int grow_residence(const struct plan_input *input, const struct plan_choi
         low = fitted ? middle : low;
         high = fitted ? high : middle - 1;
     }
-    residence->device_blocks = which == 0 ? (uint32_t)low : residence->device_blocks;
-    residence->host_blocks = which == 1 ? (uint32_t)low : residence->host_blocks;
-    residence->state_chunks = which == 2 ? low : residence->state_chunks;
+    set_number(residence, which, low);
     return 0;
 }
 
@@ -111,20 +123,45 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
     return least;
 }
 
+/* States in HOST, or on the CPU device in whichever memory holds more of them. */
+static int grow_states(const struct plan_input *input, const struct plan_choice *choice,
+                       struct plan_residence *residence)
+{
+    uint64_t most = all_chunks(input, choice);
+    int rc = grow_residence(input, choice, residence, STATE_CHUNKS, most);
+    if (rc != 0 || residence->state_chunks == most || !input->budgets.device_is_host) {
+        return rc;
+    }
+    struct plan_residence other = *residence;
+    other.states = PLAN_DEVICE;
+    rc = grow_residence(input, choice, &other, STATE_CHUNKS, most);
+    *residence = other.state_chunks > residence->state_chunks ? other : *residence;
+    return rc;
+}
+
+static int keep(const struct plan_input *input, const struct plan_choice *choice,
+                struct plan_residence *residence)
+{
+    bool may = choice->acts == PLAN_ACTS_RECOMPUTE && input->wishes.acts == PLAN_ACTS_AUTO;
+    return may ? grow_residence(input, choice, residence, KEPT_BLOCKS, input->block_count) : 0;
+}
+
 int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_residence *residence)
 {
     uint32_t owners = input->block_count;
-    int rc = 0;
-    if (input->wishes.weights == PLAN_WHERE_AUTO) {
-        residence->host_blocks = input->budgets.store_bytes > 0 ? 0 : residence->host_blocks;
-        rc = grow_residence(input, choice, residence, 0, owners - residence->host_blocks);
-        if (rc == 0 && input->budgets.store_bytes > 0) {
-            rc = grow_residence(input, choice, residence, 1, owners - residence->device_blocks);
+    bool store = input->budgets.store_bytes > 0;
+    int rc = choice->keeps_first ? keep(input, choice, residence) : 0;
+    if (rc == 0 && input->wishes.weights == PLAN_WHERE_AUTO) {
+        bool in_memory = residence->host_blocks > 0;
+        rc = grow_residence(input, choice, residence, DEVICE_BLOCKS, owners);
+        if (rc == 0 && !in_memory) {
+            rc = grow_residence(input, choice, residence, HOST_BLOCKS,
+                                owners - residence->device_blocks);
         }
     }
-    if (rc == 0 && input->wishes.states == PLAN_WHERE_AUTO && input->budgets.store_bytes > 0) {
-        rc = grow_residence(input, choice, residence, 2, all_chunks(input, choice));
+    if (rc == 0 && input->wishes.states == PLAN_WHERE_AUTO && store) {
+        rc = grow_states(input, choice, residence);
     }
-    return rc;
+    return rc == 0 && !choice->keeps_first ? keep(input, choice, residence) : rc;
 }

@@ -4,13 +4,14 @@
 
 #include "offload/plan/layout.h"
 
-/* Three numbers that only grow memory: blocks whose weights lie on the DEVICE, blocks behind those
+/* Numbers that only grow memory: blocks whose weights lie on the DEVICE, blocks behind those
  * whose weights lie in HOST, and chunks of state in memory. Blocks and chunks count from the first;
  * the last blocks are those that slots still hold when forward turns into backward. */
 struct plan_residence {
     uint32_t device_blocks;
     uint32_t host_blocks;
     uint64_t state_chunks;
+    uint32_t kept_blocks;  /* the last ones keep their activations where others recompute them */
     enum plan_tier states; /* HOST, or DEVICE on the CPU device */
 };
 

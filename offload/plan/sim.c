@@ -8,13 +8,39 @@
 
 #include "core/base/err.h"
 
+/* Checksums never take all cores. */
+static const double cores_left_least = 0.2;
+
+/* A command as the simulation needs it; those of a queue stand one behind another. */
+struct item {
+    double alone; /* seconds */
+    double bytes; /* through the drive, a second of work alone */
+    struct plan_edge edges[PLAN_EDGE_MAX];
+    uint32_t index; /* in the tape */
+    bool reads;
+};
+
+struct row {
+    struct item *items; /* owned by the first of equal rows */
+    bool owns;
+    uint32_t first[PLAN_Q_COUNT];
+    uint32_t count[PLAN_Q_COUNT];
+};
+
 /* The command that a queue is at, in the row of tapes. */
 struct cursor {
     uint32_t tape;
-    uint32_t index; /* in the tape; its count when the queue has no more commands there */
+    uint32_t place; /* commands of the tape that the queue has done */
     bool running;
     double left; /* seconds of work alone */
     double begin;
+};
+
+/* What has been counted when a tape retired. */
+struct mark {
+    double seconds;
+    double queue_seconds[PLAN_Q_COUNT];
+    double resource_seconds[PLAN_R_COUNT];
 };
 
 struct sim {
@@ -22,17 +48,15 @@ struct sim {
     bool device_is_host;
     const struct plan_tape *const *tapes; /* borrowed */
     uint32_t tape_count;
+    uint32_t until;                 /* tapes to retire before it ends */
     struct plan_time *const *times; /* borrowed */
-    double *end_seconds;            /* borrowed */
     struct cursor cursors[PLAN_Q_COUNT];
-    uint32_t *reached; /* owned, [tape * PLAN_Q_COUNT + queue]: commands done */
-    uint32_t *left;    /* owned, [tape]: commands not done */
-    uint32_t retired;  /* tapes done, in order */
-    double now;
-    double queue_seconds[PLAN_Q_COUNT];
-    double resource_seconds[PLAN_R_COUNT];
-    double counted_from; /* only what happens between these two is counted above */
-    double counted_to;
+    struct row *rows;   /* owned, [tape] */
+    uint32_t *reached;  /* owned, [tape * PLAN_Q_COUNT + queue]: commands done */
+    uint32_t *left;     /* owned, [tape]: commands not done */
+    struct mark *marks; /* owned, [tape] */
+    uint32_t retired;   /* tapes done, in order */
+    struct mark now;
 };
 
 double plan_sim_alone(const struct plan_rates *rates, const struct plan_command *command)
@@ -80,26 +104,23 @@ static enum plan_resource resource_of(const struct sim *sim, enum plan_queue que
     return PLAN_R_COUNT;
 }
 
-static const struct plan_command *command_at(const struct sim *sim, int queue)
+static const struct item *item_at(const struct sim *sim, int queue)
 {
     const struct cursor *cursor = &sim->cursors[queue];
-    return &sim->tapes[cursor->tape]->commands[cursor->index];
+    const struct row *row = &sim->rows[cursor->tape];
+    return &row->items[row->first[queue] + cursor->place];
 }
 
-/* Moves a cursor to the queue's next command at or behind (tape, index); false at the end. */
+/* Moves a cursor on to a tape that has more commands of the queue; false at the end. */
 static bool seek(struct sim *sim, int queue)
 {
     struct cursor *cursor = &sim->cursors[queue];
     while (cursor->tape < sim->tape_count) {
-        const struct plan_tape *tape = sim->tapes[cursor->tape];
-        while (cursor->index < tape->count && tape->commands[cursor->index].queue != queue) {
-            cursor->index++;
-        }
-        if (cursor->index < tape->count) {
+        if (cursor->place < sim->rows[cursor->tape].count[queue]) {
             return true;
         }
         cursor->tape++;
-        cursor->index = 0;
+        cursor->place = 0;
     }
     return false;
 }
@@ -128,24 +149,37 @@ static bool may_start(struct sim *sim, int queue)
     if (tape > sim->retired + 1) {
         return false;
     }
-    const struct plan_command *command = command_at(sim, queue);
+    const struct item *item = item_at(sim, queue);
     for (int e = 0; e < PLAN_EDGE_MAX; e++) {
-        if (!edge_holds(sim, tape, command->edges[e])) {
+        if (!edge_holds(sim, tape, item->edges[e])) {
             return false;
         }
     }
     return true;
 }
 
+/* Who uses what at a moment, and what checksums of the drive's bytes leave of the cores. */
 struct load {
     unsigned users[PLAN_R_COUNT];
     unsigned reads;
     unsigned writes;
+    double cores_left;
 };
+
+/* How fast a running command of the drive goes, 1 being its speed alone. */
+static double drive_speed(const struct sim *sim, int queue, const struct load *load)
+{
+    double users = load->users[PLAN_R_DRIVE];
+    if (load->reads == 0 || load->writes == 0) {
+        return 1 / users;
+    }
+    double alone = item_at(sim, queue)->reads ? sim->rates->read_bytes : sim->rates->write_bytes;
+    return sim->rates->mixed_bytes / users / alone;
+}
 
 static struct load load_of(const struct sim *sim)
 {
-    struct load load = {{0}, 0, 0};
+    struct load load = {.cores_left = 1};
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         enum plan_resource resource = resource_of(sim, (enum plan_queue)q);
         if (!sim->cursors[q].running || resource == PLAN_R_COUNT) {
@@ -153,10 +187,17 @@ static struct load load_of(const struct sim *sim)
         }
         load.users[resource]++;
         if (resource == PLAN_R_DRIVE) {
-            bool reads = command_at(sim, q)->op == PLAN_READ;
+            bool reads = item_at(sim, q)->reads;
             load.reads += reads;
             load.writes += !reads;
         }
+    }
+    double bytes = 0;
+    for (int q = PLAN_Q_READ_WEIGHT; sim->rates->hash_bytes > 0 && q < PLAN_Q_COUNT; q++) {
+        bytes += sim->cursors[q].running ? item_at(sim, q)->bytes * drive_speed(sim, q, &load) : 0;
+    }
+    if (bytes > 0) {
+        load.cores_left = fmax(1 - bytes / sim->rates->hash_bytes, cores_left_least);
     }
     return load;
 }
@@ -168,13 +209,10 @@ static double speed(const struct sim *sim, int queue, const struct load *load)
     if (resource == PLAN_R_COUNT) {
         return 1;
     }
-    double users = load->users[resource];
-    if (resource != PLAN_R_DRIVE || load->reads == 0 || load->writes == 0) {
-        return 1 / users;
+    if (resource == PLAN_R_DRIVE) {
+        return drive_speed(sim, queue, load);
     }
-    bool reads = command_at(sim, queue)->op == PLAN_READ;
-    double alone = reads ? sim->rates->read_bytes : sim->rates->write_bytes;
-    return sim->rates->mixed_bytes / users / alone;
+    return (resource == PLAN_R_CORES ? load->cores_left : 1) / load->users[resource];
 }
 
 static void start_all(struct sim *sim)
@@ -183,8 +221,8 @@ static void start_all(struct sim *sim)
         if (may_start(sim, q)) {
             struct cursor *cursor = &sim->cursors[q];
             cursor->running = true;
-            cursor->begin = sim->now;
-            cursor->left = plan_sim_alone(sim->rates, command_at(sim, q));
+            cursor->begin = sim->now.seconds;
+            cursor->left = item_at(sim, q)->alone;
         }
     }
 }
@@ -194,15 +232,15 @@ static void finish(struct sim *sim, int queue)
     struct cursor *cursor = &sim->cursors[queue];
     uint32_t tape = cursor->tape;
     if (sim->times != NULL && sim->times[tape] != NULL) {
-        sim->times[tape][cursor->index] = (struct plan_time){.begin_seconds = cursor->begin,
-                                                             .end_seconds = sim->now};
+        sim->times[tape][item_at(sim, queue)->index] = (struct plan_time){
+            .begin_seconds = cursor->begin, .end_seconds = sim->now.seconds};
     }
     sim->reached[tape * PLAN_Q_COUNT + (uint32_t)queue]++;
     sim->left[tape]--;
     cursor->running = false;
-    cursor->index++;
+    cursor->place++;
     while (sim->retired < sim->tape_count && sim->left[sim->retired] == 0) {
-        sim->end_seconds[sim->retired++] = sim->now;
+        sim->marks[sim->retired++] = sim->now;
     }
 }
 
@@ -215,24 +253,28 @@ static bool advance(struct sim *sim)
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         if (sim->cursors[q].running) {
             speeds[q] = speed(sim, q, &load);
-            span = fmin(span, sim->cursors[q].left / speeds[q]);
+            double needs = sim->cursors[q].left / speeds[q];
+            span = needs < span ? needs : span;
         }
     }
     if (isinf(span)) {
         return false;
     }
-    double counted = fmin(sim->now + span, sim->counted_to) - fmax(sim->now, sim->counted_from);
-    counted = fmax(counted, 0);
     for (int r = 0; r < PLAN_R_COUNT; r++) {
-        sim->resource_seconds[r] += load.users[r] > 0 ? counted : 0;
+        sim->now.resource_seconds[r] += load.users[r] > 0 ? span : 0;
     }
-    sim->now += span;
+    sim->now.resource_seconds[PLAN_R_CORES] += load.users[PLAN_R_CORES] == 0
+                                                   ? span * (1 - load.cores_left)
+                                                   : 0;
+    sim->now.seconds += span;
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        sim->now.queue_seconds[q] += sim->cursors[q].running ? span : 0;
+    }
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         struct cursor *cursor = &sim->cursors[q];
         if (!cursor->running) {
             continue;
         }
-        sim->queue_seconds[q] += counted;
         double done = span * speeds[q];
         cursor->left = cursor->left - done > cursor->left * 1e-12 ? cursor->left - done : 0;
         if (cursor->left <= 1e-12) {
@@ -242,30 +284,87 @@ static bool advance(struct sim *sim)
     return true;
 }
 
+/* The tape's commands, queue by queue. */
+static int make_row(const struct sim *sim, const struct plan_tape *tape, struct row *row)
+{
+    uint32_t filled[PLAN_Q_COUNT] = {0};
+    uint32_t first = 0;
+    row->items = malloc((tape->count > 0 ? tape->count : 1) * sizeof *row->items);
+    if (row->items == NULL) {
+        return core_err_set(-ENOMEM, "no memory to simulate %u commands", tape->count);
+    }
+    row->owns = true;
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        row->first[q] = first;
+        row->count[q] = tape->queue_count[q];
+        first += tape->queue_count[q];
+    }
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        uint8_t q = command->queue;
+        struct item *item = &row->items[row->first[q] + filled[q]++];
+        *item = (struct item){.alone = plan_sim_alone(sim->rates, command),
+                              .index = i,
+                              .reads = command->op == PLAN_READ};
+        item->bytes = item->alone > 0 ? (double)command->bytes / item->alone : 0;
+        for (int e = 0; e < PLAN_EDGE_MAX; e++) {
+            item->edges[e] = command->edges[e];
+        }
+    }
+    return 0;
+}
+
+static int make_rows(struct sim *sim)
+{
+    int rc = 0;
+    for (uint32_t t = 0; rc == 0 && t < sim->tape_count; t++) {
+        sim->left[t] = sim->tapes[t]->count;
+        if (t > 0 && sim->tapes[t] == sim->tapes[t - 1]) {
+            sim->rows[t] = sim->rows[t - 1];
+            sim->rows[t].owns = false;
+        } else {
+            rc = make_row(sim, sim->tapes[t], &sim->rows[t]);
+        }
+    }
+    return rc;
+}
+
+static void sim_fini(struct sim *sim)
+{
+    for (uint32_t t = 0; sim->rows != NULL && t < sim->tape_count; t++) {
+        if (sim->rows[t].owns) {
+            free(sim->rows[t].items);
+        }
+    }
+    free(sim->rows);
+    free(sim->reached);
+    free(sim->left);
+    free(sim->marks);
+}
+
+/* The caller ends it with sim_fini, whatever comes back. */
 static int run(struct sim *sim)
 {
-    uint64_t rows = sim->tape_count;
+    size_t rows = sim->tape_count;
+    sim->rows = calloc(rows, sizeof *sim->rows);
     sim->reached = calloc(rows * PLAN_Q_COUNT, sizeof *sim->reached);
     sim->left = calloc(rows, sizeof *sim->left);
-    int rc = 0;
-    if (sim->reached == NULL || sim->left == NULL) {
-        rc = core_err_set(-ENOMEM, "no memory to simulate %u tapes", sim->tape_count);
-        goto leave;
+    sim->marks = calloc(rows, sizeof *sim->marks);
+    if (sim->rows == NULL || sim->reached == NULL || sim->left == NULL || sim->marks == NULL) {
+        return core_err_set(-ENOMEM, "no memory to simulate %u tapes", sim->tape_count);
     }
-    for (uint32_t t = 0; t < sim->tape_count; t++) {
-        sim->left[t] = sim->tapes[t]->count;
+    int rc = make_rows(sim);
+    if (rc != 0) {
+        return rc;
     }
     do {
         start_all(sim);
-    } while (advance(sim));
-    if (sim->retired < sim->tape_count) {
-        rc = core_err_set(-EDEADLK, "tape %u cannot end: %u of its commands wait for each other",
-                          sim->retired, sim->left[sim->retired]);
+    } while (sim->retired < sim->until && advance(sim));
+    if (sim->retired < sim->until) {
+        return core_err_set(-EDEADLK, "tape %u cannot end: %u of its commands wait for each other",
+                            sim->retired, sim->left[sim->retired]);
     }
-leave:
-    free(sim->reached);
-    free(sim->left);
-    return rc;
+    return 0;
 }
 
 int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
@@ -276,9 +375,14 @@ int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
                       .device_is_host = device_is_host,
                       .tapes = tapes,
                       .tape_count = tape_count,
-                      .times = times,
-                      .end_seconds = end_seconds};
-    return run(&sim);
+                      .until = tape_count,
+                      .times = times};
+    int rc = run(&sim);
+    for (uint32_t t = 0; rc == 0 && t < tape_count; t++) {
+        end_seconds[t] = sim.marks[t].seconds;
+    }
+    sim_fini(&sim);
+    return rc;
 }
 
 static void count_bytes(const struct plan_tape *tape, struct plan_prediction *out)
@@ -292,48 +396,41 @@ static void count_bytes(const struct plan_tape *tape, struct plan_prediction *ou
     }
 }
 
-int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
-                     const struct plan_tape *first, const struct plan_tape *again,
-                     struct plan_prediction *out)
+static struct plan_prediction between(const struct mark *from, const struct mark *to, double steps)
 {
-    /* Tapes that overlap settle into a rhythm of one or two: an even number is averaged, after
-     * some to settle and with one behind them to contend with. */
-    enum { FROM = 2, STEPS = 4, TO = FROM + STEPS, ROW = TO + 2 };
-    const struct plan_tape *tapes[ROW] = {first};
-    double ends[ROW] = {0};
-    for (int t = 1; t < ROW; t++) {
-        tapes[t] = again;
-    }
-    struct sim fresh = {.rates = rates,
-                        .device_is_host = device_is_host,
-                        .tapes = tapes,
-                        .tape_count = ROW,
-                        .end_seconds = ends};
-    struct sim sim = fresh;
-    int rc = run(&sim);
-    if (rc != 0) {
-        return rc;
-    }
-    sim = fresh;
-    sim.counted_from = ends[FROM];
-    sim.counted_to = ends[TO];
-    rc = run(&sim);
-    if (rc != 0) {
-        return rc;
-    }
-    struct plan_prediction made = {.step_seconds = (ends[TO] - ends[FROM]) / STEPS};
+    struct plan_prediction made = {.step_seconds = (to->seconds - from->seconds) / steps};
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
-        made.queue_seconds[q] = sim.queue_seconds[q] / STEPS;
+        made.queue_seconds[q] = (to->queue_seconds[q] - from->queue_seconds[q]) / steps;
     }
     for (int r = 0; r < PLAN_R_COUNT; r++) {
-        made.resource_seconds[r] = sim.resource_seconds[r] / STEPS;
-    }
-    for (int r = 1; r < PLAN_R_COUNT; r++) {
+        made.resource_seconds[r] = (to->resource_seconds[r] - from->resource_seconds[r]) / steps;
         if (made.resource_seconds[r] > made.resource_seconds[made.bottleneck]) {
             made.bottleneck = (enum plan_resource)r;
         }
     }
-    count_bytes(again, &made);
-    *out = made;
-    return 0;
+    return made;
+}
+
+int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
+                     const struct plan_tape *again, struct plan_prediction *out)
+{
+    /* Tapes that overlap settle into a rhythm of one or two: two are averaged, after some to settle
+     * and with one behind them to contend with. */
+    enum { FROM = 1, STEPS = 2, TO = FROM + STEPS, ROW = TO + 2 };
+    const struct plan_tape *tapes[ROW] = {NULL};
+    for (int t = 0; t < ROW; t++) {
+        tapes[t] = again;
+    }
+    struct sim sim = {.rates = rates,
+                      .device_is_host = device_is_host,
+                      .tapes = tapes,
+                      .tape_count = ROW,
+                      .until = TO + 1};
+    int rc = run(&sim);
+    if (rc == 0) {
+        *out = between(&sim.marks[FROM], &sim.marks[TO], STEPS);
+        count_bytes(again, out);
+    }
+    sim_fini(&sim);
+    return rc;
 }

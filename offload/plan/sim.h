@@ -18,10 +18,9 @@ int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
 /* Seconds that a command takes alone. */
 double plan_sim_alone(const struct plan_rates *rates, const struct plan_command *command);
 
-/* Simulates `first` and then `again` over and over until its time has settled; fills `out` with what
- * one more `again` costs. -EDEADLK where commands wait for each other. */
+/* Simulates `again` over and over until its time has settled; fills `out` with what one more costs.
+ * -EDEADLK where commands wait for each other. */
 int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
-                     const struct plan_tape *first, const struct plan_tape *again,
-                     struct plan_prediction *out);
+                     const struct plan_tape *again, struct plan_prediction *out);
 
 #endif

@@ -140,7 +140,7 @@ static int backward_of(struct plan_step *step, uint32_t block, uint32_t first_mi
     }
     if (rc == 0 && trained && end_micro == step->input->wishes.micro_batches) {
         rc = plan_gradient_finish(step, block);
-        if (rc == 0 && step->choice->timing == PLAN_TIMING_INSIDE) {
+        if (rc == 0 && !step->layout->places[block].pending) {
             rc = plan_update_block(step, block, false);
         }
     }
@@ -156,7 +156,7 @@ static int pass(struct plan_step *step, uint32_t first_micro, uint32_t end_micro
     bool updates = update_pending && first_micro == 0;
     int rc = 0;
     for (uint32_t b = 0; rc == 0 && b < blocks; b++) {
-        if (updates && step->input->blocks[b].trained) {
+        if (updates && step->layout->places[b].pending) {
             rc = plan_update_block(step, b, true);
         }
         for (uint32_t g = first_micro; rc == 0 && b + 1 < blocks && g < end_micro; g++) {
@@ -184,7 +184,7 @@ static int drain(struct plan_step *step)
 {
     int rc = 0;
     for (uint32_t b = 0; rc == 0 && b < step->input->block_count; b++) {
-        rc = step->input->blocks[b].trained ? plan_update_block(step, b, false) : 0;
+        rc = step->layout->places[b].pending ? plan_update_block(step, b, false) : 0;
     }
     return rc;
 }

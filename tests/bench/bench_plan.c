@@ -118,31 +118,29 @@ static int run(const struct shape *shape, bool words)
     struct plan_block_shape blocks[BLOCKS_MAX];
     fill(shape, blocks);
     uint64_t joint = (uint64_t)(shape->joint_gib * (1 << 30));
-    struct plan_input input = {.blocks = blocks,
-                               .block_count = shape->layers + 2,
-                               .format = {.weight_bytes = 2,
-                                          .master_bytes = 2,
-                                          .m_bytes = 4,
-                                          .v_bytes = 4,
-                                          .grad_bytes = 2},
-                               .wishes = {.micro_batches = shape->micros, .may_clip = shape->clip},
-                               .budgets = {.device_bytes = joint,
-                                           .host_bytes = joint,
-                                           .joint_bytes = joint,
-                                           .store_bytes = UINT64_C(1) << 42,
-                                           .host_taken_bytes = 64 << 20,
-                                           .device_is_host = true},
-                               .rates = {.read_bytes = 2e9,
-                                         .write_bytes = 2e9,
-                                         .mixed_bytes = 2e9,
-                                         .up_bytes = 8e9,
-                                         .down_bytes = 8e9,
-                                         .flops = 7e11,
-                                         .update_elements = 0.5e9,
-                                         .sums_elements = 3e9,
-                                         .round_elements = 2e9,
-                                         .command_seconds = 5e-6,
-                                         .shared_cores = true}};
+    struct plan_input input = {
+        .blocks = blocks,
+        .block_count = shape->layers + 2,
+        .format =
+            {.weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2},
+        .wishes = {.micro_batches = shape->micros, .may_clip = shape->clip, .may_split = true},
+        .budgets = {.device_bytes = joint,
+                    .host_bytes = joint,
+                    .joint_bytes = joint,
+                    .store_bytes = UINT64_C(1) << 42,
+                    .host_taken_bytes = 64 << 20,
+                    .device_is_host = true},
+        .rates = {.read_bytes = 2e9,
+                  .write_bytes = 2e9,
+                  .mixed_bytes = 2e9,
+                  .up_bytes = 8e9,
+                  .down_bytes = 8e9,
+                  .flops = 7e11,
+                  .update_elements = 0.5e9,
+                  .sums_elements = 3e9,
+                  .round_elements = 2e9,
+                  .command_seconds = 5e-6,
+                  .shared_cores = true}};
     if (shape->all_on_drive) {
         input.wishes.weights = input.wishes.states = PLAN_WHERE_STORE;
         input.wishes.acts = PLAN_ACTS_RECOMPUTE;
@@ -157,7 +155,8 @@ static int run(const struct shape *shape, bool words)
     }
     const struct plan_prediction *predicted = plan_predicted(plan);
     bool deferred = plan_chosen_timing(plan) == PLAN_TIMING_DEFERRED;
-    enum plan_kind kind = deferred ? PLAN_NEXT : PLAN_FIRST;
+    bool inside = plan_chosen_timing(plan) == PLAN_TIMING_INSIDE;
+    enum plan_kind kind = inside ? PLAN_FIRST : PLAN_NEXT;
     double bound = bound_seconds(&input, plan_tape(plan, kind, kind), deferred);
     printf("%s_plan_s %.3f s\n", shape->name, plan_s);
     printf("%s_commands %u commands\n", shape->name, plan_tape(plan, kind, kind)->count);

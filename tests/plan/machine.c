@@ -388,7 +388,11 @@ void machine_do(struct machine *machine, const struct plan_command *command, enu
     case PLAN_WRITE: transfer(machine, command); break;
     case PLAN_SUMS: sums(machine, command); break;
     case PLAN_NORM: norm(machine, command); break;
-    case PLAN_UPDATE: update(machine, command, kind == PLAN_NEXT ? step - 1 : step); break;
+    case PLAN_UPDATE:
+        update(machine, command,
+               step -
+                   (kind == PLAN_NEXT && plan_block_place(machine->plan, command->block)->pending));
+        break;
     case PLAN_JOIN: break;
     case PLAN_GATHER:
     case PLAN_REDUCE:

@@ -42,7 +42,12 @@ bool order_ready(struct order *order, int queue)
         order->index[queue] = 0;
     }
     uint32_t t = order->tape[queue];
-    if (t >= order->tape_count || (t >= 2 && order->left[t - 2] > 0)) {
+    for (uint32_t before = 0; before + 1 < t; before++) {
+        if (order->left[before] > 0) {
+            return false; /* at most two tapes are under way */
+        }
+    }
+    if (t >= order->tape_count) {
         return false;
     }
     const struct plan_command *command = order_at(order, queue);

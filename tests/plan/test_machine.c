@@ -9,7 +9,7 @@
 #include "tests/plan/world.h"
 
 struct row {
-    enum plan_kind kinds[4];
+    enum plan_kind kinds[6];
     uint32_t count;
 };
 
@@ -130,12 +130,7 @@ static void train(const struct world *world, const struct row *row, int seeds)
     ranks_begin(ranks, world, row);
     bool deferred = plan_chosen_timing(ranks->plans[0]) == PLAN_TIMING_DEFERRED;
     struct machine_truth *truth = machine_truth_create(&ranks->worlds[0].input, deferred);
-    bool pending = deferred && row->kinds[row->count - 1] != PLAN_DRAIN &&
-                   row->kinds[row->count - 1] != PLAN_EVAL;
-    uint32_t updates = step_of(row, row->count - 1) +
-                       (row->kinds[row->count - 1] == PLAN_DRAIN ? 1 : 0) +
-                       (row->kinds[row->count - 1] == PLAN_FIRST && !deferred ? 1 : 0);
-    check_true(!pending || row->count > 0);
+    uint32_t updates = step_of(row, row->count - 1) + 1;
     for (int seed = 1; seed <= seeds; seed++) {
         for (uint32_t r = 0; r < ranks->world; r++) {
             ranks->machines[r] = machine_create(&ranks->worlds[r].input, ranks->plans[r], truth);
@@ -152,7 +147,8 @@ static void train(const struct world *world, const struct row *row, int seeds)
 }
 
 static const struct row drained = {{PLAN_FIRST, PLAN_NEXT, PLAN_NEXT, PLAN_DRAIN}, 4};
-static const struct row evaluated = {{PLAN_FIRST, PLAN_DRAIN, PLAN_EVAL, PLAN_FIRST}, 4};
+static const struct row evaluated = {
+    {PLAN_FIRST, PLAN_DRAIN, PLAN_EVAL, PLAN_FIRST, PLAN_NEXT, PLAN_DRAIN}, 6};
 static const struct row inside = {{PLAN_FIRST, PLAN_FIRST, PLAN_EVAL, PLAN_FIRST}, 4};
 
 /* Numbers from a variant's digits. */
@@ -170,7 +166,9 @@ static void vary(struct world *world, uint64_t number)
     world_init(world, tied, digit(&v, 2) ? 3 : 1);
     struct plan_wishes *wishes = &world->input.wishes;
     static const enum plan_where weights[] = {PLAN_WHERE_DEVICE, PLAN_WHERE_HOST, PLAN_WHERE_STORE};
-    wishes->timing = digit(&v, 2) ? PLAN_TIMING_INSIDE : PLAN_TIMING_DEFERRED;
+    static const enum plan_timing timings[] = {PLAN_TIMING_DEFERRED, PLAN_TIMING_INSIDE,
+                                               PLAN_TIMING_SPLIT};
+    wishes->timing = timings[digit(&v, 3)];
     wishes->may_clip = wishes->timing == PLAN_TIMING_DEFERRED;
     wishes->order = digit(&v, 2) ? PLAN_ORDER_MICRO : PLAN_ORDER_LAYER;
     world->input.budgets.device_is_host = digit(&v, 2);

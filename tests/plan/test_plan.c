@@ -164,7 +164,7 @@ static void simulator_shares_resources(void)
     commands[1].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_READ_WEIGHT};
     check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, -EDEADLK);
     struct plan_prediction predicted;
-    check_int(plan_sim_predict(&rates, false, &tape, &tape, &predicted), ==, -EDEADLK);
+    check_int(plan_sim_predict(&rates, false, &tape, &predicted), ==, -EDEADLK);
 }
 
 /* A refusal names budgets with which it then does fit. */

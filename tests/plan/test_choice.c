@@ -1,0 +1,143 @@
+/* Proves that what is chosen gains: updates split between backward and forward, activations kept where
+ * memory is left, slots where they help; and that checksums cost the cores that compute them. */
+#include <errno.h>
+
+#include "offload/plan/print.h"
+#include "offload/plan/sim.h"
+#include "tests/harness/test.h"
+#include "tests/plan/world.h"
+
+/* A world on the CPU device, all of it on the drive, whose compute and drive take about as long. */
+static void world_balanced(struct world *world)
+{
+    world_init(world, false, 1);
+    for (int b = 1; b + 1 < BLOCKS; b++) {
+        world->shapes[b].elements *= 64;
+    }
+    world->input.budgets.device_is_host = true;
+    world->input.rates.shared_cores = true;
+    world->input.rates.flops = 3.6e10;
+    world->input.rates.update_elements = 1e9;
+    world->input.wishes.may_clip = false;
+    world->input.wishes.acts = PLAN_ACTS_RECOMPUTE;
+    world->input.wishes.weights = PLAN_WHERE_STORE;
+    world->input.wishes.states = PLAN_WHERE_STORE;
+    world->input.wishes.chunk_elements = 32 * UNIT;
+}
+
+static double step_seconds(const struct world *world, enum plan_timing *timing)
+{
+    struct plan *plan = world_plan(world);
+    double seconds = plan_predicted(plan)->step_seconds;
+    *timing = plan_chosen_timing(plan);
+    plan_destroy(plan);
+    return seconds;
+}
+
+/* Where nobody waits for the norm, some updates go under the next forward, which has the drive to
+ * itself: faster than all of them inside backward. */
+static void a_split_gains(void)
+{
+    struct world world;
+    enum plan_timing timing = PLAN_TIMING_AUTO;
+    world_balanced(&world);
+    double without = step_seconds(&world, &timing);
+    check_true(timing != PLAN_TIMING_SPLIT);
+    world.input.wishes.may_split = true;
+    double with = step_seconds(&world, &timing);
+    test_note("split %.3f s, without %.3f s", with, without);
+    check_string(plan_timing_name(timing), "split");
+    check_double(with, <, without * 0.97);
+    struct plan *plan = world_plan(&world);
+    uint32_t pending = 0;
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        pending += plan_block_place(plan, b)->pending;
+    }
+    check_int(pending, >, 0);
+    check_int(pending, <, BLOCKS - 2);
+    check_true(plan_tape(plan, PLAN_FIRST, PLAN_NEXT) != NULL);
+    check_true(plan_tape(plan, PLAN_FIRST, PLAN_FIRST) == NULL);
+    plan_destroy(plan);
+    world.input.wishes.may_clip = true;
+    step_seconds(&world, &timing);
+    check_int(timing, ==, PLAN_TIMING_DEFERRED);
+}
+
+/* With memory for some of them, some blocks keep their activations; the step gets faster by steps,
+ * not at once. */
+static void memory_keeps_activations(void)
+{
+    struct world world;
+    uint32_t kept_some = 0;
+    double last = 1e9;
+    for (uint32_t kib = 3900; kib <= 4600; kib += 100) {
+        world_init(&world, false, 1);
+        world.input.rates.flops = 1e10;
+        world.input.wishes.weights = PLAN_WHERE_STORE;
+        world.input.wishes.states = PLAN_WHERE_STORE;
+        world.input.wishes.weight_slots = 2;
+        world.input.wishes.state_slots = 2;
+        world.input.budgets.device_bytes = kib << 10;
+        struct plan *plan = NULL;
+        if (plan_create(&world.input, &plan) == -EFBIG) {
+            continue;
+        }
+        uint32_t kept = 0;
+        for (uint32_t b = 0; b < BLOCKS; b++) {
+            kept += plan_block_place(plan, b)->kept && world.shapes[b].kept_bytes > 0;
+        }
+        kept_some += kept > 0 && kept < LAYERS;
+        check_double(plan_predicted(plan)->step_seconds, <=, last * 1.001);
+        last = plan_predicted(plan)->step_seconds;
+        plan_destroy(plan);
+    }
+    check_int(kept_some, >, 0);
+}
+
+/* What is read and written is summed by the same cores that compute. */
+static void checksums_cost_cores(void)
+{
+    struct world world;
+    enum plan_timing timing = PLAN_TIMING_AUTO;
+    world_balanced(&world);
+    double free_of_charge = step_seconds(&world, &timing);
+    world.input.rates.hash_bytes = 8e9;
+    double charged = step_seconds(&world, &timing);
+    check_double(charged, >, free_of_charge * 1.02);
+    check_double(charged, <, free_of_charge * 1.5);
+}
+
+/* Without a store weights still go to the DEVICE where it has room. */
+static void memory_is_used_without_a_store(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    world.input.budgets.store_bytes = 0;
+    struct plan *plan = world_plan(&world);
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        check_int(plan_block_place(plan, b)->weights, ==, PLAN_DEVICE);
+    }
+    plan_destroy(plan);
+}
+
+/* On the CPU device states use DEVICE's budget where HOST's is spent. */
+static void states_go_where_there_is_room(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    world.input.budgets.device_is_host = true;
+    world.input.budgets.host_bytes = 12 << 20;
+    struct plan *plan = world_plan(&world);
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        const struct plan_block_place *place = plan_block_place(plan, b);
+        check_int(place->states, ==, PLAN_DEVICE);
+        check_int(place->resident_chunks, ==, place->chunk_count);
+    }
+    check_int(plan_predicted(plan)->store_read_bytes, ==, 0);
+    plan_destroy(plan);
+}
+
+TEST_MAIN({"a_split_gains", a_split_gains}, {"memory_keeps_activations", memory_keeps_activations},
+          {"checksums_cost_cores", checksums_cost_cores},
+          {"memory_is_used_without_a_store", memory_is_used_without_a_store},
+          {"states_go_where_there_is_room", states_go_where_there_is_room})
