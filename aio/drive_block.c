@@ -174,12 +174,6 @@ int aio_block_fill(struct aio_drive *drive)
     return 0;
 }
 
-static const char *kind_name(enum aio_kind kind)
-{
-    static const char *const names[] = {"read", "write", "sync"};
-    return names[kind];
-}
-
 void aio_block_sweep(struct aio_drive *drive)
 {
     struct list kept = {NONE, NONE};
@@ -201,32 +195,6 @@ static void give_up(struct aio_drive *drive, int32_t index, int code)
     release(drive, index);
 }
 
-static unsigned bucket_of(uint64_t ns)
-{
-    if (ns < 4) {
-        return (unsigned)ns;
-    }
-    unsigned top = 63u - (unsigned)__builtin_clzll(ns);
-    return top * 4 + (unsigned)(ns >> (top - 2) & 3);
-}
-
-uint64_t aio_latency_ns(const uint64_t latency[AIO_LATENCY_BUCKETS], double share)
-{
-    uint64_t total = 0;
-    for (unsigned i = 0; i < AIO_LATENCY_BUCKETS; i++) {
-        total += latency[i];
-    }
-    uint64_t seen = 0;
-    for (unsigned i = 0; i < AIO_LATENCY_BUCKETS; i++) {
-        seen += latency[i];
-        if (latency[i] > 0 && (double)seen >= share * (double)total) {
-            /* the upper end of the bucket */
-            return i < 8 ? i : (uint64_t)(i % 4 + 5) << (i / 4 - 2);
-        }
-    }
-    return 0;
-}
-
 static void finish(struct aio_drive *drive, int32_t index)
 {
     const struct block *block = &drive->blocks[index];
@@ -236,7 +204,7 @@ static void finish(struct aio_drive *drive, int32_t index)
         bool write = part->kind == AIO_WRITE;
         int64_t ns = drive->now_ns - block->start_ns;
         count(write ? &drive->write_bytes : &drive->read_bytes, block->bytes);
-        count(&drive->latency[write][bucket_of(ns > 0 ? (uint64_t)ns : 0)], 1);
+        count(&drive->latency[write][aio_latency_bucket(ns > 0 ? (uint64_t)ns : 0)], 1);
     }
     release(drive, index);
 }
@@ -284,26 +252,26 @@ static void failed(struct aio_drive *drive, int32_t index, int code)
         block->retries++;
         count(&drive->retries, 1);
         core_log(CORE_LOG_WARN, "%s: %s of %u bytes at offset %" PRIu64 ": %s; retry %u of %d",
-                 file, kind_name(part->kind), bytes, offset, strerror(-code), block->retries,
+                 file, aio_kind_name(part->kind), bytes, offset, strerror(-code), block->retries,
                  AIO_RETRIES_MAX);
         again(drive, index);
         return;
     }
     if (code == -ENOSPC || code == -EDQUOT) {
         core_err_set(code, "%s is full: %s of %u bytes at offset %" PRIu64 ": %s", file,
-                     kind_name(part->kind), bytes, offset, strerror(-code));
+                     aio_kind_name(part->kind), bytes, offset, strerror(-code));
     } else if (code == -EOPNOTSUPP && drive->options.iopoll) {
         core_err_set(code,
                      "%s: completions can be polled only on a drive with poll queues "
                      "(nvme.poll_queues=N at boot) and with direct I/O: %s of %u bytes: %s",
-                     file, kind_name(part->kind), bytes, strerror(-code));
+                     file, aio_kind_name(part->kind), bytes, strerror(-code));
     } else if (block->retries > 0 || block->repeats > 0) {
         core_err_set(code, "%s: %s of %u bytes at offset %" PRIu64 " failed %u times: %s", file,
-                     kind_name(part->kind), bytes, offset, block->retries + block->repeats + 1,
+                     aio_kind_name(part->kind), bytes, offset, block->retries + block->repeats + 1,
                      strerror(-code));
     } else {
         core_err_set(code, "%s: %s of %u bytes at offset %" PRIu64 ": %s", file,
-                     kind_name(part->kind), bytes, offset, strerror(-code));
+                     aio_kind_name(part->kind), bytes, offset, strerror(-code));
     }
     give_up(drive, index, code);
 }
@@ -332,7 +300,7 @@ static void ended_early(struct aio_drive *drive, int32_t index)
     const struct part *part = aio_part_of(block);
     core_err_set(
         -ENODATA, "%s: %s at offset %" PRIu64 " moved nothing: the file ends before byte %" PRIu64,
-        drive->files[part->file].name, kind_name(part->kind),
+        drive->files[part->file].name, aio_kind_name(part->kind),
         part->offset + block->within + block->moved, part->offset + block->within + block->bytes);
     give_up(drive, index, -ENODATA);
 }
@@ -348,7 +316,7 @@ static void answered(struct aio_drive *drive, int32_t index, int64_t result)
         failed(drive, index, (int)result);
     } else if (result > asked) {
         core_err_set(-EPROTO, "%s: %s of %u bytes answered %" PRId64, drive->name,
-                     kind_name(part->kind), asked, result);
+                     aio_kind_name(part->kind), asked, result);
         give_up(drive, index, -EPROTO);
     } else if (result == 0) {
         ended_early(drive, index);
@@ -426,37 +394,6 @@ void aio_block_verify(struct aio_drive *drive, unsigned max)
             mismatched(drive, index, wrong, found);
         } else {
             finish(drive, index);
-        }
-    }
-}
-
-void aio_block_watch(struct aio_drive *drive)
-{
-    for (uint32_t i = 0; i < drive->blocks_count && !drive->dead; i++) {
-        struct block *block = &drive->blocks[i];
-        int64_t late_ns = drive->now_ns - block->start_ns;
-        if (block->state != BLOCK_FLYING || late_ns < drive->options.warn_ns) {
-            continue;
-        }
-        const struct part *part = aio_part_of(block);
-        const char *kind = kind_name(part->kind);
-        const char *file = drive->files[part->file].name;
-        uint64_t offset = part->offset + block->within + block->moved;
-        uint32_t bytes = block->bytes - block->moved;
-        if (late_ns >= drive->options.limit_ns) {
-            core_err_set(-ETIMEDOUT,
-                         "%s does not answer: %s of %u bytes at offset %" PRIu64
-                         " of %s has waited for %.1f s",
-                         drive->name, kind, bytes, offset, file, (double)late_ns / 1e9);
-            aio_drive_die(drive, -ETIMEDOUT);
-        } else if (!block->warned) {
-            block->warned = true;
-            count(&drive->stalls, 1);
-            core_log(CORE_LOG_WARN,
-                     "%s is slow: %s of %u bytes at offset %" PRIu64 " of %s has waited for %.1f s"
-                     " (error at %.1f s)",
-                     drive->name, kind, bytes, offset, file, (double)late_ns / 1e9,
-                     (double)drive->options.limit_ns / 1e9);
         }
     }
 }

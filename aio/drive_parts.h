@@ -173,11 +173,16 @@ int aio_block_fill(struct aio_drive *drive);
 void aio_block_event(struct aio_drive *drive, const struct aio_event *event);
 /* Hashes and finishes up to `max` blocks that wait for it. */
 void aio_block_verify(struct aio_drive *drive, unsigned max);
-/* Reports what is late; kills the drive beyond the limit. */
-void aio_block_watch(struct aio_drive *drive);
 void aio_block_cancel(struct aio_drive *drive, const struct lane *lane);
 /* Drops what waits to go again, of queues that have failed. */
 void aio_block_sweep(struct aio_drive *drive);
+
+/* drive_late.c: how long blocks take. */
+const char *aio_kind_name(enum aio_kind kind);
+/* Where a latency is counted. */
+unsigned aio_latency_bucket(uint64_t ns);
+/* Reports what is late; kills the drive beyond the limit. */
+void aio_block_watch(struct aio_drive *drive);
 
 /* queue.c: the drive's side. */
 void aio_queue_part_done(struct aio_queue *queue, uint64_t value);
