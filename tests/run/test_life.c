@@ -1,0 +1,192 @@
+/* test_life.c: a run's life: whatever request to the system fails on its way, it ends with a sentence
+ * and gives everything back; and a thousand steps take no more than ten. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "offload/run/runtime.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+static struct case_model made;
+static struct run_options options;
+static struct run_planned *planned;
+
+static void begin(const char *io)
+{
+    static char directory[600];
+    case_model_make(&made, "llama tied");
+    snprintf(directory, sizeof directory, "%s/store", test_directory());
+    options = case_options();
+    options.threads = 1;
+    options.io = io;
+    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
+    options.store_count = 1;
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    options.wishes.weights = options.wishes.states = PLAN_WHERE_STORE;
+    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+}
+
+static void end(void)
+{
+    struct stat info;
+    char path[700];
+    run_planned_destroy(planned);
+    planned = NULL;
+    case_model_free(&made);
+    snprintf(path, sizeof path, "%s/store", test_directory());
+    check_int(stat(path, &info), ==, -1);
+}
+
+/* ---- failing requests ---- */
+
+static int engine_life(void)
+{
+    const struct run_engine_options engine_options = {
+        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+    struct run_engine *engine = NULL;
+    struct run_step step;
+    struct kern_loss loss;
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    const struct model_batch batch = case_batch(&made, 0, 0, ids);
+    int rc = run_engine_create(&engine_options, &engine);
+    for (int s = 0; rc == 0 && s < 2; s++) {
+        rc = run_engine_step(engine, &batch, 1, 1e-3, &step);
+    }
+    rc = rc != 0 ? rc : run_engine_evaluate(engine, &batch, &loss);
+    run_engine_destroy(engine);
+    return rc;
+}
+
+/* Creating, loading, two steps, an evaluation, the end. */
+static void engines(void)
+{
+    begin("mem");
+    check_int(engine_life(), ==, 0); /* fills caches of products for good */
+    const unsigned requests = test_fail_nth(engine_life);
+    test_note("%u requests", requests);
+    check_int(requests, >=, 100);
+    end();
+}
+
+static int plan_life(void)
+{
+    struct run_planned *one = NULL;
+    int rc = run_planned_create(made.model, &options, case_rates(), &one);
+    run_planned_destroy(one);
+    return rc;
+}
+
+/* Shapes, candidates, tapes and the simulator. */
+static void plans(void)
+{
+    begin("mem");
+    options.wishes.acts = PLAN_ACTS_RECOMPUTE;
+    options.wishes.order = PLAN_ORDER_LAYER;
+    options.wishes.weight_slots = options.wishes.state_slots = 2;
+    const unsigned requests = test_fail_nth(plan_life);
+    test_note("%u requests", requests);
+    check_int(requests, >=, 50);
+    end();
+}
+
+/* ---- what stays ---- */
+
+struct census {
+    uint64_t rss_bytes;
+    unsigned files;
+    unsigned threads;
+};
+
+static unsigned entries(const char *path)
+{
+    unsigned count = 0;
+    DIR *directory = opendir(path);
+    check_true(directory != NULL);
+    while (readdir(directory) != NULL) {
+        count++;
+    }
+    closedir(directory);
+    return count;
+}
+
+static struct census take_census(void)
+{
+    return (struct census){.rss_bytes = run_runtime_used_bytes(),
+                           .files = entries("/proc/self/fd"),
+                           .threads = entries("/proc/self/task")};
+}
+
+/* A thousand steps with an evaluation and a look at the weights now and then: no memory, file, thread
+ * or byte of the store more than after the first fifty. */
+static void a_thousand_steps(void)
+{
+    enum { STEPS = TEST_COUNT(1000, 120), SETTLED = 50 };
+    struct census settled = {0};
+    struct run_step step;
+    struct kern_loss loss;
+    struct stat files[2];
+    char path[700];
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    begin("threads");
+    const struct run_engine_options engine_options = {
+        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+    struct run_engine *engine = NULL;
+    check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    snprintf(path, sizeof path, "%s/store/tide-rank-0/tide-extents", test_directory());
+    for (unsigned s = 1; s <= STEPS; s++) {
+        const struct model_batch batch = case_batch(&made, s % 7, 0, ids);
+        check_int(run_engine_step(engine, &batch, 1, 1e-4, &step), ==, 0);
+        if (s % 40 == 0) {
+            check_int(run_engine_evaluate(engine, &batch, &loss), ==, 0);
+        }
+        if (s == SETTLED) {
+            settled = take_census();
+            check_int(stat(path, &files[0]), ==, 0);
+        }
+    }
+    const struct census last = take_census();
+    check_int(stat(path, &files[1]), ==, 0);
+    test_note("RSS %.1f MB after %d steps, %.1f MB after %d; %u files, %u threads",
+              (double)settled.rss_bytes / 1e6, SETTLED, (double)last.rss_bytes / 1e6, STEPS,
+              last.files, last.threads);
+    check_uint(last.files, ==, settled.files);
+    check_uint(last.threads, ==, settled.threads);
+    check_int(files[1].st_size, ==, files[0].st_size);
+    check_int(files[1].st_blocks, ==, files[0].st_blocks);
+    if (!TEST_SLOW) {
+        check_uint(last.rss_bytes, <=, settled.rss_bytes + (1 << 20));
+    }
+    run_engine_destroy(engine);
+    end();
+}
+
+/* Engines made and ended leave nothing to the next. */
+static void engine_after_engine(void)
+{
+    enum { ENGINES = TEST_COUNT(40, 12), SETTLED = 8 };
+    struct census settled = {0};
+    begin("threads");
+    for (int i = 1; i <= ENGINES; i++) {
+        check_int(engine_life(), ==, 0);
+        if (i == SETTLED) {
+            settled = take_census();
+        }
+    }
+    const struct census last = take_census();
+    test_note("RSS %.1f MB after %d engines, %.1f MB after %d", (double)settled.rss_bytes / 1e6,
+              SETTLED, (double)last.rss_bytes / 1e6, ENGINES);
+    check_uint(last.files, ==, settled.files);
+    check_uint(last.threads, ==, settled.threads);
+    if (!TEST_SLOW) {
+        check_uint(last.rss_bytes, <=, settled.rss_bytes + (4 << 20));
+    }
+    end();
+}
+
+TEST_MAIN({"engines", engines}, {"plans", plans}, {"a_thousand_steps", a_thousand_steps},
+          {"engine_after_engine", engine_after_engine})
