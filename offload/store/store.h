@@ -52,7 +52,8 @@ int store_queue_open(struct store *store, const struct aio_queue_options *option
                      struct aio_queue **out);
 
 /* Moves a whole extent between STORE and `memory`, which is aligned to 4096 and has room for its
- * bytes rounded up to that. `index` is the chunk; of an activation boundary * micro_batches + micro.
+ * bytes rounded up to that. `index` is the chunk; of an activation the micro-batch, `block` being the
+ * one that hands it on.
  * As aio_queue_submit. */
 struct store_place {
     enum store_kind kind;

@@ -1,0 +1,322 @@
+/* test_extents.c: every chunk that a plan keeps in STORE has a place of its own there, on any back end
+ * and over several paths; what is in the way is said, and what was made is removed. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "aio/mem.h"
+#include "core/base/err.h"
+#include "offload/plan/shard.h"
+#include "offload/store/store.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+static const int64_t patience_ns = INT64_C(60) * 1000000000;
+enum { PLACES_MAX = 512, ALIGN_BYTES = 4096 };
+
+static struct case_model made;
+static struct run_planned *planned;
+static struct run_options options;
+
+/* A plan with everything in STORE, of two micro-batches. */
+static void plan_begin(void)
+{
+    case_model_make(&made, "llama");
+    options = case_options();
+    options.micro_batches = 2;
+    options.store_count = 1;
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    options.wishes = (struct plan_wishes){.weights = PLAN_WHERE_STORE,
+                                          .states = PLAN_WHERE_STORE,
+                                          .grads = PLAN_WHERE_STORE,
+                                          .acts = PLAN_ACTS_STORE,
+                                          .order = PLAN_ORDER_LAYER,
+                                          .chunk_elements = 65536};
+    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+}
+
+static void plan_end(void)
+{
+    run_planned_destroy(planned);
+    case_model_free(&made);
+}
+
+/* ---- places ---- */
+
+struct spot {
+    struct store_place place;
+    uint64_t bytes;
+};
+
+/* Everything that the plan keeps in STORE, worked out by hand. */
+static unsigned all_spots(struct spot spots[PLACES_MAX])
+{
+    const struct plan_input *input = &planned->input;
+    const uint64_t each = plan_chunk_elements(planned->plan);
+    unsigned count = 0;
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        const uint64_t elements = input->blocks[b].elements;
+        const uint32_t chunks = (uint32_t)((elements + each - 1) / each);
+        for (uint32_t c = 0; c < chunks; c++) {
+            const uint64_t n = c + 1 < chunks ? each : elements - c * each;
+            spots[count++] = (struct spot){{STORE_WEIGHTS, b, c}, n * 2};
+            spots[count++] = (struct spot){{STORE_STATES, b, c}, n * (2 + 4 + 4)};
+            spots[count++] = (struct spot){{STORE_GRADS, b, c}, n * 2};
+        }
+        for (uint32_t m = 0; m < 2 && input->blocks[b].out_bytes > 0; m++) {
+            spots[count++] = (struct spot){{STORE_ACTS, b, m}, input->blocks[b].out_bytes};
+        }
+        check_uint(count, <, PLACES_MAX - 16);
+    }
+    return count;
+}
+
+static uint64_t rounded(uint64_t bytes)
+{
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static void fill(unsigned char *memory, uint64_t bytes, unsigned seed)
+{
+    for (uint64_t i = 0; i < bytes; i += 64) {
+        memset(memory + i, (int)(seed * 37 + i / 64 * 11 + i / 4096),
+               bytes - i < 64 ? bytes - i : 64);
+    }
+}
+
+/* Writes every place, then reads all in another order: each holds what was written to it. */
+static void there_and_back(struct store *store)
+{
+    struct spot spots[PLACES_MAX];
+    const unsigned count = all_spots(spots);
+    struct aio_queue *writes = NULL;
+    struct aio_queue *reads = NULL;
+    struct core_fence done;
+    const struct aio_queue_options queue = {.name = "test", .urgency = AIO_STATES};
+    unsigned char *memory = aligned_alloc(ALIGN_BYTES, 1 << 20);
+    unsigned char *right = malloc(1 << 20);
+    uint64_t moved = 0;
+    check_true(memory != NULL && right != NULL);
+    const struct iovec slab = {.iov_base = memory, .iov_len = 1 << 20};
+    check_int(store_register(store, &slab, 1), ==, 0);
+    check_int(store_queue_open(store, &queue, &writes), ==, 0);
+    check_int(store_queue_open(store, &queue, &reads), ==, 0);
+    check_int(store_read(store, reads, &spots[0].place, memory, &done), ==, 0);
+    check_int(core_fence_wait(done, patience_ns), ==, -ENODATA); /* never written */
+    check_int(aio_queue_close(reads), ==, 0);
+    check_int(store_queue_open(store, &queue, &reads), ==, 0);
+    struct store_stats before;
+    store_stats_take(store, &before);
+    check_uint(before.mismatches, ==, 1);
+    for (unsigned i = 0; i < count; i++) {
+        fill(memory, rounded(spots[i].bytes), i);
+        check_int(store_write(store, writes, &spots[i].place, memory, &done), ==, 0);
+        check_int(core_fence_wait(done, patience_ns), ==, 0);
+        moved += rounded(spots[i].bytes);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        const unsigned at = (i * 7 + 3) % count;
+        memset(memory, 0, 1 << 20);
+        fill(right, rounded(spots[at].bytes), at);
+        check_int(store_read(store, reads, &spots[at].place, memory, &done), ==, 0);
+        check_int(core_fence_wait(done, patience_ns), ==, 0);
+        check_memory(memory, right, rounded(spots[at].bytes));
+    }
+    check_true(count % 7 != 0);
+    struct store_stats stats;
+    store_stats_take(store, &stats);
+    check_uint(stats.write_bytes, ==, moved);
+    check_uint(stats.read_bytes, >=, moved);
+    check_uint(stats.mismatches, ==, before.mismatches);
+    check_uint(stats.retries + stats.stalls, ==, 0);
+    /* What no plan has. */
+    const struct store_place beyond[] = {{STORE_WEIGHTS, 0, 1000},
+                                         {STORE_ACTS, 0, 2},
+                                         {STORE_ACTS, planned->input.block_count - 1, 0}};
+    for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
+        check_int(store_read(store, reads, &beyond[i], memory, &done), ==, -ENOENT);
+        check_contains(core_err_sentence(), "nothing of kind");
+        check_int(store_write(store, writes, &beyond[i], memory, &done), ==, -ENOENT);
+    }
+    check_int(aio_queue_close(writes), ==, 0);
+    check_int(aio_queue_close(reads), ==, 0);
+    free(memory);
+    free(right);
+}
+
+static void every_back_end(void)
+{
+    static const char *const backends[] = {"mem", "threads", NULL};
+    char directory[600];
+    struct stat info;
+    plan_begin();
+    snprintf(directory, sizeof directory, "%s/fast", test_directory());
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+        const struct store_path path = {.directory = directory, .weight = 1};
+        const struct store_options store_options = {
+            .paths = &path, .path_count = 1, .backend = backends[i], .run = i + 1};
+        struct store *store = NULL;
+        check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, 0);
+        there_and_back(store);
+        check_int(store_close(store), ==, 0);
+        check_int(stat(directory, &info), ==, -1);
+    }
+    check_int(store_close(NULL), ==, 0);
+    plan_end();
+}
+
+/* Striped over three paths, one of them memory that the caller owns; a directory that was there, and
+ * what others keep in it, stays. */
+static void several_paths(void)
+{
+    char directories[2][600];
+    char file[700];
+    struct stat info;
+    struct aio_mem_disk *disk = NULL;
+    plan_begin();
+    for (int i = 0; i < 2; i++) {
+        snprintf(directories[i], sizeof directories[i], "%s/path %d", test_directory(), i);
+    }
+    check_int(mkdir(directories[0], 0700), ==, 0);
+    snprintf(file, sizeof file, "%s/diary", directories[0]);
+    FILE *out = fopen(file, "w");
+    check_true(out != NULL && fclose(out) == 0);
+    const struct store_path paths[] = {{.directory = directories[0], .weight = 2},
+                                       {.directory = directories[1], .weight = 1}};
+    const struct store_options store_options = {
+        .paths = paths, .path_count = 2, .backend = "threads", .run = 1, .rank = 3};
+    struct store *store = NULL;
+    check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, 0);
+    snprintf(file, sizeof file, "%s/tide-rank-3", directories[1]);
+    check_int(stat(file, &info), ==, 0);
+    there_and_back(store);
+    check_int(store_close(store), ==, 0);
+    check_int(stat(directories[1], &info), ==, -1);
+    snprintf(file, sizeof file, "%s/tide-rank-3", directories[0]);
+    check_int(stat(file, &info), ==, -1);
+    snprintf(file, sizeof file, "%s/diary", directories[0]);
+    check_int(stat(file, &info), ==, 0);
+    const uint64_t bytes = UINT64_C(512) << 20;
+    check_int(aio_mem_create(bytes, &disk), ==, 0);
+    const struct store_path memory = {.disk = disk, .weight = 1};
+    const struct store_options in_memory = {
+        .paths = &memory, .path_count = 1, .backend = "mem", .run = 2};
+    check_int(store_open(&in_memory, &planned->input, planned->plan, &store), ==, 0);
+    there_and_back(store);
+    check_int(store_close(store), ==, 0);
+    check_true(disk->memory != NULL); /* still the caller's */
+    aio_mem_destroy(disk);
+    plan_end();
+}
+
+/* ---- what is in the way ---- */
+
+/* Less room than the plan needs, a directory in use, one that cannot be made. */
+static void refusals(void)
+{
+    char directory[600];
+    struct stat info;
+    struct store *store = NULL;
+    struct store *other = NULL;
+    plan_begin();
+    snprintf(directory, sizeof directory, "%s/small", test_directory());
+    struct store_path path = {.directory = directory, .bytes = 8 << 20, .weight = 1};
+    struct store_options store_options = {
+        .paths = &path, .path_count = 1, .backend = "threads", .run = 1};
+    check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, -ENOSPC);
+    check_true(core_err_sentence()[0] != '\0');
+    check_int(stat(directory, &info), ==, -1);
+    path.bytes = 0;
+    check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, 0);
+    check_int(store_open(&store_options, &planned->input, planned->plan, &other), ==, -EBUSY);
+    check_contains(core_err_sentence(), directory);
+    store_options.rank = 1; /* another rank of the same run lies beside it */
+    check_int(store_open(&store_options, &planned->input, planned->plan, &other), ==, 0);
+    check_int(store_close(store), ==, 0);
+    check_int(stat(directory, &info), ==, 0);
+    check_int(store_close(other), ==, 0);
+    (void)rmdir(directory);
+    path.directory = "/nowhere/at/all";
+    store = NULL;
+    check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, -ENOENT);
+    check_contains(core_err_sentence(), "/nowhere/at/all");
+    path.directory = directory;
+    path.weight = 0; /* measured where there are several; one needs none */
+    store_options.backend = "abacus";
+    check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, -EINVAL);
+    check_contains(core_err_sentence(), "abacus");
+    check_true(store == NULL);
+    check_int(stat(directory, &info), ==, -1);
+    plan_end();
+}
+
+/* ---- a file system that is really full ---- */
+
+static bool mount_small(const char *mount)
+{
+    char command[1400];
+    snprintf(command, sizeof command, "mount -t tmpfs -o size=40m tide-test '%s' 2>/dev/null",
+             mount);
+    return geteuid() == 0 && mkdir(mount, 0700) == 0 && system(command) == 0;
+}
+
+static void unmount(const char *mount)
+{
+    char command[1400];
+    snprintf(command, sizeof command, "umount '%s'", mount);
+    check_int(system(command), ==, 0);
+}
+
+/* What a run on the file system ends with, while `taken_mb` of its 40 are somebody else's. */
+static int run_beside(const char *mount, unsigned taken_mb, struct case_outcome *out)
+{
+    char command[1400];
+    char directory[700];
+    snprintf(command, sizeof command, "rm -f '%s/other'; head -c %uM /dev/zero > '%s/other'", mount,
+             taken_mb, mount);
+    check_int(system(command), ==, 0);
+    snprintf(directory, sizeof directory, "%s/store", mount);
+    struct run_options beside = case_options();
+    beside.io = "threads";
+    beside.store_count = 1;
+    beside.stores[0] = (struct store_path){.directory = directory, .weight = 1};
+    beside.budgets.store_bytes = UINT64_C(1) << 30;
+    beside.wishes.weights = PLAN_WHERE_STORE;
+    beside.wishes.states = PLAN_WHERE_HOST;
+    return case_try_engine(&made, &beside, 2, out);
+}
+
+/* A drive with too little room refuses the store with its numbers, and nothing of it stays; with
+ * room the same run works there. */
+static void a_full_file_system(void)
+{
+    char mount[600];
+    char directory[700];
+    struct stat info;
+    struct case_outcome full;
+    struct case_outcome roomy;
+    snprintf(mount, sizeof mount, "%s/mount", test_directory());
+    if (!mount_small(mount)) {
+        test_skip("no file system can be mounted here");
+    }
+    snprintf(directory, sizeof directory, "%s/store", mount);
+    case_model_make(&made, "llama");
+    const int refused = run_beside(mount, 30, &full);
+    char sentence[CORE_ERR_SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+    const int left = stat(directory, &info);
+    const int worked = run_beside(mount, 0, &roomy);
+    unmount(mount);
+    case_model_free(&made);
+    check_int(refused, ==, -ENOSPC);
+    check_contains(sentence, directory);
+    check_contains(sentence, "is full");
+    check_int(left, ==, -1);
+    check_int(worked, ==, 0);
+    check_uint(roomy.steps, ==, 2);
+}
+
+TEST_MAIN({"every_back_end", every_back_end}, {"several_paths", several_paths},
+          {"refusals", refusals}, {"a_full_file_system", a_full_file_system})
