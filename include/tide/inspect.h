@@ -14,6 +14,7 @@ extern "C" {
 enum tide_inspected {
     TIDE_MODEL_FOLDER, /* config.json and weights */
     TIDE_SAFETENSORS,  /* one file */
+    TIDE_CHECKPOINT,   /* of a run: weights and optimizer states */
 };
 
 /* Sizes are 0 and texts empty where the path has no such thing (a file alone has no family). */
@@ -38,6 +39,11 @@ struct tide_inspection {
     int64_t inner;
     int64_t positions;
     uint32_t tied;
+    /* Of a checkpoint; `tensors` and `bytes` are those of all its streams. */
+    uint64_t step;
+    uint64_t updates; /* steps but for the skipped ones */
+    char optimizer[16];
+    char precision[16];
 };
 
 /* The strings live during the call that hands it over. */
@@ -59,7 +65,8 @@ struct tide_inspect_options {
     void *user;
 };
 
-/* Looks at headers and config.json; weights are not read. What can be opened but does not hold
+/* Looks at headers and config.json; weights are not read. A checkpoint is read whole and compared with
+ * its checksums, reporting progress as "verify". What can be opened but does not hold
  * together is no error: `verified` is 0 and `problem` says why. -ENOENT, -EACCES ... for a path that
  * cannot be read; -EINVAL for one that is neither. `options` may be NULL. */
 TIDE_API int tide_inspect(struct tide_context *context, const char *path,

@@ -1,14 +1,16 @@
-/* inspect.c: tide_inspect over the model room's files. The caller's thread. */
+/* inspect.c: tide_inspect over the files of models and checkpoints. The caller's thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <tide/inspect.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
 #include "offload/model/files.h"
+#include "offload/store/checkpoint.h"
 
 static void count_file(const struct model_safetensors *file,
                        const struct tide_inspect_options *options, struct tide_inspection *out)
@@ -39,7 +41,7 @@ static void count_file(const struct model_safetensors *file,
 static int judge(int rc, struct tide_inspection *out)
 {
     out->verified = rc == 0;
-    if (rc == -EINVAL || rc == -ENOENT || rc == -EIO) {
+    if (rc == -EINVAL || rc == -ENOENT || rc == -EIO || rc == -EBADMSG || rc == -ENOTSUP) {
         snprintf(out->problem, sizeof out->problem, "%s", core_err_sentence());
         return 0;
     }
@@ -64,6 +66,78 @@ static void describe_model(const struct model *model, struct tide_inspection *ou
     out->positions = config->positions;
     out->tied = config->tied;
 }
+
+/* ---- checkpoints ---- */
+
+struct verifying {
+    struct tide_context *context;
+};
+
+static int report(void *user, uint64_t done, uint64_t total)
+{
+    const struct verifying *verifying = user;
+    return context_progress(verifying->context, "verify", done, total);
+}
+
+static void describe_checkpoint(const struct store_manifest *manifest, struct tide_inspection *out)
+{
+    const char *optimizer = store_manifest_parameter(manifest, "optimizer");
+    const char *precision = store_manifest_parameter(manifest, "precision");
+    snprintf(out->family, sizeof out->family, "%s", manifest->family);
+    snprintf(out->optimizer, sizeof out->optimizer, "%.15s", optimizer != NULL ? optimizer : "");
+    snprintf(out->precision, sizeof out->precision, "%.15s", precision != NULL ? precision : "");
+    out->step = manifest->step;
+    out->updates = manifest->updates;
+}
+
+static int count_streams(const char *path, const struct store_image *image,
+                         const struct tide_inspect_options *options, struct tide_inspection *out)
+{
+    int rc = 0;
+    for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
+        char name[4200];
+        struct model_safetensors *file = NULL;
+        if (!store_image_has(image, (enum store_stream)s)) {
+            continue;
+        }
+        snprintf(name, sizeof name, "%s/%s.safetensors", path,
+                 store_stream_name((enum store_stream)s));
+        rc = model_safetensors_open(name, &file);
+        if (rc == 0) {
+            count_file(file, options, out);
+        }
+        model_safetensors_close(file);
+    }
+    return rc;
+}
+
+static int inspect_checkpoint(struct tide_context *context, const char *path,
+                              const struct tide_inspect_options *options,
+                              struct tide_inspection *out)
+{
+    struct verifying verifying = {context};
+    struct store_checkpoint *checkpoint = NULL;
+    out->what = TIDE_CHECKPOINT;
+    int rc = store_checkpoint_open(path, NULL, NULL, &checkpoint);
+    if (rc == 0) {
+        describe_checkpoint(store_checkpoint_manifest(checkpoint), out);
+        rc = count_streams(path, store_checkpoint_image(checkpoint), options, out);
+    }
+    rc = rc != 0 ? rc : store_checkpoint_verify(checkpoint, report, &verifying);
+    char sentence[CORE_ERR_SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
+    (void)store_checkpoint_close(checkpoint);
+    return judge(rc != 0 ? core_err_adopt(rc, sentence) : 0, out);
+}
+
+static bool is_checkpoint(const char *path)
+{
+    char name[4200];
+    snprintf(name, sizeof name, "%s/manifest.json", path);
+    return access(name, F_OK) == 0;
+}
+
+/* ---- all ---- */
 
 static int inspect_folder(const char *path, const struct tide_inspect_options *options,
                           struct tide_inspection *out)
@@ -100,8 +174,8 @@ static int inspect_file(const char *path, const struct tide_inspect_options *opt
     return judge(rc, out);
 }
 
-static int inspect(const char *path, const struct tide_inspect_options *from,
-                   struct tide_inspection *out)
+static int inspect(struct tide_context *context, const char *path,
+                   const struct tide_inspect_options *from, struct tide_inspection *out)
 {
     struct tide_inspection answer = {0};
     struct tide_inspect_options options = {0};
@@ -117,7 +191,9 @@ static int inspect(const char *path, const struct tide_inspect_options *from,
     if (stat(path, &info) != 0) {
         return core_err_set(-errno, "%s cannot be opened: %s", path, strerror(errno));
     }
-    if (S_ISDIR(info.st_mode)) {
+    if (S_ISDIR(info.st_mode) && is_checkpoint(path)) {
+        rc = inspect_checkpoint(context, path, &options, &answer);
+    } else if (S_ISDIR(info.st_mode)) {
         rc = inspect_folder(path, &options, &answer);
     } else if (S_ISREG(info.st_mode)) {
         rc = inspect_file(path, &options, &answer);
@@ -131,7 +207,7 @@ int tide_inspect(struct tide_context *context, const char *path,
                  const struct tide_inspect_options *options, struct tide_inspection *out)
 {
     const struct core_log *before = context_enter(context);
-    int rc = inspect(path, options, out);
+    int rc = inspect(context, path, options, out);
     context_leave(before);
     return rc;
 }

@@ -229,6 +229,30 @@ static int sync_parent(const char *folder)
     return rc;
 }
 
+/* Folders in what is replaced (checkpoints, say) and the lock over them are not part of a model: they
+ * stay. A run that is killed in between finds them when it is resumed. */
+static void move_rest(const char *from, const char *to)
+{
+    DIR *dir = opendir(from);
+    const int into = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (struct dirent *entry; dir != NULL && into >= 0 && (entry = readdir(dir)) != NULL;) {
+        const char *name = entry->d_name;
+        struct stat info;
+        const bool folder = fstatat(dirfd(dir), name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+                            S_ISDIR(info.st_mode);
+        if ((folder && strcmp(name, ".") != 0 && strcmp(name, "..") != 0) ||
+            strcmp(name, ".tide-lock") == 0) {
+            (void)renameat2(dirfd(dir), name, into, name, RENAME_NOREPLACE);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    if (into >= 0) {
+        close(into);
+    }
+}
+
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace)
 {
     if (fsync(fd) != 0) {
@@ -241,6 +265,7 @@ int model_folder_publish(const char *path, int fd, const char *folder, bool repl
                             strerror(errno));
     }
     if (exchange) {
+        move_rest(path, folder);
         model_folder_remove(path);
     }
     return sync_parent(folder);

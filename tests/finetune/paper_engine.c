@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <tide/engine.h>
+#include <tide/checkpoint.h>
 
 struct tide_plan {
     struct tide_engine_options options;
@@ -38,7 +38,8 @@ const char *tide_last_error(void)
 static int fails(const char *call)
 {
     static int counts[8];
-    static const char *const calls[] = {"plan", "create", "step", "evaluate", "save", "try"};
+    static const char *const calls[] = {"plan", "create", "step",      "evaluate",
+                                        "save", "try",    "checkpoint"};
     const char *wish = getenv("TIDE_PAPER_FAIL");
     char name[16] = "";
     int at = 0;
@@ -264,6 +265,25 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
     snprintf(path, sizeof path, "%s/steps", folder);
     snprintf(text, sizeof text, "%llu", (unsigned long long)engine->steps);
     return rc != 0 ? rc : write_file(path, text);
+}
+
+int tide_engine_checkpoint(struct tide_engine *engine,
+                           const struct tide_checkpoint_options *options)
+{
+    char path[1100];
+    char text[64];
+    int rc = fails("checkpoint");
+    snprintf(path, sizeof path, "%s/checkpoint-%llu", options->directory,
+             (unsigned long long)engine->steps);
+    snprintf(text, sizeof text, "keep %u, replace %u", options->keep, options->replace);
+    return rc != 0 ? rc : write_file(path, text);
+}
+
+int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out)
+{
+    (void)engine;
+    *out = (struct tide_resumed){.struct_bytes = sizeof *out};
+    return 0;
 }
 
 int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out)

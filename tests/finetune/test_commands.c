@@ -65,9 +65,8 @@ static void usage(void)
         {"finetune --model %M --data %T/d.jsonl", "--out DIR is missing"},
         {"plan", "--model DIR is missing"},
         {"finetune --modl x", "did you mean --model?"},
-        {TRAIN "--out %T/o --save-every 5", "--save-every is not built yet"},
-        {TRAIN "--out %T/o --keep 5", "--keep is not built yet"},
-        {TRAIN "--out %T/o --resume", "--resume is not built yet"},
+        {TRAIN "--out %T/o --save-every 0", "--save-every takes an integer from 1"},
+        {TRAIN "--out %T/o --keep 0", "--keep takes an integer from 1"},
         {TRAIN "--out %T/o --tensorboard x", "--tensorboard is not built yet"},
         {TRAIN "--out %T/o --steps 1 --epochs 1", "--steps and --epochs both say"},
         {TRAIN "--out %T/o --steps 0", "--steps takes an integer from 1"},
@@ -259,16 +258,37 @@ static void faults(void)
     }
 }
 
-/* A signal ends the run after its step, with the model saved; the second one at once. */
+/* Checkpoints when they are due; one that cannot be written is told, and the run goes on. */
+static void checkpoints(void)
+{
+    rig_rows();
+    expect(0, TRAIN "--out %T/pa --steps 5 --save-every 2 --resume");
+    check_contains(rig_err, "there is no checkpoint in ");
+    check_true(rig_has("pa/checkpoint-2") && rig_has("pa/checkpoint-4") &&
+               !rig_has("pa/checkpoint-5"));
+    check_string(rig_read("pa/checkpoint-2"), "keep 2, replace 0");
+    expect(0, TRAIN "--out %T/qa --steps 2 --save-every 1 --keep 7 --overwrite");
+    check_string(rig_read("qa/checkpoint-1"), "keep 7, replace 1");
+    expect_with(0, "TIDE_PAPER_FAIL=checkpoint 1 28", TRAIN "--out %T/ra --steps 4 --save-every 2");
+    check_contains(rig_err, "there is no checkpoint of step 2: paper: checkpoint 1 fails with 28");
+    check_true(!rig_has("ra/checkpoint-2") && rig_has("ra/checkpoint-4"));
+    check_string(rig_read("ra/steps"), "4");
+}
+
+/* A signal ends the run after its step, with a checkpoint saved; the second one at once. */
 static void signals(void)
 {
     rig_rows();
     expect_with(130, "TIDE_PAPER_SIGNAL=2 2", TRAIN "--out %T/i --steps 5");
     check_contains(rig_err, "stopped by a signal after step 2 of 5; ");
-    check_contains(rig_err, "holds the weights of that step");
-    check_string(rig_read("i/steps"), "2");
+    check_contains(rig_err, "checkpoint-2 holds it all");
+    check_true(rig_has("i/checkpoint-2") && !rig_has("i/steps"));
     expect_with(130, "TIDE_PAPER_SIGNAL=1 15", TRAIN "--out %T/j --steps 5");
-    check_string(rig_read("j/steps"), "1");
+    check_true(rig_has("j/checkpoint-1"));
+    setenv("TIDE_PAPER_SIGNAL", "3 2", 1);
+    expect_with(1, "TIDE_PAPER_FAIL=checkpoint 1 28", TRAIN "--out %T/ka --steps 5");
+    unsetenv("TIDE_PAPER_SIGNAL");
+    check_contains(rig_err, "paper: checkpoint 1 fails with 28");
     expect_with(0, "TIDE_PAPER_SIGNAL=5 2", TRAIN "--out %T/last --steps 5");
 }
 
@@ -328,5 +348,5 @@ static void plans(void)
 }
 
 TEST_MAIN({"help", help}, {"usage", usage}, {"log_keys", log_keys}, {"steps", steps},
-          {"skipped", skipped}, {"talk", talk}, {"faults", faults}, {"signals", signals},
-          {"full_disk", full_disk}, {"plans", plans})
+          {"skipped", skipped}, {"talk", talk}, {"faults", faults}, {"checkpoints", checkpoints},
+          {"signals", signals}, {"full_disk", full_disk}, {"plans", plans})

@@ -180,7 +180,7 @@ static int log_life(void)
 {
     struct tune_log *log = NULL;
     struct tune_record record = record_of(1, 1);
-    int rc = tune_log_open("/dev/null", "/dev/null", &log);
+    int rc = tune_log_open("/dev/null", "/dev/null", false, &log);
     if (rc == 0) {
         tune_log_step(log, &record);
     }
@@ -234,9 +234,9 @@ static void short_of_memory(void)
 static void no_log(void)
 {
     struct tune_log *log = NULL;
-    check_int(tune_log_open(test_directory(), NULL, &log), ==, -EISDIR);
+    check_int(tune_log_open(test_directory(), NULL, false, &log), ==, -EISDIR);
     check_contains(core_err_sentence(), test_directory());
-    check_int(tune_log_open("/dev/null", "/nonexistent/x.csv", &log), ==, -ENOENT);
+    check_int(tune_log_open("/dev/null", "/nonexistent/x.csv", false, &log), ==, -ENOENT);
     check_contains(core_err_sentence(), "/nonexistent/x.csv cannot be written");
     check_int(tune_log_close(NULL), ==, 0);
 }

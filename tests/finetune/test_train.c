@@ -87,6 +87,33 @@ static void anywhere(void)
     check_double(number_of("drive.jsonl", 8, "plan_host_gb"), >, 0);
 }
 
+/* A run that is resumed ends in the same bytes, its rows shuffled and its store elsewhere; the log has
+ * every step once; other folders in the output stay, and the model beside them. */
+static void resumed(void)
+{
+    begin();
+#define SHUFFLED TRAIN_SMALL "--shuffle --seed 5 --schedule linear "
+    expect(0, SHUFFLED "--out %T/whole --steps 9 --log %T/whole.jsonl");
+    expect(0, SHUFFLED "--out %T/parts --steps 4 --save-every 2 --keep 1 --log %T/parts.jsonl "
+                       "--store %T/store --place weights=store,states=store");
+    check_true(rig_has("parts/checkpoint-4") && !rig_has("parts/checkpoint-2"));
+    check_true(rig_has("parts/model.safetensors") && !rig_has("parts.partial"));
+    expect(2, SHUFFLED "--out %T/parts --steps 9");
+    check_contains(rig_err, "--resume to go on");
+    expect(0, SHUFFLED "--out %T/parts --steps 9 --resume --log %T/parts.jsonl");
+    check_contains(rig_err, "checkpoint-4, after step 4 of 9");
+    check_true(rig_has("parts/checkpoint-4"));
+    expect(0, "export %T/parts/checkpoint-4 --out %T/exported");
+    check_true(rig_has("exported/config.json") && !rig_has("exported/manifest.json"));
+    expect(0, "inspect %T/parts/checkpoint-4");
+    check_contains(rig_out, "checkpoint of a llama run after step 4");
+    check_contains(rig_out, "verified: every byte");
+    expect(0, "inspect %T/parts/checkpoint-4 --json");
+    check_contains(rig_out, "\"what\": \"checkpoint\"");
+    expect(2, "export %T/parts --out %T/nothing");
+    expect(2, "inspect %T/whole/checkpoint-1");
+}
+
 /* Precisions, optimizers and moments are trained with: the loss falls with each. */
 static void kinds(void)
 {
@@ -149,7 +176,8 @@ static void shared_store(void)
     check_true(!rig_has("second/model.safetensors"));
     kill(first, SIGINT);
     rig_expect(__LINE__, rig_wait(first), 130);
-    check_true(rig_has("first/model.safetensors"));
+    check_contains(rig_err, "--resume goes on from there");
+    check_true(!rig_has("first/model.safetensors"));
     check_uint(entries("store"), ==, 0);
     expect(2, TRAIN_SMALL "--out %T/third --steps 2 --store %T/no/where --place states=store");
     check_contains(rig_err, "no/where");
@@ -173,5 +201,5 @@ static void too_small(void)
     rig_end();
 }
 
-TEST_MAIN({"anywhere", anywhere}, {"kinds", kinds}, {"config", config},
+TEST_MAIN({"anywhere", anywhere}, {"resumed", resumed}, {"kinds", kinds}, {"config", config},
           {"shared_store", shared_store}, {"too_small", too_small})

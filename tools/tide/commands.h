@@ -6,6 +6,7 @@
 
 extern const struct cli_command cli_command_config;
 extern const struct cli_command cli_command_doctor;
+extern const struct cli_command cli_command_export;
 extern const struct cli_command cli_command_finetune;
 extern const struct cli_command cli_command_inspect;
 extern const struct cli_command cli_command_plan;

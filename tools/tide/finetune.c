@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/tide/commands.h"
+#include "tools/tide/finetune_checkpoint.h"
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_run.h"
@@ -65,10 +66,11 @@ static int check_out(const struct tune_flags *flags)
         entries += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
     }
     closedir(folder);
-    if (entries > 0 && !flags->overwrite) {
+    if (entries > 0 && !flags->overwrite && !flags->resume) {
         return core_err_set(-EEXIST,
                             "--out %s is there and not empty; name another folder, or give "
-                            "--overwrite to replace the model in it",
+                            "--overwrite to replace the model in it, or --resume to go on with the "
+                            "run whose checkpoints are in it",
                             flags->out);
     }
     return 0;
@@ -111,12 +113,14 @@ static int open_inputs(struct job *job)
     if (rc == 0 && job->flags.eval_data != NULL) {
         rc = open_data(job, job->flags.eval_data, false, &job->eval);
     }
-    return rc != 0 ? rc : tune_log_open(job->flags.log, job->flags.csv, &job->log);
+    return rc != 0 ? rc
+                   : tune_log_open(job->flags.log, job->flags.csv, job->flags.resume, &job->log);
 }
 
 static int open_engine(struct job *job)
 {
     job->talk.may_stop = true;
+    job->settings.engine.resume = job->flags.resume ? job->flags.out : NULL;
     int rc = tide_engine_create(job->talk.context, &job->settings.engine, &job->engine);
     job->talk.may_stop = false;
     tune_live_end(&job->talk.live);
@@ -124,7 +128,8 @@ static int open_engine(struct job *job)
         plan_print_short(tide_engine_plan(job->engine), stderr);
     }
     if (rc == 0) {
-        rc = tide_engine_save_try(job->engine, job->flags.out, job->flags.overwrite);
+        rc = tide_engine_save_try(job->engine, job->flags.out,
+                                  job->flags.overwrite || job->flags.resume);
     }
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
@@ -162,9 +167,14 @@ static int train(struct job *job)
         .log = job->log,
         .live = &job->talk.live,
         .eval_every = job->flags.eval_every > 0 ? job->flags.eval_every : 0,
+        .out = job->flags.out,
+        .save_every = job->flags.save_every > 0 ? job->flags.save_every : 0,
+        .keep = job->flags.keep > 0 ? (uint32_t)job->flags.keep : TUNE_KEEP,
+        .replace = job->flags.overwrite,
     };
-    int rc = tune_run_steps(&job->run);
-    if (rc != 0) {
+    int rc = job->flags.resume ? tune_checkpoint_resume(&job->run, job->common.verbose >= 0) : 0;
+    rc = rc != 0 ? rc : tune_run_steps(&job->run);
+    if (rc != 0 || job->run.stopped) {
         return rc;
     }
     rc = tide_engine_save(job->engine, job->flags.out, 1);
@@ -216,9 +226,9 @@ static int work(struct job *job)
     if (job->run.stopped) {
         return cli_fail(job->command, CLI_INTERRUPTED,
                         "stopped by a signal after step %" PRId64 " of %" PRId64
-                        "; %s holds the weights of that step (there are no checkpoints yet: the "
-                        "run cannot go on from here)",
-                        job->run.steps, job->settings.steps, job->flags.out);
+                        "; %s/checkpoint-%" PRId64 " holds it all: --resume goes on from there, "
+                        "and `tide export` makes a model of it",
+                        job->run.steps, job->settings.steps, job->flags.out, job->run.steps);
     }
     return CLI_DONE;
 }
@@ -250,7 +260,8 @@ static const char help[] =
 static const char help_output[] =
     "  --eval-data FILE [none]   --eval-every N [at the end]   --overwrite [no]\n"
     "  --log FILE.jsonl [none]   --csv FILE [none]   -q, -v: less, more talk   -h: this\n"
-    "  Not built yet: --save-every N   --keep N   --resume   --tensorboard DIR\n"
+    "  --save-every N [never]   --keep N [2]   --resume [no]: from the newest checkpoint\n"
+    "  Not built yet: --tensorboard DIR\n"
     "\n"
     "Example:\n"
     "  tide finetune --model Qwen3-4B --data rows.jsonl --out tuned --store /nvme\n";

@@ -27,14 +27,16 @@ struct tune_data {
     struct held *held;          /* owned, one a batch; rows of `length_max` */
     struct text_batch next;     /* borrowed from the feed */
     bool has_next;
+    struct text_position place; /* behind the last step's rows */
 };
 
-static int open_feed(struct tune_data *data)
+static int open_feed(struct tune_data *data, const struct text_position *from)
 {
     text_feed_close(data->feed);
     data->feed = NULL;
     data->has_next = false;
-    return text_feed_open(&data->feed_options, NULL, &data->feed);
+    data->place = from != NULL ? *from : (struct text_position){{0}};
+    return text_feed_open(&data->feed_options, from, &data->feed);
 }
 
 /* One row after another, once: how many there are, and the longest. */
@@ -152,7 +154,7 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         data->feed_options.seq_len = data->info.longest; /* rows of the feed are no longer */
         rc = take_room(data);
     }
-    rc = rc != 0 ? rc : open_feed(data);
+    rc = rc != 0 ? rc : open_feed(data, NULL);
     if (rc != 0) {
         tune_data_close(data);
         return rc;
@@ -210,6 +212,7 @@ static void keep(struct tune_data *data, unsigned index)
         .labels = held->labels,
     };
     data->has_next = false;
+    data->place = from->after;
 }
 
 int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
@@ -233,7 +236,21 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
 
 int tune_data_rewind(struct tune_data *data)
 {
-    return open_feed(data);
+    return open_feed(data, NULL);
+}
+
+void tune_data_tell(const struct tune_data *data, struct tune_data_place *out)
+{
+    _Static_assert(sizeof out->word == sizeof data->place.word, "a place is a position");
+    memcpy(out->word, data->place.word, sizeof out->word);
+}
+
+int tune_data_seek(struct tune_data *data, const struct tune_data_place *place)
+{
+    struct text_position from;
+    memcpy(from.word, place->word, sizeof from.word);
+    int rc = open_feed(data, &from);
+    return rc == 0 ? 0 : core_err_prefix(rc, "%s cannot be gone on with", data->options.path);
 }
 
 int64_t tune_data_steps(const struct tune_data_info *info, unsigned step_max, double epochs)

@@ -44,6 +44,14 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches);
 /* From the first row of the first epoch again. */
 int tune_data_rewind(struct tune_data *data);
 
+/* Where in the rows the next step begins: plain bytes, to be stored. */
+struct tune_data_place {
+    uint64_t word[8];
+};
+void tune_data_tell(const struct tune_data *data, struct tune_data_place *out);
+/* Goes on there. -EINVAL where the file or what is read of it is not the same. */
+int tune_data_seek(struct tune_data *data, const struct tune_data_place *place);
+
 /* Steps of `epochs` epochs, each of which ends with a step of its own. */
 int64_t tune_data_steps(const struct tune_data_info *info, unsigned step_max, double epochs);
 

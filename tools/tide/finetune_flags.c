@@ -139,11 +139,7 @@ size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
 /* The one place that knows what is not built yet. */
 static const char *not_built(const struct tune_flags *flags)
 {
-    return flags->save_every != CORE_CFG_NONE ? "save-every"
-           : flags->keep != CORE_CFG_NONE     ? "keep"
-           : flags->resume                    ? "resume"
-           : flags->tensorboard != NULL       ? "tensorboard"
-                                              : NULL;
+    return flags->tensorboard != NULL ? "tensorboard" : NULL;
 }
 
 int tune_flags_check(const struct cli_command *command, const struct tune_flags *flags, bool trains)
@@ -151,8 +147,8 @@ int tune_flags_check(const struct cli_command *command, const struct tune_flags 
     const char *absent = not_built(flags);
     if (absent != NULL) {
         return cli_fail(command, CLI_WRONG,
-                        "--%s is not built yet: there are no checkpoints and no event files; "
-                        "--log and --csv write figures, and the result is written at the end",
+                        "--%s is not built yet: there are no event files; --log and --csv write "
+                        "figures",
                         absent);
     }
     const char *missing = flags->model == NULL            ? "--model DIR"

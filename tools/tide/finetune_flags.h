@@ -37,10 +37,9 @@ struct tune_flags {
     int64_t eval_every;
     const char *log, *csv;
 
-    /* Known, and belonging to checkpoints, which are not built. */
     int64_t save_every, keep;
     bool resume;
-    const char *tensorboard;
+    const char *tensorboard; /* known, and not built */
 };
 
 /* Every flag as not given. */

@@ -27,13 +27,13 @@ struct tune_log {
     int code;        /* the first failure */
 };
 
-static int open_file(const char *path, FILE **file, char **kept)
+static int open_file(const char *path, bool append, FILE **file, char **kept)
 {
     if (path == NULL) {
         return 0;
     }
     *kept = strdup(path);
-    *file = *kept != NULL ? fopen(path, "we") : NULL;
+    *file = *kept != NULL ? fopen(path, append ? "ae" : "we") : NULL;
     if (*file == NULL) {
         return core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
     }
@@ -71,14 +71,14 @@ static void flush(struct tune_log *log, FILE **file, const char *path, int rc)
     }
 }
 
-int tune_log_open(const char *json_path, const char *csv_path, struct tune_log **out)
+int tune_log_open(const char *json_path, const char *csv_path, bool append, struct tune_log **out)
 {
     struct tune_log *log = calloc(1, sizeof *log);
     if (log == NULL) {
         return core_err_set(-ENOMEM, "no memory for a log");
     }
-    int rc = open_file(json_path, &log->json_file, &log->json_path);
-    rc = rc != 0 ? rc : open_file(csv_path, &log->csv_file, &log->csv_path);
+    int rc = open_file(json_path, append, &log->json_file, &log->json_path);
+    rc = rc != 0 ? rc : open_file(csv_path, append, &log->csv_file, &log->csv_path);
     if (rc != 0) {
         tune_log_close(log);
         return rc;
@@ -87,7 +87,7 @@ int tune_log_open(const char *json_path, const char *csv_path, struct tune_log *
         core_json_write_init_file(&log->json, log->json_file);
         log->json.nan_is_null = true;
     }
-    if (log->csv_file != NULL) {
+    if (log->csv_file != NULL && ftell(log->csv_file) <= 0) {
         print_header(log->csv_file);
         flush(log, &log->csv_file, log->csv_path, 0);
     }

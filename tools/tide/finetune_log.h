@@ -28,8 +28,9 @@ struct tune_summary {
     double plan_seconds; /* a step, as predicted */
 };
 
-/* Both paths may be NULL. A file that is there is replaced. -errno with the path. */
-int tune_log_open(const char *json_path, const char *csv_path, struct tune_log **out);
+/* Both paths may be NULL. A file that is there is replaced, or with `append` gone on with, as a run
+ * that is resumed does. -errno with the path. */
+int tune_log_open(const char *json_path, const char *csv_path, bool append, struct tune_log **out);
 /* Ends the files: 0, or the first failure of a write. NULL is fine. */
 int tune_log_close(struct tune_log *log);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "tools/tide/finetune_checkpoint.h"
 #include "tools/tide/finetune_stop.h"
 
 /* Sentences of libtide end where all others do. */
@@ -72,14 +73,15 @@ static int compare_reals(const void *left, const void *right)
 static void summarize(struct tune_run *run, double *seconds, const uint64_t *tokens)
 {
     const size_t made = (size_t)run->steps;
-    const size_t from = made > 1 ? 1 : 0;
+    const size_t begun = (size_t)run->begun;
+    const size_t from = made > begun + 1 ? begun + 1 : begun;
     struct tide_engine_memory memory = {.struct_bytes = sizeof memory};
     struct tide_plan_info plan = {.struct_bytes = sizeof plan};
     double sum = 0;
     for (size_t i = from; i < made; i++) {
         sum += (double)tokens[i];
     }
-    if (made > 0) {
+    if (made > begun) {
         qsort(seconds + from, made - from, sizeof *seconds, compare_reals);
         run->summary.median_seconds = seconds[from + (made - from) / 2];
         run->summary.tokens_per_second = run->summary.median_seconds > 0
@@ -123,6 +125,7 @@ static int loop(struct tune_run *run, double *seconds, uint64_t *tokens)
         tune_log_step(run->log, &record);
         tune_live_step(run->live, &record);
         run->stopped = tune_stop_asked() && !last;
+        rc = rc != 0 ? rc : tune_checkpoint_step(run);
     }
     return rc;
 }

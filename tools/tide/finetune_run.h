@@ -15,9 +15,14 @@ struct tune_run {
     struct tune_log *log;
     struct tune_live *live;
     int64_t eval_every; /* 0: after the last step only */
+    const char *out;    /* where checkpoints go */
+    int64_t save_every; /* steps between two; 0: none but that of a signal */
+    uint32_t keep;
+    bool replace; /* checkpoints of other runs there */
 
     /* What came of it. */
-    int64_t steps; /* that were made */
+    int64_t steps; /* that were made, before the run was resumed too */
+    int64_t begun; /* of them before */
     int64_t skipped;
     double first_loss, last_loss, eval_loss;
     struct tune_summary summary;

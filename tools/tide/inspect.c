@@ -1,4 +1,5 @@
-/* inspect.c: `tide inspect`: what is in a model folder or a safetensors file. The main thread. */
+/* inspect.c: `tide inspect`: what is in a model folder, a checkpoint or a safetensors file. The main
+ * thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -41,8 +42,28 @@ static void write_tensor(void *user, const struct tide_tensor *tensor)
     core_json_write_object_end(json);
 }
 
+static const char *what_name(uint32_t what)
+{
+    return what == TIDE_MODEL_FOLDER ? "model"
+           : what == TIDE_CHECKPOINT ? "checkpoint"
+                                     : "safetensors";
+}
+
+static void print_checkpoint(const char *path, const struct tide_inspection *one)
+{
+    printf("%s: checkpoint of a %s run after step %" PRIu64 "\n", path, one->family, one->step);
+    printf("  %s in %s, %" PRIu64 " updates; %" PRIu64 " tensors in %" PRIu64 " files, %.3f GB\n",
+           one->optimizer, one->precision, one->updates, one->tensors, one->files,
+           (double)one->bytes / 1e9);
+    printf("  %s%s\n", one->verified ? "verified: every byte" : "WRONG: ", one->problem);
+}
+
 static void print_text(const char *path, const struct tide_inspection *one)
 {
+    if (one->what == TIDE_CHECKPOINT) {
+        print_checkpoint(path, one);
+        return;
+    }
     const bool model = one->what == TIDE_MODEL_FOLDER;
     printf("%s: %s\n", path, model ? "model folder" : "safetensors file");
     if (model && one->family[0] != '\0') {
@@ -62,12 +83,20 @@ static void print_text(const char *path, const struct tide_inspection *one)
 
 static void write_figures(struct core_json_write *json, const struct tide_inspection *one)
 {
-    core_json_write_string(json, "what", one->what == TIDE_MODEL_FOLDER ? "model" : "safetensors");
+    core_json_write_string(json, "what", what_name(one->what));
     core_json_write_bool(json, "verified", one->verified);
     core_json_write_string(json, "problem", one->verified ? NULL : one->problem);
     core_json_write_unsigned(json, "files", one->files);
     core_json_write_unsigned(json, "tensors", one->tensors);
     core_json_write_unsigned(json, "bytes", one->bytes);
+    if (one->what == TIDE_CHECKPOINT) {
+        core_json_write_string(json, "family", one->family);
+        core_json_write_unsigned(json, "step", one->step);
+        core_json_write_unsigned(json, "updates", one->updates);
+        core_json_write_string(json, "optimizer", one->optimizer);
+        core_json_write_string(json, "precision", one->precision);
+        return;
+    }
     if (one->family[0] == '\0') {
         return;
     }
@@ -155,7 +184,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_command_inspect = {
     .name = "inspect",
-    .summary = "what is in a model folder or a safetensors file, and whether it fits",
+    .summary = "what is in a model, a checkpoint or a safetensors file, and whether it fits",
     .arguments = "PATH",
     .arguments_min = 1,
     .arguments_max = 1,

@@ -1,0 +1,47 @@
+/* export.c: `tide export`: a checkpoint's weights as a Hugging Face folder. The main thread. */
+#include <errno.h>
+#include <tide/checkpoint.h>
+
+#include "tools/tide/commands.h"
+#include "tools/tide/finetune_context.h"
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    const char *out = NULL;
+    bool overwrite = false;
+    const struct cli_option options[] = {
+        {.name = "out", .kind = CLI_TEXT, .value = "DIR", .out = &out, .help = "to be written"},
+        {.name = "overwrite",
+         .kind = CLI_FLAG,
+         .out = &overwrite,
+         .help = "replaces a model that is there"},
+    };
+    struct cli_parsed parsed;
+    int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
+    if (code >= 0) {
+        return code;
+    }
+    if (out == NULL) {
+        return cli_fail(command, CLI_WRONG, "--out DIR is missing");
+    }
+    int rc = tide_checkpoint_export(NULL, parsed.arguments[0], out, overwrite);
+    if (rc != 0) {
+        const bool bad = rc == -EBADMSG;
+        return cli_fail(command, bad ? CLI_NOT_VERIFIED : tune_exit_code(rc), "%s",
+                        tide_last_error());
+    }
+    printf("%s\n", out);
+    return cli_close(command, CLI_DONE);
+}
+
+const struct cli_command cli_command_export = {
+    .name = "export",
+    .summary = "makes the Hugging Face folder of a checkpoint",
+    .arguments = "CHECKPOINT",
+    .arguments_min = 1,
+    .arguments_max = 1,
+    .example =
+        "tide export tuned/checkpoint-500 --out model-500\n"
+        "      what vLLM and transformers load; exit 4 where a byte is not as it was written",
+    .run = run,
+};

@@ -1,0 +1,93 @@
+/* finetune_checkpoint.c: the bytes of the application, and when they are written. */
+#include "tools/tide/finetune_checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <tide/checkpoint.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+static const char mark[8] = "tune 1";
+
+/* Where the run is, besides what the engine knows; stored as it is. */
+struct place {
+    char mark[8];
+    int64_t steps;
+    int64_t skipped;
+    double first_loss;
+    double last_loss;
+    struct tune_data_place data;
+};
+
+static int save(struct tune_run *run)
+{
+    struct place place = {.steps = run->steps,
+                          .skipped = run->skipped,
+                          .first_loss = run->first_loss,
+                          .last_loss = run->last_loss};
+    memcpy(place.mark, mark, sizeof place.mark);
+    tune_data_tell(run->data, &place.data);
+    const struct tide_checkpoint_options options = {.struct_bytes = sizeof options,
+                                                    .directory = run->out,
+                                                    .keep = run->keep,
+                                                    .replace = run->replace,
+                                                    .application = &place,
+                                                    .application_bytes = sizeof place};
+    int rc = tide_engine_checkpoint(run->engine, &options);
+    tune_live_end(run->live);
+    return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
+}
+
+int tune_checkpoint_step(struct tune_run *run)
+{
+    const bool due = run->save_every > 0 && run->steps % run->save_every == 0;
+    if (!due && !run->stopped) {
+        return 0;
+    }
+    int rc = save(run);
+    if (rc == 0 || run->stopped) {
+        return rc;
+    }
+    core_log(CORE_LOG_WARN,
+             "there is no checkpoint of step %" PRId64 ": %s; the run goes on, and the next one is "
+             "due after step %" PRId64,
+             run->steps, core_err_sentence(), run->steps + run->save_every);
+    return 0;
+}
+
+int tune_checkpoint_resume(struct tune_run *run, bool talks)
+{
+    struct tide_resumed resumed = {.struct_bytes = sizeof resumed};
+    struct place place;
+    int rc = tide_engine_resumed(run->engine, &resumed);
+    if (rc != 0) {
+        return core_err_adopt(rc, tide_last_error());
+    }
+    if (resumed.path == NULL) {
+        if (talks) {
+            fprintf(stderr, "there is no checkpoint in %s: the run begins with the model\n",
+                    run->out);
+        }
+        return 0;
+    }
+    if (resumed.application_bytes != sizeof place ||
+        memcmp(resumed.application, mark, sizeof mark) != 0) {
+        return core_err_set(-EINVAL,
+                            "%s was not written by tide finetune: where in the data its "
+                            "run was is not known",
+                            resumed.path);
+    }
+    memcpy(&place, resumed.application, sizeof place);
+    run->steps = run->begun = place.steps;
+    run->skipped = place.skipped;
+    run->first_loss = place.first_loss;
+    run->last_loss = place.last_loss;
+    if (talks) {
+        fprintf(stderr, "resumed from %s, after step %" PRId64 " of %" PRId64 "\n", resumed.path,
+                run->steps, run->settings->steps);
+    }
+    return tune_data_seek(run->data, &place.data);
+}

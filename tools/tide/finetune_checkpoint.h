@@ -1,0 +1,18 @@
+/* finetune_checkpoint.h: a run's checkpoints in its output folder: when they are due, what of the run
+ * goes into them besides the engine's, and going on from one. Main thread. */
+#ifndef TOOLS_TIDE_FINETUNE_CHECKPOINT_H
+#define TOOLS_TIDE_FINETUNE_CHECKPOINT_H
+
+#include "tools/tide/finetune_run.h"
+
+/* Checkpoints that stay where nobody says how many. */
+enum { TUNE_KEEP = 2 };
+
+/* After a step: writes a checkpoint where one is due, or where a signal ends the run. One that was due
+ * and failed is told, and the run goes on; one for a signal is an error. */
+int tune_checkpoint_step(struct tune_run *run);
+
+/* Sets the run to where the engine began, and says which checkpoint that was. */
+int tune_checkpoint_resume(struct tune_run *run, bool talks);
+
+#endif
