@@ -5,6 +5,7 @@
  * numbers of slots, chunks and the split are changed one by one while that gains. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "core/base/err.h"
@@ -16,6 +17,11 @@ enum { CHUNK_SIZES = sizeof chunk_sizes / sizeof chunk_sizes[0] };
 
 /* Of PLAN_SHARE_ALL: where a split begins, and how it moves. */
 enum { SPLIT_SHARE = 12, SPLIT_STRIDE = 3 };
+
+enum { TIMINGS = PLAN_TIMING_SPLIT + 1 };
+
+/* Who may still win by climbing: who is not slower than this many times the fastest. */
+static const double climbs_within = 1.12;
 
 /* What is slower or takes more must gain so much. */
 static const double worth = 0.003;
@@ -96,7 +102,7 @@ static int try_timings(const struct plan_input *input, struct plan_choice choice
         choice.pending_share = timing == PLAN_TIMING_DEFERRED ? PLAN_SHARE_ALL
                                : timing == PLAN_TIMING_INSIDE ? 0
                                                               : SPLIT_SHARE;
-        rc = may_try(input, &choice) ? try_policy(input, choice, need, best) : 0;
+        rc = may_try(input, &choice) ? try_policy(input, choice, need, &best[timing]) : 0;
     }
     return rc;
 }
@@ -220,6 +226,38 @@ static int climb(const struct plan_input *input, struct plan_need *need, struct 
     return 0;
 }
 
+/* The fastest of each timing climbs where it is near the fastest of all; which wins may change. */
+static int climb_all(const struct plan_input *input, struct plan_need *need, struct plan **best,
+                     struct plan **out)
+{
+    double fastest = HUGE_VAL;
+    int rc = 0;
+    for (int t = 0; t < TIMINGS; t++) {
+        fastest = best[t] != NULL ? fmin(fastest, best[t]->predicted.step_seconds) : fastest;
+    }
+    for (int t = 0; rc == 0 && t < TIMINGS; t++) {
+        if (best[t] == NULL) {
+            continue;
+        }
+        if (best[t]->predicted.step_seconds <= fastest * climbs_within) {
+            rc = climb(input, need, &best[t]);
+        }
+        keep_faster(out, best[t]);
+        best[t] = NULL;
+    }
+    return rc;
+}
+
+static bool none_fits(struct plan *const *best)
+{
+    for (int t = 0; t < TIMINGS; t++) {
+        if (best[t] != NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int refuse(const struct plan_input *input, const struct plan_need *need)
 {
     const struct plan_budgets *budgets = &input->budgets;
@@ -252,27 +290,31 @@ int plan_choose(const struct plan_input *input, struct plan **out)
 {
     static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE};
     struct plan_need need = {0};
-    struct plan *best = NULL;
+    struct plan *best[TIMINGS] = {NULL};
+    struct plan *plan = NULL;
     uint64_t wished = input->wishes.chunk_elements;
     int rc = 0;
-    for (size_t g = 0; rc == 0 && best == NULL && g < sizeof grads / sizeof grads[0]; g++) {
-        for (int i = 0; rc == 0 && best == NULL && i < (wished != 0 ? 1 : CHUNK_SIZES); i++) {
+    for (size_t g = 0; rc == 0 && none_fits(best) && g < sizeof grads / sizeof grads[0]; g++) {
+        for (int i = 0; rc == 0 && none_fits(best) && i < (wished != 0 ? 1 : CHUNK_SIZES); i++) {
             rc = grads_may_lie(input, grads[g])
                      ? try_policies(input, grads[g], wished != 0 ? wished : chunk_sizes[i], &need,
-                                    &best)
+                                    best)
                      : 0;
         }
     }
-    if (rc == 0 && best == NULL) {
+    if (rc == 0 && none_fits(best)) {
         rc = refuse(input, &need);
     }
     if (rc == 0) {
-        rc = climb(input, &need, &best);
+        rc = climb_all(input, &need, best, &plan);
     }
     if (rc != 0) {
-        plan_destroy(best);
+        for (int t = 0; t < TIMINGS; t++) {
+            plan_destroy(best[t]);
+        }
+        plan_destroy(plan);
         return rc;
     }
-    *out = best;
+    *out = plan;
     return 0;
 }

@@ -140,13 +140,20 @@ static bool edge_holds(const struct sim *sim, uint32_t tape, struct plan_edge ed
     return (int64_t)sim->reached[(tape - 1) * PLAN_Q_COUNT + edge.queue] >= before;
 }
 
+static bool handed_on(const struct sim *sim, uint32_t tape)
+{
+    return sim->rates->pushes_ahead || tape <= sim->retired ||
+           sim->reached[(tape - 1) * PLAN_Q_COUNT + PLAN_Q_UPDATE] ==
+               sim->tapes[tape - 1]->queue_count[PLAN_Q_UPDATE];
+}
+
 static bool may_start(struct sim *sim, int queue)
 {
     if (sim->cursors[queue].running || !seek(sim, queue)) {
         return false;
     }
     uint32_t tape = sim->cursors[queue].tape;
-    if (tape > sim->retired + 1) {
+    if (tape > sim->retired + 1 || !handed_on(sim, tape)) {
         return false;
     }
     const struct item *item = item_at(sim, queue);

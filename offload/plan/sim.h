@@ -8,7 +8,7 @@
 #include "offload/plan/plan.h"
 
 /* Runs tapes[0 .. tape_count - 1] one after another, each as far into the one before as its edges
- * allow, but never before the last but one has retired. times[t] has tapes[t]->count items, the
+ * allow and the rates say, but never before the last but one has retired. times[t] has tapes[t]->count items, the
  * caller's; it may be NULL for tapes nobody asks about. *end_seconds has tape_count items: when
  * each tape has retired. */
 int plan_sim_run(const struct plan_rates *rates, bool device_is_host,

@@ -23,6 +23,7 @@ static void world_balanced(struct world *world)
     world->input.wishes.weights = PLAN_WHERE_STORE;
     world->input.wishes.states = PLAN_WHERE_STORE;
     world->input.wishes.chunk_elements = 32 * UNIT;
+    world->input.wishes.state_slots = 6;
 }
 
 static double step_seconds(const struct world *world, enum plan_timing *timing)
