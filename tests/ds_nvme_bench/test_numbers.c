@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "tests/harness/test.h"
 #include "tools/ds_nvme_bench/stats.h"
-#include "tools/ds_nvme_bench/sweep.h"
+#include "tools/ds_nvme_bench/sweep_parts.h"
 #include "tools/ds_nvme_bench/verify.h"
 #include "tools/ds_nvme_bench/wear.h"
 
@@ -95,6 +95,32 @@ static void smallest_that_is_good(void)
     check_double(bench_sweep_best(sweep, BENCH_READ), ==, 3.0);
     check_true(bench_sweep_find(sweep, BENCH_READ, 1 << 20, 32, 1) == &sweep->points[2]);
     check_true(bench_sweep_find(sweep, BENCH_WRITE, 1 << 20, 32, 1) == NULL);
+}
+
+/* Candidates: the three fastest first, then of what is near one that keeps 16 MiB in flight, then the
+ * smallest; what is far away is not among them. A setting's score is its worst operation's. */
+static void candidates(void)
+{
+    struct bench_params picked[BENCH_CANDIDATES_MAX];
+    begin();
+    add(BENCH_READ, 1 << 20, 8, 3.0, NULL);
+    add(BENCH_READ, 2 << 20, 4, 2.99, NULL);
+    add(BENCH_READ, 4 << 20, 2, 2.98, NULL);
+    add(BENCH_READ, 1 << 20, 2, 2.7, NULL);
+    add(BENCH_READ, 1 << 20, 4, 2.8, NULL);
+    add(BENCH_READ, 1 << 20, 16, 2.6, NULL);
+    add(BENCH_READ, 128 << 10, 64, 1.0, NULL);
+    check_uint(bench_sweep_pick(sweep, picked), ==, 6);
+    check_uint(picked[0].depth, ==, 8);
+    check_uint(picked[1].block_bytes, ==, 2 << 20);
+    check_uint(picked[2].block_bytes, ==, 4 << 20);
+    check_uint(picked[3].depth, ==, 16);
+    check_uint(picked[4].depth, ==, 2);
+    check_uint(picked[5].depth, ==, 4);
+    add(BENCH_WRITE, 1 << 20, 8, 1.0, NULL);
+    add(BENCH_WRITE, 1 << 20, 16, 2.0, NULL);
+    check_double(fabs(bench_sweep_score(sweep, &picked[0]) - 0.5), <, 1e-9);
+    check_double(fabs(bench_sweep_score(sweep, &picked[3]) - 2.6 / 3), <, 1e-9);
 }
 
 /* A setting has to be good at every operation: the fastest reader that writes badly loses. */
@@ -221,7 +247,8 @@ static void wrong_piece(void)
 }
 
 TEST_MAIN({"median", median}, {"interval", interval}, {"trend", trend},
-          {"smallest_that_is_good", smallest_that_is_good}, {"all_operations", all_operations},
-          {"drift_cancels", drift_cancels}, {"robust_when_unsure", robust_when_unsure},
-          {"nothing_measured", nothing_measured}, {"wear", wear}, {"params", params},
-          {"wrong_bit", wrong_bit}, {"wrong_piece", wrong_piece})
+          {"smallest_that_is_good", smallest_that_is_good}, {"candidates", candidates},
+          {"all_operations", all_operations}, {"drift_cancels", drift_cancels},
+          {"robust_when_unsure", robust_when_unsure}, {"nothing_measured", nothing_measured},
+          {"wear", wear}, {"params", params}, {"wrong_bit", wrong_bit},
+          {"wrong_piece", wrong_piece})

@@ -7,8 +7,9 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "tools/ds_nvme_bench/sweep_parts.h"
 
-enum { CANDIDATES_MAX = 6, ROUNDS_MAX = 8, IN_FLIGHT_SCAN = 64 << 20, IN_FLIGHT_ENOUGH = 16 << 20 };
+enum { ROUNDS_MAX = 8, IN_FLIGHT_SCAN = 64 << 20 };
 
 struct search {
     const struct bench_sweep_options *options; /* borrowed */
@@ -107,39 +108,6 @@ static int run_grid(struct search *search)
 
 /* ---- adaptive ---- */
 
-/* What a point can do, as far as a few samples tell: drives that others share lose time now and
- * then, and none is faster than it is. */
-static double capability(const struct bench_point *point)
-{
-    double most = 0;
-    for (unsigned i = 0; i < point->count; i++) {
-        most = point->samples[i] > most ? point->samples[i] : most;
-    }
-    return most;
-}
-
-/* Of a setting: the least share of the best over the operations. Finds the way; what is recommended
- * goes by medians. */
-static double score_of(const struct bench_sweep *sweep, const struct bench_params *setting)
-{
-    double best[BENCH_OP_COUNT] = {0};
-    double score = 1;
-    for (unsigned i = 0; i < sweep->count; i++) {
-        double able = capability(&sweep->points[i]);
-        enum bench_op op = sweep->points[i].params.op;
-        best[op] = able > best[op] ? able : best[op];
-    }
-    for (int op = 0; op < BENCH_OP_COUNT; op++) {
-        const struct bench_point *point = bench_sweep_find(
-            sweep, (enum bench_op)op, setting->block_bytes, setting->depth, setting->threads);
-        if (best[op] > 0) {
-            double share = point != NULL ? capability(point) / best[op] : 0;
-            score = share < score ? share : score;
-        }
-    }
-    return score;
-}
-
 static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
 {
     uint32_t depth = options->depths[0];
@@ -180,79 +148,11 @@ static int scan_depths(struct search *search, uint32_t block_bytes, const struct
             continue;
         }
         int rc = measure(search, setting, how);
-        if (rc != 0 || score_of(search->sweep, &setting) < 0.8) {
+        if (rc != 0 || bench_sweep_score(search->sweep, &setting) < 0.8) {
             return rc;
         }
     }
     return 0;
-}
-
-struct candidate {
-    struct bench_params setting;
-    double score;
-};
-
-static int by_score(const void *a, const void *b)
-{
-    const struct candidate *x = a;
-    const struct candidate *y = b;
-    return x->score > y->score ? -1 : x->score < y->score;
-}
-
-static uint64_t in_flight(const struct bench_params *setting)
-{
-    return (uint64_t)setting->block_bytes * setting->depth * setting->threads;
-}
-
-static int by_in_flight(const void *a, const void *b)
-{
-    uint64_t left = in_flight(&((const struct candidate *)a)->setting);
-    uint64_t right = in_flight(&((const struct candidate *)b)->setting);
-    return left < right ? -1 : left > right;
-}
-
-/* The settings that may turn out best: the fastest half by what they were seen to do, and of the
- * others near them one that keeps enough in flight for any drive, then the smallest. */
-static unsigned pick(const struct bench_sweep *sweep, struct bench_params *picked)
-{
-    struct candidate all[BENCH_POINTS_MAX];
-    unsigned count = 0;
-    for (unsigned i = 0; i < sweep->count; i++) {
-        struct bench_params setting = sweep->points[i].params;
-        bool seen = false;
-        setting.op = BENCH_READ;
-        for (unsigned k = 0; k < count; k++) {
-            seen = seen || memcmp(&all[k].setting, &setting, sizeof setting) == 0;
-        }
-        if (!seen) {
-            all[count++] = (struct candidate){setting, score_of(sweep, &setting)};
-        }
-    }
-    qsort(all, count, sizeof *all, by_score);
-    unsigned taken = 0;
-    while (taken < count && taken < CANDIDATES_MAX / 2) {
-        picked[taken] = all[taken].setting;
-        taken++;
-    }
-    unsigned near = taken;
-    while (near < count && all[near].score >= all[0].score * 0.85) {
-        near++;
-    }
-    unsigned first = taken;
-    qsort(all + first, near - first, sizeof *all, by_in_flight);
-    unsigned full = first;
-    while (full < near && in_flight(&all[full].setting) < IN_FLIGHT_ENOUGH) {
-        full++;
-    }
-    if (full < near) {
-        picked[taken++] = all[full].setting;
-    }
-    for (unsigned i = first; i < near && taken < CANDIDATES_MAX; i++) {
-        if (i != full) {
-            picked[taken++] = all[i].setting;
-        }
-    }
-    return taken;
 }
 
 /* Whether another round could change the answer: the chosen setting's intervals are narrow and the
@@ -297,8 +197,8 @@ static int confirm_round(struct search *search, const struct bench_params *picke
 
 static int confirm(struct search *search, const struct bench_how *how)
 {
-    struct bench_params picked[CANDIDATES_MAX];
-    unsigned count = pick(search->sweep, picked);
+    struct bench_params picked[BENCH_CANDIDATES_MAX];
+    unsigned count = bench_sweep_pick(search->sweep, picked);
     double round_seconds = 0;
     forget(search->sweep, picked, count);
     for (int round = 0; round < ROUNDS_MAX; round++) {
@@ -330,7 +230,7 @@ static uint32_t near_best_block(const struct search *search)
             struct bench_params setting = {.block_bytes = options->blocks[b],
                                            .depth = scan_depth(options, options->blocks[b]),
                                            .threads = options->threads[0]};
-            double score = score_of(search->sweep, &setting);
+            double score = bench_sweep_score(search->sweep, &setting);
             top = pass == 0 && score > top ? score : top;
             smallest = pass == 1 && score >= top * 0.95 ? options->blocks[b] : smallest;
         }
