@@ -165,6 +165,45 @@ static void long_rows(void)
     tune_data_close(data);
 }
 
+/* Packed rows carry where each document begins; split ones lose nothing; wrong ones are left out
+ * where that is asked for. */
+static void packing(void)
+{
+    struct tune_data_options options = options_of(file_of(4, 5));
+    struct tune_data_info info;
+    const struct tide_batch *batches = NULL;
+    options.length_max = 10;
+    options.cut = options.pack = true;
+    struct tune_data *data = open_data(&options);
+    tune_data_describe(data, &info);
+    check_int(info.rows, ==, 2);
+    check_int(tune_data_step(data, &batches), ==, 1);
+    check_uint(batches[0].length, ==, 10);
+    check_int(batches[0].starts[4], ==, 0);
+    check_int(batches[0].starts[5], ==, 5);
+    check_int(batches[0].positions[5], ==, 0);
+    check_int(batches[0].positions[9], ==, 4);
+    tune_data_close(data);
+    options.pack = false;
+    options.split = true;
+    options.length_max = 3;
+    data = open_data(&options);
+    tune_data_describe(data, &info);
+    check_int(info.rows, ==, 8);
+    check_int(info.tokens, ==, 20);
+    check_int(info.cut, ==, 0);
+    tune_data_close(data);
+    static const char text[] = "{\"input_ids\": [1, 2]}\n{\"wrong\": 1}\n{\"input_ids\": [3, 4]}\n";
+    options = options_of(test_file("mixed.jsonl", text, strlen(text)));
+    check_int(tune_data_open(&options, &data), ==, -EINVAL);
+    check_contains(core_err_sentence(), "mixed.jsonl:2");
+    options.skip_bad = true;
+    data = open_data(&options);
+    tune_data_describe(data, &info);
+    check_int(info.rows, ==, 2);
+    tune_data_close(data);
+}
+
 /* What cannot be trained on says file, row and why. */
 static void refusals(void)
 {
@@ -199,4 +238,4 @@ static void refusals(void)
 }
 
 TEST_MAIN({"order", order}, {"drop_last", drop_last}, {"shuffle", shuffle}, {"padding", padding},
-          {"long_rows", long_rows}, {"refusals", refusals})
+          {"long_rows", long_rows}, {"packing", packing}, {"refusals", refusals})

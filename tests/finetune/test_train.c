@@ -183,6 +183,50 @@ static void shared_store(void)
     check_contains(rig_err, "no/where");
 }
 
+/* Rows of several lengths learn the same whether they are padded or packed. */
+static void packed(void)
+{
+    static const char rows[] = "{\"input_ids\": [1, 2, 3, 4, 5]}\n{\"input_ids\": [9, 8, 7]}\n"
+                               "{\"input_ids\": [5, 5, 6, 6, 7, 7, 8]}\n{\"input_ids\": [3, 1]}\n";
+    begin();
+    test_file("short.jsonl", rows, strlen(rows));
+    for (int pack = 0; pack < 2; pack++) {
+        char arguments[512];
+        snprintf(
+            arguments, sizeof arguments,
+            "finetune --model %%M --data %%T/short.jsonl --batch 4 --seq-len 10 --steps 3 "
+            "--lr 1e-2 --precision fp32 --rates %%T/rates.json --out %%T/p%d --log %%T/p%d.jsonl "
+            "%s",
+            pack, pack, pack != 0 ? "--pack" : "");
+        expect(0, arguments);
+    }
+    for (size_t line = 0; line < 3; line++) {
+        double padded = number_of("p0.jsonl", line, "loss");
+        check_double(fabs(number_of("p1.jsonl", line, "loss") - padded), <, 1e-5 * padded);
+    }
+}
+
+/* Two ranks with a row each learn what one rank does with two micro-batches; a short end as well. */
+static void ranks(void)
+{
+    static const char *const flags[] = {"--batch 2 --accum 2", "--batch 2 --ranks 2 --zero 1",
+                                        "--batch 2 --ranks 2 --zero 3"};
+    begin();
+    for (size_t i = 0; i < 3; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments,
+                 "finetune --model %%M --data %%T/d.jsonl %s --steps 4 --lr 1e-2 --precision fp32 "
+                 "--rates %%T/rates.json --out %%T/r%zu --log %%T/r%zu.jsonl",
+                 flags[i], i, i);
+        expect(0, arguments);
+    }
+    for (size_t line = 0; line < 4; line++) {
+        double one = number_of("r0.jsonl", line, "loss");
+        check_double(fabs(number_of("r1.jsonl", line, "loss") - one), <, 1e-5 * one);
+        check_double(fabs(number_of("r2.jsonl", line, "loss") - one), <, 1e-5 * one);
+    }
+}
+
 /* What cannot fit ends 3 and names what would do; nothing is left, not even the folder. */
 static void too_small(void)
 {
@@ -202,4 +246,5 @@ static void too_small(void)
 }
 
 TEST_MAIN({"anywhere", anywhere}, {"resumed", resumed}, {"kinds", kinds}, {"config", config},
-          {"shared_store", shared_store}, {"too_small", too_small})
+          {"packed", packed}, {"ranks", ranks}, {"shared_store", shared_store},
+          {"too_small", too_small})

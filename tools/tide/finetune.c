@@ -76,24 +76,10 @@ static int check_out(const struct tune_flags *flags)
     return 0;
 }
 
-static int open_data(struct job *job, const char *path, bool trains, struct tune_data **out)
+static int open_data(const struct job *job, const char *path, bool trains, struct tune_data **out)
 {
-    const struct tune_settings *settings = &job->settings;
-    const struct tide_engine_options *engine = &settings->engine;
-    return tune_data_open(
-        &(struct tune_data_options){
-            .path = path,
-            .model = job->flags.model,
-            .vocab = settings->vocab,
-            .length_max = trains || engine->length == 0 ? settings->length_max : engine->length,
-            .cut = settings->length > 0 || !trains,
-            .batch = engine->batch,
-            .step_max = trains ? engine->accum * engine->ranks : 1,
-            .drop_last = trains && settings->drop_last,
-            .shuffle = trains && settings->shuffle,
-            .seed = engine->seed,
-        },
-        out);
+    const struct tune_data_options options = tune_settings_data(&job->settings, path, trains);
+    return tune_data_open(&options, out);
 }
 
 static int open_inputs(struct job *job)
@@ -260,8 +246,7 @@ static const char help[] =
 static const char help_output[] =
     "  --eval-data FILE [none]   --eval-every N [at the end]   --overwrite [no]\n"
     "  --log FILE.jsonl [none]   --csv FILE [none]   -q, -v: less, more talk   -h: this\n"
-    "  --save-every N [never]   --keep N [2]   --resume [no]: from the newest checkpoint\n"
-    "  Not built yet: --tensorboard DIR\n"
+    "  --save-every N [never]   --keep N [2]   --resume [no]   --tensorboard DIR: not yet\n"
     "\n"
     "Example:\n"
     "  tide finetune --model Qwen3-4B --data rows.jsonl --out tuned --store /nvme\n";

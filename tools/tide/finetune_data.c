@@ -14,8 +14,10 @@
 
 /* A copy of one micro-batch: those of a step are handed over together. */
 struct held {
-    int32_t *ids;    /* owned */
-    int32_t *labels; /* owned */
+    int32_t *ids;       /* owned */
+    int32_t *labels;    /* owned */
+    int32_t *positions; /* owned; NULL unless packed */
+    int32_t *starts;    /* owned; NULL unless packed */
 };
 
 struct tune_data {
@@ -48,7 +50,7 @@ static int scan(struct tune_data *data)
     struct tune_data_info *info = &data->info;
     options.batch_rows = 1;
     options.epochs = 1;
-    options.shuffle = false;
+    options.shuffle = options.shuffle && options.pack; /* how rows fit depends on their order */
     int rc = text_feed_open(&options, NULL, &feed);
     while (rc == 0 && (rc = text_feed_next(feed, &batch)) == 1) {
         info->rows += batch.rows;
@@ -105,6 +107,13 @@ static int count_batches(struct tune_data *data)
     return 0;
 }
 
+/* Packed rows of another epoch may be longer than those of the first. */
+static int64_t row_room(const struct tune_data *data)
+{
+    return data->options.pack || data->options.split ? data->options.length_max
+                                                     : data->info.longest;
+}
+
 static int take_room(struct tune_data *data)
 {
     const size_t count = data->options.step_max;
@@ -113,12 +122,17 @@ static int take_room(struct tune_data *data)
     data->held = calloc(count, sizeof *data->held);
     bool right = data->batches != NULL && data->held != NULL &&
                  !__builtin_mul_overflow((size_t)data->options.batch,
-                                         (size_t)data->info.longest * sizeof(int32_t), &bytes);
+                                         (size_t)row_room(data) * sizeof(int32_t), &bytes);
     for (size_t i = 0; i < count && right; i++) {
         struct held *held = &data->held[i];
         held->ids = malloc(bytes);
         held->labels = malloc(bytes);
         right = held->ids != NULL && held->labels != NULL;
+        if (data->options.pack) {
+            held->positions = malloc(bytes);
+            held->starts = malloc(bytes);
+            right = right && held->positions != NULL && held->starts != NULL;
+        }
     }
     return right ? 0
                  : core_err_set(-ENOMEM, "no memory for %zu micro-batches of %u rows", count,
@@ -144,6 +158,9 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         .batch_rows = options->batch,
         .model = options->model,
         .vocab = options->vocab,
+        .pack = options->pack,
+        .split = options->split,
+        .on_bad_row = options->skip_bad ? TEXT_BAD_SKIP : TEXT_BAD_STOP,
         .shuffle = options->shuffle,
         .seed = options->seed,
     };
@@ -151,7 +168,9 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
     rc = rc != 0 ? rc : check_scan(data);
     rc = rc != 0 ? rc : count_batches(data);
     if (rc == 0) {
-        data->feed_options.seq_len = data->info.longest; /* rows of the feed are no longer */
+        if (!options->pack && !options->split) {
+            data->feed_options.seq_len = data->info.longest; /* its rows are no longer */
+        }
         rc = take_room(data);
     }
     rc = rc != 0 ? rc : open_feed(data, NULL);
@@ -171,6 +190,8 @@ void tune_data_close(struct tune_data *data)
     for (size_t i = 0; i < data->options.step_max && data->held != NULL; i++) {
         free(data->held[i].ids);
         free(data->held[i].labels);
+        free(data->held[i].positions);
+        free(data->held[i].starts);
     }
     text_feed_close(data->feed);
     free(data->held);
@@ -204,12 +225,18 @@ static void keep(struct tune_data *data, unsigned index)
     const size_t count = (size_t)from->rows * (size_t)from->length;
     memcpy(held->ids, from->ids, count * sizeof *held->ids);
     memcpy(held->labels, from->labels, count * sizeof *held->labels);
+    if (from->positions != NULL) {
+        memcpy(held->positions, from->positions, count * sizeof *held->positions);
+        memcpy(held->starts, from->starts, count * sizeof *held->starts);
+    }
     data->batches[index] = (struct tide_batch){
         .struct_bytes = sizeof data->batches[index],
         .rows = (uint32_t)from->rows,
         .length = (uint32_t)from->length,
         .ids = held->ids,
         .labels = held->labels,
+        .positions = from->positions != NULL ? held->positions : NULL,
+        .starts = from->starts != NULL ? held->starts : NULL,
     };
     data->has_next = false;
     data->place = from->after;

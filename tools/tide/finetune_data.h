@@ -16,8 +16,11 @@ struct tune_data_options {
     bool cut;           /* longer rows are cut, and counted; else they are an error */
     unsigned batch;     /* rows of a micro-batch */
     unsigned step_max;  /* micro-batches of a step */
-    bool drop_last;     /* rows that fill no micro-batch at an epoch's end are left out */
-    bool shuffle;       /* else the order of the file */
+    bool pack;          /* several rows in one of `length_max`, each with its own attention */
+    bool split;         /* what is longer than `length_max` goes on in a row of its own */
+    bool skip_bad;  /* rows that are wrong are left out, with a warning; else they are an error */
+    bool drop_last; /* rows that fill no micro-batch at an epoch's end are left out */
+    bool shuffle;   /* else the order of the file */
     uint64_t seed;
 };
 

@@ -11,6 +11,8 @@ const char tune_flags_help[] =
     "  --config FILE   a ds_config.json; flags win over it     [defaults in brackets]\n"
     "  --steps N | --epochs X [1]   --batch ROWS [8]   --accum N [1]   --seed N [42]\n"
     "  --seq-len N [the longest row; without data 1024 or the model's]   --shuffle [no]\n"
+    "  --pack [no]: several rows in one of --seq-len   --split [no]: long rows go on in\n"
+    "  the next, instead of being cut   --on-bad-row stop|skip [stop]\n"
     "  --lr X [5e-5]   --schedule constant|linear|cosine|wsd [constant]   --warmup N [0]\n"
     "  --optimizer adamw|adam|lion|adagrad|sgd [adamw]   --betas A,B [0.9,0.999]\n"
     "  --eps X [1e-8]   --weight-decay X [0]   --clip X [1], 0: off   --fp32-grads [no]\n"
@@ -94,6 +96,9 @@ size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
         INTEGER("accum", flags->accum, 1, 1 << 20),
         INTEGER("seed", flags->seed, 0, most),
         TRUTH("shuffle", flags->shuffle),
+        TRUTH("pack", flags->pack),
+        TRUTH("split", flags->split),
+        CHOICE("on-bad-row", flags->on_bad_row, "stop|skip"),
         REAL("lr", flags->lr, 0, 1e9),
         REAL("eps", flags->eps, 0, 1e9),
         REAL("weight-decay", flags->decay, 0, 1e9),
@@ -162,6 +167,10 @@ int tune_flags_check(const struct cli_command *command, const struct tune_flags 
     if (flags->steps != CORE_CFG_NONE && !isnan(flags->epochs)) {
         return cli_fail(command, CLI_WRONG,
                         "--steps and --epochs both say how long to train; give one of them");
+    }
+    if ((flags->pack || flags->split) && flags->length == CORE_CFG_NONE) {
+        return cli_fail(command, CLI_WRONG, "--%s needs --seq-len N: how long a row may be",
+                        flags->pack ? "pack" : "split");
     }
     if (flags->eval_every != CORE_CFG_NONE && flags->eval_data == NULL) {
         return cli_fail(command, CLI_WRONG, "--eval-every needs --eval-data FILE");

@@ -14,7 +14,8 @@ struct tune_flags {
     int64_t steps;
     double epochs;
     int64_t length, batch, accum, seed;
-    bool shuffle;
+    bool shuffle, pack, split;
+    int on_bad_row; /* the index in "stop|skip" */
 
     double lr, eps, decay, clip;
     const char *betas;

@@ -23,6 +23,9 @@ static void take_defaults(struct tune_settings *settings, const struct tune_flag
     settings->total_unknown = true;
     settings->print_every = 1;
     settings->shuffle = flags->shuffle;
+    settings->pack = flags->pack;
+    settings->split = flags->split;
+    settings->skip_bad = flags->on_bad_row == 1;
     settings->steps = flags->steps != CORE_CFG_NONE ? flags->steps : 0;
     settings->epochs = settings->steps > 0 ? 0 : isnan(flags->epochs) ? 1 : flags->epochs;
 }
@@ -293,6 +296,28 @@ void tune_settings_fini(struct tune_settings *settings)
 {
     core_cfg_destroy(settings->cfg);
     *settings = (struct tune_settings){0};
+}
+
+struct tune_data_options tune_settings_data(const struct tune_settings *settings, const char *path,
+                                            bool trains)
+{
+    const struct tide_engine_options *engine = &settings->engine;
+    const bool fitted = engine->length > 0; /* no row may be longer than what was planned for */
+    return (struct tune_data_options){
+        .path = path,
+        .model = engine->model,
+        .vocab = settings->vocab,
+        .length_max = fitted ? engine->length : settings->length_max,
+        .cut = settings->length > 0 || fitted,
+        .batch = engine->batch,
+        .step_max = trains ? engine->accum * engine->ranks : 1,
+        .pack = trains && settings->pack,
+        .split = settings->split,
+        .skip_bad = settings->skip_bad,
+        .drop_last = trains && settings->drop_last,
+        .shuffle = trains && settings->shuffle,
+        .seed = engine->seed,
+    };
 }
 
 int tune_settings_fit(struct tune_settings *settings, int64_t longest, int64_t steps)

@@ -7,6 +7,7 @@
 #include <tide/engine.h>
 #include <tide/inspect.h>
 
+#include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_flags.h"
 #include "tools/tide/schedule.h"
 
@@ -22,8 +23,7 @@ struct tune_settings {
     int64_t length;                    /* --seq-len; 0: not given */
     int64_t length_max;                /* of a row: --seq-len, or the model's positions */
     int64_t vocab;
-    bool shuffle;
-    bool drop_last;
+    bool shuffle, pack, split, skip_bad, drop_last;
     int64_t print_every; /* steps between two lines of progress in a pipe */
 
     /* Private to finetune_settings.c and finetune_config.c. */
@@ -36,6 +36,11 @@ struct tune_settings {
 int tune_settings_init(struct tune_settings *out, const struct tune_flags *flags,
                        const struct tide_inspection *model);
 void tune_settings_fini(struct tune_settings *settings);
+
+/* How a file of rows is read: to train on it, or to evaluate, which leaves nothing out and mixes
+ * nothing. `path` is borrowed. */
+struct tune_data_options tune_settings_data(const struct tune_settings *settings, const char *path,
+                                            bool trains);
 
 /* Fills in what follows from the data: tokens a row (0: no data was given) and steps of the run
  * (0: not known; then schedules run over what they say themselves). */

@@ -26,26 +26,15 @@ static int look_at_data(const struct tune_flags *flags, struct tune_settings *se
     struct tune_data_info info = {0};
     int64_t steps = settings->steps;
     if (flags->data != NULL) {
-        const unsigned step_max = engine->accum * engine->ranks;
-        int rc = tune_data_open(
-            &(struct tune_data_options){
-                .path = flags->data,
-                .model = flags->model,
-                .vocab = settings->vocab,
-                .length_max = settings->length_max,
-                .cut = settings->length > 0,
-                .batch = engine->batch,
-                .step_max = step_max,
-                .drop_last = settings->drop_last,
-                .seed = engine->seed,
-            },
-            &data);
+        const struct tune_data_options options = tune_settings_data(settings, flags->data, true);
+        int rc = tune_data_open(&options, &data);
         if (rc != 0) {
             return rc;
         }
         tune_data_describe(data, &info);
         tune_data_close(data);
-        steps = steps > 0 ? steps : tune_data_steps(&info, step_max, settings->epochs);
+        steps = steps > 0 ? steps
+                          : tune_data_steps(&info, engine->accum * engine->ranks, settings->epochs);
     }
     return tune_settings_fit(settings, info.longest, steps);
 }
@@ -136,8 +125,7 @@ static const char help[] =
     "\n"
     "  --json   one object   --tape   the commands of a step   --save-rates FILE [none]\n";
 static const char help_rest[] =
-    "  Flags of tide finetune that are not shown here are taken, and change nothing.\n"
-    "  -q, -v: say less, more   -h, --help: this text\n"
+    "  -q, -v: less, more talk   -h: this   Other flags of tide finetune change nothing.\n"
     "\n"
     "Example:\n"
     "  tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB --device-memory 4GiB\n"
