@@ -417,6 +417,21 @@ void model_program_destroy(struct model_program *program)
     free(program);
 }
 
+size_t model_steps_scratch_bytes(const struct model_steps *steps, const char *kind,
+                                 unsigned threads, const struct kern_grad *grad)
+{
+    size_t most = 0;
+    for (size_t j = 0; j < steps->count; j++) {
+        struct model_step step = steps->list[j];
+        for (unsigned k = 0; k < step.grad_count; k++) {
+            memcpy(step.arguments + step.grads[k].field, grad, sizeof *grad);
+        }
+        size_t bytes = kern_scratch_bytes(kind, step.op, step.arguments, threads);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 size_t model_program_scratch_bytes(const struct model_program *program, const char *kind,
                                    unsigned threads, const struct kern_grad *grad)
 {
@@ -424,14 +439,8 @@ size_t model_program_scratch_bytes(const struct model_program *program, const ch
                                                &program->logits};
     size_t most = 0;
     for (size_t i = 0; i < 3; i++) {
-        for (size_t j = 0; j < parts[i]->count; j++) {
-            struct model_step step = parts[i]->list[j];
-            for (unsigned k = 0; k < step.grad_count; k++) {
-                memcpy(step.arguments + step.grads[k].field, grad, sizeof *grad);
-            }
-            size_t bytes = kern_scratch_bytes(kind, step.op, step.arguments, threads);
-            most = bytes > most ? bytes : most;
-        }
+        const size_t bytes = model_steps_scratch_bytes(parts[i], kind, threads, grad);
+        most = bytes > most ? bytes : most;
     }
     return most;
 }

@@ -99,8 +99,11 @@ int model_program_create(const struct model *model, unsigned block, const struct
                          struct model_program **out);
 void model_program_destroy(struct model_program *program);
 
-/* Scratch that a queue of `threads` on this kind of device needs for any step of the program, with
+/* Scratch that a queue of `threads` on this kind of device needs for any of these steps, with
  * gradients that go where `grad` says (its pointers are looked at for NULL alone). */
+size_t model_steps_scratch_bytes(const struct model_steps *steps, const char *kind,
+                                 unsigned threads, const struct kern_grad *grad);
+/* For any step of the program. */
 size_t model_program_scratch_bytes(const struct model_program *program, const char *kind,
                                    unsigned threads, const struct kern_grad *grad);
 

@@ -140,22 +140,25 @@ static void loss_tiled(const struct loss *loss, int64_t tile, bool grads)
     }
 }
 
-static void logits(const struct loss *loss)
+/* Logits from row `at` of the vocabulary on. */
+static void logits(const struct loss *loss, int64_t at, int64_t rows)
 {
     struct model_build *build = loss->build;
     const struct kern_linear_arguments arguments = {
         .type = build->shape.type,
         .m = build->tokens,
-        .n = loss->param->rows,
+        .n = rows,
         .k = loss->param->cols,
         .x_stride = loss->param->cols,
         .y_stride = loss->param->rows,
     };
     struct model_step *step = model_build_step(build, KERN_LINEAR, &arguments);
-    step->flops = products(loss, loss->param->rows);
+    step->flops = products(loss, rows);
     model_build_point(build, step, AT(linear, x), loss->x, 0);
-    model_build_param(build, step, AT(linear, w), loss->weight, 0, loss->param->rows);
+    model_build_param(build, step, AT(linear, w), loss->weight, at, rows);
     model_build_base(build, step, AT(linear, y), MODEL_BASE_OUT);
+    step->patches[step->patch_count - 1].offset_bytes = (uint64_t)at *
+                                                        kern_type_bytes(build->shape.type);
 }
 
 void model_build_loss(struct model_build *build, const struct model_op_row *row,
@@ -172,7 +175,9 @@ void model_build_loss(struct model_build *build, const struct model_op_row *row,
     const int64_t tile = kern_tile_rows(loss.param->rows, loss.param->cols, build->shape.type,
                                         build->shape.tile_bytes);
     if (what == MODEL_LOGITS) {
-        logits(&loss);
+        for (int64_t at = 0; at < loss.param->rows; at += tile) {
+            logits(&loss, at, loss.param->rows - at < tile ? loss.param->rows - at : tile);
+        }
     } else if (tile < loss.param->rows) {
         loss_tiled(&loss, tile, what == MODEL_LOSS_GRAD);
     } else {

@@ -100,16 +100,7 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
 int run_predict_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out)
 {
     const struct model_batch batch = {.rows = 1, .length = length, .ids = ids};
-    const struct model_shape one = {.rows = 1,
-                                    .length = 1,
-                                    .type = rank->options->type,
-                                    .tile_bytes = rank->options->tile_bytes};
-    struct model_program *program = NULL;
     struct kern_loss unused;
     int rc = run_rank_evaluate(rank, &batch, &unused);
-    rc = rc != 0 ? rc
-                 : model_program_create(rank->model, rank->model->block_count - 1, &one, &program);
-    rc = rc != 0 ? rc : last_logits(rank, program, length, out);
-    model_program_destroy(program);
-    return rc;
+    return rc != 0 ? rc : last_logits(rank, rank->shapes->one, length, out);
 }

@@ -9,6 +9,9 @@
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
 
+/* Of weights in one product of the head for one token. */
+enum { ONE_TILE_BYTES = 8 << 20 };
+
 static uint64_t aligned(uint64_t bytes)
 {
     return (bytes + PLAN_ALIGN_BYTES - 1) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
@@ -58,6 +61,33 @@ static void describe(struct run_shapes *shapes, unsigned index)
     shape->borrows = lender_of(block, index, &shape->shared_elements);
 }
 
+/* The most scratch of training steps; a step's logits are never whole. */
+static void add_scratch(struct run_shapes *shapes, const struct model_program *program,
+                        const char *kind, unsigned threads, const struct kern_grad *grad)
+{
+    const struct model_steps *const parts[] = {&program->forward, &program->backward};
+    for (size_t i = 0; i < 2; i++) {
+        shapes->scratch_bytes = larger(shapes->scratch_bytes,
+                                       model_steps_scratch_bytes(parts[i], kind, threads, grad));
+    }
+}
+
+/* The head for one token: its table goes by tile, or products would want a copy of all of it. */
+static int make_one(struct run_shapes *shapes, const struct run_options *options, const char *kind)
+{
+    const struct model_shape shape = {
+        .rows = 1, .length = 1, .type = options->type, .tile_bytes = ONE_TILE_BYTES};
+    const struct kern_grad none = {0};
+    int rc = model_program_create(shapes->model, shapes->model->block_count - 1, &shape,
+                                  &shapes->one);
+    if (rc == 0) {
+        shapes->scratch_bytes = larger(
+            shapes->scratch_bytes,
+            model_steps_scratch_bytes(&shapes->one->logits, kind, options->threads, &none));
+    }
+    return rc;
+}
+
 static int make_programs(struct run_shapes *shapes, const struct run_options *options)
 {
     const struct model *model = shapes->model;
@@ -82,15 +112,13 @@ static int make_programs(struct run_shapes *shapes, const struct run_options *op
         }
         rc = model_program_create(model, i, &shape, &shapes->programs[i]);
         for (size_t g = 0; rc == 0 && g < sizeof grads / sizeof grads[0]; g++) {
-            shapes->scratch_bytes = larger(
-                shapes->scratch_bytes, model_program_scratch_bytes(shapes->programs[i], kind,
-                                                                   options->threads, &grads[g]));
+            add_scratch(shapes, shapes->programs[i], kind, options->threads, &grads[g]);
         }
         if (rc != 0) {
             return rc;
         }
     }
-    return 0;
+    return make_one(shapes, options, kind);
 }
 
 int run_shapes_create(const struct model *model, const struct run_options *options,
@@ -128,6 +156,7 @@ void run_shapes_destroy(struct run_shapes *shapes)
             model_program_destroy(shapes->programs[i]);
         }
     }
+    model_program_destroy(shapes->one);
     free(shapes->programs);
     free(shapes->blocks);
     free(shapes);
