@@ -60,7 +60,7 @@ static int go_to(struct text_batches *batches, const struct text_position *from)
         return core_err_set(-EINVAL,
                             "the position is one of other data or other options (files and "
                             "their sizes, --seq-len, --pack, --split, --shuffle, --seed, "
-                            "tokenizer and chat format have to be the same)");
+                            "--train-on and --chat-format have to be the same)");
     }
     batches->epoch = from->word[1];
     batches->window = (struct text_place){from->word[2], from->word[3], from->word[4]};

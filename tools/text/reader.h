@@ -22,6 +22,10 @@ struct text_place text_reader_place(const struct text_reader *reader);
 /* 1 and the next row's tokens, borrowed until the next call; 0 at the end of the epoch. */
 int text_reader_next(struct text_reader *reader, const struct text_sample **out);
 
+/* The tokenizer that rows of text came through; NULL where there was none yet. */
+struct text_encoder;
+const struct text_encoder *text_reader_encoder(const struct text_reader *reader);
+
 uint64_t text_reader_rows(const struct text_reader *reader);
 uint64_t text_reader_bad(const struct text_reader *reader);
 

@@ -1,0 +1,417 @@
+/* Rows of text: what they hold by their keys, what is wrong with them, how chats are written, and what
+ * of them is trained on. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+#include "tools/text/chat.h"
+#include "tools/text/encode.h"
+#include "tools/text/feed.h"
+#include "tools/text/row.h"
+#include "tools/text/tokenizer.h"
+
+/* A model folder with a fixture's tokenizer and this configuration; NULL where this build cannot read
+ * the tokenizer. */
+static const char *make_folder(const char *name, const char *tokenizer, const char *config)
+{
+    static char folder[4096];
+    char path[5000];
+    char from[4096];
+    char *text = NULL;
+    size_t bytes = 0;
+    struct text_tokenizer *made = NULL;
+    snprintf(folder, sizeof folder, "%s/%s", test_directory(), name);
+    mkdir(folder, 0700);
+    snprintf(from, sizeof from, "%s/text/fixtures/%s.json", test_root(), tokenizer);
+    check_int(core_file_read(from, 1 << 24, &text, &bytes), ==, 0);
+    snprintf(path, sizeof path, "%s/tokenizer.json", name);
+    test_file(path, text, bytes);
+    free(text);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", name);
+    test_file(path, config, strlen(config));
+    int code = text_tokenizer_load(folder, &made);
+    text_tokenizer_destroy(made);
+    check_true(code == 0 || code == -ENOTSUP);
+    return code == 0 ? folder : NULL;
+}
+
+/* The row's text with what is trained on in brackets; or the error. */
+static void show(struct text_encoder *encoder, const char *json, enum text_train_on train_on,
+                 char *out, size_t bytes)
+{
+    struct text_row row;
+    struct text_sample sample = {0};
+    struct text_scratch *scratch = NULL;
+    const struct text_tokenizer *tokenizer = text_encoder_tokenizer(encoder);
+    check_int(text_scratch_create(tokenizer, &scratch), ==, 0);
+    int code = text_row_parse(json, strlen(json), &row);
+    if (code == 0) {
+        code = text_encoder_encode(encoder, &row, train_on, &sample);
+        text_row_fini(&row);
+    }
+    size_t length = 0;
+    bool inside = false;
+    for (size_t i = 0; code == 0 && i <= sample.count; i++) {
+        const bool trained = i < sample.count && sample.labels[i] != TEXT_IGNORED;
+        if (trained != inside) {
+            length += (size_t)snprintf(out + length, bytes - length, trained ? "[" : "]");
+            inside = trained;
+        }
+        if (i < sample.count) {
+            size_t part;
+            const char *text;
+            check_int(text_tokenizer_decode(scratch, (const uint32_t *)&sample.ids[i], 1, false,
+                                            &text, &part),
+                      ==, 0);
+            length += (size_t)snprintf(out + length, bytes - length, "%s", text);
+        }
+    }
+    if (code != 0) {
+        snprintf(out, bytes, "%s", core_err_sentence());
+    }
+    text_sample_fini(&sample);
+    text_scratch_destroy(scratch);
+}
+
+static const char qwen_config[] =
+    "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{% for m in messages %}<|im_start|>"
+    "{{ m.role }}\\n{{ m.content }}<|im_end|>\\n{% endfor %}{% if add_generation_prompt "
+    "%}<|im_start|>"
+    "assistant\\n{% endif %}\"}";
+
+/* What each kind of row becomes, and what of it is trained on. */
+static void kinds(void)
+{
+    static const struct {
+        const char *row;
+        const char *want;
+    } cases[] = {
+        {"{\"text\": \"hello there\"}", "[hello there<|im_end|>]"},
+        {"{\"text\": \"done<|im_end|>\"}", "[done<|im_end|>]"},
+        {"{\"prompt\": \"2 + 2 =\", \"completion\": \" 4\"}", "2 + 2 =[ 4<|im_end|>]"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
+         "\"content\": \"Yo\"}, {\"role\": \"user\", \"content\": \"?\"}, {\"role\": "
+         "\"assistant\", "
+         "\"content\": \"!\"}]}",
+         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n[Yo<|im_end|>]\n<|im_start|>user\n"
+         "?<|im_end|>\n<|im_start|>assistant\n[!<|im_end|>]\n"},
+        {"{\"conversations\": [{\"from\": \"system\", \"value\": \"S\"}, {\"from\": \"human\", "
+         "\"value\": \"Hi\"}, {\"from\": \"gpt\", \"value\": \"Yo\"}]}",
+         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+         "[Yo<|im_end|>]\n"},
+        {"{\"system\": \"S\", \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": "
+         "\"assistant\", \"content\": \"Yo\"}]}",
+         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+         "[Yo<|im_end|>]\n"},
+        {"{\"prompt\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"completion\": [{\"role\": "
+         "\"assistant\", \"content\": \"Yo\"}]}",
+         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n[Yo<|im_end|>\n]"},
+        {"{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"3\"}",
+         "<|im_start|>user\nAdd\n\n1 2<|im_end|>\n<|im_start|>assistant\n[3<|im_end|>\n]"},
+        {"{\"instruction\": \"Say\", \"input\": \"\", \"output\": \"x\"}",
+         "<|im_start|>user\nSay<|im_end|>\n<|im_start|>assistant\n[x<|im_end|>\n]"},
+    };
+    struct text_encoder *encoder = NULL;
+    const char *folder = make_folder("qwen", "qwen2", qwen_config);
+    if (folder == NULL) {
+        test_skip("this build lacks what the tokenizer needs");
+    }
+    check_int(text_encoder_create(folder, NULL, 0, &encoder), ==, 0);
+    check_true(text_encoder_mark(encoder) != 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char got[2000] = "";
+        show(encoder, cases[i].row, TEXT_TRAIN_COMPLETION, got, sizeof got);
+        check_string(got, cases[i].want);
+    }
+    char got[2000] = "";
+    show(encoder, cases[3].row, TEXT_TRAIN_ALL, got, sizeof got);
+    check_string(got, "[<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n"
+                      "<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n!<|im_end|>\n]");
+    show(encoder, "{\"text\": \"\"}", TEXT_TRAIN_COMPLETION, got, sizeof got);
+    check_string(got, "text: is empty");
+    text_encoder_destroy(encoder);
+    encoder = NULL;
+    check_int(text_encoder_create(folder, NULL, 10, &encoder), ==, -EINVAL);
+    check_int(text_encoder_create(folder, "frob", 0, &encoder), ==, -EINVAL);
+    check_contains(core_err_sentence(), "--chat-format: \"frob\" is unknown; there are chatml|");
+}
+
+/* Each way in which a row of text can be wrong names the key. */
+static void wrong_rows(void)
+{
+    static const struct {
+        const char *row;
+        const char *says;
+    } cases[] = {
+        {"{", "row:1:"},
+        {"{}", "the row has none of input_ids, messages, "},
+        {"{\"text\": 5}", "text: is an integer, and has to be a string"},
+        {"{\"text\": null}", "the row has none of"},
+        {"{\"prompt\": \"a\"}", "completion: is missing"},
+        {"{\"completion\": \"a\"}", "prompt: is missing"},
+        {"{\"prompt\": \"a\", \"completion\": [1]}", "completion: is an array"},
+        {"{\"instruction\": \"a\"}", "output: is missing"},
+        {"{\"instruction\": \"a\", \"output\": \"b\", \"input\": 3}", "input: is an integer"},
+        {"{\"messages\": []}", "messages: is no list of messages, or an empty one"},
+        {"{\"messages\": {}}", "messages: is no list"},
+        {"{\"messages\": [3]}", "messages[0]: is an integer, and has to be an object"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"content\": \"b\"}]}",
+         "messages[1]: role: is missing"},
+        {"{\"messages\": [{\"role\": 1, \"content\": \"a\"}]}", "role: is no string"},
+        {"{\"messages\": [{\"role\": \"king\", \"content\": \"a\"}]}",
+         "messages[0]: role: \"king\" is unknown"},
+        {"{\"conversations\": [{\"from\": \"martian\", \"value\": \"a\"}]}",
+         "conversations[0]: from: \"martian\" is unknown"},
+        {"{\"messages\": [{\"role\": \"user\"}]}", "content: is missing"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": 7}]}", "content: is an integer"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": 3}",
+         "tools: is an"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": \"[\"}",
+         "tools:1:"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"system\": 3}", "system: is"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": 3}",
+         "chat_template_kwargs: is"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct text_row row;
+        if (text_row_parse(cases[i].row, strlen(cases[i].row), &row) != -EINVAL) {
+            test_fail(__FILE__, __LINE__, "accepted: %s", cases[i].row);
+        }
+        check_contains(core_err_sentence(), cases[i].says);
+    }
+}
+
+/* Messages as templates get them: no nulls, roles by their usual names, what was thought under the
+ * name that templates ask for, tools out of a text. */
+static void plain_messages(void)
+{
+    static const char json[] =
+        "{\"tools\": \"[{\\\"a\\\": 1}]\", \"documents\": [1], \"chat_template_kwargs\": {\"x\": "
+        "1}, "
+        "\"conversations\": [{\"from\": \"gpt\", \"value\": \"v\", \"name\": null, \"reasoning\": "
+        "\"r\"}, {\"role\": \"assistant\", \"tool_calls\": [1]}]}";
+    struct text_row row;
+    char text[500];
+    check_int(text_row_parse(json, strlen(json), &row), ==, 0);
+    core_json_print(row.messages, text, sizeof text);
+    check_string(text, "[{\"thinking\":\"r\",\"role\":\"assistant\",\"content\":\"v\","
+                       "\"reasoning\":\"r\",\"reasoning_content\":\"r\"},"
+                       "{\"role\":\"assistant\",\"tool_calls\":[1]}]");
+    check_uint(core_json_count(row.tools), ==, 1);
+    check_uint(core_json_count(row.documents), ==, 1);
+    check_uint(core_json_count(row.variables), ==, 1);
+    text_row_fini(&row);
+}
+
+/* Every named format, with a system turn, two questions and what is trained on. */
+static void formats(void)
+{
+    static const char json[] =
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"Sys\"}, {\"role\": \"user\", "
+        "\"content\": \"Q1\"}, {\"role\": \"assistant\", \"content\": \"A1\"}, {\"role\": "
+        "\"user\", "
+        "\"content\": \"Q2\"}, {\"role\": \"assistant\", \"content\": \"A2\"}]}";
+    static const struct {
+        const char *name;
+        const char *want;
+        const char *first; /* what is generated first */
+    } cases[] = {
+        {"chatml",
+         "<|im_start|>system\nSys<|im_end|>\n<|im_start|>user\nQ1<|im_end|>\n<|im_start|>"
+         "assistant\n"
+         "A1<|im_end|>\n<|im_start|>user\nQ2<|im_end|>\n<|im_start|>assistant\nA2<|im_end|>\n",
+         "A1<|im_end|>"},
+        {"llama3",
+         "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nSys<|eot_id|>"
+         "<|start_header_id|>user<|end_header_id|>\n\nQ1<|eot_id|><|start_header_id|>assistant"
+         "<|end_header_id|>\n\nA1<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nQ2<|eot_id|>"
+         "<|start_header_id|>assistant<|end_header_id|>\n\nA2<|eot_id|>",
+         "A1<|eot_id|>"},
+        {"llama2",
+         "<s>[INST] <<SYS>>\nSys\n<</SYS>>\n\nQ1 [/INST] A1 </s><s>[INST] Q2 [/INST] A2 </s>",
+         " A1 </s>"},
+        {"mistral", "<s>[INST] Q1[/INST] A1</s>[INST] Sys\n\nQ2[/INST] A2</s>", " A1</s>"},
+        {"alpaca",
+         "Sys\n\n### Instruction:\nQ1\n\n### Response:\nA1\n\n### Instruction:\nQ2\n\n### "
+         "Response:\n"
+         "A2",
+         "A1"},
+        {"vicuna", "Sys USER: Q1 ASSISTANT: A1</s>USER: Q2 ASSISTANT: A2</s>", " A1</s>"},
+    };
+    struct text_row row;
+    struct text_template_run *run = NULL;
+    struct text_chat *chat = NULL;
+    check_int(text_template_run_create(NULL, &run), ==, 0);
+    check_int(text_row_parse(json, strlen(json), &row), ==, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct text_rendering got;
+        check_int(text_chat_load(NULL, cases[i].name, &chat), ==, 0);
+        check_int(text_chat_render(chat, run, &row, 0, false, &got), ==, 0);
+        check_string(got.text, cases[i].want);
+        check_uint(got.generated_count, ==, 2);
+        const size_t bytes = got.generated[0].end - got.generated[0].begin;
+        check_uint(bytes, ==, strlen(cases[i].first));
+        check_memory(got.text + got.generated[0].begin, cases[i].first, bytes);
+        check_int(text_chat_render(chat, run, &row, 2, true, &got), ==, 0);
+        check_true(strncmp(got.text, cases[i].want, strcspn(cases[i].want, "1")) == 0 || i == 3);
+        text_chat_destroy(chat);
+        check_contains(text_chat_formats(), cases[i].name);
+        check_true(text_chat_format(cases[i].name) != NULL);
+    }
+    check_true(text_chat_format("none") == NULL);
+    check_int(text_chat_load(NULL, NULL, &chat), ==, 0);
+    struct text_rendering got;
+    check_int(text_chat_render(chat, run, &row, 0, false, &got), ==, -ENOTSUP);
+    check_contains(core_err_sentence(), "--chat-format chatml|");
+    check_true(text_chat_template(chat, true) == NULL &&
+               text_chat_token(chat, "bos_token") == NULL);
+    check_true(text_chat_token(chat, "frob") == NULL);
+    check_int(text_chat_end(chat), ==, -1);
+    text_chat_destroy(chat);
+    text_row_fini(&row);
+    text_template_run_destroy(run);
+}
+
+/* Where a model folder keeps templates and tokens: lists by name, a file of its own, objects, ids. */
+static void folders(void)
+{
+    struct text_chat *chat = NULL;
+    static const char config[] =
+        "{\"bos_token\": {\"content\": \"<b>\"}, \"chat_template\": [{\"name\": \"default\", "
+        "\"template\": \"plain\"}, {\"name\": \"tool_use\", \"template\": \"tools\"}]}";
+    const char *folder = make_folder("lists", "gpt2", config);
+    test_file("lists/generation_config.json", "{\"eos_token_id\": [7, 8]}", 24);
+    test_file("lists/special_tokens_map.json", "{\"bos_token\": \"no\", \"pad_token\": \"<p>\"}",
+              39);
+    check_true(folder != NULL);
+    check_int(text_chat_load(folder, NULL, &chat), ==, 0);
+    const uint64_t mark = text_chat_mark(chat);
+    check_string(text_chat_token(chat, "bos_token"), "<b>");
+    check_string(text_chat_token(chat, "pad_token"), "<p>");
+    check_int(text_chat_end(chat), ==, 7);
+    check_true(text_chat_template(chat, true) != text_chat_template(chat, false));
+    text_chat_destroy(chat);
+    test_file("lists/chat_template.jinja", "{{ 'file' }}", 12);
+    check_int(text_chat_load(folder, NULL, &chat), ==, 0);
+    check_true(text_chat_mark(chat) != mark);
+    check_true(text_chat_template(chat, true) == text_chat_template(chat, false));
+    text_chat_destroy(chat);
+    test_file("lists/chat_template.jinja", "{{", 2);
+    check_int(text_chat_load(folder, NULL, &chat), ==, -EINVAL);
+    check_contains(core_err_sentence(), "lists/chat_template.jinja:1: ");
+    folder = make_folder("broken", "gpt2", "{\"chat_template\": [{\"name\": \"x\"}]}");
+    check_int(text_chat_load(folder, NULL, &chat), ==, -EINVAL);
+    check_contains(core_err_sentence(), "chat_template[0]: has no name or no template");
+    folder = make_folder("broken", "gpt2", "{\"chat_template\": 3}");
+    check_int(text_chat_load(folder, NULL, &chat), ==, -EINVAL);
+    folder = make_folder("broken", "gpt2", "[]");
+    check_int(text_chat_load(folder, NULL, &chat), ==, -EINVAL);
+}
+
+static char talk[4000];
+
+static void keep_talk(void *user, enum core_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    const size_t at = strlen(talk);
+    snprintf(talk + at, sizeof talk - at, "%s\n", line);
+}
+
+/* A template that writes a beginning otherwise than the whole is trained on by what both share, with a
+ * warning; a feed makes batches of text. */
+static void ambiguous(void)
+{
+    static const char config[] =
+        "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{% for m in messages %}{% if "
+        "m.role == 'assistant' %}<a>{% if loop.last %}<think>{% endif %}{{ m.content }}<|im_end|>"
+        "{% else %}{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<a><think>no"
+        "{% endif %}\"}";
+    static const char json[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": "
+        "\"assistant\", \"content\": \"A1\"}, {\"role\": \"user\", "
+        "\"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"A2\"}]}";
+    const struct core_log log = {.level = CORE_LOG_WARN, .write = keep_talk};
+    const char *folder = make_folder("ambiguous", "qwen2", config);
+    struct text_encoder *encoder = NULL;
+    char got[1000] = "";
+    if (folder == NULL) {
+        test_skip("this build lacks what the tokenizer needs");
+    }
+    core_log_bind(&log);
+    check_int(text_encoder_create(folder, NULL, 0, &encoder), ==, 0);
+    show(encoder, json, TEXT_TRAIN_COMPLETION, got, sizeof got);
+    core_log_bind(NULL);
+    check_contains(talk, "{% generation %} in the template would say it");
+    check_contains(got, "A2<|im_end|>]");
+    text_encoder_destroy(encoder);
+    const char *files[] = {test_file("chat.jsonl", json, strlen(json))};
+    const struct text_feed_options options = {.files = files,
+                                              .files_count = 1,
+                                              .seq_len = 64,
+                                              .batch_rows = 1,
+                                              .model = folder,
+                                              .epochs = 1};
+    struct text_feed *feed = NULL;
+    struct text_batch batch;
+    check_int(text_feed_open(&options, NULL, &feed), ==, 0);
+    check_int(text_feed_next(feed, &batch), ==, 1);
+    check_int(batch.targets, >=, 3);
+    check_int(text_feed_next(feed, &batch), ==, 0);
+    text_feed_close(feed);
+    struct text_feed_options bare = options;
+    bare.model = NULL;
+    check_int(text_feed_open(&bare, NULL, &feed), ==, 0);
+    check_int(text_feed_next(feed, &batch), ==, -ENOTSUP);
+    check_contains(core_err_sentence(), "needs a model folder");
+    text_feed_close(feed);
+    bare.model = "/nonexistent";
+    bare.on_bad_row = TEXT_BAD_SKIP;
+    check_int(text_feed_open(&bare, NULL, &feed), ==, 0);
+    check_int(text_feed_next(feed, &batch), ==, -ENOENT);
+    text_feed_close(feed);
+}
+
+static const char *life_folder;
+
+static int life(void)
+{
+    static const char *const rows[] = {
+        "{\"text\": \"hello\"}", "{\"instruction\": \"a\", \"output\": \"b\", \"input\": \"c\"}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
+        "\"content\": \"Yo\"}], \"tools\": \"[]\"}",
+        "{\"prompt\": \"a\", \"completion\": \"b\"}"};
+    struct text_encoder *encoder = NULL;
+    struct text_sample sample = {0};
+    int code = text_encoder_create(life_folder, NULL, 0, &encoder);
+    for (size_t i = 0; i < 4 && code == 0; i++) {
+        struct text_row row;
+        code = text_row_parse(rows[i], strlen(rows[i]), &row);
+        if (code == 0) {
+            code = text_encoder_encode(encoder, &row, TEXT_TRAIN_COMPLETION, &sample);
+            text_row_fini(&row);
+        }
+    }
+    text_sample_fini(&sample);
+    text_encoder_destroy(encoder);
+    return code;
+}
+
+/* Whatever memory is refused, encoding says so and gives back what it had. */
+static void out_of_memory(void)
+{
+    life_folder = make_folder("life", "gpt2", qwen_config);
+    check_true(life_folder != NULL);
+    check_int(test_fail_nth(life), >=, 20);
+}
+
+TEST_MAIN({"kinds", kinds}, {"wrong_rows", wrong_rows}, {"plain_messages", plain_messages},
+          {"formats", formats}, {"folders", folders}, {"ambiguous", ambiguous},
+          {"out_of_memory", out_of_memory})

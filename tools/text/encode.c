@@ -1,0 +1,429 @@
+/* encode.c: which text a row stands for, its tokens, and what of them the assistant wrote. */
+#include "tools/text/encode.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "tools/text/chat.h"
+#include "tools/text/row.h"
+#include "tools/text/tokenizer.h"
+
+struct text_encoder {
+    struct text_tokenizer *tokenizer;  /* owned */
+    struct text_scratch *scratch;      /* owned */
+    struct text_chat *chat;            /* owned */
+    struct text_chat *alpaca;          /* owned: for instruction rows where chat has no template */
+    struct text_template_run *runs[2]; /* owned: of a conversation, and of its beginnings */
+    char *end;                         /* owned: what ends a text; NULL: nothing does */
+    char *text;                        /* owned: a text with its end */
+    size_t text_room;
+    uint32_t *prompt; /* owned: tokens of a prompt */
+    size_t prompt_room;
+    struct text_template_span *spans; /* owned: of a conversation, what is trained on */
+    size_t spans_count;
+    size_t spans_room;
+    uint64_t mark;
+    bool said_ambiguous;
+    bool said_prompt;
+};
+
+/* The token that ends a text: by name, or by the id that the configuration gives. */
+static int find_end(struct text_encoder *encoder)
+{
+    size_t bytes = 0;
+    const char *end = text_chat_token(encoder->chat, "eos_token");
+    const int64_t id = text_chat_end(encoder->chat);
+    if (end != NULL) {
+        bytes = strlen(end);
+    } else if (id >= 0 && id < (int64_t)text_tokenizer_size(encoder->tokenizer)) {
+        end = text_tokenizer_token(encoder->tokenizer, (uint32_t)id, &bytes);
+    }
+    if (end == NULL) {
+        return 0;
+    }
+    encoder->end = strndup(end, bytes);
+    return encoder->end != NULL ? 0 : core_err_set(-ENOMEM, "no memory for an encoder");
+}
+
+/* A format whose tokens the tokenizer does not know would train on their letters. */
+static void warn_unknown(const struct text_encoder *encoder, const char *format)
+{
+    static const struct {
+        const char *format;
+        const char *token;
+    } tokens[] = {{"chatml", "<|im_start|>"},
+                  {"chatml", "<|im_end|>"},
+                  {"llama3", "<|start_header_id|>"},
+                  {"llama3", "<|eot_id|>"}};
+    for (size_t i = 0; format != NULL && i < sizeof tokens / sizeof tokens[0]; i++) {
+        if (strcmp(format, tokens[i].format) == 0 &&
+            text_tokenizer_id(encoder->tokenizer, tokens[i].token, strlen(tokens[i].token)) < 0) {
+            core_log(CORE_LOG_WARN,
+                     "--chat-format %s: the tokenizer has no token %s and will spell it out",
+                     format, tokens[i].token);
+        }
+    }
+}
+
+static int load(struct text_encoder *encoder, const char *folder, const char *format, int64_t vocab)
+{
+    int code = text_tokenizer_load(folder, &encoder->tokenizer);
+    code = code == 0 && vocab > 0 ? text_tokenizer_check(encoder->tokenizer, (size_t)vocab) : code;
+    code = code == 0 ? text_scratch_create(encoder->tokenizer, &encoder->scratch) : code;
+    code = code == 0 ? text_chat_load(folder, format, &encoder->chat) : code;
+    code = code == 0 ? text_chat_load(folder, "alpaca", &encoder->alpaca) : code;
+    for (size_t i = 0; i < 2 && code == 0; i++) {
+        code = text_template_run_create(NULL, &encoder->runs[i]);
+    }
+    return code == 0 ? find_end(encoder) : code;
+}
+
+int text_encoder_create(const char *folder, const char *format, int64_t vocab,
+                        struct text_encoder **out)
+{
+    struct text_encoder *encoder = calloc(1, sizeof *encoder);
+    if (encoder == NULL) {
+        return core_err_set(-ENOMEM, "no memory for an encoder");
+    }
+    int code = load(encoder, folder, format, vocab);
+    if (code != 0) {
+        text_encoder_destroy(encoder);
+        return code;
+    }
+    encoder->mark = core_hash_seed(text_chat_mark(encoder->chat),
+                                   text_tokenizer_size(encoder->tokenizer), 0, 0);
+    warn_unknown(encoder, format);
+    if (encoder->end == NULL) {
+        core_log(CORE_LOG_WARN, "%s names no eos_token: texts get no end", folder);
+    }
+    *out = encoder;
+    return 0;
+}
+
+void text_encoder_destroy(struct text_encoder *encoder)
+{
+    if (encoder == NULL) {
+        return;
+    }
+    text_scratch_destroy(encoder->scratch);
+    text_tokenizer_destroy(encoder->tokenizer);
+    text_chat_destroy(encoder->chat);
+    text_chat_destroy(encoder->alpaca);
+    text_template_run_destroy(encoder->runs[0]);
+    text_template_run_destroy(encoder->runs[1]);
+    free(encoder->end);
+    free(encoder->text);
+    free(encoder->prompt);
+    free(encoder->spans);
+    free(encoder);
+}
+
+const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder)
+{
+    return encoder->tokenizer;
+}
+
+uint64_t text_encoder_mark(const struct text_encoder *encoder)
+{
+    return encoder->mark;
+}
+
+static int grow(void *array, size_t *room, size_t count, size_t size)
+{
+    void **owned = array;
+    if (count <= *room) {
+        return 0;
+    }
+    void *more = realloc(*owned, (count + count / 2) * size);
+    if (more == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a row of %zu", count);
+    }
+    *owned = more;
+    *room = count + count / 2;
+    return 0;
+}
+
+static int copy_tokens(const struct text_encoding *encoding, struct text_sample *out)
+{
+    int code = 0;
+    out->count = 0;
+    for (size_t i = 0; i < encoding->count && code == 0; i++) {
+        const int32_t id = (int32_t)encoding->ids[i];
+        code = text_sample_add(out, id, id);
+    }
+    return code;
+}
+
+/* One or two texts with the end behind them, unless they have it. */
+static int join(struct text_encoder *encoder, const struct text_row *row, size_t *bytes)
+{
+    const size_t end = encoder->end != NULL ? strlen(encoder->end) : 0;
+    const size_t first = row->text_bytes;
+    const size_t second = row->kind == TEXT_ROW_COMPLETION ? row->completion_bytes : 0;
+    int code = grow(&encoder->text, &encoder->text_room, first + second + end + 1, 1);
+    if (code != 0) {
+        return code;
+    }
+    memcpy(encoder->text, row->text, first);
+    if (second > 0) {
+        memcpy(encoder->text + first, row->completion, second);
+    }
+    *bytes = first + second;
+    const size_t last = row->kind == TEXT_ROW_COMPLETION ? second : first;
+    if (end > 0 && (last < end || memcmp(encoder->text + *bytes - end, encoder->end, end) != 0)) {
+        memcpy(encoder->text + *bytes, encoder->end, end);
+        *bytes += end;
+    }
+    return 0;
+}
+
+static int encode_text(struct text_encoder *encoder, const struct text_row *row,
+                       struct text_sample *out)
+{
+    size_t bytes;
+    struct text_encoding encoding;
+    int code = row->text_bytes > 0 ? 0 : core_err_set(-EINVAL, "text: is empty");
+    code = code == 0 ? join(encoder, row, &bytes) : code;
+    code = code == 0 ? text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
+                                             TEXT_ENCODE_SPECIAL, &encoding)
+                     : code;
+    return code == 0 ? copy_tokens(&encoding, out) : code;
+}
+
+/* The tokens of a prompt are kept beside those of the whole. */
+static int encode_prompt(struct text_encoder *encoder, const char *text, size_t bytes,
+                         unsigned flags, size_t *count)
+{
+    struct text_encoding encoding;
+    int code = text_tokenizer_encode(encoder->scratch, text, bytes, flags, &encoding);
+    code = code == 0 ? grow(&encoder->prompt, &encoder->prompt_room, encoding.count + 1,
+                            sizeof *encoder->prompt)
+                     : code;
+    if (code == 0) {
+        memcpy(encoder->prompt, encoding.ids, encoding.count * sizeof *encoding.ids);
+        *count = encoding.count;
+    }
+    return code;
+}
+
+/* What the prompt and the whole have in common is not trained on. */
+static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text_sample *out)
+{
+    size_t same = 0;
+    while (same < prompt && same < out->count &&
+           encoder->prompt[same] == (uint32_t)out->ids[same]) {
+        out->labels[same++] = TEXT_IGNORED;
+    }
+    if (same < prompt && !encoder->said_prompt) {
+        encoder->said_prompt = true;
+        core_log(CORE_LOG_WARN,
+                 "the tokens of a prompt are not those with which prompt and completion together "
+                 "begin; the completion is taken to begin where they part. Said once");
+    }
+}
+
+static int encode_completion(struct text_encoder *encoder, const struct text_row *row, bool all,
+                             struct text_sample *out)
+{
+    size_t bytes;
+    size_t prompt = 0;
+    struct text_encoding encoding;
+    int code = row->completion_bytes > 0 ? 0 : core_err_set(-EINVAL, "completion: is empty");
+    code = code == 0
+               ? encode_prompt(encoder, row->text, row->text_bytes, TEXT_ENCODE_SPECIAL, &prompt)
+               : code;
+    code = code == 0 ? join(encoder, row, &bytes) : code;
+    code = code == 0 ? text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
+                                             TEXT_ENCODE_SPECIAL, &encoding)
+                     : code;
+    code = code == 0 ? copy_tokens(&encoding, out) : code;
+    if (code == 0 && !all) {
+        mask_prompt(encoder, prompt, out);
+    }
+    return code;
+}
+
+static const struct text_chat *chat_for(const struct text_encoder *encoder,
+                                        const struct text_row *row)
+{
+    const bool none = text_chat_template(encoder->chat, row->tools != NULL) == NULL;
+    return none && row->instruction ? encoder->alpaca : encoder->chat;
+}
+
+static int encode_chat_completion(struct text_encoder *encoder, const struct text_row *row,
+                                  bool all, struct text_sample *out)
+{
+    size_t prompt = 0;
+    struct text_encoding encoding;
+    struct text_rendering rendering;
+    const struct text_chat *chat = chat_for(encoder, row);
+    int code = text_chat_render(chat, encoder->runs[1], row, row->prompt_messages, true,
+                                &rendering);
+    code = code == 0 ? encode_prompt(encoder, rendering.text, rendering.bytes, 0, &prompt) : code;
+    code = code == 0 ? text_chat_render(chat, encoder->runs[0], row, 0, false, &rendering) : code;
+    code = code == 0 ? text_tokenizer_encode(encoder->scratch, rendering.text, rendering.bytes, 0,
+                                             &encoding)
+                     : code;
+    code = code == 0 ? copy_tokens(&encoding, out) : code;
+    if (code == 0 && !all) {
+        mask_prompt(encoder, prompt, out);
+    }
+    return code;
+}
+
+/* ---- which part of a conversation the assistant wrote ---- */
+
+static int add_span(struct text_encoder *encoder, size_t begin, size_t end)
+{
+    int code = grow(&encoder->spans, &encoder->spans_room, encoder->spans_count + 1,
+                    sizeof *encoder->spans);
+    if (code == 0) {
+        encoder->spans[encoder->spans_count++] = (struct text_template_span){begin, end};
+    }
+    return code;
+}
+
+static size_t common(const struct text_rendering *left, const struct text_rendering *right)
+{
+    size_t same = 0;
+    while (same < left->bytes && same < right->bytes && left->text[same] == right->text[same]) {
+        same++;
+    }
+    return same;
+}
+
+/* White space behind a token that ends a turn belongs to the template. */
+static size_t without_space(const struct text_encoder *encoder, const char *text, size_t begin,
+                            size_t end)
+{
+    size_t at = end;
+    while (at > begin && strchr(" \n\r\t", text[at - 1]) != NULL) {
+        at--;
+    }
+    const struct text_added *added;
+    for (size_t i = 0; (added = text_tokenizer_added(encoder->tokenizer, i)) != NULL; i++) {
+        if (added->special && added->bytes > 0 && at - begin >= added->bytes &&
+            memcmp(text + at - added->bytes, added->content, added->bytes) == 0) {
+            return at;
+        }
+    }
+    return end;
+}
+
+static void say_ambiguous(struct text_encoder *encoder)
+{
+    if (!encoder->said_ambiguous) {
+        encoder->said_ambiguous = true;
+        core_log(
+            CORE_LOG_WARN,
+            "the chat template writes the beginning of a conversation otherwise than the whole, "
+            "so that what the assistant wrote is told by what both have in common; "
+            "{%% generation %%} in the template would say it. Said once");
+    }
+}
+
+/* The turn of message `index`, from how the template renders what stands before it, and it too. */
+static int find_turn(struct text_encoder *encoder, const struct text_row *row,
+                     const struct text_rendering *whole, size_t index)
+{
+    struct text_rendering part = {0};
+    size_t begin = 0;
+    size_t end = whole->bytes;
+    int code = 0;
+    if (index > 0) {
+        code = text_chat_render(encoder->chat, encoder->runs[1], row, index, true, &part);
+        begin = code == 0 ? common(whole, &part) : 0;
+        if (code == 0 && begin < part.bytes) {
+            say_ambiguous(encoder);
+        }
+    }
+    if (code == 0 && index + 1 < core_json_count(row->messages)) {
+        code = text_chat_render(encoder->chat, encoder->runs[1], row, index + 1, false, &part);
+        end = code == 0 ? common(whole, &part) : end;
+        if (code == 0 && end < part.bytes) {
+            say_ambiguous(encoder);
+        }
+    }
+    if (code != 0) {
+        return core_err_prefix(code, "messages[%zu]: what the assistant wrote cannot be told",
+                               index);
+    }
+    end = without_space(encoder, whole->text, begin < end ? begin : end, end);
+    return begin < end ? add_span(encoder, begin, end) : 0;
+}
+
+static bool is_assistant(const struct core_json_value *message)
+{
+    return strcmp(core_json_string(core_json_find(message, "role"), NULL), "assistant") == 0;
+}
+
+static int find_spans(struct text_encoder *encoder, const struct text_row *row,
+                      const struct text_rendering *whole)
+{
+    int code = 0;
+    encoder->spans_count = 0;
+    if (text_template_generates(text_chat_template(encoder->chat, row->tools != NULL))) {
+        for (size_t i = 0; i < whole->generated_count && code == 0; i++) {
+            code = add_span(encoder, whole->generated[i].begin, whole->generated[i].end);
+        }
+        return code;
+    }
+    for (size_t i = 0; i < core_json_count(row->messages) && code == 0; i++) {
+        if (is_assistant(core_json_at(row->messages, i))) {
+            code = find_turn(encoder, row, whole, i);
+        }
+    }
+    return code;
+}
+
+/* Tokens outside of all spans are not trained on; both come in order. */
+static void mask_outside(const struct text_encoder *encoder, const struct text_encoding *encoding,
+                         struct text_sample *out)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < out->count; i++) {
+        const struct text_span token = encoding->spans[i];
+        while (at < encoder->spans_count && encoder->spans[at].end <= token.begin) {
+            at++;
+        }
+        if (at == encoder->spans_count || token.end <= encoder->spans[at].begin) {
+            out->labels[i] = TEXT_IGNORED;
+        }
+    }
+}
+
+static int encode_chat(struct text_encoder *encoder, const struct text_row *row, bool all,
+                       struct text_sample *out)
+{
+    struct text_encoding encoding;
+    struct text_rendering whole;
+    int code = text_chat_render(encoder->chat, encoder->runs[0], row, 0, false, &whole);
+    code = code == 0 && !all ? find_spans(encoder, row, &whole) : code;
+    code = code == 0 ? text_tokenizer_encode(encoder->scratch, whole.text, whole.bytes,
+                                             all ? 0 : TEXT_ENCODE_SPANS, &encoding)
+                     : code;
+    code = code == 0 ? copy_tokens(&encoding, out) : code;
+    if (code == 0 && !all) {
+        mask_outside(encoder, &encoding, out);
+    }
+    return code;
+}
+
+int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,
+                        enum text_train_on train_on, struct text_sample *out)
+{
+    const bool all = train_on == TEXT_TRAIN_ALL;
+    switch (row->kind) {
+    case TEXT_ROW_TEXT: return encode_text(encoder, row, out);
+    case TEXT_ROW_COMPLETION: return encode_completion(encoder, row, all, out);
+    case TEXT_ROW_CHAT: return encode_chat(encoder, row, all, out);
+    case TEXT_ROW_CHAT_COMPLETION: break;
+    }
+    return encode_chat_completion(encoder, row, all, out);
+}

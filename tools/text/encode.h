@@ -1,0 +1,27 @@
+/* encode.h: a row of text as tokens and labels, by a model's tokenizer and chat template.
+ * One thread; several may share the tokenizer's and template's files, each with an encoder. */
+#ifndef TOOLS_TEXT_ENCODE_H
+#define TOOLS_TEXT_ENCODE_H
+
+#include "tools/text/feed.h"
+#include "tools/text/sample.h"
+
+struct text_encoder;
+struct text_row;
+struct text_tokenizer;
+
+/* Loads what `folder` has; `vocab` as in the options of a feed. */
+int text_encoder_create(const char *folder, const char *format, int64_t vocab,
+                        struct text_encoder **out);
+void text_encoder_destroy(struct text_encoder *encoder);
+
+const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder);
+/* Of tokenizer and template: changes with what rows become. */
+uint64_t text_encoder_mark(const struct text_encoder *encoder);
+
+/* -EINVAL, -EILSEQ, -E2BIG ... for a row that cannot be used; -ENOTSUP where the model lacks what
+ * all such rows need. */
+int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,
+                        enum text_train_on train_on, struct text_sample *out);
+
+#endif
