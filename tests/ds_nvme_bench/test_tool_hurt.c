@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -41,6 +42,37 @@ static void not_writable(void)
     }
     check_int(code, ==, 2);
     check_contains(tool_err, tool_drive());
+}
+
+static void become_nobody_unlocked(void)
+{
+    const struct rlimit none = {.rlim_cur = 65536, .rlim_max = 65536};
+    if (setrlimit(RLIMIT_MEMLOCK, &none) != 0) {
+        _exit(126);
+    }
+    become_nobody();
+}
+
+/* Where memory must not be locked a sweep says so once, with what would do, and measures. */
+static void memory_not_locked(void)
+{
+    if (geteuid() != 0) {
+        test_skip("needs root, to become somebody else");
+    }
+    check_int(chmod(test_directory(), 0755), ==, 0);
+    check_int(chmod(tool_drive(), 0777), ==, 0);
+    int code = tool_run_prepared(
+        tool_with_drive("--ioengine io_uring --block_size 1M --op read,rw"),
+        become_nobody_unlocked);
+    check_int(chmod(tool_drive(), 0700), ==, 0);
+    if (code != 0) {
+        test_skip("no io_uring, or the build folder is not open to others: %.100s", tool_err);
+    }
+    const char *first = strstr(tool_err, "ulimit -l");
+    if (first == NULL) {
+        test_skip("registered buffers are not charged here");
+    }
+    check_true(strstr(first + 1, "ulimit -l") == NULL);
 }
 
 static void nap(long milliseconds)
@@ -164,5 +196,6 @@ static void uring_forbidden(void)
     check_contains(tool_err, TIDE_TEST_URING ? "was asked for, but" : "is not built in");
 }
 
-TEST_MAIN({"not_writable", not_writable}, {"wrong_bytes", wrong_bytes},
-          {"interrupted", interrupted}, {"uring_forbidden", uring_forbidden})
+TEST_MAIN({"not_writable", not_writable}, {"memory_not_locked", memory_not_locked},
+          {"wrong_bytes", wrong_bytes}, {"interrupted", interrupted},
+          {"uring_forbidden", uring_forbidden})

@@ -348,7 +348,8 @@ static int sample_all(struct bench_run *run, const struct bench_how *how, const 
 
 /* ---- what it gave ---- */
 
-static void take_stats(const struct bench_run *run, struct bench_point *point)
+static void take_stats(const struct bench_run *run, const struct bench_how *how,
+                       struct bench_point *point)
 {
     uint64_t latency[AIO_LATENCY_BUCKETS] = {0};
     for (unsigned t = 0; t < point->params.threads; t++) {
@@ -357,6 +358,7 @@ static void take_stats(const struct bench_run *run, struct bench_point *point)
         point->shorts += stats.shorts;
         point->retries += stats.retries;
         point->errors += stats.errors + stats.mismatches;
+        point->unregistered = how->buffers && stats.registered_bytes == 0;
         for (int i = 0; i < AIO_LATENCY_BUCKETS; i++) {
             latency[i] += stats.latency[0][i] + stats.latency[1][i];
         }
@@ -396,7 +398,7 @@ int bench_point_run(const struct bench_target *target, const struct core_region 
     int drained = rc == 0 || rc == -EINTR ? wait_all(run) : 0;
     rc = rc == 0 ? drained : rc;
     if (rc == 0 && point->count > 0) {
-        take_stats(run, point);
+        take_stats(run, how, point);
         conclude(point, run, cpu);
     }
     int closed = close_run(run);

@@ -49,6 +49,7 @@ struct bench_point {
     double bytes;       /* measured, ramp included */
     double cpu_seconds; /* of the process meanwhile */
     char setup[96];     /* how the back end was set up */
+    bool unregistered;  /* registering the buffers was asked for, and refused with a warning */
 };
 
 /* Adds samples to the point, whose params are set. Writes overwrite the target's scratch file.

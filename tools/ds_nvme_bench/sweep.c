@@ -17,6 +17,7 @@ struct search {
     struct core_region memory;                 /* owned */
     int64_t start_ns;
     int64_t deadline_ns;
+    bool unregistered; /* buffers cannot be registered here: said once, not tried again */
 };
 
 static double seconds_left(const struct search *search)
@@ -59,8 +60,12 @@ static int measure_op(struct search *search, struct bench_params setting, enum b
         search->options->progress(search->options->user, point,
                                   left > 0 ? spent / (spent + left) : 1, left);
     }
-    return bench_point_run(search->options->target, &search->memory, how, search->options->stop,
-                           point);
+    struct bench_how now = *how;
+    now.buffers = how->buffers && !search->unregistered;
+    int rc = bench_point_run(search->options->target, &search->memory, &now, search->options->stop,
+                             point);
+    search->unregistered = search->unregistered || point->unregistered;
+    return rc;
 }
 
 static int measure(struct search *search, struct bench_params setting, const struct bench_how *how)
