@@ -1,0 +1,119 @@
+"""What TRL makes of rows: ids, labels and packed rows, against tide's.
+
+    python tests/oracle/trl_rows.py BUILD FIXTURES      needs trl and datasets beside transformers
+"""
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import types
+
+from datasets import Dataset
+from transformers import PreTrainedTokenizerFast
+from trl import SFTConfig, SFTTrainer
+
+CHATML = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}"
+          "{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}{% else %}"
+          "{{ m.content + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+LLAMA = ("{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}"
+         "{% elif m.role == 'assistant' %}{% generation %}{{ ' ' + m.content + eos_token }}{% endgeneration %}"
+         "{% else %}{{ m.content }}{% endif %}{% endfor %}")
+MODELS = {  # fixture: (template, special tokens)
+    "qwen2": (CHATML, {"eos_token": "<|im_end|>"}),
+    "llama3": (CHATML, {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}),
+    "llama2": (LLAMA, {"bos_token": "<s>", "eos_token": "</s>"}),
+    "tekken": (LLAMA, {"bos_token": "<s>", "eos_token": "</s>"}),
+    "mistral": (LLAMA, {"bos_token": "<s>", "eos_token": "</s>"}),
+}
+
+
+def words(rng, n):
+    stock = ["the", "cat", "über", "naïve", "x1", "42", "的一是", "😀", "don't", "\n", "  ", "Hello,", "world!", "é"]
+    return " ".join(rng.choice(stock) for _ in range(n))
+
+
+def rows_of(kind, rng, count):
+    out = []
+    for _ in range(count):
+        u = lambda: {"role": "user", "content": words(rng, rng.randrange(1, 12))}
+        a = lambda: {"role": "assistant", "content": words(rng, rng.randrange(1, 12)) + "."}
+        if kind == "text":
+            out.append({"text": words(rng, rng.randrange(2, 60))})
+        elif kind == "completion":
+            out.append({"prompt": words(rng, rng.randrange(1, 20)), "completion": " " + words(rng, rng.randrange(1, 20))})
+        elif kind == "messages":
+            out.append({"messages": [m for _ in range(rng.randrange(1, 4)) for m in (u(), a())]})
+        else:
+            out.append({"prompt": [u()], "completion": [a()]})
+    return out
+
+
+def theirs(tokenizer, kind, rows, length, packing):
+    args = SFTConfig(output_dir=tempfile.mkdtemp(), max_length=length, packing=packing, report_to=[],
+                     assistant_only_loss=kind == "messages", bf16=False, use_cpu=True)
+    me = types.SimpleNamespace(_tokenizer=tokenizer, chat_template=tokenizer.chat_template,
+                               completion_only_loss=kind in ("completion", "chat_completion"),
+                               _signature_columns=None, args=args)
+    data = SFTTrainer._prepare_dataset(me, Dataset.from_list(rows), tokenizer, args, packing, None, "train")
+    return [{"ids": r["input_ids"], "labels": r["labels"], "lengths": r.get("seq_lengths")} for r in data]
+
+
+def ours(build, model, rows, length, packing):
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
+        f.write("".join(json.dumps(r) + "\n" for r in rows))
+        f.flush()
+        run = subprocess.run([os.path.join(build, "tests/text/print_batches"), model, f.name, str(length),
+                              "1" if packing else "0"], capture_output=True, text=True)
+        if run.returncode != 0 and "nothing is left to train on" not in run.stderr:
+            sys.exit(run.stderr)
+        return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def predicted(row):
+    """The labels that are predicted: not a document's first."""
+    labels = list(row["labels"])
+    at = 0
+    for n in row["lengths"] or [len(labels)]:
+        labels[at] = -100
+        at += n
+    return labels
+
+
+def main(build, fixtures):
+    wrong = total = 0
+    for name, (template, special) in MODELS.items():
+        folder = tempfile.mkdtemp()
+        shutil.copy(os.path.join(fixtures, name + ".json"), os.path.join(folder, "tokenizer.json"))
+        with open(os.path.join(folder, "tokenizer_config.json"), "w") as f:
+            json.dump(dict(special, chat_template=template), f)
+        tokenizer = PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json"), **special)
+        tokenizer.chat_template = template
+        for kind in ("text", "completion", "messages", "chat_completion"):
+            rng = random.Random(name + kind)
+            rows = rows_of(kind, rng, 1500)
+            for length, packing in ((4096, False), (40, False), (128, True)):
+                want = theirs(tokenizer, kind, rows, length, packing)
+                want = [w for w in want if any(x != -100 for x in predicted(w))] if not packing else want
+                got = ours(build, folder, rows, length, packing)
+                total += len(want)
+                differ = abs(len(want) - len(got)) + sum(
+                    w["ids"] != g["ids"] or predicted(w) != predicted(g) or
+                    (packing and w["lengths"] != g["lengths"]) for w, g in zip(want, got))
+                wrong += differ
+                print("%-8s %-16s length %4d %s: %d rows, %d differ" %
+                      (name, kind, length, "packed" if packing else "      ", len(want), differ), flush=True)
+                if differ:
+                    for w, g in zip(want, got):
+                        if w["ids"] != g["ids"] or predicted(w) != predicted(g):
+                            print("  theirs", w["ids"][:40], predicted(w)[:40], w["lengths"])
+                            print("  ours  ", g["ids"][:40], predicted(g)[:40], g["lengths"])
+                            break
+    print("%d rows, %d differ" % (total, wrong))
+    sys.exit(wrong != 0)
+
+
+main(sys.argv[1], sys.argv[2])

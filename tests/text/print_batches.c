@@ -1,0 +1,64 @@
+/* print_batches.c MODEL FILE LENGTH PACKED: for tests/oracle/trl_rows.py: what a feed gives, a row a
+ * line: ids, labels and the lengths of documents. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json_write.h"
+#include "tools/text/feed.h"
+
+static void write_row(struct core_json_write *json, const struct text_batch *batch, bool packed)
+{
+    core_json_write_object_begin(json, NULL);
+    const int32_t *const arrays[2] = {batch->ids, batch->labels};
+    for (int k = 0; k < 2; k++) {
+        core_json_write_array_begin(json, k == 0 ? "ids" : "labels");
+        for (int64_t t = 0; t < batch->tokens; t++) {
+            core_json_write_integer(json, NULL, arrays[k][t]);
+        }
+        core_json_write_array_end(json);
+    }
+    if (packed) {
+        core_json_write_array_begin(json, "lengths");
+        for (int64_t t = 0; t < batch->tokens; t++) {
+            if (t + 1 == batch->tokens || batch->positions[t + 1] == 0) {
+                core_json_write_integer(json, NULL, batch->positions[t] + 1);
+            }
+        }
+        core_json_write_array_end(json);
+    } else {
+        core_json_write_null(json, "lengths");
+    }
+    core_json_write_object_end(json);
+    core_json_write_end(json);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5) {
+        return 2;
+    }
+    const char *files[] = {argv[2]};
+    const struct text_feed_options options = {.files = files,
+                                              .files_count = 1,
+                                              .model = argv[1],
+                                              .seq_len = atoll(argv[3]),
+                                              .batch_rows = 1,
+                                              .pack = strcmp(argv[4], "1") == 0,
+                                              .epochs = 1};
+    struct text_feed *feed = NULL;
+    struct text_batch batch;
+    struct core_json_write json;
+    core_json_write_init_file(&json, stdout);
+    int code = text_feed_open(&options, NULL, &feed);
+    while (code == 0 && (code = text_feed_next(feed, &batch)) == 1) {
+        write_row(&json, &batch, options.pack);
+        code = 0;
+    }
+    if (code != 0) {
+        fprintf(stderr, "%s\n", core_err_sentence());
+    }
+    text_feed_close(feed);
+    return code == 0 ? 0 : 1;
+}

@@ -1,0 +1,151 @@
+/* `tide tokenize` as users run it: what it shows, counts and writes, and how it ends. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "core/base/file.h"
+#include "tests/harness/test.h"
+
+static char *said; /* by the last command, both streams; freed by the next */
+
+static int run(const char *arguments)
+{
+    char line[2000];
+    size_t bytes;
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    snprintf(line, sizeof line, "cd '%s' && '%s/tools/tide' tokenize %s >said 2>&1",
+             test_directory(), root != NULL ? root : "build", arguments);
+    const int status = system(line);
+    free(said);
+    snprintf(line, sizeof line, "%s/said", test_directory());
+    check_int(core_file_read(line, 1 << 20, &said, &bytes), ==, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256;
+}
+
+static char *read_out(const char *name)
+{
+    char path[4096];
+    char *text = NULL;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/%s", test_directory(), name);
+    check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
+    return text;
+}
+
+static void make_files(void)
+{
+    static const char config[] = "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"{% for m "
+                                 "in messages %}{{ m.role }}:"
+                                 "{{ m.content }}{{ eos_token }}{% endfor %}{% if "
+                                 "add_generation_prompt %}assistant:{% endif "
+                                 "%}\"}";
+    static const char rows[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
+        "\"content\": \"a\\nb\"}]}\n{\"text\": \"abc\"}\n";
+    static const char bad[] = "{\"text\": \"abc\"}\n{\"messages\": 3}\n";
+    char path[4096];
+    char *tokenizer = NULL;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
+    check_int(core_file_read(path, 1 << 24, &tokenizer, &bytes), ==, 0);
+    snprintf(path, sizeof path, "%s/model", test_directory());
+    mkdir(path, 0700);
+    test_file("model/tokenizer.json", tokenizer, bytes);
+    test_file("model/tokenizer_config.json", config, strlen(config));
+    test_file("rows.jsonl", rows, strlen(rows));
+    test_file("bad.jsonl", bad, strlen(bad));
+    free(tokenizer);
+}
+
+/* Rows are shown as tokens, what is trained on in brackets; N of them. */
+static void shows(void)
+{
+    make_files();
+    check_int(run("--model model --data rows.jsonl"), ==, 0);
+    check_contains(said, ":[a][\\n\n][b][<|endoftext|>]\n");
+    check_contains(said, "user:");
+    check_contains(said, "2: ");
+    check_int(run("--model model --data rows.jsonl --show 1 --train-on all"), ==, 0);
+    check_contains(said, "1: ");
+    check_contains(said, "[:]");
+    check_true(strstr(said, "2: ") == NULL);
+}
+
+/* Rows of ids are written, and read again to the same; without a model they are shown as numbers. */
+static void writes(void)
+{
+    make_files();
+    check_int(run("--model model --data rows.jsonl --out a.jsonl"), ==, 0);
+    check_int(run("--data a.jsonl --out b.jsonl"), ==, 0);
+    char *first = read_out("a.jsonl");
+    char *second = read_out("b.jsonl");
+    check_string(first, second);
+    check_contains(first, "{\"input_ids\":[");
+    free(first);
+    free(second);
+    check_int(run("--data a.jsonl --show 2"), ==, 0);
+    check_contains(said, " [");
+    check_int(run("--data a.jsonl --out -"), ==, 0);
+    check_contains(said, "\"labels\":[-100,");
+    check_int(run("--data a.jsonl --out /nonexistent/x"), ==, 2);
+    check_contains(said, "/nonexistent/x cannot be written");
+}
+
+/* Figures: rows, tokens, what was cut or wrong, how full packed rows are. */
+static void counts(void)
+{
+    make_files();
+    check_int(run("--model model --data rows.jsonl --stats --seq-len 64 --pack"), ==, 0);
+    check_contains(said, "rows read                     2\n");
+    check_contains(said, "documents                     2  of ");
+    check_contains(said, "rows of 64                    1  (packed, ");
+    check_contains(said, "####");
+    check_int(run("--model model --data rows.jsonl --stats --seq-len 3 --split"), ==, 0);
+    check_contains(said, "split                     ");
+    check_int(run("--model model --data bad.jsonl --stats --on-bad-row skip"), ==, 0);
+    check_contains(said, "  wrong, skipped              1\n");
+    check_contains(said, "skipped: bad.jsonl:2: messages: is no list of messages");
+}
+
+/* What is asked wrongly, and rows that are wrong, end with 2 and say where. */
+static void refuses(void)
+{
+    static const struct {
+        const char *arguments;
+        const char *says;
+    } cases[] = {
+        {"", "--data FILE says what to read"},
+        {"--data rows.jsonl --pack", "--pack needs --seq-len"},
+        {"--data rows.jsonl --split", "--split needs --seq-len"},
+        {"--data none.jsonl", "none.jsonl cannot be opened"},
+        {"--data rows.jsonl", "needs a model folder"},
+        {"--model model --data bad.jsonl --stats", "bad.jsonl:2: messages: is no list"},
+        {"--model model --data rows.jsonl --chat-format x", "--chat-format: \"x\" is unknown"},
+        {"--model nowhere --data rows.jsonl", "nowhere"},
+        {"--model model --data rows.jsonl --train-on none", "none"},
+    };
+    make_files();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check_int(run(cases[i].arguments), ==, 2);
+        check_contains(said, cases[i].says);
+    }
+}
+
+/* --help fits a screen and shows an example; standard input is a file like any other. */
+static void helps(void)
+{
+    make_files();
+    check_int(run("--help"), ==, 0);
+    size_t lines = 0;
+    for (const char *at = said; *at != '\0'; at++) {
+        lines += *at == '\n';
+    }
+    check_uint(lines, <=, 24);
+    check_contains(said, "Example:");
+    check_int(run("--model model --data - --shuffle --seed 3 <rows.jsonl"), ==, 0);
+    check_contains(said, "2: ");
+}
+
+TEST_MAIN({"shows", shows}, {"writes", writes}, {"counts", counts}, {"refuses", refuses},
+          {"helps", helps})

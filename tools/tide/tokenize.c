@@ -1,0 +1,398 @@
+/* tokenize.c: `tide tokenize`: what rows of data become: their tokens with what is trained on, figures
+ * over all of them, and rows of ids in a file. The main thread. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json_write.h"
+#include "tools/text/chat.h"
+#include "tools/text/encode.h"
+#include "tools/text/pack.h"
+#include "tools/text/tokenizer.h"
+#include "tools/tide/commands.h"
+
+enum { BUCKETS = 32, BAR = 40, NO_LIMIT = 1 << 26 };
+
+struct figures {
+    uint64_t documents;
+    uint64_t tokens;
+    uint64_t targets;
+    uint64_t rows; /* after packing */
+    uint64_t shortest;
+    uint64_t longest;
+    uint64_t buckets[BUCKETS]; /* of 2^i ... 2^(i + 1) - 1 tokens */
+};
+
+struct tokenize {
+    const struct cli_command *command;
+    struct text_feed_options options;
+    struct cli_texts data;
+    struct cli_common common;
+    const char *out;
+    int64_t show;
+    bool stats;
+    struct text_reader *reader;       /* owned */
+    struct text_pack *pack;           /* owned */
+    struct text_tokenizer *tokenizer; /* owned: where rows had ids already */
+    struct text_scratch *scratch;     /* owned; NULL: ids are shown as numbers */
+    FILE *file;                       /* owned */
+    struct core_json_write json;
+    struct figures figures;
+};
+
+static void print_character(const char *text, size_t bytes)
+{
+    if (bytes == 1 && text[0] == '\n') {
+        printf("\\n\n");
+    } else if (bytes == 1 && (unsigned char)text[0] < 0x20) {
+        printf("\\x%02x", (unsigned)(unsigned char)text[0]);
+    } else {
+        fwrite(text, 1, bytes, stdout);
+    }
+}
+
+/* Colours: trained on green, the rest dim, every other token underlined. Without: [trained on]. */
+static int print_token(const struct tokenize *t, int32_t id, bool trained, size_t index)
+{
+    const char *text = NULL;
+    size_t bytes = 0;
+    char number[16];
+    int code = 0;
+    if (t->scratch != NULL) {
+        const uint32_t token = (uint32_t)id;
+        code = text_tokenizer_decode(t->scratch, &token, 1, false, &text, &bytes);
+    } else {
+        bytes = (size_t)snprintf(number, sizeof number, "%" PRId32, id);
+        text = number;
+    }
+    if (code != 0) {
+        return code;
+    }
+    if (t->common.color) {
+        printf("\x1b[%s%sm", trained ? "32" : "2", index % 2 == 1 ? ";4" : "");
+    } else {
+        printf("%s%s", index > 0 && t->scratch == NULL ? " " : "", trained ? "[" : "");
+    }
+    for (size_t at = 0; at < bytes;) {
+        size_t length = 1;
+        while (at + length < bytes && ((unsigned char)text[at + length] & 0xC0) == 0x80) {
+            length++;
+        }
+        print_character(text + at, length);
+        at += length;
+    }
+    printf("%s", t->common.color ? "\x1b[0m" : trained ? "]" : "");
+    return 0;
+}
+
+static int need_scratch(struct tokenize *t)
+{
+    const struct text_encoder *encoder = text_reader_encoder(t->reader);
+    int code = 0;
+    if (t->scratch != NULL || (encoder == NULL && t->options.model == NULL)) {
+        return 0;
+    }
+    if (encoder == NULL && t->tokenizer == NULL) {
+        code = text_tokenizer_load(t->options.model, &t->tokenizer);
+    }
+    return code == 0
+               ? text_scratch_create(
+                     encoder != NULL ? text_encoder_tokenizer(encoder) : t->tokenizer, &t->scratch)
+               : code;
+}
+
+static int show(struct tokenize *t, const struct text_document *document)
+{
+    int code = need_scratch(t);
+    printf("%s%" PRIu64 ": %zu tokens, %zu trained on\n", t->figures.documents > 0 ? "\n" : "",
+           t->figures.documents + 1, document->count,
+           text_sample_targets(document->labels, document->count));
+    for (size_t i = 0; i < document->count && code == 0; i++) {
+        code = print_token(t, document->ids[i], document->labels[i] != TEXT_IGNORED, i);
+    }
+    printf("\n");
+    return code;
+}
+
+static void write_list(struct core_json_write *json, const char *key, const int32_t *items,
+                       size_t count)
+{
+    core_json_write_array_begin(json, key);
+    for (size_t i = 0; i < count; i++) {
+        core_json_write_integer(json, NULL, items[i]);
+    }
+    core_json_write_array_end(json);
+}
+
+static int write_document(struct tokenize *t, const struct text_document *document)
+{
+    core_json_write_object_begin(&t->json, NULL);
+    write_list(&t->json, "input_ids", document->ids, document->count);
+    write_list(&t->json, "labels", document->labels, document->count);
+    core_json_write_object_end(&t->json);
+    return core_json_write_end(&t->json);
+}
+
+static int take(struct tokenize *t, const struct text_document *document)
+{
+    struct figures *figures = &t->figures;
+    int code = (int64_t)figures->documents < t->show ? show(t, document) : 0;
+    if (code == 0 && t->file != NULL) {
+        code = write_document(t, document);
+    }
+    size_t bucket = 0;
+    while (document->count >> (bucket + 1) > 0 && bucket + 1 < BUCKETS) {
+        bucket++;
+    }
+    figures->buckets[bucket]++;
+    figures->shortest = figures->documents == 0 || document->count < figures->shortest
+                            ? document->count
+                            : figures->shortest;
+    figures->longest = document->count > figures->longest ? document->count : figures->longest;
+    figures->documents++;
+    figures->tokens += document->count;
+    figures->targets += text_sample_targets(document->labels, document->count);
+    return code;
+}
+
+/* All rows, or as many as are shown where nothing else is asked for. */
+static int read_all(struct tokenize *t)
+{
+    int code;
+    const bool all = t->stats || t->file != NULL;
+    while ((code = text_pack_fill(t->pack, t->reader)) == 1) {
+        for (size_t row = 0; row < text_pack_rows(t->pack); row++) {
+            for (size_t i = 0; i < text_pack_documents(t->pack, row); i++) {
+                const struct text_document document = text_pack_document(t->pack, row, i);
+                if (!all && (int64_t)t->figures.documents >= t->show) {
+                    return 0;
+                }
+                code = take(t, &document);
+                if (code < 0) {
+                    return code;
+                }
+            }
+        }
+        t->figures.rows += text_pack_rows(t->pack);
+    }
+    if (code == 0 && t->figures.documents == 0) {
+        code = core_err_set(-EINVAL, "nothing is left to train on: %" PRIu64 " rows were read",
+                            text_reader_rows(t->reader));
+    }
+    return code;
+}
+
+static double share(uint64_t part, uint64_t whole)
+{
+    return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
+}
+
+static void print_lengths(const struct figures *figures)
+{
+    uint64_t most = 1;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        most = figures->buckets[i] > most ? figures->buckets[i] : most;
+    }
+    printf("tokens of a row\n");
+    for (size_t i = 0; i < BUCKETS; i++) {
+        if (figures->buckets[i] > 0) {
+            const int bar = (int)((figures->buckets[i] * BAR + most - 1) / most);
+            printf("  %8" PRIu64 " - %-8" PRIu64 " %10" PRIu64 "  %.*s\n", UINT64_C(1) << i,
+                   (UINT64_C(2) << i) - 1, figures->buckets[i], bar,
+                   "########################################");
+        }
+    }
+}
+
+static void print_stats(const struct tokenize *t)
+{
+    const struct figures *figures = &t->figures;
+    struct text_counts counts = {0};
+    text_pack_count(t->pack, &counts);
+    const uint64_t seq_len = (uint64_t)t->options.seq_len;
+    printf("%srows read          %12" PRIu64 "\n", t->show > 0 ? "\n" : "",
+           text_reader_rows(t->reader));
+    printf("  wrong, skipped   %12" PRIu64 "\n", text_reader_bad(t->reader));
+    printf("  cut              %12" PRIu64 "  (%" PRIu64 " tokens dropped)\n", counts.cut,
+           counts.cut_tokens);
+    printf("  split            %12" PRIu64 "\n", counts.split);
+    printf("  nothing left     %12" PRIu64 "  (what was cut was all there was to train on)\n",
+           counts.untrained);
+    printf("documents          %12" PRIu64 "  of %" PRIu64 " to %" PRIu64
+           " tokens, %.1f on average\n",
+           figures->documents, figures->shortest, figures->longest,
+           figures->documents > 0 ? (double)figures->tokens / (double)figures->documents : 0);
+    printf("tokens an epoch    %12" PRIu64 "\n", figures->tokens);
+    printf("  trained on       %12" PRIu64 "  (%.1f%%)\n", figures->targets,
+           share(figures->targets, figures->tokens));
+    if (seq_len < NO_LIMIT) {
+        printf("rows of %-10" PRIu64 " %12" PRIu64 "  (%s, %.1f%% filled)\n", seq_len,
+               figures->rows, t->options.pack ? "packed" : "not packed",
+               share(figures->tokens, figures->rows * seq_len));
+    }
+    print_lengths(figures);
+}
+
+static int open_all(struct tokenize *t)
+{
+    const struct text_pack_options pack = {
+        .seq_len = t->options.seq_len, .pack = t->options.pack, .split = t->options.split};
+    int code = text_reader_open(&t->options, &t->reader);
+    code = code == 0 ? text_pack_create(&pack, &t->pack) : code;
+    if (code == 0 && t->out != NULL) {
+        t->file = strcmp(t->out, "-") == 0 ? stdout : fopen(t->out, "we");
+        if (t->file == NULL) {
+            return core_err_set(-errno, "%s cannot be written: %s", t->out, strerror(errno));
+        }
+        core_json_write_init_file(&t->json, t->file);
+    }
+    return code == 0 ? text_reader_seek(t->reader, 0, (struct text_place){0}) : code;
+}
+
+static int work(struct tokenize *t)
+{
+    int code = open_all(t);
+    code = code == 0 ? read_all(t) : code;
+    if (code == 0 && t->stats) {
+        print_stats(t);
+    }
+    if (t->file != NULL) {
+        core_json_write_fini(&t->json);
+    }
+    if (t->file != NULL && t->file != stdout && fclose(t->file) != 0 && code == 0) {
+        code = core_err_set(-errno, "%s cannot be written: %s", t->out, strerror(errno));
+    }
+    text_scratch_destroy(t->scratch);
+    text_tokenizer_destroy(t->tokenizer);
+    text_pack_destroy(t->pack);
+    text_reader_close(t->reader);
+    if (code == 0) {
+        return cli_close(t->command, CLI_DONE);
+    }
+    const bool failed = code == -EIO || code == -ENOMEM || code == -ENOSPC;
+    return cli_fail(t->command, failed ? CLI_FAILED : CLI_WRONG, NULL);
+}
+
+/* What contradicts itself: the exit code, or -1 to go on. */
+static int settle(struct tokenize *t)
+{
+    if (t->data.count == 0) {
+        return cli_fail(t->command, CLI_WRONG, "--data FILE says what to read");
+    }
+    if (t->options.pack && t->options.seq_len == 0) {
+        return cli_fail(t->command, CLI_WRONG, "--pack needs --seq-len, the length of its rows");
+    }
+    if (t->options.split && t->options.seq_len == 0) {
+        return cli_fail(t->command, CLI_WRONG, "--split needs --seq-len");
+    }
+    if (t->options.seq_len == 0) {
+        t->options.seq_len = NO_LIMIT;
+    }
+    if (t->show < 0) {
+        t->show = t->stats || t->out != NULL ? 0 : 3;
+    }
+    t->options.files = t->data.items;
+    t->options.files_count = t->data.count;
+    t->options.epochs = 1;
+    return -1;
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    struct tokenize t = {.command = command, .show = -1};
+    int train_on = 0;
+    int on_bad_row = 0;
+    int64_t seed = 0;
+    const struct cli_option options[] = {
+        {.name = "model",
+         .kind = CLI_TEXT,
+         .out = &t.options.model,
+         .value = "DIR",
+         .help = "folder with tokenizer.json and the chat template"},
+        {.name = "data",
+         .kind = CLI_TEXTS,
+         .out = &t.data,
+         .value = "FILE",
+         .help = "JSONL, JSON array, .gz, .zst, a pattern, - for standard input; repeatable"},
+        {.name = "show",
+         .kind = CLI_INTEGER,
+         .out = &t.show,
+         .value = "N",
+         .low = 0,
+         .high = 1e9,
+         .help = "print N rows, what is trained on in green or [brackets]; default 3"},
+        {.name = "stats",
+         .kind = CLI_FLAG,
+         .out = &t.stats,
+         .help = "lengths, tokens an epoch, how full rows are, what was dropped and why"},
+        {.name = "out",
+         .kind = CLI_TEXT,
+         .out = &t.out,
+         .value = "FILE",
+         .help = "write rows of input_ids and labels"},
+        {.name = "seq-len",
+         .kind = CLI_INTEGER,
+         .out = &t.options.seq_len,
+         .value = "N",
+         .low = 2,
+         .high = NO_LIMIT,
+         .help = "cut rows to N tokens; default: no limit"},
+        {.name = "pack",
+         .kind = CLI_FLAG,
+         .out = &t.options.pack,
+         .help = "fit several documents into a row"},
+        {.name = "split",
+         .kind = CLI_FLAG,
+         .out = &t.options.split,
+         .help = "continue long rows in further ones, instead of cutting"},
+        {.name = "train-on",
+         .kind = CLI_CHOICE,
+         .out = &train_on,
+         .choices = "completion|all",
+         .value = "WHAT",
+         .help = "completion: assistant turns, completions, texts (default); all"},
+        {.name = "chat-format",
+         .kind = CLI_TEXT,
+         .out = &t.options.chat_format,
+         .value = "NAME",
+         .help = "chatml, llama3, llama2, mistral, alpaca, vicuna; default: the model's template"},
+        {.name = "on-bad-row",
+         .kind = CLI_CHOICE,
+         .out = &on_bad_row,
+         .choices = "stop|skip",
+         .value = "WHAT",
+         .help = "stop at a row that is wrong (default), or skip it"},
+        {.name = "shuffle",
+         .kind = CLI_FLAG,
+         .out = &t.options.shuffle,
+         .help = "in the order of --seed; default: of the file"},
+        {.name = "seed",
+         .kind = CLI_INTEGER,
+         .out = &seed,
+         .value = "N",
+         .low = 0,
+         .high = 9e15,
+         .help = "of --shuffle; default 0"},
+    };
+    struct cli_parsed parsed;
+    int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
+    if (code >= 0) {
+        return code;
+    }
+    t.common = parsed.common;
+    t.options.train_on = train_on == 1 ? TEXT_TRAIN_ALL : TEXT_TRAIN_COMPLETION;
+    t.options.on_bad_row = on_bad_row == 1 ? TEXT_BAD_SKIP : TEXT_BAD_STOP;
+    t.options.seed = (uint64_t)seed;
+    code = settle(&t);
+    return code >= 0 ? code : work(&t);
+}
+
+const struct cli_command cli_command_tokenize = {
+    .name = "tokenize",
+    .summary = "what rows of data become: tokens, what is trained on, figures, ids",
+    .example = "tide tokenize --model ./Qwen3-4B --data chat.jsonl --show 2\n"
+               "      two rows as tokens, with what is trained on in green",
+    .run = run,
+};
