@@ -318,16 +318,29 @@ V_INLINE unsigned update_formats(enum core_vec_rule rule, const struct core_vec_
     return update_any(rule, u);
 }
 
-#define UPDATE(name, rule)                                                                         \
-    __attribute__((unused)) static unsigned name(const struct core_vec_update *u)                  \
-    {                                                                                              \
-        return update_formats(rule, u);                                                            \
-    }
+__attribute__((unused)) static unsigned update_adam(const struct core_vec_update *u)
+{
+    return update_formats(CORE_VEC_ADAM, u);
+}
 
-UPDATE(update_adam, CORE_VEC_ADAM)
-UPDATE(update_adamw, CORE_VEC_ADAMW)
-UPDATE(update_lion, CORE_VEC_LION)
-UPDATE(update_adagrad, CORE_VEC_ADAGRAD)
-UPDATE(update_sgd, CORE_VEC_SGD)
+__attribute__((unused)) static unsigned update_adamw(const struct core_vec_update *u)
+{
+    return update_formats(CORE_VEC_ADAMW, u);
+}
+
+__attribute__((unused)) static unsigned update_lion(const struct core_vec_update *u)
+{
+    return update_formats(CORE_VEC_LION, u);
+}
+
+__attribute__((unused)) static unsigned update_adagrad(const struct core_vec_update *u)
+{
+    return update_formats(CORE_VEC_ADAGRAD, u);
+}
+
+__attribute__((unused)) static unsigned update_sgd(const struct core_vec_update *u)
+{
+    return update_formats(CORE_VEC_SGD, u);
+}
 
 #endif

@@ -1,0 +1,194 @@
+/* Proves the life of one path of a store: made at its exact size and written once, served, left empty,
+ * busy while it is used, taken over after a crash, stopped or refused without anything left behind. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "aio/path.h"
+#include "aio/queue.h"
+#include "core/base/err.h"
+#include "tests/aio/rig.h"
+#include "tests/harness/test.h"
+
+enum { MIB = 1 << 20, DATA = 8 * MIB, ALIGN = 2 * MIB };
+static const int64_t patience_ns = 30000000000;
+
+static const char *directory(void)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/path", test_directory());
+    return path;
+}
+
+static struct aio_path_options options_of(void)
+{
+    return (struct aio_path_options){
+        .directory = directory(), .data_bytes = DATA, .align_bytes = ALIGN, .run = 77, .count = 1};
+}
+
+/* The directory is gone, or holds nothing. */
+static void check_nothing_left(void)
+{
+    DIR *names = opendir(directory());
+    unsigned count = 0;
+    while (names != NULL && readdir(names) != NULL) {
+        count++;
+    }
+    if (names != NULL) {
+        closedir(names);
+    }
+    check_uint(count, <=, 2);
+}
+
+/* Writes `memory` behind the header and reads it back into its second half. */
+static void move(struct aio_path *path, unsigned char *memory)
+{
+    struct aio_drive *drive = aio_path_drive(path);
+    struct aio_queue *queue = NULL;
+    struct core_fence fence;
+    const uint64_t at = aio_path_data_offset(path);
+    check_int(aio_queue_open(&drive, 1, &(struct aio_queue_options){0}, &queue), ==, 0);
+    check_int(aio_queue_write(queue, aio_path_file(path), at + DATA - MIB, memory, MIB, &fence), ==,
+              0);
+    check_int(core_fence_wait(fence, patience_ns), ==, 0);
+    check_int(
+        aio_queue_read(queue, aio_path_file(path), at + DATA - MIB, memory + MIB, MIB, &fence), ==,
+        0);
+    check_int(core_fence_wait(fence, patience_ns), ==, 0);
+    check_memory(memory, memory + MIB, MIB);
+    check_int(aio_queue_write(queue, aio_path_file(path), at + DATA, memory, MIB, &fence), ==,
+              -EINVAL);
+    check_int(aio_queue_close(queue), ==, 0);
+}
+
+static int told(void *user, const char *where, uint64_t done_bytes, uint64_t total_bytes)
+{
+    uint64_t *last = user;
+    check_string(where, directory());
+    check_uint(done_bytes, >, *last);
+    check_uint(total_bytes, ==, DATA);
+    *last = done_bytes;
+    return 0;
+}
+
+/* A file of header and data, a header that holds, progress up to the end, bytes that come back, and
+ * nothing left; on memory there is no header. */
+static void made_served_removed(void)
+{
+    struct aio_path_options options = options_of();
+    struct aio_path *path = NULL;
+    struct stat info;
+    struct aio_header header;
+    char name[600];
+    uint64_t last = 0;
+    unsigned char *memory = rig_memory(2 * MIB);
+    rig_fill(memory, MIB, 3);
+    options.progress = told;
+    options.user = &last;
+    check_int(aio_path_open(&options, &path), ==, 0);
+    check_uint(last, ==, DATA);
+    check_uint(aio_path_data_offset(path), ==, ALIGN);
+    check_true(!aio_path_reclaimed(path));
+    snprintf(name, sizeof name, "%s/%s", directory(), AIO_PATH_FILE_NAME);
+    check_int(stat(name, &info), ==, 0);
+    check_uint((uint64_t)info.st_size, ==, DATA + ALIGN);
+    FILE *file = fopen(name, "r");
+    check_true(file != NULL && fread(&header, sizeof header, 1, file) == 1);
+    fclose(file);
+    check_int(aio_header_check(&header, name), ==, 0);
+    check_uint(header.run, ==, 77);
+    check_uint(header.formatted, ==, 1);
+    move(path, memory);
+    check_int(aio_path_close(path), ==, 0);
+    check_nothing_left();
+    struct aio_mem_disk *disk = NULL;
+    check_int(aio_mem_create(DATA, &disk), ==, 0);
+    options = (struct aio_path_options){
+        .disk = disk, .data_bytes = DATA, .align_bytes = ALIGN, .count = 1};
+    check_int(aio_path_open(&options, &path), ==, 0);
+    check_uint(aio_path_data_offset(path), ==, 0);
+    move(path, memory);
+    check_int(aio_path_close(path), ==, 0);
+    check_int(aio_path_close(NULL), ==, 0);
+    aio_mem_destroy(disk);
+    rig_free(memory);
+}
+
+/* While one run has it another gets EBUSY, with the name. */
+static void busy_while_used(void)
+{
+    struct aio_path_options options = options_of();
+    struct aio_path *path = NULL;
+    struct aio_path *other = NULL;
+    check_int(aio_path_open(&options, &path), ==, 0);
+    check_int(aio_path_open(&options, &other), ==, -EBUSY);
+    check_contains(core_err_sentence(), directory());
+    check_true(other == NULL);
+    check_int(aio_path_close(path), ==, 0);
+}
+
+/* A run that was killed leaves a file that the next one takes over and serves. */
+static void taken_over_after_a_crash(void)
+{
+    struct aio_path_options options = options_of();
+    struct aio_path *path = NULL;
+    unsigned char *memory = rig_memory(2 * MIB);
+    rig_fill(memory, MIB, 4);
+    pid_t child = fork();
+    if (child == 0) {
+        int rc = aio_path_open(&options, &path);
+        kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
+        _exit(1);
+    }
+    int status = 0;
+    check_int(waitpid(child, &status, 0), ==, child);
+    check_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    options.run = 78;
+    check_int(aio_path_open(&options, &path), ==, 0);
+    check_true(aio_path_reclaimed(path));
+    move(path, memory);
+    check_int(aio_path_close(path), ==, 0);
+    check_nothing_left();
+    rig_free(memory);
+}
+
+static int stop(void *user, const char *where, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)user;
+    (void)where;
+    return done_bytes < total_bytes;
+}
+
+/* Stopped while it is written, more than there is, a back end that is not known: a sentence, and
+ * nothing left. */
+static void stopped_or_refused(void)
+{
+    struct aio_path_options options = options_of();
+    struct aio_path *path = NULL;
+    options.data_bytes = 256 * (uint64_t)MIB;
+    options.progress = stop;
+    check_int(aio_path_open(&options, &path), ==, -ECANCELED);
+    check_contains(core_err_sentence(), "stopped while its file was written");
+    check_nothing_left();
+    options = options_of();
+    options.data_bytes = (uint64_t)1 << 60;
+    const int rc = aio_path_open(&options, &path);
+    check_true(rc == -ENOSPC || rc == -EFBIG);
+    check_contains(core_err_sentence(), directory());
+    check_nothing_left();
+    options = options_of();
+    options.backend = "floppy";
+    check_int(aio_path_open(&options, &path), ==, -EINVAL);
+    check_contains(core_err_sentence(), "floppy");
+    check_nothing_left();
+    check_true(path == NULL);
+}
+
+TEST_MAIN({"made_served_removed", made_served_removed}, {"busy_while_used", busy_while_used},
+          {"taken_over_after_a_crash", taken_over_after_a_crash},
+          {"stopped_or_refused", stopped_or_refused})
