@@ -29,6 +29,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/vec.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -64,6 +66,11 @@ enum kern_op {
     KERN_LOSS_SUM,
     KERN_LOSS_GRAD,
     KERN_CAST,    /* with struct core_vec_cast of core/base/vec.h */
+    KERN_UPDATE,  /* this and what follows: of devices; the CPU's side is cpu_adam */
+    KERN_SQUARES, /* with struct core_vec_norm */
+    KERN_AXPY,    /* with struct core_vec_axpy */
+    KERN_SCALE,   /* with struct core_vec_scale */
+    KERN_FINITE,
     KERN_OP_COUNT /* below DEV_OP_MAX */
 };
 
@@ -379,6 +386,22 @@ struct kern_loss_grad_arguments {
     void *dx; /* NULL unless last; may be x */
     int64_t dx_stride;
     struct kern_grad dw; /* [n][width] */
+};
+
+/* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of CORE_VEC_Q8_BLOCK,
+ * and `count` is too, or ends with the array: blocks whose parameters have several scalars are not
+ * cut. */
+struct kern_update_arguments {
+    struct core_vec_update update;
+    uint32_t *met; /* enum core_vec_met flags are or-ed into it; NULL: not asked for */
+};
+
+/* KERN_FINITE: stores how many elements are not finite and where the first stands, x.count where
+ * there is none. */
+struct kern_finite_arguments {
+    struct core_vec_finite x;
+    uint64_t *bad_count;
+    uint64_t *first_bad;
 };
 
 #ifdef __cplusplus
