@@ -11,7 +11,8 @@
 struct dev_device;
 struct kern_ops;
 
-/* Who computes products on the CPU. KERN_PRODUCTS_BEST: oneDNN for the types for which the processor
+/* Who computes products. On CUDA KERN_PRODUCTS_PLAIN is without tensor cores and all others are
+ * cuBLASLt where it is there. On the CPU KERN_PRODUCTS_BEST: oneDNN for the types for which the processor
  * has instructions of its own (bf16 with AVX512_BF16 or AMX), the blocked product for all others;
  * a choice by the processor alone, so that bits do not depend on timing. */
 enum kern_products { KERN_PRODUCTS_BEST, KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_ONEDNN };
@@ -19,7 +20,10 @@ enum kern_products { KERN_PRODUCTS_BEST, KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_ONED
 struct kern_options {
     unsigned
         cpu_flags; /* CPU: instructions that may be used, a mask over core_cpu_flags(); 0: all */
-    enum kern_products products; /* CPU */
+    enum kern_products products;
+    const char
+        *cuda_choices; /* CUDA: file of ways to compute products, which are timed once a shape
+                                 and kept there; NULL: cuBLASLt's first proposal, untimed */
 };
 
 /* Adds the ops of the device's kind to its table, before any queue of the device exists. `options`

@@ -10,7 +10,10 @@
 namespace
 {
 
-enum { THREADS = 256, GROUP = 8, UNROLL = 4, BLOCK_ELEMENTS = THREADS * GROUP * UNROLL };
+constexpr int THREADS = 256;
+constexpr int GROUP = 8;
+constexpr int UNROLL = 4;
+constexpr int BLOCK_ELEMENTS = THREADS * GROUP * UNROLL;
 
 /* GROUP elements as they lie in memory: one or two accesses of 16 bytes. */
 template <typename Store> union group {
@@ -95,25 +98,19 @@ int launch(const struct dev_launch *where, const struct core_vec_cast *a)
 {
     auto from = static_cast<const typename From::store *>(a->from);
     auto to = static_cast<typename To::store *>(a->to);
-    auto stream = static_cast<cudaStream_t>(where->stream);
-    uint64_t blocks = (a->count + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
-    if (blocks > INT32_MAX) {
-        return core_err_set(-EINVAL, "a cast of %llu elements is too large for one launch",
-                            static_cast<unsigned long long>(a->count));
-    }
+    const kern_grid grid = {.blocks = kern_div_up(static_cast<int64_t>(a->count), BLOCK_ELEMENTS),
+                            .threads = THREADS,
+                            .lines = 1,
+                            .shared_bytes = 0};
     /* The narrower side decides: what aligns it aligns the wider one, or nothing does. */
     uint32_t head = sizeof *from < sizeof *to ? elements_to_alignment(from, sizeof *from)
                                               : elements_to_alignment(to, sizeof *to);
     bool aligned = head <= a->count && elements_to_alignment(from + head, sizeof *from) == 0 &&
                    elements_to_alignment(to + head, sizeof *to) == 0;
-    if (aligned) {
-        cast_groups<From, To>
-            <<<static_cast<unsigned>(blocks), THREADS, 0, stream>>>(from, to, a->count, head);
-    } else {
-        cast_elements<From, To>
-            <<<static_cast<unsigned>(blocks), THREADS, 0, stream>>>(from, to, a->count);
-    }
-    return kern_cuda_launched("cast");
+    return aligned
+               ? kern_cuda_launch(where, "cast", grid, cast_groups<From, To>, from, to, a->count,
+                                  head)
+               : kern_cuda_launch(where, "cast", grid, cast_elements<From, To>, from, to, a->count);
 }
 
 template <typename From>

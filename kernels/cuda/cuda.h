@@ -1,4 +1,6 @@
-/* cuda.h: the ops of CUDA devices, as rows for dev_ops_register. Constant. */
+/* cuda.h: the ops of CUDA devices, one function an op, and what they share. Host side.
+ * An op runs on the thread that submits, puts its kernels on the queue's stream and returns.
+ * `kern_cuda_<op>_bytes` is the scratch it takes. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 
@@ -10,11 +12,51 @@
 extern "C" {
 #endif
 
-extern const struct dev_op kern_cuda_ops[];
-extern const size_t kern_cuda_ops_count;
+struct kern_lt;
 
-/* One function an op, in the .cu file of its name. */
-int kern_cuda_cast(const struct dev_launch *where, const struct core_vec_cast *a);
+/* What dev_launch.context points at. The thread that submits alone changes what `lt` holds. */
+struct kern_cuda {
+    struct kern_lt *lt; /* owned; NULL: all products are plain */
+    char description[160];
+};
+
+/* Without scratch, and with. */
+#define KERN_CUDA_OPS(each)                                                                        \
+    each(KERN_EMBED, embed, kern_embed_arguments) each(KERN_NORM, norm, kern_norm_arguments)       \
+        each(KERN_ROPE, rope, kern_rope_arguments) each(KERN_ACT, act, kern_act_arguments)         \
+            each(KERN_ACT_GRAD, act_grad, kern_act_grad_arguments)                                 \
+                each(KERN_ADD, add, kern_add_arguments)                                            \
+                    each(KERN_LOSS_SUM, loss_sum, kern_loss_sum_arguments)                         \
+                        each(KERN_CAST, cast, core_vec_cast)                                       \
+                            each(KERN_UPDATE, update, kern_update_arguments)                       \
+                                each(KERN_SQUARES, squares, core_vec_norm)                         \
+                                    each(KERN_AXPY, axpy, core_vec_axpy)                           \
+                                        each(KERN_SCALE, scale, core_vec_scale)                    \
+                                            each(KERN_FINITE, finite, kern_finite_arguments)
+
+#define KERN_CUDA_SCRATCH_OPS(each)                                                                \
+    each(KERN_LINEAR, linear, kern_linear_arguments)                                               \
+        each(KERN_LINEAR_GRAD_INPUT, linear_grad_input, kern_linear_grad_input_arguments)          \
+            each(KERN_LINEAR_GRAD_WEIGHT, linear_grad_weight, kern_linear_grad_weight_arguments)   \
+                each(KERN_BIAS_GRAD, bias_grad, kern_bias_grad_arguments)                          \
+                    each(KERN_EMBED_GRAD, embed_grad, kern_embed_grad_arguments)                   \
+                        each(KERN_NORM_GRAD, norm_grad, kern_norm_grad_arguments)                  \
+                            each(KERN_ATTENTION, attention, kern_attention_arguments)              \
+                                each(KERN_ATTENTION_GRAD, attention_grad,                          \
+                                     kern_attention_grad_arguments) each(KERN_LOSS, loss,          \
+                                                                         kern_loss_arguments)      \
+                                    each(KERN_LOSS_STATS, loss_stats, kern_loss_stats_arguments)   \
+                                        each(KERN_LOSS_GRAD, loss_grad, kern_loss_grad_arguments)
+
+#define KERN_CUDA_DECLARE(id, name, type)                                                          \
+    int kern_cuda_##name(const struct dev_launch *where, const struct type *a);
+#define KERN_CUDA_DECLARE_BYTES(id, name, type)                                                    \
+    size_t kern_cuda_##name##_bytes(const struct type *a);
+KERN_CUDA_OPS(KERN_CUDA_DECLARE)
+KERN_CUDA_SCRATCH_OPS(KERN_CUDA_DECLARE)
+KERN_CUDA_SCRATCH_OPS(KERN_CUDA_DECLARE_BYTES)
+#undef KERN_CUDA_DECLARE
+#undef KERN_CUDA_DECLARE_BYTES
 
 #ifdef __cplusplus
 }

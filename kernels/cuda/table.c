@@ -1,9 +1,90 @@
-/* table.c: the rows of CUDA devices. */
+/* table.c: the rows of CUDA devices, and the scratch of each. */
+#include "kernels/cuda/table.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/product_lt.h"
 
-DEV_OP_LAUNCH(kern_cuda_cast, core_vec_cast)
+/* -ENOMEM with a sentence where the queue's scratch is smaller than `bytes`. */
+static int need(const struct dev_launch *where, enum kern_op op, size_t bytes)
+{
+    if (where->scratch_bytes >= bytes) {
+        return 0;
+    }
+    return core_err_set(-ENOMEM, "op %s takes %zu bytes of scratch, and its queue has %zu",
+                        kern_op_name(op), bytes, where->scratch_bytes);
+}
 
-const struct dev_op kern_cuda_ops[] = {
-    {KERN_CAST, "cast", sizeof(struct core_vec_cast), kern_cuda_cast_launch},
-};
-const size_t kern_cuda_ops_count = sizeof kern_cuda_ops / sizeof kern_cuda_ops[0];
+#define LAUNCH(id, name, type) DEV_OP_LAUNCH(kern_cuda_##name, type)
+KERN_CUDA_OPS(LAUNCH)
+
+#define LAUNCH_WITH(id, name, type)                                                                \
+    static size_t name##_bytes(const void *arguments)                                              \
+    {                                                                                              \
+        return kern_cuda_##name##_bytes(arguments);                                                \
+    }                                                                                              \
+    static int kern_cuda_##name##_launch(const struct dev_launch *where, const void *arguments)    \
+    {                                                                                              \
+        const int rc = need(where, id, name##_bytes(arguments));                                   \
+        return rc == 0 ? kern_cuda_##name(where, arguments) : rc;                                  \
+    }
+KERN_CUDA_SCRATCH_OPS(LAUNCH_WITH)
+
+#define ROW(id, name, type) {id, #name, sizeof(struct type), kern_cuda_##name##_launch},
+static const struct dev_op rows[] = {KERN_CUDA_OPS(ROW) KERN_CUDA_SCRATCH_OPS(ROW)};
+
+#define BYTES(id, name, type) [id] = name##_bytes,
+static size_t (*const bytes_of[KERN_OP_COUNT])(const void *) = {KERN_CUDA_SCRATCH_OPS(BYTES)};
+
+const struct dev_op *kern_cuda_rows(size_t *count)
+{
+    *count = sizeof rows / sizeof rows[0];
+    return rows;
+}
+
+size_t kern_cuda_scratch_bytes(enum kern_op op, const void *arguments)
+{
+    assert(op < KERN_OP_COUNT);
+    return bytes_of[op] != NULL ? bytes_of[op](arguments) : 0;
+}
+
+int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out)
+{
+    struct kern_cuda *cuda = calloc(1, sizeof *cuda);
+    if (cuda == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the ops of a CUDA device");
+    }
+    if (options->products != KERN_PRODUCTS_PLAIN) {
+        const int rc = kern_lt_create(options->cuda_choices, &cuda->lt);
+        if (rc == -ENOTSUP) {
+            core_log(CORE_LOG_WARN, "%s; products go without tensor cores and are slow",
+                     core_err_sentence());
+        } else if (rc != 0) {
+            kern_cuda_destroy(cuda);
+            return rc;
+        }
+    }
+    snprintf(cuda->description, sizeof cuda->description, "%s",
+             cuda->lt != NULL ? kern_lt_describe(cuda->lt) : "plain products");
+    *out = cuda;
+    return 0;
+}
+
+void kern_cuda_destroy(struct kern_cuda *cuda)
+{
+    if (cuda != NULL) {
+        kern_lt_destroy(cuda->lt);
+        free(cuda);
+    }
+}
+
+const char *kern_cuda_describe(const struct kern_cuda *cuda)
+{
+    return cuda->description;
+}

@@ -11,6 +11,7 @@
 #include "tests/harness/test.h"
 #if HAVE_CUDA
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/table.h"
 #endif
 
 DEV_OP_LAUNCH(kern_cpu_cast, core_vec_cast)
@@ -155,7 +156,9 @@ static void cpu(void)
 static void cuda(void)
 {
 #if HAVE_CUDA
-    run_on("cuda", kern_cuda_ops, kern_cuda_ops_count);
+    size_t count = 0;
+    const struct dev_op *rows = kern_cuda_rows(&count);
+    run_on("cuda", rows, count);
 #else
     test_skip("this build has no CUDA");
 #endif

@@ -1,0 +1,52 @@
+/* attention.h: what the kernels of attention share; private to attention*.cu. Host side. */
+#ifndef KERNELS_CUDA_ATTENTION_H
+#define KERNELS_CUDA_ATTENTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/dev/launch.h"
+#include "kernels/kern.h"
+
+/* A run of positions of a row: [begin, end) of the document [start, stop). */
+struct kern_tile {
+    int32_t begin, end;
+    int32_t start, stop;
+};
+
+/* The tiles of all rows. Tiles begin at multiples of `step` from their document's start, so that a
+ * document's bits do not depend on what stands around it. */
+struct kern_tiles {
+    const struct kern_tile
+        *list;             /* [rows][length]; NULL: a row is a document, tiles are computed */
+    const int32_t *counts; /* [rows] */
+    int32_t step;
+    int32_t length;
+    int32_t slots; /* of a row that a launch works on at once; further tiles follow on the same */
+};
+
+size_t kern_cuda_tiles_bytes(const struct kern_attention_arguments *a);
+/* Lists the tiles in `scratch` where the rows have several documents. */
+int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
+                         const struct kern_attention_arguments *a, int32_t step, void *scratch,
+                         struct kern_tiles *out);
+
+/* delta[heads][tokens] = sum of o times d_o over a head. */
+size_t kern_cuda_delta_bytes(const struct kern_attention_arguments *a);
+int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_grad_arguments *g,
+                    float *delta);
+
+/* Whether the tensor cores' kernels take these arrays: 16 bits, head_dim a multiple of 8 up to 128,
+ * rows at multiples of 16 bytes. */
+bool kern_cuda_attention_fits(const struct kern_attention_arguments *a);
+bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g);
+
+/* Without tensor cores: any type, head_dim up to 512, any alignment. */
+int kern_cuda_attention_plain(const struct dev_launch *where,
+                              const struct kern_attention_arguments *a);
+int kern_cuda_attention_grad_plain(const struct dev_launch *where,
+                                   const struct kern_attention_grad_arguments *g,
+                                   const float *delta);
+
+#endif

@@ -1,0 +1,354 @@
+/* attention_grad.cu: the gradient of attention on tensor cores, in two kernels that each own what they
+ * write, so that nothing is added by whoever comes first: one for dk and dv (a block has 64 keys of a
+ * key head, and goes over the query heads and queries that see them), one for dq (a block has 64
+ * queries). Both compute probabilities again from the saved logs of sums. */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/cuda.h"
+
+namespace
+{
+
+constexpr int TILE = 64; /* keys of a block of dk and dv; queries of a block of dq */
+constexpr int STEP = 32; /* what the other side goes by */
+constexpr int THREADS = 128;
+constexpr int WARP_ROWS = 16;
+
+struct job {
+    struct kern_attention_grad_arguments g;
+    struct kern_tiles tiles;
+    const float *delta;
+};
+
+template <int N> __device__ void clear(float (&sums)[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            sums[n][i] = 0.0f;
+        }
+    }
+}
+
+__device__ bool sees(int32_t query, int32_t key, int32_t stop, int64_t window)
+{
+    return key <= query && query < stop && (window == 0 || query - key < window);
+}
+
+/* ---- dk and dv: rows are keys, columns are queries. ---- */
+
+/* Shared memory of a step: queries, their d_o, and two numbers of each. */
+template <int D> struct step_room {
+    uint16_t q[STEP * kern_row<D>::stride];
+    uint16_t d_o[STEP * kern_row<D>::stride];
+    float lse[STEP]; /* times log2 e */
+    float delta[STEP];
+};
+
+template <int D> struct keys_room {
+    uint16_t k[TILE * kern_row<D>::stride];
+    uint16_t v[TILE * kern_row<D>::stride];
+    step_room<D> steps[2];
+};
+
+template <int D>
+__device__ void step_copy(step_room<D> &to, const job &j, int64_t row_token, int64_t head,
+                          int32_t first, int32_t stop)
+{
+    const kern_attention_arguments &a = j.g.forward;
+    kern_rows q = kern_rows_of(a.q, a.q_stride, row_token, head * a.head_dim);
+    kern_rows d_o = kern_rows_of(j.g.d_o, j.g.d_o_stride, row_token, head * a.head_dim);
+    q.first = d_o.first = first;
+    kern_rows_copy<D, STEP, THREADS>(to.q, q, stop, a.head_dim);
+    kern_rows_copy<D, STEP, THREADS>(to.d_o, d_o, stop, a.head_dim);
+    if (threadIdx.x < STEP) {
+        const int32_t query = first + static_cast<int32_t>(threadIdx.x);
+        const int64_t at = head * a.rows * a.length + row_token + query;
+        to.lse[threadIdx.x] = query < stop ? a.lse[at] * KERN_LOG2_E : 0.0f;
+        to.delta[threadIdx.x] = query < stop ? j.delta[at] : 0.0f;
+    }
+}
+
+/* Scores become probabilities, dp the gradient of the scores. */
+template <int D>
+__device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
+                          const step_room<D> &step, const kern_attention_arguments &a,
+                          int32_t first_key, int32_t first_query, int32_t stop)
+{
+    const int lane = threadIdx.x % KERN_LANES;
+    const float scale_log2 = a.scale * KERN_LOG2_E;
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int column = n * 8 + lane % 4 * 2 + i % 2;
+            const int32_t key = first_key + lane / 4 + i / 2 * 8;
+            const bool seen = sees(first_query + column, key, stop, a.window);
+            const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -step.lse[column]));
+            p[n][i] = seen ? chance : 0.0f;
+            dp[n][i] = seen ? chance * (dp[n][i] - step.delta[column]) * a.scale : 0.0f;
+        }
+    }
+}
+
+/* Where a walk over the queries of a group's heads stands. */
+struct walk {
+    int64_t head, head_end;
+    int32_t query, first, last;
+};
+
+__device__ bool walk_next(walk &w)
+{
+    w.query += STEP;
+    if (w.query >= w.last) {
+        w.query = w.first;
+        w.head++;
+    }
+    return w.head < w.head_end;
+}
+
+template <typename T, int D>
+__device__ void keys_tile(const job &j, const kern_tile &tile, int64_t row, int64_t kv_head,
+                          keys_room<D> &room)
+{
+    const kern_attention_arguments &a = j.g.forward;
+    const int64_t row_token = row * a.length;
+    const int64_t group = a.heads / a.kv_heads;
+    const int warp_row = threadIdx.x / KERN_LANES * WARP_ROWS;
+    const int64_t window_end = a.window > 0 ? tile.end - 1 + a.window : tile.stop;
+    const int32_t last = window_end < tile.stop ? static_cast<int32_t>(window_end) : tile.stop;
+    kern_rows k = kern_rows_of(a.k, a.k_stride, row_token, kv_head * a.head_dim);
+    kern_rows v = kern_rows_of(a.v, a.v_stride, row_token, kv_head * a.head_dim);
+    k.first = v.first = tile.begin;
+    kern_rows_copy<D, TILE, THREADS>(room.k, k, tile.end, a.head_dim);
+    kern_rows_copy<D, TILE, THREADS>(room.v, v, tile.end, a.head_dim);
+    walk w = {kv_head * group, (kv_head + 1) * group, tile.begin, tile.begin, last};
+    step_copy(room.steps[0], j, row_token, w.head, w.query, tile.stop);
+    kern_copy_batch();
+    float dk[D / 8][4];
+    float dv[D / 8][4];
+    clear(dk);
+    clear(dv);
+    bool more = true;
+    for (int stage = 0; more; stage ^= 1) {
+        const int32_t query = w.query;
+        const step_room<D> &step = room.steps[stage];
+        more = walk_next(w);
+        if (more) {
+            step_copy(room.steps[stage ^ 1], j, row_token, w.head, w.query, tile.stop);
+        }
+        kern_copy_batch();
+        kern_copy_wait<1>();
+        __syncthreads();
+        if (query + STEP > tile.begin + warp_row) { /* else no query sees the warp's keys */
+            float p[STEP / 8][4] = {};
+            float dp[STEP / 8][4] = {};
+            kern_scores<T, D, STEP>(p, room.k, warp_row, step.q, 0);
+            kern_scores<T, D, STEP>(dp, room.v, warp_row, step.d_o, 0);
+            turn_keys<D>(p, dp, step, a, tile.begin + warp_row, query, tile.stop);
+            kern_gather<T, D, STEP>(dv, p, step.d_o, 0);
+            kern_gather<T, D, STEP>(dk, dp, step.q, 0);
+        }
+        __syncthreads();
+    }
+    const float one[2] = {1.0f, 1.0f};
+    const int64_t token = row_token + tile.begin + warp_row;
+    const int32_t left = tile.end - tile.begin - warp_row;
+    uint16_t *own = room.k + warp_row * kern_row<D>::stride;
+    kern_rows_write<T, D>(dk, one, own, j.g.dk, j.g.dk_stride,
+                          token * j.g.dk_stride + kv_head * a.head_dim, left, a.head_dim);
+    own = room.v + warp_row * kern_row<D>::stride;
+    kern_rows_write<T, D>(dv, one, own, j.g.dv, j.g.dv_stride,
+                          token * j.g.dv_stride + kv_head * a.head_dim, left, a.head_dim);
+    __syncthreads();
+}
+
+/* The first tiles are seen by most queries: they go first. */
+template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) attend_dkdv(struct job j)
+{
+    keys_room<D> &room = *reinterpret_cast<keys_room<D> *>(kern_shared());
+    const int64_t kv_head = blockIdx.x % j.g.forward.kv_heads;
+    const int32_t count = kern_tile_count(j.tiles, blockIdx.y);
+    for (int32_t index = static_cast<int32_t>(blockIdx.x / j.g.forward.kv_heads); index < count;
+         index += j.tiles.slots) {
+        keys_tile<T, D>(j, kern_tile_of(j.tiles, blockIdx.y, index), blockIdx.y, kv_head, room);
+    }
+}
+
+/* ---- dq: rows are queries, columns are keys. ---- */
+
+template <int D> struct queries_room {
+    struct {
+        uint16_t k[TILE * kern_row<D>::stride];
+        uint16_t v[TILE * kern_row<D>::stride];
+    } stages[2];
+};
+
+/* Two numbers of rows g and g + 8. */
+struct row_numbers {
+    float lse[2]; /* times log2 e */
+    float delta[2];
+};
+
+__device__ void turn_queries(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
+                             const row_numbers &r, const kern_attention_arguments &a,
+                             int32_t first_query, int32_t first_key, int32_t stop)
+{
+    const int lane = threadIdx.x % KERN_LANES;
+    const float scale_log2 = a.scale * KERN_LOG2_E;
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int32_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
+            const int32_t query = first_query + lane / 4 + i / 2 * 8;
+            const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -r.lse[i / 2]));
+            const float slope = chance * (dp[n][i] - r.delta[i / 2]) * a.scale;
+            dp[n][i] = sees(query, key, stop, a.window) ? slope : 0.0f;
+        }
+    }
+}
+
+template <int D>
+__device__ void stage_copy(queries_room<D> &room, int stage, const job &j, int64_t row_token,
+                           int64_t column, int32_t key, int32_t end)
+{
+    const kern_attention_arguments &a = j.g.forward;
+    kern_rows k = kern_rows_of(a.k, a.k_stride, row_token, column);
+    kern_rows v = kern_rows_of(a.v, a.v_stride, row_token, column);
+    k.first = v.first = key;
+    kern_rows_copy<D, TILE, THREADS>(room.stages[stage].k, k, end, a.head_dim);
+    kern_rows_copy<D, TILE, THREADS>(room.stages[stage].v, v, end, a.head_dim);
+}
+
+template <typename T, int D>
+__device__ void queries_tile(const job &j, const kern_tile &tile, int64_t row, int64_t head,
+                             queries_room<D> &room)
+{
+    const kern_attention_arguments &a = j.g.forward;
+    const int64_t row_token = row * a.length;
+    const int64_t kv = head / (a.heads / a.kv_heads) * a.head_dim;
+    const int warp_row = threadIdx.x / KERN_LANES * WARP_ROWS;
+    const int32_t first_row = tile.begin + warp_row;
+    int32_t key = kern_first_keys(tile, a.window, TILE);
+    kern_rows q = kern_rows_of(a.q, a.q_stride, row_token, head * a.head_dim);
+    kern_rows d_o = kern_rows_of(j.g.d_o, j.g.d_o_stride, row_token, head * a.head_dim);
+    q.first = d_o.first = tile.begin;
+    /* Queries and d_o pass through the room of the second stage. */
+    kern_rows_copy<D, TILE, THREADS>(room.stages[1].k, q, tile.end, a.head_dim);
+    kern_rows_copy<D, TILE, THREADS>(room.stages[1].v, d_o, tile.end, a.head_dim);
+    stage_copy(room, 0, j, row_token, kv, key, tile.end);
+    kern_copy_batch();
+    kern_copy_wait<0>();
+    __syncthreads();
+    uint32_t queries[D / 16][4];
+    uint32_t slopes[D / 16][4];
+#pragma unroll
+    for (int s = 0; s < D / 16; s++) {
+        kern_a_load<D>(queries[s], room.stages[1].k, warp_row, s);
+        kern_a_load<D>(slopes[s], room.stages[1].v, warp_row, s);
+    }
+    row_numbers r;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int32_t query = first_row + static_cast<int32_t>(threadIdx.x % KERN_LANES) / 4 +
+                              8 * half;
+        const int64_t at = head * a.rows * a.length + row_token + query;
+        r.lse[half] = query < tile.end ? a.lse[at] * KERN_LOG2_E : 0.0f;
+        r.delta[half] = query < tile.end ? j.delta[at] : 0.0f;
+    }
+    __syncthreads();
+    float dq[D / 8][4];
+    clear(dq);
+    for (int stage = 0; key < tile.end; key += TILE, stage ^= 1) {
+        if (key + TILE < tile.end) {
+            stage_copy(room, stage ^ 1, j, row_token, kv, key + TILE, tile.end);
+        }
+        kern_copy_batch();
+        kern_copy_wait<1>();
+        __syncthreads();
+        for (int part = 0; part < TILE; part += STEP) {
+            if (key + part < first_row + WARP_ROWS) { /* else the warp sees none of these */
+                float p[STEP / 8][4] = {};
+                float dp[STEP / 8][4] = {};
+                kern_scores_kept<T, D, STEP>(p, queries, room.stages[stage].k, part);
+                kern_scores_kept<T, D, STEP>(dp, slopes, room.stages[stage].v, part);
+                turn_queries(p, dp, r, a, first_row, key + part, tile.end);
+                kern_gather<T, D, STEP>(dq, dp, room.stages[stage].k, part);
+            }
+        }
+        __syncthreads();
+    }
+    const float one[2] = {1.0f, 1.0f};
+    kern_rows_write<T, D>(dq, one, room.stages[0].k + warp_row * kern_row<D>::stride, j.g.dq,
+                          j.g.dq_stride,
+                          (row_token + first_row) * j.g.dq_stride + head * a.head_dim,
+                          tile.end - first_row, a.head_dim);
+    __syncthreads();
+}
+
+template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) attend_dq(struct job j)
+{
+    queries_room<D> &room = *reinterpret_cast<queries_room<D> *>(kern_shared());
+    const int64_t head = blockIdx.x % j.g.forward.heads;
+    const int32_t slot = static_cast<int32_t>(blockIdx.x / j.g.forward.heads);
+    const int32_t count = kern_tile_count(j.tiles, blockIdx.y);
+    for (int32_t index = count - 1 - slot; index >= 0; index -= j.tiles.slots) {
+        queries_tile<T, D>(j, kern_tile_of(j.tiles, blockIdx.y, index), blockIdx.y, head, room);
+    }
+}
+
+template <typename T, int D> int launch(const struct dev_launch *where, const struct job &j)
+{
+    const kern_attention_arguments &a = j.g.forward;
+    const unsigned rows = static_cast<unsigned>(a.rows);
+    const kern_grid dkdv = {.blocks = j.tiles.slots * a.kv_heads,
+                            .threads = THREADS,
+                            .lines = rows,
+                            .shared_bytes = sizeof(keys_room<D>)};
+    const kern_grid dq = {.blocks = j.tiles.slots * a.heads,
+                          .threads = THREADS,
+                          .lines = rows,
+                          .shared_bytes = sizeof(queries_room<D>)};
+    /* dq may be d_o, which dk and dv are made of: it comes last. */
+    int rc = kern_cuda_launch(where, "attention_grad", dkdv, attend_dkdv<T, D>, j);
+    return rc != 0 ? rc : kern_cuda_launch(where, "attention_grad", dq, attend_dq<T, D>, j);
+}
+
+template <typename T> int launch_type(const struct dev_launch *where, const struct job &j)
+{
+    if (j.g.forward.head_dim <= 64) {
+        return launch<T, 64>(where, j);
+    }
+    return j.g.forward.head_dim <= 96 ? launch<T, 96>(where, j) : launch<T, 128>(where, j);
+}
+
+} // namespace
+
+extern "C" size_t kern_cuda_attention_grad_bytes(const struct kern_attention_grad_arguments *g)
+{
+    return kern_cuda_delta_bytes(&g->forward) + kern_cuda_tiles_bytes(&g->forward);
+}
+
+extern "C" int kern_cuda_attention_grad(const struct dev_launch *where,
+                                        const struct kern_attention_grad_arguments *g)
+{
+    const struct kern_attention_arguments *a = &g->forward;
+    if (a->rows * a->length * a->heads == 0) {
+        return 0;
+    }
+    float *delta = static_cast<float *>(where->scratch);
+    int rc = kern_cuda_delta(where, g, delta);
+    if (rc != 0 || !kern_cuda_attention_grad_fits(g)) {
+        return rc != 0 ? rc : kern_cuda_attention_grad_plain(where, g, delta);
+    }
+    struct job j = {*g, {}, delta};
+    rc = kern_cuda_tiles_list(where, "attention_grad", a, TILE,
+                              static_cast<char *>(where->scratch) + kern_cuda_delta_bytes(a),
+                              &j.tiles);
+    if (rc != 0) {
+        return rc;
+    }
+    return a->type == KERN_BF16 ? launch_type<kern_bf16>(where, j)
+                                : launch_type<kern_fp16>(where, j);
+}

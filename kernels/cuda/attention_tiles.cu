@@ -1,0 +1,174 @@
+/* attention_tiles.cu: which tiles of which documents there are, and the sums of o times d_o that the
+ * gradient begins with. */
+#include "kernels/cuda/attention.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/wide.cuh"
+
+namespace
+{
+
+constexpr int THREADS = 256;
+constexpr int LISTERS = 1024;
+constexpr int WARP = 32;
+
+/* The first position after `from` that belongs to a later document than `start`. */
+__device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, int32_t start)
+{
+    int32_t low = from + 1;
+    int32_t high = length;
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (starts[middle] <= start) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* A block a row: position after position, those where a tile begins are numbered in order. */
+__global__ void __launch_bounds__(LISTERS)
+    list_tiles(const int32_t *all_starts, int32_t length, int32_t step, struct kern_tile *list,
+               int32_t *counts)
+{
+    __shared__ int32_t rooms[2][LISTERS / WARP];
+    const int64_t row = blockIdx.x;
+    const int32_t *starts = all_starts + row * length;
+    struct kern_tile *tiles = list + row * length;
+    const unsigned lane = threadIdx.x % WARP;
+    const unsigned warp = threadIdx.x / WARP;
+    int32_t listed = 0;
+    int turn = 0;
+    for (int32_t first = 0; first < length; first += LISTERS, turn ^= 1) {
+        const int32_t t = first + static_cast<int32_t>(threadIdx.x);
+        const int32_t start = t < length ? starts[t] : 0;
+        const bool begins = t < length && (t - start) % step == 0;
+        const unsigned votes = __ballot_sync(0xffffffffu, begins);
+        if (lane == 0) {
+            rooms[turn][warp] = __popc(votes);
+        }
+        __syncthreads();
+        int32_t index = listed + __popc(votes & ((1u << lane) - 1));
+        for (unsigned w = 0; w < LISTERS / WARP; w++) {
+            index += w < warp ? rooms[turn][w] : 0;
+            listed += rooms[turn][w];
+        }
+        if (begins) {
+            const int32_t stop = stop_of(starts, length, t, start);
+            tiles[index] = {t, t + step < stop ? t + step : stop, start, stop};
+        }
+    }
+    if (threadIdx.x == 0) {
+        counts[row] = listed;
+    }
+}
+
+/* A warp a head of a token. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    head_deltas(struct kern_attention_grad_arguments g, float *delta, int64_t tokens, bool wide)
+{
+    const int64_t index = static_cast<int64_t>(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
+    const int64_t token = index / g.forward.heads;
+    const int64_t head = index % g.forward.heads;
+    if (token >= tokens) {
+        return;
+    }
+    const int64_t width = g.forward.head_dim;
+    float sum = 0.0f;
+    for (int64_t i = threadIdx.x % WARP * KERN_GROUP; i < width; i += WARP * KERN_GROUP) {
+        float o[KERN_GROUP];
+        float d_o[KERN_GROUP];
+        kern_load<T>(o, g.forward.o, token * g.forward.o_stride + head * width + i, width - i,
+                     wide);
+        kern_load<T>(d_o, g.d_o, token * g.d_o_stride + head * width + i, width - i, wide);
+#pragma unroll
+        for (int j = 0; j < KERN_GROUP; j++) {
+            sum = __fmaf_rn(o[j], d_o[j], sum);
+        }
+    }
+    sum = kern_warp_sum(sum);
+    if (threadIdx.x % WARP == 0) {
+        delta[head * tokens + token] = sum;
+    }
+}
+
+bool fits(enum kern_type type, const void *base, int64_t stride)
+{
+    return kern_is_wide(type, base, stride);
+}
+
+} // namespace
+
+size_t kern_cuda_tiles_bytes(const struct kern_attention_arguments *a)
+{
+    const size_t tokens = static_cast<size_t>(a->rows * a->length);
+    return a->starts == nullptr
+               ? 0
+               : tokens * sizeof(struct kern_tile) +
+                     (static_cast<size_t>(a->rows) * sizeof(int32_t) + 255) / 256 * 256;
+}
+
+int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
+                         const struct kern_attention_arguments *a, int32_t step, void *scratch,
+                         struct kern_tiles *out)
+{
+    if (a->length > INT32_MAX / 2) {
+        return core_err_set(-EINVAL, "op %s has rows of %lld tokens; they go up to %d", op,
+                            (long long)a->length, INT32_MAX / 2);
+    }
+    *out = {nullptr, nullptr, step, static_cast<int32_t>(a->length),
+            static_cast<int32_t>(kern_div_up(a->length, step))};
+    if (a->starts == nullptr) {
+        return 0;
+    }
+    struct kern_tile *list = static_cast<struct kern_tile *>(scratch);
+    int32_t *counts = reinterpret_cast<int32_t *>(list + a->rows * a->length);
+    const kern_grid grid = {.blocks = a->rows, .threads = LISTERS, .lines = 1, .shared_bytes = 0};
+    out->list = list;
+    out->counts = counts;
+    out->slots *= 2; /* documents end within tiles */
+    return kern_cuda_launch(where, op, grid, list_tiles, a->starts, out->length, step, list,
+                            counts);
+}
+
+size_t kern_cuda_delta_bytes(const struct kern_attention_arguments *a)
+{
+    return (static_cast<size_t>(a->rows * a->length * a->heads) * sizeof(float) + 255) / 256 * 256;
+}
+
+int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_grad_arguments *g,
+                    float *delta)
+{
+    const struct kern_attention_arguments *a = &g->forward;
+    const int64_t tokens = a->rows * a->length;
+    const bool wide = fits(a->type, a->o, a->o_stride) && fits(a->type, g->d_o, g->d_o_stride) &&
+                      fits(a->type, nullptr, a->head_dim) && a->head_dim % KERN_GROUP == 0;
+    const kern_grid grid = {.blocks = kern_div_up(tokens * a->heads, THREADS / WARP),
+                            .threads = THREADS,
+                            .lines = 1,
+                            .shared_bytes = 0};
+    return kern_by_type("attention_grad", a->type, [&](auto type) {
+        return kern_cuda_launch(where, "attention_grad", grid, head_deltas<decltype(type)>, *g,
+                                delta, tokens, wide);
+    });
+}
+
+bool kern_cuda_attention_fits(const struct kern_attention_arguments *a)
+{
+    return a->type != KERN_F32 && a->head_dim % KERN_GROUP == 0 && a->head_dim <= 128 &&
+           a->scale > 0.0f && fits(a->type, a->q, a->q_stride) &&
+           fits(a->type, a->k, a->k_stride) && fits(a->type, a->v, a->v_stride) &&
+           fits(a->type, a->o, a->o_stride);
+}
+
+bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g)
+{
+    const enum kern_type type = g->forward.type;
+    return kern_cuda_attention_fits(&g->forward) && fits(type, g->d_o, g->d_o_stride) &&
+           fits(type, g->dq, g->dq_stride) && fits(type, g->dk, g->dk_stride) &&
+           fits(type, g->dv, g->dv_stride);
+}

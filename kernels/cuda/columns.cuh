@@ -1,0 +1,29 @@
+/* columns.cuh: sums over rows, in one order that depends on the shape alone: partial sums over runs of
+ * rows stand one below the other, and are added up here and finished as a gradient of one row. */
+#ifndef KERNELS_CUDA_COLUMNS_CUH
+#define KERNELS_CUDA_COLUMNS_CUH
+
+#include "core/dev/launch.h"
+#include "kernels/cuda/half.cuh"
+#include "kernels/kern.h"
+
+/* parts[count][width], dense. Defined in linear.cu. */
+int kern_cuda_columns_finish(const struct dev_launch *where, const char *op, const float *parts,
+                             int64_t count, int64_t width, const struct kern_grad *grad);
+
+/* Element `index` of a parameter's gradient is `value` in this micro-batch. */
+__device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index, float value)
+{
+    const float sum = grad.first ? value : grad.sum[index] + value;
+    if (!grad.last || grad.out == nullptr) {
+        grad.sum[index] = sum;
+    } else if (grad.out_type == KERN_BF16) {
+        static_cast<uint16_t *>(grad.out)[index] = kern_bf16::narrow(sum);
+    } else if (grad.out_type == KERN_FP16) {
+        static_cast<uint16_t *>(grad.out)[index] = kern_fp16::narrow(sum);
+    } else {
+        static_cast<float *>(grad.out)[index] = sum;
+    }
+}
+
+#endif

@@ -1,0 +1,134 @@
+/* embed.cu: rows of a table by id, and their gradient: tokens are sorted by id, stably, so that each
+ * row of the table is written once, by one block, and sums its tokens in order. */
+#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/sort.h"
+
+namespace
+{
+
+constexpr int STRIP = 64; /* threads of a block that sums; each has a group of columns */
+
+/* An id that is not in the table reads as NaN: it must not reach a device, and shows if it does. */
+template <typename T>
+__global__ void __launch_bounds__(KERN_ROWS_THREADS)
+    embed_rows(struct kern_embed_arguments a, uint32_t parts, bool wide)
+{
+    const kern_place at = kern_place_of(parts);
+    const int64_t left = a.width - at.i;
+    if (left <= 0) {
+        return;
+    }
+    const int64_t id = a.ids[at.token];
+    float y[KERN_GROUP];
+    if (id >= 0 && id < a.vocab) {
+        kern_load<T>(y, a.table, id * a.width + at.i, left, wide);
+    } else {
+#pragma unroll
+        for (int j = 0; j < KERN_GROUP; j++) {
+            y[j] = __uint_as_float(0x7fc00000u);
+        }
+    }
+    if (a.position_table != nullptr) {
+        const int64_t position = a.positions != nullptr ? a.positions[at.token]
+                                                        : at.token % a.length;
+        float more[KERN_GROUP];
+        kern_load<T>(more, a.position_table, position * a.width + at.i, left, wide);
+#pragma unroll
+        for (int j = 0; j < KERN_GROUP; j++) {
+            y[j] += more[j];
+        }
+    }
+    kern_store<T>(y, a.y, at.token * a.width + at.i, left, wide);
+}
+
+/* The first place in the sorted ids whose id is `id` or more. */
+__device__ int64_t place_of(const int32_t *ids, int64_t tokens, int64_t id)
+{
+    int64_t low = 0;
+    int64_t high = tokens;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (ids[middle] < id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(STRIP)
+    embed_grad_rows(struct kern_embed_grad_arguments a, struct kern_sorted sorted, bool wide)
+{
+    const int64_t id = blockIdx.x;
+    const int64_t i = (static_cast<int64_t>(blockIdx.y) * STRIP + threadIdx.x) * KERN_GROUP;
+    const int64_t left = a.width - i;
+    const bool touches_all = a.dtable.first || (a.dtable.last && a.dtable.out != nullptr);
+    int64_t place = place_of(sorted.ids, a.tokens, id);
+    const bool occurs = place < a.tokens && sorted.ids[place] == id;
+    if (left <= 0 || (!occurs && !touches_all)) {
+        return;
+    }
+    float sum[KERN_GROUP] = {};
+    for (; place < a.tokens && sorted.ids[place] == id; place++) {
+        float dy[KERN_GROUP];
+        kern_load<T>(dy, a.dy, static_cast<int64_t>(sorted.order[place]) * a.width + i, left, wide);
+#pragma unroll
+        for (int j = 0; j < KERN_GROUP; j++) {
+            sum[j] += dy[j];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < KERN_GROUP; j++) {
+        if (j < left) {
+            kern_grad_put(a.dtable, id * a.width + i + j, sum[j]);
+        }
+    }
+}
+
+} // namespace
+
+extern "C" int kern_cuda_embed(const struct dev_launch *where, const struct kern_embed_arguments *a)
+{
+    const bool wide = kern_is_wide(a->type, a->table, a->width) &&
+                      kern_is_wide(a->type, a->position_table, a->width) &&
+                      kern_is_wide(a->type, a->y, a->width);
+    const kern_cut c = kern_cut_of(a->tokens, kern_div_up(a->width, KERN_GROUP));
+    return kern_by_type("embed", a->type, [&](auto type) {
+        return kern_cuda_launch(where, "embed", c.grid, embed_rows<decltype(type)>, *a, c.parts,
+                                wide);
+    });
+}
+
+extern "C" size_t kern_cuda_embed_grad_bytes(const struct kern_embed_grad_arguments *a)
+{
+    return kern_cuda_sort_bytes(a->tokens);
+}
+
+extern "C" int kern_cuda_embed_grad(const struct dev_launch *where,
+                                    const struct kern_embed_grad_arguments *a)
+{
+    if (!kern_grad_wanted(a->dtable)) {
+        return 0;
+    }
+    struct kern_sorted sorted = {};
+    const struct kern_unsorted ids = {a->ids, a->length, a->tokens, a->vocab};
+    int rc = kern_cuda_sort(where, "embed_grad", &ids, where->scratch, &sorted);
+    if (rc != 0) {
+        return rc;
+    }
+    const bool wide = kern_is_wide(a->type, a->dy, a->width);
+    const kern_grid grid = {
+        .blocks = a->width > 0 ? a->vocab : 0,
+        .threads = STRIP,
+        .lines = static_cast<unsigned>(kern_div_up(a->width, STRIP * KERN_GROUP)),
+        .shared_bytes = 0};
+    return kern_by_type("embed_grad", a->type, [&](auto type) {
+        return kern_cuda_launch(where, "embed_grad", grid, embed_grad_rows<decltype(type)>, *a,
+                                sorted, wide);
+    });
+}

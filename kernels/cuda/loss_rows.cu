@@ -1,0 +1,139 @@
+/* loss_rows.cu: running maxima and sums of rows of logits, their gradients in place, and the sum of
+ * the loss. A block a row. */
+#include "kernels/cuda/loss_rows.h"
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/wide.cuh"
+
+namespace
+{
+
+constexpr int THREADS = 512;
+constexpr int SUMMERS = 1024;
+constexpr int GROUP = KERN_GROUP;
+
+__global__ void __launch_bounds__(THREADS)
+    stats_rows(struct kern_loss_stats_arguments a, const float *logits, bool wide)
+{
+    __shared__ float rooms[2][THREADS / KERN_WARP];
+    const int64_t t = blockIdx.x;
+    const float *row = logits + t * a.n;
+    const float none = -__uint_as_float(0x7f800000u);
+    float top = none;
+    float sum = 0.0f;
+    for (int64_t i = threadIdx.x * GROUP; i < a.n; i += THREADS * GROUP) {
+        float v[GROUP];
+        kern_load<kern_f32>(v, row, i, a.n - i, wide);
+        float group_top = top;
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            group_top = i + j < a.n ? fmaxf(group_top, v[j]) : group_top;
+        }
+        sum = top == group_top ? sum : sum * expf(top - group_top);
+        top = group_top;
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            sum += i + j < a.n && top > none ? expf(v[j] - top) : 0.0f;
+        }
+    }
+    const float old_top = a.first ? none : a.maxima[t];
+    const float new_top = fmaxf(kern_team_max<THREADS>(top, rooms[0]), old_top);
+    sum = top > none ? sum * expf(top - new_top) : 0.0f;
+    sum = kern_team_sum<THREADS>(sum, rooms[1]);
+    if (threadIdx.x == 0) {
+        const int64_t column = static_cast<int64_t>(a.labels[t]) - a.begin;
+        a.sums[t] = (a.first ? 0.0f : a.sums[t] * expf(old_top - new_top)) + sum;
+        a.maxima[t] = new_top;
+        if (column >= 0 && column < a.n) {
+            a.picked[t] = row[column];
+        } else if (a.first) {
+            a.picked[t] = 0.0f;
+        }
+    }
+}
+
+/* A slice of the row is read by all threads before any of them writes: what is written of it lies in
+ * the front of what was read, by then or in slices before. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    grad_rows(struct kern_loss_grad_arguments a, float *logits, bool wide)
+{
+    const int64_t t = blockIdx.x;
+    float *row = logits + t * a.n;
+    const bool ignored = a.labels[t] == KERN_LABEL_IGNORED;
+    const int64_t column = static_cast<int64_t>(a.labels[t]) - a.begin;
+    const float top = a.maxima[t];
+    const float scale = *a.scale;
+    const float each = scale / a.sums[t];
+    for (int64_t first = 0; first < a.n; first += THREADS * GROUP) {
+        const int64_t i = first + threadIdx.x * GROUP;
+        float v[GROUP];
+        kern_load<kern_f32>(v, row, i, a.n - i, wide);
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            v[j] = expf(v[j] - top) * each;
+            v[j] = i + j == column ? v[j] - scale : v[j];
+            v[j] = ignored ? 0.0f : v[j];
+        }
+        __syncthreads();
+        kern_store<T>(v, row, i, a.n - i, wide);
+    }
+}
+
+/* Threads in a fixed order of halves. */
+__global__ void __launch_bounds__(SUMMERS) sum_losses(struct kern_loss_sum_arguments a)
+{
+    __shared__ double sums[SUMMERS];
+    __shared__ int64_t counts[SUMMERS];
+    double sum = 0.0;
+    int64_t count = 0;
+    for (int64_t t = threadIdx.x; t < a.tokens; t += SUMMERS) {
+        if (a.labels[t] != KERN_LABEL_IGNORED) {
+            sum += static_cast<double>(a.maxima[t]) - static_cast<double>(a.picked[t]) +
+                   log(static_cast<double>(a.sums[t]));
+            count++;
+        }
+    }
+    sums[threadIdx.x] = sum;
+    counts[threadIdx.x] = count;
+    for (unsigned half = SUMMERS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            sums[threadIdx.x] += sums[threadIdx.x + half];
+            counts[threadIdx.x] += counts[threadIdx.x + half];
+        }
+    }
+    if (threadIdx.x == 0) {
+        a.loss->sum = sums[0];
+        a.loss->count = counts[0];
+    }
+}
+
+} // namespace
+
+int kern_cuda_loss_stats_rows(const struct dev_launch *where,
+                              const struct kern_loss_stats_arguments *a, const float *logits)
+{
+    const kern_grid grid = {.blocks = a->tokens, .threads = THREADS, .lines = 1, .shared_bytes = 0};
+    return kern_cuda_launch(where, "loss_stats", grid, stats_rows, *a, logits,
+                            kern_is_wide(KERN_F32, logits, a->n));
+}
+
+int kern_cuda_loss_grad_rows(const struct dev_launch *where,
+                             const struct kern_loss_grad_arguments *a, float *logits)
+{
+    const kern_grid grid = {.blocks = a->tokens, .threads = THREADS, .lines = 1, .shared_bytes = 0};
+    return kern_by_type("loss_grad", a->type, [&](auto type) {
+        return kern_cuda_launch(where, "loss_grad", grid, grad_rows<decltype(type)>, *a, logits,
+                                kern_is_wide(KERN_F32, logits, a->n));
+    });
+}
+
+extern "C" int kern_cuda_loss_sum(const struct dev_launch *where,
+                                  const struct kern_loss_sum_arguments *a)
+{
+    const kern_grid grid = {.blocks = 1, .threads = SUMMERS, .lines = 1, .shared_bytes = 0};
+    return kern_cuda_launch(where, "loss_sum", grid, sum_losses, *a);
+}

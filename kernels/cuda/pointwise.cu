@@ -1,0 +1,230 @@
+/* pointwise.cu: ops in which a token or an element stands alone: RoPE, activations, addition.
+ * Bound by memory: a thread moves groups of eight elements. It reads a group of every array before it
+ * writes, so results may take the place of what they came from. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/wide.cuh"
+
+namespace
+{
+
+constexpr int THREADS = KERN_ROWS_THREADS;
+
+/* ---- Activations ---- */
+
+template <int KIND> __device__ float act_value(float x, float *slope)
+{
+    const float root = 0.7978845608028654f; /* sqrt(2 / pi) */
+    if (KIND == KERN_ACT_SILU) {
+        const float s = 1.0f / (1.0f + expf(-x));
+        *slope = s * (1.0f + x * (1.0f - s));
+        return x * s;
+    }
+    if (KIND == KERN_ACT_GELU_TANH) {
+        const float t = tanhf(root * (x + 0.044715f * x * x * x));
+        *slope = 0.5f * (1.0f + t) +
+                 0.5f * x * (1.0f - t * t) * root * (1.0f + 3.0f * 0.044715f * x * x);
+        return 0.5f * x * (1.0f + t);
+    }
+    if (KIND == KERN_ACT_GELU) {
+        const float part = 0.5f * erfcf(-x * 0.7071067811865476f);
+        *slope = part + x * expf(-0.5f * x * x) * 0.3989422804014327f;
+        return x * part;
+    }
+    *slope = x > 0.0f ? 1.0f : 0.0f;
+    return x > 0.0f ? x : 0.0f;
+}
+
+template <typename T, int KIND>
+__global__ void __launch_bounds__(THREADS)
+    act_rows(struct kern_act_arguments a, uint32_t parts, bool wide)
+{
+    const kern_place at = kern_place_of(parts);
+    const int64_t left = a.width - at.i;
+    if (left <= 0) {
+        return;
+    }
+    float gate[KERN_GROUP];
+    float up[KERN_GROUP];
+    kern_load<T>(gate, a.gate, at.token * a.gate_stride + at.i, left, wide);
+    if (a.up != nullptr) {
+        kern_load<T>(up, a.up, at.token * a.up_stride + at.i, left, wide);
+    }
+#pragma unroll
+    for (int i = 0; i < KERN_GROUP; i++) {
+        float slope;
+        gate[i] = act_value<KIND>(gate[i], &slope);
+        gate[i] = a.up != nullptr ? gate[i] * up[i] : gate[i];
+    }
+    kern_store<T>(gate, a.y, at.token * a.y_stride + at.i, left, wide);
+}
+
+template <typename T, int KIND>
+__global__ void __launch_bounds__(THREADS)
+    act_grad_rows(struct kern_act_grad_arguments a, uint32_t parts, bool wide)
+{
+    const kern_place at = kern_place_of(parts);
+    const int64_t left = a.width - at.i;
+    if (left <= 0) {
+        return;
+    }
+    const bool gated = a.up != nullptr;
+    float gate[KERN_GROUP];
+    float up[KERN_GROUP];
+    float dy[KERN_GROUP];
+    kern_load<T>(gate, a.gate, at.token * a.gate_stride + at.i, left, wide);
+    kern_load<T>(dy, a.dy, at.token * a.dy_stride + at.i, left, wide);
+    if (gated) {
+        kern_load<T>(up, a.up, at.token * a.up_stride + at.i, left, wide);
+    }
+    float y[KERN_GROUP];
+#pragma unroll
+    for (int i = 0; i < KERN_GROUP; i++) {
+        float slope;
+        const float value = act_value<KIND>(gate[i], &slope);
+        const float factor = gated ? up[i] : 1.0f;
+        y[i] = gated ? value * up[i] : value;
+        gate[i] = dy[i] * factor * slope;
+        up[i] = dy[i] * value;
+    }
+    kern_store<T>(gate, a.dgate, at.token * a.dgate_stride + at.i, left, wide);
+    if (gated) {
+        kern_store<T>(up, a.dup, at.token * a.dup_stride + at.i, left, wide);
+    }
+    if (a.y != nullptr) {
+        kern_store<T>(y, a.y, at.token * a.y_stride + at.i, left, wide);
+    }
+}
+
+template <int N> struct kind {
+    static constexpr int value = N;
+};
+
+template <typename F> int by_kind(const char *op, enum kern_act_kind which, F f)
+{
+    switch (which) {
+    case KERN_ACT_SILU: return f(kind<KERN_ACT_SILU>{});
+    case KERN_ACT_GELU_TANH: return f(kind<KERN_ACT_GELU_TANH>{});
+    case KERN_ACT_GELU: return f(kind<KERN_ACT_GELU>{});
+    case KERN_ACT_RELU: return f(kind<KERN_ACT_RELU>{});
+    }
+    return core_err_set(-EINVAL, "op %s has no activation %d", op, static_cast<int>(which));
+}
+
+/* ---- RoPE ---- */
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    rope_rows(struct kern_rope_arguments a, uint32_t parts, uint32_t head_groups, bool wide)
+{
+    const int64_t half = a.rotary / 2;
+    const int64_t token = blockIdx.x / parts;
+    const uint32_t group = (blockIdx.x % parts) * blockDim.x + threadIdx.x;
+    const int64_t head = group / head_groups;
+    const int64_t i = static_cast<int64_t>(group % head_groups) * KERN_GROUP;
+    if (head >= a.heads) {
+        return;
+    }
+    const int64_t position = a.positions != nullptr ? a.positions[token] : token % a.length;
+    const int64_t at = token * a.stride + head * a.head_dim + i;
+    float x[KERN_GROUP];
+    float y[KERN_GROUP];
+    float c[KERN_GROUP];
+    float s[KERN_GROUP];
+    kern_load<T>(x, a.x, at, half - i, wide);
+    kern_load<T>(y, a.x, at + half, half - i, wide);
+    kern_load<kern_f32>(c, a.cos, position * half + i, half - i, wide);
+    kern_load<kern_f32>(s, a.sin, position * half + i, half - i, wide);
+#pragma unroll
+    for (int j = 0; j < KERN_GROUP; j++) {
+        const float turn = a.backward ? -s[j] : s[j];
+        const float first = x[j] * c[j] - y[j] * turn;
+        y[j] = y[j] * c[j] + x[j] * turn;
+        x[j] = first;
+    }
+    kern_store<T>(x, a.x, at, half - i, wide);
+    kern_store<T>(y, a.x, at + half, half - i, wide);
+}
+
+/* ---- Addition ---- */
+
+__global__ void __launch_bounds__(THREADS) add_groups(struct kern_add_arguments a, bool wide)
+{
+    const int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * KERN_GROUP;
+    const int64_t left = a.count - i;
+    if (left <= 0) {
+        return;
+    }
+    float x[KERN_GROUP];
+    kern_load_any(a.a_type, x, a.a, i, left, wide);
+    if (a.b != nullptr) {
+        float y[KERN_GROUP];
+        kern_load_any(a.b_type, y, a.b, i, left, wide);
+#pragma unroll
+        for (int j = 0; j < KERN_GROUP; j++) {
+            x[j] += y[j];
+        }
+    }
+    kern_store_any(a.y_type, x, a.y, i, left, wide);
+}
+
+} // namespace
+
+extern "C" int kern_cuda_act(const struct dev_launch *where, const struct kern_act_arguments *a)
+{
+    const bool wide = kern_is_wide(a->type, a->gate, a->gate_stride) &&
+                      kern_is_wide(a->type, a->up, a->up_stride) &&
+                      kern_is_wide(a->type, a->y, a->y_stride);
+    const kern_cut c = kern_cut_of(a->tokens, kern_div_up(a->width, KERN_GROUP));
+    return kern_by_type("act", a->type, [&](auto type) {
+        return by_kind("act", a->kind, [&](auto which) {
+            return kern_cuda_launch(where, "act", c.grid, act_rows<decltype(type), which.value>, *a,
+                                    c.parts, wide);
+        });
+    });
+}
+
+extern "C" int kern_cuda_act_grad(const struct dev_launch *where,
+                                  const struct kern_act_grad_arguments *a)
+{
+    const bool wide = kern_is_wide(a->type, a->gate, a->gate_stride) &&
+                      kern_is_wide(a->type, a->up, a->up_stride) &&
+                      kern_is_wide(a->type, a->dy, a->dy_stride) &&
+                      kern_is_wide(a->type, a->dgate, a->dgate_stride) &&
+                      kern_is_wide(a->type, a->dup, a->dup_stride) &&
+                      kern_is_wide(a->type, a->y, a->y_stride);
+    const kern_cut c = kern_cut_of(a->tokens, kern_div_up(a->width, KERN_GROUP));
+    return kern_by_type("act_grad", a->type, [&](auto type) {
+        return by_kind("act_grad", a->kind, [&](auto which) {
+            return kern_cuda_launch(where, "act_grad", c.grid,
+                                    act_grad_rows<decltype(type), which.value>, *a, c.parts, wide);
+        });
+    });
+}
+
+extern "C" int kern_cuda_rope(const struct dev_launch *where, const struct kern_rope_arguments *a)
+{
+    const int64_t half = a->rotary / 2;
+    const int64_t head_groups = kern_div_up(half, KERN_GROUP);
+    const bool wide = kern_is_wide(a->type, a->x, a->stride) &&
+                      kern_is_wide(a->type, a->x, a->head_dim) &&
+                      kern_is_wide(a->type, a->x, half) && kern_is_wide(KERN_F32, a->cos, half) &&
+                      kern_is_wide(KERN_F32, a->sin, half);
+    const kern_cut c = kern_cut_of(a->tokens, a->heads * head_groups);
+    return kern_by_type("rope", a->type, [&](auto type) {
+        return kern_cuda_launch(where, "rope", c.grid, rope_rows<decltype(type)>, *a, c.parts,
+                                static_cast<uint32_t>(head_groups), wide);
+    });
+}
+
+extern "C" int kern_cuda_add(const struct dev_launch *where, const struct kern_add_arguments *a)
+{
+    const bool wide = kern_is_wide(a->a_type, a->a, 0) && kern_is_wide(a->b_type, a->b, 0) &&
+                      kern_is_wide(a->y_type, a->y, 0);
+    const kern_grid grid = {.blocks = kern_div_up(a->count, THREADS * KERN_GROUP),
+                            .threads = THREADS,
+                            .lines = 1,
+                            .shared_bytes = 0};
+    return kern_cuda_launch(where, "add", grid, add_groups, *a, wide);
+}

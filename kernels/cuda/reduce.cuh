@@ -1,0 +1,65 @@
+/* reduce.cuh: sums and maxima over the threads of a warp or of a block, in one order, the result in
+ * every thread. `room` is shared memory of one value a warp, one room a call between two barriers. */
+#ifndef KERNELS_CUDA_REDUCE_CUH
+#define KERNELS_CUDA_REDUCE_CUH
+
+#include <cuda_runtime_api.h>
+
+constexpr int KERN_WARP = 32;
+
+__device__ inline float kern_warp_sum(float value)
+{
+#pragma unroll
+    for (int step = KERN_WARP / 2; step > 0; step /= 2) {
+        value += __shfl_xor_sync(0xffffffffu, value, step);
+    }
+    return value;
+}
+
+__device__ inline float kern_warp_max(float value)
+{
+#pragma unroll
+    for (int step = KERN_WARP / 2; step > 0; step /= 2) {
+        value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, step));
+    }
+    return value;
+}
+
+/* TEAM threads that follow one another: a warp, or all of a block. */
+template <int TEAM> __device__ inline float kern_team_sum(float value, float *room)
+{
+    value = kern_warp_sum(value);
+    if (TEAM == KERN_WARP) {
+        return value;
+    }
+    if (threadIdx.x % KERN_WARP == 0) {
+        room[threadIdx.x / KERN_WARP] = value;
+    }
+    __syncthreads();
+    float sum = room[0];
+#pragma unroll
+    for (int i = 1; i < TEAM / KERN_WARP; i++) {
+        sum += room[i];
+    }
+    return sum;
+}
+
+template <int TEAM> __device__ inline float kern_team_max(float value, float *room)
+{
+    value = kern_warp_max(value);
+    if (TEAM == KERN_WARP) {
+        return value;
+    }
+    if (threadIdx.x % KERN_WARP == 0) {
+        room[threadIdx.x / KERN_WARP] = value;
+    }
+    __syncthreads();
+    float top = room[0];
+#pragma unroll
+    for (int i = 1; i < TEAM / KERN_WARP; i++) {
+        top = fmaxf(top, room[i]);
+    }
+    return top;
+}
+
+#endif

@@ -1,0 +1,40 @@
+/* rows.cuh: rows cut into groups of eight elements, a group a thread and some blocks a row. */
+#ifndef KERNELS_CUDA_ROWS_CUH
+#define KERNELS_CUDA_ROWS_CUH
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/wide.cuh"
+
+constexpr int KERN_ROWS_THREADS = 256;
+constexpr int KERN_ROWS_WARP = 32;
+
+/* The row and the first element of this thread's group, where each row takes `parts` blocks. */
+struct kern_place {
+    int64_t token;
+    int64_t i;
+};
+
+__device__ inline kern_place kern_place_of(uint32_t parts)
+{
+    const int64_t part = blockIdx.x % parts;
+    return {static_cast<int64_t>(blockIdx.x / parts),
+            (part * blockDim.x + threadIdx.x) * KERN_GROUP};
+}
+
+/* Blocks for rows of `groups` groups: no more threads than the row fills. */
+struct kern_cut {
+    kern_grid grid;
+    uint32_t parts;
+};
+
+static inline kern_cut kern_cut_of(int64_t tokens, int64_t groups)
+{
+    const int64_t filled = kern_div_up(groups, KERN_ROWS_WARP) * KERN_ROWS_WARP;
+    const unsigned threads = static_cast<unsigned>(filled < KERN_ROWS_THREADS ? filled
+                                                                              : KERN_ROWS_THREADS);
+    const int64_t parts = threads > 0 ? kern_div_up(groups, threads) : 0;
+    return {{.blocks = tokens * parts, .threads = threads, .lines = 1, .shared_bytes = 0},
+            static_cast<uint32_t>(parts)};
+}
+
+#endif

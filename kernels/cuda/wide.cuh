@@ -1,0 +1,102 @@
+/* wide.cuh: groups of eight elements from and to memory, in accesses of 16 bytes where the host has
+ * found everything aligned (`wide`), else one by one; elements beyond `left` read as 0 and are not
+ * written. */
+#ifndef KERNELS_CUDA_WIDE_CUH
+#define KERNELS_CUDA_WIDE_CUH
+
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/half.cuh"
+#include "kernels/kern.h"
+
+constexpr int KERN_GROUP = 8;
+
+template <typename T> union kern_words {
+    uint4 words[KERN_GROUP * sizeof(typename T::store) / sizeof(uint4)];
+    typename T::store elements[KERN_GROUP];
+};
+
+template <typename T>
+__device__ inline void kern_load(float (&to)[KERN_GROUP], const void *base, int64_t index,
+                                 int64_t left, bool wide)
+{
+    const typename T::store *from = static_cast<const typename T::store *>(base) + index;
+    kern_words<T> group;
+    if (wide && left >= KERN_GROUP) {
+#pragma unroll
+        for (unsigned i = 0; i < sizeof group / sizeof(uint4); i++) {
+            group.words[i] = reinterpret_cast<const uint4 *>(from)[i];
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < KERN_GROUP; i++) {
+            group.elements[i] = i < left ? from[i] : typename T::store(0);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < KERN_GROUP; i++) {
+        to[i] = T::widen(group.elements[i]);
+    }
+}
+
+template <typename T>
+__device__ inline void kern_store(const float (&from)[KERN_GROUP], void *base, int64_t index,
+                                  int64_t left, bool wide)
+{
+    typename T::store *to = static_cast<typename T::store *>(base) + index;
+    kern_words<T> group;
+#pragma unroll
+    for (int i = 0; i < KERN_GROUP; i++) {
+        group.elements[i] = T::narrow(from[i]);
+    }
+    if (wide && left >= KERN_GROUP) {
+#pragma unroll
+        for (unsigned i = 0; i < sizeof group / sizeof(uint4); i++) {
+            reinterpret_cast<uint4 *>(to)[i] = group.words[i];
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < KERN_GROUP; i++) {
+            if (i < left) {
+                to[i] = group.elements[i];
+            }
+        }
+    }
+}
+
+/* The same where the type is known at run time alone. */
+__device__ inline void kern_load_any(enum kern_type type, float (&to)[KERN_GROUP], const void *base,
+                                     int64_t index, int64_t left, bool wide)
+{
+    if (type == KERN_BF16) {
+        kern_load<kern_bf16>(to, base, index, left, wide);
+    } else if (type == KERN_FP16) {
+        kern_load<kern_fp16>(to, base, index, left, wide);
+    } else {
+        kern_load<kern_f32>(to, base, index, left, wide);
+    }
+}
+
+__device__ inline void kern_store_any(enum kern_type type, const float (&from)[KERN_GROUP],
+                                      void *base, int64_t index, int64_t left, bool wide)
+{
+    if (type == KERN_BF16) {
+        kern_store<kern_bf16>(from, base, index, left, wide);
+    } else if (type == KERN_FP16) {
+        kern_store<kern_fp16>(from, base, index, left, wide);
+    } else {
+        kern_store<kern_f32>(from, base, index, left, wide);
+    }
+}
+
+/* Host: whether an array (NULL counts) and its rows begin at multiples of 16 bytes. */
+static inline bool kern_is_wide(enum kern_type type, const void *base, int64_t stride)
+{
+    const uint64_t bytes = type == KERN_F32 ? 4 : 2;
+    return base == nullptr || ((reinterpret_cast<uintptr_t>(base) | (uint64_t)stride * bytes) &
+                               (sizeof(uint4) - 1)) == 0;
+}
+
+#endif
