@@ -7,6 +7,7 @@
 
 #include "core/base/cpus.h"
 #include "core/base/err.h"
+#include "core/base/poison.h"
 #include "core/base/rng.h"
 #include "core/dev/dev.h"
 #include "kernels/ref/ref.h"
@@ -32,11 +33,27 @@ static struct {
     struct array arrays[RIG_ARRAYS_MAX];
     unsigned count;
     uint64_t seed, drawn;
-} rig = {.name = "cpu"};
+} rig;
+
+enum { TAIL_BYTES = 64 }; /* behind each array: 0 up there, not to be touched */
+
+/* Where device memory is host memory, a sanitizer sees what touches the tail. */
+static void tail_watch(const struct array *array, bool on)
+{
+    if (!rig_machine_is_visible()) {
+        return;
+    }
+    if (on) {
+        core_poison(array->device + array->bytes, TAIL_BYTES);
+    } else {
+        core_unpoison(array->device + array->bytes, TAIL_BYTES);
+    }
+}
 
 static void arrays_drop(void)
 {
     for (unsigned i = 0; i < rig.count; i++) {
+        tail_watch(&rig.arrays[i], false);
         dev_memory_free(rig.device, rig.arrays[i].device);
         free(rig.arrays[i].host);
         free(rig.arrays[i].fetched);
@@ -55,7 +72,11 @@ void rig_open(const struct kern_options *options, unsigned threads)
 {
     rig_close();
     const struct dev_options memory = {.memory_bytes = MEMORY_BYTES};
-    must(dev_open(rig.name, &memory, &rig.device));
+    const int rc = dev_open(rig.name, &memory, &rig.device);
+    if (rc == -ENODEV || rc == -ENOTSUP) {
+        test_skip("%s", core_err_sentence());
+    }
+    must(rc);
     must(kern_ops_attach(rig.device, options, &rig.ops));
     const struct dev_queue_options queue = {
         .kind = DEV_QUEUE_COMPUTE, .threads = threads, .scratch_bytes = SCRATCH_BYTES};
@@ -77,11 +98,43 @@ void rig_close(void)
     rig.ops = NULL;
 }
 
+bool rig_is_card(void)
+{
+    return strncmp(rig.name, "cuda", 4) == 0;
+}
+
+void rig_each_kernel(void (*test)(void))
+{
+    if (rig_is_card()) {
+        rig_open(NULL, 1);
+        test();
+        rig_close();
+    } else {
+        rig_each(test);
+    }
+}
+
+/* Plain products, and the library's. */
+static void each_of_card(void (*test)(void))
+{
+    const enum kern_products ways[] = {KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_BEST};
+    for (size_t i = 0; i < 2; i++) {
+        const struct kern_options options = {.products = ways[i]};
+        rig_open(&options, 1);
+        test_note("%s", kern_ops_describe(rig.ops));
+        test();
+    }
+    rig_close();
+}
+
 void rig_each(void (*test)(void))
 {
+    if (rig_is_card()) {
+        each_of_card(test);
+        return;
+    }
     const unsigned masks[] = {CORE_CPU_ALL, CORE_CPU_AVX2, 1u << 30};
-    const bool cpu = strcmp(rig.name, "cpu") == 0;
-    for (size_t i = 0; i < (cpu ? 3 : 1); i++) {
+    for (size_t i = 0; i < 3; i++) {
         if (i > 0 && core_cpu_flags(masks[i]) == core_cpu_flags(masks[i - 1])) {
             continue;
         }
@@ -96,14 +149,14 @@ void rig_each(void (*test)(void))
     struct dev_device *device = NULL;
     struct kern_ops *ops = NULL;
     must(dev_open(rig.name, NULL, &device));
-    const int rc = cpu ? kern_ops_attach(device, &foreign, &ops) : -ENOTSUP;
+    const int rc = kern_ops_attach(device, &foreign, &ops);
     dev_close(device);
     kern_ops_detach(ops);
     if (rc == 0) {
         rig_open(&foreign, 2);
         test_note("%s", kern_ops_describe(rig.ops));
         test();
-    } else if (cpu) {
+    } else {
         test_note("without oneDNN: %s", core_err_sentence());
     }
     rig_close();
@@ -134,10 +187,10 @@ static struct array *array_add(enum kern_type type, int64_t count, size_t bytes)
     }
     struct array *array = &rig.arrays[rig.count];
     *array = (struct array){.bytes = bytes, .type = type, .count = count};
-    array->host = calloc(1, bytes + 64);
-    array->fetched = calloc(1, bytes + 64);
+    array->host = calloc(1, bytes + TAIL_BYTES);
+    array->fetched = calloc(1, bytes + TAIL_BYTES);
     void *device = NULL;
-    must(dev_memory_alloc(rig.device, bytes + 64, &device));
+    must(dev_memory_alloc(rig.device, bytes + TAIL_BYTES, &device));
     array->device = device;
     rig.count++;
     return array;
@@ -153,10 +206,16 @@ static void copy(enum dev_copy_direction direction, void *to, const void *from, 
     must(core_fence_wait(fence, -1));
 }
 
+static void array_up(const struct array *array)
+{
+    copy(DEV_COPY_UP, array->device, array->host, array->bytes + TAIL_BYTES);
+    tail_watch(array, true);
+}
+
 void *rig_zeros(enum kern_type type, int64_t count)
 {
     struct array *array = array_add(type, count, (size_t)count * kern_type_bytes(type));
-    copy(DEV_COPY_UP, array->device, array->host, array->bytes + 64);
+    array_up(array);
     return array->host;
 }
 
@@ -166,14 +225,14 @@ void *rig_random(enum kern_type type, int64_t count, double size)
     for (int64_t i = 0; i < count; i++) {
         kern_ref_store(type, array->host, i, (2.0 * rig_unit() - 1.0) * size);
     }
-    copy(DEV_COPY_UP, array->device, array->host, array->bytes + 64);
+    array_up(array);
     return array->host;
 }
 
 void *rig_bytes(size_t bytes)
 {
     struct array *array = array_add(KERN_F64, (int64_t)(bytes / 8), bytes);
-    copy(DEV_COPY_UP, array->device, array->host, array->bytes);
+    array_up(array);
     return array->host;
 }
 
@@ -181,7 +240,7 @@ void *rig_ints(const int32_t *values, int64_t count)
 {
     struct array *array = array_add(KERN_F32, 0, (size_t)count * sizeof(int32_t));
     memcpy(array->host, values, array->bytes);
-    copy(DEV_COPY_UP, array->device, array->host, array->bytes);
+    array_up(array);
     return array->host;
 }
 
@@ -220,6 +279,20 @@ static void translate(char *arguments, size_t bytes)
     }
 }
 
+/* What lies behind an array is 0, as it was. */
+static void tail_check(const struct array *array, const char *what)
+{
+    static const char zeros[TAIL_BYTES];
+    char tail[TAIL_BYTES];
+    tail_watch(array, false);
+    copy(DEV_COPY_DOWN, tail, array->device + array->bytes, TAIL_BYTES);
+    tail_watch(array, true);
+    if (memcmp(tail, zeros, sizeof tail) != 0) {
+        test_fail(__FILE__, __LINE__, "op %s has written behind an array of %zu bytes", what,
+                  array->bytes);
+    }
+}
+
 int rig_run(enum kern_op op, const void *arguments)
 {
     _Alignas(16) char moved[ARGUMENT_BYTES];
@@ -233,7 +306,11 @@ int rig_run(enum kern_op op, const void *arguments)
     struct core_fence fence;
     const struct dev_command command = {.op = op, .arguments = moved, .arguments_bytes = bytes};
     int rc = dev_queue_launch(rig.queue, &command, &fence);
-    return rc == 0 ? core_fence_wait(fence, -1) : rc;
+    rc = rc == 0 ? core_fence_wait(fence, -1) : rc;
+    for (unsigned i = 0; i < rig.count && rc == 0; i++) {
+        tail_check(&rig.arrays[i], kern_op_name(op));
+    }
+    return rc;
 }
 
 void rig_reference(enum kern_op op, const void *arguments)
@@ -294,6 +371,7 @@ void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, .
 int rig_main(int argc, char **argv, const struct test_case *cases, size_t count)
 {
     int kept = 1;
+    rig.name = rig_machine();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--dev") == 0 && i + 1 < argc) {
             rig.name = argv[++i];

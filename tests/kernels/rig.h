@@ -1,7 +1,8 @@
 /* rig.h: runs ops on the device that the tests are for, and the references beside them.
  * A test describes the op's arguments with arrays of the rig; rig_check runs the op on the device
  * and the reference on the host with the same arguments (pointers exchanged), fetches what the op
- * wrote and compares. `--dev NAME` chooses the device: cpu unless said. One thread. */
+ * wrote and compares. `--dev NAME` chooses the device: cpu unless said; a
+ * device that is not there skips the cases. One thread. */
 #ifndef TESTS_KERNELS_RIG_H
 #define TESTS_KERNELS_RIG_H
 
@@ -30,6 +31,11 @@ void rig_close(void);
 /* Calls `test` under every way that this device can compute: each instruction set, and on the CPU
  * oneDNN too where it is built in. */
 void rig_each(void (*test)(void));
+/* The same for ops without products: on a card there is one way. */
+void rig_each_kernel(void (*test)(void));
+
+/* Whether the device is a card, whose products and sums round at other places. */
+bool rig_is_card(void);
 
 /* Starts a case: drops all arrays and seeds the numbers. */
 void rig_case(uint64_t seed);
@@ -69,5 +75,11 @@ void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, .
         return rig_main(argc, argv, cases, sizeof cases / sizeof cases[0]);                        \
     }
 int rig_main(int argc, char **argv, const struct test_case *cases, size_t count);
+
+/* What rig_main begins with: the name of the device that is meant where none is said. In machine.c
+ * "cpu"; tests/cuda has one that makes an emulated card and says "cuda". */
+const char *rig_machine(void);
+/* Whether device memory is host memory that a sanitizer may watch. */
+bool rig_machine_is_visible(void);
 
 #endif

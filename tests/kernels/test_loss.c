@@ -151,6 +151,9 @@ static void tiles_are_right(void)
 /* A label outside the vocabulary is an error that names the token. */
 static void bad_labels_are_refused(void)
 {
+    if (rig_is_card()) {
+        test_skip("on a card they must not be: nothing there reads them first");
+    }
     rig_open(NULL, 1);
     rig_case(1);
     struct kern_loss_arguments a = arguments_of(KERN_F32, 2, 4, 3);

@@ -8,14 +8,17 @@
 
 static const struct rig_bound bounds = {2.0, 32.0};
 
-static void one_norm(uint64_t seed)
+struct norm_shape {
+    int64_t tokens, heads, width;
+};
+
+static void one_norm(uint64_t seed, const struct norm_shape *shape)
 {
-    rig_case(seed);
     const enum kern_type type = (enum kern_type)(seed % 3);
     const bool layer = seed / 3 % 2 == 1;
-    const int64_t heads = rig_int(0, 1) == 1 ? 1 : rig_int(2, 5);
-    const int64_t tokens = rig_int(1, 90);
-    const int64_t width = rig_int(1, 150);
+    const int64_t heads = shape->heads;
+    const int64_t tokens = shape->tokens;
+    const int64_t width = shape->width;
     const int64_t stride = heads * width + rig_int(0, 7);
     struct kern_norm_arguments y = {.type = type,
                                     .kind = layer ? KERN_NORM_LAYER : KERN_NORM_RMS,
@@ -33,7 +36,9 @@ static void one_norm(uint64_t seed)
     y.y = rig_zeros(type, tokens * y.y_stride);
     y.rstd = rig_zeros(KERN_F32, tokens * heads);
     y.mean = layer ? rig_zeros(KERN_F32, tokens * heads) : NULL;
-    rig_check(KERN_NORM, &y, bounds, y.y, y.rstd, y.sum != NULL ? y.sum : y.y, NULL);
+    const struct rig_bound long_rows = {2.0, 128.0}; /* sums of that many squares */
+    rig_check(KERN_NORM, &y, width > 1000 ? long_rows : bounds, y.y, y.rstd,
+              y.sum != NULL ? y.sum : y.y, NULL);
 
     struct kern_norm_grad_arguments d = {.type = type,
                                          .kind = y.kind,
@@ -63,14 +68,25 @@ static void one_norm(uint64_t seed)
 static void norm_sizes(void)
 {
     for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 12 : 90); seed++) {
-        one_norm(seed);
+        rig_case(seed);
+        const struct norm_shape shape = {.tokens = rig_int(1, 90),
+                                         .heads = rig_int(0, 1) == 1 ? 1 : rig_int(2, 5),
+                                         .width = rig_int(1, 150)};
+        one_norm(seed, &shape);
+    }
+    /* Rows that take more than a warp of a card, more than its registers, and unaligned ones. */
+    const int64_t widths[] = {256, 257, 2048, 2060, 8192, 8200};
+    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 36); seed++) {
+        rig_case(seed + 1000);
+        const struct norm_shape shape = {rig_int(1, 5), seed % 12 < 6 ? 1 : 2, widths[seed / 6]};
+        one_norm(seed, &shape);
     }
 }
 
 /* Both norms, with and without residual, heads and strides, forward and backward. */
 static void norms_are_right(void)
 {
-    rig_each(norm_sizes);
+    rig_each_kernel(norm_sizes);
 }
 
 static void act_sizes(void)
@@ -136,7 +152,7 @@ static void act_sizes(void)
 /* All activations, with a gate and without; y made again has the bits of the forward. */
 static void acts_are_right(void)
 {
-    rig_each(act_sizes);
+    rig_each_kernel(act_sizes);
 }
 
 static void rope_sizes(void)
@@ -181,7 +197,7 @@ static void rope_sizes(void)
 /* Pairs turn by their position's angle, elements beyond `rotary` stay, both ways. */
 static void ropes_are_right(void)
 {
-    rig_each(rope_sizes);
+    rig_each_kernel(rope_sizes);
 }
 
 /* A configuration without a table is refused with the name of the field. */
@@ -225,7 +241,7 @@ static void add_sizes(void)
 /* Sums and casts between all types, every tail. */
 static void adds_are_right(void)
 {
-    rig_each(add_sizes);
+    rig_each_kernel(add_sizes);
 }
 
 RIG_MAIN({"norms_are_right", norms_are_right}, {"acts_are_right", acts_are_right},

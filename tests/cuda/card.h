@@ -1,0 +1,43 @@
+/* card.h: a card that is not there: runs the threads of a kernel one after another on one processor,
+ * each on a stack of its own, and lets them meet at barriers. What a kernel computes is proven so, and
+ * that it computes the same in any order of its threads; how fast it is, and what a real card's
+ * memory and schedulers do, is not. emulated.cuh gives kernels the words of CUDA over this.
+ * One block of one kernel at a time in the process; the lock is inside. */
+#ifndef TESTS_CUDA_CARD_H
+#define TESTS_CUDA_CARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct card_grid {
+    unsigned blocks[2];
+    unsigned threads; /* a multiple of 32, up to 1024 */
+    size_t shared_bytes;
+};
+
+/* Runs thread(closure) for every thread of every block; each launch visits them in another order. A
+ * thread that waits for one that has left, or that never comes, ends the program with a sentence. */
+void card_run(const struct card_grid *grid, void (*thread)(void *closure), void *closure);
+
+/* The rest is called by the threads of a kernel. */
+struct card_place {
+    unsigned block[2];
+    unsigned thread;
+    struct card_grid grid;
+};
+const struct card_place *card_place(void);
+/* The block's dynamic shared memory, filled with NaN at the block's start. */
+void *card_shared(void);
+/* All threads of the block meet; returns the sum of their values. */
+int card_barrier(int value);
+/* The 32 lanes of a warp meet, each with `bytes` (at most 64) of its own; returns what they
+ * brought, lane after lane, valid until this lane's next call. */
+const void *card_exchange(const void *mine, size_t bytes);
+
+/* 16 bytes into shared memory (zeros where `from` is NULL), done when waited for: a thread's copies
+ * make batches, and a wait ends when no more than `left` of them are under way. */
+void card_copy16(void *shared, const void *from);
+void card_copy_batch(void);
+void card_copy_wait(unsigned left);
+
+#endif

@@ -1,0 +1,292 @@
+/* fake_lt.c: cuBLASLt as far as product_lt.c calls it, in plain loops. It takes what the library's
+ * documents promise to take (columns first, both operands turned or not, a bias a row) and checks what
+ * they ask for: dimensions that fit, leading dimensions, alignment, a workspace as large as said. */
+#include <cublasLt.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/half.h"
+#include "kernels/cuda/product_lt.h"
+#include "tests/dev/fake_cuda.h"
+
+/* What the opaque structs hold here. */
+struct desc {
+    int32_t compute, scale, a_turned, b_turned, bias_type;
+    uint32_t epilogue;
+    const void *bias;
+};
+struct layout {
+    uint64_t rows, columns;
+    int64_t stride;
+    int32_t type;
+};
+struct preference {
+    uint64_t workspace_bytes;
+    uint32_t align[4];
+};
+
+enum { FIRST_WAY = 40, WAYS = 3, WORKSPACE_BYTES = 1 << 20 };
+
+static void bad(const char *what)
+{
+    fprintf(stderr, "cuBLASLt as it is played: %s\n", what);
+    abort();
+}
+
+static cublasStatus_t lt_create(cublasLtHandle_t *handle)
+{
+    *handle = calloc(1, 8);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t lt_destroy(cublasLtHandle_t handle)
+{
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static size_t lt_version(void)
+{
+    return 130000;
+}
+
+static cublasStatus_t desc_init(cublasLtMatmulDesc_t desc, size_t bytes,
+                                cublasComputeType_t compute, cudaDataType_t scale)
+{
+    const struct desc begin = {.compute = (int32_t)compute, .scale = (int32_t)scale};
+    memset(desc, 0, bytes);
+    memcpy(desc, &begin, sizeof begin);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t desc_set(cublasLtMatmulDesc_t opaque, cublasLtMatmulDescAttributes_t name,
+                               const void *value, size_t bytes)
+{
+    struct desc desc;
+    memcpy(&desc, opaque, sizeof desc);
+    const struct {
+        cublasLtMatmulDescAttributes_t name;
+        void *to;
+        size_t bytes;
+    } known[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, &desc.a_turned, sizeof desc.a_turned},
+        {CUBLASLT_MATMUL_DESC_TRANSB, &desc.b_turned, sizeof desc.b_turned},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, &desc.epilogue, sizeof desc.epilogue},
+        {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &desc.bias_type, sizeof desc.bias_type},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &desc.bias, sizeof desc.bias},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (known[i].name == name && known[i].bytes == bytes) {
+            memcpy(known[i].to, value, bytes);
+            memcpy(opaque, &desc, sizeof desc);
+            return CUBLAS_STATUS_SUCCESS;
+        }
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t layout_init(cublasLtMatrixLayout_t layout, size_t bytes, cudaDataType type,
+                                  uint64_t rows, uint64_t columns, int64_t stride)
+{
+    const struct layout begin = {rows, columns, stride, (int32_t)type};
+    memset(layout, 0, bytes);
+    memcpy(layout, &begin, sizeof begin);
+    return stride >= (int64_t)rows ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t preference_init(cublasLtMatmulPreference_t preference, size_t bytes)
+{
+    const struct preference begin = {0, {256, 256, 256, 256}};
+    memset(preference, 0, bytes);
+    memcpy(preference, &begin, sizeof begin);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t preference_set(cublasLtMatmulPreference_t opaque,
+                                     cublasLtMatmulPreferenceAttributes_t name, const void *value,
+                                     size_t bytes)
+{
+    struct preference preference;
+    memcpy(&preference, opaque, sizeof preference);
+    if (name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == 8) {
+        memcpy(&preference.workspace_bytes, value, bytes);
+    } else if (name >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
+               name <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES && bytes == 4) {
+        memcpy(&preference.align[name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
+    } else {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(opaque, &preference, sizeof preference);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static size_t type_bytes(int32_t type)
+{
+    return type == CUDA_R_32F ? 4 : 2;
+}
+
+/* The product's sizes as the layouts tell them: what does not fit ends the program. */
+static void sizes_check(const struct desc *desc, const struct layout *a, const struct layout *b,
+                        const struct layout *out)
+{
+    const uint64_t m = desc->a_turned ? a->columns : a->rows;
+    const uint64_t k = desc->a_turned ? a->rows : a->columns;
+    const uint64_t k_of_b = desc->b_turned ? b->columns : b->rows;
+    const uint64_t n = desc->b_turned ? b->rows : b->columns;
+    if (m != out->rows || n != out->columns || k != k_of_b || a->type != b->type ||
+        desc->compute != CUBLAS_COMPUTE_32F || desc->scale != CUDA_R_32F ||
+        (out->type != a->type && out->type != CUDA_R_32F)) {
+        bad("the parts of a product do not fit");
+    }
+}
+
+static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc_opaque,
+                                cublasLtMatrixLayout_t a_opaque, cublasLtMatrixLayout_t b_opaque,
+                                cublasLtMatrixLayout_t c_opaque, cublasLtMatrixLayout_t out_opaque,
+                                cublasLtMatmulPreference_t preference_opaque, int wanted,
+                                cublasLtMatmulHeuristicResult_t *results, int *count)
+{
+    struct desc desc;
+    struct layout a, b, out;
+    struct preference preference;
+    (void)handle;
+    (void)c_opaque;
+    memcpy(&desc, desc_opaque, sizeof desc);
+    memcpy(&a, a_opaque, sizeof a);
+    memcpy(&b, b_opaque, sizeof b);
+    memcpy(&out, out_opaque, sizeof out);
+    memcpy(&preference, preference_opaque, sizeof preference);
+    sizes_check(&desc, &a, &b, &out);
+    *count = 0;
+    /* Rows that do not begin at even addresses are not taken, so that the other way is met too. */
+    const uint64_t strides = (uint64_t)a.stride * type_bytes(a.type) |
+                             (uint64_t)b.stride * type_bytes(b.type) | preference.align[0] |
+                             preference.align[1];
+    if (strides % 4 != 0) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    for (int i = 0; i < WAYS && i < wanted; i++) {
+        memset(&results[i], 0, sizeof results[i]);
+        results[i].algo.data[0] = (uint64_t)(FIRST_WAY + i);
+        results[i].workspaceSize = WORKSPACE_BYTES;
+        (*count)++;
+    }
+    return preference.workspace_bytes >= WORKSPACE_BYTES ? CUBLAS_STATUS_SUCCESS
+                                                         : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+static cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                            cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                            cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
+                            const cublasLtMatmulAlgo_t *algo,
+                            cublasLtMatmulHeuristicResult_t *result)
+{
+    (void)handle;
+    (void)desc;
+    (void)a;
+    (void)b;
+    (void)c;
+    (void)out;
+    result->workspaceSize = WORKSPACE_BYTES;
+    return algo->data[0] >= FIRST_WAY && algo->data[0] < FIRST_WAY + WAYS
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static float load(int32_t type, const void *base, uint64_t index)
+{
+    const uint16_t *half = base;
+    return type == CUDA_R_32F    ? ((const float *)base)[index]
+           : type == CUDA_R_16BF ? core_bf16_to_f32(half[index])
+                                 : core_fp16_to_f32(half[index]);
+}
+
+static void store(int32_t type, void *base, uint64_t index, float value)
+{
+    uint16_t *half = base;
+    if (type == CUDA_R_32F) {
+        ((float *)base)[index] = value;
+    } else {
+        half[index] = type == CUDA_R_16BF ? core_f32_to_bf16(value) : core_f32_to_fp16(value);
+    }
+}
+
+struct product {
+    struct desc desc;
+    struct layout a_layout, b_layout, out_layout;
+    const void *a, *b;
+    void *out, *workspace;
+};
+
+static int run(void *context, const void *arguments)
+{
+    struct product p;
+    (void)context;
+    memcpy(&p, arguments, sizeof p);
+    const uint64_t k_count = p.desc.a_turned ? p.a_layout.rows : p.a_layout.columns;
+    for (uint64_t j = 0; j < p.out_layout.columns; j++) {
+        for (uint64_t i = 0; i < p.out_layout.rows; i++) {
+            float sum = 0.0f;
+            for (uint64_t k = 0; k < k_count; k++) {
+                const uint64_t a = p.desc.a_turned ? k + i * (uint64_t)p.a_layout.stride
+                                                   : i + k * (uint64_t)p.a_layout.stride;
+                const uint64_t b = p.desc.b_turned ? j + k * (uint64_t)p.b_layout.stride
+                                                   : k + j * (uint64_t)p.b_layout.stride;
+                sum += load(p.a_layout.type, p.a, a) * load(p.b_layout.type, p.b, b);
+            }
+            sum += p.desc.bias != NULL ? load(p.desc.bias_type, p.desc.bias, i) : 0.0f;
+            store(p.out_layout.type, p.out, i + j * (uint64_t)p.out_layout.stride, sum);
+        }
+    }
+    memset(p.workspace, 0x5a, WORKSPACE_BYTES); /* what lies there is the library's to spoil */
+    return 0;
+}
+
+static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                             const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                             cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                             cublasLtMatrixLayout_t c_layout, void *out,
+                             cublasLtMatrixLayout_t out_layout, const cublasLtMatmulAlgo_t *algo,
+                             void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    struct product p = {.a = a, .b = b, .out = out, .workspace = workspace};
+    (void)handle;
+    (void)c;
+    (void)c_layout;
+    memcpy(&p.desc, desc, sizeof p.desc);
+    memcpy(&p.a_layout, a_layout, sizeof p.a_layout);
+    memcpy(&p.b_layout, b_layout, sizeof p.b_layout);
+    memcpy(&p.out_layout, out_layout, sizeof p.out_layout);
+    sizes_check(&p.desc, &p.a_layout, &p.b_layout, &p.out_layout);
+    if (*(const float *)alpha != 1.0f || *(const float *)beta != 0.0f ||
+        algo->data[0] < FIRST_WAY || workspace_bytes < WORKSPACE_BYTES ||
+        (uintptr_t)workspace % 256 != 0 || (p.desc.epilogue != 0) != (p.desc.bias != NULL)) {
+        bad("a call that the library would not take");
+    }
+    fake_stream_run(stream, run, &p, sizeof p);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void), void **library)
+{
+    symbols[KERN_LT_CREATE] = (void (*)(void))lt_create;
+    symbols[KERN_LT_DESTROY] = (void (*)(void))lt_destroy;
+    symbols[KERN_LT_VERSION] = (void (*)(void))lt_version;
+    symbols[KERN_LT_DESC_INIT] = (void (*)(void))desc_init;
+    symbols[KERN_LT_DESC_SET] = (void (*)(void))desc_set;
+    symbols[KERN_LT_LAYOUT_INIT] = (void (*)(void))layout_init;
+    symbols[KERN_LT_PREFERENCE_INIT] = (void (*)(void))preference_init;
+    symbols[KERN_LT_PREFERENCE_SET] = (void (*)(void))preference_set;
+    symbols[KERN_LT_HEURISTIC] = (void (*)(void))heuristic;
+    symbols[KERN_LT_CHECK] = (void (*)(void))check;
+    symbols[KERN_LT_MATMUL] = (void (*)(void))matmul;
+    *library = NULL;
+    return 0;
+}
+
+void kern_lt_unload(void *library)
+{
+    (void)library;
+}

@@ -1,0 +1,158 @@
+/* Proves how ways to compute products are chosen, timed, kept in a file and found again, on the
+ * emulated card with the played library; and what happens where files and scratch are bad. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "kernels/cuda/product_lt.h"
+#include "tests/kernels/rig.h"
+
+static unsigned warnings;
+static char warned[512];
+
+static void hear(void *context, enum core_log_level level, const char *line)
+{
+    (void)context;
+    if (level == CORE_LOG_WARN) {
+        warnings++;
+        snprintf(warned, sizeof warned, "%s", line);
+    }
+}
+
+static void linear(int64_t n)
+{
+    struct kern_linear_arguments y = {
+        .type = KERN_BF16, .m = 4, .n = n, .k = 8, .x_stride = 8, .y_stride = n};
+    rig_case((uint64_t)n);
+    y.x = rig_random(KERN_BF16, 32, 1.0);
+    y.w = rig_random(KERN_BF16, n * 8, 1.0);
+    y.y = rig_zeros(KERN_BF16, 4 * n);
+    rig_check(KERN_LINEAR, &y, (struct rig_bound){2.0, 64.0}, y.y, NULL);
+}
+
+static size_t file_read(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "re");
+    check_true(file != NULL);
+    const size_t length = fread(text, 1, bytes - 1, file);
+    text[length] = '\0';
+    fclose(file);
+    return length;
+}
+
+static size_t lines_of(const char *path)
+{
+    char text[8192];
+    size_t lines = 0;
+    file_read(path, text, sizeof text);
+    for (const char *c = text; *c != '\0'; c++) {
+        lines += *c == '\n';
+    }
+    return lines;
+}
+
+static void open_with(const char *path)
+{
+    const struct kern_options options = {.cuda_choices = path};
+    rig_open(&options, 1);
+}
+
+/* Each shape is chosen once; a second run finds it in the file and adds nothing. */
+static void choices_are_kept(void)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/choices", test_directory());
+    open_with(path);
+    linear(8);
+    linear(16);
+    linear(8);
+    rig_close();
+    check_int(lines_of(path), ==, 2);
+    open_with(path);
+    linear(8);
+    linear(24);
+    rig_close();
+    check_int(lines_of(path), ==, 3);
+}
+
+/* A way that the library of this run does not know is chosen again. */
+static void old_ways_are_replaced(void)
+{
+    char path[1024];
+    char text[4096];
+    snprintf(path, sizeof path, "%s/old", test_directory());
+    open_with(path);
+    linear(8);
+    rig_close();
+    const size_t length = file_read(path, text, sizeof text);
+    check_int(length, >, 20);
+    char *way = strrchr(text, '|') + 1; /* the first word is the number of the way */
+    way[0] = 'f';
+    FILE *file = fopen(path, "we");
+    check_int(fwrite(text, 1, length, file), ==, length);
+    fclose(file);
+    open_with(path);
+    linear(8);
+    rig_close();
+    check_int(lines_of(path), ==, 2);
+}
+
+/* Lines that are not understood are left out with one warning; lines of other machines are not ours. */
+static void bad_lines_are_left_out(void)
+{
+    struct kern_lt_choices choices;
+    static const char text[] = "tide-lt 1|other card 130000|00|00\n"
+                               "tide-lt 1|Card 1|zz|00\n"
+                               "not ours at all\n";
+    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
+    warnings = 0;
+    const char *path = test_file("bad", text, sizeof text - 1);
+    check_int(kern_lt_choices_init(&choices, path, "Card 1"), ==, 0);
+    check_int(choices.count, ==, 0);
+    check_int(warnings, ==, 1);
+    check_contains(warned, "line 2 is not understood");
+    kern_lt_choices_fini(&choices);
+    core_log_bind(NULL);
+}
+
+/* A file that cannot be written is one warning, and the choice is kept in memory. */
+static void a_file_that_cannot_be_written(void)
+{
+    struct kern_lt_choices choices;
+    struct kern_lt_choice choice = {.key = {.m = 3}, .algo = {7}};
+    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
+    warnings = 0;
+    check_int(kern_lt_choices_init(&choices, "/nowhere/at/all", "Card"), ==, 0);
+    kern_lt_choices_add(&choices, &choice);
+    kern_lt_choices_add(&choices, &choice);
+    check_int(warnings, ==, 1);
+    check_int(choices.count, ==, 1);
+    check_uint(kern_lt_choices_find(&choices, &choice.key)->algo[0], ==, 7);
+    choice.key.m = 4;
+    check_true(kern_lt_choices_find(&choices, &choice.key) == NULL);
+    kern_lt_choices_fini(&choices);
+    core_log_bind(NULL);
+}
+
+/* The list is full: the oldest gives way. */
+static void the_oldest_gives_way(void)
+{
+    struct kern_lt_choices choices;
+    check_int(kern_lt_choices_init(&choices, NULL, "Card"), ==, 0);
+    for (int64_t m = 0; m <= KERN_LT_CHOICES_MAX; m++) {
+        const struct kern_lt_choice choice = {.key = {.m = m}, .algo = {(uint64_t)m}};
+        kern_lt_choices_add(&choices, &choice);
+    }
+    const struct kern_lt_key first = {.m = 0};
+    const struct kern_lt_key last = {.m = KERN_LT_CHOICES_MAX};
+    check_true(kern_lt_choices_find(&choices, &first) == NULL);
+    check_uint(kern_lt_choices_find(&choices, &last)->algo[0], ==, KERN_LT_CHOICES_MAX);
+    kern_lt_choices_fini(&choices);
+}
+
+RIG_MAIN({"choices_are_kept", choices_are_kept}, {"old_ways_are_replaced", old_ways_are_replaced},
+         {"bad_lines_are_left_out", bad_lines_are_left_out},
+         {"a_file_that_cannot_be_written", a_file_that_cannot_be_written},
+         {"the_oldest_gives_way", the_oldest_gives_way})
