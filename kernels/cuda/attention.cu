@@ -37,7 +37,7 @@ template <int D> __device__ void state_begin(state<D> &s)
 
 /* Query `row` sees keys up to its own and, with a window, not older than that. */
 __device__ void mask(float (&scores)[KEYS / 8][4], int32_t first_row, int32_t first_key,
-                     int64_t window)
+                     int32_t window)
 {
     const int lane = threadIdx.x % KERN_LANES;
 #pragma unroll
@@ -46,7 +46,7 @@ __device__ void mask(float (&scores)[KEYS / 8][4], int32_t first_row, int32_t fi
         for (int i = 0; i < 4; i++) {
             const int32_t row = first_row + lane / 4 + i / 2 * 8;
             const int32_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
-            const bool seen = key <= row && (window == 0 || row - key < window);
+            const bool seen = key <= row && row - key < window;
             scores[n][i] = seen ? scores[n][i] : -__uint_as_float(0x7f800000u);
         }
     }
@@ -141,6 +141,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     state<D> s;
     state_begin(s);
     const float scale_log2 = a.scale * KERN_LOG2_E;
+    const int32_t window = kern_window(a);
     const int32_t first_row = tile.begin + warp_row;
     for (int stage = 0; key < tile.end; key += KEYS, stage ^= 1) {
         uint16_t *next = shared + 2 * (stage ^ 1) * TILE;
@@ -157,9 +158,9 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
             float scores[KEYS / 8][4] = {};
             kern_scores_kept<T, D, KEYS>(scores, queries, keys, 0);
             const bool cut = key + KEYS - 1 > first_row ||
-                             (a.window > 0 && first_row + WARP_ROWS - 1 - key >= a.window);
+                             first_row + WARP_ROWS - 1 - key >= window;
             if (cut) {
-                mask(scores, first_row, key, a.window);
+                mask(scores, first_row, key, window);
             }
             soften(s, scores, scale_log2);
             kern_gather<T, D, KEYS>(s.o, scores, keys + TILE, 0);

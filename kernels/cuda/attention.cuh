@@ -36,7 +36,7 @@ __device__ inline void kern_rows_copy(uint16_t *to, const kern_rows &rows, int32
                                       int64_t head_dim)
 {
     constexpr int CHUNKS = D / 8;
-#pragma unroll
+#pragma unroll 1 /* addresses that wait for their turn cost registers that the sums need */
     for (int i = 0; i < ROWS * CHUNKS; i += THREADS) {
         const int chunk = i + static_cast<int>(threadIdx.x);
         const int row = chunk / CHUNKS;
@@ -94,7 +94,7 @@ template <typename T, int D, int N>
 __device__ inline void kern_scores(float (&c)[N / 8][4], const uint16_t *a_tile, int a_row,
                                    const uint16_t *b_tile, int b_row)
 {
-#pragma unroll
+#pragma unroll 2
     for (int s = 0; s < D / 16; s++) {
         uint32_t a[4];
         kern_a_load<D>(a, a_tile, a_row, s);
@@ -189,6 +189,12 @@ __device__ inline kern_tile kern_tile_of(const kern_tiles &tiles, int64_t row, i
 __device__ inline int32_t kern_tile_count(const kern_tiles &tiles, int64_t row)
 {
     return tiles.list != nullptr ? tiles.counts[row] : tiles.slots;
+}
+
+/* Keys at this distance from a query and further are not seen. */
+__device__ inline int32_t kern_window(const kern_attention_arguments &a)
+{
+    return a.window > 0 && a.window < INT32_MAX ? static_cast<int32_t>(a.window) : INT32_MAX;
 }
 
 /* The first key of the first tile of keys that the queries from `begin` on see. */

@@ -30,9 +30,9 @@ template <int N> __device__ void clear(float (&sums)[N][4])
     }
 }
 
-__device__ bool sees(int32_t query, int32_t key, int32_t stop, int64_t window)
+__device__ bool sees(int32_t query, int32_t key, int32_t stop, int32_t window)
 {
-    return key <= query && query < stop && (window == 0 || query - key < window);
+    return key <= query && query < stop && query - key < window;
 }
 
 /* ---- dk and dv: rows are keys, columns are queries. ---- */
@@ -76,6 +76,7 @@ __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
                           int32_t first_key, int32_t first_query, int32_t stop)
 {
     const int lane = threadIdx.x % KERN_LANES;
+    const int32_t window = kern_window(a);
     const float scale_log2 = a.scale * KERN_LOG2_E;
 #pragma unroll
     for (int n = 0; n < STEP / 8; n++) {
@@ -83,7 +84,7 @@ __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
         for (int i = 0; i < 4; i++) {
             const int column = n * 8 + lane % 4 * 2 + i % 2;
             const int32_t key = first_key + lane / 4 + i / 2 * 8;
-            const bool seen = sees(first_query + column, key, stop, a.window);
+            const bool seen = sees(first_query + column, key, stop, window);
             const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -step.lse[column]));
             p[n][i] = seen ? chance : 0.0f;
             dp[n][i] = seen ? chance * (dp[n][i] - step.delta[column]) * a.scale : 0.0f;
@@ -93,7 +94,7 @@ __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
 
 /* Where a walk over the queries of a group's heads stands. */
 struct walk {
-    int64_t head, head_end;
+    int32_t head, head_end;
     int32_t query, first, last;
 };
 
@@ -113,7 +114,8 @@ __device__ void keys_tile(const job &j, const kern_tile &tile, int64_t row, int6
 {
     const kern_attention_arguments &a = j.g.forward;
     const int64_t row_token = row * a.length;
-    const int64_t group = a.heads / a.kv_heads;
+    const int32_t group = static_cast<int32_t>(a.heads / a.kv_heads);
+    const int32_t head = static_cast<int32_t>(kv_head) * group;
     const int warp_row = threadIdx.x / KERN_LANES * WARP_ROWS;
     const int64_t window_end = a.window > 0 ? tile.end - 1 + a.window : tile.stop;
     const int32_t last = window_end < tile.stop ? static_cast<int32_t>(window_end) : tile.stop;
@@ -122,7 +124,7 @@ __device__ void keys_tile(const job &j, const kern_tile &tile, int64_t row, int6
     k.first = v.first = tile.begin;
     kern_rows_copy<D, TILE, THREADS>(room.k, k, tile.end, a.head_dim);
     kern_rows_copy<D, TILE, THREADS>(room.v, v, tile.end, a.head_dim);
-    walk w = {kv_head * group, (kv_head + 1) * group, tile.begin, tile.begin, last};
+    walk w = {head, head + group, tile.begin, tile.begin, last};
     step_copy(room.steps[0], j, row_token, w.head, w.query, tile.stop);
     kern_copy_batch();
     float dk[D / 8][4];
@@ -178,9 +180,11 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
 /* ---- dq: rows are queries, columns are keys. ---- */
 
 template <int D> struct queries_room {
+    uint16_t q[TILE * kern_row<D>::stride];
+    uint16_t d_o[TILE * kern_row<D>::stride];
     struct {
-        uint16_t k[TILE * kern_row<D>::stride];
-        uint16_t v[TILE * kern_row<D>::stride];
+        uint16_t k[STEP * kern_row<D>::stride];
+        uint16_t v[STEP * kern_row<D>::stride];
     } stages[2];
 };
 
@@ -195,6 +199,7 @@ __device__ void turn_queries(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
                              int32_t first_query, int32_t first_key, int32_t stop)
 {
     const int lane = threadIdx.x % KERN_LANES;
+    const int32_t window = kern_window(a);
     const float scale_log2 = a.scale * KERN_LOG2_E;
 #pragma unroll
     for (int n = 0; n < STEP / 8; n++) {
@@ -204,7 +209,7 @@ __device__ void turn_queries(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
             const int32_t query = first_query + lane / 4 + i / 2 * 8;
             const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -r.lse[i / 2]));
             const float slope = chance * (dp[n][i] - r.delta[i / 2]) * a.scale;
-            dp[n][i] = sees(query, key, stop, a.window) ? slope : 0.0f;
+            dp[n][i] = sees(query, key, stop, window) ? slope : 0.0f;
         }
     }
 }
@@ -217,8 +222,8 @@ __device__ void stage_copy(queries_room<D> &room, int stage, const job &j, int64
     kern_rows k = kern_rows_of(a.k, a.k_stride, row_token, column);
     kern_rows v = kern_rows_of(a.v, a.v_stride, row_token, column);
     k.first = v.first = key;
-    kern_rows_copy<D, TILE, THREADS>(room.stages[stage].k, k, end, a.head_dim);
-    kern_rows_copy<D, TILE, THREADS>(room.stages[stage].v, v, end, a.head_dim);
+    kern_rows_copy<D, STEP, THREADS>(room.stages[stage].k, k, end, a.head_dim);
+    kern_rows_copy<D, STEP, THREADS>(room.stages[stage].v, v, end, a.head_dim);
 }
 
 template <typename T, int D>
@@ -230,24 +235,14 @@ __device__ void queries_tile(const job &j, const kern_tile &tile, int64_t row, i
     const int64_t kv = head / (a.heads / a.kv_heads) * a.head_dim;
     const int warp_row = threadIdx.x / KERN_LANES * WARP_ROWS;
     const int32_t first_row = tile.begin + warp_row;
-    int32_t key = kern_first_keys(tile, a.window, TILE);
+    int32_t key = kern_first_keys(tile, a.window, STEP);
     kern_rows q = kern_rows_of(a.q, a.q_stride, row_token, head * a.head_dim);
     kern_rows d_o = kern_rows_of(j.g.d_o, j.g.d_o_stride, row_token, head * a.head_dim);
     q.first = d_o.first = tile.begin;
-    /* Queries and d_o pass through the room of the second stage. */
-    kern_rows_copy<D, TILE, THREADS>(room.stages[1].k, q, tile.end, a.head_dim);
-    kern_rows_copy<D, TILE, THREADS>(room.stages[1].v, d_o, tile.end, a.head_dim);
+    kern_rows_copy<D, TILE, THREADS>(room.q, q, tile.end, a.head_dim);
+    kern_rows_copy<D, TILE, THREADS>(room.d_o, d_o, tile.end, a.head_dim);
     stage_copy(room, 0, j, row_token, kv, key, tile.end);
     kern_copy_batch();
-    kern_copy_wait<0>();
-    __syncthreads();
-    uint32_t queries[D / 16][4];
-    uint32_t slopes[D / 16][4];
-#pragma unroll
-    for (int s = 0; s < D / 16; s++) {
-        kern_a_load<D>(queries[s], room.stages[1].k, warp_row, s);
-        kern_a_load<D>(slopes[s], room.stages[1].v, warp_row, s);
-    }
     row_numbers r;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -257,31 +252,27 @@ __device__ void queries_tile(const job &j, const kern_tile &tile, int64_t row, i
         r.lse[half] = query < tile.end ? a.lse[at] * KERN_LOG2_E : 0.0f;
         r.delta[half] = query < tile.end ? j.delta[at] : 0.0f;
     }
-    __syncthreads();
     float dq[D / 8][4];
     clear(dq);
-    for (int stage = 0; key < tile.end; key += TILE, stage ^= 1) {
-        if (key + TILE < tile.end) {
-            stage_copy(room, stage ^ 1, j, row_token, kv, key + TILE, tile.end);
+    for (int stage = 0; key < tile.end; key += STEP, stage ^= 1) {
+        if (key + STEP < tile.end) {
+            stage_copy(room, stage ^ 1, j, row_token, kv, key + STEP, tile.end);
         }
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        for (int part = 0; part < TILE; part += STEP) {
-            if (key + part < first_row + WARP_ROWS) { /* else the warp sees none of these */
-                float p[STEP / 8][4] = {};
-                float dp[STEP / 8][4] = {};
-                kern_scores_kept<T, D, STEP>(p, queries, room.stages[stage].k, part);
-                kern_scores_kept<T, D, STEP>(dp, slopes, room.stages[stage].v, part);
-                turn_queries(p, dp, r, a, first_row, key + part, tile.end);
-                kern_gather<T, D, STEP>(dq, dp, room.stages[stage].k, part);
-            }
+        if (key < first_row + WARP_ROWS) { /* else the warp sees none of these keys */
+            float p[STEP / 8][4] = {};
+            float dp[STEP / 8][4] = {};
+            kern_scores<T, D, STEP>(p, room.q, warp_row, room.stages[stage].k, 0);
+            kern_scores<T, D, STEP>(dp, room.d_o, warp_row, room.stages[stage].v, 0);
+            turn_queries(p, dp, r, a, first_row, key, tile.end);
+            kern_gather<T, D, STEP>(dq, dp, room.stages[stage].k, 0);
         }
         __syncthreads();
     }
     const float one[2] = {1.0f, 1.0f};
-    kern_rows_write<T, D>(dq, one, room.stages[0].k + warp_row * kern_row<D>::stride, j.g.dq,
-                          j.g.dq_stride,
+    kern_rows_write<T, D>(dq, one, room.q + warp_row * kern_row<D>::stride, j.g.dq, j.g.dq_stride,
                           (row_token + first_row) * j.g.dq_stride + head * a.head_dim,
                           tile.end - first_row, a.head_dim);
     __syncthreads();
@@ -298,8 +289,11 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
     }
 }
 
+constexpr size_t SHARED_MAX = 99 << 10; /* of a block on sm_89, which has least */
+
 template <typename T, int D> int launch(const struct dev_launch *where, const struct job &j)
 {
+    static_assert(sizeof(keys_room<D>) <= SHARED_MAX && sizeof(queries_room<D>) <= SHARED_MAX);
     const kern_attention_arguments &a = j.g.forward;
     const unsigned rows = static_cast<unsigned>(a.rows);
     const kern_grid dkdv = {.blocks = j.tiles.slots * a.kv_heads,
