@@ -27,7 +27,12 @@ enum tide_acts {
     TIDE_ACTS_STORE
 };
 enum tide_order { TIDE_ORDER_AUTO, TIDE_ORDER_LAYER, TIDE_ORDER_MICRO };
-enum tide_timing { TIDE_TIMING_AUTO, TIDE_TIMING_DEFERRED, TIDE_TIMING_INSIDE };
+enum tide_timing {
+    TIDE_TIMING_AUTO,
+    TIDE_TIMING_DEFERRED, /* under the next forward */
+    TIDE_TIMING_INSIDE,   /* inside backward: without clipping and skips */
+    TIDE_TIMING_SPLIT     /* some of each: the same */
+};
 
 enum { TIDE_STORES_MAX = 16 };
 

@@ -108,7 +108,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
     };
     _Static_assert((int)TIDE_ACTS_STORE == (int)PLAN_ACTS_STORE &&
                        (int)TIDE_ORDER_MICRO == (int)PLAN_ORDER_MICRO &&
-                       (int)TIDE_TIMING_INSIDE == (int)PLAN_TIMING_INSIDE,
+                       (int)TIDE_TIMING_SPLIT == (int)PLAN_TIMING_SPLIT,
                    "choices are the same inside and outside");
     plan_bottleneck_print(predicted, info.bottleneck, sizeof info.bottleneck);
     return abi_struct_write("tide_plan_info", &info, sizeof info, out);

@@ -82,7 +82,8 @@ static void fill_wishes(const struct tide_engine_options *given, struct plan_wis
                                              [TIDE_ORDER_MICRO] = PLAN_ORDER_MICRO};
     static const enum plan_timing timings[] = {[TIDE_TIMING_AUTO] = PLAN_TIMING_AUTO,
                                                [TIDE_TIMING_DEFERRED] = PLAN_TIMING_DEFERRED,
-                                               [TIDE_TIMING_INSIDE] = PLAN_TIMING_INSIDE};
+                                               [TIDE_TIMING_INSIDE] = PLAN_TIMING_INSIDE,
+                                               [TIDE_TIMING_SPLIT] = PLAN_TIMING_SPLIT};
     *out = (struct plan_wishes){
         .acts = acts[given->acts],
         .order = orders[given->order],
@@ -93,6 +94,7 @@ static void fill_wishes(const struct tide_engine_options *given, struct plan_wis
         .weight_slots = given->weight_slots,
         .state_slots = given->state_slots,
         .chunk_elements = given->chunk_elements,
+        .may_split = true,
     };
 }
 

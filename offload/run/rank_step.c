@@ -59,19 +59,42 @@ int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint
     return 0;
 }
 
-/* What the update of the step that was just measured will be done with. */
+/* Before a step: what updates inside its backward are done with. They are for steps that nothing can
+ * clip or skip. */
+static int begin(struct run_rank *rank, double lr, double loss_scale)
+{
+    const enum plan_timing timing = plan_chosen_timing(rank->plan);
+    if (timing == PLAN_TIMING_DEFERRED) {
+        return 0;
+    }
+    const struct run_update_terms terms = {
+        .lr = lr, .step = ++rank->updates, .scale = 1 / loss_scale};
+    return run_update_prepare(
+        rank->update, timing == PLAN_TIMING_INSIDE ? RUN_UPDATE_ALL : RUN_UPDATE_INSIDE, &terms);
+}
+
+/* Behind a step: what the updates that wait for the next one will be done with. */
 static int settle(struct run_rank *rank, double lr, double loss_scale, struct run_result *result)
 {
+    const enum plan_timing timing = plan_chosen_timing(rank->plan);
     const struct run_verdict verdict = run_update_verdict(rank->update);
     result->norm = verdict.norm;
     result->skipped = !verdict.finite;
-    if (plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE) {
-        return 0; /* it has been done */
+    if (timing == PLAN_TIMING_INSIDE) {
+        return 0; /* all is done */
     }
     rank->pending = true;
-    rank->updates += !result->skipped;
-    return run_update_prepare(rank->update, lr, result->skipped ? 1 : rank->updates,
-                              result->skipped ? 0 : verdict.factor / loss_scale, result->skipped);
+    if (timing == PLAN_TIMING_DEFERRED) {
+        rank->updates += !result->skipped;
+    }
+    const struct run_update_terms terms = {
+        .lr = lr,
+        .step = result->skipped ? 1 : rank->updates,
+        .scale = result->skipped ? 0 : verdict.factor / loss_scale,
+        .skip = result->skipped,
+    };
+    return run_update_prepare(
+        rank->update, timing == PLAN_TIMING_SPLIT ? RUN_UPDATE_PENDING : RUN_UPDATE_ALL, &terms);
 }
 
 int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t targets,
@@ -79,13 +102,11 @@ int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t t
 {
     struct run_result result = {0};
     struct kern_loss loss;
-    const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
     const float scale = targets > 0 ? (float)(loss_scale / (double)targets) : 0.0f;
+    (void)run_executor_stats_take(rank->executor); /* of an evaluation before */
     int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale);
     run_update_scaled(rank->update, loss_scale);
-    if (rc == 0 && inside) {
-        rc = run_update_prepare(rank->update, lr, ++rank->updates, 1 / loss_scale, false);
-    }
+    rc = rc != 0 ? rc : begin(rank, lr, loss_scale);
     rc = rc != 0 ? rc : run_rank_do(rank, rank->pending ? PLAN_NEXT : PLAN_FIRST, PLAN_Q_UPDATE);
     rank->pending = false;
     rc = rc != 0 ? rc

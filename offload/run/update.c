@@ -1,5 +1,5 @@
 /* update.c: one `adam` a block, number = index of the block, so that random numbers are those of any
- * other placement; groups 0 with and 1 without decay. */
+ * other placement; groups by decay. */
 #include "offload/run/update.h"
 
 #include <errno.h>
@@ -34,7 +34,21 @@ struct run_update {
 
 /* ---- making ---- */
 
-/* The runs of a block, for groups 0 (decay) and 1 (none). */
+/* Groups of parameters in a block. Frozen ones go through the pass with a rate of zero, so that a
+ * chunk is one window however its parameters lie. */
+enum { DECAYS, PLAIN, FROZEN, GROUPS };
+
+static void fill_groups(const struct run_update *update, double lr, uint64_t step,
+                        struct adam_group groups[GROUPS])
+{
+    for (size_t i = 0; i < GROUPS; i++) {
+        groups[i] = update->options->group;
+        groups[i].lr = i == FROZEN ? 0 : lr;
+        groups[i].decay = i == DECAYS ? groups[i].decay : 0;
+        groups[i].step = step;
+    }
+}
+
 static int make_adam(struct run_update *update, uint32_t index)
 {
     const struct model_block *block = &update->model->blocks[index];
@@ -43,13 +57,15 @@ static int make_adam(struct run_update *update, uint32_t index)
     size_t run_count = 0;
     for (uint64_t at = 0; at < block->elements;) {
         const struct model_run run = model_block_run(block, at);
+        const bool decay = run.decay || options->decay_all;
         runs[run_count++] = (struct adam_run){.end = run.end,
-                                              .group = run.decay || options->decay_all ? 0 : 1};
+                                              .group = !run.trained ? FROZEN
+                                                       : decay      ? DECAYS
+                                                                    : PLAIN};
         at = run.end;
     }
-    struct adam_group groups[2] = {options->group, options->group};
-    groups[0].step = groups[1].step = 1;
-    groups[1].decay = 0.0;
+    struct adam_group groups[GROUPS];
+    fill_groups(update, options->group.lr, 1, groups);
     const struct adam_options adam = {
         .rule = options->rule,
         .master = run_options_master(options),
@@ -59,7 +75,7 @@ static int make_adam(struct run_update *update, uint32_t index)
         .runs = runs,
         .runs_count = run_count,
         .groups = groups,
-        .groups_count = 2,
+        .groups_count = GROUPS,
         .seed = options->seed,
         .number = index,
         .team = update->team,
@@ -144,20 +160,24 @@ struct adam *run_update_adam(struct run_update *update, uint32_t block)
 
 /* ---- between tapes ---- */
 
-int run_update_prepare(struct run_update *update, double lr, uint64_t step, double scale, bool skip)
+int run_update_prepare(struct run_update *update, enum run_update_whose whose,
+                       const struct run_update_terms *terms)
 {
-    update->scale = scale;
-    update->skip = skip;
+    struct adam_group groups[GROUPS];
+    fill_groups(update, terms->lr, terms->step, groups);
+    update->scale = terms->scale;
+    update->skip = terms->skip;
     for (uint32_t b = 0; b < update->model->block_count; b++) {
-        struct adam_group group = update->options->group;
-        group.lr = lr;
-        group.step = step;
-        for (size_t i = 0; update->adams[b] != NULL && i < 2; i++) {
-            int rc = adam_group_set(update->adams[b], i, &group);
+        const bool pending = plan_block_place(update->plan, b)->pending;
+        if (update->adams[b] == NULL || (whose == RUN_UPDATE_INSIDE && pending) ||
+            (whose == RUN_UPDATE_PENDING && !pending)) {
+            continue;
+        }
+        for (size_t i = 0; i < GROUPS; i++) {
+            int rc = adam_group_set(update->adams[b], i, &groups[i]);
             if (rc != 0) {
                 return rc;
             }
-            group.decay = 0.0;
         }
     }
     return 0;
@@ -253,7 +273,6 @@ struct adam_arrays run_update_arrays(const struct run_update *update, uint64_t f
 static int do_update(struct run_update *update, const struct plan_command *command)
 {
     const struct run_memory *memory = update->memory;
-    const struct model_block *block = &update->model->blocks[command->block];
     const uint64_t chunk_elements = plan_chunk_elements(update->plan);
     const uint64_t first = plan_state_span(update->input, command->block).first +
                            command->chunk * chunk_elements;
@@ -268,19 +287,7 @@ static int do_update(struct run_update *update, const struct plan_command *comma
     if (update->skip) {
         return 0;
     }
-    for (uint64_t at = first; at < end;) {
-        const struct model_run run = model_block_run(block, at);
-        const uint64_t stop = run.end < end ? run.end : end;
-        if (run.trained) {
-            int rc = adam_step(update->adams[command->block], &arrays, at, stop, update->scale,
-                               NULL);
-            if (rc != 0) {
-                return rc;
-            }
-        }
-        at = stop;
-    }
-    return 0;
+    return adam_step(update->adams[command->block], &arrays, first, end, update->scale, NULL);
 }
 
 /* What a job carries. */

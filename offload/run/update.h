@@ -32,10 +32,19 @@ struct run_lane run_update_lane(struct run_update *update);
 struct core_team *run_update_team(struct run_update *update);
 struct adam *run_update_adam(struct run_update *update, uint32_t block);
 
-/* What the updates of the tapes pushed from now on are done with. `step` counts from 1; `scale` is
- * what gradients are multiplied by; `skip`: nothing is changed. */
-int run_update_prepare(struct run_update *update, double lr, uint64_t step, double scale,
-                       bool skip);
+/* Whose updates: with PLAN_TIMING_SPLIT those of some blocks follow their backward, and those of the
+ * others stand under the next step's forward. */
+enum run_update_whose { RUN_UPDATE_ALL, RUN_UPDATE_INSIDE, RUN_UPDATE_PENDING };
+
+/* What updates are done with that tapes pushed from now on hold. */
+struct run_update_terms {
+    double lr;
+    uint64_t step; /* from 1 */
+    double scale;  /* what gradients are multiplied by */
+    bool skip;     /* nothing is changed */
+};
+int run_update_prepare(struct run_update *update, enum run_update_whose whose,
+                       const struct run_update_terms *terms);
 
 /* What the last NORM found. */
 struct run_verdict {

@@ -286,6 +286,9 @@ int store_close(struct store *store)
     for (unsigned i = 0; i < store->place_count; i++) {
         const struct place *place = &store->places[i];
         aio_mem_destroy(place->disk);
+        if (place->directory[0] != '\0') {
+            (void)rmdir(place->directory); /* of a run that died, taken over and now empty */
+        }
         if (place->parent[0] != '\0') {
             (void)rmdir(place->parent); /* it stays where others have put something into it */
         }
