@@ -22,7 +22,8 @@ bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block)
     if (share >= PLAN_SHARE_ALL || block < 2) {
         return share >= PLAN_SHARE_ALL;
     }
-    return (block + 1) * share / PLAN_SHARE_ALL > block * share / PLAN_SHARE_ALL;
+    uint32_t before = (block - 2) * share + PLAN_SHARE_ALL * 3 / 4;
+    return (before + share) / PLAN_SHARE_ALL > before / PLAN_SHARE_ALL;
 }
 
 uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block)
