@@ -179,6 +179,27 @@ static void tokens_have_names(void)
     close_family(&subject);
 }
 
+/* Ids that the model's vocabulary leaves out may be those of added tokens. */
+static void added_fill_holes(void)
+{
+    static const char json[] =
+        "{\"added_tokens\":[{\"id\":1,\"content\":\"<s>\"}],\"model\":{\"vocab\":{\"a\":0,\"b\":2},"
+        "\"merges\":[]}}";
+    struct text_tokenizer *tokenizer = NULL;
+    struct text_scratch *scratch = NULL;
+    struct text_encoding encoding;
+    check_int(text_tokenizer_parse(json, sizeof json - 1, "t.json", &tokenizer), ==, 0);
+    check_uint(text_tokenizer_size(tokenizer), ==, 3);
+    check_int(text_scratch_create(tokenizer, &scratch), ==, 0);
+    check_int(text_tokenizer_encode(scratch, "b<s>a", 5, 0, &encoding), ==, 0);
+    check_uint(encoding.count, ==, 3);
+    check_uint(encoding.ids[0], ==, 2);
+    check_uint(encoding.ids[1], ==, 1);
+    check_uint(encoding.ids[2], ==, 0);
+    text_scratch_destroy(scratch);
+    text_tokenizer_destroy(tokenizer);
+}
+
 /* A text that is not UTF-8 is refused with the byte's number. */
 static void bad_text(void)
 {
@@ -321,5 +342,6 @@ static void bad_files(void)
 }
 
 TEST_MAIN({"fixtures", fixtures}, {"spans_cover_the_text", spans_cover_the_text},
-          {"tokens_have_names", tokens_have_names}, {"bad_text", bad_text},
-          {"long_texts", long_texts}, {"threads", threads}, {"bad_files", bad_files})
+          {"tokens_have_names", tokens_have_names}, {"added_fill_holes", added_fill_holes},
+          {"bad_text", bad_text}, {"long_texts", long_texts}, {"threads", threads},
+          {"bad_files", bad_files})

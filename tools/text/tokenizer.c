@@ -91,6 +91,7 @@ static int build(struct text_tokenizer *tokenizer, const char *json, size_t byte
     for (size_t i = 0; i < SECTIONS && code == 0; i++) {
         code = load_section(tokenizer, &sections[i], &found[i]);
     }
+    code = code == 0 ? token_vocab_check(&tokenizer->model->vocab, tokenizer->source) : code;
     code = code == 0 ? token_model_finish(tokenizer->model, tokenizer->source) : code;
     return code == 0 ? token_added_finish(tokenizer) : code;
 }

@@ -1,0 +1,48 @@
+/* fuzz_rows.c: rows of data: as ids and as text they are refused with a sentence, or what they become
+ * keeps its promises; messages are a list of objects with roles. */
+#include <assert.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "tests/fuzz/fuzz.h"
+#include "tools/text/row.h"
+#include "tools/text/sample.h"
+
+static void check_messages(const struct text_row *row)
+{
+    const size_t count = core_json_count(row->messages);
+    assert(count > 0 && row->prompt_messages <= count);
+    for (size_t i = 0; i < count; i++) {
+        const struct core_json_value *role = core_json_find(core_json_at(row->messages, i), "role");
+        assert(role != NULL && core_json_kind(role) == CORE_JSON_STRING);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct text_row row;
+    struct text_sample sample = {0};
+    core_err_clear();
+    int code = text_sample_read(&sample, (const char *)data, bytes, 1000);
+    assert(code >= 0 || core_err_sentence()[0] != '\0');
+    for (size_t i = 0; code == 1 && i < sample.count; i++) {
+        assert(sample.ids[i] >= 0 && sample.ids[i] < 1000);
+        assert(sample.labels[i] == TEXT_IGNORED || sample.labels[i] >= 0);
+    }
+    assert(code != 1 || text_sample_targets(sample.labels, sample.count) < sample.count);
+    text_sample_fini(&sample);
+    core_err_clear();
+    code = text_row_parse((const char *)data, bytes, &row);
+    if (code != 0) {
+        assert(core_err_sentence()[0] != '\0');
+        return 0;
+    }
+    if (row.kind == TEXT_ROW_CHAT || row.kind == TEXT_ROW_CHAT_COMPLETION) {
+        check_messages(&row);
+    } else {
+        assert(row.text[row.text_bytes] == '\0');
+    }
+    text_row_fini(&row);
+    return 0;
+}
