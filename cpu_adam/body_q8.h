@@ -82,23 +82,21 @@ V_INLINE struct pair_of_words q8_parts(vu chance)
                                   u_and(u_shr(chance, 32 - Q8_SHIFT), mask)};
 }
 
-V_INLINE void q8_store_m(uint8_t *code, struct pair m, vf rate, vu chance)
+/* A pair's codes, in the low halves of the lanes; anything above. */
+V_INLINE vu q8_m_codes(struct pair m, vf rate, struct pair_of_words part)
 {
-    const struct pair_of_words part = q8_parts(chance);
     vu even = u_add(v_bits(q8_m_size(m.even, rate)), part.even);
     vu odd = u_add(v_bits(q8_m_size(m.odd, rate)), part.odd);
     vu sizes = u_pick(u_set(0x7f), u_shr(even, Q8_SHIFT), u_shr(odd, Q8_SHIFT - 8));
     vu signs = u_pick(u_set(0x80), u_shr(v_bits(m.even), 24), u_shr(v_bits(m.odd), 16));
-    u_store16((uint16_t *)(void *)code, u_pick(u_set(0x7f7f), sizes, signs));
+    return u_pick(u_set(0x7f7f), sizes, signs);
 }
 
-V_INLINE void q8_store_v(uint8_t *code, struct pair v, vf rate, vu chance)
+V_INLINE vu q8_v_codes(struct pair v, vf rate, struct pair_of_words part)
 {
-    const struct pair_of_words part = q8_parts(chance);
     vu even = u_add(v_bits(q8_v_size(v.even, rate)), part.even);
     vu odd = u_add(v_bits(q8_v_size(v.odd, rate)), part.odd);
-    vu both = u_pick(u_set(0xff), u_shr(even, Q8_SHIFT), u_shr(odd, Q8_SHIFT - 8));
-    u_store16((uint16_t *)(void *)code, both);
+    return u_pick(u_set(0xff), u_shr(even, Q8_SHIFT), u_shr(odd, Q8_SHIFT - 8));
 }
 
 /* The larger magnitude, as bits: NaN counts above infinity. */
@@ -136,25 +134,50 @@ V_INLINE void q8_keep(struct q8_moment *moment, int k, struct pair x)
     moment->most = q8_larger(moment->most, x);
 }
 
-/* Both return the block's scale. */
-V_INLINE float q8_encode_m(const struct q8_moment *m, uint8_t *code, const vu *chance)
+/* The same for what has no sign. */
+V_INLINE void q8_keep_size(struct q8_moment *moment, int k, struct pair x)
 {
-    const float scale = q8_scale(m->most);
-    const vf rate = v_set(Q8_M_TOP / scale);
-    for (int k = 0; k < GROUP_PAIRS; k++) {
-        q8_store_m(code + k * PAIR, m->x[k], rate, chance[k]);
-    }
-    return scale;
+    moment->x[k] = x;
+    moment->most = u_max(moment->most, u_max(v_bits(x.even), v_bits(x.odd)));
 }
 
-V_INLINE float q8_encode_v(const struct q8_moment *v, uint8_t *code, const vu *chance)
+/* Where codes and scales go. */
+struct q8_out {
+    uint8_t *m_code;
+    uint8_t *v_code;
+    float *m_scale;
+    float *v_scale;
+};
+
+/* One block, at element `at`; NULL: no such moment. */
+V_INLINE void q8_encode_block(const struct q8_moment *m, const struct q8_moment *v,
+                              const vu *chance, const struct q8_out *out, uint64_t at)
 {
-    const float scale = q8_scale(v->most);
-    const vf rate = v_set(Q8_V_TOP / scale);
-    for (int k = 0; k < GROUP_PAIRS; k++) {
-        q8_store_v(code + k * PAIR, v->x[k], rate, chance[k]);
+    const uint64_t block = at / CORE_VEC_Q8_BLOCK;
+    vf m_rate = v_set(0.0f);
+    vf v_rate = v_set(0.0f);
+    if (m != NULL) {
+        out->m_scale[block] = q8_scale(m->most);
+        m_rate = v_set(Q8_M_TOP / out->m_scale[block]);
     }
-    return scale;
+    if (v != NULL) {
+        out->v_scale[block] = q8_scale(v->most);
+        v_rate = v_set(Q8_V_TOP / out->v_scale[block]);
+    }
+    for (int k = 0; k < GROUP_PAIRS; k += 2) {
+        const struct pair_of_words first = q8_parts(chance[k]);
+        const struct pair_of_words second = q8_parts(chance[k + 1]);
+        if (m != NULL) {
+            u_store16_two((uint16_t *)(void *)(out->m_code + at + k * PAIR),
+                          q8_m_codes(m->x[k], m_rate, first),
+                          q8_m_codes(m->x[k + 1], m_rate, second));
+        }
+        if (v != NULL) {
+            u_store16_two((uint16_t *)(void *)(out->v_code + at + k * PAIR),
+                          q8_v_codes(v->x[k], v_rate, first),
+                          q8_v_codes(v->x[k + 1], v_rate, second));
+        }
+    }
 }
 
 __attribute__((unused)) static void q8_decode(const struct adam_q8 *q8)
@@ -199,17 +222,18 @@ V_INLINE struct q8_moment q8_moment_load(const float *from)
 
 __attribute__((unused)) static void q8_encode(const struct adam_q8 *q8)
 {
+    const struct q8_out out = {q8->m_code, q8->v_code, q8->m_scale, q8->v_scale};
     for (uint64_t i = 0; i < q8->count; i += CORE_VEC_Q8_BLOCK) {
-        const uint64_t b = i / CORE_VEC_Q8_BLOCK;
+        struct q8_moment moment;
         vu chance[GROUP_PAIRS];
         q8_chances(q8, i, chance);
         if (q8->m != NULL) {
-            const struct q8_moment m = q8_moment_load(q8->m + i);
-            q8->m_scale[b] = q8_encode_m(&m, q8->m_code + i, chance);
+            moment = q8_moment_load(q8->m + i);
+            q8_encode_block(&moment, NULL, chance, &out, i);
         }
         if (q8->v != NULL) {
-            const struct q8_moment v = q8_moment_load(q8->v + i);
-            q8->v_scale[b] = q8_encode_v(&v, q8->v_code + i, chance);
+            moment = q8_moment_load(q8->v + i);
+            q8_encode_block(NULL, &moment, chance, &out, i);
         }
     }
 }

@@ -262,6 +262,7 @@ V_INLINE unsigned update_q8(enum core_vec_rule rule, const struct core_vec_updat
     const struct factors f = factors_of(&u.scalars);
     uint8_t *const m_code = u.m;
     uint8_t *const v_code = u.v;
+    const struct q8_out out = {m_code, v_code, u.m_scale, u.v_scale};
     const struct pair none = {v_set(0.0f), v_set(0.0f)};
     struct met met = {v_set(0.0f), u_set(0)};
     for (uint64_t at = 0; at < u.count; at += CORE_VEC_Q8_BLOCK) {
@@ -281,15 +282,10 @@ V_INLINE unsigned update_q8(enum core_vec_rule rule, const struct core_vec_updat
             struct pair new_v = has_v(rule) ? q8_load_v(v_code + i, v_unit) : none;
             update_pair(&u, rule, &f, i, &new_m, &new_v, &met);
             q8_keep(&m, k, new_m);
-            q8_keep(&v, k, new_v);
+            q8_keep_size(&v, k, new_v);
         }
         group_chances(u.seed, u.stream, u.first + at, chance);
-        if (has_m(rule)) {
-            u.m_scale[b] = q8_encode_m(&m, m_code + at, chance);
-        }
-        if (has_v(rule)) {
-            u.v_scale[b] = q8_encode_v(&v, v_code + at, chance);
-        }
+        q8_encode_block(has_m(rule) ? &m : NULL, has_v(rule) ? &v : NULL, chance, &out, at);
     }
     return met_flags(&met, u.master);
 }

@@ -112,6 +112,13 @@ V_INLINE void u_store16(uint16_t *to, vu a)
     _mm_storeu_si128((__m128i *)(void *)to, packed);
 }
 
+V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
+{
+    const vu low = _mm256_set1_epi32(0xffff);
+    vu packed = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
 V_INLINE vu u_add(vu a, vu b)
 {
     return _mm256_add_epi32(a, b);

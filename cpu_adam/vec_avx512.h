@@ -110,6 +110,13 @@ V_INLINE void u_store16(uint16_t *to, vu a)
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(a));
 }
 
+V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
+{
+    const vu low = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32,
+                                    30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low, b));
+}
+
 V_INLINE vu u_add(vu a, vu b)
 {
     return _mm512_add_epi32(a, b);

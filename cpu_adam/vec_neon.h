@@ -109,6 +109,11 @@ V_INLINE void u_store16(uint16_t *to, vu a)
     vst1_u16(to, vmovn_u32(a));
 }
 
+V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
+{
+    vst1q_u16(to, vuzp1q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)));
+}
+
 V_INLINE vu u_add(vu a, vu b)
 {
     return vaddq_u32(a, b);

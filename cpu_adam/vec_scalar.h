@@ -121,6 +121,13 @@ V_INLINE void u_store16(uint16_t *to, vu a)
     memcpy(to, &x, sizeof x);
 }
 
+/* Those of a, then those of b. */
+V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
+{
+    u_store16(to, a);
+    u_store16(to + 1, b);
+}
+
 V_INLINE vu u_add(vu a, vu b)
 {
     return a + b;
