@@ -206,6 +206,46 @@ static void packed(void)
     }
 }
 
+/* Rows of text need nothing but the model's tokenizer; what is trained on is chosen. */
+static void texts(void)
+{
+    static const char rows[] =
+        "{\"text\": \"The drive reads and the drive writes.\"}\n"
+        "{\"prompt\": \"What is a tier?\", \"completion\": \" DEVICE, HOST or STORE.\"}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"},"
+        " {\"role\": \"assistant\", \"content\": \"there\"}]}\n"
+        "{\"instruction\": \"Add.\", \"input\": \"1 2\", \"output\": \"3\"}\n";
+    char path[512];
+    char *tokenizer = NULL;
+    size_t bytes = 0;
+    begin();
+    rig_program = "tools/tide_make_case";
+    expect(0,
+           "%T/chat --hidden 64 --layers 1 --heads 4 --kv-heads 2 --inner 64 --vocab 768 --rows 1");
+    rig_program = "tools/tide";
+    snprintf(path, sizeof path, "%s/text/fixtures/qwen2.json", test_root());
+    check_int(core_file_read(path, 1 << 22, &tokenizer, &bytes), ==, 0);
+    test_file("chat/model/tokenizer.json", tokenizer, bytes);
+    free(tokenizer);
+    test_file("t.jsonl", rows, strlen(rows));
+    expect(2, "finetune --model %T/chat/model --data %T/t.jsonl --out %T/x --steps 1 --batch 4");
+    check_contains(rig_err, "t.jsonl:3: the model has no chat template");
+    expect(2, "plan --model %T/chat/model --data %T/t.jsonl --chat-format letters");
+    check_contains(rig_err, "tide plan: --chat-format: \"letters\" is unknown");
+    static const char *const flags[] = {"", "--train-on all", "--pack --seq-len 100"};
+    for (size_t i = 0; i < 3; i++) {
+        char arguments[512];
+        snprintf(
+            arguments, sizeof arguments,
+            "finetune --model %%T/chat/model --data %%T/t.jsonl --chat-format chatml --batch 4 "
+            "--steps 8 --lr 1e-2 --overwrite --out %%T/x --log %%T/x.jsonl %s",
+            flags[i]);
+        expect(0, arguments);
+        check_double(number_of("x.jsonl", 7, "loss"), <, 0.7 * number_of("x.jsonl", 0, "loss"));
+    }
+    check_true(rig_has("x/tokenizer.json"));
+}
+
 /* Two ranks with a row each learn what one rank does with two micro-batches; a short end as well. */
 static void ranks(void)
 {
@@ -246,5 +286,5 @@ static void too_small(void)
 }
 
 TEST_MAIN({"anywhere", anywhere}, {"resumed", resumed}, {"kinds", kinds}, {"config", config},
-          {"packed", packed}, {"ranks", ranks}, {"shared_store", shared_store},
+          {"packed", packed}, {"texts", texts}, {"ranks", ranks}, {"shared_store", shared_store},
           {"too_small", too_small})

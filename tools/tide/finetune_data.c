@@ -61,7 +61,8 @@ static int scan(struct tune_data *data)
         rc = 0;
     }
     text_feed_close(feed);
-    return rc != 0 && strstr(core_err_sentence(), data->options.path) == NULL
+    return rc != 0 && strstr(core_err_sentence(), data->options.path) == NULL &&
+                   strncmp(core_err_sentence(), "--", 2) != 0
                ? core_err_prefix(rc, "%s", data->options.path)
                : rc;
 }
@@ -160,6 +161,8 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         .vocab = options->vocab,
         .pack = options->pack,
         .split = options->split,
+        .train_on = options->train_on_all ? TEXT_TRAIN_ALL : TEXT_TRAIN_COMPLETION,
+        .chat_format = options->chat_format,
         .on_bad_row = options->skip_bad ? TEXT_BAD_SKIP : TEXT_BAD_STOP,
         .shuffle = options->shuffle,
         .seed = options->seed,

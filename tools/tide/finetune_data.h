@@ -18,9 +18,11 @@ struct tune_data_options {
     unsigned step_max;  /* micro-batches of a step */
     bool pack;          /* several rows in one of `length_max`, each with its own attention */
     bool split;         /* what is longer than `length_max` goes on in a row of its own */
-    bool skip_bad;  /* rows that are wrong are left out, with a warning; else they are an error */
-    bool drop_last; /* rows that fill no micro-batch at an epoch's end are left out */
-    bool shuffle;   /* else the order of the file */
+    bool skip_bad; /* rows that are wrong are left out, with a warning; else they are an error */
+    bool train_on_all; /* every token; else what an assistant says and what completes a prompt */
+    const char *chat_format; /* NULL: the model's own */
+    bool drop_last;          /* rows that fill no micro-batch at an epoch's end are left out */
+    bool shuffle;            /* else the order of the file */
     uint64_t seed;
 };
 

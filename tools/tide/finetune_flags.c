@@ -11,8 +11,8 @@ const char tune_flags_help[] =
     "  --config FILE   a ds_config.json; flags win over it     [defaults in brackets]\n"
     "  --steps N | --epochs X [1]   --batch ROWS [8]   --accum N [1]   --seed N [42]\n"
     "  --seq-len N [the longest row; without data 1024 or the model's]   --shuffle [no]\n"
-    "  --pack [no]: several rows in one of --seq-len   --split [no]: long rows go on in\n"
-    "  the next, instead of being cut   --on-bad-row stop|skip [stop]\n"
+    "  --pack [no]: rows share --seq-len   --split [no]: long rows go on in the next\n"
+    "  --on-bad-row skip [stop]   --train-on all [completion]   --chat-format NAME [own]\n"
     "  --lr X [5e-5]   --schedule constant|linear|cosine|wsd [constant]   --warmup N [0]\n"
     "  --optimizer adamw|adam|lion|adagrad|sgd [adamw]   --betas A,B [0.9,0.999]\n"
     "  --eps X [1e-8]   --weight-decay X [0]   --clip X [1], 0: off   --fp32-grads [no]\n"
@@ -99,6 +99,8 @@ size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
         TRUTH("pack", flags->pack),
         TRUTH("split", flags->split),
         CHOICE("on-bad-row", flags->on_bad_row, "stop|skip"),
+        CHOICE("train-on", flags->train_on, "completion|all"),
+        TEXT("chat-format", flags->chat_format, "NAME"),
         REAL("lr", flags->lr, 0, 1e9),
         REAL("eps", flags->eps, 0, 1e9),
         REAL("weight-decay", flags->decay, 0, 1e9),

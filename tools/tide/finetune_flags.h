@@ -16,6 +16,8 @@ struct tune_flags {
     int64_t length, batch, accum, seed;
     bool shuffle, pack, split;
     int on_bad_row; /* the index in "stop|skip" */
+    int train_on;   /* the index in "completion|all" */
+    const char *chat_format;
 
     double lr, eps, decay, clip;
     const char *betas;

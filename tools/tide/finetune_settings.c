@@ -26,6 +26,8 @@ static void take_defaults(struct tune_settings *settings, const struct tune_flag
     settings->pack = flags->pack;
     settings->split = flags->split;
     settings->skip_bad = flags->on_bad_row == 1;
+    settings->train_on_all = flags->train_on == 1;
+    settings->chat_format = flags->chat_format;
     settings->steps = flags->steps != CORE_CFG_NONE ? flags->steps : 0;
     settings->epochs = settings->steps > 0 ? 0 : isnan(flags->epochs) ? 1 : flags->epochs;
 }
@@ -314,6 +316,8 @@ struct tune_data_options tune_settings_data(const struct tune_settings *settings
         .pack = trains && settings->pack,
         .split = settings->split,
         .skip_bad = settings->skip_bad,
+        .train_on_all = settings->train_on_all,
+        .chat_format = settings->chat_format,
         .drop_last = trains && settings->drop_last,
         .shuffle = trains && settings->shuffle,
         .seed = engine->seed,

@@ -23,8 +23,9 @@ struct tune_settings {
     int64_t length;                    /* --seq-len; 0: not given */
     int64_t length_max;                /* of a row: --seq-len, or the model's positions */
     int64_t vocab;
-    bool shuffle, pack, split, skip_bad, drop_last;
-    int64_t print_every; /* steps between two lines of progress in a pipe */
+    bool shuffle, pack, split, skip_bad, drop_last, train_on_all;
+    const char *chat_format; /* NULL: the model's */
+    int64_t print_every;     /* steps between two lines of progress in a pipe */
 
     /* Private to finetune_settings.c and finetune_config.c. */
     struct core_cfg *cfg; /* owned; NULL without --config */

@@ -150,7 +150,7 @@ static double warmup_cosine_lr(const struct schedule *schedule, int64_t update)
 
 double schedule_lr(const struct schedule *schedule, int64_t update)
 {
-    assert(update >= 0);
+    assert(update >= 0 && schedule->kind < SCHEDULE_KINDS);
     switch (schedule->kind) {
     case SCHEDULE_CONSTANT:
     case SCHEDULE_LINEAR:
@@ -163,6 +163,5 @@ double schedule_lr(const struct schedule *schedule, int64_t update)
     case SCHEDULE_WARMUP_COSINE: return warmup_cosine_lr(schedule, update);
     case SCHEDULE_KINDS: break;
     }
-    assert(!"a kind of schedule");
     return 0;
 }
