@@ -1,0 +1,222 @@
+/* case.c: bytes out of a generator, chunk by chunk as a run would put them. */
+#include "tests/store/case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "offload/plan/shard.h"
+#include "tests/harness/test.h"
+
+static struct store_image_block blocks[CASE_BLOCKS];
+static const char *format_name = "bf16";
+static bool shrunk;
+void (*case_guard)(bool inside);
+
+static void guard(bool inside)
+{
+    if (case_guard != NULL) {
+        case_guard(inside);
+    }
+}
+
+void case_format(const char *name, struct plan_format *format, char dtype[8])
+{
+    *format = (struct plan_format){
+        .weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2};
+    snprintf(dtype, 8, "BF16");
+    if (strcmp(name, "fp16") == 0) {
+        format->master_bytes = 4;
+        snprintf(dtype, 8, "F16");
+    } else if (strcmp(name, "8bit") == 0) {
+        format->m_bytes = format->v_bytes = 1;
+        format->q8_block = 256;
+    }
+}
+
+void case_shrink(bool small)
+{
+    shrunk = small;
+}
+
+void case_set_format(const char *name)
+{
+    format_name = name;
+}
+
+static void fill_blocks(void)
+{
+    static const uint64_t sizes[2][CASE_BLOCKS] = {{70000, 131072, 128}, {384, 256, 128}};
+    for (int b = 0; b < CASE_BLOCKS; b++) {
+        snprintf(blocks[b].name, sizeof blocks[b].name, "block %d", b);
+        blocks[b].elements = sizes[shrunk][b];
+        blocks[b].trained = b + 1 < CASE_BLOCKS;
+    }
+}
+
+static void describe(uint64_t step, struct store_manifest *out)
+{
+    struct store_manifest manifest = {.run = 77,
+                                      .step = step,
+                                      .updates = step - 1,
+                                      .scale = {.value = 0.1 + (double)step, .steps = step},
+                                      .block_count = CASE_BLOCKS,
+                                      .model_hash = 5};
+    case_format(format_name, &manifest.format, manifest.weight_dtype);
+    snprintf(manifest.family, sizeof manifest.family, "paper");
+    manifest.parameters[0] = (struct store_parameter){"optimizer", "adamw"};
+    manifest.parameters[1] = (struct store_parameter){"beta1", "0.9"};
+    manifest.parameter_count = 2;
+    fill_blocks();
+    manifest.blocks = malloc(sizeof blocks);
+    check_true(manifest.blocks != NULL);
+    memcpy(manifest.blocks, blocks, sizeof blocks);
+    check_int(store_manifest_set_application(&manifest, &step, sizeof step), ==, 0);
+    *out = manifest;
+}
+
+/* The bytes of a stream of a block after a step. */
+static char *content(const struct store_image *image, enum store_stream stream, uint32_t block,
+                     uint64_t step)
+{
+    const uint64_t bytes = store_image_bytes(image, stream, block);
+    char *made = NULL;
+    uint64_t state = step * 64 + block * 8 + (uint64_t)stream + 1;
+    if (bytes == 0) {
+        return NULL;
+    }
+    made = aligned_alloc(4096, plan_round_up(bytes, 4096));
+    check_true(made != NULL);
+    for (uint64_t i = 0; i < bytes; i++) {
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        made[i] = (char)(state >> 56);
+    }
+    return made;
+}
+
+static uint64_t stream_offset(const struct store_image *image, enum store_stream stream,
+                              uint64_t element)
+{
+    return element == 0 ? 0
+                        : store_image_cut(image, stream, 0, element / PLAN_CUT_ELEMENTS).offset -
+                              store_image_cut(image, stream, 0, 0).offset;
+}
+
+static int put_block(struct store_checkpoint_write *write, const struct store_image *image,
+                     uint32_t block, uint64_t step)
+{
+    char *whole[STORE_STREAM_COUNT];
+    int rc = 0;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        whole[s] = content(image, (enum store_stream)s, block, step);
+    }
+    for (uint64_t at = 0; rc == 0 && at < blocks[block].elements; at += PLAN_CUT_ELEMENTS) {
+        const uint64_t left = blocks[block].elements - at;
+        struct store_arrays arrays = {{NULL}};
+        for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+            arrays.at[s] = whole[s] != NULL
+                               ? whole[s] + stream_offset(image, (enum store_stream)s, at)
+                               : NULL;
+        }
+        guard(true);
+        rc = store_checkpoint_put(write, block, at,
+                                  left < PLAN_CUT_ELEMENTS ? left : PLAN_CUT_ELEMENTS, &arrays);
+        guard(false);
+    }
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        free(whole[s]);
+    }
+    return rc;
+}
+
+int case_write(const struct store_shelf *shelf, uint64_t step, uint32_t keep,
+               struct aio_fault *fault)
+{
+    const struct store_checkpoint_options options = {
+        .shelf = shelf, .keep = keep, .backend = "threads", .fault = fault};
+    struct store_checkpoint_write *write = NULL;
+    struct store_manifest manifest;
+    struct store_image image;
+    describe(step, &manifest);
+    int rc = store_image_init(&image, &manifest.format, manifest.weight_dtype, blocks, CASE_BLOCKS);
+    if (rc != 0) {
+        store_manifest_fini(&manifest);
+        return rc;
+    }
+    guard(true);
+    rc = store_checkpoint_begin(&options, &manifest, &write);
+    guard(false);
+    for (uint32_t b = 0; rc == 0 && b < CASE_BLOCKS; b++) {
+        rc = put_block(write, &image, b, step);
+    }
+    guard(true);
+    rc = rc != 0 ? rc : store_checkpoint_finish(write);
+    char sentence[CORE_ERR_SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
+    const int ended = store_checkpoint_end(write);
+    guard(false);
+    store_image_fini(&image);
+    return rc != 0 ? core_err_adopt(rc, sentence) : ended;
+}
+
+static int compare_block(struct store_checkpoint *checkpoint, uint32_t block, uint64_t step)
+{
+    const struct store_image *image = store_checkpoint_image(checkpoint);
+    struct store_arrays arrays = {{NULL}};
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        const uint64_t bytes = store_image_bytes(image, (enum store_stream)s, block);
+        arrays.at[s] = bytes > 0 ? aligned_alloc(4096, plan_round_up(bytes, 4096)) : NULL;
+    }
+    int rc = store_checkpoint_read(checkpoint, block, 0, image->blocks[block].elements, &arrays);
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        char *expected = content(image, (enum store_stream)s, block, step);
+        if (rc == 0 && expected != NULL) {
+            check_memory(arrays.at[s], expected,
+                         store_image_bytes(image, (enum store_stream)s, block));
+        }
+        free(expected);
+        free(arrays.at[s]);
+    }
+    return rc;
+}
+
+int case_compare(const char *directory, uint64_t step)
+{
+    struct store_checkpoint *checkpoint = NULL;
+    char path[700];
+    store_shelf_path(directory, step, path, sizeof path);
+    int rc = store_checkpoint_open(path, "threads", NULL, &checkpoint);
+    rc = rc != 0 ? rc : store_checkpoint_verify(checkpoint, NULL, NULL);
+    for (uint32_t b = 0; rc == 0 && b < CASE_BLOCKS; b++) {
+        rc = compare_block(checkpoint, b, step);
+    }
+    char sentence[CORE_ERR_SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
+    (void)store_checkpoint_close(checkpoint);
+    return rc != 0 ? core_err_adopt(rc, sentence) : 0;
+}
+
+uint64_t case_newest(const char *directory)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    uint64_t found = 0;
+    check_int(store_shelf_list(directory, &steps, &count), ==, 0);
+    for (size_t i = count; found == 0 && i-- > 0;) {
+        found = case_compare(directory, steps[i]) == 0 ? steps[i] : 0;
+    }
+    free(steps);
+    return found;
+}
+
+struct store_shelf *case_shelf(void)
+{
+    static unsigned number;
+    char directory[600];
+    struct store_shelf *shelf = NULL;
+    snprintf(directory, sizeof directory, "%s/shelf %u", test_directory(), ++number);
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    return shelf;
+}

@@ -1,0 +1,218 @@
+/* test_checkpoint.c: what is written comes back to the byte, in every format; the files are safetensors
+ * to anybody; the shelf keeps what it should, is one run's alone, and cleans up after the dead. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "offload/model/safetensors.h"
+#include "offload/plan/shard.h"
+#include "tests/harness/test.h"
+#include "tests/store/case.h"
+
+static void round_trip(void)
+{
+    static const char *const formats[] = {"bf16", "fp16", "8bit"};
+    for (int i = 0; i < 3; i++) {
+        for (int small = 0; small < 2; small++) {
+            struct store_shelf *shelf = case_shelf();
+            case_set_format(formats[i]);
+            case_shrink(small != 0);
+            check_int(case_write(shelf, 3, 0, NULL), ==, 0);
+            check_int(case_compare(store_shelf_directory(shelf), 3), ==, 0);
+            store_shelf_close(shelf);
+        }
+    }
+    case_set_format("bf16");
+}
+
+/* Any reader of safetensors finds each block's tensor, and sums that it can check itself. */
+static void others_can_read_it(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    struct model_safetensors *weights = NULL;
+    struct model_safetensors *sums = NULL;
+    char path[800];
+    case_shrink(false);
+    check_int(case_write(shelf, 1, 0, NULL), ==, 0);
+    snprintf(path, sizeof path, "%s/checkpoint-1/master.safetensors", store_shelf_directory(shelf));
+    check_int(model_safetensors_open(path, &weights), ==, 0);
+    snprintf(path, sizeof path, "%s/checkpoint-1/sums.safetensors", store_shelf_directory(shelf));
+    check_int(model_safetensors_open(path, &sums), ==, 0);
+    const struct model_tensor *tensor = model_safetensors_find(weights, "block 1");
+    const struct model_tensor *table = model_safetensors_find(sums, "master");
+    check_true(tensor != NULL && table != NULL);
+    check_string(tensor->dtype_name, "U16");
+    check_uint(tensor->shape[0], ==, 131072);
+    check_uint(tensor->offset_bytes % 4096, ==, 0);
+    check_true(model_safetensors_find(weights, "block 2") == NULL); /* frozen */
+    check_uint(table->shape[0], ==, 4);
+    char *bytes = malloc(65536 * 2);
+    uint64_t expected = 0;
+    check_true(bytes != NULL);
+    check_int(model_safetensors_read(weights, tensor, 0, bytes, 65536 * 2), ==, 0);
+    check_int(model_safetensors_read(sums, table, 2 * 8, &expected, 8), ==, 0);
+    check_uint(core_hash(bytes, 65536 * 2, 0), ==, expected);
+    free(bytes);
+    model_safetensors_close(weights);
+    model_safetensors_close(sums);
+    store_shelf_close(shelf);
+}
+
+/* A manifest says again what it was given. */
+static void manifest(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    struct store_manifest found = {.step = 0};
+    char path[700];
+    case_shrink(true);
+    check_int(case_write(shelf, 9, 0, NULL), ==, 0);
+    store_shelf_path(store_shelf_directory(shelf), 9, path, sizeof path);
+    check_int(store_checkpoint_peek(path, &found), ==, 0);
+    check_uint(found.run, ==, 77);
+    check_uint(found.step, ==, 9);
+    check_uint(found.updates, ==, 8);
+    check_double(found.scale.value, ==, 0.1 + 9);
+    check_string(store_manifest_parameter(&found, "beta1"), "0.9");
+    check_true(store_manifest_parameter(&found, "beta3") == NULL);
+    check_string(found.blocks[1].name, "block 1");
+    check_true(found.blocks[1].trained && !found.blocks[2].trained);
+    check_uint(found.application_bytes, ==, 8);
+    check_int(store_manifest_set_application(&found, path, STORE_APPLICATION_BYTES_MAX + 1), ==,
+              -EFBIG);
+    char *text = NULL;
+    size_t bytes = 0;
+    struct store_manifest again = {.step = 0};
+    check_int(store_manifest_print(&found, NULL, &text, &bytes), ==, 0);
+    check_int(store_manifest_parse(text, bytes, "text", &again), ==, 0);
+    check_uint(again.sums.hash, ==, found.sums.hash);
+    free(text);
+    store_manifest_fini(&again);
+    store_manifest_fini(&found);
+    store_shelf_close(shelf);
+}
+
+/* Cuts of a block cover it once, and its last one the padding behind it. */
+static void cuts(void)
+{
+    struct plan_format format;
+    struct store_image image;
+    char dtype[8];
+    const struct store_image_block blocks[] = {{"a", 70000, true}, {"b", 200, true}};
+    const struct store_image_block twins[] = {{"a", 70000, true}, {"a", 200, true}};
+    case_format("bf16", &format, dtype);
+    check_int(store_image_init(&image, &format, dtype, twins, 2), ==, -EINVAL);
+    check_contains(core_err_sentence(), "two blocks");
+    check_int(store_image_init(&image, &format, dtype, blocks, 0), ==, -EINVAL);
+    check_int(store_image_init(&image, &format, dtype, blocks, 2), ==, 0);
+    check_uint(store_image_cuts(&image, STORE_STREAM_M), ==, 3);
+    check_uint(store_image_cuts_all(&image), ==, 12);
+    check_true(!store_image_has(&image, STORE_STREAM_M_SCALES));
+    const struct store_cut first = store_image_cut(&image, STORE_STREAM_M, 0, 0);
+    const struct store_cut last = store_image_cut(&image, STORE_STREAM_M, 0, 1);
+    const struct store_cut next = store_image_cut(&image, STORE_STREAM_M, 1, 0);
+    check_uint(first.bytes, ==, PLAN_CUT_ELEMENTS * 4);
+    check_uint(last.offset, ==, first.offset + first.bytes);
+    check_uint(last.bytes, ==, (70000 - PLAN_CUT_ELEMENTS) * 4);
+    check_uint(last.offset + last.padded_bytes, ==, next.offset);
+    check_uint(next.offset + next.padded_bytes, ==, store_image_file_bytes(&image, STORE_STREAM_M));
+    check_uint(image.header_bytes[STORE_STREAM_M] % 4096, ==, 0);
+    check_string(store_stream_name(STORE_STREAM_V), "v");
+    store_image_fini(&image);
+}
+
+static bool there(const struct store_shelf *shelf, uint64_t step)
+{
+    char path[700];
+    return access(store_shelf_path(store_shelf_directory(shelf), step, path, sizeof path), F_OK) ==
+           0;
+}
+
+/* The newest stay; a checkpoint of the same step is replaced; nothing but checkpoints is touched. */
+static void rotation(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    char path[700];
+    case_shrink(true);
+    snprintf(path, sizeof path, "%s/checkpoint-1 of mine", store_shelf_directory(shelf));
+    check_int(mkdir(path, 0700), ==, 0);
+    for (uint64_t step = 8; step < 12; step++) {
+        check_int(case_write(shelf, step, 2, NULL), ==, 0);
+    }
+    check_true(!there(shelf, 8) && !there(shelf, 9) && there(shelf, 10) && there(shelf, 11));
+    check_int(case_write(shelf, 11, 2, NULL), ==, 0);
+    check_int(case_compare(store_shelf_directory(shelf), 11), ==, 0);
+    check_true(there(shelf, 10) && access(path, F_OK) == 0);
+    store_shelf_remove(shelf, 10);
+    check_true(!there(shelf, 10));
+    store_shelf_rotate(shelf, 0);
+    check_true(there(shelf, 11));
+    store_shelf_close(shelf);
+}
+
+/* One writer; what a dead one left is removed; what it was moving comes back. */
+static void one_writer(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    struct store_shelf *second = NULL;
+    char directory[600];
+    char path[1300];
+    uint64_t *steps = NULL;
+    size_t count = 1;
+    case_shrink(true);
+    snprintf(directory, sizeof directory, "%s", store_shelf_directory(shelf));
+    check_int(store_shelf_open(directory, &second), ==, -EBUSY);
+    check_contains(core_err_sentence(), "in use by another run");
+    check_int(case_write(shelf, 5, 0, NULL), ==, 0);
+    store_shelf_close(shelf);
+    snprintf(path, sizeof path, "%s/checkpoint-6.partial", directory);
+    check_int(mkdir(path, 0700), ==, 0);
+    snprintf(path, sizeof path, "%s.partial", directory);
+    check_int(mkdir(path, 0700), ==, 0);
+    snprintf(path, sizeof path, "mv '%s/checkpoint-5' '%s.partial'/", directory, directory);
+    check_int(system(path), ==, 0);
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    snprintf(path, sizeof path, "%s/checkpoint-6.partial", directory);
+    check_true(access(path, F_OK) != 0);
+    check_int(case_compare(directory, 5), ==, 0);
+    store_shelf_close(shelf);
+    snprintf(path, sizeof path, "%s/none", directory);
+    check_int(store_shelf_list(path, &steps, &count), ==, 0);
+    check_uint(count, ==, 0);
+    check_int(store_shelf_open("/proc/none", &shelf), <, 0);
+    store_shelf_close(NULL);
+}
+
+/* A checkpoint of which something was not put is none. */
+static void unfinished(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    const struct store_checkpoint_options options = {.shelf = shelf, .backend = "threads"};
+    struct store_checkpoint_write *write = NULL;
+    struct store_checkpoint *checkpoint = NULL;
+    struct store_manifest found = {.step = 0};
+    char path[700];
+    case_shrink(true);
+    check_int(case_write(shelf, 1, 0, NULL), ==, 0);
+    store_shelf_path(store_shelf_directory(shelf), 1, path, sizeof path);
+    check_int(store_checkpoint_open(path, "threads", NULL, &checkpoint), ==, 0);
+    check_uint(store_checkpoint_manifest(checkpoint)->step, ==, 1);
+    check_int(store_checkpoint_close(checkpoint), ==, 0);
+    check_int(store_checkpoint_peek(path, &found), ==, 0);
+    found.step = 2;
+    check_int(store_checkpoint_begin(&options, &found, &write), ==, 0);
+    check_true(found.blocks == NULL); /* taken over */
+    check_int(store_checkpoint_finish(write), ==, -EINVAL);
+    check_contains(core_err_sentence(), "0 of 9 cuts");
+    check_int(store_checkpoint_end(write), ==, 0);
+    check_true(!there(shelf, 2));
+    check_int(store_checkpoint_end(NULL), ==, 0);
+    store_shelf_close(shelf);
+}
+
+TEST_MAIN({"round_trip", round_trip}, {"others_can_read_it", others_can_read_it},
+          {"manifest", manifest}, {"cuts", cuts}, {"rotation", rotation},
+          {"one_writer", one_writer}, {"unfinished", unfinished})

@@ -1,0 +1,209 @@
+/* test_damage.c: a checkpoint of which any byte is different, any file missing, cut or from another
+ * checkpoint is refused, with the name of what is wrong; a manifest that was tampered with and sealed
+ * again is never more than refused. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "offload/store/manifest_seal.h"
+#include "tests/harness/test.h"
+#include "tests/store/case.h"
+
+static const char *const files[] = {"manifest.json",      "sums.safetensors", "weights.safetensors",
+                                    "master.safetensors", "m.safetensors",    "v.safetensors"};
+enum { FILES = sizeof files / sizeof files[0] };
+
+static uint64_t state = 12345;
+
+static uint64_t draw(uint64_t below)
+{
+    state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (state >> 20) % below;
+}
+
+static const char *path_of(const struct store_shelf *shelf, uint64_t step, const char *name)
+{
+    static char paths[4][900];
+    static unsigned turn;
+    char *path = paths[turn++ % 4];
+    char folder[700];
+    snprintf(path, 900, "%s/%s",
+             store_shelf_path(store_shelf_directory(shelf), step, folder, sizeof folder), name);
+    return path;
+}
+
+static void write_file(const char *path, const char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "w");
+    check_true(file != NULL);
+    check_uint(fwrite(text, 1, bytes, file), ==, bytes);
+    check_int(fclose(file), ==, 0);
+}
+
+/* Refused, with a sentence that names the file. */
+static void check_refused(const struct store_shelf *shelf, const char *name, const char *what)
+{
+    int rc = case_compare(store_shelf_directory(shelf), 4);
+    if (rc == 0 || strstr(core_err_sentence(), name) == NULL) {
+        test_fail(__FILE__, __LINE__, "%s of %s: %d, \"%s\"", what, name, rc,
+                  rc != 0 ? core_err_sentence() : "accepted");
+    }
+}
+
+/* One change of a file's bytes. */
+static void mutate(const char *path, const char *text, size_t bytes)
+{
+    char *copy = malloc(bytes + 64);
+    size_t length = bytes;
+    check_true(copy != NULL);
+    memcpy(copy, text, bytes);
+    memset(copy + bytes, 0, 64);
+    switch (draw(8)) {
+    case 0: length = draw(bytes); break;
+    case 1: length = bytes + 1 + draw(63); break;
+    case 2: copy[draw(bytes)] ^= (char)0xff; break;
+    default: copy[draw(bytes)] ^= (char)(1 << draw(8)); break;
+    }
+    write_file(path, copy, length);
+    free(copy);
+}
+
+/* Any bit of any file, its length, and files of other steps. */
+static void any_byte(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    char *texts[FILES];
+    size_t bytes[FILES];
+    case_shrink(true);
+    check_int(case_write(shelf, 3, 0, NULL), ==, 0);
+    check_int(case_write(shelf, 4, 0, NULL), ==, 0);
+    for (int i = 0; i < FILES; i++) {
+        check_int(core_file_read(path_of(shelf, 4, files[i]), 1 << 20, &texts[i], &bytes[i]), ==,
+                  0);
+    }
+    test_note("seed %" PRIu64, state);
+    for (int n = 0; n < TEST_COUNT(5000, 5000); n++) {
+        const int i = n % FILES;
+        const char *path = path_of(shelf, 4, files[i]);
+        mutate(path, texts[i], bytes[i]);
+        check_refused(shelf, files[i], "a changed byte");
+        write_file(path, texts[i], bytes[i]);
+    }
+    for (int i = 0; i < FILES; i++) {
+        const char *path = path_of(shelf, 4, files[i]);
+        check_int(unlink(path), ==, 0);
+        check_refused(shelf, files[i], "the absence");
+        check_int(symlink(path_of(shelf, 3, files[i]), path), ==, 0);
+        check_refused(shelf, files[i], "a link in place");
+        check_int(unlink(path), ==, 0);
+        if (i > 0) {
+            check_int(link(path_of(shelf, 3, files[i]), path), ==, 0);
+            check_refused(shelf, files[i], "the other step's");
+            check_int(unlink(path), ==, 0);
+        }
+        write_file(path, texts[i], bytes[i]);
+        free(texts[i]);
+    }
+    check_int(case_compare(store_shelf_directory(shelf), 4), ==, 0);
+    store_shelf_close(shelf);
+}
+
+/* The manifest's text with one thing changed, sealed again: for who wants to be believed. */
+static int parse_changed(const char *text, size_t bytes)
+{
+    char *sealed = NULL;
+    size_t sealed_bytes = 0;
+    struct store_manifest manifest = {.step = 0};
+    check_int(store_manifest_seal(text, bytes, &sealed, &sealed_bytes), ==, 0);
+    int rc = store_manifest_parse(sealed, sealed_bytes, "manifest.json", &manifest);
+    if (rc != 0) {
+        check_true(core_err_sentence()[0] != '\0');
+    } else { /* what is accepted can be laid out, or is refused there */
+        struct store_image image;
+        if (store_image_init(&image, &manifest.format, manifest.weight_dtype, manifest.blocks,
+                             manifest.block_count) == 0) {
+            store_image_fini(&image);
+        }
+    }
+    store_manifest_fini(&manifest);
+    free(sealed);
+    return rc;
+}
+
+static char *unsealed(const struct store_shelf *shelf, size_t *bytes)
+{
+    char *text = NULL;
+    check_int(core_file_read(path_of(shelf, 4, "manifest.json"), 1 << 20, &text, bytes), ==, 0);
+    *bytes -= 32; /* the seal; then the object's end is missing */
+    char *whole = malloc(*bytes + 8);
+    check_true(whole != NULL);
+    memcpy(whole, text, *bytes);
+    memcpy(whole + *bytes, "\n}\n", 4);
+    *bytes += 3;
+    free(text);
+    return whole;
+}
+
+static void every_field(void)
+{
+    static const struct {
+        const char *from, *to, *sentence;
+        int rc;
+    } rows[] = {
+        {"\"tide checkpoint\"", "\"tide checkpoin\"", "format", -EINVAL},
+        {"\"version\": 1", "\"version\": 2", "reads version 1", -ENOTSUP},
+        {"\"version\": 1", "\"version\": \"1\"", "version", -EINVAL},
+        {"\"step\": 4", "\"step\": -4", "step", -EINVAL},
+        {"\"step\": 4", "\"stop\": 4", "step", -EINVAL},
+        {"\"updates\": 3", "\"updates\": 5", "updates", -EINVAL},
+        {"\"run\": \"00", "\"run\": \"0x", "run", -EINVAL},
+        {"\"value\": 4.1", "\"value\": 0", "value", -EINVAL},
+        {"\"BF16\"", "\"F32\"", "no format of a run", -EINVAL},
+        {"\"m_bytes\": 4", "\"m_bytes\": 3", "no format of a run", -EINVAL},
+        {"\"m_bytes\": 4", "\"m_bytes\": 1", "no format of a run", -EINVAL},
+        {"\"weight_bytes\": 2", "\"weight_bytes\": 200", "weight_bytes", -EINVAL},
+        {"\"cut_elements\": 65536", "\"cut_elements\": 65535", "cut_elements", -EINVAL},
+        {"\"sums.safetensors\"", "\"../../etc/passwd\"", "no name of a file", -EINVAL},
+        {"\"name\": \"block 0\"", "\"name\": \"\"", "characters", -EINVAL},
+        {"\"elements\": 384", "\"elements\": 1e30", "elements", -EINVAL},
+        {"\"elements\": 384", "\"elements\": null", "elements", -EINVAL},
+        {"\"trained\": true", "\"trained\": 1", "trained", -EINVAL},
+        {"\"application\": \"", "\"application\": \"x", "hexadecimal", -EINVAL},
+        {"\"files\": []", "\"files\": [1]", "object", -EINVAL},
+        {"\"files\": []", "\"files\": {}", "files", -EINVAL},
+    };
+    struct store_shelf *shelf = case_shelf();
+    size_t bytes = 0;
+    case_shrink(true);
+    check_int(case_write(shelf, 4, 0, NULL), ==, 0);
+    char *text = unsealed(shelf, &bytes);
+    check_int(parse_changed(text, bytes), ==, 0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char changed[8192];
+        const char *at = strstr(text, rows[i].from);
+        check_true(at != NULL && bytes + 64 < sizeof changed);
+        const int length = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text,
+                                    rows[i].to, at + strlen(rows[i].from));
+        int rc = parse_changed(changed, (size_t)length);
+        if (rc != rows[i].rc || strstr(core_err_sentence(), rows[i].sentence) == NULL) {
+            test_fail(__FILE__, __LINE__, "%s: %d, \"%s\"", rows[i].to, rc, core_err_sentence());
+        }
+    }
+    for (int n = 0; n < TEST_COUNT(20000, 5000); n++) { /* no crash, no overrun */
+        char changed[8192];
+        memcpy(changed, text, bytes + 1);
+        for (uint64_t i = draw(3) + 1; i > 0; i--) {
+            changed[draw(bytes - 3)] = "0123456789-+.eE\"{}[],: xtfn\\"[draw(28)];
+        }
+        (void)parse_changed(changed, bytes);
+    }
+    free(text);
+    store_shelf_close(shelf);
+}
+
+TEST_MAIN({"any_byte", any_byte}, {"every_field", every_field})

@@ -1,0 +1,263 @@
+/* test_faults.c: whatever fails while a checkpoint is written, the old one is intact and found, or the
+ * new one is complete: requests to the system, I/O of the drive, drives that lie, and kill -9. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "aio/fault.h"
+#include "core/base/err.h"
+#include "tests/harness/test.h"
+#include "tests/store/case.h"
+
+/* ---- the n-th request to the system fails ---- */
+
+static _Atomic int countdown; /* 1: the next one; 0: none. Relaxed: any one may be hit */
+static _Atomic int hits;
+static _Atomic bool inside;
+static int failure = EIO;
+
+static void enter(bool now)
+{
+    atomic_store_explicit(&inside, now, memory_order_relaxed);
+}
+
+static bool due(void)
+{
+    if (!atomic_load_explicit(&inside, memory_order_relaxed) ||
+        atomic_load_explicit(&countdown, memory_order_relaxed) <= 0 ||
+        atomic_fetch_sub_explicit(&countdown, 1, memory_order_relaxed) != 1) {
+        return false;
+    }
+    atomic_fetch_add_explicit(&hits, 1, memory_order_relaxed);
+    errno = failure;
+    return true;
+}
+
+#define WRAP(type, name, failed, arguments, call)                                                  \
+    type __real_##name arguments;                                                                  \
+    type __wrap_##name arguments;                                                                  \
+    type __wrap_##name arguments                                                                   \
+    {                                                                                              \
+        return due() ? (failed) : __real_##name call;                                              \
+    }
+#define WRAP_OPEN(name)                                                                            \
+    int __real_##name(const char *path, int flags, mode_t mode);                                   \
+    int __wrap_##name(const char *path, int flags, mode_t mode);                                   \
+    int __wrap_##name(const char *path, int flags, mode_t mode)                                    \
+    {                                                                                              \
+        return due() ? -1 : __real_##name(path, flags, mode);                                      \
+    }
+#define WRAP_OPENAT(name)                                                                          \
+    int __real_##name(int folder, const char *path, int flags, mode_t mode);                       \
+    int __wrap_##name(int folder, const char *path, int flags, mode_t mode);                       \
+    int __wrap_##name(int folder, const char *path, int flags, mode_t mode)                        \
+    {                                                                                              \
+        return due() ? -1 : __real_##name(folder, path, flags, mode);                              \
+    }
+WRAP_OPEN(open)
+WRAP_OPEN(open64)
+WRAP_OPENAT(openat)
+WRAP_OPENAT(openat64)
+WRAP(int, mkdir, -1, (const char *path, mode_t mode), (path, mode))
+WRAP(int, fsync, -1, (int fd), (fd))
+WRAP(int, fdatasync, -1, (int fd), (fd))
+WRAP(int, rename, -1, (const char *from, const char *to), (from, to))
+WRAP(int, renameat2, -1, (int a, const char *from, int b, const char *to, unsigned flags),
+     (a, from, b, to, flags))
+WRAP(int, fallocate, -1, (int fd, int mode, off_t at, off_t bytes), (fd, mode, at, bytes))
+WRAP(int, fallocate64, -1, (int fd, int mode, off64_t at, off64_t bytes), (fd, mode, at, bytes))
+WRAP(ssize_t, pwrite, -1, (int fd, const void *from, size_t bytes, off_t at), (fd, from, bytes, at))
+WRAP(ssize_t, pwrite64, -1, (int fd, const void *from, size_t bytes, off64_t at),
+     (fd, from, bytes, at))
+WRAP(ssize_t, write, -1, (int fd, const void *from, size_t bytes), (fd, from, bytes))
+WRAP(ssize_t, pread, -1, (int fd, void *to, size_t bytes, off_t at), (fd, to, bytes, at))
+WRAP(ssize_t, pread64, -1, (int fd, void *to, size_t bytes, off64_t at), (fd, to, bytes, at))
+WRAP(int, flock, -1, (int fd, int how), (fd, how))
+WRAP(void *, opendir, NULL, (const char *path), (path))
+WRAP(void *, malloc, NULL, (size_t bytes), (bytes))
+WRAP(void *, calloc, NULL, (size_t count, size_t bytes), (count, bytes))
+WRAP(int, posix_memalign, ENOMEM, (void **out, size_t align, size_t bytes), (out, align, bytes))
+
+/* Old or new, never anything else; and where it was said to be there, the new one. */
+static void check_outcome(const struct store_shelf *shelf, int rc, const char *what, uint64_t n)
+{
+    const uint64_t found = case_newest(store_shelf_directory(shelf));
+    if (found < 1 || found > 2 || (rc == 0 && found != 2)) {
+        test_fail(__FILE__, __LINE__, "%s %" PRIu64 ": %d, and the newest is %" PRIu64, what, n, rc,
+                  found);
+    }
+    check_int(case_compare(store_shelf_directory(shelf), 1), ==, 0);
+}
+
+static void every_request(int with)
+{
+    struct store_shelf *shelf = case_shelf();
+    unsigned failed = 0;
+    int n = 1;
+    case_shrink(true);
+    check_int(case_write(shelf, 1, 0, NULL), ==, 0);
+    case_guard = enter;
+    for (; n < 2000; n++) {
+        failure = with;
+        hits = 0;
+        countdown = n;
+        int rc = case_write(shelf, 2, 0, NULL);
+        countdown = 0;
+        failed += rc != 0;
+        check_true(rc == 0 || core_err_sentence()[0] != '\0');
+        check_outcome(shelf, rc, "request", (uint64_t)n);
+        store_shelf_remove(shelf, 2);
+        if (hits == 0) {
+            check_int(rc, ==, 0);
+            break;
+        }
+    }
+    case_guard = NULL;
+    check_int(n, >, 60);
+    check_int(failed, >, 40);
+    test_note("%d requests, %u of them ended the checkpoint", n - 1, failed);
+    store_shelf_close(shelf);
+}
+
+static void requests_fail(void)
+{
+    every_request(EIO);
+}
+
+static void the_disk_is_full(void)
+{
+    every_request(ENOSPC);
+}
+
+/* ---- the drive fails, or lies ---- */
+
+static struct aio_fault drive_of(uint64_t seed)
+{
+    return (struct aio_fault){.inner = &aio_threads, .seed = seed, .rules_count = 1};
+}
+
+/* From the n-th operation on nothing works; and the n-th once, which is repeated. */
+static void operations_fail(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    case_shrink(true);
+    check_int(case_write(shelf, 1, 0, NULL), ==, 0);
+    for (uint64_t n = 1;; n++) {
+        for (int once = 0; once < 2; once++) {
+            struct aio_fault fault = drive_of(n);
+            fault.rules[0] = (struct aio_fault_rule){
+                .kind = AIO_FAULT_ERROR, .from = n, .count = once ? 1 : AIO_FAULT_FOREVER};
+            int rc = case_write(shelf, 2, 0, &fault);
+            check_outcome(shelf, rc, "operation", n);
+            store_shelf_remove(shelf, 2);
+            if (once == 0 && fault.hits[AIO_FAULT_ERROR] == 0) {
+                check_int(rc, ==, 0);
+                check_uint(n, >, 10);
+                store_shelf_close(shelf);
+                return;
+            }
+        }
+    }
+}
+
+/* Lost, torn, misdirected and changed bytes, on the way there or back: seen before the checkpoint has
+ * its name. */
+static void drives_lie(void)
+{
+    static const enum aio_fault_kind kinds[] = {AIO_FAULT_LOST, AIO_FAULT_TORN,
+                                                AIO_FAULT_MISDIRECTED, AIO_FAULT_CORRUPT};
+    const char *full = getenv("TIDE_TEST_FULL");
+    const uint64_t cases = full != NULL ? 2000 : TEST_COUNT(300, 60);
+    struct store_shelf *shelf = case_shelf();
+    uint64_t lied = 0;
+    uint64_t refused = 0;
+    case_shrink(true);
+    check_int(case_write(shelf, 1, 0, NULL), ==, 0);
+    for (uint64_t seed = 1; seed <= cases; seed++) {
+        struct aio_fault fault = drive_of(seed);
+        fault.rules[0] = (struct aio_fault_rule){.kind = kinds[seed % 4],
+                                                 .from = 1 + seed / 4 % 24,
+                                                 .count = 1 + seed % 3,
+                                                 .writes_only = seed % 5 != 0,
+                                                 .reads_only = seed % 5 == 0};
+        int rc = case_write(shelf, 2, 0, &fault);
+        lied += fault.hits[kinds[seed % 4]] > 0;
+        refused += rc != 0;
+        check_outcome(shelf, rc, "seed", seed);
+        store_shelf_remove(shelf, 2);
+    }
+    check_uint(lied, >, cases / 4);
+    check_uint(refused, >, cases / 8);
+    test_note("%" PRIu64 " of %" PRIu64 " seeds lied, %" PRIu64 " checkpoints were refused", lied,
+              cases, refused);
+    store_shelf_close(shelf);
+}
+
+/* ---- kill -9 ---- */
+
+static void write_for_ever(const char *directory, uint64_t step)
+{
+    struct store_shelf *shelf = NULL;
+    if (store_shelf_open(directory, &shelf) != 0) {
+        _exit(1);
+    }
+    for (;; step++) {
+        if (case_write(shelf, step, 2, NULL) != 0) {
+            _exit(2);
+        }
+    }
+}
+
+/* Killed at any moment of any save: the newest one verifies, and so does every other that has a
+ * name; the next run goes on behind it. */
+static void killed(void)
+{
+    const char *full = getenv("TIDE_TEST_FULL");
+    const int rounds = full != NULL ? 200 : TEST_COUNT(50, 20);
+    struct store_shelf *shelf = case_shelf();
+    char directory[600];
+    uint64_t newest = 1;
+    uint64_t state = 99;
+    case_shrink(true);
+    snprintf(directory, sizeof directory, "%s", store_shelf_directory(shelf));
+    check_int(case_write(shelf, 1, 0, NULL), ==, 0);
+    store_shelf_close(shelf);
+    for (int round = 0; round < rounds; round++) {
+        uint64_t *steps = NULL;
+        size_t count = 0;
+        int status = 0;
+        fflush(stdout);
+        const pid_t child = fork();
+        check_true(child >= 0);
+        if (child == 0) {
+            write_for_ever(directory, newest + 1);
+        }
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        const struct timespec wait = {.tv_nsec = (long)((state >> 33) % 150000000)};
+        nanosleep(&wait, NULL);
+        kill(child, SIGKILL);
+        check_int(waitpid(child, &status, 0), ==, child);
+        check_true(WIFSIGNALED(status));
+        check_int(store_shelf_list(directory, &steps, &count), ==, 0);
+        check_uint(count, >=, 1);
+        check_uint(steps[count - 1], >=, newest);
+        newest = steps[count - 1];
+        for (size_t i = 0; i < count; i++) {
+            check_int(case_compare(directory, steps[i]), ==, 0);
+        }
+        free(steps);
+    }
+    test_note("%d kills, %" PRIu64 " checkpoints", rounds, newest);
+    check_uint(newest, >, 5);
+}
+
+TEST_MAIN({"requests_fail", requests_fail}, {"the_disk_is_full", the_disk_is_full},
+          {"operations_fail", operations_fail}, {"drives_lie", drives_lie}, {"killed", killed})
