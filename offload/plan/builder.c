@@ -304,6 +304,10 @@ int plan_builder_end(struct plan_builder *builder, struct plan_tape *out)
     }
     builder->tape = (struct plan_tape){0};
     builder->tape_room = 0;
+    if (tape.count > 0) { /* tapes stay for the whole run: no room that nobody uses */
+        struct plan_command *exact = realloc(tape.commands, tape.count * sizeof *exact);
+        tape.commands = exact != NULL ? exact : tape.commands;
+    }
     *out = tape;
     return 0;
 }
