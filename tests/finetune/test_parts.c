@@ -13,6 +13,7 @@
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_settings.h"
+#include "tools/tide/plan_text.h"
 
 static struct tune_record record_of(uint64_t step, double seconds)
 {
@@ -158,6 +159,21 @@ static void exit_codes(void)
     check_int(tune_exit_code(-EDOM), ==, 1);
 }
 
+/* Choices of a plan are named as they are typed, all of them. */
+static void names(void)
+{
+    check_string(cli_plan_place_name(TIDE_STORE), "store");
+    check_string(cli_plan_acts_name(TIDE_ACTS_RECOMPUTE), "recompute");
+    check_string(cli_plan_acts_name(TIDE_ACTS_STORE), "store");
+    check_string(cli_plan_order_name(TIDE_ORDER_MICRO), "micro");
+    check_string(cli_plan_timing_name(TIDE_TIMING_DEFERRED), "deferred");
+    check_string(cli_plan_timing_name(TIDE_TIMING_SPLIT), "split");
+    const struct tide_plan_info info = {.step_seconds = 0.5, .store_write_bytes = 12000000};
+    check_double(cli_plan_wear_tb(&info), ==, 12000000 / 0.5 * 86400 / 1e12);
+    const struct tide_plan_info unknown = {.store_write_bytes = 1};
+    check_double(cli_plan_wear_tb(&unknown), ==, 0);
+}
+
 static const char *rows_path;
 
 static int data_life(void)
@@ -242,4 +258,5 @@ static void no_log(void)
 }
 
 TEST_MAIN({"terminal", terminal}, {"pipe_lines", pipe_lines}, {"clocks", clocks},
-          {"exit_codes", exit_codes}, {"short_of_memory", short_of_memory}, {"no_log", no_log})
+          {"exit_codes", exit_codes}, {"names", names}, {"short_of_memory", short_of_memory},
+          {"no_log", no_log})

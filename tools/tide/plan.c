@@ -51,7 +51,7 @@ static int print(const struct cli_command *command, const struct wish *wish,
         struct core_json_write json;
         core_json_write_init_file(&json, stdout);
         json.indent = 2;
-        rc = plan_json_write(&json, plan, options);
+        rc = cli_plan_write_json(&json, plan, options);
         if (rc != 0) {
             core_json_write_fini(&json);
             return cli_fail(command, CLI_FAILED, NULL);
@@ -59,10 +59,11 @@ static int print(const struct cli_command *command, const struct wish *wish,
         return cli_close_json(command, &json, CLI_DONE);
     }
     if (wish->tape) {
-        plan_print_tape(plan, stdout);
+        cli_plan_print_tape(plan, stdout);
         return CLI_DONE;
     }
-    return plan_print(plan, options, stdout) == 0 ? CLI_DONE : cli_fail(command, CLI_FAILED, NULL);
+    return cli_plan_print(plan, options, stdout) == 0 ? CLI_DONE
+                                                      : cli_fail(command, CLI_FAILED, NULL);
 }
 
 static int make(const struct cli_command *command, const struct wish *wish,

@@ -40,7 +40,7 @@ static void write_parts(struct core_json_write *json, const struct tide_plan *pl
     core_json_write_array_begin(json, "parts");
     for (unsigned i = 0; tide_plan_part_at(plan, i, &part) == 0; i++) {
         core_json_write_object_begin(json, NULL);
-        core_json_write_string(json, "tier", plan_place_name(part.tier));
+        core_json_write_string(json, "tier", cli_plan_place_name(part.tier));
         core_json_write_string(json, "what", part.what);
         core_json_write_unsigned(json, "bytes", part.bytes);
         core_json_write_object_end(json);
@@ -59,13 +59,13 @@ static void write_step(struct core_json_write *json, const struct tide_plan_info
     core_json_write_unsigned(json, "store_write_bytes", info->store_write_bytes);
     core_json_write_unsigned(json, "h2d_bytes", info->up_bytes);
     core_json_write_unsigned(json, "d2h_bytes", info->down_bytes);
-    core_json_write_real(json, "store_write_tb_per_day", plan_wear_tb(info));
+    core_json_write_real(json, "store_write_tb_per_day", cli_plan_wear_tb(info));
     core_json_write_unsigned(json, "commands", info->commands);
     core_json_write_object_end(json);
 }
 
-int plan_json_write(struct core_json_write *json, const struct tide_plan *plan,
-                    const struct tide_engine_options *options)
+int cli_plan_write_json(struct core_json_write *json, const struct tide_plan *plan,
+                        const struct tide_engine_options *options)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
     int rc = tide_plan_describe(plan, &info);
@@ -84,9 +84,9 @@ int plan_json_write(struct core_json_write *json, const struct tide_plan *plan,
     core_json_write_object_end(json);
     write_parts(json, plan);
     core_json_write_object_begin(json, "chosen");
-    core_json_write_string(json, "acts", plan_acts_name(info.acts));
-    core_json_write_string(json, "order", plan_order_name(info.order));
-    core_json_write_string(json, "timing", plan_timing_name(info.timing));
+    core_json_write_string(json, "acts", cli_plan_acts_name(info.acts));
+    core_json_write_string(json, "order", cli_plan_order_name(info.order));
+    core_json_write_string(json, "timing", cli_plan_timing_name(info.timing));
     core_json_write_unsigned(json, "weight_slots", info.weight_slots);
     core_json_write_unsigned(json, "state_slots", info.state_slots);
     core_json_write_unsigned(json, "chunk_elements", info.chunk_elements);

@@ -9,7 +9,7 @@ struct core_json_write;
 enum { PLAN_JSON_VERSION = 1 };
 
 /* One object; the caller ends the writer. */
-int plan_json_write(struct core_json_write *json, const struct tide_plan *plan,
-                    const struct tide_engine_options *options);
+int cli_plan_write_json(struct core_json_write *json, const struct tide_plan *plan,
+                        const struct tide_engine_options *options);
 
 #endif

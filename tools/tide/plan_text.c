@@ -8,31 +8,31 @@
 
 enum { TAPE_LINE_BYTES = 512 };
 
-const char *plan_place_name(uint32_t place)
+const char *cli_plan_place_name(uint32_t place)
 {
     static const char *const names[] = {"auto", "device", "host", "store"};
     return place < 4 ? names[place] : "?";
 }
 
-const char *plan_acts_name(uint32_t acts)
+const char *cli_plan_acts_name(uint32_t acts)
 {
     static const char *const names[] = {"auto", "keep", "recompute", "host", "store"};
     return acts < 5 ? names[acts] : "?";
 }
 
-const char *plan_order_name(uint32_t order)
+const char *cli_plan_order_name(uint32_t order)
 {
     static const char *const names[] = {"auto", "layer", "micro"};
     return order < 3 ? names[order] : "?";
 }
 
-const char *plan_timing_name(uint32_t timing)
+const char *cli_plan_timing_name(uint32_t timing)
 {
-    static const char *const names[] = {"auto", "deferred", "inside"};
-    return timing < 3 ? names[timing] : "?";
+    static const char *const names[] = {"auto", "deferred", "inside", "split"};
+    return timing < 4 ? names[timing] : "?";
 }
 
-double plan_wear_tb(const struct tide_plan_info *info)
+double cli_plan_wear_tb(const struct tide_plan_info *info)
 {
     return info->step_seconds > 0
                ? (double)info->store_write_bytes / info->step_seconds * 86400 / 1e12
@@ -100,8 +100,8 @@ static void print_step(const struct tide_plan_info *info, FILE *stream)
             info->tokens_per_second, info->bottleneck);
 }
 
-int plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
-               FILE *stream)
+int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
+                   FILE *stream)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
     char all[32];
@@ -124,18 +124,19 @@ int plan_print(const struct tide_plan *plan, const struct tide_engine_options *o
     fprintf(stream,
             "\nactivations: %s; order: %s; update: %s; %" PRIu32 " weight slots, %" PRIu32
             " state slots, chunks of %" PRIu64 " elements; %" PRIu64 " commands\n",
-            plan_acts_name(info.acts), plan_order_name(info.order), plan_timing_name(info.timing),
-            info.weight_slots, info.state_slots, info.chunk_elements, info.commands);
+            cli_plan_acts_name(info.acts), cli_plan_order_name(info.order),
+            cli_plan_timing_name(info.timing), info.weight_slots, info.state_slots,
+            info.chunk_elements, info.commands);
     print_step(&info, stream);
     fprintf(stream, "drives: %.3f GB read and %.3f GB written a step; a day of it writes %.1f TB\n",
             (double)info.store_read_bytes / 1e9, (double)info.store_write_bytes / 1e9,
-            plan_wear_tb(&info));
+            cli_plan_wear_tb(&info));
     fprintf(stream, "links: %.3f GB up and %.3f GB down a step; planned in %.3g s\n",
             (double)info.up_bytes / 1e9, (double)info.down_bytes / 1e9, info.plan_seconds);
     return 0;
 }
 
-void plan_print_short(const struct tide_plan *plan, FILE *stream)
+void cli_plan_print_short(const struct tide_plan *plan, FILE *stream)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
     char all[32];
@@ -147,15 +148,15 @@ void plan_print_short(const struct tide_plan *plan, FILE *stream)
             "update %s\n",
             print_count(info.parameters, all, sizeof all), (double)info.device_bytes / 1e9,
             (double)info.host_bytes / 1e9, (double)info.store_bytes / 1e9,
-            plan_acts_name(info.acts), plan_timing_name(info.timing));
+            cli_plan_acts_name(info.acts), cli_plan_timing_name(info.timing));
     print_step(&info, stream);
     if (info.store_write_bytes > 0) {
         fprintf(stream, "drives: %.3f GB written a step, %.1f TB a day\n",
-                (double)info.store_write_bytes / 1e9, plan_wear_tb(&info));
+                (double)info.store_write_bytes / 1e9, cli_plan_wear_tb(&info));
     }
 }
 
-void plan_print_tape(const struct tide_plan *plan, FILE *stream)
+void cli_plan_print_tape(const struct tide_plan *plan, FILE *stream)
 {
     char line[TAPE_LINE_BYTES];
     for (unsigned i = 0; tide_plan_tape_line(plan, i, line, sizeof line) == 0; i++) {

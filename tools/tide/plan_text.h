@@ -6,22 +6,22 @@
 #include <tide/engine.h>
 
 /* Bytes a tier and consumer, what was chosen, what a step costs and what holds it up. */
-int plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
-               FILE *stream);
+int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
+                   FILE *stream);
 
 /* The same in a few lines, before a run. */
-void plan_print_short(const struct tide_plan *plan, FILE *stream);
+void cli_plan_print_short(const struct tide_plan *plan, FILE *stream);
 
 /* One line a command. */
-void plan_print_tape(const struct tide_plan *plan, FILE *stream);
+void cli_plan_print_tape(const struct tide_plan *plan, FILE *stream);
 
 /* Names as they are typed: "store", "recompute", "layer", "deferred". */
-const char *plan_place_name(uint32_t place);
-const char *plan_acts_name(uint32_t acts);
-const char *plan_order_name(uint32_t order);
-const char *plan_timing_name(uint32_t timing);
+const char *cli_plan_place_name(uint32_t place);
+const char *cli_plan_acts_name(uint32_t acts);
+const char *cli_plan_order_name(uint32_t order);
+const char *cli_plan_timing_name(uint32_t timing);
 
 /* Terabytes that a day of such steps writes to the drives. */
-double plan_wear_tb(const struct tide_plan_info *info);
+double cli_plan_wear_tb(const struct tide_plan_info *info);
 
 #endif
