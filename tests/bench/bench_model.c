@@ -23,7 +23,7 @@
 #include "core/dev/dev.h"
 #include "kernels/table.h"
 #include "offload/plain/plain.h"
-#include "tools/rows/rows.h"
+#include "tools/text/feed.h"
 
 struct arguments {
     const char *folder;
@@ -49,7 +49,9 @@ struct bench {
     struct model_files *files;
     struct dev_device *device;
     struct plain *plain;
-    struct rows *rows;
+    struct text_feed *feed;
+    char path[4096]; /* of the rows, for the feed */
+    const char *data[1];
     int64_t length;
     int32_t *ids;    /* [accum][batch][length] */
     int32_t *labels; /* the same */
@@ -127,39 +129,47 @@ static int take_rows(struct bench *bench)
 {
     const int64_t rows = bench->arguments.batch * bench->arguments.accum;
     for (int64_t i = 0; i < rows; i++) {
-        struct rows_row row;
-        int rc = rows_next(bench->rows, &row);
-        if (rc == 0) {
-            rc = rows_rewind(bench->rows);
-            rc = rc != 0 ? rc : rows_next(bench->rows, &row);
-        }
+        struct text_batch row;
+        const int rc = text_feed_next(bench->feed, &row);
         if (rc <= 0) {
             return rc < 0 ? rc : core_err_set(-EINVAL, "%s has no rows", bench->arguments.folder);
         }
-        if ((int64_t)row.count != bench->length) {
-            return core_err_set(-EINVAL, "line %zu has %zu tokens, and the first row %lld",
-                                row.line, row.count, (long long)bench->length);
+        if (row.length != bench->length) {
+            return core_err_set(-EINVAL, "row %lld has %lld tokens, and the first one %lld",
+                                (long long)i + 1, (long long)row.length, (long long)bench->length);
         }
-        memcpy(bench->ids + i * bench->length, row.ids, row.count * sizeof *row.ids);
-        memcpy(bench->labels + i * bench->length, row.labels, row.count * sizeof *row.labels);
+        const size_t bytes = (size_t)row.length * sizeof *row.ids;
+        memcpy(bench->ids + i * bench->length, row.ids, bytes);
+        memcpy(bench->labels + i * bench->length, row.labels, bytes);
     }
     return 0;
+}
+
+/* Row after row, from the first one again behind the last. */
+static int open_feed(struct bench *bench)
+{
+    const struct text_feed_options rows = {.files = bench->data,
+                                           .files_count = 1,
+                                           .seq_len = bench->config.positions,
+                                           .batch_rows = 1,
+                                           .vocab = bench->config.vocab};
+    snprintf(bench->path, sizeof bench->path, "%s/data.jsonl", bench->arguments.folder);
+    bench->data[0] = bench->path;
+    text_feed_close(bench->feed);
+    bench->feed = NULL;
+    return text_feed_open(&rows, NULL, &bench->feed);
 }
 
 static int open_rows(struct bench *bench)
 {
     const struct arguments *arguments = &bench->arguments;
-    char path[4096];
-    struct rows_row row;
-    const struct rows_options checks = {.vocab = bench->config.vocab,
-                                        .length_max = bench->config.positions};
-    snprintf(path, sizeof path, "%s/data.jsonl", arguments->folder);
-    int rc = rows_open(path, &checks, &bench->rows);
-    rc = rc != 0 ? rc : rows_next(bench->rows, &row);
+    struct text_batch row;
+    int rc = open_feed(bench);
+    rc = rc != 0 ? rc : text_feed_next(bench->feed, &row);
     if (rc <= 0) {
-        return rc < 0 ? rc : core_err_set(-EINVAL, "%s has no rows", path);
+        return rc < 0 ? rc : core_err_set(-EINVAL, "%s has no rows", bench->path);
     }
-    bench->length = (int64_t)row.count;
+    bench->length = row.length;
     const int64_t each = arguments->batch * bench->length;
     const size_t tokens = (size_t)(each * arguments->accum);
     bench->ids = calloc(tokens, sizeof *bench->ids);
@@ -174,7 +184,7 @@ static int open_rows(struct bench *bench)
                                                  .ids = bench->ids + i * each,
                                                  .labels = bench->labels + i * each};
     }
-    return rows_rewind(bench->rows);
+    return open_feed(bench);
 }
 
 static int open_all(struct bench *bench)
@@ -221,7 +231,7 @@ static void close_all(struct bench *bench)
 {
     plain_destroy(bench->plain);
     dev_close(bench->device);
-    rows_close(bench->rows);
+    text_feed_close(bench->feed);
     model_files_close(bench->files);
     model_destroy(bench->model);
     free(bench->batches);

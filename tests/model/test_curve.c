@@ -7,22 +7,17 @@
 #include "offload/plain/plain.h"
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
-#include "tools/rows/rows.h"
+#include "tools/text/feed.h"
 
 enum { STEPS = 50, BATCH = 2, LENGTH = 24 };
 
-static void take_rows(struct rows *rows, int32_t *ids)
+static void take_rows(struct text_feed *feed, int32_t *ids)
 {
-    struct rows_row row;
+    struct text_batch row;
     for (int i = 0; i < BATCH; i++) {
-        int rc = rows_next(rows, &row);
-        if (rc == 0) {
-            check_int(rows_rewind(rows), ==, 0);
-            rc = rows_next(rows, &row);
-        }
-        check_int(rc, ==, 1);
-        check_uint(row.count, ==, LENGTH);
-        memcpy(ids + (size_t)i * LENGTH, row.ids, row.count * sizeof *ids);
+        check_int(text_feed_next(feed, &row), ==, 1);
+        check_int(row.length, ==, LENGTH);
+        memcpy(ids + (size_t)i * LENGTH, row.ids, LENGTH * sizeof *ids);
     }
 }
 
@@ -32,7 +27,7 @@ static void follow(const char *name)
     struct fixture fixture;
     struct dev_device *device = NULL;
     struct plain *plain = NULL;
-    struct rows *rows = NULL;
+    struct text_feed *feed = NULL;
     int32_t ids[BATCH * LENGTH];
     const struct model_batch batch = {.rows = BATCH, .length = LENGTH, .ids = ids};
     const struct dev_options memory = {.memory_bytes = 64 << 20};
@@ -54,7 +49,10 @@ static void follow(const char *name)
     check_int(plain_create(fixture.model, device, &options, &plain), ==, 0);
     check_int(plain_load(plain, fixture.files), ==, 0);
     snprintf(path, sizeof path, "%s/model/curve/data.jsonl", test_root());
-    check_int(rows_open(path, NULL, &rows), ==, 0);
+    const char *files[] = {path};
+    const struct text_feed_options options = {
+        .files = files, .files_count = 1, .seq_len = LENGTH, .batch_rows = 1};
+    check_int(text_feed_open(&options, NULL, &feed), ==, 0);
     snprintf(path, sizeof path, "%s/model/curve/%s.txt", test_root(), name);
     FILE *expected = fopen(path, "r");
     check_true(expected != NULL);
@@ -64,7 +62,7 @@ static void follow(const char *name)
         double loss;
         double norm;
         check_int(fscanf(expected, "%lf %lf", &loss, &norm), ==, 2);
-        take_rows(rows, ids);
+        take_rows(feed, ids);
         check_int(plain_step(plain, &batch, 1e-3, &result), ==, 0);
         check_double(fabs(result.loss - loss), <, 1e-4 * loss);
         check_double(fabs(result.grad_norm - norm), <, 1e-4 * norm);
@@ -72,7 +70,7 @@ static void follow(const char *name)
     }
     test_note("%s: losses are within %.2g of PyTorch's", name, apart);
     fclose(expected);
-    rows_close(rows);
+    text_feed_close(feed);
     plain_destroy(plain);
     dev_close(device);
     fixture_close(&fixture);
