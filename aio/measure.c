@@ -24,7 +24,9 @@ enum {
     FILL_LEAST = 32 << 20,
     FILL_PIECE = 8 << 20
 };
-static const uint64_t buffer_bytes = (uint64_t)64 << 20;
+/* Of one direction, at most and at least. */
+static const uint64_t buffer_bytes_max = (uint64_t)64 << 20;
+static const uint64_t buffer_bytes_min = (uint64_t)8 << 20;
 static const uint64_t scratch_default_bytes = (uint64_t)512 << 20;
 static const double seconds_default = 1.6;
 static const int64_t patience_ns = 120000000000;
@@ -164,6 +166,9 @@ int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, u
         return core_err_set(-EINVAL, "%s: %" PRIu64 " bytes are too few to measure on",
                             aio_drive_name(drive), bytes);
     }
+    uint64_t buffer_bytes = 2 * (uint64_t)aio_drive_depth(drive) * aio_drive_block_bytes(drive);
+    buffer_bytes = buffer_bytes < buffer_bytes_max ? buffer_bytes : buffer_bytes_max;
+    buffer_bytes = buffer_bytes > buffer_bytes_min ? buffer_bytes : buffer_bytes_min;
     struct core_region region = {0};
     struct core_region_options memory = {
         .name = "measuring", .bytes = 2 * buffer_bytes, .pages = CORE_PAGES_THP};

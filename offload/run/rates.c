@@ -17,7 +17,10 @@
 #include "kernels/table.h"
 #include "offload/model/run.h"
 
-enum { UPDATE_ELEMENTS = 4 << 20, COPY_BYTES = 32 << 20 };
+/* What is measured with, at most; less where the budgets are small, for measuring has to stay in them
+ * too. */
+enum { UPDATE_ELEMENTS_MAX = 4 << 20, UPDATE_ELEMENTS_MIN = 64 << 10, COPY_BYTES_MAX = 16 << 20 };
+enum { COPY_BYTES_MIN = 1 << 20, DEPTH_MIN = 4 };
 
 /* A head or embedding above this is not run; its flops count at a layer's speed. */
 static const uint64_t block_bytes_max = UINT64_C(1) << 30;
@@ -208,6 +211,31 @@ static int measure_compute(const struct run_shapes *shapes, const struct run_opt
 
 /* ---- the update, sums, copies ---- */
 
+/* A quarter of what a run may take. */
+static uint64_t spare_bytes(const struct run_options *options)
+{
+    const struct plan_budgets *budgets = &options->budgets;
+    uint64_t bytes = budgets->host_bytes + budgets->device_bytes;
+    if (budgets->joint_bytes > 0 && budgets->joint_bytes < bytes) {
+        bytes = budgets->joint_bytes;
+    }
+    return bytes / 4;
+}
+
+static uint64_t within(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+/* Parameters that the update is measured with. */
+static uint64_t update_elements(const struct run_options *options)
+{
+    const struct plan_format format = run_options_format(options);
+    const uint64_t each = 8 + plan_state_bytes(&format, CORE_VEC_TILE) / CORE_VEC_TILE;
+    return within(spare_bytes(options) / each, UPDATE_ELEMENTS_MIN, UPDATE_ELEMENTS_MAX) /
+           CORE_VEC_TILE * CORE_VEC_TILE;
+}
+
 static int time_update(struct adam *adam, const struct adam_arrays *arrays, double *per_second)
 {
     int rc = 0;
@@ -243,12 +271,12 @@ static int measure_update(const struct run_options *options, struct plan_rates *
     struct adam *adam = NULL;
     struct core_team *team = NULL;
     struct core_region region = {0};
-    struct adam_arrays arrays = {.count = UPDATE_ELEMENTS};
-    double *sums = calloc(UPDATE_ELEMENTS / CORE_VEC_TILE, sizeof *sums);
+    const uint64_t elements = update_elements(options);
+    struct adam_arrays arrays = {.count = elements};
+    double *sums = calloc(elements / CORE_VEC_TILE, sizeof *sums);
     group.step = 1;
-    const struct core_region_options memory = {.name = "the measured update",
-                                               .bytes = UPDATE_ELEMENTS * UINT64_C(8) +
-                                                        plan_state_bytes(&format, UPDATE_ELEMENTS)};
+    const struct core_region_options memory = {
+        .name = "the measured update", .bytes = elements * 8 + plan_state_bytes(&format, elements)};
     int rc = sums != NULL ? core_team_create(&(struct core_team_options){.name = "rates",
                                                                          .count = options->threads},
                                              &team)
@@ -259,7 +287,7 @@ static int measure_update(const struct run_options *options, struct plan_rates *
                                           .master = master,
                                           .gradients = run_options_gradients(options),
                                           .moments = options->moments,
-                                          .count = UPDATE_ELEMENTS,
+                                          .count = elements,
                                           .groups = &group,
                                           .groups_count = 1,
                                           .team = team};
@@ -270,13 +298,11 @@ static int measure_update(const struct run_options *options, struct plan_rates *
     if (rc == 0) {
         struct adam_work work;
         adam_work_init(&work, team, CORE_CPU_ALL);
-        const struct core_vec_norm norm = {.x = arrays.g,
-                                           .type = run_options_gradients(options),
-                                           .count = UPDATE_ELEMENTS,
-                                           .sums = sums};
+        const struct core_vec_norm norm = {
+            .x = arrays.g, .type = run_options_gradients(options), .count = elements, .sums = sums};
         const int64_t start_ns = core_clock_now_ns();
         rc = adam_work_norm(&work, &norm);
-        out->sums_elements = UPDATE_ELEMENTS / seconds_since(start_ns);
+        out->sums_elements = (double)elements / seconds_since(start_ns);
     }
     adam_destroy(adam);
     core_region_free(&region);
@@ -287,11 +313,12 @@ static int measure_update(const struct run_options *options, struct plan_rates *
 
 static int measure_copies(const struct run_options *options, struct plan_rates *out)
 {
-    const struct dev_options size = {.memory_bytes = (size_t)3 * COPY_BYTES};
+    const uint64_t bytes = within(spare_bytes(options) / 4, COPY_BYTES_MIN, COPY_BYTES_MAX);
+    const struct dev_options size = {.memory_bytes = 3 * bytes};
     struct dev_device *device = NULL;
     struct dev_rates rates;
     int rc = dev_open(options->device, &size, &device);
-    rc = rc != 0 ? rc : dev_rates_measure(device, COPY_BYTES, &rates);
+    rc = rc != 0 ? rc : dev_rates_measure(device, bytes, &rates);
     if (rc == 0) {
         out->up_bytes = rates.up;
         out->down_bytes = rates.down;
@@ -306,9 +333,12 @@ static int measure_copies(const struct run_options *options, struct plan_rates *
 /* ---- drives ---- */
 
 /* The directory itself, or the nearest one above it that is there. */
-static int measure_directory(const char *directory, const char *backend, struct aio_rates *out)
+static int measure_directory(const char *directory, const struct run_options *run,
+                             struct aio_rates *out)
 {
-    const struct aio_measure_options options = {.backend = backend};
+    const uint64_t blocks = spare_bytes(run) / (4 * AIO_BLOCK_DEFAULT_BYTES);
+    const struct aio_measure_options options = {
+        .backend = run->io, .depth = (uint32_t)within(blocks, DEPTH_MIN, AIO_DEPTH_DEFAULT)};
     char path[4096];
     struct stat info;
     snprintf(path, sizeof path, "%s", directory);
@@ -330,9 +360,8 @@ static int measure_drives(const struct run_options *options, struct plan_rates *
     for (unsigned i = 0; i < options->store_count; i++) {
         const struct store_path *path = &options->stores[i];
         struct aio_rates rates = {memory_bytes_per_s, memory_bytes_per_s, memory_bytes_per_s, 0};
-        int rc = memory || path->disk != NULL
-                     ? 0
-                     : measure_directory(path->directory, options->io, &rates);
+        int rc = memory || path->disk != NULL ? 0
+                                              : measure_directory(path->directory, options, &rates);
         if (rc != 0) {
             return rc;
         }
