@@ -219,7 +219,9 @@ static int open_drive(struct aio_path *path, const struct aio_path_options *opti
     drive.name = name;
     drive.context = options->disk;
     if (options->fault != NULL) {
-        options->fault->inner = drive.backend;
+        if (options->fault->inner != drive.backend) { /* several drives may share it */
+            options->fault->inner = drive.backend;
+        }
         options->fault->inner_context = options->disk;
         drive.backend = &aio_fault;
         drive.context = options->fault;

@@ -29,7 +29,8 @@ struct setting {
     enum plan_where grads;
     uint32_t micro_batches;
     uint32_t paths;
-    bool inside; /* nothing is clipped: updates run inside backward */
+    uint32_t ranks; /* of which each has a drive that follows the rules */
+    bool inside;    /* nothing is clipped: updates run inside backward */
 };
 
 static const struct setting settings[] = {
@@ -44,16 +45,20 @@ static const struct setting settings[] = {
      .micro_batches = 2,
      .paths = 1},
     {.name = "two paths", .io = "mem", .acts = PLAN_ACTS_RECOMPUTE, .paths = 2},
+    {.name = "two ranks", .io = "mem", .acts = PLAN_ACTS_RECOMPUTE, .paths = 1, .ranks = 2},
     {.name = "files", .io = "threads", .acts = PLAN_ACTS_RECOMPUTE, .paths = 1},
     {.name = "files, chosen back end", .acts = PLAN_ACTS_STORE, .paths = 1},
 };
-enum { SETTINGS = sizeof settings / sizeof settings[0] };
+enum { SETTINGS = sizeof settings / sizeof settings[0], FILES = SETTINGS - 2 };
 
 static struct run_options options_of(const struct setting *setting, struct aio_fault *fault)
 {
     static char directories[2][600];
     struct run_options options = case_options();
     options.micro_batches = setting->micro_batches > 0 ? setting->micro_batches : 1;
+    options.world = setting->ranks > 0 ? setting->ranks : 1;
+    options.stage = setting->ranks > 0 ? 3 : 0;
+    options.threads = setting->ranks > 0 ? 1 : options.threads;
     options.clip = setting->inside ? 0 : options.clip;
     options.wishes = (struct plan_wishes){
         .weights = PLAN_WHERE_STORE,
@@ -277,11 +282,11 @@ static void after_an_error(void)
     struct run_step step;
     struct kern_loss loss;
     case_model_make(&made, "llama tied");
-    have_good_day(&made, &settings[5], &good);
+    have_good_day(&made, &settings[FILES], &good);
     struct aio_fault fault = {
         .rules_count = 1,
         .rules = {{.kind = AIO_FAULT_ERROR, .from = good.ops / 2, .count = AIO_FAULT_FOREVER}}};
-    const struct run_options options = options_of(&settings[5], &fault);
+    const struct run_options options = options_of(&settings[FILES], &fault);
     check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
     const struct run_engine_options engine_options = {
         .planned = planned, .options = &options, .model = made.model, .files = made.files};
@@ -302,7 +307,7 @@ static void after_an_error(void)
     run_planned_destroy(planned);
     check_nothing_left();
     struct good_day again;
-    have_good_day(&made, &settings[5], &again);
+    have_good_day(&made, &settings[FILES], &again);
     case_check_equal(&good.outcome, &again.outcome, "after an error");
     case_model_free(&made);
 }
