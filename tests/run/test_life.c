@@ -73,6 +73,24 @@ static void engines(void)
     end();
 }
 
+/* The same for two ranks, each with a drive and a plan of its own. */
+static void ranks(void)
+{
+    begin("mem");
+    options.world = 2;
+    options.stage = 2;
+    options.wishes.acts = PLAN_ACTS_RECOMPUTE;
+    options.wishes.order = PLAN_ORDER_LAYER;
+    options.wishes.weight_slots = options.wishes.state_slots = 2;
+    run_planned_destroy(planned);
+    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(engine_life(), ==, 0);
+    const unsigned requests = test_fail_nth(engine_life);
+    test_note("%u requests", requests);
+    check_int(requests, >=, 300);
+    end();
+}
+
 static int plan_life(void)
 {
     struct run_planned *one = NULL;
@@ -188,5 +206,5 @@ static void engine_after_engine(void)
     end();
 }
 
-TEST_MAIN({"engines", engines}, {"plans", plans}, {"a_thousand_steps", a_thousand_steps},
-          {"engine_after_engine", engine_after_engine})
+TEST_MAIN({"engines", engines}, {"ranks", ranks}, {"plans", plans},
+          {"a_thousand_steps", a_thousand_steps}, {"engine_after_engine", engine_after_engine})
