@@ -12,7 +12,9 @@
 #include "offload/model/config.h"
 #include "offload/model/family.h"
 
-enum { MODEL_ALIGN_ELEMENTS = 128, MODEL_PARAMS_MAX = 16, MODEL_BLOCK_NAME_BYTES = 24 };
+/* A group of 8-bit moments, so that an update may be cut where one parameter is trained otherwise
+ * than the next. */
+enum { MODEL_ALIGN_ELEMENTS = 256, MODEL_PARAMS_MAX = 16, MODEL_BLOCK_NAME_BYTES = 24 };
 
 /* One tensor of the files: rows [first_row, first_row + rows) of a parameter. */
 struct model_part {

@@ -81,7 +81,8 @@ int run_rank_drain(struct run_rank *rank);
  * calls `take` for each run of elements in order. Drained before. */
 typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
-/* The same for all streams that an update reads and writes; for tests and checkpoints. */
+/* The same for all streams that an update reads and writes, of a block that is trained; for tests
+ * and checkpoints. */
 int run_rank_states(struct run_rank *rank, uint32_t block,
                     int (*take)(void *context, const struct adam_arrays *arrays), void *context);
 

@@ -1,6 +1,7 @@
 /* rank_load.c: parameters and states into the tiers at a run's beginning, and out of them again.
  * What lies in STORE goes through the slots that a step uses, in turn, so that nothing more is
  * taken; several are under way at once. The tapes rest. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -407,6 +408,7 @@ int run_rank_states(struct run_rank *rank, uint32_t block,
     const bool whole = rank->input->budgets.device_is_host; /* a slot holds a block, not a chunk */
     char *resident = weights_in_memory(rank, block);
     char *slot = resident == NULL ? weights_stage(rank, block) : NULL;
+    assert(rank->model->blocks[block].trained);
     int rc = resident == NULL && whole ? get_weights(rank, block, slot) : 0;
     for (uint32_t i = 0; rc == 0 && i < chunk_count(rank, block); i++) {
         const struct chunk chunk = chunk_at(rank, block, i);

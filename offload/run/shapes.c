@@ -12,6 +12,9 @@
 /* Of weights in one product of the head for one token. */
 enum { ONE_TILE_BYTES = 8 << 20 };
 
+_Static_assert(MODEL_ALIGN_ELEMENTS % CORE_VEC_Q8_BLOCK == 0,
+               "updates are cut where parameters begin, 8-bit moments where groups do");
+
 static uint64_t aligned(uint64_t bytes)
 {
     return (bytes + PLAN_ALIGN_BYTES - 1) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;

@@ -43,6 +43,11 @@ static const struct {
                    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 40,"
                    " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-6,"
                    " \"tie_word_embeddings\": true}"},
+    {"deep", "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
+             " \"intermediate_size\": 320, \"num_hidden_layers\": 48,"
+             " \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+             " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
+             " \"tie_word_embeddings\": true}"},
 };
 
 static uint64_t random_next(uint64_t *state)
@@ -116,6 +121,15 @@ void case_model_make(struct case_model *made, const char *name)
     check_int(model_files_check(made->files, made->model), ==, 0);
 }
 
+void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count)
+{
+    const struct model_config config = made->model->config;
+    const struct model_options options = {.frozen = patterns, .frozen_count = count};
+    model_destroy(made->model);
+    made->model = NULL;
+    check_int(model_create(&config, &options, &made->model), ==, 0);
+}
+
 void case_model_free(struct case_model *made)
 {
     model_files_close(made->files);
@@ -182,23 +196,69 @@ struct model_batch case_batch(const struct case_model *made, unsigned step, unsi
     return (struct model_batch){.rows = CASE_ROWS, .length = CASE_LENGTH, .ids = ids};
 }
 
+enum { TOKENS = CASE_ROWS * CASE_LENGTH, SHORT_LENGTH = 11, DOCUMENT = 6 };
+
 struct batches {
-    int32_t ids[CASE_MICRO_MAX][CASE_ROWS * CASE_LENGTH];
+    int32_t ids[CASE_MICRO_MAX][TOKENS];
+    int32_t labels[CASE_MICRO_MAX][TOKENS];
+    int32_t positions[TOKENS];
+    int32_t starts[TOKENS];
     struct model_batch list[CASE_MICRO_MAX];
+    uint32_t count;
 };
 
-static void make_batches(const struct case_model *made, unsigned step, unsigned count,
+/* Documents of DOCUMENT tokens, the last one shorter; every fifth token is not learnt. */
+static void pack(struct batches *out, unsigned i)
+{
+    for (int t = 0; t < TOKENS; t++) {
+        const int at = t % CASE_LENGTH;
+        out->starts[t] = at / DOCUMENT * DOCUMENT;
+        out->positions[t] = at - out->starts[t];
+        out->labels[i][t] = t % 5 == 2 ? KERN_LABEL_IGNORED : out->ids[i][t];
+    }
+    out->list[i].labels = out->labels[i];
+    out->list[i].positions = out->positions;
+    out->list[i].starts = out->starts;
+}
+
+/* The first row, cut; or, for those who take whole rows only, with what is not there filled up. */
+static void shorten(struct batches *out, unsigned i, bool whole, int length)
+{
+    if (!whole) {
+        out->list[i].rows = 1;
+        out->list[i].length = length;
+        return;
+    }
+    for (int t = 0; t < TOKENS; t++) {
+        const bool there = t < length;
+        out->ids[i][t] = there ? out->ids[i][t] : 0;
+        out->labels[i][t] = there ? out->ids[i][t] : KERN_LABEL_IGNORED;
+    }
+    out->list[i].labels = out->labels[i];
+}
+
+/* `whole`: batches of the shape, as many as a step has. */
+static void make_batches(const struct case_model *made, unsigned step, unsigned count, bool whole,
                          struct batches *out)
 {
+    const bool fewer = made->rows == CASE_FEWER;
     for (unsigned i = 0; i < count; i++) {
         out->list[i] = case_batch(made, step, i, out->ids[i]);
+        if (made->rows == CASE_PACKED) {
+            pack(out, i);
+        } else if (made->rows == CASE_SHORT) {
+            shorten(out, i, whole, SHORT_LENGTH);
+        } else if (fewer && whole && i + 1 == count) {
+            shorten(out, i, true, 0);
+        }
     }
+    out->count = count - (fewer && !whole);
 }
 
 struct hashes {
     uint64_t weights;
     uint64_t states;
-    size_t moment_bytes; /* an element; 0: 4 */
+    struct plan_format format;
 };
 
 /* Continues both hashes with a window of a block. */
@@ -207,19 +267,37 @@ static void hash_window(const struct adam_arrays *arrays, size_t width, struct h
     const void *weights = arrays->w16 != NULL ? (const void *)arrays->w16 : arrays->w32;
     hashes->weights = core_hash(weights, arrays->count * width, hashes->weights);
     hashes->states = core_hash(weights, arrays->count * width, hashes->states);
-    const uint64_t moment = hashes->moment_bytes > 0 ? hashes->moment_bytes : 4;
+    const struct plan_format *format = &hashes->format;
+    const uint64_t scales = format->q8_block > 0
+                                ? (arrays->count + format->q8_block - 1) / format->q8_block * 4
+                                : 0;
     const struct {
         const void *at;
         uint64_t bytes;
     } streams[] = {{arrays->lo16, arrays->count * 2},
                    {arrays->w16 != NULL ? arrays->w32 : NULL, arrays->count * 4},
-                   {arrays->m, arrays->count * moment},
-                   {arrays->v, arrays->count * moment}};
+                   {arrays->m, arrays->count * format->m_bytes},
+                   {arrays->v, arrays->count * format->v_bytes},
+                   {arrays->m_scale, scales},
+                   {arrays->v_scale, scales}};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
-        if (streams[i].at != NULL) {
+        if (streams[i].at != NULL && streams[i].bytes > 0) {
             hashes->states = core_hash(streams[i].at, streams[i].bytes, hashes->states);
         }
     }
+}
+
+/* Of a frozen block the weights alone count. */
+static struct adam_arrays arrays_of(const struct case_model *made, const struct plain *plain,
+                                    unsigned block)
+{
+    struct adam_arrays arrays = plain_arrays(plain, block);
+    if (!made->model->blocks[block].trained) {
+        arrays.lo16 = NULL;
+        arrays.w32 = arrays.w16 != NULL ? NULL : arrays.w32;
+        arrays.m = arrays.v = NULL;
+    }
+    return arrays;
 }
 
 void case_run_plain(const struct case_model *made, const struct run_options *options,
@@ -248,15 +326,15 @@ void case_run_plain(const struct case_model *made, const struct run_options *opt
     for (unsigned s = 0; s < steps; s++) {
         struct batches batches;
         struct plain_result result = {0};
-        make_batches(made, s, options->micro_batches, &batches);
+        make_batches(made, s, options->micro_batches, true, &batches);
         check_int(plain_step(plain, batches.list, options->group.lr, &result), ==, 0);
         out->loss[s] = result.loss;
         out->norm[s] = result.grad_norm;
         out->skipped[s] = result.skipped;
     }
-    struct hashes hashes = {0};
+    struct hashes hashes = {.format = run_options_format(options)};
     for (unsigned b = 0; b < made->model->block_count; b++) {
-        const struct adam_arrays whole = plain_arrays(plain, b);
+        const struct adam_arrays whole = arrays_of(made, plain, b);
         for (uint64_t at = 0; at < whole.count; at += options->wishes.chunk_elements) {
             struct adam_arrays part = whole;
             const uint64_t left = whole.count - at;
@@ -279,6 +357,7 @@ void case_run_plain(const struct case_model *made, const struct run_options *opt
 struct hash_context {
     struct hashes hashes;
     size_t width;
+    uint64_t chunk_elements;
 };
 
 static int hash_states(void *context, const struct adam_arrays *arrays)
@@ -296,8 +375,8 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         struct batches batches;
         struct run_step step;
         const uint32_t count = options->micro_batches * run_engine_world(engine);
-        make_batches(made, s, count, &batches);
-        int rc = run_engine_step(engine, batches.list, count, options->group.lr, &step);
+        make_batches(made, s, count, false, &batches);
+        int rc = run_engine_step(engine, batches.list, batches.count, options->group.lr, &step);
         rc = rc == 0 && part->save != NULL && s + 1 == part->save_after
                  ? run_checkpoint_save(engine, part->save)
                  : rc;
@@ -312,15 +391,37 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
     return run_engine_drain(engine);
 }
 
+static int hash_weights(void *context, uint64_t first, uint64_t count, const void *weights)
+{
+    struct hash_context *hash = context;
+    const uint64_t each = hash->chunk_elements;
+    for (uint64_t at = 0; at < count; at += each) {
+        void *part = (char *)(uintptr_t)weights + at * hash->width;
+        const uint64_t left = count - at;
+        const struct adam_arrays arrays = {.first = first + at,
+                                           .count = left < each ? left : each,
+                                           .w16 = hash->width == 2 ? part : NULL,
+                                           .w32 = hash->width == 4 ? part : NULL};
+        hash_window(&arrays, hash->width, &hash->hashes);
+    }
+    return 0;
+}
+
 static int hash_all(const struct case_model *made, struct run_engine *engine,
                     const struct run_options *options, struct case_outcome *out)
 {
-    struct hash_context hash = {.width = kern_type_bytes(options->type)};
-    hash.hashes.moment_bytes = run_options_format(options).m_bytes;
+    struct hash_context hash = {.width = kern_type_bytes(options->type),
+                                .chunk_elements = options->wishes.chunk_elements};
+    hash.hashes.format = run_options_format(options);
     /* Shards in order are the block; where every rank has all of it, the first one's counts. */
     const uint32_t shards = options->stage > 0 ? run_engine_world(engine) : 1;
     for (unsigned b = 0; b < made->model->block_count; b++) {
-        for (uint32_t r = 0; r < shards; r++) {
+        const bool trained = made->model->blocks[b].trained;
+        int weights = trained ? 0 : run_engine_weights(engine, b, hash_weights, &hash);
+        if (weights != 0) {
+            return weights;
+        }
+        for (uint32_t r = 0; trained && r < shards; r++) {
             int rc = run_rank_states(run_engine_rank(engine, r), b, hash_states, &hash);
             if (rc != 0) {
                 return rc;

@@ -9,14 +9,26 @@
 
 enum { CASE_ROWS = 2, CASE_LENGTH = 16, CASE_STEPS_MAX = 8, CASE_MICRO_MAX = 4 };
 
+/* What rows the steps over a model get. */
+enum case_rows {
+    CASE_WHOLE,  /* as many and as long as the shape's */
+    CASE_SHORT,  /* one row less, and shorter */
+    CASE_PACKED, /* several documents a row, with positions; some tokens are not learnt */
+    CASE_FEWER,  /* one micro-batch less than a step's */
+};
+
 struct case_model {
     char folder[512];
+    enum case_rows rows;
     struct model *model;       /* owned */
     struct model_files *files; /* owned */
 };
 
-/* "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied". Blocks of more than one chunk of 64 Ki. */
+/* "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep". Blocks of more than one chunk of
+ * 64 Ki. */
 void case_model_make(struct case_model *made, const char *name);
+/* The same with what these shell patterns name frozen. */
+void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
 void case_model_free(struct case_model *made);
 
 /* What a run ends with. */

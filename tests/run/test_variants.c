@@ -1,0 +1,304 @@
+/* test_variants.c: the master test over what a run may be asked for beside its placement: optimizers,
+ * narrow moments, fp32 gradients, frozen parameters, rows of every kind, and budgets from the least
+ * that can be to ample. Where the plain step has no such thing the engine with everything in DEVICE
+ * stands for it. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum { STEPS = 3 };
+
+/* ---- placements ---- */
+
+/* Not its wishes: what the planner likes. */
+static struct run_options placed(const struct run_options *base, int placement)
+{
+    struct run_options options = *base;
+    options.io = "mem";
+    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1};
+    options.store_count = 1;
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    if (placement == 1) {
+        options.wishes.weights = PLAN_WHERE_STORE;
+        options.wishes.states = PLAN_WHERE_STORE;
+        options.wishes.acts = PLAN_ACTS_RECOMPUTE;
+    } else if (placement == 2) {
+        options.wishes.weights = PLAN_WHERE_STORE;
+        options.wishes.states = PLAN_WHERE_HOST;
+        options.wishes.acts = PLAN_ACTS_STORE;
+        options.wishes.weight_slots = 2;
+    } else if (placement == 3) {
+        options.wishes.weights = PLAN_WHERE_STORE;
+        options.wishes.states = PLAN_WHERE_HOST;
+        options.wishes.grads = PLAN_WHERE_STORE;
+        options.wishes.order = PLAN_ORDER_LAYER;
+        options.wishes.timing = PLAN_TIMING_DEFERRED;
+    } else if (placement == 4) {
+        options.wishes.weights = PLAN_WHERE_HOST;
+        options.wishes.states = PLAN_WHERE_STORE;
+        options.wishes.grads = PLAN_WHERE_DEVICE;
+        options.wishes.order = PLAN_ORDER_MICRO;
+        options.wishes.acts = PLAN_ACTS_KEEP;
+        options.wishes.state_slots = 3;
+    }
+    return options;
+}
+enum { PLACEMENTS = 5 };
+
+static void hold(const struct case_model *made, const struct run_options *base, bool with_plain,
+                 const char *what)
+{
+    struct case_outcome right;
+    if (with_plain) {
+        case_run_plain(made, base, STEPS, &right);
+    } else {
+        struct run_options device = *base;
+        device.wishes.weights = PLAN_WHERE_DEVICE;
+        device.wishes.states = PLAN_WHERE_DEVICE;
+        device.wishes.grads = PLAN_WHERE_DEVICE;
+        device.wishes.acts = PLAN_ACTS_KEEP;
+        case_run_engine(made, &device, STEPS, &right);
+    }
+    check_true(right.loss[STEPS - 1] != right.loss[0]);
+    for (int p = 0; p < PLACEMENTS; p++) {
+        char name[200];
+        struct case_outcome engine;
+        const struct run_options options = placed(base, p);
+        snprintf(name, sizeof name, "%s, placement %d", what, p);
+        case_run_engine(made, &options, STEPS, &engine);
+        case_check_equal(&right, &engine, name);
+    }
+}
+
+/* ---- optimizers ---- */
+
+static const struct {
+    const char *name;
+    enum core_vec_rule rule;
+} rules[] = {{"adamw", CORE_VEC_ADAMW},
+             {"adam", CORE_VEC_ADAM},
+             {"lion", CORE_VEC_LION},
+             {"adagrad", CORE_VEC_ADAGRAD},
+             {"sgd", CORE_VEC_SGD}};
+enum { RULES = sizeof rules / sizeof rules[0] };
+
+/* Every optimizer, in every precision, against the plain step. */
+static void optimizers(void)
+{
+    static const enum kern_type types[] = {KERN_BF16, KERN_F32, KERN_FP16};
+    struct case_model made;
+    case_model_make(&made, "llama tied");
+    for (size_t t = 0; t < 3; t++) {
+        for (size_t r = 0; r < RULES; r++) {
+            char name[100];
+            struct run_options options = case_options();
+            options.type = types[t];
+            options.rule = rules[r].rule;
+            options.scale.fixed = 256;
+            options.may_skip = types[t] == KERN_FP16;
+            snprintf(name, sizeof name, "%s, type %d", rules[r].name, (int)types[t]);
+            hold(&made, &options, true, name);
+        }
+    }
+    case_model_free(&made);
+}
+
+/* Moments of bf16 and of 8 bits, gradients kept in fp32, over one micro-batch and three. */
+static void narrow_moments(void)
+{
+    static const enum core_vec_type moments[] = {CORE_VEC_BF16, CORE_VEC_Q8};
+    struct case_model made;
+    case_model_make(&made, "qwen3 tied");
+    for (size_t m = 0; m < 2; m++) {
+        for (size_t r = 0; r < RULES; r++) {
+            char name[100];
+            struct run_options options = case_options();
+            options.rule = rules[r].rule;
+            options.moments = moments[m];
+            options.gradients_fp32 = r % 2 == 1;
+            options.micro_batches = r % 2 == 0 ? 1 : 3;
+            snprintf(name, sizeof name, "%s, moments %d", rules[r].name, (int)moments[m]);
+            hold(&made, &options, false, name);
+        }
+    }
+    case_model_free(&made);
+}
+
+static void fp32_gradients(void)
+{
+    static const enum kern_type types[] = {KERN_BF16, KERN_FP16};
+    struct case_model made;
+    case_model_make(&made, "gpt2");
+    for (size_t t = 0; t < 2; t++) {
+        for (uint32_t micro_batches = 1; micro_batches <= 3; micro_batches += 2) {
+            char name[100];
+            struct run_options options = case_options();
+            options.type = types[t];
+            options.gradients_fp32 = true;
+            options.micro_batches = micro_batches;
+            options.scale.fixed = 64;
+            options.may_skip = types[t] == KERN_FP16;
+            options.clip = micro_batches == 1 ? 0 : options.clip;
+            snprintf(name, sizeof name, "fp32 gradients, type %d, %u", (int)types[t],
+                     micro_batches);
+            hold(&made, &options, false, name);
+        }
+    }
+    case_model_free(&made);
+}
+
+/* ---- frozen parameters ---- */
+
+/* Whole blocks and parts of blocks stay as they were, wherever they lie; the rest is trained. */
+static void frozen(void)
+{
+    static const char *const embedding[] = {"model.embed_tokens.weight"};
+    static const char *const block[] = {"model.layers.1.*"};
+    static const char *const parts[] = {"*.mlp.*", "*norm*"};
+    static const char *const all_but_head[] = {"model.layers.*", "model.embed*"};
+    static const struct {
+        const char *name, *family;
+        const char *const *patterns;
+        size_t count;
+    } ways[] = {
+        {"the embedding", "llama", embedding, 1},
+        {"the shared table", "llama tied", embedding, 1},
+        {"a layer", "llama", block, 1},
+        {"a layer of a tied model", "qwen3 tied", block, 1},
+        {"parts of all layers", "llama", parts, 2},
+        {"parts of a tied model", "llama tied", parts, 2},
+        {"all but the head", "llama", all_but_head, 2},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        struct case_model made;
+        struct run_options options = case_options();
+        case_model_make(&made, ways[i].family);
+        case_model_freeze(&made, ways[i].patterns, ways[i].count);
+        check_true(made.model->trained_parameters < made.model->parameters);
+        options.micro_batches = 1 + i % 2;
+        hold(&made, &options, true, ways[i].name);
+        case_model_free(&made);
+    }
+}
+
+/* ---- rows ---- */
+
+/* Rows shorter than the shape, packed rows, and a last accumulation that is shorter. */
+static void rows(void)
+{
+    static const char *const families[] = {"gpt2", "llama", "qwen3 tied"};
+    static const char *const names[] = {
+        [CASE_SHORT] = "short rows", [CASE_PACKED] = "packed rows", [CASE_FEWER] = "fewer"};
+    for (size_t f = 0; f < 3; f++) {
+        struct case_model made;
+        case_model_make(&made, families[f]);
+        for (int kind = CASE_SHORT; kind <= CASE_FEWER; kind++) {
+            char name[100];
+            struct run_options options = case_options();
+            made.rows = (enum case_rows)kind;
+            options.micro_batches = kind == CASE_FEWER ? 3 : 2;
+            snprintf(name, sizeof name, "%s, %s", families[f], names[kind]);
+            hold(&made, &options, true, name);
+        }
+        case_model_free(&made);
+    }
+}
+
+/* ---- budgets ---- */
+
+static bool fits(const struct case_model *made, const struct run_options *options)
+{
+    struct run_planned *planned = NULL;
+    int rc = run_planned_create(made->model, options, case_rates(), &planned);
+    if (rc != 0 && rc != -EFBIG) {
+        test_fail(__FILE__, __LINE__, "a plan ended with %d: %s", rc, core_err_sentence());
+    }
+    run_planned_destroy(planned);
+    return rc == 0;
+}
+
+/* The least of a budget with which there is a plan, to 4 KiB. */
+static uint64_t least(const struct case_model *made, struct run_options *options, uint64_t *budget)
+{
+    uint64_t low = 0;
+    uint64_t high = *budget;
+    check_true(fits(made, options));
+    while (high - low > 4096) {
+        *budget = low + (high - low) / 2;
+        if (fits(made, options)) {
+            high = *budget;
+        } else {
+            low = *budget;
+        }
+    }
+    *budget = high;
+    check_true(fits(made, options));
+    return high;
+}
+
+/* From the least DEVICE, then the least HOST beside it, in steps to ample: every plan on the way
+ * keeps its budgets and gives the plain step's bits. */
+static void budgets(void)
+{
+    static const char *const families[] = {"llama", "llama tied", "gpt2"};
+    for (size_t f = 0; f < TEST_COUNT(3, 1); f++) {
+        struct case_model made;
+        struct case_outcome plain;
+        struct run_options base = case_options();
+        case_model_make(&made, families[f]);
+        base.micro_batches = f == 1 ? 2 : 1;
+        base.wishes.chunk_elements = 65536;
+        case_run_plain(&made, &base, STEPS, &plain);
+        struct run_options options = placed(&base, 0);
+        options.budgets.device_bytes = options.budgets.host_bytes = 64 << 20;
+        const uint64_t device = least(&made, &options, &options.budgets.device_bytes);
+        const uint64_t host = least(&made, &options, &options.budgets.host_bytes);
+        for (int step = 0; step <= 6; step++) {
+            char name[200];
+            struct case_outcome engine;
+            options.budgets.device_bytes = device + device * (uint64_t)(step * step) / 4;
+            options.budgets.host_bytes = host + host * (uint64_t)(step * step) / 6;
+            snprintf(name, sizeof name, "%s, device %.0f KB, host %.0f KB", families[f],
+                     (double)options.budgets.device_bytes / 1e3,
+                     (double)options.budgets.host_bytes / 1e3);
+            struct run_planned *planned = NULL;
+            check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+            check_uint(run_planned_bytes(planned, PLAN_DEVICE), <=, options.budgets.device_bytes);
+            check_uint(run_planned_bytes(planned, PLAN_HOST), <=, options.budgets.host_bytes);
+            run_planned_destroy(planned);
+            case_run_engine(&made, &options, STEPS, &engine);
+            case_check_equal(&plain, &engine, name);
+        }
+        case_model_free(&made);
+    }
+}
+
+/* Fifty times more parameters are trained than fit wholly (weights, states and gradients) in the
+ * DEVICE budget, to the bits of the plain step. */
+static void fifty_times_the_device(void)
+{
+    enum { WHOLLY_BYTES = 2 + 2 + 4 + 4 + 2 };
+    struct case_model made;
+    struct case_outcome plain;
+    struct case_outcome engine;
+    struct run_options options = case_options();
+    case_model_make(&made, "deep");
+    case_run_plain(&made, &options, STEPS, &plain);
+    options = placed(&options, 1);
+    options.wishes.weight_slots = 2;
+    options.budgets.device_bytes = made.model->trained_parameters * WHOLLY_BYTES / 50;
+    case_run_engine(&made, &options, STEPS, &engine);
+    case_check_equal(&plain, &engine, "deep");
+    test_note("%.1f M parameters trained with a DEVICE budget of %.2f MB, which holds %.3f M",
+              (double)made.model->trained_parameters / 1e6,
+              (double)options.budgets.device_bytes / 1e6,
+              (double)options.budgets.device_bytes / WHOLLY_BYTES / 1e6);
+    case_model_free(&made);
+}
+
+TEST_MAIN({"optimizers", optimizers}, {"narrow_moments", narrow_moments},
+          {"fp32_gradients", fp32_gradients}, {"frozen", frozen}, {"rows", rows},
+          {"budgets", budgets}, {"fifty_times_the_device", fifty_times_the_device})
