@@ -161,7 +161,10 @@ extern "C" int kern_cuda_norm(const struct dev_launch *where, const struct kern_
         if (a->width <= KERN_WARP * KERN_GROUP) {
             return launch<T, KERN_WARP, 1>(where, a, wide);
         }
-        return a->width <= THREADS * KERN_GROUP ? launch<T, THREADS, 1>(where, a, wide)
-                                                : launch<T, THREADS, 4>(where, a, wide);
+        if (a->width <= THREADS * KERN_GROUP) {
+            return launch<T, THREADS, 1>(where, a, wide);
+        }
+        return a->width <= 2 * THREADS * KERN_GROUP ? launch<T, THREADS, 2>(where, a, wide)
+                                                    : launch<T, THREADS, 4>(where, a, wide);
     });
 }

@@ -80,7 +80,7 @@ __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool 
 }
 
 template <typename T, bool LAYER, int TEAM, int KEPT>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
     norm_grad_rows(struct kern_norm_grad_arguments a, struct runs out, bool wide)
 {
     /* Rooms of a row are used again two rows later, behind another row's barriers. */
@@ -228,6 +228,9 @@ extern "C" int kern_cuda_norm_grad(const struct dev_launch *where,
         }
         if (a->width <= THREADS * KERN_GROUP) {
             return launch<T, THREADS, 1>(where, a, out, wide);
+        }
+        if (a->width <= THREADS * KERN_GROUP * 2) {
+            return launch<T, THREADS, 2>(where, a, out, wide);
         }
         return a->width <= THREADS * KERN_GROUP * KEPT_MAX
                    ? launch<T, THREADS, KEPT_MAX>(where, a, out, wide)

@@ -45,7 +45,7 @@ static bool hex_read(const char *from, void *to, size_t bytes)
             return false;
         }
         unsigned char *byte = (unsigned char *)to + i / 2;
-        *byte = (unsigned char)(*byte << 4 | (unsigned)(digit - digits));
+        *byte = (unsigned char)((unsigned)*byte << 4 | (unsigned)(digit - digits));
     }
     return true;
 }

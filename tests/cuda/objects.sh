@@ -1,0 +1,104 @@
+#!/bin/sh
+# objects.sh NVCC ROOT: compiles the hot kernels for one card more and reads what came out: no kernel
+# keeps registers in local memory, and wide accesses and tensor cores' instructions are there where they
+# are meant. PTX is read; where cuobjdump stands beside nvcc or in PATH, the card's own code too.
+nvcc=$1 root=$2
+folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+cuobjdump=$(dirname "$nvcc")/cuobjdump
+[ -x "$cuobjdump" ] || cuobjdump=$(command -v cuobjdump)
+number=0
+failed=0
+
+verdict() { # status name
+    number=$((number + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $number - $2"
+    else
+        echo "not ok $number - $2"
+        failed=1
+    fi
+}
+
+# Leaves NAME.ptx, NAME.cubin and what ptxas says of them in NAME.log.
+compile() { # name arch
+    "$nvcc" -std=c++17 -O3 -fmad=false -arch="$2" -I"$root" -Xptxas -v -cubin -keep -keep-dir "$folder" \
+        "$root/kernels/cuda/$1.cu" -o "$folder/$1.cubin" >"$folder/$1.log" 2>&1 ||
+        sed 's/^/# /' "$folder/$1.log"
+}
+
+# Whether ptxas has reported kernels, and each without spills.
+in_registers() { # name
+    grep -q "spill stores" "$folder/$1.log" &&
+        ! grep "spill stores" "$folder/$1.log" | grep -v " 0 bytes spill stores, 0 bytes spill loads" |
+        sed 's/^/# /' | grep .
+}
+
+has() { # name pattern...
+    name=$1
+    shift
+    for pattern; do
+        grep -q -- "$pattern" "$folder/$name.ptx" || { echo "# $name.ptx has no $pattern"; return 1; }
+    done
+}
+
+has_not() { # name pattern
+    ! grep -q -- "$2" "$folder/$1.ptx"
+}
+
+assembled() { # name pattern...
+    name=$1
+    shift
+    "$cuobjdump" -sass "$folder/$name.cubin" >"$folder/$name.sass" 2>&1 || return 1
+    for pattern; do
+        grep -q -- "$pattern" "$folder/$name.sass" || { echo "# $name has no $pattern"; return 1; }
+    done
+}
+
+cd "$folder" || exit 1
+echo "1..9"
+status=0
+for kernel in attention attention_grad norm norm_grad pointwise loss_rows update array; do
+    compile $kernel sm_90
+    in_registers $kernel || status=1
+done
+verdict $status "hot_kernels_do_not_spill"
+
+has attention 'mma.sync.aligned.m16n8k16.row.col.f32.bf16' 'mma.sync.aligned.m16n8k16.row.col.f32.f16' \
+    ldmatrix.sync.aligned.m8n8.x4.shared ldmatrix.sync.aligned.m8n8.x4.trans cp.async.cg.shared.global
+verdict $? "attention_is_on_tensor_cores"
+has attention_grad 'mma.sync.aligned.m16n8k16.row.col.f32.bf16' \
+    'mma.sync.aligned.m16n8k16.row.col.f32.f16' ldmatrix.sync.aligned.m8n8.x4.trans cp.async.cg.shared
+verdict $? "its_gradient_too"
+has norm ld.global.v4.u32 st.global.v4.u32 && has norm_grad ld.global.v4.u32 st.global.v4.u32
+verdict $? "norms_move_16_bytes_at_a_time"
+has pointwise ld.global.v4.u32 st.global.v4.u32 && has loss_rows ld.global.v4.u32 st.global.v4.u32
+verdict $? "pointwise_ops_and_losses_too"
+has update ld.global.v4 st.global.v4 ld.global.v2 st.global.v2 fma.rn.f32 div.rn.f32 sqrt.rn.f32
+verdict $? "the_update_moves_words_and_rounds_as_written"
+has_not update approx && has_not update .ftz
+verdict $? "the_update_has_no_approximation"
+if [ -n "$cuobjdump" ] && [ -x "$cuobjdump" ]; then
+    assembled attention HMMA.16816.F32.BF16 HMMA.16816.F32 LDSM.16 LDGSTS &&
+        assembled attention_grad HMMA.16816.F32.BF16 LDSM.16 && assembled norm LDG.E.128 STG.E.128 &&
+        assembled pointwise LDG.E.128 STG.E.128
+    verdict $? "the_card's_own_code_has_them_too"
+else
+    verdict 0 "the_card's_own_code_has_them_too # SKIP cuobjdump is not here"
+fi
+
+# A kernel that spills is found.
+cat >"$folder/spills.cu" <<'END'
+__global__ void __launch_bounds__(1024, 2) spills(float *x)
+{
+    float kept[64];
+    for (int i = 0; i < 64; i++) { kept[i] = x[i * 1024 + threadIdx.x]; }
+    __syncthreads();
+    for (int i = 0; i < 64; i++) { x[(i * 37 % 64) * 1024 + threadIdx.x] = kept[i] * kept[63 - i]; }
+}
+END
+"$nvcc" -O3 -arch=sm_90 -Xptxas -v -cubin spills.cu -o spills.cubin >spills.log 2>&1
+in_registers spills >/dev/null
+test $? -ne 0
+verdict $? "a_kernel_that_spills_is_found"
+exit $failed
