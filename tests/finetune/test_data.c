@@ -165,6 +165,34 @@ static void long_rows(void)
     tune_data_close(data);
 }
 
+/* A place that was told leads another reader to the very next step, also in a shuffled second epoch;
+ * that of other data is refused. */
+static void places(void)
+{
+    struct tune_data_options options = options_of(file_of(9, 5));
+    struct tune_data_place place;
+    char next[256];
+    options.shuffle = true;
+    options.seed = 3;
+    struct tune_data *data = open_data(&options);
+    for (int step = 0; step < 3; step++) {
+        step_of(data);
+    }
+    tune_data_tell(data, &place);
+    snprintf(next, sizeof next, "%s", step_of(data));
+    tune_data_close(data);
+    data = open_data(&options);
+    step_of(data);
+    check_int(tune_data_seek(data, &place), ==, 0);
+    check_string(step_of(data), next);
+    tune_data_close(data);
+    options.path = file_of(8, 6);
+    data = open_data(&options);
+    check_int(tune_data_seek(data, &place), ==, -EINVAL);
+    check_contains(core_err_sentence(), "cannot be gone on with");
+    tune_data_close(data);
+}
+
 /* Packed rows carry where each document begins; split ones lose nothing; wrong ones are left out
  * where that is asked for. */
 static void packing(void)
@@ -238,4 +266,5 @@ static void refusals(void)
 }
 
 TEST_MAIN({"order", order}, {"drop_last", drop_last}, {"shuffle", shuffle}, {"padding", padding},
-          {"long_rows", long_rows}, {"packing", packing}, {"refusals", refusals})
+          {"long_rows", long_rows}, {"places", places}, {"packing", packing},
+          {"refusals", refusals})

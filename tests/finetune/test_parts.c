@@ -174,6 +174,23 @@ static void names(void)
     check_double(cli_plan_wear_tb(&unknown), ==, 0);
 }
 
+/* A model is a folder that holds together; what is not says what it is. */
+static void models(void)
+{
+    char path[512];
+    struct tune_context talk;
+    struct tide_inspection model;
+    check_int(tune_context_init(&talk, -1), ==, 0);
+    snprintf(path, sizeof path, "%s/model/fixtures/llama", test_root());
+    check_int(tune_context_inspect(&talk, path, &model), ==, 0);
+    check_int(model.vocab, ==, 72);
+    snprintf(path, sizeof path, "%s/model/fixtures/llama/model.safetensors", test_root());
+    check_int(tune_context_inspect(&talk, path, &model), ==, -EINVAL);
+    check_contains(core_err_sentence(), "is a file of tensors");
+    check_int(tune_context_inspect(&talk, "/nonexistent", &model), ==, -ENOENT);
+    tune_context_fini(&talk);
+}
+
 static const char *rows_path;
 
 static int data_life(void)
@@ -258,5 +275,5 @@ static void no_log(void)
 }
 
 TEST_MAIN({"terminal", terminal}, {"pipe_lines", pipe_lines}, {"clocks", clocks},
-          {"exit_codes", exit_codes}, {"names", names}, {"short_of_memory", short_of_memory},
-          {"no_log", no_log})
+          {"exit_codes", exit_codes}, {"names", names}, {"models", models},
+          {"short_of_memory", short_of_memory}, {"no_log", no_log})

@@ -2,12 +2,14 @@
  * are told. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_place.h"
 #include "tools/tide/finetune_settings.h"
+#include "tools/tide/plan_text.h"
 
 static char warnings[4096];
 
@@ -379,6 +381,70 @@ static void stores(void)
     check_uint(options.acts, ==, TIDE_ACTS_KEEP);
 }
 
-TEST_MAIN({"defaults", defaults}, {"flags", flags}, {"optimizers", optimizers}, {"config", config},
-          {"schedules", schedules}, {"contradictions", contradictions}, {"refusals", refusals},
-          {"stores", stores})
+/* How data is read: to train on it as asked, and to evaluate without leaving anything out. */
+static void data(void)
+{
+    struct tune_settings s;
+    expect(NULL,
+           "--batch 3 --accum 4 --ranks 2 --seq-len 16 --pack --split --shuffle --seed 9 "
+           "--on-bad-row skip --train-on all --chat-format chatml",
+           &s);
+    struct tune_data_options train = tune_settings_data(&s, "rows", true);
+    check_string(train.path, "rows");
+    check_uint(train.batch, ==, 3);
+    check_uint(train.step_max, ==, 8);
+    check_int(train.length_max, ==, 16);
+    check_int(train.vocab, ==, 72);
+    check_true(train.cut && train.pack && train.split && train.shuffle && train.skip_bad);
+    check_true(train.train_on_all);
+    check_string(train.chat_format, "chatml");
+    check_uint(train.seed, ==, 9);
+    struct tune_data_options eval = tune_settings_data(&s, "rows", false);
+    check_uint(eval.step_max, ==, 1);
+    check_true(!eval.pack && !eval.shuffle && !eval.drop_last);
+    tune_settings_fini(&s);
+}
+
+static char *text_of(void (*print)(const struct tide_plan *plan, FILE *stream))
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct tide_plan *plan = NULL;
+    struct tide_engine_options options;
+    tide_engine_options_init(&options);
+    FILE *stream = open_memstream(&text, &bytes);
+    check_int(tide_plan_create(NULL, &options, &plan), ==, 0);
+    print(plan, stream);
+    tide_plan_destroy(plan);
+    fclose(stream);
+    return text;
+}
+
+static void print_all(const struct tide_plan *plan, FILE *stream)
+{
+    const struct tide_engine_options options = {
+        .model = "folder", .batch = 2, .accum = 3, .ranks = 2, .length = 7};
+    check_int(cli_plan_print(plan, &options, stream), ==, 0);
+}
+
+/* What people read of a plan: a table, a few lines, the tape. */
+static void plans(void)
+{
+    char *text = text_of(print_all);
+    check_contains(text,
+                   "folder: 1.0M parameters, 900.0K of them trained; a step has 6 x 2 rows of "
+                   "7 tokens over all ranks");
+    check_contains(text, "  STORE            3.000 GB\n          states   3.000 GB\n");
+    check_contains(text, "a day of it writes 2.1 TB");
+    free(text);
+    text = text_of(cli_plan_print_short);
+    check_contains(text, "plan: 1.0M parameters; DEVICE 2.000 GB");
+    free(text);
+    text = text_of(cli_plan_print_tape);
+    check_string(text, "READ layer 0\nFWD layer 0\n");
+    free(text);
+}
+
+TEST_MAIN({"data", data}, {"plans", plans}, {"defaults", defaults}, {"flags", flags},
+          {"optimizers", optimizers}, {"config", config}, {"schedules", schedules},
+          {"contradictions", contradictions}, {"refusals", refusals}, {"stores", stores})
