@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""engine_peers.py: whole training steps beside PyTorch and DeepSpeed, in turns on one machine.
+
+  engine_peers.py --tide build/tools/tide --peers DIR --python PY --case CASE --scratch DIR [--only NAMES] [--rounds N] [--quick]
+
+CASE holds `model` and `data.jsonl`; DIR of --peers holds torch_train.py and deepspeed_train.py, which take CASE, print one JSON line a
+step and last one with median_seconds and peak_rss_gb. Each comparison runs its sides in turn, N rounds, and prints the median of the
+medians, peak memory, and ours against theirs as `name value unit` lines. What fails is said and leaves the others alone."""
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+# name: ours, theirs, what both are given. "S" stands for the scratch folder.
+DRIVE = ["--place", "weights=store,states=store", "--store", "S/tide"]
+COMPARISONS = {
+    "infinity": (["--clip", "1", *DRIVE], ["deepspeed", "--recompute", "--offload", "nvme", "--nvme", "S/nvme"], []),
+    "infinity_unclipped": (["--clip", "0", *DRIVE],
+                           ["deepspeed", "--recompute", "--offload", "nvme", "--nvme", "S/nvme", "--clip", "0"], []),
+    "offload": (["--clip", "1", "--place", "states=host"], ["deepspeed", "--recompute", "--offload", "cpu"], []),
+    "torch_recompute": (["--clip", "0", *DRIVE], ["torch", "--recompute", "--clip", "0"], []),
+    "torch_kept": (["--clip", "1"], ["torch"], []),
+    "own_memory": (["--clip", "0", *DRIVE], ["tide", "--clip", "0"], ["--accum", "8"]),
+}
+
+
+def flags(words, scratch):
+    return [word.replace("S/", scratch + "/") for word in words]
+
+
+def run_tide(a, words, shared, scratch):
+    log = os.path.join(scratch, "log.jsonl")
+    command = [a.tide, "finetune", "--model", a.case + "/model", "--data", a.case + "/data.jsonl", "--out", scratch + "/out",
+               "--overwrite", "--steps", str(a.steps), "--batch", str(a.batch), "--lr", "1e-4", "--log", log, "-q", *a.flags,
+               *shared, *flags(words, scratch)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    with open(log) as file:
+        return json.loads(file.readlines()[-1])
+
+
+def run_peer(a, words, shared, scratch):
+    script = {"deepspeed": "deepspeed_train.py", "torch": "torch_train.py"}[words[0]]
+    command = [a.python, os.path.join(a.peers, script), a.case, "--steps", str(a.steps), "--batch", str(a.batch), *shared,
+               *flags(words[1:], scratch), *(a.deepspeed_flags if words[0] == "deepspeed" else [])]
+    env = dict(os.environ, PATH=os.path.dirname(a.python) + ":" + os.environ["PATH"])
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def compare(a, name):
+    ours, theirs, shared = COMPARISONS[name]
+    results = {"tide": [], "peer": []}
+    for _ in range(a.rounds):
+        scratch = tempfile.mkdtemp(dir=a.scratch)
+        try:
+            results["tide"].append(run_tide(a, ours, shared, scratch))
+            own = theirs[0] == "tide"
+            results["peer"].append(run_tide(a, theirs[1:], shared, scratch) if own else run_peer(a, theirs, shared, scratch))
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    seconds = {side: statistics.median(one["median_seconds"] for one in runs) for side, runs in results.items()}
+    memory = {side: max(one["peak_rss_gb"] for one in runs) for side, runs in results.items()}
+    planned = statistics.median(one["plan_seconds"] for one in results["tide"])
+    for side in ("tide", "peer"):
+        print(f"{name}_{side}_step {seconds[side]:.4f} s")
+        print(f"{name}_{side}_peak {memory[side]:.3f} GB")
+    print(f"{name}_planned_step {planned:.4f} s")
+    print(f"{name}_speed {seconds['peer'] / seconds['tide']:.3f} x")
+    print(f"{name}_memory {memory['tide'] / memory['peer']:.3f} x", flush=True)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--tide", required=True)
+    p.add_argument("--peers")
+    p.add_argument("--python", default=sys.executable)
+    p.add_argument("--case", required=True)
+    p.add_argument("--scratch", required=True)
+    p.add_argument("--only", default=",".join(COMPARISONS), help="names, with commas: " + ", ".join(COMPARISONS))
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--steps", type=int, default=5)
+    p.add_argument("--batch", type=int, default=2)
+    p.add_argument("--flags", type=str.split, default=[], help="more flags of tide finetune, in one word")
+    p.add_argument("--deepspeed-flags", type=str.split, default=[])
+    p.add_argument("--quick", action="store_true", help="one round of three steps")
+    a = p.parse_args()
+    if a.quick:
+        a.rounds, a.steps = 1, 3
+    os.makedirs(a.scratch, exist_ok=True)
+    failed = 0
+    for name in a.only.split(","):
+        try:
+            compare(a, name)
+        except (subprocess.CalledProcessError, OSError, ValueError, IndexError) as error:
+            words = getattr(error, "stderr", None) or str(error)
+            print(f"{name}: {words.strip().splitlines()[-1] if words.strip() else error}", file=sys.stderr, flush=True)
+            failed += 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
