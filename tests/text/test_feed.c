@@ -9,6 +9,9 @@
 #include "core/base/err.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
+#include "tools/text/pack.h"
+#include "tools/text/reader.h"
+#include "tools/text/sample.h"
 
 static struct text_feed_options options_for(const char *const *files, size_t count)
 {
@@ -317,6 +320,87 @@ static void refuses(void)
     check_int(text_feed_measure(&options, &measure), ==, -EINVAL);
 }
 
+/* A window of documents as rows: 1,000 at a time where they are packed, one where not. */
+static void windows(void)
+{
+    const char *files[] = {write_rows("v.jsonl", 1500, 0)};
+    struct text_feed_options options = options_for(files, 1);
+    for (int packs = 0; packs < 2; packs++) {
+        struct text_reader *reader = NULL;
+        struct text_pack *pack = NULL;
+        struct text_counts counts;
+        const struct text_pack_options how = {.seq_len = 5, .pack = packs == 1};
+        check_int(text_reader_open(&options, &reader), ==, 0);
+        check_int(text_reader_seek(reader, 0, (struct text_place){0}), ==, 0);
+        check_int(text_pack_create(&how, &pack), ==, 0);
+        check_int(text_pack_fill(pack, reader), ==, 1);
+        check_uint(text_reader_rows(reader), ==, packs == 1 ? TEXT_WINDOW_DOCUMENTS : 1);
+        check_uint(text_reader_bad(reader), ==, 0);
+        check_true(text_reader_encoder(reader) == NULL);
+        /* 200 of 6 (cut) and of 5; 200 of 3 with 200 of 2; 200 of 4. */
+        check_uint(text_pack_rows(pack), ==, packs == 1 ? 800 : 1);
+        check_uint(text_pack_documents(pack, 0), ==, 1);
+        const struct text_document first = text_pack_document(pack, 0, 0);
+        check_uint(first.count, ==, packs == 1 ? 5 : 2);
+        check_int(first.ids[0], ==, packs == 1 ? 3 : 0);
+        check_int(first.labels[0], ==, TEXT_IGNORED);
+        text_pack_count(pack, &counts);
+        check_uint(counts.cut, ==, packs == 1 ? 200 : 0);
+        check_uint(counts.cut_tokens, ==, packs == 1 ? 200 : 0);
+        const struct text_place place = text_reader_place(reader);
+        check_uint(place.row, ==, packs == 1 ? TEXT_WINDOW_DOCUMENTS : 1);
+        check_true(text_reader_mark(reader) != 0);
+        text_pack_destroy(pack);
+        text_reader_close(reader);
+    }
+}
+
+/* Labels behind the first are what is predicted. */
+static void targets_of_samples(void)
+{
+    struct text_sample sample = {0};
+    for (int32_t i = 0; i < 3000; i++) {
+        check_int(text_sample_add(&sample, i, i % 2 == 0 ? i : TEXT_IGNORED), ==, 0);
+    }
+    check_uint(sample.count, ==, 3000);
+    check_int(sample.ids[2999], ==, 2999);
+    check_uint(text_sample_targets(sample.labels, sample.count), ==, 1499);
+    check_int(text_sample_read(&sample, "{\"input_ids\":[7,8]}", 19, 9), ==, 1);
+    check_uint(sample.count, ==, 2);
+    check_int(text_sample_read(&sample, "{\"text\":\"a\"}", 12, 9), ==, 0);
+    text_sample_fini(&sample);
+}
+
+/* Each wrong list of ids says what is wrong with it. */
+static void wrong_ids(void)
+{
+    static const struct {
+        const char *row;
+        const char *says;
+    } cases[] = {
+        {"[1]", "a row is an object"},
+        {"{\"input_ids\":[]}", "input_ids is empty"},
+        {"{\"input_ids\":3}", "input_ids is no list"},
+        {"{\"input_ids\":[1.5]}", "whole numbers"},
+        {"{\"input_ids\":[[1]]}", "whole numbers"},
+        {"{\"input_ids\":[100]}", "100 is outside the vocabulary of 100"},
+        {"{\"input_ids\":[-1]}", "-1 is no token id"},
+        {"{\"input_ids\":[9999999999]}", "9999999999 is no token id"},
+        {"{\"input_ids\":[1],\"labels\":[-101]}", "labels: -101 is no token id"},
+        {"{\"input_ids\":[1],\"labels\":[1,2]}", "2 labels for 1 input_ids"},
+        {"{\"labels\":[1,2],\"input_ids\":[1]}", "2 labels for 1 input_ids"},
+        {"{\"input_ids\":[1],\"input_ids\":[2]}", "input_ids stands twice"},
+        {"{\"input_ids\":[1]} x", "row:1:"},
+        {"{\"input_ids\":[1", "row:1:"},
+    };
+    struct text_sample sample = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check_int(text_sample_read(&sample, cases[i].row, strlen(cases[i].row), 100), ==, -EINVAL);
+        check_contains(core_err_sentence(), cases[i].says);
+    }
+    text_sample_fini(&sample);
+}
+
 static const char *life_files[1];
 
 static int feed_life(void)
@@ -342,4 +426,5 @@ static void out_of_memory(void)
 
 TEST_MAIN({"in_order", in_order}, {"packed", packed}, {"resumes", resumes}, {"shuffles", shuffles},
           {"ranks_share", ranks_share}, {"measures", measures}, {"refuses", refuses},
-          {"out_of_memory", out_of_memory})
+          {"windows", windows}, {"targets_of_samples", targets_of_samples},
+          {"wrong_ids", wrong_ids}, {"out_of_memory", out_of_memory})

@@ -31,7 +31,7 @@ int token_form_apply(const struct token_form *form, const char *text, size_t byt
 int token_form_lower(uint32_t point, uint32_t out[2]);
 /* The same for its upper case. */
 int token_form_upper(uint32_t point, uint32_t out[2]);
-/* What the library takes a character for. -ENOTSUP without it. */
+/* What the library takes a character for; without it, what the tokenizer's table does. 0. */
 int token_form_category(uint32_t point, enum token_category *out);
 
 #endif

@@ -54,7 +54,6 @@ int token_form_upper(uint32_t point, uint32_t out[2])
 
 int token_form_category(uint32_t point, enum token_category *out)
 {
-    (void)point;
-    (void)out;
-    return -ENOTSUP;
+    *out = token_category_of(point);
+    return 0;
 }

@@ -19,6 +19,11 @@ static uint16_t page_of(struct token_unicode *unicode, const uint8_t kinds[256])
     return (uint16_t)unicode->pages++;
 }
 
+struct token_run {
+    uint8_t kind;
+    uint32_t count;
+};
+
 /* Reads the runs one character of the table after the other: a count may go on in the next part. */
 static char table_next(size_t *part, size_t *at)
 {
@@ -29,21 +34,47 @@ static char table_next(size_t *part, size_t *at)
     return token_kind_runs[*part] == NULL ? '\0' : token_kind_runs[*part][(*at)++];
 }
 
+/* The next run: its kind and how many characters it has. False behind the last. */
+static bool next_run(size_t *part, size_t *at, char *next, struct token_run *run)
+{
+    if (*next == '\0') {
+        return false;
+    }
+    run->kind = (uint8_t)(strchr(token_kind_letters, *next) - token_kind_letters);
+    run->count = 0;
+    for (*next = table_next(part, at); *next >= '0' && *next <= '9'; *next = table_next(part, at)) {
+        run->count = run->count * 10 + (uint32_t)(*next - '0');
+    }
+    run->count = run->count == 0 ? 1 : run->count;
+    return true;
+}
+
+enum token_category token_category_of(uint32_t point)
+{
+    size_t part = 0;
+    size_t at = 0;
+    struct token_run run = {0};
+    char next = table_next(&part, &at);
+    for (uint32_t end = 0; next_run(&part, &at, &next, &run);) {
+        end += run.count;
+        if (point < end) {
+            return token_kinds[run.kind].category;
+        }
+    }
+    return TOKEN_CATEGORY_CN;
+}
+
 static void unpack(struct token_unicode *unicode)
 {
     uint8_t kinds[256];
     uint32_t point = 0;
     size_t part = 0;
     size_t at = 0;
-    for (char next = table_next(&part, &at); next != '\0';) {
-        uint8_t kind = (uint8_t)(strchr(token_kind_letters, next) - token_kind_letters);
-        uint32_t count = 0;
-        for (next = table_next(&part, &at); next >= '0' && next <= '9';
-             next = table_next(&part, &at)) {
-            count = count * 10 + (uint32_t)(next - '0');
-        }
-        for (count = count == 0 ? 1 : count; count > 0; count--) {
-            kinds[point & 255] = kind;
+    struct token_run run = {0};
+    char next = table_next(&part, &at);
+    while (next_run(&part, &at, &next, &run)) {
+        for (; run.count > 0; run.count--) {
+            kinds[point & 255] = run.kind;
             if ((++point & 255) == 0) {
                 unicode->page[(point >> 8) - 1] = page_of(unicode, kinds);
             }

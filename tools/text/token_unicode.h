@@ -73,6 +73,9 @@ struct token_unicode {
 int token_unicode_create(struct token_unicode **out);
 void token_unicode_destroy(struct token_unicode *unicode);
 
+/* The category of one character, by reading the table from its beginning: for rare questions. */
+enum token_category token_category_of(uint32_t point);
+
 static inline uint8_t token_kind_of(const struct token_unicode *unicode, uint32_t point)
 {
     return unicode->kinds[(size_t)unicode->page[point >> 8] * 256 + (point & 255)];

@@ -59,18 +59,10 @@ static bool is_space(uint32_t point)
            point == 0x3000;
 }
 
-/* Beyond ASCII, of characters that print as an escape, where there is no table. */
-static bool is_hidden(uint32_t point)
-{
-    return point <= 0xA0 || point == 0xAD || (point >= 0x200B && point <= 0x200F) ||
-           (point >= 0x202A && point <= 0x202E) || (point >= 0x2060 && point <= 0x206F) ||
-           point == 0xFEFF || (point >= 0xE000 && point <= 0xF8FF) || is_space(point);
-}
-
 static bool is_class(uint32_t point, enum template_char_class class_)
 {
     enum token_category category = TOKEN_CATEGORY_CN;
-    const bool known = token_form_category(point, &category) == 0;
+    token_form_category(point, &category);
     switch (class_) {
     case TEMPLATE_CHAR_ALPHA: return category >= TOKEN_CATEGORY_LL && category <= TOKEN_CATEGORY_LU;
     case TEMPLATE_CHAR_DECIMAL: return category == TOKEN_CATEGORY_ND;
@@ -79,8 +71,7 @@ static bool is_class(uint32_t point, enum template_char_class class_)
     case TEMPLATE_CHAR_UPPER: return category == TOKEN_CATEGORY_LU;
     case TEMPLATE_CHAR_LOWER: return category == TOKEN_CATEGORY_LL;
     case TEMPLATE_CHAR_PRINTABLE:
-        return known ? (category > TOKEN_CATEGORY_CO && category < TOKEN_CATEGORY_ZL)
-                     : !is_hidden(point);
+        return category > TOKEN_CATEGORY_CO && category < TOKEN_CATEGORY_ZL;
     case TEMPLATE_CHAR_SPACE: break;
     }
     return is_space(point);

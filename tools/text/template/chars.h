@@ -1,5 +1,5 @@
-/* chars.h: what Python's str knows of characters (private to tools/text/template). Without utf8proc,
- * letters are those of ASCII, and changing the case of others is refused. Pure; any thread. */
+/* chars.h: what Python's str knows of characters (private to tools/text/template). Without utf8proc
+ * the tokenizer's table says what a letter is, and changing the case of those beyond ASCII is refused. Pure; any thread. */
 #ifndef TOOLS_TEXT_TEMPLATE_CHARS_H
 #define TOOLS_TEXT_TEMPLATE_CHARS_H
 
