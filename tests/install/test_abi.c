@@ -73,8 +73,12 @@ static void refuses(void)
         check_int(abi_struct_read("now", &given, &now, sizeof now), ==, -EINVAL);
         check_contains(core_err_sentence(), "struct_bytes");
         check_int(abi_struct_write("now", &now, sizeof now, &given), ==, -EINVAL);
+        check_int(abi_struct_check("now", &given), ==, -EINVAL);
+        check_contains(core_err_sentence(), "struct now");
     }
+    check_int(abi_struct_check("now", NULL), ==, -EINVAL);
     given.struct_bytes = 8;
+    check_int(abi_struct_check("now", &given), ==, 0);
     check_int(abi_struct_read("now", &given, &now, sizeof now), ==, 0);
 }
 
