@@ -1,0 +1,60 @@
+/* Proves that planning ends with a sentence and gives everything back, whichever request for memory
+ * fails. */
+#include "core/base/err.h"
+#include "offload/plan/trace.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+#include "tests/plan/world.h"
+
+static struct world world;
+
+static void put_nowhere(void *user, const char *text)
+{
+    (void)user;
+    (void)text;
+}
+
+static int plan_life(void)
+{
+    const struct plan_trace_sink sink = {put_nowhere, NULL};
+    struct plan *plan = NULL;
+    int rc = plan_create(&world.input, &plan);
+    rc = rc != 0 ? rc : plan_trace_predicted(&world.input, plan, 2, &sink);
+    plan_destroy(plan);
+    return rc;
+}
+
+/* One policy, everything in STORE, so that there are not too many requests. */
+static void lean_world(void)
+{
+    world_init(&world, true, 1);
+    struct plan_wishes *wishes = &world.input.wishes;
+    wishes->weights = wishes->states = PLAN_WHERE_STORE;
+    wishes->acts = PLAN_ACTS_RECOMPUTE;
+    wishes->order = PLAN_ORDER_LAYER;
+    wishes->weight_slots = wishes->state_slots = 2;
+    wishes->chunk_elements = 8 * UNIT;
+}
+
+static void every_request_fails_once(void)
+{
+    lean_world();
+    unsigned failed = test_fail_nth(plan_life);
+    test_note("%u requests", failed);
+    check_int(failed, >=, 50);
+}
+
+/* The same on the last of two ranks and on the first, which lays out anew. */
+static void ranks_plan_or_fail(void)
+{
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        lean_world();
+        world.input.world = 2;
+        world.input.stage = 3;
+        world.input.rank = rank;
+        check_int(test_fail_nth(plan_life), >=, 50);
+    }
+}
+
+TEST_MAIN({"every_request_fails_once", every_request_fails_once},
+          {"ranks_plan_or_fail", ranks_plan_or_fail})
