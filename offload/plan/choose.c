@@ -258,6 +258,12 @@ static bool none_fits(struct plan *const *best)
     return true;
 }
 
+/* Rounded up, as a flag takes it. */
+static uint64_t mib(uint64_t bytes)
+{
+    return (bytes + (1 << 20) - 1) >> 20;
+}
+
 static int refuse(const struct plan_input *input, const struct plan_need *need)
 {
     const struct plan_budgets *budgets = &input->budgets;
@@ -269,9 +275,12 @@ static int refuse(const struct plan_input *input, const struct plan_need *need)
     return core_err_set(-EFBIG,
                         "it cannot fit: the least it needs is device %" PRIu64 ", host %" PRIu64
                         ", store %" PRIu64 " bytes, device and host together %" PRIu64
-                        "; the budgets are %" PRIu64 ", %" PRIu64 " and %" PRIu64 "%s",
+                        "; the budgets are %" PRIu64 ", %" PRIu64 " and %" PRIu64
+                        "%s; device %" PRIu64 "M, host %" PRIu64 "M and store %" PRIu64
+                        "M would do",
                         need->device_bytes, host, need->store_bytes, need->device_bytes + host,
-                        budgets->device_bytes, budgets->host_bytes, budgets->store_bytes, joint);
+                        budgets->device_bytes, budgets->host_bytes, budgets->store_bytes, joint,
+                        mib(need->device_bytes), mib(host), mib(need->store_bytes));
 }
 
 /* Gradients wait where the wish says; without one in HOST where it holds them. */

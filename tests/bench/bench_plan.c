@@ -5,7 +5,9 @@
  * For each case NAME_plan_s (time to plan), NAME_commands (of a step's tape), NAME_step_s
  * (predicted), NAME_bound_s (the longer one of the processor's work and the drive's; of forward and
  * backward each where updates are deferred), NAME_ratio (step over bound), NAME_device_gb, NAME_host_gb. The drive reads and writes 2 GB a second, both
- * together 2 as well; two cores do 700 GFLOP/s, update 0.5e9 parameters a second. --words explains. */
+ * together 2 as well; two cores do 700 GFLOP/s, update 0.5e9 parameters a second. A card does 150
+ * TFLOP/s behind links of 25 GB/s, beside cores that update 2e9 and a drive of 6 GB/s. --words
+ * explains. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,22 +34,27 @@ struct shape {
     uint32_t clip;
     double joint_gib;
     uint32_t all_on_drive;
+    double card_gib; /* a card of so much memory beside the host's; 0: the CPU device */
 };
 
 static const struct shape shapes[] = {
-    {"llama_158m", 12, 768, 3072, 768, 768, 32000, 0, 1024, 1, 1, 1.0, 1},
-    {"llama_158m_noclip", 12, 768, 3072, 768, 768, 32000, 0, 1024, 1, 0, 1.0, 1},
-    {"llama_158m_accum8", 12, 768, 3072, 768, 768, 32000, 0, 1024, 8, 0, 1.0, 1},
-    {"llama_158m_drive", 12, 768, 3072, 768, 768, 32000, 0, 64, 1, 0, 1.0, 1},
-    {"llama_158m_host", 12, 768, 3072, 768, 768, 32000, 0, 1024, 1, 1, 5.0, 0},
-    {"llama_1100m", 22, 2048, 5632, 2048, 256, 32000, 0, 1024, 1, 1, 3.0, 1},
-    {"llama_1100m_noclip", 22, 2048, 5632, 2048, 256, 32000, 0, 1024, 1, 0, 3.0, 1},
-    {"llama_1100m_auto", 22, 2048, 5632, 2048, 256, 32000, 0, 1024, 1, 1, 3.0, 0},
-    {"qwen3_4b", 36, 2560, 9728, 4096, 1024, 151936, 1, 512, 1, 1, 12.0, 1},
-    {"qwen3_4b_noclip", 36, 2560, 9728, 4096, 1024, 151936, 1, 512, 1, 0, 12.0, 1},
-    {"qwen3_4b_auto", 36, 2560, 9728, 4096, 1024, 151936, 1, 512, 1, 1, 12.0, 0},
-    {"hundred_layers", 100, 4096, 11008, 4096, 4096, 32000, 0, 1024, 1, 1, 100.0, 0},
-    {"hundred_layers_accum4", 100, 4096, 11008, 4096, 4096, 32000, 0, 1024, 4, 0, 100.0, 0},
+    {"llama_158m", 12, 768, 3072, 768, 768, 32000, 0, 1024, 1, 1, 1.0, 1, 0},
+    {"llama_158m_noclip", 12, 768, 3072, 768, 768, 32000, 0, 1024, 1, 0, 1.0, 1, 0},
+    {"llama_158m_accum8", 12, 768, 3072, 768, 768, 32000, 0, 1024, 8, 0, 1.0, 1, 0},
+    {"llama_158m_drive", 12, 768, 3072, 768, 768, 32000, 0, 64, 1, 0, 1.0, 1, 0},
+    {"llama_158m_host", 12, 768, 3072, 768, 768, 32000, 0, 1024, 1, 1, 5.0, 0, 0},
+    {"llama_1100m", 22, 2048, 5632, 2048, 256, 32000, 0, 1024, 1, 1, 3.0, 1, 0},
+    {"llama_1100m_noclip", 22, 2048, 5632, 2048, 256, 32000, 0, 1024, 1, 0, 3.0, 1, 0},
+    {"llama_1100m_auto", 22, 2048, 5632, 2048, 256, 32000, 0, 1024, 1, 1, 3.0, 0, 0},
+    {"qwen3_4b", 36, 2560, 9728, 4096, 1024, 151936, 1, 512, 1, 1, 12.0, 1, 0},
+    {"qwen3_4b_noclip", 36, 2560, 9728, 4096, 1024, 151936, 1, 512, 1, 0, 12.0, 1, 0},
+    {"qwen3_4b_auto", 36, 2560, 9728, 4096, 1024, 151936, 1, 512, 1, 1, 12.0, 0, 0},
+    {"card_4b", 36, 2560, 9728, 4096, 1024, 151936, 1, 4096, 1, 1, 12.0, 1, 12.0},
+    {"card_4b_noclip", 36, 2560, 9728, 4096, 1024, 151936, 1, 4096, 1, 0, 12.0, 1, 12.0},
+    {"card_4b_auto", 36, 2560, 9728, 4096, 1024, 151936, 1, 4096, 1, 1, 24.0, 0, 16.0},
+    {"card_4b_accum8", 36, 2560, 9728, 4096, 1024, 151936, 1, 4096, 8, 0, 24.0, 0, 16.0},
+    {"hundred_layers", 100, 4096, 11008, 4096, 4096, 32000, 0, 1024, 1, 1, 100.0, 0, 0},
+    {"hundred_layers_accum4", 100, 4096, 11008, 4096, 4096, 32000, 0, 1024, 4, 0, 100.0, 0, 0},
 };
 
 static void fill(const struct shape *shape, struct plan_block_shape *blocks)
@@ -108,7 +115,10 @@ static double bound_seconds(const struct plan_input *input, const struct plan_ta
         double alone = plan_sim_alone(&input->rates, command);
         half = deferred && (half == 1 || command->op == PLAN_BWD);
         halves[half].drive += io ? (double)command->bytes / input->rates.mixed_bytes : 0;
-        halves[half].cores += io ? 0 : alone;
+        bool copy = command->op == PLAN_H2D || command->op == PLAN_D2H;
+        bool computes = input->rates.shared_cores ? !copy || input->budgets.device_is_host
+                                                  : command->queue == PLAN_Q_COMPUTE;
+        halves[half].cores += io || !computes ? 0 : alone;
     }
     return fmax(halves[0].cores, halves[0].drive) + fmax(halves[1].cores, halves[1].drive);
 }
@@ -144,6 +154,15 @@ static int run(const struct shape *shape, bool words)
     if (shape->all_on_drive) {
         input.wishes.weights = input.wishes.states = PLAN_WHERE_STORE;
         input.wishes.acts = PLAN_ACTS_RECOMPUTE;
+    }
+    if (shape->card_gib > 0) {
+        input.budgets.device_is_host = input.rates.shared_cores = false;
+        input.budgets.joint_bytes = 0;
+        input.budgets.device_bytes = (uint64_t)(shape->card_gib * (1 << 30));
+        input.rates.flops = 1.5e14;
+        input.rates.up_bytes = input.rates.down_bytes = 2.5e10;
+        input.rates.read_bytes = input.rates.write_bytes = input.rates.mixed_bytes = 6e9;
+        input.rates.update_elements = 2e9;
     }
     struct plan *plan = NULL;
     int64_t start_ns = core_clock_now_ns();

@@ -184,6 +184,15 @@ static void refusal_names_what_would_do(void)
                      ", store %" SCNu64,
                      &device, &host, &store),
               ==, 3);
+    uint64_t mib[3] = {0};
+    const char *would = strstr(core_err_sentence(), "; device ");
+    check_true(would != NULL);
+    check_int(sscanf(would,
+                     "; device %" SCNu64 "M, host %" SCNu64 "M and store %" SCNu64 "M would do",
+                     &mib[0], &mib[1], &mib[2]),
+              ==, 3);
+    check_int(mib[0] << 20, >=, device);
+    check_int(mib[1] << 20, <, host + (1 << 20));
     world.input.budgets.device_bytes = device;
     world.input.budgets.host_bytes = host;
     world.input.budgets.store_bytes = store;
