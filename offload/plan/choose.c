@@ -25,13 +25,26 @@ static const double climbs_within = 1.12;
 
 /* What is slower or takes more must gain so much. */
 static const double worth = 0.003;
+/* What is as fast, and what is less memory. */
+static const double equal = 1e-4;
+static const double less = 0.02;
 
+static uint64_t memory_of(const struct plan *plan)
+{
+    return plan->layout->tier_bytes[PLAN_DEVICE] + plan->layout->tier_bytes[PLAN_HOST];
+}
+
+/* Keeps the faster one; of two as fast, the one that takes less memory. */
 static void keep_faster(struct plan **best, struct plan *plan)
 {
-    bool faster = *best == NULL ||
-                  plan->predicted.step_seconds < (*best)->predicted.step_seconds * (1 - worth);
-    plan_destroy(faster ? *best : plan);
-    *best = faster ? plan : *best;
+    bool wins = *best == NULL;
+    if (!wins) {
+        double ratio = plan->predicted.step_seconds / (*best)->predicted.step_seconds;
+        bool smaller = (double)memory_of(plan) < (double)memory_of(*best) * (1 - less);
+        wins = ratio < 1 - worth || (ratio < 1 + equal && smaller);
+    }
+    plan_destroy(wins ? *best : plan);
+    *best = wins ? plan : *best;
 }
 
 /* Tries one choice and keeps it where it is faster than the best so far. */
@@ -199,17 +212,26 @@ static bool make_move(const struct plan_input *input, enum move move, struct pla
     return false;
 }
 
+/* Long tapes are tried less often, so that planning stays short. */
+static int tries_for(const struct plan *plan)
+{
+    enum { COMMANDS_MAX = 100000, TRIES_MIN = 8, TRIES_MAX = 40 };
+    int steady = plan->choice.timing == PLAN_TIMING_INSIDE ? PLAN_FIRST : PLAN_NEXT;
+    uint32_t tries = COMMANDS_MAX / (plan->tapes[steady][steady].count + 1);
+    return tries < TRIES_MIN ? TRIES_MIN : tries > TRIES_MAX ? TRIES_MAX : (int)tries;
+}
+
 /* Takes each move as long as it gains something worth its memory, until none does. */
 static int climb(const struct plan_input *input, struct plan_need *need, struct plan **best)
 {
-    enum { TRIES_MAX = 40 };
+    int tries_max = tries_for(*best);
     bool gained = true;
     int tries = 0;
-    while (gained && tries < TRIES_MAX) {
+    while (gained && tries < tries_max) {
         gained = false;
-        for (int move = 0; move < MOVE_COUNT && tries < TRIES_MAX; move++) {
+        for (int move = 0; move < MOVE_COUNT && tries < tries_max; move++) {
             struct plan_choice choice = (*best)->choice;
-            double before = (*best)->predicted.step_seconds;
+            const struct plan *before = *best;
             if (!make_move(input, (enum move)move, &choice)) {
                 continue;
             }
@@ -218,9 +240,9 @@ static int climb(const struct plan_input *input, struct plan_need *need, struct 
                 return rc;
             }
             tries++;
-            bool faster = (*best)->predicted.step_seconds < before;
-            gained = gained || faster;
-            move -= faster;
+            bool moved = *best != before;
+            gained = gained || moved;
+            move -= moved;
         }
     }
     return 0;
