@@ -118,9 +118,9 @@ static void resumed(void)
 static void kinds(void)
 {
     static const char *const flags[] = {
-        "--precision fp32",    "--precision fp16",      "--optimizer lion",
-        "--optimizer adagrad", "--optimizer sgd",       "--moments bf16",
-        "--optimizer adam",    "--fp32-grads --clip 0", "--freeze *embed*"};
+        "--precision fp32",      "--precision fp16", "--optimizer lion", "--optimizer adagrad",
+        "--optimizer sgd",       "--moments bf16",   "--moments 8bit",   "--optimizer adam",
+        "--fp32-grads --clip 0", "--freeze *embed*"};
     begin();
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char arguments[512];
