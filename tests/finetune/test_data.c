@@ -145,6 +145,7 @@ static void padding(void)
     static const int32_t labels[] = {-100, 2, 3, -100, 5, -100};
     check_memory(batches[0].labels, labels, sizeof labels);
     check_int(batches[0].ids[4], ==, 5);
+    check_int(tune_data_tokens(data), ==, 5);
     tune_data_close(data);
 }
 

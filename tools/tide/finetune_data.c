@@ -29,6 +29,7 @@ struct tune_data {
     struct held *held;          /* owned, one a batch; rows of `length_max` */
     struct text_batch next;     /* borrowed from the feed */
     bool has_next;
+    int64_t tokens;             /* of the last step */
     struct text_position place; /* behind the last step's rows */
 };
 
@@ -249,6 +250,7 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
 {
     uint64_t epoch = 0;
     unsigned count = 0;
+    data->tokens = 0;
     while (count < data->options.step_max) {
         int rc = look_ahead(data);
         if (rc != 0) {
@@ -258,10 +260,16 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
         if (data->next.epoch != epoch) {
             break; /* a step ends where an epoch does */
         }
+        data->tokens += data->next.tokens;
         keep(data, count++);
     }
     *batches = data->batches;
     return (int)count;
+}
+
+int64_t tune_data_tokens(const struct tune_data *data)
+{
+    return data->tokens;
 }
 
 int tune_data_rewind(struct tune_data *data)

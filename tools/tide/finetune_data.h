@@ -46,6 +46,9 @@ void tune_data_describe(const struct tune_data *data, struct tune_data_info *out
  * Returns how many, or -errno. After an epoch's last the next one begins. */
 int tune_data_step(struct tune_data *data, const struct tide_batch **batches);
 
+/* Tokens of that step, without what only fills rows up. */
+int64_t tune_data_tokens(const struct tune_data *data);
+
 /* From the first row of the first epoch again. */
 int tune_data_rewind(struct tune_data *data);
 

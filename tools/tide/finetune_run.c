@@ -58,6 +58,8 @@ static int make_step(struct tune_run *run, struct tune_record *record)
         .lr = schedule_lr(&run->settings->schedule, run->steps - run->skipped),
     };
     int rc = tide_engine_step(run->engine, batches, (unsigned)count, record->lr, &record->step);
+    record->step.tokens = (uint64_t)tune_data_tokens(
+        run->data); /* the engine counts padding, too */
     rc = rc != 0 ? rc : tide_engine_memory(run->engine, &record->memory);
     return adopt(rc);
 }
