@@ -23,6 +23,8 @@ struct tide_checkpoint_options {
     const void
         *application; /* bytes of the application's own, up to 1 MiB: where in the data it is */
     size_t application_bytes;
+    uint32_t later; /* it is written while the next step runs, where the engine has `saves` and all
+                       its updates wait for the norm; else now */
 };
 
 /* Writes everything that a run is: weights, optimizer states, loss scale, counts, what it was made
@@ -31,6 +33,10 @@ struct tide_checkpoint_options {
  * "checkpoint". -EBUSY: another run holds the directory. */
 TIDE_API int tide_engine_checkpoint(struct tide_engine *engine,
                                     const struct tide_checkpoint_options *options);
+
+/* Ends a checkpoint that was begun with `later`: 0 when it has its name, or why it has not. The next
+ * checkpoint does so too, where a failure is a warning; an engine that is destroyed before leaves none. */
+TIDE_API int tide_engine_checkpoint_wait(struct tide_engine *engine);
 
 /* How an engine with `resume` began. */
 struct tide_resumed {

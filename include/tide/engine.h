@@ -95,6 +95,7 @@ struct tide_engine_options {
     uint64_t tile_bytes;     /* larger linears are computed by tile; 0: no limit. Changes bits */
     const char *rates;       /* a JSON file of measured rates; NULL: measured */
     const char *trace;       /* a file for the timeline of some steps; NULL: none */
+    uint32_t saves;     /* tapes are planned that write checkpoints under the next step; 16 MiB */
     const char *resume; /* a directory of checkpoints: begins with the newest one that verifies, or
                            with the model where it has none; NULL: with the model */
 };

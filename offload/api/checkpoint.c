@@ -126,8 +126,11 @@ static bool is_foreign(const struct tide_engine *engine, const char *directory, 
     return foreign;
 }
 
-/* Those of other runs are an error, or removed. */
-static int sort_out(struct tide_engine *engine, const char *directory, bool remove)
+/* Those of other runs are an error, or with `replace` counted, or removed. */
+enum sorting { SORT_REFUSE, SORT_COUNT, SORT_REMOVE };
+
+static int sort_out(struct tide_engine *engine, const char *directory, enum sorting sorting,
+                    size_t *found)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
@@ -136,9 +139,10 @@ static int sort_out(struct tide_engine *engine, const char *directory, bool remo
         if (!is_foreign(engine, directory, steps[i])) {
             continue;
         }
-        if (remove) {
+        ++*found;
+        if (sorting == SORT_REMOVE) {
             store_shelf_remove(engine->shelf, steps[i]);
-        } else {
+        } else if (sorting == SORT_REFUSE) {
             rc = core_err_set(-EEXIST,
                               "%s has checkpoint-%" PRIu64 " of another run: resume that one, or "
                               "use another folder, or ask for its checkpoints to be replaced",
@@ -175,7 +179,10 @@ static int save(struct tide_engine *engine, const struct tide_checkpoint_options
                           options.application_bytes);
     }
     rc = rc != 0 ? rc : hold_shelf(engine, options.directory);
-    rc = rc != 0 || options.replace ? rc : sort_out(engine, options.directory, false);
+    size_t others = 0;
+    rc = rc != 0 ? rc
+                 : sort_out(engine, options.directory, options.replace ? SORT_COUNT : SORT_REFUSE,
+                            &others);
     if (rc != 0) {
         return rc;
     }
@@ -186,9 +193,11 @@ static int save(struct tide_engine *engine, const struct tide_checkpoint_options
         .application = options.application,
         .application_bytes = options.application_bytes,
     };
-    rc = run_checkpoint_save(engine->engine, &wanted);
-    if (rc == 0 && options.replace) {
-        rc = sort_out(engine, options.directory, true);
+    /* What is replaced goes only when the new one is there. */
+    rc = options.later && others == 0 ? run_checkpoint_later(engine->engine, &wanted)
+                                      : run_checkpoint_save(engine->engine, &wanted);
+    if (rc == 0 && others > 0) {
+        rc = sort_out(engine, options.directory, SORT_REMOVE, &others);
     }
     engine->step_ns = core_clock_now_ns();
     return rc;
@@ -199,6 +208,15 @@ int tide_engine_checkpoint(struct tide_engine *engine,
 {
     const struct core_log *before = context_enter(engine->context);
     int rc = save(engine, options);
+    context_leave(before);
+    return rc;
+}
+
+int tide_engine_checkpoint_wait(struct tide_engine *engine)
+{
+    const struct core_log *before = context_enter(engine->context);
+    int rc = run_checkpoint_wait(engine->engine);
+    engine->step_ns = core_clock_now_ns();
     context_leave(before);
     return rc;
 }

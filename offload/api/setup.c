@@ -94,6 +94,7 @@ static void fill_wishes(const struct tide_engine_options *given, struct plan_wis
         .weight_slots = given->weight_slots,
         .state_slots = given->state_slots,
         .chunk_elements = given->chunk_elements,
+        .saves = given->saves != 0,
         .may_split = true,
     };
 }

@@ -11,12 +11,15 @@
 
 bool plan_candidate_joins(enum plan_timing timing, int before, int kind)
 {
-    bool pending = timing != PLAN_TIMING_INSIDE && (before == PLAN_FIRST || before == PLAN_NEXT);
+    bool pending = timing != PLAN_TIMING_INSIDE &&
+                   (before == PLAN_FIRST || before == PLAN_NEXT || before == PLAN_NEXT_SAVE);
     switch (kind) {
     case PLAN_FIRST:
     case PLAN_EVAL: return !pending;
     case PLAN_NEXT:
     case PLAN_DRAIN: return pending;
+    case PLAN_NEXT_SAVE:
+    case PLAN_DRAIN_SAVE: return pending && timing == PLAN_TIMING_DEFERRED;
     default: return false;
     }
 }
@@ -49,11 +52,20 @@ static int build_join(const struct plan_input *input, const struct plan *plan, i
     return rc;
 }
 
+static bool is_save(int kind)
+{
+    return kind == PLAN_NEXT_SAVE || kind == PLAN_DRAIN_SAVE;
+}
+
 int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
 {
+    const bool saves = input->wishes.saves;
     for (int before = 0; before <= PLAN_KIND_COUNT; before++) {
         for (int kind = 0; kind < PLAN_KIND_COUNT; kind++) {
             struct plan_tape *tape = &plan->tapes[before][kind];
+            if (!saves && (is_save(before) || is_save(kind))) {
+                continue;
+            }
             if (tape->commands == NULL && plan_candidate_joins(plan->choice.timing, before, kind)) {
                 int rc = build_join(input, plan, before, kind, tape);
                 if (rc != 0) {

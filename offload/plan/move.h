@@ -24,6 +24,7 @@ struct plan_step {
     struct plan_turns sum_turns;
     struct plan_turns gradient_turns;
     struct plan_turns whole_turns;
+    bool saves;   /* updated chunks also go to a checkpoint */
     uint16_t sum; /* buffers of the block that goes backward */
     uint16_t gradient;
     uint16_t gradient_whole;

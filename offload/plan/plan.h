@@ -73,6 +73,7 @@ struct plan_wishes {
     uint32_t weight_slots;   /* 0: chosen */
     uint32_t state_slots;    /* 0: chosen */
     uint64_t chunk_elements; /* 0: chosen; a multiple of 64 Ki */
+    bool saves;              /* tapes that save are wanted, where all updates are deferred */
 };
 
 struct plan_budgets {
@@ -131,10 +132,12 @@ struct plan_block_place {
 
 /* The tapes that a run can need. */
 enum plan_kind {
-    PLAN_FIRST, /* a step with no update pending; leaves one pending where timing is deferred */
-    PLAN_NEXT,  /* a step that does the pending update of the step before */
-    PLAN_DRAIN, /* the pending update alone */
-    PLAN_EVAL,  /* forward alone */
+    PLAN_FIRST,     /* a step with no update pending; leaves one pending where timing is deferred */
+    PLAN_NEXT,      /* a step that does the pending update of the step before */
+    PLAN_DRAIN,     /* the pending update alone */
+    PLAN_EVAL,      /* forward alone */
+    PLAN_NEXT_SAVE, /* as NEXT, and what each update makes also goes to a checkpoint */
+    PLAN_DRAIN_SAVE, /* as DRAIN, the same */
     PLAN_KIND_COUNT,
 };
 

@@ -97,7 +97,8 @@ static enum plan_resource resource_of(const struct sim *sim, enum plan_queue que
     case PLAN_Q_READ_STATE:
     case PLAN_Q_READ_ACT:
     case PLAN_Q_WRITE_STATE:
-    case PLAN_Q_WRITE_ACT: return PLAN_R_DRIVE;
+    case PLAN_Q_WRITE_ACT:
+    case PLAN_Q_WRITE_CHECKPOINT: return PLAN_R_DRIVE;
     case PLAN_Q_COLL:
     case PLAN_Q_COUNT: break;
     }

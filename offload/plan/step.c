@@ -215,6 +215,8 @@ int plan_step_add(struct plan_builder *builder, const struct plan_input *input,
     case PLAN_NEXT: return train(&step, true);
     case PLAN_DRAIN: return drain(&step);
     case PLAN_EVAL: return evaluate(&step);
+    case PLAN_NEXT_SAVE: step.saves = true; return train(&step, true);
+    case PLAN_DRAIN_SAVE: step.saves = true; return drain(&step);
     case PLAN_KIND_COUNT: break;
     }
     return 0;

@@ -29,6 +29,7 @@ const char *plan_queue_name(enum plan_queue queue)
         [PLAN_Q_READ_ACT] = "read-act",
         [PLAN_Q_WRITE_STATE] = "write-state",
         [PLAN_Q_WRITE_ACT] = "write-act",
+        [PLAN_Q_WRITE_CHECKPOINT] = "write-checkpoint",
     };
     return names[queue];
 }

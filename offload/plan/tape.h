@@ -14,16 +14,17 @@ enum plan_tier { PLAN_DEVICE, PLAN_HOST, PLAN_STORE, PLAN_TIER_COUNT };
 
 /* What work goes through. Order is the order of rows in prints and timelines. */
 enum plan_queue {
-    PLAN_Q_COMPUTE,     /* device: forward, backward, rounding */
-    PLAN_Q_UP,          /* HOST to DEVICE */
-    PLAN_Q_DOWN,        /* DEVICE to HOST */
-    PLAN_Q_COLL,        /* between ranks */
-    PLAN_Q_UPDATE,      /* Adam team: sums of squares, norm, update */
-    PLAN_Q_READ_WEIGHT, /* STORE, most urgent */
-    PLAN_Q_READ_STATE,  /* STORE */
-    PLAN_Q_READ_ACT,    /* STORE */
-    PLAN_Q_WRITE_STATE, /* STORE, least urgent of the step's own */
-    PLAN_Q_WRITE_ACT,   /* STORE */
+    PLAN_Q_COMPUTE,          /* device: forward, backward, rounding */
+    PLAN_Q_UP,               /* HOST to DEVICE */
+    PLAN_Q_DOWN,             /* DEVICE to HOST */
+    PLAN_Q_COLL,             /* between ranks */
+    PLAN_Q_UPDATE,           /* Adam team: sums of squares, norm, update */
+    PLAN_Q_READ_WEIGHT,      /* STORE, most urgent */
+    PLAN_Q_READ_STATE,       /* STORE */
+    PLAN_Q_READ_ACT,         /* STORE */
+    PLAN_Q_WRITE_STATE,      /* STORE, least urgent of the step's own */
+    PLAN_Q_WRITE_ACT,        /* STORE */
+    PLAN_Q_WRITE_CHECKPOINT, /* files of a checkpoint: behind everything of the step */
     PLAN_Q_COUNT,
 };
 

@@ -139,6 +139,37 @@ static int update(struct plan_step *step, const struct chunk *chunk)
     return plan_builder_add(step->builder, &command);
 }
 
+/* What the update made, on its way into a checkpoint: master, moments and weights from where they
+ * stand. */
+static int save(struct plan_step *step, const struct chunk *chunk)
+{
+    const struct plan_format *format = &step->input->format;
+    const struct plan_layout *layout = step->layout;
+    uint64_t states = plan_state_bytes(format, chunk->count);
+    struct plan_command command = plan_move_command(PLAN_WRITE, PLAN_Q_WRITE_CHECKPOINT,
+                                                    chunk->block, PLAN_NONE);
+    struct plan_piece inside = chunk->weights_in_slot ? weights_in_slot(step, chunk)
+                                                      : (struct plan_piece){.buffer = PLAN_NONE};
+    command.chunk = (uint32_t)chunk->index;
+    command.elements = chunk->count;
+    command.streams = (uint8_t)(PLAN_W16 | state_streams(format));
+    command.bytes = chunk->count * format->weight_bytes + states;
+    if (chunk->states_away) {
+        uint64_t from = chunk->weights_in_slot ? 0 : layout->slot_states_offset;
+        inside = (struct plan_piece){.buffer = chunk->slot,
+                                     .offset = from,
+                                     .bytes = layout->slot_states_offset + states - from};
+    } else {
+        struct plan_piece resident = {.buffer = plan_move_block(step, chunk->block)->states_memory,
+                                      .offset = chunk->index * layout->state_stride,
+                                      .bytes = states};
+        plan_move_operand(&command, PLAN_AS_STATES, PLAN_READS, resident);
+    }
+    plan_move_operand(&command, PLAN_AS_SLOT, PLAN_READS, inside);
+    plan_move_operand(&command, PLAN_AS_WEIGHTS_PLACE, PLAN_READS, chunk->weights);
+    return plan_builder_add(step->builder, &command);
+}
+
 /* Where the working weights of a block stand while it is updated. */
 struct stand {
     uint16_t place; /* where the update changes them; PLAN_NONE: in state slots */
@@ -219,6 +250,9 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
     }
     if (rc == 0) {
         rc = update(step, chunk);
+    }
+    if (rc == 0 && step->saves) {
+        rc = save(step, chunk);
     }
     if (rc == 0 && staged) {
         rc = slot_move(step, PLAN_WRITE, chunk);

@@ -266,7 +266,35 @@ static int put_all(struct run_engine *engine, struct store_checkpoint_write *che
     return rc;
 }
 
-int run_checkpoint_save(struct run_engine *engine, const struct run_checkpoint_options *options)
+/* Drained, block after block. */
+static int read_out(struct run_engine *engine, struct store_checkpoint_write *checkpoint)
+{
+    int rc = put_all(engine, checkpoint);
+    rc = rc != 0 ? rc : store_checkpoint_finish(checkpoint);
+    char sentence[CORE_ERR_SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
+    const int ended = store_checkpoint_end(checkpoint);
+    return rc != 0 ? core_err_adopt(rc, sentence) : ended;
+}
+
+/* What no update makes goes there now. */
+static int put_frozen(struct run_engine *engine, struct store_checkpoint_write *checkpoint)
+{
+    const struct model *model = run_engine_given(engine)->model;
+    struct run_rank *rank = run_engine_rank(engine, 0);
+    int rc = 0;
+    for (uint32_t b = 0; rc == 0 && b < model->block_count; b++) {
+        struct putting putting = {checkpoint, b};
+        if (!model->blocks[b].trained) {
+            rc = run_rank_rest(rank);
+            rc = rc != 0 ? rc : run_rank_weights(rank, b, put_weights, &putting);
+        }
+    }
+    return rc;
+}
+
+static int begin(struct run_engine *engine, const struct run_checkpoint_options *options,
+                 struct store_checkpoint_write **out)
 {
     const struct run_engine_options *given = run_engine_given(engine);
     const struct store_checkpoint_options wanted = {
@@ -277,11 +305,9 @@ int run_checkpoint_save(struct run_engine *engine, const struct run_checkpoint_o
         .backend = run_options_file_io(given->options),
         .fault = options->fault,
     };
-    struct store_checkpoint_write *checkpoint = NULL;
     struct store_manifest manifest = {.step = 0};
-    int rc = run_engine_drain(engine);
     const struct run_position position = run_engine_position(engine);
-    rc = rc != 0 ? rc : run_checkpoint_describe(given->options, given->model, &position, &manifest);
+    int rc = run_checkpoint_describe(given->options, given->model, &position, &manifest);
     rc = rc != 0 ? rc
                  : store_manifest_set_application(&manifest, options->application,
                                                   options->application_bytes);
@@ -289,11 +315,41 @@ int run_checkpoint_save(struct run_engine *engine, const struct run_checkpoint_o
         store_manifest_fini(&manifest);
         return rc;
     }
-    rc = store_checkpoint_begin(&wanted, &manifest, &checkpoint);
-    rc = rc != 0 ? rc : put_all(engine, checkpoint);
-    rc = rc != 0 ? rc : store_checkpoint_finish(checkpoint);
+    return store_checkpoint_begin(&wanted, &manifest, out);
+}
+
+int run_checkpoint_wait(struct run_engine *engine)
+{
+    return run_rank_save_wait(run_engine_rank(engine, 0));
+}
+
+int run_checkpoint_later(struct run_engine *engine, const struct run_checkpoint_options *options)
+{
+    struct run_rank *rank = run_engine_rank(engine, 0);
+    struct store_checkpoint_write *checkpoint = NULL;
+    if (run_rank_saving(rank) && run_checkpoint_wait(engine) != 0) {
+        core_log(CORE_LOG_WARN, "the checkpoint before this one was not written: %s",
+                 core_err_sentence());
+    }
+    const bool with_updates = run_engine_world(engine) == 1 && run_rank_can_save(rank);
+    int rc = with_updates ? 0 : run_engine_drain(engine);
+    rc = rc != 0 ? rc : begin(engine, options, &checkpoint);
+    if (rc != 0 || !with_updates) {
+        return rc != 0 ? rc : read_out(engine, checkpoint);
+    }
+    rc = put_frozen(engine, checkpoint);
+    if (rc == 0) {
+        run_rank_save(rank, checkpoint);
+        return 0;
+    }
     char sentence[CORE_ERR_SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
-    const int ended = store_checkpoint_end(checkpoint);
-    return rc != 0 ? core_err_adopt(rc, sentence) : ended;
+    snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+    (void)store_checkpoint_end(checkpoint);
+    return core_err_adopt(rc, sentence);
+}
+
+int run_checkpoint_save(struct run_engine *engine, const struct run_checkpoint_options *options)
+{
+    int rc = run_checkpoint_later(engine, options);
+    return rc != 0 ? rc : run_checkpoint_wait(engine);
 }

@@ -14,7 +14,13 @@ struct run_checkpoint_options {
     struct aio_fault *fault; /* for tests; NULL: none */
 };
 
-/* Writes one after the last step, with everything that is pending done. */
+/* Writes one after the last step. Where the pending update can go there as it is made, it does so with
+ * the next step or drain; else, and with several ranks, everything is read out now. An earlier one is
+ * waited for; if it failed that is a warning. */
+int run_checkpoint_later(struct run_engine *engine, const struct run_checkpoint_options *options);
+/* Until the last one is published: 0, or why it is not. */
+int run_checkpoint_wait(struct run_engine *engine);
+/* Both. */
 int run_checkpoint_save(struct run_engine *engine, const struct run_checkpoint_options *options);
 
 /* Whether a run with these options and model can go on from a checkpoint: -EINVAL names what differs

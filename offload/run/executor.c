@@ -178,6 +178,7 @@ static enum run_wait wait_for(enum plan_queue blocker)
     case PLAN_Q_READ_STATE:
     case PLAN_Q_READ_ACT: return RUN_WAIT_STORE_READ;
     case PLAN_Q_WRITE_STATE:
+    case PLAN_Q_WRITE_CHECKPOINT:
     case PLAN_Q_WRITE_ACT: return RUN_WAIT_STORE_WRITE;
     case PLAN_Q_UPDATE: return RUN_WAIT_UPDATE;
     case PLAN_Q_UP:

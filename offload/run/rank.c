@@ -166,6 +166,18 @@ static int make_executor(struct run_rank *rank)
         options.lanes[PLAN_Q_COLL] = run_collect_lane(&rank->collect);
     }
     options.lanes[PLAN_Q_UPDATE] = run_update_lane(rank->update);
+    if (rank->input->wishes.saves) {
+        const struct run_save_options save = {.input = rank->input,
+                                              .plan = rank->plan,
+                                              .memory = &rank->memory,
+                                              .update = rank->update,
+                                              .bell = &rank->bell};
+        int rc = run_save_create(&save, &rank->save);
+        if (rc != 0) {
+            return rc;
+        }
+        options.lanes[PLAN_Q_WRITE_CHECKPOINT] = run_save_lane(rank->save);
+    }
     for (int i = 0; rank->store != NULL && i < RANK_IO_QUEUES; i++) {
         rank->io[i] = (struct run_io){.memory = &rank->memory,
                                       .store = rank->store,
@@ -250,6 +262,7 @@ void run_rank_destroy(struct run_rank *rank)
         core_log(CORE_LOG_WARN, "%s", core_err_sentence());
     }
     run_executor_destroy(rank->executor);
+    run_save_destroy(rank->save);
     run_timeline_destroy(rank->timeline);
     coll_close(rank->coll);
     run_collect_fini(&rank->collect);

@@ -77,6 +77,19 @@ int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
 /* Does what is pending and waits for everything. */
 int run_rank_drain(struct run_rank *rank);
 
+/* Waits for everything that was begun, and begins nothing. */
+int run_rank_rest(struct run_rank *rank);
+
+/* Whether the update that is pending can go to a checkpoint as it is made. */
+bool run_rank_can_save(const struct run_rank *rank);
+/* Then it does, with the next step or drain, and the checkpoint, taken over, is finished behind it. Of
+ * blocks that are not trained the weights were put before. */
+void run_rank_save(struct run_rank *rank, struct store_checkpoint_write *checkpoint);
+/* Whether there is one whose end nobody has asked for. */
+bool run_rank_saving(const struct run_rank *rank);
+/* Waits for its end; what is pending is done where it belongs to it. */
+int run_rank_save_wait(struct run_rank *rank);
+
 /* The working weights of a block that this rank keeps, chunk by chunk, in the memory of its slots:
  * calls `take` for each run of elements in order. Drained before. */
 typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);

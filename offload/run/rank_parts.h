@@ -6,6 +6,7 @@
 #include "offload/run/collect.h"
 #include "offload/run/compute.h"
 #include "offload/run/rank.h"
+#include "offload/run/save.h"
 #include "offload/run/timeline.h"
 #include "offload/run/transfer.h"
 
@@ -37,11 +38,13 @@ struct run_rank {
     struct run_io io[RANK_IO_QUEUES];
     struct coll *coll; /* owned; NULL: there is one rank */
     struct run_collect collect;
+    struct run_save *save; /* owned; NULL: no tape saves */
     struct run_executor *executor;
     struct run_timeline *timeline; /* owned; NULL: not asked for */
 
     enum plan_kind last; /* the tape pushed last; PLAN_KIND_COUNT: none yet */
     bool pending;        /* an update waits for the next step or a drain */
+    bool saves;          /* the update that is pending also goes to a checkpoint */
     double lr;           /* of the update that is pending */
     uint64_t updates;    /* done or pending, skipped ones not counted */
     struct run_traffic traffic;

@@ -97,6 +97,11 @@ static int settle(struct run_rank *rank, double lr, double loss_scale, struct ru
         rank->update, timing == PLAN_TIMING_SPLIT ? RUN_UPDATE_PENDING : RUN_UPDATE_ALL, &terms);
 }
 
+static enum plan_kind next_kind(const struct run_rank *rank)
+{
+    return !rank->pending ? PLAN_FIRST : rank->saves ? PLAN_NEXT_SAVE : PLAN_NEXT;
+}
+
 int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t targets,
                   struct run_result *out)
 {
@@ -107,8 +112,9 @@ int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t t
     int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale);
     run_update_scaled(rank->update, loss_scale);
     rc = rc != 0 ? rc : begin(rank, lr, loss_scale);
-    rc = rc != 0 ? rc : run_rank_do(rank, rank->pending ? PLAN_NEXT : PLAN_FIRST, PLAN_Q_UPDATE);
+    rc = rc != 0 ? rc : run_rank_do(rank, next_kind(rank), PLAN_Q_UPDATE);
     rank->pending = false;
+    rank->saves = rc == 0 ? false : rank->saves;
     rc = rc != 0 ? rc
                  : run_inputs_losses(&rank->inputs, rank->compute_queue,
                                      rank->options->micro_batches, &loss);
@@ -123,10 +129,50 @@ int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t t
 
 int run_rank_drain(struct run_rank *rank)
 {
-    int rc = rank->pending ? run_rank_do(rank, PLAN_DRAIN, PLAN_Q_COUNT)
+    const enum plan_kind kind = rank->saves ? PLAN_DRAIN_SAVE : PLAN_DRAIN;
+    int rc = rank->pending ? run_rank_do(rank, kind, PLAN_Q_COUNT)
                            : run_executor_drive(rank->executor, 0);
     rank->pending = rc == 0 ? false : rank->pending;
+    rank->saves = rc == 0 ? false : rank->saves;
     return rc;
+}
+
+bool run_rank_can_save(const struct run_rank *rank)
+{
+    return rank->save != NULL && rank->pending &&
+           plan_tape(rank->plan, rank->last, PLAN_NEXT_SAVE) != NULL;
+}
+
+void run_rank_save(struct run_rank *rank, struct store_checkpoint_write *checkpoint)
+{
+    const struct plan_tape *tape = plan_tape(rank->plan, rank->last, PLAN_NEXT_SAVE);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        count += command->queue == PLAN_Q_WRITE_CHECKPOINT && command->op == PLAN_WRITE;
+    }
+    run_save_begin(rank->save, checkpoint, count);
+    rank->saves = true;
+}
+
+bool run_rank_saving(const struct run_rank *rank)
+{
+    return rank->save != NULL && run_save_busy(rank->save);
+}
+
+int run_rank_save_wait(struct run_rank *rank)
+{
+    if (!run_rank_saving(rank)) {
+        return 0;
+    }
+    /* Its commands are part of what is pending, or some of them wait for their turn. */
+    int rc = rank->saves ? run_rank_drain(rank) : run_rank_rest(rank);
+    return rc != 0 ? rc : run_save_wait(rank->save);
+}
+
+int run_rank_rest(struct run_rank *rank)
+{
+    return run_executor_drive(rank->executor, 0);
 }
 
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch)

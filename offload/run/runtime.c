@@ -3,6 +3,7 @@
 
 #include "core/base/kfile.h"
 #include "offload/model/model.h"
+#include "offload/store/flow.h"
 
 enum { STATUS_BYTES = 8192 };
 
@@ -35,6 +36,6 @@ uint64_t run_runtime_peak_bytes(void)
 
 uint64_t run_runtime_bytes(const struct model *model, const struct run_options *options)
 {
-    (void)options;
-    return run_runtime_used_bytes() + libraries_bytes + model->block_count * block_bytes;
+    const uint64_t saves = options->wishes.saves ? STORE_FLOW_BYTES : 0;
+    return run_runtime_used_bytes() + libraries_bytes + model->block_count * block_bytes + saves;
 }

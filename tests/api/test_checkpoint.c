@@ -218,6 +218,36 @@ static void wrong_calls(void)
     tide_engine_destroy(engine);
 }
 
+/* Begun with one step and published under the next; what is asked for while it is being written waits
+ * for it. */
+static void later(void)
+{
+    begin();
+    world.options.saves = 1;
+    saving.later = 1;
+    struct tide_engine *engine = world_engine(&world.options);
+    check_int(tide_engine_checkpoint_wait(engine), ==, 0);
+    (void)world_steps(&world, engine, 1);
+    save(engine);
+    check_true(!there(1));
+    (void)world_steps(&world, engine, 1);
+    save(engine);
+    check_true(there(1) && !there(2));
+    check_int(tide_engine_checkpoint_wait(engine), ==, 0);
+    check_true(there(2));
+    tide_engine_destroy(engine);
+    struct tide_resumed resumed;
+    engine = resume(&resumed);
+    check_uint(resumed.step, ==, 2);
+    (void)world_steps(&world, engine, 1);
+    const struct tide_step whole = world_steps(&world, engine, 1);
+    tide_engine_destroy(engine);
+    engine = world_engine(&world.options);
+    const struct tide_step again = world_steps(&world, engine, 4);
+    check_memory(&again.loss, &whole.loss, sizeof whole.loss);
+    tide_engine_destroy(engine);
+}
+
 static void rotates(void)
 {
     begin();
@@ -283,5 +313,5 @@ static void exports(void)
 TEST_MAIN({"goes_on", goes_on}, {"begins_with_the_model", begins_with_the_model},
           {"damaged_ones_are_passed_over", damaged_ones_are_passed_over},
           {"other_runs_are_refused", other_runs_are_refused},
-          {"one_run_a_folder", one_run_a_folder}, {"wrong_calls", wrong_calls},
+          {"one_run_a_folder", one_run_a_folder}, {"wrong_calls", wrong_calls}, {"later", later},
           {"rotates", rotates}, {"same_step_again", same_step_again}, {"exports", exports})

@@ -37,9 +37,9 @@ const char *tide_last_error(void)
 /* 0, or the negative errno that this call was told to return. */
 static int fails(const char *call)
 {
-    static int counts[8];
-    static const char *const calls[] = {"plan", "create", "step",      "evaluate",
-                                        "save", "try",    "checkpoint"};
+    static int counts[16];
+    static const char *const calls[] = {"plan", "create", "step",       "evaluate",
+                                        "save", "try",    "checkpoint", "wait"};
     const char *wish = getenv("TIDE_PAPER_FAIL");
     char name[16] = "";
     int at = 0;
@@ -277,6 +277,12 @@ int tide_engine_checkpoint(struct tide_engine *engine,
              (unsigned long long)engine->steps);
     snprintf(text, sizeof text, "keep %u, replace %u", options->keep, options->replace);
     return rc != 0 ? rc : write_file(path, text);
+}
+
+int tide_engine_checkpoint_wait(struct tide_engine *engine)
+{
+    (void)engine;
+    return fails("wait");
 }
 
 int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out)

@@ -276,6 +276,8 @@ static void checkpoints(void)
     check_contains(rig_err, "there is no checkpoint of step 2: paper: checkpoint 1 fails with 28");
     check_true(!rig_has("ra/checkpoint-2") && rig_has("ra/checkpoint-4"));
     check_string(rig_read("ra/steps"), "4");
+    expect_with(0, "TIDE_PAPER_FAIL=wait 1 28", TRAIN "--out %T/wa --steps 2 --save-every 2");
+    check_contains(rig_err, "the last checkpoint was not written: paper: wait 1 fails with 28");
 }
 
 /* A signal ends the run after its step, with a checkpoint saved; the second one at once. */

@@ -377,9 +377,10 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         const uint32_t count = options->micro_batches * run_engine_world(engine);
         make_batches(made, s, count, false, &batches);
         int rc = run_engine_step(engine, batches.list, batches.count, options->group.lr, &step);
-        rc = rc == 0 && part->save != NULL && s + 1 == part->save_after
-                 ? run_checkpoint_save(engine, part->save)
-                 : rc;
+        if (rc == 0 && part->save != NULL && s + 1 == part->save_after) {
+            rc = part->later ? run_checkpoint_later(engine, part->save)
+                             : run_checkpoint_save(engine, part->save);
+        }
         if (rc != 0) {
             return rc;
         }
@@ -388,7 +389,8 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         out->skipped[s] = step.skipped;
         out->steps = s + 1;
     }
-    return run_engine_drain(engine);
+    int rc = run_checkpoint_wait(engine);
+    return rc != 0 ? rc : run_engine_drain(engine);
 }
 
 static int hash_weights(void *context, uint64_t first, uint64_t count, const void *weights)

@@ -64,6 +64,7 @@ struct case_part {
     const char *resume;                        /* a checkpoint's folder; NULL: the files */
     const struct run_checkpoint_options *save; /* NULL: none */
     unsigned save_after;                       /* steps */
+    bool later;                                /* the save goes on under the next step */
 };
 int case_try_part(const struct case_model *made, const struct run_options *options,
                   const struct case_part *part, struct case_outcome *out);

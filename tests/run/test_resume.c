@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "aio/backend.h"
+#include "aio/fault.h"
 #include "core/base/err.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
@@ -47,6 +50,7 @@ static struct run_options options_of(const struct way *way, const struct run_opt
 {
     static char directory[600];
     struct run_options options = *base;
+    options.wishes.saves = true;
     snprintf(directory, sizeof directory, "%s/store", test_directory());
     options.wishes.weights = way->weights;
     options.wishes.states = way->states;
@@ -178,5 +182,116 @@ static void narrow_moments(void)
     hold(&options, 1, "bf16 moments");
 }
 
+/* Saved under the steps that follow, which are none the wiser: the run that saves goes on to the end,
+ * and the one that resumes from where it was saved ends the same. */
+static void under_the_next_step(void)
+{
+    static const char *const families[] = {"llama", "qwen3 tied"};
+    const struct run_options base = case_options();
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+        struct case_model made;
+        struct case_outcome whole;
+        case_model_make(&made, families[f]);
+        case_run_engine(&made, &base, STEPS, &whole);
+        for (size_t w = 0; w < WAYS; w++) {
+            char path[700];
+            struct case_outcome saving = {.steps = 0};
+            struct case_outcome resumed = whole;
+            struct store_shelf *shelf = shelf_open();
+            const struct run_options options = options_of(&ways[w], &base);
+            const struct run_checkpoint_options save = {.shelf = shelf, .keep = 2};
+            const struct case_part first = {
+                .end = STEPS, .save = &save, .save_after = SAVED, .later = true};
+            const struct case_part second = {
+                .first = SAVED,
+                .end = STEPS,
+                .resume = store_shelf_path(store_shelf_directory(shelf), SAVED, path, sizeof path)};
+            run_part(&made, &options, &first, &saving, ways[w].name);
+            run_part(&made, &base, &second, &resumed, ways[w].name);
+            if (ways[w].chunk_elements == 0) {
+                case_check_equal(&whole, &saving, ways[w].name);
+            }
+            case_check_equal(&whole, &resumed, ways[w].name);
+            store_shelf_close(shelf);
+        }
+        case_model_free(&made);
+    }
+}
+
+/* What fails while it is written under a step fails the checkpoint, and not the run. */
+static void fails_alone(void)
+{
+    struct case_model made;
+    struct run_planned *planned = NULL;
+    struct run_engine *engine = NULL;
+    struct store_shelf *shelf = shelf_open();
+    struct aio_fault fault = {.inner = &aio_threads, .rules_count = 1};
+    const struct run_options base = case_options();
+    const struct run_options options = options_of(&ways[1], &base);
+    fault.rules[0] = (struct aio_fault_rule){
+        .kind = AIO_FAULT_ERROR, .from = 5, .count = AIO_FAULT_FOREVER, .argument = ENOSPC};
+    case_model_make(&made, "llama");
+    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    const struct run_engine_options engine_options = {
+        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+    check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    struct run_checkpoint_options save = {.shelf = shelf, .fault = &fault};
+    for (unsigned s = 0; s < 3; s++) {
+        int32_t ids[CASE_ROWS * CASE_LENGTH];
+        const struct model_batch batch = case_batch(&made, s, 0, ids);
+        struct run_step step;
+        check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
+        check_int(s == 0 ? run_checkpoint_later(engine, &save) : 0, ==, 0);
+        check_true(run_rank_saving(run_engine_rank(engine, 0)));
+    }
+    check_int(run_checkpoint_wait(engine), ==, -ENOSPC);
+    check_int(run_checkpoint_wait(engine), ==, 0);
+    save.fault = NULL;
+    check_int(run_checkpoint_save(engine, &save), ==, 0);
+    run_engine_destroy(engine);
+    run_planned_destroy(planned);
+    case_model_free(&made);
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    check_int(store_shelf_list(store_shelf_directory(shelf), &steps, &count), ==, 0);
+    check_uint(count, ==, 1);
+    check_uint(steps[0], ==, 3);
+    free(steps);
+    store_shelf_close(shelf);
+}
+
+/* An engine that ends before its checkpoint is written leaves none, and nothing behind. */
+static void ends_before_it_is_written(void)
+{
+    struct case_model made;
+    struct run_planned *planned = NULL;
+    struct run_engine *engine = NULL;
+    struct store_shelf *shelf = shelf_open();
+    const struct run_options base = case_options();
+    const struct run_options options = options_of(&ways[0], &base);
+    const struct run_checkpoint_options save = {.shelf = shelf};
+    char path[700];
+    case_model_make(&made, "gpt2");
+    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    const struct run_engine_options engine_options = {
+        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+    check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    const struct model_batch batch = case_batch(&made, 0, 0, ids);
+    struct run_step step;
+    check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
+    check_int(run_checkpoint_later(engine, &save), ==, 0);
+    run_engine_destroy(engine);
+    store_shelf_path(store_shelf_directory(shelf), 1, path, sizeof path);
+    check_true(access(path, F_OK) != 0);
+    snprintf(path, sizeof path, "%s/checkpoint-1.partial", store_shelf_directory(shelf));
+    check_true(access(path, F_OK) != 0);
+    run_planned_destroy(planned);
+    case_model_free(&made);
+    store_shelf_close(shelf);
+}
+
 TEST_MAIN({"bf16", bf16}, {"inside", inside}, {"fp32", fp32},
-          {"fp16_scale_moves", fp16_scale_moves}, {"narrow_moments", narrow_moments})
+          {"fp16_scale_moves", fp16_scale_moves}, {"narrow_moments", narrow_moments},
+          {"under_the_next_step", under_the_next_step}, {"fails_alone", fails_alone},
+          {"ends_before_it_is_written", ends_before_it_is_written})

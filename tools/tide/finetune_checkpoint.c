@@ -34,6 +34,7 @@ static int save(struct tune_run *run)
                                                     .directory = run->out,
                                                     .keep = run->keep,
                                                     .replace = run->replace,
+                                                    .later = !run->stopped,
                                                     .application = &place,
                                                     .application_bytes = sizeof place};
     int rc = tide_engine_checkpoint(run->engine, &options);
@@ -56,6 +57,13 @@ int tune_checkpoint_step(struct tune_run *run)
              "due after step %" PRId64,
              run->steps, core_err_sentence(), run->steps + run->save_every);
     return 0;
+}
+
+void tune_checkpoint_end(struct tune_run *run)
+{
+    if (tide_engine_checkpoint_wait(run->engine) != 0) {
+        core_log(CORE_LOG_WARN, "the last checkpoint was not written: %s", tide_last_error());
+    }
 }
 
 int tune_checkpoint_resume(struct tune_run *run, bool talks)

@@ -12,6 +12,9 @@ enum { TUNE_KEEP = 2 };
  * and failed is told, and the run goes on; one for a signal is an error. */
 int tune_checkpoint_step(struct tune_run *run);
 
+/* After the last step: waits for a checkpoint that is still being written. */
+void tune_checkpoint_end(struct tune_run *run);
+
 /* Sets the run to where the engine began, and says which checkpoint that was. */
 int tune_checkpoint_resume(struct tune_run *run, bool talks);
 

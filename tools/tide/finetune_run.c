@@ -143,6 +143,9 @@ int tune_run_steps(struct tune_run *run)
     run->eval_loss = (double)NAN;
     if (rc == 0) {
         rc = loop(run, seconds, tokens);
+        if (rc == 0) {
+            tune_checkpoint_end(run);
+        }
         summarize(run, seconds, tokens);
     }
     tune_live_end(run->live);
