@@ -223,7 +223,7 @@ static void texts(void)
     expect(0,
            "%T/chat --hidden 64 --layers 1 --heads 4 --kv-heads 2 --inner 64 --vocab 768 --rows 1");
     rig_program = "tools/tide";
-    snprintf(path, sizeof path, "%s/text/fixtures/qwen2.json", test_root());
+    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
     check_int(core_file_read(path, 1 << 22, &tokenizer, &bytes), ==, 0);
     test_file("chat/model/tokenizer.json", tokenizer, bytes);
     free(tokenizer);
