@@ -59,15 +59,15 @@ void tide_plan_destroy(struct tide_plan *plan)
 /* The tape that repeats. */
 static const struct plan_tape *steady_tape(const struct plan *plan)
 {
-    const enum plan_kind kind = plan_chosen_timing(plan) == PLAN_TIMING_DEFERRED ? PLAN_NEXT
-                                                                                 : PLAN_FIRST;
+    const enum plan_kind kind = plan_chosen_timing(plan) == PLAN_TIMING_INSIDE ? PLAN_FIRST
+                                                                               : PLAN_NEXT;
     return plan_tape(plan, kind, kind);
 }
 
 static uint32_t state_slots(const struct plan_layout *layout)
 {
     uint32_t count = 0;
-    while (count < PLAN_SLOT_MAX && layout->state_slots[count] != PLAN_NONE) {
+    while (count < PLAN_STATE_SLOT_MAX && layout->state_slots[count] != PLAN_NONE) {
         count++;
     }
     return count;

@@ -11,6 +11,7 @@
 #include "aio/measure.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/dev/dev.h"
 #include "cpu_adam/work.h"
@@ -263,6 +264,15 @@ static void carve(const struct plan_format *format, enum core_vec_master master,
     arrays->v_scale = (float *)(void *)(states + plan_state_offset(format, PLAN_V_SCALE, n));
 }
 
+/* Checksums a second of one processor, over memory that is not in its caches. */
+static double hash_rate(const void *memory, uint64_t bytes)
+{
+    const int64_t start_ns = core_clock_now_ns();
+    volatile uint64_t sum = core_hash(memory, bytes, 1);
+    (void)sum;
+    return (double)bytes / seconds_since(start_ns);
+}
+
 static int measure_update(const struct run_options *options, struct plan_rates *out)
 {
     const struct plan_format format = run_options_format(options);
@@ -303,6 +313,9 @@ static int measure_update(const struct run_options *options, struct plan_rates *
         const int64_t start_ns = core_clock_now_ns();
         rc = adam_work_norm(&work, &norm);
         out->sums_elements = (double)elements / seconds_since(start_ns);
+    }
+    if (rc == 0) {
+        out->hash_bytes = hash_rate(region.base, region.bytes) * options->threads;
     }
     adam_destroy(adam);
     core_region_free(&region);

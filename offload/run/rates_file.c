@@ -25,6 +25,7 @@ static const struct {
     {"sums_elements_per_second", offsetof(struct run_rates, machine.sums_elements)},
     {"round_elements_per_second", offsetof(struct run_rates, machine.round_elements)},
     {"coll_bytes_per_second", offsetof(struct run_rates, machine.coll_bytes)},
+    {"hash_bytes_per_second", offsetof(struct run_rates, machine.hash_bytes)},
     {"command_seconds", offsetof(struct run_rates, machine.command_seconds)},
 };
 enum { NUMBER_COUNT = sizeof numbers / sizeof numbers[0] };

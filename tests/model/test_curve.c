@@ -50,9 +50,9 @@ static void follow(const char *name)
     check_int(plain_load(plain, fixture.files), ==, 0);
     snprintf(path, sizeof path, "%s/model/curve/data.jsonl", test_root());
     const char *files[] = {path};
-    const struct text_feed_options options = {
+    const struct text_feed_options read = {
         .files = files, .files_count = 1, .seq_len = LENGTH, .batch_rows = 1};
-    check_int(text_feed_open(&options, NULL, &feed), ==, 0);
+    check_int(text_feed_open(&read, NULL, &feed), ==, 0);
     snprintf(path, sizeof path, "%s/model/curve/%s.txt", test_root(), name);
     FILE *expected = fopen(path, "r");
     check_true(expected != NULL);

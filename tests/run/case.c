@@ -152,6 +152,7 @@ const struct run_rates *case_rates(void)
                     .sums_elements = 4e9,
                     .round_elements = 4e9,
                     .coll_bytes = 8e9,
+                    .hash_bytes = 6e10,
                     .command_seconds = 2e-6,
                     .shared_cores = true},
     };

@@ -271,15 +271,15 @@ static void rates_in_a_file(void)
 /* A file without seconds of blocks is one for planning by flops. */
 static void rates_without_seconds(void)
 {
-    static const char text[] =
-        "{\"version\": 1, \"read_bytes_per_second\": 1e9,"
-        " \"write_bytes_per_second\": 1e9, \"mixed_bytes_per_second\": 1e9,"
-        " \"up_bytes_per_second\": 1e9, \"down_bytes_per_second\": 1e9,"
-        " \"flops_per_second\": 1e12, \"update_elements_per_second\": 1e9,"
-        " \"sums_elements_per_second\": 1e9,"
-        " \"round_elements_per_second\": 1e9, \"coll_bytes_per_second\": 1e9,"
-        " \"command_seconds\": 1e-6,"
-        " \"shared_cores\": true}";
+    static const char text[] = "{\"version\": 1, \"read_bytes_per_second\": 1e9,"
+                               " \"write_bytes_per_second\": 1e9, \"mixed_bytes_per_second\": 1e9,"
+                               " \"up_bytes_per_second\": 1e9, \"down_bytes_per_second\": 1e9,"
+                               " \"flops_per_second\": 1e12, \"update_elements_per_second\": 1e9,"
+                               " \"sums_elements_per_second\": 1e9,"
+                               " \"round_elements_per_second\": 1e9, \"coll_bytes_per_second\": "
+                               "1e9, \"hash_bytes_per_second\": 1e9,"
+                               " \"command_seconds\": 1e-6,"
+                               " \"shared_cores\": true}";
     struct run_rates read;
     memset(&read, 0xff, sizeof read);
     int rc = run_rates_read(test_file("few.json", text, sizeof text - 1), &read);
