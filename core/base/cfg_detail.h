@@ -82,7 +82,6 @@ void core_cfg_write_value(struct core_json_write *write, const char *key,
                           const struct core_cfg_row *row, const struct core_cfg_value *value);
 /* The value as JSON text, in the arena. */
 const char *core_cfg_value_text(struct core_cfg_detail *detail, size_t row);
-bool core_cfg_is_preset(const struct core_cfg_row *row, const struct core_cfg_value *value);
 
 /* cfg_walk.c: reads the document against the table. */
 void core_cfg_walk(struct core_cfg_detail *detail);

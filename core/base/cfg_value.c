@@ -241,6 +241,36 @@ void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t index,
     core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, index, "found %s; allowed: %s", found, allowed);
 }
 
+static bool is_preset(const struct core_cfg_row *row, const struct core_cfg_value *value)
+{
+    struct core_json_scan scan;
+    struct core_json_token token = {.kind = CORE_JSON_TOKEN_NULL};
+    if (row->preset == NULL) {
+        return value->is_none;
+    }
+    core_json_scan_init(&scan, row->preset, strlen(row->preset), row->path);
+    int code = core_json_scan_next(&scan, &token);
+    assert(code == 0);
+    switch (row->type) {
+    case CORE_CFG_BOOL:
+    case CORE_CFG_FEATURE: return value->truth == (token.kind == CORE_JSON_TOKEN_TRUE);
+    case CORE_CFG_INT: return (double)value->integer == core_json_token_real(&token);
+    case CORE_CFG_REAL: return value->real[0] == core_json_token_real(&token);
+    case CORE_CFG_CHOICE:
+        return value->integer == core_cfg_choice_find(row, token.text, token.bytes);
+    case CORE_CFG_STRING:
+        return value->text != NULL &&
+               core_json_token_equals(&token, value->text, strlen(value->text));
+    case CORE_CFG_PAIR:
+    case CORE_CFG_STRINGS:
+    case CORE_CFG_INTS:
+    case CORE_CFG_AUTO_INT:
+    case CORE_CFG_SECTION:
+    case CORE_CFG_LIST: break;
+    }
+    return false;
+}
+
 void core_cfg_set(struct core_cfg_detail *detail, size_t index, const struct core_json_value *value)
 {
     const struct core_cfg_row *row = core_cfg_row(index);
@@ -266,7 +296,7 @@ void core_cfg_set(struct core_cfg_detail *detail, size_t index, const struct cor
         core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, index, "taken as %s; write it without quotes",
                       taken.truth ? "true" : "false");
     }
-    if (row->state == CORE_CFG_REFUSED && !core_cfg_is_preset(row, kept)) {
+    if (row->state == CORE_CFG_REFUSED && !is_preset(row, kept)) {
         core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, index, "%s; allowed: %s", row->why,
                       row->type == CORE_CFG_SECTION || row->preset == NULL ? "only to leave it out"
                                                                            : row->preset);
@@ -322,36 +352,6 @@ void core_cfg_set_preset(struct core_cfg_detail *detail, size_t index)
         assert(code == 0);
         value->real[i] = core_json_token_real(&token);
     }
-}
-
-bool core_cfg_is_preset(const struct core_cfg_row *row, const struct core_cfg_value *value)
-{
-    struct core_json_scan scan;
-    struct core_json_token token = {.kind = CORE_JSON_TOKEN_NULL};
-    if (row->preset == NULL) {
-        return value->is_none;
-    }
-    core_json_scan_init(&scan, row->preset, strlen(row->preset), row->path);
-    int code = core_json_scan_next(&scan, &token);
-    assert(code == 0);
-    switch (row->type) {
-    case CORE_CFG_BOOL:
-    case CORE_CFG_FEATURE: return value->truth == (token.kind == CORE_JSON_TOKEN_TRUE);
-    case CORE_CFG_INT: return (double)value->integer == core_json_token_real(&token);
-    case CORE_CFG_REAL: return value->real[0] == core_json_token_real(&token);
-    case CORE_CFG_CHOICE:
-        return value->integer == core_cfg_choice_find(row, token.text, token.bytes);
-    case CORE_CFG_STRING:
-        return value->text != NULL &&
-               core_json_token_equals(&token, value->text, strlen(value->text));
-    case CORE_CFG_PAIR:
-    case CORE_CFG_STRINGS:
-    case CORE_CFG_INTS:
-    case CORE_CFG_AUTO_INT:
-    case CORE_CFG_SECTION:
-    case CORE_CFG_LIST: break;
-    }
-    return false;
 }
 
 void core_cfg_write_value(struct core_json_write *write, const char *key,

@@ -1,4 +1,4 @@
-/* cpu.h: the ops of the CPU device, one function an op, and what they share.
+/* cpu.h: private to kernels/: the ops of the CPU device, one function an op, and what they share.
  * An op runs on the queue's thread, which is member 0 of the team, and has done its work when it
  * returns. `kern_cpu_<op>_bytes` is the scratch it takes. */
 #ifndef KERNELS_CPU_CPU_H

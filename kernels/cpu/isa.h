@@ -1,4 +1,4 @@
-/* isa.h: the inner loops of the CPU device, one table an instruction set.
+/* isa.h: private to kernels/: the inner loops of the CPU device, one table an instruction set.
  * Sources under isa/ are compiled once for each, and kern_isa_best takes the widest that the
  * processor has. Functions work on a part (rows, heads, a tile) that the op's file gives to each
  * member of the team; they own nothing. */

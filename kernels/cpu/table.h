@@ -1,4 +1,4 @@
-/* table.h: what the CPU device's ops give to kernels/table.c. */
+/* table.h: private to kernels/: what the CPU device's ops give to kernels/table.c. */
 #ifndef KERNELS_CPU_TABLE_H
 #define KERNELS_CPU_TABLE_H
 

@@ -1,4 +1,5 @@
-/* cuda.h: the ops of CUDA devices, one function an op, and what they share. Host side.
+/* cuda.h: private to kernels/: the ops of CUDA devices, one function an op, and what they share.
+ * Host side.
  * An op runs on the thread that submits, puts its kernels on the queue's stream and returns.
  * `kern_cuda_<op>_bytes` is the scratch it takes. */
 #ifndef KERNELS_CUDA_CUDA_H

@@ -1,4 +1,4 @@
-/* table.h: what the ops of CUDA devices give to kernels/table.c. */
+/* table.h: private to kernels/: what the ops of CUDA devices give to kernels/table.c. */
 #ifndef KERNELS_CUDA_TABLE_H
 #define KERNELS_CUDA_TABLE_H
 

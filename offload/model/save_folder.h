@@ -1,5 +1,5 @@
-/* save_folder.h: the folder around the weights, for save.c and for checkpoints: begun under another
- * name, filled with what belongs beside the weights, and given its name at the end. */
+/* save_folder.h: the folder around the weights, private to save.c and to checkpoints: begun under
+ * another name, filled with what belongs beside the weights, and given its name at the end. */
 #ifndef OFFLOAD_MODEL_SAVE_FOLDER_H
 #define OFFLOAD_MODEL_SAVE_FOLDER_H
 

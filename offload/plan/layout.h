@@ -1,4 +1,5 @@
-/* layout.h: which buffers a plan has and where they lie, for one candidate of decisions.
+/* layout.h: its functions private to offload/plan: which buffers a plan has and where
+ * they lie, for one candidate of decisions.
  * Every byte of DEVICE and HOST that a step uses is one of these buffers, so the sum over a tier is
  * what the tier needs, exactly and at every command. Pure; owned by its plan. */
 #ifndef OFFLOAD_PLAN_LAYOUT_H

@@ -28,9 +28,8 @@ struct run_rank_options {
     void *user;
 };
 
-/* Bytes of DEVICE and HOST that a rank takes besides the plan's buffers. */
+/* Bytes of DEVICE that a rank takes besides the plan's buffers. */
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
-uint64_t run_rank_host_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
 /* Takes all memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);

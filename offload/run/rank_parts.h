@@ -50,8 +50,4 @@ struct run_rank {
     struct run_traffic traffic;
 };
 
-/* Runs the tape of `kind` after those before it, up to its last command on `until`
- * (PLAN_Q_COUNT: to its end, and all before it). */
-int run_rank_do(struct run_rank *rank, enum plan_kind kind, enum plan_queue until);
-
 #endif

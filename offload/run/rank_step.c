@@ -17,7 +17,9 @@ static void count_traffic(struct run_traffic *traffic, const struct plan_tape *t
     }
 }
 
-int run_rank_do(struct run_rank *rank, enum plan_kind kind, enum plan_queue until)
+/* Runs the tape of `kind` after those before it, up to its last command on `until`
+ * (PLAN_Q_COUNT: to its end, and all before it). */
+static int run_tape(struct run_rank *rank, enum plan_kind kind, enum plan_queue until)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
     if (tape == NULL) {
@@ -112,7 +114,7 @@ int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t t
     int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale);
     run_update_scaled(rank->update, loss_scale);
     rc = rc != 0 ? rc : begin(rank, lr, loss_scale);
-    rc = rc != 0 ? rc : run_rank_do(rank, next_kind(rank), PLAN_Q_UPDATE);
+    rc = rc != 0 ? rc : run_tape(rank, next_kind(rank), PLAN_Q_UPDATE);
     rank->pending = false;
     rank->saves = rc == 0 ? false : rank->saves;
     rc = rc != 0 ? rc
@@ -130,7 +132,7 @@ int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t t
 int run_rank_drain(struct run_rank *rank)
 {
     const enum plan_kind kind = rank->saves ? PLAN_DRAIN_SAVE : PLAN_DRAIN;
-    int rc = rank->pending ? run_rank_do(rank, kind, PLAN_Q_COUNT)
+    int rc = rank->pending ? run_tape(rank, kind, PLAN_Q_COUNT)
                            : run_executor_drive(rank->executor, 0);
     rank->pending = rc == 0 ? false : rank->pending;
     rank->saves = rc == 0 ? false : rank->saves;
@@ -187,7 +189,7 @@ int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch, st
     int rc = run_rank_drain(rank);
     rc = rc != 0 ? rc : run_inputs_put(&rank->inputs, 0, batch, &targets);
     rc = rc != 0 ? rc : run_inputs_send(&rank->inputs, rank->compute_queue, 0);
-    rc = rc != 0 ? rc : run_rank_do(rank, PLAN_EVAL, PLAN_Q_COUNT);
+    rc = rc != 0 ? rc : run_tape(rank, PLAN_EVAL, PLAN_Q_COUNT);
     return rc != 0 ? rc : run_inputs_losses(&rank->inputs, rank->compute_queue, 1, out);
 }
 

@@ -1,5 +1,6 @@
-/* flow.h: moves ranges of blocks between memory and the files of a checkpoint, through a drive of its
- * own or a shared one, and takes or checks the sum of every cut on the way.
+/* flow.h: private to checkpoints and their bench: moves ranges of blocks between memory and
+ * the files of a checkpoint, through a drive of its own or a shared one, and takes or checks the sum
+ * of every cut on the way.
  * Pieces of up to a MiB are in flight together; what is not aligned, and the end of a block with its
  * padding, goes through buffers of the flow. One thread at a time. */
 #ifndef OFFLOAD_STORE_FLOW_H

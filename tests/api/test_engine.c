@@ -144,6 +144,29 @@ static void evaluation_changes_nothing(void)
     tide_engine_destroy(engine);
 }
 
+/* Rows learnt by heart are told on; what is too long, or not in the vocabulary, is refused. */
+static void what_comes_next(void)
+{
+    int32_t next = -1;
+    world_init(&world);
+    struct tide_engine *engine = world_engine(&world.options);
+    struct tide_step step = {.struct_bytes = sizeof step, .loss = 9};
+    for (int s = 0; s < 60 && step.loss > 0.05; s++) {
+        check_int(tide_engine_step(engine, &world.batch, 1, 3e-3, &step), ==, 0);
+    }
+    check_double(step.loss, <, 0.05);
+    for (uint32_t length = 2; length < WORLD_LENGTH; length += 3) {
+        check_int(tide_engine_predict(engine, world.ids, length, &next), ==, 0);
+        check_int(next, ==, world.ids[length]);
+    }
+    check_int(tide_engine_predict(engine, world.ids, WORLD_LENGTH + 1, &next), ==, -EINVAL);
+    check_int(tide_engine_predict(engine, world.ids, 0, &next), ==, -EINVAL);
+    const int32_t beyond = WORLD_VOCAB;
+    check_int(tide_engine_predict(engine, &beyond, 1, &next), ==, -EINVAL);
+    (void)world_steps(&world, engine, 1);
+    tide_engine_destroy(engine);
+}
+
 /* ---- what is not finite ---- */
 
 enum { NAN16 = 0x7fc0 }; /* bf16 */
@@ -379,6 +402,7 @@ static void stopping(void)
 
 TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},
           {"evaluation_changes_nothing", evaluation_changes_nothing},
+          {"what_comes_next", what_comes_next},
           {"weights_that_are_no_numbers", weights_that_are_no_numbers},
           {"fp16_overflows", fp16_overflows},
           {"plans_say_what_they_hold", plans_say_what_they_hold}, {"two_at_once", two_at_once},

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/json_write.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
+#include "tools/tide/cli.h"
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_settings.h"
@@ -274,6 +276,23 @@ static void no_log(void)
     check_int(tune_log_close(NULL), ==, 0);
 }
 
+/* JSON that did not arrive is a failed command, whatever it would have ended with. */
+static void json_that_is_lost(void)
+{
+    const struct cli_command command = {.name = "test"};
+    for (int full = 0; full < 2; full++) {
+        struct core_json_write json;
+        FILE *file = fopen(full ? "/dev/full" : "/dev/null", "w");
+        check_true(file != NULL);
+        core_json_write_init_file(&json, file);
+        core_json_write_object_begin(&json, NULL);
+        core_json_write_object_end(&json);
+        check_int(cli_close_json(&command, &json, CLI_WRONG), ==, full ? CLI_FAILED : CLI_WRONG);
+        (void)fclose(file);
+    }
+}
+
 TEST_MAIN({"terminal", terminal}, {"pipe_lines", pipe_lines}, {"clocks", clocks},
           {"exit_codes", exit_codes}, {"names", names}, {"models", models},
-          {"short_of_memory", short_of_memory}, {"no_log", no_log})
+          {"short_of_memory", short_of_memory}, {"no_log", no_log},
+          {"json_that_is_lost", json_that_is_lost})

@@ -104,7 +104,17 @@ static size_t close_of(const char *code, size_t at)
     return at;
 }
 
-/* The name in front of the bracket at `at`, or an empty word: keywords declare nothing. */
+static bool has_small_letter(const char *name)
+{
+    bool has = false;
+    for (; *name != '\0'; name++) {
+        has |= islower((unsigned char)*name) != 0;
+    }
+    return has;
+}
+
+/* The name in front of the bracket at `at`, or an empty word: keywords declare nothing, and what has
+ * capitals alone is a macro, which may declare many. */
 static void name_before(const char *code, size_t at, char *name, size_t bytes)
 {
     static const char *const keywords[] = {
@@ -119,6 +129,9 @@ static void name_before(const char *code, size_t at, char *name, size_t bytes)
         begin--;
     }
     snprintf(name, bytes, "%.*s", (int)(end - begin), code + begin);
+    if (!has_small_letter(name)) {
+        name[0] = '\0';
+    }
     for (size_t i = 0; i < sizeof keywords / sizeof keywords[0]; i++) {
         if (strcmp(name, keywords[i]) == 0 || house_starts(name, "__")) {
             name[0] = '\0';
@@ -260,10 +273,7 @@ static void rule_calls(const struct house_tree *tree, struct house_report *repor
 /* Every function in a header has a test that names it. */
 static void calls_hold(void)
 {
-    int breaches = house_count_tree(rule_calls);
-    if (breaches > 0) { /* rooms are still landing; then this becomes house_check_tree() */
-        test_skip("%d functions of headers are named by no test; the program lists them", breaches);
-    }
+    house_check_tree(rule_calls);
 }
 
 /* Declarations of every shape are seen, and what only looks like one is not. */
@@ -272,7 +282,7 @@ static void silence_is_found(void)
     static const struct house_plant plants[] = {
         {"a/a.h", "#ifndef A\n#define A_MACRO(x) \\\n    a_in_macro(x)\n"
                   "#ifdef __cplusplus\nextern \"C\" {\n#endif\n"
-                  "int a_called(void);\n"
+                  "int a_called(void);\nA_EACH(A_DECLARE)\n"
                   "int a_silent(int (*with)(void), int size)\n    __attribute__((cold));\n"
                   "_Noreturn void a_gone(void) __attribute__((noreturn));\n"
                   "static inline int a_inline(int x)\n{\n    return a_body(x);\n}\n"
@@ -293,8 +303,8 @@ static void silence_is_found(void)
         {"tests/x/README.md", "a_inline()\n"},
     };
     const char *text = house_check_planted(rule_calls, plants, sizeof plants / sizeof plants[0], 5);
-    check_contains(text, "a/a.h:8: no test names a_silent()");
-    check_contains(text, "a/a.h:10: no test names a_gone()");
+    check_contains(text, "a/a.h:9: no test names a_silent()");
+    check_contains(text, "a/a.h:11: no test names a_gone()");
     check_contains(text, "a/b.h:3: nobody needs b_lonely()");
     check_contains(text, "no test names a_pointer()");
     check_contains(text, "no test names a_front()");

@@ -1,5 +1,6 @@
 /* Proves the table of ops: names, sizes, and the rule that cuts large linears into tiles. */
 #include "kernels/kern.h"
+#include "kernels/ref/ref.h"
 #include "tests/harness/test.h"
 
 /* Every op has a name of its own and arguments that fit a device's command. */
@@ -37,5 +38,79 @@ static void tiles_fit(void)
     check_int(kern_tile_rows(30, 100, KERN_F32, 1), ==, 30);
 }
 
+/* The references of addition and of the tiled loss against numbers worked out by hand: two tokens of
+ * width one, a vocabulary of two, logits (0, ln 3) for both, the second token not learnt. */
+static void references(void)
+{
+    const float a[] = {1.5f, -2, 3};
+    const float b[] = {0.25f, 2, -4};
+    float y[3];
+    const struct kern_add_arguments add = {.count = 3, .a = a, .b = b, .y = y};
+    kern_ref_add(&add);
+    check_true(y[0] == 1.75f && y[1] == 0 && y[2] == -1);
+    const float x[] = {1, 1};
+    const float w[] = {0, logf(3)};
+    const int32_t labels[] = {1, KERN_LABEL_IGNORED};
+    const float scale = 2;
+    float maxima[2];
+    float sums[2];
+    float picked[2];
+    float dx_sum[2];
+    float dx[2];
+    float dw[2];
+    struct kern_loss loss;
+    for (int tile = 0; tile < 2; tile++) {
+        const struct kern_loss_stats_arguments stats = {.tokens = 2,
+                                                        .n = 1,
+                                                        .width = 1,
+                                                        .begin = tile,
+                                                        .vocab = 2,
+                                                        .x = x,
+                                                        .x_stride = 1,
+                                                        .w = &w[tile],
+                                                        .labels = labels,
+                                                        .maxima = maxima,
+                                                        .sums = sums,
+                                                        .picked = picked,
+                                                        .first = tile == 0};
+        kern_ref_loss_stats(&stats);
+    }
+    const struct kern_loss_sum_arguments sum = {.tokens = 2,
+                                                .labels = labels,
+                                                .maxima = maxima,
+                                                .sums = sums,
+                                                .picked = picked,
+                                                .loss = &loss};
+    kern_ref_loss_sum(&sum);
+    check_int(loss.count, ==, 1);
+    check_double(fabs(loss.sum - log(4.0 / 3.0)), <, 1e-6);
+    for (int tile = 0; tile < 2; tile++) {
+        const struct kern_loss_grad_arguments grad = {
+            .tokens = 2,
+            .n = 1,
+            .width = 1,
+            .begin = tile,
+            .x = x,
+            .x_stride = 1,
+            .w = &w[tile],
+            .labels = labels,
+            .maxima = maxima,
+            .sums = sums,
+            .scale = &scale,
+            .dx_sum = dx_sum,
+            .first = tile == 0,
+            .last = tile == 1,
+            .dx = tile == 1 ? dx : NULL,
+            .dx_stride = 1,
+            .dw = {.out = &dw[tile], .first = true, .last = true}};
+        kern_ref_loss_grad(&grad);
+    }
+    /* p = (1/4, 3/4): slopes 2 p - 2 hit = (1/2, -1/2) of the first token's logits. */
+    check_double(fabs((double)dw[0] - 0.5), <, 1e-6);
+    check_double(fabs((double)dw[1] + 0.5), <, 1e-6);
+    check_double(fabs((double)dx[0] + 0.5 * log(3.0)), <, 1e-6);
+    check_double(dx[1], ==, 0);
+}
+
 TEST_MAIN({"ops_are_named", ops_are_named}, {"types_have_sizes", types_have_sizes},
-          {"tiles_fit", tiles_fit})
+          {"tiles_fit", tiles_fit}, {"references", references})

@@ -303,6 +303,10 @@ static void after_an_error(void)
     check_int(run_engine_evaluate(engine, &batch, &loss), ==, -EIO);
     check_contains(core_err_sentence(), "before this evaluation");
     check_true(run_rank_drain(run_engine_rank(engine, 0)) != 0);
+    struct store_stats stats;
+    run_rank_store_stats(run_engine_rank(engine, 0), &stats);
+    check_uint(stats.retries, >=, 3);
+    check_true(stats.read_bytes > 0 && stats.write_bytes > 0);
     run_engine_destroy(engine);
     run_planned_destroy(planned);
     check_nothing_left();

@@ -8,6 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "offload/model/batch.h"
+#include "offload/plan/layout.h"
 #include "offload/plan/shard.h"
 #include "offload/run/timeline.h"
 #include "tests/harness/test.h"
@@ -245,6 +246,10 @@ static void timelines(void)
     struct stat files[2];
     case_model_make(&made, "gpt2");
     check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    const struct plan_block_shape thirsty = {.forward_bytes = 8192, .backward_bytes = 4096};
+    check_uint(plan_layout_temporary_bytes(&thirsty), ==, 8192); /* one place serves both */
+    check_uint(plan_layout_of(planned->plan)->places[0].weights, ==,
+               plan_block_place(planned->plan, 0)->weights);
     const struct plan_tape *tape = plan_tape(planned->plan, PLAN_KIND_COUNT, PLAN_FIRST);
     for (int kept = 0; kept < 2; kept++) {
         snprintf(path[kept], sizeof path[kept], "%s/timeline %d.json", test_directory(), kept);
@@ -306,6 +311,8 @@ static void positions_and_manifests(void)
     check_int(run_checkpoint_describe(&options, made.model, &position, &manifest), ==, 0);
     check_uint(manifest.step, ==, 3);
     check_uint(manifest.run, ==, position.run);
+    check_uint(manifest.model_hash, ==, store_manifest_model_hash(made.model));
+    check_true(manifest.model_hash != store_manifest_model_hash(other.model));
     check_int(run_checkpoint_check(&manifest, made.model, &options), ==, 0);
     check_int(run_checkpoint_check(&manifest, other.model, &options), ==, -EINVAL);
     struct run_options wrong = options;

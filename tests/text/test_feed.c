@@ -350,6 +350,10 @@ static void windows(void)
         const struct text_place place = text_reader_place(reader);
         check_uint(place.row, ==, packs == 1 ? TEXT_WINDOW_DOCUMENTS : 1);
         check_true(text_reader_mark(reader) != 0);
+        const struct text_sample *next = NULL;
+        check_int(text_reader_next(reader, &next), ==, 1);
+        check_uint(next->count, >, 0);
+        check_uint(text_reader_place(reader).row, ==, place.row + 1);
         text_pack_destroy(pack);
         text_reader_close(reader);
     }
