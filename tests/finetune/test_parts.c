@@ -184,12 +184,15 @@ static void models(void)
     struct tide_inspection model;
     check_int(tune_context_init(&talk, -1), ==, 0);
     snprintf(path, sizeof path, "%s/model/fixtures/llama", test_root());
-    check_int(tune_context_inspect(&talk, path, &model), ==, 0);
+    check_int(tune_context_inspect(&talk, path, true, &model), ==, 0);
     check_int(model.vocab, ==, 72);
     snprintf(path, sizeof path, "%s/model/fixtures/llama/model.safetensors", test_root());
-    check_int(tune_context_inspect(&talk, path, &model), ==, -EINVAL);
+    check_int(tune_context_inspect(&talk, path, true, &model), ==, -EINVAL);
     check_contains(core_err_sentence(), "is a file of tensors");
-    check_int(tune_context_inspect(&talk, "/nonexistent", &model), ==, -ENOENT);
+    check_int(tune_context_inspect(&talk, "/nonexistent", true, &model), ==, -ENOENT);
+    test_file("manifest.json", "{}", 2);
+    check_int(tune_context_inspect(&talk, test_directory(), false, &model), ==, -EINVAL);
+    check_contains(core_err_sentence(), "is a checkpoint; --resume goes on with its run");
     tune_context_fini(&talk);
 }
 

@@ -285,6 +285,31 @@ static void too_small(void)
     rig_end();
 }
 
+/* A plan needs config.json alone, and says what is missing to train; a run needs the weights. */
+static void config_alone(void)
+{
+    char path[512];
+    char *text = NULL;
+    size_t bytes;
+    begin();
+    mkdir(rig_path("bare"), 0700);
+    snprintf(path, sizeof path, "%s/model/fixtures/llama/config.json", test_root());
+    check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
+    test_file("bare/config.json", text, bytes);
+    free(text);
+    expect(0, "plan --model %T/bare --batch 2");
+    check_contains(rig_out, "DEVICE");
+    check_contains(rig_err, "planned by config.json alone; to train, weights are needed: ");
+    check_contains(rig_err, "/bare has neither model.safetensors nor ");
+    expect(2, "finetune --model %T/bare --data %T/d.jsonl --out %T/barely");
+    check_contains(rig_err, "/bare has neither model.safetensors nor ");
+    check_true(!rig_has("barely"));
+    test_file("bare/config.json", "{}", 2);
+    expect(2, "plan --model %T/bare --batch 2");
+    check_contains(rig_err, "model_type");
+    rig_end();
+}
+
 TEST_MAIN({"anywhere", anywhere}, {"resumed", resumed}, {"kinds", kinds}, {"config", config},
           {"packed", packed}, {"texts", texts}, {"ranks", ranks}, {"shared_store", shared_store},
-          {"too_small", too_small})
+          {"too_small", too_small}, {"config_alone", config_alone})

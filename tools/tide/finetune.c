@@ -190,7 +190,7 @@ static int close_job(struct job *job, int code)
 static int work(struct job *job)
 {
     struct tide_inspection model;
-    int rc = tune_context_inspect(&job->talk, job->flags.model, &model);
+    int rc = tune_context_inspect(&job->talk, job->flags.model, true, &model);
     rc = rc != 0 ? rc : tune_settings_init(&job->settings, &job->flags, &model);
     rc = rc != 0 ? rc : open_inputs(job);
     if (rc != 0) {

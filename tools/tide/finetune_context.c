@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "tools/tide/cli.h"
 #include "tools/tide/finetune_stop.h"
 
@@ -46,7 +47,23 @@ void tune_context_fini(struct tune_context *talk)
     talk->context = NULL;
 }
 
-int tune_context_inspect(struct tune_context *talk, const char *path, struct tide_inspection *out)
+/* A checkpoint and a file of tensors are no model folders, though both can be inspected. */
+static int refuse_kind(const char *path, uint32_t what)
+{
+    if (what == TIDE_CHECKPOINT) {
+        return core_err_set(-EINVAL,
+                            "--model %s is a checkpoint; --resume goes on with its run, and "
+                            "`tide export` makes a model folder of it",
+                            path);
+    }
+    return core_err_set(-EINVAL,
+                        "--model %s is a file of tensors, and a Hugging Face folder "
+                        "(config.json and weights) is needed",
+                        path);
+}
+
+int tune_context_inspect(struct tune_context *talk, const char *path, bool weights,
+                         struct tide_inspection *out)
 {
     *out = (struct tide_inspection){.struct_bytes = sizeof *out};
     int rc = tide_inspect(talk->context, path, NULL, out);
@@ -54,12 +71,17 @@ int tune_context_inspect(struct tune_context *talk, const char *path, struct tid
         return core_err_adopt(rc, tide_last_error());
     }
     if (out->what != TIDE_MODEL_FOLDER) {
-        return core_err_set(-EINVAL,
-                            "--model %s is a file of tensors, and a Hugging Face folder "
-                            "(config.json and weights) is needed",
-                            path);
+        return refuse_kind(path, out->what);
     }
-    return out->verified ? 0 : core_err_set(-EINVAL, "--model %s: %s", path, out->problem);
+    const bool understood = out->parameters > 0; /* config.json was, whatever is with the weights */
+    if (!out->verified && (weights || !understood)) {
+        return core_err_set(-EINVAL, "--model %s: %s", path, out->problem);
+    }
+    if (!out->verified) {
+        core_log(CORE_LOG_WARN, "planned by config.json alone; to train, weights are needed: %s",
+                 out->problem);
+    }
+    return 0;
 }
 
 int tune_exit_code(int rc)

@@ -17,8 +17,10 @@ struct tune_context {
 int tune_context_init(struct tune_context *talk, int verbose);
 void tune_context_fini(struct tune_context *talk);
 
-/* A model folder that holds together, or -errno. */
-int tune_context_inspect(struct tune_context *talk, const char *path, struct tide_inspection *out);
+/* A model folder that holds together, or -errno. Without `weights` its config.json is enough, and
+ * what is wrong with the rest is a warning. */
+int tune_context_inspect(struct tune_context *talk, const char *path, bool weights,
+                         struct tide_inspection *out);
 
 /* The enum cli_exit of a negative errno: what the caller gave wrong is 2, what cannot fit 3. */
 int tune_exit_code(int rc);

@@ -72,7 +72,7 @@ static int make(const struct cli_command *command, const struct wish *wish,
     struct tide_inspection model;
     struct tune_settings settings;
     struct tide_plan *plan = NULL;
-    int rc = tune_context_inspect(talk, wish->flags.model, &model);
+    int rc = tune_context_inspect(talk, wish->flags.model, false, &model);
     rc = rc != 0 ? rc : tune_settings_init(&settings, &wish->flags, &model);
     if (rc != 0) {
         return cli_fail(command, tune_exit_code(rc), NULL);
