@@ -244,7 +244,7 @@ struct tide_engine_memory {
     size_t struct_bytes;
     uint64_t rss_bytes; /* of the process now, hugetlb pages included */
     uint64_t peak_bytes;
-    uint64_t device_bytes; /* taken in the DEVICE tier */
+    uint64_t device_bytes; /* taken in each tier by all ranks, as tide_plan_info counts them */
     uint64_t host_bytes;
 };
 TIDE_API int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out);

@@ -125,13 +125,32 @@ static int read_batch(const void *from, struct model_batch *out)
     return rc;
 }
 
+/* Each is as long as its application's header says. */
+static int read_batches(struct tide_engine *engine, const struct tide_batch *batches,
+                        unsigned count, uint64_t *tokens)
+{
+    const char *at = (const char *)batches;
+    *tokens = 0;
+    for (unsigned i = 0; i < count; i++) {
+        size_t bytes;
+        memcpy(&bytes, at, sizeof bytes);
+        int rc = read_batch(at, &engine->batches[i]);
+        if (rc != 0) {
+            return core_err_prefix(rc, "micro-batch %u", i);
+        }
+        *tokens += (uint64_t)(engine->batches[i].rows * engine->batches[i].length);
+        at += bytes;
+    }
+    return 0;
+}
+
 static int step(struct tide_engine *engine, const struct tide_batch *batches, unsigned count,
                 double lr, struct tide_step *out)
 {
     const struct run_options *options = &engine->setup.options;
     const unsigned most = options->micro_batches * options->world;
     struct run_step result;
-    uint64_t tokens = 0;
+    uint64_t tokens;
     if (count == 0 || count > most || batches == NULL) {
         return core_err_set(-EINVAL, "%u micro-batches; a step takes 1 to %u", count, most);
     }
@@ -139,17 +158,7 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
         return core_err_set(-EINVAL, "a learning rate of %g; 0 and more are possible", lr);
     }
     int rc = abi_struct_check("tide_step", out);
-    const char *at = (const char *)batches;
-    for (unsigned i = 0; rc == 0 && i < count; i++) {
-        size_t bytes;
-        memcpy(&bytes, at, sizeof bytes);
-        rc = read_batch(at, &engine->batches[i]);
-        if (rc != 0) {
-            return core_err_prefix(rc, "micro-batch %u", i);
-        }
-        tokens += (uint64_t)(engine->batches[i].rows * engine->batches[i].length);
-        at += bytes;
-    }
+    rc = rc != 0 ? rc : read_batches(engine, batches, count, &tokens);
     rc = rc != 0 ? rc : run_engine_step(engine->engine, engine->batches, count, lr, &result);
     if (rc != 0) {
         return rc;
@@ -310,11 +319,13 @@ int tide_engine_save_try(struct tide_engine *engine, const char *folder, int ove
 
 int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out)
 {
+    const struct run_planned *planned = engine->setup.planned;
+    const unsigned world = engine->setup.options.world;
     struct tide_engine_memory memory = {
         .rss_bytes = run_runtime_used_bytes(),
         .peak_bytes = run_runtime_peak_bytes(),
-        .device_bytes = run_planned_bytes(engine->setup.planned, PLAN_DEVICE),
-        .host_bytes = plan_tier_bytes(engine->setup.planned->plan, PLAN_HOST),
+        .device_bytes = run_planned_bytes(planned, PLAN_DEVICE) * world,
+        .host_bytes = run_planned_bytes(planned, PLAN_HOST) * world,
     };
     return abi_struct_write("tide_engine_memory", &memory, sizeof memory, out);
 }

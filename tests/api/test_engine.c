@@ -301,7 +301,25 @@ static void plans_say_what_they_hold(void)
     struct tide_engine_memory memory = {.struct_bytes = sizeof memory};
     check_int(tide_engine_memory(engine, &memory), ==, 0);
     check_uint(memory.device_bytes, ==, info.device_bytes);
+    check_uint(memory.host_bytes, ==, info.host_bytes);
     check_true(memory.rss_bytes > 0 && memory.peak_bytes >= memory.rss_bytes / 2);
+    tide_engine_destroy(engine);
+}
+
+/* What is taken counts all ranks, as the plan does. */
+static void memory_of_ranks(void)
+{
+    struct tide_plan_info info = {.struct_bytes = sizeof info};
+    struct tide_engine_memory memory = {.struct_bytes = sizeof memory};
+    world_init(&world);
+    world.options.ranks = 2;
+    world.options.weights = world.options.states = TIDE_AUTO;
+    world.options.store_count = 0;
+    struct tide_engine *engine = world_engine(&world.options);
+    check_int(tide_plan_describe(tide_engine_plan(engine), &info), ==, 0);
+    check_int(tide_engine_memory(engine, &memory), ==, 0);
+    check_uint(memory.device_bytes, ==, info.device_bytes);
+    check_uint(memory.host_bytes, ==, info.host_bytes);
     tide_engine_destroy(engine);
 }
 
@@ -404,6 +422,6 @@ TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},
           {"evaluation_changes_nothing", evaluation_changes_nothing},
           {"what_comes_next", what_comes_next},
           {"weights_that_are_no_numbers", weights_that_are_no_numbers},
-          {"fp16_overflows", fp16_overflows},
+          {"memory_of_ranks", memory_of_ranks}, {"fp16_overflows", fp16_overflows},
           {"plans_say_what_they_hold", plans_say_what_they_hold}, {"two_at_once", two_at_once},
           {"stopping", stopping})
