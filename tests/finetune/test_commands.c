@@ -119,6 +119,12 @@ static void usage(void)
         check_true(!rig_has("o"));
     }
     check_string(rig_read("full/mine"), "keep");
+    /* Rows too long are refused without a word of cutting, or cut with one warning. */
+    expect(2, "finetune --model %M --data %T/long.jsonl --out %T/o");
+    check_true(strstr(rig_err, "warn") == NULL);
+    expect(0, "finetune --model %M --data %T/long.jsonl --out %T/cut --seq-len 64");
+    const char *warned = strstr(rig_err, "1 of 1 rows are cut to 64 tokens; --split keeps");
+    check_true(warned != NULL && strstr(warned, "warn") == NULL);
     expect(0, TRAIN "--out %T/full --overwrite --steps 1 -q");
 }
 

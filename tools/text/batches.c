@@ -9,7 +9,6 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "tools/text/pack.h"
 
 struct text_batches {
@@ -23,7 +22,6 @@ struct text_batches {
     uint64_t used;            /* rows of it that are in batches */
     uint64_t batches;         /* since the beginning of the run */
     bool fresh;               /* of this epoch, everything was seen from its beginning */
-    bool said;                /* that rows are cut */
     uint64_t rows_of_epoch;
     struct text_counts counts;
     struct text_counts epoch_began; /* counts at the beginning of this epoch */
@@ -121,13 +119,6 @@ static void refresh_counts(struct text_batches *batches)
     counts->rows = text_reader_rows(batches->reader);
     counts->bad = text_reader_bad(batches->reader);
     text_pack_count(batches->pack, counts);
-    if (counts->cut > 0 && !batches->said) {
-        batches->said = true;
-        core_log(CORE_LOG_WARN,
-                 "there are rows of more than %" PRId64 " tokens; what is longer is cut (--split "
-                 "keeps it as further rows, a larger --seq-len keeps it whole)",
-                 batches->options->seq_len);
-    }
 }
 
 /* The next row of documents: 1; 0 at the end of the epoch; -errno. */

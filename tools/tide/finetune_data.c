@@ -89,7 +89,9 @@ static int check_scan(const struct tune_data *data)
                             path, info->rows);
     }
     if (info->cut > 0) {
-        core_log(CORE_LOG_WARN, "%s: %" PRId64 " of %" PRId64 " rows are cut to %" PRId64 " tokens",
+        core_log(CORE_LOG_WARN,
+                 "%s: %" PRId64 " of %" PRId64 " rows are cut to %" PRId64 " tokens; --split keeps "
+                 "the rest as further rows, a larger --seq-len keeps them whole",
                  path, info->cut, info->rows, data->options.length_max);
     }
     return 0;

@@ -71,7 +71,7 @@ static int compare_reals(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* The sentence of an error before it stays. The first step is left out where there are others: it opens files and finds its algorithms. */
+/* The first step is left out where there are others: it opens files and finds its algorithms. */
 static void summarize(struct tune_run *run, double *seconds, const uint64_t *tokens)
 {
     const size_t made = (size_t)run->steps;
