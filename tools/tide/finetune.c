@@ -4,13 +4,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_checkpoint.h"
 #include "tools/tide/finetune_context.h"

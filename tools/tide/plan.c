@@ -1,5 +1,4 @@
 /* plan.c: `tide plan`: the options of a run, and what it would take. The main thread. */
-#include <errno.h>
 #include <string.h>
 
 #include "core/base/err.h"
