@@ -17,7 +17,9 @@ enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256, COLL_DEPTH = 64 };
 /* Steps that a timeline shows: the first one has nothing pending and warms up. */
 enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
-static const int64_t stall_limit_ns = INT64_C(180) * 1000000000;
+/* Nothing moving for so long is a defect: a drive that does not answer is found by its own limit, and a
+ * command of compute is a layer over all rows of a micro-batch, which may take minutes. */
+static const int64_t stall_limit_ns = INT64_C(1800) * 1000000000;
 
 static const struct {
     enum aio_urgency urgency;
