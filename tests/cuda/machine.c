@@ -4,7 +4,7 @@
 
 const char *rig_machine(void)
 {
-    fake_reset((size_t)2 << 30);
+    fake_reset((size_t)4 << 30);
     return "cuda";
 }
 

@@ -1,0 +1,12 @@
+/* machine_card.c: the machine as it is, and its card. */
+#include "tests/kernels/rig.h"
+
+const char *rig_machine(void)
+{
+    return "cuda";
+}
+
+bool rig_machine_is_visible(void)
+{
+    return false;
+}
