@@ -383,11 +383,12 @@ static const char *life_folder;
 
 static int life(void)
 {
+    static const char chat[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "
+        "{\"role\": \"assistant\", \"content\": \"Yo\"}], \"tools\": \"[]\"}";
     static const char *const rows[] = {
         "{\"text\": \"hello\"}", "{\"instruction\": \"a\", \"output\": \"b\", \"input\": \"c\"}",
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
-        "\"content\": \"Yo\"}], \"tools\": \"[]\"}",
-        "{\"prompt\": \"a\", \"completion\": \"b\"}"};
+        chat, "{\"prompt\": \"a\", \"completion\": \"b\"}"};
     struct text_encoder *encoder = NULL;
     struct text_sample sample = {0};
     int code = text_encoder_create(life_folder, NULL, 0, &encoder);
