@@ -114,6 +114,53 @@ static void resumed(void)
     expect(2, "inspect %T/whole/checkpoint-1");
 }
 
+/* Waits until a run has a checkpoint behind step `before`, or half a minute; its step. */
+static int wait_for_newer(const char *folder, int before)
+{
+    for (int i = 0; i < 6000; i++) {
+        for (int step = 60; step > before; step--) {
+            char name[64];
+            snprintf(name, sizeof name, "%s/checkpoint-%d", folder, step);
+            if (rig_has(name)) {
+                return step;
+            }
+        }
+        usleep(5000);
+    }
+    return before;
+}
+
+/* Killed with -9 again and again, most of the time inside a save, and resumed each time: the model at
+ * the end is that of the run which nobody touched. */
+static void killed(void)
+{
+    const char *full = getenv("TIDE_TEST_FULL");
+    const int kills = full != NULL ? 200 : TEST_COUNT(8, 3);
+    uint64_t state = 4242;
+    int newest = 0;
+    begin();
+#define LONG TRAIN_SMALL "--shuffle --seed 3 --steps 60 --save-every 1 "
+    expect(0, LONG "--out %T/untouched -q");
+    for (int i = 0; i < kills; i++) {
+        const bool away = i % 2 == 0;
+        int child = rig_start(NULL, away ? LONG "--out %T/hurt --resume -q --store %T/store "
+                                                "--place weights=store,states=store"
+                                         : LONG "--out %T/hurt --resume -q");
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        newest = wait_for_newer("hurt", newest);
+        usleep((useconds_t)((state >> 33) % 30000));
+        kill(child, SIGKILL);
+        const int code = rig_wait(child);
+        if (code == 0) {
+            break; /* it was done before */
+        }
+        rig_expect(__LINE__, code, 256 + SIGKILL);
+    }
+    expect(0, LONG "--out %T/hurt --resume");
+    check_contains(rig_err, "resumed from");
+    same_result("untouched", "hurt");
+}
+
 /* Precisions, optimizers and moments are trained with: the loss falls with each. */
 static void kinds(void)
 {
@@ -310,6 +357,6 @@ static void config_alone(void)
     rig_end();
 }
 
-TEST_MAIN({"anywhere", anywhere}, {"resumed", resumed}, {"kinds", kinds}, {"config", config},
-          {"packed", packed}, {"texts", texts}, {"ranks", ranks}, {"shared_store", shared_store},
-          {"too_small", too_small}, {"config_alone", config_alone})
+TEST_MAIN({"anywhere", anywhere}, {"resumed", resumed}, {"killed", killed}, {"kinds", kinds},
+          {"config", config}, {"packed", packed}, {"texts", texts}, {"ranks", ranks},
+          {"shared_store", shared_store}, {"too_small", too_small}, {"config_alone", config_alone})
