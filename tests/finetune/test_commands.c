@@ -122,9 +122,11 @@ static void usage(void)
     /* Rows too long are refused without a word of cutting, or cut with one warning. */
     expect(2, "finetune --model %M --data %T/long.jsonl --out %T/o");
     check_true(strstr(rig_err, "warn") == NULL);
-    expect(0, "finetune --model %M --data %T/long.jsonl --out %T/cut --seq-len 64");
+    expect(0, "finetune --model %M --data %T/long.jsonl --out %T/cut --seq-len 64 --batch 1");
     const char *warned = strstr(rig_err, "1 of 1 rows are cut to 64 tokens; --split keeps");
     check_true(warned != NULL && strstr(warned, "warn") == NULL);
+    expect(0, "finetune --model %M --data %T/d.jsonl --out %T/wide --batch 9");
+    check_contains(rig_err, "d.jsonl has 7 rows and a micro-batch 9: ");
     expect(0, TRAIN "--out %T/full --overwrite --steps 1 -q");
 }
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_checkpoint.h"
 #include "tools/tide/finetune_context.h"
@@ -89,6 +90,13 @@ static int open_inputs(struct job *job)
     }
     tune_data_describe(job->data, &info);
     const struct tide_engine_options *engine = &job->settings.engine;
+    if (info.rows < engine->batch) {
+        core_log(CORE_LOG_WARN,
+                 "%s has %" PRId64 " rows and a micro-batch %" PRIu32
+                 ": what is missing is computed as padding, so a --batch of %" PRId64
+                 " does the same in less time and memory",
+                 job->flags.data, info.rows, engine->batch, info.rows);
+    }
     int64_t steps = job->settings.steps > 0 ? job->settings.steps
                                             : tune_data_steps(&info, engine->accum * engine->ranks,
                                                               job->settings.epochs);
