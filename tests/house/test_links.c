@@ -1,4 +1,5 @@
-/* test_links.c: relative links of the documents lead to files that are there. */
+/* test_links.c: relative links of the documents lead to files that are there, and a number leads to
+ * one decision. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -76,4 +77,44 @@ static void dead_links_are_found(void)
     check_contains(text, "docs/b.md:1: links to ../docs/missing/");
 }
 
-TEST_MAIN({"links_hold", links_hold}, {"dead_links_are_found", dead_links_are_found})
+/* ---- numbers of decisions ---- */
+
+static const char decisions[] = "docs/decisions/";
+enum { NUMBER_DIGITS = 4 }; /* with the hyphen */
+
+static void rule_numbers(const struct house_tree *tree, struct house_report *report)
+{
+    for (size_t i = 0; i < tree->count; i++) {
+        const struct house_file *one = &tree->files[i];
+        const char *number = one->path + sizeof decisions - 1;
+        if (!house_starts(one->path, decisions) || strspn(number, "0123456789") != 3) {
+            continue;
+        }
+        for (size_t j = 0; j < tree->count; j++) {
+            const char *other = tree->files[j].path;
+            if (i != j && house_starts(other, decisions) &&
+                strncmp(other + sizeof decisions - 1, number, NUMBER_DIGITS) == 0) {
+                house_breach(report, one, 0, "has the number of %s", other);
+            }
+        }
+    }
+}
+
+/* A decision's number is its own. */
+static void numbers_are_used_once(void)
+{
+    house_check_tree(rule_numbers);
+    static const struct house_plant plants[] = {
+        {"docs/decisions/001-a.md", "# a\n"},
+        {"docs/decisions/002-b.md", "# b\n"},
+        {"docs/decisions/002-c.md", "# c\n"},
+        {"docs/decisions/README.md", "# all\n"},
+    };
+    const char *text = house_check_planted(rule_numbers, plants, sizeof plants / sizeof plants[0],
+                                           2);
+    check_contains(text, "002-b.md");
+    check_contains(text, "has the number of docs/decisions/002-b.md");
+}
+
+TEST_MAIN({"links_hold", links_hold}, {"dead_links_are_found", dead_links_are_found},
+          {"numbers_are_used_once", numbers_are_used_once})
