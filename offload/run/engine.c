@@ -59,8 +59,8 @@ static int run_job(void *context, const void *arguments)
     return rc;
 }
 
-/* Waits for all; the first rank's error is returned, and a rank's own before one that another rank
- * told it. */
+/* Waits for all; the first rank's error is returned: one that fails tells the others its sentence,
+ * so that any of them names the cause. */
 static int ask_all(struct run_engine *engine, rank_work *work, const void *arguments)
 {
     const struct job job = {work, engine, arguments};

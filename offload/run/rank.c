@@ -130,12 +130,10 @@ static uint32_t longest_tape(const struct plan *plan)
     return longest;
 }
 
-static int make_executor(struct run_rank *rank)
+/* The lanes of the device's own queues. */
+static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
 {
     const bool f32_grads = run_options_gradients(rank->options) == CORE_VEC_F32;
-    struct run_executor_options options = {.bell = &rank->bell,
-                                           .commands_max = longest_tape(rank->plan),
-                                           .stall_limit_ns = stall_limit_ns};
     rank->compute = (struct run_compute){
         .shapes = rank->shapes,
         .memory = &rank->memory,
@@ -148,24 +146,40 @@ static int make_executor(struct run_rank *rank)
     };
     rank->up = (struct run_copy){.memory = &rank->memory, .queue = rank->up_queue};
     rank->down = (struct run_copy){.memory = &rank->memory, .queue = rank->down_queue};
-    options.lanes[PLAN_Q_COMPUTE] = run_compute_lane(&rank->compute);
-    options.lanes[PLAN_Q_UP] = run_copy_lane(&rank->up);
-    options.lanes[PLAN_Q_DOWN] = run_copy_lane(&rank->down);
+    lanes[PLAN_Q_COMPUTE] = run_compute_lane(&rank->compute);
+    lanes[PLAN_Q_UP] = run_copy_lane(&rank->up);
+    lanes[PLAN_Q_DOWN] = run_copy_lane(&rank->down);
+}
+
+static int make_coll_lane(struct run_rank *rank, struct run_lane *lane)
+{
+    const struct coll_options coll = {.kind = "local",
+                                      .rank = rank->options->rank,
+                                      .world = rank->options->world,
+                                      .meeting = rank->given.meeting,
+                                      .depth = COLL_DEPTH,
+                                      .bell = &rank->bell};
+    int rc = coll_open(&coll, &rank->coll);
+    rc = rc != 0 ? rc
+                 : run_collect_init(&rank->collect, rank->options, rank->input, &rank->memory,
+                                    rank->coll);
+    if (rc == 0) {
+        *lane = run_collect_lane(&rank->collect);
+    }
+    return rc;
+}
+
+static int make_executor(struct run_rank *rank)
+{
+    struct run_executor_options options = {.bell = &rank->bell,
+                                           .commands_max = longest_tape(rank->plan),
+                                           .stall_limit_ns = stall_limit_ns};
+    make_device_lanes(rank, options.lanes);
     if (rank->given.meeting != NULL) {
-        const struct coll_options coll = {.kind = "local",
-                                          .rank = rank->options->rank,
-                                          .world = rank->options->world,
-                                          .meeting = rank->given.meeting,
-                                          .depth = COLL_DEPTH,
-                                          .bell = &rank->bell};
-        int rc = coll_open(&coll, &rank->coll);
-        rc = rc != 0 ? rc
-                     : run_collect_init(&rank->collect, rank->options, rank->input, &rank->memory,
-                                        rank->coll);
+        int rc = make_coll_lane(rank, &options.lanes[PLAN_Q_COLL]);
         if (rc != 0) {
             return rc;
         }
-        options.lanes[PLAN_Q_COLL] = run_collect_lane(&rank->collect);
     }
     options.lanes[PLAN_Q_UPDATE] = run_update_lane(rank->update);
     if (rank->input->wishes.saves) {
