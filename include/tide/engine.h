@@ -31,7 +31,9 @@ enum tide_timing {
     TIDE_TIMING_AUTO,
     TIDE_TIMING_DEFERRED, /* under the next forward */
     TIDE_TIMING_INSIDE,   /* inside backward: without clipping and skips */
-    TIDE_TIMING_SPLIT     /* some of each: the same */
+    TIDE_TIMING_SPLIT,    /* some of each: the same */
+    TIDE_TIMING_SPECULATIVE /* inside backward on the guess that the norm neither clips nor skips, with
+                               two generations of what updates overwrite */
 };
 
 enum { TIDE_STORES_MAX = 16 };
@@ -211,6 +213,10 @@ struct tide_step {
     uint64_t down_bytes;
     double compute_wait[TIDE_WAIT_COUNT]; /* seconds that the device had nothing to do, by cause */
     double update_wait[TIDE_WAIT_COUNT];
+    uint32_t guess_right; /* 1: this step's update was made ahead of its norm, which confirmed it */
+    uint32_t guess_wrong; /* 1: it was, and for nothing */
+    uint64_t guess_bytes; /* moved between memory and stores for nothing */
+    double guess_seconds; /* lost in this step to wrong guesses, this one and the one before */
 };
 
 /* One optimizer step over `count` micro-batches: accum x ranks of them, rank after rank; fewer are

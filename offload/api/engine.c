@@ -177,6 +177,10 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
         .store_write_bytes = result.traffic.store_write_bytes,
         .up_bytes = result.traffic.up_bytes,
         .down_bytes = result.traffic.down_bytes,
+        .guess_right = result.guess_right,
+        .guess_wrong = result.guessed && !result.guess_right,
+        .guess_bytes = result.guess_bytes,
+        .guess_seconds = result.guess_seconds,
     };
     _Static_assert((int)TIDE_WAIT_COUNT == (int)RUN_WAIT_COUNT &&
                        (int)TIDE_WAIT_IMBALANCE == (int)RUN_WAIT_IMBALANCE,

@@ -59,8 +59,7 @@ void tide_plan_destroy(struct tide_plan *plan)
 /* The tape that repeats. */
 static const struct plan_tape *steady_tape(const struct plan *plan)
 {
-    const enum plan_kind kind = plan_chosen_timing(plan) == PLAN_TIMING_INSIDE ? PLAN_FIRST
-                                                                               : PLAN_NEXT;
+    const enum plan_kind kind = plan_steady(plan);
     return plan_tape(plan, kind, kind);
 }
 
@@ -108,7 +107,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
     };
     _Static_assert((int)TIDE_ACTS_STORE == (int)PLAN_ACTS_STORE &&
                        (int)TIDE_ORDER_MICRO == (int)PLAN_ORDER_MICRO &&
-                       (int)TIDE_TIMING_SPLIT == (int)PLAN_TIMING_SPLIT,
+                       (int)TIDE_TIMING_SPECULATIVE == (int)PLAN_TIMING_SPECULATIVE,
                    "choices are the same inside and outside");
     plan_bottleneck_print(predicted, info.bottleneck, sizeof info.bottleneck);
     return abi_struct_write("tide_plan_info", &info, sizeof info, out);

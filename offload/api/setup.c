@@ -83,7 +83,8 @@ static void fill_wishes(const struct tide_engine_options *given, struct plan_wis
     static const enum plan_timing timings[] = {[TIDE_TIMING_AUTO] = PLAN_TIMING_AUTO,
                                                [TIDE_TIMING_DEFERRED] = PLAN_TIMING_DEFERRED,
                                                [TIDE_TIMING_INSIDE] = PLAN_TIMING_INSIDE,
-                                               [TIDE_TIMING_SPLIT] = PLAN_TIMING_SPLIT};
+                                               [TIDE_TIMING_SPLIT] = PLAN_TIMING_SPLIT,
+                                               [TIDE_TIMING_SPECULATIVE] = PLAN_TIMING_SPECULATIVE};
     *out = (struct plan_wishes){
         .acts = acts[given->acts],
         .order = orders[given->order],

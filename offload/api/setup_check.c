@@ -28,11 +28,16 @@ static int check_choices(const struct tide_engine_options *given)
         uint32_t value;
         uint32_t last;
     } choices[] = {
-        {"precision", given->precision, TIDE_FP32},     {"optimizer", given->optimizer, TIDE_SGD},
-        {"moments", given->moments, TIDE_MOMENTS_8BIT}, {"weights", given->weights, TIDE_STORE},
-        {"states", given->states, TIDE_STORE},          {"grads", given->grads, TIDE_STORE},
-        {"acts", given->acts, TIDE_ACTS_STORE},         {"order", given->order, TIDE_ORDER_MICRO},
-        {"timing", given->timing, TIDE_TIMING_SPLIT},   {"zero_stage", given->zero_stage, 3},
+        {"precision", given->precision, TIDE_FP32},
+        {"optimizer", given->optimizer, TIDE_SGD},
+        {"moments", given->moments, TIDE_MOMENTS_8BIT},
+        {"weights", given->weights, TIDE_STORE},
+        {"states", given->states, TIDE_STORE},
+        {"grads", given->grads, TIDE_STORE},
+        {"acts", given->acts, TIDE_ACTS_STORE},
+        {"order", given->order, TIDE_ORDER_MICRO},
+        {"timing", given->timing, TIDE_TIMING_SPECULATIVE},
+        {"zero_stage", given->zero_stage, 3},
     };
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         if (choices[i].value > choices[i].last) {

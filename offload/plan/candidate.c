@@ -9,19 +9,27 @@
 #include "offload/plan/sim.h"
 #include "offload/plan/step.h"
 
-bool plan_candidate_joins(enum plan_timing timing, int before, int kind)
+bool plan_candidate_joins(const struct plan *plan, int before, int kind)
 {
-    bool pending = timing != PLAN_TIMING_INSIDE &&
-                   (before == PLAN_FIRST || before == PLAN_NEXT || before == PLAN_NEXT_SAVE);
-    switch (kind) {
+    enum plan_timing timing = plan->choice.timing;
+    bool speculates = timing == PLAN_TIMING_SPECULATIVE;
+    bool leaves = timing != PLAN_TIMING_INSIDE &&
+                  (before == PLAN_FIRST || before == PLAN_NEXT || before == PLAN_NEXT_SAVE);
+    bool guesses = before == PLAN_GUESS || before == PLAN_GUESS_NEXT;
+    bool pending = leaves || (guesses && speculates);
+    bool nothing = (!leaves || plan->may_skip) && (!guesses || speculates);
+    switch ((enum plan_kind)kind) {
     case PLAN_FIRST:
-    case PLAN_EVAL: return !pending;
+    case PLAN_EVAL: return nothing;
     case PLAN_NEXT:
     case PLAN_DRAIN: return pending;
     case PLAN_NEXT_SAVE:
-    case PLAN_DRAIN_SAVE: return pending && timing == PLAN_TIMING_DEFERRED;
-    default: return false;
+    case PLAN_DRAIN_SAVE: return pending && (speculates || timing == PLAN_TIMING_DEFERRED);
+    case PLAN_GUESS: return nothing && speculates;
+    case PLAN_GUESS_NEXT: return pending && speculates;
+    case PLAN_KIND_COUNT: break;
     }
+    return false;
 }
 
 /* ---- building ---- */
@@ -66,7 +74,7 @@ int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
             if (!saves && (is_save(before) || is_save(kind))) {
                 continue;
             }
-            if (tape->commands == NULL && plan_candidate_joins(plan->choice.timing, before, kind)) {
+            if (tape->commands == NULL && plan_candidate_joins(plan, before, kind)) {
                 int rc = build_join(input, plan, before, kind, tape);
                 if (rc != 0) {
                     return rc;
@@ -80,7 +88,7 @@ int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
 /* The step that repeats, and its predicted time. */
 static int predict(const struct plan_input *input, struct plan *plan)
 {
-    int steady = plan->choice.timing == PLAN_TIMING_INSIDE ? PLAN_FIRST : PLAN_NEXT;
+    int steady = plan_steady(plan);
     struct plan_tape *again = &plan->tapes[steady][steady];
     int rc = build_join(input, plan, steady, steady, again);
     if (rc == 0) {
@@ -134,6 +142,7 @@ int plan_candidate_create(const struct plan_input *input, const struct plan_choi
         return core_err_set(-ENOMEM, "no memory for a plan");
     }
     plan->choice = *choice;
+    plan->may_skip = input->wishes.may_skip;
     if (rc == 0) {
         plan->residence = residence;
         rc = plan_residence_lay_out(input, choice, &residence, &plan->layout);

@@ -11,7 +11,8 @@ struct plan {
     struct plan_layout *layout;                                   /* owned */
     struct plan_tape tapes[PLAN_KIND_COUNT + 1][PLAN_KIND_COUNT]; /* [before][kind] */
     struct plan_prediction predicted;
-    bool alone; /* one rank */
+    bool alone;    /* one rank */
+    bool may_skip; /* a step may leave nothing pending although its updates are deferred */
 };
 
 /* Bytes of the candidate that needs least. */
@@ -30,7 +31,7 @@ int plan_candidate_create(const struct plan_input *input, const struct plan_choi
 int plan_candidate_turn(const struct plan_input *input, struct plan *plan);
 
 /* May a tape of `kind` follow one of `before` (PLAN_KIND_COUNT: a run's start)? */
-bool plan_candidate_joins(enum plan_timing timing, int before, int kind);
+bool plan_candidate_joins(const struct plan *plan, int before, int kind);
 
 /* Builds the tapes that the prediction did not need. */
 int plan_candidate_complete(const struct plan_input *input, struct plan *plan);

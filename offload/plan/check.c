@@ -86,9 +86,10 @@ static int check_wishes(const struct plan_input *input)
         return core_err_set(-EINVAL, "a chunk of %" PRIu64 " elements is not a multiple of %d",
                             wishes->chunk_elements, PLAN_CUT_ELEMENTS);
     }
-    if (wishes->timing >= PLAN_TIMING_INSIDE && (wishes->may_clip || wishes->may_skip)) {
+    bool by_norm = wishes->timing == PLAN_TIMING_INSIDE || wishes->timing == PLAN_TIMING_SPLIT;
+    if (by_norm && (wishes->may_clip || wishes->may_skip)) {
         return core_err_set(-EINVAL, "updates inside backward need a step that is neither clipped "
-                                     "nor skipped; deferred updates allow both");
+                                     "nor skipped; deferred and speculative ones allow both");
     }
     return check_places(input);
 }

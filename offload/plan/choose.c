@@ -18,13 +18,15 @@ enum { CHUNK_SIZES = sizeof chunk_sizes / sizeof chunk_sizes[0] };
 /* Of PLAN_SHARE_ALL: where a split begins, and how it moves. */
 enum { SPLIT_SHARE = 12, SPLIT_STRIDE = 3 };
 
-enum { TIMINGS = PLAN_TIMING_SPLIT + 1 };
+enum { TIMINGS = PLAN_TIMING_SPECULATIVE + 1 };
 
 /* Who may still win by climbing: who is not slower than this many times the fastest. */
 static const double climbs_within = 1.12;
 
-/* What is slower or takes more must gain so much. */
+/* What is slower or takes more must gain so much; two generations, which are good only as long as
+ * guesses are, some more. */
 static const double worth = 0.003;
+static const double worth_twice = 0.02;
 /* What is as fast, and what is less memory. */
 static const double equal = 1e-4;
 static const double less = 0.02;
@@ -41,7 +43,9 @@ static void keep_faster(struct plan **best, struct plan *plan)
     if (!wins) {
         double ratio = plan->predicted.step_seconds / (*best)->predicted.step_seconds;
         bool smaller = (double)memory_of(plan) < (double)memory_of(*best) * (1 - less);
-        wins = ratio < 1 - worth || (ratio < 1 + equal && smaller);
+        bool twice = plan_generations(plan) > plan_generations(*best);
+        wins = ratio < 1 - (twice ? worth_twice : worth) ||
+               (!twice && ratio < 1 + equal && smaller);
     }
     plan_destroy(wins ? *best : plan);
     *best = wins ? plan : *best;
@@ -59,6 +63,20 @@ static int compete(const struct plan_input *input, const struct plan_choice *cho
     return rc;
 }
 
+/* What waits for the norm cannot go inside; what need not gains nothing by guessing. */
+static bool may_be(const struct plan_wishes *wishes, enum plan_timing timing)
+{
+    bool by_norm = wishes->may_clip || wishes->may_skip;
+    switch (timing) {
+    case PLAN_TIMING_INSIDE: return !by_norm;
+    case PLAN_TIMING_SPLIT: return !by_norm && (wishes->may_split || wishes->timing == timing);
+    case PLAN_TIMING_SPECULATIVE: return by_norm || wishes->timing == timing;
+    case PLAN_TIMING_DEFERRED:
+    case PLAN_TIMING_AUTO: break;
+    }
+    return true;
+}
+
 /* Does the policy follow the wishes and make a difference? */
 static bool may_try(const struct plan_input *input, const struct plan_choice *choice)
 {
@@ -68,9 +86,7 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
                   (wishes->timing == PLAN_TIMING_AUTO || wishes->timing == choice->timing);
     bool early = choice->timing != PLAN_TIMING_DEFERRED;
     bool possible = (choice->acts != PLAN_ACTS_STORE || input->budgets.store_bytes > 0) &&
-                    (!early || (!wishes->may_clip && !wishes->may_skip)) &&
-                    (choice->timing != PLAN_TIMING_SPLIT || wishes->may_split ||
-                     wishes->timing == PLAN_TIMING_SPLIT);
+                    may_be(wishes, choice->timing);
     bool sends = choice->grads != PLAN_STORE ||
                  (!early && (choice->order == PLAN_ORDER_LAYER || wishes->micro_batches == 1));
     bool pointless = choice->order == PLAN_ORDER_MICRO && wishes->micro_batches == 1 &&
@@ -110,11 +126,11 @@ static int try_timings(const struct plan_input *input, struct plan_choice choice
                        struct plan_need *need, struct plan **best)
 {
     int rc = 0;
-    for (int timing = PLAN_TIMING_DEFERRED; rc == 0 && timing <= PLAN_TIMING_SPLIT; timing++) {
+    for (int timing = PLAN_TIMING_DEFERRED; rc == 0 && timing < TIMINGS; timing++) {
         choice.timing = (enum plan_timing)timing;
-        choice.pending_share = timing == PLAN_TIMING_DEFERRED ? PLAN_SHARE_ALL
-                               : timing == PLAN_TIMING_INSIDE ? 0
-                                                              : SPLIT_SHARE;
+        choice.pending_share = timing == PLAN_TIMING_INSIDE  ? 0
+                               : timing == PLAN_TIMING_SPLIT ? SPLIT_SHARE
+                                                             : PLAN_SHARE_ALL;
         rc = may_try(input, &choice) ? try_policy(input, choice, need, &best[timing]) : 0;
     }
     return rc;
@@ -194,7 +210,7 @@ static bool make_move(const struct plan_input *input, enum move move, struct pla
         return set_slots(&choice->state_slots, wishes->state_slots, 2, PLAN_STATE_SLOT_MAX,
                          choice->state_slots / 2);
     case MORE_GRADIENT_SLOTS:
-        return choice->timing != PLAN_TIMING_DEFERRED &&
+        return choice->pending_share < PLAN_SHARE_ALL &&
                set_slots(&choice->gradient_slots, 0, 1, PLAN_SLOT_MAX, choice->gradient_slots + 1);
     case MORE_SUM_SLOTS:
         return (wishes->micro_batches > 1 || !input->budgets.device_is_host) &&
@@ -254,7 +270,7 @@ static int climb_all(const struct plan_input *input, struct plan_need *need, str
 {
     double fastest = HUGE_VAL;
     int rc = 0;
-    for (int t = 0; t < TIMINGS; t++) {
+    for (int t = 0; t < PLAN_TIMING_SPECULATIVE; t++) {
         fastest = best[t] != NULL ? fmin(fastest, best[t]->predicted.step_seconds) : fastest;
     }
     for (int t = 0; rc == 0 && t < TIMINGS; t++) {

@@ -48,7 +48,7 @@ int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t bloc
                                 .bytes = memory.bytes};
     plan_move_operand(&command, PLAN_AS_EXTENT_W16, reads ? PLAN_READS : PLAN_WRITES, extent);
     plan_move_operand(&command, PLAN_AS_MEMORY, reads ? PLAN_WRITES : PLAN_READS, memory);
-    return plan_builder_add(step->builder, &command);
+    return plan_move_add(step, &command);
 }
 
 /* All chunks from STORE into the slot, through HOST where I/O does not reach DEVICE memory. */

@@ -84,6 +84,7 @@ int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier
     struct plan_buffer *buffer = &layout->buffers[layout->count];
     *buffer = (struct plan_buffer){.tier = (uint8_t)tier,
                                    .consumer = (uint8_t)consumer,
+                                   .twin = PLAN_NONE,
                                    .offset = layout->tier_bytes[tier],
                                    .bytes = bytes};
     snprintf(buffer->name, sizeof buffer->name, "%s", name);
@@ -119,7 +120,14 @@ int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input
 {
     char name[32];
     snprintf(name, sizeof name, "%s(%.20s)", kind->name, input->blocks[block].name);
-    return plan_layout_add(layout, name, kind->tier, kind->consumer, bytes, out);
+    int rc = plan_layout_add(layout, name, kind->tier, kind->consumer, bytes, out);
+    if (rc == 0 && bytes > 0 && kind->twice) {
+        uint16_t twin = PLAN_NONE;
+        snprintf(name, sizeof name, "%s'(%.20s)", kind->name, input->blocks[block].name);
+        rc = plan_layout_add(layout, name, kind->tier, kind->consumer, bytes, &twin);
+        layout->buffers[*out].twin = twin;
+    }
+    return rc;
 }
 
 /* ---- weights and states ---- */
@@ -137,9 +145,10 @@ static int add_weights(struct plan_layout *layout, const struct plan_input *inpu
     uint64_t width = input->format.weight_bytes;
     uint64_t most = plan_weight_most(input, b);
     uint64_t bytes = plan_round_up(most * width, PLAN_ALIGN_BYTES);
-    const struct plan_layout_kind in_device = {"w", PLAN_DEVICE, PLAN_FOR_WEIGHTS};
-    const struct plan_layout_kind in_host = {"w", PLAN_HOST, PLAN_FOR_WEIGHTS};
-    const struct plan_layout_kind in_store = {"w", PLAN_STORE, PLAN_FOR_WEIGHTS};
+    bool twice = choice->timing == PLAN_TIMING_SPECULATIVE && input->blocks[b].trained;
+    const struct plan_layout_kind in_device = {"w", PLAN_DEVICE, PLAN_FOR_WEIGHTS, twice};
+    const struct plan_layout_kind in_host = {"w", PLAN_HOST, PLAN_FOR_WEIGHTS, twice};
+    const struct plan_layout_kind in_store = {"w", PLAN_STORE, PLAN_FOR_WEIGHTS, twice};
     bool host_copy = place->weights == PLAN_HOST ||
                      (place->weights == PLAN_DEVICE && !input->budgets.device_is_host);
     int rc = 0;
@@ -163,8 +172,10 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
 {
     const struct plan_block_place *place = &layout->places[b];
     struct plan_block_layout *block = &layout->blocks[b];
-    const struct plan_layout_kind in_memory = {"s", (enum plan_tier)place->states, PLAN_FOR_STATES};
-    const struct plan_layout_kind in_store = {"s", PLAN_STORE, PLAN_FOR_STATES};
+    bool twice = choice->timing == PLAN_TIMING_SPECULATIVE;
+    const struct plan_layout_kind in_memory = {"s", (enum plan_tier)place->states, PLAN_FOR_STATES,
+                                               twice};
+    const struct plan_layout_kind in_store = {"s", PLAN_STORE, PLAN_FOR_STATES, twice};
     uint64_t away = place->chunk_count - place->resident_chunks;
     uint64_t chunk_bytes = plan_state_bytes(&input->format, choice->chunk_elements);
     uint64_t resident = place->resident_chunks * layout->state_stride;
@@ -218,7 +229,7 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
         counts[size] = counts[size] < most ? counts[size] : most;
         bytes[size] = plan_round_up(bytes[size] * input->format.weight_bytes, PLAN_ALIGN_BYTES);
     }
-    const struct plan_layout_kind kind = {"wslot", PLAN_DEVICE, PLAN_FOR_SLOTS};
+    const struct plan_layout_kind kind = {"wslot", PLAN_DEVICE, PLAN_FOR_SLOTS, false};
     return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->weights);
 }
 

@@ -120,6 +120,7 @@ struct plan_layout_kind {
     const char *name;
     enum plan_tier tier;
     enum plan_consumer consumer;
+    bool twice; /* in two generations */
 };
 
 int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,

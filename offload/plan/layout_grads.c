@@ -108,7 +108,7 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
         .shard = plan_layout_moves_gradients(input),
         .member = offsetof(struct plan_block_layout, gradient),
         .ring = &layout->gradients};
-    const struct plan_layout_kind in_store = {"g", PLAN_STORE, PLAN_FOR_GRADIENTS};
+    const struct plan_layout_kind in_store = {"g", PLAN_STORE, PLAN_FOR_GRADIENTS, false};
     int rc = add_kind(layout, input, &kind);
     for (uint32_t b = 0; rc == 0 && away && b < input->block_count; b++) {
         uint64_t chunks = plan_chunk_count(plan_state_most(input, b), choice->chunk_elements);

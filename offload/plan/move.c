@@ -12,6 +12,12 @@ struct plan_command plan_move_command(enum plan_op op, enum plan_queue queue, ui
                                  .micro = (uint16_t)micro};
 }
 
+int plan_move_add(struct plan_step *step, struct plan_command *command)
+{
+    command->ahead = step->ahead;
+    return plan_builder_add(step->builder, command);
+}
+
 void plan_move_operand(struct plan_command *command, enum plan_role role, enum plan_access access,
                        struct plan_piece piece)
 {
@@ -60,7 +66,7 @@ int plan_move_copy(struct plan_step *step, enum plan_op op, uint32_t block, stru
     command.bytes = from.bytes;
     plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
     plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, to);
-    return plan_builder_add(step->builder, &command);
+    return plan_move_add(step, &command);
 }
 
 int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
@@ -76,7 +82,7 @@ int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
     bool in_place = from.buffer == to.buffer;
     plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
     plan_move_operand(&command, PLAN_AS_TO, in_place ? PLAN_CHANGES : PLAN_WRITES, to);
-    return plan_builder_add(step->builder, &command);
+    return plan_move_add(step, &command);
 }
 
 /* ---- activations ---- */
@@ -95,7 +101,7 @@ static int act_copy(struct plan_step *step, uint32_t boundary, uint32_t micro,
     command.bytes = device.bytes;
     plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, away ? device : host);
     plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, away ? host : device);
-    return plan_builder_add(step->builder, &command);
+    return plan_move_add(step, &command);
 }
 
 int plan_move_act(struct plan_step *step, uint32_t boundary, uint32_t micro, bool away)
@@ -120,7 +126,7 @@ int plan_move_act(struct plan_step *step, uint32_t boundary, uint32_t micro, boo
         plan_move_operand(&io, PLAN_AS_EXTENT_ACT, away ? PLAN_WRITES : PLAN_READS, extent);
         plan_move_operand(&io, PLAN_AS_MEMORY, away ? PLAN_READS : PLAN_WRITES,
                           copied ? host : device);
-        rc = plan_builder_add(step->builder, &io);
+        rc = plan_move_add(step, &io);
     }
     if (rc == 0 && copied && !away) {
         rc = act_copy(step, boundary, micro, device, host, false);

@@ -18,6 +18,8 @@ struct plan_step {
     const struct plan_layout *layout;                    /* borrowed */
     uint16_t slot_block[PLAN_SIZE_COUNT][PLAN_SLOT_MAX]; /* whose weights a slot holds */
     uint32_t slot_used[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
+    bool guesses; /* the step's own update runs inside backward */
+    bool ahead;   /* what is added belongs to that update */
     uint32_t clock;
     uint32_t state_turn;
     uint32_t stage_turn;
@@ -36,6 +38,9 @@ struct plan_piece {
     uint64_t offset;
     uint64_t bytes;
 };
+
+/* Adds a command of the update that is ahead, or of anything else. */
+int plan_move_add(struct plan_step *step, struct plan_command *command);
 
 struct plan_command plan_move_command(enum plan_op op, enum plan_queue queue, uint32_t block,
                                       uint32_t micro);

@@ -63,6 +63,18 @@ enum plan_timing plan_chosen_timing(const struct plan *plan)
     return plan->choice.timing;
 }
 
+enum plan_kind plan_steady(const struct plan *plan)
+{
+    return plan->choice.timing == PLAN_TIMING_INSIDE        ? PLAN_FIRST
+           : plan->choice.timing == PLAN_TIMING_SPECULATIVE ? PLAN_GUESS
+                                                            : PLAN_NEXT;
+}
+
+unsigned plan_generations(const struct plan *plan)
+{
+    return plan->choice.timing == PLAN_TIMING_SPECULATIVE ? 2 : 1;
+}
+
 const struct plan_block_place *plan_block_place(const struct plan *plan, uint32_t block)
 {
     return &plan->layout->places[block];
@@ -97,7 +109,7 @@ const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index)
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind)
 {
-    bool joins = plan_candidate_joins(plan->choice.timing, (int)before, (int)kind);
+    bool joins = plan_candidate_joins(plan, (int)before, (int)kind);
     return joins ? &plan->tapes[before][kind] : NULL;
 }
 
@@ -144,7 +156,7 @@ static uint64_t mix(uint64_t hash, uint64_t number)
 
 static uint64_t hash_work(uint64_t hash, const struct plan_command *command)
 {
-    hash = mix(hash, (uint64_t)command->op << 8 | command->queue);
+    hash = mix(hash, (uint64_t)command->ahead << 16 | (uint64_t)command->op << 8 | command->queue);
     hash = mix(hash, (uint64_t)command->block << 16 | command->micro);
     return mix(hash, command->elements);
 }

@@ -52,10 +52,12 @@ enum plan_acts {
 enum plan_order { PLAN_ORDER_AUTO, PLAN_ORDER_LAYER, PLAN_ORDER_MICRO };
 enum plan_timing {
     PLAN_TIMING_AUTO,
-    PLAN_TIMING_DEFERRED, /* all updates under the next forward, once the norm is known */
-    PLAN_TIMING_INSIDE,   /* all inside backward */
-    PLAN_TIMING_SPLIT,    /* some inside backward, the others (plan_block_place.pending) under the
-                             next forward, and none needs the norm */
+    PLAN_TIMING_DEFERRED,   /* all updates under the next forward, once the norm is known */
+    PLAN_TIMING_INSIDE,     /* all inside backward */
+    PLAN_TIMING_SPLIT,      /* some inside backward, the others (plan_block_place.pending) under the
+                               next forward, and none needs the norm */
+    PLAN_TIMING_SPECULATIVE /* all inside backward as if the norm changed nothing, or deferred; what
+                               an update overwrites is held twice */
 };
 enum plan_where { PLAN_WHERE_AUTO, PLAN_WHERE_DEVICE, PLAN_WHERE_HOST, PLAN_WHERE_STORE };
 
@@ -132,11 +134,13 @@ struct plan_block_place {
 
 /* The tapes that a run can need. */
 enum plan_kind {
-    PLAN_FIRST,     /* a step with no update pending; leaves one pending where timing is deferred */
-    PLAN_NEXT,      /* a step that does the pending update of the step before */
-    PLAN_DRAIN,     /* the pending update alone */
-    PLAN_EVAL,      /* forward alone */
-    PLAN_NEXT_SAVE, /* as NEXT, and what each update makes also goes to a checkpoint */
+    PLAN_FIRST,      /* a step with no update pending; leaves one pending unless timing is inside */
+    PLAN_NEXT,       /* a step that does the pending update of the step before */
+    PLAN_GUESS,      /* FIRST, and NEXT, with this step's update ahead of its norm; it is pending */
+    PLAN_GUESS_NEXT, /* where the norm says otherwise */
+    PLAN_DRAIN,      /* the pending update alone */
+    PLAN_EVAL,       /* forward alone */
+    PLAN_NEXT_SAVE,  /* as NEXT, and what each update makes also goes to a checkpoint */
     PLAN_DRAIN_SAVE, /* as DRAIN, the same */
     PLAN_KIND_COUNT,
 };
@@ -203,7 +207,12 @@ const struct plan_layout *plan_layout_of(const struct plan *plan);
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind);
 
-/* Of a NEXT after a NEXT (deferred) or a FIRST after a FIRST (inside). */
+/* The kind that follows itself over and over. */
+enum plan_kind plan_steady(const struct plan *plan);
+/* How often the streams that an update overwrites are held: 1, or 2 where it speculates. */
+unsigned plan_generations(const struct plan *plan);
+
+/* Of the steady kind after itself. */
 const struct plan_prediction *plan_predicted(const struct plan *plan);
 
 /* Of all tapes and buffers; of several ranks, of what all of them must do alike. */

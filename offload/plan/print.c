@@ -119,7 +119,7 @@ const char *plan_order_name(enum plan_order order)
 
 const char *plan_timing_name(enum plan_timing timing)
 {
-    static const char *const names[] = {"auto", "deferred", "inside", "split"};
+    static const char *const names[] = {"auto", "deferred", "inside", "split", "speculative"};
     return names[timing];
 }
 

@@ -140,8 +140,10 @@ static int backward_of(struct plan_step *step, uint32_t block, uint32_t first_mi
     }
     if (rc == 0 && trained && end_micro == step->input->wishes.micro_batches) {
         rc = plan_gradient_finish(step, block);
-        if (rc == 0 && !step->layout->places[block].pending) {
+        if (rc == 0 && (step->guesses || !step->layout->places[block].pending)) {
+            step->ahead = true;
             rc = plan_update_block(step, block, false);
+            step->ahead = false;
         }
     }
     return rc;
@@ -210,9 +212,12 @@ int plan_step_add(struct plan_builder *builder, const struct plan_input *input,
                              .gradient = PLAN_NONE,
                              .gradient_whole = PLAN_NONE};
     memset(step.slot_block, 0xff, sizeof step.slot_block);
+    step.guesses = kind == PLAN_GUESS || kind == PLAN_GUESS_NEXT;
     switch (kind) {
-    case PLAN_FIRST: return train(&step, false);
-    case PLAN_NEXT: return train(&step, true);
+    case PLAN_FIRST:
+    case PLAN_GUESS: return train(&step, false);
+    case PLAN_NEXT:
+    case PLAN_GUESS_NEXT: return train(&step, true);
     case PLAN_DRAIN: return drain(&step);
     case PLAN_EVAL: return evaluate(&step);
     case PLAN_NEXT_SAVE: step.saves = true; return train(&step, true);

@@ -8,6 +8,7 @@
 #ifndef OFFLOAD_PLAN_TAPE_H
 #define OFFLOAD_PLAN_TAPE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum plan_tier { PLAN_DEVICE, PLAN_HOST, PLAN_STORE, PLAN_TIER_COUNT };
@@ -108,6 +109,8 @@ struct plan_buffer {
     uint64_t bytes;
     uint8_t tier;     /* enum plan_tier; STORE buffers are extents, known by block and stream */
     uint8_t consumer; /* enum plan_consumer */
+    uint16_t twin;    /* buffer of its other generation: what commands ahead of the norm leave;
+                         PLAN_NONE: it has none */
 };
 
 struct plan_operand {
@@ -128,6 +131,8 @@ struct plan_command {
     uint8_t queue;
     uint8_t streams; /* enum plan_stream bits that READ, WRITE and copies move */
     uint8_t operand_count;
+    bool ahead; /* part of an update before its step's norm is known: what it leaves goes to the
+                   other generation, where there is one */
     uint16_t block;
     uint16_t micro;    /* micro-batch, or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */

@@ -98,11 +98,12 @@ static uint32_t row_of(const struct plan *plan, uint32_t steps, const struct pla
     enum plan_kind before = PLAN_KIND_COUNT;
     uint32_t count = 0;
     for (uint32_t i = 0; i < steps; i++) {
-        enum plan_kind kind = plan_tape(plan, before, PLAN_NEXT) != NULL ? PLAN_NEXT : PLAN_FIRST;
+        bool joins = plan_tape(plan, before, plan_steady(plan)) != NULL;
+        enum plan_kind kind = joins ? plan_steady(plan) : PLAN_FIRST;
         tapes[count++] = plan_tape(plan, before, kind);
         before = kind;
     }
-    if (steps > 0 && plan_tape(plan, before, PLAN_DRAIN) != NULL) {
+    if (steps > 0 && before != PLAN_GUESS && plan_tape(plan, before, PLAN_DRAIN) != NULL) {
         tapes[count++] = plan_tape(plan, before, PLAN_DRAIN);
     }
     return count;

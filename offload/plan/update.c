@@ -98,7 +98,7 @@ static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk
         return 0;
     }
     plan_move_operand(&command, PLAN_AS_SLOT, reads ? PLAN_WRITES : PLAN_READS, inside);
-    return plan_builder_add(step->builder, &command);
+    return plan_move_add(step, &command);
 }
 
 static int update(struct plan_step *step, const struct chunk *chunk)
@@ -133,10 +133,10 @@ static int update(struct plan_step *step, const struct chunk *chunk)
                                 .bytes = chunk->count * format->grad_bytes};
     plan_move_operand(&command, PLAN_AS_GRAD, PLAN_READS,
                       chunk->gradient_away ? gradient_in_slot(step, chunk) : stored);
-    if (step->choice->timing == PLAN_TIMING_DEFERRED) {
+    if (!step->ahead && step->choice->timing != PLAN_TIMING_SPLIT) {
         plan_move_operand(&command, PLAN_AS_NORM, PLAN_READS, plan_move_whole(step, layout->norm));
     }
-    return plan_builder_add(step->builder, &command);
+    return plan_move_add(step, &command);
 }
 
 /* What the update made, on its way into a checkpoint: master, moments and weights from where they
@@ -349,7 +349,7 @@ int plan_update_put_gradient(struct plan_step *step, uint32_t block)
         write.bytes = memory.bytes;
         plan_move_operand(&write, PLAN_AS_EXTENT_GRAD, PLAN_WRITES, extent);
         plan_move_operand(&write, PLAN_AS_MEMORY, PLAN_READS, memory);
-        rc = plan_builder_add(step->builder, &write);
+        rc = plan_move_add(step, &write);
     }
     return rc;
 }

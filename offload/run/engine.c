@@ -9,10 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/queue.h"
 #include "core/coll/coll.h"
+#include "offload/run/guess.h"
 #include "offload/run/predict.h"
 
 /* A rank and what the last order to all ranks left with it. */
@@ -33,6 +35,7 @@ struct run_engine {
     struct coll_meeting *meeting; /* owned; NULL: there is one rank */
     struct run_scale scale;
     uint64_t run; /* the same in all its checkpoints */
+    struct run_guess guess;
     uint64_t steps;
     int error; /* of the call after which nothing can go on */
 };
@@ -189,6 +192,7 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     engine->given = *options;
     engine->world = options->options->world > 0 ? options->options->world : 1;
     run_scale_init(&engine->scale, &options->options->scale);
+    run_guess_init(&engine->guess);
     int rc = make(engine);
     if (rc != 0) {
         char sentence[CORE_ERR_SENTENCE_BYTES];
@@ -220,18 +224,10 @@ void run_engine_destroy(struct run_engine *engine)
 
 /* ---- steps ---- */
 
-struct step_order {
-    double lr;
-    double loss_scale;
-    int64_t targets; /* of all ranks */
-};
-
 static int step_rank(struct run_engine *engine, struct member *member, const void *arguments)
 {
-    const struct step_order *order = arguments;
     (void)engine;
-    return run_rank_step(member->rank, order->lr, order->loss_scale, order->targets,
-                         &member->result);
+    return run_rank_step(member->rank, arguments, &member->result);
 }
 
 /* Each rank gets its run of micro-batches. */
@@ -265,6 +261,7 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
         const struct run_traffic traffic = run_rank_traffic_take(member->rank);
         const struct run_stats stats = run_rank_stats_take(member->rank);
         loss_sum += member->result.loss_sum;
+        step->guess_bytes += member->result.guess_bytes;
         step->traffic.store_read_bytes += traffic.store_read_bytes;
         step->traffic.store_write_bytes += traffic.store_write_bytes;
         step->traffic.up_bytes += traffic.up_bytes;
@@ -274,6 +271,26 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
     step->loss = step->targets > 0 ? loss_sum / (double)step->targets : 0;
     step->norm = engine->members[0].result.norm;
     step->skipped = engine->members[0].result.skipped;
+    step->guessed = engine->members[0].result.guessed;
+    step->guess_right = step->guessed && engine->members[0].result.calm;
+}
+
+/* Whether the next update goes ahead of its norm: the first rank's time and verdict speak for all. */
+static bool next_guess(const struct run_engine *engine)
+{
+    const struct run_options *options = engine->given.options;
+    return options->guesses_given ? engine->steps < 64 && options->guesses >> engine->steps & 1
+                                  : run_guess_next(&engine->guess);
+}
+
+static double note_guess(struct run_engine *engine, int64_t start_ns)
+{
+    const struct run_result *result = &engine->members[0].result;
+    const struct run_guess_step step = {.guessed = result->guessed,
+                                        .calm = result->calm,
+                                        .steady = result->steady,
+                                        .seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9};
+    return run_guess_note(&engine->guess, &step);
 }
 
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
@@ -288,10 +305,15 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
     if (rc != 0) {
         return rc; /* nothing has begun: other batches may do */
     }
-    const struct step_order order = {lr, step.loss_scale, step.targets};
+    const struct run_order order = {.lr = lr,
+                                    .loss_scale = step.loss_scale,
+                                    .targets = step.targets,
+                                    .guess = next_guess(engine)};
+    const int64_t start_ns = core_clock_now_ns();
     rc = ask_all(engine, step_rank, &order);
     if (rc == 0) {
         gather_step(engine, &step);
+        step.guess_seconds = note_guess(engine, start_ns);
         rc = scaled ? run_scale_step(&engine->scale, step.skipped) : 0;
     }
     if (rc != 0) {

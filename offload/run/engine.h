@@ -34,6 +34,10 @@ struct run_step {
     double loss_scale; /* this step's */
     bool skipped;
     int64_t targets;
+    bool guessed; /* the update was made ahead of the norm */
+    bool guess_right;
+    uint64_t guess_bytes;       /* moved for nothing by all ranks */
+    double guess_seconds;       /* lost to wrong guesses, this one and the one before */
     struct run_traffic traffic; /* of all ranks */
     struct run_stats stats;     /* of the first rank */
 };

@@ -44,7 +44,7 @@ static int take_host(struct run_memory *memory, uint64_t bytes, struct core_team
 int run_memory_init(struct run_memory *memory, const struct plan *plan, struct dev_device *device,
                     struct core_team *team)
 {
-    *memory = (struct run_memory){.device = device, .count = plan_buffer_count(plan)};
+    *memory = (struct run_memory){.plan = plan, .device = device, .count = plan_buffer_count(plan)};
     memory->at = calloc(memory->count > 0 ? memory->count : 1, sizeof(*memory->at));
     int rc = memory->at != NULL ? 0
                                 : core_err_set(-ENOMEM, "no memory for %u buffers", memory->count);
@@ -76,12 +76,28 @@ void run_memory_fini(struct run_memory *memory)
     *memory = (struct run_memory){0};
 }
 
+static char *find(const struct run_memory *memory, const struct plan_command *command,
+                  enum plan_role role, bool ahead)
+{
+    const struct plan_operand *operand = plan_command_operand(command, role);
+    if (operand == NULL) {
+        return NULL;
+    }
+    const uint16_t twin = plan_buffer(memory->plan, operand->buffer)->twin;
+    char *at = memory->at[ahead && twin != PLAN_NONE ? twin : operand->buffer];
+    return at != NULL ? at + operand->offset : NULL;
+}
+
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role)
 {
-    const struct plan_operand *operand = plan_command_operand(command, role);
-    char *at = operand != NULL ? memory->at[operand->buffer] : NULL;
-    return at != NULL ? at + operand->offset : NULL;
+    return find(memory, command, role, command->ahead);
+}
+
+const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
+                               enum plan_role role)
+{
+    return find(memory, command, role, false);
 }
 
 char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,
@@ -89,4 +105,29 @@ char *run_memory_slot_of(const struct run_memory *memory, const struct plan_comm
 {
     const struct plan_operand *operand = plan_command_operand(command, role);
     return operand != NULL ? memory->at[operand->buffer] : NULL;
+}
+
+/* ---- generations ---- */
+
+void run_memory_turn(struct run_memory *memory)
+{
+    for (uint32_t i = 0; i < memory->count; i++) {
+        const uint16_t twin = plan_buffer(memory->plan, i)->twin;
+        if (twin != PLAN_NONE) {
+            char *current = memory->at[i];
+            memory->at[i] = memory->at[twin];
+            memory->at[twin] = current;
+        }
+    }
+}
+
+bool run_memory_turns(const struct run_memory *memory)
+{
+    for (uint32_t i = 0; i < memory->count; i++) {
+        const struct plan_buffer *buffer = plan_buffer(memory->plan, i);
+        if (buffer->twin != PLAN_NONE && buffer->tier != PLAN_STORE) {
+            return true;
+        }
+    }
+    return false;
 }

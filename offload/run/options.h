@@ -40,6 +40,11 @@ struct run_options {
     const char *io;      /* NULL: chosen by probing */
     int64_t io_limit_ns; /* of one block's I/O; 0: the drive's own */
 
+    bool
+        guesses_given; /* which steps' updates go ahead of their norms: those of `guesses`; else the
+                           policy of guess.h decides */
+    uint64_t guesses;  /* bit n: step n + 1 */
+
     const struct plan_rates *rates; /* NULL: measured */
 };
 

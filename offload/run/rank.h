@@ -49,11 +49,23 @@ uint64_t run_rank_updates(const struct run_rank *rank);
 /* Where a window's streams lie, in a checkpoint's words. */
 struct store_arrays run_rank_streams(const struct adam_arrays *arrays);
 
+/* What a step is done with. */
+struct run_order {
+    double lr;
+    double loss_scale;
+    int64_t targets; /* of all ranks */
+    bool guess;      /* update ahead of the norm, where the plan has a tape for it */
+};
+
 struct run_result {
     double loss_sum; /* over the targets of this rank */
     int64_t targets; /* of this rank */
     double norm;     /* of the whole gradient, before clipping */
     bool skipped;
+    bool calm;            /* the norm changed nothing: neither clipped nor skipped */
+    bool guessed;         /* its update was made ahead of the norm; right where it was calm */
+    bool steady;          /* nothing but the step before lay behind it */
+    uint64_t guess_bytes; /* moved for nothing, where the guess was wrong */
 };
 
 /* What a step moved. */
@@ -65,9 +77,8 @@ struct run_traffic {
  * targets. */
 int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,
                   int64_t *targets);
-/* The step itself, over what was fed; `targets` are those of all ranks. */
-int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t targets,
-                  struct run_result *out);
+/* The step itself, over what was fed. */
+int run_rank_step(struct run_rank *rank, const struct run_order *order, struct run_result *out);
 /* Whether a batch could be evaluated; -EINVAL says why not. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
 /* The loss of one micro-batch; NULL: of none, for a rank that helps others. */

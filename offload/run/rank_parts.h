@@ -45,7 +45,6 @@ struct run_rank {
     enum plan_kind last; /* the tape pushed last; PLAN_KIND_COUNT: none yet */
     bool pending;        /* an update waits for the next step or a drain */
     bool saves;          /* the update that is pending also goes to a checkpoint */
-    double lr;           /* of the update that is pending */
     uint64_t updates;    /* done or pending, skipped ones not counted */
     struct run_traffic traffic;
 };

@@ -61,66 +61,101 @@ int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint
     return 0;
 }
 
-/* Before a step: what updates inside its backward are done with. They are for steps that nothing can
- * clip or skip. */
-static int begin(struct run_rank *rank, double lr, double loss_scale)
+/* ---- ahead of the norm ---- */
+
+/* What an update ahead costs where it was for nothing, and how many writes to the store it makes. */
+static void count_ahead(const struct plan_tape *tape, uint64_t *bytes, uint64_t *writes)
 {
-    const enum plan_timing timing = plan_chosen_timing(rank->plan);
-    if (timing == PLAN_TIMING_DEFERRED) {
-        return 0;
+    *bytes = *writes = 0;
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        *bytes += command->ahead ? command->bytes : 0;
+        if (command->ahead && command->op == PLAN_WRITE) {
+            *writes += plan_command_operand(command, PLAN_AS_EXTENT_W16) != NULL;
+            *writes += plan_command_operand(command, PLAN_AS_EXTENT_STATES) != NULL;
+        }
     }
-    const struct run_update_terms terms = {
-        .lr = lr, .step = ++rank->updates, .scale = 1 / loss_scale};
-    return run_update_prepare(
-        rank->update, timing == PLAN_TIMING_INSIDE ? RUN_UPDATE_ALL : RUN_UPDATE_INSIDE, &terms);
 }
 
-/* Behind a step: what the updates that wait for the next one will be done with. */
-static int settle(struct run_rank *rank, double lr, double loss_scale, struct run_result *result)
+/* The update made ahead stands or falls, as one. What it left in memory becomes current when all of it
+ * is there; in the store as each write is done. */
+static int decide(struct run_rank *rank, const struct plan_tape *tape, bool stands,
+                  uint64_t *wasted_bytes)
 {
-    const enum plan_timing timing = plan_chosen_timing(rank->plan);
+    static const enum plan_queue leave[] = {PLAN_Q_UP, PLAN_Q_COLL};
+    uint64_t bytes;
+    uint64_t writes;
+    int rc = 0;
+    count_ahead(tape, &bytes, &writes);
+    *wasted_bytes = stands ? 0 : bytes;
+    if (run_memory_turns(&rank->memory) && stands) {
+        for (size_t i = 0; rc == 0 && i < sizeof leave / sizeof leave[0]; i++) {
+            rc = run_executor_drive_to(rank->executor, leave[i], tape->queue_count[leave[i]]);
+        }
+        if (rc == 0) {
+            run_memory_turn(&rank->memory);
+        }
+    }
+    if (rank->store != NULL) {
+        store_decide(rank->store, writes, stands);
+    }
+    return rc;
+}
+
+/* What the norm means to the update of the step that was just measured: made already, pending by the
+ * norm's factor, or skipped. */
+static int settle(struct run_rank *rank, const struct plan_tape *tape,
+                  const struct run_order *order, struct run_result *result)
+{
     const struct run_verdict verdict = run_update_verdict(rank->update);
+    const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
+    int rc = 0;
     result->norm = verdict.norm;
     result->skipped = !verdict.finite;
-    if (timing == PLAN_TIMING_INSIDE) {
-        return 0; /* all is done */
+    result->calm = verdict.finite && verdict.factor == 1;
+    if (result->guessed) {
+        rc = decide(rank, tape, result->calm, &result->guess_bytes);
     }
-    rank->pending = true;
-    if (timing == PLAN_TIMING_DEFERRED) {
-        rank->updates += !result->skipped;
-    }
-    const struct run_update_terms terms = {
-        .lr = lr,
-        .step = result->skipped ? 1 : rank->updates,
-        .scale = result->skipped ? 0 : verdict.factor / loss_scale,
-        .skip = result->skipped,
-    };
-    return run_update_prepare(
-        rank->update, timing == PLAN_TIMING_SPLIT ? RUN_UPDATE_PENDING : RUN_UPDATE_ALL, &terms);
+    rank->updates += !result->skipped;
+    rank->pending = !result->skipped && !inside && !(result->guessed && result->calm);
+    run_update_pending(rank->update,
+                       &(struct run_update_terms){.lr = order->lr,
+                                                  .step = rank->updates,
+                                                  .scale = verdict.factor / order->loss_scale});
+    return rc;
 }
 
-static enum plan_kind next_kind(const struct run_rank *rank)
+/* A step that saves does not guess. */
+static enum plan_kind kind_of(const struct run_rank *rank, bool guess)
 {
-    return !rank->pending ? PLAN_FIRST : rank->saves ? PLAN_NEXT_SAVE : PLAN_NEXT;
+    if (rank->saves) {
+        return PLAN_NEXT_SAVE;
+    }
+    return rank->pending ? (guess ? PLAN_GUESS_NEXT : PLAN_NEXT)
+                         : (guess ? PLAN_GUESS : PLAN_FIRST);
 }
 
-int run_rank_step(struct run_rank *rank, double lr, double loss_scale, int64_t targets,
-                  struct run_result *out)
+int run_rank_step(struct run_rank *rank, const struct run_order *order, struct run_result *out)
 {
-    struct run_result result = {0};
+    const enum plan_kind before = rank->last;
+    const bool guess = order->guess && !rank->saves && plan_generations(rank->plan) > 1;
+    struct run_result result = {.guessed = guess, .steady = before < PLAN_DRAIN && !rank->saves};
     struct kern_loss loss;
-    const float scale = targets > 0 ? (float)(loss_scale / (double)targets) : 0.0f;
+    const double targets = (double)order->targets;
+    const float scale = targets > 0 ? (float)(order->loss_scale / targets) : 0.0f;
+    const enum plan_kind kind = kind_of(rank, guess);
     (void)run_executor_stats_take(rank->executor); /* of an evaluation before */
     int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale);
-    run_update_scaled(rank->update, loss_scale);
-    rc = rc != 0 ? rc : begin(rank, lr, loss_scale);
-    rc = rc != 0 ? rc : run_tape(rank, next_kind(rank), PLAN_Q_UPDATE);
-    rank->pending = false;
+    run_update_scaled(rank->update, order->loss_scale);
+    run_update_ahead(rank->update, &(struct run_update_terms){.lr = order->lr,
+                                                              .step = rank->updates + 1,
+                                                              .scale = 1 / order->loss_scale});
+    rc = rc != 0 ? rc : run_tape(rank, kind, PLAN_Q_UPDATE);
     rank->saves = rc == 0 ? false : rank->saves;
     rc = rc != 0 ? rc
                  : run_inputs_losses(&rank->inputs, rank->compute_queue,
                                      rank->options->micro_batches, &loss);
-    rc = rc != 0 ? rc : settle(rank, lr, loss_scale, &result);
+    rc = rc != 0 ? rc : settle(rank, plan_tape(rank->plan, before, kind), order, &result);
     if (rc == 0) {
         result.loss_sum = loss.sum;
         result.targets = loss.count;

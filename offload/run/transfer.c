@@ -73,6 +73,16 @@ static unsigned parts_of(const struct run_io *io, const struct plan_command *com
     return count;
 }
 
+static int move_part(struct run_io *io, const struct plan_command *command, const struct part *part,
+                     struct core_fence *out)
+{
+    if (command->op == PLAN_READ) {
+        return store_read(io->store, io->queue, &part->place, part->memory, out);
+    }
+    return command->ahead ? store_write_ahead(io->store, io->queue, &part->place, part->memory, out)
+                          : store_write(io->store, io->queue, &part->place, part->memory, out);
+}
+
 static int io_submit(void *context, const struct plan_command *command,
                      const struct core_fence *after, struct core_fence *out)
 {
@@ -83,9 +93,7 @@ static int io_submit(void *context, const struct plan_command *command,
     struct core_fence fence = {0};
     for (; io->done < count; io->done++) {
         const struct part *part = &parts[io->done];
-        int rc = command->op == PLAN_READ
-                     ? store_read(io->store, io->queue, &part->place, part->memory, &fence)
-                     : store_write(io->store, io->queue, &part->place, part->memory, &fence);
+        int rc = move_part(io, command, part, &fence);
         if (rc != 0) {
             return rc;
         }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
@@ -25,8 +26,8 @@ struct run_update {
     struct plan_format format;
     enum core_vec_type gradients; /* as they are kept */
     /* Set by the engine between tapes, read by the queue. */
-    double scale;
-    bool skip;
+    struct run_update_terms ahead;
+    struct run_update_terms pending;
     double loss_scale;
     /* Written by NORM, read by the engine after its fence. */
     struct run_verdict verdict;
@@ -116,7 +117,6 @@ int run_update_create(const struct run_update_options *options, struct run_updat
     update->memory = options->memory;
     update->format = run_options_format(options->options);
     update->gradients = run_options_gradients(options->options);
-    update->scale = 1;
     update->loss_scale = 1;
     int rc = make(update, options->bell);
     if (rc != 0) {
@@ -160,27 +160,14 @@ struct adam *run_update_adam(struct run_update *update, uint32_t block)
 
 /* ---- between tapes ---- */
 
-int run_update_prepare(struct run_update *update, enum run_update_whose whose,
-                       const struct run_update_terms *terms)
+void run_update_ahead(struct run_update *update, const struct run_update_terms *terms)
 {
-    struct adam_group groups[GROUPS];
-    fill_groups(update, terms->lr, terms->step, groups);
-    update->scale = terms->scale;
-    update->skip = terms->skip;
-    for (uint32_t b = 0; b < update->model->block_count; b++) {
-        const bool pending = plan_block_place(update->plan, b)->pending;
-        if (update->adams[b] == NULL || (whose == RUN_UPDATE_INSIDE && pending) ||
-            (whose == RUN_UPDATE_PENDING && !pending)) {
-            continue;
-        }
-        for (size_t i = 0; i < GROUPS; i++) {
-            int rc = adam_group_set(update->adams[b], i, &groups[i]);
-            if (rc != 0) {
-                return rc;
-            }
-        }
-    }
-    return 0;
+    update->ahead = *terms;
+}
+
+void run_update_pending(struct run_update *update, const struct run_update_terms *terms)
+{
+    update->pending = *terms;
 }
 
 struct run_verdict run_update_verdict(const struct run_update *update)
@@ -270,9 +257,51 @@ struct adam_arrays run_update_arrays(const struct run_update *update, uint64_t f
     return arrays;
 }
 
+static int set_groups(struct run_update *update, uint32_t block,
+                      const struct run_update_terms *terms)
+{
+    struct adam_group groups[GROUPS];
+    int rc = 0;
+    fill_groups(update, terms->lr, terms->step, groups);
+    for (size_t i = 0; rc == 0 && i < GROUPS; i++) {
+        rc = adam_group_set(update->adams[block], i, &groups[i]);
+    }
+    return rc;
+}
+
+/* Bytes for the members of the team to copy. */
+struct copying {
+    char *to;
+    const char *from;
+    uint64_t bytes;
+};
+
+static void copy_part(void *argument, unsigned index, unsigned count)
+{
+    const struct copying *copying = argument;
+    uint64_t begin;
+    uint64_t end;
+    core_team_share(copying->bytes, CORE_VEC_TILE, index, count, &begin, &end);
+    memcpy(copying->to + begin, copying->from + begin, end - begin);
+}
+
+/* An update ahead of its norm that has two generations in memory begins with a copy of the one that
+ * stands. */
+static void bring(struct run_update *update, const struct plan_command *command,
+                  enum plan_role role)
+{
+    struct copying copying = {.to = run_memory_of(update->memory, command, role),
+                              .from = run_memory_current(update->memory, command, role)};
+    if (copying.to != copying.from) {
+        copying.bytes = plan_command_operand(command, role)->bytes;
+        core_team_run(update->team, copy_part, &copying);
+    }
+}
+
 static int do_update(struct run_update *update, const struct plan_command *command)
 {
     const struct run_memory *memory = update->memory;
+    const struct run_update_terms *terms = command->ahead ? &update->ahead : &update->pending;
     const uint64_t chunk_elements = plan_chunk_elements(update->plan);
     const uint64_t first = plan_state_span(update->input, command->block).first +
                            command->chunk * chunk_elements;
@@ -284,10 +313,12 @@ static int do_update(struct run_update *update, const struct plan_command *comma
     const struct adam_arrays arrays = run_update_arrays(
         update, first, command->elements, place != NULL ? place : slot,
         resident != NULL ? resident : in_slot, run_memory_of(memory, command, PLAN_AS_GRAD));
-    if (update->skip) {
-        return 0;
-    }
-    return adam_step(update->adams[command->block], &arrays, first, end, update->scale, NULL);
+    bring(update, command, PLAN_AS_WEIGHTS_PLACE);
+    bring(update, command, PLAN_AS_STATES);
+    int rc = set_groups(update, command->block, terms);
+    return rc != 0
+               ? rc
+               : adam_step(update->adams[command->block], &arrays, first, end, terms->scale, NULL);
 }
 
 /* What a job carries. */

@@ -32,19 +32,16 @@ struct run_lane run_update_lane(struct run_update *update);
 struct core_team *run_update_team(struct run_update *update);
 struct adam *run_update_adam(struct run_update *update, uint32_t block);
 
-/* Whose updates: with PLAN_TIMING_SPLIT those of some blocks follow their backward, and those of the
- * others stand under the next step's forward. */
-enum run_update_whose { RUN_UPDATE_ALL, RUN_UPDATE_INSIDE, RUN_UPDATE_PENDING };
-
-/* What updates are done with that tapes pushed from now on hold. */
+/* What an update is done with. */
 struct run_update_terms {
     double lr;
     uint64_t step; /* from 1 */
-    double scale;  /* what gradients are multiplied by */
-    bool skip;     /* nothing is changed */
+    double scale;  /* gradients are multiplied by it */
 };
-int run_update_prepare(struct run_update *update, enum run_update_whose whose,
-                       const struct run_update_terms *terms);
+/* The terms of a step's update ahead of its norm, before its tape is pushed; and of one that is
+ * pending, by its norm. */
+void run_update_ahead(struct run_update *update, const struct run_update_terms *terms);
+void run_update_pending(struct run_update *update, const struct run_update_terms *terms);
 
 /* What the last NORM found. */
 struct run_verdict {

@@ -12,12 +12,13 @@
 #include "aio/mem.h"
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
+#include "offload/store/chunk.h"
 
 enum { PATH_BYTES = 4096 };
 
-/* Extents of one kind and block; an activation's block is its boundary. */
+/* Chunks of one kind and block; an activation's block is its boundary. */
 struct row {
-    struct aio_extent **extents; /* owned, [count]; NULL where a chunk lies elsewhere */
+    struct store_chunk *chunks; /* owned, [count]; without extents where a chunk lies elsewhere */
     uint32_t count;
 };
 
@@ -35,6 +36,9 @@ struct store {
     struct row *rows[STORE_KIND_COUNT]; /* owned, [block_count] each */
     uint32_t block_count;
     uint64_t next_owner;
+    uint64_t ahead_written; /* writes ahead of their norm that were handed on */
+    uint64_t ahead_decided; /* of them, those behind which a decision stands */
+    bool stands;            /* the last decision */
 };
 
 /* ---- how large everything is ---- */
@@ -89,9 +93,19 @@ static uint32_t row_count(const struct plan_input *input, const struct plan *pla
                                                            plan_chunk_elements(plan));
 }
 
-/* Calls `each` for every extent that the plan needs; stops at the first error. */
+/* Extents of a chunk: what an update overwrites has two where the plan speculates. */
+static unsigned generations_of(const struct plan_input *input, const struct plan *plan,
+                               enum store_kind kind, uint32_t block)
+{
+    const bool updated = (kind == STORE_WEIGHTS || kind == STORE_STATES) &&
+                         input->blocks[block].trained;
+    return updated ? plan_generations(plan) : 1;
+}
+
+/* Calls `each` for every chunk that the plan keeps here; stops at the first error. */
 static int for_each(const struct plan_input *input, const struct plan *plan,
-                    int (*each)(void *context, const struct store_place *place, uint64_t bytes),
+                    int (*each)(void *context, const struct store_place *place, uint64_t bytes,
+                                unsigned generations),
                     void *context)
 {
     for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
@@ -101,9 +115,11 @@ static int for_each(const struct plan_input *input, const struct plan *plan,
                 if (!kept_here(input, plan, (enum store_kind)kind, block, i)) {
                     continue;
                 }
-                const struct store_place place = {(enum store_kind)kind, block, i};
+                const struct store_place place = {
+                    .kind = (enum store_kind)kind, .block = block, .index = i};
                 int rc = each(context, &place,
-                              chunk_bytes(input, plan, (enum store_kind)kind, block, i));
+                              chunk_bytes(input, plan, (enum store_kind)kind, block, i),
+                              generations_of(input, plan, (enum store_kind)kind, block));
                 if (rc != 0) {
                     return rc;
                 }
@@ -157,12 +173,13 @@ struct need {
     uint64_t extents;
 };
 
-static int count_need(void *context, const struct store_place *place, uint64_t bytes)
+static int count_need(void *context, const struct store_place *place, uint64_t bytes,
+                      unsigned generations)
 {
     struct need *need = context;
     (void)place;
-    need->bytes += plan_round_up(bytes, AIO_EXTENT_ALIGN_BYTES);
-    need->extents++;
+    need->bytes += generations * plan_round_up(bytes, AIO_EXTENT_ALIGN_BYTES);
+    need->extents += generations;
     return 0;
 }
 
@@ -222,9 +239,9 @@ static int make_rows(struct store *store, const struct plan_input *input, const 
         for (uint32_t b = 0; store->rows[kind] != NULL && b < input->block_count; b++) {
             struct row *row = &store->rows[kind][b];
             const uint32_t count = row_count(input, plan, (enum store_kind)kind, b);
-            row->extents = calloc(count > 0 ? count : 1, sizeof(*row->extents));
-            row->count = row->extents != NULL ? count : 0;
-            if (row->extents == NULL) {
+            row->chunks = calloc(count > 0 ? count : 1, sizeof *row->chunks);
+            row->count = row->chunks != NULL ? count : 0;
+            if (row->chunks == NULL) {
                 return core_err_set(-ENOMEM, "no memory for the extents of %u blocks",
                                     input->block_count);
             }
@@ -237,12 +254,17 @@ static int make_rows(struct store *store, const struct plan_input *input, const 
     return 0;
 }
 
-static int make_extent(void *context, const struct store_place *place, uint64_t bytes)
+static int make_extents(void *context, const struct store_place *place, uint64_t bytes,
+                        unsigned generations)
 {
     struct store *store = context;
     struct row *row = &store->rows[place->kind][place->block];
-    return aio_extent_alloc(store->extents, bytes, ++store->next_owner,
-                            &row->extents[place->index]);
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < generations; i++) {
+        rc = aio_extent_alloc(store->extents, bytes, ++store->next_owner,
+                              &row->chunks[place->index].extents[i]);
+    }
+    return rc;
 }
 
 int store_open(const struct store_options *options, const struct plan_input *input,
@@ -256,7 +278,7 @@ int store_open(const struct store_options *options, const struct plan_input *inp
     (void)for_each(input, plan, count_need, &need);
     int rc = make_rows(store, input, plan);
     rc = rc != 0 ? rc : open_extents(store, options, &need);
-    rc = rc != 0 ? rc : for_each(input, plan, make_extent, store);
+    rc = rc != 0 ? rc : for_each(input, plan, make_extents, store);
     if (rc != 0) {
         char sentence[CORE_ERR_SENTENCE_BYTES];
         snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
@@ -276,9 +298,11 @@ int store_close(struct store *store)
         for (uint32_t b = 0; store->rows[kind] != NULL && b < store->block_count; b++) {
             struct row *row = &store->rows[kind][b];
             for (uint32_t i = 0; i < row->count; i++) {
-                aio_extent_free(store->extents, row->extents[i]);
+                for (unsigned g = 0; g < STORE_GENERATIONS_MAX; g++) {
+                    aio_extent_free(store->extents, row->chunks[i].extents[g]);
+                }
             }
-            free(row->extents);
+            free(row->chunks);
         }
         free(store->rows[kind]);
     }
@@ -310,32 +334,70 @@ int store_queue_open(struct store *store, const struct aio_queue_options *option
 
 /* ---- moving ---- */
 
-static struct aio_extent *find(const struct store *store, const struct store_place *place)
+static struct store_chunk *find(const struct store *store, const struct store_place *place)
 {
     const struct row *row = &store->rows[place->kind][place->block];
-    struct aio_extent *extent = place->index < row->count ? row->extents[place->index] : NULL;
-    if (extent == NULL) {
+    struct store_chunk *chunk = place->index < row->count ? &row->chunks[place->index] : NULL;
+    if (chunk == NULL || chunk->extents[0] == NULL) {
         (void)core_err_set(-ENOENT, "block %u has nothing of kind %u at %u in the store",
                            place->block, (unsigned)place->kind, place->index);
+        return NULL;
     }
-    return extent;
+    return chunk;
 }
 
 int store_read(struct store *store, struct aio_queue *queue, const struct store_place *place,
                void *memory, struct core_fence *out)
 {
-    const struct aio_extent *extent = find(store, place);
-    return extent == NULL ? -ENOENT
-                          : aio_store_read(queue, extent, 0, memory, aio_extent_bytes(extent), out);
+    struct store_chunk *chunk = find(store, place);
+    if (chunk == NULL) {
+        return -ENOENT;
+    }
+    const struct aio_extent *extent = store_chunk_current(chunk);
+    return aio_store_read(queue, extent, 0, memory, aio_extent_bytes(extent), out);
+}
+
+static int write_next(struct store_chunk *chunk, struct aio_queue *queue, const void *memory,
+                      bool ahead, struct core_fence *out)
+{
+    struct aio_extent *extent = store_chunk_next(chunk);
+    int rc = aio_store_write(queue, extent, 0, memory, aio_extent_bytes(extent), out);
+    if (rc == 0) {
+        store_chunk_wrote(chunk, *out, ahead);
+    }
+    return rc;
 }
 
 int store_write(struct store *store, struct aio_queue *queue, const struct store_place *place,
                 const void *memory, struct core_fence *out)
 {
-    struct aio_extent *extent = find(store, place);
-    return extent == NULL
-               ? -ENOENT
-               : aio_store_write(queue, extent, 0, memory, aio_extent_bytes(extent), out);
+    struct store_chunk *chunk = find(store, place);
+    return chunk == NULL ? -ENOENT : write_next(chunk, queue, memory, false, out);
+}
+
+int store_write_ahead(struct store *store, struct aio_queue *queue, const struct store_place *place,
+                      const void *memory, struct core_fence *out)
+{
+    struct store_chunk *chunk = find(store, place);
+    int rc = chunk == NULL ? -ENOENT : write_next(chunk, queue, memory, true, out);
+    if (rc == 0 && store->ahead_written++ < store->ahead_decided) {
+        store_chunk_decide(chunk, store->stands);
+    }
+    return rc;
+}
+
+void store_decide(struct store *store, uint64_t count, bool stands)
+{
+    store->ahead_decided += count;
+    store->stands = stands;
+    for (int kind = STORE_WEIGHTS; kind <= STORE_STATES; kind++) {
+        for (uint32_t b = 0; b < store->block_count; b++) {
+            struct row *row = &store->rows[kind][b];
+            for (uint32_t i = 0; i < row->count; i++) {
+                store_chunk_decide(&row->chunks[i], stands);
+            }
+        }
+    }
 }
 
 void store_stats_take(struct store *store, struct store_stats *out)

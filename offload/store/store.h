@@ -1,7 +1,9 @@
 /* store.h: where the chunks of a plan lie in the extent store: working weights, states, gradients
  * and boundary activations, each in an extent of its own, and the queues that move them.
- * The engine's thread opens and closes; each queue belongs to one thread. Nothing is allocated after
- * open. Everything in an extent was written by this run before it is read. */
+ * What an update overwrites has two extents where the plan speculates: a write goes to the one that is
+ * not current and makes it so when it is done (chunk.h).
+ * The engine's thread opens, closes, reads and writes. Nothing is allocated after open. Everything in
+ * an extent was written by this run before it is read. */
 #ifndef OFFLOAD_STORE_STORE_H
 #define OFFLOAD_STORE_STORE_H
 
@@ -64,6 +66,12 @@ int store_read(struct store *store, struct aio_queue *queue, const struct store_
                void *memory, struct core_fence *out);
 int store_write(struct store *store, struct aio_queue *queue, const struct store_place *place,
                 const void *memory, struct core_fence *out);
+
+/* The same before the step's norm is known: it counts when store_decide says so. */
+int store_write_ahead(struct store *store, struct aio_queue *queue, const struct store_place *place,
+                      const void *memory, struct core_fence *out);
+/* The next `count` writes ahead, handed on already or not, stand or fall together. */
+void store_decide(struct store *store, uint64_t count, bool stands);
 
 /* What the drives have moved and met since open. */
 struct store_stats {

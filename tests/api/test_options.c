@@ -73,7 +73,7 @@ static void numbers_out_of_range(void)
     REFUSE(grads, 4);
     REFUSE(acts, 5);
     REFUSE(order, 3);
-    REFUSE(timing, 4);
+    REFUSE(timing, 5);
     REFUSE(zero_stage, 4);
     REFUSE(batch, 0);
     REFUSE(batch, UINT32_MAX);

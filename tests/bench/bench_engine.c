@@ -42,7 +42,8 @@ static struct bench parse(int argc, char **argv)
     static const char *const acts[] = {"auto", "keep", "recompute", "host", "store", NULL};
     static const char *const precisions[] = {"bf16", "fp16", "fp32", NULL};
     static const char *const orders[] = {"auto", "layer", "micro", NULL};
-    static const char *const timings[] = {"auto", "deferred", "inside", "split", NULL};
+    static const char *const timings[] = {"auto",  "deferred",    "inside",
+                                          "split", "speculative", NULL};
     static const struct option names[] = {{"model", required_argument, NULL, 'm'},
                                           {"store", required_argument, NULL, 's'},
                                           {"steps", required_argument, NULL, 'n'},

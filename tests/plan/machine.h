@@ -13,8 +13,9 @@ struct machine_truth;
 
 enum { MACHINE_STEPS_MAX = 4, MACHINE_RANKS_MAX = 4 };
 
-/* What training by the input's shapes and formats gives, for `world` ranks. */
-struct machine_truth *machine_truth_create(const struct plan_input *input, bool deferred);
+/* What training by the input's shapes and formats gives, for `world` ranks. Bit s of `by_norm`: the
+ * update of step s needs its norm, so that a guess is wrong. */
+struct machine_truth *machine_truth_create(const struct plan_input *input, uint32_t by_norm);
 void machine_truth_destroy(struct machine_truth *truth);
 
 /* Weights and states where the plan puts them before the first step. All borrowed. */
@@ -29,7 +30,7 @@ void machine_do(struct machine *machine, const struct plan_command *command, enu
 
 /* Does a command of PLAN_Q_COLL on all ranks at once. Returns the bytes that rank 0 sends. */
 uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
-                             const struct plan_command *const *commands);
+                             const struct plan_command *const *commands, uint32_t step);
 
 /* Weights and states after `steps` updates, where the plan keeps them. */
 void machine_check(struct machine *machine, uint32_t steps);

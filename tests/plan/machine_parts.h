@@ -20,13 +20,22 @@ struct memory {
     uint32_t room;
 };
 
+/* What the norm of a step said to the update that was made ahead of it. */
+enum machine_word { MACHINE_UNSAID, MACHINE_STANDS, MACHINE_FALLS };
+
 struct machine {
     const struct plan_input *input;
     const struct plan *plan;
     const struct machine_truth *truth;
     struct memory *memories; /* owned, a buffer each */
+    enum machine_word words[MACHINE_STEPS_MAX + 1];
     const struct plan_command *now;
 };
+
+/* The command as its operands lie: what is ahead of its norm writes to the other generation, until
+ * that has become the current one. */
+struct plan_command machine_resolve(const struct machine *machine,
+                                    const struct plan_command *command, uint32_t step);
 
 /* A cell of an array of `width` bytes an element whose element `first` lies at the operand's
  * offset. */

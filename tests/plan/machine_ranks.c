@@ -72,8 +72,14 @@ static void reduce_tiles(struct machine *const *machines, uint32_t world,
 }
 
 uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
-                             const struct plan_command *const *commands)
+                             const struct plan_command *const *as_told, uint32_t step)
 {
+    struct plan_command resolved[MACHINE_RANKS_MAX];
+    const struct plan_command *commands[MACHINE_RANKS_MAX] = {NULL};
+    for (uint32_t r = 0; r < world; r++) {
+        resolved[r] = machine_resolve(machines[r], as_told[r], step);
+        commands[r] = &resolved[r];
+    }
     for (uint32_t r = 0; r < world; r++) {
         check_int(commands[r]->op, ==, commands[0]->op);
         check_int(commands[r]->block, ==, commands[0]->block);
@@ -88,6 +94,9 @@ uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
         reduce_gradient(machines, world, commands);
     } else {
         check_int(commands[0]->op, ==, PLAN_JOIN);
+    }
+    for (uint32_t r = 0; r < world; r++) {
+        machines[r]->now = NULL;
     }
     return commands[0]->bytes;
 }

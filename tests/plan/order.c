@@ -50,6 +50,10 @@ bool order_ready(struct order *order, int queue)
     if (t >= order->tape_count) {
         return false;
     }
+    if (t >= 1 && order->guesses[t - 1] &&
+        order->reached[t - 1][PLAN_Q_UPDATE] < order->tapes[t - 1]->queue_count[PLAN_Q_UPDATE]) {
+        return false;
+    }
     const struct plan_command *command = order_at(order, queue);
     for (int e = 0; e < PLAN_EDGE_MAX; e++) {
         if (!edge_holds(order, t, command->edges[e])) {

@@ -16,6 +16,9 @@ struct order {
     uint32_t index[PLAN_Q_COUNT];
     uint32_t reached[ORDER_TAPES_MAX][PLAN_Q_COUNT];
     uint32_t left[ORDER_TAPES_MAX];
+    bool
+        guesses[ORDER_TAPES_MAX]; /* the caller's: the next tape waits for this one's norm, the last
+                                      command of its update queue */
 };
 
 /* `tapes` and `tape_count` are the caller's; starts from the beginning. */

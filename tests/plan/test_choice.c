@@ -1,7 +1,8 @@
 /* Proves that what is chosen gains: updates split between backward and forward, activations kept where
- * memory is left, slots where they help; and that checksums cost the cores that compute them. */
+ * memory is left, slots where they help, two generations; and that checksums cost the cores that compute them. */
 #include <errno.h>
 
+#include "offload/plan/layout.h"
 #include "offload/plan/print.h"
 #include "offload/plan/sim.h"
 #include "tests/harness/test.h"
@@ -61,7 +62,51 @@ static void a_split_gains(void)
     plan_destroy(plan);
     world.input.wishes.may_clip = true;
     step_seconds(&world, &timing);
-    check_int(timing, ==, PLAN_TIMING_DEFERRED);
+    check_true(timing != PLAN_TIMING_SPLIT && timing != PLAN_TIMING_INSIDE);
+}
+
+/* Two generations cost what an update overwrites once more, in each tier, and nothing else; they are
+ * chosen where they gain, where there is room, and where anything waits for the norm. */
+static void two_generations_are_weighed(void)
+{
+    struct world world;
+    enum plan_timing timing = PLAN_TIMING_AUTO;
+    world_balanced(&world);
+    world.input.wishes.state_slots = 4; /* little room to read ahead and to write behind */
+    world.input.wishes.may_clip = true;
+    world.shapes[2].trained = false;
+    double ahead = step_seconds(&world, &timing);
+    check_string(plan_timing_name(timing), "speculative");
+    world.input.wishes.timing = PLAN_TIMING_DEFERRED;
+    double deferred = step_seconds(&world, &timing);
+    test_note("ahead %.3f s, deferred %.3f s", ahead, deferred);
+    check_double(ahead, <, deferred * 0.8);
+    struct plan *once = world_plan(&world);
+    world.input.wishes.timing = PLAN_TIMING_SPECULATIVE;
+    struct plan *twice = world_plan(&world);
+    check_int(plan_generations(once), ==, 1);
+    check_int(plan_generations(twice), ==, 2);
+    check_int(plan_steady(once), ==, PLAN_NEXT);
+    check_int(plan_steady(twice), ==, PLAN_GUESS);
+    uint64_t bytes = plan_tier_bytes(twice, PLAN_STORE);
+    uint16_t frozen = plan_layout_of(twice)->blocks[2].weights_store;
+    check_int(plan_buffer(twice, frozen)->twin, ==, PLAN_NONE);
+    uint64_t twins = 0;
+    for (uint32_t i = 0; i < plan_buffer_count(twice); i++) {
+        const struct plan_buffer *buffer = plan_buffer(twice, i);
+        if (buffer->twin != PLAN_NONE) {
+            check_int(plan_buffer(twice, buffer->twin)->bytes, ==, buffer->bytes);
+            check_int(plan_buffer(twice, buffer->twin)->tier, ==, buffer->tier);
+            twins += buffer->tier == PLAN_STORE ? buffer->bytes : 0;
+        }
+    }
+    check_int(2 * twins + plan_buffer(twice, frozen)->bytes, ==, bytes);
+    world.input.wishes.timing = PLAN_TIMING_AUTO;
+    world.input.budgets.store_bytes = bytes - 1;
+    step_seconds(&world, &timing);
+    check_string(plan_timing_name(timing), "deferred");
+    plan_destroy(once);
+    plan_destroy(twice);
 }
 
 /* With memory for some of them, some blocks keep their activations; the step gets faster by steps,
@@ -138,7 +183,9 @@ static void states_go_where_there_is_room(void)
     plan_destroy(plan);
 }
 
-TEST_MAIN({"a_split_gains", a_split_gains}, {"memory_keeps_activations", memory_keeps_activations},
+TEST_MAIN({"a_split_gains", a_split_gains},
+          {"two_generations_are_weighed", two_generations_are_weighed},
+          {"memory_keeps_activations", memory_keeps_activations},
           {"checksums_cost_cores", checksums_cost_cores},
           {"memory_is_used_without_a_store", memory_is_used_without_a_store},
           {"states_go_where_there_is_room", states_go_where_there_is_room})

@@ -11,7 +11,18 @@
 struct row {
     enum plan_kind kinds[6];
     uint32_t count;
+    uint32_t wrong; /* bit s: the guess of step s is wrong */
 };
+
+static bool is_step(enum plan_kind kind)
+{
+    return kind != PLAN_DRAIN && kind != PLAN_EVAL;
+}
+
+static bool is_guess(enum plan_kind kind)
+{
+    return kind == PLAN_GUESS || kind == PLAN_GUESS_NEXT;
+}
 
 struct ranks {
     struct world worlds[MACHINE_RANKS_MAX];
@@ -27,7 +38,7 @@ static uint32_t step_of(const struct row *row, uint32_t tape)
 {
     uint32_t step = 0;
     for (uint32_t t = 0; t < tape; t++) {
-        step += row->kinds[t] == PLAN_FIRST || row->kinds[t] == PLAN_NEXT;
+        step += is_step(row->kinds[t]);
     }
     return row->kinds[tape] == PLAN_DRAIN ? step - 1 : step;
 }
@@ -58,7 +69,9 @@ static bool do_together(struct ranks *ranks)
         }
         commands[r] = order_at(&ranks->orders[r], PLAN_Q_COLL);
     }
-    ranks->sent_bytes += machine_do_together(ranks->machines, ranks->world, commands);
+    const uint32_t tape = ranks->orders[0].tape[PLAN_Q_COLL];
+    ranks->sent_bytes += machine_do_together(ranks->machines, ranks->world, commands,
+                                             step_of(&ranks->row, tape));
     for (uint32_t r = 0; r < ranks->world; r++) {
         order_done(&ranks->orders[r], PLAN_Q_COLL);
     }
@@ -112,6 +125,7 @@ static void ranks_begin(struct ranks *ranks, const struct world *world, const st
         for (uint32_t t = 0; t < row->count; t++) {
             ranks->orders[r].tapes[t] = plan_tape(ranks->plans[r], before, row->kinds[t]);
             check_true(ranks->orders[r].tapes[t] != NULL);
+            ranks->orders[r].guesses[t] = is_guess(row->kinds[t]);
             before = row->kinds[t];
         }
     }
@@ -124,12 +138,25 @@ static void ranks_end(struct ranks *ranks)
     }
 }
 
+/* The steps whose updates need their norms. */
+static uint32_t by_norm(const struct row *row, enum plan_timing timing)
+{
+    uint32_t mask = timing == PLAN_TIMING_DEFERRED || timing == PLAN_TIMING_SPECULATIVE ? 0xff : 0;
+    for (uint32_t t = 0; t < row->count; t++) {
+        uint32_t bit = 1u << step_of(row, t);
+        if (is_guess(row->kinds[t]) && (row->wrong & bit) == 0) {
+            mask &= ~bit;
+        }
+    }
+    return mask;
+}
+
 static void train(const struct world *world, const struct row *row, int seeds)
 {
     struct ranks *ranks = calloc(1, sizeof *ranks);
     ranks_begin(ranks, world, row);
-    bool deferred = plan_chosen_timing(ranks->plans[0]) == PLAN_TIMING_DEFERRED;
-    struct machine_truth *truth = machine_truth_create(&ranks->worlds[0].input, deferred);
+    struct machine_truth *truth = machine_truth_create(
+        &ranks->worlds[0].input, by_norm(row, plan_chosen_timing(ranks->plans[0])));
     uint32_t updates = step_of(row, row->count - 1) + 1;
     for (int seed = 1; seed <= seeds; seed++) {
         for (uint32_t r = 0; r < ranks->world; r++) {
@@ -146,10 +173,30 @@ static void train(const struct world *world, const struct row *row, int seeds)
     free(ranks);
 }
 
-static const struct row drained = {{PLAN_FIRST, PLAN_NEXT, PLAN_NEXT, PLAN_DRAIN}, 4};
+static const struct row drained = {{PLAN_FIRST, PLAN_NEXT, PLAN_NEXT, PLAN_DRAIN}, 4, 0};
 static const struct row evaluated = {
-    {PLAN_FIRST, PLAN_DRAIN, PLAN_EVAL, PLAN_FIRST, PLAN_NEXT, PLAN_DRAIN}, 6};
-static const struct row inside = {{PLAN_FIRST, PLAN_FIRST, PLAN_EVAL, PLAN_FIRST}, 4};
+    {PLAN_FIRST, PLAN_DRAIN, PLAN_EVAL, PLAN_FIRST, PLAN_NEXT, PLAN_DRAIN}, 6, 0};
+static const struct row inside = {{PLAN_FIRST, PLAN_FIRST, PLAN_EVAL, PLAN_FIRST}, 4, 0};
+
+/* Right and wrong guesses behind each other, behind steps that defer, and in front of all that can
+ * follow. */
+static const struct row guessed[] = {
+    {{PLAN_GUESS, PLAN_GUESS, PLAN_EVAL, PLAN_GUESS}, 4, 0},
+    {{PLAN_GUESS, PLAN_GUESS_NEXT, PLAN_FIRST, PLAN_NEXT, PLAN_DRAIN}, 5, 1},
+    {{PLAN_FIRST, PLAN_GUESS_NEXT, PLAN_NEXT, PLAN_DRAIN}, 4, 2},
+    {{PLAN_GUESS, PLAN_GUESS_NEXT, PLAN_GUESS_NEXT, PLAN_GUESS}, 4, 3},
+    {{PLAN_GUESS, PLAN_DRAIN, PLAN_EVAL, PLAN_GUESS, PLAN_FIRST, PLAN_DRAIN}, 6, 1},
+    {{PLAN_FIRST, PLAN_GUESS_NEXT, PLAN_GUESS, PLAN_NEXT, PLAN_DRAIN}, 5, 4},
+};
+enum { GUESSED = sizeof guessed / sizeof guessed[0] };
+
+static const struct row *row_for(enum plan_timing timing, uint64_t i)
+{
+    return timing == PLAN_TIMING_INSIDE        ? &inside
+           : timing == PLAN_TIMING_SPECULATIVE ? &guessed[i % GUESSED]
+           : i % 2 == 0                        ? &drained
+                                               : &evaluated;
+}
 
 /* Numbers from a variant's digits. */
 static uint32_t digit(uint32_t *variant, uint32_t base)
@@ -207,6 +254,27 @@ static void tapes_train(void)
     }
 }
 
+/* The same with two generations of what updates overwrite, on one rank and on several. */
+static void guesses_train(void)
+{
+    for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
+        struct world world;
+        vary(&world, i * 7919 + i / 3);
+        struct plan_wishes *wishes = &world.input.wishes;
+        wishes->timing = PLAN_TIMING_SPECULATIVE;
+        wishes->may_clip = true;
+        wishes->may_skip = i % 2 == 0;
+        wishes->grads = wishes->grads == PLAN_WHERE_STORE ? PLAN_WHERE_AUTO : wishes->grads;
+        world.input.world = i % 5 == 4 ? 2 : 1;
+        world.input.stage = i % 5 == 4 ? (uint32_t)(i / 5 % 4) : 0;
+        if (world.input.stage > 0 && !world.input.budgets.device_is_host &&
+            wishes->weights == PLAN_WHERE_STORE) {
+            wishes->weights = PLAN_WHERE_HOST;
+        }
+        train(&world, row_for(wishes->timing, i), 2);
+    }
+}
+
 /* Frozen blocks, at the bottom and in the middle, leave everything else as it should be. */
 static void frozen_blocks_train(void)
 {
@@ -237,9 +305,9 @@ static void budgets_train(void)
         if (plan_create(&world.input, &plan) == -EFBIG) {
             continue;
         }
-        bool is_inside = plan_chosen_timing(plan) == PLAN_TIMING_INSIDE;
+        enum plan_timing timing = plan_chosen_timing(plan);
         plan_destroy(plan);
-        train(&world, is_inside ? &inside : &drained, 2);
+        train(&world, row_for(timing, mib / 2), 2);
     }
 }
 
@@ -309,6 +377,6 @@ static void stages_keep_their_promises(void)
     check_int(bytes[3][PLAN_DEVICE], <, bytes[2][PLAN_DEVICE]);
 }
 
-TEST_MAIN({"tapes_train", tapes_train}, {"ranks_train", ranks_train},
-          {"stages_keep_their_promises", stages_keep_their_promises},
+TEST_MAIN({"tapes_train", tapes_train}, {"guesses_train", guesses_train},
+          {"ranks_train", ranks_train}, {"stages_keep_their_promises", stages_keep_their_promises},
           {"frozen_blocks_train", frozen_blocks_train}, {"budgets_train", budgets_train})

@@ -34,6 +34,7 @@ static void traffic_is_what_the_design_counts(void)
 {
     struct world world;
     world_init(&world, false, 1);
+    world.input.wishes.timing = PLAN_TIMING_DEFERRED;
     world.input.wishes.weights = PLAN_WHERE_STORE;
     world.input.wishes.states = PLAN_WHERE_STORE;
     world.input.wishes.acts = PLAN_ACTS_RECOMPUTE;

@@ -10,6 +10,7 @@ enum { CELLS_MAX = 16, BLOCKS_MAX = 16 };
 
 struct machine_truth {
     const struct plan_input *input;
+    uint32_t by_norm;
     struct truth_cell cells[MACHINE_STEPS_MAX + 1][BLOCKS_MAX][CELLS_MAX];
     uint64_t gradients[MACHINE_STEPS_MAX][BLOCKS_MAX][CELLS_MAX];
 };
@@ -100,7 +101,12 @@ static void micro_batch(struct machine_truth *truth, uint32_t step, uint32_t ran
     }
 }
 
-static void step_once(struct machine_truth *truth, uint32_t step, bool deferred)
+bool truth_by_norm(const struct machine_truth *truth, uint32_t step)
+{
+    return (truth->by_norm >> step & 1) != 0;
+}
+
+static void step_once(struct machine_truth *truth, uint32_t step)
 {
     const struct plan_input *input = truth->input;
     uint64_t norm = 0;
@@ -119,23 +125,24 @@ static void step_once(struct machine_truth *truth, uint32_t step, bool deferred)
             struct truth_cell was = truth->cells[step][b][i];
             truth->cells[step + 1][b][i] = input->blocks[b].trained
                                                ? truth_update(was, truth->gradients[step][b][i],
-                                                              deferred ? norm : 0)
+                                                              truth_by_norm(truth, step) ? norm : 0)
                                                : was;
         }
     }
 }
 
-struct machine_truth *machine_truth_create(const struct plan_input *input, bool deferred)
+struct machine_truth *machine_truth_create(const struct plan_input *input, uint32_t by_norm)
 {
     struct machine_truth *truth = calloc(1, sizeof *truth);
     truth->input = input;
+    truth->by_norm = by_norm;
     for (uint32_t b = 0; b < input->block_count; b++) {
         for (uint64_t i = 0; i < truth_cells(input, b); i++) {
             truth->cells[0][b][i] = (struct truth_cell){truth_mix(b, i), truth_mix(i, b + 100)};
         }
     }
     for (uint32_t step = 0; step < MACHINE_STEPS_MAX; step++) {
-        step_once(truth, step, deferred);
+        step_once(truth, step);
     }
     return truth;
 }

@@ -24,6 +24,8 @@ uint64_t truth_backward(uint64_t in, uint64_t kept, uint64_t weights, uint64_t a
 uint64_t truth_gradient(uint64_t digest, uint64_t cell, bool shared);
 struct truth_cell truth_update(struct truth_cell was, uint64_t gradient, uint64_t factor);
 
+bool truth_by_norm(const struct machine_truth *truth, uint32_t step);
+
 /* After `steps` updates. */
 struct truth_cell truth_cell_at(const struct machine_truth *truth, uint32_t steps, uint32_t block,
                                 uint64_t cell);

@@ -238,6 +238,25 @@ static void shorten(struct batches *out, unsigned i, bool whole, int length)
     out->list[i].labels = out->labels[i];
 }
 
+/* One target in each micro-batch. */
+static void make_loud(struct batches *batches, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        for (int t = 0; t < TOKENS; t++) {
+            batches->labels[i][t] = t == 5 ? batches->ids[i][t] : KERN_LABEL_IGNORED;
+        }
+        batches->list[i].labels = batches->labels[i];
+    }
+}
+
+static int evaluate(const struct case_model *made, struct run_engine *engine)
+{
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    struct kern_loss loss;
+    const struct model_batch batch = case_batch(made, 1000, 0, ids);
+    return run_engine_evaluate(engine, &batch, &loss);
+}
+
 /* `whole`: batches of the shape, as many as a step has. */
 static void make_batches(const struct case_model *made, unsigned step, unsigned count, bool whole,
                          struct batches *out)
@@ -377,17 +396,24 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         struct run_step step;
         const uint32_t count = options->micro_batches * run_engine_world(engine);
         make_batches(made, s, count, false, &batches);
+        if ((part->loud >> s & 1) != 0) {
+            make_loud(&batches, batches.count);
+        }
         int rc = run_engine_step(engine, batches.list, batches.count, options->group.lr, &step);
         if (rc == 0 && part->save != NULL && s + 1 == part->save_after) {
             rc = part->later ? run_checkpoint_later(engine, part->save)
                              : run_checkpoint_save(engine, part->save);
         }
+        rc = rc == 0 && (part->evaluated >> s & 1) != 0 ? evaluate(made, engine) : rc;
         if (rc != 0) {
             return rc;
         }
         out->loss[s] = step.loss;
         out->norm[s] = step.norm;
         out->skipped[s] = step.skipped;
+        out->guessed[s] = step.guessed;
+        out->right[s] = step.guess_right;
+        out->guess_bytes[s] = step.guess_bytes;
         out->steps = s + 1;
     }
     int rc = run_checkpoint_wait(engine);

@@ -36,6 +36,10 @@ struct case_outcome {
     double loss[CASE_STEPS_MAX];
     double norm[CASE_STEPS_MAX];
     bool skipped[CASE_STEPS_MAX];
+    bool guessed
+        [CASE_STEPS_MAX]; /* updates ahead of the norm; with the two behind it not compared */
+    bool right[CASE_STEPS_MAX];
+    uint64_t guess_bytes[CASE_STEPS_MAX];
     unsigned steps;
     uint64_t state_hash;     /* of weights, master and moments of all blocks */
     uint64_t weight_hash;    /* of weights alone */
@@ -65,6 +69,8 @@ struct case_part {
     const struct run_checkpoint_options *save; /* NULL: none */
     unsigned save_after;                       /* steps */
     bool later;                                /* the save goes on under the next step */
+    uint64_t loud;      /* bit n: few targets in step n + 1, and so a norm many times the others' */
+    uint64_t evaluated; /* bit n: a batch is evaluated after step n + 1 */
 };
 int case_try_part(const struct case_model *made, const struct run_options *options,
                   const struct case_part *part, struct case_outcome *out);

@@ -120,14 +120,13 @@ static double rate_of(const struct tide_step *step)
     return step->seconds > 0 ? (double)step->tokens / step->seconds : 0;
 }
 
-/* Nothing is guessed: updates are exact when they are made, or made later. */
-static void write_guesses(struct core_json_write *json)
+static void write_guesses(struct core_json_write *json, const struct tide_step *step)
 {
     core_json_write_object_begin(json, "guesses");
-    core_json_write_integer(json, "right", 0);
-    core_json_write_integer(json, "wrong", 0);
-    core_json_write_integer(json, "bytes", 0);
-    core_json_write_real(json, "seconds", 0);
+    core_json_write_unsigned(json, "right", step->guess_right);
+    core_json_write_unsigned(json, "wrong", step->guess_wrong);
+    core_json_write_unsigned(json, "bytes", step->guess_bytes);
+    core_json_write_real(json, "seconds", step->guess_seconds);
     core_json_write_object_end(json);
 }
 
@@ -153,7 +152,7 @@ static int write_json(struct core_json_write *json, const struct tune_record *re
         core_json_write_real(json, waits[i], step->compute_wait[i]);
     }
     core_json_write_object_end(json);
-    write_guesses(json);
+    write_guesses(json, step);
     core_json_write_real(json, "rss_gb", (double)record->memory.rss_bytes / 1e9);
     if (record->evaluated) {
         core_json_write_real(json, "eval_loss", record->eval_loss);

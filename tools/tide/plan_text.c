@@ -28,8 +28,8 @@ const char *cli_plan_order_name(uint32_t order)
 
 const char *cli_plan_timing_name(uint32_t timing)
 {
-    static const char *const names[] = {"auto", "deferred", "inside", "split"};
-    return timing < 4 ? names[timing] : "?";
+    static const char *const names[] = {"auto", "deferred", "inside", "split", "speculative"};
+    return timing < 5 ? names[timing] : "?";
 }
 
 double cli_plan_wear_tb(const struct tide_plan_info *info)
