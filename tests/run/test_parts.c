@@ -414,8 +414,49 @@ static void memory_by_buffer(void)
     case_model_free(&made);
 }
 
-TEST_MAIN({"formats", formats}, {"short_rows_are_filled", short_rows_are_filled},
-          {"packed_rows", packed_rows}, {"losses_are_added", losses_are_added},
-          {"rates_in_a_file", rates_in_a_file}, {"rates_without_seconds", rates_without_seconds},
+/* Of what is held twice commands read one generation; those ahead of their norms leave the other, until
+ * the two change places. */
+static void memory_of_two_generations(void)
+{
+    struct case_model made;
+    struct run_planned *planned = NULL;
+    struct run_options options = case_options();
+    struct dev_device *device = NULL;
+    struct run_memory memory;
+    for (int twice = 0; twice < 2; twice++) {
+        options.wishes.states = PLAN_WHERE_HOST;
+        options.wishes.timing = twice ? PLAN_TIMING_SPECULATIVE : PLAN_TIMING_DEFERRED;
+        case_model_make(&made, "llama");
+        check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+        const struct plan *plan = planned->plan;
+        const struct dev_options size = {.memory_bytes = plan_tier_bytes(plan, PLAN_DEVICE) +
+                                                         (1 << 20)};
+        check_int(dev_open("cpu", &size, &device), ==, 0);
+        check_int(run_memory_init(&memory, plan, device, NULL), ==, 0);
+        check_true(run_memory_turns(&memory) == (twice != 0));
+        const uint16_t states = plan_layout_of(plan)->blocks[1].states_memory;
+        struct plan_command command = {
+            .ahead = true,
+            .operand_count = 1,
+            .operands = {{.role = PLAN_AS_STATES, .buffer = states, .offset = 64, .bytes = 64}}};
+        const char *old = run_memory_current(&memory, &command, PLAN_AS_STATES);
+        const char *fresh = run_memory_of(&memory, &command, PLAN_AS_STATES);
+        check_true((old != fresh) == (twice != 0));
+        run_memory_turn(&memory);
+        check_true(run_memory_current(&memory, &command, PLAN_AS_STATES) == fresh);
+        check_true(run_memory_of(&memory, &command, PLAN_AS_STATES) == old);
+        command.ahead = false;
+        check_true(run_memory_of(&memory, &command, PLAN_AS_STATES) == fresh);
+        run_memory_fini(&memory);
+        dev_close(device);
+        run_planned_destroy(planned);
+        case_model_free(&made);
+    }
+}
+
+TEST_MAIN({"formats", formats}, {"memory_of_two_generations", memory_of_two_generations},
+          {"short_rows_are_filled", short_rows_are_filled}, {"packed_rows", packed_rows},
+          {"losses_are_added", losses_are_added}, {"rates_in_a_file", rates_in_a_file},
+          {"rates_without_seconds", rates_without_seconds},
           {"rates_are_measured", rates_are_measured}, {"shapes_and_plans", shapes_and_plans},
           {"memory_by_buffer", memory_by_buffer})
