@@ -120,18 +120,43 @@ static void note_need(const struct plan_layout *layout, const struct plan_input 
     }
 }
 
-int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
-                          struct plan_need *need, struct plan **out)
+/* The residence that a candidate begins with: the least memory, or more where STORE is too small for
+ * the rest. */
+static int begin(const struct plan_input *input, const struct plan_choice *choice,
+                 struct plan_need *need, struct plan_residence *residence, bool *fitted)
 {
-    struct plan_residence residence = plan_residence_least(input, choice);
     struct plan_layout *layout = NULL;
-    int rc = plan_residence_lay_out(input, choice, &residence, &layout);
+    *residence = plan_residence_least(input, choice);
+    int rc = plan_residence_lay_out(input, choice, residence, &layout);
     if (rc != 0) {
         return rc;
     }
-    bool fitted = plan_residence_fits(input, layout);
+    *fitted = plan_residence_fits(input, layout);
+    const bool full = layout->tier_bytes[PLAN_STORE] > input->budgets.store_bytes;
     note_need(layout, input, need);
     plan_layout_destroy(layout);
+    layout = NULL;
+    if (!full) {
+        return 0;
+    }
+    rc = plan_residence_relieve(input, choice, residence);
+    rc = rc != 0 ? rc : plan_residence_lay_out(input, choice, residence, &layout);
+    if (rc == 0) {
+        *fitted = plan_residence_fits(input, layout);
+        plan_layout_destroy(layout);
+    }
+    return rc;
+}
+
+int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
+                          struct plan_need *need, struct plan **out)
+{
+    struct plan_residence residence;
+    bool fitted = false;
+    int rc = begin(input, choice, need, &residence, &fitted);
+    if (rc != 0) {
+        return rc;
+    }
     if (!fitted) {
         *out = NULL;
         return 0;

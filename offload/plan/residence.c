@@ -79,11 +79,23 @@ static void set_number(struct plan_residence *residence, enum number which, uint
     }
 }
 
-/* The largest value of one number of `residence`, up to `most`, that still fits. */
+static uint64_t get_number(const struct plan_residence *residence, enum number which)
+{
+    switch (which) {
+    case DEVICE_BLOCKS: return residence->device_blocks;
+    case HOST_BLOCKS: return residence->host_blocks;
+    case STATE_CHUNKS: return residence->state_chunks;
+    case KEPT_BLOCKS: return residence->kept_blocks;
+    }
+    return 0;
+}
+
+/* The largest value of one number of `residence`, up to `most`, that still fits, as the present one
+ * does. */
 static int grow_residence(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_residence *residence, enum number which, uint64_t most)
 {
-    uint64_t low = 0;
+    uint64_t low = get_number(residence, which);
     uint64_t high = most;
     while (low < high) {
         uint64_t middle = low + (high - low + 1) / 2;
@@ -101,6 +113,43 @@ static int grow_residence(const struct plan_input *input, const struct plan_choi
     }
     set_number(residence, which, low);
     return 0;
+}
+
+/* The smallest value of one number, up to `most`, with which STORE holds the rest; else `most`. */
+static int relieve_number(const struct plan_input *input, const struct plan_choice *choice,
+                          struct plan_residence *residence, enum number which, uint64_t most)
+{
+    uint64_t low = get_number(residence, which);
+    uint64_t high = most;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        struct plan_residence tried = *residence;
+        set_number(&tried, which, middle);
+        struct plan_layout *layout = NULL;
+        int rc = plan_residence_lay_out(input, choice, &tried, &layout);
+        if (rc != 0) {
+            return rc;
+        }
+        bool holds = layout->tier_bytes[PLAN_STORE] <= input->budgets.store_bytes;
+        plan_layout_destroy(layout);
+        high = holds ? middle : high;
+        low = holds ? low : middle + 1;
+    }
+    set_number(residence, which, low);
+    return 0;
+}
+
+int plan_residence_relieve(const struct plan_input *input, const struct plan_choice *choice,
+                           struct plan_residence *residence)
+{
+    int rc = 0;
+    if (input->wishes.states == PLAN_WHERE_AUTO) {
+        rc = relieve_number(input, choice, residence, STATE_CHUNKS, all_chunks(input, choice));
+    }
+    if (rc == 0 && input->wishes.weights == PLAN_WHERE_AUTO) {
+        rc = relieve_number(input, choice, residence, HOST_BLOCKS, input->block_count);
+    }
+    return rc;
 }
 
 struct plan_residence plan_residence_least(const struct plan_input *input,

@@ -19,6 +19,11 @@ struct plan_residence {
 struct plan_residence plan_residence_least(const struct plan_input *input,
                                            const struct plan_choice *choice);
 
+/* Where STORE is too small for all that may lie there, keeps as much in memory as it lacks: states,
+ * then weights, where no wish says otherwise. */
+int plan_residence_relieve(const struct plan_input *input, const struct plan_choice *choice,
+                           struct plan_residence *residence);
+
 /* Lets spare memory make more resident, where no wish says otherwise. Weights first: they save
  * three bytes of traffic for each byte of memory, states two. */
 int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,

@@ -204,6 +204,31 @@ static void refusal_names_what_would_do(void)
     check_int(plan_create(&world.input, &plan), ==, -EFBIG);
 }
 
+/* A store that holds only a part takes that part, and memory the rest; what is wished into the store
+ * stays there, and then it cannot fit. */
+static void small_stores(void)
+{
+    struct world world;
+    world_init(&world, false, 2);
+    world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_STORE;
+    struct plan *plan = world_plan(&world);
+    const uint64_t all = plan_tier_bytes(plan, PLAN_STORE);
+    const uint64_t host = plan_tier_bytes(plan, PLAN_HOST);
+    plan_destroy(plan);
+    check_int(all, >, 4 << 20);
+    world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_AUTO;
+    for (uint64_t eighths = 1; eighths < 8; eighths++) {
+        world.input.budgets.store_bytes = all * eighths / 8;
+        world.input.budgets.host_bytes = host + all;
+        plan = world_plan(&world);
+        check_int(plan_tier_bytes(plan, PLAN_STORE), <=, world.input.budgets.store_bytes);
+        check_int(plan_tier_bytes(plan, PLAN_HOST), <=, world.input.budgets.host_bytes);
+        plan_destroy(plan);
+    }
+    world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_STORE;
+    check_int(plan_create(&world.input, &plan), ==, -EFBIG);
+}
+
 static void bad_input_is_refused(void)
 {
     struct world world;
@@ -541,8 +566,9 @@ TEST_MAIN({"names_are_told_apart", names_are_told_apart},
           {"prediction_keeps_its_bounds", prediction_keeps_its_bounds},
           {"simulator_shares_resources", simulator_shares_resources},
           {"refusal_names_what_would_do", refusal_names_what_would_do},
-          {"bad_input_is_refused", bad_input_is_refused}, {"states_lie_packed", states_lie_packed},
-          {"shards_cover_a_block", shards_cover_a_block}, {"joint_limit_holds", joint_limit_holds},
+          {"small_stores", small_stores}, {"bad_input_is_refused", bad_input_is_refused},
+          {"states_lie_packed", states_lie_packed}, {"shards_cover_a_block", shards_cover_a_block},
+          {"joint_limit_holds", joint_limit_holds},
           {"hash_tells_plans_apart", hash_tells_plans_apart},
           {"sums_are_made_where_needed", sums_are_made_where_needed},
           {"frozen_blocks_rest", frozen_blocks_rest},
