@@ -172,6 +172,10 @@ static void names(void)
     check_string(cli_plan_timing_name(TIDE_TIMING_SPLIT), "split");
     const struct tide_plan_info info = {.step_seconds = 0.5, .store_write_bytes = 12000000};
     check_double(cli_plan_wear_tb(&info), ==, 12000000 / 0.5 * 86400 / 1e12);
+    check_int(cli_rate_digits(0), ==, 0);
+    check_int(cli_rate_digits(25000), ==, 0);
+    check_int(cli_rate_digits(2.5), ==, 1);
+    check_int(cli_rate_digits(0.04), ==, 3);
     const struct tide_plan_info unknown = {.store_write_bytes = 1};
     check_double(cli_plan_wear_tb(&unknown), ==, 0);
 }

@@ -99,4 +99,7 @@ int cli_table_add(struct cli_table *table, const char *const *cells);
 /* Every line begins with `indent`. */
 void cli_table_print(const struct cli_table *table, FILE *stream, const char *indent);
 
+/* Digits behind the point of a rate in a line for people: slow runs are not told as 0. */
+int cli_rate_digits(double rate);
+
 #endif

@@ -134,9 +134,9 @@ static void print_outcome(const struct job *job)
     if (job->common.verbose >= 0) {
         fprintf(stderr,
                 "planned: %.3g s a step, %.3f GB of memory; measured: %.3g s (median), %.3f GB "
-                "(peak), %.0f tokens/s\n",
+                "(peak), %.*f tokens/s\n",
                 sum->plan_seconds, sum->plan_host_gb + sum->plan_device_gb, sum->median_seconds,
-                sum->peak_rss_gb, sum->tokens_per_second);
+                sum->peak_rss_gb, cli_rate_digits(sum->tokens_per_second), sum->tokens_per_second);
     }
     printf("%s: %" PRId64 " step%s, loss %.4f -> %.4f", job->flags.out, run->steps,
            run->steps == 1 ? "" : "s", run->first_loss, run->last_loss);

@@ -8,6 +8,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "tools/tide/cli.h"
+
 static const char *const causes[TIDE_WAIT_COUNT] = {
     [TIDE_WAIT_STORE_READ] = "reads of the store",
     [TIDE_WAIT_STORE_WRITE] = "writes to the store",
@@ -113,11 +115,12 @@ static void print_figures(const struct tune_live *live, const struct tune_record
 {
     const struct tide_step *step = &record->step;
     const double rate = step->seconds > 0 ? (double)step->tokens / step->seconds : 0;
+    const int digits = cli_rate_digits(rate);
     if (live->terminal) {
-        snprintf(out, bytes, "loss %.4f  %.0f tok/s", step->loss, rate);
+        snprintf(out, bytes, "loss %.4f  %.*f tok/s", step->loss, digits, rate);
     } else {
-        snprintf(out, bytes, "loss %.4f  norm %.3g  lr %.3g  %.0f tok/s", step->loss,
-                 step->grad_norm, record->lr, rate);
+        snprintf(out, bytes, "loss %.4f  norm %.3g  lr %.3g  %.*f tok/s", step->loss,
+                 step->grad_norm, record->lr, digits, rate);
     }
 }
 

@@ -96,8 +96,8 @@ static int print_tiers(const struct tide_plan *plan, const struct tide_plan_info
 
 static void print_step(const struct tide_plan_info *info, FILE *stream)
 {
-    fprintf(stream, "step: %.3g s, %.0f tokens/s, bound by %s\n", info->step_seconds,
-            info->tokens_per_second, info->bottleneck);
+    fprintf(stream, "step: %.3g s, %.*f tokens/s, bound by %s\n", info->step_seconds,
+            cli_rate_digits(info->tokens_per_second), info->tokens_per_second, info->bottleneck);
 }
 
 int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
