@@ -155,6 +155,8 @@ static void exit_codes(void)
     check_int(tune_exit_code(-EINVAL), ==, 2);
     check_int(tune_exit_code(-ENOENT), ==, 2);
     check_int(tune_exit_code(-EEXIST), ==, 2);
+    check_int(tune_exit_code(-EROFS), ==, 2);
+    check_int(tune_exit_code(-EPERM), ==, 2);
     check_int(tune_exit_code(-EIO), ==, 1);
     check_int(tune_exit_code(-ENOSPC), ==, 1);
     check_int(tune_exit_code(-ENOMEM), ==, 1);

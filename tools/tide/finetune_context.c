@@ -86,8 +86,8 @@ int tune_context_inspect(struct tune_context *talk, const char *path, bool weigh
 
 int tune_exit_code(int rc)
 {
-    static const int given_wrong[] = {-EINVAL, -ENOENT,  -EEXIST, -ENOTDIR, -EISDIR,
-                                      -EACCES, -ENOTSUP, -ENODEV, -EBUSY,   -ENAMETOOLONG};
+    static const int given_wrong[] = {-EINVAL, -ENOENT, -EEXIST,  -ENOTDIR, -EISDIR, -EACCES,
+                                      -EPERM,  -EROFS,  -ENOTSUP, -ENODEV,  -EBUSY,  -ENAMETOOLONG};
     if (rc == -EFBIG) {
         return CLI_NO_FIT;
     }
