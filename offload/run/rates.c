@@ -3,6 +3,7 @@
 #include "offload/run/rates.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,12 @@
 /* What is measured with, at most; less where the budgets are small, for measuring has to stay in them
  * too. */
 enum { UPDATE_ELEMENTS_MAX = 4 << 20, UPDATE_ELEMENTS_MIN = 64 << 10, COPY_BYTES_MAX = 16 << 20 };
-enum { COPY_BYTES_MIN = 1 << 20, DEPTH_MIN = 4 };
+enum { COPY_BYTES_MIN = 1 << 20, DEPTH_MIN = 4, DRIVE_TURNS = 3 };
 
 /* A head or embedding above this is not run; its flops count at a layer's speed. */
 static const uint64_t block_bytes_max = UINT64_C(1) << 30;
 static const double enough_seconds = 1;
+static const double slow_bytes_per_s = 5e8;   /* no NVMe drive is */
 static const double memory_bytes_per_s = 8e9; /* of a drive that is memory */
 static const double command_seconds = 3e-6;
 
@@ -363,7 +365,22 @@ static int measure_directory(const char *directory, const struct run_options *ru
         }
         *slash = '\0';
     }
-    return aio_measure_path(path, &options, out);
+    /* A drive that seems this slow may just be busy with files that were removed: it is asked again,
+     * and the best of each rate counts. */
+    struct aio_rates best = {0};
+    int rc = 0;
+    for (int turn = 0; rc == 0 && turn < DRIVE_TURNS && best.mixed_bytes_per_s < slow_bytes_per_s;
+         turn++) {
+        struct aio_rates rates;
+        rc = aio_measure_path(path, &options, &rates);
+        if (rc == 0) {
+            best.read_bytes_per_s = fmax(best.read_bytes_per_s, rates.read_bytes_per_s);
+            best.write_bytes_per_s = fmax(best.write_bytes_per_s, rates.write_bytes_per_s);
+            best.mixed_bytes_per_s = fmax(best.mixed_bytes_per_s, rates.mixed_bytes_per_s);
+        }
+    }
+    *out = best;
+    return rc;
 }
 
 static int measure_drives(const struct run_options *options, struct plan_rates *out)

@@ -210,6 +210,7 @@ static void small_stores(void)
 {
     struct world world;
     world_init(&world, false, 2);
+    world.input.wishes.timing = PLAN_TIMING_DEFERRED; /* everything lies there once */
     world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_STORE;
     struct plan *plan = world_plan(&world);
     const uint64_t all = plan_tier_bytes(plan, PLAN_STORE);

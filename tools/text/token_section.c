@@ -31,7 +31,7 @@ int token_section_walk(struct token_section *section, const struct core_json_val
         return code != 0 ? code : member(section, value, type);
     }
     const struct core_json_value *members = core_json_find(value, list);
-    if (core_json_kind(members) != CORE_JSON_ARRAY) {
+    if (members == NULL || core_json_kind(members) != CORE_JSON_ARRAY) {
         return token_section_refuse(section, value, "is a Sequence without", list);
     }
     for (size_t i = 0; i < core_json_count(members) && code == 0; i++) {
