@@ -1,6 +1,8 @@
 /* pointwise.cu: ops in which a token or an element stands alone: RoPE, activations, addition.
  * Bound by memory: a thread moves groups of eight elements. It reads a group of every array before it
  * writes, so results may take the place of what they came from. */
+#include <string.h>
+
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -101,15 +103,18 @@ template <int N> struct kind {
     static constexpr int value = N;
 };
 
-template <typename F> int by_kind(const char *op, enum kern_act_kind which, F f)
+/* `from` may hold what is no kind: it is read as a number. */
+template <typename F> int by_kind(const char *op, const enum kern_act_kind *from, F f)
 {
+    int which;
+    memcpy(&which, from, sizeof which);
     switch (which) {
     case KERN_ACT_SILU: return f(kind<KERN_ACT_SILU>{});
     case KERN_ACT_GELU_TANH: return f(kind<KERN_ACT_GELU_TANH>{});
     case KERN_ACT_GELU: return f(kind<KERN_ACT_GELU>{});
     case KERN_ACT_RELU: return f(kind<KERN_ACT_RELU>{});
     }
-    return core_err_set(-EINVAL, "op %s has no activation %d", op, static_cast<int>(which));
+    return core_err_set(-EINVAL, "op %s has no activation %d", op, which);
 }
 
 /* ---- RoPE ---- */
@@ -178,7 +183,7 @@ extern "C" int kern_cuda_act(const struct dev_launch *where, const struct kern_a
                       kern_is_wide(a->type, a->y, a->y_stride);
     const kern_cut c = kern_cut_of(a->tokens, kern_div_up(a->width, KERN_GROUP));
     return kern_by_type("act", a->type, [&](auto type) {
-        return by_kind("act", a->kind, [&](auto which) {
+        return by_kind("act", &a->kind, [&](auto which) {
             return kern_cuda_launch(where, "act", c.grid, act_rows<decltype(type), which.value>, *a,
                                     c.parts, wide);
         });
@@ -196,7 +201,7 @@ extern "C" int kern_cuda_act_grad(const struct dev_launch *where,
                       kern_is_wide(a->type, a->y, a->y_stride);
     const kern_cut c = kern_cut_of(a->tokens, kern_div_up(a->width, KERN_GROUP));
     return kern_by_type("act_grad", a->type, [&](auto type) {
-        return by_kind("act_grad", a->kind, [&](auto which) {
+        return by_kind("act_grad", &a->kind, [&](auto which) {
             return kern_cuda_launch(where, "act_grad", c.grid,
                                     act_grad_rows<decltype(type), which.value>, *a, c.parts, wide);
         });

@@ -256,8 +256,8 @@ static void bad_days(void)
         have_good_day(&made, &settings[s], &good);
         for (unsigned d = 0; d < DAYS; d++) {
             bool hit = false;
-            for (unsigned t = 0; t < 6 && !hit; t++) { /* operation n may be of the other kind */
-                hit = have_bad_day(&made, &settings[s], &good, &days[d], (s * DAYS + d) * 8 + t,
+            for (unsigned t = 0; t < 16 && !hit; t++) { /* operation n may be of the other kind */
+                hit = have_bad_day(&made, &settings[s], &good, &days[d], (s * DAYS + d) * 16 + t,
                                    &tally);
             }
         }

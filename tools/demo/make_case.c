@@ -1,5 +1,6 @@
 /* make_case.c: writes a Llama with random weights as a Hugging Face folder, and rows of token ids that
  * it can learn: what ./quickstart, tests and measurements train. One thread. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -36,12 +37,10 @@ static void add(struct model *model, int64_t rows, int64_t columns, const char *
     struct tensor *tensor = &model->tensors[model->count++];
     tensor->rows = rows;
     tensor->columns = columns;
-    if (layer < 0) {
-        snprintf(tensor->name, sizeof tensor->name, "%s.weight", name);
-    } else {
-        snprintf(tensor->name, sizeof tensor->name, "model.layers.%" PRId64 ".%s.weight", layer,
-                 name);
-    }
+    const int bytes = layer < 0 ? snprintf(tensor->name, sizeof tensor->name, "%s.weight", name)
+                                : snprintf(tensor->name, sizeof tensor->name,
+                                           "model.layers.%" PRId64 ".%s.weight", layer, name);
+    assert(bytes > 0 && (size_t)bytes < sizeof tensor->name);
 }
 
 static void list_tensors(struct model *model)
