@@ -88,7 +88,7 @@ int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
 /* The step that repeats, and its predicted time. */
 static int predict(const struct plan_input *input, struct plan *plan)
 {
-    enum plan_kind steady = plan_steady(plan);
+    const int steady = (int)plan_steady(plan);
     struct plan_tape *again = &plan->tapes[steady][steady];
     int rc = build_join(input, plan, steady, steady, again);
     if (rc == 0) {

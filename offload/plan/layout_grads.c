@@ -101,7 +101,7 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
     enum turn turn = away ? ALL_IN_TURN : all_along ? EACH_ITS_OWN : UPDATED_IN_TURN;
     uint64_t width = input->format.grad_bytes;
     const struct gradient_kind kind = {
-        .layout = {"g", away ? PLAN_HOST : choice->grads, PLAN_FOR_GRADIENTS},
+        .layout = {"g", away ? PLAN_HOST : choice->grads, PLAN_FOR_GRADIENTS, false},
         .width = width,
         .turns = choice->gradient_slots,
         .turn = turn,
@@ -128,13 +128,13 @@ int plan_layout_add_gradients(struct plan_layout *layout, const struct plan_inpu
     bool moves = plan_layout_moves_gradients(input);
     bool all_along = lives_all_along(input, choice, !sums);
     const struct gradient_kind whole = {
-        .layout = {"gwhole", PLAN_DEVICE, PLAN_FOR_GRADIENTS},
+        .layout = {"gwhole", PLAN_DEVICE, PLAN_FOR_GRADIENTS, false},
         .width = input->format.grad_bytes,
         .turns = choice->sum_slots,
         .turn = all_along ? EACH_ITS_OWN : ALL_IN_TURN,
         .member = offsetof(struct plan_block_layout, gradient_whole),
         .ring = &layout->gradients_whole};
-    const struct gradient_kind sum = {.layout = {"sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS},
+    const struct gradient_kind sum = {.layout = {"sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS, false},
                                       .width = PLAN_SUM_BYTES,
                                       .turns = choice->sum_slots,
                                       .turn = lives_all_along(input, choice, true) ? EACH_ITS_OWN
