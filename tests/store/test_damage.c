@@ -87,7 +87,7 @@ static void any_byte(void)
                   0);
     }
     test_note("seed %" PRIu64, state);
-    for (int n = 0; n < TEST_COUNT(5000, 5000); n++) {
+    for (int n = 0; n < TEST_COUNT(1500, 5000); n++) { /* all of them where ASan watches */
         const int i = n % FILES;
         const char *path = path_of(shelf, 4, files[i]);
         mutate(path, texts[i], bytes[i]);
@@ -194,7 +194,7 @@ static void every_field(void)
             test_fail(__FILE__, __LINE__, "%s: %d, \"%s\"", rows[i].to, rc, core_err_sentence());
         }
     }
-    for (int n = 0; n < TEST_COUNT(20000, 5000); n++) { /* no crash, no overrun */
+    for (int n = 0; n < TEST_COUNT(8000, 5000); n++) { /* no crash, no overrun */
         char changed[8192];
         memcpy(changed, text, bytes + 1);
         for (uint64_t i = draw(3) + 1; i > 0; i--) {
