@@ -253,18 +253,13 @@ int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t
 
 /* ---- saving ---- */
 
-static enum model_dtype dtype_of(enum kern_type type)
-{
-    return type == KERN_F32 ? MODEL_F32 : type == KERN_BF16 ? MODEL_BF16 : MODEL_F16;
-}
-
 static int save_open(const struct tide_engine *engine, const char *folder, int overwrite,
                      struct model_save **out)
 {
     const struct model_save_options options = {
         .folder = folder,
         .source = engine->setup.folder,
-        .type = dtype_of(engine->setup.options.type),
+        .type = model_dtype_of(engine->setup.options.type),
         .replace = overwrite != 0,
     };
     if (folder == NULL || folder[0] == '\0') {
@@ -290,7 +285,7 @@ static int save(struct tide_engine *engine, const char *folder, int overwrite)
     struct model_save *file = NULL;
     int rc = save_open(engine, folder, overwrite, &file);
     for (uint32_t b = 0; rc == 0 && b < engine->setup.model->block_count; b++) {
-        struct putting putting = {file, b, dtype_of(engine->setup.options.type)};
+        struct putting putting = {file, b, model_dtype_of(engine->setup.options.type)};
         rc = run_engine_weights(engine->engine, b, put, &putting);
         rc = rc != 0 ? rc
                      : context_progress(engine->context, "save", b + 1,

@@ -6,6 +6,11 @@
 
 #include "core/base/half.h"
 
+enum model_dtype model_dtype_of(enum kern_type type)
+{
+    return type == KERN_F32 ? MODEL_F32 : type == KERN_BF16 ? MODEL_BF16 : MODEL_F16;
+}
+
 size_t model_dtype_bytes(enum model_dtype dtype)
 {
     switch (dtype) {

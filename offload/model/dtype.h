@@ -6,10 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/kern.h"
+
 /* The three that weights may have; MODEL_OTHER is anything else that a file may hold (masks and
  * counters that nobody reads). */
 enum model_dtype { MODEL_F32, MODEL_F16, MODEL_BF16, MODEL_OTHER };
 
+/* How weights of a type that ops take stand in files. */
+enum model_dtype model_dtype_of(enum kern_type type);
 /* Bytes of an element; 0 for MODEL_OTHER. */
 size_t model_dtype_bytes(enum model_dtype dtype);
 /* "F32", as safetensors spells it; "float32", as transformers does. */

@@ -17,11 +17,6 @@ char *plain_at(const struct plain *plain, const struct plain_part *part, unsigne
     return part->memory + plain->offsets[block] * element_bytes;
 }
 
-static enum model_dtype dtype_of(enum kern_type type)
-{
-    return type == KERN_F32 ? MODEL_F32 : type == KERN_BF16 ? MODEL_BF16 : MODEL_F16;
-}
-
 static enum core_vec_type vec_type_of(enum kern_type type)
 {
     return type == KERN_F32 ? CORE_VEC_F32 : type == KERN_BF16 ? CORE_VEC_BF16 : CORE_VEC_FP16;
@@ -288,7 +283,7 @@ static int load_block(struct plain *plain, const struct model_files *files, unsi
     const enum kern_type type = plain->options.shape.type;
     if (type != KERN_FP16) {
         return model_files_read_block(
-            files, block, dtype_of(type),
+            files, block, model_dtype_of(type),
             plain_at(plain, &plain->weights, index, kern_type_bytes(type)), plain->team);
     }
     int rc = model_files_read_block(files, block, MODEL_F32, arrays.w32, plain->team);
@@ -321,7 +316,7 @@ int plain_save(struct plain *plain, const struct model_save_options *options)
 {
     struct model_save_options exact = *options;
     struct model_save *save = NULL;
-    exact.type = dtype_of(plain->options.shape.type);
+    exact.type = model_dtype_of(plain->options.shape.type);
     int rc = model_save_open(plain->model, &exact, &save);
     for (unsigned i = 0; rc == 0 && i < plain->model->block_count; i++) {
         rc = model_save_put(save, i, 0, plain->model->blocks[i].elements, exact.type,

@@ -395,13 +395,11 @@ int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
 
 static void count_bytes(const struct plan_tape *tape, struct plan_prediction *out)
 {
-    for (uint32_t i = 0; i < tape->count; i++) {
-        const struct plan_command *command = &tape->commands[i];
-        out->store_read_bytes += command->op == PLAN_READ ? command->bytes : 0;
-        out->store_write_bytes += command->op == PLAN_WRITE ? command->bytes : 0;
-        out->up_bytes += command->op == PLAN_H2D ? command->bytes : 0;
-        out->down_bytes += command->op == PLAN_D2H ? command->bytes : 0;
-    }
+    const struct plan_traffic traffic = plan_tape_traffic(tape);
+    out->store_read_bytes = traffic.store_read_bytes;
+    out->store_write_bytes = traffic.store_write_bytes;
+    out->up_bytes = traffic.up_bytes;
+    out->down_bytes = traffic.down_bytes;
 }
 
 static struct plan_prediction between(const struct mark *from, const struct mark *to, double steps)

@@ -107,6 +107,27 @@ const char *plan_streams_print(unsigned streams, char *text, unsigned bytes)
     return text;
 }
 
+struct plan_traffic plan_tape_traffic(const struct plan_tape *tape)
+{
+    struct plan_traffic sum = {0};
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        sum.store_read_bytes += command->op == PLAN_READ ? command->bytes : 0;
+        sum.store_write_bytes += command->op == PLAN_WRITE ? command->bytes : 0;
+        sum.up_bytes += command->op == PLAN_H2D ? command->bytes : 0;
+        sum.down_bytes += command->op == PLAN_D2H ? command->bytes : 0;
+    }
+    return sum;
+}
+
+void plan_traffic_add(struct plan_traffic *sum, const struct plan_traffic *more)
+{
+    sum->store_read_bytes += more->store_read_bytes;
+    sum->store_write_bytes += more->store_write_bytes;
+    sum->up_bytes += more->up_bytes;
+    sum->down_bytes += more->down_bytes;
+}
+
 void plan_tape_fini(struct plan_tape *tape)
 {
     free(tape->commands);

@@ -258,14 +258,11 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
     double loss_sum = 0;
     for (uint32_t r = 0; r < engine->world; r++) {
         struct member *member = &engine->members[r];
-        const struct run_traffic traffic = run_rank_traffic_take(member->rank);
+        const struct plan_traffic traffic = run_rank_traffic_take(member->rank);
         const struct run_stats stats = run_rank_stats_take(member->rank);
         loss_sum += member->result.loss_sum;
         step->guess_bytes += member->result.guess_bytes;
-        step->traffic.store_read_bytes += traffic.store_read_bytes;
-        step->traffic.store_write_bytes += traffic.store_write_bytes;
-        step->traffic.up_bytes += traffic.up_bytes;
-        step->traffic.down_bytes += traffic.down_bytes;
+        plan_traffic_add(&step->traffic, &traffic);
         step->stats = r == 0 ? stats : step->stats;
     }
     step->loss = step->targets > 0 ? loss_sum / (double)step->targets : 0;

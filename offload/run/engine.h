@@ -36,10 +36,10 @@ struct run_step {
     int64_t targets;
     bool guessed; /* the update was made ahead of the norm */
     bool guess_right;
-    uint64_t guess_bytes;       /* moved for nothing by all ranks */
-    double guess_seconds;       /* lost to wrong guesses, this one and the one before */
-    struct run_traffic traffic; /* of all ranks */
-    struct run_stats stats;     /* of the first rank */
+    uint64_t guess_bytes;        /* moved for nothing by all ranks */
+    double guess_seconds;        /* lost to wrong guesses, this one and the one before */
+    struct plan_traffic traffic; /* of all ranks */
+    struct run_stats stats;      /* of the first rank */
 };
 
 /* `count` micro-batches, rank after rank; fewer than world x micro_batches are filled up. */

@@ -68,11 +68,6 @@ struct run_result {
     uint64_t guess_bytes; /* moved for nothing, where the guess was wrong */
 };
 
-/* What a step moved. */
-struct run_traffic {
-    uint64_t store_read_bytes, store_write_bytes, up_bytes, down_bytes;
-};
-
 /* Takes in the step's micro-batches ([count], fewer than the shape's are filled up) and counts their
  * targets. */
 int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,
@@ -110,7 +105,7 @@ int run_rank_states(struct run_rank *rank, uint32_t block,
                     int (*take)(void *context, const struct adam_arrays *arrays), void *context);
 
 struct run_stats run_rank_stats_take(struct run_rank *rank);
-struct run_traffic run_rank_traffic_take(struct run_rank *rank);
+struct plan_traffic run_rank_traffic_take(struct run_rank *rank);
 /* Bytes that came from other ranks since create. */
 uint64_t run_rank_received_bytes(const struct run_rank *rank);
 void run_rank_store_stats(struct run_rank *rank, struct store_stats *out);

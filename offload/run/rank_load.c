@@ -146,11 +146,6 @@ static char *states_in_memory(const struct run_rank *rank, const struct chunk *c
 
 /* ---- loading ---- */
 
-static enum model_dtype dtype_of(enum kern_type type)
-{
-    return type == KERN_F32 ? MODEL_F32 : type == KERN_BF16 ? MODEL_BF16 : MODEL_F16;
-}
-
 struct store_arrays run_rank_streams(const struct adam_arrays *arrays)
 {
     const bool halves = arrays->w16 != NULL;
@@ -174,7 +169,7 @@ static int read_weights(struct run_rank *rank, const struct source *source, uint
                         struct plan_span span, char *to)
 {
     const struct model_block *shape = &rank->model->blocks[block];
-    const enum model_dtype type = dtype_of(rank->options->type);
+    const enum model_dtype type = model_dtype_of(rank->options->type);
     if (source->checkpoint != NULL) {
         const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = to}};
         return store_checkpoint_read(source->checkpoint, block, span.first, span.count, &arrays);

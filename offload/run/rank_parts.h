@@ -46,7 +46,7 @@ struct run_rank {
     bool pending;        /* an update waits for the next step or a drain */
     bool saves;          /* the update that is pending also goes to a checkpoint */
     uint64_t updates;    /* done or pending, skipped ones not counted */
-    struct run_traffic traffic;
+    struct plan_traffic traffic;
 };
 
 #endif

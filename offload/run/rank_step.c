@@ -6,17 +6,6 @@
 #include "core/base/err.h"
 #include "offload/run/rank_parts.h"
 
-static void count_traffic(struct run_traffic *traffic, const struct plan_tape *tape)
-{
-    for (uint32_t i = 0; i < tape->count; i++) {
-        const struct plan_command *command = &tape->commands[i];
-        traffic->store_read_bytes += command->op == PLAN_READ ? command->bytes : 0;
-        traffic->store_write_bytes += command->op == PLAN_WRITE ? command->bytes : 0;
-        traffic->up_bytes += command->op == PLAN_H2D ? command->bytes : 0;
-        traffic->down_bytes += command->op == PLAN_D2H ? command->bytes : 0;
-    }
-}
-
 /* Runs the tape of `kind` after those before it, up to its last command on `until`
  * (PLAN_Q_COUNT: to its end, and all before it). */
 static int run_tape(struct run_rank *rank, enum plan_kind kind, enum plan_queue until)
@@ -37,7 +26,8 @@ static int run_tape(struct run_rank *rank, enum plan_kind kind, enum plan_queue 
     if (rank->timeline != NULL) {
         run_timeline_push(rank->timeline, tape);
     }
-    count_traffic(&rank->traffic, tape);
+    const struct plan_traffic traffic = plan_tape_traffic(tape);
+    plan_traffic_add(&rank->traffic, &traffic);
     return until == PLAN_Q_COUNT
                ? run_executor_drive(rank->executor, 0)
                : run_executor_drive_to(rank->executor, until, tape->queue_count[until]);
@@ -238,10 +228,10 @@ struct run_stats run_rank_stats_take(struct run_rank *rank)
     return run_executor_stats_take(rank->executor);
 }
 
-struct run_traffic run_rank_traffic_take(struct run_rank *rank)
+struct plan_traffic run_rank_traffic_take(struct run_rank *rank)
 {
-    const struct run_traffic traffic = rank->traffic;
-    rank->traffic = (struct run_traffic){0};
+    const struct plan_traffic traffic = rank->traffic;
+    rank->traffic = (struct plan_traffic){0};
     return traffic;
 }
 

@@ -55,17 +55,12 @@ static struct plain_options options_of(const struct model_batch *batch, enum ker
         .shape = {.rows = batch->rows, .length = batch->length, .type = type}};
 }
 
-static enum model_dtype dtype_of(enum kern_type type)
-{
-    return type == KERN_F32 ? MODEL_F32 : type == KERN_BF16 ? MODEL_BF16 : MODEL_F16;
-}
-
 /* `count` elements of the type as floats; the caller frees. */
 static float *floats_of(const void *data, enum kern_type type, size_t count)
 {
     float *out = malloc((count + 1) * sizeof *out);
     check_true(out != NULL);
-    model_convert(out, MODEL_F32, data, dtype_of(type), count);
+    model_convert(out, MODEL_F32, data, model_dtype_of(type), count);
     return out;
 }
 

@@ -167,7 +167,30 @@ static void operands_stay_inside(void)
     plan_builder_destroy(NULL);
 }
 
-TEST_MAIN({"conflicts_make_edges", conflicts_make_edges},
+/* What a tape moves is counted by direction, and sums add up. */
+static void traffic(void)
+{
+    struct plan_command commands[] = {
+        {.op = PLAN_READ, .bytes = 1},  {.op = PLAN_WRITE, .bytes = 2},
+        {.op = PLAN_H2D, .bytes = 4},   {.op = PLAN_D2H, .bytes = 8},
+        {.op = PLAN_READ, .bytes = 16}, {.op = PLAN_GATHER, .bytes = 32},
+    };
+    const struct plan_tape tape = {.commands = commands,
+                                   .count = sizeof commands / sizeof commands[0]};
+    const struct plan_traffic once = plan_tape_traffic(&tape);
+    struct plan_traffic sum = once;
+    check_uint(once.store_read_bytes, ==, 17);
+    check_uint(once.store_write_bytes, ==, 2);
+    check_uint(once.up_bytes, ==, 4);
+    check_uint(once.down_bytes, ==, 8);
+    plan_traffic_add(&sum, &once);
+    check_uint(sum.store_read_bytes, ==, 34);
+    check_uint(sum.store_write_bytes, ==, 4);
+    check_uint(sum.up_bytes, ==, 8);
+    check_uint(sum.down_bytes, ==, 16);
+}
+
+TEST_MAIN({"traffic", traffic}, {"conflicts_make_edges", conflicts_make_edges},
           {"implied_edges_are_left_out", implied_edges_are_left_out},
           {"joins_take_the_rest", joins_take_the_rest},
           {"edges_cross_one_border", edges_cross_one_border},
