@@ -1,6 +1,6 @@
 # count.awk: reads meson-logs/testlog.json (one object a line, one object a program) and counts TAP
 # cases. Prints what failed programs wrote. Appends a line "passed failed skipped programs" to
-# the file `counts` and a line a skipped case to the file `skips`.
+# the file `counts`, and for each skipped case its reason, a tab, and where, to the file `skips`.
 
 # The JSON string that follows `"key": "` in text, decoded but for \uXXXX.
 function string_of(text, key,    at) {
@@ -27,10 +27,12 @@ function tail_of(line,    at) {
     return at == 0 ? line : substr(line, at)
 }
 
-function reason_of(case_line) {
+function skipped_case(where, case_line,    reason) {
+    reason = case_line
+    sub(/.* # *[Ss][Kk][Ii][Pp] */, "", reason)
     sub(/^ok [0-9]* *-? */, "", case_line)
-    sub(/ *# *[Ss][Kk][Ii][Pp] */, ": ", case_line)
-    return case_line
+    sub(/ *# *[Ss][Kk][Ii][Pp].*/, "", case_line)
+    print reason "\t" where ": " case_line >> skips
 }
 
 {
@@ -47,13 +49,13 @@ function reason_of(case_line) {
             if (line[i] ~ /# *[Ss][Kk][Ii][Pp]/) {
                 skip++
                 sub(/^[^#]*# *[Ss][Kk][Ii][Pp][A-Za-z]* */, "", line[i])
-                print stage " " name ": " line[i] >> skips
+                print line[i] "\t" stage " " name >> skips
             }
         } else if (line[i] ~ /^not ok/) {
             bad++
         } else if (line[i] ~ /^ok .*# *[Ss][Kk][Ii][Pp]/) {
             skip++
-            print stage " " name ": " reason_of(line[i]) >> skips
+            skipped_case(stage " " name, line[i])
         } else if (line[i] ~ /^ok/) {
             ok++
         }
@@ -64,7 +66,7 @@ function reason_of(case_line) {
             ok = 1
         } else if (result == "SKIP") {
             skip = 1
-            print stage " " name ": says that it cannot run here" >> skips
+            print "it says that it cannot run here\t" stage " " name >> skips
         }
     }
     if (result != "OK" && result != "SKIP" && bad == 0) {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # counts.sh ROOT: .ci/count.awk counts what programs really did: cases that pass, fail and skip, and
-# programs that crash, hang or stop half way.
+# programs that crash, hang or stop half way; .ci/skips.awk sums up what was skipped.
 root=$1
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
@@ -34,9 +34,9 @@ expect() { # name counts [a line that must be shown]
     echo "not ok $number - $1"
 }
 
-echo "1..9"
+echo "1..10"
 object a '1..2\nok 1 - x\nok 2 - y # SKIP no \"card\" here\n' OK 0 >"$folder/log"
-expect "passed_and_skipped" "1 0 1 1" 'plain a: y: no "card" here'
+expect "passed_and_skipped" "1 0 1 1" 'no "card" here	plain a: y'
 object a '1..2\n# t.c:3: 1 and 2\nnot ok 1 - x\nok 2 - y\n' ERROR 1 >"$folder/log"
 expect "a_failed_case_is_one" "1 1 0 1" "# t.c:3: 1 and 2"
 object a '1..3\nok 1 - x\n' ERROR 139 'Segmentation\n\tfault' >"$folder/log"
@@ -50,7 +50,20 @@ expect "a_program_that_does_not_start_is_a_failure" "0 1 0 1" "no such file"
 object a '1..1\nok 1 - x\n' ERROR 66 'ThreadSanitizer: race' >"$folder/log"
 expect "a_report_after_the_last_case_is_a_failure" "1 1 0 1" "ThreadSanitizer: race"
 object a '1..0 # SKIP no such tool\n' SKIP 0 >"$folder/log"
-expect "a_skipped_program_is_one_case" "0 0 1 1" "plain a: no such tool"
+expect "a_skipped_program_is_one_case" "0 0 1 1" "no such tool	plain a"
 { object a '1..1\nok 1 - not ok in the name\n' OK 0; object b 'talk\n' OK 0; } >"$folder/log"
 expect "programs_add_up_and_one_without_cases_is_its_own" "2 0 0 2"
+
+number=$((number + 1))
+printf 'no card\tplain a: %s\n' v w x y z >"$folder/skips"
+printf 'no drive\tplain b\n' >>"$folder/skips"
+awk -f "$root/.ci/skips.awk" "$folder/skips" >"$folder/shown"
+if [ "$(grep -c 'plain a: [vwxy]$' "$folder/shown")" = 4 ] && grep -qx '  5: no card' "$folder/shown" &&
+    grep -q 'and 1 more' "$folder/shown" && grep -qx '  1: no drive' "$folder/shown"; then
+    echo "ok $number - skips_are_summed_by_reason"
+else
+    failed=1
+    sed 's/^/# /' "$folder/shown"
+    echo "not ok $number - skips_are_summed_by_reason"
+fi
 exit $failed
