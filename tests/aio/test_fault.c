@@ -315,13 +315,13 @@ static void close_in_flight(void)
             rig_open(&rig, &(struct rig_options){.backend = *name,
                                                  .bytes = bytes,
                                                  .drive = {.block_bytes = 4096, .depth = 4}});
-            unsigned char *memory = rig_memory(bytes);
-            rig_fill(memory, bytes, round);
+            unsigned char *memory = rig_memory(4 * bytes);
+            rig_fill(memory, 4 * bytes, round);
             struct core_fence fence;
-            for (int i = 0; i < 4; i++) {
-                check_int(i % 2 == 0
-                              ? aio_queue_read(rig.queue, rig.file, 0, memory, bytes, &fence)
-                              : aio_queue_write(rig.queue, rig.file, 0, memory, bytes, &fence),
+            for (int i = 0; i < 4; i++) { /* each its own: what is in flight is the drive's */
+                unsigned char *own = memory + (uint64_t)i * bytes;
+                check_int(i % 2 == 0 ? aio_queue_read(rig.queue, rig.file, 0, own, bytes, &fence)
+                                     : aio_queue_write(rig.queue, rig.file, 0, own, bytes, &fence),
                           ==, 0);
             }
             usleep(round * 10);

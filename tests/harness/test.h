@@ -48,6 +48,14 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #endif
 #define TEST_COUNT(plain, slow) (TEST_SLOW ? (slow) : (plain))
 
+/* Where races are looked for, a loop over combinations that the same threads serve in the same way
+ * takes every TEST_STRIDE(n)-th there. */
+#if defined(__SANITIZE_THREAD__)
+#define TEST_STRIDE(n) (n)
+#else
+#define TEST_STRIDE(n) 1
+#endif
+
 /* A fresh directory under TMPDIR (or /tmp), removed with what is in it when the program ends. */
 const char *test_directory(void);
 /* Writes `text` to `name` in test_directory() and returns the path, valid until the program ends. */

@@ -63,7 +63,7 @@ static void hold(const struct case_model *made, const struct run_options *base, 
         case_run_engine(made, &device, STEPS, &right);
     }
     check_true(right.loss[STEPS - 1] != right.loss[0]);
-    for (int p = 0; p < PLACEMENTS; p++) {
+    for (int p = 0; p < PLACEMENTS; p += TEST_STRIDE(3)) {
         char name[200];
         struct case_outcome engine;
         const struct run_options options = placed(base, p);
@@ -92,7 +92,7 @@ static void optimizers(void)
     struct case_model made;
     case_model_make(&made, "llama tied");
     for (size_t t = 0; t < 3; t++) {
-        for (size_t r = 0; r < RULES; r++) {
+        for (size_t r = 0; r < RULES; r += TEST_STRIDE(3)) {
             char name[100];
             struct run_options options = case_options();
             options.type = types[t];
@@ -113,7 +113,7 @@ static void narrow_moments(void)
     struct case_model made;
     case_model_make(&made, "qwen3 tied");
     for (size_t m = 0; m < 2; m++) {
-        for (size_t r = 0; r < RULES; r++) {
+        for (size_t r = 0; r < RULES; r += TEST_STRIDE(3)) {
             char name[100];
             struct run_options options = case_options();
             options.rule = rules[r].rule;
