@@ -56,7 +56,7 @@ static _Atomic int threads;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uintptr_t table[TABLE_SLOTS]; /* blocks alive that were made while armed; 0: free slot */
-static _Atomic unsigned alive; /* read without the lock where nothing is kept */
+static _Atomic unsigned alive;       /* read without the lock where nothing is kept */
 
 /* ---- the countdown and the table -------------------------------------------------------------*/
 
