@@ -110,3 +110,21 @@ int core_fence_wait(struct core_fence fence, int64_t timeout_ns)
         spin_ns = 0;
     }
 }
+
+int core_fence_wait_moving(struct core_fence fence, int64_t still_ns)
+{
+    if (fence.line == NULL) {
+        return 0;
+    }
+    for (;;) {
+        const uint64_t before = atomic_load_explicit(&fence.line->reached, memory_order_relaxed);
+        int rc = core_fence_wait(fence, still_ns);
+        const uint64_t now = atomic_load_explicit(&fence.line->reached, memory_order_acquire);
+        if (now >= fence.value) {
+            return 0;
+        }
+        if (rc != -ETIMEDOUT || now == before || core_fence_poll(fence) != 0) {
+            return rc;
+        }
+    }
+}

@@ -2,7 +2,9 @@
  * whose thread does what is asked of all of them at once. */
 #include "offload/run/engine.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/base/queue.h"
 #include "core/coll/coll.h"
 #include "offload/run/guess.h"
@@ -28,6 +31,17 @@ struct member {
     struct kern_loss loss;
 };
 
+enum { ARGUMENT_BYTES = 128 };
+
+/* What every rank does; `arguments` are the same for all. */
+typedef int rank_work(struct run_engine *engine, struct member *member, const void *arguments);
+
+struct job {
+    rank_work *work;
+    struct run_engine *engine;
+    const void *arguments; /* the engine's copy: a rank that does not answer may yet look at it */
+};
+
 struct run_engine {
     struct run_engine_options given;
     struct member *members; /* owned, [world] */
@@ -37,19 +51,17 @@ struct run_engine {
     uint64_t run; /* the same in all its checkpoints */
     struct run_guess guess;
     uint64_t steps;
+    struct job asked;
+    _Alignas(16) unsigned char arguments[ARGUMENT_BYTES]; /* of what was asked last */
+    bool lost; /* a rank did not answer: its thread may still use all of this */
+    struct run_engine *next_lost;
     int error; /* of the call after which nothing can go on */
 };
 
+/* Engines with such a rank: kept. */
+static _Atomic(struct run_engine *) lost_engines;
+
 /* ---- orders to all ranks ---- */
-
-/* What every rank does; `arguments` are the same for all. */
-typedef int rank_work(struct run_engine *engine, struct member *member, const void *arguments);
-
-struct job {
-    rank_work *work;
-    struct run_engine *engine;
-    const void *arguments; /* borrowed until all are done */
-};
 
 static int run_job(void *context, const void *arguments)
 {
@@ -62,25 +74,52 @@ static int run_job(void *context, const void *arguments)
     return rc;
 }
 
+/* Waits for a rank as long as it gets on; each of its own waits ends before that. */
+static int wait_member(struct run_engine *engine, uint32_t index, struct core_fence done)
+{
+    const struct member *member = &engine->members[index];
+    const int64_t limit_ns = 2 * run_options_stall_ns(&member->options);
+    uint64_t before;
+    uint64_t now = run_rank_pulse(member->rank);
+    int rc;
+    do {
+        before = now;
+        rc = core_fence_wait(done, limit_ns);
+        now = run_rank_pulse(member->rank);
+    } while (rc == -ETIMEDOUT && core_fence_poll(done) == 0 && now != before);
+    if (rc == -ETIMEDOUT && core_fence_poll(done) == 0) {
+        engine->lost = true;
+        rc = core_err_set(-ETIMEDOUT, "rank %u has not got on for %.1f s", index,
+                          (double)limit_ns / 1e9);
+        for (uint32_t r = 0; r < engine->world; r++) {
+            run_rank_abort(engine->members[r].rank, rc);
+        }
+    }
+    return rc;
+}
+
 /* Waits for all; the first rank's error is returned: one that fails tells the others its sentence,
  * so that any of them names the cause. */
-static int ask_all(struct run_engine *engine, rank_work *work, const void *arguments)
+static int ask_all(struct run_engine *engine, rank_work *work, const void *arguments,
+                   size_t arguments_bytes)
 {
-    const struct job job = {work, engine, arguments};
     struct core_fence done[RUN_RANKS_MAX] = {{0}};
     int rc = 0;
     if (engine->world == 1) {
         return work(engine, &engine->members[0], arguments);
     }
+    assert(arguments_bytes <= sizeof engine->arguments);
+    memcpy(engine->arguments, arguments, arguments_bytes);
+    engine->asked = (struct job){work, engine, engine->arguments};
     for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
         const struct core_job one = {.run = run_job,
                                      .context = &engine->members[r],
-                                     .arguments = &job,
-                                     .arguments_bytes = sizeof job};
+                                     .arguments = &engine->asked,
+                                     .arguments_bytes = sizeof engine->asked};
         rc = core_queue_submit(engine->members[r].queue, &one, &done[r]);
     }
     for (uint32_t r = 0; r < engine->world; r++) {
-        int ended = core_fence_wait(done[r], -1);
+        int ended = engine->lost ? -ETIMEDOUT : wait_member(engine, r, done[r]);
         rc = rc != 0 ? rc : ended;
     }
     return rc;
@@ -176,7 +215,7 @@ static int make(struct run_engine *engine)
     if (rc != 0) {
         return rc;
     }
-    rc = ask_all(engine, load, NULL);
+    rc = ask_all(engine, load, "", 0);
     if (engine->given.damaged != NULL) {
         *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
     }
@@ -207,6 +246,11 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
 void run_engine_destroy(struct run_engine *engine)
 {
     if (engine == NULL) {
+        return;
+    }
+    if (engine->lost) {
+        core_log(CORE_LOG_WARN, "a rank does not answer: what it works with is not freed");
+        engine->next_lost = atomic_exchange_explicit(&lost_engines, engine, memory_order_relaxed);
         return;
     }
     for (uint32_t r = 0; engine->members != NULL && r < engine->world; r++) {
@@ -307,7 +351,7 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
                                     .targets = step.targets,
                                     .guess = next_guess(engine)};
     const int64_t start_ns = core_clock_now_ns();
-    rc = ask_all(engine, step_rank, &order);
+    rc = ask_all(engine, step_rank, &order, sizeof order);
     if (rc == 0) {
         gather_step(engine, &step);
         step.guess_seconds = note_guess(engine, start_ns);
@@ -340,7 +384,7 @@ int run_engine_evaluate(struct run_engine *engine, const struct model_batch *bat
     if (rc != 0) {
         return rc;
     }
-    rc = ask_all(engine, evaluate_rank, batch);
+    rc = ask_all(engine, evaluate_rank, batch, sizeof *batch);
     engine->error = rc;
     if (rc == 0) {
         *out = engine->members[0].loss;
@@ -371,7 +415,7 @@ int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t len
     }
     int rc = run_rank_check(engine->members[0].rank, &batch);
     if (rc == 0) {
-        rc = ask_all(engine, logits_rank, &order);
+        rc = ask_all(engine, logits_rank, &order, sizeof order);
         engine->error = rc;
     }
     return rc;
@@ -388,7 +432,7 @@ int run_engine_drain(struct run_engine *engine)
 {
     int rc = engine->error != 0
                  ? core_err_set(engine->error, "the run ended with an error before this")
-                 : ask_all(engine, drain_rank, NULL);
+                 : ask_all(engine, drain_rank, "", 0);
     engine->error = rc;
     return rc;
 }

@@ -30,6 +30,8 @@ struct run_executor {
     struct core_bell *bell; /* borrowed */
     uint32_t commands_max;
     int64_t stall_limit_ns;
+    bool stalled;
+    _Atomic uint64_t *pulse; /* borrowed; NULL: nobody looks */
     void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
                   int64_t end_ns);
     void *watch_user;              /* borrowed */
@@ -53,6 +55,7 @@ int run_executor_create(const struct run_executor_options *options, struct run_e
     executor->bell = options->bell;
     executor->commands_max = options->commands_max;
     executor->stall_limit_ns = options->stall_limit_ns;
+    executor->pulse = options->pulse;
     executor->watch = options->watch;
     executor->watch_user = options->watch_user;
     for (int i = 0; i < WINDOW; i++) {
@@ -399,6 +402,14 @@ static bool done_command(const struct run_executor *executor, uint64_t queue, ui
            executor->runs[(executor->pushed - 1) % WINDOW].reached[queue] >= place;
 }
 
+/* Tells whoever waits for this thread that it lives. A counter that others only compare. */
+static void note_pulse(const struct run_executor *executor)
+{
+    if (executor->pulse != NULL) {
+        atomic_fetch_add_explicit(executor->pulse, 1, memory_order_relaxed);
+    }
+}
+
 static int drive(struct run_executor *executor,
                  bool (*done)(const struct run_executor *, uint64_t, uint64_t), uint64_t a,
                  uint64_t b)
@@ -418,10 +429,12 @@ static int drive(struct run_executor *executor,
         int64_t now_ns = core_clock_now_ns();
         if (rc > 0) {
             moved_ns = now_ns;
+            note_pulse(executor);
             continue;
         }
         if (limit_ns > 0 && now_ns - moved_ns >= limit_ns) {
             executor->error = stalled(executor);
+            executor->stalled = true;
             break;
         }
         uint8_t blockers[2];
@@ -440,6 +453,11 @@ int run_executor_drive(struct run_executor *executor, uint32_t tapes_left)
 int run_executor_drive_to(struct run_executor *executor, enum plan_queue queue, uint32_t place)
 {
     return drive(executor, done_command, queue, place);
+}
+
+bool run_executor_stalled(const struct run_executor *executor)
+{
+    return executor->stalled;
 }
 
 struct run_stats run_executor_stats_take(struct run_executor *executor)

@@ -7,6 +7,7 @@
 #ifndef OFFLOAD_RUN_EXECUTOR_H
 #define OFFLOAD_RUN_EXECUTOR_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "core/base/fence.h"
@@ -33,6 +34,8 @@ struct run_executor_options {
     int64_t
         stall_limit_ns; /* nothing moves for so long: -ETIMEDOUT naming who waits for what; 0: no
                                limit */
+
+    _Atomic uint64_t *pulse; /* borrowed: grows whenever anything moved; NULL: nobody looks */
 
     /* Called when a command is seen to be done, queue by queue in order, on the engine's thread.
      * `tape` counts the tapes pushed, from 0. A command begins when it was handed on, the command
@@ -75,6 +78,9 @@ int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
 
 /* Works until the last tape pushed has done its command at `place` of `queue`. */
 int run_executor_drive_to(struct run_executor *executor, enum plan_queue queue, uint32_t place);
+
+/* Whether it ended because nothing moved: then a lane may still work at a command. */
+bool run_executor_stalled(const struct run_executor *executor);
 
 /* Since create or the last call. */
 struct run_stats run_executor_stats_take(struct run_executor *executor);

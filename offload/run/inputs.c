@@ -69,17 +69,16 @@ static uint64_t scale_offset(const struct run_inputs *inputs)
 
 /* ---- making ---- */
 
-static int copy(struct dev_queue *queue, enum dev_copy_direction direction, void *to,
-                const void *from, uint64_t bytes)
+static int copy(const struct run_inputs *inputs, struct dev_queue *queue,
+                const struct dev_copy *move)
 {
-    const struct dev_copy move = {.direction = direction, .to = to, .from = from, .bytes = bytes};
     struct core_fence done = {0};
-    int rc = dev_queue_copy(queue, &move, &done);
+    int rc = dev_queue_copy(queue, move, &done);
     while (rc == -EAGAIN) {
-        rc = core_fence_wait(dev_queue_tail(queue), -1);
-        rc = rc != 0 ? rc : dev_queue_copy(queue, &move, &done);
+        rc = core_fence_wait_moving(dev_queue_tail(queue), inputs->stall_limit_ns);
+        rc = rc != 0 ? rc : dev_queue_copy(queue, move, &done);
     }
-    return rc != 0 ? rc : core_fence_wait(done, -1);
+    return rc != 0 ? rc : core_fence_wait_moving(done, inputs->stall_limit_ns);
 }
 
 static int send_angles(struct run_inputs *inputs, struct dev_queue *queue)
@@ -92,10 +91,12 @@ static int send_angles(struct run_inputs *inputs, struct dev_queue *queue)
                             inputs->length);
     }
     float *sines = (float *)(void *)((char *)tables + bytes);
+    const struct dev_copy move = {.direction = DEV_COPY_UP,
+                                  .to = inputs->device_base + inputs->step_bytes,
+                                  .from = tables,
+                                  .bytes = 2 * bytes};
     int rc = kern_rope_build(&config->rope, inputs->length, inputs->length, tables, sines);
-    rc = rc != 0 ? rc
-                 : copy(queue, DEV_COPY_UP, inputs->device_base + inputs->step_bytes, tables,
-                        2 * bytes);
+    rc = rc != 0 ? rc : copy(inputs, queue, &move);
     free(tables);
     return rc;
 }
@@ -107,6 +108,7 @@ int run_inputs_init(struct run_inputs *inputs, const struct model *model,
     *inputs = (struct run_inputs){
         .model = model,
         .device = device,
+        .stall_limit_ns = run_options_stall_ns(options),
         .rows = options->rows,
         .length = options->length,
         .micro_batches = options->micro_batches,
@@ -219,7 +221,11 @@ int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model
 int run_inputs_send(struct run_inputs *inputs, struct dev_queue *queue, float scale)
 {
     memcpy(inputs->host + scale_offset(inputs), &scale, sizeof scale);
-    return copy(queue, DEV_COPY_UP, inputs->device_base, inputs->host, inputs->step_bytes);
+    const struct dev_copy move = {.direction = DEV_COPY_UP,
+                                  .to = inputs->device_base,
+                                  .from = inputs->host,
+                                  .bytes = inputs->step_bytes};
+    return copy(inputs, queue, &move);
 }
 
 void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro, struct model_binding *binding)
@@ -245,8 +251,11 @@ int run_inputs_losses(struct run_inputs *inputs, struct dev_queue *queue, uint32
                       struct kern_loss *out)
 {
     char *host = inputs->host + losses_offset(inputs);
-    int rc = copy(queue, DEV_COPY_DOWN, host, inputs->device_base + losses_offset(inputs),
-                  count * sizeof(struct kern_loss));
+    const struct dev_copy move = {.direction = DEV_COPY_DOWN,
+                                  .to = host,
+                                  .from = inputs->device_base + losses_offset(inputs),
+                                  .bytes = count * sizeof(struct kern_loss)};
+    int rc = copy(inputs, queue, &move);
     struct kern_loss sum = {0};
     for (uint32_t i = 0; rc == 0 && i < count; i++) {
         struct kern_loss one;

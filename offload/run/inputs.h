@@ -15,6 +15,7 @@ struct dev_queue;
 struct run_inputs {
     const struct model *model; /* borrowed */
     struct dev_device *device; /* borrowed */
+    int64_t stall_limit_ns;
     int64_t rows, length;
     uint32_t micro_batches;
     bool rope;

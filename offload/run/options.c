@@ -51,3 +51,9 @@ const char *run_options_file_io(const struct run_options *options)
 {
     return options->io != NULL && strcmp(options->io, "mem") == 0 ? NULL : options->io;
 }
+
+int64_t run_options_stall_ns(const struct run_options *options)
+{
+    const int64_t half_an_hour_ns = INT64_C(1800) * 1000000000;
+    return options->stall_limit_ns > 0 ? options->stall_limit_ns : half_an_hour_ns;
+}

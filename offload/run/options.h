@@ -37,8 +37,10 @@ struct run_options {
     struct plan_budgets budgets;
     struct store_path stores[STORE_PATHS_MAX];
     unsigned store_count;
-    const char *io;      /* NULL: chosen by probing */
-    int64_t io_limit_ns; /* of one block's I/O; 0: the drive's own */
+    const char *io;         /* NULL: chosen by probing */
+    int64_t io_limit_ns;    /* of one block's I/O; 0: the drive's own */
+    int64_t stall_limit_ns; /* nothing of a lane moves for so long: an error; 0: half an hour, for a
+                               command of compute is a layer over all rows of a micro-batch */
 
     bool
         guesses_given; /* which steps' updates go ahead of their norms: those of `guesses`; else the
@@ -52,6 +54,7 @@ struct run_options {
 struct plan_format run_options_format(const struct run_options *options);
 /* The back end for files that are no store: where that one is memory, whichever works. */
 const char *run_options_file_io(const struct run_options *options);
+int64_t run_options_stall_ns(const struct run_options *options);
 /* In the words of the update. */
 enum core_vec_type run_options_gradients(const struct run_options *options);
 enum core_vec_master run_options_master(const struct run_options *options);

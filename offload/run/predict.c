@@ -32,7 +32,7 @@ static int launch(struct run_rank *rank, const struct model_program *program,
     struct core_fence done = {0};
     int rc = model_run(rank->compute_queue, &program->logits, MODEL_RUN_ALL, binding, NULL, &cursor,
                        &done);
-    return rc != 0 ? rc : core_fence_wait(dev_queue_tail(rank->compute_queue), -1);
+    return rc != 0 ? rc : run_rank_wait(rank, dev_queue_tail(rank->compute_queue));
 }
 
 static int fetch(struct run_rank *rank, const void *from, uint64_t bytes, void *to)
@@ -41,7 +41,7 @@ static int fetch(struct run_rank *rank, const void *from, uint64_t bytes, void *
         .direction = DEV_COPY_DOWN, .to = to, .from = from, .bytes = bytes};
     struct core_fence done;
     int rc = dev_queue_copy(rank->compute_queue, &move, &done);
-    return rc != 0 ? rc : core_fence_wait(done, -1);
+    return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
 static void widen(const void *from, enum kern_type type, int64_t count, float *out)

@@ -2,6 +2,7 @@
 #include "offload/run/rank.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,8 @@ enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256, COLL_DEPTH = 64 };
 /* Steps that a timeline shows: the first one has nothing pending and warms up. */
 enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
-/* Nothing moving for so long is a defect: a drive that does not answer is found by its own limit, and a
- * command of compute is a layer over all rows of a micro-batch, which may take minutes. */
-static const int64_t stall_limit_ns = INT64_C(1800) * 1000000000;
+/* Ranks whose lanes still work at something: kept, for their threads use them. */
+static _Atomic(struct run_rank *) lost_ranks;
 
 static const struct {
     enum aio_urgency urgency;
@@ -173,7 +173,8 @@ static int make_executor(struct run_rank *rank)
 {
     struct run_executor_options options = {.bell = &rank->bell,
                                            .commands_max = longest_tape(rank->plan),
-                                           .stall_limit_ns = stall_limit_ns};
+                                           .stall_limit_ns = run_options_stall_ns(rank->options),
+                                           .pulse = &rank->pulse};
     make_device_lanes(rank, options.lanes);
     if (rank->given.meeting != NULL) {
         int rc = make_coll_lane(rank, &options.lanes[PLAN_Q_COLL]);
@@ -183,11 +184,13 @@ static int make_executor(struct run_rank *rank)
     }
     options.lanes[PLAN_Q_UPDATE] = run_update_lane(rank->update);
     if (rank->input->wishes.saves) {
-        const struct run_save_options save = {.input = rank->input,
-                                              .plan = rank->plan,
-                                              .memory = &rank->memory,
-                                              .update = rank->update,
-                                              .bell = &rank->bell};
+        const struct run_save_options save = {
+            .input = rank->input,
+            .plan = rank->plan,
+            .memory = &rank->memory,
+            .update = rank->update,
+            .bell = &rank->bell,
+            .stall_limit_ns = run_options_stall_ns(rank->options)};
         int rc = run_save_create(&save, &rank->save);
         if (rc != 0) {
             return rc;
@@ -258,11 +261,44 @@ int run_rank_create(const struct run_rank_options *options, struct run_rank **ou
     return 0;
 }
 
+uint64_t run_rank_pulse(const struct run_rank *rank)
+{
+    return atomic_load_explicit(&rank->pulse, memory_order_relaxed);
+}
+
+int run_rank_wait(struct run_rank *rank, struct core_fence fence)
+{
+    int rc = core_fence_wait_moving(fence, run_options_stall_ns(rank->options));
+    atomic_fetch_add_explicit(&rank->pulse, 1, memory_order_relaxed);
+    return rc;
+}
+
 void run_rank_abort(struct run_rank *rank, int code)
 {
     if (rank->coll != NULL) {
         coll_abort(rank->coll, code);
     }
+}
+
+/* Whether something of a run that stalled is at work for good. */
+static bool stands_still(struct run_rank *rank)
+{
+    static const int64_t last_chance_ns = INT64_C(10000000000);
+    if (rank->save != NULL && run_save_stuck(rank->save)) {
+        return true;
+    }
+    if (rank->executor == NULL || !run_executor_stalled(rank->executor)) {
+        return false;
+    }
+    const struct core_fence tails[] = {
+        dev_queue_tail(rank->compute_queue), dev_queue_tail(rank->up_queue),
+        dev_queue_tail(rank->down_queue), run_update_tail(rank->update)};
+    for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
+        if (core_fence_wait(tails[i], last_chance_ns) == -ETIMEDOUT) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Ends what still runs, in the order in which one waits for another. Memory that a drive may still
@@ -273,6 +309,11 @@ void run_rank_destroy(struct run_rank *rank)
         return;
     }
     int stuck = 0;
+    if (stands_still(rank)) {
+        core_log(CORE_LOG_WARN, "a lane does not end its command: what it works with is not freed");
+        rank->lost = atomic_exchange_explicit(&lost_ranks, rank, memory_order_relaxed);
+        return;
+    }
     if (rank->timeline != NULL &&
         run_timeline_write(rank->timeline, rank->input, rank->given.trace) != 0) {
         core_log(CORE_LOG_WARN, "%s", core_err_sentence());

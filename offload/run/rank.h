@@ -33,8 +33,11 @@ uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run
 
 /* Takes all memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
-/* NULL is fine. */
+/* NULL is fine. Where a lane did not end its command, what it works with stays as it is. */
 void run_rank_destroy(struct run_rank *rank);
+
+/* Grows while the rank gets on. Any thread. */
+uint64_t run_rank_pulse(const struct run_rank *rank);
 
 /* Ends what other ranks wait for, with `code` and this thread's sentence. */
 void run_rank_abort(struct run_rank *rank, int code);

@@ -52,17 +52,17 @@ static char *weights_stage(const struct run_rank *rank, uint32_t block)
 }
 
 /* The next slot, free. */
-static int turn_take(struct turns *turns, uint32_t *index)
+static int turn_take(struct run_rank *rank, struct turns *turns, uint32_t *index)
 {
     *index = turns->next++ % turns->count;
-    return core_fence_wait(turns->busy[*index], -1);
+    return run_rank_wait(rank, turns->busy[*index]);
 }
 
-static int turns_wait(const struct turns *turns)
+static int turns_wait(struct run_rank *rank, const struct turns *turns)
 {
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < turns->count; i++) {
-        rc = core_fence_wait(turns->busy[i], -1);
+        rc = run_rank_wait(rank, turns->busy[i]);
     }
     return rc;
 }
@@ -81,7 +81,7 @@ static int put(struct run_rank *rank, enum store_kind kind, uint32_t block, uint
     struct aio_queue *queue = io_queue(rank, PLAN_Q_WRITE_STATE);
     int rc;
     while ((rc = store_write(rank->store, queue, &place, memory, out)) == -EAGAIN) {
-        rc = core_fence_wait(aio_queue_tail(queue), -1);
+        rc = run_rank_wait(rank, aio_queue_tail(queue));
         if (rc != 0) {
             return rc;
         }
@@ -95,7 +95,7 @@ static int get(struct run_rank *rank, enum store_kind kind, uint32_t block, uint
     const struct store_place place = {kind, block, chunk};
     struct core_fence done;
     int rc = store_read(rank->store, io_queue(rank, PLAN_Q_READ_STATE), &place, memory, &done);
-    return rc != 0 ? rc : core_fence_wait(done, -1);
+    return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
 /* ---- where a chunk's streams lie ---- */
@@ -217,7 +217,7 @@ static int load_states(struct run_rank *rank, const struct source *source, uint3
         char *part = weights + (chunk.first - first) * width;
         char *resident = states_in_memory(rank, &chunk);
         uint32_t turn = 0;
-        int rc = resident != NULL ? 0 : turn_take(turns, &turn);
+        int rc = resident != NULL ? 0 : turn_take(rank, turns, &turn);
         char *states = resident != NULL ? resident : turns->slots[turn] + offset;
         rc = rc != 0 ? rc : fill_states(rank, source, &chunk, part, states);
         if (rc == 0 && resident == NULL) {
@@ -254,7 +254,7 @@ static int load_chunks(struct run_rank *rank, const struct source *source, uint3
         const struct chunk chunk = chunk_at(rank, block, i);
         char *resident = states_in_memory(rank, &chunk);
         uint32_t turn = 0;
-        rc = turn_take(turns, &turn);
+        rc = turn_take(rank, turns, &turn);
         char *weights = turns->slots[turn];
         char *states = resident != NULL ? resident : weights + offset;
         const struct plan_span span = {.first = chunk.first, .count = chunk.count};
@@ -295,7 +295,7 @@ static int load_block(struct run_rank *rank, const struct source *source, uint32
     struct core_fence written = {0};
     if (rc == 0 && in_store) {
         rc = store_weights(rank, block, weights, &written);
-        rc = rc != 0 ? rc : core_fence_wait(written, -1);
+        rc = rc != 0 ? rc : run_rank_wait(rank, written);
     }
     return rc;
 }
@@ -315,7 +315,7 @@ static int send_weights(struct run_rank *rank, uint32_t block)
     };
     struct core_fence done;
     int rc = dev_queue_copy(rank->up_queue, &move, &done);
-    return rc != 0 ? rc : core_fence_wait(done, -1);
+    return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
 /* Tile sums of blocks that are not trained stay zero. */
@@ -342,7 +342,7 @@ static int load(struct run_rank *rank, const struct source *source)
             rc = rank->given.progress(rank->given.user, "load", b + 1, rank->model->block_count);
         }
     }
-    return rc != 0 ? rc : turns_wait(&states);
+    return rc != 0 ? rc : turns_wait(rank, &states);
 }
 
 int run_rank_load(struct run_rank *rank, const struct model_files *files)

@@ -21,6 +21,7 @@ struct run_rank {
     const struct model *model;
 
     struct core_bell bell;     /* of every lane */
+    _Atomic uint64_t pulse;    /* grows while this rank gets on; others only compare it */
     struct dev_device *device; /* owned, as all below */
     struct kern_ops *ops;
     struct dev_queue *compute_queue;
@@ -47,6 +48,10 @@ struct run_rank {
     bool saves;          /* the update that is pending also goes to a checkpoint */
     uint64_t updates;    /* done or pending, skipped ones not counted */
     struct plan_traffic traffic;
+    struct run_rank *lost; /* in the list of those that could not be destroyed */
 };
+
+/* Waits for one of this rank's queues as long as it moves. */
+int run_rank_wait(struct run_rank *rank, struct core_fence fence);
 
 #endif

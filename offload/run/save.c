@@ -15,6 +15,7 @@ struct run_save {
     struct core_queue *queue; /* owned */
     /* The engine's. */
     bool busy;
+    bool stuck;
     uint32_t left; /* WRITE commands until it is finished */
     struct core_fence finished;
     /* The queue's, while it is busy; the engine's otherwise. */
@@ -135,7 +136,7 @@ static int submit(void *context, const struct plan_command *command, const struc
         return rc;
     }
     while ((rc = hand_over(save, NULL, &save->finished)) == -EAGAIN) {
-        rc = core_fence_wait(core_queue_tail(save->queue), -1);
+        rc = core_fence_wait_moving(core_queue_tail(save->queue), save->given.stall_limit_ns);
         if (rc != 0) {
             return rc;
         }
@@ -148,12 +149,18 @@ struct run_lane run_save_lane(struct run_save *save)
     return (struct run_lane){.submit = submit, .context = save};
 }
 
+bool run_save_stuck(const struct run_save *save)
+{
+    return save->stuck;
+}
+
 int run_save_wait(struct run_save *save)
 {
     if (!save->busy) {
         return 0;
     }
-    int rc = core_fence_wait(save->finished, -1);
+    int rc = core_fence_wait_moving(save->finished, save->given.stall_limit_ns);
+    save->stuck = rc == -ETIMEDOUT;
     save->busy = false;
     return rc != 0 ? rc : save->rc != 0 ? core_err_adopt(save->rc, save->sentence) : 0;
 }

@@ -17,6 +17,7 @@ struct run_save_options {
     const struct run_memory *memory;
     const struct run_update *update;
     struct core_bell *bell;
+    int64_t stall_limit_ns; /* nothing of it moves for so long: an error */
 };
 
 int run_save_create(const struct run_save_options *options, struct run_save **out);
@@ -34,5 +35,7 @@ bool run_save_busy(const struct run_save *save);
 /* Waits until it is published, or has failed: that error. All its commands were submitted. 0 where
  * there is none. */
 int run_save_wait(struct run_save *save);
+/* Whether a wait ended because nothing moved: then its thread may still work. */
+bool run_save_stuck(const struct run_save *save);
 
 #endif

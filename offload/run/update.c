@@ -148,6 +148,11 @@ void run_update_abandon(struct run_update *update, int code)
     }
 }
 
+struct core_fence run_update_tail(struct run_update *update)
+{
+    return core_queue_tail(update->queue);
+}
+
 struct core_team *run_update_team(struct run_update *update)
 {
     return update->team;

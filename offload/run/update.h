@@ -28,6 +28,9 @@ int run_update_create(const struct run_update_options *options, struct run_updat
 void run_update_destroy(struct run_update *update);
 void run_update_abandon(struct run_update *update, int code);
 
+/* The point behind everything submitted so far. */
+struct core_fence run_update_tail(struct run_update *update);
+
 struct run_lane run_update_lane(struct run_update *update);
 struct core_team *run_update_team(struct run_update *update);
 struct adam *run_update_adam(struct run_update *update, uint32_t block);

@@ -19,6 +19,7 @@ struct store_checkpoint_options {
     uint32_t keep;      /* checkpoints that stay, this one counted; 0: all */
     const char *backend;
     struct aio_fault *fault; /* for tests; NULL: none */
+    int64_t limit_ns;        /* of one block's I/O; 0: the drive's own */
 };
 
 /* Makes the folder and its files at full size. `manifest` says everything that is known now; what it

@@ -55,7 +55,8 @@ static int begin(struct store_checkpoint_write *checkpoint)
                                             .name = checkpoint->path,
                                             .writes = true,
                                             .backend = given->backend,
-                                            .fault = given->fault};
+                                            .fault = given->fault,
+                                            .limit_ns = given->limit_ns};
     return rc != 0 ? rc : store_flow_open(&flow, &checkpoint->flow);
 }
 

@@ -83,7 +83,7 @@ static int finish(struct store_flow *flow, struct flow_piece *piece)
         return 0;
     }
     piece->busy = false;
-    int rc = core_fence_wait(piece->done, -1);
+    int rc = core_fence_wait_moving(piece->done, flow->still_ns);
     if (rc != 0 || flow->writes) {
         return rc;
     }
@@ -136,7 +136,7 @@ static int finish_all(struct store_flow *flow, int rc)
             snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
         } else if (piece->busy) {
             piece->busy = false;
-            (void)core_fence_wait(piece->done, -1);
+            (void)core_fence_wait_moving(piece->done, flow->still_ns);
         }
     }
     return rc == 0 ? 0 : core_err_adopt(rc, sentence);
@@ -208,7 +208,7 @@ int store_flow_sync(struct store_flow *flow)
         struct core_fence done = {0};
         if (flow->fds[s] >= 0) {
             rc = aio_queue_sync(flow->queue, 0, flow->files[s], &done);
-            rc = rc != 0 ? rc : core_fence_wait(done, -1);
+            rc = rc != 0 ? rc : core_fence_wait_moving(done, flow->still_ns);
         }
     }
     return rc;

@@ -22,6 +22,7 @@ struct store_flow_options {
     bool writes;                     /* the files are made, at full size, with their headers */
     const char *backend;             /* NULL: chosen by probing */
     struct aio_fault *fault;         /* for tests; NULL: none */
+    int64_t limit_ns;                /* of one block's I/O; 0: the drive's own */
 };
 
 /* Opens or makes the files. Headers of files that are there have to be those of the image, and their

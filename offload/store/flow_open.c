@@ -13,6 +13,10 @@
 #include "core/base/err.h"
 #include "offload/store/flow_parts.h"
 
+/* The drive's own limit ends a wait, with better words; these are for a drive whose thread is stuck. */
+static const int64_t still_default_ns = INT64_C(180) * 1000000000;
+static const int64_t still_more_ns = INT64_C(3) * 1000000000;
+
 static void name_of(enum store_stream stream, char name[32])
 {
     snprintf(name, 32, "%s.safetensors", store_stream_name(stream));
@@ -122,7 +126,8 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
 
 static int start_drive(struct store_flow *flow, const struct store_flow_options *options)
 {
-    struct aio_drive_options drive = {.name = flow->name, .depth = STORE_FLOW_PIECES};
+    struct aio_drive_options drive = {
+        .name = flow->name, .depth = STORE_FLOW_PIECES, .limit_ns = options->limit_ns};
     const struct aio_queue_options queue = {
         .name = "checkpoint", .urgency = AIO_CHECKPOINT, .depth = 2 * STORE_FLOW_PIECES};
     int rc = 0;
@@ -165,6 +170,7 @@ int store_flow_open(const struct store_flow_options *options, struct store_flow 
     }
     flow->image = options->image;
     flow->writes = options->writes;
+    flow->still_ns = options->limit_ns > 0 ? options->limit_ns + still_more_ns : still_default_ns;
     snprintf(flow->name, sizeof flow->name, "%s", options->name);
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         flow->fds[s] = -1;

@@ -23,6 +23,7 @@ struct store_flow {
     const struct store_image *image; /* borrowed */
     char name[512];
     bool writes;
+    int64_t still_ns;        /* pieces in flight, and none ends for so long: an error */
     struct aio_drive *drive; /* owned */
     struct aio_queue *queue; /* owned */
     int fds[STORE_STREAM_COUNT];

@@ -205,6 +205,34 @@ static void stuck_edges_end(void)
     check_true(at == &value);
 }
 
+/* A line that moves is waited for however long it takes; one that stands still is not. */
+static void patience_begins_anew(void)
+{
+    struct core_queue *queue = NULL;
+    struct core_fence last = {0};
+    const unsigned pause_us = 10000;
+    check_int(core_queue_create(&(struct core_queue_options){.name = "slow"}, &queue), ==, 0);
+    for (int i = 0; i < 20; i++) {
+        struct core_job job = job_of(pause_job, NULL, &pause_us, sizeof pause_us);
+        check_int(core_queue_submit(queue, &job, &last), ==, 0);
+    }
+    int64_t start_ns = core_clock_now_ns();
+    check_int(core_fence_wait_moving(last, 100000000), ==, 0);
+    check_int(core_clock_now_ns() - start_ns, >=, 150000000);
+    core_queue_destroy(queue);
+
+    struct core_line line;
+    core_line_init(&line, "still", NULL);
+    core_line_reach(&line, 3);
+    check_int(core_fence_wait_moving((struct core_fence){&line, 3}, 1000000), ==, 0);
+    check_int(core_fence_wait_moving((struct core_fence){0}, 0), ==, 0);
+    check_int(core_fence_wait_moving((struct core_fence){&line, 4}, 20000000), ==, -ETIMEDOUT);
+    check_contains(core_err_sentence(), "still did not reach 4");
+    core_line_fail(&line, -ETIMEDOUT, "the drive sleeps");
+    check_int(core_fence_wait_moving((struct core_fence){&line, 4}, 20000000), ==, -ETIMEDOUT);
+    check_string(core_err_sentence(), "the drive sleeps");
+}
+
 /* One bell for several lines: the waiter wakes for whichever moves. */
 static void shared_bell(void)
 {
@@ -285,6 +313,6 @@ TEST_MAIN({"line_counts", line_counts}, {"timeout_names_the_line", timeout_names
           {"queue_keeps_order", queue_keeps_order}, {"queue_is_bounded", queue_is_bounded},
           {"edges_cross_queues", edges_cross_queues},
           {"failure_spreads_along_edges", failure_spreads_along_edges},
-          {"stuck_edges_end", stuck_edges_end}, {"shared_bell", shared_bell},
-          {"failures_do_not_mix", failures_do_not_mix},
+          {"stuck_edges_end", stuck_edges_end}, {"patience_begins_anew", patience_begins_anew},
+          {"shared_bell", shared_bell}, {"failures_do_not_mix", failures_do_not_mix},
           {"bad_options_are_refused", bad_options_are_refused})

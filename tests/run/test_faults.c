@@ -316,4 +316,74 @@ static void after_an_error(void)
     case_model_free(&made);
 }
 
-TEST_MAIN({"bad_days", bad_days}, {"after_an_error", after_an_error})
+/* Nothing moves, and the drive has not noticed yet: the executor ends the step and names the queue. */
+static void a_lane_that_stands_still(void)
+{
+    struct case_model made;
+    struct good_day good;
+    case_model_make(&made, "llama tied");
+    for (unsigned s = 0; s < SETTINGS; s++) {
+        if (settings[s].ranks > 0 || strcmp(settings[s].name, "deferred") == 0) {
+            have_good_day(&made, &settings[s], &good);
+            struct aio_fault fault = {
+                .rules_count = 1, .rules = {{.kind = AIO_FAULT_STALLED, .from = good.ops * 3 / 4}}};
+            struct run_options options = options_of(&settings[s], &fault);
+            struct case_outcome outcome;
+            options.stall_limit_ns = 300000000;
+            options.io_limit_ns = 2000000000;
+            watch(settings[s].name);
+            check_int(case_try_engine(&made, &options, STEPS, &outcome), ==, -ETIMEDOUT);
+            alarm(0);
+            check_uint(fault.hits[AIO_FAULT_STALLED], ==, 1);
+            check_true(strstr(outcome.sentence, "does not end its command") != NULL ||
+                       strstr(outcome.sentence, "did not reach") != NULL);
+        }
+    }
+    case_model_free(&made);
+}
+
+static int sleep_once(void *user, const char *phase, uint64_t done, uint64_t total)
+{
+    int *left = user;
+    (void)done;
+    (void)total;
+    if (strcmp(phase, "load") == 0 && (*left)-- == 1) {
+        usleep(3000000);
+    }
+    return 0;
+}
+
+/* A rank that does not get on is named, and what it works with is left to it. */
+static void a_rank_that_stands_still(void)
+{
+    static struct case_model made; /* its rank may look at all of these until the program ends */
+    static struct run_options options;
+    static struct run_planned *planned;
+    static int left = 1;
+    struct run_engine *engine = NULL;
+    case_model_make(&made, "llama tied");
+    options = case_options();
+    options.world = 2;
+    options.stage = 3;
+    options.threads = 1;
+    options.stall_limit_ns = 250000000;
+    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    const struct run_engine_options engine_options = {.planned = planned,
+                                                      .options = &options,
+                                                      .model = made.model,
+                                                      .files = made.files,
+                                                      .progress = sleep_once,
+                                                      .user = &left};
+    watch("a rank");
+    check_int(run_engine_create(&engine_options, &engine), ==, -ETIMEDOUT);
+    check_contains(core_err_sentence(), "has not got on for 0.5 s");
+    check_int(run_options_stall_ns(&options), ==, 250000000);
+    options.stall_limit_ns = 0;
+    check_int(run_options_stall_ns(&options), >, INT64_C(60) * 1000000000);
+    usleep(3200000);
+    alarm(0);
+}
+
+TEST_MAIN({"bad_days", bad_days}, {"after_an_error", after_an_error},
+          {"a_lane_that_stands_still", a_lane_that_stands_still},
+          {"a_rank_that_stands_still", a_rank_that_stands_still})

@@ -14,6 +14,7 @@ static struct store_image_block blocks[CASE_BLOCKS];
 static const char *format_name = "bf16";
 static bool shrunk;
 void (*case_guard)(bool inside);
+int64_t case_limit_ns;
 
 static void guard(bool inside)
 {
@@ -134,8 +135,11 @@ static int put_block(struct store_checkpoint_write *write, const struct store_im
 int case_write(const struct store_shelf *shelf, uint64_t step, uint32_t keep,
                struct aio_fault *fault)
 {
-    const struct store_checkpoint_options options = {
-        .shelf = shelf, .keep = keep, .backend = "threads", .fault = fault};
+    const struct store_checkpoint_options options = {.shelf = shelf,
+                                                     .keep = keep,
+                                                     .backend = "threads",
+                                                     .fault = fault,
+                                                     .limit_ns = case_limit_ns};
     struct store_checkpoint_write *write = NULL;
     struct store_manifest manifest;
     struct store_image image;

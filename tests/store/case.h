@@ -17,6 +17,9 @@ void case_set_format(const char *name);
 /* Told when the code under test is entered and left; NULL: nobody. */
 extern void (*case_guard)(bool inside);
 
+/* How long one block's I/O of a checkpoint may take; 0: as ever. */
+extern int64_t case_limit_ns;
+
 /* Writes the checkpoint of a step. */
 int case_write(const struct store_shelf *shelf, uint64_t step, uint32_t keep,
                struct aio_fault *fault);

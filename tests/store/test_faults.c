@@ -168,6 +168,33 @@ static void operations_fail(void)
     }
 }
 
+/* A drive that does not answer, at any point: an error that names the checkpoint, in the time that was
+ * given and not never. */
+static void drives_stall(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    struct aio_fault good = drive_of(1);
+    good.rules_count = 0;
+    case_shrink(true);
+    check_int(case_write(shelf, 1, 0, NULL), ==, 0);
+    check_int(case_write(shelf, 2, 0, &good), ==, 0);
+    store_shelf_remove(shelf, 2);
+    check_uint(good.ops, >, 4);
+    case_limit_ns = 50000000;
+    for (uint64_t n = 1; n <= good.ops; n++) {
+        struct aio_fault fault = drive_of(n);
+        fault.rules[0] = (struct aio_fault_rule){.kind = AIO_FAULT_STALLED, .from = n};
+        int rc = case_write(shelf, 2, 0, &fault);
+        check_uint(fault.hits[AIO_FAULT_STALLED], ==, 1);
+        check_int(rc, ==, -ETIMEDOUT);
+        check_contains(core_err_sentence(), store_shelf_directory(shelf));
+        check_outcome(shelf, rc, "operation", n);
+        store_shelf_remove(shelf, 2);
+    }
+    case_limit_ns = 0;
+    store_shelf_close(shelf);
+}
+
 /* Lost, torn, misdirected and changed bytes, on the way there or back: seen before the checkpoint has
  * its name. */
 static void drives_lie(void)
@@ -260,4 +287,5 @@ static void killed(void)
 }
 
 TEST_MAIN({"requests_fail", requests_fail}, {"the_disk_is_full", the_disk_is_full},
-          {"operations_fail", operations_fail}, {"drives_lie", drives_lie}, {"killed", killed})
+          {"operations_fail", operations_fail}, {"drives_lie", drives_lie},
+          {"drives_stall", drives_stall}, {"killed", killed})

@@ -1,0 +1,97 @@
+/* test_bytes.c: what a step moves between STORE and memory, by the drive's own counters: the
+ * bytes a parameter that the update and backward need, and no more. */
+#include <stdio.h>
+
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+/* What the drive has moved after `steps` steps and the update of the last one. */
+struct moved {
+    uint64_t read;
+    uint64_t written;
+    uint64_t told; /* of both, by the steps themselves; the drain's are not in it */
+};
+
+static struct moved run(const struct case_model *made, const struct run_options *options,
+                        unsigned steps)
+{
+    struct run_planned *planned = NULL;
+    struct run_engine *engine = NULL;
+    struct moved moved = {0};
+    struct store_stats stats;
+    check_int(run_planned_create(made->model, options, case_rates(), &planned), ==, 0);
+    const struct run_engine_options engine_options = {
+        .planned = planned, .options = options, .model = made->model, .files = made->files};
+    check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    for (unsigned s = 0; s < steps; s++) {
+        int32_t ids[CASE_ROWS * CASE_LENGTH];
+        const struct model_batch batch = case_batch(made, s, 0, ids);
+        struct run_step step;
+        check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
+        moved.told += step.traffic.store_read_bytes + step.traffic.store_write_bytes;
+    }
+    check_int(run_engine_drain(engine), ==, 0);
+    run_rank_store_stats(run_engine_rank(engine, 0), &stats);
+    moved.read = stats.read_bytes;
+    moved.written = stats.write_bytes;
+    run_engine_destroy(engine);
+    run_planned_destroy(planned);
+    return moved;
+}
+
+/* The steps that are in one run and not in the other are all alike: what each of them moves for a
+ * parameter. Reads and writes are told and counted alike, but for the last part of a chunk, which the
+ * drive moves in whole pages. */
+static void check_bytes(const struct case_model *made, const struct run_options *options,
+                        double reads, double writes, const char *what)
+{
+    enum { FEW = 2, MANY = 3 };
+    const struct moved few = run(made, options, FEW);
+    const struct moved many = run(made, options, MANY);
+    const double each = (MANY - FEW) * (double)made->model->trained_parameters;
+    const double read = (double)(many.read - few.read) / each;
+    const double written = (double)(many.written - few.written) / each;
+    const double told = (double)(many.told - few.told) / each;
+    test_note("%s: %.3f + %.3f B a parameter, told %.3f", what, read, written, told);
+    check_true(read <= reads * 1.01 && written <= writes * 1.01);
+    check_true(written >= writes && read + written >= told);
+    check_true(read + written <= told * 1.01);
+}
+
+/* All but gradients in STORE: the update reads 12 B and writes 12, backward reads weights again where
+ * its slots do not hold them (2). Weights in HOST take 4 of these away, spilled gradients bring 4. */
+static void bytes_of_a_step(void)
+{
+    struct case_model made;
+    struct run_options options = case_options();
+    case_model_make(&made, "deep");
+    options.io = "mem";
+    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1};
+    options.store_count = 1;
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    options.wishes.weights = PLAN_WHERE_STORE;
+    options.wishes.states = PLAN_WHERE_STORE;
+    options.wishes.grads = PLAN_WHERE_HOST;
+    options.wishes.acts = PLAN_ACTS_RECOMPUTE;
+    options.wishes.weight_slots = 3;
+    options.wishes.timing = PLAN_TIMING_DEFERRED;
+    check_bytes(&made, &options, 14, 12, "gradients in HOST");
+    if (TEST_SLOW) {
+        case_model_free(&made);
+        return;
+    }
+    options.clip = 0;
+    options.wishes.timing = PLAN_TIMING_INSIDE;
+    check_bytes(&made, &options, 14, 12, "the same, updated inside backward");
+    options.clip = 1;
+    options.wishes.timing = PLAN_TIMING_DEFERRED;
+    options.wishes.weights = PLAN_WHERE_HOST;
+    check_bytes(&made, &options, 10, 10, "weights and gradients in HOST");
+    options.wishes.weights = PLAN_WHERE_STORE;
+    options.wishes.grads = PLAN_WHERE_STORE;
+    options.wishes.order = PLAN_ORDER_LAYER;
+    check_bytes(&made, &options, 16, 14, "gradients in STORE");
+    case_model_free(&made);
+}
+
+TEST_MAIN({"bytes_of_a_step", bytes_of_a_step})
