@@ -5,11 +5,13 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 
 enum { WAYS_MAX = 12, TIMED_RUNS = 4 };
 
@@ -47,6 +49,7 @@ struct kern_lt {
     void *library; /* owned */
     cublasLtHandle_t handle;
     struct kern_lt_choices choices;
+    bool told; /* that a shape has no way */
     char description[64];
     cudaEvent_t begin, end; /* owned: of timing; NULL without a file */
 };
@@ -173,6 +176,8 @@ static int ways_of(const struct kern_lt *lt, const struct kern_lt_key *key, stru
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     const uint64_t bytes = KERN_CUDA_WORKSPACE_BYTES - 256;
+    /* Where k is split, its parts are added in fp32: by default they may be in the result's type. */
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = key->b_align;
     const uint32_t b = key->a_align;
     const uint32_t out = key->out_align;
@@ -182,6 +187,7 @@ static int ways_of(const struct kern_lt *lt, const struct kern_lt_key *key, stru
         size_t bytes;
     } attributes[] = {
         {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out, sizeof out},
@@ -216,6 +222,19 @@ static float time_way(const struct kern_lt *lt, const struct dev_launch *where,
             cudaEventSynchronize(lt->end) == cudaSuccess &&
             cudaEventElapsedTime(&ms, lt->begin, lt->end) == cudaSuccess;
     return works ? ms : -1.0f;
+}
+
+static void tell_none(struct kern_lt *lt, const char *op, const struct kern_lt_key *key)
+{
+    if (!lt->told) {
+        core_log(CORE_LOG_WARN,
+                 "op %s: cuBLASLt has no way to compute a product of %" PRId64 " x %" PRId64
+                 " over %" PRId64 " %s numbers (strides %" PRId64 ", %" PRId64 ", %" PRId64
+                 "); it goes without tensor cores and is slow, as others of its kind may",
+                 op, key->m, key->n, key->k, kern_type_name((enum kern_type)key->type),
+                 key->a_stride, key->b_stride, key->out_stride);
+        lt->told = true;
+    }
 }
 
 /* The result is written over and over: products never add to what is there. */
@@ -280,6 +299,7 @@ int kern_lt_product(struct kern_lt *lt, const struct dev_launch *where, const ch
         choose(lt, where, product, &shape, &choice);
         kern_lt_choices_add(&lt->choices, &choice);
         if (choice.none) {
+            tell_none(lt, op, &key);
             return 0;
         }
         found = &choice;

@@ -1,15 +1,25 @@
 /* product_lt_load.c: finds cuBLASLt on this machine. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
 #include "kernels/cuda/product_lt.h"
 
-static const char *const files[] = {
-    "libcublasLt.so.13",
-    "/usr/local/cuda/lib64/libcublasLt.so.13",
-    "/usr/local/cuda/targets/x86_64-linux/lib/libcublasLt.so.13",
+static const char name[] = "libcublasLt.so.13";
+/* Where the loader does not look: folders, or variables that name a toolkit's. */
+static const struct {
+    const char *variable; /* NULL: `folder` stands alone */
+    const char *folder;
+} places[] = {
+    {NULL, ""},
+    {"CUDA_HOME", "/lib64/"},
+    {"CUDA_PATH", "/lib64/"},
+    {NULL, "/usr/local/cuda/lib64/"},
+    {NULL, "/usr/local/cuda/targets/x86_64-linux/lib/"},
 };
 
 static const char *const names[KERN_LT_SYMBOLS] = {
@@ -26,20 +36,35 @@ static const char *const names[KERN_LT_SYMBOLS] = {
     [KERN_LT_MATMUL] = "cublasLtMatmul",
 };
 
-int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void), void **library)
+/* The library where it is found first; its path comes to `path`. */
+static void *library_open(char *path, size_t path_bytes)
 {
     void *opened = NULL;
-    for (size_t i = 0; i < sizeof files / sizeof files[0] && opened == NULL; i++) {
-        opened = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; i < sizeof places / sizeof places[0] && opened == NULL; i++) {
+        const char *home = places[i].variable != NULL ? getenv(places[i].variable) : "";
+        if (home != NULL) {
+            snprintf(path, path_bytes, "%s%s%s", home, places[i].folder, name);
+            opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        }
     }
+    return opened;
+}
+
+int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void), void **library)
+{
+    char path[PATH_MAX];
+    void *opened = library_open(path, sizeof path);
     if (opened == NULL) {
-        return core_err_set(-ENOTSUP, "cuBLASLt is not there: %s", dlerror());
+        return core_err_set(-ENOTSUP,
+                            "cuBLASLt is not there (%s); install the libraries of CUDA 13, or name "
+                            "their folder in LD_LIBRARY_PATH or the toolkit in CUDA_HOME",
+                            dlerror());
     }
     for (size_t i = 0; i < KERN_LT_SYMBOLS; i++) {
         void *symbol = dlsym(opened, names[i]);
         if (symbol == NULL) {
             dlclose(opened);
-            return core_err_set(-ENOTSUP, "%s has no function %s", files[0], names[i]);
+            return core_err_set(-ENOTSUP, "%s has no function %s", path, names[i]);
         }
         memcpy(&symbols[i], &symbol, sizeof symbol);
     }

@@ -25,6 +25,7 @@ struct layout {
 struct preference {
     uint64_t workspace_bytes;
     uint32_t align[4];
+    uint32_t schemes;
 };
 
 enum { FIRST_WAY = 40, WAYS = 3, WORKSPACE_BYTES = 1 << 20 };
@@ -98,7 +99,7 @@ static cublasStatus_t layout_init(cublasLtMatrixLayout_t layout, size_t bytes, c
 
 static cublasStatus_t preference_init(cublasLtMatmulPreference_t preference, size_t bytes)
 {
-    const struct preference begin = {0, {256, 256, 256, 256}};
+    const struct preference begin = {0, {256, 256, 256, 256}, CUBLASLT_REDUCTION_SCHEME_MASK};
     memset(preference, 0, bytes);
     memcpy(preference, &begin, sizeof begin);
     return CUBLAS_STATUS_SUCCESS;
@@ -112,6 +113,8 @@ static cublasStatus_t preference_set(cublasLtMatmulPreference_t opaque,
     memcpy(&preference, opaque, sizeof preference);
     if (name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == 8) {
         memcpy(&preference.workspace_bytes, value, bytes);
+    } else if (name == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && bytes == 4) {
+        memcpy(&preference.schemes, value, bytes);
     } else if (name >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
                name <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES && bytes == 4) {
         memcpy(&preference.align[name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
@@ -159,6 +162,9 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     memcpy(&out, out_opaque, sizeof out);
     memcpy(&preference, preference_opaque, sizeof preference);
     sizes_check(&desc, &a, &b, &out);
+    if (preference.schemes != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) {
+        bad("parts of a sum may be added in 16 bits");
+    }
     *count = 0;
     /* Rows that do not begin at even addresses are not taken, so that the other way is met too. */
     const uint64_t strides = (uint64_t)a.stride * type_bytes(a.type) |

@@ -21,15 +21,20 @@ static void hear(void *context, enum core_log_level level, const char *line)
     }
 }
 
-static void linear(int64_t n)
+static void linear_over(int64_t n, int64_t k)
 {
     struct kern_linear_arguments y = {
-        .type = KERN_BF16, .m = 4, .n = n, .k = 8, .x_stride = 8, .y_stride = n};
+        .type = KERN_BF16, .m = 4, .n = n, .k = k, .x_stride = k, .y_stride = n};
     rig_case((uint64_t)n);
-    y.x = rig_random(KERN_BF16, 32, 1.0);
-    y.w = rig_random(KERN_BF16, n * 8, 1.0);
+    y.x = rig_random(KERN_BF16, 4 * k, 1.0);
+    y.w = rig_random(KERN_BF16, n * k, 1.0);
     y.y = rig_zeros(KERN_BF16, 4 * n);
     rig_check(KERN_LINEAR, &y, (struct rig_bound){2.0, 64.0}, y.y, NULL);
+}
+
+static void linear(int64_t n)
+{
+    linear_over(n, 8);
 }
 
 static size_t file_read(const char *path, char *text, size_t bytes)
@@ -99,6 +104,21 @@ static void old_ways_are_replaced(void)
     check_int(lines_of(path), ==, 2);
 }
 
+/* A product that goes without the library is right, and one warning says so. */
+static void shapes_without_a_way_are_told(void)
+{
+    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
+    warnings = 0;
+    open_with(NULL);
+    linear_over(8, 7);
+    linear_over(8, 7);
+    linear_over(16, 5);
+    rig_close();
+    check_int(warnings, ==, 1);
+    check_contains(warned, "no way to compute a product of 4 x 8 over 7 bf16 numbers");
+    core_log_bind(NULL);
+}
+
 /* Lines that are not understood are left out with one warning; lines of other machines are not ours. */
 static void bad_lines_are_left_out(void)
 {
@@ -153,6 +173,7 @@ static void the_oldest_gives_way(void)
 }
 
 RIG_MAIN({"choices_are_kept", choices_are_kept}, {"old_ways_are_replaced", old_ways_are_replaced},
+         {"shapes_without_a_way_are_told", shapes_without_a_way_are_told},
          {"bad_lines_are_left_out", bad_lines_are_left_out},
          {"a_file_that_cannot_be_written", a_file_that_cannot_be_written},
          {"the_oldest_gives_way", the_oldest_gives_way})
