@@ -331,11 +331,14 @@ static double unit_of(enum kern_type type)
     return units[type];
 }
 
-void rig_compare(const char *what, const void *host, struct rig_bound bound)
+enum { TOLD_MAX = 6 };
+
+/* Compares; notes the first elements that differ. How many do. */
+static int64_t differences(const char *what, const struct array *array, const void *got,
+                           struct rig_bound bound)
 {
-    struct array *array = array_of(host);
-    const void *got = rig_fetch(host);
     double most = 0.05; /* inputs are of size 1: what cancels to nothing keeps their noise */
+    int64_t wrong = 0;
     for (int64_t i = 0; i < array->count; i++) {
         most = fmax(most, fabs(kern_ref_load(array->type, array->host, i)));
     }
@@ -345,27 +348,72 @@ void rig_compare(const char *what, const void *host, struct rig_bound bound)
         const double allowed = bound.roundings * unit_of(array->type) * fabs(want) +
                                bound.noise * 0x1p-24 * most +
                                (array->type == KERN_FP16 ? 0x1p-23 : 0.0);
-        if (!(fabs(have - want) <= allowed)) {
-            test_fail(__FILE__, __LINE__,
-                      "%s: element %" PRId64 " of %" PRId64 " (%s) is %.9g, not %.9g, "
+        if (!(fabs(have - want) <= allowed) && wrong++ < TOLD_MAX) {
+            test_note("%s: element %" PRId64 " of %" PRId64 " (%s) is %.9g, not %.9g, "
                       "which is %.3g of what the bound allows",
                       what, i, array->count, kern_type_name(array->type), have, want,
                       fabs(have - want) / allowed);
+        }
+    }
+    return wrong;
+}
+
+void rig_compare(const char *what, const void *host, struct rig_bound bound)
+{
+    struct array *array = array_of(host);
+    const int64_t wrong = differences(what, array, rig_fetch(host), bound);
+    if (wrong > 0) {
+        test_fail(__FILE__, __LINE__, "%s: %" PRId64 " of %" PRId64 " elements (%s) are wrong",
+                  what, wrong, array->count, kern_type_name(array->type));
+    }
+}
+
+/* The words of an argument struct, for whoever reads a failure far from the machine it came from:
+ * numbers as they are, pointers as what they point to. */
+static void arguments_note(enum kern_op op, const void *arguments)
+{
+    for (size_t at = 0; at + sizeof(uint64_t) <= kern_op_argument_bytes(op);
+         at += sizeof(uint64_t)) {
+        uint64_t word;
+        int32_t halves[2];
+        float real;
+        memcpy(&word, (const char *)arguments + at, sizeof word);
+        memcpy(halves, &word, sizeof halves);
+        memcpy(&real, &word, sizeof real);
+        const struct array *array = word != 0 ? array_find((const char *)(uintptr_t)word) : NULL;
+        if (array != NULL) {
+            test_note("op %s, byte %zu: %" PRId64 " %s + %td bytes", kern_op_name(op), at,
+                      array->count, kern_type_name(array->type),
+                      (const char *)(uintptr_t)word - array->host);
+        } else if (word != 0) {
+            test_note("op %s, byte %zu: %" PRId64 " (%d, %d; %g)", kern_op_name(op), at,
+                      (int64_t)word, halves[0], halves[1], (double)real);
         }
     }
 }
 
 void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, ...)
 {
-    must(rig_run(op, arguments));
+    const int rc = rig_run(op, arguments);
+    int64_t wrong = 0;
+    if (rc != 0) {
+        arguments_note(op, arguments);
+        must(rc);
+    }
     rig_reference(op, arguments);
     va_list list;
     va_start(list, bound);
-    for (const void *array = va_arg(list, const void *); array != NULL;
-         array = va_arg(list, const void *)) {
-        rig_compare(kern_op_name(op), array, bound);
+    for (const void *host = va_arg(list, const void *); host != NULL;
+         host = va_arg(list, const void *)) {
+        struct array *array = array_of(host);
+        wrong += differences(kern_op_name(op), array, rig_fetch(host), bound);
     }
     va_end(list);
+    if (wrong > 0) {
+        arguments_note(op, arguments);
+        test_fail(__FILE__, __LINE__, "op %s: %" PRId64 " elements are wrong", kern_op_name(op),
+                  wrong);
+    }
 }
 
 int rig_main(int argc, char **argv, const struct test_case *cases, size_t count)
