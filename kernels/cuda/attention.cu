@@ -210,23 +210,40 @@ int launch_type(const struct dev_launch *where, const struct kern_attention_argu
 
 extern "C" size_t kern_cuda_attention_bytes(const struct kern_attention_arguments *a)
 {
-    return kern_cuda_tiles_bytes(a);
+    const size_t tiles = kern_cuda_tiles_bytes(a);
+    const size_t check = kern_cuda_attention_sm90_fits(a) ? kern_cuda_attention_check_bytes() : 0;
+    return tiles > check ? tiles : check;
 }
 
-extern "C" int kern_cuda_attention(const struct dev_launch *where,
-                                   const struct kern_attention_arguments *a)
+int kern_cuda_attention_mma(const struct dev_launch *where,
+                            const struct kern_attention_arguments *a)
 {
     struct kern_tiles tiles;
-    if (a->rows * a->length * a->heads == 0) {
-        return 0;
-    }
-    if (!kern_cuda_attention_fits(a)) {
-        return kern_cuda_attention_plain(where, a);
-    }
     int rc = kern_cuda_tiles_list(where, "attention", a, QUERIES, where->scratch, &tiles);
     if (rc != 0) {
         return rc;
     }
     return a->type == KERN_BF16 ? launch_type<kern_bf16>(where, a, tiles)
                                 : launch_type<kern_fp16>(where, a, tiles);
+}
+
+extern "C" int kern_cuda_attention(const struct dev_launch *where,
+                                   const struct kern_attention_arguments *a)
+{
+    struct kern_cuda *cuda = static_cast<struct kern_cuda *>(where->context);
+    if (a->rows * a->length * a->heads == 0) {
+        return 0;
+    }
+    if (!kern_cuda_attention_fits(a)) {
+        return kern_cuda_attention_plain(where, a);
+    }
+    if (!kern_cuda_attention_sm90_fits(a)) {
+        return kern_cuda_attention_mma(where, a);
+    }
+    if (cuda->sm90 == kern_cuda::KERN_SM90_UNKNOWN) {
+        cuda->sm90 = kern_cuda_attention_check(where) ? kern_cuda::KERN_SM90_WORKS
+                                                      : kern_cuda::KERN_SM90_LEFT_OUT;
+    }
+    return cuda->sm90 == kern_cuda::KERN_SM90_WORKS ? kern_cuda_attention_sm90(where, a)
+                                                    : kern_cuda_attention_mma(where, a);
 }

@@ -9,6 +9,10 @@
 #include "core/dev/launch.h"
 #include "kernels/kern.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* A run of positions of a row: [begin, end) of the document [start, stop). */
 struct kern_tile {
     int32_t begin, end;
@@ -42,11 +46,28 @@ int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g);
 
+/* By the tensor cores of all cards that are taken (attention.cu). */
+int kern_cuda_attention_mma(const struct dev_launch *where,
+                            const struct kern_attention_arguments *a);
+
+/* By Hopper's own products (attention_sm90.cu): heads of 64 and 128. Only after the check. */
+bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a);
+int kern_cuda_attention_sm90(const struct dev_launch *where,
+                             const struct kern_attention_arguments *a);
+/* Whether the card has them, and they agree with attention.cu: in the queue's scratch, which has that
+ * many bytes; waits for the card. A disagreement is a warning. */
+bool kern_cuda_attention_check(const struct dev_launch *where);
+size_t kern_cuda_attention_check_bytes(void);
+
 /* Without tensor cores: any type, head_dim up to 512, any alignment. */
 int kern_cuda_attention_plain(const struct dev_launch *where,
                               const struct kern_attention_arguments *a);
 int kern_cuda_attention_grad_plain(const struct dev_launch *where,
                                    const struct kern_attention_grad_arguments *g,
                                    const float *delta);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -15,9 +15,10 @@ extern "C" {
 
 struct kern_lt;
 
-/* What dev_launch.context points at. The thread that submits alone changes what `lt` holds. */
+/* What dev_launch.context points at. The thread that submits alone changes `sm90` and what `lt` holds. */
 struct kern_cuda {
     struct kern_lt *lt; /* owned; NULL: all products are plain */
+    enum { KERN_SM90_UNKNOWN, KERN_SM90_WORKS, KERN_SM90_LEFT_OUT } sm90; /* attention_sm90.cu */
     char description[160];
 };
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -59,6 +60,10 @@ int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out)
     struct kern_cuda *cuda = calloc(1, sizeof *cuda);
     if (cuda == NULL) {
         return core_err_set(-ENOMEM, "no memory for the ops of a CUDA device");
+    }
+    const char *attention = getenv("TIDE_ATTENTION"); /* docs/cuda.md: for a card that faults */
+    if (attention != NULL && strcmp(attention, "mma") == 0) {
+        cuda->sm90 = KERN_SM90_LEFT_OUT;
     }
     if (options->products != KERN_PRODUCTS_PLAIN) {
         const int rc = kern_lt_create(options->cuda_choices, &cuda->lt);

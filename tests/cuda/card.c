@@ -62,6 +62,9 @@ static struct {
     _Alignas(1024) unsigned char shared[SHARED_MAX];
 } card = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+unsigned card_group_products;
+bool card_group_products_are_wrong;
+
 /* Puts the running stack away in *from and goes on where `to` stands. */
 void card_switch(void **from, void *to);
 __asm__(".text\n"

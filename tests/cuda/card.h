@@ -6,6 +6,7 @@
 #ifndef TESTS_CUDA_CARD_H
 #define TESTS_CUDA_CARD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,5 +40,9 @@ const void *card_exchange(const void *mine, size_t bytes);
 void card_copy16(void *shared, const void *from);
 void card_copy_batch(void);
 void card_copy_wait(unsigned left);
+
+/* Products of warpgroups that threads have begun; and whether they read their tiles as no card does. */
+extern unsigned card_group_products;
+extern bool card_group_products_are_wrong;
 
 #endif

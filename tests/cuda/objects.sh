@@ -56,12 +56,14 @@ assembled() { # name pattern...
 }
 
 cd "$folder" || exit 1
-echo "1..9"
+echo "1..11"
 status=0
 for kernel in attention attention_grad norm norm_grad pointwise loss_rows update array; do
     compile $kernel sm_90
     in_registers $kernel || status=1
 done
+compile attention_sm90 sm_90a
+in_registers attention_sm90 || status=1
 verdict $status "hot_kernels_do_not_spill"
 
 has attention 'mma.sync.aligned.m16n8k16.row.col.f32.bf16' 'mma.sync.aligned.m16n8k16.row.col.f32.f16' \
@@ -70,6 +72,13 @@ verdict $? "attention_is_on_tensor_cores"
 has attention_grad 'mma.sync.aligned.m16n8k16.row.col.f32.bf16' \
     'mma.sync.aligned.m16n8k16.row.col.f32.f16' ldmatrix.sync.aligned.m8n8.x4.trans cp.async.cg.shared
 verdict $? "its_gradient_too"
+has attention_sm90 wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16 \
+    wgmma.mma_async.sync.aligned.m64n128k16.f32.f16 wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16 \
+    fence.proxy.async.shared::cta cp.async.cg.shared.global
+verdict $? "hoppers_attention_is_by_warpgroups"
+# ptxas says so where it makes products wait for each other.
+! grep -i serialized "$folder/attention_sm90.log" | sed 's/^/# /' | grep .
+verdict $? "its_products_go_on_by_themselves"
 has norm ld.global.v4.u32 st.global.v4.u32 && has norm_grad ld.global.v4.u32 st.global.v4.u32
 verdict $? "norms_move_16_bytes_at_a_time"
 has pointwise ld.global.v4.u32 st.global.v4.u32 && has loss_rows ld.global.v4.u32 st.global.v4.u32
@@ -81,7 +90,8 @@ verdict $? "the_update_has_no_approximation"
 if [ -n "$cuobjdump" ] && [ -x "$cuobjdump" ]; then
     assembled attention HMMA.16816.F32.BF16 HMMA.16816.F32 LDSM.16 LDGSTS &&
         assembled attention_grad HMMA.16816.F32.BF16 LDSM.16 && assembled norm LDG.E.128 STG.E.128 &&
-        assembled pointwise LDG.E.128 STG.E.128
+        assembled pointwise LDG.E.128 STG.E.128 &&
+        assembled attention_sm90 HGMMA.64x128x16.F32.BF16 HGMMA.64x64x16.F32 WARPGROUP.DEPBAR
     verdict $? "the_card's_own_code_has_them_too"
 else
     verdict 0 "the_card's_own_code_has_them_too # SKIP cuobjdump is not here"

@@ -153,7 +153,7 @@ static void documents_case(void)
 {
     for (int type = RIG_SANITIZED ? 2 : 0; type < 3; type++) {
         rig_case((uint64_t)type + 5);
-        const struct shape s = {1, 200, 4, 2, 48, type == 2 ? 37 : 0};
+        const struct shape s = {1, 200, 4, 2, type == KERN_BF16 ? 64 : 48, type == 2 ? 37 : 0};
         const int64_t borders[] = {0, 1, 77, 150, 200};
         int32_t starts[200];
         for (int d = 0; d < 4; d++) {

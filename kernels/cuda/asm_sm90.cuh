@@ -1,0 +1,138 @@
+/* asm_sm90.cuh: products of a warpgroup (four warps, 64 rows) on Hopper, which go on by themselves and
+ * read shared memory by descriptors. A test replaces this file by one in plain C++ (tests/cuda).
+ *
+ * A tile in shared memory stands in slices of 64 columns: slice c has all rows of columns 64 c .. 64 c + 63,
+ * 128 bytes a row, begins at a multiple of 1024 bytes, and keeps the 16 bytes i of row r at place
+ * i ^ (r % 8). Fragments of a and d are those of asm.cuh, the warp's 16 rows of the warpgroup's 64. */
+#ifndef KERNELS_CUDA_ASM_SM90_CUH
+#define KERNELS_CUDA_ASM_SM90_CUH
+
+#include "kernels/cuda/asm.cuh"
+
+/* Where a tile, or a part of one, begins; `slice_bytes` lie between slices. */
+struct kern_wg_tile {
+    uint64_t bits;
+};
+
+/* The descriptor's fields, in units of 16 bytes: address, bytes between slices (used where the columns
+ * are the product's n), bytes between groups of eight rows; 1 << 62: places are swizzled over 128
+ * bytes. */
+__device__ __forceinline__ kern_wg_tile kern_wg_tile_of(uint32_t address, uint32_t slice_bytes)
+{
+    return {(static_cast<uint64_t>(address & 0x3ffffu) >> 4) |
+            static_cast<uint64_t>(slice_bytes >> 4) << 16 | static_cast<uint64_t>(1024 >> 4) << 32 |
+            static_cast<uint64_t>(1) << 62};
+}
+
+/* The tile from `bytes` on: columns within a slice, or groups of eight rows. */
+__device__ __forceinline__ kern_wg_tile kern_wg_tile_from(kern_wg_tile tile, uint32_t bytes)
+{
+    return {tile.bits + (bytes >> 4)};
+}
+
+/* Copies and stores to shared memory of this thread become visible to the products of others behind
+ * the next barrier. */
+__device__ __forceinline__ void kern_wg_publish()
+{
+    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
+/* Before the first product of a batch: registers are as they were written. */
+__device__ __forceinline__ void kern_wg_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+}
+
+__device__ __forceinline__ void kern_wg_batch()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+}
+
+/* Waits until no more than N batches are under way. What they wrote is settled afterwards. */
+template <int N> __device__ __forceinline__ void kern_wg_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
+}
+
+/* Nothing that uses these registers moves in front of this, and they are kept until then. */
+template <int N> __device__ __forceinline__ void kern_wg_settle(float (&d)[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        asm volatile("" : "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3]) : : "memory");
+    }
+}
+
+template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        asm volatile("" : "+r"(a[n][0]), "+r"(a[n][1]), "+r"(a[n][2]), "+r"(a[n][3]) : : "memory");
+    }
+}
+
+#define KERN_WG_4(d, n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
+#define KERN_WG_16(d, n)                                                                           \
+    KERN_WG_4(d, n), KERN_WG_4(d, n + 1), KERN_WG_4(d, n + 2), KERN_WG_4(d, n + 3)
+#define KERN_WG_32(d) KERN_WG_16(d, 0), KERN_WG_16(d, 4)
+#define KERN_WG_64(d) KERN_WG_32(d), KERN_WG_16(d, 8), KERN_WG_16(d, 12)
+
+#define KERN_WG_LIST_32                                                                            \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                      \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define KERN_WG_LIST_64                                                                            \
+    KERN_WG_LIST_32                                                                                \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "           \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+/* d[64][128] = (FIRST ? 0 : d) + a b^T, a[64][16] and b[128][16] parts of tiles. */
+#define KERN_WG_SCORES(tag, name)                                                                  \
+    template <bool FIRST>                                                                          \
+    __device__ __forceinline__ void kern_wg_scores(tag, float(&d)[16][4], kern_wg_tile a,          \
+                                                   kern_wg_tile b)                                 \
+    {                                                                                              \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                  \
+                     "wgmma.mma_async.sync.aligned.m64n128k16.f32." name " " KERN_WG_LIST_64       \
+                     "}, %64, %65, p, 1, 1, 0, 0;\n}"                                              \
+                     : KERN_WG_64(d)                                                               \
+                     : "l"(a.bits), "l"(b.bits), "n"(FIRST ? 0 : 1)                                \
+                     : "memory");                                                                  \
+    }
+KERN_WG_SCORES(kern_bf16, "bf16.bf16")
+KERN_WG_SCORES(kern_fp16, "f16.f16")
+
+/* d[64][n] += a b, a[64][16] in registers, b[16][n] rows of a tile. */
+#define KERN_WG_GATHER(tag, name)                                                                  \
+    __device__ __forceinline__ void kern_wg_gather(tag, float(&d)[16][4], const uint32_t(&a)[4],   \
+                                                   kern_wg_tile b)                                 \
+    {                                                                                              \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                    \
+                     "wgmma.mma_async.sync.aligned.m64n128k16.f32." name " " KERN_WG_LIST_64       \
+                     "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}"                                \
+                     : KERN_WG_64(d)                                                               \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits)                     \
+                     : "memory");                                                                  \
+    }                                                                                              \
+    __device__ __forceinline__ void kern_wg_gather(tag, float(&d)[8][4], const uint32_t(&a)[4],    \
+                                                   kern_wg_tile b)                                 \
+    {                                                                                              \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                    \
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32." name " " KERN_WG_LIST_32        \
+                     "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"                                \
+                     : KERN_WG_32(d)                                                               \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits)                     \
+                     : "memory");                                                                  \
+    }
+KERN_WG_GATHER(kern_bf16, "bf16.bf16")
+KERN_WG_GATHER(kern_fp16, "f16.f16")
+
+#undef KERN_WG_SCORES
+#undef KERN_WG_GATHER
+#undef KERN_WG_LIST_64
+#undef KERN_WG_LIST_32
+#undef KERN_WG_64
+#undef KERN_WG_32
+#undef KERN_WG_16
+#undef KERN_WG_4
+
+#endif

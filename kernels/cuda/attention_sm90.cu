@@ -1,0 +1,338 @@
+/* attention_sm90.cu: attention on Hopper's warpgroup products. A block has 128 queries of one head, a
+ * warpgroup 64 of them; tiles of 128 keys and values come to shared memory one turn ahead. The scores of
+ * the next keys and the gathering of the last probabilities are under way while a warpgroup turns
+ * scores into probabilities. Compiled for sm_90a alone, and used where attention_check.c has found it to
+ * agree with attention.cu on the card at hand. */
+#include "kernels/cuda/asm_sm90.cuh"
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/cuda.h"
+
+namespace
+{
+
+constexpr int QUERIES = 128;
+constexpr int KEYS = 128;
+constexpr int THREADS = 256;
+constexpr int WARP_ROWS = 16;
+constexpr int GROUP_ROWS = 64; /* of a warpgroup */
+constexpr int GROUP_THREADS = 128;
+constexpr int ROW_BYTES = 128;
+constexpr int ALIGN_BYTES = 1024;
+
+template <int D> constexpr int tile_bytes = QUERIES *D * 2;
+
+/* Shared memory: queries, two stages of keys, two of values. */
+template <int D> struct room {
+    static constexpr int queries = 0;
+    static constexpr int keys = tile_bytes<D>;
+    static constexpr int values = 3 * tile_bytes<D>;
+    static constexpr int bytes = 5 * tile_bytes<D>;
+};
+
+template <int D> struct state {
+    float o[D / 8][4];
+    float top[2]; /* of the scores so far, before scaling; of rows g and g + 8 of the warp */
+    float sum[2]; /* of this thread's columns */
+    float shrink[2];
+};
+
+/* Starts to copy 128 rows of D elements; rows from position `end` on are zeros. */
+template <int D> __device__ void tile_copy(char *to, const kern_rows &rows, int32_t end)
+{
+    constexpr int CHUNKS = D / 8;
+#pragma unroll 4
+    for (int i = 0; i < QUERIES * CHUNKS; i += THREADS) {
+        const int chunk = i + static_cast<int>(threadIdx.x);
+        const int row = chunk / CHUNKS;
+        const int column = chunk % CHUNKS;
+        const bool inside = rows.first + row < end;
+        const uint16_t *from = inside ? rows.base + (rows.first + row) * rows.stride + column * 8
+                                      : rows.base;
+        char *at = to + column / 8 * (QUERIES * ROW_BYTES) + row * ROW_BYTES +
+                   (column % 8 ^ row % 8) * 16;
+        kern_copy16(at, from, inside);
+    }
+}
+
+/* Query `row` sees keys up to its own and, with a window, not older than that. */
+__device__ void mask(float (&scores)[KEYS / 8][4], int32_t first_row, int32_t first_key,
+                     int32_t window)
+{
+    const int lane = threadIdx.x % KERN_LANES;
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int32_t row = first_row + lane / 4 + i / 2 * 8;
+            const int32_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
+            const bool seen = key <= row && row - key < window;
+            scores[n][i] = seen ? scores[n][i] : -__uint_as_float(0x7f800000u);
+        }
+    }
+}
+
+/* Scores become probabilities against the new maximum; `shrink` is what was gathered before is to be
+ * multiplied by. */
+template <int D> __device__ void soften(state<D> &s, float (&scores)[KEYS / 8][4], float scale_log2)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float top = s.top[half];
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+            top = fmaxf(top, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+        }
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        /* A row that has seen nothing yet keeps its zeros. */
+        const float base = top > -__uint_as_float(0x7f800000u) ? top * scale_log2 : 0.0f;
+        s.shrink[half] = kern_exp2(__fmaf_rn(s.top[half], scale_log2, -base));
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; i++) {
+                scores[n][i] = kern_exp2(__fmaf_rn(scores[n][i], scale_log2, -base));
+                sum += scores[n][i];
+            }
+        }
+        s.sum[half] = __fmaf_rn(s.sum[half], s.shrink[half], sum);
+        s.top[half] = top;
+    }
+}
+
+template <int D> __device__ void shrink(state<D> &s)
+{
+#pragma unroll
+    for (int n = 0; n < D / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            s.o[n][i] *= s.shrink[i / 2];
+        }
+    }
+}
+
+template <typename T>
+__device__ void pack(uint32_t (&p)[KEYS / 16][4], const float (&scores)[KEYS / 8][4])
+{
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) {
+        kern_a_pack<T>(p[k], scores[2 * k], scores[2 * k + 1]);
+    }
+}
+
+/* Begins scores[64][128] = queries keys^T. */
+template <typename T, int D>
+__device__ __forceinline__ void scores_begin(float (&scores)[KEYS / 8][4], kern_wg_tile queries,
+                                             kern_wg_tile keys)
+{
+    kern_wg_scores<true>(T{}, scores, queries, keys);
+#pragma unroll
+    for (int k = 1; k < D / 16; k++) {
+        const uint32_t at = k / 4 * (QUERIES * ROW_BYTES) + k % 4 * 32;
+        kern_wg_scores<false>(T{}, scores, kern_wg_tile_from(queries, at),
+                              kern_wg_tile_from(keys, at));
+    }
+}
+
+/* Begins o[64][D] += p values. */
+template <typename T, int D>
+__device__ __forceinline__ void gather_begin(float (&o)[D / 8][4],
+                                             const uint32_t (&p)[KEYS / 16][4], kern_wg_tile values)
+{
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) {
+        kern_wg_gather(T{}, o, p[k], kern_wg_tile_from(values, k * 16 * ROW_BYTES));
+    }
+}
+
+template <typename T, int D>
+__device__ void state_end(state<D> &s, const kern_attention_arguments &a, const kern_tile &tile,
+                          int64_t row_token, int64_t head, char *shared)
+{
+    const int lane = threadIdx.x % KERN_LANES;
+    const int warp_row = threadIdx.x / KERN_LANES * WARP_ROWS;
+    const int32_t left = tile.end - tile.begin - warp_row;
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float sum = s.sum[half];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        factor[half] = 1.0f / sum;
+        const int row = lane / 4 + 8 * half;
+        if (lane % 4 == 0 && row < left) {
+            a.lse[head * a.rows * a.length + row_token + tile.begin + warp_row + row] =
+                s.top[half] * a.scale + logf(sum);
+        }
+    }
+    const int64_t at = (row_token + tile.begin + warp_row) * a.o_stride + head * a.head_dim;
+    kern_rows_write<T, D>(s.o, factor,
+                          reinterpret_cast<uint16_t *>(shared) + warp_row * kern_row<D>::stride,
+                          a.o, a.o_stride, at, left, a.head_dim);
+}
+
+/* Where the tiles of a block stand, and what comes into them. */
+template <int D> struct work {
+    char *shared;
+    kern_rows k, v;
+    int32_t key, end; /* of the first tile of keys; behind the last key */
+
+    __device__ void keys_copy(int index)
+    {
+        k.first = key + index * KEYS;
+        tile_copy<D>(shared + room<D>::keys + index % 2 * tile_bytes<D>, k, end);
+    }
+    __device__ void values_copy(int index)
+    {
+        v.first = key + index * KEYS;
+        tile_copy<D>(shared + room<D>::values + index % 2 * tile_bytes<D>, v, end);
+    }
+    __device__ kern_wg_tile tile_at(uint32_t offset) const
+    {
+        return kern_wg_tile_of(kern_shared_address(shared) + offset, QUERIES * ROW_BYTES);
+    }
+    /* What was copied is there for all; what the last turn read may be written over. */
+    __device__ void turn() const
+    {
+        kern_copy_wait<0>();
+        kern_wg_publish();
+        __syncthreads();
+    }
+};
+
+template <typename T, int D>
+__device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &tile, int64_t row,
+                            int64_t head, char *shared)
+{
+    const int64_t row_token = row * a.length;
+    const int64_t kv = head / (a.heads / a.kv_heads) * a.head_dim;
+    const uint32_t group_row = threadIdx.x / GROUP_THREADS * GROUP_ROWS;
+    const int32_t first_row = tile.begin +
+                              static_cast<int32_t>(threadIdx.x / KERN_LANES) * WARP_ROWS;
+    const float scale_log2 = a.scale * KERN_LOG2_E;
+    const int32_t window = kern_window(a);
+    kern_rows q = kern_rows_of(a.q, a.q_stride, row_token, head * a.head_dim);
+    work<D> w = {shared, kern_rows_of(a.k, a.k_stride, row_token, kv),
+                 kern_rows_of(a.v, a.v_stride, row_token, kv),
+                 kern_first_keys(tile, a.window, KEYS), tile.end};
+    const int count = (w.end - w.key + KEYS - 1) / KEYS;
+    q.first = tile.begin;
+    tile_copy<D>(shared + room<D>::queries, q, tile.end);
+    w.keys_copy(0);
+    kern_copy_batch();
+    w.turn();
+    const kern_wg_tile queries = w.tile_at(room<D>::queries + group_row * ROW_BYTES);
+    state<D> s = {};
+    float scores[KEYS / 8][4];
+    uint32_t p[KEYS / 16][4];
+    s.top[0] = s.top[1] = -__uint_as_float(0x7f800000u);
+    const auto probabilities = [&](int index) {
+        const int32_t key = w.key + index * KEYS;
+        if (key + KEYS - 1 > first_row || first_row + WARP_ROWS - 1 - key >= window) {
+            mask(scores, first_row, key, window);
+        }
+        soften(s, scores, scale_log2);
+    };
+    if (count > 1) {
+        w.keys_copy(1);
+    }
+    w.values_copy(0);
+    kern_copy_batch();
+    kern_wg_begin();
+    scores_begin<T, D>(scores, queries, w.tile_at(room<D>::keys));
+    kern_wg_batch();
+    kern_wg_wait<0>();
+    kern_wg_settle(scores);
+    probabilities(0);
+    pack<T>(p, scores);
+    for (int index = 0; index + 1 < count; index++) {
+        const uint32_t stage = index % 2 * tile_bytes<D>;
+        const uint32_t other = tile_bytes<D> - stage;
+        w.turn();
+        if (index + 2 < count) {
+            w.keys_copy(index + 2);
+        }
+        w.values_copy(index + 1);
+        kern_copy_batch();
+        kern_wg_settle(scores);
+        kern_wg_settle(s.o);
+        kern_wg_begin();
+        scores_begin<T, D>(scores, queries, w.tile_at(room<D>::keys + other));
+        kern_wg_batch();
+        gather_begin<T, D>(s.o, p, w.tile_at(room<D>::values + stage));
+        kern_wg_batch();
+        kern_wg_wait<1>();
+        kern_wg_settle(scores);
+        probabilities(index + 1);
+        kern_wg_wait<0>();
+        kern_wg_settle(s.o);
+        kern_wg_settle(p);
+        shrink(s);
+        pack<T>(p, scores);
+    }
+    w.turn();
+    kern_wg_settle(s.o);
+    kern_wg_begin();
+    gather_begin<T, D>(s.o, p, w.tile_at(room<D>::values + (count - 1) % 2 * tile_bytes<D>));
+    kern_wg_batch();
+    kern_wg_wait<0>();
+    kern_wg_settle(s.o);
+    kern_wg_settle(p);
+    __syncthreads(); /* the results go through the memory of queries and keys */
+    state_end<T, D>(s, a, tile, row_token, head, shared);
+    __syncthreads();
+}
+
+/* Blocks in x: the heads of a slot, slot after slot, the last tiles, which see most, first. */
+template <typename T, int D>
+__global__ void __launch_bounds__(THREADS, 1)
+    attend(struct kern_attention_arguments a, struct kern_tiles tiles)
+{
+    const uint32_t past = kern_shared_address(kern_shared()) % ALIGN_BYTES;
+    char *shared = kern_shared() + (past > 0 ? ALIGN_BYTES - past : 0);
+    const int64_t head = blockIdx.x % a.heads;
+    const int32_t slot = static_cast<int32_t>(blockIdx.x / a.heads);
+    const int32_t count = kern_tile_count(tiles, blockIdx.y);
+    for (int32_t index = count - 1 - slot; index >= 0; index -= tiles.slots) {
+        attend_tile<T, D>(a, kern_tile_of(tiles, blockIdx.y, index), blockIdx.y, head, shared);
+    }
+}
+
+template <typename T, int D>
+int launch(const struct dev_launch *where, const struct kern_attention_arguments *a,
+           const struct kern_tiles &tiles)
+{
+    static_assert(QUERIES == KEYS && QUERIES * kern_row<D>::stride * 2 <= room<D>::values);
+    const kern_grid grid = {.blocks = tiles.slots * a->heads,
+                            .threads = THREADS,
+                            .lines = static_cast<unsigned>(a->rows),
+                            .shared_bytes = room<D>::bytes + ALIGN_BYTES};
+    return kern_cuda_launch(where, "attention", grid, attend<T, D>, *a, tiles);
+}
+
+template <typename T>
+int launch_type(const struct dev_launch *where, const struct kern_attention_arguments *a,
+                const struct kern_tiles &tiles)
+{
+    return a->head_dim == 64 ? launch<T, 64>(where, a, tiles) : launch<T, 128>(where, a, tiles);
+}
+
+} // namespace
+
+bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a)
+{
+    return (a->head_dim == 64 || a->head_dim == 128) && kern_cuda_attention_fits(a);
+}
+
+int kern_cuda_attention_sm90(const struct dev_launch *where,
+                             const struct kern_attention_arguments *a)
+{
+    struct kern_tiles tiles;
+    int rc = kern_cuda_tiles_list(where, "attention", a, QUERIES, where->scratch, &tiles);
+    if (rc != 0) {
+        return rc;
+    }
+    return a->type == KERN_BF16 ? launch_type<kern_bf16>(where, a, tiles)
+                                : launch_type<kern_fp16>(where, a, tiles);
+}

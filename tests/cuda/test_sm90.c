@@ -1,0 +1,119 @@
+/* Proves that Hopper's own attention is used where it agrees with the other, and only there: a card that
+ * reads its descriptors otherwise is found out, told of once, and computes by the other kernel. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/log.h"
+#include "kernels/cuda/attention.h"
+#include "tests/cuda/card.h"
+#include "tests/kernels/rig.h"
+
+enum { LENGTH = 150, WIDTH = 64 };
+
+static unsigned warnings;
+static char warned[512];
+
+static void hear(void *context, enum core_log_level level, const char *line)
+{
+    (void)context;
+    if (level == CORE_LOG_WARN) {
+        warnings++;
+        snprintf(warned, sizeof warned, "%s", line);
+    }
+}
+
+/* Attention by the op, checked against the reference. */
+static void attend(int64_t dim)
+{
+    struct kern_attention_arguments a = {.type = KERN_BF16,
+                                         .rows = 1,
+                                         .length = LENGTH,
+                                         .heads = 1,
+                                         .kv_heads = 1,
+                                         .head_dim = dim,
+                                         .scale = 0.1f,
+                                         .q_stride = dim,
+                                         .k_stride = dim,
+                                         .v_stride = dim,
+                                         .o_stride = dim};
+    rig_case((uint64_t)dim);
+    a.q = rig_random(KERN_BF16, LENGTH * dim, 1.0);
+    a.k = rig_random(KERN_BF16, LENGTH * dim, 1.0);
+    a.v = rig_random(KERN_BF16, LENGTH * dim, 1.0);
+    a.o = rig_zeros(KERN_BF16, LENGTH * dim);
+    a.lse = rig_zeros(KERN_F32, LENGTH);
+    rig_check(KERN_ATTENTION, &a, (struct rig_bound){2.0, 65536.0}, a.o, NULL);
+}
+
+/* Products of warpgroups that the launches of `attend` made. */
+static unsigned products_of(int64_t dim)
+{
+    const unsigned before = card_group_products;
+    attend(dim);
+    return card_group_products - before;
+}
+
+/* Heads of 64 go by warpgroups once the check has held, others never do. */
+static void it_is_used_where_it_agrees(void)
+{
+    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
+    warnings = 0;
+    rig_open(NULL, 1);
+    check_uint(products_of(72), ==, 0);
+    const unsigned with_check = products_of(WIDTH);
+    const unsigned alone = products_of(WIDTH);
+    check_uint(alone, >, 0);
+    check_uint(with_check, >, alone);
+    rig_close();
+    check_uint(warnings, ==, 0);
+    core_log_bind(NULL);
+}
+
+/* With descriptors that are read otherwise the results are still right, by the other kernel. */
+static void a_card_that_differs_is_found_out(void)
+{
+    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
+    warnings = 0;
+    card_group_products_are_wrong = true;
+    rig_open(NULL, 1);
+    check_uint(products_of(WIDTH), >, 0);
+    check_uint(products_of(WIDTH), ==, 0);
+    rig_close();
+    card_group_products_are_wrong = false;
+    check_uint(warnings, ==, 1);
+    check_contains(warned, "is wrong on this card");
+    core_log_bind(NULL);
+}
+
+/* What the environment leaves out is not even tried. */
+static void it_can_be_left_out(void)
+{
+    setenv("TIDE_ATTENTION", "mma", 1);
+    rig_open(NULL, 1);
+    unsetenv("TIDE_ATTENTION");
+    check_uint(products_of(WIDTH), ==, 0);
+    rig_close();
+}
+
+/* The check asks for scratch of its own, also for shapes that need none. */
+static void the_check_has_room(void)
+{
+    const struct kern_attention_arguments a = {.type = KERN_BF16,
+                                               .rows = 1,
+                                               .length = 1,
+                                               .heads = 1,
+                                               .kv_heads = 1,
+                                               .head_dim = 64,
+                                               .scale = 1.0f,
+                                               .q_stride = 64,
+                                               .k_stride = 64,
+                                               .v_stride = 64,
+                                               .o_stride = 64};
+    check_true(kern_cuda_attention_sm90_fits(&a));
+    check_uint(kern_scratch_bytes("cuda", KERN_ATTENTION, &a, 1), ==,
+               kern_cuda_attention_check_bytes());
+}
+
+RIG_MAIN({"it_is_used_where_it_agrees", it_is_used_where_it_agrees},
+         {"a_card_that_differs_is_found_out", a_card_that_differs_is_found_out},
+         {"it_can_be_left_out", it_can_be_left_out}, {"the_check_has_room", the_check_has_room})
