@@ -1,5 +1,6 @@
 /* bench_ops_cuda.c: how fast a card's ops are, on the shapes of one layer and the head of an 8B Llama
- * (hidden 4096, inner 14336, 32 heads of 128, 8 key heads, vocabulary 128256), bf16.
+ * (hidden 4096, inner 14336, 32 heads of 128, 8 key heads, vocabulary 128256), bf16, 16384 tokens, and
+ * the products of larger models. torch_ops.py prints torch's lines of the same names.
  * Prints `name value unit` lines: GB/s of what is read and written, beside the card's copies within
  * its memory (`_ratio`: to twice the bytes copied a second), or TFLOP/s. `--quick` takes a quarter of
  * the tokens and fewer runs, `--only WORD` the lines whose name has it, `--choices FILE` times products
@@ -28,9 +29,9 @@ static struct {
     int batches;
     const char *only;
     void *arrays[ARRAYS];
-} bench = {.tokens = 8192, .batches = 5};
+} bench = {.tokens = 16384, .batches = 5};
 
-static const size_t array_bytes = (size_t)VOCAB * HIDDEN * 2 + 4096;
+static const size_t array_bytes = (size_t)2 << 30;
 
 static void must(int rc)
 {
@@ -237,12 +238,12 @@ static void arrays(void)
 
 /* ---- Ops bound by the card's arithmetic ---- */
 
-static void products(const char *layer, int64_t n, int64_t k)
+static void products(const char *layer, int64_t m, int64_t n, int64_t k)
 {
-    const double flops = 2.0 * (double)bench.tokens * (double)n * (double)k;
+    const double flops = 2.0 * (double)m * (double)n * (double)k;
     char name[64];
     const struct kern_linear_arguments y = {.type = KERN_BF16,
-                                            .m = bench.tokens,
+                                            .m = m,
                                             .n = n,
                                             .k = k,
                                             .x = bench.arrays[0],
@@ -253,7 +254,7 @@ static void products(const char *layer, int64_t n, int64_t k)
     snprintf(name, sizeof name, "linear_%s", layer);
     computes(name, KERN_LINEAR, &y, flops);
     const struct kern_linear_grad_input_arguments dx = {.type = KERN_BF16,
-                                                        .m = bench.tokens,
+                                                        .m = m,
                                                         .n = n,
                                                         .k = k,
                                                         .dy = bench.arrays[2],
@@ -266,7 +267,7 @@ static void products(const char *layer, int64_t n, int64_t k)
     snprintf(name, sizeof name, "linear_%s_dx", layer);
     computes(name, KERN_LINEAR_GRAD_INPUT, &dx, flops);
     struct kern_linear_grad_weight_arguments dw = {.type = KERN_BF16,
-                                                   .m = bench.tokens,
+                                                   .m = m,
                                                    .n = n,
                                                    .k = k,
                                                    .dy = bench.arrays[2],
@@ -338,12 +339,20 @@ static void loss(void)
 
 /* ---- */
 
-/* Numbers of about 0.01, as products meet them: what lies in memory decides how fast a card clocks. */
+static void copy(enum dev_copy_direction direction, void *to, const void *from, size_t bytes)
+{
+    struct core_fence fence = {0};
+    const struct dev_copy move = {.direction = direction, .to = to, .from = from, .bytes = bytes};
+    must(dev_queue_copy(bench.queue, &move, &fence));
+    must(core_fence_wait(fence, 60000000000));
+}
+
+/* Numbers of about 0.01, as products meet them: what lies in memory decides how fast a card clocks.
+ * The last array is zeros. */
 static void fill(void)
 {
     uint16_t *host = malloc(FILL_BYTES);
     uint32_t random = 1;
-    struct core_fence fence = {0};
     if (host == NULL) {
         exit(1);
     }
@@ -356,14 +365,10 @@ static void fill(void)
         if (array == ARRAYS - 1) {
             memset(host, 0, FILL_BYTES);
         }
-        for (size_t at = 0; at < array_bytes; at += FILL_BYTES) {
-            const size_t left = array_bytes - at;
-            const struct dev_copy copy = {.direction = DEV_COPY_UP,
-                                          .to = (char *)bench.arrays[array] + at,
-                                          .from = host,
-                                          .bytes = left < FILL_BYTES ? left : FILL_BYTES};
-            must(dev_queue_copy(bench.queue, &copy, &fence));
-            must(core_fence_wait(fence, 60000000000));
+        copy(DEV_COPY_UP, bench.arrays[array], host, FILL_BYTES);
+        for (size_t at = FILL_BYTES; at < array_bytes; at += FILL_BYTES) {
+            copy(DEV_COPY_WITHIN, (char *)bench.arrays[array] + at, bench.arrays[array],
+                 FILL_BYTES);
         }
     }
     free(host);
@@ -372,7 +377,8 @@ static void fill(void)
 static void begin(const struct kern_options *options)
 {
     struct dev_rates rates;
-    must(dev_open("cuda", NULL, &bench.device));
+    const struct dev_options memory = {.memory_bytes = (size_t)24 << 30};
+    must(dev_open("cuda", &memory, &bench.device));
     must(dev_rates_measure(bench.device, (size_t)1 << 30, &rates));
     bench.copy = 2.0 * rates.within;
     must(kern_ops_attach(bench.device, options, &bench.ops));
@@ -380,17 +386,19 @@ static void begin(const struct kern_options *options)
         .kind = DEV_QUEUE_COMPUTE, .depth = 512, .scratch_bytes = (size_t)2 << 30};
     must(dev_queue_create(bench.device, &queue, &bench.queue));
     printf("# %s; %s\n", dev_properties(bench.device)->description, kern_ops_describe(bench.ops));
-    printf("copy_within %.1f GB/s\ncopy_up %.1f GB/s\ncopy_down %.1f GB/s\n", bench.copy * 1e-9,
-           rates.up * 1e-9, rates.down * 1e-9);
+    printf("copy_within %.1f GB/s\ncopy_up %.1f GB/s\ncopy_down %.1f GB/s\n"
+           "copy_up_and_down %.1f GB/s_each\n",
+           bench.copy * 1e-9, rates.up * 1e-9, rates.down * 1e-9, rates.both * 1e-9);
     fill();
 }
 
 int main(int argc, char **argv)
 {
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is cut short keeps its lines */
     struct kern_options options = {.products = KERN_PRODUCTS_BEST};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            bench.tokens = 2048;
+            bench.tokens = 4096;
             bench.batches = 2;
         } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
             bench.only = argv[++i];
@@ -405,9 +413,14 @@ int main(int argc, char **argv)
     norms();
     pointwise();
     arrays();
-    products("qkv", QKV, HIDDEN);
-    products("up", 2 * INNER, HIDDEN);
-    products("down", HIDDEN, INNER);
+    products("8192", 8192, 8192, 8192);
+    products("qkv", bench.tokens, QKV, HIDDEN);
+    products("up", bench.tokens, 2 * INNER, HIDDEN);
+    products("down", bench.tokens, HIDDEN, INNER);
+    products("14b_up", bench.tokens, 2 * 17408, 5120);
+    products("14b_down", bench.tokens, 5120, 17408);
+    products("32b_up", bench.tokens, 2 * 25600, 5120);
+    products("32b_down", bench.tokens, 5120, 25600);
     attention(bench.batches > 2 ? 2 : 1, 4096);
     attention(1, bench.batches > 2 ? 16384 : 8192);
     loss();
