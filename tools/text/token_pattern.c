@@ -23,8 +23,6 @@ struct reader {
     bool fold; /* inside (?i: ) */
 };
 
-enum { LETTERS_MAX = 2 };
-
 static void set_add_kinds(struct set *set, uint64_t kinds, const struct token_unicode *unicode)
 {
     set->kinds |= kinds;
@@ -48,31 +46,6 @@ static bool set_add_range(struct set *set, uint32_t from, uint32_t to)
     return true;
 }
 
-static uint64_t kinds_flagged(unsigned flag)
-{
-    uint64_t kinds = 0;
-    for (unsigned i = 0; i < TOKEN_KINDS_MAX; i++) {
-        kinds |= (uint64_t)((token_kinds[i].flags & flag) != 0) << i;
-    }
-    return kinds;
-}
-
-/* The kinds of a category's name: L, Lu ...; 0 where there is none. */
-static uint64_t kinds_named(const char *name, size_t bytes)
-{
-    static const char *const names[TOKEN_CATEGORIES] = {
-        "Cn", "Cc", "Cf", "Co", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No",
-        "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs"};
-    uint64_t kinds = 0;
-    if (bytes == 2 && memcmp(name, "=w", 2) == 0) { /* ours, for Whitespace */
-        return kinds_flagged(TOKEN_FLAG_WORD_BESIDE);
-    }
-    for (unsigned i = 0; i < TOKEN_KINDS_MAX && bytes >= 1 && bytes <= LETTERS_MAX; i++) {
-        kinds |= (uint64_t)(memcmp(names[token_kinds[i].category], name, bytes) == 0) << i;
-    }
-    return kinds;
-}
-
 /* \p{Name}, after the p. */
 static bool read_property(struct reader *in, uint64_t *kinds)
 {
@@ -83,7 +56,7 @@ static bool read_property(struct reader *in, uint64_t *kinds)
     if (close == NULL) {
         return false;
     }
-    *kinds = kinds_named(in->at + 1, (size_t)(close - in->at - 1));
+    *kinds = token_kinds_named(in->at + 1, (size_t)(close - in->at - 1));
     in->at = close + 1;
     return *kinds != 0;
 }
@@ -106,9 +79,9 @@ static bool read_escape(struct reader *in, struct set *set, uint32_t *point)
         if (lower == 'p' ? !read_property(in, &kinds) : false) {
             return false;
         }
-        kinds = lower == 's'   ? kinds_flagged(TOKEN_FLAG_SPACE)
-                : lower == 'w' ? kinds_flagged(TOKEN_FLAG_WORD)
-                : lower == 'd' ? kinds_named("Nd", 2)
+        kinds = lower == 's'   ? token_kinds_flagged(TOKEN_FLAG_SPACE)
+                : lower == 'w' ? token_kinds_flagged(TOKEN_FLAG_WORD)
+                : lower == 'd' ? token_kinds_named("Nd", 2)
                                : kinds;
         set_add_kinds(set, outside ? ~kinds : kinds, in->out->unicode);
         return true;

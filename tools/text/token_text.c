@@ -5,6 +5,7 @@
 
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
+#include "tools/text/token_regex.h"
 
 int token_grow(void **array, size_t *room, size_t count, size_t more, size_t size)
 {
@@ -120,7 +121,14 @@ int token_search_create(const struct token_unicode *unicode, const char *regex, 
         return 0;
     }
     int code = token_pattern_create(unicode, regex, bytes, &out->pattern);
-    return code == -ENOTSUP ? token_pcre_create(regex, bytes, what, &out->pcre) : code;
+    if (code != -ENOTSUP) {
+        return code;
+    }
+    char *text = NULL;
+    code = token_regex_translate(unicode, regex, bytes, what, &text, &bytes);
+    code = code == 0 ? token_pcre_create(text, bytes, what, &out->pcre) : code;
+    free(text);
+    return code;
 }
 
 void token_search_free(struct token_search *search)

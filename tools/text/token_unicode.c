@@ -7,6 +7,8 @@
 
 #include "core/base/err.h"
 
+enum { LETTERS_MAX = 2 };
+
 /* The page that equals `kinds`, added where there is none. */
 static uint16_t page_of(struct token_unicode *unicode, const uint8_t kinds[256])
 {
@@ -62,6 +64,30 @@ enum token_category token_category_of(uint32_t point)
         }
     }
     return TOKEN_CATEGORY_CN;
+}
+
+uint64_t token_kinds_flagged(unsigned flag)
+{
+    uint64_t kinds = 0;
+    for (unsigned i = 0; i < TOKEN_KINDS_MAX; i++) {
+        kinds |= (uint64_t)((token_kinds[i].flags & flag) != 0) << i;
+    }
+    return kinds;
+}
+
+uint64_t token_kinds_named(const char *name, size_t bytes)
+{
+    static const char *const names[TOKEN_CATEGORIES] = {
+        "Cn", "Cc", "Cf", "Co", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No",
+        "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs"};
+    uint64_t kinds = 0;
+    if (bytes == 2 && memcmp(name, "=w", 2) == 0) { /* ours, for Whitespace */
+        return token_kinds_flagged(TOKEN_FLAG_WORD_BESIDE);
+    }
+    for (unsigned i = 0; i < TOKEN_KINDS_MAX && bytes >= 1 && bytes <= LETTERS_MAX; i++) {
+        kinds |= (uint64_t)(memcmp(names[token_kinds[i].category], name, bytes) == 0) << i;
+    }
+    return kinds;
 }
 
 static void unpack(struct token_unicode *unicode)

@@ -76,6 +76,10 @@ void token_unicode_destroy(struct token_unicode *unicode);
 /* The category of one character, by reading the table from its beginning: for rare questions. */
 enum token_category token_category_of(uint32_t point);
 
+/* The kinds with a flag, and those of a category's name (L, Lu ...; 0: no such category), a bit each. */
+uint64_t token_kinds_flagged(unsigned flag);
+uint64_t token_kinds_named(const char *name, size_t bytes);
+
 static inline uint8_t token_kind_of(const struct token_unicode *unicode, uint32_t point)
 {
     return unicode->kinds[(size_t)unicode->page[point >> 8] * 256 + (point & 255)];
