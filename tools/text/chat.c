@@ -1,6 +1,7 @@
 /* chat.c: reads a model folder's template and special tokens, and renders rows. */
 #include "tools/text/chat.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,40 +13,19 @@
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "tools/text/row.h"
+#include "tools/text/special.h"
 
-enum { VARIABLES_MAX = 64, TOKENS = 8 };
-
-static const char *const token_names[TOKENS] = {"bos_token",  "eos_token", "unk_token",
-                                                "pad_token",  "sep_token", "cls_token",
-                                                "mask_token", "eot_token"};
+enum { VARIABLES_MAX = 128, NAMES_BYTES = 400 };
+#define EXTRA_FOLDER "additional_chat_templates"
 
 struct text_chat {
     struct text_template *plain; /* owned; NULL: none */
     struct text_template *tools; /* owned; NULL: the same */
-    char *tokens[TOKENS];        /* owned; NULL: none */
+    char names[NAMES_BYTES];     /* of templates that are neither, ", " between them */
+    struct text_special special;
     int64_t end;
     uint64_t mark;
 };
-
-/* FOLDER/NAME as JSON; *out NULL where there is no such file. */
-static int load_json(const char *folder, const char *name, struct core_json **out)
-{
-    char path[4096];
-    *out = NULL;
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
-        return core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", folder);
-    }
-    if (access(path, F_OK) != 0) {
-        return 0;
-    }
-    int code = core_json_load(path, NULL, out);
-    if (code == 0 && core_json_kind(core_json_root(*out)) != CORE_JSON_OBJECT) {
-        code = core_err_set(-EINVAL, "%s: must be an object", path);
-        core_json_destroy(*out);
-        *out = NULL;
-    }
-    return code;
-}
 
 static int make_template(struct text_chat *chat, const char *source, size_t bytes, const char *name,
                          struct text_template **out)
@@ -54,83 +34,112 @@ static int make_template(struct text_chat *chat, const char *source, size_t byte
     return text_template_create(source, bytes, name, out);
 }
 
-static int read_file_template(struct text_chat *chat, const char *folder)
+/* A template by its name: "default", "tool_use" for rows with tools; others are only remembered. */
+static int put_template(struct text_chat *chat, const char *kind, const char *source, size_t bytes,
+                        const char *name)
 {
-    char path[4096];
-    char *source = NULL;
-    size_t bytes = 0;
-    if (snprintf(path, sizeof path, "%s/chat_template.jinja", folder) >= (int)sizeof path) {
-        return core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", folder);
-    }
-    if (access(path, F_OK) != 0) {
+    struct text_template *made = NULL;
+    const bool tools = strcmp(kind, "tool_use") == 0;
+    if (!tools && strcmp(kind, "default") != 0) {
+        const size_t at = strlen(chat->names);
+        snprintf(chat->names + at, sizeof chat->names - at, "%s%s", at > 0 ? ", " : "", kind);
         return 0;
     }
+    int code = make_template(chat, source, bytes, name, &made);
+    if (code == 0) {
+        struct text_template **out = tools ? &chat->tools : &chat->plain;
+        text_template_destroy(*out);
+        *out = made;
+    }
+    return code;
+}
+
+static int read_file_template(struct text_chat *chat, const char *path, const char *kind)
+{
+    char *source = NULL;
+    size_t bytes = 0;
     int code = core_file_read(path, TEXT_TEMPLATE_BYTES_MAX, &source, &bytes);
-    code = code == 0 ? make_template(chat, source, bytes, path, &chat->plain) : code;
+    code = code == 0 ? put_template(chat, kind, source, bytes, path) : code;
     free(source);
     return code;
 }
 
-static int read_template(struct text_chat *chat, const struct core_json_value *value,
-                         const char *name, struct text_template **out)
+static int is_template(const struct dirent *entry)
 {
-    size_t bytes;
-    if (core_json_kind(value) != CORE_JSON_STRING) {
-        return core_err_set(-EINVAL, "%s: is no string", name);
-    }
-    const char *source = core_json_string(value, &bytes);
-    return make_template(chat, source, bytes, name, out);
+    const size_t bytes = strlen(entry->d_name);
+    return bytes > 6 && strcmp(entry->d_name + bytes - 6, ".jinja") == 0;
 }
 
-/* chat_template: a text, or a list of {"name", "template"}: "default", and "tool_use" for rows with
- * tools. */
+/* FOLDER/additional_chat_templates/NAME.jinja are templates of these names. */
+static int read_extra_files(struct text_chat *chat, const char *folder, bool *any)
+{
+    char path[4096];
+    struct dirent **found = NULL;
+    snprintf(path, sizeof path, "%s/" EXTRA_FOLDER, folder);
+    const int count = scandir(path, &found, is_template, alphasort);
+    int code = count < 0 && errno != ENOENT
+                   ? core_err_set(-errno, "%s cannot be listed: %s", path, strerror(errno))
+                   : 0;
+    for (int i = 0; i < count; i++) {
+        char kind[256];
+        char *name = found[i]->d_name;
+        snprintf(kind, sizeof kind, "%.*s", (int)(strlen(name) - strlen(".jinja")), name);
+        if (snprintf(path, sizeof path, "%s/" EXTRA_FOLDER "/%s", folder, name) >=
+            (int)sizeof path) {
+            code = core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", folder);
+        }
+        *any = true;
+        code = code == 0 ? read_file_template(chat, path, kind) : code;
+        free(found[i]);
+    }
+    free(found);
+    return code;
+}
+
+/* chat_template.jinja is the one named default. */
+static int read_files(struct text_chat *chat, const char *folder, bool *any)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/chat_template.jinja", folder) >= (int)sizeof path - 40) {
+        return core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", folder);
+    }
+    *any = access(path, F_OK) == 0;
+    int code = *any ? read_file_template(chat, path, "default") : 0;
+    return code == 0 ? read_extra_files(chat, folder, any) : code;
+}
+
+/* chat_template: a text, or a list of {"name", "template"}. */
 static int read_config_template(struct text_chat *chat, const char *folder,
                                 const struct core_json *doc)
 {
     char name[600];
+    size_t bytes;
     const struct core_json_value *value = core_json_find(core_json_root(doc), "chat_template");
     snprintf(name, sizeof name, "%.480s/tokenizer_config.json: chat_template", folder);
     if (value == NULL || core_json_kind(value) == CORE_JSON_NULL) {
         return 0;
     }
+    if (core_json_kind(value) == CORE_JSON_STRING) {
+        const char *source = core_json_string(value, &bytes);
+        return put_template(chat, "default", source, bytes, name);
+    }
     if (core_json_kind(value) != CORE_JSON_ARRAY) {
-        return read_template(chat, value, name, &chat->plain);
+        return core_err_set(-EINVAL, "%s: is %s, and has to be a string or a list of templates",
+                            name, core_json_kind_name(core_json_kind(value)));
     }
     int code = 0;
     for (size_t i = 0; i < core_json_count(value) && code == 0; i++) {
-        const char *kind = NULL;
         const struct core_json_value *one = core_json_at(value, i);
+        const struct core_json_value *kind = core_json_find(one, "name");
         const struct core_json_value *source = core_json_find(one, "template");
-        if (source == NULL || core_json_get_string(doc, one, "name", &kind) != 0) {
-            code = core_err_set(-EINVAL, "%s[%zu]: has no name or no template", name, i);
-        } else if (strcmp(kind, "default") == 0 && chat->plain == NULL) {
-            code = read_template(chat, source, name, &chat->plain);
-        } else if (strcmp(kind, "tool_use") == 0 && chat->tools == NULL) {
-            code = read_template(chat, source, name, &chat->tools);
+        if (kind == NULL || core_json_kind(kind) != CORE_JSON_STRING || source == NULL ||
+            core_json_kind(source) != CORE_JSON_STRING) {
+            return core_err_set(-EINVAL, "%s[%zu]: has no name or no template", name, i);
         }
+        const char *text = core_json_string(source, &bytes);
+        code = put_template(chat, core_json_string(kind, NULL), text, bytes, name);
     }
     return code;
-}
-
-/* A token is a text or an object with its content. */
-static int read_tokens(struct text_chat *chat, const struct core_json *doc)
-{
-    for (size_t i = 0; i < TOKENS; i++) {
-        const struct core_json_value *value = core_json_find(core_json_root(doc), token_names[i]);
-        if (value != NULL && core_json_kind(value) == CORE_JSON_OBJECT) {
-            value = core_json_find(value, "content");
-        }
-        if (value == NULL || core_json_kind(value) != CORE_JSON_STRING || chat->tokens[i] != NULL) {
-            continue;
-        }
-        const char *text = core_json_string(value, NULL);
-        chat->tokens[i] = strdup(text);
-        if (chat->tokens[i] == NULL) {
-            return core_err_set(-ENOMEM, "no memory for special tokens");
-        }
-        chat->mark = core_hash(text, strlen(text), chat->mark + i);
-    }
-    return 0;
 }
 
 static void read_end(struct text_chat *chat, const struct core_json *doc)
@@ -144,21 +153,32 @@ static void read_end(struct text_chat *chat, const struct core_json *doc)
     }
 }
 
-static int read_folder(struct text_chat *chat, const char *folder, bool template_too)
+static int read_templates(struct text_chat *chat, const char *folder)
 {
-    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
-                                        "generation_config.json", "config.json"};
-    int code = template_too ? read_file_template(chat, folder) : 0;
-    for (size_t i = 0; i < 4 && code == 0; i++) {
+    bool any = false;
+    struct core_json *doc = NULL;
+    int code = read_files(chat, folder, &any);
+    code = code == 0 && !any ? text_special_read(folder, "tokenizer_config.json", &doc) : code;
+    code = code == 0 && doc != NULL ? read_config_template(chat, folder, doc) : code;
+    core_json_destroy(doc);
+    return code;
+}
+
+static int read_tokens(struct text_chat *chat, const char *folder)
+{
+    static const char *const names[] = {"generation_config.json", "config.json"};
+    int code = text_special_load(folder, &chat->special);
+    for (size_t i = 0; i < chat->special.count; i++) {
+        const struct text_special_token *token = &chat->special.tokens[i];
+        const char *name = token->name != NULL ? token->name : "";
+        chat->mark = core_hash(name, strlen(name), chat->mark + i);
+        chat->mark = core_hash(token->content, strlen(token->content), chat->mark);
+    }
+    for (size_t i = 0; i < 2 && code == 0; i++) {
         struct core_json *doc = NULL;
-        code = load_json(folder, names[i], &doc);
-        if (code == 0 && doc != NULL) {
-            code = i < 2 ? read_tokens(chat, doc) : 0;
-            if (i >= 2) {
-                read_end(chat, doc);
-            } else if (i == 0 && code == 0 && template_too && chat->plain == NULL) {
-                code = read_config_template(chat, folder, doc);
-            }
+        code = text_special_read(folder, names[i], &doc);
+        if (doc != NULL) {
+            read_end(chat, doc);
         }
         core_json_destroy(doc);
     }
@@ -177,7 +197,8 @@ int text_chat_load(const char *folder, const char *format, struct text_chat **ou
         return core_err_set(-ENOMEM, "no memory for a chat template");
     }
     chat->end = -1;
-    int code = folder != NULL ? read_folder(chat, folder, format == NULL) : 0;
+    int code = folder != NULL ? read_tokens(chat, folder) : 0;
+    code = code == 0 && folder != NULL && format == NULL ? read_templates(chat, folder) : code;
     if (code == 0 && source != NULL) {
         code = make_template(chat, source, strlen(source), format, &chat->plain);
     }
@@ -194,9 +215,7 @@ void text_chat_destroy(struct text_chat *chat)
     if (chat == NULL) {
         return;
     }
-    for (size_t i = 0; i < TOKENS; i++) {
-        free(chat->tokens[i]);
-    }
+    text_special_fini(&chat->special);
     text_template_destroy(chat->plain);
     text_template_destroy(chat->tools);
     free(chat);
@@ -209,12 +228,7 @@ const struct text_template *text_chat_template(const struct text_chat *chat, boo
 
 const char *text_chat_token(const struct text_chat *chat, const char *name)
 {
-    for (size_t i = 0; i < TOKENS; i++) {
-        if (strcmp(token_names[i], name) == 0) {
-            return chat->tokens[i];
-        }
-    }
-    return NULL;
+    return text_special_find(&chat->special, name);
 }
 
 int64_t text_chat_end(const struct text_chat *chat)
@@ -227,6 +241,19 @@ uint64_t text_chat_mark(const struct text_chat *chat)
     return chat->mark;
 }
 
+static int refuse_row(const struct text_chat *chat)
+{
+    if (chat->names[0] != '\0' || chat->tools != NULL) {
+        return core_err_set(-ENOTSUP,
+                            "of the model's chat templates (%s%s%s) none is named default; "
+                            "--chat-format %s chooses one of tide's",
+                            chat->names, chat->names[0] != '\0' && chat->tools != NULL ? ", " : "",
+                            chat->tools != NULL ? "tool_use" : "", text_chat_formats());
+    }
+    return core_err_set(-ENOTSUP, "the model has no chat template; --chat-format %s chooses one",
+                        text_chat_formats());
+}
+
 int text_chat_render(const struct text_chat *chat, struct text_template_run *run,
                      const struct text_row *row, size_t messages, bool prompt,
                      struct text_rendering *out)
@@ -236,14 +263,13 @@ int text_chat_render(const struct text_chat *chat, struct text_template_run *run
     struct core_json_member member;
     const struct text_template *template = text_chat_template(chat, row->tools != NULL);
     if (template == NULL) {
-        return core_err_set(-ENOTSUP,
-                            "the model has no chat template; --chat-format %s chooses one",
-                            text_chat_formats());
+        return refuse_row(chat);
     }
-    for (size_t i = 0; i < TOKENS; i++) {
-        if (chat->tokens[i] != NULL) {
+    for (size_t i = 0; i < chat->special.count; i++) {
+        const struct text_special_token *token = &chat->special.tokens[i];
+        if (token->name != NULL) {
             variables[count++] = (struct text_template_variable){
-                .name = token_names[i], .kind = TEXT_TEMPLATE_TEXT, .text = chat->tokens[i]};
+                .name = token->name, .kind = TEXT_TEMPLATE_TEXT, .text = token->content};
         }
     }
     variables[count++] = (struct text_template_variable){.name = "messages",

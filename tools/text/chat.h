@@ -9,9 +9,10 @@
 struct text_chat;
 struct text_row;
 
-/* Of the folder's chat_template.jinja, tokenizer_config.json, special_tokens_map.json,
- * generation_config.json and config.json, whichever are there. `format` NULL: the model's own
- * template, if it has one; -EINVAL for a name that is no format. `folder` may be NULL. */
+/* Of the folder's chat_template.jinja and additional_chat_templates (else tokenizer_config.json), the
+ * files of special.h, generation_config.json and config.json, whichever are there. `format` NULL:
+ * the model's own template, if it has one; -EINVAL for a name that is no format. `folder` may be
+ * NULL. */
 int text_chat_load(const char *folder, const char *format, struct text_chat **out);
 void text_chat_destroy(struct text_chat *chat);
 

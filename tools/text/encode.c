@@ -28,6 +28,7 @@ struct text_encoder {
     struct text_template_span *spans; /* owned: of a conversation, what is trained on */
     size_t spans_count;
     size_t spans_room;
+    int64_t vocab; /* of the model; 0: not checked */
     uint64_t mark;
     bool said_ambiguous;
     bool said_prompt;
@@ -96,6 +97,7 @@ int text_encoder_create(const char *folder, const char *format, int64_t vocab,
         text_encoder_destroy(encoder);
         return code;
     }
+    encoder->vocab = vocab;
     encoder->mark = core_hash_seed(text_chat_mark(encoder->chat),
                                    text_tokenizer_size(encoder->tokenizer), 0, 0);
     warn_unknown(encoder, format);
@@ -149,13 +151,27 @@ static int grow(void *array, size_t *room, size_t count, size_t size)
     return 0;
 }
 
-static int copy_tokens(const struct text_encoding *encoding, struct text_sample *out)
+/* Tokens that tokenizer_config.json adds may lie beyond the model's embeddings: no text may use
+ * them then. */
+static int refuse_token(const struct text_encoder *encoder, uint32_t id)
 {
+    size_t bytes = 0;
+    const char *token = text_tokenizer_token(encoder->tokenizer, id, &bytes);
+    return core_err_set(-EINVAL,
+                        "the token \"%.*s\" has id %u, and the model has %lld embeddings; it is "
+                        "named in tokenizer_config.json, and not in tokenizer.json",
+                        (int)(bytes > 60 ? 60 : bytes), token, id, (long long)encoder->vocab);
+}
+
+static int copy_tokens(const struct text_encoder *encoder, const struct text_encoding *encoding,
+                       struct text_sample *out)
+{
+    const int64_t vocab = encoder->vocab > 0 ? encoder->vocab : INT64_MAX;
     int code = 0;
     out->count = 0;
     for (size_t i = 0; i < encoding->count && code == 0; i++) {
         const int32_t id = (int32_t)encoding->ids[i];
-        code = text_sample_add(out, id, id);
+        code = id < vocab ? text_sample_add(out, id, id) : refuse_token(encoder, encoding->ids[i]);
     }
     return code;
 }
@@ -193,7 +209,7 @@ static int encode_text(struct text_encoder *encoder, const struct text_row *row,
     code = code == 0 ? text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
                                              TEXT_ENCODE_SPECIAL, &encoding)
                      : code;
-    return code == 0 ? copy_tokens(&encoding, out) : code;
+    return code == 0 ? copy_tokens(encoder, &encoding, out) : code;
 }
 
 /* The tokens of a prompt are kept beside those of the whole. */
@@ -242,7 +258,7 @@ static int encode_completion(struct text_encoder *encoder, const struct text_row
     code = code == 0 ? text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
                                              TEXT_ENCODE_SPECIAL, &encoding)
                      : code;
-    code = code == 0 ? copy_tokens(&encoding, out) : code;
+    code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
     if (code == 0 && !all) {
         mask_prompt(encoder, prompt, out);
     }
@@ -270,7 +286,7 @@ static int encode_chat_completion(struct text_encoder *encoder, const struct tex
     code = code == 0 ? text_tokenizer_encode(encoder->scratch, rendering.text, rendering.bytes, 0,
                                              &encoding)
                      : code;
-    code = code == 0 ? copy_tokens(&encoding, out) : code;
+    code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
     if (code == 0 && !all) {
         mask_prompt(encoder, prompt, out);
     }
@@ -408,7 +424,7 @@ static int encode_chat(struct text_encoder *encoder, const struct text_row *row,
     code = code == 0 ? text_tokenizer_encode(encoder->scratch, whole.text, whole.bytes,
                                              all ? 0 : TEXT_ENCODE_SPANS, &encoding)
                      : code;
-    code = code == 0 ? copy_tokens(&encoding, out) : code;
+    code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
     if (code == 0 && !all) {
         mask_outside(encoder, &encoding, out);
     }

@@ -206,6 +206,7 @@ struct text_tokenizer {
     char **shown;       /* owned: what decoding writes for an added token, where not its content */
     uint32_t *added_of; /* owned: by id, the index in `added`, or TOKEN_NONE */
     size_t added_count;
+    uint32_t file_count;     /* ids below are tokenizer.json's, the others its neighbours' */
     struct token_trie early; /* tokens found in the text as it is */
     struct token_trie late;  /* tokens found in the normalised text */
     struct token_norm norm[TOKEN_STEPS_MAX];
@@ -269,6 +270,11 @@ int token_norm_load(struct text_tokenizer *tokenizer, const struct core_json *do
 int token_split_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_decode_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_frame_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
+/* Tokens that files beside tokenizer.json name, where it does not have them, and what else those say
+ * of it. `folder` is their place in messages. */
+struct text_special;
+int token_added_extend(struct text_tokenizer *tokenizer, const struct text_special *special,
+                       const char *folder);
 void token_added_free(struct text_tokenizer *tokenizer);
 
 /* Normalises a text into scratch->text[0]. */

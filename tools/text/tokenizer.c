@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/utf8.h"
+#include "tools/text/special.h"
 #include "tools/text/token_detail.h"
 
 enum { FILE_BYTES_MAX = 1 << 29 };
@@ -81,7 +83,18 @@ static int load_section(struct text_tokenizer *tokenizer, const struct section *
     return code;
 }
 
-static int build(struct text_tokenizer *tokenizer, const char *json, size_t bytes)
+/* By the other files of its folder. */
+static int extend(struct text_tokenizer *tokenizer, const char *folder)
+{
+    struct text_special special = {0};
+    int code = text_special_load(folder, &special);
+    code = code == 0 ? token_added_extend(tokenizer, &special, folder) : code;
+    text_special_fini(&special);
+    return code;
+}
+
+static int build(struct text_tokenizer *tokenizer, const char *json, size_t bytes,
+                 const char *folder)
 {
     struct core_json_scan scan;
     struct found found[SECTIONS] = {0};
@@ -92,12 +105,14 @@ static int build(struct text_tokenizer *tokenizer, const char *json, size_t byte
         code = load_section(tokenizer, &sections[i], &found[i]);
     }
     code = code == 0 ? token_vocab_check(&tokenizer->model->vocab, tokenizer->source) : code;
+    tokenizer->file_count = tokenizer->model->vocab.count;
+    code = code == 0 && folder != NULL ? extend(tokenizer, folder) : code;
     code = code == 0 ? token_model_finish(tokenizer->model, tokenizer->source) : code;
     return code == 0 ? token_added_finish(tokenizer) : code;
 }
 
-int text_tokenizer_parse(const char *json, size_t bytes, const char *source,
-                         struct text_tokenizer **out)
+static int parse(const char *json, size_t bytes, const char *source, const char *folder,
+                 struct text_tokenizer **out)
 {
     struct text_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     int code = 0;
@@ -108,13 +123,43 @@ int text_tokenizer_parse(const char *json, size_t bytes, const char *source,
     if (tokenizer == NULL || tokenizer->source == NULL || tokenizer->model == NULL) {
         code = core_err_set(-ENOMEM, "%s: no memory for a tokenizer", source);
     }
-    code = code == 0 ? build(tokenizer, json, bytes) : code;
+    code = code == 0 ? build(tokenizer, json, bytes, folder) : code;
     if (code != 0) {
         text_tokenizer_destroy(tokenizer);
         return code;
     }
     *out = tokenizer;
     return 0;
+}
+
+int text_tokenizer_parse(const char *json, size_t bytes, const char *source,
+                         struct text_tokenizer **out)
+{
+    return parse(json, bytes, source, NULL, out);
+}
+
+/* A folder without tokenizer.json: what it has instead, and how to make one. */
+static int refuse_folder(const char *folder)
+{
+    static const char *const others[] = {"tokenizer.model", "vocab.json", "tekken.json",
+                                         "tiktoken.model",  "vocab.txt",  "spiece.model",
+                                         "qwen.tiktoken"};
+    char path[4096];
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, others[i]);
+        if (access(path, F_OK) == 0) {
+            return core_err_set(
+                -ENOENT,
+                "%s has %s, but no tokenizer.json, which transformers makes of it: python -c "
+                "\"from transformers import AutoTokenizer as T; "
+                "T.from_pretrained('%s').save_pretrained('%s')\"",
+                folder, others[i], folder, folder);
+        }
+    }
+    return core_err_set(-ENOENT,
+                        "%s has no tokenizer.json; it stands beside the model's weights where that "
+                        "was downloaded whole",
+                        folder);
 }
 
 int text_tokenizer_load(const char *path, struct text_tokenizer **out)
@@ -128,9 +173,12 @@ int text_tokenizer_load(const char *path, struct text_tokenizer **out)
     if (length >= (int)sizeof file) {
         return core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", path);
     }
+    if (folder && access(file, F_OK) != 0 && errno == ENOENT) {
+        return refuse_folder(path);
+    }
     int code = core_file_read(file, FILE_BYTES_MAX, &text, &bytes);
     if (code == 0) {
-        code = text_tokenizer_parse(text, bytes, file, out);
+        code = parse(text, bytes, file, folder ? path : NULL, out);
     }
     free(text);
     return code;
@@ -327,9 +375,11 @@ const struct text_added *text_tokenizer_added(const struct text_tokenizer *token
 
 int text_tokenizer_check(const struct text_tokenizer *tokenizer, size_t vocab_size)
 {
-    size_t count = text_tokenizer_size(tokenizer);
+    const size_t count = tokenizer->file_count;
     return count <= vocab_size
                ? 0
-               : core_err_set(-EINVAL, "%s: ids go up to %zu, and the model has %zu embeddings",
+               : core_err_set(-EINVAL,
+                              "%s: ids go up to %zu, and the model has %zu embeddings; they belong "
+                              "to different models, or the embedding was not grown with the tokens",
                               tokenizer->source, count - 1, vocab_size);
 }
