@@ -149,8 +149,8 @@ static void log_keys(void)
                                        "wait",
                                        "guesses",
                                        "rss_gb"};
-    static const char *const waits[] = {"store_read", "store_write", "update",
-                                        "copy",       "imbalance",   "other"};
+    static const char *const waits[] = {"store_read", "store_write", "update", "copy",
+                                        "imbalance",  "other",       "data"};
     static const char *const summary[] = {"median_seconds", "tokens_per_second", "peak_rss_gb",
                                           "peak_device_gb", "plan_host_gb",      "plan_device_gb",
                                           "plan_seconds"};
@@ -174,7 +174,7 @@ static void log_keys(void)
         }
         check_uint(at, ==, count);
         const struct core_json_value *wait = core_json_find(root, "wait");
-        for (size_t i = 0; i < 6 && !last; i++) {
+        for (size_t i = 0; i < 7 && !last; i++) {
             check_true(core_json_find(wait, waits[i]) != NULL);
         }
         if (lines == 2) { /* not a number is no number of JSON */

@@ -1,6 +1,7 @@
 /* Rows of a file as micro-batches of steps: order, borders of epochs, cutting, and what is refused. */
 #include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -149,6 +150,26 @@ static void padding(void)
     tune_data_close(data);
 }
 
+/* A step's rows are ready when it asks for them: as many micro-batches are prepared as it takes. */
+static void waits_for_nothing(void)
+{
+    struct tune_data_options options = options_of(file_of(60, 12));
+    const struct tide_batch *batches = NULL;
+    size_t waited = 0;
+    options.batch = 1;
+    options.step_max = 20;
+    struct tune_data *data = open_data(&options);
+    check_double(tune_data_wait(data), ==, 0);
+    for (int step = 0; step < 9; step++) {
+        usleep(30000); /* a step */
+        check_int(tune_data_step(data, &batches), ==, 20);
+        check_double(tune_data_wait(data), >=, 0);
+        waited += tune_data_wait(data) > 0;
+    }
+    check_uint(waited, <=, 2);
+    tune_data_close(data);
+}
+
 /* Longer rows are cut where --seq-len says so, with a word; else they are an error. */
 static void long_rows(void)
 {
@@ -267,5 +288,5 @@ static void refusals(void)
 }
 
 TEST_MAIN({"order", order}, {"drop_last", drop_last}, {"shuffle", shuffle}, {"padding", padding},
-          {"long_rows", long_rows}, {"places", places}, {"packing", packing},
-          {"refusals", refusals})
+          {"waits_for_nothing", waits_for_nothing}, {"long_rows", long_rows}, {"places", places},
+          {"packing", packing}, {"refusals", refusals})

@@ -16,7 +16,7 @@
 #include "core/base/log.h"
 #include "tools/text/batches.h"
 
-enum { AHEAD = 4, AHEAD_MAX = 64 };
+enum { AHEAD = 4 };
 
 struct slot {
     struct text_batch batch;
@@ -27,9 +27,10 @@ struct slot {
 
 struct text_feed {
     struct text_feed_options options;
-    struct text_batches *batches; /* owned; entered by the thread alone, once it runs */
-    struct slot slots[AHEAD_MAX]; /* [options.ahead] */
-    const struct core_log *log;   /* borrowed: the caller's */
+    struct text_batches *batches;      /* owned; entered by the thread alone, once it runs */
+    struct slot slots[TEXT_AHEAD_MAX]; /* [options.ahead] */
+    const struct core_log *log;        /* borrowed: the caller's, or `quiet` */
+    struct core_log quiet;             /* the caller's, for errors alone */
     struct core_bell bell;
     _Atomic uint64_t prepared; /* by the thread; release pairs with the caller's acquire */
     _Atomic uint64_t taken; /* given back by the caller; release pairs with the thread's acquire */
@@ -52,7 +53,7 @@ static int check_options(const struct text_feed_options *options)
         {options->length_multiple < 0 || options->length_multiple > options->seq_len,
          "rows are padded to at most --seq-len"},
         {options->ranks > 0 && options->rank >= options->ranks, "the rank is not one of the ranks"},
-        {options->ahead > AHEAD_MAX, "at most 64 batches can be prepared ahead"},
+        {options->ahead > TEXT_AHEAD_MAX, "at most 1024 batches can be prepared ahead"},
         {options->batch_rows > INT64_C(1) << 30 >> 4 ||
              options->batch_rows * options->seq_len > INT64_C(1) << 30,
          "a micro-batch of more than 2^30 tokens"},
@@ -126,6 +127,11 @@ int text_feed_open(const struct text_feed_options *options, const struct text_po
     feed->options = *options;
     feed->options.ahead = options->ahead > 0 ? options->ahead : AHEAD;
     feed->log = core_log_bound();
+    if (options->quiet && feed->log != NULL) {
+        feed->quiet = *feed->log;
+        feed->quiet.level = CORE_LOG_ERROR;
+        feed->log = &feed->quiet;
+    }
     core_bell_init(&feed->bell);
     code = text_batches_open(&feed->options, from, &feed->batches);
     code = code == 0 ? alloc_slots(feed) : code;

@@ -21,6 +21,8 @@
 
 struct text_feed;
 
+enum { TEXT_AHEAD_MAX = 1024 };
+
 enum text_train_on {
     TEXT_TRAIN_COMPLETION, /* the assistant's turns of chats, completions of prompts, all of texts */
     TEXT_TRAIN_ALL,        /* every token of every row */
@@ -46,6 +48,7 @@ struct text_feed_options {
     enum text_on_bad_row on_bad_row;
     bool pack;  /* several documents in a row, each with its own attention and positions */
     bool split; /* what is longer than seq_len goes on in a row of its own, instead of being cut */
+    bool quiet; /* only errors are said: the same files were read with these options before */
     bool shuffle; /* else the order of the files */
     uint64_t seed;
     uint64_t epochs;         /* then text_feed_next() ends; 0: for ever */
@@ -53,7 +56,7 @@ struct text_feed_options {
                                 batches have one shape; 0: to the longest row of the batch */
     unsigned ranks;          /* that share the rows; 0: 1 */
     unsigned rank;
-    unsigned ahead; /* batches prepared ahead; 0: 4, at most 64 */
+    unsigned ahead; /* batches prepared ahead; 0: 4, at most TEXT_AHEAD_MAX */
 };
 
 /* Where a run stands in its data: plain numbers without pointers, to be stored as they are (in the

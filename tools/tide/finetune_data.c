@@ -30,6 +30,7 @@ struct tune_data {
     struct text_batch next;     /* borrowed from the feed */
     bool has_next;
     int64_t tokens;             /* of the last step */
+    int64_t wait_ns;            /* for the last step */
     struct text_position place; /* behind the last step's rows */
 };
 
@@ -143,6 +144,12 @@ static int take_room(struct tune_data *data)
                                 data->options.batch);
 }
 
+/* Those of the next step, and some more, are ready when this one ends. */
+static unsigned ahead_of(unsigned step_max)
+{
+    return step_max < TEXT_AHEAD_MAX - 4 ? step_max + 4 : TEXT_AHEAD_MAX;
+}
+
 int tune_data_open(const struct tune_data_options *options, struct tune_data **out)
 {
     struct tune_data *data = calloc(1, sizeof *data);
@@ -169,10 +176,12 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         .on_bad_row = options->skip_bad ? TEXT_BAD_SKIP : TEXT_BAD_STOP,
         .shuffle = options->shuffle,
         .seed = options->seed,
+        .ahead = ahead_of(options->step_max),
     };
     int rc = scan(data);
     rc = rc != 0 ? rc : check_scan(data);
     rc = rc != 0 ? rc : count_batches(data);
+    data->feed_options.quiet = true; /* reading once has told what there is to tell */
     if (rc == 0) {
         if (!options->pack && !options->split) {
             data->feed_options.seq_len = data->info.longest; /* its rows are no longer */
@@ -252,6 +261,7 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
 {
     uint64_t epoch = 0;
     unsigned count = 0;
+    const int64_t before = text_feed_wait_ns(data->feed);
     data->tokens = 0;
     while (count < data->options.step_max) {
         int rc = look_ahead(data);
@@ -265,8 +275,14 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
         data->tokens += data->next.tokens;
         keep(data, count++);
     }
+    data->wait_ns = text_feed_wait_ns(data->feed) - before;
     *batches = data->batches;
     return (int)count;
+}
+
+double tune_data_wait(const struct tune_data *data)
+{
+    return (double)data->wait_ns / 1e9;
 }
 
 int64_t tune_data_tokens(const struct tune_data *data)

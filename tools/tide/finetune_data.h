@@ -48,6 +48,8 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches);
 
 /* Tokens of that step, without what only fills rows up. */
 int64_t tune_data_tokens(const struct tune_data *data);
+/* Seconds in which its rows were waited for; those of the first step after opening do not count. */
+double tune_data_wait(const struct tune_data *data);
 
 /* From the first row of the first epoch again. */
 int tune_data_rewind(struct tune_data *data);

@@ -95,17 +95,26 @@ static double mean_seconds(const struct tune_live *live)
 }
 
 /* "41 % for reads of the store", or "nothing" where it is less than one percent. */
-static void print_wait(const struct tide_step *step, char *out, size_t bytes)
+static void print_wait(const struct tune_record *record, char *out, size_t bytes)
 {
+    const struct tide_step *step = &record->step;
     int most = 0;
     for (int i = 1; i < TIDE_WAIT_COUNT; i++) {
         most = step->compute_wait[i] > step->compute_wait[most] ? i : most;
     }
-    double part = step->seconds > 0 ? step->compute_wait[most] / step->seconds : 0;
+    const char *cause = causes[most];
+    double wait = step->compute_wait[most];
+    double seconds = step->seconds;
+    if (record->data_wait > wait) { /* comes before the step, and is not in its time */
+        cause = "rows of data";
+        wait = record->data_wait;
+        seconds += wait;
+    }
+    const double part = seconds > 0 ? wait / seconds : 0;
     if (part < 0.01) {
         snprintf(out, bytes, "waits for nothing");
     } else {
-        snprintf(out, bytes, "waits %.0f %% for %s", 100 * part, causes[most]);
+        snprintf(out, bytes, "waits %.0f %% for %s", 100 * part, cause);
     }
 }
 
@@ -142,7 +151,7 @@ void tune_live_step(struct tune_live *live, const struct tune_record *record)
     char text[320];
     uint64_t left = live->steps > step->step ? live->steps - step->step : 0;
     double pace = live->recent_count > 0 ? mean_seconds(live) : step->seconds;
-    print_wait(step, wait, sizeof wait);
+    print_wait(record, wait, sizeof wait);
     tune_live_clock((double)left * pace, eta, sizeof eta);
     if (record->evaluated) {
         snprintf(eval, sizeof eval, "  eval loss %.4f", record->eval_loss);

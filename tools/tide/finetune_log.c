@@ -48,7 +48,7 @@ static void print_header(FILE *file)
     for (int i = 0; i < TIDE_WAIT_COUNT; i++) {
         fprintf(file, ",wait_%s", waits[i]);
     }
-    fputs(",rss_gb,eval_loss\n", file);
+    fputs(",wait_data,rss_gb,eval_loss\n", file);
 }
 
 static void note_failure(struct tune_log *log, const char *path, int cause)
@@ -151,6 +151,7 @@ static int write_json(struct core_json_write *json, const struct tune_record *re
     for (int i = 0; i < TIDE_WAIT_COUNT; i++) {
         core_json_write_real(json, waits[i], step->compute_wait[i]);
     }
+    core_json_write_real(json, "data", record->data_wait);
     core_json_write_object_end(json);
     write_guesses(json, step);
     core_json_write_real(json, "rss_gb", (double)record->memory.rss_bytes / 1e9);
@@ -186,6 +187,7 @@ static void write_csv(FILE *file, const struct tune_record *record)
     for (int i = 0; i < TIDE_WAIT_COUNT; i++) {
         write_real(file, step->compute_wait[i], true);
     }
+    write_real(file, record->data_wait, true);
     write_real(file, (double)record->memory.rss_bytes / 1e9, true);
     write_real(file, record->eval_loss, record->evaluated);
     fputc('\n', file);

@@ -14,7 +14,8 @@ struct tune_record {
     struct tide_step step;
     struct tide_engine_memory memory;
     double lr;
-    bool evaluated; /* after this step */
+    double data_wait; /* seconds before the step in which its rows were not there yet */
+    bool evaluated;   /* after this step */
     double eval_loss;
 };
 

@@ -55,6 +55,7 @@ static int make_step(struct tune_run *run, struct tune_record *record)
     *record = (struct tune_record){
         .step.struct_bytes = sizeof record->step,
         .memory.struct_bytes = sizeof record->memory,
+        .data_wait = tune_data_wait(run->data),
         .lr = schedule_lr(&run->settings->schedule, run->steps - run->skipped),
     };
     int rc = tide_engine_step(run->engine, batches, (unsigned)count, record->lr, &record->step);
