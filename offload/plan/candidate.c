@@ -111,49 +111,83 @@ int plan_candidate_turn(const struct plan_input *input, struct plan *plan)
 }
 
 static void note_need(const struct plan_layout *layout, const struct plan_input *input,
-                      struct plan_need *need)
+                      struct plan_needs *needs)
 {
-    uint64_t device = layout->tier_bytes[PLAN_DEVICE] + input->budgets.device_taken_bytes;
-    uint64_t host = layout->tier_bytes[PLAN_HOST] + input->budgets.host_taken_bytes;
-    if (need->device_bytes == 0 || device + host < need->device_bytes + need->host_bytes) {
-        *need = (struct plan_need){device, host, layout->tier_bytes[PLAN_STORE]};
-    }
+    const struct plan_need need = {
+        {[PLAN_DEVICE] = layout->tier_bytes[PLAN_DEVICE] + input->budgets.device_taken_bytes,
+         [PLAN_HOST] = layout->tier_bytes[PLAN_HOST] + input->budgets.host_taken_bytes,
+         [PLAN_STORE] = layout->tier_bytes[PLAN_STORE]}};
+    plan_needs_note(needs, &need);
 }
 
-/* The residence that a candidate begins with: the least memory, or more where STORE is too small for
- * the rest. */
-static int begin(const struct plan_input *input, const struct plan_choice *choice,
-                 struct plan_need *need, struct plan_residence *residence, bool *fitted)
+/* What a residence takes: whether it fits, and whether all that it lacks is STORE. */
+static int look(const struct plan_input *input, const struct plan_choice *choice,
+                const struct plan_residence *residence, struct plan_needs *needs, bool *fitted,
+                bool *full)
 {
     struct plan_layout *layout = NULL;
-    *residence = plan_residence_least(input, choice);
     int rc = plan_residence_lay_out(input, choice, residence, &layout);
-    if (rc != 0) {
-        return rc;
-    }
-    *fitted = plan_residence_fits(input, layout);
-    const bool full = layout->tier_bytes[PLAN_STORE] > input->budgets.store_bytes;
-    note_need(layout, input, need);
-    plan_layout_destroy(layout);
-    layout = NULL;
-    if (!full) {
-        return 0;
-    }
-    rc = plan_residence_relieve(input, choice, residence);
-    rc = rc != 0 ? rc : plan_residence_lay_out(input, choice, residence, &layout);
     if (rc == 0) {
         *fitted = plan_residence_fits(input, layout);
+        *full = layout->tier_bytes[PLAN_STORE] > input->budgets.store_bytes;
+        note_need(layout, input, needs);
         plan_layout_destroy(layout);
     }
     return rc;
 }
 
-int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
-                          struct plan_need *need, struct plan **out)
+/* As much of what STORE lacks room for as memory holds besides; false where that is not enough. */
+static int fill_memory(const struct plan_input *input, const struct plan_choice *choice,
+                       struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
+{
+    struct plan_input open = *input;
+    struct plan_residence tried = *residence;
+    bool full = false;
+    open.budgets.store_bytes = UINT64_MAX;
+    int rc = plan_residence_spend(&open, choice, &tried);
+    rc = rc != 0 ? rc : look(input, choice, &tried, needs, fitted, &full);
+    *residence = rc == 0 && *fitted ? tried : *residence;
+    return rc;
+}
+
+/* The residence that a candidate begins with: the least memory, or more where STORE is too small for
+ * the rest; on the CPU device what has to be in memory may lie in either. */
+static int begin(const struct plan_input *input, const struct plan_choice *choice,
+                 struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
+{
+    const unsigned leanings = input->budgets.device_is_host ? PLAN_LEANINGS : 1;
+    int rc = 0;
+    *fitted = false;
+    for (unsigned leaning = 0; rc == 0 && !*fitted && leaning < leanings; leaning++) {
+        bool full = false;
+        *residence = plan_residence_least(input, choice, leaning);
+        rc = look(input, choice, residence, needs, fitted, &full);
+        if (rc == 0 && full) {
+            rc = fill_memory(input, choice, needs, residence, fitted);
+        }
+        if (rc == 0 && full && !*fitted) {
+            rc = plan_residence_relieve(input, choice, residence);
+            rc = rc != 0 ? rc : look(input, choice, residence, needs, fitted, &full);
+        }
+    }
+    return rc;
+}
+
+int plan_candidate_need(const struct plan_input *input, const struct plan_choice *choice,
+                        struct plan_needs *needs)
 {
     struct plan_residence residence;
     bool fitted = false;
-    int rc = begin(input, choice, need, &residence, &fitted);
+    int rc = begin(input, choice, needs, &residence, &fitted);
+    return rc == 0 && fitted ? fill_memory(input, choice, needs, &residence, &fitted) : rc;
+}
+
+int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
+                          struct plan_needs *needs, struct plan **out)
+{
+    struct plan_residence residence;
+    bool fitted = false;
+    int rc = begin(input, choice, needs, &residence, &fitted);
     if (rc != 0) {
         return rc;
     }

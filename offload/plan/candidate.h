@@ -3,6 +3,7 @@
 #define OFFLOAD_PLAN_CANDIDATE_H
 
 #include "offload/plan/layout.h"
+#include "offload/plan/needs.h"
 #include "offload/plan/residence.h"
 
 struct plan {
@@ -15,17 +16,15 @@ struct plan {
     bool may_skip; /* a step may leave nothing pending although its updates are deferred */
 };
 
-/* Bytes of the candidate that needs least. */
-struct plan_need {
-    uint64_t device_bytes;
-    uint64_t host_bytes;
-    uint64_t store_bytes;
-};
-
 /* A plan for one choice with spare memory spent and its steady step predicted, or NULL in *out where
- * it does not fit; `need` follows the least of the candidates seen. */
+ * it does not fit; `needs` gets the least that it takes. */
 int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
-                          struct plan_need *need, struct plan **out);
+                          struct plan_needs *needs, struct plan **out);
+
+/* Notes the least that a choice takes, whatever the budgets of DEVICE and HOST, and the least of STORE
+ * where it fits into these. */
+int plan_candidate_need(const struct plan_input *input, const struct plan_choice *choice,
+                        struct plan_needs *needs);
 
 /* The same choice for another rank: layout anew, no tapes yet. */
 int plan_candidate_turn(const struct plan_input *input, struct plan *plan);

@@ -86,6 +86,9 @@ static int check_wishes(const struct plan_input *input)
         return core_err_set(-EINVAL, "a chunk of %" PRIu64 " elements is not a multiple of %d",
                             wishes->chunk_elements, PLAN_CUT_ELEMENTS);
     }
+    if (!(wishes->thrift >= 0 && wishes->thrift <= 1)) {
+        return core_err_set(-EINVAL, "a thrift of %g is not possible; 0 to 1 are", wishes->thrift);
+    }
     bool by_norm = wishes->timing == PLAN_TIMING_INSIDE || wishes->timing == PLAN_TIMING_SPLIT;
     if (by_norm && (wishes->may_clip || wishes->may_skip)) {
         return core_err_set(-EINVAL, "updates inside backward need a step that is neither clipped "

@@ -35,6 +35,15 @@ uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block)
     return tiles;
 }
 
+uint32_t plan_layout_slots(const uint16_t slots[PLAN_STATE_SLOT_MAX])
+{
+    uint32_t count = 0;
+    while (count < PLAN_STATE_SLOT_MAX && slots[count] != PLAN_NONE) {
+        count++;
+    }
+    return count;
+}
+
 uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape)
 {
     return plan_round_up(larger(shape->forward_bytes, shape->backward_bytes), PLAN_ALIGN_BYTES);

@@ -33,6 +33,7 @@ struct plan_choice {
     enum plan_tier grads;   /* where they wait for the update */
     uint32_t pending_share; /* of PLAN_SHARE_ALL blocks, updates left to the next step */
     bool keeps_first;       /* spare memory keeps activations before weights and states */
+    uint32_t recomputed;    /* blocks from the first on that spare memory does not keep */
     uint32_t weight_slots;
     uint32_t state_slots;
     uint32_t sum_slots;      /* gradients on the DEVICE: fp32 sums, and what is on its way down */
@@ -94,6 +95,9 @@ struct plan_layout {
 int plan_layout_create(const struct plan_input *input, const struct plan_choice *choice,
                        const struct plan_block_place *places, struct plan_layout **out);
 void plan_layout_destroy(struct plan_layout *layout);
+
+/* How many there are of state slots, or of weight stages. */
+uint32_t plan_layout_slots(const uint16_t slots[PLAN_STATE_SLOT_MAX]);
 
 /* Where the tile sums of a block begin, in tiles; of block_count: all of them. */
 uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block);

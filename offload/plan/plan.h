@@ -75,7 +75,9 @@ struct plan_wishes {
     uint32_t weight_slots;   /* 0: chosen */
     uint32_t state_slots;    /* 0: chosen */
     uint64_t chunk_elements; /* 0: chosen; a multiple of 64 Ki */
-    bool saves;              /* tapes that save are wanted, where all updates are deferred */
+    double thrift; /* how much longer than the fastest a step may take for less memory, as a part of
+                      it: 0.03; 0: memory within the budgets is there to be used */
+    bool saves;    /* tapes that save are wanted, where all updates are deferred */
 };
 
 struct plan_budgets {
@@ -101,6 +103,7 @@ struct plan_rates {
     double sums_elements;
     double round_elements;
     double hash_bytes;      /* checksums on all cores, beside what is read and written; 0: free */
+    double io_bytes;        /* the drives' own threads on all cores, the same; 0: free */
     double coll_bytes;      /* between ranks, to one of them; 0: it costs nothing */
     double command_seconds; /* fixed cost of a command */
     bool shared_cores;      /* compute and update take the same cores (the CPU device) */

@@ -147,25 +147,29 @@ int plan_residence_relieve(const struct plan_input *input, const struct plan_cho
         rc = relieve_number(input, choice, residence, STATE_CHUNKS, all_chunks(input, choice));
     }
     if (rc == 0 && input->wishes.weights == PLAN_WHERE_AUTO) {
-        rc = relieve_number(input, choice, residence, HOST_BLOCKS, input->block_count);
+        rc = relieve_number(input, choice, residence,
+                            residence->leans_to_device ? DEVICE_BLOCKS : HOST_BLOCKS,
+                            input->block_count);
     }
     return rc;
 }
 
 struct plan_residence plan_residence_least(const struct plan_input *input,
-                                           const struct plan_choice *choice)
+                                           const struct plan_choice *choice, unsigned leaning)
 {
     const struct plan_wishes *wishes = &input->wishes;
     bool store = input->budgets.store_bytes > 0;
     bool whole = plan_shards_states(input) && !plan_shards_weights(input) &&
                  !input->budgets.device_is_host;
-    struct plan_residence least = {.states = PLAN_HOST};
-    if (wishes->weights == PLAN_WHERE_DEVICE) {
+    bool leans = (leaning & PLAN_WEIGHTS_LEAN) != 0 && wishes->weights == PLAN_WHERE_AUTO;
+    struct plan_residence least = {.leans_to_device = leans};
+    if (wishes->weights == PLAN_WHERE_DEVICE || (leans && !store)) {
         least.device_blocks = input->block_count;
     } else if (wishes->weights == PLAN_WHERE_HOST || !store || whole) {
         least.host_blocks = input->block_count;
     }
-    least.states = wishes->states == PLAN_WHERE_DEVICE ? PLAN_DEVICE : PLAN_HOST;
+    bool states_lean = (leaning & PLAN_STATES_LEAN) != 0 && wishes->states == PLAN_WHERE_AUTO;
+    least.states = wishes->states == PLAN_WHERE_DEVICE || states_lean ? PLAN_DEVICE : PLAN_HOST;
     if (wishes->states == PLAN_WHERE_HOST || wishes->states == PLAN_WHERE_DEVICE || !store) {
         least.state_chunks = all_chunks(input, choice);
     }
@@ -192,7 +196,8 @@ static int keep(const struct plan_input *input, const struct plan_choice *choice
                 struct plan_residence *residence)
 {
     bool may = choice->acts == PLAN_ACTS_RECOMPUTE && input->wishes.acts == PLAN_ACTS_AUTO;
-    return may ? grow_residence(input, choice, residence, KEPT_BLOCKS, input->block_count) : 0;
+    const uint64_t most = input->block_count - choice->recomputed;
+    return may ? grow_residence(input, choice, residence, KEPT_BLOCKS, most) : 0;
 }
 
 int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,

@@ -13,11 +13,17 @@ struct plan_residence {
     uint64_t state_chunks;
     uint32_t kept_blocks;  /* the last ones keep their activations where others recompute them */
     enum plan_tier states; /* HOST, or DEVICE on the CPU device */
+    bool leans_to_device;  /* weights that STORE does not hold */
 };
 
-/* What the wishes and the lack of a store force, with nothing more resident. */
+/* Where that lies which has to be in memory and of which no wish says in which; DEVICE holds it only
+ * where the processor's update reaches it. */
+enum { PLAN_LEANS_HOST, PLAN_WEIGHTS_LEAN = 1, PLAN_STATES_LEAN = 2, PLAN_LEANINGS = 4 };
+
+/* What the wishes and the lack of a store force, with nothing more resident. `leaning`: which of it
+ * lies in DEVICE rather than in HOST. */
 struct plan_residence plan_residence_least(const struct plan_input *input,
-                                           const struct plan_choice *choice);
+                                           const struct plan_choice *choice, unsigned leaning);
 
 /* Where STORE is too small for all that may lie there, keeps as much in memory as it lacks: states,
  * then weights, where no wish says otherwise. */

@@ -8,7 +8,7 @@
 
 #include "core/base/err.h"
 
-/* Checksums never take all cores. */
+/* Moving and summing bytes never takes all cores. */
 static const double cores_left_least = 0.2;
 
 /* A command as the simulation needs it; those of a queue stand one behind another. */
@@ -46,6 +46,7 @@ struct mark {
 struct sim {
     const struct plan_rates *rates; /* borrowed */
     bool device_is_host;
+    double byte_cores; /* of all cores, what a byte a second through the drives takes */
     const struct plan_tape *const *tapes; /* borrowed */
     uint32_t tape_count;
     uint32_t until;                 /* tapes to retire before it ends */
@@ -166,7 +167,7 @@ static bool may_start(struct sim *sim, int queue)
     return true;
 }
 
-/* Who uses what at a moment, and what checksums of the drive's bytes leave of the cores. */
+/* Who uses what at a moment, and what the drive's bytes leave of the cores. */
 struct load {
     unsigned users[PLAN_R_COUNT];
     unsigned reads;
@@ -201,12 +202,10 @@ static struct load load_of(const struct sim *sim)
         }
     }
     double bytes = 0;
-    for (int q = PLAN_Q_READ_WEIGHT; sim->rates->hash_bytes > 0 && q < PLAN_Q_COUNT; q++) {
+    for (int q = PLAN_Q_READ_WEIGHT; sim->byte_cores > 0 && q < PLAN_Q_COUNT; q++) {
         bytes += sim->cursors[q].running ? item_at(sim, q)->bytes * drive_speed(sim, q, &load) : 0;
     }
-    if (bytes > 0) {
-        load.cores_left = fmax(1 - bytes / sim->rates->hash_bytes, cores_left_least);
-    }
+    load.cores_left = fmax(1 - bytes * sim->byte_cores, cores_left_least);
     return load;
 }
 
@@ -353,7 +352,10 @@ static void sim_fini(struct sim *sim)
 /* The caller ends it with sim_fini, whatever comes back. */
 static int run(struct sim *sim)
 {
+    const struct plan_rates *rates = sim->rates;
     size_t rows = sim->tape_count;
+    sim->byte_cores = (rates->hash_bytes > 0 ? 1 / rates->hash_bytes : 0) +
+                      (rates->io_bytes > 0 ? 1 / rates->io_bytes : 0);
     sim->rows = calloc(rows, sizeof *sim->rows);
     sim->reached = calloc(rows * PLAN_Q_COUNT, sizeof *sim->reached);
     sim->left = calloc(rows, sizeof *sim->left);

@@ -34,11 +34,8 @@ static struct turns chunk_turns(const struct run_rank *rank)
     const struct plan_layout *layout = plan_layout_of(rank->plan);
     const bool states = layout->state_slots[0] != PLAN_NONE;
     const uint16_t *slots = states ? layout->state_slots : layout->weight_stages;
-    uint32_t count = 0;
-    while (count < PLAN_SLOT_MAX && slots[count] != PLAN_NONE) {
-        count++;
-    }
-    return turns_of(rank, slots, count);
+    const uint32_t count = plan_layout_slots(slots);
+    return turns_of(rank, slots, count < PLAN_SLOT_MAX ? count : PLAN_SLOT_MAX);
 }
 
 /* A place of the host that one chunk of a block's weights can be read into. */

@@ -266,10 +266,12 @@ static void budgets_that_do(void)
         options.host_bytes = 4096;
         refuse(&options, -EFBIG, "cannot fit");
         snprintf(sentence, sizeof sentence, "%s", tide_last_error());
-        options.device_bytes = number_behind(sentence, "least it needs is device ");
-        options.host_bytes = number_behind(sentence, ", host ") + heap_spare_bytes;
+        const char *would = strstr(sentence, "would do:");
+        check_true(would != NULL);
+        options.device_bytes = number_behind(would, " device ") << 20;
+        options.host_bytes = (number_behind(would, "M, host ") << 20) + heap_spare_bytes;
         if (ways[i].store) {
-            options.stores[0].bytes = number_behind(sentence, ", store ");
+            options.stores[0].bytes = number_behind(would, " and store ") << 20;
         }
         struct tide_plan *plan = NULL;
         int rc = tide_plan_create(NULL, &options, &plan);

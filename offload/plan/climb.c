@@ -1,0 +1,248 @@
+/* climb.c: one table of changes, walked in both directions. */
+#include "offload/plan/climb.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "offload/plan/policy.h"
+
+/* What is slower or takes more must gain so much; two generations, which are good only as long as
+ * guesses are, some more. */
+static const double worth = 0.003;
+static const double worth_twice = 0.02;
+/* What is as fast, and what is less memory. */
+static const double equal = 1e-4;
+static const double less = 0.02;
+/* Less memory by so little is no step down. */
+static const double least_saving = 0.002;
+
+uint64_t plan_climb_memory(const struct plan_input *input, const struct plan *plan)
+{
+    const uint64_t *bytes = plan->layout->tier_bytes;
+    return bytes[PLAN_HOST] + (input->budgets.device_is_host ? bytes[PLAN_DEVICE] : 0);
+}
+
+static uint64_t all_memory(const struct plan *plan)
+{
+    return plan->layout->tier_bytes[PLAN_DEVICE] + plan->layout->tier_bytes[PLAN_HOST];
+}
+
+bool plan_climb_wins(const struct plan *plan, const struct plan *best)
+{
+    if (best == NULL) {
+        return true;
+    }
+    double ratio = plan->predicted.step_seconds / best->predicted.step_seconds;
+    bool smaller = (double)all_memory(plan) < (double)all_memory(best) * (1 - less);
+    bool twice = plan_generations(plan) > plan_generations(best);
+    return ratio < 1 - (twice ? worth_twice : worth) || (!twice && ratio < 1 + equal && smaller);
+}
+
+/* One change of a choice; false where it changes nothing or may not be. */
+enum move {
+    MORE_WEIGHT_SLOTS,
+    MORE_STATE_SLOTS,
+    MANY_STATE_SLOTS,
+    MORE_GRADIENT_SLOTS,
+    MORE_SUM_SLOTS,
+    LESS_PENDING,
+    MORE_PENDING,
+    SMALLER_CHUNKS,
+    /* These leave memory to others. */
+    FEWER_STATE_SLOTS,
+    FEWER_WEIGHT_SLOTS,
+    ONE_STATE_SLOT_LESS,
+    ONE_GRADIENT_SLOT_LESS,
+    ONE_SUM_SLOT_LESS,
+    HALF_CHUNKS,
+    RECOMPUTE_ONE_MORE,
+    RECOMPUTE_SOME_MORE,
+    RECOMPUTE_ALL,
+    MOVE_COUNT,
+};
+
+static bool set_slots(uint32_t *slots, uint32_t wished, uint32_t least, uint64_t most,
+                      uint64_t value)
+{
+    value = value > most ? most : value;
+    if (wished != 0 || value < least || value == *slots) {
+        return false;
+    }
+    *slots = (uint32_t)value;
+    return true;
+}
+
+static bool shift_pending(struct plan_choice *choice, int by)
+{
+    int share = (int)choice->pending_share + by;
+    bool may = choice->timing == PLAN_TIMING_SPLIT && share > 0 && share < PLAN_SHARE_ALL;
+    choice->pending_share = may ? (uint32_t)share : choice->pending_share;
+    return may;
+}
+
+/* Chunks of half the size, in `times` as many slots. */
+static bool halve_chunks(const struct plan_wishes *wishes, uint32_t times,
+                         struct plan_choice *choice)
+{
+    choice->chunk_elements /= 2;
+    choice->state_slots *= times;
+    return wishes->chunk_elements == 0 && (times == 1 || wishes->state_slots == 0) &&
+           choice->chunk_elements >= plan_policy_chunk(PLAN_CHUNK_SIZES - 2) &&
+           choice->state_slots <= PLAN_STATE_SLOT_MAX;
+}
+
+/* Where all are kept, as many as there are blocks become those that memory happens to hold. */
+static bool recompute(const struct plan_input *input, uint32_t more, struct plan_choice *choice)
+{
+    uint32_t all = input->block_count;
+    bool keeps = choice->acts == PLAN_ACTS_KEEP ||
+                 (choice->acts == PLAN_ACTS_RECOMPUTE && choice->recomputed < all);
+    if (!keeps || input->wishes.acts != PLAN_ACTS_AUTO) {
+        return false;
+    }
+    uint32_t now = choice->acts == PLAN_ACTS_KEEP ? 0 : choice->recomputed;
+    choice->keeps_first = choice->keeps_first || choice->acts == PLAN_ACTS_KEEP;
+    choice->acts = PLAN_ACTS_RECOMPUTE;
+    choice->recomputed = more < all - now ? now + more : all;
+    return true;
+}
+
+static bool make_move(const struct plan_input *input, enum move move, struct plan_choice *choice)
+{
+    const struct plan_wishes *wishes = &input->wishes;
+    const uint32_t weights = choice->weight_slots;
+    const uint32_t states = choice->state_slots;
+    const bool early = choice->pending_share < PLAN_SHARE_ALL;
+    const bool sums = wishes->micro_batches > 1 || !input->budgets.device_is_host;
+    switch (move) {
+    case MORE_WEIGHT_SLOTS:
+        return set_slots(&choice->weight_slots, wishes->weight_slots, 2, PLAN_SLOT_MAX,
+                         weights + 1);
+    case FEWER_WEIGHT_SLOTS:
+        return set_slots(&choice->weight_slots, wishes->weight_slots, 2, PLAN_SLOT_MAX,
+                         weights - 1);
+    case MORE_STATE_SLOTS:
+        return set_slots(&choice->state_slots, wishes->state_slots, 2, PLAN_STATE_SLOT_MAX,
+                         states + 2);
+    case MANY_STATE_SLOTS:
+        return set_slots(&choice->state_slots, wishes->state_slots, 2, PLAN_STATE_SLOT_MAX,
+                         states * 2);
+    case FEWER_STATE_SLOTS:
+        return set_slots(&choice->state_slots, wishes->state_slots, 2, PLAN_STATE_SLOT_MAX,
+                         states / 2);
+    case ONE_STATE_SLOT_LESS:
+        return set_slots(&choice->state_slots, wishes->state_slots, 2, PLAN_STATE_SLOT_MAX,
+                         states - 1);
+    case MORE_GRADIENT_SLOTS:
+        return early &&
+               set_slots(&choice->gradient_slots, 0, 1, PLAN_SLOT_MAX, choice->gradient_slots + 1);
+    case ONE_GRADIENT_SLOT_LESS:
+        return set_slots(&choice->gradient_slots, 0, 1, PLAN_SLOT_MAX, choice->gradient_slots - 1);
+    case MORE_SUM_SLOTS:
+        return sums && set_slots(&choice->sum_slots, 0, 1, PLAN_SLOT_MAX, choice->sum_slots + 1);
+    case ONE_SUM_SLOT_LESS:
+        return set_slots(&choice->sum_slots, 0, 1, PLAN_SLOT_MAX, choice->sum_slots - 1);
+    case LESS_PENDING: return shift_pending(choice, -PLAN_SPLIT_STRIDE);
+    case MORE_PENDING: return shift_pending(choice, PLAN_SPLIT_STRIDE);
+    case SMALLER_CHUNKS: return halve_chunks(wishes, 2, choice);
+    case HALF_CHUNKS: return halve_chunks(wishes, 1, choice);
+    case RECOMPUTE_ONE_MORE: return recompute(input, 1, choice);
+    case RECOMPUTE_SOME_MORE: return recompute(input, (input->block_count + 3) / 4, choice);
+    case RECOMPUTE_ALL: return recompute(input, input->block_count, choice);
+    case MOVE_COUNT: break;
+    }
+    return false;
+}
+
+/* Long tapes are tried less often, so that planning stays short. */
+static int tries_for(const struct plan *plan)
+{
+    enum { COMMANDS_MAX = 100000, TRIES_MIN = 12, TRIES_MAX = 60 };
+    int steady = (int)plan_steady(plan);
+    uint32_t tries = COMMANDS_MAX / (plan->tapes[steady][steady].count + 1);
+    return tries < TRIES_MIN ? TRIES_MIN : tries > TRIES_MAX ? TRIES_MAX : (int)tries;
+}
+
+int plan_climb_up(const struct plan_input *input, struct plan_needs *needs, struct plan **best)
+{
+    int tries_max = tries_for(*best);
+    bool gained = true;
+    int tries = 0;
+    while (gained && tries < tries_max) {
+        gained = false;
+        for (int move = 0; move < MOVE_COUNT && tries < tries_max; move++) {
+            struct plan_choice choice = (*best)->choice;
+            struct plan *plan = NULL;
+            if (!make_move(input, (enum move)move, &choice)) {
+                continue;
+            }
+            int rc = plan_candidate_create(input, &choice, needs, &plan);
+            if (rc != 0) {
+                return rc;
+            }
+            tries++;
+            bool wins = plan != NULL && plan_climb_wins(plan, *best);
+            plan_destroy(wins ? *best : plan);
+            *best = wins ? plan : *best;
+            gained = gained || wins;
+            move -= wins;
+        }
+    }
+    return 0;
+}
+
+/* ---- down ---- */
+
+/* Bytes saved a second lost; 0 where it saves too little or costs too much. */
+static double saving(const struct plan_input *input, const struct plan_bounds *bounds,
+                     const struct plan *from, const struct plan *plan)
+{
+    const double before = (double)plan_climb_memory(input, from);
+    const double saved = before - (double)plan_climb_memory(input, plan);
+    const double lost = plan->predicted.step_seconds - from->predicted.step_seconds;
+    const bool may = plan->predicted.step_seconds <= bounds->step_seconds &&
+                     plan->predicted.store_write_bytes <= bounds->store_write_bytes;
+    return may && saved > before * least_saving ? saved / fmax(lost, bounds->step_seconds * equal)
+                                                : 0;
+}
+
+/* The best change of all; *next is NULL where none is worth it. */
+static int step_down(const struct plan_input *input, const struct plan_bounds *bounds,
+                     struct plan_needs *needs, const struct plan *from, struct plan **next)
+{
+    double most = 0;
+    for (int move = 0; move < MOVE_COUNT; move++) {
+        struct plan_choice choice = from->choice;
+        struct plan *plan = NULL;
+        const bool up = move <= MORE_SUM_SLOTS;
+        if (up || !make_move(input, (enum move)move, &choice)) {
+            continue;
+        }
+        int rc = plan_candidate_create(input, &choice, needs, &plan);
+        if (rc != 0) {
+            return rc;
+        }
+        double saves = plan != NULL ? saving(input, bounds, from, plan) : 0;
+        bool wins = saves > most;
+        plan_destroy(wins ? *next : plan);
+        *next = wins ? plan : *next;
+        most = wins ? saves : most;
+    }
+    return 0;
+}
+
+int plan_climb_down(const struct plan_input *input, const struct plan_bounds *bounds,
+                    struct plan_needs *needs, struct plan **best)
+{
+    for (int tries = tries_for(*best); tries > 0; tries--) {
+        struct plan *next = NULL;
+        int rc = step_down(input, bounds, needs, *best, &next);
+        if (rc != 0 || next == NULL) {
+            plan_destroy(next);
+            return rc;
+        }
+        plan_destroy(*best);
+        *best = next;
+    }
+    return 0;
+}

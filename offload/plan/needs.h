@@ -1,0 +1,35 @@
+/* needs.h: what candidates need at least of each tier: a set of which no member is beaten by another in
+ * every tier. From it a refusal says what would do. Private to offload/plan; pure. */
+#ifndef OFFLOAD_PLAN_NEEDS_H
+#define OFFLOAD_PLAN_NEEDS_H
+
+#include "offload/plan/plan.h"
+
+/* Beyond it members are dropped; there are a few dozen. */
+enum { PLAN_NEEDS_MAX = 256 };
+
+struct plan_need {
+    uint64_t bytes[PLAN_TIER_COUNT];
+};
+
+struct plan_needs {
+    struct plan_need members[PLAN_NEEDS_MAX];
+    uint32_t count;
+};
+
+void plan_needs_note(struct plan_needs *needs, const struct plan_need *need);
+
+/* The one that takes the least of `tier` among those that take no more than `most` of the others, and
+ * together no more of DEVICE and HOST than `joint_bytes` (0: any). False where there is none. */
+bool plan_needs_least(const struct plan_needs *needs, enum plan_tier tier,
+                      const struct plan_need *most, uint64_t joint_bytes, struct plan_need *out);
+
+/* The one that takes the least of DEVICE and HOST together, and of STORE no more than `most`. */
+bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most,
+                         struct plan_need *out);
+
+/* -EFBIG: the sentence says what would do instead of the input's budgets. `needs` has the candidates
+ * of the input. */
+int plan_needs_refuse(const struct plan_input *input, const struct plan_needs *needs);
+
+#endif

@@ -1,0 +1,97 @@
+/* policy.c: the product of all policies, less what may not be or says the same twice. */
+#include "offload/plan/policy.h"
+
+static const uint64_t chunk_sizes[PLAN_CHUNK_SIZES] = {4 << 20, 2 << 20, 1 << 20, 512 << 10};
+
+uint64_t plan_policy_chunk(unsigned index)
+{
+    return chunk_sizes[index];
+}
+
+bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier)
+{
+    static const enum plan_where where[] = {[PLAN_DEVICE] = PLAN_WHERE_DEVICE,
+                                            [PLAN_HOST] = PLAN_WHERE_HOST,
+                                            [PLAN_STORE] = PLAN_WHERE_STORE};
+    bool possible = (tier != PLAN_DEVICE || input->budgets.device_is_host) &&
+                    (tier != PLAN_STORE || input->budgets.store_bytes > 0);
+    return possible &&
+           (input->wishes.grads == PLAN_WHERE_AUTO || input->wishes.grads == where[tier]);
+}
+
+/* What waits for the norm cannot go inside; what need not gains nothing by guessing. */
+static bool may_be(const struct plan_wishes *wishes, enum plan_timing timing)
+{
+    bool by_norm = wishes->may_clip || wishes->may_skip;
+    switch (timing) {
+    case PLAN_TIMING_INSIDE: return !by_norm;
+    case PLAN_TIMING_SPLIT: return !by_norm && (wishes->may_split || wishes->timing == timing);
+    case PLAN_TIMING_SPECULATIVE: return by_norm || wishes->timing == timing;
+    case PLAN_TIMING_DEFERRED:
+    case PLAN_TIMING_AUTO: break;
+    }
+    return true;
+}
+
+/* Does the policy follow the wishes and make a difference? */
+static bool may_try(const struct plan_input *input, const struct plan_choice *choice)
+{
+    const struct plan_wishes *wishes = &input->wishes;
+    bool wished = (wishes->acts == PLAN_ACTS_AUTO || wishes->acts == choice->acts) &&
+                  (wishes->order == PLAN_ORDER_AUTO || wishes->order == choice->order) &&
+                  (wishes->timing == PLAN_TIMING_AUTO || wishes->timing == choice->timing);
+    bool early = choice->timing != PLAN_TIMING_DEFERRED;
+    bool possible = (choice->acts != PLAN_ACTS_STORE || input->budgets.store_bytes > 0) &&
+                    may_be(wishes, choice->timing);
+    bool sends = choice->grads != PLAN_STORE ||
+                 (!early && (choice->order == PLAN_ORDER_LAYER || wishes->micro_batches == 1));
+    bool pointless = choice->order == PLAN_ORDER_MICRO && wishes->micro_batches == 1 &&
+                     wishes->order == PLAN_ORDER_AUTO;
+    bool no_keeping = choice->keeps_first &&
+                      (choice->acts != PLAN_ACTS_RECOMPUTE || wishes->acts != PLAN_ACTS_AUTO);
+    return wished && possible && sends && !pointless && !no_keeping;
+}
+
+/* Timings of one policy of activations and order. A split leaves to the next forward what that can
+ * hide: about its part of the step. */
+static int each_timing(const struct plan_input *input, struct plan_choice choice,
+                       plan_policy_visit *visit, void *user)
+{
+    int rc = 0;
+    for (int timing = PLAN_TIMING_DEFERRED; rc == 0 && timing <= PLAN_TIMING_SPECULATIVE;
+         timing++) {
+        choice.timing = (enum plan_timing)timing;
+        choice.pending_share = timing == PLAN_TIMING_INSIDE  ? 0
+                               : timing == PLAN_TIMING_SPLIT ? PLAN_SPLIT_SHARE
+                                                             : PLAN_SHARE_ALL;
+        rc = may_try(input, &choice) ? visit(user, &choice) : 0;
+    }
+    return rc;
+}
+
+int plan_policy_each(const struct plan_input *input, const struct plan_choice *choice,
+                     plan_policy_visit *visit, void *user)
+{
+    struct plan_choice tried = *choice;
+    int rc = 0;
+    for (int acts = PLAN_ACTS_KEEP; acts <= PLAN_ACTS_STORE; acts++) {
+        for (int order = PLAN_ORDER_LAYER; order <= PLAN_ORDER_MICRO; order++) {
+            for (int first = 0; rc == 0 && first < 2; first++) {
+                tried.acts = (enum plan_acts)acts;
+                tried.order = (enum plan_order)order;
+                tried.keeps_first = first;
+                rc = each_timing(input, tried, visit, user);
+            }
+        }
+    }
+    return rc;
+}
+
+void plan_policy_slots(const struct plan_input *input, bool roomy, struct plan_choice *choice)
+{
+    const struct plan_wishes *wishes = &input->wishes;
+    choice->weight_slots = wishes->weight_slots != 0 ? wishes->weight_slots : roomy ? 3 : 2;
+    choice->state_slots = wishes->state_slots != 0 ? wishes->state_slots : roomy ? 4 : 2;
+    choice->gradient_slots = roomy ? 2 : 1;
+    choice->sum_slots = 1;
+}

@@ -1,0 +1,192 @@
+/* Proves refusals: each budget that a refusal names does, alone or with the others that it names, and a
+ * MiB less does not; the set behind it keeps what nothing beats. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "offload/plan/needs.h"
+#include "tests/harness/test.h"
+#include "tests/plan/world.h"
+
+static const uint64_t mib = 1 << 20;
+
+/* Members that are beaten go, or do not come; ties come once. */
+static void the_set_keeps_what_nothing_beats(void)
+{
+    struct plan_needs needs = {.count = 0};
+    struct plan_need out;
+    const struct plan_need any = {{1000, 1000, 1000}};
+    check_true(!plan_needs_together(&needs, 1000, &out));
+    plan_needs_note(&needs, &(struct plan_need){{10, 20, 30}});
+    plan_needs_note(&needs, &(struct plan_need){{10, 20, 30}});
+    check_int(needs.count, ==, 1);
+    plan_needs_note(&needs, &(struct plan_need){{11, 20, 30}});
+    check_int(needs.count, ==, 1);
+    plan_needs_note(&needs, &(struct plan_need){{40, 5, 30}});
+    plan_needs_note(&needs, &(struct plan_need){{5, 100, 0}});
+    check_int(needs.count, ==, 3);
+    check_true(plan_needs_least(&needs, PLAN_HOST, &any, 0, &out));
+    check_int(out.bytes[PLAN_HOST], ==, 5);
+    check_true(plan_needs_least(&needs, PLAN_HOST, &any, 44, &out));
+    check_int(out.bytes[PLAN_HOST], ==, 20);
+    check_true(plan_needs_least(&needs, PLAN_HOST, &(struct plan_need){{1000, 0, 29}}, 0, &out));
+    check_int(out.bytes[PLAN_HOST], ==, 100);
+    check_true(!plan_needs_least(&needs, PLAN_HOST, &(struct plan_need){{4, 0, 1000}}, 0, &out));
+    check_true(plan_needs_together(&needs, 1000, &out));
+    check_int(out.bytes[PLAN_DEVICE], ==, 10);
+    check_true(plan_needs_together(&needs, 29, &out));
+    check_int(out.bytes[PLAN_DEVICE], ==, 5);
+    plan_needs_note(&needs, &(struct plan_need){{1, 1, 0}});
+    check_int(needs.count, ==, 1);
+    for (uint64_t i = 0; i < 2 * PLAN_NEEDS_MAX; i++) {
+        plan_needs_note(&needs, &(struct plan_need){{2000 - i, 0, i}});
+    }
+    check_int(needs.count, ==, PLAN_NEEDS_MAX);
+}
+
+/* Plans with budgets in MiB; 0 or -EFBIG. */
+static int plans(const struct world *world, uint64_t device, uint64_t host, uint64_t store)
+{
+    struct plan_input input = world->input;
+    struct plan *plan = NULL;
+    input.budgets.device_bytes = device * mib;
+    input.budgets.host_bytes = host * mib;
+    input.budgets.store_bytes = store * mib;
+    int rc = plan_create(&input, &plan);
+    plan_destroy(plan);
+    return rc;
+}
+
+/* "<tier> 12M with": a word that is there alone; 0 where it is not. */
+static uint64_t alone(const char *sentence, const char *tier)
+{
+    const char *at = strstr(sentence, "would do:");
+    char word[16];
+    snprintf(word, sizeof word, " %s ", tier);
+    while (at != NULL && (at = strstr(at, word)) != NULL) {
+        char *end = NULL;
+        uint64_t value = strtoull(at + strlen(word), &end, 10);
+        if (strncmp(end, "M with ", 7) == 0) {
+            return value;
+        }
+        at += strlen(word);
+    }
+    return 0;
+}
+
+/* Everything that the refusal of these budgets names. Returns how many there were. */
+static int check_refusal(const struct world *world, const char *name, uint64_t device,
+                         uint64_t host, uint64_t store)
+{
+    char sentence[CORE_ERR_SENTENCE_BYTES];
+    check_int(plans(world, device, host, store), ==, -EFBIG);
+    snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+    test_note("%s: %s", name, sentence);
+    const uint64_t more[3] = {alone(sentence, "device"), alone(sentence, "host"),
+                              alone(sentence, "store")};
+    /* Exact, but where STORE holds a part alone: how much memory then holds depends on what whole blocks
+     * and chunks leave over. */
+    const uint64_t part = store < 100;
+    const uint64_t fewer[3] = {1 + part * 6, 1 + part * 6, more[2] / 8};
+    int named = 0;
+    for (int t = 0; t < 3; t++) {
+        if (more[t] == 0) {
+            continue;
+        }
+        named++;
+        check_int(plans(world, t == 0 ? more[0] : device, t == 1 ? more[1] : host,
+                        t == 2 ? more[2] : store),
+                  ==, 0);
+        check_int(plans(world, t == 0 ? more[0] - fewer[0] : device,
+                        t == 1 ? more[1] - fewer[1] : host, t == 2 ? more[2] - fewer[2] : store),
+                  ==, -EFBIG);
+    }
+    const char *at = sentence;
+    uint64_t together[3] = {0};
+    while ((at = strstr(at, " device ")) != NULL &&
+           sscanf(at, " device %" SCNu64 "M, host %" SCNu64 "M and store %" SCNu64 "M",
+                  &together[0], &together[1], &together[2]) != 3) {
+        at++;
+    }
+    check_true(at != NULL);
+    struct world larger = *world;
+    larger.input.budgets.joint_bytes = world->input.budgets.joint_bytes > 0
+                                           ? (together[0] + together[1]) * mib
+                                           : 0;
+    larger.input.blocks = larger.shapes;
+    check_int(plans(&larger, together[0], together[1], together[2]), ==, 0);
+    const uint64_t cut = 1 + 8 * part < together[1] ? 1 + 8 * part : together[1];
+    check_int(plans(&larger, together[0], together[1] - cut, together[2]), ==, -EFBIG);
+    return named;
+}
+
+static void a_card_is_refused_with_what_would_do(void)
+{
+    struct world world;
+    world_init(&world, false, 2);
+    check_int(check_refusal(&world, "both too small", 1, 1, 1000), ==, 0);
+    check_int(check_refusal(&world, "host too small", 100, 1, 1000), ==, 1);
+    check_int(check_refusal(&world, "device too small", 1, 100, 1000), ==, 1);
+    check_int(check_refusal(&world, "no store", 100, 20, 0), >=, 2);
+    check_int(check_refusal(&world, "a small store", 100, 20, 8), >=, 2);
+    world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_STORE;
+    check_int(check_refusal(&world, "all in a small store", 100, 100, 8), ==, 1);
+    world.input.wishes.grads = PLAN_WHERE_HOST;
+    check_int(check_refusal(&world, "gradients in host", 100, 3, 1000), ==, 1);
+}
+
+static void the_processor_is_refused_with_what_would_do(void)
+{
+    struct world world;
+    world_init(&world, true, 1);
+    world.input.budgets.device_is_host = true;
+    check_int(check_refusal(&world, "both too small", 1, 1, 1000), ==, 0);
+    check_int(check_refusal(&world, "host too small", 6, 1, 1000), >=, 1);
+    check_int(check_refusal(&world, "device too small", 1, 10, 1000), >=, 1);
+    check_int(check_refusal(&world, "no store", 16, 16, 0), >=, 2);
+    world.input.wishes.acts = PLAN_ACTS_KEEP;
+    check_int(check_refusal(&world, "kept", 4, 4, 1000), >=, 0);
+}
+
+/* Where both memories are one, a store may be what is lacking; nothing is promised of a memory that
+ * there is not. */
+static void one_memory_is_not_named_twice(void)
+{
+    struct world world;
+    world_init(&world, true, 1);
+    world.input.budgets.device_is_host = true;
+    world.input.budgets.joint_bytes = 24 * mib;
+    check_int(check_refusal(&world, "no store", 24, 24, 0), ==, 1);
+    struct plan *plan = NULL;
+    world.input.budgets.joint_bytes = mib;
+    check_int(plan_create(&world.input, &plan), ==, -EFBIG);
+    check_contains(core_err_sentence(), "of memory together)");
+    check_int((int64_t)alone(core_err_sentence(), "host"), ==, 0);
+}
+
+/* Budgets of ranks are parts of their process's, and the sentence speaks of the process. */
+static void ranks_are_told_together(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    world.input.world = 4;
+    world.input.stage = 3;
+    world.input.budgets.host_bytes = mib;
+    struct plan *plan = NULL;
+    check_int(plan_create(&world.input, &plan), ==, -EFBIG);
+    check_contains(core_err_sentence(), "host 4M, ");
+    uint64_t host = alone(core_err_sentence(), "host");
+    check_int(host, >, 4);
+    world.input.budgets.host_bytes = host * mib / 4;
+    plan = world_plan(&world);
+    plan_destroy(plan);
+}
+
+TEST_MAIN({"the_set_keeps_what_nothing_beats", the_set_keeps_what_nothing_beats},
+          {"a_card_is_refused_with_what_would_do", a_card_is_refused_with_what_would_do},
+          {"the_processor_is_refused_with_what_would_do",
+           the_processor_is_refused_with_what_would_do},
+          {"one_memory_is_not_named_twice", one_memory_is_not_named_twice},
+          {"ranks_are_told_together", ranks_are_told_together})
