@@ -100,6 +100,9 @@ struct tide_engine_options {
     uint32_t saves;     /* tapes are planned that write checkpoints under the next step; 16 MiB */
     const char *resume; /* a directory of checkpoints: begins with the newest one that verifies, or
                            with the model where it has none; NULL: with the model */
+    const char *cache; /* a folder in which measured rates are kept for later runs; NULL: each start
+                          measures */
+    uint32_t measure;  /* 1: measured anew, whatever is kept */
 };
 
 /* The defaults of every field that has another than zero: AdamW, 0.9, 0.999, 1e-8, clip 1, accum 1.
@@ -160,6 +163,8 @@ TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, c
 TIDE_API int tide_plan_trace(const struct tide_plan *plan, const char *path);
 /* Writes the rates that the plan was made with, to be given back as `rates`. */
 TIDE_API int tide_plan_rates(const struct tide_plan *plan, const char *path);
+/* Forgets what `cache` has kept of this plan's rates, as where they foretold badly. */
+TIDE_API int tide_plan_forget(const struct tide_plan *plan);
 
 /* ---- An engine ---- */
 

@@ -63,15 +63,6 @@ static const struct plan_tape *steady_tape(const struct plan *plan)
     return plan_tape(plan, kind, kind);
 }
 
-static uint32_t state_slots(const struct plan_layout *layout)
-{
-    uint32_t count = 0;
-    while (count < PLAN_STATE_SLOT_MAX && layout->state_slots[count] != PLAN_NONE) {
-        count++;
-    }
-    return count;
-}
-
 int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
 {
     if (from == NULL) {
@@ -94,7 +85,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
         .order = plan_chosen_order(plan),
         .timing = plan_chosen_timing(plan),
         .weight_slots = layout->weights.counts[PLAN_LAYER],
-        .state_slots = state_slots(layout),
+        .state_slots = plan_layout_slots(layout->state_slots),
         .chunk_elements = plan_chunk_elements(plan),
         .step_seconds = predicted->step_seconds,
         .tokens_per_second = predicted->step_seconds > 0 ? tokens / predicted->step_seconds : 0,
@@ -166,6 +157,15 @@ int tide_plan_rates(const struct tide_plan *plan, const char *path)
         return core_err_set(-EINVAL, "rates need a plan and a path");
     }
     return run_rates_write(path, &plan->setup->planned->rates);
+}
+
+int tide_plan_forget(const struct tide_plan *plan)
+{
+    if (plan == NULL) {
+        return core_err_set(-EINVAL, "the plan is NULL");
+    }
+    run_rates_forget(plan->setup->planned->shapes, &plan->setup->options);
+    return 0;
 }
 
 int tide_plan_trace(const struct tide_plan *plan, const char *path)

@@ -14,6 +14,7 @@
 #include "core/base/mem_limits.h"
 #include "core/dev/dev.h"
 #include "offload/api/abi.h"
+#include "offload/api/build.h"
 #include "offload/model/config.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/runtime.h"
@@ -23,6 +24,9 @@ static const uint64_t reserve_bytes = UINT64_C(1) << 30;
 
 /* What the process itself takes differs by less than this from one start to the next. */
 static const uint64_t advice_spare_bytes = UINT64_C(2) << 20;
+
+/* Without budgets: so much of the fastest step's time is given for less memory. */
+static const double thrift = 0.03;
 
 static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
                                          [TIDE_DEVICE] = PLAN_WHERE_DEVICE,
@@ -95,6 +99,7 @@ static void fill_wishes(const struct tide_engine_options *given, struct plan_wis
         .weight_slots = given->weight_slots,
         .state_slots = given->state_slots,
         .chunk_elements = given->chunk_elements,
+        .thrift = given->device_bytes == 0 && given->host_bytes == 0 ? thrift : 0,
         .saves = given->saves != 0,
         .may_split = true,
     };
@@ -238,11 +243,15 @@ static int copy_texts(struct setup *setup)
     rc = rc != 0 ? rc : copy_text(given->io, &setup->texts[1]);
     rc = rc != 0 ? rc : copy_text(given->model, &setup->folder);
     rc = rc != 0 ? rc : copy_text(given->trace, &setup->trace);
+    rc = rc != 0 ? rc : copy_text(given->cache, &setup->cache);
     for (uint32_t i = 0; rc == 0 && i < given->store_count; i++) {
         rc = copy_text(given->stores[i].directory, &setup->texts[2 + i]);
     }
     setup->options.device = setup->texts[0];
     setup->options.io = setup->texts[1];
+    snprintf(setup->build, sizeof setup->build, "tide %s %s", api_build_version, api_build_commit);
+    setup->options.cache = (struct run_cache){
+        .folder = setup->cache, .build = setup->build, .renew = given->measure != 0};
     return rc;
 }
 
@@ -334,5 +343,6 @@ void setup_fini(struct setup *setup)
     }
     free(setup->folder);
     free(setup->trace);
+    free(setup->cache);
     *setup = (struct setup){.model = NULL};
 }

@@ -15,6 +15,8 @@ struct setup {
     char *texts[2 + TIDE_STORES_MAX]; /* owned: device, io, directories; what options point to */
     char *folder;                     /* owned: of the model */
     char *trace;                      /* owned; NULL: none */
+    char *cache;                      /* owned: a folder; NULL: none */
+    char build[96];                   /* which library this is */
     struct model *model;              /* owned */
     struct model_files *files;        /* owned */
     struct run_planned *planned;      /* owned */

@@ -12,6 +12,13 @@
 #include "offload/run/scale.h"
 #include "offload/store/store.h"
 
+/* Where measured rates are kept between runs. */
+struct run_cache {
+    const char *folder; /* NULL: nowhere */
+    const char *build;  /* of this library; rates of another one do not count */
+    bool renew;         /* whatever is kept is measured again */
+};
+
 struct run_options {
     const char *device; /* "cpu", "cuda:N" */
     unsigned threads;   /* of compute and of the update */
@@ -48,6 +55,7 @@ struct run_options {
     uint64_t guesses;  /* bit n: step n + 1 */
 
     const struct plan_rates *rates; /* NULL: measured */
+    struct run_cache cache;
 };
 
 /* Bytes an element of each stream. */

@@ -15,9 +15,12 @@ struct run_rates {
 };
 
 /* Drives are measured where `options` has stores; compute with the model's own layers, in memory
- * that is given back. */
+ * that is given back. What `options->cache` has kept of it counts, and what was measured is kept. */
 int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
                       struct run_rates *out);
+
+/* Removes what `options->cache` keeps of these. */
+void run_rates_forget(const struct run_shapes *shapes, const struct run_options *options);
 
 /* As JSON: docs/plan-json.md. -EINVAL names file and key. */
 int run_rates_read(const char *path, struct run_rates *out);

@@ -14,19 +14,21 @@ enum { VERSION = 1 };
 static const struct {
     const char *key;
     size_t offset;
+    bool optional; /* 0, and that where a file has none: it costs nothing */
 } numbers[] = {
-    {"read_bytes_per_second", offsetof(struct run_rates, machine.read_bytes)},
-    {"write_bytes_per_second", offsetof(struct run_rates, machine.write_bytes)},
-    {"mixed_bytes_per_second", offsetof(struct run_rates, machine.mixed_bytes)},
-    {"up_bytes_per_second", offsetof(struct run_rates, machine.up_bytes)},
-    {"down_bytes_per_second", offsetof(struct run_rates, machine.down_bytes)},
-    {"flops_per_second", offsetof(struct run_rates, machine.flops)},
-    {"update_elements_per_second", offsetof(struct run_rates, machine.update_elements)},
-    {"sums_elements_per_second", offsetof(struct run_rates, machine.sums_elements)},
-    {"round_elements_per_second", offsetof(struct run_rates, machine.round_elements)},
-    {"coll_bytes_per_second", offsetof(struct run_rates, machine.coll_bytes)},
-    {"hash_bytes_per_second", offsetof(struct run_rates, machine.hash_bytes)},
-    {"command_seconds", offsetof(struct run_rates, machine.command_seconds)},
+    {"read_bytes_per_second", offsetof(struct run_rates, machine.read_bytes), false},
+    {"write_bytes_per_second", offsetof(struct run_rates, machine.write_bytes), false},
+    {"mixed_bytes_per_second", offsetof(struct run_rates, machine.mixed_bytes), false},
+    {"up_bytes_per_second", offsetof(struct run_rates, machine.up_bytes), false},
+    {"down_bytes_per_second", offsetof(struct run_rates, machine.down_bytes), false},
+    {"flops_per_second", offsetof(struct run_rates, machine.flops), false},
+    {"update_elements_per_second", offsetof(struct run_rates, machine.update_elements), false},
+    {"sums_elements_per_second", offsetof(struct run_rates, machine.sums_elements), false},
+    {"round_elements_per_second", offsetof(struct run_rates, machine.round_elements), false},
+    {"coll_bytes_per_second", offsetof(struct run_rates, machine.coll_bytes), false},
+    {"hash_bytes_per_second", offsetof(struct run_rates, machine.hash_bytes), false},
+    {"io_bytes_per_second", offsetof(struct run_rates, machine.io_bytes), true},
+    {"command_seconds", offsetof(struct run_rates, machine.command_seconds), false},
 };
 enum { NUMBER_COUNT = sizeof numbers / sizeof numbers[0] };
 
@@ -84,7 +86,9 @@ static int read_document(const struct core_json *doc, struct run_rates *out)
     }
     for (size_t i = 0; rc == 0 && i < NUMBER_COUNT; i++) {
         rc = core_json_get_real(doc, root, numbers[i].key, number_at(&rates, i));
-        if (rc == 0 && !(*number_at(&rates, i) > 0)) {
+        if (rc == -ENOENT && numbers[i].optional) {
+            rc = 0;
+        } else if (rc == 0 && !(*number_at(&rates, i) > 0)) {
             rc = core_json_refuse(doc, root, numbers[i].key, 0, -EINVAL,
                                   "%g; only numbers above 0 are possible", *number_at(&rates, i));
         }
@@ -119,7 +123,9 @@ int run_rates_write(const char *path, const struct run_rates *rates)
     core_json_write_object_begin(&json, NULL);
     core_json_write_integer(&json, "version", VERSION);
     for (size_t i = 0; i < NUMBER_COUNT; i++) {
-        core_json_write_real(&json, numbers[i].key, *number_at(&copy, i));
+        if (!numbers[i].optional || *number_at(&copy, i) > 0) {
+            core_json_write_real(&json, numbers[i].key, *number_at(&copy, i));
+        }
     }
     core_json_write_bool(&json, "shared_cores", copy.machine.shared_cores);
     for (size_t i = 0; i < sizeof seconds / sizeof seconds[0]; i++) {

@@ -21,7 +21,7 @@ const char tune_flags_help[] =
     "  --ranks N [1]   --zero 0|1|2|3 [0]   --io uring|libaio|threads|mem [probed]\n"
     "  --device-memory SIZE, --host-memory SIZE [what is free]   --store DIR[:SIZE] [none]\n"
     "  --place weights=device|host|store,states=...,grads=...,acts=keep|recompute|...\n"
-    "  --tile-bytes SIZE [no limit]   --rates FILE [measured]   --trace FILE [none]\n";
+    "  --tile-bytes SIZE [no limit]   --trace FILE [none]   --rates FILE, --measure [kept]\n";
 
 void tune_flags_init(struct tune_flags *flags)
 {
@@ -124,6 +124,7 @@ size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
         TEXT("place", flags->place, "WHAT=WHERE,..."),
         TEXT("io", flags->io, "uring|libaio|threads|mem"),
         TEXT("rates", flags->rates, "FILE"),
+        TRUTH("measure", flags->measure),
         TEXT("trace", flags->trace, "FILE"),
         TRUTH("overwrite", flags->overwrite),
         TEXT("eval-data", flags->eval_data, "FILE"),

@@ -14,6 +14,7 @@ struct tune_flags {
     int64_t steps;
     double epochs;
     int64_t length, batch, accum, seed;
+    bool measure;
     bool shuffle, pack, split;
     int on_bad_row; /* the index in "stop|skip" */
     int train_on;   /* the index in "completion|all" */

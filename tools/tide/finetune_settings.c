@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/cfg.h"
@@ -225,6 +226,20 @@ static int take_memory(struct tune_settings *settings, const struct tune_flags *
     return 0;
 }
 
+/* Where programs keep what they can find out again: XDG's base directories. */
+static void find_cache(struct tune_settings *settings)
+{
+    const char *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    const bool given = cache != NULL && cache[0] == '/'; /* others are to be ignored */
+    int length = given ? snprintf(settings->cache, sizeof settings->cache, "%s/tide", cache)
+                 : home != NULL && home[0] == '/'
+                     ? snprintf(settings->cache, sizeof settings->cache, "%s/.cache/tide", home)
+                     : 0;
+    const bool fits = length > 0 && length < (int)sizeof settings->cache;
+    settings->engine.cache = fits ? settings->cache : NULL;
+}
+
 static int take_machine(struct tune_settings *settings, const struct tune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -246,6 +261,8 @@ static int take_machine(struct tune_settings *settings, const struct tune_flags 
     engine->device = flags->device;
     engine->model = flags->model;
     engine->rates = flags->rates;
+    engine->measure = flags->measure;
+    find_cache(settings);
     engine->trace = flags->trace;
     engine->threads = flags->threads != CORE_CFG_NONE ? (uint32_t)flags->threads : 0;
     engine->ranks = flags->ranks != CORE_CFG_NONE ? (uint32_t)flags->ranks : 1;

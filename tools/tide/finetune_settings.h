@@ -31,6 +31,7 @@ struct tune_settings {
     struct core_cfg *cfg; /* owned; NULL without --config */
     bool total_unknown;   /* the schedule's length is the run's */
     char stores[TIDE_STORES_MAX][TUNE_PATH_BYTES];
+    char cache[TUNE_PATH_BYTES]; /* "": nothing is kept */
 };
 
 /* `flags` outlive `out`. -EINVAL and others with a sentence; then there is nothing to fini. */

@@ -1,0 +1,188 @@
+/* rates_blocks.c: runs an embedding, a layer and a head forward and back, each on a device of its own;
+ * all more than once, for the first time makes primitives and touches pages. */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/dev/dev.h"
+#include "kernels/table.h"
+#include "offload/model/run.h"
+#include "offload/run/rates_parts.h"
+
+/* A head or embedding above this is not run; its flops count at a layer's speed. */
+static const uint64_t block_bytes_max = UINT64_C(1) << 30;
+static const double enough_seconds = 1;
+
+/* A device of its own with one block on it. */
+struct stage {
+    struct dev_device *device;
+    struct kern_ops *ops;
+    struct dev_queue *queue;
+    char *memory;
+    struct model_binding binding;
+};
+
+static uint64_t cut(uint64_t *total, uint64_t bytes)
+{
+    const uint64_t at = *total;
+    *total += (bytes + 4095) / 4096 * 4096;
+    return at;
+}
+
+/* Lays out everything that the block's steps touch; with `memory` NULL only adds up. */
+static uint64_t lay_out(const struct run_shapes *shapes, const struct run_options *options,
+                        unsigned index, char *memory, struct model_binding *binding)
+{
+    const struct model *model = shapes->model;
+    const struct model_block *block = &model->blocks[index];
+    const struct model_program *program = shapes->programs[index];
+    const uint64_t width = kern_type_bytes(options->type);
+    const uint64_t act = program->in_bytes > program->out_bytes ? program->in_bytes
+                                                                : program->out_bytes;
+    const uint64_t tokens = (uint64_t)(options->rows * options->length) * sizeof(int32_t);
+    const uint64_t angles = (uint64_t)(options->length * model->config.rope.rotary) * sizeof(float);
+    uint64_t total = 0;
+    const uint64_t weights = cut(&total, block->elements * width);
+    const uint64_t grads = cut(&total, block->elements * width);
+    const uint64_t lent = cut(
+        &total, shapes->blocks[index].borrows != PLAN_NONE ? model->blocks[0].elements * width : 0);
+    const uint64_t sum = cut(&total, shapes->blocks[index].shared_elements * sizeof(float));
+    const uint64_t bases[MODEL_BASE_COUNT] = {
+        [MODEL_BASE_IN] = cut(&total, act),
+        [MODEL_BASE_OUT] = cut(&total, act),
+        [MODEL_BASE_GRAD] = cut(&total, act),
+        [MODEL_BASE_KEPT] = cut(&total, program->kept_bytes),
+        [MODEL_BASE_TEMP] = cut(&total, run_shapes_kept_offset(program)),
+        [MODEL_BASE_IDS] = cut(&total, tokens),
+        [MODEL_BASE_LABELS] = cut(&total, tokens),
+        [MODEL_BASE_COS] = cut(&total, angles),
+        [MODEL_BASE_SIN] = cut(&total, angles),
+        [MODEL_BASE_SCALE] = cut(&total, sizeof(float)),
+        [MODEL_BASE_LOSS] = cut(&total, sizeof(struct kern_loss)),
+    };
+    if (memory == NULL) {
+        return total;
+    }
+    const struct kern_grad grad = {
+        .out = memory + grads, .out_type = options->type, .first = true, .last = true};
+    model_binding_set_flat(binding, block, options->type, memory + weights, &grad);
+    for (int b = 0; b < MODEL_BASE_COUNT; b++) {
+        const bool absent = b == MODEL_BASE_POSITIONS || b == MODEL_BASE_STARTS ||
+                            b == MODEL_BASE_PARAM;
+        binding->base[b] = absent ? NULL : memory + bases[b];
+    }
+    for (unsigned i = 0; i < block->param_count; i++) {
+        if (block->params[i].owner != index) {
+            binding->weights[i] = memory + lent + block->params[i].offset * width;
+            binding->grads[i] = (struct kern_grad){
+                .sum = (float *)(void *)(memory + sum), .first = true, .last = true};
+        }
+    }
+    return total;
+}
+
+static void stage_close(struct stage *stage)
+{
+    dev_queue_destroy(stage->queue);
+    if (stage->device != NULL) {
+        if (stage->memory != NULL) {
+            dev_memory_free(stage->device, stage->memory);
+        }
+        kern_ops_detach(stage->ops);
+        dev_close(stage->device);
+    }
+}
+
+static int stage_open(struct stage *stage, const struct run_shapes *shapes,
+                      const struct run_options *options, unsigned index)
+{
+    const uint64_t bytes = lay_out(shapes, options, index, NULL, NULL);
+    const struct dev_options device = {.memory_bytes = bytes + shapes->scratch_bytes +
+                                                       (size_t)2 * DEV_ALIGN_BYTES};
+    const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE,
+                                            .depth = 1024,
+                                            .threads = options->threads,
+                                            .scratch_bytes = shapes->scratch_bytes};
+    void *memory = NULL;
+    int rc = dev_open(options->device, &device, &stage->device);
+    rc = rc != 0 ? rc : kern_ops_attach(stage->device, NULL, &stage->ops);
+    rc = rc != 0 ? rc : dev_queue_create(stage->device, &queue, &stage->queue);
+    rc = rc != 0 ? rc : dev_memory_alloc(stage->device, bytes, &memory);
+    if (rc != 0) {
+        return rc;
+    }
+    stage->memory = memory;
+    if (dev_properties(stage->device)->host_visible) {
+        memset(memory, 0, bytes); /* ids and labels of token 0, weights of zero */
+    }
+    (void)lay_out(shapes, options, index, stage->memory, &stage->binding);
+    return 0;
+}
+
+static int timed(struct stage *stage, const struct model_steps *steps, enum model_which which,
+                 double *seconds)
+{
+    const int64_t start_ns = core_clock_now_ns();
+    struct model_cursor cursor = {0};
+    struct core_fence done = {0};
+    int rc;
+    while ((rc = model_run(stage->queue, steps, which, &stage->binding, NULL, &cursor, &done)) ==
+           -EAGAIN) {
+        rc = core_fence_wait(dev_queue_tail(stage->queue), -1);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    rc = rc != 0 ? rc : core_fence_wait(dev_queue_tail(stage->queue), -1);
+    *seconds = run_rates_since(start_ns);
+    return rc;
+}
+
+/* The best of a few turns: the first makes primitives, and others may disturb. */
+static int measure_block(const struct run_shapes *shapes, const struct run_options *options,
+                         unsigned index, struct run_rates *out)
+{
+    enum { TURNS = 3 };
+    const struct model_program *program = shapes->programs[index];
+    const enum model_block_kind kind = shapes->model->blocks[index].kind;
+    const struct {
+        const struct model_steps *steps;
+        enum model_which which;
+        double *best;
+    } parts[] = {
+        {&program->forward, MODEL_RUN_ALL, &out->forward_seconds[kind]},
+        {&program->forward, MODEL_RUN_RECOMPUTE, &out->recompute_seconds[kind]},
+        {&program->backward, MODEL_RUN_ALL, &out->backward_seconds[kind]},
+    };
+    struct stage stage = {0};
+    const int64_t start_ns = core_clock_now_ns();
+    int rc = stage_open(&stage, shapes, options, index);
+    for (int turn = 0; rc == 0 && turn < TURNS; turn++) {
+        const bool late = run_rates_since(start_ns) > enough_seconds;
+        for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof parts[0] && !(late && turn > 1);
+             i++) {
+            double seconds = 0;
+            rc = timed(&stage, parts[i].steps, parts[i].which, &seconds);
+            *parts[i].best = turn <= 1 || seconds < *parts[i].best ? seconds : *parts[i].best;
+        }
+    }
+    stage_close(&stage);
+    return rc;
+}
+
+int run_rates_blocks(const struct run_shapes *shapes, const struct run_options *options,
+                     struct run_rates *out)
+{
+    const unsigned count = shapes->model->block_count;
+    const unsigned layer = count > 2 ? 1 : 0;
+    int rc = measure_block(shapes, options, layer, out);
+    const unsigned ends[] = {0, count - 1};
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        if (lay_out(shapes, options, ends[i], NULL, NULL) <= block_bytes_max) {
+            rc = measure_block(shapes, options, ends[i], out);
+        }
+    }
+    const double seconds = out->forward_seconds[shapes->model->blocks[layer].kind];
+    out->machine.flops = seconds > 0 ? shapes->programs[layer]->forward.flops / seconds : 1e9;
+    return rc;
+}

@@ -1,0 +1,39 @@
+/* rates_parts.h: private to rates*.c: measuring one part of a machine. The caller's thread waits. */
+#ifndef OFFLOAD_RUN_RATES_PARTS_H
+#define OFFLOAD_RUN_RATES_PARTS_H
+
+#include "offload/run/rates.h"
+
+double run_rates_since(int64_t start_ns);
+
+/* What measuring may take, for it has to stay in the budgets too: a quarter of them. */
+uint64_t run_rates_spare(const struct run_options *options);
+uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most);
+
+/* Seconds of the model's own blocks. */
+int run_rates_blocks(const struct run_shapes *shapes, const struct run_options *options,
+                     struct run_rates *out);
+
+/* The update, sums and checksums; then copies. */
+int run_rates_update(const struct run_options *options, struct plan_rates *out);
+int run_rates_copies(const struct run_options *options, struct plan_rates *out);
+
+/* One drive. */
+struct run_drive_rates {
+    double read_bytes;
+    double write_bytes;
+    double mixed_bytes;
+    double cpu_ns_per_byte; /* of the drive's thread */
+};
+
+/* The directory itself, or the nearest one above it that is there: a store is made and removed with
+ * each run. */
+enum { RUN_RATES_PATH_BYTES = 4096 };
+void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES]);
+
+/* Asks the drive of a directory. *steady: it was the same each time
+ * it was asked, so that it may be remembered. */
+int run_rates_drive(const char *directory, const struct run_options *options,
+                    struct run_drive_rates *out, bool *steady);
+
+#endif

@@ -1,0 +1,179 @@
+/* Proves what is kept of a machine's rates: a part counts for its key alone, for some weeks, and only
+ * whole; what is wrong with the folder costs nothing but a measurement; a measured machine is not
+ * measured again until that is asked for or it was forgotten. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <utime.h>
+
+#include "offload/run/rates.h"
+#include "offload/run/rates_cache.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+/* Files of the folder; `path` gets the last one's. */
+static int files_in(const char *folder, const char *begin, char path[1024])
+{
+    DIR *dir = opendir(folder);
+    int count = 0;
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        if (strncmp(entry->d_name, begin, strlen(begin)) == 0 && entry->d_name[0] != '.') {
+            snprintf(path, 1024, "%s/%s", folder, entry->d_name);
+            count++;
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return count;
+}
+
+static void put_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "we");
+    check_true(file != NULL && fputs(text, file) >= 0);
+    fclose(file);
+}
+
+/* One part, written and read in every way that it can be wrong. */
+static void parts_count_for_their_keys(void)
+{
+    double one = 1.0 / 3;
+    double two = 2e9;
+    char folder[600];
+    char path[1024];
+    const struct run_cache_number numbers[] = {{"one", &one}, {"two", &two}};
+    struct run_cache_part part = {
+        .folder = NULL, .kind = "drive", .key = "the key", .numbers = numbers, .count = 2};
+    check_true(!run_cache_read(&part));
+    run_cache_write(&part); /* nowhere */
+    run_cache_forget(&part);
+    snprintf(folder, sizeof folder, "%s/above/cache", test_directory());
+    part.folder = folder;
+    check_true(!run_cache_read(&part));
+    run_cache_write(&part);
+    check_int(files_in(folder, "drive-", path), ==, 1);
+    one = two = 0;
+    check_true(run_cache_read(&part));
+    check_double(one, ==, 1.0 / 3);
+    check_double(two, ==, 2e9);
+    part.key = "another key";
+    check_true(!run_cache_read(&part));
+    run_cache_write(&part);
+    check_int(files_in(folder, "drive-", path), ==, 2);
+    run_cache_forget(&part);
+    check_int(files_in(folder, "drive-", path), ==, 1);
+    part.key = "the key";
+    /* As another key whose hash is the same would leave it. */
+    put_text(path, "{\"version\": 1, \"key\": \"third\", \"one\": 5.0, \"two\": 6.0}");
+    check_true(!run_cache_read(&part));
+    put_text(path, "{\"version\": 1, \"key\": \"the key\", \"one\": 5.0}");
+    check_true(!run_cache_read(&part));
+    put_text(path, "{\"version\": 1, \"key\": \"the key\", \"one\": 5.0, \"two\": -6.0}");
+    check_true(!run_cache_read(&part));
+    put_text(path, "{\"version\": 1, \"key\"");
+    check_true(!run_cache_read(&part));
+    check_double(one, ==, 1.0 / 3);
+    put_text(path, "{\"version\": 1, \"key\": \"the key\", \"one\": 5.0, \"two\": 6.0}");
+    check_true(run_cache_read(&part));
+    check_double(one, ==, 5);
+    const time_t now = time(NULL);
+    struct utimbuf old = {now, now - (RUN_CACHE_DAYS + 1) * 86400L};
+    check_int(utime(path, &old), ==, 0);
+    check_true(!run_cache_read(&part));
+    struct utimbuf new = {now, now + 86400L};
+    check_int(utime(path, &new), ==, 0);
+    check_true(!run_cache_read(&part)); /* a clock that was wrong */
+    run_cache_write(&part);
+    check_true(run_cache_read(&part));
+    part.folder = "/proc/cache"; /* where nothing can be made */
+    run_cache_write(&part);
+    check_true(!run_cache_read(&part));
+}
+
+/* What was kept counts, for the same model and shape; renewing measures, and so does forgetting. */
+static void machines_are_measured_once(void)
+{
+    struct case_model made;
+    struct run_shapes *shapes = NULL;
+    struct run_rates rates;
+    char folder[600];
+    char path[1024];
+    struct run_options options = case_options();
+    snprintf(folder, sizeof folder, "%s/rates", test_directory());
+    options.io = "mem";
+    options.store_count = 1;
+    options.cache = (struct run_cache){.folder = folder, .build = "test"};
+    case_model_make(&made, "llama");
+    check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
+    check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
+    check_double(rates.machine.update_elements, >, 0);
+    check_double(rates.forward_seconds[1], >, 0);
+    check_int(files_in(folder, "", path), ==, 2); /* memory is no drive */
+    const double update = rates.machine.update_elements;
+    const double layer = rates.forward_seconds[1];
+    check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
+    check_double(rates.machine.update_elements, ==, update);
+    check_double(rates.forward_seconds[1], ==, layer);
+    check_true(rates.machine.shared_cores);
+    struct run_options longer = options;
+    longer.length *= 2;
+    struct run_shapes *others = NULL;
+    check_int(run_shapes_create(made.model, &longer, &others), ==, 0);
+    check_int(run_rates_measure(others, &longer, &rates), ==, 0);
+    check_double(rates.machine.update_elements, ==, update);
+    check_int(files_in(folder, "blocks-", path), ==, 2);
+    options.cache.renew = true;
+    check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
+    check_true(rates.machine.update_elements != update || rates.forward_seconds[1] != layer);
+    run_rates_forget(shapes, &options);
+    check_int(files_in(folder, "blocks-", path), ==, 1);
+    check_int(files_in(folder, "update-", path), ==, 0);
+    run_shapes_destroy(others);
+    run_shapes_destroy(shapes);
+    case_model_free(&made);
+}
+
+/* A drive is asked in its directory, or in the nearest one above it; what is steady is kept. */
+static void drives_are_asked_once(void)
+{
+    struct case_model made;
+    struct run_shapes *shapes = NULL;
+    struct run_rates rates;
+    char folder[600];
+    char store[600];
+    char path[1024];
+    struct run_options options = case_options();
+    if (TEST_SLOW) {
+        test_skip("a sanitizer's drive is no drive");
+    }
+    snprintf(folder, sizeof folder, "%s/drives", test_directory());
+    snprintf(store, sizeof store, "%s/not/there/yet", test_directory());
+    options.io = NULL;
+    options.store_count = 1;
+    options.stores[0] = (struct store_path){.directory = store};
+    options.cache = (struct run_cache){.folder = folder, .build = "test"};
+    case_model_make(&made, "llama");
+    check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
+    check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
+    check_double(rates.machine.read_bytes, >, 0);
+    check_double(rates.machine.write_bytes, >, 0);
+    check_double(rates.machine.mixed_bytes, >, 0);
+    if (files_in(folder, "drive-", path) == 1) { /* else it was busy: nothing of that is kept */
+        check_double(rates.machine.io_bytes, >, 0);
+        const double reads = rates.machine.read_bytes;
+        check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
+        check_double(rates.machine.read_bytes, ==, reads);
+    }
+    run_rates_forget(shapes, &options);
+    check_int(files_in(folder, "", path), ==, 0);
+    run_shapes_destroy(shapes);
+    case_model_free(&made);
+}
+
+TEST_MAIN({"parts_count_for_their_keys", parts_count_for_their_keys},
+          {"machines_are_measured_once", machines_are_measured_once},
+          {"drives_are_asked_once", drives_are_asked_once})
