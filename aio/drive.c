@@ -60,15 +60,12 @@ int aio_drive_ask(struct aio_drive *drive, int (*run)(struct aio_drive *, struct
         core_bell_sleep(&drive->answers, seen, -1);
     }
     pthread_mutex_unlock(&drive->asking);
-    return control.rc != 0 ? core_err_adopt(control.rc, control.sentence) : 0;
+    return core_err_first(&control.result, 0);
 }
 
 static void answer(struct aio_drive *drive, struct control *control, int rc)
 {
-    control->rc = rc;
-    if (rc != 0) {
-        snprintf(control->sentence, sizeof control->sentence, "%s", core_err_sentence());
-    }
+    control->result = core_err_keep(rc);
     atomic_store_explicit(&control->answered, true, memory_order_release);
     core_bell_ring(&drive->answers);
 }

@@ -12,6 +12,7 @@
 #include "aio/drive.h"
 #include "aio/queue.h"
 #include "core/base/bell.h"
+#include "core/base/err.h"
 
 enum { NAME_BYTES = 256, NONE = -1 };
 
@@ -79,9 +80,8 @@ struct file {
 struct control {
     int (*run)(struct aio_drive *drive, struct control *self); /* -EINPROGRESS: answered later */
     void *argument;                                            /* borrowed from the asker */
-    int rc;
+    struct core_err result;
     _Atomic bool answered;
-    char sentence[CORE_LINE_SENTENCE_BYTES];
 };
 
 struct aio_drive {

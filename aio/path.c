@@ -297,10 +297,8 @@ int aio_path_open(const struct aio_path_options *options, struct aio_path **out)
     bool blank = options->directory != NULL && !path->formatted && !options->unwritten;
     rc = rc == 0 && blank ? format(path, options) : rc;
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
-        aio_path_close(path);
-        return core_err_adopt(rc, sentence);
+        const struct core_err kept = core_err_keep(rc);
+        return core_err_first(&kept, aio_path_close(path));
     }
     *out = path;
     return 0;

@@ -1,7 +1,6 @@
 /* store.c: the paths of a store: opened, weighed, closed. Set-up thread. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,10 +116,8 @@ int aio_store_open(const struct aio_store_options *options, struct aio_store **o
     }
     rc = rc == 0 ? weigh(store, options) : rc;
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
-        aio_store_close(store);
-        return core_err_adopt(rc, sentence);
+        const struct core_err kept = core_err_keep(rc);
+        return core_err_first(&kept, aio_store_close(store));
     }
     *out = store;
     return 0;

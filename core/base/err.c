@@ -84,3 +84,18 @@ void core_err_clear(void)
 {
     sentence_of_thread[0] = '\0';
 }
+
+struct core_err core_err_keep(int rc)
+{
+    assert(rc <= 0);
+    struct core_err kept = {.code = rc};
+    if (rc != 0) {
+        memcpy(kept.sentence, sentence_of_thread, sizeof kept.sentence);
+    }
+    return kept;
+}
+
+int core_err_first(const struct core_err *kept, int later)
+{
+    return kept->code != 0 ? core_err_adopt(kept->code, kept->sentence) : later;
+}

@@ -26,4 +26,19 @@ const char *core_err_sentence(void);
 
 void core_err_clear(void);
 
+/* A code with its sentence, kept while an ending runs that may fail too. */
+struct core_err {
+    int code; /* 0: none */
+    char sentence[CORE_ERR_SENTENCE_BYTES];
+};
+
+/* `rc` (0 or a negative errno) and, where it is an error, the sentence of this thread. */
+struct core_err core_err_keep(int rc);
+
+/* The first of two errors: the kept one, with its sentence, or `later` where none was kept. So a
+ * half-made thing ends in
+ *     const struct core_err kept = core_err_keep(rc);
+ *     return core_err_first(&kept, thing_close(thing)); */
+int core_err_first(const struct core_err *kept, int later);
+
 #endif

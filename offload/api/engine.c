@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,10 +74,9 @@ int tide_engine_create(struct tide_context *context, const struct tide_engine_op
         rc = make(engine, options);
     }
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        const struct core_err kept = core_err_keep(rc);
         tide_engine_destroy(engine);
-        rc = core_err_adopt(rc, sentence);
+        rc = core_err_first(&kept, 0);
     } else {
         *out = engine;
     }

@@ -1,7 +1,6 @@
 /* export.c: tide_checkpoint_export: from a checkpoint's streams to a folder that others load. The
  * caller's thread. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tide/checkpoint.h>
@@ -100,13 +99,11 @@ int tide_checkpoint_export(struct tide_context *context, const char *checkpoint,
     int rc = checkpoint != NULL && folder != NULL && folder[0] != '\0'
                  ? run(&export, checkpoint, folder, overwrite)
                  : core_err_set(-EINVAL, "a checkpoint and a folder to write are needed");
-    char sentence[CORE_ERR_SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
+    const struct core_err kept = core_err_keep(rc);
     model_save_close(export.save);
     model_destroy(export.model);
-    const int closed = store_checkpoint_close(export.checkpoint);
     free(export.buffer);
-    rc = rc != 0 ? core_err_adopt(rc, sentence) : closed;
+    rc = core_err_first(&kept, store_checkpoint_close(export.checkpoint));
     context_leave(before);
     return rc;
 }

@@ -124,10 +124,9 @@ static int inspect_checkpoint(struct tide_context *context, const char *path,
         rc = count_streams(path, store_checkpoint_image(checkpoint), options, out);
     }
     rc = rc != 0 ? rc : store_checkpoint_verify(checkpoint, report, &verifying);
-    char sentence[CORE_ERR_SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
-    (void)store_checkpoint_close(checkpoint);
-    return judge(rc != 0 ? core_err_adopt(rc, sentence) : 0, out);
+    const struct core_err kept = core_err_keep(rc);
+    (void)store_checkpoint_close(checkpoint); /* read only: nothing is lost */
+    return judge(core_err_first(&kept, 0), out);
 }
 
 static bool is_checkpoint(const char *path)

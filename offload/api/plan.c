@@ -23,14 +23,13 @@ static int create(const struct tide_engine_options *options, struct tide_plan **
     int rc = plan != NULL && setup != NULL ? setup_init(setup, options, false)
                                            : core_err_set(-ENOMEM, "no memory for a plan");
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        const struct core_err kept = core_err_keep(rc);
         if (setup != NULL) {
             setup_fini(setup);
         }
         free(setup);
         free(plan);
-        return core_err_adopt(rc, sentence);
+        return core_err_first(&kept, 0);
     }
     plan->setup = plan->owned = setup;
     *out = plan;

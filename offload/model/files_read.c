@@ -223,16 +223,16 @@ int model_files_read(const struct model_files *files, const struct model_block *
 
 /* ---- with a team ---- */
 
-enum { JOB_ELEMENTS = 2 << 20, SENTENCE_BYTES = 512 };
+enum { JOB_ELEMENTS = 2 << 20 };
 
 struct job {
     const struct model_files *files;
     const struct model_block *block;
     enum model_dtype type;
     char *to;
-    _Atomic uint64_t next; /* element from which nobody reads yet; relaxed: only a counter */
-    _Atomic int code;      /* the first failure; acq_rel pairs with the caller after the team */
-    char sentence[SENTENCE_BYTES];
+    _Atomic uint64_t next;  /* element from which nobody reads yet; relaxed: only a counter */
+    _Atomic int code;       /* the first failure; relaxed: the team's return orders `failed` */
+    struct core_err failed; /* of the member that set `code` */
 };
 
 /* The end of the run of elements from `at` that one member reads: whole transposed parameters, for
@@ -267,8 +267,8 @@ static void read_some(void *argument, unsigned index, unsigned count)
                                   job->to + at * bytes);
         int none = 0;
         if (rc != 0 && atomic_compare_exchange_strong_explicit(
-                           &job->code, &none, rc, memory_order_acq_rel, memory_order_relaxed)) {
-            strncpy(job->sentence, core_err_sentence(), sizeof job->sentence - 1);
+                           &job->code, &none, rc, memory_order_relaxed, memory_order_relaxed)) {
+            job->failed = core_err_keep(rc);
         }
         at = atomic_load_explicit(&job->next, memory_order_relaxed);
     }
@@ -279,6 +279,5 @@ int model_files_read_block(const struct model_files *files, const struct model_b
 {
     struct job job = {.files = files, .block = block, .type = type, .to = to};
     core_team_run(team, read_some, &job);
-    int rc = atomic_load_explicit(&job.code, memory_order_acquire);
-    return rc != 0 ? core_err_adopt(rc, job.sentence) : 0;
+    return core_err_first(&job.failed, 0);
 }

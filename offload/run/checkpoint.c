@@ -271,10 +271,8 @@ static int read_out(struct run_engine *engine, struct store_checkpoint_write *ch
 {
     int rc = put_all(engine, checkpoint);
     rc = rc != 0 ? rc : store_checkpoint_finish(checkpoint);
-    char sentence[CORE_ERR_SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
-    const int ended = store_checkpoint_end(checkpoint);
-    return rc != 0 ? core_err_adopt(rc, sentence) : ended;
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, store_checkpoint_end(checkpoint));
 }
 
 /* What no update makes goes there now. */
@@ -342,10 +340,8 @@ int run_checkpoint_later(struct run_engine *engine, const struct run_checkpoint_
         run_rank_save(rank, checkpoint);
         return 0;
     }
-    char sentence[CORE_ERR_SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
-    (void)store_checkpoint_end(checkpoint);
-    return core_err_adopt(rc, sentence);
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, store_checkpoint_end(checkpoint));
 }
 
 int run_checkpoint_save(struct run_engine *engine, const struct run_checkpoint_options *options)

@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -234,10 +233,9 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     run_guess_init(&engine->guess);
     int rc = make(engine);
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        const struct core_err kept = core_err_keep(rc);
         run_engine_destroy(engine);
-        return core_err_adopt(rc, sentence);
+        return core_err_first(&kept, 0);
     }
     *out = engine;
     return 0;

@@ -2,7 +2,6 @@
 #include "offload/run/planned.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/base/clock.h"
@@ -44,10 +43,9 @@ int run_planned_create(const struct model *model, const struct run_options *opti
         planned->plan_seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9;
     }
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        const struct core_err kept = core_err_keep(rc);
         run_planned_destroy(planned);
-        return core_err_adopt(rc, sentence);
+        return core_err_first(&kept, 0);
     }
     *out = planned;
     return 0;

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -252,10 +251,9 @@ int run_rank_create(const struct run_rank_options *options, struct run_rank **ou
     core_bell_init(&rank->bell);
     int rc = make(rank);
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+        const struct core_err kept = core_err_keep(rc);
         run_rank_destroy(rank);
-        return core_err_adopt(rc, sentence);
+        return core_err_first(&kept, 0);
     }
     *out = rank;
     return 0;

@@ -2,7 +2,6 @@
 #include "offload/run/save.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/base/err.h"
@@ -20,8 +19,7 @@ struct run_save {
     struct core_fence finished;
     /* The queue's, while it is busy; the engine's otherwise. */
     struct store_checkpoint_write *checkpoint; /* owned */
-    int rc;
-    char sentence[CORE_ERR_SENTENCE_BYTES];
+    struct core_err failed;                    /* the first error of the save */
 };
 
 int run_save_create(const struct run_save_options *options, struct run_save **out)
@@ -59,7 +57,7 @@ void run_save_begin(struct run_save *save, struct store_checkpoint_write *checkp
     save->left = count;
     save->busy = true;
     save->finished = (struct core_fence){0};
-    save->rc = 0;
+    save->failed = core_err_keep(0);
 }
 
 bool run_save_busy(const struct run_save *save)
@@ -71,9 +69,8 @@ bool run_save_busy(const struct run_save *save)
 
 static void note(struct run_save *save, int rc)
 {
-    if (rc != 0 && save->rc == 0) {
-        save->rc = rc;
-        snprintf(save->sentence, sizeof save->sentence, "%s", core_err_sentence());
+    if (save->failed.code == 0) {
+        save->failed = core_err_keep(rc);
     }
 }
 
@@ -104,12 +101,13 @@ static int work(void *context, const void *arguments)
     struct run_save *save = context;
     const struct order *order = arguments;
     if (order->command == NULL) {
-        if (save->rc == 0) {
+        if (save->failed.code == 0) {
             note(save, store_checkpoint_finish(save->checkpoint));
         }
         note(save, store_checkpoint_end(save->checkpoint));
         save->checkpoint = NULL;
-    } else if (order->command->op == PLAN_WRITE && save->checkpoint != NULL && save->rc == 0) {
+    } else if (order->command->op == PLAN_WRITE && save->checkpoint != NULL &&
+               save->failed.code == 0) {
         note(save, put(save, order->command));
     }
     return 0; /* the run goes on */
@@ -162,5 +160,5 @@ int run_save_wait(struct run_save *save)
     int rc = core_fence_wait_moving(save->finished, save->given.stall_limit_ns);
     save->stuck = rc == -ETIMEDOUT;
     save->busy = false;
-    return rc != 0 ? rc : save->rc != 0 ? core_err_adopt(save->rc, save->sentence) : 0;
+    return rc != 0 ? rc : core_err_first(&save->failed, 0);
 }

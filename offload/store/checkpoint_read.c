@@ -110,10 +110,8 @@ int store_checkpoint_open(const char *path, const char *backend, struct aio_faul
     checkpoint->fd = -1;
     int rc = open_all(checkpoint, backend, fault);
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
-        (void)store_checkpoint_close(checkpoint);
-        return core_err_adopt(rc, sentence);
+        const struct core_err kept = core_err_keep(rc);
+        return core_err_first(&kept, store_checkpoint_close(checkpoint));
     }
     *out = checkpoint;
     return 0;

@@ -74,10 +74,8 @@ int store_checkpoint_begin(const struct store_checkpoint_options *options,
     checkpoint->fd = -1;
     int rc = begin(checkpoint);
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
-        (void)store_checkpoint_end(checkpoint);
-        return core_err_adopt(rc, sentence);
+        const struct core_err kept = core_err_keep(rc);
+        return core_err_first(&kept, store_checkpoint_end(checkpoint));
     }
     *out = checkpoint;
     return 0;

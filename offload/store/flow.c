@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -127,19 +126,17 @@ static int begin(struct store_flow *flow, const struct flow_piece *piece)
  * once the flow is closed. */
 static int finish_all(struct store_flow *flow, int rc)
 {
-    char sentence[CORE_ERR_SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
+    struct core_err first = core_err_keep(rc);
     for (uint32_t i = 0; i < STORE_FLOW_PIECES; i++) {
         struct flow_piece *piece = &flow->pieces[flow->turn++ % STORE_FLOW_PIECES];
-        if (rc == 0) {
-            rc = finish(flow, piece);
-            snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
+        if (first.code == 0) {
+            first = core_err_keep(finish(flow, piece));
         } else if (piece->busy) {
             piece->busy = false;
             (void)core_fence_wait_moving(piece->done, flow->still_ns);
         }
     }
-    return rc == 0 ? 0 : core_err_adopt(rc, sentence);
+    return core_err_first(&first, 0);
 }
 
 /* All pieces of a stream between two cuts; `memory` NULL: into buffers. */

@@ -177,10 +177,8 @@ int store_flow_open(const struct store_flow_options *options, struct store_flow 
     }
     int rc = make(flow, options);
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
-        (void)store_flow_close(flow);
-        return core_err_adopt(rc, sentence);
+        const struct core_err kept = core_err_keep(rc);
+        return core_err_first(&kept, store_flow_close(flow));
     }
     *out = flow;
     return 0;

@@ -280,10 +280,8 @@ int store_open(const struct store_options *options, const struct plan_input *inp
     rc = rc != 0 ? rc : open_extents(store, options, &need);
     rc = rc != 0 ? rc : for_each(input, plan, make_extents, store);
     if (rc != 0) {
-        char sentence[CORE_ERR_SENTENCE_BYTES];
-        snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
-        (void)store_close(store);
-        return core_err_adopt(rc, sentence);
+        const struct core_err kept = core_err_keep(rc);
+        return core_err_first(&kept, store_close(store));
     }
     *out = store;
     return 0;

@@ -187,7 +187,21 @@ static void sentences(void)
     check_string(core_err_sentence(), "");
 }
 
+/* Of two errors the first stands, whatever its ending said meanwhile; without a first the later one. */
+static void first_error(void)
+{
+    struct core_err kept = core_err_keep(core_err_set(-EIO, "the disk"));
+    check_int(core_err_first(&kept, core_err_set(-EPERM, "the ending")), ==, -EIO);
+    check_string(core_err_sentence(), "the disk");
+    check_int(core_err_first(&kept, 0), ==, -EIO);
+    kept = core_err_keep(0);
+    check_int(core_err_first(&kept, 0), ==, 0);
+    check_int(core_err_first(&kept, core_err_set(-EPERM, "the ending")), ==, -EPERM);
+    check_string(core_err_sentence(), "the ending");
+}
+
 TEST_MAIN({"every_member_runs", every_member_runs}, {"members_are_pinned", members_are_pinned},
           {"shares_cover", shares_cover}, {"cpu_lists", cpu_lists},
           {"cpu_flags_are_masked", cpu_flags_are_masked},
-          {"log_binding_is_inherited", log_binding_is_inherited}, {"sentences", sentences})
+          {"log_binding_is_inherited", log_binding_is_inherited}, {"sentences", sentences},
+          {"first_error", first_error})

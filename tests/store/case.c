@@ -157,12 +157,11 @@ int case_write(const struct store_shelf *shelf, uint64_t step, uint32_t keep,
     }
     guard(true);
     rc = rc != 0 ? rc : store_checkpoint_finish(write);
-    char sentence[CORE_ERR_SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
+    const struct core_err kept = core_err_keep(rc);
     const int ended = store_checkpoint_end(write);
     guard(false);
     store_image_fini(&image);
-    return rc != 0 ? core_err_adopt(rc, sentence) : ended;
+    return core_err_first(&kept, ended);
 }
 
 static int compare_block(struct store_checkpoint *checkpoint, uint32_t block, uint64_t step)
@@ -196,10 +195,8 @@ int case_compare(const char *directory, uint64_t step)
     for (uint32_t b = 0; rc == 0 && b < CASE_BLOCKS; b++) {
         rc = compare_block(checkpoint, b, step);
     }
-    char sentence[CORE_ERR_SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", rc != 0 ? core_err_sentence() : "");
-    (void)store_checkpoint_close(checkpoint);
-    return rc != 0 ? core_err_adopt(rc, sentence) : 0;
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, store_checkpoint_close(checkpoint));
 }
 
 uint64_t case_newest(const char *directory)
