@@ -10,9 +10,8 @@
 
 enum {
     CHECK_VARIANTS = 4,
-    CHECK_ROOM = 1024,         /* elements of an array under test, with what lies around */
-    CHECK_SIZE_MAX = 260,      /* each size up to this */
-    CHECK_FORMATS = 4 * 3 * 3, /* master x gradients x moments */
+    CHECK_ROOM = 1024,    /* elements of an array under test, with what lies around */
+    CHECK_SIZE_MAX = 260, /* each size up to this */
 };
 
 struct check_variant {
@@ -33,9 +32,6 @@ extern bool check_small_only;
 uint32_t check_random_word(void);
 /* Mostly ordinary numbers over 40 binades; sometimes the ends of the format. */
 float check_random_float(bool with_bad);
-
-/* The n-th of the formats, one group. */
-struct adam_options check_options(enum core_vec_rule rule, int n);
 
 /* Equal bits, NaN by class; CHECK_ROOM numbers, or as many codes. */
 void check_floats(const char *what, const float *a, const float *b, uint64_t count);

@@ -143,8 +143,8 @@ static void verify_size(const struct adam_options *options, const struct room *s
 static void verify_rule(enum core_vec_rule rule)
 {
     static struct room start;
-    for (int n = 0; n < CHECK_FORMATS; n++) {
-        const struct adam_options o = check_options(rule, n);
+    for (int n = 0; n < REF_FORMATS; n++) {
+        const struct adam_options o = ref_options(rule, n);
         fill_room(&start, &o, n % 3 == 1 && o.moments != CORE_VEC_Q8);
         for (int i = 0; i < CHECK_VARIANTS; i++) {
             const uint64_t rare = rule == CORE_VEC_ADAMW ? check_size_step : 5 * check_size_step;
@@ -213,9 +213,9 @@ static int digest(void)
     static struct room room;
     uint64_t all = 0;
     check_small_only = true;
-    for (int n = 0; n < CORE_VEC_RULES * CHECK_FORMATS; n++) {
-        struct adam_options o = check_options((enum core_vec_rule)(n % CORE_VEC_RULES),
-                                              n / CORE_VEC_RULES);
+    for (int n = 0; n < CORE_VEC_RULES * REF_FORMATS; n++) {
+        struct adam_options o = ref_options((enum core_vec_rule)(n % CORE_VEC_RULES),
+                                            n / CORE_VEC_RULES);
         o.count = 400;
         struct adam *adam = NULL;
         fill_room(&room, &o, false);

@@ -56,8 +56,8 @@ int check_bench(void)
 {
     struct bench_room *room = malloc(sizeof *room);
     for (int rule = 0; room != NULL && rule < CORE_VEC_RULES; rule++) {
-        for (int n = 0; n < CHECK_FORMATS; n++) {
-            const struct adam_options o = check_options((enum core_vec_rule)rule, n);
+        for (int n = 0; n < REF_FORMATS; n++) {
+            const struct adam_options o = ref_options((enum core_vec_rule)rule, n);
             for (int i = 0; i < CHECK_VARIANTS; i++) {
                 if (check_present(&check_variants[i])) {
                     bench_update(&check_variants[i], &o, room);

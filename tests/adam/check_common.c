@@ -53,29 +53,6 @@ float check_random_float(bool with_bad)
     return core_f32_from_bits((word & 0x807fffff) | (100 + word / 65536 % 40) << 23);
 }
 
-static const struct adam_group group = {.lr = 1e-3,
-                                        .beta1 = 0.9,
-                                        .beta2 = 0.99,
-                                        .eps = 1e-8,
-                                        .decay = 0.1,
-                                        .step = 3,
-                                        .bias_correction = true};
-
-struct adam_options check_options(enum core_vec_rule rule, int n)
-{
-    static const enum core_vec_type moments[] = {CORE_VEC_F32, CORE_VEC_BF16, CORE_VEC_Q8};
-    return (struct adam_options){
-        .rule = rule,
-        .master = (enum core_vec_master)(n % 4),
-        .gradients = (enum core_vec_type)(n / 4 % 3),
-        .moments = moments[n / 12],
-        .groups = &group,
-        .groups_count = 1,
-        .seed = UINT64_C(0x1234567890abcdef),
-        .number = 5,
-    };
-}
-
 void check_floats(const char *what, const float *a, const float *b, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {

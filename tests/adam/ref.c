@@ -29,6 +29,29 @@ void ref_store(void *x, enum core_vec_type type, uint64_t i, float value)
     }
 }
 
+static const struct adam_group group = {.lr = 1e-3,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.99,
+                                        .eps = 1e-8,
+                                        .decay = 0.1,
+                                        .step = 3,
+                                        .bias_correction = true};
+
+struct adam_options ref_options(enum core_vec_rule rule, int n)
+{
+    static const enum core_vec_type moments[] = {CORE_VEC_F32, CORE_VEC_BF16, CORE_VEC_Q8};
+    return (struct adam_options){
+        .rule = rule,
+        .master = (enum core_vec_master)(n % 4),
+        .gradients = (enum core_vec_type)(n / 4 % 3),
+        .moments = moments[n / 12],
+        .groups = &group,
+        .groups_count = 1,
+        .seed = UINT64_C(0x1234567890abcdef),
+        .number = 5,
+    };
+}
+
 /* The 16 random bits of an element. */
 static uint32_t chance(uint64_t seed, uint64_t stream, uint64_t index)
 {

@@ -9,6 +9,10 @@
 unsigned ref_step(const struct adam_options *options, const struct adam_arrays *arrays,
                   uint64_t begin, uint64_t end, double gradient_scale);
 
+/* The n-th of the formats under a rule; one group, step 3. */
+enum { REF_FORMATS = 4 * 3 * 3 }; /* master x gradients x moments */
+struct adam_options ref_options(enum core_vec_rule rule, int n);
+
 float ref_load(const void *x, enum core_vec_type type, uint64_t i);
 void ref_store(void *x, enum core_vec_type type, uint64_t i, float value);
 

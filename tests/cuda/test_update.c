@@ -8,6 +8,7 @@
 #include "core/base/half.h"
 #include "cpu_adam/adam.h"
 #include "cpu_adam/work.h"
+#include "tests/adam/ref.h"
 #include "tests/kernels/rig.h"
 
 enum { ROOM = 1400, SCALES = 8, WORDS_MAX = 17 };
@@ -32,28 +33,6 @@ static size_t type_bytes(enum core_vec_type type)
     return type == CORE_VEC_F32 ? 4 : type == CORE_VEC_Q8 ? 1 : 2;
 }
 
-static void put(void *to, enum core_vec_type type, int64_t i, float value)
-{
-    switch (type) {
-    case CORE_VEC_BF16: ((uint16_t *)to)[i] = core_f32_to_bf16(value); break;
-    case CORE_VEC_FP16: ((uint16_t *)to)[i] = core_f32_to_fp16(value); break;
-    case CORE_VEC_F32:
-    case CORE_VEC_Q8:
-    default: ((float *)to)[i] = value; break;
-    }
-}
-
-static float get(const void *from, enum core_vec_type type, int64_t i)
-{
-    switch (type) {
-    case CORE_VEC_BF16: return core_bf16_to_f32(((const uint16_t *)from)[i]);
-    case CORE_VEC_FP16: return core_fp16_to_f32(((const uint16_t *)from)[i]);
-    case CORE_VEC_F32:
-    case CORE_VEC_Q8:
-    default: return ((const float *)from)[i];
-    }
-}
-
 /* A filled array of the rig, both sides. */
 static void *numbers(enum core_vec_type type, int64_t count, bool with_bad, bool is_signed)
 {
@@ -63,7 +42,7 @@ static void *numbers(enum core_vec_type type, int64_t count, bool with_bad, bool
         if (type == CORE_VEC_Q8) {
             values[i] = (char)rig_int(0, 255);
         } else {
-            put(values, type, i, is_signed ? value : fabsf(value));
+            ref_store(values, type, (uint64_t)i, is_signed ? value : fabsf(value));
         }
     }
     const int64_t words = (count * (int64_t)type_bytes(type) + 3) / 4;
@@ -80,8 +59,8 @@ static void same(const char *what, enum core_vec_type type, const void *array, i
     const size_t bytes = type_bytes(type);
     for (int64_t i = 0; i < count; i++) {
         const bool equal = memcmp(got + (size_t)i * bytes, want + (size_t)i * bytes, bytes) == 0;
-        if (!equal &&
-            (type == CORE_VEC_Q8 || !isnan(get(got, type, i)) || !isnan(get(want, type, i)))) {
+        if (!equal && (type == CORE_VEC_Q8 || !isnan(ref_load(got, type, (uint64_t)i)) ||
+                       !isnan(ref_load(want, type, (uint64_t)i)))) {
             test_fail(__FILE__, __LINE__, "%s: element %" PRId64 " of %" PRId64 " differs", what, i,
                       count);
         }
@@ -187,28 +166,10 @@ static void one_size(const struct adam_options *options, uint64_t size, int64_t 
     check_uint(*(const uint32_t *)rig_fetch(card_met), ==, met);
 }
 
-static const struct adam_group group = {.lr = 1e-3,
-                                        .beta1 = 0.9,
-                                        .beta2 = 0.99,
-                                        .eps = 1e-8,
-                                        .decay = 0.1,
-                                        .step = 3,
-                                        .bias_correction = true};
-
 /* Whole groups and parts of them, at alignments that allow wide accesses and at others. */
 static void one_format(enum core_vec_rule rule, int n)
 {
-    static const enum core_vec_type moments[] = {CORE_VEC_F32, CORE_VEC_BF16, CORE_VEC_Q8};
-    const struct adam_options o = {
-        .rule = rule,
-        .master = (enum core_vec_master)(n % 4),
-        .gradients = (enum core_vec_type)(n / 4 % 3),
-        .moments = moments[n / 12],
-        .groups = &group,
-        .groups_count = 1,
-        .seed = UINT64_C(0x1234567890abcdef),
-        .number = 5,
-    };
+    const struct adam_options o = ref_options(rule, n);
     const bool q8 = o.moments == CORE_VEC_Q8;
     const uint64_t base = UINT64_C(0x300000000); /* beyond element 2^32 */
     const bool with_bad = n % 3 == 1 && !q8;
@@ -224,7 +185,7 @@ static void one_format(enum core_vec_rule rule, int n)
 static void updates(enum core_vec_rule rule)
 {
     rig_open(NULL, 1);
-    for (int n = 0; n < 36; n += RIG_SANITIZED ? 5 : 1) {
+    for (int n = 0; n < REF_FORMATS; n += RIG_SANITIZED ? 5 : 1) {
         one_format(rule, n);
     }
     rig_close();
