@@ -52,9 +52,11 @@ static void add_row(struct cli_table *table, const struct bench_report *report,
     char cells[COLUMNS][CELL];
     const char *texts[COLUMNS];
     const struct bench_point *any = any_of(row);
+    uint64_t shorts = 0;
     uint64_t errors = 0;
     double cpu = 0;
     for (int op = 0; op < BENCH_OP_COUNT; op++) {
+        shorts += row->points[op] != NULL ? row->points[op]->shorts : 0;
         errors += row->points[op] != NULL ? row->points[op]->errors + row->points[op]->retries : 0;
         cpu = row->points[op] != NULL && row->points[op]->cpu_ms_per_gib > cpu
                   ? row->points[op]->cpu_ms_per_gib
@@ -67,8 +69,7 @@ static void add_row(struct cli_table *table, const struct bench_report *report,
     snprintf(cells[6], CELL, "%.2f/%.2f/%.2f", any->latency_ms[0], any->latency_ms[1],
              any->latency_ms[3]);
     snprintf(cells[7], CELL, "%.1f", cpu);
-    snprintf(cells[8], CELL, "%llu/%llu", (unsigned long long)any->shorts,
-             (unsigned long long)errors);
+    snprintf(cells[8], CELL, "%llu/%llu", (unsigned long long)shorts, (unsigned long long)errors);
     snprintf(cells[9], CELL, "%.0f", peak_share(result, row) * 100);
     const struct bench_recommendation *made = &report->recommendation;
     bool chosen = report->recommends && made->block_bytes == row->setting->block_bytes &&
