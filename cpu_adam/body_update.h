@@ -162,12 +162,16 @@ V_INLINE unsigned met_flags(const struct met *met, enum core_vec_master master)
            (most >= working_limit(master) ? CORE_VEC_MET_WORKING : 0u);
 }
 
-/* Asks for the line that comes AHEAD_BYTES later, which may lie beyond the array: the processor's own
- * prefetch stops at each page. docs/BENCHMARKS.md has what it is worth. */
-enum { AHEAD_BYTES = 1024 };
-V_INLINE void ahead(const void *x, uint64_t bytes)
+/* Asks for what comes some hundred elements behind the pair at element i of `x`, of `wide` bytes each,
+ * and may lie beyond the array: what the processor fetches ahead by itself is not far enough for five
+ * streams. docs/BENCHMARKS.md has what it is worth, and other distances. */
+enum { AHEAD_NARROW_BYTES = 768, AHEAD_WIDE_BYTES = 2048, LINE_BYTES = 64 };
+V_INLINE void ahead(const void *x, uint64_t i, unsigned wide)
 {
-    __builtin_prefetch((const void *)((uintptr_t)x + bytes + AHEAD_BYTES));
+    const unsigned far = wide == sizeof(float) ? AHEAD_WIDE_BYTES : AHEAD_NARROW_BYTES;
+    for (unsigned at = 0; at < PAIR * wide; at += LINE_BYTES) {
+        __builtin_prefetch((const void *)((uintptr_t)x + i * wide + far + at));
+    }
 }
 
 /* One pair: gradient and master from memory, moments from and to `m` and `v`. */
@@ -176,10 +180,12 @@ V_INLINE void update_pair(const struct core_vec_update *u, enum core_vec_rule ru
                           struct met *met)
 {
     const vf zero = v_set(0.0f);
-    ahead(u->g, i * (u->gradients == CORE_VEC_F32 ? 4 : 2));
+    ahead(u->g, i, u->gradients == CORE_VEC_F32 ? 4 : 2);
     if (u->master == CORE_VEC_MASTER_SPLIT) {
-        ahead(u->w16, i * 2);
-        ahead(u->lo16, i * 2);
+        ahead(u->w16, i, 2);
+        ahead(u->lo16, i, 2);
+    } else {
+        ahead(u->w32, i, 4);
     }
     struct pair g = pair_load(u->g, u->gradients, i);
     struct pair p = master_load(u, i);
@@ -215,14 +221,6 @@ V_INLINE void moment_store(void *x, enum core_vec_type type, uint64_t i, struct 
     }
 }
 
-V_INLINE void moment_ahead(const void *x, enum core_vec_type type, uint64_t i)
-{
-    ahead(x, i * (type == CORE_VEC_BF16 ? 2 : 4));
-    if (type == CORE_VEC_F32) {
-        ahead(x, i * 4 + 64);
-    }
-}
-
 /* Moments in fp32 or bf16. */
 V_INLINE unsigned update_plain(enum core_vec_rule rule, enum core_vec_type moments,
                                const struct core_vec_update *in)
@@ -239,8 +237,8 @@ V_INLINE unsigned update_plain(enum core_vec_rule rule, enum core_vec_type momen
         for (int k = 0; k < GROUP_PAIRS; k++) {
             const uint64_t i = group + (uint64_t)(k * PAIR);
             const vu part = moments == CORE_VEC_BF16 ? chance[k] : u_set(0);
-            moment_ahead(u.m, moments, i);
-            moment_ahead(u.v, moments, i);
+            ahead(u.m, i, moments == CORE_VEC_BF16 ? 2 : 4);
+            ahead(u.v, i, moments == CORE_VEC_BF16 ? 2 : 4);
             struct pair m = has_m(rule) ? pair_load(u.m, moments, i) : none;
             struct pair v = has_v(rule) ? pair_load(u.v, moments, i) : none;
             update_pair(&u, rule, &f, i, &m, &v, &met);
@@ -275,8 +273,8 @@ V_INLINE unsigned update_q8(enum core_vec_rule rule, const struct core_vec_updat
         for (int k = 0; k < GROUP_PAIRS; k++) {
             const uint64_t i = at + (uint64_t)(k * PAIR);
             if ((k & 1) == 0) {
-                ahead(m_code, i);
-                ahead(v_code, i);
+                ahead(m_code, i, 1);
+                ahead(v_code, i, 1);
             }
             struct pair new_m = has_m(rule) ? q8_load_m(m_code + i, m_unit) : none;
             struct pair new_v = has_v(rule) ? q8_load_v(v_code + i, v_unit) : none;
