@@ -3,10 +3,11 @@
  *   bench_adam [--n 1e8] [--threads N] [--rounds N] [--quick] [--only NAME] [--python PATH]
  *
  * For each format, in turns within one run, medians: NAME_gparam_s (1e9 parameters a second),
- * NAME_gb_s (1e9 bytes moved a second), NAME_rmw_ratio (time of the plain pass over ours; the plain
- * pass in the faster of two orders). Then narrow moments in turns with fp32 ones, and with an
- * interpreter that has DeepSpeed and torch theirs in turns with split_bf16. --only leaves out the
- * other formats; `--only narrow` and `--only peers` leave all of them out. */
+ * NAME_gb_s and NAME_plain_gb_s (1e9 bytes moved a second, by the step and by the plain pass in the
+ * faster of two orders), NAME_rmw_ratio (of the two). Then narrow moments in turns with fp32 ones, and
+ * with an interpreter that has DeepSpeed and torch theirs in turns with split_bf16. --only leaves out
+ * the other formats; `--only narrow` and `--only peers` leave all of them out.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,8 @@ static void bench_one(const struct bench_setting *setting, const struct bench_fo
     printf("%s_gparam_s %.4f 1e9_per_s\n", format->name, (double)setting->count / ours_s / 1e9);
     printf("%s_gb_s %.2f 1e9_bytes_per_s\n", format->name,
            bench_arena_moved(&arena) / ours_s / 1e9);
+    printf("%s_plain_gb_s %.2f 1e9_bytes_per_s\n", format->name,
+           bench_arena_moved(&arena) / plain_s / 1e9);
     printf("%s_rmw_ratio %.4f ratio\n", format->name, plain_s / ours_s);
     fflush(stdout);
     bench_arena_close(&arena);
