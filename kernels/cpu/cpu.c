@@ -105,7 +105,7 @@ size_t kern_cpu_product_bytes(enum kern_type type, int64_t m, int64_t n, int64_t
 {
     size_t most = kern_product_dnnl_bytes(type, m, n, k, threads);
     for (unsigned i = 0; i < kern_isa_count(); i++) {
-        const size_t bytes = kern_product_plain_bytes(kern_isa_at(i), m, n, k, threads);
+        const size_t bytes = kern_product_plain_bytes(kern_isa_at(i), type, m, n, k, threads);
         most = bytes > most ? bytes : most;
     }
     return kern_cpu_round(most);

@@ -6,6 +6,7 @@
 
 static const struct kern_isa *const sets[] = {
 #if defined(__x86_64__)
+    &kern_isa_avx512bf16,
     &kern_isa_avx512,
     &kern_isa_avx2,
 #endif

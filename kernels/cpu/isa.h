@@ -61,7 +61,7 @@ struct kern_isa {
     int64_t product_rows;    /* grain of a part's rows */
     int64_t product_columns; /* and of its columns */
     void (*product)(const struct kern_product_part *part);
-    size_t (*product_bytes)(int64_t rows, int64_t columns, int64_t k);
+    size_t (*product_bytes)(enum kern_type type, int64_t rows, int64_t columns, int64_t k);
     /* Finishes rows x columns results that stand at (i, j) of the product. */
     void (*finish)(const struct kern_finish *finish, const float *tile, int64_t tile_stride,
                    const int64_t at[2], const int64_t size[2]);
@@ -94,6 +94,7 @@ const struct kern_isa *kern_isa_at(unsigned index);
 extern const struct kern_isa kern_isa_base;
 extern const struct kern_isa kern_isa_avx2;
 extern const struct kern_isa kern_isa_avx512;
+extern const struct kern_isa kern_isa_avx512bf16;
 
 /* The widest table that `flags` (core_cpu_flags) allow. */
 const struct kern_isa *kern_isa_best(unsigned flags);

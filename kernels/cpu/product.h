@@ -48,7 +48,7 @@ float *kern_finish_direct(const struct kern_finish *finish, int64_t *stride);
 /* Blocked product in C: product_plain.c. Scratch depends on shape and threads alone. */
 void kern_product_plain(const struct kern_isa *isa, struct core_team *team,
                         const struct kern_product *product, void *scratch);
-size_t kern_product_plain_bytes(const struct kern_isa *isa, int64_t m, int64_t n, int64_t k,
-                                unsigned threads);
+size_t kern_product_plain_bytes(const struct kern_isa *isa, enum kern_type type, int64_t m,
+                                int64_t n, int64_t k, unsigned threads);
 
 #endif

@@ -95,7 +95,7 @@ static int library_open(struct kern_dnnl *d)
 
 int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out)
 {
-    const bool bf16 = all || (flags & (CORE_CPU_AVX512_BF16 | CORE_CPU_AMX_BF16)) != 0;
+    const bool bf16 = all || (flags & CORE_CPU_AMX_BF16) != 0;
     if (!bf16) {
         *out = NULL;
         return 0;
@@ -381,7 +381,7 @@ size_t kern_product_dnnl_bytes(enum kern_type type, int64_t m, int64_t n, int64_
                                unsigned threads)
 {
     (void)threads;
-    const unsigned own = CORE_CPU_AVX512_BF16 | CORE_CPU_AMX_BF16;
+    const unsigned own = CORE_CPU_AMX_BF16;
     if (type != KERN_BF16 || m == 0 || n == 0 || (core_cpu_flags(own) == 0)) {
         return 0;
     }

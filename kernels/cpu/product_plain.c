@@ -75,11 +75,11 @@ static void run_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-size_t kern_product_plain_bytes(const struct kern_isa *isa, int64_t m, int64_t n, int64_t k,
-                                unsigned threads)
+size_t kern_product_plain_bytes(const struct kern_isa *isa, enum kern_type type, int64_t m,
+                                int64_t n, int64_t k, unsigned threads)
 {
     const struct grid grid = grid_choose(isa, m, n, threads);
-    return threads * isa->product_bytes(grid.rows, grid.columns, k);
+    return threads * isa->product_bytes(type, grid.rows, grid.columns, k);
 }
 
 void kern_product_plain(const struct kern_isa *isa, struct core_team *team,
@@ -88,7 +88,7 @@ void kern_product_plain(const struct kern_isa *isa, struct core_team *team,
     const unsigned threads = core_team_count(team);
     struct job job = {.isa = isa, .product = product, .scratch = scratch};
     job.grid = grid_choose(isa, product->m, product->n, threads);
-    job.part_bytes = isa->product_bytes(job.grid.rows, job.grid.columns, product->k);
+    job.part_bytes = isa->product_bytes(product->type, job.grid.rows, job.grid.columns, product->k);
     core_team_run(team, run_part, &job);
 }
 

@@ -103,6 +103,12 @@ bool rig_is_card(void)
     return strncmp(rig.name, "cuda", 4) == 0;
 }
 
+bool rig_rounds_tiles(enum kern_type type)
+{
+    return rig_is_card() ||
+           (type == KERN_BF16 && strstr(kern_ops_describe(rig.ops), "avx512bf16") != NULL);
+}
+
 void rig_each_kernel(void (*test)(void))
 {
     if (rig_is_card()) {
@@ -133,8 +139,9 @@ void rig_each(void (*test)(void))
         each_of_card(test);
         return;
     }
-    const unsigned masks[] = {CORE_CPU_ALL, CORE_CPU_AVX2, 1u << 30};
-    for (size_t i = 0; i < 3; i++) {
+    const unsigned masks[] = {CORE_CPU_ALL, CORE_CPU_AVX2 | CORE_CPU_AVX512, CORE_CPU_AVX2,
+                              1u << 30};
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
         if (i > 0 && core_cpu_flags(masks[i]) == core_cpu_flags(masks[i - 1])) {
             continue;
         }

@@ -37,6 +37,10 @@ void rig_each_kernel(void (*test)(void));
 /* Whether the device is a card, whose products and sums round at other places. */
 bool rig_is_card(void);
 
+/* Whether attention takes its probabilities rounded to this type, as tensor cores and the CPU's bf16
+ * products want them. */
+bool rig_rounds_tiles(enum kern_type type);
+
 /* Starts a case: drops all arrays and seeds the numbers. */
 void rig_case(uint64_t seed);
 int64_t rig_int(int64_t low, int64_t high); /* low <= n <= high */

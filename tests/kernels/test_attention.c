@@ -66,11 +66,13 @@ static void documents_draw(int32_t *starts, int64_t rows, int64_t length)
     }
 }
 
-/* A card's tensor cores take probabilities rounded to the type. */
+/* Where probabilities and the gradients of scores are rounded to the type before they go into a
+ * product, each contributes half a unit in its last place of what it weighs: of outputs at most as
+ * much of the largest value. Gradients may cancel, so that theirs is more of what is left. */
 static struct rig_bound output_bound(enum kern_type type)
 {
     static const double noise[] = {64.0, 0x1p15, 0x1p12};
-    return rig_is_card() ? (struct rig_bound){2.0, noise[type]} : bounds;
+    return rig_rounds_tiles(type) ? (struct rig_bound){2.0, noise[type]} : bounds;
 }
 
 static void one_attention(enum kern_type type, const struct shape *s, bool documents)
@@ -81,7 +83,7 @@ static void one_attention(enum kern_type type, const struct shape *s, bool docum
     rig_check(KERN_ATTENTION, &a, output_bound(type), a.o, NULL);
     rig_compare("lse", a.lse, bounds);
     const struct kern_attention_grad_arguments g = grad_of(&a);
-    const double noise[] = {256.0, rig_is_card() ? 1e5 : 3e4, 3e4};
+    const double noise[] = {256.0, rig_rounds_tiles(KERN_BF16) ? 1e5 : 3e4, 3e4};
     const struct rig_bound loose = {2.0, noise[type]};
     /* The gradient's delta comes from o as it was stored: both sides have their own o. */
     rig_check(KERN_ATTENTION_GRAD, &g, loose, g.dq, g.dk, g.dv, NULL);

@@ -8,14 +8,15 @@
 struct work {
     const struct kern_attention_arguments *a;
     const struct kern_attention_item *item;
+    bool pairs;
     int64_t heads;   /* of the group */
     int64_t queries; /* of the tile */
     int64_t rows;    /* heads * QUERIES: row h * QUERIES + i is query i of head h */
-    float *q;        /* row panels of each head: [heads][QUERIES][head_dim] */
+    float *q;        /* dense rows of cells: [rows][head_dim] */
     float *k;        /* column panels [head_dim][KEYS] */
     float *v;        /* column panels [KEYS][head_dim] */
-    float *scores;   /* [rows][KEYS] */
-    float *p;        /* row panels of one head [QUERIES][KEYS] */
+    float *scores;   /* of one head: [QUERIES][KEYS] */
+    float *p;        /* of pairs: cells [QUERIES][KEYS]; else `scores` */
     float *o;        /* [rows][head_dim] */
     float *top;      /* [rows] */
     float *sum;      /* [rows] */
@@ -25,24 +26,30 @@ static int64_t layout(struct work *w, const struct kern_attention_arguments *a, 
 {
     const int64_t d = a->head_dim;
     w->a = a;
+    w->pairs = panel_pairs(a->type);
     w->heads = rows_of_group(a);
     w->rows = w->heads * QUERIES;
-    const int64_t sizes[] = {
-        w->heads * row_panels(QUERIES, d),
-        column_panels(KEYS, d),
-        column_panels(d, KEYS),
-        w->rows * KEYS,
-        row_panels(QUERIES, KEYS),
-        round_up(w->rows * d, 16),
-        round_up(w->rows, 16),
-        round_up(w->rows, 16),
+    const int64_t d_cells = panel_cells(w->pairs, d);
+    const int64_t key_cells = panel_cells(w->pairs, KEYS);
+    const struct {
+        float **part;
+        int64_t floats;
+    } parts[] = {
+        {&w->q, dense_rows(w->rows, d_cells)},
+        {&w->k, column_panels(KEYS, d_cells)},
+        {&w->v, column_panels(d, key_cells)},
+        {&w->scores, QUERIES * KEYS},
+        {&w->p, w->pairs ? QUERIES * key_cells : 0},
+        {&w->o, w->rows * d},
+        {&w->top, w->rows},
+        {&w->sum, w->rows},
     };
-    float **const parts[] = {&w->q, &w->k, &w->v, &w->scores, &w->p, &w->o, &w->top, &w->sum};
     int64_t used = 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        *parts[i] = scratch != NULL ? scratch + used : NULL;
-        used += sizes[i];
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        *parts[i].part = scratch != NULL ? scratch + used : NULL;
+        used += round_up(parts[i].floats, 16);
     }
+    w->p = w->pairs ? w->p : w->scores;
     return used;
 }
 
@@ -50,11 +57,6 @@ size_t kern_attention_bytes(const struct kern_attention_arguments *a)
 {
     struct work w;
     return (size_t)layout(&w, a, NULL) * sizeof(float);
-}
-
-static const void *at(const void *base, enum kern_type type, int64_t index)
-{
-    return (const char *)base + (size_t)index * kern_type_bytes(type);
 }
 
 static void begin(struct work *w)
@@ -66,9 +68,12 @@ static void begin(struct work *w)
     const int64_t token = w->item->row * a->length + w->item->begin;
     for (int64_t h = 0; h < w->heads; h++) {
         const int64_t head = w->item->kv_head * w->heads + h;
-        const void *q = at(a->q, a->type, token * a->q_stride + head * d);
-        kern_pack_rows(a->type, q, a->q_stride, true, range, steps,
-                       w->q + h * row_panels(QUERIES, d));
+        const struct operand q = {.type = a->type,
+                                  .data = element_at(a->q, a->type, token * a->q_stride + head * d),
+                                  .stride = a->q_stride,
+                                  .along_k = true,
+                                  .pairs = w->pairs};
+        kern_pack_dense(&q, range, steps, w->q + h * QUERIES * panel_cells(w->pairs, d));
     }
     memset(w->o, 0, (size_t)(w->rows * d) * sizeof(float));
     for (int64_t r = 0; r < w->rows; r++) {
@@ -77,38 +82,65 @@ static void begin(struct work *w)
     }
 }
 
-/* Scores of one row become exp(scale score - maximum); what was gathered shrinks with the maximum. */
-VF_INLINE void row_softmax(const struct work *w, int64_t row, struct seen seen)
+/* What row i of the head at hand was given so far shrinks with its maximum. */
+VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
 {
-    float *s = w->scores + row * KEYS;
-    if (seen.low >= seen.high) {
-        memset(s, 0, KEYS * sizeof(float));
+    float *o = w->o + row * w->a->head_dim;
+    for (int64_t i = 0; i < w->a->head_dim; i += LANES) {
+        const int64_t wide = w->a->head_dim - i;
+        vf_put_part(KERN_F32, o, i, vf_get_part(KERN_F32, o, i, wide) * vf_set(shrink), wide);
+    }
+}
+
+/* A row of probabilities as the product behind takes it. */
+VF_INLINE void row_store(const struct work *w, int64_t i, const vf p[VECTORS])
+{
+#if VF_DOTS
+    if (w->pairs) {
+        for (int v = 0; v < VECTORS; v += 2) {
+            vf_store(w->p + i * KEYS / 2 + v / 2 * LANES, vf_pair_next(p[v], p[v + 1]));
+        }
         return;
     }
+#endif
+    for (int v = 0; v < VECTORS; v++) {
+        vf_store(w->p + i * KEYS + v * LANES, p[v]);
+    }
+}
+
+/* Scores of query i of head h become exp(scale score - maximum). */
+VF_INLINE void row_softmax(const struct work *w, int64_t h, int64_t i, struct seen seen)
+{
+    const float *scores = w->scores + i * KEYS;
+    const int64_t row = h * QUERIES + i;
     const vf scale = vf_set(w->a->scale);
+    vf s[VECTORS];
+    if (seen.low >= seen.high) {
+        for (int v = 0; v < VECTORS; v++) {
+            s[v] = vf_zero();
+        }
+        row_store(w, i, s);
+        return;
+    }
     vf top = vf_set(-INFINITY);
-    for (int64_t j = 0; j < KEYS; j += LANES) {
-        const vf score = vf_pick(lanes_seen(j, seen), vf_load(s + j) * scale, vf_set(-INFINITY));
-        vf_store(s + j, score);
-        top = vf_max(score, top);
+    for (int v = 0; v < VECTORS; v++) {
+        s[v] = vf_pick(lanes_seen(v * LANES, seen), vf_load(scores + v * LANES) * scale,
+                       vf_set(-INFINITY));
+        top = vf_max(s[v], top);
     }
     const float tile_top = vf_top(top);
     const float new_top = tile_top > w->top[row] ? tile_top : w->top[row];
     vf sum = vf_zero();
-    for (int64_t j = 0; j < KEYS; j += LANES) {
-        const vf p = vf_exp(vf_load(s + j) - vf_set(new_top));
-        vf_store(s + j, p);
-        sum += p;
+    for (int v = 0; v < VECTORS; v++) {
+        s[v] = vf_exp(s[v] - vf_set(new_top));
+        sum += s[v];
     }
+    row_store(w, i, s);
     const float shrink = expf(w->top[row] - new_top);
     w->sum[row] = w->sum[row] * shrink + vf_sum(sum);
     w->top[row] = new_top;
     if (shrink < 1.0f) {
-        float *o = w->o + row * w->a->head_dim;
-        for (int64_t i = 0; i < w->a->head_dim; i += LANES) {
-            const int64_t wide = w->a->head_dim - i;
-            vf_put_part(KERN_F32, o, i, vf_get_part(KERN_F32, o, i, wide) * vf_set(shrink), wide);
-        }
+        row_shrink(w, row, shrink);
     }
 }
 
@@ -117,36 +149,48 @@ static void keys_pack(struct work *w, int64_t first, int64_t keys)
     const struct kern_attention_arguments *a = w->a;
     const int64_t d = a->head_dim;
     const int64_t token = w->item->row * a->length + first;
-    const void *k = at(a->k, a->type, token * a->k_stride + w->item->kv_head * d);
-    const void *v = at(a->v, a->type, token * a->v_stride + w->item->kv_head * d);
-    kern_pack_columns(a->type, k, a->k_stride, true, (const int64_t[2]){0, keys},
-                      (const int64_t[2]){0, d}, w->k);
-    kern_pack_columns(a->type, v, a->v_stride, false, (const int64_t[2]){0, d},
-                      (const int64_t[2]){0, keys}, w->v);
+    const int64_t column = w->item->kv_head * d;
+    const struct operand k = {.type = a->type,
+                              .data = element_at(a->k, a->type, token * a->k_stride + column),
+                              .stride = a->k_stride,
+                              .along_k = true,
+                              .pairs = w->pairs};
+    const struct operand v = {.type = a->type,
+                              .data = element_at(a->v, a->type, token * a->v_stride + column),
+                              .stride = a->v_stride,
+                              .pairs = w->pairs};
+    const int64_t all_keys[2] = {0, keys};
+    const int64_t all_d[2] = {0, d};
+    kern_pack_columns(&k, all_keys, all_d, w->k);
+    kern_pack_columns(&v, all_d, all_keys, w->v);
 }
 
 static void keys_tile(struct work *w, int64_t first, int64_t keys)
 {
     const struct kern_attention_arguments *a = w->a;
     const int64_t d = a->head_dim;
+    const int64_t d_cells = panel_cells(w->pairs, d);
     keys_pack(w, first, keys);
     for (int64_t h = 0; h < w->heads; h++) {
-        float *scores = w->scores + h * QUERIES * KEYS;
-        kern_panel_multiply(&(struct tile){.a = w->q + h * row_panels(QUERIES, d),
+        kern_panel_multiply(&(struct tile){.a = w->q + h * QUERIES * d_cells,
+                                           .layout = LAYOUT_DENSE,
+                                           .a_stride = d_cells,
                                            .b = w->k,
-                                           .k = d,
-                                           .c = scores,
+                                           .cells = d_cells,
+                                           .pairs = w->pairs,
+                                           .c = w->scores,
                                            .c_stride = KEYS,
                                            .rows = w->queries,
                                            .columns = keys});
         for (int64_t i = 0; i < w->queries; i++) {
-            row_softmax(w, h * QUERIES + i, keys_seen(a, w->item->begin + i, first, keys));
+            row_softmax(w, h, i, keys_seen(a, w->item->begin + i, first, keys));
         }
-        kern_pack_rows(KERN_F32, scores, KEYS, true, (const int64_t[2]){0, w->queries},
-                       (const int64_t[2]){0, keys}, w->p);
         kern_panel_multiply(&(struct tile){.a = w->p,
+                                           .layout = LAYOUT_DENSE,
+                                           .a_stride = panel_cells(w->pairs, KEYS),
                                            .b = w->v,
-                                           .k = keys,
+                                           .cells = panel_cells(w->pairs, keys),
+                                           .pairs = w->pairs,
                                            .c = w->o + h * QUERIES * d,
                                            .c_stride = d,
                                            .rows = w->queries,

@@ -9,6 +9,7 @@
 enum {
     QUERIES = KERN_ATTENTION_QUERIES, /* positions of a tile */
     KEYS = 64,                        /* of a tile */
+    VECTORS = KEYS / LANES,
 };
 
 /* Keys [low, high) of the tile that starts at key `first` are seen by the query at `position`. */
@@ -53,15 +54,20 @@ VF_INLINE int64_t rows_of_group(const struct kern_attention_arguments *a)
     return a->heads / a->kv_heads;
 }
 
-/* Floats of panels for a block. */
-VF_INLINE int64_t row_panels(int64_t rows, int64_t k)
+/* Floats of what is packed for a block. */
+VF_INLINE int64_t dense_rows(int64_t rows, int64_t cells)
 {
-    return round_up(round_up(rows, ROWS) * k + PANEL_SLACK, 16);
+    return round_up(rows * cells + PANEL_SLACK, 16);
 }
 
-VF_INLINE int64_t column_panels(int64_t columns, int64_t k)
+VF_INLINE int64_t column_panels(int64_t columns, int64_t cells)
 {
-    return round_up(round_up(columns, COLUMNS) * k + PANEL_SLACK, 16);
+    return round_up(round_up(columns, COLUMNS) * cells + PANEL_SLACK, 16);
+}
+
+VF_INLINE const void *element_at(const void *base, enum kern_type type, int64_t index)
+{
+    return (const char *)base + (size_t)index * kern_type_bytes(type);
 }
 
 #endif

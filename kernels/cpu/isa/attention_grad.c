@@ -10,6 +10,7 @@ struct work {
     const struct kern_attention_grad_arguments *g;
     const struct kern_attention_arguments *a;
     const struct kern_attention_item *item;
+    bool pairs;
     int64_t heads;
     int64_t tokens;               /* of the document */
     float *dq;                    /* [heads][tokens][head_dim] */
@@ -17,10 +18,11 @@ struct work {
     float *dk, *dv;               /* [KEYS][head_dim] */
     float *k_columns, *v_columns; /* column panels over head_dim: of scores and of dp */
     float *k_steps;               /* column panels over keys: of dq */
-    float *q_rows, *do_rows;      /* row panels over head_dim */
+    float *q_rows, *do_rows;      /* dense rows of cells over head_dim */
     float *q_steps, *do_steps;    /* column panels over queries: of dk, dv */
     float *p, *ds;                /* [QUERIES][KEYS] */
-    float *panels;                /* row panels of p or ds */
+    float *p_cells, *ds_cells;    /* with pairs: of two queries each, [QUERIES / 2][KEYS] */
+    float *ds_rows;               /* with pairs: of two keys each, [QUERIES][KEYS / 2] */
 };
 
 static int64_t layout(struct work *w, const struct kern_attention_arguments *a, int64_t tokens,
@@ -28,10 +30,13 @@ static int64_t layout(struct work *w, const struct kern_attention_arguments *a, 
 {
     const int64_t d = a->head_dim;
     w->a = a;
+    w->pairs = panel_pairs(a->type);
     w->heads = rows_of_group(a);
     w->tokens = tokens;
-    const int64_t panels_p = row_panels(KEYS, QUERIES);
-    const int64_t panels_ds = row_panels(QUERIES, KEYS);
+    const int64_t d_cells = panel_cells(w->pairs, d);
+    const int64_t key_cells = panel_cells(w->pairs, KEYS);
+    const int64_t query_cells = panel_cells(w->pairs, QUERIES);
+    const int64_t tile_cells = w->pairs ? QUERIES * KEYS / 2 : 0;
     const struct {
         float **part;
         int64_t floats;
@@ -39,16 +44,18 @@ static int64_t layout(struct work *w, const struct kern_attention_arguments *a, 
         {&w->delta, w->heads * tokens},
         {&w->dk, KEYS * d},
         {&w->dv, KEYS * d},
-        {&w->k_columns, column_panels(KEYS, d)},
-        {&w->v_columns, column_panels(KEYS, d)},
-        {&w->k_steps, column_panels(d, KEYS)},
-        {&w->q_rows, row_panels(QUERIES, d)},
-        {&w->do_rows, row_panels(QUERIES, d)},
-        {&w->q_steps, column_panels(d, QUERIES)},
-        {&w->do_steps, column_panels(d, QUERIES)},
+        {&w->k_columns, column_panels(KEYS, d_cells)},
+        {&w->v_columns, column_panels(KEYS, d_cells)},
+        {&w->k_steps, column_panels(d, key_cells)},
+        {&w->q_rows, dense_rows(QUERIES, d_cells)},
+        {&w->do_rows, dense_rows(QUERIES, d_cells)},
+        {&w->q_steps, column_panels(d, query_cells)},
+        {&w->do_steps, column_panels(d, query_cells)},
         {&w->p, QUERIES * KEYS},
         {&w->ds, QUERIES * KEYS},
-        {&w->panels, panels_p > panels_ds ? panels_p : panels_ds},
+        {&w->p_cells, tile_cells},
+        {&w->ds_cells, tile_cells},
+        {&w->ds_rows, tile_cells},
         {&w->dq, w->heads * tokens * d},
     };
     int64_t used = 0;
@@ -63,11 +70,6 @@ size_t kern_attention_grad_bytes(const struct kern_attention_arguments *a)
 {
     struct work w;
     return (size_t)layout(&w, a, a->length, NULL) * sizeof(float);
-}
-
-static const void *at(const void *base, enum kern_type type, int64_t index)
-{
-    return (const char *)base + (size_t)index * kern_type_bytes(type);
 }
 
 static int64_t token_of(const struct work *w, int64_t position)
@@ -98,18 +100,27 @@ VF_INLINE void deltas(const struct work *w, enum kern_type type)
     }
 }
 
+static struct operand operand_of(const struct work *w, const void *data, int64_t stride, int64_t at,
+                                 bool along_k)
+{
+    const enum kern_type type = w->a->type;
+    return (struct operand){type, element_at(data, type, at), stride, along_k, w->pairs};
+}
+
 static void keys_pack(const struct work *w, int64_t first, int64_t keys)
 {
     const struct kern_attention_arguments *a = w->a;
     const int64_t d = a->head_dim;
-    const int64_t token = token_of(w, first);
-    const void *k = at(a->k, a->type, token * a->k_stride + w->item->kv_head * d);
-    const void *v = at(a->v, a->type, token * a->v_stride + w->item->kv_head * d);
+    const int64_t k_at = token_of(w, first) * a->k_stride + w->item->kv_head * d;
+    const int64_t v_at = token_of(w, first) * a->v_stride + w->item->kv_head * d;
+    const struct operand k = operand_of(w, a->k, a->k_stride, k_at, true);
+    const struct operand v = operand_of(w, a->v, a->v_stride, v_at, true);
+    const struct operand k_across = operand_of(w, a->k, a->k_stride, k_at, false);
     const int64_t all_keys[2] = {0, keys};
     const int64_t all_d[2] = {0, d};
-    kern_pack_columns(a->type, k, a->k_stride, true, all_keys, all_d, w->k_columns);
-    kern_pack_columns(a->type, v, a->v_stride, true, all_keys, all_d, w->v_columns);
-    kern_pack_columns(a->type, k, a->k_stride, false, all_d, all_keys, w->k_steps);
+    kern_pack_columns(&k, all_keys, all_d, w->k_columns);
+    kern_pack_columns(&v, all_keys, all_d, w->v_columns);
+    kern_pack_columns(&k_across, all_d, all_keys, w->k_steps);
     memset(w->dk, 0, (size_t)(KEYS * d) * sizeof(float));
     memset(w->dv, 0, (size_t)(KEYS * d) * sizeof(float));
 }
@@ -118,75 +129,150 @@ static void queries_pack(const struct work *w, int64_t h, int64_t first, int64_t
 {
     const struct kern_attention_arguments *a = w->a;
     const int64_t d = a->head_dim;
-    const int64_t token = token_of(w, first);
-    const void *q = at(a->q, a->type, token * a->q_stride + head_of(w, h) * d);
-    const void *d_o = at(w->g->d_o, a->type, token * w->g->d_o_stride + head_of(w, h) * d);
+    const int64_t d_o_stride = w->g->d_o_stride;
+    const int64_t q_at = token_of(w, first) * a->q_stride + head_of(w, h) * d;
+    const int64_t d_o_at = token_of(w, first) * d_o_stride + head_of(w, h) * d;
+    const struct operand q = operand_of(w, a->q, a->q_stride, q_at, true);
+    const struct operand d_o = operand_of(w, w->g->d_o, d_o_stride, d_o_at, true);
+    const struct operand q_across = operand_of(w, a->q, a->q_stride, q_at, false);
+    const struct operand d_o_across = operand_of(w, w->g->d_o, d_o_stride, d_o_at, false);
     const int64_t all_queries[2] = {0, queries};
     const int64_t all_d[2] = {0, d};
-    kern_pack_rows(a->type, q, a->q_stride, true, all_queries, all_d, w->q_rows);
-    kern_pack_rows(a->type, d_o, w->g->d_o_stride, true, all_queries, all_d, w->do_rows);
-    kern_pack_columns(a->type, q, a->q_stride, false, all_d, all_queries, w->q_steps);
-    kern_pack_columns(a->type, d_o, w->g->d_o_stride, false, all_d, all_queries, w->do_steps);
+    kern_pack_dense(&q, all_queries, all_d, w->q_rows);
+    kern_pack_dense(&d_o, all_queries, all_d, w->do_rows);
+    kern_pack_columns(&q_across, all_d, all_queries, w->q_steps);
+    kern_pack_columns(&d_o_across, all_d, all_queries, w->do_steps);
 }
 
-/* p holds scores and ds holds dp; they become probabilities and gradients of scale * score. */
-static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], const int64_t size[2])
+/* One query's probabilities and gradients of scale * score. */
+struct turned {
+    vf p[VECTORS], ds[VECTORS];
+};
+
+/* Of query from[0] + i of the tile: p held scores and ds held dp. */
+VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, const int64_t from[2],
+                                 int64_t keys)
 {
     const struct kern_attention_arguments *a = w->a;
-    const int64_t heads_lse = head_of(w, h) * a->rows * a->length;
-    for (int64_t i = 0; i < size[0]; i++) {
-        const int64_t position = from[0] + i;
-        const struct seen seen = keys_seen(a, position, from[1], size[1]);
-        const vf lse = vf_set(a->lse[heads_lse + token_of(w, position)]);
-        const vf delta = vf_set(w->delta[h * w->tokens + position - w->item->start]);
-        float *p = w->p + i * KEYS;
-        float *ds = w->ds + i * KEYS;
-        for (int64_t j = 0; j < KEYS; j += LANES) {
-            const vi mask = lanes_seen(j, seen);
-            const vf score = vf_load(p + j) * vf_set(a->scale) - lse;
-            const vf probability = vf_pick(mask, vf_exp(score), vf_zero());
-            const vf slope = probability * (vf_load(ds + j) - delta) * vf_set(a->scale);
-            vf_store(p + j, probability);
-            vf_store(ds + j, vf_pick(mask, slope, vf_zero()));
+    const int64_t position = from[0] + i;
+    const struct seen seen = keys_seen(a, position, from[1], keys);
+    const vf lse = vf_set(a->lse[head_of(w, h) * a->rows * a->length + token_of(w, position)]);
+    const vf delta = vf_set(w->delta[h * w->tokens + position - w->item->start]);
+    struct turned row;
+    for (int v = 0; v < VECTORS; v++) {
+        const int64_t at = i * KEYS + v * LANES;
+        const vi mask = lanes_seen(v * LANES, seen);
+        const vf score = vf_load(w->p + at) * vf_set(a->scale) - lse;
+        row.p[v] = vf_pick(mask, vf_exp(score), vf_zero());
+        row.ds[v] = vf_pick(mask, row.p[v] * (vf_load(w->ds + at) - delta) * vf_set(a->scale),
+                            vf_zero());
+    }
+    return row;
+}
+
+#if VF_DOTS
+/* Queries i and i + 1, of which the second may be none, as the three products take them. */
+VF_INLINE void rows_store(const struct work *w, int64_t i, const struct turned rows[2])
+{
+    for (int v = 0; v < VECTORS; v++) {
+        const int64_t at = i / 2 * KEYS + v * LANES;
+        vf_store(w->p_cells + at, vf_pair(rows[0].p[v], rows[1].p[v]));
+        vf_store(w->ds_cells + at, vf_pair(rows[0].ds[v], rows[1].ds[v]));
+    }
+    for (int row = 0; row < 2; row++) {
+        for (int v = 0; v < VECTORS; v += 2) {
+            vf_store(w->ds_rows + (i + row) * KEYS / 2 + v / 2 * LANES,
+                     vf_pair_next(rows[row].ds[v], rows[row].ds[v + 1]));
         }
     }
 }
 
-/* c[m][n] (+)= a b for packed operands. */
-static void multiply(const float *a, const float *b, float *c, int64_t c_stride,
-                     const int64_t mnk[3], bool add)
+static void rows_turn_pairs(const struct work *w, int64_t h, const int64_t from[2],
+                            const int64_t size[2])
 {
+    for (int64_t i = 0; i < size[0]; i += 2) {
+        struct turned rows[2];
+        rows[0] = row_turn(w, h, i, from, size[1]);
+        if (i + 1 < size[0]) {
+            rows[1] = row_turn(w, h, i + 1, from, size[1]);
+        } else {
+            for (int v = 0; v < VECTORS; v++) {
+                rows[1].p[v] = vf_zero();
+                rows[1].ds[v] = vf_zero();
+            }
+        }
+        rows_store(w, i, rows);
+    }
+}
+#endif
+
+/* p holds scores and ds holds dp; they become probabilities and gradients of scale * score. */
+static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], const int64_t size[2])
+{
+#if VF_DOTS
+    if (w->pairs) {
+        rows_turn_pairs(w, h, from, size);
+        return;
+    }
+#endif
+    for (int64_t i = 0; i < size[0]; i++) {
+        const struct turned row = row_turn(w, h, i, from, size[1]);
+        for (int v = 0; v < VECTORS; v++) {
+            vf_store(w->p + i * KEYS + v * LANES, row.p[v]);
+            vf_store(w->ds + i * KEYS + v * LANES, row.ds[v]);
+        }
+    }
+}
+
+/* c[rows][columns] = a b over the steps of k, by tiles of the caller's. */
+static void scores_of(const struct work *w, const float *a, const float *b, float *c,
+                      const int64_t size[2])
+{
+    const int64_t cells = panel_cells(w->pairs, w->a->head_dim);
     kern_panel_multiply(&(struct tile){.a = a,
+                                       .layout = LAYOUT_DENSE,
+                                       .a_stride = cells,
                                        .b = b,
-                                       .k = mnk[2],
+                                       .cells = cells,
+                                       .pairs = w->pairs,
                                        .c = c,
-                                       .c_stride = c_stride,
-                                       .rows = mnk[0],
-                                       .columns = mnk[1],
-                                       .add = add});
+                                       .c_stride = KEYS,
+                                       .rows = size[0],
+                                       .columns = size[1]});
+}
+
+/* c[rows][head_dim] += a b, a turned or dense with rows of a_stride cells. */
+static void add_onto(const struct work *w, struct tile tile, float *c, const int64_t rows_steps[2])
+{
+    tile.cells = panel_cells(w->pairs, rows_steps[1]);
+    tile.pairs = w->pairs;
+    tile.c = c;
+    tile.c_stride = w->a->head_dim;
+    tile.rows = rows_steps[0];
+    tile.columns = w->a->head_dim;
+    tile.add = true;
+    kern_panel_multiply(&tile);
 }
 
 static void tile_run(const struct work *w, int64_t h, const int64_t from[2], const int64_t size[2])
 {
-    const int64_t d = w->a->head_dim;
-    const int64_t queries = size[0];
-    const int64_t keys = size[1];
-    const int64_t scores[3] = {queries, keys, d};
-    const int64_t onto_keys[3] = {keys, d, queries};
-    const int64_t onto_queries[3] = {queries, d, keys};
-    const int64_t all_queries[2] = {0, queries};
-    const int64_t all_keys[2] = {0, keys};
-    queries_pack(w, h, from[0], queries);
-    multiply(w->q_rows, w->k_columns, w->p, KEYS, scores, false);
-    multiply(w->do_rows, w->v_columns, w->ds, KEYS, scores, false);
+    const int64_t onto_keys[2] = {size[1], size[0]};
+    float *dq = w->dq + (h * w->tokens + from[0] - w->item->start) * w->a->head_dim;
+    const float *p = w->pairs ? w->p_cells : w->p;
+    const float *ds = w->pairs ? w->ds_cells : w->ds;
+    const float *ds_rows = w->pairs ? w->ds_rows : w->ds;
+    const int64_t key_cells = panel_cells(w->pairs, KEYS);
+    queries_pack(w, h, from[0], size[0]);
+    scores_of(w, w->q_rows, w->k_columns, w->p, size);
+    scores_of(w, w->do_rows, w->v_columns, w->ds, size);
     rows_turn(w, h, from, size);
-    kern_pack_rows(KERN_F32, w->p, KEYS, false, all_keys, all_queries, w->panels);
-    multiply(w->panels, w->do_steps, w->dv, d, onto_keys, true);
-    kern_pack_rows(KERN_F32, w->ds, KEYS, false, all_keys, all_queries, w->panels);
-    multiply(w->panels, w->q_steps, w->dk, d, onto_keys, true);
-    kern_pack_rows(KERN_F32, w->ds, KEYS, true, all_queries, all_keys, w->panels);
-    float *dq = w->dq + (h * w->tokens + from[0] - w->item->start) * d;
-    multiply(w->panels, w->k_steps, dq, d, onto_queries, true);
+    const struct tile dv = {.a = p, .layout = LAYOUT_TURNED, .a_stride = KEYS, .b = w->do_steps};
+    const struct tile dk = {.a = ds, .layout = LAYOUT_TURNED, .a_stride = KEYS, .b = w->q_steps};
+    const struct tile onto_q = {
+        .a = ds_rows, .layout = LAYOUT_DENSE, .a_stride = key_cells, .b = w->k_steps};
+    add_onto(w, dv, w->dv, onto_keys);
+    add_onto(w, dk, w->dk, onto_keys);
+    add_onto(w, onto_q, dq, size);
 }
 
 VF_INLINE void rows_write(enum kern_type type, const float *from, void *to, int64_t first,

@@ -25,7 +25,7 @@
 #define kern_attention_grad_bytes VF_ISA(kern_attention_grad_bytes)
 
 void kern_product_run(const struct kern_product_part *part);
-size_t kern_product_bytes(int64_t rows, int64_t columns, int64_t k);
+size_t kern_product_bytes(enum kern_type type, int64_t rows, int64_t columns, int64_t k);
 void kern_finish_tile(const struct kern_finish *f, const float *tile, int64_t tile_stride,
                       const int64_t at[2], const int64_t size[2]);
 void kern_norm_rows(const struct kern_norm_arguments *a, int64_t begin, int64_t end);

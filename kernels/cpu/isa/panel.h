@@ -1,6 +1,7 @@
-/* panel.h: operands of a product packed into fp32 panels, and the product of two packed blocks.
- * A panel of rows is [k][PRODUCT_ROWS], a panel of columns [k][PRODUCT_VECTORS * LANES]; what is
- * missing in the last panel is zero. Pure functions on the caller's memory. */
+/* panel.h: operands of a product packed into panels, and the product of two packed blocks.
+ * A panel of rows is [cell][PRODUCT_ROWS], a panel of columns [cell][PRODUCT_VECTORS * LANES]; what
+ * is missing in the last panel is zero. A cell is the size of a float and holds one step of k in fp32
+ * or, with `pairs`, two steps in bf16 for vf_dot. Pure functions on the caller's memory. */
 #ifndef KERNELS_CPU_ISA_PANEL_H
 #define KERNELS_CPU_ISA_PANEL_H
 
@@ -32,26 +33,60 @@ VF_INLINE int64_t round_up(int64_t value, int64_t grain)
 /* Names of this instruction set. */
 #define kern_pack_rows      VF_ISA(kern_pack_rows)
 #define kern_pack_columns   VF_ISA(kern_pack_columns)
+#define kern_pack_dense     VF_ISA(kern_pack_dense)
 #define kern_panel_multiply VF_ISA(kern_panel_multiply)
 
-/* Packs rows (columns) range[0] .. range[1] - 1 over steps[1] steps of k from steps[0]. Element
- * (i, k) stands at i * stride + k where `along_k`, else at k * stride + i. */
-void kern_pack_rows(enum kern_type type, const void *from, int64_t stride, bool along_k,
-                    const int64_t range[2], const int64_t steps[2], float *to);
-void kern_pack_columns(enum kern_type type, const void *from, int64_t stride, bool along_k,
-                       const int64_t range[2], const int64_t steps[2], float *to);
+/* What is packed. Element (i, k) stands at i * stride + k where `along_k`, else at k * stride + i. */
+struct operand {
+    enum kern_type type; /* with `pairs` bf16, or fp32, which is rounded */
+    const void *data;
+    int64_t stride;
+    bool along_k;
+    bool pairs;
+};
+
+/* Whether products over operands of this type go by pairs in this instruction set. */
+VF_INLINE bool panel_pairs(enum kern_type type)
+{
+    return VF_DOTS != 0 && type == KERN_BF16;
+}
+
+/* Cells of `steps` steps of k; an odd last one is paired with zero. */
+VF_INLINE int64_t panel_cells(bool pairs, int64_t steps)
+{
+    return pairs ? (steps + 1) / 2 : steps;
+}
+
+/* Packs rows (columns) range[0] .. range[1] - 1 over steps[1] steps of k from steps[0]. */
+void kern_pack_rows(const struct operand *from, const int64_t range[2], const int64_t steps[2],
+                    float *to);
+void kern_pack_columns(const struct operand *from, const int64_t range[2], const int64_t steps[2],
+                       float *to);
+/* Rows as they are, in cells: [row][cell]; of an operand `along_k`. */
+void kern_pack_dense(const struct operand *from, const int64_t range[2], const int64_t steps[2],
+                     float *to);
+
+/* How the rows of a tile lie. */
+enum rows_layout {
+    LAYOUT_PANELS,
+    LAYOUT_DENSE,  /* [row][a_stride] */
+    LAYOUT_TURNED, /* [cell][a_stride] */
+};
 
 struct tile {
-    const float *a; /* panels of rows */
-    const float *b; /* panels of columns */
-    int64_t k;
+    const float *a;
+    enum rows_layout layout; /* of a: what stands where a row behind the last one would is read */
+    int64_t a_stride;        /* not of panels */
+    const float *b;          /* panels of columns */
+    int64_t cells;           /* of k */
+    bool pairs;
     float *c;
     int64_t c_stride;
     int64_t rows, columns; /* of c */
     bool add;              /* to what c holds */
 };
 
-/* c = a b, summed over k in order. */
+/* c = a b, summed over the cells in order. */
 void kern_panel_multiply(const struct tile *whole);
 
 #endif

@@ -75,6 +75,33 @@ VF_INLINE void vf_put_part(enum kern_type type, void *to, int64_t index, vf valu
     memcpy((char *)to + (size_t)index * bytes, whole, (size_t)count * bytes);
 }
 
+/* Pairs: a lane holds two bf16, the earlier one in its low half. Sets with VF_DOTS multiply them as
+ * they are (vf_dot: sum + a.high b.high + a.low b.low, subnormals as zero); others have none. */
+#ifndef VF_DOTS
+#define VF_DOTS 0
+#endif
+
+#if VF_DOTS
+/* The pairs of `count` (1 to 2 LANES) elements that follow each other; the others are zero. */
+VF_INLINE vf vf_pairs(enum kern_type type, const void *from, int64_t index, int64_t count)
+{
+    return type == KERN_BF16 ? vf_pairs_bf16((const uint16_t *)from + index, count)
+                             : vf_pairs_f32((const float *)from + index, count);
+}
+
+/* Lane i pairs elements low + i and high + i, for i < count (1 to LANES); high < 0: with zero. */
+VF_INLINE vf vf_join(enum kern_type type, const void *from, int64_t low, int64_t high,
+                     int64_t count)
+{
+    if (type == KERN_BF16) {
+        const uint16_t *half = from;
+        return vf_join_bf16(half + low, high >= 0 ? half + high : NULL, count);
+    }
+    const float *whole = from;
+    return vf_join_f32(whole + low, high >= 0 ? whole + high : NULL, count);
+}
+#endif
+
 /* `value` as it is after being stored as the type. */
 VF_INLINE vf vf_rounded(enum kern_type type, vf value)
 {
@@ -86,28 +113,35 @@ VF_INLINE vf vf_rounded(enum kern_type type, vf value)
     return vf_get(type, half, 0);
 }
 
+/* Lanes j and j ^ h changed places. */
+#define VF_OTHER(j, h)      ((j) ^ (h))
+#define VF_ACROSS(value, h) __builtin_shufflevector(value, value, VF_EACH(VF_OTHER, h))
+
 /* Sum of the lanes, halves onto halves. */
 VF_INLINE float vf_sum(vf value)
 {
-    _Alignas(64) float lane[LANES];
-    vf_store(lane, value);
-    for (int width = LANES / 2; width > 0; width /= 2) {
-        for (int i = 0; i < width; i++) {
-            lane[i] += lane[i + width];
-        }
-    }
-    return lane[0];
+#if defined(__AVX512F__)
+    value += VF_ACROSS(value, 8);
+#endif
+#if defined(__AVX2__)
+    value += VF_ACROSS(value, 4);
+#endif
+    value += VF_ACROSS(value, 2);
+    value += VF_ACROSS(value, 1);
+    return value[0];
 }
 
 VF_INLINE float vf_top(vf value)
 {
-    _Alignas(64) float lane[LANES];
-    vf_store(lane, value);
-    float top = lane[0];
-    for (int i = 1; i < LANES; i++) {
-        top = lane[i] > top ? lane[i] : top;
-    }
-    return top;
+#if defined(__AVX512F__)
+    value = vf_max(value, VF_ACROSS(value, 8));
+#endif
+#if defined(__AVX2__)
+    value = vf_max(value, VF_ACROSS(value, 4));
+#endif
+    value = vf_max(value, VF_ACROSS(value, 2));
+    value = vf_max(value, VF_ACROSS(value, 1));
+    return value[0];
 }
 
 VF_INLINE vf vf_zero(void)
@@ -121,34 +155,52 @@ VF_INLINE vf vf_pick(vi mask, vf a, vf b)
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));
 }
 
-/* exp within 2 ulp; 0 below -87.3, where the result would be subnormal, and infinity above 88.7. */
-VF_INLINE vf vf_exp(vf x)
+/* exp(r) for small r, within 2 ulp. */
+VF_INLINE vf vf_exp_near(vf r)
 {
-    const vf low = vf_set(-87.3365447505f);
-    const vf high = vf_set(88.7228317261f);
-    const vi under = x < low;
-    const vi over = x > high;
-    const vi nan = x != x;
-    const vf y = vf_min(vf_max(x, low), high);
-    const vf n = vf_round(y * vf_set(1.44269504089f));
-    vf r = vf_fma(n, vf_set(-0.693359375f), y);
-    r = vf_fma(n, vf_set(2.12194440e-4f), r);
     vf p = vf_set(1.9875691500e-4f);
     p = vf_fma(p, r, vf_set(1.3981999507e-3f));
     p = vf_fma(p, r, vf_set(8.3334519073e-3f));
     p = vf_fma(p, r, vf_set(4.1665795894e-2f));
     p = vf_fma(p, r, vf_set(1.6666665459e-1f));
     p = vf_fma(p, r, vf_set(5.0000001201e-1f));
-    p = vf_fma(p, r * r, r + vf_set(1.0f));
+    return vf_fma(p, r * r, r + vf_set(1.0f));
+}
+
+/* exp(y) / 2^n, where n is y / ln 2 rounded. */
+VF_INLINE vf vf_exp_rest(vf y, vf n)
+{
+    const vf r = vf_fma(n, vf_set(-0.693359375f), y);
+    return vf_exp_near(vf_fma(n, vf_set(2.12194440e-4f), r));
+}
+
+/* exp within 2 ulp; 0 below -87.3, where the result would be subnormal, and infinity above 88.7. */
+VF_INLINE vf vf_exp(vf x)
+{
+    const vf low = vf_set(-87.3365447505f);
+    const vf log2_e = vf_set(1.44269504089f);
+#if defined(__AVX512F__)
+    /* Scaling overflows by itself; NaN is what min leaves. */
+    const vf y = vf_min(vf_set(89.0f), x);
+    const vf n = vf_round(y * log2_e);
+    return vf_exp_scale(vf_exp_rest(y, n), n, x, low);
+#else
+    const vf high = vf_set(88.7228317261f);
+    const vi under = x < low;
+    const vi over = x > high;
+    const vi nan = x != x;
+    const vf y = vf_min(vf_max(x, low), high);
+    const vf n = vf_round(y * log2_e);
     /* 2^n in two factors: n reaches 128. */
     const vi whole = __builtin_convertvector(n, vi);
     const vi half = whole >> 1;
     const vf first = (vf)((half + 127) << 23);
     const vf second = (vf)((whole - half + 127) << 23);
-    vf value = p * first * second;
+    vf value = vf_exp_rest(y, n) * first * second;
     value = vf_pick(under, vf_zero(), value);
     value = vf_pick(over, vf_set(__builtin_inff()), value);
     return vf_pick(nan, x, value);
+#endif
 }
 
 /* Lanes of LANES vectors transposed: blocks of h lanes change places, for h = LANES/2 ... 1. */

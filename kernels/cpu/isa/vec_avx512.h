@@ -1,10 +1,11 @@
-/* vec_avx512.h: the vector of vec.h over AVX-512 (F, BW, DQ, VL). */
+/* vec_avx512.h: the vector of vec.h over AVX-512 (F, BW, DQ, VL), with and without BF16. */
 #ifndef KERNELS_CPU_ISA_VEC_AVX512_H
 #define KERNELS_CPU_ISA_VEC_AVX512_H
 
 #if defined(__AVX512F__) /* else the header is empty: a vector has no calling convention then */
 
 #include <immintrin.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { LANES = 16, PRODUCT_ROWS = 12, PRODUCT_VECTORS = 2 };
@@ -12,8 +13,14 @@ enum { LANES = 16, PRODUCT_ROWS = 12, PRODUCT_VECTORS = 2 };
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
 
+#if defined(__AVX512BF16__)
+#define VF_ISA(name) name##_avx512bf16
+#define VF_FLAG      CORE_CPU_AVX512_BF16
+#define VF_DOTS      1
+#else
 #define VF_ISA(name) name##_avx512
 #define VF_FLAG      CORE_CPU_AVX512
+#endif
 
 #define VF_EACH(macro, h)                                                                          \
     macro(0, h), macro(1, h), macro(2, h), macro(3, h), macro(4, h), macro(5, h), macro(6, h),     \
@@ -55,6 +62,13 @@ static inline vf vf_round(vf a)
     return _mm512_roundscale_ps(a, 0);
 }
 
+/* value 2^n, and 0 in lanes where x is below `low`. */
+static inline vf vf_exp_scale(vf value, vf n, vf x, vf low)
+{
+    const __mmask16 there = _mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(there, value, n);
+}
+
 static inline vf vf_load_bf16(const uint16_t *from)
 {
     const __m256i half = _mm256_loadu_si256((const void *)from);
@@ -82,6 +96,63 @@ static inline void vf_store_fp16(uint16_t *to, vf value)
 {
     _mm256_storeu_si256((void *)to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
+
+#if defined(__AVX512BF16__)
+
+static inline vf vf_dot(vf a, vf b, vf sum)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
+
+/* Lane i pairs low[i] and high[i], rounded. */
+static inline vf vf_pair(vf low, vf high)
+{
+    const __m512i even = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low));
+    const __m512i odd = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high));
+    return (vf)_mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
+}
+
+/* The pairs of 32 values that follow each other, rounded. */
+static inline vf vf_pair_next(vf first, vf second)
+{
+    return (vf)_mm512_cvtne2ps_pbh(second, first);
+}
+
+static inline uint32_t vf_first(int64_t count)
+{
+    return count < 32 ? (1u << count) - 1 : ~0u;
+}
+
+static inline vf vf_pairs_bf16(const uint16_t *from, int64_t count)
+{
+    return (vf)_mm512_maskz_loadu_epi16(vf_first(count), from);
+}
+
+static inline vf vf_pairs_f32(const float *from, int64_t count)
+{
+    const uint32_t there = vf_first(count);
+    return vf_pair_next(_mm512_maskz_loadu_ps((__mmask16)there, from),
+                        _mm512_maskz_loadu_ps((__mmask16)(there >> 16), from + 16));
+}
+
+static inline vf vf_join_bf16(const uint16_t *low, const uint16_t *high, int64_t count)
+{
+    const __mmask16 there = (__mmask16)vf_first(count);
+    const __m256i even = _mm256_maskz_loadu_epi16(there, low);
+    const __m256i odd = high != NULL ? _mm256_maskz_loadu_epi16(there, high)
+                                     : _mm256_setzero_si256();
+    return (vf)_mm512_or_si512(_mm512_cvtepu16_epi32(even),
+                               _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
+}
+
+static inline vf vf_join_f32(const float *low, const float *high, int64_t count)
+{
+    const __mmask16 there = (__mmask16)vf_first(count);
+    return vf_pair(_mm512_maskz_loadu_ps(there, low),
+                   high != NULL ? _mm512_maskz_loadu_ps(there, high) : _mm512_setzero_ps());
+}
+
+#endif
 
 #endif
 
