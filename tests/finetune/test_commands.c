@@ -67,7 +67,7 @@ static void usage(void)
         {"finetune --modl x", "did you mean --model?"},
         {TRAIN "--out %T/o --save-every 0", "--save-every takes an integer from 1"},
         {TRAIN "--out %T/o --keep 0", "--keep takes an integer from 1"},
-        {TRAIN "--out %T/o --tensorboard x", "--tensorboard is not built yet"},
+        {TRAIN "--out %T/o --tensorboard %T/d.jsonl", "d.jsonl"},
         {TRAIN "--out %T/o --steps 1 --epochs 1", "--steps and --epochs both say"},
         {TRAIN "--out %T/o --steps 0", "--steps takes an integer from 1"},
         {TRAIN "--out %T/o --pack", "--pack needs --seq-len N"},
@@ -148,7 +148,9 @@ static void log_keys(void)
                                        "d2h_bytes",
                                        "wait",
                                        "guesses",
-                                       "rss_gb"};
+                                       "rss_gb",
+                                       "run",
+                                       "plan"};
     static const char *const waits[] = {"store_read", "store_write", "update", "copy",
                                         "imbalance",  "other",       "data"};
     static const char *const summary[] = {"median_seconds", "tokens_per_second", "peak_rss_gb",
@@ -164,8 +166,8 @@ static void log_keys(void)
         const struct core_json_value *root = core_json_root(doc);
         const bool last = lines++ == 3;
         const char *const *names = last ? summary : keys;
-        const size_t count = last ? sizeof summary / sizeof summary[0]
-                                  : sizeof keys / sizeof keys[0];
+        const size_t all = sizeof keys / sizeof keys[0];
+        const size_t count = last ? sizeof summary / sizeof summary[0] : lines == 1 ? all : all - 2;
         struct core_json_member member;
         size_t at = 0;
         for (bool any = core_json_first(root, &member); any; any = core_json_next(&member)) {
@@ -190,6 +192,58 @@ static void log_keys(void)
     check_uint(lines, ==, 4);
     check_contains(rig_read("l.csv"), "step,loss,grad_norm,lr,");
     check_contains(rig_read("l.csv"), "\n3,2.66666667,1.5,5e-05,1,0,");
+}
+
+/* What happened between two steps stands in the line of the next one: saves, and what went wrong. */
+static void events(void)
+{
+    rig_rows();
+    expect_with(0, "TIDE_PAPER_FAIL=checkpoint 2 28",
+                TRAIN "--out %T/ev --steps 5 --save-every 1 --log %T/ev.jsonl --precision fp16");
+    const char *log = rig_read("ev.jsonl");
+    const char *second = strstr(log, "{\"step\":2,");
+    const char *third = strstr(log, "{\"step\":3,");
+    check_true(second != NULL && third != NULL);
+    check_contains(second,
+                   "\"events\":[{\"kind\":\"save\",\"text\":\"checkpoint-1\"}]}\n{\"step\":3");
+    check_contains(third,
+                   "\"events\":[{\"kind\":\"warning\",\"text\":\"there is no checkpoint of step 2: "
+                   "paper: checkpoint 2 fails with 28; the run goes on");
+    check_contains(log, "\"run\":{\"schema_version\":1,\"time\":\"2");
+    check_contains(log, "\"steps\":5,\"begun\":0,\"eval_every\":0,\"save_every\":1,\"clip\":1.0,"
+                        "\"device_bytes\":1990000000,\"host_bytes\":990000000}");
+    check_contains(log, "\"plan\":{\"schema_version\":1,\"asked\":{\"model\":");
+}
+
+/* The monitors of a ds_config.json write where DeepSpeed would, and flags win over them. */
+static void monitors(void)
+{
+    char config[2048];
+    rig_rows();
+    int bytes = snprintf(config, sizeof config,
+                         "{\"train_batch_size\": 4, \"tensorboard\": {\"enabled\": true, "
+                         "\"output_path\": \"%s/tb\", \"job_name\": \"one\"},\n\"csv_monitor\": "
+                         "{\"enabled\": true, \"output_path\": \"%s/cs\", \"job_name\": \"two\"}}",
+                         test_directory(), test_directory());
+    test_file("mon.json", config, (size_t)bytes);
+    expect(0, TRAIN "--out %T/mo --steps 2 --config %T/mon.json");
+    check_contains(rig_read("cs/two/steps.csv"), "step,loss,");
+    check_true(rig_has("tb/one"));
+    check_true(strstr(rig_err, "wins over") == NULL);
+    expect(0,
+           TRAIN "--out %T/mp --steps 2 --config %T/mon.json --csv %T/m.csv --tensorboard %T/tb2");
+    check_contains(rig_err, "--csv wins over csv_monitor.output_path");
+    check_contains(rig_err, "--tensorboard wins over tensorboard.output_path");
+    check_true(rig_has("tb2") && rig_has("m.csv"));
+    static char wide[1200];
+    memset(wide, 'x', sizeof wide - 1);
+    bytes = snprintf(config, sizeof config,
+                     "{\"train_batch_size\": 4, \"csv_monitor\": {\"enabled\": true, "
+                     "\"output_path\": \"%s\"}}",
+                     wide);
+    test_file("wide.json", config, (size_t)bytes);
+    expect(2, TRAIN "--out %T/mq --config %T/wide.json");
+    check_contains(rig_err, "csv_monitor.output_path names a path of ");
 }
 
 /* What arrives at the engine: rates of the schedule, micro-batches, the short end of an epoch. */
@@ -360,6 +414,7 @@ static void plans(void)
     rig_end();
 }
 
-TEST_MAIN({"help", help}, {"usage", usage}, {"log_keys", log_keys}, {"steps", steps},
-          {"skipped", skipped}, {"talk", talk}, {"faults", faults}, {"checkpoints", checkpoints},
-          {"signals", signals}, {"full_disk", full_disk}, {"plans", plans})
+TEST_MAIN({"help", help}, {"usage", usage}, {"log_keys", log_keys}, {"events", events},
+          {"monitors", monitors}, {"steps", steps}, {"skipped", skipped}, {"talk", talk},
+          {"faults", faults}, {"checkpoints", checkpoints}, {"signals", signals},
+          {"full_disk", full_disk}, {"plans", plans})

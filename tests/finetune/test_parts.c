@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json_write.h"
+#include "core/base/log.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 #include "tools/tide/cli.h"
@@ -224,7 +225,11 @@ static int log_life(void)
 {
     struct tune_log *log = NULL;
     struct tune_record record = record_of(1, 1);
-    int rc = tune_log_open("/dev/null", "/dev/null", false, &log);
+    int rc = tune_log_open(&(struct tune_log_options){.json_path = "/dev/null",
+                                                      .csv_path = "/dev/null",
+                                                      .csv_folder = true,
+                                                      .board_folder = test_directory()},
+                           &log);
     if (rc == 0) {
         tune_log_step(log, &record);
     }
@@ -269,19 +274,50 @@ static void short_of_memory(void)
     check_int(data_life(), ==, 0);
     check_int(settings_life(), ==, 0);
     check_uint(test_fail_nth(data_life), >=, 5);
-    check_uint(test_fail_nth(log_life), >=, 3);
+    check_uint(test_fail_nth(log_life), >=, 5);
     check_uint(test_fail_nth(settings_life), >=, 5);
     check_int(talk_life(), ==, 0);
+}
+
+static void keep_line(void *user, enum core_log_level level, const char *line)
+{
+    check_int(level, ==, CORE_LOG_WARN);
+    snprintf(user, 64, "%s", line);
+}
+
+/* Our own warnings go to whoever asked for them, and to nobody after that. */
+static void lines_kept(void)
+{
+    char kept[64] = "";
+    char name[] = "x";
+    char *argv[] = {name, NULL};
+    const struct cli_command command = {.name = "test", .arguments = "X", .arguments_max = 1};
+    struct cli_parsed parsed;
+    check_int(cli_parse(&command, NULL, 0, 1, argv, &parsed), ==, -1);
+    cli_log_also(keep_line, kept);
+    core_log(CORE_LOG_WARN, "one %d", 1);
+    cli_log_also(NULL, NULL);
+    core_log(CORE_LOG_WARN, "two");
+    core_log_bind(NULL);
+    check_string(kept, "one 1");
 }
 
 /* A log that cannot be opened names its file, and closes what was open. */
 static void no_log(void)
 {
     struct tune_log *log = NULL;
-    check_int(tune_log_open(test_directory(), NULL, false, &log), ==, -EISDIR);
+    struct tune_log_options options = {.json_path = test_directory()};
+    check_int(tune_log_open(&options, &log), ==, -EISDIR);
     check_contains(core_err_sentence(), test_directory());
-    check_int(tune_log_open("/dev/null", "/nonexistent/x.csv", false, &log), ==, -ENOENT);
+    options = (struct tune_log_options){.json_path = "/dev/null", .csv_path = "/nonexistent/x.csv"};
+    check_int(tune_log_open(&options, &log), ==, -ENOENT);
     check_contains(core_err_sentence(), "/nonexistent/x.csv cannot be written");
+    options = (struct tune_log_options){.csv_path = "/dev/null/x/y.csv", .csv_folder = true};
+    check_int(tune_log_open(&options, &log), ==, -ENOTDIR);
+    check_contains(core_err_sentence(), "/dev/null/x cannot be made");
+    options = (struct tune_log_options){.board_folder = "/dev/null"};
+    check_int(tune_log_open(&options, &log), ==, -ENOTDIR);
+    check_contains(core_err_sentence(), "/dev/null");
     check_int(tune_log_close(NULL), ==, 0);
 }
 
@@ -303,5 +339,5 @@ static void json_that_is_lost(void)
 
 TEST_MAIN({"terminal", terminal}, {"pipe_lines", pipe_lines}, {"clocks", clocks},
           {"exit_codes", exit_codes}, {"names", names}, {"models", models},
-          {"short_of_memory", short_of_memory}, {"no_log", no_log},
+          {"short_of_memory", short_of_memory}, {"lines_kept", lines_kept}, {"no_log", no_log},
           {"json_that_is_lost", json_that_is_lost})

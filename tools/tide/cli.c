@@ -16,10 +16,23 @@
 #include "core/base/log.h"
 #include "core/base/size.h"
 
+static void (*also)(void *user, enum core_log_level level, const char *line);
+static void *also_user; /* borrowed */
+
 static void write_line(void *user, enum core_log_level level, const char *line)
 {
     (void)user;
     fprintf(stderr, "tide: %s: %s\n", core_log_level_name(level), line);
+    if (also != NULL) {
+        also(also_user, level, line);
+    }
+}
+
+void cli_log_also(void (*write)(void *user, enum core_log_level level, const char *line),
+                  void *user)
+{
+    also = write;
+    also_user = user;
 }
 
 static struct core_log sink = {.level = CORE_LOG_WARN, .write = write_line};

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "core/base/log.h"
+
 enum cli_exit {
     CLI_DONE = 0,
     CLI_FAILED = 1,        /* I/O, device, out of space */
@@ -73,6 +75,10 @@ struct cli_parsed {
  * to stderr. */
 int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
               int argc, char **argv, struct cli_parsed *out);
+
+/* Lines of our own log go to `write`, too; NULL ends it. */
+void cli_log_also(void (*write)(void *user, enum core_log_level level, const char *line),
+                  void *user);
 
 /* "tide NAME: sentence" (or "PROGRAM: sentence") on stderr, with the sentence of core_err where
  * `format` is NULL. Returns `code`, so that a command ends in `return cli_fail(...)`. */

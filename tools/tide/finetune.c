@@ -104,8 +104,13 @@ static int open_inputs(struct job *job)
     if (rc == 0 && job->flags.eval_data != NULL) {
         rc = open_data(job, job->flags.eval_data, false, &job->eval);
     }
-    return rc != 0 ? rc
-                   : tune_log_open(job->flags.log, job->flags.csv, job->flags.resume, &job->log);
+    const struct tune_log_options log = {.json_path = job->flags.log,
+                                         .csv_path = job->settings.csv,
+                                         .csv_folder = job->flags.csv == NULL,
+                                         .board_folder = job->settings.board,
+                                         .append = job->flags.resume,
+                                         .events = &job->talk.events};
+    return rc != 0 ? rc : tune_log_open(&log, &job->log);
 }
 
 static int open_engine(struct job *job)
@@ -178,9 +183,20 @@ static int train(struct job *job)
         .save_every = job->flags.save_every > 0 ? job->flags.save_every : 0,
         .keep = job->flags.keep > 0 ? (uint32_t)job->flags.keep : TUNE_KEEP,
         .replace = job->flags.overwrite,
+        .events = &job->talk.events,
     };
     int rc = job->flags.resume ? tune_checkpoint_resume(&job->run, job->common.verbose >= 0) : 0;
-    rc = rc != 0 ? rc : tune_run_steps(&job->run);
+    if (rc == 0) {
+        tune_log_begin(job->log, &(struct tune_log_head){
+                                     .plan = tide_engine_plan(job->engine),
+                                     .engine = &job->settings.engine,
+                                     .steps = job->settings.steps,
+                                     .begun = job->run.begun,
+                                     .eval_every = job->run.eval_every,
+                                     .save_every = job->run.save_every,
+                                 });
+        rc = tune_run_steps(&job->run);
+    }
     if (rc != 0 || job->run.stopped) {
         return rc;
     }
@@ -268,7 +284,7 @@ static const char help[] =
 static const char help_output[] =
     "  --eval-data FILE [none]   --eval-every N [at the end]   --overwrite [no]\n"
     "  --log FILE.jsonl [none]   --csv FILE [none]   -q, -v: less, more talk   -h: this\n"
-    "  --save-every N [never]   --keep N [2]   --resume [no]   --tensorboard DIR: not yet\n"
+    "  --save-every N [never]   --keep N [2]   --resume [no]   --tensorboard DIR [none]\n"
     "\n"
     "Example:\n"
     "  tide finetune --model Qwen3-4B --data rows.jsonl --out tuned --store /nvme\n";

@@ -49,6 +49,9 @@ int tune_checkpoint_step(struct tune_run *run)
         return 0;
     }
     int rc = save(run);
+    if (rc == 0) {
+        tune_events_add(run->events, TUNE_EVENT_SAVE, "checkpoint-%" PRId64, run->steps);
+    }
     if (rc == 0 || run->stopped) {
         return rc;
     }
@@ -93,6 +96,8 @@ int tune_checkpoint_resume(struct tune_run *run, bool talks)
     run->skipped = place.skipped;
     run->first_loss = place.first_loss;
     run->last_loss = place.last_loss;
+    tune_events_add(run->events, TUNE_EVENT_RESUMED, "%s, after step %" PRId64, resumed.path,
+                    run->steps);
     if (talks) {
         fprintf(stderr, "resumed from %s, after step %" PRId64 " of %" PRId64 "\n", resumed.path,
                 run->steps, run->settings->steps);

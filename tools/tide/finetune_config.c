@@ -278,6 +278,42 @@ static int take_offload(struct tune_settings *settings, const struct tune_flags 
     return 0;
 }
 
+/* A monitor's folder, and a file in it; a flag wins. DeepSpeed puts them in the same place. */
+static int take_monitor(const char *flag, const char *key, const char *folders[2], char *path,
+                        const char **out)
+{
+    const bool here = folders[0] == NULL || folders[0][0] == '\0';
+    const bool csv = strcmp(flag, "csv") == 0;
+    if (*out != NULL) {
+        core_log(CORE_LOG_WARN, "--%s wins over %s", flag, key);
+        return 0;
+    }
+    int length = snprintf(path, TUNE_PATH_BYTES, "%s%s%s%s", here ? "" : folders[0],
+                          here ? "" : "/", folders[1], csv ? "/steps.csv" : "");
+    if (length < 0 || length >= TUNE_PATH_BYTES) {
+        return core_err_set(-EINVAL, "%s names a path of %d bytes, and %d are possible", key,
+                            length, TUNE_PATH_BYTES - 1);
+    }
+    *out = path;
+    return 0;
+}
+
+static int take_monitors(struct tune_settings *settings, const struct core_cfg *cfg)
+{
+    int rc = 0;
+    if (cfg->tensorboard.enabled) {
+        rc = take_monitor("tensorboard", "tensorboard.output_path",
+                          (const char *[]){cfg->tensorboard.output_path, cfg->tensorboard.job_name},
+                          settings->board_path, &settings->board);
+    }
+    if (rc == 0 && cfg->csv_monitor.enabled) {
+        rc = take_monitor("csv", "csv_monitor.output_path",
+                          (const char *[]){cfg->csv_monitor.output_path, cfg->csv_monitor.job_name},
+                          settings->csv_path, &settings->csv);
+    }
+    return rc;
+}
+
 int tune_config_take(struct tune_settings *settings, const struct tune_flags *flags,
                      const struct tide_inspection *model)
 {
@@ -291,5 +327,6 @@ int tune_config_take(struct tune_settings *settings, const struct tune_flags *fl
     take_optimizer(settings, cfg);
     rc = take_batch(settings, cfg);
     rc = rc != 0 ? rc : take_schedule(settings, cfg);
-    return rc != 0 ? rc : take_offload(settings, flags, cfg);
+    rc = rc != 0 ? rc : take_offload(settings, flags, cfg);
+    return rc != 0 ? rc : take_monitors(settings, cfg);
 }

@@ -9,12 +9,26 @@
 #include "tools/tide/cli.h"
 #include "tools/tide/finetune_stop.h"
 
+static void keep_line(struct tune_events *events, bool error, bool warning, const char *line)
+{
+    if (error || warning) {
+        tune_events_add(events, error ? TUNE_EVENT_ERROR : TUNE_EVENT_WARNING, "%s", line);
+    }
+}
+
+/* What the commands themselves say, stderr has from cli.c. */
+static void keep_own(void *user, enum core_log_level level, const char *line)
+{
+    keep_line(user, level == CORE_LOG_ERROR, level == CORE_LOG_WARN, line);
+}
+
 static void write_line(void *user, enum tide_log_level level, const char *line)
 {
-    const struct tune_context *talk = user;
+    struct tune_context *talk = user;
     static const char *const names[] = {"error", "warn", "info", "debug"};
     /* Over the live line, which comes again with the next step. */
     fprintf(stderr, "%stide: %s: %s\n", talk->live.terminal ? "\r\033[K" : "", names[level], line);
+    keep_line(&talk->events, level == TIDE_LOG_ERROR, level == TIDE_LOG_WARN, line);
 }
 
 static int show_progress(void *user, const struct tide_progress *progress)
@@ -29,6 +43,7 @@ int tune_context_init(struct tune_context *talk, int verbose)
     static const enum tide_log_level levels[] = {TIDE_LOG_ERROR, TIDE_LOG_WARN, TIDE_LOG_INFO,
                                                  TIDE_LOG_DEBUG};
     tune_live_init(&talk->live, stderr, verbose < 0, 0, 1);
+    tune_events_init(&talk->events);
     const struct tide_context_options options = {
         .struct_bytes = sizeof options,
         .log_level = levels[verbose < 2 ? verbose + 1 : 3],
@@ -37,13 +52,20 @@ int tune_context_init(struct tune_context *talk, int verbose)
         .user = talk,
     };
     int rc = tide_context_create(&options, &talk->context);
-    return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
+    if (rc != 0) {
+        tune_events_fini(&talk->events);
+        return core_err_adopt(rc, tide_last_error());
+    }
+    cli_log_also(keep_own, &talk->events);
+    return 0;
 }
 
 void tune_context_fini(struct tune_context *talk)
 {
     tune_live_end(&talk->live);
     tide_context_destroy(talk->context);
+    cli_log_also(NULL, NULL);
+    tune_events_fini(&talk->events);
     talk->context = NULL;
 }
 

@@ -5,11 +5,13 @@
 
 #include <tide/inspect.h>
 
+#include "tools/tide/finetune_events.h"
 #include "tools/tide/finetune_live.h"
 
 struct tune_context {
     struct tide_context *context; /* owned */
     struct tune_live live;
+    struct tune_events events; /* warnings of libtide and of ours, for the log */
     bool may_stop; /* a signal ends what libtide does; not so once there is something to save */
 };
 

@@ -144,21 +144,8 @@ size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
     return COUNT;
 }
 
-/* The one place that knows what is not built yet. */
-static const char *not_built(const struct tune_flags *flags)
-{
-    return flags->tensorboard != NULL ? "tensorboard" : NULL;
-}
-
 int tune_flags_check(const struct cli_command *command, const struct tune_flags *flags, bool trains)
 {
-    const char *absent = not_built(flags);
-    if (absent != NULL) {
-        return cli_fail(command, CLI_WRONG,
-                        "--%s is not built yet: there are no event files; --log and --csv write "
-                        "figures",
-                        absent);
-    }
     const char *missing = flags->model == NULL            ? "--model DIR"
                           : trains && flags->data == NULL ? "--data FILE"
                           : trains && flags->out == NULL  ? "--out DIR"

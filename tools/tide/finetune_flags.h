@@ -39,11 +39,10 @@ struct tune_flags {
     bool overwrite;
     const char *eval_data;
     int64_t eval_every;
-    const char *log, *csv;
+    const char *log, *csv, *tensorboard;
 
     int64_t save_every, keep;
     bool resume;
-    const char *tensorboard; /* known, and not built */
 };
 
 /* Every flag as not given. */
@@ -52,8 +51,8 @@ void tune_flags_init(struct tune_flags *flags);
 /* Fills `out` (room for TUNE_OPTIONS_MAX) with options that write into `flags`; the count. */
 size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out);
 
-/* -1 to go on; CLI_WRONG after a message about a flag that this build knows but does not have, and
- * about one without which nothing can be done. */
+/* -1 to go on; CLI_WRONG after a message about a flag without which nothing can be done, or about two
+ * that contradict each other. */
 int tune_flags_check(const struct cli_command *command, const struct tune_flags *flags,
                      bool trains);
 

@@ -1,36 +1,74 @@
-/* finetune_log.c: writes a run's JSONL and CSV files. Keys are a contract: docs/finetune.md. */
+/* finetune_log.c: writes a run's JSONL, CSV and event files. Keys are a contract: docs/finetune.md. */
 #include "tools/tide/finetune_log.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/json_write.h"
 #include "core/base/log.h"
-
-static const char *const waits[TIDE_WAIT_COUNT] = {
-    [TIDE_WAIT_STORE_READ] = "store_read", [TIDE_WAIT_STORE_WRITE] = "store_write",
-    [TIDE_WAIT_UPDATE] = "update",         [TIDE_WAIT_COPY] = "copy",
-    [TIDE_WAIT_IMBALANCE] = "imbalance",   [TIDE_WAIT_OTHER] = "other",
-};
+#include "tools/tide/event_file.h"
+#include "tools/tide/plan_json.h"
 
 struct tune_log {
     struct core_json_write json;
-    FILE *json_file; /* owned; NULL: not wanted */
-    FILE *csv_file;  /* owned; NULL: not wanted */
-    char *json_path; /* owned */
-    char *csv_path;  /* owned */
-    int code;        /* the first failure */
+    FILE *json_file;          /* owned; NULL: not wanted */
+    FILE *csv_file;           /* owned; NULL: not wanted */
+    struct event_file *board; /* owned; NULL: not wanted */
+    char *json_path;          /* owned */
+    char *csv_path;           /* owned */
+    struct tune_events *events;
+    struct tune_log_head head;
+    bool began; /* the first line, which has the head, is there */
+    int code;   /* the first failure */
 };
+
+/* Makes the folders above a file. */
+static int make_folders(const char *path)
+{
+    char *folder = strdup(path);
+    int rc = folder != NULL ? 0 : core_err_set(-ENOMEM, "no memory for a path");
+    for (char *at = folder; rc == 0 && (at = strchr(at + 1, '/')) != NULL; *at = '/') {
+        *at = '\0';
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+            rc = core_err_set(-errno, "%s cannot be made: %s", folder, strerror(errno));
+        }
+    }
+    free(folder);
+    return rc;
+}
+
+/* A run that was killed may have left the beginning of a line, which nothing may follow. */
+static void cut_torn_line(const char *path)
+{
+    FILE *file = fopen(path, "r+e");
+    struct stat info;
+    if (file == NULL) {
+        return;
+    }
+    if (fstat(fileno(file), &info) == 0 && S_ISREG(info.st_mode)) {
+        off_t end = info.st_size;
+        while (end > 0 && fseeko(file, end - 1, SEEK_SET) == 0 && getc(file) != '\n') {
+            end--;
+        }
+        if (end < info.st_size && ftruncate(fileno(file), end) != 0) {
+            core_log(CORE_LOG_WARN, "the end of %s is not a whole line: %s", path, strerror(errno));
+        }
+    }
+    fclose(file);
+}
 
 static int open_file(const char *path, bool append, FILE **file, char **kept)
 {
     if (path == NULL) {
         return 0;
+    }
+    if (append) {
+        cut_torn_line(path);
     }
     *kept = strdup(path);
     *file = *kept != NULL ? fopen(path, append ? "ae" : "we") : NULL;
@@ -40,24 +78,19 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
     return 0;
 }
 
-static void print_header(FILE *file)
-{
-    fputs("step,loss,grad_norm,lr,loss_scale,skipped,tokens,seconds,tokens_per_second,"
-          "store_read_bytes,store_write_bytes,h2d_bytes,d2h_bytes",
-          file);
-    for (int i = 0; i < TIDE_WAIT_COUNT; i++) {
-        fprintf(file, ",wait_%s", waits[i]);
-    }
-    fputs(",wait_data,rss_gb,eval_loss\n", file);
-}
-
-static void note_failure(struct tune_log *log, const char *path, int cause)
+/* `rc` has its sentence. */
+static void note_failure(struct tune_log *log, int rc)
 {
     if (log->code == 0) {
-        log->code = core_err_set(cause != 0 ? -cause : -EIO, "%s cannot be written: %s", path,
-                                 strerror(cause != 0 ? cause : EIO));
+        log->code = rc;
         core_log(CORE_LOG_ERROR, "%s; the run goes on without it", core_err_sentence());
     }
+}
+
+static int unwritten(const char *path, int cause)
+{
+    cause = cause != 0 ? cause : EIO;
+    return core_err_set(-cause, "%s cannot be written: %s", path, strerror(cause));
 }
 
 /* Every line arrives at once, so that a run can be watched and loses nothing when it is killed. */
@@ -65,20 +98,43 @@ static void flush(struct tune_log *log, FILE **file, const char *path, int rc)
 {
     errno = 0;
     if (rc != 0 || fflush(*file) != 0 || ferror(*file)) {
-        note_failure(log, path, rc != 0 ? -rc : errno);
+        note_failure(log, unwritten(path, rc != 0 ? -rc : errno));
         fclose(*file);
         *file = NULL;
     }
 }
 
-int tune_log_open(const char *json_path, const char *csv_path, bool append, struct tune_log **out)
+static void check_board(struct tune_log *log, int rc)
+{
+    if (rc != 0) {
+        note_failure(log, rc);
+        event_file_close(log->board);
+        log->board = NULL;
+    }
+}
+
+static int open_files(struct tune_log *log, const struct tune_log_options *options)
+{
+    int rc = open_file(options->json_path, options->append, &log->json_file, &log->json_path);
+    if (rc == 0 && options->csv_path != NULL && options->csv_folder) {
+        rc = make_folders(options->csv_path);
+    }
+    rc = rc != 0 ? rc
+                 : open_file(options->csv_path, options->append, &log->csv_file, &log->csv_path);
+    if (rc == 0 && options->board_folder != NULL) {
+        rc = event_file_open(options->board_folder, &log->board);
+    }
+    return rc;
+}
+
+int tune_log_open(const struct tune_log_options *options, struct tune_log **out)
 {
     struct tune_log *log = calloc(1, sizeof *log);
     if (log == NULL) {
         return core_err_set(-ENOMEM, "no memory for a log");
     }
-    int rc = open_file(json_path, append, &log->json_file, &log->json_path);
-    rc = rc != 0 ? rc : open_file(csv_path, append, &log->csv_file, &log->csv_path);
+    log->events = options->events;
+    int rc = open_files(log, options);
     if (rc != 0) {
         tune_log_close(log);
         return rc;
@@ -88,7 +144,7 @@ int tune_log_open(const char *json_path, const char *csv_path, bool append, stru
         log->json.nan_is_null = true;
     }
     if (log->csv_file != NULL && ftell(log->csv_file) <= 0) {
-        print_header(log->csv_file);
+        tune_figures_print_names(log->csv_file);
         flush(log, &log->csv_file, log->csv_path, 0);
     }
     *out = log;
@@ -104,8 +160,12 @@ int tune_log_close(struct tune_log *log)
     const char *const paths[] = {log->json_path, log->csv_path};
     for (int i = 0; i < 2; i++) {
         if (files[i] != NULL && fclose(files[i]) != 0) {
-            note_failure(log, paths[i], errno);
+            note_failure(log, unwritten(paths[i], errno));
         }
+    }
+    int rc = event_file_close(log->board);
+    if (rc != 0) {
+        note_failure(log, rc);
     }
     int code = log->code;
     core_json_write_fini(&log->json);
@@ -115,92 +175,76 @@ int tune_log_close(struct tune_log *log)
     return code;
 }
 
-static double rate_of(const struct tide_step *step)
+void tune_log_begin(struct tune_log *log, const struct tune_log_head *head)
 {
-    return step->seconds > 0 ? (double)step->tokens / step->seconds : 0;
+    log->head = *head;
+    if (log->board != NULL) {
+        check_board(log, event_file_restart(log->board, (uint64_t)head->begun + 1));
+    }
 }
 
-static void write_guesses(struct core_json_write *json, const struct tide_step *step)
+static void write_run(struct core_json_write *json, const struct tune_log_head *head,
+                      const struct tide_engine_memory *memory)
 {
-    core_json_write_object_begin(json, "guesses");
-    core_json_write_unsigned(json, "right", step->guess_right);
-    core_json_write_unsigned(json, "wrong", step->guess_wrong);
-    core_json_write_unsigned(json, "bytes", step->guess_bytes);
-    core_json_write_real(json, "seconds", step->guess_seconds);
+    char clock[32] = "";
+    const time_t now = time(NULL);
+    struct tm parts;
+    if (gmtime_r(&now, &parts) != NULL) {
+        strftime(clock, sizeof clock, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    }
+    core_json_write_object_begin(json, "run");
+    core_json_write_integer(json, "schema_version", TUNE_LOG_VERSION);
+    core_json_write_string(json, "time", clock);
+    core_json_write_integer(json, "steps", head->steps);
+    core_json_write_integer(json, "begun", head->begun);
+    core_json_write_integer(json, "eval_every", head->eval_every);
+    core_json_write_integer(json, "save_every", head->save_every);
+    core_json_write_real(json, "clip", head->engine->clip);
+    core_json_write_unsigned(json, "device_bytes", memory->device_bytes);
+    core_json_write_unsigned(json, "host_bytes", memory->host_bytes);
     core_json_write_object_end(json);
 }
 
-static int write_json(struct core_json_write *json, const struct tune_record *record)
+/* The first line says what the run is, besides what its step was. */
+static int write_json(struct tune_log *log, const struct tune_record *record)
 {
-    const struct tide_step *step = &record->step;
+    struct core_json_write *json = &log->json;
     core_json_write_object_begin(json, NULL);
-    core_json_write_unsigned(json, "step", step->step);
-    core_json_write_real(json, "loss", step->loss);
-    core_json_write_real(json, "grad_norm", step->grad_norm);
-    core_json_write_real(json, "lr", record->lr);
-    core_json_write_real(json, "loss_scale", step->loss_scale);
-    core_json_write_bool(json, "skipped", step->skipped != 0);
-    core_json_write_unsigned(json, "tokens", step->tokens);
-    core_json_write_real(json, "seconds", step->seconds);
-    core_json_write_real(json, "tokens_per_second", rate_of(step));
-    core_json_write_unsigned(json, "store_read_bytes", step->store_read_bytes);
-    core_json_write_unsigned(json, "store_write_bytes", step->store_write_bytes);
-    core_json_write_unsigned(json, "h2d_bytes", step->up_bytes);
-    core_json_write_unsigned(json, "d2h_bytes", step->down_bytes);
-    core_json_write_object_begin(json, "wait");
-    for (int i = 0; i < TIDE_WAIT_COUNT; i++) {
-        core_json_write_real(json, waits[i], step->compute_wait[i]);
+    tune_figures_write(json, record);
+    if (!log->began && log->head.plan != NULL) {
+        write_run(json, &log->head, &record->memory);
+        cli_plan_write_json(json, "plan", log->head.plan, log->head.engine);
     }
-    core_json_write_real(json, "data", record->data_wait);
-    core_json_write_object_end(json);
-    write_guesses(json, step);
-    core_json_write_real(json, "rss_gb", (double)record->memory.rss_bytes / 1e9);
-    if (record->evaluated) {
-        core_json_write_real(json, "eval_loss", record->eval_loss);
-    }
+    log->began = true;
+    tune_events_write(log->events, json);
     core_json_write_object_end(json);
     return core_json_write_end(json);
 }
 
-static void write_real(FILE *file, double value, bool known)
+static int write_board(struct event_file *board, const struct tune_record *record)
 {
-    if (known && isfinite(value)) {
-        fprintf(file, ",%.9g", value);
-    } else {
-        fputc(',', file);
+    const struct tune_figure *figure = NULL;
+    event_file_begin(board, record->step.step);
+    for (size_t i = 0; (figure = tune_figure_at(i)) != NULL; i++) {
+        if (figure->tag != NULL && tune_figure_known(figure, record)) {
+            event_file_value(board, figure->tag, tune_figure_value(figure, record));
+        }
     }
+    return event_file_end(board);
 }
 
-static void write_csv(FILE *file, const struct tune_record *record)
+void tune_log_step(struct tune_log *log, struct tune_record *record)
 {
-    const struct tide_step *step = &record->step;
-    fprintf(file, "%" PRIu64, step->step);
-    write_real(file, step->loss, true);
-    write_real(file, step->grad_norm, true);
-    write_real(file, record->lr, true);
-    write_real(file, step->loss_scale, true);
-    fprintf(file, ",%" PRIu32 ",%" PRIu64, step->skipped, step->tokens);
-    write_real(file, step->seconds, true);
-    write_real(file, rate_of(step), true);
-    fprintf(file, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, step->store_read_bytes,
-            step->store_write_bytes, step->up_bytes, step->down_bytes);
-    for (int i = 0; i < TIDE_WAIT_COUNT; i++) {
-        write_real(file, step->compute_wait[i], true);
-    }
-    write_real(file, record->data_wait, true);
-    write_real(file, (double)record->memory.rss_bytes / 1e9, true);
-    write_real(file, record->eval_loss, record->evaluated);
-    fputc('\n', file);
-}
-
-void tune_log_step(struct tune_log *log, const struct tune_record *record)
-{
+    tune_figures_derive(record);
     if (log->json_file != NULL) {
-        flush(log, &log->json_file, log->json_path, write_json(&log->json, record));
+        flush(log, &log->json_file, log->json_path, write_json(log, record));
     }
     if (log->csv_file != NULL) {
-        write_csv(log->csv_file, record);
+        tune_figures_print(log->csv_file, record);
         flush(log, &log->csv_file, log->csv_path, 0);
+    }
+    if (log->board != NULL) {
+        check_board(log, write_board(log->board, record));
     }
 }
 
@@ -210,14 +254,23 @@ void tune_log_summary(struct tune_log *log, const struct tune_summary *summary)
     if (log->json_file == NULL) {
         return;
     }
+    const struct {
+        const char *key;
+        double value;
+    } figures[] = {
+        {"median_seconds", summary->median_seconds},
+        {"tokens_per_second", summary->tokens_per_second},
+        {"peak_rss_gb", summary->peak_rss_gb},
+        {"peak_device_gb", summary->peak_device_gb},
+        {"plan_host_gb", summary->plan_host_gb},
+        {"plan_device_gb", summary->plan_device_gb},
+        {"plan_seconds", summary->plan_seconds},
+    };
     core_json_write_object_begin(json, NULL);
-    core_json_write_real(json, "median_seconds", summary->median_seconds);
-    core_json_write_real(json, "tokens_per_second", summary->tokens_per_second);
-    core_json_write_real(json, "peak_rss_gb", summary->peak_rss_gb);
-    core_json_write_real(json, "peak_device_gb", summary->peak_device_gb);
-    core_json_write_real(json, "plan_host_gb", summary->plan_host_gb);
-    core_json_write_real(json, "plan_device_gb", summary->plan_device_gb);
-    core_json_write_real(json, "plan_seconds", summary->plan_seconds);
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
+        core_json_write_real(json, figures[i].key, figures[i].value);
+    }
+    tune_events_write(log->events, json);
     core_json_write_object_end(json);
     flush(log, &log->json_file, log->json_path, core_json_write_end(json));
 }

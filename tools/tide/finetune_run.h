@@ -19,6 +19,7 @@ struct tune_run {
     int64_t save_every; /* steps between two; 0: none but that of a signal */
     uint32_t keep;
     bool replace; /* checkpoints of other runs there */
+    struct tune_events *events;
 
     /* What came of it. */
     int64_t steps; /* that were made, before the run was resumed too */

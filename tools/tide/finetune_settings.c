@@ -29,6 +29,8 @@ static void take_defaults(struct tune_settings *settings, const struct tune_flag
     settings->skip_bad = flags->on_bad_row == 1;
     settings->train_on_all = flags->train_on == 1;
     settings->chat_format = flags->chat_format;
+    settings->csv = flags->csv;
+    settings->board = flags->tensorboard;
     settings->steps = flags->steps != CORE_CFG_NONE ? flags->steps : 0;
     settings->epochs = settings->steps > 0 ? 0 : isnan(flags->epochs) ? 1 : flags->epochs;
 }

@@ -26,12 +26,16 @@ struct tune_settings {
     bool shuffle, pack, split, skip_bad, drop_last, train_on_all;
     const char *chat_format; /* NULL: the model's */
     int64_t print_every;     /* steps between two lines of progress in a pipe */
+    const char *csv;         /* the table of figures; NULL: none */
+    const char *board;       /* the folder for TensorBoard; NULL: none */
 
     /* Private to finetune_settings.c and finetune_config.c. */
     struct core_cfg *cfg; /* owned; NULL without --config */
     bool total_unknown;   /* the schedule's length is the run's */
     char stores[TIDE_STORES_MAX][TUNE_PATH_BYTES];
     char cache[TUNE_PATH_BYTES]; /* "": nothing is kept */
+    char csv_path[TUNE_PATH_BYTES];
+    char board_path[TUNE_PATH_BYTES];
 };
 
 /* `flags` outlive `out`. -EINVAL and others with a sentence; then there is nothing to fini. */

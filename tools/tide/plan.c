@@ -50,7 +50,7 @@ static int print(const struct cli_command *command, const struct wish *wish,
         struct core_json_write json;
         core_json_write_init_file(&json, stdout);
         json.indent = 2;
-        rc = cli_plan_write_json(&json, plan, options);
+        rc = cli_plan_write_json(&json, NULL, plan, options);
         if (rc != 0) {
             core_json_write_fini(&json);
             return cli_fail(command, CLI_FAILED, NULL);

@@ -64,7 +64,7 @@ static void write_step(struct core_json_write *json, const struct tide_plan_info
     core_json_write_object_end(json);
 }
 
-int cli_plan_write_json(struct core_json_write *json, const struct tide_plan *plan,
+int cli_plan_write_json(struct core_json_write *json, const char *key, const struct tide_plan *plan,
                         const struct tide_engine_options *options)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
@@ -72,7 +72,7 @@ int cli_plan_write_json(struct core_json_write *json, const struct tide_plan *pl
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
     }
-    core_json_write_object_begin(json, NULL);
+    core_json_write_object_begin(json, key);
     core_json_write_integer(json, "schema_version", PLAN_JSON_VERSION);
     write_asked(json, options);
     core_json_write_unsigned(json, "parameters", info.parameters);

@@ -8,8 +8,8 @@ struct core_json_write;
 
 enum { PLAN_JSON_VERSION = 1 };
 
-/* One object; the caller ends the writer. */
-int cli_plan_write_json(struct core_json_write *json, const struct tide_plan *plan,
+/* One object, `key` as for core_json_write_object_begin(); the caller ends the writer. */
+int cli_plan_write_json(struct core_json_write *json, const char *key, const struct tide_plan *plan,
                         const struct tide_engine_options *options);
 
 #endif

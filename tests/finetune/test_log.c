@@ -1,0 +1,358 @@
+/* The files that a run leaves, read back: figures under all their names, events, and TensorBoard's
+ * records byte by byte; what happens where they cannot be written. */
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/base/json_write.h"
+#include "tests/harness/test.h"
+#include "tools/tide/event_file.h"
+#include "tools/tide/finetune_log.h"
+
+static struct tune_record record_of(uint64_t step)
+{
+    struct tune_record record = {
+        .step = {.step = step,
+                 .loss = 2.5,
+                 .grad_norm = (double)INFINITY,
+                 .loss_scale = 1,
+                 .skipped = 7,
+                 .tokens = 100,
+                 .seconds = 2,
+                 .guess_wrong = 1,
+                 .guess_bytes = 1ULL << 40,
+                 .compute_wait = {[TIDE_WAIT_COPY] = 0.5}},
+        .memory = {.rss_bytes = 1500000000},
+        .lr = 1e-3,
+    };
+    tune_figures_derive(&record);
+    return record;
+}
+
+/* A figure of the record, whichever key it has. */
+static double figure_of(const struct tune_record *record, const char *group, const char *key)
+{
+    const struct tune_figure *figure = NULL;
+    for (size_t i = 0; (figure = tune_figure_at(i)) != NULL; i++) {
+        const bool same = group == NULL
+                              ? figure->group == NULL
+                              : figure->group != NULL && strcmp(figure->group, group) == 0;
+        if (same && strcmp(figure->key, key) == 0) {
+            check_true(tune_figure_known(figure, record));
+            return tune_figure_value(figure, record);
+        }
+    }
+    test_fail(__FILE__, __LINE__, "there is no figure %s", key);
+}
+
+/* Every kind of figure comes out as it went in; tags are all there and different. */
+static void figures(void)
+{
+    struct tune_record record = record_of(9);
+    check_double(figure_of(&record, NULL, "step"), ==, 9);
+    check_double(figure_of(&record, NULL, "loss"), ==, 2.5);
+    check_double(figure_of(&record, NULL, "skipped"), ==, 1);
+    check_double(figure_of(&record, NULL, "tokens_per_second"), ==, 50);
+    check_double(figure_of(&record, NULL, "rss_gb"), ==, 1.5);
+    check_double(figure_of(&record, "wait", "copy"), ==, 0.5);
+    check_double(figure_of(&record, "wait", "other"), ==, 0);
+    check_double(figure_of(&record, "guesses", "wrong"), ==, 1);
+    check_double(figure_of(&record, "guesses", "bytes"), ==, (double)(1ULL << 40));
+    record.evaluated = true;
+    record.eval_loss = 3;
+    check_double(figure_of(&record, NULL, "eval_loss"), ==, 3);
+    record.step.seconds = 0;
+    tune_figures_derive(&record);
+    check_double(record.tokens_per_second, ==, 0);
+    for (size_t i = 1; tune_figure_at(i) != NULL; i++) {
+        check_true(strlen(tune_figure_at(i)->tag) <= EVENT_TAG_BYTES_MAX);
+        for (size_t j = 1; j < i; j++) {
+            check_true(strcmp(tune_figure_at(i)->tag, tune_figure_at(j)->tag) != 0);
+        }
+        check_uint(i, <, EVENT_VALUES_MAX);
+    }
+}
+
+/* The table has a name a column, and nothing where a figure is not finite or not there. */
+static void table(void)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    const struct tune_record record = record_of(9);
+    tune_figures_print_names(stream);
+    tune_figures_print(stream, &record);
+    fclose(stream);
+    check_contains(text, "step,loss,grad_norm,lr,loss_scale,skipped,tokens,seconds,");
+    check_contains(text, ",wait_copy,wait_imbalance,wait_other,guesses_right,guesses_wrong,");
+    check_contains(text, ",rss_gb,eval_loss\n9,2.5,,0.001,1,1,100,2,50,");
+    check_contains(text, ",0,1,1099511627776,0,1.5,\n");
+    free(text);
+}
+
+static void *add_many(void *user)
+{
+    for (int i = 0; i < 100; i++) {
+        tune_events_add(user, TUNE_EVENT_WARNING, "number %d", i);
+    }
+    return NULL;
+}
+
+/* Events from several threads: the first are kept, the rest counted, and all are told once. */
+static void events(void)
+{
+    struct tune_events list;
+    struct core_json_write json;
+    pthread_t threads[2];
+    tune_events_init(&list);
+    tune_events_add(NULL, TUNE_EVENT_SAVE, "nobody wants it");
+    for (int i = 0; i < 2; i++) {
+        check_int(pthread_create(&threads[i], NULL, add_many, &list), ==, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    core_json_write_init_text(&json);
+    core_json_write_object_begin(&json, NULL);
+    tune_events_write(&list, &json);
+    core_json_write_object_end(&json);
+    check_int(core_json_write_end(&json), ==, 0);
+    check_contains(json.text, "{\"kind\":\"warning\",\"text\":\"number 0\"}");
+    check_contains(json.text, "\"text\":\"168 more in this step\"}]}");
+    core_json_write_fini(&json);
+    core_json_write_init_text(&json);
+    core_json_write_object_begin(&json, NULL);
+    tune_events_write(&list, &json);
+    tune_events_write(NULL, &json);
+    core_json_write_object_end(&json);
+    check_int(core_json_write_end(&json), ==, 0);
+    check_string(json.text, "{}\n");
+    core_json_write_fini(&json);
+    tune_events_fini(&list);
+}
+
+/* The sum is that of RFC 3720. */
+static void sums(void)
+{
+    unsigned char zeros[32] = {0};
+    check_uint(event_file_crc("123456789", 9), ==, 0xE3069283);
+    check_uint(event_file_crc(zeros, sizeof zeros), ==, 0x8A9136AA);
+    check_uint(event_file_crc("", 0), ==, 0);
+}
+
+static uint64_t little(const unsigned char *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = bytes - 1; i >= 0; i--) {
+        value = value << 8 | at[i];
+    }
+    return value;
+}
+
+static uint32_t masked(const unsigned char *at, size_t count)
+{
+    uint32_t crc = event_file_crc(at, count);
+    return (crc >> 15 | crc << 17) + 0xA282EAD8U;
+}
+
+/* The next record of a file, its frame checked; NULL at the end. */
+static const unsigned char *next_record(const unsigned char **at, const unsigned char *end,
+                                        size_t *count)
+{
+    if (*at == end) {
+        return NULL;
+    }
+    check_true(end - *at >= 16);
+    *count = (size_t)little(*at, 8);
+    check_uint(little(*at + 8, 4), ==, masked(*at, 8));
+    check_true((size_t)(end - *at) >= *count + 16);
+    const unsigned char *record = *at + 12;
+    check_uint(little(record + *count, 4), ==, masked(record, *count));
+    *at += *count + 16;
+    return record;
+}
+
+static char *read_all(const char *path, size_t *bytes)
+{
+    static char *text;
+    check_int(core_file_read(path, 1 << 20, &text, bytes), ==, 0);
+    return text;
+}
+
+static bool holds(const unsigned char *record, size_t count, const void *part, size_t bytes)
+{
+    for (size_t i = 0; i + bytes <= count; i++) {
+        if (memcmp(record + i, part, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A file is framed records of protobuf: the version, where steps begin again, then a step each. */
+static void records(void)
+{
+    static const unsigned char start[] = {0x10, 0x03, 0x3A, 0x02, 0x08, 0x01};
+    static const unsigned char value[] = {0x10, 0xAC, 0x02, 0x2A, 0x0D, 0x0A, 0x0B, 0x0A, 0x04,
+                                          'l',  'o',  's',  's',  0x15, 0x00, 0x00, 0x20, 0x40};
+    char folder[512];
+    struct event_file *file = NULL;
+    size_t bytes = 0;
+    size_t count = 0;
+    snprintf(folder, sizeof folder, "%s/a/b/c", test_directory());
+    check_int(event_file_open(folder, &file), ==, 0);
+    check_int(event_file_restart(file, 3), ==, 0);
+    event_file_begin(file, 300);
+    event_file_value(file, "loss", 2.5);
+    check_int(event_file_end(file), ==, 0);
+    char *text = read_all(event_file_path(file), &bytes); /* it is there before the end */
+    check_contains(event_file_path(file), "/a/b/c/events.out.tfevents.");
+    check_int(event_file_close(file), ==, 0);
+    check_int(event_file_close(NULL), ==, 0);
+    const unsigned char *at = (const unsigned char *)text;
+    const unsigned char *end = at + bytes;
+    const unsigned char *record = next_record(&at, end, &count);
+    check_true(record[0] == 0x09 && holds(record, count,
+                                          "\x1a\x0d"
+                                          "brain.Event:2",
+                                          15));
+    record = next_record(&at, end, &count);
+    check_true(holds(record, count, start, sizeof start) && count == 9 + sizeof start);
+    record = next_record(&at, end, &count);
+    check_true(holds(record, count, value, sizeof value) && count == 9 + sizeof value);
+    check_true(next_record(&at, end, &count) == NULL);
+    free(text);
+}
+
+/* The names of a folder's event files are in the order in which they were made, also in one second. */
+static void order_of_files(void)
+{
+    char folder[512];
+    char before[600] = "";
+    snprintf(folder, sizeof folder, "%s/order", test_directory());
+    for (int i = 0; i < 5; i++) {
+        struct event_file *file = NULL;
+        check_int(event_file_open(folder, &file), ==, 0);
+        check_int(strcmp(event_file_path(file), before), >, 0);
+        snprintf(before, sizeof before, "%s", event_file_path(file));
+        check_int(event_file_close(file), ==, 0);
+    }
+}
+
+/* Folders that cannot be used are named. */
+static void no_folder(void)
+{
+    struct event_file *file = NULL;
+    char path[1200];
+    const char *plain = test_file("plain", "x", 1);
+    check_int(event_file_open(plain, &file), ==, -ENOTDIR);
+    check_contains(core_err_sentence(), plain);
+    snprintf(path, sizeof path, "%s/below", plain);
+    check_int(event_file_open(path, &file), ==, -ENOTDIR);
+    memset(path, 'y', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    check_int(event_file_open(path, &file), ==, -ENAMETOOLONG);
+    check_int(event_file_open("", &file), ==, -ENAMETOOLONG);
+    path[500] = '\0';
+    check_int(event_file_open(path, &file), <, 0);
+    snprintf(path, sizeof path, "%s/locked", test_directory());
+    check_int(mkdir(path, 0500), ==, 0);
+    if (geteuid() != 0) {
+        check_int(event_file_open(path, &file), ==, -EACCES);
+        check_contains(core_err_sentence(), "cannot be written");
+    }
+}
+
+/* Files of at most `bytes`, for as long as it stays so. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    check_int(getrlimit(RLIMIT_FSIZE, &limit), ==, 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
+}
+
+/* Writes steps into one kind of file whose growth ends at some byte; returns what the end says. */
+static int full_drive(struct tune_log_options options, rlim_t bytes)
+{
+    struct tune_log *log = NULL;
+    limit_files(bytes);
+    int rc = tune_log_open(&options, &log);
+    for (uint64_t i = 1; rc == 0 && i <= 20; i++) {
+        struct tune_record record = record_of(i);
+        tune_log_step(log, &record);
+    }
+    if (rc == 0) {
+        tune_log_summary(log, &(struct tune_summary){.median_seconds = 1});
+        rc = tune_log_close(log);
+    }
+    limit_files(RLIM_INFINITY);
+    return rc;
+}
+
+/* A drive that is full, wherever it becomes so: the code says it, the sentence names the file, and the
+ * steps go on. */
+static void full_drives(void)
+{
+    static const char *const names[] = {"f.jsonl", "f.csv", "board"};
+    char path[512];
+    signal(SIGXFSZ, SIG_IGN);
+    for (int kind = 0; kind < 3; kind++) {
+        snprintf(path, sizeof path, "%s/%s", test_directory(), names[kind]);
+        const struct tune_log_options options = {.json_path = kind == 0 ? path : NULL,
+                                                 .csv_path = kind == 1 ? path : NULL,
+                                                 .board_folder = kind == 2 ? path : NULL};
+        for (rlim_t bytes = 0; bytes < 1500; bytes += 50) {
+            check_int(full_drive(options, bytes), ==, -EFBIG);
+            check_contains(core_err_sentence(), names[kind]);
+            check_contains(core_err_sentence(), "cannot be written");
+        }
+        check_int(full_drive(options, RLIM_INFINITY), ==, 0);
+    }
+}
+
+/* The head goes into the first line only; a run that goes on has one of its own. */
+static void heads(void)
+{
+    struct tide_engine_options engine;
+    struct tide_plan *plan = NULL;
+    struct tune_log *log = NULL;
+    size_t bytes = 0;
+    tide_engine_options_init(&engine);
+    engine.model = "m";
+    check_int(tide_plan_create(NULL, &engine, &plan), ==, 0);
+    const char *path = test_file("head.jsonl", "", 0);
+    for (int turn = 0; turn < 2; turn++) {
+        check_int(
+            tune_log_open(&(struct tune_log_options){.json_path = path, .append = turn > 0}, &log),
+            ==, 0);
+        tune_log_begin(log, &(struct tune_log_head){
+                                .plan = plan, .engine = &engine, .steps = 4, .begun = 2 * turn});
+        for (uint64_t i = 1; i <= 2; i++) {
+            struct tune_record record = record_of(2 * (uint64_t)turn + i);
+            tune_log_step(log, &record);
+        }
+        check_int(tune_log_close(log), ==, 0);
+    }
+    tide_plan_destroy(plan);
+    char *text = read_all(path, &bytes);
+    const char *first = strstr(text, "\"run\":{");
+    check_true(first != NULL && first < strstr(text, "{\"step\":2,"));
+    const char *again = strstr(first + 1, "\"run\":{");
+    check_true(again != NULL && again > strstr(text, "{\"step\":3,"));
+    check_contains(again, "\"steps\":4,\"begun\":2,");
+    check_true(strstr(again + 1, "\"run\":{") == NULL);
+    free(text);
+}
+
+TEST_MAIN({"figures", figures}, {"table", table}, {"events", events}, {"sums", sums},
+          {"records", records}, {"order_of_files", order_of_files}, {"no_folder", no_folder},
+          {"full_drives", full_drives}, {"heads", heads})

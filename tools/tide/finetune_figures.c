@@ -1,0 +1,164 @@
+/* finetune_figures.c: the table of figures, and its readers. */
+#include "tools/tide/finetune_figures.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/base/json_write.h"
+
+#define AT(member) offsetof(struct tune_record, member)
+#define WAIT(what, cause)                                                                          \
+    {                                                                                              \
+        .group = "wait", .key = what, .tag = "wait/" what,                                         \
+        .offset = AT(step.compute_wait) + (cause) * sizeof(double)                                 \
+    }
+#define GUESS(what, of, member)                                                                    \
+    {                                                                                              \
+        .group = "guesses", .key = what, .tag = "guesses/" what, .kind = of, .offset = AT(member)  \
+    }
+#define BYTES(what, member)                                                                        \
+    {                                                                                              \
+        .key = what "_bytes", .tag = "bytes/" what, .kind = TUNE_FIGURE_WHOLE,                     \
+        .offset = AT(member)                                                                       \
+    }
+
+static const struct tune_figure figures[] = {
+    {.key = "step", .kind = TUNE_FIGURE_WHOLE, .offset = AT(step.step)},
+    {.key = "loss", .tag = "train/loss", .offset = AT(step.loss)},
+    {.key = "grad_norm", .tag = "train/grad_norm", .offset = AT(step.grad_norm)},
+    {.key = "lr", .tag = "train/lr", .offset = AT(lr)},
+    {.key = "loss_scale", .tag = "train/loss_scale", .offset = AT(step.loss_scale)},
+    {.key = "skipped",
+     .tag = "train/skipped",
+     .kind = TUNE_FIGURE_TRUTH,
+     .offset = AT(step.skipped)},
+    {.key = "tokens", .tag = "perf/tokens", .kind = TUNE_FIGURE_WHOLE, .offset = AT(step.tokens)},
+    {.key = "seconds", .tag = "perf/step_seconds", .offset = AT(step.seconds)},
+    {.key = "tokens_per_second", .tag = "perf/tokens_per_second", .offset = AT(tokens_per_second)},
+    BYTES("store_read", step.store_read_bytes),
+    BYTES("store_write", step.store_write_bytes),
+    BYTES("h2d", step.up_bytes),
+    BYTES("d2h", step.down_bytes),
+    WAIT("store_read", TIDE_WAIT_STORE_READ),
+    WAIT("store_write", TIDE_WAIT_STORE_WRITE),
+    WAIT("update", TIDE_WAIT_UPDATE),
+    WAIT("copy", TIDE_WAIT_COPY),
+    WAIT("imbalance", TIDE_WAIT_IMBALANCE),
+    WAIT("other", TIDE_WAIT_OTHER),
+    {.group = "wait", .key = "data", .tag = "wait/data", .offset = AT(data_wait)},
+    GUESS("right", TUNE_FIGURE_SHORT, step.guess_right),
+    GUESS("wrong", TUNE_FIGURE_SHORT, step.guess_wrong),
+    GUESS("bytes", TUNE_FIGURE_WHOLE, step.guess_bytes),
+    GUESS("seconds", TUNE_FIGURE_REAL, step.guess_seconds),
+    {.key = "rss_gb", .tag = "memory/rss_gb", .offset = AT(rss_gb)},
+    {.key = "eval_loss", .tag = "eval/loss", .offset = AT(eval_loss), .evaluations = true},
+};
+enum { FIGURES = sizeof figures / sizeof figures[0] };
+
+const struct tune_figure *tune_figure_at(size_t index)
+{
+    return index < FIGURES ? &figures[index] : NULL;
+}
+
+void tune_figures_derive(struct tune_record *record)
+{
+    const struct tide_step *step = &record->step;
+    record->tokens_per_second = step->seconds > 0 ? (double)step->tokens / step->seconds : 0;
+    record->rss_gb = (double)record->memory.rss_bytes / 1e9;
+}
+
+bool tune_figure_known(const struct tune_figure *figure, const struct tune_record *record)
+{
+    return !figure->evaluations || record->evaluated;
+}
+
+static uint64_t whole_of(const struct tune_figure *figure, const struct tune_record *record)
+{
+    const char *at = (const char *)record + figure->offset;
+    uint64_t whole = 0;
+    uint32_t brief = 0;
+    if (figure->kind == TUNE_FIGURE_WHOLE) {
+        memcpy(&whole, at, sizeof whole);
+        return whole;
+    }
+    memcpy(&brief, at, sizeof brief);
+    return figure->kind == TUNE_FIGURE_TRUTH ? brief != 0 : brief;
+}
+
+double tune_figure_value(const struct tune_figure *figure, const struct tune_record *record)
+{
+    double real = 0;
+    if (figure->kind != TUNE_FIGURE_REAL) {
+        return (double)whole_of(figure, record);
+    }
+    memcpy(&real, (const char *)record + figure->offset, sizeof real);
+    return real;
+}
+
+static bool same_group(const char *left, const char *right)
+{
+    return left == right || (left != NULL && right != NULL && strcmp(left, right) == 0);
+}
+
+/* Ends the object of one group and begins that of the next. */
+static const char *turn_group(struct core_json_write *json, const char *open, const char *next)
+{
+    if (!same_group(open, next)) {
+        if (open != NULL) {
+            core_json_write_object_end(json);
+        }
+        if (next != NULL) {
+            core_json_write_object_begin(json, next);
+        }
+    }
+    return next;
+}
+
+void tune_figures_write(struct core_json_write *json, const struct tune_record *record)
+{
+    const char *open = NULL;
+    for (size_t i = 0; i < FIGURES; i++) {
+        const struct tune_figure *figure = &figures[i];
+        if (!tune_figure_known(figure, record)) {
+            continue;
+        }
+        open = turn_group(json, open, figure->group);
+        if (figure->kind == TUNE_FIGURE_REAL) {
+            core_json_write_real(json, figure->key, tune_figure_value(figure, record));
+        } else if (figure->kind == TUNE_FIGURE_TRUTH) {
+            core_json_write_bool(json, figure->key, whole_of(figure, record) != 0);
+        } else {
+            core_json_write_unsigned(json, figure->key, whole_of(figure, record));
+        }
+    }
+    turn_group(json, open, NULL);
+}
+
+void tune_figures_print(FILE *file, const struct tune_record *record)
+{
+    for (size_t i = 0; i < FIGURES; i++) {
+        const struct tune_figure *figure = &figures[i];
+        const double value = tune_figure_value(figure, record);
+        fputs(i > 0 ? "," : "", file);
+        if (!tune_figure_known(figure, record)) {
+            continue;
+        }
+        if (figure->kind != TUNE_FIGURE_REAL) {
+            fprintf(file, "%" PRIu64, whole_of(figure, record));
+        } else if (isfinite(value)) {
+            fprintf(file, "%.9g", value);
+        }
+    }
+    fputc('\n', file);
+}
+
+void tune_figures_print_names(FILE *file)
+{
+    for (size_t i = 0; i < FIGURES; i++) {
+        const struct tune_figure *figure = &figures[i];
+        fprintf(file, "%s%s%s%s", i > 0 ? "," : "", figure->group != NULL ? figure->group : "",
+                figure->group != NULL ? "_" : "", figure->key);
+    }
+    fputc('\n', file);
+}
