@@ -10,6 +10,7 @@ extern const struct cli_command cli_command_export;
 extern const struct cli_command cli_command_finetune;
 extern const struct cli_command cli_command_inspect;
 extern const struct cli_command cli_command_plan;
+extern const struct cli_command cli_command_report;
 extern const struct cli_command cli_command_tokenize;
 
 #endif

@@ -8,8 +8,8 @@
 #include "tools/tide/version.h"
 
 static const struct cli_command *const commands[] = {
-    &cli_command_config,  &cli_command_doctor, &cli_command_export,   &cli_command_finetune,
-    &cli_command_inspect, &cli_command_plan,   &cli_command_tokenize,
+    &cli_command_config,  &cli_command_doctor, &cli_command_export, &cli_command_finetune,
+    &cli_command_inspect, &cli_command_plan,   &cli_command_report, &cli_command_tokenize,
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -1,0 +1,138 @@
+/* run.h: what a report knows of a run: figures a step in at most REPORT_BUCKETS_MAX buckets, whatever
+ * the number of steps, what was planned, and what happened. Filled by log.c, read by the pages. One
+ * thread. */
+#ifndef TOOLS_REPORT_RUN_H
+#define TOOLS_REPORT_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    REPORT_BUCKETS_MAX = 480,
+    REPORT_EVENTS_MAX = 400, /* more are counted */
+    REPORT_PARTS_MAX = 48,
+    REPORT_TIMES_MAX = 1 << 15, /* times of steps kept for the median; of longer runs a sample */
+    REPORT_NAME_BYTES = 128,
+    REPORT_EVENT_BYTES = 320,
+};
+
+enum report_figure {
+    REPORT_LOSS,
+    REPORT_EVAL,
+    REPORT_NORM,
+    REPORT_LR,
+    REPORT_SCALE,
+    REPORT_SKIPPED,
+    REPORT_TOKENS,
+    REPORT_SECONDS,
+    REPORT_RATE,
+    REPORT_READ,
+    REPORT_WRITE,
+    REPORT_UP,
+    REPORT_DOWN,
+    REPORT_WAIT_READ,
+    REPORT_WAIT_WRITE,
+    REPORT_WAIT_UPDATE,
+    REPORT_WAIT_COPY,
+    REPORT_WAIT_IMBALANCE,
+    REPORT_WAIT_OTHER,
+    REPORT_RIGHT,
+    REPORT_WRONG,
+    REPORT_LOST_BYTES,
+    REPORT_LOST_SECONDS,
+    REPORT_RSS,
+    REPORT_COMPUTE, /* worked out: seconds without the waits */
+    REPORT_FIGURES
+};
+
+/* Values of some steps that stand side by side. */
+struct report_bucket {
+    double low, high, sum; /* of finite ones; meaningless while count is 0 */
+    uint32_t count;
+    uint32_t odd; /* that were no number: null in the log */
+};
+
+struct report_time {
+    float seconds;
+    uint32_t lot;
+};
+
+struct report_event {
+    uint64_t step;
+    char kind[16];
+    char text[REPORT_EVENT_BYTES];
+};
+
+struct report_part {
+    char tier[16];
+    char what[32];
+    double bytes;
+};
+
+/* Of the newest "plan" and "run"; NaN or "" where the log does not say. */
+struct report_plan {
+    bool known;
+    char model[REPORT_NAME_BYTES];
+    char device[32], precision[16], optimizer[16], moments[16];
+    char acts[16], order[16], timing[16], bottleneck[REPORT_NAME_BYTES];
+    double ranks, zero_stage, batch, accum, length, parameters, trained;
+    double device_bytes, host_bytes, store_bytes;
+    double seconds, rate, read, write, up, down;
+    struct report_part parts[REPORT_PARTS_MAX];
+    size_t part_count;
+    /* Of "run". */
+    char time[32]; /* of the first one */
+    double steps, clip, taken_device, taken_host;
+};
+
+struct report_summary {
+    bool known; /* the log's last line is one: the run came to its end */
+    double median_seconds, peak_rss_gb, peak_device_gb, plan_host_gb, plan_device_gb, plan_seconds;
+};
+
+struct report_run {
+    const char *path;     /* borrowed from the caller */
+    uint64_t first, last; /* steps */
+    uint64_t steps;       /* that count */
+    uint64_t repeated;    /* lines of steps that were made again after a resume */
+    uint64_t restarts;
+    bool torn;      /* the last line was not whole, and was left out */
+    uint64_t width; /* steps a bucket */
+    size_t buckets;
+    struct report_bucket (*figures)[REPORT_FIGURES]; /* owned: a row a bucket */
+    struct report_bucket whole[REPORT_FIGURES];
+    double first_loss, last_loss, last_eval, best_eval;
+    struct report_time *times; /* owned; of steps but the first; in order once all are read */
+    size_t time_count;
+    uint32_t times_below; /* of longer runs those are kept whose lot is below */
+    struct report_plan plan;
+    struct report_summary summary;
+    struct report_event *events; /* owned */
+    size_t event_count;
+    uint64_t events_lost;
+    uint64_t saves;
+};
+
+/* Room for steps first..last. */
+int report_run_init(struct report_run *run, const char *path, uint64_t first, uint64_t last);
+/* NULL and a run that was never filled are fine. */
+void report_run_fini(struct report_run *run);
+
+/* Values of one step, NaN where its line has none, infinite where it was no number. */
+struct report_values {
+    uint64_t step;
+    double of[REPORT_FIGURES];
+};
+void report_run_add(struct report_run *run, const struct report_values *values);
+void report_run_event(struct report_run *run, uint64_t step, const char *kind, const char *text);
+/* After the last step. */
+void report_run_end(struct report_run *run);
+
+/* Mean of a figure over the steps that have it; NaN where none has. */
+double report_run_mean(const struct report_run *run, enum report_figure figure);
+double report_bucket_mean(const struct report_bucket *bucket);
+/* Of the time a step took, first one left out; `part` 0.5 is the median. NaN without steps. */
+double report_run_seconds(const struct report_run *run, double part);
+
+#endif

@@ -1,0 +1,186 @@
+/* report.c: `tide report`: a run's log as one HTML page. The main thread. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "tools/report/log.h"
+#include "tools/report/page.h"
+#include "tools/report/run.h"
+#include "tools/report/text.h"
+#include "tools/tide/commands.h"
+#include "tools/tide/finetune_context.h"
+
+enum { PATH_MAX_BYTES = 4096 };
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text);
+    return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
+}
+
+/* The log in a folder, if it is the only one. */
+static int find_log(const char *folder, char *out)
+{
+    DIR *list = opendir(folder);
+    unsigned count = 0;
+    char names[256] = "";
+    if (list == NULL) {
+        return core_err_set(-errno, "%s: %s", folder, strerror(errno));
+    }
+    for (const struct dirent *entry; (entry = readdir(list)) != NULL;) {
+        const size_t at = strlen(names);
+        if (!ends_with(entry->d_name, ".jsonl")) {
+            continue;
+        }
+        snprintf(names + at, sizeof names - at, "%s%s", count++ > 0 ? ", " : "", entry->d_name);
+        snprintf(out, PATH_MAX_BYTES - 8, "%s/%s", folder, entry->d_name);
+    }
+    closedir(list);
+    if (count != 1) {
+        return core_err_set(-EINVAL, "%s has %u logs (*.jsonl%s%s); name one of them", folder,
+                            count, count > 0 ? ": " : "", names);
+    }
+    return 0;
+}
+
+static int log_of(const char *given, char *out)
+{
+    struct stat info;
+    if (strlen(given) >= PATH_MAX_BYTES / 2) {
+        return core_err_set(-ENAMETOOLONG, "a path of %zu bytes", strlen(given));
+    }
+    if (stat(given, &info) == 0 && S_ISDIR(info.st_mode)) {
+        return find_log(given, out);
+    }
+    snprintf(out, PATH_MAX_BYTES, "%s", given);
+    return 0;
+}
+
+/* "runs/a.jsonl" becomes "runs/a.html"; log_of() left room for it. */
+static void page_of(const char *log, char *out)
+{
+    const size_t length = strlen(log);
+    const size_t stem = ends_with(log, ".jsonl") ? length - strlen(".jsonl") : length;
+    memcpy(out, log, stem);
+    memcpy(out + stem, ".html", sizeof ".html");
+}
+
+/* Whole or not at all: the page gets its name when it is there. */
+static int write_page(const struct report_run *run, const char *path)
+{
+    char part[PATH_MAX_BYTES];
+    const int length = snprintf(part, sizeof part, "%s.part-%ld", path, (long)getpid());
+    if (length < 0 || (size_t)length >= sizeof part) {
+        return core_err_set(-ENAMETOOLONG, "a path of %zu bytes", strlen(path));
+    }
+    FILE *out = fopen(part, "wxe");
+    if (out == NULL) {
+        return core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
+    }
+    report_page_write(out, run);
+    errno = 0;
+    bool failed = fflush(out) != 0 || ferror(out);
+    int cause = errno != 0 ? errno : EIO;
+    failed |= fclose(out) != 0;
+    if (!failed && rename(part, path) != 0) {
+        failed = true;
+        cause = errno;
+    }
+    if (failed) {
+        unlink(part);
+        return core_err_set(-cause, "%s cannot be written: %s", path, strerror(cause));
+    }
+    return 0;
+}
+
+/* Devices, pipes and standard output are written as they are. */
+static int save_page(const struct report_run *run, const char *path)
+{
+    struct stat info;
+    const bool plain = stat(path, &info) != 0 || S_ISREG(info.st_mode);
+    const bool standard = strcmp(path, "-") == 0;
+    if (plain && !standard) {
+        return write_page(run, path);
+    }
+    FILE *out = standard ? stdout : fopen(path, "we");
+    if (out == NULL) {
+        return core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
+    }
+    report_page_write(out, run);
+    if (standard) {
+        return 0; /* the command looks at the end whether all arrived */
+    }
+    errno = 0;
+    const bool failed = fflush(out) != 0 || ferror(out);
+    const int cause = errno != 0 ? errno : EIO;
+    fclose(out);
+    return failed ? core_err_set(-cause, "%s cannot be written: %s", path, strerror(cause)) : 0;
+}
+
+static void print_outcome(const struct report_run *run, const char *path)
+{
+    char first[REPORT_NUMBER_BYTES];
+    char last[REPORT_NUMBER_BYTES];
+    char seconds[REPORT_NUMBER_BYTES];
+    printf("%s: steps %" PRIu64 " to %" PRIu64 ", loss %s -> %s, %s a step\n", path, run->first,
+           run->last, report_number(run->first_loss, REPORT_PLAIN, first),
+           report_number(run->last_loss, REPORT_PLAIN, last),
+           report_number(report_run_seconds(run, 0.5), REPORT_TIME, seconds));
+}
+
+static int work(const struct cli_command *command, const char *given, const char *out)
+{
+    char log[PATH_MAX_BYTES];
+    char page[PATH_MAX_BYTES];
+    struct report_run run = {0};
+    int rc = log_of(given, log);
+    rc = rc != 0 ? rc : report_log_read(log, &run);
+    if (rc != 0) {
+        return cli_fail(command, tune_exit_code(rc), NULL);
+    }
+    if (out == NULL) {
+        page_of(log, page);
+        out = page;
+    }
+    rc = save_page(&run, out);
+    if (rc == 0 && strcmp(out, "-") != 0) {
+        print_outcome(&run, out);
+    }
+    report_run_fini(&run);
+    return rc == 0 ? CLI_DONE : cli_fail(command, tune_exit_code(rc), NULL);
+}
+
+static int run_report(const struct cli_command *command, int argc, char **argv)
+{
+    const char *out = NULL;
+    const struct cli_option options[] = {
+        {.name = "out",
+         .kind = CLI_TEXT,
+         .value = "FILE",
+         .out = &out,
+         .help = "the page; \"-\": standard output [beside the log, as .html]"},
+    };
+    struct cli_parsed parsed;
+    int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
+    if (code >= 0) {
+        return code;
+    }
+    return cli_close(command, work(command, parsed.arguments[0], out));
+}
+
+const struct cli_command cli_command_report = {
+    .name = "report",
+    .summary = "pictures of a run from its log: loss, step time by cause, bytes by path",
+    .arguments = "RUN",
+    .arguments_min = 1,
+    .arguments_max = 1,
+    .example = "tide report run.jsonl --out run.html\n"
+               "      RUN is what --log wrote, or a folder with one such file; the page needs no "
+               "network",
+    .run = run_report,
+};
