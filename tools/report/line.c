@@ -33,6 +33,7 @@ static const struct key {
     {"wait", "copy", REPORT_WAIT_COPY},
     {"wait", "imbalance", REPORT_WAIT_IMBALANCE},
     {"wait", "other", REPORT_WAIT_OTHER},
+    {"wait", "data", REPORT_WAIT_DATA},
     {"guesses", "right", REPORT_RIGHT},
     {"guesses", "wrong", REPORT_WRONG},
     {"guesses", "bytes", REPORT_LOST_BYTES},

@@ -13,13 +13,13 @@ static const struct {
     {REPORT_COMPUTE, "compute", "compute"},       {REPORT_WAIT_READ, "store reads", "read"},
     {REPORT_WAIT_WRITE, "store writes", "write"}, {REPORT_WAIT_UPDATE, "update", "update"},
     {REPORT_WAIT_COPY, "copies", "copy"},         {REPORT_WAIT_IMBALANCE, "other ranks", "ranks"},
-    {REPORT_WAIT_OTHER, "other", "other"},
+    {REPORT_WAIT_OTHER, "other", "other"},        {REPORT_WAIT_DATA, "rows of data", "rows"},
 };
 enum { CAUSES = sizeof causes / sizeof causes[0] };
 
 void report_panels_causes(FILE *out, const struct report_run *run)
 {
-    const double whole = run->whole[REPORT_SECONDS].sum;
+    const double whole = run->whole[REPORT_SECONDS].sum + run->whole[REPORT_WAIT_DATA].sum;
     char number[REPORT_NUMBER_BYTES];
     if (!(whole > 0)) {
         return;
@@ -36,6 +36,9 @@ void report_panels_causes(FILE *out, const struct report_run *run)
     fputs("</div><ul class=\"key\">", out);
     for (size_t i = 0; i < CAUSES; i++) {
         const double sum = run->whole[causes[i].figure].sum;
+        if (run->whole[causes[i].figure].count == 0) {
+            continue;
+        }
         fprintf(out, "<li class=\"%s\"><i></i>%s <b>%.1f %%</b> <span>%s</span></li>",
                 causes[i].colour, causes[i].name, 100 * sum / whole,
                 report_number(sum, REPORT_TIME, number));

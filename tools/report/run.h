@@ -37,6 +37,7 @@ enum report_figure {
     REPORT_WAIT_COPY,
     REPORT_WAIT_IMBALANCE,
     REPORT_WAIT_OTHER,
+    REPORT_WAIT_DATA, /* before the step, and not in its time */
     REPORT_RIGHT,
     REPORT_WRONG,
     REPORT_LOST_BYTES,
