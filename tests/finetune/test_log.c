@@ -92,7 +92,7 @@ static void table(void)
     tune_figures_print(stream, &record);
     fclose(stream);
     check_contains(text, "step,loss,grad_norm,lr,loss_scale,skipped,tokens,seconds,");
-    check_contains(text, ",wait_copy,wait_imbalance,wait_other,guesses_right,guesses_wrong,");
+    check_contains(text, ",wait_other,wait_data,guesses_right,guesses_wrong,");
     check_contains(text, ",rss_gb,eval_loss\n9,2.5,,0.001,1,1,100,2,50,");
     check_contains(text, ",0,1,1099511627776,0,1.5,\n");
     free(text);
