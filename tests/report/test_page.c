@@ -162,8 +162,7 @@ static void small_and_odd(void)
         "{\"step\":1}\n",
         "{\"step\":9007199254740992,\"loss\":1}\n",
         "{\"step\":1,\"loss\":0,\"seconds\":0,\"lr\":0}\n",
-        "{\"step\":1,\"loss\":1e308,\"seconds\":1e308}\n{\"step\":2,\"loss\":-1e308,\"seconds\":-1}"
-        "\n",
+        "{\"step\":1,\"loss\":1e308,\"lr\":1e308}\n{\"step\":2,\"loss\":-1e308,\"lr\":-1}\n",
         "{\"step\":1,\"loss\":null}\n{\"step\":1000000000,\"loss\":null}\n",
         "{\"step\":1,\"grad_norm\":1e-30}\n{\"step\":2,\"grad_norm\":1e30}\n",
         "{\"step\":5,\"seconds\":1e-9,\"wait\":{\"copy\":5}}\n",

@@ -55,9 +55,9 @@ static void logarithmic(void)
 /* Whatever stands in a log, there is an axis. */
 static void odd_values(void)
 {
-    static const double values[] = {0,        -0.0,    1,       -1,       1e-300,
-                                    -1e-300,  DBL_MIN, DBL_MAX, -DBL_MAX, 1e15,
-                                    1e15 + 1, 5e-324,  NAN,     INFINITY, -INFINITY};
+    static const double values[] = {
+        0,        -0.0, 1,        -1,     1e-300,      -1e-300,          DBL_MIN,          DBL_MAX,
+        -DBL_MAX, 1e15, 1e15 + 1, 5e-324, (double)NAN, (double)INFINITY, -(double)INFINITY};
     enum { COUNT = sizeof values / sizeof values[0] };
     for (size_t i = 0; i < COUNT; i++) {
         for (size_t j = 0; j < COUNT; j++) {
@@ -100,8 +100,8 @@ static void numbers(void)
         {1e18, REPORT_BYTES, "1000 PB"},
         {3368.4, REPORT_PER_SEC, "3368 tok/s"},
         {250000, REPORT_PER_SEC, "250 ktok/s"},
-        {NAN, REPORT_TIME, "\xe2\x80\x93"},
-        {INFINITY, REPORT_PLAIN, "\xe2\x80\x93"},
+        {(double)NAN, REPORT_TIME, "\xe2\x80\x93"},
+        {(double)INFINITY, REPORT_PLAIN, "\xe2\x80\x93"},
     };
     char out[REPORT_NUMBER_BYTES];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -31,7 +31,10 @@ struct tune_log {
 static int make_folders(const char *path)
 {
     char *folder = strdup(path);
-    int rc = folder != NULL ? 0 : core_err_set(-ENOMEM, "no memory for a path");
+    int rc = 0;
+    if (folder == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a path");
+    }
     for (char *at = folder; rc == 0 && (at = strchr(at + 1, '/')) != NULL; *at = '/') {
         *at = '\0';
         if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
