@@ -23,9 +23,17 @@ struct tide_checkpoint_options {
     const void
         *application; /* bytes of the application's own, up to 1 MiB: where in the data it is */
     size_t application_bytes;
-    uint32_t later; /* it is written while the next step runs, where the engine has `saves` and all
-                       its updates wait for the norm; else now */
+    uint32_t later; /* it is written while the next step runs, where the engine has `saves` and the
+                       last step's update is pending or tide_engine_checkpoint_ahead came before that
+                       step; else now */
 };
+
+/* Says that a checkpoint will be asked for behind the next step, so that what its update makes goes there
+ * as it is made, and nothing is read or waited for. The application's bytes are not looked at. Of an
+ * engine without `saves` it does nothing; where it is not called, or fails, tide_engine_checkpoint
+ * does its work as well, and a checkpoint that nobody asks for is dropped. */
+TIDE_API int tide_engine_checkpoint_ahead(struct tide_engine *engine,
+                                          const struct tide_checkpoint_options *options);
 
 /* Writes everything that a run is: weights, optimizer states, loss scale, counts, what it was made
  * with. It is read back before it gets its name, and older ones are there until it has it. What fails

@@ -170,29 +170,42 @@ static int hold_shelf(struct tide_engine *engine, const char *directory)
     return rc;
 }
 
+/* What is asked for, in a directory that is held; and how many checkpoints of other runs it has. */
+static int prepare(struct tide_engine *engine, const struct tide_checkpoint_options *from,
+                   struct tide_checkpoint_options *options, size_t *others)
+{
+    int rc = abi_struct_read("tide_checkpoint_options", from, options, sizeof *options);
+    if (rc == 0 && options->application_bytes > 0 && options->application == NULL) {
+        rc = core_err_set(-EINVAL, "%zu bytes of the application at NULL",
+                          options->application_bytes);
+    }
+    rc = rc != 0 ? rc : hold_shelf(engine, options->directory);
+    return rc != 0 ? rc
+                   : sort_out(engine, options->directory,
+                              options->replace ? SORT_COUNT : SORT_REFUSE, others);
+}
+
+static struct run_checkpoint_options wanted_of(const struct tide_engine *engine,
+                                               const struct tide_checkpoint_options *options)
+{
+    return (struct run_checkpoint_options){
+        .shelf = engine->shelf,
+        .source = engine->setup.folder,
+        .keep = options->keep,
+        .application = options->application,
+        .application_bytes = options->application_bytes,
+    };
+}
+
 static int save(struct tide_engine *engine, const struct tide_checkpoint_options *from)
 {
     struct tide_checkpoint_options options;
-    int rc = abi_struct_read("tide_checkpoint_options", from, &options, sizeof options);
-    if (rc == 0 && options.application_bytes > 0 && options.application == NULL) {
-        rc = core_err_set(-EINVAL, "%zu bytes of the application at NULL",
-                          options.application_bytes);
-    }
-    rc = rc != 0 ? rc : hold_shelf(engine, options.directory);
     size_t others = 0;
-    rc = rc != 0 ? rc
-                 : sort_out(engine, options.directory, options.replace ? SORT_COUNT : SORT_REFUSE,
-                            &others);
+    int rc = prepare(engine, from, &options, &others);
     if (rc != 0) {
         return rc;
     }
-    const struct run_checkpoint_options wanted = {
-        .shelf = engine->shelf,
-        .source = engine->setup.folder,
-        .keep = options.keep,
-        .application = options.application,
-        .application_bytes = options.application_bytes,
-    };
+    const struct run_checkpoint_options wanted = wanted_of(engine, &options);
     /* What is replaced goes only when the new one is there. */
     rc = options.later && others == 0 ? run_checkpoint_later(engine->engine, &wanted)
                                       : run_checkpoint_save(engine->engine, &wanted);
@@ -200,6 +213,30 @@ static int save(struct tide_engine *engine, const struct tide_checkpoint_options
         rc = sort_out(engine, options.directory, SORT_REMOVE, &others);
     }
     engine->step_ns = core_clock_now_ns();
+    return rc;
+}
+
+/* Where checkpoints of other runs are in the way nothing begins early. */
+static int save_ahead(struct tide_engine *engine, const struct tide_checkpoint_options *from)
+{
+    struct tide_checkpoint_options options;
+    size_t others = 0;
+    int rc = prepare(engine, from, &options, &others);
+    if (rc != 0 || others > 0) {
+        return rc;
+    }
+    options.application = NULL;
+    options.application_bytes = 0;
+    const struct run_checkpoint_options wanted = wanted_of(engine, &options);
+    return run_checkpoint_ahead(engine->engine, &wanted);
+}
+
+int tide_engine_checkpoint_ahead(struct tide_engine *engine,
+                                 const struct tide_checkpoint_options *options)
+{
+    const struct core_log *before = context_enter(engine->context);
+    int rc = save_ahead(engine, options);
+    context_leave(before);
     return rc;
 }
 

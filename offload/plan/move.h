@@ -26,8 +26,10 @@ struct plan_step {
     struct plan_turns sum_turns;
     struct plan_turns gradient_turns;
     struct plan_turns whole_turns;
-    bool saves;   /* updated chunks also go to a checkpoint */
-    uint16_t sum; /* buffers of the block that goes backward */
+    bool saves_pending; /* chunks of the pending update also go to a checkpoint */
+    bool saves_own;     /* those of the step's own */
+    bool saves;         /* the chunks that are updated now do */
+    uint16_t sum;       /* buffers of the block that goes backward */
     uint16_t gradient;
     uint16_t gradient_whole;
 };

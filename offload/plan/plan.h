@@ -77,7 +77,7 @@ struct plan_wishes {
     uint64_t chunk_elements; /* 0: chosen; a multiple of 64 Ki */
     double thrift; /* how much longer than the fastest a step may take for less memory, as a part of
                       it: 0.03; 0: memory within the budgets is there to be used */
-    bool saves;    /* tapes that save are wanted, where all updates are deferred */
+    bool saves;    /* tapes that save are wanted */
 };
 
 struct plan_budgets {
@@ -143,8 +143,10 @@ enum plan_kind {
     PLAN_GUESS_NEXT, /* where the norm says otherwise */
     PLAN_DRAIN,      /* the pending update alone */
     PLAN_EVAL,       /* forward alone */
-    PLAN_NEXT_SAVE,  /* as NEXT, and what each update makes also goes to a checkpoint */
+    PLAN_NEXT_SAVE,  /* as NEXT, and what the pending update makes also goes to a checkpoint */
     PLAN_DRAIN_SAVE, /* as DRAIN, the same */
+    PLAN_FIRST_SAVE_OWN, /* as FIRST and NEXT, and so does what this step's own update makes inside */
+    PLAN_NEXT_SAVE_OWN, /* backward */
     PLAN_KIND_COUNT,
 };
 

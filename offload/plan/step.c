@@ -142,6 +142,7 @@ static int backward_of(struct plan_step *step, uint32_t block, uint32_t first_mi
         rc = plan_gradient_finish(step, block);
         if (rc == 0 && (step->guesses || !step->layout->places[block].pending)) {
             step->ahead = true;
+            step->saves = step->saves_own;
             rc = plan_update_block(step, block, false);
             step->ahead = false;
         }
@@ -159,6 +160,7 @@ static int pass(struct plan_step *step, uint32_t first_micro, uint32_t end_micro
     int rc = 0;
     for (uint32_t b = 0; rc == 0 && b < blocks; b++) {
         if (updates && step->layout->places[b].pending) {
+            step->saves = step->saves_pending;
             rc = plan_update_block(step, b, true);
         }
         for (uint32_t g = first_micro; rc == 0 && b + 1 < blocks && g < end_micro; g++) {
@@ -185,6 +187,7 @@ static int train(struct plan_step *step, bool update_pending)
 static int drain(struct plan_step *step)
 {
     int rc = 0;
+    step->saves = step->saves_pending;
     for (uint32_t b = 0; rc == 0 && b < step->input->block_count; b++) {
         rc = step->layout->places[b].pending ? plan_update_block(step, b, false) : 0;
     }
@@ -213,15 +216,19 @@ int plan_step_add(struct plan_builder *builder, const struct plan_input *input,
                              .gradient_whole = PLAN_NONE};
     memset(step.slot_block, 0xff, sizeof step.slot_block);
     step.guesses = kind == PLAN_GUESS || kind == PLAN_GUESS_NEXT;
+    step.saves_pending = kind == PLAN_NEXT_SAVE || kind == PLAN_DRAIN_SAVE;
+    step.saves_own = kind == PLAN_FIRST_SAVE_OWN || kind == PLAN_NEXT_SAVE_OWN;
     switch (kind) {
     case PLAN_FIRST:
+    case PLAN_FIRST_SAVE_OWN:
     case PLAN_GUESS: return train(&step, false);
     case PLAN_NEXT:
+    case PLAN_NEXT_SAVE:
+    case PLAN_NEXT_SAVE_OWN:
     case PLAN_GUESS_NEXT: return train(&step, true);
-    case PLAN_DRAIN: return drain(&step);
+    case PLAN_DRAIN:
+    case PLAN_DRAIN_SAVE: return drain(&step);
     case PLAN_EVAL: return evaluate(&step);
-    case PLAN_NEXT_SAVE: step.saves = true; return train(&step, true);
-    case PLAN_DRAIN_SAVE: step.saves = true; return drain(&step);
     case PLAN_KIND_COUNT: break;
     }
     return 0;

@@ -14,10 +14,15 @@ struct run_checkpoint_options {
     struct aio_fault *fault; /* for tests; NULL: none */
 };
 
-/* Writes one after the last step. Where the pending update can go there as it is made, it does so with
- * the next step or drain; else, and with several ranks, everything is read out now. An earlier one is
- * waited for; if it failed that is a warning. */
+/* Says that one is wanted behind the next step: what updates of that step make goes there as they make
+ * it. Costs what making its files costs. One that nobody asks for behind the step is dropped. */
+int run_checkpoint_ahead(struct run_engine *engine, const struct run_checkpoint_options *options);
+/* Writes one after the last step. Where it was said ahead, or the update is pending, it goes there as it
+ * is made, at the latest with the next step or drain; else, and behind a step that was skipped,
+ * everything is read out now. An earlier one is waited for; if it failed that is a warning. */
 int run_checkpoint_later(struct run_engine *engine, const struct run_checkpoint_options *options);
+/* Whether there is one whose end nobody has asked for. */
+bool run_checkpoint_open(struct run_engine *engine);
 /* Until the last one is published: 0, or why it is not. */
 int run_checkpoint_wait(struct run_engine *engine);
 /* Both. */

@@ -18,6 +18,7 @@
 #include "core/coll/coll.h"
 #include "offload/run/guess.h"
 #include "offload/run/predict.h"
+#include "offload/run/saving.h"
 
 /* A rank and what the last order to all ranks left with it. */
 struct member {
@@ -54,7 +55,9 @@ struct run_engine {
     _Alignas(16) unsigned char arguments[ARGUMENT_BYTES]; /* of what was asked last */
     bool lost; /* a rank did not answer: its thread may still use all of this */
     struct run_engine *next_lost;
-    int error; /* of the call after which nothing can go on */
+    struct run_saving *saving; /* owned; NULL: no tape saves */
+    bool defers;               /* the next step does not guess */
+    int error;                 /* of the call after which nothing can go on */
 };
 
 /* Engines with such a rank: kept. */
@@ -160,6 +163,7 @@ static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
         .shapes = planned->shapes,
         .input = &planned->input,
         .plan = planned->plan,
+        .saving = engine->saving,
         .meeting = engine->meeting,
         .run = run,
         .trace = index == 0 ? given->trace : NULL,
@@ -208,6 +212,9 @@ static int make(struct run_engine *engine)
         return core_err_set(-ENOMEM, "no memory for %u ranks", engine->world);
     }
     int rc = engine->world > 1 ? coll_meeting_create(engine->world, &engine->meeting) : 0;
+    if (rc == 0 && engine->given.options->wishes.saves) {
+        rc = run_saving_create(&engine->saving);
+    }
     for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
         rc = make_rank(engine, r, engine->run);
     }
@@ -243,6 +250,7 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
 
 void run_engine_destroy(struct run_engine *engine)
 {
+    bool stuck = false;
     if (engine == NULL) {
         return;
     }
@@ -256,8 +264,12 @@ void run_engine_destroy(struct run_engine *engine)
     }
     for (uint32_t r = 0; engine->members != NULL && r < engine->world; r++) {
         struct member *member = &engine->members[r];
+        stuck = stuck || run_rank_save_stuck(member->rank);
         run_rank_destroy(member->rank);
         run_planned_destroy(member->planned);
+    }
+    if (!stuck) { /* else a thread still works with it, and the rank that is kept points to it */
+        run_saving_destroy(engine->saving);
     }
     coll_meeting_destroy(engine->meeting);
     free(engine->members);
@@ -318,6 +330,9 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
 static bool next_guess(const struct run_engine *engine)
 {
     const struct run_options *options = engine->given.options;
+    if (engine->defers || run_rank_owes(engine->members[0].rank)) {
+        return false;
+    }
     return options->guesses_given ? engine->steps < 64 && options->guesses >> engine->steps & 1
                                   : run_guess_next(&engine->guess);
 }
@@ -359,6 +374,7 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
         engine->error = rc;
         return rc;
     }
+    engine->defers = false;
     engine->steps++;
     *out = step;
     return 0;
@@ -433,6 +449,32 @@ int run_engine_drain(struct run_engine *engine)
                  : ask_all(engine, drain_rank, "", 0);
     engine->error = rc;
     return rc;
+}
+
+static int rest_rank(struct run_engine *engine, struct member *member, const void *arguments)
+{
+    (void)engine;
+    (void)arguments;
+    return run_rank_rest(member->rank);
+}
+
+int run_engine_rest(struct run_engine *engine)
+{
+    int rc = engine->error != 0
+                 ? core_err_set(engine->error, "the run ended with an error before this")
+                 : ask_all(engine, rest_rank, "", 0);
+    engine->error = rc;
+    return rc;
+}
+
+void run_engine_defer_next(struct run_engine *engine)
+{
+    engine->defers = true;
+}
+
+struct run_saving *run_engine_saving(struct run_engine *engine)
+{
+    return engine->saving;
 }
 
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,

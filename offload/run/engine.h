@@ -69,6 +69,13 @@ struct run_position run_engine_position(const struct run_engine *engine);
 /* What it was made with. */
 const struct run_engine_options *run_engine_given(const struct run_engine *engine);
 
+/* Waits for what all ranks have begun, and begins nothing. */
+int run_engine_rest(struct run_engine *engine);
+/* The next step does not guess: its update is to go to a checkpoint. */
+void run_engine_defer_next(struct run_engine *engine);
+/* The checkpoint that the run writes while steps go on; NULL: its plan has no tapes that save. */
+struct run_saving *run_engine_saving(struct run_engine *engine);
+
 uint32_t run_engine_world(const struct run_engine *engine);
 /* One rank, for its states; NULL beyond the last. After run_engine_drain. */
 struct run_rank *run_engine_rank(struct run_engine *engine, uint32_t rank);

@@ -182,14 +182,14 @@ static int make_executor(struct run_rank *rank)
         }
     }
     options.lanes[PLAN_Q_UPDATE] = run_update_lane(rank->update);
-    if (rank->input->wishes.saves) {
-        const struct run_save_options save = {
-            .input = rank->input,
-            .plan = rank->plan,
-            .memory = &rank->memory,
-            .update = rank->update,
-            .bell = &rank->bell,
-            .stall_limit_ns = run_options_stall_ns(rank->options)};
+    if (rank->given.saving != NULL) {
+        const struct run_save_options save = {.input = rank->input,
+                                              .plan = rank->plan,
+                                              .memory = &rank->memory,
+                                              .update = rank->update,
+                                              .saving = rank->given.saving,
+                                              .bell = &rank->bell,
+                                              .stall_limit_ns = run_options_stall_ns(rank->options)};
         int rc = run_save_create(&save, &rank->save);
         if (rc != 0) {
             return rc;
@@ -282,7 +282,7 @@ void run_rank_abort(struct run_rank *rank, int code)
 static bool stands_still(struct run_rank *rank)
 {
     static const int64_t last_chance_ns = INT64_C(10000000000);
-    if (rank->save != NULL && run_save_stuck(rank->save)) {
+    if (run_rank_save_stuck(rank)) {
         return true;
     }
     if (rank->executor == NULL || !run_executor_stalled(rank->executor)) {

@@ -13,6 +13,7 @@
 #include "offload/store/checkpoint.h"
 
 struct coll_meeting;
+struct run_saving;
 struct run_rank;
 
 struct run_rank_options {
@@ -20,6 +21,7 @@ struct run_rank_options {
     const struct run_shapes *shapes;
     const struct plan_input *input;
     const struct plan *plan;
+    struct run_saving *saving;    /* the run's checkpoint; NULL: no tape saves */
     struct coll_meeting *meeting; /* where ranks of this process meet; NULL: there is one */
     uint64_t run;                 /* tells runs apart */
     const char *trace;            /* a file for the timeline of a few steps; NULL: none */
@@ -88,15 +90,29 @@ int run_rank_drain(struct run_rank *rank);
 /* Waits for everything that was begun, and begins nothing. */
 int run_rank_rest(struct run_rank *rank);
 
-/* Whether the update that is pending can go to a checkpoint as it is made. */
+/* ---- what updates make, put into the checkpoint that is open ---- */
+
+/* Whether this rank has states that no rank before it has. */
+bool run_rank_puts(const struct run_rank *rank);
+/* Whether a step's update, or a part of it, is made inside the step. */
+bool run_rank_updates_inside(const struct run_rank *rank);
+/* Whether the update that is pending can go there, and is the whole of the step's. */
 bool run_rank_can_save(const struct run_rank *rank);
-/* Then it does, with the next step or drain, and the checkpoint, taken over, is finished behind it. Of
- * blocks that are not trained the weights were put before. */
-void run_rank_save(struct run_rank *rank, struct store_checkpoint_write *checkpoint);
-/* Whether there is one whose end nobody has asked for. */
-bool run_rank_saving(const struct run_rank *rank);
-/* Waits for its end; what is pending is done where it belongs to it. */
+/* Then it does, with the next step or drain. */
+void run_rank_save_pending(struct run_rank *rank);
+/* The next step's update does: what is made inside it, and what it leaves pending with the step or
+ * drain behind it. */
+void run_rank_save_next(struct run_rank *rank);
+/* Whether that step left all of its update there or pending; a step that was skipped has none. */
+bool run_rank_saved_step(const struct run_rank *rank);
+/* Whether what is pending waits to be put there. */
+bool run_rank_owes(const struct run_rank *rank);
+/* Nothing is to follow what was asked for. */
+int run_rank_save_seal(struct run_rank *rank);
+/* Waits for what was begun, and forgets what was not. */
 int run_rank_save_wait(struct run_rank *rank);
+/* Whether such a wait ended because nothing moved. NULL is fine. */
+bool run_rank_save_stuck(const struct run_rank *rank);
 
 /* The working weights of a block that this rank keeps, chunk by chunk, in the memory of its slots:
  * calls `take` for each run of elements in order. Drained before. */

@@ -46,6 +46,8 @@ struct run_rank {
     enum plan_kind last; /* the tape pushed last; PLAN_KIND_COUNT: none yet */
     bool pending;        /* an update waits for the next step or a drain */
     bool saves;          /* the update that is pending also goes to a checkpoint */
+    bool saves_next;     /* the next step's update does */
+    bool saved_step;     /* that of the last step with `saves_next` did, or does */
     uint64_t updates;    /* done or pending, skipped ones not counted */
     struct plan_traffic traffic;
     struct run_rank *lost; /* in the list of those that could not be destroyed */

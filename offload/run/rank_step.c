@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "core/base/err.h"
+#include "offload/plan/shard.h"
 #include "offload/run/rank_parts.h"
 
 /* Runs the tape of `kind` after those before it, up to its last command on `until`
@@ -115,21 +116,37 @@ static int settle(struct run_rank *rank, const struct plan_tape *tape,
     return rc;
 }
 
-/* A step that saves does not guess. */
 static enum plan_kind kind_of(const struct run_rank *rank, bool guess)
 {
     if (rank->saves) {
         return PLAN_NEXT_SAVE;
     }
+    if (rank->saves_next && run_rank_updates_inside(rank)) {
+        return rank->pending ? PLAN_NEXT_SAVE_OWN : PLAN_FIRST_SAVE_OWN;
+    }
     return rank->pending ? (guess ? PLAN_GUESS_NEXT : PLAN_NEXT)
                          : (guess ? PLAN_GUESS : PLAN_FIRST);
+}
+
+/* A step whose update goes to a checkpoint: what it left pending follows. */
+static void note_saved(struct run_rank *rank)
+{
+    rank->saves = false;
+    if (rank->saves_next) {
+        rank->saves_next = false;
+        rank->saved_step = rank->pending || run_rank_updates_inside(rank);
+        if (rank->pending) {
+            run_rank_save_pending(rank);
+        }
+    }
 }
 
 int run_rank_step(struct run_rank *rank, const struct run_order *order, struct run_result *out)
 {
     const enum plan_kind before = rank->last;
-    const bool guess = order->guess && !rank->saves && plan_generations(rank->plan) > 1;
-    struct run_result result = {.guessed = guess, .steady = before < PLAN_DRAIN && !rank->saves};
+    const bool saves = rank->saves || rank->saves_next;
+    const bool guess = order->guess && !saves && plan_generations(rank->plan) > 1;
+    struct run_result result = {.guessed = guess, .steady = before < PLAN_DRAIN && !saves};
     struct kern_loss loss;
     const double targets = (double)order->targets;
     const float scale = targets > 0 ? (float)(order->loss_scale / targets) : 0.0f;
@@ -141,12 +158,12 @@ int run_rank_step(struct run_rank *rank, const struct run_order *order, struct r
                                                               .step = rank->updates + 1,
                                                               .scale = 1 / order->loss_scale});
     rc = rc != 0 ? rc : run_tape(rank, kind, PLAN_Q_UPDATE);
-    rank->saves = rc == 0 ? false : rank->saves;
     rc = rc != 0 ? rc
                  : run_inputs_losses(&rank->inputs, rank->compute_queue,
                                      rank->options->micro_batches, &loss);
     rc = rc != 0 ? rc : settle(rank, plan_tape(rank->plan, before, kind), order, &result);
     if (rc == 0) {
+        note_saved(rank);
         result.loss_sum = loss.sum;
         result.targets = loss.count;
         *out = result;
@@ -164,37 +181,77 @@ int run_rank_drain(struct run_rank *rank)
     return rc;
 }
 
-bool run_rank_can_save(const struct run_rank *rank)
-{
-    return rank->save != NULL && rank->pending &&
-           plan_tape(rank->plan, rank->last, PLAN_NEXT_SAVE) != NULL;
-}
+/* ---- checkpoints ---- */
 
-void run_rank_save(struct run_rank *rank, struct store_checkpoint_write *checkpoint)
+/* Commands of a tape behind the last one that put something into a checkpoint. */
+static uint32_t count_puts(const struct run_rank *rank, enum plan_kind kind)
 {
-    const struct plan_tape *tape = plan_tape(rank->plan, rank->last, PLAN_NEXT_SAVE);
+    const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
     uint32_t count = 0;
     for (uint32_t i = 0; i < tape->count; i++) {
         const struct plan_command *command = &tape->commands[i];
         count += command->queue == PLAN_Q_WRITE_CHECKPOINT && command->op == PLAN_WRITE;
     }
-    run_save_begin(rank->save, checkpoint, count);
+    return count;
+}
+
+bool run_rank_puts(const struct run_rank *rank)
+{
+    return rank->options->rank == 0 || plan_shards_states(rank->input);
+}
+
+bool run_rank_updates_inside(const struct run_rank *rank)
+{
+    const enum plan_timing timing = plan_chosen_timing(rank->plan);
+    return timing == PLAN_TIMING_INSIDE || timing == PLAN_TIMING_SPLIT;
+}
+
+bool run_rank_can_save(const struct run_rank *rank)
+{
+    return rank->save != NULL && rank->pending && !run_rank_updates_inside(rank) &&
+           plan_tape(rank->plan, rank->last, PLAN_NEXT_SAVE) != NULL;
+}
+
+void run_rank_save_pending(struct run_rank *rank)
+{
+    run_save_expect(rank->save, count_puts(rank, PLAN_NEXT_SAVE));
     rank->saves = true;
 }
 
-bool run_rank_saving(const struct run_rank *rank)
+void run_rank_save_next(struct run_rank *rank)
 {
-    return rank->save != NULL && run_save_busy(rank->save);
+    if (run_rank_updates_inside(rank)) {
+        run_save_expect(rank->save,
+                        count_puts(rank, rank->pending ? PLAN_NEXT_SAVE_OWN : PLAN_FIRST_SAVE_OWN));
+    }
+    rank->saves_next = true;
+    rank->saved_step = false;
+}
+
+bool run_rank_saved_step(const struct run_rank *rank)
+{
+    return rank->saved_step;
+}
+
+bool run_rank_owes(const struct run_rank *rank)
+{
+    return rank->saves;
+}
+
+int run_rank_save_seal(struct run_rank *rank)
+{
+    return run_save_seal(rank->save);
 }
 
 int run_rank_save_wait(struct run_rank *rank)
 {
-    if (!run_rank_saving(rank)) {
-        return 0;
-    }
-    /* Its commands are part of what is pending, or some of them wait for their turn. */
-    int rc = rank->saves ? run_rank_drain(rank) : run_rank_rest(rank);
-    return rc != 0 ? rc : run_save_wait(rank->save);
+    rank->saves = rank->saves_next = rank->saved_step = false;
+    return run_save_wait(rank->save);
+}
+
+bool run_rank_save_stuck(const struct run_rank *rank)
+{
+    return rank != NULL && rank->save != NULL && run_save_stuck(rank->save);
 }
 
 int run_rank_rest(struct run_rank *rank)

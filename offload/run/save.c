@@ -1,4 +1,4 @@
-/* save.c: one job a chunk, and one that publishes. */
+/* save.c: one job a chunk, and one that says that the lane is done. */
 #include "offload/run/save.h"
 
 #include <errno.h>
@@ -12,14 +12,9 @@
 struct run_save {
     struct run_save_options given;
     struct core_queue *queue; /* owned */
-    /* The engine's. */
-    bool busy;
+    uint32_t left;            /* WRITE commands that are expected */
+    bool sealed;              /* and no more will be */
     bool stuck;
-    uint32_t left; /* WRITE commands until it is finished */
-    struct core_fence finished;
-    /* The queue's, while it is busy; the engine's otherwise. */
-    struct store_checkpoint_write *checkpoint; /* owned */
-    struct core_err failed;                    /* the first error of the save */
 };
 
 int run_save_create(const struct run_save_options *options, struct run_save **out)
@@ -46,35 +41,12 @@ void run_save_destroy(struct run_save *save)
         return;
     }
     core_queue_destroy(save->queue);
-    (void)store_checkpoint_end(save->checkpoint);
     free(save);
-}
-
-void run_save_begin(struct run_save *save, struct store_checkpoint_write *checkpoint,
-                    uint32_t count)
-{
-    save->checkpoint = checkpoint;
-    save->left = count;
-    save->busy = true;
-    save->finished = (struct core_fence){0};
-    save->failed = core_err_keep(0);
-}
-
-bool run_save_busy(const struct run_save *save)
-{
-    return save->busy;
 }
 
 /* ---- on the queue's thread ---- */
 
-static void note(struct run_save *save, int rc)
-{
-    if (save->failed.code == 0) {
-        save->failed = core_err_keep(rc);
-    }
-}
-
-static int put(struct run_save *save, const struct plan_command *command)
+static void put(const struct run_save *save, const struct plan_command *command)
 {
     const struct run_save_options *given = &save->given;
     const uint64_t first = plan_state_span(given->input, command->block).first +
@@ -87,41 +59,54 @@ static int put(struct run_save *save, const struct plan_command *command)
         given->update, first, command->elements, place != NULL ? place : slot,
         resident != NULL ? resident : in_slot, NULL);
     const struct store_arrays streams = run_rank_streams(&arrays);
-    return store_checkpoint_put(save->checkpoint, command->block, first, command->elements,
-                                &streams);
+    run_saving_put(given->saving, command->block, first, command->elements, &streams);
 }
 
-/* What a job carries: NULL: publish. */
+/* What a job carries. */
 struct order {
-    const struct plan_command *command; /* borrowed from the tape, which outlives the job */
+    const struct plan_command *command; /* borrowed from the tape, which outlives the job; NULL: the
+                                           lane is done */
+    bool puts;
 };
 
 static int work(void *context, const void *arguments)
 {
-    struct run_save *save = context;
+    const struct run_save *save = context;
     const struct order *order = arguments;
     if (order->command == NULL) {
-        if (save->failed.code == 0) {
-            note(save, store_checkpoint_finish(save->checkpoint));
-        }
-        note(save, store_checkpoint_end(save->checkpoint));
-        save->checkpoint = NULL;
-    } else if (order->command->op == PLAN_WRITE && save->checkpoint != NULL &&
-               save->failed.code == 0) {
-        note(save, put(save, order->command));
+        run_saving_lane_done(save->given.saving);
+    } else if (order->puts) {
+        put(save, order->command);
     }
     return 0; /* the run goes on */
 }
 
-/* ---- on the engine's ---- */
+/* ---- on the rank's ---- */
 
-static int hand_over(struct run_save *save, const struct plan_command *command,
+static int hand_over(struct run_save *save, const struct plan_command *command, bool puts,
                      struct core_fence *out)
 {
-    const struct order order = {.command = command};
+    const struct order order = {.command = command, .puts = puts};
     const struct core_job job = {
         .run = work, .context = save, .arguments = &order, .arguments_bytes = sizeof order};
     return core_queue_submit(save->queue, &job, out);
+}
+
+static int end_where_all_is_there(struct run_save *save)
+{
+    struct core_fence done;
+    int rc = 0;
+    if (!save->sealed || save->left > 0) {
+        return 0;
+    }
+    save->sealed = false;
+    while ((rc = hand_over(save, NULL, false, &done)) == -EAGAIN) {
+        rc = core_fence_wait_moving(core_queue_tail(save->queue), save->given.stall_limit_ns);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return rc;
 }
 
 static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
@@ -129,17 +114,13 @@ static int submit(void *context, const struct plan_command *command, const struc
 {
     struct run_save *save = context;
     (void)after; /* reached */
-    int rc = hand_over(save, command, out);
-    if (rc != 0 || command->op != PLAN_WRITE || save->left == 0 || --save->left > 0) {
+    const bool puts = command->op == PLAN_WRITE && save->left > 0;
+    int rc = hand_over(save, command, puts, out);
+    if (rc != 0 || !puts) {
         return rc;
     }
-    while ((rc = hand_over(save, NULL, &save->finished)) == -EAGAIN) {
-        rc = core_fence_wait_moving(core_queue_tail(save->queue), save->given.stall_limit_ns);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return rc;
+    save->left--;
+    return end_where_all_is_there(save);
 }
 
 struct run_lane run_save_lane(struct run_save *save)
@@ -152,13 +133,22 @@ bool run_save_stuck(const struct run_save *save)
     return save->stuck;
 }
 
+void run_save_expect(struct run_save *save, uint32_t count)
+{
+    save->left += count;
+}
+
+int run_save_seal(struct run_save *save)
+{
+    save->sealed = true;
+    return end_where_all_is_there(save);
+}
+
 int run_save_wait(struct run_save *save)
 {
-    if (!save->busy) {
-        return 0;
-    }
-    int rc = core_fence_wait_moving(save->finished, save->given.stall_limit_ns);
+    save->left = 0;
+    save->sealed = false;
+    int rc = core_fence_wait_moving(core_queue_tail(save->queue), save->given.stall_limit_ns);
     save->stuck = rc == -ETIMEDOUT;
-    save->busy = false;
-    return rc != 0 ? rc : core_err_first(&save->failed, 0);
+    return rc;
 }

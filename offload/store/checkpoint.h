@@ -29,6 +29,10 @@ int store_checkpoint_begin(const struct store_checkpoint_options *options,
 /* A range as store_flow_write takes it; all ranges, each once, in any order. */
 int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
                          uint64_t count, const struct store_arrays *arrays);
+/* What is known only now: the counts, the loss scale and the application's bytes of `manifest`, of the
+ * same step; what it owns is taken over. Any time before the finish. */
+void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
+                           struct store_manifest *manifest);
 /* Durable, read back, published; older ones are removed. On failure there is none of this step, or
  * the old one of this step. The object stays the caller's to end. */
 int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);

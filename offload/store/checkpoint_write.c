@@ -1,4 +1,5 @@
 /* checkpoint_write.c: from an empty folder under another name to a checkpoint that was read back. */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -91,6 +92,20 @@ int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t blo
         }
     }
     return store_flow_write(checkpoint->flow, block, first, count, arrays);
+}
+
+void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
+                           struct store_manifest *manifest)
+{
+    struct store_manifest *mine = &checkpoint->manifest;
+    assert(manifest->step == mine->step);
+    void *application = mine->application;
+    mine->updates = manifest->updates;
+    mine->scale = manifest->scale;
+    mine->application = manifest->application;
+    mine->application_bytes = manifest->application_bytes;
+    manifest->application = application;
+    store_manifest_fini(manifest);
 }
 
 /* ---- finishing ---- */

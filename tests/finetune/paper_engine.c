@@ -285,6 +285,14 @@ int tide_engine_checkpoint(struct tide_engine *engine,
     return rc != 0 ? rc : write_file(path, text);
 }
 
+int tide_engine_checkpoint_ahead(struct tide_engine *engine,
+                                 const struct tide_checkpoint_options *options)
+{
+    (void)engine;
+    (void)options;
+    return fails("ahead");
+}
+
 int tide_engine_checkpoint_wait(struct tide_engine *engine)
 {
     (void)engine;

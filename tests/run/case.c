@@ -399,12 +399,17 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         if ((part->loud >> s & 1) != 0) {
             make_loud(&batches, batches.count);
         }
-        int rc = run_engine_step(engine, batches.list, batches.count, options->group.lr, &step);
-        if (rc == 0 && part->save != NULL && s + 1 == part->save_after) {
+        const bool saves = part->save != NULL && s + 1 == part->save_after;
+        int rc = saves && part->ahead ? run_checkpoint_ahead(engine, part->save) : 0;
+        rc = rc != 0
+                 ? rc
+                 : run_engine_step(engine, batches.list, batches.count, options->group.lr, &step);
+        rc = rc == 0 && (part->evaluated >> s & 1) != 0 ? evaluate(made, engine) : rc;
+        if (rc == 0 && saves) {
             rc = part->later ? run_checkpoint_later(engine, part->save)
                              : run_checkpoint_save(engine, part->save);
+            out->under_way = run_checkpoint_open(engine);
         }
-        rc = rc == 0 && (part->evaluated >> s & 1) != 0 ? evaluate(made, engine) : rc;
         if (rc != 0) {
             return rc;
         }

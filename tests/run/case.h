@@ -43,6 +43,7 @@ struct case_outcome {
     unsigned steps;
     uint64_t state_hash;     /* of weights, master and moments of all blocks */
     uint64_t weight_hash;    /* of weights alone */
+    bool under_way;          /* a save went on when it had been asked for; not compared */
     uint64_t received_bytes; /* from other ranks, by all of them */
     char sentence[1024];     /* of the error that ended it; "" where there was none */
 };
@@ -69,6 +70,7 @@ struct case_part {
     const struct run_checkpoint_options *save; /* NULL: none */
     unsigned save_after;                       /* steps */
     bool later;                                /* the save goes on under the next step */
+    bool ahead;                                /* and was said before its step */
     uint64_t loud;      /* bit n: few targets in step n + 1, and so a norm many times the others' */
     uint64_t evaluated; /* bit n: a batch is evaluated after step n + 1 */
 };

@@ -132,6 +132,21 @@ static int put_block(struct store_checkpoint_write *write, const struct store_im
     return rc;
 }
 
+int case_put(struct store_checkpoint_write *write, uint64_t step)
+{
+    struct plan_format format;
+    struct store_image image;
+    char dtype[8];
+    case_format(format_name, &format, dtype);
+    fill_blocks();
+    int rc = store_image_init(&image, &format, dtype, blocks, CASE_BLOCKS);
+    for (uint32_t b = 0; rc == 0 && b < CASE_BLOCKS; b++) {
+        rc = put_block(write, &image, b, step);
+    }
+    store_image_fini(&image);
+    return rc;
+}
+
 int case_write(const struct store_shelf *shelf, uint64_t step, uint32_t keep,
                struct aio_fault *fault)
 {
@@ -142,25 +157,16 @@ int case_write(const struct store_shelf *shelf, uint64_t step, uint32_t keep,
                                                      .limit_ns = case_limit_ns};
     struct store_checkpoint_write *write = NULL;
     struct store_manifest manifest;
-    struct store_image image;
     describe(step, &manifest);
-    int rc = store_image_init(&image, &manifest.format, manifest.weight_dtype, blocks, CASE_BLOCKS);
-    if (rc != 0) {
-        store_manifest_fini(&manifest);
-        return rc;
-    }
     guard(true);
-    rc = store_checkpoint_begin(&options, &manifest, &write);
+    int rc = store_checkpoint_begin(&options, &manifest, &write);
     guard(false);
-    for (uint32_t b = 0; rc == 0 && b < CASE_BLOCKS; b++) {
-        rc = put_block(write, &image, b, step);
-    }
+    rc = rc != 0 ? rc : case_put(write, step);
     guard(true);
     rc = rc != 0 ? rc : store_checkpoint_finish(write);
     const struct core_err kept = core_err_keep(rc);
     const int ended = store_checkpoint_end(write);
     guard(false);
-    store_image_fini(&image);
     return core_err_first(&kept, ended);
 }
 

@@ -23,6 +23,8 @@ extern int64_t case_limit_ns;
 /* Writes the checkpoint of a step. */
 int case_write(const struct store_shelf *shelf, uint64_t step, uint32_t keep,
                struct aio_fault *fault);
+/* Puts all the bytes of a step. */
+int case_put(struct store_checkpoint_write *write, uint64_t step);
 /* Opens it and compares every byte. 0, or what refused it; a byte that differs fails the case. */
 int case_compare(const char *directory, uint64_t step);
 /* The newest one that verifies, having compared it; 0: none. */

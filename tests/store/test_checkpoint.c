@@ -213,6 +213,38 @@ static void unfinished(void)
     store_shelf_close(shelf);
 }
 
-TEST_MAIN({"round_trip", round_trip}, {"others_can_read_it", others_can_read_it},
-          {"manifest", manifest}, {"cuts", cuts}, {"rotation", rotation},
-          {"one_writer", one_writer}, {"unfinished", unfinished})
+/* What is known only when everything was put stands in the manifest. */
+static void told_at_the_end(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    struct store_manifest told = {.step = 0};
+    struct store_manifest found = {.step = 0};
+    struct store_checkpoint_write *write = NULL;
+    const struct store_checkpoint_options options = {.shelf = shelf, .backend = "threads"};
+    char path[700];
+    case_shrink(true);
+    check_int(case_write(shelf, 6, 0, NULL), ==, 0);
+    store_shelf_path(store_shelf_directory(shelf), 6, path, sizeof path);
+    check_int(store_checkpoint_peek(path, &found), ==, 0);
+    check_int(store_checkpoint_begin(&options, &found, &write), ==, 0);
+    check_int(store_checkpoint_peek(path, &told), ==, 0);
+    told.updates = 4;
+    told.scale.value = 32;
+    check_int(store_manifest_set_application(&told, "the end", 8), ==, 0);
+    store_checkpoint_tell(write, &told);
+    check_true(told.application == NULL && told.blocks == NULL); /* taken over */
+    check_int(case_put(write, 6), ==, 0);
+    check_int(store_checkpoint_finish(write), ==, 0);
+    check_int(store_checkpoint_end(write), ==, 0);
+    check_int(case_compare(store_shelf_directory(shelf), 6), ==, 0);
+    check_int(store_checkpoint_peek(path, &found), ==, 0);
+    check_uint(found.updates, ==, 4);
+    check_double(found.scale.value, ==, 32);
+    check_string(found.application, "the end");
+    store_manifest_fini(&found);
+    store_shelf_close(shelf);
+}
+
+TEST_MAIN({"round_trip", round_trip}, {"told_at_the_end", told_at_the_end},
+          {"others_can_read_it", others_can_read_it}, {"manifest", manifest}, {"cuts", cuts},
+          {"rotation", rotation}, {"one_writer", one_writer}, {"unfinished", unfinished})

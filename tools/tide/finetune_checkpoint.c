@@ -22,30 +22,51 @@ struct place {
     struct tune_data_place data;
 };
 
+static struct tide_checkpoint_options options_of(const struct tune_run *run)
+{
+    return (struct tide_checkpoint_options){.struct_bytes = sizeof(struct tide_checkpoint_options),
+                                            .directory = run->out,
+                                            .keep = run->keep,
+                                            .replace = run->replace,
+                                            .later = !run->stopped};
+}
+
 static int save(struct tune_run *run)
 {
+    struct tide_checkpoint_options options = options_of(run);
     struct place place = {.steps = run->steps,
                           .skipped = run->skipped,
                           .first_loss = run->first_loss,
                           .last_loss = run->last_loss};
     memcpy(place.mark, mark, sizeof place.mark);
     tune_data_tell(run->data, &place.data);
-    const struct tide_checkpoint_options options = {.struct_bytes = sizeof options,
-                                                    .directory = run->out,
-                                                    .keep = run->keep,
-                                                    .replace = run->replace,
-                                                    .later = !run->stopped,
-                                                    .application = &place,
-                                                    .application_bytes = sizeof place};
+    options.application = &place;
+    options.application_bytes = sizeof place;
     int rc = tide_engine_checkpoint(run->engine, &options);
     tune_live_end(run->live);
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-int tune_checkpoint_step(struct tune_run *run)
+static bool is_due(const struct tune_run *run, int64_t steps)
 {
-    const bool due = run->save_every > 0 && run->steps % run->save_every == 0;
-    if (!due && !run->stopped) {
+    return run->save_every > 0 && (run->save_owed || steps % run->save_every == 0);
+}
+
+void tune_checkpoint_ahead(struct tune_run *run)
+{
+    const struct tide_checkpoint_options options = options_of(run);
+    if (is_due(run, run->steps + 1)) {
+        /* What fails here is told when it fails again behind the step. */
+        (void)tide_engine_checkpoint_ahead(run->engine, &options);
+    }
+}
+
+int tune_checkpoint_step(struct tune_run *run, bool skipped)
+{
+    const bool due = is_due(run, run->steps);
+    const bool last = run->steps == run->settings->steps;
+    run->save_owed = due && skipped && !last && !run->stopped;
+    if (run->save_owed || (!due && !run->stopped)) {
         return 0;
     }
     int rc = save(run);

@@ -8,9 +8,13 @@
 /* Checkpoints that stay where nobody says how many. */
 enum { TUNE_KEEP = 2 };
 
-/* After a step: writes a checkpoint where one is due, or where a signal ends the run. One that was due
- * and failed is told, and the run goes on; one for a signal is an error. */
-int tune_checkpoint_step(struct tune_run *run);
+/* Before a step: says so where one is due behind it. */
+void tune_checkpoint_ahead(struct tune_run *run);
+
+/* After a step: writes a checkpoint where one is due, or where a signal ends the run. A step that was
+ * skipped leaves it to the next one. One that was due and failed is told, and the run goes on; one for a
+ * signal is an error. */
+int tune_checkpoint_step(struct tune_run *run, bool skipped);
 
 /* After the last step: waits for a checkpoint that is still being written. */
 void tune_checkpoint_end(struct tune_run *run);

@@ -109,6 +109,7 @@ static int loop(struct tune_run *run, double *seconds, uint64_t *tokens)
     int rc = 0;
     while (rc == 0 && run->steps < run->settings->steps && !run->stopped) {
         struct tune_record record;
+        tune_checkpoint_ahead(run);
         rc = make_step(run, &record);
         if (rc != 0) {
             break;
@@ -128,7 +129,7 @@ static int loop(struct tune_run *run, double *seconds, uint64_t *tokens)
         tune_log_step(run->log, &record);
         tune_live_step(run->live, &record);
         run->stopped = tune_stop_asked() && !last;
-        rc = rc != 0 ? rc : tune_checkpoint_step(run);
+        rc = rc != 0 ? rc : tune_checkpoint_step(run, record.step.skipped != 0);
     }
     return rc;
 }

@@ -17,6 +17,7 @@ struct tune_run {
     int64_t eval_every; /* 0: after the last step only */
     const char *out;    /* where checkpoints go */
     int64_t save_every; /* steps between two; 0: none but that of a signal */
+    bool save_owed;     /* one that was due behind a step that was skipped */
     uint32_t keep;
     bool replace; /* checkpoints of other runs there */
     struct tune_events *events;
