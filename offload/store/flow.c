@@ -26,7 +26,7 @@ static struct flow_piece piece_at(const struct store_flow *flow, enum store_stre
     piece.offset = store_image_cut(flow->image, stream, block, cut).offset;
     while (cut < end) {
         const struct store_cut next = store_image_cut(flow->image, stream, block, cut++);
-        if (piece.count > 0 && piece.padded_bytes + next.padded_bytes > STORE_FLOW_PIECE_BYTES) {
+        if (piece.count > 0 && piece.padded_bytes + next.padded_bytes > flow->piece_bytes) {
             break;
         }
         piece.count++;
@@ -43,7 +43,7 @@ static char *place_of(const struct store_flow *flow, const struct flow_piece *pi
                          (uintptr_t)piece->memory % AIO_ALIGN_BYTES == 0;
     return piece->memory != NULL && aligned && piece->bytes == piece->padded_bytes
                ? piece->memory
-               : flow->buffers + (uint64_t)turn * STORE_FLOW_PIECE_BYTES;
+               : flow->buffers + turn * flow->piece_bytes;
 }
 
 static int mismatch(const struct store_flow *flow, const struct flow_piece *piece, uint64_t cut,

@@ -11,6 +11,7 @@
 #include "aio/fault.h"
 #include "aio/probe.h"
 #include "core/base/err.h"
+#include "offload/plan/shard.h"
 #include "offload/store/flow_parts.h"
 
 /* The drive's own limit ends a wait, with better words; these are for a drive whose thread is stuck. */
@@ -141,10 +142,32 @@ static int start_drive(struct store_flow *flow, const struct store_flow_options 
     return rc != 0 ? rc : aio_queue_open(&flow->drive, 1, &queue, &flow->queue);
 }
 
+/* Room for a cut, and for all there is where that is little. */
+static uint64_t piece_bytes(const struct store_image *image)
+{
+    uint64_t all = 0;
+    uint64_t cut = AIO_ALIGN_BYTES;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        for (uint32_t b = 0; b < image->block_count; b++) {
+            if (store_image_bytes(image, (enum store_stream)s, b) > 0) {
+                const uint64_t one =
+                    store_image_cut(image, (enum store_stream)s, b, 0).padded_bytes;
+                cut = one > cut ? one : cut;
+                all += plan_round_up(store_image_bytes(image, (enum store_stream)s, b),
+                                     AIO_ALIGN_BYTES);
+            }
+        }
+    }
+    const uint64_t share = plan_round_up(all / STORE_FLOW_PIECES, AIO_ALIGN_BYTES);
+    const uint64_t least = plan_round_up(cut, AIO_ALIGN_BYTES);
+    return share < least ? least : share < STORE_FLOW_PIECE_BYTES ? share : STORE_FLOW_PIECE_BYTES;
+}
+
 static int make(struct store_flow *flow, const struct store_flow_options *options)
 {
     void *buffers = NULL;
-    if (posix_memalign(&buffers, AIO_ALIGN_BYTES, STORE_FLOW_BYTES) != 0) {
+    flow->piece_bytes = piece_bytes(flow->image);
+    if (posix_memalign(&buffers, AIO_ALIGN_BYTES, STORE_FLOW_PIECES * flow->piece_bytes) != 0) {
         return core_err_set(-ENOMEM, "no memory for the buffers of %s", flow->name);
     }
     flow->buffers = buffers;

@@ -30,7 +30,8 @@ struct store_flow {
     bool direct[STORE_STREAM_COUNT];
     uint32_t files[STORE_STREAM_COUNT];
     uint64_t *sums[STORE_STREAM_COUNT]; /* owned */
-    char *buffers;                      /* owned, STORE_FLOW_BYTES */
+    char *buffers;                      /* owned, STORE_FLOW_PIECES of piece_bytes */
+    uint64_t piece_bytes;               /* the most of a piece: less where files are small */
     struct flow_piece pieces[STORE_FLOW_PIECES];
     uint32_t turn;
 };

@@ -4,17 +4,23 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <linux/magic.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/statfs.h>
 #include <unistd.h>
+
+/* What is left of a tmpfs that is worth using. */
+enum { MEMORY_ROOM_BYTES = 256 << 20 };
 
 enum verdict { PASSED, FAILED, SKIPPED };
 
 static jmp_buf leave_case;
 static char skip_reason[256];
 static char directory[256];
+static const char *in_memory; /* where directories lie there; NULL: not asked for */
 static pid_t directory_owner;
 
 void test_fail(const char *file, int line, const char *format, ...)
@@ -74,10 +80,25 @@ static void remove_directory(void)
     }
 }
 
+bool test_full(void)
+{
+    return getenv("TIDE_TEST_FULL") != NULL;
+}
+
+void test_directory_in_memory(void)
+{
+    static const char memory[] = "/dev/shm";
+    struct statfs info;
+    if (statfs(memory, &info) == 0 && info.f_type == TMPFS_MAGIC && access(memory, W_OK) == 0 &&
+        (uint64_t)info.f_bavail * (uint64_t)info.f_bsize >= MEMORY_ROOM_BYTES) {
+        in_memory = memory;
+    }
+}
+
 const char *test_directory(void)
 {
     if (directory[0] == '\0') {
-        const char *base = getenv("TMPDIR");
+        const char *base = in_memory != NULL ? in_memory : getenv("TMPDIR");
         snprintf(directory, sizeof directory, "%s/tide-test-XXXXXX", base != NULL ? base : "/tmp");
         if (mkdtemp(directory) == NULL) {
             directory[0] = '\0';

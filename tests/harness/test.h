@@ -56,6 +56,12 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define TEST_STRIDE(n) 1
 #endif
 
+/* Whether the long forms are asked for: `./check --full`, or TIDE_TEST_FULL in the environment. */
+bool test_full(void);
+
+/* Before the first use of test_directory(): it is to lie in memory, where the system has a tmpfs with
+ * room, for what is not about drives and makes files by the thousand. */
+void test_directory_in_memory(void);
 /* A fresh directory under TMPDIR (or /tmp), removed with what is in it when the program ends. */
 const char *test_directory(void);
 /* Writes `text` to `name` in test_directory() and returns the path, valid until the program ends. */

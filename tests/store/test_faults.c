@@ -17,6 +17,13 @@
 #include "tests/harness/test.h"
 #include "tests/store/case.h"
 
+/* What is proved here is not about a drive: it happens in memory where it can. */
+static struct store_shelf *shelf_in_memory(void)
+{
+    test_directory_in_memory();
+    return case_shelf();
+}
+
 /* ---- the n-th request to the system fails ---- */
 
 static _Atomic int countdown; /* 1: the next one; 0: none. Relaxed: any one may be hit */
@@ -99,7 +106,7 @@ static void check_outcome(const struct store_shelf *shelf, int rc, const char *w
 
 static void every_request(int with)
 {
-    struct store_shelf *shelf = case_shelf();
+    struct store_shelf *shelf = shelf_in_memory();
     unsigned failed = 0;
     int n = 1;
     case_shrink(true);
@@ -147,7 +154,7 @@ static struct aio_fault drive_of(uint64_t seed)
 /* From the n-th operation on nothing works; and the n-th once, which is repeated. */
 static void operations_fail(void)
 {
-    struct store_shelf *shelf = case_shelf();
+    struct store_shelf *shelf = shelf_in_memory();
     case_shrink(true);
     check_int(case_write(shelf, 1, 0, NULL), ==, 0);
     for (uint64_t n = 1;; n++) {
@@ -201,9 +208,8 @@ static void drives_lie(void)
 {
     static const enum aio_fault_kind kinds[] = {AIO_FAULT_LOST, AIO_FAULT_TORN,
                                                 AIO_FAULT_MISDIRECTED, AIO_FAULT_CORRUPT};
-    const char *full = getenv("TIDE_TEST_FULL");
-    const uint64_t cases = full != NULL ? 2000 : TEST_COUNT(300, 60);
-    struct store_shelf *shelf = case_shelf();
+    const uint64_t cases = test_full() ? 2000 : TEST_COUNT(300, 60);
+    struct store_shelf *shelf = shelf_in_memory();
     uint64_t lied = 0;
     uint64_t refused = 0;
     case_shrink(true);
@@ -247,9 +253,8 @@ static void write_for_ever(const char *directory, uint64_t step)
  * name; the next run goes on behind it. */
 static void killed(void)
 {
-    const char *full = getenv("TIDE_TEST_FULL");
-    const int rounds = full != NULL ? 200 : TEST_COUNT(50, 20);
-    struct store_shelf *shelf = case_shelf();
+    const int rounds = test_full() ? 200 : TEST_COUNT(50, 20);
+    struct store_shelf *shelf = shelf_in_memory();
     char directory[600];
     uint64_t newest = 1;
     uint64_t state = 99;
