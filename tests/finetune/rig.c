@@ -2,6 +2,7 @@
 #include "tests/finetune/rig.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -40,6 +41,19 @@ bool rig_has(const char *name)
 {
     struct stat info;
     return stat(rig_path(name), &info) == 0;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+    (void)info;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+void rig_remove(const char *name)
+{
+    check_int(nftw(rig_path(name), remove_one, 16, FTW_DEPTH | FTW_PHYS), ==, 0);
 }
 
 void rig_rows(void)

@@ -28,6 +28,9 @@ const char *rig_path(const char *name);
 const char *rig_read(const char *name);
 bool rig_has(const char *name);
 
+/* A folder there, with all that is in it. */
+void rig_remove(const char *name);
+
 /* d.jsonl: seven rows of eight tokens, whose first is the row's number. */
 void rig_rows(void);
 

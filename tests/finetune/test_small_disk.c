@@ -1,0 +1,163 @@
+/* test_small_disk.c: a file system that is too small, a folder or a store that another run has, and a
+ * store that is somebody else's: each a clear error, with everything that was there as it was. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/finetune/rig.h"
+#include "tests/harness/test.h"
+
+#define TRAIN_SMALL TRAIN "--lr 1e-2 --threads 2 --rates %T/rates.json "
+
+static void begin(void)
+{
+    rig_program = "tools/tide";
+    rig_rows();
+    if (!rig_has("rates.json")) {
+        mkdir(rig_path("measured"), 0700);
+        expect(0, "plan --model %M --store %T/measured --save-rates %T/rates.json -q");
+    }
+}
+
+static void put(const char *path, const char *text)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    check_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+}
+
+/* File systems of our own, which nobody else sees and which end with this process. */
+static bool own_mounts(void)
+{
+    static int state; /* 1: they are there, 2: not */
+    char map[64];
+    if (state == 0) {
+        const bool root = geteuid() == 0;
+        snprintf(map, sizeof map, "0 %u 1", (unsigned)geteuid());
+        state = unshare(root ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) == 0 ? 1 : 2;
+        if (state == 1 && !root) {
+            put("/proc/self/setgroups", "deny");
+            put("/proc/self/uid_map", map);
+        }
+        if (state == 1 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
+            state = 2;
+        }
+    }
+    return state == 1;
+}
+
+/* An empty folder with room for so much, where one can be made; else the case is skipped. */
+static void small_disk(const char *name, unsigned kib)
+{
+    char size[64];
+    snprintf(size, sizeof size, "size=%uk,mode=0700", kib);
+    mkdir(rig_path(name), 0700);
+    if (!own_mounts() || mount("tmpfs", rig_path(name), "tmpfs", 0, size) != 0) {
+        test_skip("no small file system can be mounted here: %s", strerror(errno));
+    }
+}
+
+static void end_disk(const char *name)
+{
+    check_int(umount(rig_path(name)), ==, 0);
+    rig_end();
+}
+
+/* A store that has no room for all that belongs there ends the run before its first step, with the
+ * numbers; nothing of it is left, and what else was there is. */
+static void store_at_step_0(void)
+{
+    begin();
+    small_disk("tiny", 2048);
+    put(rig_path("tiny/mine"), "a letter");
+    expect(1, TRAIN_SMALL "--out %T/x --steps 2 --store %T/tiny/store --log %T/x.jsonl "
+                          "--io threads --place weights=store,states=store");
+    check_contains(rig_err, "tiny/store");
+    check_contains(rig_err, "bytes");
+    check_true(!rig_has("tiny/store"));
+    check_string(rig_read("tiny/mine"), "a letter");
+    check_true(!rig_has("x/model.safetensors"));
+    end_disk("tiny");
+}
+
+/* Without room for the first checkpoint the run goes on and says so each time; without room for the
+ * model it fails. Either way nothing half-made is left, and what was there is. */
+static void output_at_the_first_save(void)
+{
+    static const struct {
+        unsigned kib;
+        int code;
+        const char *sentence;
+    } disks[] = {{256, 0, "there is no checkpoint of step 2"}, {64, 1, "No space left"}};
+    begin();
+    for (int i = 0; i < 2; i++) {
+        small_disk("out", disks[i].kib);
+        put(rig_path("out/mine"), "a letter");
+        expect(disks[i].code, TRAIN_SMALL "--out %T/out --steps 4 --save-every 2");
+        check_contains(rig_err, disks[i].sentence);
+        check_contains(rig_err, "checkpoint-4");
+        check_string(rig_read("out/mine"), "a letter");
+        check_true(!rig_has("out/checkpoint-2") && !rig_has("out/checkpoint-2.partial"));
+        check_true(rig_has("out/model.safetensors") == (disks[i].code == 0));
+        end_disk("out");
+    }
+}
+
+static void wait_for(const char *name)
+{
+    for (int i = 0; i < 6000 && !rig_has(name); i++) {
+        usleep(5000);
+    }
+    check_true(rig_has(name));
+}
+
+/* Two runs that write checkpoints into one folder: the second one ends at once, the first one knows
+ * nothing of it. */
+static void two_runs_on_one_output(void)
+{
+    begin();
+    const int first = rig_start(NULL,
+                                TRAIN_SMALL "--out %T/both --steps 1000000 --save-every 2 -q");
+    wait_for("both/checkpoint-2");
+    const int second = rig_start(NULL,
+                                 TRAIN_SMALL "--out %T/both --steps 4 --save-every 1 --resume");
+    const int code = rig_wait(second);
+    check_contains(rig_err, "in use by another run");
+    check_true(code == 1 || code == 2);
+    check_true(!rig_has("both/model.safetensors"));
+    kill(first, SIGTERM);
+    rig_expect(__LINE__, rig_wait(first), 130);
+    check_contains(rig_err, "holds it all");
+    rig_end();
+}
+
+/* What others put where our store would be is not touched, whatever it is. */
+static void somebody_elses_store(void)
+{
+    static const char run[] = TRAIN_SMALL "--out %T/y --steps 2 --place states=store --io threads "
+                                          "--store %T/theirs";
+    begin();
+    mkdir(rig_path("theirs"), 0700);
+    mkdir(rig_path("theirs/tide-rank-0"), 0700);
+    put(rig_path("theirs/tide-rank-0/tide-extents"), "no extents at all");
+    expect(1, run);
+    check_contains(rig_err, "tide-extents");
+    check_string(rig_read("theirs/tide-rank-0/tide-extents"), "no extents at all");
+    check_int(chmod(rig_path("theirs/tide-rank-0"), 0755), ==, 0);
+    expect(1, run);
+    check_contains(rig_err, "open to others");
+    check_string(rig_read("theirs/tide-rank-0/tide-extents"), "no extents at all");
+    check_true(!rig_has("y/model.safetensors"));
+    rig_end();
+}
+
+TEST_MAIN({"store_at_step_0", store_at_step_0},
+          {"output_at_the_first_save", output_at_the_first_save},
+          {"two_runs_on_one_output", two_runs_on_one_output},
+          {"somebody_elses_store", somebody_elses_store})
