@@ -65,7 +65,7 @@ static void small_disk(const char *name, unsigned kib)
 
 static void end_disk(const char *name)
 {
-    check_int(umount(rig_path(name)), ==, 0);
+    check_int(umount2(rig_path(name), MNT_DETACH), ==, 0); /* delayed closes do not matter */
     rig_end();
 }
 
@@ -87,26 +87,40 @@ static void store_at_step_0(void)
 }
 
 /* Without room for the first checkpoint the run goes on and says so each time; without room for the
- * model it fails. Either way nothing half-made is left, and what was there is. */
+ * model it ends before its first step. Either way nothing half-made is left, and what was there is. */
 static void output_at_the_first_save(void)
 {
     static const struct {
         unsigned kib;
         int code;
         const char *sentence;
-    } disks[] = {{256, 0, "there is no checkpoint of step 2"}, {64, 1, "No space left"}};
+    } disks[] = {{256, 0, "there is no checkpoint of step 4"},
+                 {32, 1, "no room for model.safetensors"}};
     begin();
     for (int i = 0; i < 2; i++) {
-        small_disk("out", disks[i].kib);
-        put(rig_path("out/mine"), "a letter");
-        expect(disks[i].code, TRAIN_SMALL "--out %T/out --steps 4 --save-every 2");
+        small_disk("disk", disks[i].kib);
+        mkdir(rig_path("disk/out"), 0700);
+        put(rig_path("disk/mine"), "a letter");
+        put(rig_path("disk/out/mine"), "another");
+        expect(disks[i].code, TRAIN_SMALL "--out %T/disk/out --overwrite --steps 4 --save-every 2");
         check_contains(rig_err, disks[i].sentence);
-        check_contains(rig_err, "checkpoint-4");
-        check_string(rig_read("out/mine"), "a letter");
-        check_true(!rig_has("out/checkpoint-2") && !rig_has("out/checkpoint-2.partial"));
-        check_true(rig_has("out/model.safetensors") == (disks[i].code == 0));
-        end_disk("out");
+        check_string(rig_read("disk/mine"), "a letter");
+        check_true(rig_has("disk/out/model.safetensors") == (disks[i].code == 0));
+        check_true(disks[i].code == 0 || strcmp(rig_read("disk/out/mine"), "another") == 0);
+        check_true(!rig_has("disk/out/checkpoint-2") && !rig_has("disk/out/checkpoint-2.partial"));
+        check_true(!rig_has("disk/out.partial"));
+        end_disk("disk");
     }
+}
+
+/* A folder that cannot be renamed is refused before anything begins. */
+static void output_is_a_mount_point(void)
+{
+    begin();
+    small_disk("mounted", 4096);
+    expect(2, TRAIN_SMALL "--out %T/mounted --steps 2");
+    check_contains(rig_err, "where a file system begins");
+    end_disk("mounted");
 }
 
 static void wait_for(const char *name)
@@ -147,10 +161,10 @@ static void somebody_elses_store(void)
     mkdir(rig_path("theirs/tide-rank-0"), 0700);
     put(rig_path("theirs/tide-rank-0/tide-extents"), "no extents at all");
     expect(1, run);
-    check_contains(rig_err, "tide-extents");
+    check_contains(rig_err, "is not touched: ");
     check_string(rig_read("theirs/tide-rank-0/tide-extents"), "no extents at all");
     check_int(chmod(rig_path("theirs/tide-rank-0"), 0755), ==, 0);
-    expect(1, run);
+    expect(2, run);
     check_contains(rig_err, "open to others");
     check_string(rig_read("theirs/tide-rank-0/tide-extents"), "no extents at all");
     check_true(!rig_has("y/model.safetensors"));
@@ -159,5 +173,6 @@ static void somebody_elses_store(void)
 
 TEST_MAIN({"store_at_step_0", store_at_step_0},
           {"output_at_the_first_save", output_at_the_first_save},
+          {"output_is_a_mount_point", output_is_a_mount_point},
           {"two_runs_on_one_output", two_runs_on_one_output},
           {"somebody_elses_store", somebody_elses_store})

@@ -37,6 +37,16 @@ static int fail(struct job *job, int rc)
     return cli_fail(job->command, tune_exit_code(rc), NULL);
 }
 
+/* The model gets its name by a rename of the whole folder, which nobody can do to a mount point. */
+static bool is_mount_point(const char *path, const struct stat *info)
+{
+    struct stat above;
+    char parent[4096];
+    const int length = snprintf(parent, sizeof parent, "%s/..", path);
+    return length < (int)sizeof parent && stat(parent, &above) == 0 &&
+           (above.st_dev != info->st_dev || above.st_ino == info->st_ino);
+}
+
 /* -EEXIST, -ENOTDIR ... where --out cannot be used, before anything long begins. */
 static int check_out(const struct tune_flags *flags)
 {
@@ -53,6 +63,10 @@ static int check_out(const struct tune_flags *flags)
     if (stat(flags->model, &model) == 0 && model.st_dev == out.st_dev &&
         model.st_ino == out.st_ino) {
         return core_err_set(-EINVAL, "--out %s is the model that is trained; name another folder",
+                            flags->out);
+    }
+    if (is_mount_point(flags->out, &out)) {
+        return core_err_set(-EBUSY, "--out %s is where a file system begins; name a folder in it",
                             flags->out);
     }
     DIR *folder = opendir(flags->out);
