@@ -183,13 +183,14 @@ static int make_executor(struct run_rank *rank)
     }
     options.lanes[PLAN_Q_UPDATE] = run_update_lane(rank->update);
     if (rank->given.saving != NULL) {
-        const struct run_save_options save = {.input = rank->input,
-                                              .plan = rank->plan,
-                                              .memory = &rank->memory,
-                                              .update = rank->update,
-                                              .saving = rank->given.saving,
-                                              .bell = &rank->bell,
-                                              .stall_limit_ns = run_options_stall_ns(rank->options)};
+        const struct run_save_options save = {
+            .input = rank->input,
+            .plan = rank->plan,
+            .memory = &rank->memory,
+            .update = rank->update,
+            .saving = rank->given.saving,
+            .bell = &rank->bell,
+            .stall_limit_ns = run_options_stall_ns(rank->options)};
         int rc = run_save_create(&save, &rank->save);
         if (rc != 0) {
             return rc;
