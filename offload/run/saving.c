@@ -17,8 +17,8 @@ struct run_saving {
     uint64_t step;          /* the engine's, as the next two */
     bool open;
     bool told;
-    int rc; /* under `turn`, as the next; the engine's once all lanes are done */
-    char sentence[CORE_ERR_SENTENCE_BYTES];
+    struct core_err
+        failed; /* the first error, under `turn`; the engine's once all lanes are done */
 };
 
 int run_saving_create(struct run_saving **out)
