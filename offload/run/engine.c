@@ -1,6 +1,6 @@
 /* engine.c: ranks side by side. One rank works on the caller's thread; of several each has a queue
  * whose thread does what is asked of all of them at once. */
-#include "offload/run/engine.h"
+#include "offload/run/engine_parts.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -16,49 +16,7 @@
 #include "core/base/log.h"
 #include "core/base/queue.h"
 #include "core/coll/coll.h"
-#include "offload/run/guess.h"
-#include "offload/run/predict.h"
 #include "offload/run/saving.h"
-
-/* A rank and what the last order to all ranks left with it. */
-struct member {
-    struct run_options options;
-    struct run_planned *planned; /* owned; NULL: the engine's own is used */
-    struct core_queue *queue;    /* owned; NULL: there is one rank */
-    struct run_rank *rank;       /* owned */
-    int64_t targets;             /* of what was fed */
-    struct run_result result;
-    struct kern_loss loss;
-};
-
-enum { ARGUMENT_BYTES = 128 };
-
-/* What every rank does; `arguments` are the same for all. */
-typedef int rank_work(struct run_engine *engine, struct member *member, const void *arguments);
-
-struct job {
-    rank_work *work;
-    struct run_engine *engine;
-    const void *arguments; /* the engine's copy: a rank that does not answer may yet look at it */
-};
-
-struct run_engine {
-    struct run_engine_options given;
-    struct member *members; /* owned, [world] */
-    uint32_t world;
-    struct coll_meeting *meeting; /* owned; NULL: there is one rank */
-    struct run_scale scale;
-    uint64_t run; /* the same in all its checkpoints */
-    struct run_guess guess;
-    uint64_t steps;
-    struct job asked;
-    _Alignas(16) unsigned char arguments[ARGUMENT_BYTES]; /* of what was asked last */
-    bool lost; /* a rank did not answer: its thread may still use all of this */
-    struct run_engine *next_lost;
-    struct run_saving *saving; /* owned; NULL: no tape saves */
-    bool defers;               /* the next step does not guess */
-    int error;                 /* of the call after which nothing can go on */
-};
 
 /* Engines with such a rank: kept. */
 static _Atomic(struct run_engine *) lost_engines;
@@ -67,8 +25,8 @@ static _Atomic(struct run_engine *) lost_engines;
 
 static int run_job(void *context, const void *arguments)
 {
-    struct member *member = context;
-    const struct job *job = arguments;
+    struct run_member *member = context;
+    const struct run_engine_job *job = arguments;
     int rc = job->work(job->engine, member, job->arguments);
     if (rc != 0) {
         run_rank_abort(member->rank, rc); /* the others must not wait for this one */
@@ -79,7 +37,7 @@ static int run_job(void *context, const void *arguments)
 /* Waits for a rank as long as it gets on; each of its own waits ends before that. */
 static int wait_member(struct run_engine *engine, uint32_t index, struct core_fence done)
 {
-    const struct member *member = &engine->members[index];
+    const struct run_member *member = &engine->members[index];
     const int64_t limit_ns = 2 * run_options_stall_ns(&member->options);
     uint64_t before;
     uint64_t now = run_rank_pulse(member->rank);
@@ -100,9 +58,7 @@ static int wait_member(struct run_engine *engine, uint32_t index, struct core_fe
     return rc;
 }
 
-/* Waits for all; the first rank's error is returned: one that fails tells the others its sentence,
- * so that any of them names the cause. */
-static int ask_all(struct run_engine *engine, rank_work *work, const void *arguments,
+int run_engine_ask(struct run_engine *engine, run_engine_work *work, const void *arguments,
                    size_t arguments_bytes)
 {
     struct core_fence done[RUN_RANKS_MAX] = {{0}};
@@ -112,7 +68,7 @@ static int ask_all(struct run_engine *engine, rank_work *work, const void *argum
     }
     assert(arguments_bytes <= sizeof engine->arguments);
     memcpy(engine->arguments, arguments, arguments_bytes);
-    engine->asked = (struct job){work, engine, engine->arguments};
+    engine->asked = (struct run_engine_job){work, engine, engine->arguments};
     for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
         const struct core_job one = {.run = run_job,
                                      .context = &engine->members[r],
@@ -141,7 +97,7 @@ static uint64_t run_number(const struct run_engine *engine)
 
 static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
 {
-    struct member *member = &engine->members[index];
+    struct run_member *member = &engine->members[index];
     const struct run_engine_options *given = &engine->given;
     const struct run_planned *planned = given->planned;
     int rc = 0;
@@ -174,7 +130,7 @@ static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
 }
 
 /* Every rank opens the checkpoint for itself: it reads its own parts. */
-static int resume(struct run_engine *engine, struct member *member)
+static int resume(struct run_engine *engine, struct run_member *member)
 {
     struct store_checkpoint *checkpoint = NULL;
     int rc = store_checkpoint_open(engine->given.checkpoint, run_options_file_io(&member->options),
@@ -193,7 +149,7 @@ static int resume(struct run_engine *engine, struct member *member)
     return rc != 0 ? rc : closed;
 }
 
-static int load(struct run_engine *engine, struct member *member, const void *arguments)
+static int load(struct run_engine *engine, struct run_member *member, const void *arguments)
 {
     (void)arguments;
     return engine->given.checkpoint != NULL ? resume(engine, member)
@@ -221,7 +177,7 @@ static int make(struct run_engine *engine)
     if (rc != 0) {
         return rc;
     }
-    rc = ask_all(engine, load, "", 0);
+    rc = run_engine_ask(engine, load, "", 0);
     if (engine->given.damaged != NULL) {
         *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
     }
@@ -263,7 +219,7 @@ void run_engine_destroy(struct run_engine *engine)
         core_queue_destroy(engine->members[r].queue);
     }
     for (uint32_t r = 0; engine->members != NULL && r < engine->world; r++) {
-        struct member *member = &engine->members[r];
+        struct run_member *member = &engine->members[r];
         stuck = stuck || run_rank_save_stuck(member->rank);
         run_rank_destroy(member->rank);
         run_planned_destroy(member->planned);
@@ -278,7 +234,7 @@ void run_engine_destroy(struct run_engine *engine)
 
 /* ---- steps ---- */
 
-static int step_rank(struct run_engine *engine, struct member *member, const void *arguments)
+static int step_rank(struct run_engine *engine, struct run_member *member, const void *arguments)
 {
     (void)engine;
     return run_rank_step(member->rank, arguments, &member->result);
@@ -295,7 +251,7 @@ static int feed(struct run_engine *engine, const struct model_batch *batches, ui
                             each * engine->world);
     }
     for (uint32_t r = 0; r < engine->world; r++) {
-        struct member *member = &engine->members[r];
+        struct run_member *member = &engine->members[r];
         const uint32_t first = r * each < count ? r * each : count;
         const uint32_t own = count - first < each ? count - first : each;
         int rc = run_rank_feed(member->rank, batches + first, own, &member->targets);
@@ -311,7 +267,7 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
 {
     double loss_sum = 0;
     for (uint32_t r = 0; r < engine->world; r++) {
-        struct member *member = &engine->members[r];
+        struct run_member *member = &engine->members[r];
         const struct plan_traffic traffic = run_rank_traffic_take(member->rank);
         const struct run_stats stats = run_rank_stats_take(member->rank);
         loss_sum += member->result.loss_sum;
@@ -364,7 +320,7 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
                                     .targets = step.targets,
                                     .guess = next_guess(engine)};
     const int64_t start_ns = core_clock_now_ns();
-    rc = ask_all(engine, step_rank, &order, sizeof order);
+    rc = run_engine_ask(engine, step_rank, &order, sizeof order);
     if (rc == 0) {
         gather_step(engine, &step);
         step.guess_seconds = note_guess(engine, start_ns);
@@ -378,136 +334,4 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
     engine->steps++;
     *out = step;
     return 0;
-}
-
-/* ---- looking ---- */
-
-static int evaluate_rank(struct run_engine *engine, struct member *member, const void *arguments)
-{
-    const struct model_batch *batch = member == &engine->members[0] ? arguments : NULL;
-    return run_rank_evaluate(member->rank, batch, &member->loss);
-}
-
-int run_engine_evaluate(struct run_engine *engine, const struct model_batch *batch,
-                        struct kern_loss *out)
-{
-    if (engine->error != 0) {
-        return core_err_set(engine->error, "the run ended with an error before this evaluation");
-    }
-    int rc = run_rank_check(engine->members[0].rank, batch);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = ask_all(engine, evaluate_rank, batch, sizeof *batch);
-    engine->error = rc;
-    if (rc == 0) {
-        *out = engine->members[0].loss;
-    }
-    return rc;
-}
-
-struct logits_order {
-    const int32_t *ids;
-    int64_t length;
-    float *out;
-};
-
-static int logits_rank(struct run_engine *engine, struct member *member, const void *arguments)
-{
-    const struct logits_order *order = arguments;
-    return member == &engine->members[0]
-               ? run_predict_logits(member->rank, order->ids, order->length, order->out)
-               : run_rank_evaluate(member->rank, NULL, &member->loss);
-}
-
-int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t length, float *out)
-{
-    const struct model_batch batch = {.rows = 1, .length = length, .ids = ids};
-    const struct logits_order order = {ids, length, out};
-    if (engine->error != 0) {
-        return core_err_set(engine->error, "the run ended with an error before this");
-    }
-    int rc = run_rank_check(engine->members[0].rank, &batch);
-    if (rc == 0) {
-        rc = ask_all(engine, logits_rank, &order, sizeof order);
-        engine->error = rc;
-    }
-    return rc;
-}
-
-static int drain_rank(struct run_engine *engine, struct member *member, const void *arguments)
-{
-    (void)engine;
-    (void)arguments;
-    return run_rank_drain(member->rank);
-}
-
-int run_engine_drain(struct run_engine *engine)
-{
-    int rc = engine->error != 0
-                 ? core_err_set(engine->error, "the run ended with an error before this")
-                 : ask_all(engine, drain_rank, "", 0);
-    engine->error = rc;
-    return rc;
-}
-
-static int rest_rank(struct run_engine *engine, struct member *member, const void *arguments)
-{
-    (void)engine;
-    (void)arguments;
-    return run_rank_rest(member->rank);
-}
-
-int run_engine_rest(struct run_engine *engine)
-{
-    int rc = engine->error != 0
-                 ? core_err_set(engine->error, "the run ended with an error before this")
-                 : ask_all(engine, rest_rank, "", 0);
-    engine->error = rc;
-    return rc;
-}
-
-void run_engine_defer_next(struct run_engine *engine)
-{
-    engine->defers = true;
-}
-
-struct run_saving *run_engine_saving(struct run_engine *engine)
-{
-    return engine->saving;
-}
-
-int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
-                       void *context)
-{
-    const struct run_options *options = engine->given.options;
-    const uint32_t parts = options->stage == 3 ? engine->world : 1; /* else each rank has all */
-    int rc = run_engine_drain(engine);
-    for (uint32_t r = 0; rc == 0 && r < parts; r++) {
-        rc = run_rank_weights(engine->members[r].rank, block, take, context);
-    }
-    return rc;
-}
-
-struct run_position run_engine_position(const struct run_engine *engine)
-{
-    return (struct run_position){.run = engine->run,
-                                 .steps = engine->steps,
-                                 .updates = run_rank_updates(engine->members[0].rank),
-                                 .scale = engine->scale};
-}
-
-const struct run_engine_options *run_engine_given(const struct run_engine *engine)
-{
-    return &engine->given;
-}
-
-uint32_t run_engine_world(const struct run_engine *engine)
-{
-    return engine->world;
-}
-
-struct run_rank *run_engine_rank(struct run_engine *engine, uint32_t rank)
-{
-    return rank < engine->world ? engine->members[rank].rank : NULL;
 }
