@@ -42,11 +42,11 @@ static void modes(void)
         const char *says;
     } rows[] = {
         {"--mode point --op read,rw --params 350M --tbw 600", "A model of 0.35B parameters"},
-        {"--mode sweep --runtime 1", "Recommended: block "},
+        {"--mode sweep --runtime 0.5", "Recommended: block "},
         {"--mode sweep --full --block_size 256K,1M --runtime 0.05", "%peak"},
         {"--mode verify --loops 2", "came back as they were written"},
         {"--mode swap --tensor_size 4M --loops 2", "both together"},
-        {"--mode soak --op read --runtime 0.6", "GB/s at the end"},
+        {"--mode soak --op read --runtime 0.3", "GB/s at the end"},
         {"--mode point --op write --checksum xxh3", "GB/s writing"},
         {"--mode point --op read --backend libaio -v", "libaio"},
         {"--mode point --op read --backend threads -q", "threads"},

@@ -119,7 +119,7 @@ static int wait_scratch(pid_t child)
 static void wrong_bytes(void)
 {
     static char garbage[4096];
-    pid_t child = tool_start("ds_nvme_bench", tool_with_drive("--mode verify --loops 40"), NULL);
+    pid_t child = tool_start("ds_nvme_bench", tool_with_drive("--mode verify --loops 20"), NULL);
     int fd = wait_scratch(child);
     memset(garbage, 'x', sizeof garbage);
     for (int i = 0; i < 20000; i++) {
