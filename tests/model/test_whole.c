@@ -183,7 +183,7 @@ static void fp32(void)
 }
 
 /* bf16: no further from the truth than transformers' own bf16: logits and the mean over all
- * gradients. The worst gradient alone is a matter of chance: it is always a vector of few elements
+ * gradients. The worst gradient alone is a matter of chance: it is mostly a vector of few elements
  * (a bias, a norm's weight), another one for every input, and up to 1.8 times as far whether
  * probabilities are rounded to bf16 before their products or not. */
 static void bf16(void)
