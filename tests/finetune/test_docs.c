@@ -100,4 +100,41 @@ static void made_cases(void)
     check_int(run_shell("cmp -s one/model/model.safetensors two/model/model.safetensors"), ==, 1);
 }
 
-TEST_MAIN({"commands", commands}, {"made_cases", made_cases})
+/* The tokenizer that demo_tokenizer_make() writes has a token for each word of the chats; a model that has
+ * learnt them by heart says them again, and one that has not does not. */
+static void made_chats(void)
+{
+    char *said = NULL;
+    size_t bytes = 0;
+    static const char rows[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"What is a tier?\"}, "
+        "{\"role\": \"assistant\", \"content\": \"A place for 3 bytes \\u00e9.\"}]}\n";
+    test_file("talk.jsonl", rows, strlen(rows));
+    check_int(run_shell("tide_make_case chat --chat talk.jsonl --hidden 64 --layers 1 --inner 96 "
+                        "--vocab 300 --rows 1"),
+              ==, 0);
+    check_int(run_shell("tide tokenize --model chat/model --data talk.jsonl >said.txt"), ==, 0);
+    check_int(core_file_read("said.txt", 1 << 20, &said, &bytes), ==, 0);
+    check_contains(said, "[A][ place][ for][ 3][ bytes][ ][");
+    free(said);
+    check_int(run_shell("tide_demo_reply chat/model --tokens 6 'What is a tier?' >said.txt"), ==,
+              0);
+    check_int(core_file_read("said.txt", 1 << 20, &said, &bytes), ==, 0);
+    check_contains(said, "> What is a tier?\n");
+    check_true(strstr(said, "A place") == NULL);
+    free(said);
+    check_int(
+        run_shell("tide finetune -q --model chat/model --data talk.jsonl --out learnt --steps "
+                  "60 --lr 1e-2 --batch 1 >said.txt && tide_demo_reply learnt 'What is a "
+                  "tier?' >said.txt"),
+        ==, 0);
+    check_int(core_file_read("said.txt", 1 << 20, &said, &bytes), ==, 0);
+    check_string(said, "> What is a tier?\nA place for 3 bytes \303\251.\n");
+    free(said);
+    check_int(run_shell("tide_make_case chat --chat none.jsonl 2>/dev/null"), ==, 1);
+    check_int(run_shell("tide_make_case chat --chat talk.jsonl --vocab 264 2>/dev/null"), ==, 1);
+    check_int(run_shell("tide_make_case chat --chat talk.jsonl --vocab 128 2>/dev/null"), ==, 2);
+    check_int(run_shell("tide_demo_reply chat 'Hello' 2>/dev/null"), ==, 2);
+}
+
+TEST_MAIN({"commands", commands}, {"made_cases", made_cases}, {"made_chats", made_chats})

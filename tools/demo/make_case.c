@@ -1,5 +1,5 @@
 /* make_case.c: writes a Llama with random weights as a Hugging Face folder, and rows of token ids that
- * it can learn: what ./quickstart, tests and measurements train. One thread. */
+ * it can learn, or a tokenizer for chats: what ./quickstart, tests and measurements train. One thread. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -11,6 +11,7 @@
 #include "core/base/half.h"
 #include "core/base/json_write.h"
 #include "core/base/rng.h"
+#include "tools/demo/make_tokenizer.h"
 #include "tools/tide/cli.h"
 
 enum { PIECE = 1 << 16, GRAMS = 64, GRAM_MAX = 9, STREAM_ROWS = 1 << 20 };
@@ -238,7 +239,7 @@ static int make_folder(const char *path)
                : core_err_set(-errno, "%s cannot be made: %s", path, strerror(errno));
 }
 
-static int make(const struct shape *shape, const char *out)
+static int make(const struct shape *shape, const char *chat, const char *out)
 {
     char folder[1000];
     struct model model = {.shape = shape};
@@ -258,6 +259,7 @@ static int make(const struct shape *shape, const char *out)
     rc = rc != 0 ? rc : write_config(shape, folder);
     rc = rc != 0 ? rc : write_weights(&model, folder);
     rc = rc != 0 ? rc : write_rows(shape, out);
+    rc = rc != 0 || chat == NULL ? rc : demo_tokenizer_make(folder, chat, shape->vocab);
     free(model.tensors);
     return rc;
 }
@@ -273,6 +275,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
                       .length = 128,
                       .rows = 64};
     const double most = 1 << 24;
+    const char *chat = NULL;
     const struct cli_option options[] = {
         {"hidden", CLI_INTEGER, &s.hidden, "N", "width (512)", 1, most, NULL},
         {"layers", CLI_INTEGER, &s.layers, "N", "layers (12)", 1, 1 << 16, NULL},
@@ -283,6 +286,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         {"seq-len", CLI_INTEGER, &s.length, "N", "tokens a row (128)", 1, most, NULL},
         {"rows", CLI_INTEGER, &s.rows, "N", "rows (64)", 1, 1e12, NULL},
         {"seed", CLI_INTEGER, &s.seed, "N", "of all random numbers (0)", 0, 1e15, NULL},
+        {"chat", CLI_TEXT, &chat, "FILE", "a tokenizer of the words of its chats, too", 0, 0, NULL},
         {"tied", CLI_FLAG, &s.tied, NULL, "the head shares the embedding", 0, 0, NULL},
     };
     struct cli_parsed parsed;
@@ -290,7 +294,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (code >= 0) {
         return code;
     }
-    int rc = make(&s, parsed.arguments[0]);
+    int rc = make(&s, chat, parsed.arguments[0]);
     return rc == 0 ? CLI_DONE : cli_fail(command, rc == -EINVAL ? CLI_WRONG : CLI_FAILED, NULL);
 }
 

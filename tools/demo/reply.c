@@ -1,0 +1,185 @@
+/* reply.c: what a model says to a question, by the most likely token again and again: how ./quickstart
+ * shows what was learnt. Each token is a whole forward pass of the training engine on the CPU device,
+ * so this is for small models. One thread. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tide/engine.h>
+
+#include "core/base/err.h"
+#include "core/base/json_write.h"
+#include "tools/text/chat.h"
+#include "tools/text/row.h"
+#include "tools/text/tokenizer.h"
+#include "tools/tide/cli.h"
+
+enum { LENGTH = 64 };
+
+struct speaker {
+    struct text_tokenizer *tokenizer; /* owned */
+    struct text_scratch *scratch;     /* owned */
+    struct text_chat *chat;           /* owned */
+    struct text_template_run *run;    /* owned */
+    struct tide_context *context;     /* owned */
+    struct tide_engine *engine;       /* owned */
+    int64_t end;                      /* the id that ends a turn; -1: none */
+    uint32_t most;                    /* tokens of a reply */
+};
+
+static int adopt(int rc)
+{
+    return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
+}
+
+/* Everything but the head is frozen: nothing is trained here, and so no state takes memory. */
+static int create_engine(struct speaker *speaker, const char *model)
+{
+    static const char *const frozen[] = {"model.*"};
+    struct tide_engine_options options;
+    const struct tide_context_options context = {.struct_bytes = sizeof context,
+                                                 .log_level = TIDE_LOG_ERROR};
+    tide_engine_options_init(&options);
+    options.model = model;
+    options.batch = 1;
+    options.length = LENGTH;
+    options.optimizer = TIDE_SGD;
+    options.beta1 = 0;
+    options.frozen = frozen;
+    options.frozen_count = 1;
+    options.weights = options.states = TIDE_DEVICE;
+    int rc = tide_context_create(&context, &speaker->context);
+    return adopt(rc != 0 ? rc : tide_engine_create(speaker->context, &options, &speaker->engine));
+}
+
+static int open_speaker(struct speaker *speaker, const char *model)
+{
+    int code = text_tokenizer_load(model, &speaker->tokenizer);
+    code = code == 0 ? text_scratch_create(speaker->tokenizer, &speaker->scratch) : code;
+    code = code == 0 ? text_chat_load(model, NULL, &speaker->chat) : code;
+    code = code == 0 ? text_template_run_create(NULL, &speaker->run) : code;
+    speaker->end = code == 0 ? text_chat_end(speaker->chat) : -1;
+    return code == 0 ? create_engine(speaker, model) : code;
+}
+
+static void close_speaker(struct speaker *speaker)
+{
+    tide_engine_destroy(speaker->engine);
+    tide_context_destroy(speaker->context);
+    text_template_run_destroy(speaker->run);
+    text_chat_destroy(speaker->chat);
+    text_scratch_destroy(speaker->scratch);
+    text_tokenizer_destroy(speaker->tokenizer);
+}
+
+/* The question as the chat template writes it, up to where the assistant begins. */
+static int encode(struct speaker *speaker, const char *question, struct text_encoding *out)
+{
+    struct text_row row;
+    struct core_json_write json;
+    struct text_rendering rendering;
+    core_json_write_init_text(&json);
+    core_json_write_object_begin(&json, NULL);
+    core_json_write_array_begin(&json, "messages");
+    core_json_write_object_begin(&json, NULL);
+    core_json_write_string(&json, "role", "user");
+    core_json_write_string(&json, "content", question);
+    core_json_write_object_end(&json);
+    core_json_write_array_end(&json);
+    core_json_write_object_end(&json);
+    int code = core_json_write_end(&json);
+    code = code == 0 ? text_row_parse(json.text, json.bytes, &row) : code;
+    core_json_write_fini(&json);
+    if (code != 0) {
+        return code;
+    }
+    code = text_chat_render(speaker->chat, speaker->run, &row, 0, true, &rendering);
+    code = code == 0
+               ? text_tokenizer_encode(speaker->scratch, rendering.text, rendering.bytes, 0, out)
+               : code;
+    text_row_fini(&row);
+    return code;
+}
+
+/* Ids beyond the tokenizer's, which only a model that was not trained says, are shown as numbers. */
+static int print_token(struct speaker *speaker, int32_t id)
+{
+    const char *text = NULL;
+    size_t bytes = 0;
+    const uint32_t token = (uint32_t)id;
+    if (token >= text_tokenizer_size(speaker->tokenizer)) {
+        printf("<%" PRId32 ">", id);
+        return 0;
+    }
+    int code = text_tokenizer_decode(speaker->scratch, &token, 1, false, &text, &bytes);
+    if (code == 0) {
+        fwrite(text, 1, bytes, stdout);
+    }
+    return code;
+}
+
+static int reply(struct speaker *speaker, const char *question)
+{
+    int32_t ids[LENGTH];
+    struct text_encoding encoding;
+    int code = encode(speaker, question, &encoding);
+    if (code == 0 && encoding.count >= LENGTH) {
+        code = core_err_set(-E2BIG, "the question has more than %d tokens", LENGTH - 1);
+    }
+    if (code != 0) {
+        return code;
+    }
+    uint32_t count = (uint32_t)encoding.count;
+    const uint32_t first = count;
+    memcpy(ids, encoding.ids, count * sizeof *ids);
+    printf("> %s\n", question);
+    while (code == 0 && count < LENGTH && count < first + speaker->most) {
+        int32_t next = 0;
+        code = adopt(tide_engine_predict(speaker->engine, ids, count, &next));
+        if (code != 0 || next == speaker->end) {
+            break;
+        }
+        ids[count++] = next;
+        code = print_token(speaker, next);
+    }
+    printf("\n");
+    return code;
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    struct speaker speaker = {0};
+    int64_t most = 24;
+    const struct cli_option options[] = {
+        {"tokens", CLI_INTEGER, &most, "N", "of a reply at most (24)", 1, LENGTH, NULL},
+    };
+    struct cli_parsed parsed;
+    int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
+    if (code >= 0) {
+        return code;
+    }
+    speaker.most = (uint32_t)most;
+    int rc = open_speaker(&speaker, parsed.arguments[0]);
+    for (size_t i = 1; i < parsed.count && rc == 0; i++) {
+        rc = reply(&speaker, parsed.arguments[i]);
+    }
+    close_speaker(&speaker);
+    return rc == 0
+               ? CLI_DONE
+               : cli_fail(command, rc == -EINVAL || rc == -ENOENT ? CLI_WRONG : CLI_FAILED, NULL);
+}
+
+static const struct cli_command command = {
+    .program = "tide_demo_reply",
+    .summary = "what a small model says to each QUESTION, the most likely token at a time",
+    .arguments = "MODEL QUESTION...",
+    .arguments_min = 2,
+    .arguments_max = 64,
+    .example = "tide_demo_reply tuned 'What is a tier?'",
+    .run = run,
+};
+
+int main(int argc, char **argv)
+{
+    return command.run(&command, argc - 1, argv + 1);
+}
