@@ -100,12 +100,21 @@ static void made_cases(void)
     check_int(run_shell("cmp -s one/model/model.safetensors two/model/model.safetensors"), ==, 1);
 }
 
+/* What the last command wrote; the caller's to free. */
+static char *read_said(void)
+{
+    char path[4096];
+    char *said = NULL;
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/said.txt", test_directory());
+    check_int(core_file_read(path, 1 << 20, &said, &bytes), ==, 0);
+    return said;
+}
+
 /* The tokenizer that demo_tokenizer_make() writes has a token for each word of the chats; a model that has
  * learnt them by heart says them again, and one that has not does not. */
 static void made_chats(void)
 {
-    char *said = NULL;
-    size_t bytes = 0;
     static const char rows[] =
         "{\"messages\": [{\"role\": \"user\", \"content\": \"What is a tier?\"}, "
         "{\"role\": \"assistant\", \"content\": \"A place for 3 bytes \\u00e9.\"}]}\n";
@@ -114,12 +123,12 @@ static void made_chats(void)
                         "--vocab 300 --rows 1"),
               ==, 0);
     check_int(run_shell("tide tokenize --model chat/model --data talk.jsonl >said.txt"), ==, 0);
-    check_int(core_file_read("said.txt", 1 << 20, &said, &bytes), ==, 0);
+    char *said = read_said();
     check_contains(said, "[A][ place][ for][ 3][ bytes][ ][");
     free(said);
     check_int(run_shell("tide_demo_reply chat/model --tokens 6 'What is a tier?' >said.txt"), ==,
               0);
-    check_int(core_file_read("said.txt", 1 << 20, &said, &bytes), ==, 0);
+    said = read_said();
     check_contains(said, "> What is a tier?\n");
     check_true(strstr(said, "A place") == NULL);
     free(said);
@@ -128,7 +137,7 @@ static void made_chats(void)
                   "60 --lr 1e-2 --batch 1 >said.txt && tide_demo_reply learnt 'What is a "
                   "tier?' >said.txt"),
         ==, 0);
-    check_int(core_file_read("said.txt", 1 << 20, &said, &bytes), ==, 0);
+    said = read_said();
     check_string(said, "> What is a tier?\nA place for 3 bytes \303\251.\n");
     free(said);
     check_int(run_shell("tide_make_case chat --chat none.jsonl 2>/dev/null"), ==, 1);

@@ -102,19 +102,27 @@ static int encode(struct speaker *speaker, const char *question, struct text_enc
 }
 
 /* Ids beyond the tokenizer's, which only a model that was not trained says, are shown as numbers. */
-static int print_token(struct speaker *speaker, int32_t id)
+static int print_tokens(struct speaker *speaker, const int32_t *ids, uint32_t count)
 {
-    const char *text = NULL;
-    size_t bytes = 0;
-    const uint32_t token = (uint32_t)id;
-    if (token >= text_tokenizer_size(speaker->tokenizer)) {
-        printf("<%" PRId32 ">", id);
-        return 0;
+    const uint32_t known = (uint32_t)text_tokenizer_size(speaker->tokenizer);
+    int code = 0;
+    for (uint32_t at = 0; at < count && code == 0;) {
+        const char *text = NULL;
+        size_t bytes = 0;
+        uint32_t some = 0;
+        while (at + some < count && (uint32_t)ids[at + some] < known) {
+            some++;
+        }
+        if (some == 0) {
+            printf("<%" PRId32 ">", ids[at++]);
+            continue;
+        }
+        code = text_tokenizer_decode(speaker->scratch, (const uint32_t *)ids + at, some, false,
+                                     &text, &bytes);
+        fwrite(text, 1, code == 0 ? bytes : 0, stdout);
+        at += some;
     }
-    int code = text_tokenizer_decode(speaker->scratch, &token, 1, false, &text, &bytes);
-    if (code == 0) {
-        fwrite(text, 1, bytes, stdout);
-    }
+    printf("\n");
     return code;
 }
 
@@ -140,10 +148,8 @@ static int reply(struct speaker *speaker, const char *question)
             break;
         }
         ids[count++] = next;
-        code = print_token(speaker, next);
     }
-    printf("\n");
-    return code;
+    return code == 0 ? print_tokens(speaker, ids + first, count - first) : code;
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
