@@ -1,4 +1,4 @@
-/* The commands of docs/finetune.md, as they stand there, on a small model: each of them works. */
+/* The commands of the guides, as they stand there, on a small model: each of them works. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -58,15 +58,14 @@ static char *next_command(char **rest)
     return NULL;
 }
 
-/* Every line of the guide that begins with "tide " ends 0, and leaves the folder that it names. */
-static void commands(void)
+/* Runs every line of a guide that begins with "tide "; how many there were. */
+static unsigned run_guide(const char *name)
 {
     char path[512];
     char *text = NULL;
     size_t bytes = 0;
     unsigned count = 0;
-    prepare();
-    snprintf(path, sizeof path, "%s/../docs/finetune.md", test_root());
+    snprintf(path, sizeof path, "%s/../docs/%s", test_root(), name);
     check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
     char *rest = text;
     for (char *command; (command = next_command(&rest)) != NULL; count++) {
@@ -83,7 +82,16 @@ static void commands(void)
         }
     }
     free(text);
-    check_uint(count, >=, 6);
+    return count;
+}
+
+/* Every command of the guides ends 0, and leaves the folder or the page that it names. */
+static void commands(void)
+{
+    prepare();
+    check_uint(run_guide("finetune.md"), >=, 6);
+    check_uint(run_guide("report.md"), ==, 2);
+    check_int(run_shell("grep -q 'Plan against reality' run.html"), ==, 0);
 }
 
 /* What tide_make_case writes is a model that holds together; odd shapes are refused. */
