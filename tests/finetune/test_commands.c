@@ -199,7 +199,7 @@ static void events(void)
 {
     rig_rows();
     expect_with(0, "TIDE_PAPER_FAIL=checkpoint 2 28",
-                TRAIN "--out %T/ev --steps 5 --save-every 1 --log %T/ev.jsonl --precision fp16");
+                TRAIN "--out %T/ev --steps 5 --save-every 1 --log %T/ev.jsonl");
     const char *log = rig_read("ev.jsonl");
     const char *second = strstr(log, "{\"step\":2,");
     const char *third = strstr(log, "{\"step\":3,");

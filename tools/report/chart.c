@@ -131,7 +131,7 @@ static void write_axes(FILE *out, const struct report_run *run, const struct rep
         const bool whole = step == floor(step) && step <= (double)run->last;
         if (whole && !(i > 0 && step == steps.ticks[i - 1])) {
             fprintf(out, "<span style=\"left:%.3f%%\">%s</span>", place,
-                    report_number(step, REPORT_COUNT, number));
+                    report_tick(step, REPORT_COUNT, number));
         }
     }
     fputs("</div>", out);

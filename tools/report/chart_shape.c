@@ -11,7 +11,7 @@ static double left_of(const struct report_run *run, size_t bucket)
 /* Few columns have air between them. */
 static double right_of(const struct report_run *run, size_t bucket)
 {
-    return left_of(run, bucket + 1) - (run->buckets <= 80 ? 120.0 / (double)run->buckets : 0);
+    return left_of(run, bucket + 1) - (run->buckets <= 80 ? 80.0 / (double)(run->buckets + 7) : 0);
 }
 
 static double middle_of(const struct report_run *run, size_t bucket)
@@ -69,7 +69,20 @@ static void write_band(FILE *out, const struct report_run *run, const struct rep
     fputs("\"/>", out);
 }
 
-/* A value alone is a dot: a line of no length with round ends. */
+/* A dot is a line of no length with round ends. */
+static void write_dot(FILE *out, const struct report_run *run, size_t at,
+                      const struct report_bucket *bucket, const struct report_scale *scale)
+{
+    fprintf(out, "M%.1f %.1fh.01", middle_of(run, at), y_of(scale, report_bucket_mean(bucket)));
+}
+
+static bool is_alone(const struct report_run *run, size_t at, enum report_figure figure)
+{
+    return run->figures[at][figure].count > 0 &&
+           (at == 0 || run->figures[at - 1][figure].count == 0) &&
+           (at + 1 == run->buckets || run->figures[at + 1][figure].count == 0);
+}
+
 static void write_line(FILE *out, const struct report_run *run, const struct report_series *series,
                        const struct report_scale *scale)
 {
@@ -81,20 +94,19 @@ static void write_line(FILE *out, const struct report_run *run, const struct rep
             fprintf(out, "%c%.1f %.1f", at == from ? 'M' : 'L', middle_of(run, at),
                     y_of(scale, report_bucket_mean(&run->figures[at][series->figure])));
         }
-        fputs(to - from == 1 ? "h.01" : "", out);
     }
     fputs("\"/>", out);
 }
 
+/* All values of a series of dots; of a line, those that stand alone. */
 static void write_dots(FILE *out, const struct report_run *run, const struct report_series *series,
                        const struct report_scale *scale)
 {
     fprintf(out, "<path class=\"dots %s\" d=\"", series->colour);
     for (size_t at = 0; at < run->buckets; at++) {
         const struct report_bucket *bucket = &run->figures[at][series->figure];
-        if (bucket->count > 0) {
-            fprintf(out, "M%.1f %.1fh.01", middle_of(run, at),
-                    y_of(scale, report_bucket_mean(bucket)));
+        if (bucket->count > 0 && (series->dots || is_alone(run, at, series->figure))) {
+            write_dot(out, run, at, bucket, scale);
         }
     }
     fputs("\"/>", out);
@@ -119,12 +131,11 @@ void report_shape_lines(FILE *out, const struct report_run *run, const struct re
 {
     for (size_t i = 0; i < chart->count; i++) {
         const struct report_series *series = &chart->series[i];
-        if (series->dots) {
-            write_dots(out, run, series, scale);
-        } else {
+        if (!series->dots) {
             write_band(out, run, series, scale);
             write_line(out, run, series, scale);
         }
+        write_dots(out, run, series, scale);
         write_odd(out, run, series);
     }
 }
