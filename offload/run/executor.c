@@ -1,5 +1,4 @@
-/* executor.c: the loop, its view of edges as fences, and the account of waiting. */
-#include "offload/run/executor.h"
+/* executor.c: the loop, and its view of edges as fences. */
 
 #include <assert.h>
 #include <errno.h>
@@ -8,40 +7,9 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "offload/run/executor_parts.h"
 
-enum { UNDER_WAY_MAX = 2, WINDOW = UNDER_WAY_MAX + 1, SPIN_NS = 20000 };
-
-/* A tape in the window; the oldest of the three has retired and is kept for edges that point back. */
-struct run {
-    const struct plan_tape *tape; /* borrowed from the plan */
-    struct core_fence gate;
-    uint32_t *index[PLAN_Q_COUNT];           /* into `indices`: the queue's commands in the tape */
-    struct core_fence *fences[PLAN_Q_COUNT]; /* into `all_fences`: one a command, by place */
-    uint32_t *indices;                       /* owned, [commands_max] */
-    struct core_fence *all_fences;           /* owned, [commands_max] */
-    int64_t *all_ns; /* owned, [commands_max], where they are watched: handed on, then done */
-    int64_t *ns[PLAN_Q_COUNT]; /* into `all_ns`, by place */
-    uint32_t submitted[PLAN_Q_COUNT];
-    uint32_t reached[PLAN_Q_COUNT];
-};
-
-struct run_executor {
-    struct run_lane lanes[PLAN_Q_COUNT];
-    struct core_bell *bell; /* borrowed */
-    uint32_t commands_max;
-    int64_t stall_limit_ns;
-    bool stalled;
-    _Atomic uint64_t *pulse; /* borrowed; NULL: nobody looks */
-    void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
-                  int64_t end_ns);
-    void *watch_user;              /* borrowed */
-    int64_t done_ns[PLAN_Q_COUNT]; /* when the lane's last command was seen done */
-    struct run runs[WINDOW];
-    uint64_t pushed;  /* tapes; runs[n % WINDOW] is the n-th */
-    uint64_t retired; /* tapes, in order */
-    int error;
-    struct run_stats stats;
-};
+enum { UNDER_WAY_MAX = RUN_WINDOW - 1, SPIN_NS = 20000 };
 
 int run_executor_create(const struct run_executor_options *options, struct run_executor **out)
 {
@@ -58,8 +26,8 @@ int run_executor_create(const struct run_executor_options *options, struct run_e
     executor->pulse = options->pulse;
     executor->watch = options->watch;
     executor->watch_user = options->watch_user;
-    for (int i = 0; i < WINDOW; i++) {
-        struct run *run = &executor->runs[i];
+    for (int i = 0; i < RUN_WINDOW; i++) {
+        struct run_tape_state *run = &executor->runs[i];
         size_t count = options->commands_max > 0 ? options->commands_max : 1;
         run->indices = calloc(count, sizeof *run->indices);
         run->all_fences = calloc(count, sizeof *run->all_fences);
@@ -79,7 +47,7 @@ void run_executor_destroy(struct run_executor *executor)
     if (executor == NULL) {
         return;
     }
-    for (int i = 0; i < WINDOW; i++) {
+    for (int i = 0; i < RUN_WINDOW; i++) {
         free(executor->runs[i].indices);
         free(executor->runs[i].all_fences);
         free(executor->runs[i].all_ns);
@@ -100,11 +68,12 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
         return core_err_set(-EINVAL, "a tape of %u commands is longer than the %u made room for",
                             tape->count, executor->commands_max);
     }
-    struct run *run = &executor->runs[executor->pushed % WINDOW];
+    struct run_tape_state *run = &executor->runs[executor->pushed % RUN_WINDOW];
     uint32_t first = 0;
     uint32_t filled[PLAN_Q_COUNT] = {0};
     run->tape = tape;
     run->gate = gate;
+    run->withdrawn = false;
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         run->index[q] = run->indices + first;
         run->fences[q] = run->all_fences + first;
@@ -138,21 +107,24 @@ static struct core_fence edge_fence(const struct run_executor *executor, uint64_
             return (struct core_fence){0};
         }
         n--;
-        place += executor->runs[n % WINDOW].tape->queue_count[edge.queue];
+        place += executor->runs[n % RUN_WINDOW].tape->queue_count[edge.queue];
     }
-    const struct run *run = &executor->runs[n % WINDOW];
+    const struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
     assert(place > 0 && place <= run->tape->queue_count[edge.queue]);
     *submitted = run->submitted[edge.queue] >= place;
     return *submitted ? run->fences[edge.queue][place - 1] : (struct core_fence){0};
 }
 
-/* Fills `after` for a command. 1: it may be handed on; 0: not yet, and *blocker is the queue that it
- * waits for (PLAN_Q_COUNT: its data); or the error of a line. */
-static int edges_look(const struct run_executor *executor, uint64_t n,
-                      const struct plan_command *command, bool takes_edges,
-                      struct core_fence after[PLAN_EDGE_MAX + 1], uint8_t *blocker)
+static bool reads_store(uint8_t queue)
 {
-    const struct run *run = &executor->runs[n % WINDOW];
+    return queue == PLAN_Q_READ_WEIGHT || queue == PLAN_Q_READ_STATE || queue == PLAN_Q_READ_ACT;
+}
+
+int run_edges_look(const struct run_executor *executor, uint64_t n,
+                   const struct plan_command *command, bool takes_edges,
+                   struct core_fence after[PLAN_EDGE_MAX + 1], uint8_t *blocker)
+{
+    const struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
     for (int e = 0; e < PLAN_EDGE_MAX; e++) {
         bool submitted = false;
         after[e] = edge_fence(executor, n, command->edges[e], &submitted);
@@ -165,79 +137,10 @@ static int edges_look(const struct run_executor *executor, uint64_t n,
             return 0;
         }
     }
-    bool gated = command->queue == PLAN_Q_COMPUTE;
-    after[PLAN_EDGE_MAX] = gated ? run->gate : (struct core_fence){0};
+    after[PLAN_EDGE_MAX] = reads_store(command->queue) ? (struct core_fence){0} : run->gate;
     int state = core_fence_poll(after[PLAN_EDGE_MAX]);
     *blocker = PLAN_Q_COUNT;
     return state == 0 && takes_edges ? 1 : state;
-}
-
-/* ---- the account of waiting ---- */
-
-static enum run_wait wait_for(enum plan_queue blocker)
-{
-    switch (blocker) {
-    case PLAN_Q_READ_WEIGHT:
-    case PLAN_Q_READ_STATE:
-    case PLAN_Q_READ_ACT: return RUN_WAIT_STORE_READ;
-    case PLAN_Q_WRITE_STATE:
-    case PLAN_Q_WRITE_CHECKPOINT:
-    case PLAN_Q_WRITE_ACT: return RUN_WAIT_STORE_WRITE;
-    case PLAN_Q_UPDATE: return RUN_WAIT_UPDATE;
-    case PLAN_Q_UP:
-    case PLAN_Q_DOWN: return RUN_WAIT_COPY;
-    case PLAN_Q_COMPUTE:
-    case PLAN_Q_COLL: return RUN_WAIT_IMBALANCE;
-    case PLAN_Q_COUNT: break;
-    }
-    return RUN_WAIT_OTHER;
-}
-
-/* The first unreached edge of a command; PLAN_Q_COUNT + 1 where there is none. */
-static uint8_t unreached_edge(const struct run_executor *executor, uint64_t n,
-                              const struct plan_command *command)
-{
-    struct core_fence after[PLAN_EDGE_MAX + 1];
-    uint8_t blocker = PLAN_Q_COUNT;
-    return edges_look(executor, n, command, false, after, &blocker) == 0 ? blocker
-                                                                         : PLAN_Q_COUNT + 1;
-}
-
-/* What a lane waits for at this moment: follows a copy that itself waits for the drive to the
- * drive, so that the cause is named and not its messenger. PLAN_Q_COUNT + 1: it is at work. */
-static uint8_t lane_blocker(const struct run_executor *executor, uint8_t q, int hops)
-{
-    for (uint64_t n = executor->retired; n < executor->pushed; n++) {
-        const struct run *run = &executor->runs[n % WINDOW];
-        if (run->reached[q] == run->tape->queue_count[q]) {
-            continue;
-        }
-        const struct plan_command *next = &run->tape->commands[run->index[q][run->reached[q]]];
-        uint8_t blocker = unreached_edge(executor, n, next);
-        if (hops > 0 && (blocker == PLAN_Q_UP || blocker == PLAN_Q_DOWN)) {
-            uint8_t behind = lane_blocker(executor, blocker, hops - 1);
-            return behind < PLAN_Q_COUNT ? behind : blocker;
-        }
-        return blocker;
-    }
-    return PLAN_Q_COUNT;
-}
-
-/* What the two watched lanes wait for now. */
-static void waits_look(const struct run_executor *executor, uint8_t blockers[2])
-{
-    blockers[0] = lane_blocker(executor, PLAN_Q_COMPUTE, 2);
-    blockers[1] = lane_blocker(executor, PLAN_Q_UPDATE, 2);
-}
-
-static void waits_charge(struct run_executor *executor, const uint8_t blockers[2], int64_t span_ns)
-{
-    int64_t *waits[] = {executor->stats.compute_wait_ns, executor->stats.update_wait_ns};
-    for (int w = 0; w < 2; w++) {
-        if (blockers[w] <= PLAN_Q_COUNT) {
-            waits[w][wait_for((enum plan_queue)blockers[w])] += span_ns;
-        }
-    }
 }
 
 /* ---- the loop ---- */
@@ -254,9 +157,9 @@ static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct pl
     }
     if (place <= 0) {
         n--;
-        place += executor->runs[n % WINDOW].tape->queue_count[edge.queue];
+        place += executor->runs[n % RUN_WINDOW].tape->queue_count[edge.queue];
     }
-    const struct run *run = &executor->runs[n % WINDOW];
+    const struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
     lane_reap(executor, n, edge.queue, (uint32_t)place);
     return run->reached[edge.queue] >= place ? run->ns[edge.queue][place - 1] : 0;
 }
@@ -264,7 +167,7 @@ static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct pl
 /* Tells the watcher of the lane's command that is done. */
 static void lane_watch(struct run_executor *executor, uint64_t n, int q)
 {
-    struct run *run = &executor->runs[n % WINDOW];
+    struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
     uint32_t place = run->reached[q];
     const struct plan_command *command = &run->tape->commands[run->index[q][place]];
     int64_t begin_ns = run->ns[q][place];
@@ -282,7 +185,7 @@ static void lane_watch(struct run_executor *executor, uint64_t n, int q)
 /* Notes how far a lane has come, up to `place`. 1 where it moved, or the error of its line. */
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place)
 {
-    struct run *run = &executor->runs[n % WINDOW];
+    struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
     int moved = 0;
     while (run->reached[q] < run->submitted[q] && run->reached[q] < place) {
         int state = core_fence_poll(run->fences[q][run->reached[q]]);
@@ -301,14 +204,14 @@ static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t 
 /* Hands on as many commands of a lane as may start. 1 where there were any, or an error. */
 static int lane_feed(struct run_executor *executor, uint64_t n, int q)
 {
-    struct run *run = &executor->runs[n % WINDOW];
+    struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
     const struct run_lane *lane = &executor->lanes[q];
     int moved = 0;
-    while (run->submitted[q] < run->tape->queue_count[q]) {
+    while (!run->withdrawn && run->submitted[q] < run->tape->queue_count[q]) {
         const struct plan_command *command = &run->tape->commands[run->index[q][run->submitted[q]]];
         struct core_fence after[PLAN_EDGE_MAX + 1];
         uint8_t blocker = PLAN_Q_COUNT;
-        int rc = edges_look(executor, n, command, lane->takes_edges, after, &blocker);
+        int rc = run_edges_look(executor, n, command, lane->takes_edges, after, &blocker);
         if (rc <= 0) {
             return rc < 0 ? rc : moved;
         }
@@ -326,7 +229,7 @@ static int lane_feed(struct run_executor *executor, uint64_t n, int q)
     return moved;
 }
 
-static bool run_retired(const struct run *run)
+static bool run_retired(const struct run_tape_state *run)
 {
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         if (run->reached[q] < run->tape->queue_count[q]) {
@@ -342,7 +245,7 @@ static bool lane_open(const struct run_executor *executor, uint64_t n, int q)
     if (n == executor->retired) {
         return true;
     }
-    const struct run *before = &executor->runs[(n - 1) % WINDOW];
+    const struct run_tape_state *before = &executor->runs[(n - 1) % RUN_WINDOW];
     return before->submitted[q] == before->tape->queue_count[q];
 }
 
@@ -365,41 +268,42 @@ static int turn(struct run_executor *executor)
         }
     }
     while (executor->retired < executor->pushed &&
-           run_retired(&executor->runs[executor->retired % WINDOW])) {
+           run_retired(&executor->runs[executor->retired % RUN_WINDOW])) {
         executor->retired++;
         moved = 1;
     }
     return moved;
 }
 
-static int stalled(const struct run_executor *executor)
+/* What the loop works for. */
+struct goal {
+    bool (*done)(const struct run_executor *executor, const struct goal *goal);
+    uint64_t tape; /* its number, or how many may be left */
+    enum plan_queue queue;
+    uint32_t place;
+};
+
+static bool done_tapes(const struct run_executor *executor, const struct goal *goal)
 {
-    for (uint8_t q = 0; q < PLAN_Q_COUNT; q++) {
-        uint8_t blocker = lane_blocker(executor, q, 0);
-        if (blocker == PLAN_Q_COUNT + 1) {
-            return core_err_set(-ETIMEDOUT,
-                                "nothing moved for %.1f s: queue %s does not end its "
-                                "command",
-                                (double)executor->stall_limit_ns / 1e9,
-                                plan_queue_name((enum plan_queue)q));
+    return executor->pushed - executor->retired <= goal->tape;
+}
+
+static bool done_command(const struct run_executor *executor, const struct goal *goal)
+{
+    return executor->retired > goal->tape ||
+           executor->runs[goal->tape % RUN_WINDOW].reached[goal->queue] >= goal->place;
+}
+
+/* All that was handed on of a tape. */
+static bool done_begun(const struct run_executor *executor, const struct goal *goal)
+{
+    const struct run_tape_state *run = &executor->runs[goal->tape % RUN_WINDOW];
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        if (run->reached[q] < run->submitted[q]) {
+            return false;
         }
     }
-    return core_err_set(-ETIMEDOUT,
-                        "nothing moved for %.1f s: all queues wait for each other or "
-                        "for data",
-                        (double)executor->stall_limit_ns / 1e9);
-}
-
-static bool done_tapes(const struct run_executor *executor, uint64_t tapes_left, uint64_t place)
-{
-    (void)place;
-    return executor->pushed - executor->retired <= tapes_left;
-}
-
-static bool done_command(const struct run_executor *executor, uint64_t queue, uint64_t place)
-{
-    return executor->pushed == executor->retired ||
-           executor->runs[(executor->pushed - 1) % WINDOW].reached[queue] >= place;
+    return true;
 }
 
 /* Tells whoever waits for this thread that it lives. A counter that others only compare. */
@@ -410,9 +314,7 @@ static void note_pulse(const struct run_executor *executor)
     }
 }
 
-static int drive(struct run_executor *executor,
-                 bool (*done)(const struct run_executor *, uint64_t, uint64_t), uint64_t a,
-                 uint64_t b)
+static int drive(struct run_executor *executor, const struct goal *goal)
 {
     int64_t moved_ns = core_clock_now_ns();
     int64_t limit_ns = executor->stall_limit_ns > 0 ? executor->stall_limit_ns : -1;
@@ -423,7 +325,7 @@ static int drive(struct run_executor *executor,
             executor->error = rc;
             break;
         }
-        if (done(executor, a, b)) {
+        if (goal->done(executor, goal)) {
             break;
         }
         int64_t now_ns = core_clock_now_ns();
@@ -433,26 +335,45 @@ static int drive(struct run_executor *executor,
             continue;
         }
         if (limit_ns > 0 && now_ns - moved_ns >= limit_ns) {
-            executor->error = stalled(executor);
+            executor->error = run_waits_stalled(executor);
             executor->stalled = true;
             break;
         }
         uint8_t blockers[2];
-        waits_look(executor, blockers);
+        run_waits_look(executor, blockers);
         core_bell_spin_sleep(executor->bell, seen, SPIN_NS, limit_ns);
-        waits_charge(executor, blockers, core_clock_now_ns() - now_ns);
+        run_waits_charge(executor, blockers, core_clock_now_ns() - now_ns);
     }
     return executor->error;
 }
 
 int run_executor_drive(struct run_executor *executor, uint32_t tapes_left)
 {
-    return drive(executor, done_tapes, tapes_left, 0);
+    return drive(executor, &(struct goal){.done = done_tapes, .tape = tapes_left});
 }
 
-int run_executor_drive_to(struct run_executor *executor, enum plan_queue queue, uint32_t place)
+int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum plan_queue queue,
+                          uint32_t place)
 {
-    return drive(executor, done_command, queue, place);
+    assert(tape < executor->pushed);
+    return drive(executor, &(struct goal){done_command, tape, queue, place});
+}
+
+int run_executor_withdraw(struct run_executor *executor)
+{
+    const uint64_t last = executor->pushed - 1;
+    assert(executor->pushed > executor->retired);
+    executor->runs[last % RUN_WINDOW].withdrawn = true;
+    int rc = drive(executor, &(struct goal){.done = done_begun, .tape = last});
+    if (rc == 0) {
+        executor->pushed--;
+    }
+    return rc;
+}
+
+uint64_t run_executor_pushed(const struct run_executor *executor)
+{
+    return executor->pushed;
 }
 
 bool run_executor_stalled(const struct run_executor *executor)
@@ -465,11 +386,4 @@ struct run_stats run_executor_stats_take(struct run_executor *executor)
     struct run_stats stats = executor->stats;
     executor->stats = (struct run_stats){0};
     return stats;
-}
-
-const char *run_wait_name(enum run_wait wait)
-{
-    static const char *const names[RUN_WAIT_COUNT] = {"store_read", "store_write", "update",
-                                                      "copy",       "imbalance",   "other"};
-    return names[wait];
 }

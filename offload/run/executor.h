@@ -67,17 +67,23 @@ struct run_stats {
 int run_executor_create(const struct run_executor_options *options, struct run_executor **out);
 void run_executor_destroy(struct run_executor *executor);
 
-/* Puts a tape behind those under way. Its compute commands wait for `gate` as well (its data).
- * -EAGAIN while two are under way. `tape` is borrowed until it has retired. */
+/* Puts a tape behind those under way. All of its commands but what reads STORE wait for `gate` as well:
+ * for its data, and for what the tape before turns out to mean for it. -EAGAIN while two are under
+ * way. `tape` is borrowed until it has retired. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
+/* Takes the tape pushed last back, whose gate was never reached: waits for what it has read. */
+int run_executor_withdraw(struct run_executor *executor);
+/* Tapes pushed and not withdrawn; the next one's number. */
+uint64_t run_executor_pushed(const struct run_executor *executor);
 
 /* Works until at most `tapes_left` tapes are under way. 0; or the error of the lane that failed,
  * after which the executor only answers with that error. */
 int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
 
-/* Works until the last tape pushed has done its command at `place` of `queue`. */
-int run_executor_drive_to(struct run_executor *executor, enum plan_queue queue, uint32_t place);
+/* Works until the tape of this number has done its command at `place` of `queue`. */
+int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum plan_queue queue,
+                          uint32_t place);
 
 /* Whether it ended because nothing moved: then a lane may still work at a command. */
 bool run_executor_stalled(const struct run_executor *executor);

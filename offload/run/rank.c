@@ -248,8 +248,9 @@ int run_rank_create(const struct run_rank_options *options, struct run_rank **ou
     rank->input = options->input;
     rank->plan = options->plan;
     rank->model = options->shapes->model;
-    rank->last = PLAN_KIND_COUNT;
+    rank->last = rank->ahead = PLAN_KIND_COUNT;
     core_bell_init(&rank->bell);
+    core_line_init(&rank->gate, "the next step", &rank->bell);
     int rc = make(rank);
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);

@@ -43,12 +43,15 @@ struct run_rank {
     struct run_executor *executor;
     struct run_timeline *timeline; /* owned; NULL: not asked for */
 
-    enum plan_kind last; /* the tape pushed last; PLAN_KIND_COUNT: none yet */
-    bool pending;        /* an update waits for the next step or a drain */
-    bool saves;          /* the update that is pending also goes to a checkpoint */
-    bool saves_next;     /* the next step's update does */
-    bool saved_step;     /* that of the last step with `saves_next` did, or does */
-    uint64_t updates;    /* done or pending, skipped ones not counted */
+    enum plan_kind last;   /* the tape begun last; PLAN_KIND_COUNT: none yet */
+    enum plan_kind ahead;  /* one is pushed behind it and only reads; PLAN_KIND_COUNT: none is */
+    struct core_line gate; /* a tape's other commands wait for its place here: `gates` */
+    uint64_t gates;
+    bool pending;     /* an update waits for the next step or a drain */
+    bool saves;       /* the update that is pending also goes to a checkpoint */
+    bool saves_next;  /* the next step's update does */
+    bool saved_step;  /* that of the last step with `saves_next` did, or does */
+    uint64_t updates; /* done or pending, skipped ones not counted */
     struct plan_traffic traffic;
     struct run_rank *lost; /* in the list of those that could not be destroyed */
 };

@@ -7,31 +7,89 @@
 #include "offload/plan/shard.h"
 #include "offload/run/rank_parts.h"
 
-/* Runs the tape of `kind` after those before it, up to its last command on `until`
- * (PLAN_Q_COUNT: to its end, and all before it). */
-static int run_tape(struct run_rank *rank, enum plan_kind kind, enum plan_queue until)
+/* Puts the tape of `kind` behind the one begun last, closed. */
+static int push(struct run_rank *rank, enum plan_kind kind)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
+    const struct core_fence gate = {&rank->gate, rank->gates + 1};
     if (tape == NULL) {
         return core_err_set(-EPROTO, "tape %d cannot follow tape %d", (int)kind, (int)rank->last);
     }
-    int rc = run_executor_push(rank->executor, tape, (struct core_fence){0});
+    int rc = run_executor_push(rank->executor, tape, gate);
     while (rc == -EAGAIN) { /* two are under way: the older one has to retire */
         rc = run_executor_drive(rank->executor, 1);
-        rc = rc != 0 ? rc : run_executor_push(rank->executor, tape, (struct core_fence){0});
+        rc = rc != 0 ? rc : run_executor_push(rank->executor, tape, gate);
     }
-    if (rc != 0) {
-        return rc;
-    }
-    rank->last = kind;
-    if (rank->timeline != NULL) {
+    if (rc == 0 && rank->timeline != NULL) {
         run_timeline_push(rank->timeline, tape);
     }
-    const struct plan_traffic traffic = plan_tape_traffic(tape);
-    plan_traffic_add(&rank->traffic, &traffic);
-    return until == PLAN_Q_COUNT
-               ? run_executor_drive(rank->executor, 0)
-               : run_executor_drive_to(rank->executor, until, tape->queue_count[until]);
+    return rc;
+}
+
+/* Takes back what was pushed for a step that does not come, or comes as another. */
+static int withdraw(struct run_rank *rank)
+{
+    if (rank->ahead == PLAN_KIND_COUNT) {
+        return 0;
+    }
+    rank->ahead = PLAN_KIND_COUNT;
+    if (rank->timeline != NULL) {
+        run_timeline_withdraw(rank->timeline);
+    }
+    return run_executor_withdraw(rank->executor);
+}
+
+/* Lets the tape of `kind` go. */
+static int begin(struct run_rank *rank, enum plan_kind kind)
+{
+    int rc = 0;
+    if (rank->ahead != kind) {
+        rc = withdraw(rank);
+        rc = rc != 0 ? rc : push(rank, kind);
+    }
+    if (rc == 0) {
+        const struct plan_traffic traffic = plan_tape_traffic(
+            plan_tape(rank->plan, rank->last, kind));
+        core_line_reach(&rank->gate, ++rank->gates);
+        plan_traffic_add(&rank->traffic, &traffic);
+        rank->last = kind;
+        rank->ahead = PLAN_KIND_COUNT;
+    }
+    return rc;
+}
+
+/* Pushes the tape that most likely follows the one begun last, so that the drive reads for it while this
+ * one ends. Not behind or as a guess: which of two generations is read then, its verdict says. */
+static int push_ahead(struct run_rank *rank)
+{
+    const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
+    const enum plan_kind next = inside ? PLAN_FIRST : PLAN_NEXT;
+    const bool guessed = rank->last == PLAN_GUESS || rank->last == PLAN_GUESS_NEXT;
+    int rc = 0;
+    if (!guessed && plan_tape(rank->plan, rank->last, next) != NULL) {
+        rc = push(rank, next);
+        rank->ahead = rc == 0 ? next : rank->ahead;
+    }
+    return rc;
+}
+
+/* Runs the tape of `kind` after those before it, to its end and all before it. */
+static int run_whole(struct run_rank *rank, enum plan_kind kind)
+{
+    int rc = begin(rank, kind);
+    return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
+}
+
+/* Runs the tape of a step up to the last command of its update. */
+static int run_step(struct run_rank *rank, enum plan_kind kind)
+{
+    const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
+    int rc = begin(rank, kind);
+    const uint64_t number = run_executor_pushed(rank->executor) - 1;
+    rc = rc != 0 ? rc : push_ahead(rank);
+    return rc != 0 ? rc
+                   : run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
+                                           tape->queue_count[PLAN_Q_UPDATE]);
 }
 
 int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,
@@ -80,8 +138,10 @@ static int decide(struct run_rank *rank, const struct plan_tape *tape, bool stan
     count_ahead(tape, &bytes, &writes);
     *wasted_bytes = stands ? 0 : bytes;
     if (run_memory_turns(&rank->memory) && stands) {
+        const uint64_t number = run_executor_pushed(rank->executor) - 1; /* none is ahead */
         for (size_t i = 0; rc == 0 && i < sizeof leave / sizeof leave[0]; i++) {
-            rc = run_executor_drive_to(rank->executor, leave[i], tape->queue_count[leave[i]]);
+            rc = run_executor_drive_to(rank->executor, number, leave[i],
+                                       tape->queue_count[leave[i]]);
         }
         if (rc == 0) {
             run_memory_turn(&rank->memory);
@@ -157,7 +217,7 @@ int run_rank_step(struct run_rank *rank, const struct run_order *order, struct r
     run_update_ahead(rank->update, &(struct run_update_terms){.lr = order->lr,
                                                               .step = rank->updates + 1,
                                                               .scale = 1 / order->loss_scale});
-    rc = rc != 0 ? rc : run_tape(rank, kind, PLAN_Q_UPDATE);
+    rc = rc != 0 ? rc : run_step(rank, kind);
     rc = rc != 0 ? rc
                  : run_inputs_losses(&rank->inputs, rank->compute_queue,
                                      rank->options->micro_batches, &loss);
@@ -174,8 +234,7 @@ int run_rank_step(struct run_rank *rank, const struct run_order *order, struct r
 int run_rank_drain(struct run_rank *rank)
 {
     const enum plan_kind kind = rank->saves ? PLAN_DRAIN_SAVE : PLAN_DRAIN;
-    int rc = rank->pending ? run_tape(rank, kind, PLAN_Q_COUNT)
-                           : run_executor_drive(rank->executor, 0);
+    int rc = rank->pending ? run_whole(rank, kind) : run_rank_rest(rank);
     rank->pending = rc == 0 ? false : rank->pending;
     rank->saves = rc == 0 ? false : rank->saves;
     return rc;
@@ -256,7 +315,8 @@ bool run_rank_save_stuck(const struct run_rank *rank)
 
 int run_rank_rest(struct run_rank *rank)
 {
-    return run_executor_drive(rank->executor, 0);
+    int rc = withdraw(rank);
+    return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
 }
 
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch)
@@ -271,7 +331,7 @@ int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch, st
     int rc = run_rank_drain(rank);
     rc = rc != 0 ? rc : run_inputs_put(&rank->inputs, 0, batch, &targets);
     rc = rc != 0 ? rc : run_inputs_send(&rank->inputs, rank->compute_queue, 0);
-    rc = rc != 0 ? rc : run_tape(rank, PLAN_EVAL, PLAN_Q_COUNT);
+    rc = rc != 0 ? rc : run_whole(rank, PLAN_EVAL);
     return rc != 0 ? rc : run_inputs_losses(&rank->inputs, rank->compute_queue, 1, out);
 }
 

@@ -77,6 +77,14 @@ void run_timeline_push(struct run_timeline *timeline, const struct plan_tape *ta
     }
 }
 
+void run_timeline_withdraw(struct run_timeline *timeline)
+{
+    struct recorded *one = find(timeline, --timeline->pushed);
+    if (one != NULL) {
+        one->tape = NULL;
+    }
+}
+
 void run_timeline_watch(void *user, uint64_t tape, const struct plan_command *command,
                         int64_t begin_ns, int64_t end_ns)
 {

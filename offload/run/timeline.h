@@ -14,7 +14,8 @@ int run_timeline_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
                         struct run_timeline **out);
 void run_timeline_destroy(struct run_timeline *timeline);
 
-/* A tape was pushed; `tape` outlives the timeline. */
+/* A tape was pushed, or the last one taken back; `tape` outlives the timeline. */
+void run_timeline_withdraw(struct run_timeline *timeline);
 void run_timeline_push(struct run_timeline *timeline, const struct plan_tape *tape);
 
 /* Of the executor's options; `user` is the timeline. */

@@ -295,6 +295,49 @@ static void the_gate_holds_compute(void)
     plan_destroy(bench.plan);
 }
 
+/* A tape pushed ahead reads, and nothing else; taken back it leaves no trace but what it has read, and
+ * its place is another's. */
+static void a_tape_is_taken_back(void)
+{
+    struct core_line data;
+    core_line_init(&data, "the next step", NULL);
+    struct bench bench = {0};
+    plan_init(&bench, false, 1);
+    bench_init(&bench, false, 64);
+    const struct plan_tape *const *tapes = bench.model.tapes;
+    check_int(run_executor_push(bench.executor, tapes[0], (struct core_fence){0}), ==, 0);
+    check_int(run_executor_push(bench.executor, tapes[1], (struct core_fence){&data, 1}), ==, 0);
+    check_uint(run_executor_pushed(bench.executor), ==, 2);
+    check_int(run_executor_drive(bench.executor, 1), ==, 0);
+    check_int(run_executor_withdraw(bench.executor), ==, 0);
+    check_uint(run_executor_pushed(bench.executor), ==, 1);
+    uint32_t read = 0;
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        const bool reads = q == PLAN_Q_READ_WEIGHT || q == PLAN_Q_READ_STATE ||
+                           q == PLAN_Q_READ_ACT;
+        check_uint(bench.done[q], >=, tapes[0]->queue_count[q]);
+        read += bench.done[q] - tapes[0]->queue_count[q];
+        check_true(reads || bench.done[q] == tapes[0]->queue_count[q]);
+    }
+    check_uint(read, >, 0);
+    run_tapes(&bench, 0);
+    check_int(run_executor_push(bench.executor, tapes[1], (struct core_fence){0}), ==, 0);
+    check_int(run_executor_drive_to(bench.executor, 1, PLAN_Q_UPDATE,
+                                    tapes[1]->queue_count[PLAN_Q_UPDATE]),
+              ==, 0);
+    check_int(run_executor_push(bench.executor, tapes[2], (struct core_fence){&data, 1}), ==, 0);
+    core_line_reach(&data, 1);
+    check_int(run_executor_drive(bench.executor, 0), ==, 0);
+    check_int(run_executor_drive_to(bench.executor, 0, PLAN_Q_UPDATE, 1), ==, 0); /* long ago */
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        read -= bench.done[q] - tapes[0]->queue_count[q] - tapes[1]->queue_count[q] -
+                tapes[2]->queue_count[q];
+    }
+    check_uint(read, ==, 0);
+    bench_fini(&bench);
+    plan_destroy(bench.plan);
+}
+
 /* A slow drive is what compute waits for, a slow update what it waits for then. */
 static void waiting_is_charged_to_its_cause(void)
 {
@@ -425,7 +468,7 @@ static void limits(void)
     check_contains(core_err_sentence(), "longer than");
     check_int(run_executor_push(bench.executor, bench.model.tapes[0], (struct core_fence){0}), ==,
               0);
-    check_int(run_executor_drive_to(bench.executor, PLAN_Q_COMPUTE, 3), ==, 0);
+    check_int(run_executor_drive_to(bench.executor, 0, PLAN_Q_COMPUTE, 3), ==, 0);
     check_int(bench.done[PLAN_Q_COMPUTE], >=, 3);
     check_int(run_executor_push(bench.executor, bench.model.tapes[1], (struct core_fence){0}), ==,
               0);
@@ -440,6 +483,7 @@ TEST_MAIN({"threads_read_what_program_order_reads", threads_read_what_program_or
           {"a_watcher_sees_every_command", a_watcher_sees_every_command},
           {"a_failure_ends_the_run", a_failure_ends_the_run},
           {"the_gate_holds_compute", the_gate_holds_compute},
+          {"a_tape_is_taken_back", a_tape_is_taken_back},
           {"waiting_is_charged_to_its_cause", waiting_is_charged_to_its_cause},
           {"the_cost_of_a_command", the_cost_of_a_command},
           {"the_cost_of_a_step", the_cost_of_a_step}, {"limits", limits})
