@@ -65,6 +65,7 @@ static int build_join(const struct plan_input *input, const struct plan *plan, i
     }
     if (rc == 0) {
         rc = add_tape(builder, input, plan, kind, out);
+        out->guesses = kind == PLAN_GUESS || kind == PLAN_GUESS_NEXT;
     }
     plan_builder_destroy(builder);
     return rc;

@@ -107,8 +107,6 @@ struct plan_rates {
     double coll_bytes;      /* between ranks, to one of them; 0: it costs nothing */
     double command_seconds; /* fixed cost of a command */
     bool shared_cores;      /* compute and update take the same cores (the CPU device) */
-    bool pushes_ahead;      /* a tape is handed on while the one before is at work; else when that
-                               one's update queue has ended */
 };
 
 struct plan_input {

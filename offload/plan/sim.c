@@ -142,11 +142,17 @@ static bool edge_holds(const struct sim *sim, uint32_t tape, struct plan_edge ed
     return (int64_t)sim->reached[(tape - 1) * PLAN_Q_COUNT + edge.queue] >= before;
 }
 
-static bool handed_on(const struct sim *sim, uint32_t tape)
+/* Whether the step of a tape has begun: the one before has its norm and its updates. Until then it
+ * only reads, and that not behind a guess. */
+static bool begun(const struct sim *sim, uint32_t tape)
 {
-    return sim->rates->pushes_ahead || tape <= sim->retired ||
-           sim->reached[(tape - 1) * PLAN_Q_COUNT + PLAN_Q_UPDATE] ==
-               sim->tapes[tape - 1]->queue_count[PLAN_Q_UPDATE];
+    return tape <= sim->retired || sim->reached[(tape - 1) * PLAN_Q_COUNT + PLAN_Q_UPDATE] ==
+                                       sim->tapes[tape - 1]->queue_count[PLAN_Q_UPDATE];
+}
+
+static bool reads_store(int queue)
+{
+    return queue == PLAN_Q_READ_WEIGHT || queue == PLAN_Q_READ_STATE || queue == PLAN_Q_READ_ACT;
 }
 
 static bool may_start(struct sim *sim, int queue)
@@ -155,7 +161,8 @@ static bool may_start(struct sim *sim, int queue)
         return false;
     }
     uint32_t tape = sim->cursors[queue].tape;
-    if (tape > sim->retired + 1 || !handed_on(sim, tape)) {
+    if (tape > sim->retired + 1 ||
+        (!begun(sim, tape) && (!reads_store(queue) || sim->tapes[tape - 1]->guesses))) {
         return false;
     }
     const struct item *item = item_at(sim, queue);

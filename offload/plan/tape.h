@@ -149,6 +149,7 @@ struct plan_tape {
     struct plan_command *commands; /* owned */
     uint32_t count;
     uint32_t queue_count[PLAN_Q_COUNT]; /* commands of each queue */
+    bool guesses; /* it updates ahead of its norm: what is read next waits for the verdict */
 };
 
 /* When a command ran, measured or simulated. */

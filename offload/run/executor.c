@@ -359,14 +359,22 @@ int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum pla
     return drive(executor, &(struct goal){done_command, tape, queue, place});
 }
 
-int run_executor_withdraw(struct run_executor *executor)
+int run_executor_withdraw(struct run_executor *executor, uint64_t *read_bytes)
 {
     const uint64_t last = executor->pushed - 1;
+    const struct run_tape_state *run = &executor->runs[last % RUN_WINDOW];
+    uint64_t bytes = 0;
     assert(executor->pushed > executor->retired);
     executor->runs[last % RUN_WINDOW].withdrawn = true;
     int rc = drive(executor, &(struct goal){.done = done_begun, .tape = last});
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        for (uint32_t i = 0; i < run->submitted[q]; i++) {
+            bytes += run->tape->commands[run->index[q][i]].bytes;
+        }
+    }
     if (rc == 0) {
         executor->pushed--;
+        *read_bytes = bytes;
     }
     return rc;
 }

@@ -72,8 +72,9 @@ void run_executor_destroy(struct run_executor *executor);
  * way. `tape` is borrowed until it has retired. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
-/* Takes the tape pushed last back, whose gate was never reached: waits for what it has read. */
-int run_executor_withdraw(struct run_executor *executor);
+/* Takes the tape pushed last back, whose gate was never reached: waits for what it has read, so many
+ * bytes. */
+int run_executor_withdraw(struct run_executor *executor, uint64_t *read_bytes);
 /* Tapes pushed and not withdrawn; the next one's number. */
 uint64_t run_executor_pushed(const struct run_executor *executor);
 

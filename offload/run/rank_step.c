@@ -36,7 +36,12 @@ static int withdraw(struct run_rank *rank)
     if (rank->timeline != NULL) {
         run_timeline_withdraw(rank->timeline);
     }
-    return run_executor_withdraw(rank->executor);
+    struct plan_traffic traffic = {0};
+    int rc = run_executor_withdraw(rank->executor, &traffic.store_read_bytes);
+    if (rc == 0) {
+        plan_traffic_add(&rank->traffic, &traffic);
+    }
+    return rc;
 }
 
 /* Lets the tape of `kind` go. */
@@ -60,13 +65,12 @@ static int begin(struct run_rank *rank, enum plan_kind kind)
 
 /* Pushes the tape that most likely follows the one begun last, so that the drive reads for it while this
  * one ends. Not behind or as a guess: which of two generations is read then, its verdict says. */
-static int push_ahead(struct run_rank *rank)
+static int push_ahead(struct run_rank *rank, const struct plan_tape *tape)
 {
     const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
     const enum plan_kind next = inside ? PLAN_FIRST : PLAN_NEXT;
-    const bool guessed = rank->last == PLAN_GUESS || rank->last == PLAN_GUESS_NEXT;
     int rc = 0;
-    if (!guessed && plan_tape(rank->plan, rank->last, next) != NULL) {
+    if (!tape->guesses && plan_tape(rank->plan, rank->last, next) != NULL) {
         rc = push(rank, next);
         rank->ahead = rc == 0 ? next : rank->ahead;
     }
@@ -86,7 +90,7 @@ static int run_step(struct run_rank *rank, enum plan_kind kind)
     const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
     int rc = begin(rank, kind);
     const uint64_t number = run_executor_pushed(rank->executor) - 1;
-    rc = rc != 0 ? rc : push_ahead(rank);
+    rc = rc != 0 ? rc : push_ahead(rank, tape);
     return rc != 0 ? rc
                    : run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
                                            tape->queue_count[PLAN_Q_UPDATE]);

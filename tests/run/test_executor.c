@@ -309,7 +309,9 @@ static void a_tape_is_taken_back(void)
     check_int(run_executor_push(bench.executor, tapes[1], (struct core_fence){&data, 1}), ==, 0);
     check_uint(run_executor_pushed(bench.executor), ==, 2);
     check_int(run_executor_drive(bench.executor, 1), ==, 0);
-    check_int(run_executor_withdraw(bench.executor), ==, 0);
+    uint64_t read_bytes = 0;
+    check_int(run_executor_withdraw(bench.executor, &read_bytes), ==, 0);
+    check_uint(read_bytes, >, 0);
     check_uint(run_executor_pushed(bench.executor), ==, 1);
     uint32_t read = 0;
     for (int q = 0; q < PLAN_Q_COUNT; q++) {

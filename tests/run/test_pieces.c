@@ -256,6 +256,8 @@ static void timelines(void)
         check_int(run_timeline_create(kept == 1 ? 1 : 2, 1, tape->count, &timeline), ==, 0);
         run_timeline_push(timeline, tape);
         run_timeline_push(timeline, tape);
+        run_timeline_withdraw(timeline);
+        run_timeline_push(timeline, tape);
         for (uint32_t i = 0; i < tape->count; i++) {
             const int64_t begin_ns = INT64_C(1) << 40;
             run_timeline_watch(timeline, 0, &tape->commands[i], 1, 2); /* not asked for */
