@@ -1,6 +1,9 @@
 /* bench_aio_sums.c: what verifying costs, and what the machine asks for at least: reading memory
- * that is not in cache, and the hash where it is. */
+ * that is not in cache, the hash where it is, and a drive's rate while somebody else hashes as much. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "core/base/clock.h"
 #include "core/base/hash.h"
@@ -57,10 +60,46 @@ static void floors(void)
     }
 }
 
+/* A thread that hashes the half of the memory into which nothing is read, at a given rate. */
+struct beside {
+    double bytes_per_s;
+    _Atomic bool stop; /* relaxed: only the end */
+};
+
+static void *hash_beside(void *argument)
+{
+    struct beside *beside = argument;
+    const int64_t begin_ns = core_clock_now_ns();
+    for (uint64_t i = 0; !atomic_load_explicit(&beside->stop, memory_order_relaxed); i++) {
+        const uint64_t at = i % (bench.bytes / MIB) * MIB;
+        sink = sink + hash_up(bench.region.base + bench.bytes + at, MIB);
+        const double due_s = (double)(i + 1) * MIB / beside->bytes_per_s;
+        const double ahead_s = due_s - (double)(core_clock_now_ns() - begin_ns) / 1e9;
+        if (ahead_s > 0) {
+            nanosleep(&(struct timespec){.tv_nsec = (long)(ahead_s * 1e9)}, NULL);
+        }
+    }
+    return NULL;
+}
+
+static struct bench_figure read_beside(struct bench_side *side, double bytes_per_s)
+{
+    struct beside beside = {.bytes_per_s = bytes_per_s};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, hash_beside, &beside) != 0) {
+        bench_die("thread");
+    }
+    const struct bench_figure figure = bench_side_run(side, BENCH_READ_ALL, bench.seconds);
+    atomic_store_explicit(&beside.stop, true, memory_order_relaxed);
+    pthread_join(thread, NULL);
+    return figure;
+}
+
 void bench_checksums(void)
 {
     struct bench_row with;
     struct bench_row without;
+    struct bench_row beside;
     struct bench_side sides[2];
     floors();
     bench_side_open(&sides[0], NULL, true);
@@ -78,10 +117,12 @@ void bench_checksums(void)
                 without.samples[i] = bench_side_run(&sides[1], BENCH_READ_ALL, bench.seconds);
             }
         }
+        beside.samples[i] = read_beside(&sides[1], with.samples[i].bytes_per_s);
     }
     bench_side_close(&sides[0]);
     bench_side_close(&sides[1]);
     bench_report("verified_read", &with, &without, "unverified");
+    bench_report("read_beside_hashing", &beside, &without, "alone");
     printf("verify_cpu %.2f ms/GiB\n",
            bench_middle(&with).cpu_ms_per_gib - bench_middle(&without).cpu_ms_per_gib);
 }
