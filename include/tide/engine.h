@@ -141,6 +141,9 @@ struct tide_plan_info {
     uint64_t down_bytes;
     uint64_t commands;   /* of a step's tape */
     double plan_seconds; /* it took to plan, without measuring */
+    double
+        clipped_seconds; /* of a step whose norm clips or skips; step_seconds but where updates go
+                               ahead of their norms */
 };
 TIDE_API int tide_plan_describe(const struct tide_plan *plan, struct tide_plan_info *out);
 

@@ -94,6 +94,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
         .down_bytes = predicted->down_bytes,
         .commands = steady_tape(plan)->count,
         .plan_seconds = planned->plan_seconds,
+        .clipped_seconds = plan_predicted_clipped(plan)->step_seconds,
     };
     _Static_assert((int)TIDE_ACTS_STORE == (int)PLAN_ACTS_STORE &&
                        (int)TIDE_ORDER_MICRO == (int)PLAN_ORDER_MICRO &&

@@ -106,7 +106,17 @@ static int predict(const struct plan_input *input, struct plan *plan)
         rc = plan_sim_predict(&input->rates, input->budgets.device_is_host, again,
                               &plan->predicted);
     }
+    plan->predicted_clipped = plan->predicted;
     return rc;
+}
+
+int plan_candidate_predict_clipped(const struct plan_input *input, struct plan *plan)
+{
+    const struct plan_tape *next = &plan->tapes[PLAN_NEXT][PLAN_NEXT];
+    return plan_generations(plan) > 1
+               ? plan_sim_predict(&input->rates, input->budgets.device_is_host, next,
+                                  &plan->predicted_clipped)
+               : 0;
 }
 
 int plan_candidate_turn(const struct plan_input *input, struct plan *plan)

@@ -12,7 +12,8 @@ struct plan {
     struct plan_layout *layout;                                   /* owned */
     struct plan_tape tapes[PLAN_KIND_COUNT + 1][PLAN_KIND_COUNT]; /* [before][kind] */
     struct plan_prediction predicted;
-    bool alone;    /* one rank */
+    struct plan_prediction predicted_clipped; /* where no update goes ahead of its norm */
+    bool alone;                               /* one rank */
     bool may_skip; /* a step may leave nothing pending although its updates are deferred */
 };
 
@@ -34,6 +35,9 @@ bool plan_candidate_joins(const struct plan *plan, int before, int kind);
 
 /* Builds the tapes that the prediction did not need. */
 int plan_candidate_complete(const struct plan_input *input, struct plan *plan);
+
+/* What a step takes whose norm clips, where others' updates go ahead of theirs. The plan is complete. */
+int plan_candidate_predict_clipped(const struct plan_input *input, struct plan *plan);
 
 /* The fastest plan that fits, or -EFBIG with a sentence. */
 int plan_choose(const struct plan_input *input, struct plan **out);

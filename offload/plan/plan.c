@@ -37,6 +37,9 @@ int plan_create(const struct plan_input *input, struct plan **out)
     if (rc == 0) {
         rc = plan_candidate_complete(input, plan);
     }
+    if (rc == 0) {
+        rc = plan_candidate_predict_clipped(input, plan);
+    }
     if (rc != 0) {
         plan_destroy(plan);
         return rc;
@@ -116,6 +119,11 @@ const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before
 const struct plan_prediction *plan_predicted(const struct plan *plan)
 {
     return &plan->predicted;
+}
+
+const struct plan_prediction *plan_predicted_clipped(const struct plan *plan)
+{
+    return &plan->predicted_clipped;
 }
 
 uint64_t plan_slot_states_offset(const struct plan *plan)

@@ -102,9 +102,9 @@ struct plan_rates {
     double update_elements;
     double sums_elements;
     double round_elements;
-    double hash_bytes;      /* checksums on all cores, beside what is read and written; 0: free */
-    double io_bytes;        /* the drives' own threads on all cores, the same; 0: free */
-    double coll_bytes;      /* between ranks, to one of them; 0: it costs nothing */
+    double hash_bytes; /* checksums of what is read and written; 0: free */
+    double io_bytes;   /* what drives' threads could move with a core each all along; 0: free */
+    double coll_bytes; /* between ranks, to one of them; 0: it costs nothing */
     double command_seconds; /* fixed cost of a command */
     bool shared_cores;      /* compute and update take the same cores (the CPU device) */
 };
@@ -217,6 +217,8 @@ unsigned plan_generations(const struct plan *plan);
 
 /* Of the steady kind after itself. */
 const struct plan_prediction *plan_predicted(const struct plan *plan);
+/* The same of steps whose norm clips: another prediction only where updates go ahead of their norms. */
+const struct plan_prediction *plan_predicted_clipped(const struct plan *plan);
 
 /* Of all tapes and buffers; of several ranks, of what all of them must do alike. */
 uint64_t plan_hash(const struct plan *plan);

@@ -46,7 +46,7 @@ struct mark {
 struct sim {
     const struct plan_rates *rates; /* borrowed */
     bool device_is_host;
-    double byte_cores; /* of all cores, what a byte a second through the drives takes */
+    double byte_cores; /* of a core of a drive's thread, what a byte a second takes */
     const struct plan_tape *const *tapes; /* borrowed */
     uint32_t tape_count;
     uint32_t until;                 /* tapes to retire before it ends */
@@ -212,6 +212,7 @@ static struct load load_of(const struct sim *sim)
     for (int q = PLAN_Q_READ_WEIGHT; sim->byte_cores > 0 && q < PLAN_Q_COUNT; q++) {
         bytes += sim->cursors[q].running ? item_at(sim, q)->bytes * drive_speed(sim, q, &load) : 0;
     }
+    /* A team is as slow as its member that shares a core with a drive's thread. */
     load.cores_left = fmax(1 - bytes * sim->byte_cores, cores_left_least);
     return load;
 }

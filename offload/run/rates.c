@@ -39,6 +39,12 @@ uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
+double run_rates_drive_cores(const struct run_options *options)
+{
+    const unsigned drives = options->store_count > 0 ? options->store_count : 1;
+    return drives < options->threads ? drives : options->threads;
+}
+
 /* ---- what numbers depend on ---- */
 
 /* "tide 0.1 (commit), AMD EPYC, 2 threads, cpu". */
@@ -63,9 +69,10 @@ static void name_update(const struct run_options *options, char key[KEY_BYTES])
 {
     char machine[MACHINE_BYTES];
     name_machine(options, machine);
-    snprintf(key, KEY_BYTES, "%s; type %d, rule %d, moments %d, fp32 gradients %d, spare %d MiB",
+    snprintf(key, KEY_BYTES,
+             "%s; type %d, rule %d, moments %d, fp32 gradients %d, %u drives, spare %d MiB",
              machine, (int)options->type, (int)options->rule, (int)options->moments,
-             options->gradients_fp32,
+             options->gradients_fp32, options->store_count,
              (int)(run_rates_within(run_rates_spare(options), 0, UINT64_C(1) << 28) >> 20));
 }
 
@@ -93,7 +100,7 @@ static void name_blocks(const struct run_shapes *shapes, const struct run_option
 
 /* The device and the size of its file system. */
 static void name_drive(const struct run_options *options, const char *directory,
-                       char key[KEY_BYTES])
+                       uint64_t file_bytes, char key[KEY_BYTES])
 {
     char path[RUN_RATES_PATH_BYTES];
     struct stat info = {0};
@@ -102,9 +109,11 @@ static void name_drive(const struct run_options *options, const char *directory,
     (void)stat(path, &info);
     (void)statvfs(path, &disk);
     snprintf(key, KEY_BYTES,
-             "%.95s; device %" PRIu64 ", %" PRIu64 " blocks of %lu; I/O %s; spare %d MiB",
+             "%.95s; device %" PRIu64 ", %" PRIu64 " blocks of %lu; I/O %s; %" PRIu64
+             " MiB; spare %d MiB",
              options->cache.build != NULL ? options->cache.build : "", (uint64_t)info.st_dev,
              (uint64_t)disk.f_blocks, disk.f_frsize, options->io != NULL ? options->io : "probed",
+             file_bytes >> 20,
              (int)(run_rates_within(run_rates_spare(options), 0, UINT64_C(1) << 28) >> 20));
 }
 
@@ -115,7 +124,7 @@ static bool known(const struct run_options *options, const struct run_cache_part
     return !options->cache.renew && run_cache_read(part);
 }
 
-static int find_drive(const struct run_options *options, const char *directory,
+static int find_drive(const struct run_options *options, const char *directory, uint64_t file_bytes,
                       struct run_drive_rates *out)
 {
     char key[KEY_BYTES];
@@ -130,20 +139,22 @@ static int find_drive(const struct run_options *options, const char *directory,
                                         .key = key,
                                         .numbers = numbers,
                                         .count = sizeof numbers / sizeof numbers[0]};
-    name_drive(options, directory, key);
+    name_drive(options, directory, file_bytes, key);
     if (known(options, &part)) {
         return 0;
     }
     bool steady = false;
-    int rc = run_rates_drive(directory, options, out, &steady);
+    int rc = run_rates_drive(directory, options, file_bytes, out, &steady);
     if (rc == 0 && steady) {
         run_cache_write(&part);
     }
     return rc;
 }
 
-static int find_drives(const struct run_options *options, struct plan_rates *out)
+static int find_drives(const struct run_shapes *shapes, const struct run_options *options,
+                       struct plan_rates *out)
 {
+    const uint64_t file_bytes = run_rates_file_bytes(shapes, options);
     const bool memory = options->io != NULL && strcmp(options->io, "mem") == 0;
     double cpu = 0; /* processors that all drives at once keep busy */
     out->read_bytes = out->write_bytes = out->mixed_bytes = 0;
@@ -151,7 +162,9 @@ static int find_drives(const struct run_options *options, struct plan_rates *out
         const struct store_path *path = &options->stores[i];
         struct run_drive_rates rates = {memory_bytes_per_s, memory_bytes_per_s, memory_bytes_per_s,
                                         0};
-        int rc = memory || path->disk != NULL ? 0 : find_drive(options, path->directory, &rates);
+        int rc = memory || path->disk != NULL
+                     ? 0
+                     : find_drive(options, path->directory, file_bytes, &rates);
         if (rc != 0) {
             return rc;
         }
@@ -160,7 +173,7 @@ static int find_drives(const struct run_options *options, struct plan_rates *out
         out->mixed_bytes += rates.mixed_bytes;
         cpu += rates.mixed_bytes * rates.cpu_ns_per_byte * 1e-9;
     }
-    out->io_bytes = cpu > 0 ? out->mixed_bytes / cpu * options->threads : 0;
+    out->io_bytes = cpu > 0 ? out->mixed_bytes / cpu * run_rates_drive_cores(options) : 0;
     if (options->store_count == 0) { /* nothing will be asked of them */
         out->read_bytes = out->write_bytes = out->mixed_bytes = memory_bytes_per_s;
     }
@@ -236,7 +249,7 @@ int run_rates_measure(const struct run_shapes *shapes, const struct run_options 
                       struct run_rates *out)
 {
     struct run_rates rates = {.machine = {.command_seconds = command_seconds}};
-    int rc = find_drives(options, &rates.machine);
+    int rc = find_drives(shapes, options, &rates.machine);
     rc = rc != 0 ? rc : find_update(options, &rates.machine);
     rc = rc != 0 ? rc : find_blocks(shapes, options, &rates);
     if (rc == 0) {
@@ -257,7 +270,8 @@ void run_rates_forget(const struct run_shapes *shapes, const struct run_options 
     run_cache_forget(&part);
     part.kind = "drive";
     for (unsigned i = 0; i < options->store_count; i++) {
-        name_drive(options, options->stores[i].directory, key);
+        name_drive(options, options->stores[i].directory, run_rates_file_bytes(shapes, options),
+                   key);
         run_cache_forget(&part);
     }
 }

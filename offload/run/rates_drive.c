@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 #include "aio/measure.h"
@@ -19,6 +20,9 @@ static const double slow_bytes_per_s = 5e8;
 static const double stalled_bytes_per_s = 4e7;
 static const double alike = 1.3;
 static const double patience_seconds = 15;
+
+static const uint64_t file_bytes_min = UINT64_C(64) << 20;
+static const uint64_t file_bytes_max = UINT64_C(4) << 30;
 
 static bool is_alike(double one, double other)
 {
@@ -61,18 +65,39 @@ static void say_slow(const char *path, const struct run_drive_rates *best, bool 
              path, best->mixed_bytes / 1e6);
 }
 
-int run_rates_drive(const char *directory, const struct run_options *options,
+uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_options *options)
+{
+    const struct plan_format format = run_options_format(options);
+    uint64_t bytes = 0;
+    for (uint32_t b = 0; b < shapes->model->block_count; b++) {
+        const uint64_t elements = shapes->blocks[b].elements;
+        bytes += elements * format.weight_bytes +
+                 (shapes->blocks[b].trained ? plan_state_bytes(&format, elements) : 0);
+    }
+    uint64_t file = file_bytes_min;
+    while (file < bytes && file < file_bytes_max) {
+        file *= 2;
+    }
+    return file;
+}
+
+int run_rates_drive(const char *directory, const struct run_options *options, uint64_t file_bytes,
                     struct run_drive_rates *out, bool *steady)
 {
     const uint64_t blocks = run_rates_spare(options) / (4 * AIO_BLOCK_DEFAULT_BYTES);
-    const struct aio_measure_options how = {
+    struct statvfs disk;
+    struct aio_measure_options how = {
         .backend = options->io,
+        .bytes = file_bytes,
         .depth = (uint32_t)run_rates_within(blocks, DEPTH_MIN, AIO_DEPTH_DEFAULT)};
     const int64_t start_ns = core_clock_now_ns();
     char path[RUN_RATES_PATH_BYTES];
     struct run_drive_rates best = {0};
     double last = 0;
     run_rates_nearest(directory, path);
+    if (statvfs(path, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize / 4 < file_bytes) {
+        how.bytes = 0; /* then as much as there is room for */
+    }
     *steady = false;
     for (int turn = 0; !*steady && turn < TURNS; turn++) {
         struct aio_rates rates;

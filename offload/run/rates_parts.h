@@ -10,6 +10,9 @@ double run_rates_since(int64_t start_ns);
 uint64_t run_rates_spare(const struct run_options *options);
 uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most);
 
+/* Cores that drives' threads, one a drive, can keep busy. */
+double run_rates_drive_cores(const struct run_options *options);
+
 /* Seconds of the model's own blocks. */
 int run_rates_blocks(const struct run_shapes *shapes, const struct run_options *options,
                      struct run_rates *out);
@@ -31,9 +34,13 @@ struct run_drive_rates {
 enum { RUN_RATES_PATH_BYTES = 4096 };
 void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES]);
 
+/* Bytes of the file that a drive is asked with: as many as a run keeps there, within limits, in powers
+ * of two. What is read again and again may come out of a cache in front of the drive. */
+uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_options *options);
+
 /* Asks the drive of a directory. *steady: it was the same each time
  * it was asked, so that it may be remembered. */
-int run_rates_drive(const char *directory, const struct run_options *options,
+int run_rates_drive(const char *directory, const struct run_options *options, uint64_t file_bytes,
                     struct run_drive_rates *out, bool *steady);
 
 #endif

@@ -104,7 +104,7 @@ int run_rates_update(const struct run_options *options, struct plan_rates *out)
         out->sums_elements = (double)elements / run_rates_since(start_ns);
     }
     if (rc == 0) {
-        out->hash_bytes = hash_rate(region.base, region.bytes) * options->threads;
+        out->hash_bytes = hash_rate(region.base, region.bytes) * run_rates_drive_cores(options);
     }
     adam_destroy(adam);
     core_region_free(&region);

@@ -86,6 +86,10 @@ static void two_generations_are_weighed(void)
     struct plan *twice = world_plan(&world);
     check_int(plan_generations(once), ==, 1);
     check_int(plan_generations(twice), ==, 2);
+    check_double(plan_predicted_clipped(twice)->step_seconds, >,
+                 plan_predicted(twice)->step_seconds * 1.1);
+    check_double(plan_predicted_clipped(once)->step_seconds, ==,
+                 plan_predicted(once)->step_seconds);
     check_int(plan_steady(once), ==, PLAN_NEXT);
     check_int(plan_steady(twice), ==, PLAN_GUESS);
     uint64_t bytes = plan_tier_bytes(twice, PLAN_STORE);

@@ -99,7 +99,10 @@ static void summarize(struct tune_run *run, double *seconds, const uint64_t *tok
     if (tide_plan_describe(tide_engine_plan(run->engine), &plan) == 0) {
         run->summary.plan_host_gb = (double)plan.host_bytes / 1e9;
         run->summary.plan_device_gb = (double)plan.device_bytes / 1e9;
-        run->summary.plan_seconds = plan.step_seconds;
+        /* As the plan says of the kind of step that was in the majority. */
+        const bool clipped = plan.timing == TIDE_TIMING_SPECULATIVE &&
+                             2 * run->ahead < run->steps - run->begun;
+        run->summary.plan_seconds = clipped ? plan.clipped_seconds : plan.step_seconds;
     }
     tune_log_summary(run->log, &run->summary);
 }
@@ -118,6 +121,7 @@ static int loop(struct tune_run *run, double *seconds, uint64_t *tokens)
         tokens[run->steps] = record.step.tokens;
         run->steps++;
         run->skipped += record.step.skipped != 0;
+        run->ahead += record.step.guess_right != 0;
         run->first_loss = run->steps == 1 ? record.step.loss : run->first_loss;
         run->last_loss = record.step.loss;
         const bool last = run->steps == run->settings->steps;

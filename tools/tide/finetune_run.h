@@ -26,6 +26,7 @@ struct tune_run {
     int64_t steps; /* that were made, before the run was resumed too */
     int64_t begun; /* of them before */
     int64_t skipped;
+    int64_t ahead; /* steps whose update went ahead of its norm, rightly */
     double first_loss, last_loss, eval_loss;
     struct tune_summary summary;
     bool stopped; /* by a signal */

@@ -53,6 +53,7 @@ static void write_step(struct core_json_write *json, const struct tide_plan_info
 {
     core_json_write_object_begin(json, "step");
     core_json_write_real(json, "seconds", info->step_seconds);
+    core_json_write_real(json, "clipped_seconds", info->clipped_seconds);
     core_json_write_real(json, "tokens_per_second", info->tokens_per_second);
     core_json_write_string(json, "bottleneck", info->bottleneck);
     core_json_write_unsigned(json, "store_read_bytes", info->store_read_bytes);

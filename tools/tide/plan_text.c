@@ -98,6 +98,11 @@ static void print_step(const struct tide_plan_info *info, FILE *stream)
 {
     fprintf(stream, "step: %.3g s, %.*f tokens/s, bound by %s\n", info->step_seconds,
             cli_rate_digits(info->tokens_per_second), info->tokens_per_second, info->bottleneck);
+    if (info->clipped_seconds > info->step_seconds) {
+        fprintf(stream,
+                "      %.3g s where the norm is above --clip: else updates go ahead of it\n",
+                info->clipped_seconds);
+    }
 }
 
 int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
