@@ -112,11 +112,15 @@ static int predict(const struct plan_input *input, struct plan *plan)
 
 int plan_candidate_predict_clipped(const struct plan_input *input, struct plan *plan)
 {
-    const struct plan_tape *next = &plan->tapes[PLAN_NEXT][PLAN_NEXT];
-    return plan_generations(plan) > 1
-               ? plan_sim_predict(&input->rates, input->budgets.device_is_host, next,
-                                  &plan->predicted_clipped)
-               : 0;
+    struct plan_tape *next = &plan->tapes[PLAN_NEXT][PLAN_NEXT];
+    int rc = 0;
+    if (plan_generations(plan) == 1) {
+        return 0;
+    }
+    rc = next->commands == NULL ? build_join(input, plan, PLAN_NEXT, PLAN_NEXT, next) : 0;
+    return rc != 0 ? rc
+                   : plan_sim_predict(&input->rates, input->budgets.device_is_host, next,
+                                      &plan->predicted_clipped);
 }
 
 int plan_candidate_turn(const struct plan_input *input, struct plan *plan)

@@ -36,7 +36,7 @@ bool plan_candidate_joins(const struct plan *plan, int before, int kind);
 /* Builds the tapes that the prediction did not need. */
 int plan_candidate_complete(const struct plan_input *input, struct plan *plan);
 
-/* What a step takes whose norm clips, where others' updates go ahead of theirs. The plan is complete. */
+/* What a step takes whose norm clips, where others' updates go ahead of theirs. */
 int plan_candidate_predict_clipped(const struct plan_input *input, struct plan *plan);
 
 /* The fastest plan that fits, or -EFBIG with a sentence. */

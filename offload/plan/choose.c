@@ -161,9 +161,9 @@ static struct plan *winner(const struct search *search)
 static int save_memory(struct search *search, const struct plan *fastest, struct plan **out)
 {
     const struct plan_input *input = search->input;
-    const struct plan_bounds bounds = {.step_seconds = fastest->predicted.step_seconds *
-                                                       (1 + input->wishes.thrift),
-                                       .store_write_bytes = fastest->predicted.store_write_bytes};
+    struct plan_bounds bounds = {.step_seconds = fastest->predicted.step_seconds *
+                                                 (1 + input->wishes.thrift),
+                                 .store_write_bytes = fastest->predicted.store_write_bytes};
     int rc = 0;
     *out = NULL;
     for (int t = 0; rc == 0 && t < STARTS; t++) {
@@ -172,7 +172,10 @@ static int save_memory(struct search *search, const struct plan *fastest, struct
             (*best)->predicted.store_write_bytes > bounds.store_write_bytes) {
             continue;
         }
-        rc = plan_climb_down(input, &bounds, &search->needs, best);
+        rc = plan_candidate_predict_clipped(input, *best);
+        bounds.clipped_seconds = (*best)->predicted_clipped.step_seconds *
+                                 (1 + input->wishes.thrift);
+        rc = rc != 0 ? rc : plan_climb_down(input, &bounds, &search->needs, best);
         if (*out == NULL || plan_climb_memory(input, *best) < plan_climb_memory(input, *out)) {
             *out = *best;
         }

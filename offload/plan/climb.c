@@ -201,6 +201,7 @@ static double saving(const struct plan_input *input, const struct plan_bounds *b
     const double saved = before - (double)plan_climb_memory(input, plan);
     const double lost = plan->predicted.step_seconds - from->predicted.step_seconds;
     const bool may = plan->predicted.step_seconds <= bounds->step_seconds &&
+                     plan->predicted_clipped.step_seconds <= bounds->clipped_seconds &&
                      plan->predicted.store_write_bytes <= bounds->store_write_bytes;
     return may && saved > before * least_saving ? saved / fmax(lost, bounds->step_seconds * equal)
                                                 : 0;
@@ -219,7 +220,9 @@ static int step_down(const struct plan_input *input, const struct plan_bounds *b
             continue;
         }
         int rc = plan_candidate_create(input, &choice, needs, &plan);
+        rc = rc == 0 && plan != NULL ? plan_candidate_predict_clipped(input, plan) : rc;
         if (rc != 0) {
+            plan_destroy(plan);
             return rc;
         }
         double saves = plan != NULL ? saving(input, bounds, from, plan) : 0;

@@ -18,6 +18,7 @@ int plan_climb_up(const struct plan_input *input, struct plan_needs *needs, stru
 /* What a candidate that takes less memory may cost. */
 struct plan_bounds {
     double step_seconds;
+    double clipped_seconds;     /* where the norm clips and updates go ahead of others */
     uint64_t store_write_bytes; /* less memory is not paid for with wear of the drives */
 };
 
