@@ -37,7 +37,7 @@ static void put(struct writer *writer, const char *text, size_t bytes)
         writer->text = more;
         writer->room = room;
     }
-    if (writer->code == 0) {
+    if (writer->code == 0 && bytes > 0) {
         memcpy(writer->text + writer->bytes, text, bytes);
         writer->bytes += bytes;
     }
@@ -190,7 +190,6 @@ int token_regex_translate(const struct token_unicode *unicode, const char *regex
                             .at = regex,
                             .end = regex + bytes,
                             .folds = has_folding(regex, bytes)};
-    put(&writer, "", 0);
     while (writer.code == 0 && writer.at < writer.end) {
         if (*writer.at == '\\') {
             write_escape(&writer, false);
