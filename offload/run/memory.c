@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/dev/dev.h"
 
 /* Drives reach into the device's memory where it is the host's: pages, not only DEV_ALIGN_BYTES. */
@@ -37,7 +38,11 @@ static int take_host(struct run_memory *memory, uint64_t bytes, struct core_team
         return rc;
     }
     rc = dev_host_register(memory->device, memory->host.base, memory->host.mapped_bytes);
-    memory->registered = rc == 0; /* without it copies are slower; the device has said why */
+    memory->registered = rc == 0;
+    if (rc != 0) {
+        core_log(CORE_LOG_WARN, "the HOST tier of %zu bytes is not pinned, so that copies wait: %s",
+                 memory->host.mapped_bytes, core_err_sentence());
+    }
     return 0;
 }
 

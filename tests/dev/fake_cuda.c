@@ -4,11 +4,13 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/base/queue.h"
 
@@ -27,7 +29,7 @@ struct range {
     size_t bytes;
 };
 
-enum { PINS_MAX = 16 };
+enum { PINS_MAX = 16, FRESH_BYTES = 16 << 20 };
 
 static struct {
     pthread_mutex_t lock;
@@ -36,6 +38,7 @@ static struct {
     struct range pins[PINS_MAX];
     int driver;
     int count_error;
+    bool no_pins;
     _Atomic int fail_in;
     int fail_with;
     _Atomic int failed;
@@ -51,6 +54,7 @@ void fake_reset(size_t memory_bytes)
     fake.memory_bytes = memory_bytes;
     fake.driver = 13000;
     fake.count_error = cudaSuccess;
+    fake.no_pins = false;
     atomic_store(&fake.fail_in, 0);
     atomic_store(&fake.failed, 0);
     atomic_store(&fake.broken, 0);
@@ -69,6 +73,11 @@ void fake_fail(int n, int error)
     fake.fail_with = error;
     atomic_store(&fake.failed, 0);
     atomic_store(&fake.fail_in, n);
+}
+
+void fake_refuse_pins(void)
+{
+    fake.no_pins = true;
 }
 
 int fake_failed(void)
@@ -179,14 +188,46 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return due();
 }
 
+/* A file of set bits: pages that nobody has written show it. */
+static int set_bits_file(void)
+{
+    static int file = -1;
+    if (file < 0) {
+        file = memfd_create("fake card", MFD_CLOEXEC);
+        void *map = file >= 0 && ftruncate(file, FRESH_BYTES) == 0
+                        ? mmap(NULL, FRESH_BYTES, PROT_WRITE, MAP_SHARED, file, 0)
+                        : MAP_FAILED;
+        if (map == MAP_FAILED) {
+            abort();
+        }
+        memset(map, 0xff, FRESH_BYTES);
+        munmap(map, FRESH_BYTES);
+    }
+    return file;
+}
+
+/* A card's memory is not zeros: as numbers this is NaN. */
+static void *fresh_memory(size_t bytes)
+{
+    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (size_t at = 0; map != MAP_FAILED && at < bytes; at += FRESH_BYTES) {
+        const size_t left = bytes - at;
+        if (mmap(map + at, left < FRESH_BYTES ? left : FRESH_BYTES, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, set_bits_file(), 0) == MAP_FAILED) {
+            abort();
+        }
+    }
+    return map;
+}
+
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     cudaError_t error = due();
     if (error != cudaSuccess) {
         return error;
     }
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *map = fresh_memory(bytes);
     if (map == MAP_FAILED) {
         return say(cudaErrorMemoryAllocation);
     }
@@ -209,7 +250,7 @@ cudaError_t cudaFree(void *memory)
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 {
     (void)flags;
-    cudaError_t error = due();
+    cudaError_t error = fake.no_pins ? say(cudaErrorMemoryAllocation) : due();
     for (size_t i = 0; i < PINS_MAX && error == cudaSuccess; i++) {
         if (fake.pins[i].bytes == 0) {
             fake.pins[i] = (struct range){memory, bytes};

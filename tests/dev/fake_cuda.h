@@ -13,6 +13,8 @@ void fake_reset(size_t memory_bytes);
 void fake_driver(int version, int count_error);
 /* The n-th call from now that can fail (1 is the next) fails with `error`; 0: none does. */
 void fake_fail(int n, int error);
+/* From now on no host memory is pinned, as under a small limit on locked memory. */
+void fake_refuse_pins(void);
 /* Whether that call came. */
 int fake_failed(void);
 /* From now on all events and calls report `error`, as after a fault on the card. */
