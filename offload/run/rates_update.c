@@ -15,6 +15,7 @@
  * too. */
 enum { UPDATE_ELEMENTS_MAX = 4 << 20, UPDATE_ELEMENTS_MIN = 64 << 10, COPY_BYTES_MAX = 16 << 20 };
 enum { COPY_BYTES_MIN = 1 << 20 };
+enum { CARD_BYTES_MAX = 256 << 20 }; /* milliseconds of a link, beside which waiting is nothing */
 
 /* Parameters that the update is measured with. */
 static uint64_t update_elements(const struct run_options *options)
@@ -115,8 +116,9 @@ int run_rates_update(const struct run_options *options, struct plan_rates *out)
 
 int run_rates_copies(const struct run_options *options, struct plan_rates *out)
 {
+    const bool host = strncmp(options->device, "cpu", 3) == 0;
     const uint64_t bytes = run_rates_within(run_rates_spare(options) / 4, COPY_BYTES_MIN,
-                                            COPY_BYTES_MAX);
+                                            host ? COPY_BYTES_MAX : CARD_BYTES_MAX);
     const struct dev_options size = {.memory_bytes = 3 * bytes};
     struct dev_device *device = NULL;
     struct dev_rates rates;
@@ -127,7 +129,7 @@ int run_rates_copies(const struct run_options *options, struct plan_rates *out)
         out->down_bytes = rates.down;
         out->round_elements = rates.within / 4;
         out->coll_bytes = rates.within;
-        out->shared_cores = strcmp(dev_properties(device)->kind, "cpu") == 0;
+        out->shared_cores = host;
     }
     dev_close(device);
     return rc;
