@@ -338,7 +338,7 @@ static double unit_of(enum kern_type type)
     return units[type];
 }
 
-enum { TOLD_MAX = 6 };
+enum { TOLD_MAX = 3 };
 
 /* Compares; notes the first elements that differ. How many do. */
 static int64_t differences(const char *what, const struct array *array, const void *got,
@@ -392,9 +392,11 @@ static void arguments_note(enum kern_op op, const void *arguments)
             test_note("op %s, byte %zu: %" PRId64 " %s + %td bytes", kern_op_name(op), at,
                       array->count, kern_type_name(array->type),
                       (const char *)(uintptr_t)word - array->host);
+        } else if (word != 0 && word < UINT64_C(1) << 24) {
+            test_note("op %s, byte %zu: %" PRIu64, kern_op_name(op), at, word);
         } else if (word != 0) {
-            test_note("op %s, byte %zu: %" PRId64 " (%d, %d; %g)", kern_op_name(op), at,
-                      (int64_t)word, halves[0], halves[1], (double)real);
+            test_note("op %s, byte %zu: %d, %d; as a number %g", kern_op_name(op), at, halves[0],
+                      halves[1], (double)real);
         }
     }
 }
