@@ -1,7 +1,10 @@
 /* Proves that training steps of the engine run over a card, the emulated one or one that is there: the
- * same bits wherever the bytes lie, and the losses of the CPU's plain step up to roundings. */
+ * same bits wherever the bytes lie and whatever the order, and the losses of the CPU's plain step up to
+ * roundings. All precisions, orders and timings go over a card that is there, and where TIDE_TEST_FULL is
+ * set. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
@@ -17,26 +20,42 @@ static const struct way {
     enum plan_where weights, states;
     enum plan_acts acts;
     bool store;
+    enum plan_order order;
+    const char *io; /* NULL: mem */
 } ways[] = {
-    {"all in DEVICE, kept", PLAN_WHERE_DEVICE, PLAN_WHERE_AUTO, PLAN_ACTS_KEEP, false},
-    {"all in HOST, recomputed", PLAN_WHERE_HOST, PLAN_WHERE_HOST, PLAN_ACTS_RECOMPUTE, false},
-    {"states in STORE", PLAN_WHERE_AUTO, PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, true},
-    {"all in STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, PLAN_ACTS_KEEP, true},
+    {"all in DEVICE, kept", PLAN_WHERE_DEVICE, PLAN_WHERE_AUTO, PLAN_ACTS_KEEP, false, 0, NULL},
+    {"all in HOST, recomputed", PLAN_WHERE_HOST, PLAN_WHERE_HOST, PLAN_ACTS_RECOMPUTE, false, 0,
+     NULL},
+    {"states in STORE", PLAN_WHERE_AUTO, PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, true, 0, NULL},
+    {"all in STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, PLAN_ACTS_KEEP, true, 0, NULL},
+};
+/* The same and more, for every precision and timing. */
+static const struct way more_ways[] = {
+    {"planner's choice", PLAN_WHERE_AUTO, PLAN_WHERE_AUTO, PLAN_ACTS_AUTO, false, 0, NULL},
+    {"all in DEVICE, kept", PLAN_WHERE_DEVICE, PLAN_WHERE_AUTO, PLAN_ACTS_KEEP, false, 0, NULL},
+    {"all in HOST, recomputed", PLAN_WHERE_HOST, PLAN_WHERE_HOST, PLAN_ACTS_RECOMPUTE, false,
+     PLAN_ORDER_LAYER, NULL},
+    {"all in HOST, kept, micro-batch by micro-batch", PLAN_WHERE_HOST, PLAN_WHERE_HOST,
+     PLAN_ACTS_KEEP, false, PLAN_ORDER_MICRO, NULL},
+    {"activations in HOST", PLAN_WHERE_HOST, PLAN_WHERE_HOST, PLAN_ACTS_HOST, false, 0, NULL},
+    {"states in STORE", PLAN_WHERE_AUTO, PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, true, 0, NULL},
+    {"all in STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, PLAN_ACTS_KEEP, true, 0, "threads"},
 };
 
-static struct run_options options_of(const struct way *way)
+static struct run_options options_of(const struct way *way, const struct run_options *base)
 {
     static char directory[512];
     static unsigned count;
-    struct run_options options = case_options();
+    struct run_options options = *base;
     snprintf(directory, sizeof directory, "%.400s/store%u", test_directory(), count++);
     options.device = "cuda";
     options.budgets.device_is_host = false;
     options.wishes.weights = way->weights;
     options.wishes.states = way->states;
     options.wishes.acts = way->acts;
+    options.wishes.order = way->order;
     if (way->store) {
-        options.io = "mem";
+        options.io = way->io != NULL ? way->io : "mem";
         options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
         options.store_count = 1;
         options.budgets.store_bytes = UINT64_C(1) << 30;
@@ -57,32 +76,40 @@ static void card_or_skip(void)
     dev_close(device);
 }
 
-static void family(const char *name)
+/* All ways of `list` over one model, against each other and the CPU's plain step. */
+static void hold(const char *name, const struct run_options *base, const char *what,
+                 const struct way *list, size_t count)
 {
     struct case_model made;
     struct case_outcome plain;
     struct case_outcome first;
-    const struct run_options cpu = case_options();
     card_or_skip();
     case_model_make(&made, name);
-    case_run_plain(&made, &cpu, STEPS, &plain);
-    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+    case_run_plain(&made, base, STEPS, &plain);
+    for (size_t w = 0; w < count; w++) {
         struct case_outcome engine;
         (void)rig_machine();
-        const struct run_options options = options_of(&ways[w]);
+        const struct run_options options = options_of(&list[w], base);
         case_run_engine(&made, &options, STEPS, &engine);
         for (unsigned s = 0; s < STEPS; s++) {
-            test_note("%s, %s: step %u: loss %.6f, the CPU's %.6f", name, ways[w].name, s,
-                      engine.loss[s], plain.loss[s]);
+            test_note("%s, %s, %s: step %u: loss %.6f, the CPU's %.6f; norm %.5f, %.5f", name, what,
+                      list[w].name, s, engine.loss[s], plain.loss[s], engine.norm[s],
+                      plain.norm[s]);
             check_double(fabs(engine.loss[s] - plain.loss[s]), <=, 0.01 * plain.loss[s]);
             check_double(fabs(engine.norm[s] - plain.norm[s]), <=, 0.05 * plain.norm[s]);
         }
         if (w == 0) {
             first = engine;
         }
-        case_check_equal(&first, &engine, ways[w].name);
+        case_check_equal(&first, &engine, list[w].name);
     }
     case_model_free(&made);
+}
+
+static void family(const char *name)
+{
+    const struct run_options base = case_options();
+    hold(name, &base, "bf16", ways, sizeof ways / sizeof ways[0]);
 }
 
 static void llama(void)
@@ -106,4 +133,57 @@ static void qwen3_tied(void)
     family("qwen3 tied");
 }
 
-TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied})
+/* What a card that is there goes through, too much for a played one. */
+static void all_of(const struct run_options *base, const char *what)
+{
+    static const char *const names[] = {"llama", "gpt2", "qwen3 tied", "llama tied"};
+    if (rig_machine_is_visible() && getenv("TIDE_TEST_FULL") == NULL) {
+        test_skip("takes minutes on a played card: TIDE_TEST_FULL=1");
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        hold(names[i], base, what, more_ways, sizeof more_ways / sizeof more_ways[0]);
+    }
+}
+
+static void micro_batches(void)
+{
+    struct run_options base = case_options();
+    base.micro_batches = 3;
+    all_of(&base, "three micro-batches");
+}
+
+static void unclipped(void)
+{
+    struct run_options base = case_options();
+    base.clip = 0;
+    base.wishes.timing = PLAN_TIMING_INSIDE;
+    all_of(&base, "not clipped, updates inside");
+}
+
+static void fp32(void)
+{
+    struct run_options base = case_options();
+    base.type = KERN_F32;
+    base.micro_batches = 2;
+    all_of(&base, "fp32");
+}
+
+static void fp16(void)
+{
+    struct run_options base = case_options();
+    base.type = KERN_FP16;
+    base.scale.fixed = 1024;
+    base.may_skip = true;
+    all_of(&base, "fp16");
+}
+
+static void tiled(void)
+{
+    struct run_options base = case_options();
+    base.tile_bytes = 16384;
+    all_of(&base, "tiled");
+}
+
+TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied},
+          {"micro_batches", micro_batches}, {"unclipped", unclipped}, {"fp32", fp32},
+          {"fp16", fp16}, {"tiled", tiled})
