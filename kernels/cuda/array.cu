@@ -123,10 +123,7 @@ __global__ void __launch_bounds__(THREADS) finite_groups(struct kern_finite_argu
 
 kern_grid groups_of(uint64_t count)
 {
-    return {.blocks = kern_div_up(static_cast<int64_t>(count), THREADS * KERN_GROUP),
-            .threads = THREADS,
-            .lines = 1,
-            .shared_bytes = 0};
+    return kern_grid_of(kern_div_up(static_cast<int64_t>(count), THREADS * KERN_GROUP), THREADS);
 }
 
 } // namespace
@@ -134,10 +131,7 @@ kern_grid groups_of(uint64_t count)
 extern "C" int kern_cuda_squares(const struct dev_launch *where, const struct core_vec_norm *a)
 {
     const int64_t tiles = kern_div_up(static_cast<int64_t>(a->count), CORE_VEC_TILE);
-    const kern_grid grid = {.blocks = kern_div_up(tiles, THREADS / WARP),
-                            .threads = THREADS,
-                            .lines = 1,
-                            .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(kern_div_up(tiles, THREADS / WARP), THREADS);
     if (a->first % CORE_VEC_TILE != 0) {
         return core_err_set(-EINVAL, "op squares begins at element %llu, within a tile of %d",
                             (unsigned long long)a->first, CORE_VEC_TILE);
@@ -167,7 +161,7 @@ extern "C" int kern_cuda_scale(const struct dev_launch *where, const struct core
 extern "C" int kern_cuda_finite(const struct dev_launch *where,
                                 const struct kern_finite_arguments *a)
 {
-    const kern_grid one = {.blocks = 1, .threads = WARP, .lines = 1, .shared_bytes = 0};
+    const kern_grid one = kern_grid_of(1, WARP);
     int rc = kern_cuda_launch(where, "finite", one, finite_begin, *a);
     if (rc != 0) {
         return rc;

@@ -249,10 +249,7 @@ __global__ void __launch_bounds__(THREADS)
 
 kern_grid grid_of(const struct kern_attention_arguments *a, int64_t heads)
 {
-    return {.blocks = kern_div_up(a->rows * a->length * heads, WARPS),
-            .threads = THREADS,
-            .lines = 1,
-            .shared_bytes = 0};
+    return kern_grid_of(kern_div_up(a->rows * a->length * heads, WARPS), THREADS);
 }
 
 int check(const char *op, const struct kern_attention_arguments *a)

@@ -127,7 +127,7 @@ int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
     }
     struct kern_tile *list = static_cast<struct kern_tile *>(scratch);
     int32_t *counts = reinterpret_cast<int32_t *>(list + a->rows * a->length);
-    const kern_grid grid = {.blocks = a->rows, .threads = LISTERS, .lines = 1, .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(a->rows, LISTERS);
     out->list = list;
     out->counts = counts;
     out->slots *= 2; /* documents end within tiles */
@@ -147,10 +147,7 @@ int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_
     const int64_t tokens = a->rows * a->length;
     const bool wide = fits(a->type, a->o, a->o_stride) && fits(a->type, g->d_o, g->d_o_stride) &&
                       fits(a->type, nullptr, a->head_dim) && a->head_dim % KERN_GROUP == 0;
-    const kern_grid grid = {.blocks = kern_div_up(tokens * a->heads, THREADS / WARP),
-                            .threads = THREADS,
-                            .lines = 1,
-                            .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(kern_div_up(tokens * a->heads, THREADS / WARP), THREADS);
     return kern_by_type("attention_grad", a->type, [&](auto type) {
         return kern_cuda_launch(where, "attention_grad", grid, head_deltas<decltype(type)>, *g,
                                 delta, tokens, wide);

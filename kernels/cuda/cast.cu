@@ -98,10 +98,8 @@ int launch(const struct dev_launch *where, const struct core_vec_cast *a)
 {
     auto from = static_cast<const typename From::store *>(a->from);
     auto to = static_cast<typename To::store *>(a->to);
-    const kern_grid grid = {.blocks = kern_div_up(static_cast<int64_t>(a->count), BLOCK_ELEMENTS),
-                            .threads = THREADS,
-                            .lines = 1,
-                            .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(kern_div_up(static_cast<int64_t>(a->count), BLOCK_ELEMENTS),
+                                        THREADS);
     /* The narrower side decides: what aligns it aligns the wider one, or nothing does. */
     uint32_t head = sizeof *from < sizeof *to ? elements_to_alignment(from, sizeof *from)
                                               : elements_to_alignment(to, sizeof *to);

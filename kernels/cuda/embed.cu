@@ -10,6 +10,7 @@ namespace
 {
 
 constexpr int STRIP = 64; /* threads of a block that sums; each has a group of columns */
+constexpr int AHEAD = 4;  /* tokens whose rows it reads at once */
 
 /* An id that is not in the table reads as NaN: it must not reach a device, and shows if it does. */
 template <typename T>
@@ -73,13 +74,21 @@ __global__ void __launch_bounds__(STRIP)
     if (left <= 0 || (!occurs && !touches_all)) {
         return;
     }
+    const int64_t end = occurs ? place_of(sorted.ids, a.tokens, id + 1) : place;
     float sum[KERN_GROUP] = {};
-    for (; place < a.tokens && sorted.ids[place] == id; place++) {
-        float dy[KERN_GROUP];
-        kern_load<T>(dy, a.dy, static_cast<int64_t>(sorted.order[place]) * a.width + i, left, wide);
+    for (; place < end; place += AHEAD) {
+        float dy[AHEAD][KERN_GROUP];
 #pragma unroll
-        for (int j = 0; j < KERN_GROUP; j++) {
-            sum[j] += dy[j];
+        for (int k = 0; k < AHEAD; k++) {
+            const int64_t token = place + k < end ? sorted.order[place + k] : 0;
+            kern_load<T>(dy[k], a.dy, token * a.width + i, place + k < end ? left : 0, wide);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) { /* behind the end dy is 0, but -0 + 0 is not -0 */
+#pragma unroll
+            for (int j = 0; j < KERN_GROUP; j++) {
+                sum[j] = place + k < end ? sum[j] + dy[k][j] : sum[j];
+            }
         }
     }
 #pragma unroll

@@ -33,6 +33,12 @@ struct kern_grid {
     size_t shared_bytes;
 };
 
+/* A row of blocks, without dynamic shared memory. */
+static inline kern_grid kern_grid_of(int64_t blocks, unsigned threads)
+{
+    return {.blocks = blocks, .threads = threads, .lines = 1, .shared_bytes = 0};
+}
+
 constexpr size_t KERN_SHARED_PLAIN = 48 << 10;
 constexpr unsigned KERN_LINES_MAX = 65535;
 

@@ -11,7 +11,7 @@ namespace
 constexpr int THREADS = 256;
 constexpr int RUNS = 128;   /* of rows, each summed alone */
 constexpr int COLUMNS = 32; /* of a block that adds up parts */
-constexpr int SLICES = 8;   /* of its parts */
+constexpr int SLICES = 32;  /* of its parts */
 
 /* parts[run][i] = the sum of column i over the run's rows. */
 template <typename T>
@@ -65,10 +65,7 @@ __global__ void __launch_bounds__(COLUMNS *SLICES)
 int kern_cuda_columns_finish(const struct dev_launch *where, const char *op, const float *parts,
                              int64_t count, int64_t width, const struct kern_grad *grad)
 {
-    const kern_grid grid = {.blocks = kern_div_up(width, COLUMNS),
-                            .threads = COLUMNS * SLICES,
-                            .lines = 1,
-                            .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(kern_div_up(width, COLUMNS), COLUMNS * SLICES);
     return kern_cuda_launch(where, op, grid, columns_sum, parts, count, width, *grad);
 }
 

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(SUMMERS) sum_losses(struct kern_loss_sum_argum
 int kern_cuda_loss_stats_rows(const struct dev_launch *where,
                               const struct kern_loss_stats_arguments *a, const float *logits)
 {
-    const kern_grid grid = {.blocks = a->tokens, .threads = THREADS, .lines = 1, .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(a->tokens, THREADS);
     return kern_cuda_launch(where, "loss_stats", grid, stats_rows, *a, logits,
                             kern_is_wide(KERN_F32, logits, a->n));
 }
@@ -124,7 +124,7 @@ int kern_cuda_loss_stats_rows(const struct dev_launch *where,
 int kern_cuda_loss_grad_rows(const struct dev_launch *where,
                              const struct kern_loss_grad_arguments *a, float *logits)
 {
-    const kern_grid grid = {.blocks = a->tokens, .threads = THREADS, .lines = 1, .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(a->tokens, THREADS);
     return kern_by_type("loss_grad", a->type, [&](auto type) {
         return kern_cuda_launch(where, "loss_grad", grid, grad_rows<decltype(type)>, *a, logits,
                                 kern_is_wide(KERN_F32, logits, a->n));
@@ -134,6 +134,6 @@ int kern_cuda_loss_grad_rows(const struct dev_launch *where,
 extern "C" int kern_cuda_loss_sum(const struct dev_launch *where,
                                   const struct kern_loss_sum_arguments *a)
 {
-    const kern_grid grid = {.blocks = 1, .threads = SUMMERS, .lines = 1, .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(1, SUMMERS);
     return kern_cuda_launch(where, "loss_sum", grid, sum_losses, *a);
 }

@@ -137,10 +137,7 @@ __global__ void __launch_bounds__(THREADS) norm_rows(struct kern_norm_arguments 
 template <typename T, int TEAM, int KEPT>
 int launch(const struct dev_launch *where, const struct kern_norm_arguments *a, bool wide)
 {
-    const kern_grid grid = {.blocks = kern_div_up(a->tokens * a->heads, THREADS / TEAM),
-                            .threads = THREADS,
-                            .lines = 1,
-                            .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(kern_div_up(a->tokens * a->heads, THREADS / TEAM), THREADS);
     return a->kind == KERN_NORM_LAYER
                ? kern_cuda_launch(where, "norm", grid, norm_rows<T, true, TEAM, KEPT>, *a, wide)
                : kern_cuda_launch(where, "norm", grid, norm_rows<T, false, TEAM, KEPT>, *a, wide);

@@ -181,7 +181,7 @@ template <typename T, int TEAM, int KEPT>
 int launch(const struct dev_launch *where, const struct kern_norm_grad_arguments *a,
            const struct runs &out, bool wide)
 {
-    const kern_grid grid = {.blocks = BLOCKS, .threads = THREADS, .lines = 1, .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(BLOCKS, THREADS);
     return a->kind == KERN_NORM_LAYER
                ? kern_cuda_launch(where, "norm_grad", grid, norm_grad_rows<T, true, TEAM, KEPT>, *a,
                                   out, wide)
@@ -193,7 +193,7 @@ template <typename T>
 int launch_wide(const struct dev_launch *where, const struct kern_norm_grad_arguments *a,
                 const struct runs &out)
 {
-    const kern_grid grid = {.blocks = BLOCKS, .threads = THREADS, .lines = 1, .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(BLOCKS, THREADS);
     return a->kind == KERN_NORM_LAYER
                ? kern_cuda_launch(where, "norm_grad", grid, norm_grad_wide_rows<T, true>, *a, out)
                : kern_cuda_launch(where, "norm_grad", grid, norm_grad_wide_rows<T, false>, *a, out);

@@ -227,9 +227,6 @@ extern "C" int kern_cuda_add(const struct dev_launch *where, const struct kern_a
 {
     const bool wide = kern_is_wide(a->a_type, a->a, 0) && kern_is_wide(a->b_type, a->b, 0) &&
                       kern_is_wide(a->y_type, a->y, 0);
-    const kern_grid grid = {.blocks = kern_div_up(a->count, THREADS * KERN_GROUP),
-                            .threads = THREADS,
-                            .lines = 1,
-                            .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(kern_div_up(a->count, THREADS * KERN_GROUP), THREADS);
     return kern_cuda_launch(where, "add", grid, add_groups, *a, wide);
 }

@@ -140,9 +140,8 @@ extern "C" int kern_cuda_sort(const struct dev_launch *where, const char *op,
     const int64_t room = round_up(in->tokens);
     int32_t *const counts = words + 4 * room;
     const int64_t runs = runs_of(in->tokens);
-    const kern_grid by_run = {.blocks = runs, .threads = THREADS, .lines = 1, .shared_bytes = 0};
-    const kern_grid one = {
-        .blocks = runs > 0 ? 1 : 0, .threads = SCANNERS, .lines = 1, .shared_bytes = 0};
+    const kern_grid by_run = kern_grid_of(runs, THREADS);
+    const kern_grid one = kern_grid_of(runs > 0 ? 1 : 0, SCANNERS);
     struct tokens t = {*in, nullptr, nullptr};
     int rc = 0;
     for (int shift = 0, pass = 0; rc == 0; shift += BITS, pass++) {

@@ -404,10 +404,7 @@ extern "C" int kern_cuda_update(const struct dev_launch *where,
                       is_dense(u, u.m, bytes_of(u.moments)) &&
                       is_dense(u, u.v, bytes_of(u.moments));
     const uint64_t groups = (u.first + u.count - 1) / CORE_VEC_GROUP - u.first / CORE_VEC_GROUP + 1;
-    const kern_grid grid = {.blocks = kern_div_up(static_cast<int64_t>(groups), WARPS),
-                            .threads = THREADS,
-                            .lines = 1,
-                            .shared_bytes = 0};
+    const kern_grid grid = kern_grid_of(kern_div_up(static_cast<int64_t>(groups), WARPS), THREADS);
     switch (u.moments) {
     case CORE_VEC_BF16:
         return kern_cuda_launch(where, "update", grid, update_groups<CORE_VEC_BF16>, u, a->met,
