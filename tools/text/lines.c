@@ -9,7 +9,7 @@
 #include "tools/text/records.h"
 #include "tools/text/source.h"
 
-enum { READ_BYTES_MIN = 1 << 14, READ_BYTES_MAX = 1 << 20 };
+enum { READ_BYTES_MIN = 1 << 12, READ_BYTES_MAX = 1 << 20 };
 
 struct text_lines {
     struct text_source *source; /* owned */
