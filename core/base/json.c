@@ -1,5 +1,6 @@
 /* json.c: jansson's door. The scanner has read the text before jansson sees it, so what jansson
- * still refuses is a duplicate key, a key that holds a NUL, or a want of memory. */
+ * still refuses is a duplicate key, a key that holds a NUL, half of a surrogate pair, or a want of
+ * memory. */
 #include "core/base/json.h"
 
 #include <assert.h>
@@ -127,6 +128,44 @@ static int refuse_duplicate(const struct core_json *doc, size_t end)
     return core_err_set(-EINVAL, "%s: a key stands twice in one object", doc->source);
 }
 
+/* Whether `unit` is the first (0xD800) or the second (0xDC00) half of a pair. */
+static bool is_half(unsigned unit, unsigned half)
+{
+    return (unit & 0xFC00) == half;
+}
+
+/* The code of the escape \uXXXX at `at`; 0 where none stands there. */
+static unsigned escape_at(const struct core_json *doc, size_t at)
+{
+    char digits[5] = "";
+    if (at + 6 > doc->bytes || doc->text[at] != '\\' || doc->text[at + 1] != 'u') {
+        return 0;
+    }
+    memcpy(digits, doc->text + at + 2, 4);
+    return (unsigned)strtoul(digits, NULL, 16);
+}
+
+/* Refuses the first escape that is one half of a character without the other; 0: there is none. */
+static int refuse_half(const struct core_json *doc)
+{
+    for (size_t at = 0; at < doc->bytes; at++) {
+        const unsigned unit = escape_at(doc, at);
+        const bool first = is_half(unit, 0xD800);
+        if (first && is_half(escape_at(doc, at + 6), 0xDC00)) {
+            at += 11;
+        } else if (first || is_half(unit, 0xDC00)) {
+            const struct core_json_place place = core_json_place_of(doc->text, at);
+            return core_err_set(-EINVAL,
+                                "%s:%zu:%zu: \\u%04x is one half of a character, and its other "
+                                "half does not stand beside it",
+                                doc->source, place.line, place.column, unit);
+        } else {
+            at += doc->text[at] == '\\';
+        }
+    }
+    return 0;
+}
+
 static int build(struct core_json *doc)
 {
     json_error_t error;
@@ -146,9 +185,11 @@ static int build(struct core_json *doc)
         return core_err_set(-EINVAL, "%s:%zu:%zu: a key with \\u0000 in it; keys are plain text",
                             doc->source, place.line, place.column);
     }
+    const int code = cause == json_error_invalid_syntax ? refuse_half(doc) : 0;
     /* Not always said by jansson, but nothing else is left. */
-    return core_err_set(-ENOMEM, "no memory for the tree of %s (%zu bytes of JSON)", doc->source,
-                        doc->bytes);
+    return code != 0 ? code
+                     : core_err_set(-ENOMEM, "no memory for the tree of %s (%zu bytes of JSON)",
+                                    doc->source, doc->bytes);
 }
 
 /* Takes over `text`, which is freed with the document or on failure. */

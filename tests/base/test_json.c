@@ -151,6 +151,33 @@ static void duplicates(void)
                                       "first in line 3; keep one of the two");
 }
 
+/* Half of a surrogate pair is no text, in keys and values; a whole pair is, and so is what only looks
+ * like an escape. */
+static void halves(void)
+{
+    static const struct {
+        const char *text;
+        const char *says; /* NULL: nothing is wrong */
+    } cases[] = {
+        {"[\"\\ud83d\\ude00\", \"\\\\ud800\", \"\\\\\\\\udc00\"]", NULL},
+        {"[\"a\",\n \"\\ud83d\\ude00\\ud800x\"]",
+         "t.json:2:15: \\ud800 is one half of a character"},
+        {"[\"\\uDE00\"]", "t.json:1:3: \\ude00 is one half"},
+        {"[\"\\ud83d\\u0041\"]", "t.json:1:3: \\ud83d is one half"},
+        {"{\"\\\\\\ud83d\": 1}", "t.json:1:5: \\ud83d is one half"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct core_json *doc = NULL;
+        const int code = core_json_parse(cases[i].text, strlen(cases[i].text), "t.json", NULL,
+                                         &doc);
+        check_int(code, ==, cases[i].says == NULL ? 0 : -EINVAL);
+        if (cases[i].says != NULL) {
+            check_contains(core_err_sentence(), cases[i].says);
+        }
+        core_json_destroy(doc);
+    }
+}
+
 /* Lenient text is read where strict text is refused, and its places are those of the file. */
 static void lenient(void)
 {
@@ -358,7 +385,7 @@ static void prints(void)
 }
 
 TEST_MAIN({"values", values}, {"typed", typed}, {"big_integers", big_integers},
-          {"duplicates", duplicates}, {"lenient", lenient}, {"files", files}, {"deep", deep},
-          {"writes", writes}, {"write_verbatim", write_verbatim},
+          {"duplicates", duplicates}, {"halves", halves}, {"lenient", lenient}, {"files", files},
+          {"deep", deep}, {"writes", writes}, {"write_verbatim", write_verbatim},
           {"write_failures", write_failures}, {"reals_round_trip", reals_round_trip},
           {"prints", prints})
