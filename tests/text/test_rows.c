@@ -42,7 +42,7 @@ static const char *make_folder(const char *name, const char *tokenizer, const ch
     return code == 0 ? folder : NULL;
 }
 
-/* The row's text with what is trained on in brackets; or the error. */
+/* The row's text with what is trained on in brackets and ^ for NUL; or the error. */
 static void show(struct text_encoder *encoder, const char *json, enum text_train_on train_on,
                  char *out, size_t bytes)
 {
@@ -70,7 +70,10 @@ static void show(struct text_encoder *encoder, const char *json, enum text_train
             check_int(text_tokenizer_decode(scratch, (const uint32_t *)&sample.ids[i], 1, false,
                                             &text, &part),
                       ==, 0);
-            length += (size_t)snprintf(out + length, bytes - length, "%s", text);
+            for (size_t k = 0; k < part && length + 1 < bytes; k++) {
+                out[length++] = (char)(text[k] != '\0' ? text[k] : '^');
+            }
+            out[length] = '\0';
         }
     }
     if (code != 0) {
@@ -117,6 +120,10 @@ static void kinds(void)
          "<|im_start|>user\nAdd\n\n1 2<|im_end|>\n<|im_start|>assistant\n[3<|im_end|>\n]"},
         {"{\"instruction\": \"Say\", \"input\": \"\", \"output\": \"x\"}",
          "<|im_start|>user\nSay<|im_end|>\n<|im_start|>assistant\n[x<|im_end|>\n]"},
+        {"{\"system\": \"S\\u0001\", \"instruction\": \"A\\u0000B\", \"input\": \"C\\u0000D\", "
+         "\"output\": \"E\\u0000F\"}",
+         "<|im_start|>system\nS\x01<|im_end|>\n<|im_start|>user\nA^B\n\nC^D<|im_end|>\n"
+         "<|im_start|>assistant\n[E^F<|im_end|>\n]"},
     };
     struct text_encoder *encoder = NULL;
     const char *folder = make_folder("qwen", "qwen2", qwen_config);
@@ -158,6 +165,8 @@ static void wrong_rows(void)
         {"{\"completion\": \"a\"}", "prompt: is missing"},
         {"{\"prompt\": \"a\", \"completion\": [1]}", "completion: is an array"},
         {"{\"instruction\": \"a\"}", "output: is missing"},
+        {"{\"instruction\": \"a\", \"output\": \"b\", \"system\": 3}", "system: is an integer"},
+        {"{\"text\": \"a\\ud800\"}", "row:1:12: \\ud800 is one half of a character"},
         {"{\"instruction\": \"a\", \"output\": \"b\", \"input\": 3}", "input: is an integer"},
         {"{\"messages\": []}", "messages: is no list of messages, or an empty one"},
         {"{\"messages\": {}}", "messages: is no list"},

@@ -104,17 +104,20 @@ static int read_completion(struct text_row *row, const struct core_json_value *r
 static int read_instruction(struct text_row *row, const struct core_json_value *root)
 {
     size_t bytes;
-    const char *text = NULL;
-    struct text_row_instruction parts = {.system = find(root, "system")};
-    int code = get_text(root, "instruction", &parts.instruction, &bytes);
-    code = code == 0 ? get_text(root, "output", &parts.output, &bytes) : code;
-    if (code == 0 && find(root, "input") != NULL) {
+    const char *text;
+    struct text_row_instruction parts = {.instruction = find(root, "instruction"),
+                                         .input = find(root, "input"),
+                                         .output = find(root, "output"),
+                                         .system = find(root, "system")};
+    int code = get_text(root, "instruction", &text, &bytes);
+    code = code == 0 ? get_text(root, "output", &text, &bytes) : code;
+    if (code == 0 && parts.input != NULL) {
         code = get_text(root, "input", &text, &bytes);
+        parts.input = code == 0 && bytes > 0 ? parts.input : NULL;
     }
     if (code != 0) {
         return code;
     }
-    parts.input = text != NULL && bytes > 0 ? text : NULL;
     row->kind = TEXT_ROW_CHAT_COMPLETION;
     row->instruction = true;
     row->prompt_messages = 1 + (parts.system != NULL);

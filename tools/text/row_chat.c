@@ -118,11 +118,12 @@ static int write_turn(struct core_json_write *json, const struct core_json_value
     return 0;
 }
 
-static void write_plain(struct core_json_write *json, const char *role, const char *content)
+static void write_plain(struct core_json_write *json, const char *role,
+                        const struct core_json_value *content)
 {
     core_json_write_object_begin(json, NULL);
     core_json_write_string(json, "role", role);
-    core_json_write_string(json, "content", content);
+    core_json_write_value(json, "content", content);
     core_json_write_object_end(json);
 }
 
@@ -150,7 +151,7 @@ static int write_turns(struct core_json_write *json, const struct text_row_turns
                             core_json_kind_name(core_json_kind(turns->system)));
     }
     if (text_row_chat_adds(turns) > 0) {
-        write_plain(json, "system", core_json_string(turns->system, NULL));
+        write_plain(json, "system", turns->system);
     }
     for (size_t i = 0; i < core_json_count(turns->list); i++) {
         int code = write_turn(json, core_json_at(turns->list, i));
@@ -188,29 +189,50 @@ int text_row_chat_make(const struct text_row_turns *first, const struct text_row
     return finish(&json, code, out);
 }
 
+/* What the user says: the instruction, and the input below it. */
+static int join_parts(const struct text_row_instruction *parts, char **out, size_t *bytes)
+{
+    size_t first;
+    size_t second = 0;
+    const char *instruction = core_json_string(parts->instruction, &first);
+    const char *input = parts->input != NULL ? core_json_string(parts->input, &second) : "";
+    const size_t between = parts->input != NULL ? 2 : 0;
+    char *joined = malloc(first + between + second + 1);
+    if (joined == NULL) {
+        return core_err_set(-ENOMEM, "no memory for an instruction");
+    }
+    memcpy(joined, instruction, first);
+    memcpy(joined + first, "\n\n", between);
+    memcpy(joined + first + between, input, second);
+    *out = joined;
+    *bytes = first + between + second;
+    return 0;
+}
+
 int text_row_chat_instruct(const struct text_row_instruction *parts, struct core_json **out)
 {
     struct core_json_write json;
     char *content = NULL;
-    if (asprintf(&content, "%s%s%s", parts->instruction, parts->input != NULL ? "\n\n" : "",
-                 parts->input != NULL ? parts->input : "") < 0) {
-        return core_err_set(-ENOMEM, "no memory for an instruction");
-    }
+    size_t bytes = 0;
     if (parts->system != NULL && core_json_kind(parts->system) != CORE_JSON_STRING) {
-        free(content);
-        return core_err_set(-EINVAL, "system: is no string");
+        return core_err_set(-EINVAL, "system: is %s, and has to be a string",
+                            core_json_kind_name(core_json_kind(parts->system)));
+    }
+    int code = join_parts(parts, &content, &bytes);
+    if (code != 0) {
+        return code;
     }
     core_json_write_init_text(&json);
     core_json_write_array_begin(&json, NULL);
     if (parts->system != NULL) {
-        write_plain(&json, "system", core_json_string(parts->system, NULL));
+        write_plain(&json, "system", parts->system);
     }
     core_json_write_object_begin(&json, NULL);
     core_json_write_string(&json, "role", "user");
-    core_json_write_string(&json, "content", content);
-    core_json_write_string(&json, "instruction", parts->instruction);
+    core_json_write_string_bytes(&json, "content", content, bytes);
+    core_json_write_value(&json, "instruction", parts->instruction);
     if (parts->input != NULL) {
-        core_json_write_string(&json, "input", parts->input);
+        core_json_write_value(&json, "input", parts->input);
     }
     core_json_write_object_end(&json);
     write_plain(&json, "assistant", parts->output);
