@@ -219,6 +219,34 @@ static void plain_messages(void)
     text_row_fini(&row);
 }
 
+/* More members of chat_template_kwargs than a template gets are refused, not dropped. */
+static void too_many_variables(void)
+{
+    struct text_row row;
+    struct text_chat *chat = NULL;
+    struct text_template_run *run = NULL;
+    struct text_rendering rendering;
+    check_int(text_template_run_create(NULL, &run), ==, 0);
+    check_int(text_chat_load(NULL, "chatml", &chat), ==, 0);
+    for (int members = 64; members <= 65; members++) {
+        char json[2000] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+                          "\"chat_template_kwargs\": {";
+        for (int i = 0; i < members; i++) {
+            const size_t at = strlen(json);
+            snprintf(json + at, sizeof json - at, "%s\"k%d\": 1", i > 0 ? ", " : "", i);
+        }
+        strcat(json, "}}");
+        check_int(text_row_parse(json, strlen(json), &row), ==, 0);
+        check_int(text_chat_render(chat, run, &row, 0, false, &rendering), ==,
+                  members > 64 ? -EINVAL : 0);
+        text_row_fini(&row);
+    }
+    check_contains(core_err_sentence(),
+                   "chat_template_kwargs: has 65 members, and 64 are the most");
+    text_chat_destroy(chat);
+    text_template_run_destroy(run);
+}
+
 /* Every named format, with a system turn, two questions and what is trained on. */
 static void formats(void)
 {
@@ -423,5 +451,5 @@ static void out_of_memory(void)
 }
 
 TEST_MAIN({"kinds", kinds}, {"wrong_rows", wrong_rows}, {"plain_messages", plain_messages},
-          {"formats", formats}, {"folders", folders}, {"ambiguous", ambiguous},
-          {"out_of_memory", out_of_memory})
+          {"too_many_variables", too_many_variables}, {"formats", formats}, {"folders", folders},
+          {"ambiguous", ambiguous}, {"out_of_memory", out_of_memory})

@@ -15,7 +15,8 @@
 #include "tools/text/row.h"
 #include "tools/text/special.h"
 
-enum { VARIABLES_MAX = 128, NAMES_BYTES = 400 };
+enum { VARIABLES_MAX = 128, GIVEN_MAX = 64, NAMES_BYTES = 400 };
+_Static_assert(TEXT_SPECIAL_NAMES_MAX + 4 + GIVEN_MAX <= VARIABLES_MAX, "all variables fit");
 #define EXTRA_FOLDER "additional_chat_templates"
 
 struct text_chat {
@@ -286,7 +287,11 @@ int text_chat_render(const struct text_chat *chat, struct text_template_run *run
     variables[count++] = (struct text_template_variable){
         .name = "add_generation_prompt", .kind = TEXT_TEMPLATE_BOOL, .truth = prompt};
     const bool any = row->variables != NULL;
-    for (bool more = any && core_json_first(row->variables, &member); more && count < VARIABLES_MAX;
+    if (any && core_json_count(row->variables) > GIVEN_MAX) {
+        return core_err_set(-EINVAL, "chat_template_kwargs: has %zu members, and %d are the most",
+                            core_json_count(row->variables), (int)GIVEN_MAX);
+    }
+    for (bool more = any && core_json_first(row->variables, &member); more;
          more = core_json_next(&member)) {
         variables[count++] = (struct text_template_variable){
             .name = member.key, .kind = TEXT_TEMPLATE_JSON, .json = member.value};

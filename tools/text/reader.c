@@ -96,8 +96,8 @@ static int need_encoder(struct text_reader *reader)
                    ? text_encoder_create(options->model, options->chat_format, options->vocab,
                                          &reader->encoder)
                    : core_err_set(-ENOTSUP,
-                                  "the row has no input_ids, and text needs a model folder "
-                                  "with tokenizer.json");
+                                  "a row without input_ids needs a model folder (--model) with "
+                                  "tokenizer.json");
         reader->broken = code != 0;
     }
     return code;
