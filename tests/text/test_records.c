@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -236,6 +237,22 @@ static void patterns(void)
     check_int(text_records_open(&nothing, &records), ==, -ENOENT);
 }
 
+/* All files are open at once: what to do where the system allows fewer. */
+static void too_many_files(void)
+{
+    struct rlimit before;
+    struct text_records *records = NULL;
+    const char *path = write_text("one.jsonl", "{1}\n");
+    check_int(getrlimit(RLIMIT_NOFILE, &before), ==, 0);
+    const struct rlimit none = {.rlim_cur = 3, .rlim_max = before.rlim_max};
+    check_int(setrlimit(RLIMIT_NOFILE, &none), ==, 0);
+    const int code = try_open(path, false, false, &records);
+    check_int(setrlimit(RLIMIT_NOFILE, &before), ==, 0);
+    check_int(code, ==, -EMFILE);
+    check_contains(core_err_sentence(), "one.jsonl cannot be opened: ");
+    check_contains(core_err_sentence(), "`ulimit -n` says how many may be");
+}
+
 /* A pipe is read once, or kept where it is needed again or shuffled. */
 static void pipes(void)
 {
@@ -327,5 +344,6 @@ static void out_of_memory(void)
 
 TEST_MAIN({"lines_and_arrays", lines_and_arrays}, {"broken_arrays", broken_arrays},
           {"places", places}, {"packed_data", packed_data},
-          {"broken_packed_data", broken_packed_data}, {"patterns", patterns}, {"pipes", pipes},
-          {"orders", orders}, {"out_of_memory", out_of_memory})
+          {"broken_packed_data", broken_packed_data}, {"patterns", patterns},
+          {"too_many_files", too_many_files}, {"pipes", pipes}, {"orders", orders},
+          {"out_of_memory", out_of_memory})

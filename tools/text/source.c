@@ -119,7 +119,10 @@ int text_source_open(const char *path, struct text_source **out)
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return core_err_set(-errno, "%s cannot be opened: %s", path, strerror(errno));
+        return core_err_set(-errno, "%s cannot be opened: %s%s", path, strerror(errno),
+                            errno == EMFILE ? "; all files of data are open at once, and `ulimit "
+                                              "-n` says how many may be"
+                                            : "");
     }
     return create(fd, path, false, out);
 }
