@@ -132,6 +132,26 @@ static void refuses(void)
     }
 }
 
+/* Ids that the model of the folder does not have are refused before training is; a model smaller than
+ * its tokenizer, too. */
+static void beyond_the_model(void)
+{
+    static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 70000]}\n";
+    make_files();
+    test_file("ids.jsonl", rows, strlen(rows));
+    test_file("model/config.json", "{\"vocab_size\": 65000}", 21);
+    check_int(run("--model model --data ids.jsonl --stats"), ==, 2);
+    check_contains(said, "ids.jsonl:2: input_ids: 70000 is outside the vocabulary of 65000");
+    check_int(run("--model model --data ids.jsonl --stats --on-bad-row skip"), ==, 0);
+    check_contains(said, "  wrong, skipped              1\n");
+    test_file("model/config.json", "{\"vocab_size\": 70}", 18);
+    check_int(run("--model model --data rows.jsonl"), ==, 2);
+    check_contains(said, "the model has 70 embeddings");
+    test_file("model/config.json", "{", 1);
+    check_int(run("--model model --data rows.jsonl"), ==, 2);
+    check_contains(said, "model/config.json:1:");
+}
+
 /* --help fits a screen and shows an example; standard input is a file like any other. */
 static void helps(void)
 {
@@ -148,4 +168,4 @@ static void helps(void)
 }
 
 TEST_MAIN({"shows", shows}, {"writes", writes}, {"counts", counts}, {"refuses", refuses},
-          {"helps", helps})
+          {"helps", helps}, {"beyond_the_model", beyond_the_model})

@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/json.h"
 #include "core/base/json_write.h"
 #include "tools/text/chat.h"
 #include "tools/text/encode.h"
 #include "tools/text/pack.h"
+#include "tools/text/special.h"
 #include "tools/text/tokenizer.h"
 #include "tools/tide/commands.h"
 
@@ -235,11 +237,29 @@ static void print_stats(const struct tokenize *t)
     print_lengths(figures);
 }
 
+/* What a model folder's config.json says, so that ids are refused here which the model does not have;
+ * a folder with a tokenizer alone says nothing. */
+static int read_vocab(struct tokenize *t)
+{
+    struct core_json *doc = NULL;
+    int code = text_special_read(t->options.model, "config.json", &doc);
+    if (code == 0 && doc != NULL) {
+        const struct core_json_value *root = core_json_root(doc);
+        const struct core_json_value *size = core_json_find(root, "vocab_size");
+        if (size != NULL && core_json_kind(size) == CORE_JSON_INTEGER) {
+            t->options.vocab = core_json_integer(size);
+        }
+    }
+    core_json_destroy(doc);
+    return code;
+}
+
 static int open_all(struct tokenize *t)
 {
     const struct text_pack_options pack = {
         .seq_len = t->options.seq_len, .pack = t->options.pack, .split = t->options.split};
-    int code = text_reader_open(&t->options, &t->reader);
+    int code = t->options.model != NULL ? read_vocab(t) : 0;
+    code = code == 0 ? text_reader_open(&t->options, &t->reader) : code;
     code = code == 0 ? text_pack_create(&pack, &t->pack) : code;
     if (code == 0 && t->out != NULL) {
         t->file = strcmp(t->out, "-") == 0 ? stdout : fopen(t->out, "we");
