@@ -221,6 +221,7 @@ static const char *threads_describe(void *state)
 
 const struct aio_backend aio_threads = {
     .name = "threads",
+    .depth_max = HANDS_MAX,
     .probe = threads_probe,
     .open = threads_open,
     .close = threads_close,

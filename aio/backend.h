@@ -48,6 +48,7 @@ struct aio_backend_options {
 
 struct aio_backend {
     const char *name;
+    uint32_t depth_max; /* ops that it can have in flight; 0: AIO_DEPTH_MAX */
     /* 0 if it works on this machine, else -errno; `reason` gets the why in either case. */
     int (*probe)(char *reason, size_t bytes);
     int (*open)(const struct aio_backend_options *options, void **state);

@@ -171,7 +171,7 @@ static int collect(struct aio_drive *drive, struct aio_event *events)
         min = 0;
         wait_ns = 0;
     } else if (full && drive->depth >= 16) {
-        min = drive->depth / 8;
+        min = drive->depth / 8 < EVENTS ? drive->depth / 8 : EVENTS;
         wait_ns = BATCH_WAIT_NS;
     }
     if (min > 0) {
@@ -349,6 +349,9 @@ int aio_drive_create(const struct aio_drive_options *options, struct aio_drive *
         }
     }
     if (rc == 0) {
+        /* Blocks that it takes no more would be offered to it without a rest. */
+        const uint32_t most = drive->backend->depth_max;
+        drive->depth = most != 0 && drive->depth > most ? most : drive->depth;
         rc = start(drive);
     }
     if (rc != 0) {

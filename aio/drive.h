@@ -29,7 +29,8 @@ struct aio_drive_options {
     const char *name;                  /* of the directory or device, for messages; copied */
     const struct aio_backend *backend; /* NULL: chosen by probing, the reason logged */
     void *context;                     /* for the back end; outlives the drive */
-    uint32_t depth;                    /* blocks in flight; 0: AIO_DEPTH_DEFAULT */
+    uint32_t depth;                    /* blocks in flight; 0: AIO_DEPTH_DEFAULT. Where the back
+                                          end has less (threads: 64) that much */
     uint32_t block_bytes;              /* a multiple of 4096; 0: AIO_BLOCK_DEFAULT_BYTES. Requests
                                           with checksums use multiples of 1 MiB */
     const struct core_cpus *cpus;      /* where the thread runs, read at create; NULL: anywhere */
