@@ -24,15 +24,29 @@ static const struct bench_how brief = {.ramp_seconds = 0.01,
                                        .files = true,
                                        .node = BENCH_NODE_AUTO};
 
-static void open_target(const char *backend)
+static void open_target_of(const char *backend, uint64_t bytes)
 {
     struct bench_target_options options = {
-        .path = test_directory(), .backend = backend, .bytes = 64 << 20, .stop = &stop};
+        .path = test_directory(), .backend = backend, .bytes = bytes, .stop = &stop};
     stop = 0;
     bench_target_close(&target);
     check_int(bench_target_open(&options, &target), ==, 0);
-    check_uint(target.file_bytes, ==, 64 << 20);
+    check_uint(target.file_bytes, ==, bytes);
     check_double(target.fill_bytes_per_s, >, 0);
+}
+
+static void open_target(const char *backend)
+{
+    open_target_of(backend, 64 << 20);
+}
+
+static uint64_t latencies_of(const struct bench_point *point)
+{
+    uint64_t blocks = 0;
+    for (int i = 0; i < AIO_LATENCY_BUCKETS; i++) {
+        blocks += point->latency[i];
+    }
+    return blocks;
 }
 
 /* A point gives as many samples as were asked for, on every back end and operation, and more on the
@@ -57,7 +71,9 @@ static void points(void)
                                                   .bytes = bench_point_memory(&point.params)};
             check_int(core_region_alloc(&options, &memory), ==, 0);
             check_int(bench_point_run(&target, &memory, &brief, &stop, &point), ==, 0);
+            const uint64_t first_visit = latencies_of(&point);
             check_int(bench_point_run(&target, &memory, &brief, &stop, &point), ==, 0);
+            check_uint(latencies_of(&point), >, first_visit); /* of both visits */
             core_region_free(&memory);
             check_uint(point.count, ==, 6);
             check_double(point.median, >, 0);
@@ -123,6 +139,10 @@ static void swap_and_verify(void)
     stop = 1;
     check_int(bench_swap_run(&swapping, &swap), ==, -EINTR);
     check_int(bench_verify_run(&verifying, &verify), ==, -EINTR);
+    open_target_of(NULL, 66 << 20); /* no multiple of a request: its end is verified too */
+    check_int(bench_verify_run(&verifying, &verify), ==, 0);
+    check_uint(verify.bytes, ==, 132 << 20);
+    check_uint(verify.wrong, ==, 0);
 }
 
 /* A grid visits each setting `rounds` times and recommends one that it measured; the adaptive
@@ -160,6 +180,32 @@ static void sweeps(void)
     options.blocks[0] = options.blocks[1] = 128 << 20;
     options.depths[0] = options.depths[1] = 2;
     check_int(bench_sweep_run(&options, sweep), ==, -EINVAL);
+    free(sweep);
+}
+
+/* The adaptive sweep measures and recommends nothing but what is listed. */
+static void listed_only(void)
+{
+    struct bench_sweep *sweep = calloc(1, sizeof *sweep);
+    check_true(sweep != NULL);
+    open_target(NULL);
+    struct bench_sweep_options options = {.target = &target,
+                                          .ops = {true, false, false},
+                                          .blocks = {256 << 10, 512 << 10},
+                                          .block_count = 2,
+                                          .depths = {2, 8},
+                                          .depth_count = 2,
+                                          .threads = {1, 2},
+                                          .thread_count = 2,
+                                          .how = brief,
+                                          .budget_seconds = 1,
+                                          .stop = &stop};
+    check_int(bench_sweep_run(&options, sweep), ==, 0);
+    for (unsigned i = 0; i < sweep->count; i++) {
+        const struct bench_params *params = &sweep->points[i].params;
+        check_true(params->block_bytes == 256 << 10 || params->block_bytes == 512 << 10);
+        check_true(params->depth == 2 || params->depth == 8);
+    }
     free(sweep);
 }
 

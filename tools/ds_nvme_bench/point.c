@@ -287,7 +287,7 @@ static int wait_all(struct bench_run *run)
 }
 
 /* Sums for reading have to be there first: a pass of writes over what will be read. */
-static int write_sums(struct bench_run *run)
+static int write_sums(struct bench_run *run, const volatile int *stop)
 {
     for (unsigned s = 0; s < run->stream_count; s++) {
         struct stream *stream = &run->streams[s];
@@ -297,6 +297,9 @@ static int write_sums(struct bench_run *run)
         stream->kind = AIO_WRITE;
         while (stream->submitted * stream->request_bytes < stream->span) {
             int rc = stream_pump(run, stream);
+            if (rc == 0 && stop != NULL && *stop) {
+                rc = core_err_set(-EINTR, "interrupted");
+            }
             if (rc != 0) {
                 return rc;
             }
@@ -351,7 +354,7 @@ static int sample_all(struct bench_run *run, const struct bench_how *how, const 
 static void take_stats(const struct bench_run *run, const struct bench_how *how,
                        struct bench_point *point)
 {
-    uint64_t latency[AIO_LATENCY_BUCKETS] = {0};
+    uint64_t latency[AIO_LATENCY_BUCKETS];
     for (unsigned t = 0; t < point->params.threads; t++) {
         struct aio_drive_stats stats;
         aio_drive_stats(run->drives[t], &stats);
@@ -360,8 +363,11 @@ static void take_stats(const struct bench_run *run, const struct bench_how *how,
         point->errors += stats.errors + stats.mismatches;
         point->unregistered = how->buffers && stats.registered_bytes == 0;
         for (int i = 0; i < AIO_LATENCY_BUCKETS; i++) {
-            latency[i] += stats.latency[0][i] + stats.latency[1][i];
+            point->latency[i] += (uint32_t)(stats.latency[0][i] + stats.latency[1][i]);
         }
+    }
+    for (int i = 0; i < AIO_LATENCY_BUCKETS; i++) {
+        latency[i] = point->latency[i];
     }
     const double shares[] = {0.5, 0.99, 0.999, 1.0};
     for (int i = 0; i < 4; i++) {
@@ -391,7 +397,7 @@ int bench_point_run(const struct bench_target *target, const struct core_region 
         return core_err_set(-ENOMEM, "no memory to measure %s", target->path);
     }
     int rc = open_run(target, memory, how, &point->params, run);
-    rc = rc == 0 ? write_sums(run) : rc;
+    rc = rc == 0 ? write_sums(run, stop) : rc;
     double cpu = bench_cpu_seconds();
     rc = rc == 0 ? sample_all(run, how, stop, point) : rc;
     cpu = bench_cpu_seconds() - cpu;
@@ -403,5 +409,6 @@ int bench_point_run(const struct bench_target *target, const struct core_region 
     }
     int closed = close_run(run);
     free(run);
-    return rc != 0 ? rc : closed;
+    /* Whatever went wrong before: memory that the kernel still has must not be freed. */
+    return rc == 0 || closed == -ETIMEDOUT ? closed : rc;
 }

@@ -3,6 +3,7 @@
 #ifndef TOOLS_DS_NVME_BENCH_POINT_H
 #define TOOLS_DS_NVME_BENCH_POINT_H
 
+#include "aio/drive.h"
 #include "core/base/mem.h"
 #include "tools/ds_nvme_bench/stats.h"
 #include "tools/ds_nvme_bench/target.h"
@@ -41,7 +42,8 @@ struct bench_point {
     double median;
     struct bench_interval interval;
     double read_share;    /* of the bytes */
-    double latency_ms[4]; /* p50, p99, p99.9, max, of blocks */
+    double latency_ms[4]; /* p50, p99, p99.9, max, of blocks, over all rounds */
+    uint32_t latency[AIO_LATENCY_BUCKETS];
     double cpu_ms_per_gib;
     uint64_t shorts;
     uint64_t retries;

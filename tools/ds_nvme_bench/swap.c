@@ -101,6 +101,9 @@ static int write_all(struct swap *swap)
     for (unsigned t = 0; t < swap->tensors; t++) {
         int rc = t >= SLOTS ? core_fence_wait(swap->wrote[t - SLOTS], BENCH_PATIENCE_NS) : 0;
         rc = rc == 0 ? submit(swap, AIO_WRITE, t) : rc;
+        if (rc == 0 && swap->options->stop != NULL && *swap->options->stop) {
+            rc = core_err_set(-EINTR, "interrupted");
+        }
         if (rc != 0) {
             return rc;
         }

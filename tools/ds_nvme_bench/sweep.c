@@ -7,6 +7,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "tools/ds_nvme_bench/sweep_parts.h"
 
 enum { ROUNDS_MAX = 8, IN_FLIGHT_SCAN = 64 << 20 };
@@ -18,6 +19,7 @@ struct search {
     int64_t start_ns;
     int64_t deadline_ns;
     bool unregistered; /* buffers cannot be registered here: said once, not tried again */
+    unsigned left_out; /* measurements that need too much memory or file */
 };
 
 static double seconds_left(const struct search *search)
@@ -46,8 +48,12 @@ static int measure_op(struct search *search, struct bench_params setting, enum b
                       const struct bench_how *how)
 {
     setting.op = op;
-    if (!search->options->ops[op] || bench_point_memory(&setting) > search->memory.bytes ||
+    if (!search->options->ops[op]) {
+        return 0;
+    }
+    if (bench_point_memory(&setting) > search->memory.bytes ||
         bench_point_in_flight(&setting) > search->options->target->file_bytes) {
+        search->left_out++;
         return 0;
     }
     struct bench_point *point = point_of(search->sweep, &setting);
@@ -108,6 +114,13 @@ static int run_grid(struct search *search)
             }
         }
     }
+    if (search->left_out > 0 && search->sweep->count > 0) {
+        core_log(CORE_LOG_WARN,
+                 "%s: %u of %u measurements asked for are left out: they need more than %d MiB of "
+                 "buffers, or have more under way than the scratch file holds (--io_size)",
+                 options->target->path, search->left_out / options->rounds,
+                 total / options->rounds * op_count(options), (int)(BENCH_MEMORY_MAX >> 20));
+    }
     return 0;
 }
 
@@ -122,6 +135,30 @@ static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t b
         depth = fits && tried > depth ? tried : depth;
     }
     return depth;
+}
+
+/* Of the depths listed the one for several threads, so that about as much is under way as with one. */
+static uint32_t shared_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
+{
+    uint32_t half = scan_depth(options, block_bytes) / 2;
+    uint32_t fits = 0;
+    uint32_t least = options->depths[0];
+    for (unsigned i = 0; i < options->depth_count; i++) {
+        uint32_t depth = options->depths[i];
+        fits = depth <= half && depth > fits ? depth : fits;
+        least = depth < least ? depth : least;
+    }
+    return fits > 0 ? fits : least;
+}
+
+static bool lists_block(const struct bench_sweep_options *options, uint32_t block_bytes)
+{
+    for (unsigned b = 0; b < options->block_count; b++) {
+        if (options->blocks[b] == block_bytes) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Along the blocks, each at a depth that hides its latency. */
@@ -257,14 +294,13 @@ static int run_adaptive(struct search *search)
     int rc = scan_blocks(search, &quick);
     uint32_t block = rc == 0 ? near_best_block(search) : 0;
     rc = rc == 0 ? scan_depths(search, block, &quick) : rc;
-    if (rc == 0 && block != 1u << 20) {
+    if (rc == 0 && block != 1u << 20 && lists_block(options, 1 << 20)) {
         rc = scan_depths(search, 1 << 20, &quick);
     }
     for (unsigned t = 1; rc == 0 && t < options->thread_count; t++) {
         struct bench_params setting = {.block_bytes = block,
-                                       .depth = scan_depth(options, block) / 2,
+                                       .depth = shared_depth(options, block),
                                        .threads = options->threads[t]};
-        setting.depth = setting.depth > 0 ? setting.depth : 1;
         rc = measure(search, setting, &quick);
     }
     return rc == 0 ? confirm(search, &slow) : rc;

@@ -73,18 +73,26 @@ static uint64_t place_of(const struct verify *verify, unsigned pass, uint64_t n)
     return (words.word[1] + n * step) % verify->requests * REQUEST;
 }
 
+/* The file's last request may be a shorter one. */
+static uint64_t bytes_at(const struct verify *verify, uint64_t offset)
+{
+    uint64_t left = verify->options->target->file_bytes - offset;
+    return left < REQUEST ? left : REQUEST;
+}
+
 static int check_slot(struct verify *verify, unsigned pass, unsigned slot, struct bench_verify *out)
 {
     uint64_t first = 0;
+    uint64_t bytes = bytes_at(verify, verify->offsets[slot]);
     uint64_t wrong = bench_verify_compare(verify->options->seed, pass, verify->offsets[slot],
                                           verify->flow.memory.base + (uint64_t)slot * REQUEST,
-                                          REQUEST, &first);
+                                          bytes, &first);
     if (wrong > 0 && out->wrong == 0) {
         out->first_wrong = first;
         out->pass = pass;
     }
     out->wrong += wrong;
-    out->bytes += REQUEST;
+    out->bytes += bytes;
     return 0;
 }
 
@@ -101,15 +109,16 @@ static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
         }
         if (rc == 0 && n < verify->requests) {
             verify->offsets[slot] = place_of(verify, pass + (kind == AIO_READ ? 1000 : 0), n);
+            uint64_t bytes = bytes_at(verify, verify->offsets[slot]);
             if (kind == AIO_WRITE) {
                 bench_verify_fill(verify->options->seed, pass, verify->offsets[slot], memory,
-                                  REQUEST);
+                                  bytes);
                 rc = aio_queue_write(verify->flow.queues[0], verify->flow.file,
-                                     verify->offsets[slot], memory, REQUEST, &verify->fences[slot]);
+                                     verify->offsets[slot], memory, bytes, &verify->fences[slot]);
             } else {
                 memset(memory, 0, REQUEST);
                 rc = aio_queue_read(verify->flow.queues[0], verify->flow.file,
-                                    verify->offsets[slot], memory, REQUEST, &verify->fences[slot]);
+                                    verify->offsets[slot], memory, bytes, &verify->fences[slot]);
             }
         }
         if (rc != 0) {
@@ -125,7 +134,8 @@ static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
 int bench_verify_run(const struct bench_verify_options *options, struct bench_verify *out)
 {
     const struct bench_target *target = options->target;
-    struct verify verify = {.options = options, .requests = target->file_bytes / REQUEST};
+    struct verify verify = {.options = options,
+                            .requests = (target->file_bytes + REQUEST - 1) / REQUEST};
     const struct bench_flow_options flow = {.target = target,
                                             .block_bytes = options->params.block_bytes,
                                             .depth = options->params.depth,
