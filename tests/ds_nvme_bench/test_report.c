@@ -169,6 +169,22 @@ static void svg(void)
     free(text);
 }
 
+/* Each directory's pictures carry its name, and no depth is left out, however many there are. */
+static void svg_of_many(void)
+{
+    struct bench_report report = make("/a<b>&c");
+    for (unsigned i = 0; i < 40; i++) {
+        struct bench_point *point = &result->sweep.points[result->sweep.count++];
+        *point = result->sweep.points[0];
+        point->params.depth = 100 + i;
+    }
+    char *text = save(&report, "r.svg", bench_report_svg);
+    check_contains(text, ">/a&lt;b&gt;&amp;c</text>");
+    check_contains(text, "depth 100, 1 thread");
+    check_contains(text, "depth 139, 1 thread");
+    free(text);
+}
+
 /* The block has the keys that DeepSpeed's engine reads, with the values recommended. */
 static void config(void)
 {
@@ -184,6 +200,23 @@ static void config(void)
     check_true(!core_json_bool(core_json_find(aio, "single_submit")));
     check_true(core_json_bool(core_json_find(aio, "overlap_events")));
     core_json_destroy(doc);
+}
+
+/* A file of ours, an empty one or none gives way; the user's configuration does not. */
+static void what_gives_way(void)
+{
+    struct bench_report report = make("/nvme");
+    free(save(&report, "c.json", bench_report_config));
+    check_int(bench_report_replaceable(path_of("c.json")), ==, 0);
+    check_int(bench_report_replaceable(path_of("none.json")), ==, 0);
+    check_int(bench_report_replaceable("-"), ==, 0);
+    check_int(bench_report_replaceable(test_file("empty.json", "", 0)), ==, 0);
+    static const char *const precious[] = {"{\"aio\": {}, \"optimizer\": {}}", "[]", "notes"};
+    for (size_t i = 0; i < sizeof precious / sizeof precious[0]; i++) {
+        const char *path = test_file("ds_config.json", precious[i], strlen(precious[i]));
+        check_int(bench_report_replaceable(path), ==, -EEXIST);
+        check_contains(core_err_sentence(), "ds_config.json holds more than an aio block");
+    }
 }
 
 static char *table_of(const struct bench_report *report)
@@ -229,12 +262,32 @@ static void table_and_verdict(void)
     result->sweep.count = 0;
     bench_report_verdict(&report, verdict, sizeof verdict);
     check_string(verdict, "");
+    text = table_of(&report);
+    check_contains(text, "No step time for a model");
+    free(text);
     result->verified = true;
     result->verify = (struct bench_verify){.bytes = 8192, .wrong = 1, .first_wrong = 4096};
     text = table_of(&report);
     check_contains(text, "1 pieces of 4 KiB");
     check_contains(text, "WRONG");
     free(text);
+}
+
+/* Two directories of one drive are one drive; of those that nobody can see each counts. */
+static void drives(void)
+{
+    struct bench_report report = make("/nvme");
+    struct bench_result *three = calloc(3, sizeof *three);
+    check_true(three != NULL);
+    report.results = three;
+    report.count = 3;
+    check_uint(bench_report_drives(&report), ==, 3);
+    for (int i = 0; i < 3; i++) {
+        three[i].device.found = true;
+        strcpy(three[i].device.block.name, i == 1 ? "nvme1n1" : "nvme0n1");
+    }
+    check_uint(bench_report_drives(&report), ==, 2);
+    free(three);
 }
 
 /* A run against itself has nothing slower; against one that was faster each point is named; within
@@ -255,7 +308,10 @@ static void compare(void)
     check_uint(slower, ==, 0);
     check_int(bench_report_compare(&report, path_of("base.json"), 0.1, out, &slower), ==, 0);
     check_uint(slower, ==, 1);
+    result->sweep.count = 4; /* what was not measured now is not passed over in silence */
+    check_int(bench_report_compare(&report, path_of("base.json"), 0.1, out, &slower), ==, 0);
     fclose(out);
+    check_contains(text, "Compared: 4 of the 6 points of ");
     check_contains(text, "slower: /nvme rw, 1024 KiB x 32 x 1: 1.70 GB/s, was 2.00 (-15.0 %)");
     free(text);
 }
@@ -305,6 +361,7 @@ static void where_to_write(void)
     result = NULL;
 }
 
-TEST_MAIN({"json_reads_back", json_reads_back}, {"csv", csv}, {"svg", svg}, {"config", config},
-          {"table_and_verdict", table_and_verdict}, {"compare", compare},
+TEST_MAIN({"json_reads_back", json_reads_back}, {"csv", csv}, {"svg", svg},
+          {"svg_of_many", svg_of_many}, {"config", config}, {"what_gives_way", what_gives_way},
+          {"table_and_verdict", table_and_verdict}, {"drives", drives}, {"compare", compare},
           {"nothing_to_compare", nothing_to_compare}, {"where_to_write", where_to_write})

@@ -41,6 +41,7 @@ static int code_of(int rc)
     case -EINVAL:
     case -ENOENT:
     case -ENOTDIR:
+    case -EEXIST:
     case -EISDIR:
     case -ELOOP:
     case -EACCES:
@@ -171,8 +172,14 @@ static int look_ahead(const struct bench_options *options)
     int rc = options->baseline != NULL ? bench_report_comparable(options->baseline) : 0;
     for (size_t i = 0; rc == 0 && i < sizeof files / sizeof files[0]; i++) {
         rc = files[i] != NULL ? bench_report_writable(files[i]) : 0;
+        for (size_t k = 0; rc == 0 && files[i] != NULL && k < i; k++) {
+            if (files[k] != NULL && strcmp(files[i], files[k]) == 0) {
+                rc = core_err_set(-EINVAL, "two of --json, --csv, --plot and --emit-config name %s",
+                                  files[i]);
+            }
+        }
     }
-    return rc;
+    return rc == 0 && options->config != NULL ? bench_report_replaceable(options->config) : rc;
 }
 
 static bool stdout_is_taken(const struct bench_options *options)
@@ -207,6 +214,8 @@ static int conclude(const struct bench_options *options, struct bench_report *re
     recommend_for_all(report);
     report->recommends = report->recommends && options->mode != BENCH_SOAK;
     bench_report_table(report, out);
+    /* Before the files: one of them may take the baseline's place. */
+    int code = options->baseline != NULL ? compare(options, report, out) : CLI_DONE;
     int rc = write_files(options, report);
     if (rc != 0) {
         return cli_fail(&bench_command, code_of(rc), NULL);
@@ -216,7 +225,7 @@ static int conclude(const struct bench_options *options, struct bench_report *re
             return CLI_NOT_VERIFIED;
         }
     }
-    return options->baseline != NULL ? compare(options, report, out) : CLI_DONE;
+    return code;
 }
 
 static int run(const struct bench_options *options)

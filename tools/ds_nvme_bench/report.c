@@ -24,6 +24,21 @@ double bench_report_rate(const struct bench_report *report, enum bench_op op)
     return slowest;
 }
 
+unsigned bench_report_drives(const struct bench_report *report)
+{
+    unsigned drives = 0;
+    for (unsigned r = 0; r < report->count; r++) {
+        const struct bench_device *device = &report->results[r].device;
+        bool seen = false;
+        for (unsigned k = 0; k < r && device->found; k++) {
+            const struct bench_device *other = &report->results[k].device;
+            seen = seen || (other->found && strcmp(other->block.name, device->block.name) == 0);
+        }
+        drives += !seen;
+    }
+    return drives;
+}
+
 int bench_report_save(const struct bench_report *report, const char *path,
                       int (*write)(const struct bench_report *, FILE *))
 {

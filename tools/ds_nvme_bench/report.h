@@ -36,9 +36,12 @@ struct bench_report {
 };
 
 /* Bytes a second of the slowest directory for an operation at the recommended setting; reads and
- * writes are striped, so `count` directories together reach that times their number. 0: not
+ * writes are striped, so that several drives together reach that times bench_report_drives(). 0: not
  * measured. */
 double bench_report_rate(const struct bench_report *report, enum bench_op op);
+
+/* How many drives the directories lie on, as far as the machine shows them. */
+unsigned bench_report_drives(const struct bench_report *report);
 
 void bench_report_table(const struct bench_report *report, FILE *out);
 int bench_report_json(const struct bench_report *report, FILE *out);
@@ -55,6 +58,10 @@ int bench_report_save(const struct bench_report *report, const char *path,
 
 /* Whether that will be able to write `path`, as far as one can tell without touching it. */
 int bench_report_writable(const char *path);
+
+/* Whether `path` may become an aio block: -EEXIST for a file that holds anything else, such as
+ * the user's ds_config.json. */
+int bench_report_replaceable(const char *path);
 
 /* Compares every point with the file that --json wrote at another time. Prints each that is slower
  * by more than `tolerance` to `out`; their number in *slower. -EINVAL with a sentence for a file

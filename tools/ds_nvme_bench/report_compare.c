@@ -115,7 +115,12 @@ int bench_report_compare(const struct bench_report *report, const char *path, do
             shared += (unsigned)compare_point(report, &kept, tolerance, out, slower);
         }
     }
+    const size_t kept_count = rc == 0 ? core_json_count(points) : 0;
     core_json_destroy(doc);
+    if (rc == 0 && shared > 0 && shared < kept_count) {
+        fprintf(out, "Compared: %u of the %zu points of %s; the others were not measured now.\n",
+                shared, kept_count, path);
+    }
     if (rc == 0 && shared == 0) {
         rc = core_err_set(-EINVAL,
                           "%s has no point in common with this run (directory, operation, block "

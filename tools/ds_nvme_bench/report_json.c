@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/base/json.h"
 #include "core/base/json_write.h"
 #include "core/base/mem_limits.h"
 #include "tools/ds_nvme_bench/report.h"
@@ -166,7 +168,7 @@ static void write_verifies(struct core_json_write *json, const struct bench_repo
 
 static void write_model(struct core_json_write *json, const struct bench_report *report)
 {
-    double mixed = bench_report_rate(report, BENCH_RW) * report->count;
+    double mixed = bench_report_rate(report, BENCH_RW) * bench_report_drives(report);
     if (report->params <= 0 || mixed <= 0) {
         return;
     }
@@ -217,6 +219,31 @@ int bench_report_json(const struct bench_report *report, FILE *out)
     return rc;
 }
 
+static const char batch_key[] = "train_micro_batch_size_per_gpu";
+
+int bench_report_replaceable(const char *path)
+{
+    struct stat info;
+    struct core_json *doc = NULL;
+    struct core_json_member member;
+    if (strcmp(path, "-") == 0 || stat(path, &info) != 0 || !S_ISREG(info.st_mode) ||
+        info.st_size == 0) {
+        return 0;
+    }
+    bool ours = core_json_load(path, NULL, &doc) == 0 &&
+                core_json_kind(core_json_root(doc)) == CORE_JSON_OBJECT;
+    for (bool any = ours && core_json_first(core_json_root(doc), &member); any && ours;
+         any = core_json_next(&member)) {
+        ours = strcmp(member.key, "aio") == 0 || strcmp(member.key, batch_key) == 0;
+    }
+    core_json_destroy(doc);
+    return ours ? 0
+                : core_err_set(-EEXIST,
+                               "%s holds more than an aio block and is not overwritten; name "
+                               "another file with --emit-config and copy the block",
+                               path);
+}
+
 int bench_report_config(const struct bench_report *report, FILE *out)
 {
     struct core_json_write json;
@@ -224,7 +251,7 @@ int bench_report_config(const struct bench_report *report, FILE *out)
     json.indent = 2;
     /* The batch size makes it a configuration that an engine starts with. */
     core_json_write_object_begin(&json, NULL);
-    core_json_write_integer(&json, "train_micro_batch_size_per_gpu", 1);
+    core_json_write_integer(&json, batch_key, 1);
     write_aio(&json, &report->recommendation);
     core_json_write_object_end(&json);
     int rc = core_json_write_end(&json);

@@ -7,7 +7,17 @@
 #include "core/base/size.h"
 #include "tools/ds_nvme_bench/report.h"
 
-enum { WIDTH = 420, HEIGHT = 260, LEFT = 56, TOP = 48, GAP = 40, BOTTOM = 96, SERIES_MAX = 16 };
+enum {
+    WIDTH = 420,
+    HEIGHT = 260,
+    LEFT = 56,
+    TOP = 48,
+    GAP = 40,
+    BOTTOM = 96,
+    LEGEND_COLUMNS = 8,
+    LEGEND_LINE = 18,
+    SERIES_MAX = BENCH_POINTS_MAX
+};
 
 struct field {
     const struct bench_sweep *sweep;
@@ -33,6 +43,18 @@ static double y_of(const struct field *field, double rate)
     return field->y + HEIGHT - rate / field->rate_high * HEIGHT;
 }
 
+static void put_escaped(const char *text, FILE *out)
+{
+    for (; *text != '\0'; text++) {
+        switch (*text) {
+        case '<': fputs("&lt;", out); break;
+        case '>': fputs("&gt;", out); break;
+        case '&': fputs("&amp;", out); break;
+        default: fputc(*text, out); break;
+        }
+    }
+}
+
 static void put_axes(const struct field *field, FILE *out)
 {
     fprintf(out,
@@ -51,7 +73,7 @@ static void put_axes(const struct field *field, FILE *out)
         char size[32];
         fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
                 x_of(field, exp2(block)), field->y + HEIGHT + 18,
-                core_size_print((uint64_t)exp2(block), size, sizeof size));
+                core_size_print((uint64_t)llround(exp2(block)), size, sizeof size));
     }
 }
 
@@ -134,6 +156,9 @@ static void put_result(const struct bench_report *report, unsigned r, const stru
         field.rate_high = fmax(field.rate_high, sweep->points[p].interval.high);
     }
     field.rate_high = field.rate_high > 0 ? field.rate_high * 1.05 : 1;
+    fprintf(out, "<text x=\"%d\" y=\"%.1f\">", LEFT, field.y - 24);
+    put_escaped(report->results[r].target.path, out);
+    fputs("</text>\n", out);
     for (int op = 0; op < BENCH_OP_COUNT; op++) {
         field.op = (enum bench_op)op;
         field.x = LEFT + op * (WIDTH + LEFT + GAP / 2.0);
@@ -149,7 +174,8 @@ int bench_report_svg(const struct bench_report *report, FILE *out)
     struct series list[SERIES_MAX];
     unsigned count = list_series(report, list);
     double width = BENCH_OP_COUNT * (WIDTH + LEFT + GAP / 2.0) + GAP;
-    double height = TOP + report->count * (HEIGHT + 90.0) + BOTTOM;
+    double legend = TOP + report->count * (HEIGHT + 90.0);
+    double height = legend + BOTTOM + count / LEGEND_COLUMNS * (double)LEGEND_LINE;
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
             "font-family=\"sans-serif\" font-size=\"11\">\n"
@@ -161,8 +187,8 @@ int bench_report_svg(const struct bench_report *report, FILE *out)
         put_result(report, r, list, count, out);
     }
     for (unsigned s = 0; s < count; s++) {
-        double x = LEFT + s % 8 * 150.0;
-        double y = height - BOTTOM + 50 + s / 8 * 18.0;
+        double x = LEFT + s % LEGEND_COLUMNS * 150.0;
+        double y = legend + 50 + s / LEGEND_COLUMNS * (double)LEGEND_LINE;
         fprintf(out,
                 "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
                 "stroke-width=\"3\"/><text x=\"%.1f\" y=\"%.1f\">depth %u, %u thread%s</text>\n",

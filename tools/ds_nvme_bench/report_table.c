@@ -197,7 +197,12 @@ static void print_environment(const struct bench_environment *environment, FILE 
 
 static void print_model(const struct bench_report *report, FILE *out)
 {
-    double mixed = bench_report_rate(report, BENCH_RW) * report->count;
+    unsigned drives = bench_report_drives(report);
+    double mixed = bench_report_rate(report, BENCH_RW) * drives;
+    if (report->params > 0 && mixed <= 0) {
+        fprintf(out, "\nNo step time for a model: that takes points of reading and writing at once "
+                     "(--op rw).\n");
+    }
     if (report->params <= 0 || mixed <= 0) {
         return;
     }
@@ -205,8 +210,8 @@ static void print_model(const struct bench_report *report, FILE *out)
     fprintf(out,
             "\nA model of %.3gB parameters, everything but gradients on %s: %.1f s of I/O a step "
             "(%.1f GB in, %.1f GB out).\n",
-            report->params / 1e9, report->count > 1 ? "these drives" : "this drive",
-            wear.step_seconds, wear.step_read_bytes / 1e9, wear.step_write_bytes / 1e9);
+            report->params / 1e9, drives > 1 ? "these drives" : "this drive", wear.step_seconds,
+            wear.step_read_bytes / 1e9, wear.step_write_bytes / 1e9);
     fprintf(out, "Wear: %.3f TB written a step, %.1f TB a day of steps back to back",
             wear.step_write_bytes / 1e12, wear.day_write_bytes / 1e12);
     if (wear.life_days > 0) {
