@@ -307,8 +307,17 @@ static void spellings(void)
     const char *const swap[] = {"/d", "--mode", "swap"};
     check_int(parse(&options, 3, swap), ==, -1);
     check_true(options.sweep.how.checksums);
+    const char *const visits[] = {"/d", "--mode=point", "--loops=20", "--rw=readwrite"};
+    check_int(parse(&options, 4, visits), ==, -1);
+    check_uint(options.sweep.rounds, ==, 20);
+    check_uint(options.sweep.how.samples, ==, 3);
+    check_true(options.sweep.ops[BENCH_RW] && !options.sweep.ops[BENCH_READ]);
+    const char *const soak[] = {"/d", "--mode=soak", "--loops=60", "--warmup_loops=1",
+                                "--include_warmup_time"};
+    check_int(parse(&options, 5, soak), ==, -1);
+    check_uint(options.sweep.rounds * options.sweep.how.samples, ==, 60);
 }
 
 TEST_MAIN({"points", points}, {"checksums", checksums}, {"swap_and_verify", swap_and_verify},
-          {"sweeps", sweeps}, {"targets", targets}, {"surroundings", surroundings},
-          {"progress", progress}, {"spellings", spellings})
+          {"sweeps", sweeps}, {"listed_only", listed_only}, {"targets", targets},
+          {"surroundings", surroundings}, {"progress", progress}, {"spellings", spellings})

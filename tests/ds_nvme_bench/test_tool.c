@@ -98,6 +98,12 @@ static void usage(void)
         {"--queuedepth 4 /d", "did you mean --queue_depth?"},
         {"--json /nowhere/x.json /tmp", "/nowhere/x.json cannot be written"},
         {"--baseline /nowhere/b.json /tmp", "/nowhere/b.json"},
+        {"--json - --csv - /tmp", "two of --json, --csv, --plot and --emit-config name -"},
+        {"--ioengine psync /d", "--backend takes auto, uring, libaio or threads, not \"psync\""},
+        {"--backend mem /d", "not \"mem\""},
+        {"--mode verify --csv v.csv /d", "measures no points for --csv"},
+        {"--mode swap --baseline b.json /d", "measures no points for --csv, --plot or --baseline"},
+        {"--mode swap --bs 1M,4M /d", "takes one --block_size"},
         {"/nowhere/at/all", "/nowhere/at/all"},
         {"/tmp /tmp", "named twice"},
     };
@@ -220,6 +226,38 @@ static void baseline(void)
         check_int(tool_run(tool_with_drive(options)), ==, rows[i].code);
         check_contains(rows[i].code == 2 ? tool_err : tool_out, rows[i].says);
     }
+    /* A report that takes the baseline's place is compared with what stood there. */
+    char text[1024];
+    char options[1400];
+    snprintf(text, sizeof text, kept, tool_drive(), 4, "1e15");
+    const char *path = test_file("baseline.json", text, strlen(text));
+    snprintf(options, sizeof options, "--mode point --op read --baseline %s --json %s", path, path);
+    check_int(tool_run(tool_with_drive(options)), ==, 3);
+    const int again = tool_run(tool_with_drive(options));
+    check_true(again == 0 || again == 3);
+    check_true(strstr(tool_out, "was 1000000.00") == NULL);
+}
+
+/* What does not fit is left out with a word, and the user's configuration is not overwritten. */
+static void nothing_in_silence(void)
+{
+    static const char mine[] = "{\"optimizer\": {}}";
+    char options[700];
+    char *text = NULL;
+    size_t bytes = 0;
+    check_int(tool_run(tool_with_drive("--mode point --block_size 8M")), ==, 0);
+    check_contains(tool_err, "1 of 3 measurements asked for are left out");
+    check_int(tool_run(tool_with_drive("--mode verify --pages 4k")), ==, 0);
+    check_contains(tool_err, "--mode verify works with one I/O thread");
+    check_int(tool_run(tool_with_drive("--mode sweep --op read --runtime 0.3")), ==, 0);
+    check_contains(tool_err, "--loops and --ramp_time are of --full");
+    const char *path = test_file("ds_config.json", mine, sizeof mine - 1);
+    snprintf(options, sizeof options, "--mode point --op read --emit-config %s", path);
+    check_int(tool_run(tool_with_drive(options)), ==, 2);
+    check_contains(tool_err, "is not overwritten");
+    check_int(core_file_read(path, 64, &text, &bytes), ==, 0);
+    check_string(text, mine);
+    free(text);
 }
 
 /* What other tools take and we need not is accepted, and said to change nothing. */
@@ -237,4 +275,4 @@ static void other_tools(void)
 
 TEST_MAIN({"help", help}, {"modes", modes}, {"usage", usage}, {"no_directory", no_directory},
           {"memory_file_system", memory_file_system}, {"files", files}, {"baseline", baseline},
-          {"other_tools", other_tools})
+          {"nothing_in_silence", nothing_in_silence}, {"other_tools", other_tools})

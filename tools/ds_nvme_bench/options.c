@@ -69,8 +69,9 @@ static int take_ops(const struct raw *raw, bool ops[BENCH_OP_COUNT])
     snprintf(copy, sizeof copy, "%s", raw->only_read ? "read" : raw->ops);
     char *rest = NULL;
     for (char *item = strtok_r(copy, ",", &rest); item != NULL; item = strtok_r(NULL, ",", &rest)) {
+        const char *name = strcmp(item, "readwrite") == 0 ? "rw" : item; /* as fio has it */
         int op = 0;
-        while (op < BENCH_OP_COUNT && strcmp(item, bench_op_name((enum bench_op)op)) != 0) {
+        while (op < BENCH_OP_COUNT && strcmp(name, bench_op_name((enum bench_op)op)) != 0) {
             op++;
         }
         if (op == BENCH_OP_COUNT) {
@@ -188,11 +189,15 @@ static void take_times(const struct raw *raw, struct bench_options *out)
     sweep->grid = !sweeping;
     sweep->rounds = raw->loops > 0 ? (unsigned)raw->loops : soak ? 1 : 3;
     sweep->how.ramp_seconds = raw->ramp >= 0 ? raw->ramp : soak ? 0 : 0.2;
+    if (sweeping && (raw->loops > 0 || raw->ramp >= 0)) {
+        core_log(CORE_LOG_WARN, "the adaptive sweep chooses by itself how often and how long it "
+                                "looks: --loops and --ramp_time are of --full and --mode point");
+    }
+    /* Many visits take fewer samples each: --loops is at most BENCH_SAMPLES_MAX. */
+    unsigned most = BENCH_SAMPLES_MAX / sweep->rounds;
     sweep->how.samples = soak ? 60 : 5;
-    sweep->rounds = sweep->rounds * sweep->how.samples > BENCH_SAMPLES_MAX
-                        ? BENCH_SAMPLES_MAX / sweep->how.samples
-                        : sweep->rounds;
-    sweep->how.sample_seconds = runtime / sweep->how.samples / (soak ? 1 : sweep->rounds);
+    sweep->how.samples = sweep->how.samples > most ? most : sweep->how.samples;
+    sweep->how.sample_seconds = runtime / sweep->how.samples / sweep->rounds;
     sweep->budget_seconds = raw->runtime > 0 && sweeping ? raw->runtime : 44;
     out->passes = raw->loops > 0 ? (unsigned)raw->loops : out->mode == BENCH_VERIFY ? 2 : 5;
 }
@@ -224,6 +229,55 @@ static int take_dirs(const struct raw *raw, const struct cli_parsed *parsed,
     return 0;
 }
 
+/* Back ends of drives; those that stand in for one are for tests. */
+static int check_backend(const char *name)
+{
+    static const char *const known[] = {"auto", "uring", "io_uring", "libaio", "threads"};
+    for (size_t i = 0; name != NULL && i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(name, known[i]) == 0) {
+            return 0;
+        }
+    }
+    return name == NULL
+               ? 0
+               : core_err_set(-EINVAL, "--backend takes auto, uring, libaio or threads, not \"%s\"",
+                              name);
+}
+
+/* What a mode cannot do with what was asked for. */
+static int check_mode(const struct bench_options *options)
+{
+    bool points = options->mode != BENCH_VERIFY && options->mode != BENCH_SWAP;
+    const char *mode = bench_mode_name(options->mode);
+    if (options->config != NULL && options->mode != BENCH_SWEEP && options->mode != BENCH_POINT) {
+        return core_err_set(-EINVAL, "--emit-config needs a sweep or points to recommend from");
+    }
+    if (points) {
+        return 0;
+    }
+    if (options->csv != NULL || options->plot != NULL || options->baseline != NULL) {
+        return core_err_set(-EINVAL,
+                            "--mode %s measures no points for --csv, --plot or --baseline; "
+                            "sweep, point and soak do",
+                            mode);
+    }
+    if (options->sweep.block_count > 1 || options->sweep.depth_count > 1) {
+        return core_err_set(-EINVAL, "--mode %s takes one --block_size and one --queue_depth",
+                            mode);
+    }
+    const struct bench_how *how = &options->sweep.how;
+    if (options->sweep.thread_count > 1 || options->sweep.threads[0] > 1 || !how->buffers ||
+        !how->files || how->sqpoll || how->iopoll || how->pages != CORE_PAGES_AUTO ||
+        how->node != BENCH_NODE_AUTO) {
+        core_log(CORE_LOG_WARN,
+                 "--mode %s works with one I/O thread and sets it up by itself: --threads, "
+                 "--fixed_buffers, --registered_files, --pages, --numa, --sqpoll and --iopoll "
+                 "change nothing",
+                 mode);
+    }
+    return 0;
+}
+
 static int resolve(const struct raw *raw, const struct cli_parsed *parsed,
                    struct bench_options *out)
 {
@@ -248,6 +302,7 @@ static int resolve(const struct raw *raw, const struct cli_parsed *parsed,
     how->iopoll = raw->iopoll;
     how->checksums = raw->checksum == 2 || (raw->checksum == 0 && out->mode == BENCH_SWAP);
     int rc = take_dirs(raw, parsed, out);
+    rc = rc == 0 ? check_backend(raw->backend) : rc;
     rc = rc == 0 ? take_lists(raw, out) : rc;
     rc = rc == 0 ? take_tolerance(raw->tolerance, &out->tolerance) : rc;
     rc = rc == 0 ? take_node(raw->numa, how) : rc;
@@ -257,11 +312,8 @@ static int resolve(const struct raw *raw, const struct cli_parsed *parsed,
     if (rc == 0 && out->tensor_bytes == 0) {
         rc = core_err_set(-EINVAL, "--tensor_size takes 1 MiB and more");
     }
-    if (rc == 0 && (out->config != NULL) && out->mode != BENCH_SWEEP && out->mode != BENCH_POINT) {
-        rc = core_err_set(-EINVAL, "--emit-config needs a sweep or points to recommend from");
-    }
     take_times(raw, out);
-    return rc;
+    return rc == 0 ? check_mode(out) : rc;
 }
 
 int bench_options_parse(int argc, char **argv, struct bench_options *out)
@@ -351,6 +403,12 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
         {"yes-destroy", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
         {"handle", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
         {"slow_bounce_buffer", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"torch_legacy_save", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"use_accelerator_pin_memory", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"include_warmup_time", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"different_file_each_iteration", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
+        {"fast_io_size", CLI_TEXT, &raw.nothing_text, "SIZE", NULL, 0, 0, NULL},
+        {"warmup_loops", CLI_TEXT, &raw.nothing_text, "N", NULL, 0, 0, NULL},
         {"sweep_config", CLI_TEXT, &raw.sweep_config, "FILE", NULL, 0, 0, NULL},
         {"log_dir", CLI_TEXT, &raw.nothing_text, "DIR", NULL, 0, 0, NULL},
     };
@@ -367,8 +425,9 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
     if (ignored || file.ignores || raw.nothing_text != NULL) {
         core_log(CORE_LOG_WARN,
                  "--single_submit, --sequential_requests, --flush_page_cache, --yes-destroy, "
-                 "--engine, --handle, --slow_bounce_buffer and --log_dir change nothing here: I/O "
-                 "is direct and overlapped, on files without a name");
+                 "--engine, --handle, --slow_bounce_buffer, --log_dir, --fast_io_size, warm-up and "
+                 "the other options of ds_io change nothing here: I/O is direct and overlapped, on "
+                 "files without a name");
     }
     *out = made;
     return -1;
