@@ -2,7 +2,7 @@
  *
  *     bench_case SIZE OUT [--rows N] [--length N]
  *
- * SIZE is tiny, 158m, 1b, 8b or 14b, or the path of a config.json. OUT/model becomes a Hugging Face
+ * SIZE is tiny, 158m, 1b, 4b, 8b or 14b, or the path of a config.json. OUT/model becomes a Hugging Face
  * folder with random weights in bf16, OUT/data.jsonl rows of token ids: repeated runs of tokens, so
  * that there is something to learn. The same arguments make the same files. */
 #include <errno.h>
@@ -37,6 +37,11 @@ static const struct {
            " \"num_attention_heads\": 32, \"num_key_value_heads\": 4,"
            " \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-5,"
            " \"tie_word_embeddings\": false}"},
+    {"4b", "{\"model_type\": \"qwen3\", \"vocab_size\": 151936, \"hidden_size\": 2560,"
+           " \"intermediate_size\": 9728, \"num_hidden_layers\": 36,"
+           " \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"head_dim\": 128,"
+           " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-6, \"rope_theta\": 1e6,"
+           " \"tie_word_embeddings\": true}"},
     {"8b", "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 4096,"
            " \"intermediate_size\": 14336, \"num_hidden_layers\": 32,"
            " \"num_attention_heads\": 32, \"num_key_value_heads\": 8,"
