@@ -4,6 +4,7 @@
 
 #include "core/base/err.h"
 #include "core/base/vec.h"
+#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/table.h"
 #include "tests/harness/test.h"
 
@@ -55,7 +56,9 @@ static void types_are_refused(void)
 
 static void sizes_are_refused(void)
 {
-    const struct dev_launch where = {.scratch = (void *)64, .scratch_bytes = SIZE_MAX};
+    struct kern_cuda cuda = {.sm90 = KERN_SM90_LEFT_OUT}; /* no card: nothing to look at it with */
+    const struct dev_launch where = {
+        .context = &cuda, .scratch = (void *)64, .scratch_bytes = SIZE_MAX};
     struct kern_attention_arguments a = {
         .rows = 1, .length = 1, .heads = 1, .kv_heads = 1, .head_dim = 513};
     check_int(launch(KERN_ATTENTION, &where, &a), ==, -ENOTSUP);
