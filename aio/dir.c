@@ -16,7 +16,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 
-enum { PATH_BYTES = 4096, LOCK_TRIES = 1000, LOCK_TRIES_A_SECOND = 100 };
+enum { PATH_BYTES = 4096, LOCK_TRIES = 500, LOCK_TRIES_A_SECOND = 100 };
 
 struct aio_dir {
     int fd;        /* owned, locked */

@@ -29,15 +29,17 @@ static int find_log(const char *folder, char *out)
     DIR *list = opendir(folder);
     unsigned count = 0;
     char names[256] = "";
+    size_t at = 0;
     if (list == NULL) {
         return core_err_set(-errno, "%s: %s", folder, strerror(errno));
     }
     for (const struct dirent *entry; (entry = readdir(list)) != NULL;) {
-        const size_t at = strlen(names);
         if (!ends_with(entry->d_name, ".jsonl")) {
             continue;
         }
-        snprintf(names + at, sizeof names - at, "%s%s", count++ > 0 ? ", " : "", entry->d_name);
+        const int more = snprintf(names + at, sizeof names - at, "%s%s", count++ > 0 ? ", " : "",
+                                  entry->d_name);
+        at = more < 0 || (size_t)more >= sizeof names - at ? sizeof names - 1 : at + (size_t)more;
         snprintf(out, PATH_MAX_BYTES - 8, "%s/%s", folder, entry->d_name);
     }
     closedir(list);
