@@ -58,13 +58,14 @@ static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_
     const char *why = core_cfg_keep(
         detail, strict ? "unknown key; %s" : "unknown key, without effect; %s",
         meant[0] != '\0' ? meant : "see docs/ds_config.md for the keys that there are");
-    core_cfg_add_note(detail, &(struct core_cfg_note){
-                                  .kind = strict ? CORE_CFG_NOTE_REFUSED : CORE_CFG_NOTE_WARNING,
-                                  .line = place.line,
-                                  .column = place.column,
-                                  .key = core_cfg_keep(detail, "%s%s%.100s", prefix,
-                                                       prefix[0] != '\0' ? "." : "", member->key),
-                                  .why = why});
+    core_cfg_add_note(
+        detail, &(struct core_cfg_note){
+                    .kind = strict ? CORE_CFG_NOTE_REFUSED : CORE_CFG_NOTE_WARNING,
+                    .line = place.line,
+                    .column = place.column,
+                    .key = core_cfg_keep(detail, "%s%s%.100s", prefix, prefix[0] != '\0' ? "." : "",
+                                         member->key[0] != '\0' ? member->key : "\"\""),
+                    .why = why});
 }
 
 /* A second spelling of a row: aio's true name wins (DeepSpeed ignores its other names); anywhere
