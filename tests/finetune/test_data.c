@@ -243,14 +243,20 @@ static void packing(void)
     check_int(info.tokens, ==, 20);
     check_int(info.cut, ==, 0);
     tune_data_close(data);
-    static const char text[] = "{\"input_ids\": [1, 2]}\n{\"wrong\": 1}\n{\"input_ids\": [3, 4]}\n";
+    static const char text[] = "{\"input_ids\": [1, 2]}\n{\"wrong\": 1}\n{\"input_ids\": [3, 4]}\n"
+                               "{\"input_ids\": [5, 6, 7], \"labels\": [-100, -100, 7]}\n3\n";
     options = options_of(test_file("mixed.jsonl", text, strlen(text)));
     check_int(tune_data_open(&options, &data), ==, -EINVAL);
     check_contains(core_err_sentence(), "mixed.jsonl:2");
-    options.skip_bad = true;
+    options.skip_bad = options.cut = true;
+    options.length_max = 2;
     data = open_data(&options);
     tune_data_describe(data, &info);
     check_int(info.rows, ==, 2);
+    check_int(info.read, ==, 3);
+    check_int(info.wrong, ==, 2);
+    check_int(info.cut, ==, 1);
+    check_int(info.untrained, ==, 1);
     tune_data_close(data);
 }
 

@@ -281,6 +281,7 @@ static void measures(void)
 /* Wrong options, wrong rows and positions of other data. */
 static void refuses(void)
 {
+    int code;
     static const char text[] =
         "{\"input_ids\":[1,2]}\n{\"input_ids\":[3]}\n{\"input_ids\":[4,5]}\n";
     const char *files[] = {test_file("w.jsonl", text, strlen(text))};
@@ -306,6 +307,14 @@ static void refuses(void)
     text_feed_close(feed);
     options.on_bad_row = TEXT_BAD_SKIP;
     check_uint(sums_of(&options, NULL, sums, after, 9), ==, 2);
+    feed = open_feed(&options, NULL);
+    while ((code = text_feed_next(feed, &batch)) == 1) {
+        check_uint(batch.counts.documents, <=, 2);
+    }
+    check_int(code, ==, 0);
+    check_uint(batch.counts.rows, ==, 3); /* the counts of all stand at the end */
+    check_uint(batch.counts.bad, ==, 1);
+    text_feed_close(feed);
     options.files = other;
     check_int(text_feed_open(&options, &after[0], &feed), ==, -EINVAL);
     check_contains(core_err_sentence(), "other data");

@@ -274,6 +274,7 @@ int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text
         }
     }
     if (code != 1) {
+        out->counts = batches->counts;
         return code;
     }
     batches->batches++;

@@ -196,9 +196,7 @@ int text_feed_next(struct text_feed *feed, struct text_batch *out)
         return core_err_adopt(slot->code, slot->sentence);
     }
     feed->holds = slot->code == 1;
-    if (feed->holds) {
-        *out = slot->batch;
-    }
+    *out = slot->batch;
     return slot->code;
 }
 

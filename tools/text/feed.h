@@ -101,7 +101,7 @@ int text_feed_open(const struct text_feed_options *options, const struct text_po
                    struct text_feed **out);
 void text_feed_close(struct text_feed *feed);
 
-/* 1 and the next batch; 0 after the last epoch; -errno, with the sentence, for a row that is wrong
+/* 1 and the next batch; 0 after the last epoch, with the counts of all of it; -errno, with the sentence, for a row that is wrong
  * (with TEXT_BAD_STOP), for a file that cannot be read, and for an epoch with nothing to train on.
  * What failed stays failed. */
 int text_feed_next(struct text_feed *feed, struct text_batch *out);

@@ -59,10 +59,13 @@ static int scan(struct tune_data *data)
         info->longest = batch.tokens > info->longest ? batch.tokens : info->longest;
         info->tokens += batch.tokens;
         info->targets += batch.targets;
-        info->cut = (int64_t)batch.counts.cut;
         rc = 0;
     }
     text_feed_close(feed);
+    info->read = (int64_t)(batch.counts.rows - batch.counts.bad);
+    info->wrong = (int64_t)batch.counts.bad;
+    info->cut = (int64_t)batch.counts.cut;
+    info->untrained = (int64_t)batch.counts.untrained;
     return rc != 0 && strstr(core_err_sentence(), data->options.path) == NULL &&
                    strncmp(core_err_sentence(), "--", 2) != 0
                ? core_err_prefix(rc, "%s", data->options.path)
@@ -81,7 +84,7 @@ static int check_scan(const struct tune_data *data)
             -EINVAL,
             "%s: %" PRId64 " of %" PRId64 " rows have more than the %" PRId64
             " tokens that the model has positions for; --seq-len %" PRId64 " cuts them",
-            path, info->cut, info->rows, data->options.length_max, data->options.length_max);
+            path, info->cut, info->read, data->options.length_max, data->options.length_max);
     }
     if (info->targets == 0) {
         return core_err_set(-EINVAL,
@@ -93,7 +96,16 @@ static int check_scan(const struct tune_data *data)
         core_log(CORE_LOG_WARN,
                  "%s: %" PRId64 " of %" PRId64 " rows are cut to %" PRId64 " tokens; --split keeps "
                  "the rest as further rows, a larger --seq-len keeps them whole",
-                 path, info->cut, info->rows, data->options.length_max);
+                 path, info->cut, info->read, data->options.length_max);
+    }
+    if (info->untrained > 0) {
+        core_log(CORE_LOG_WARN,
+                 "%s: %" PRId64 " pieces of rows with nothing to train on are dropped", path,
+                 info->untrained);
+    }
+    if (info->wrong > 0) {
+        core_log(CORE_LOG_WARN, "%s: %" PRId64 " of %" PRId64 " rows are wrong, and left out", path,
+                 info->wrong, info->read + info->wrong);
     }
     return 0;
 }

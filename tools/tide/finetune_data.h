@@ -31,7 +31,10 @@ struct tune_data_info {
     int64_t longest; /* tokens of a row, at most length_max */
     int64_t tokens;
     int64_t targets;
-    int64_t cut; /* rows that were longer */
+    int64_t read;      /* rows of the file, without wrong ones */
+    int64_t wrong;     /* rows left out */
+    int64_t cut;       /* rows that were longer */
+    int64_t untrained; /* dropped with nothing left to train on: cut rows, pieces of split ones */
     int64_t micro_batches;
 };
 
