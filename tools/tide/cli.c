@@ -202,11 +202,25 @@ static int take_choice(const struct cli_option *option, const char *text)
                         text);
 }
 
+static int take_files(const struct cli_option *option, const char *text)
+{
+    const char **out = option->out;
+    if (*out != NULL) {
+        return core_err_set(-EINVAL,
+                            "--%s is given twice, \"%s\" and \"%s\"; a pattern in quotes, "
+                            "'part-*.jsonl', takes several files",
+                            option->name, *out, text);
+    }
+    *out = text;
+    return 0;
+}
+
 static int take_value(const struct cli_option *option, const char *text)
 {
     switch (option->kind) {
     case CLI_FLAG: *(bool *)option->out = true; return 0;
     case CLI_TEXT: *(const char **)option->out = text; return 0;
+    case CLI_FILES: return take_files(option, text);
     case CLI_TEXTS: {
         struct cli_texts *texts = option->out;
         if (texts->count == CLI_TEXTS_MAX) {

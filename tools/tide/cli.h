@@ -22,7 +22,8 @@ enum cli_exit {
 
 enum cli_kind {
     CLI_FLAG,    /* bool */
-    CLI_TEXT,    /* const char * */
+    CLI_TEXT,    /* const char *; the last one counts */
+    CLI_FILES,   /* const char *, a path or a pattern; given once */
     CLI_TEXTS,   /* struct cli_texts; may be repeated */
     CLI_INTEGER, /* int64_t within low..high */
     CLI_REAL,    /* double within low..high */

@@ -57,6 +57,10 @@ void tune_flags_init(struct tune_flags *flags)
     {                                                                                              \
         .name = flag, .kind = CLI_TEXT, .out = &(to), .value = shows                               \
     }
+#define FILES(flag, to)                                                                            \
+    {                                                                                              \
+        .name = flag, .kind = CLI_FILES, .out = &(to), .value = "FILE"                             \
+    }
 #define TEXTS(flag, to, shows)                                                                     \
     {                                                                                              \
         .name = flag, .kind = CLI_TEXTS, .out = &(to), .value = shows                              \
@@ -86,7 +90,7 @@ size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
 {
     const struct cli_option options[] = {
         TEXT("model", flags->model, "DIR"),
-        TEXT("data", flags->data, "FILE"),
+        FILES("data", flags->data),
         TEXT("out", flags->out, "DIR"),
         TEXT("config", flags->config, "FILE"),
         INTEGER("steps", flags->steps, 1, most),
@@ -127,7 +131,7 @@ size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
         TRUTH("measure", flags->measure),
         TEXT("trace", flags->trace, "FILE"),
         TRUTH("overwrite", flags->overwrite),
-        TEXT("eval-data", flags->eval_data, "FILE"),
+        FILES("eval-data", flags->eval_data),
         INTEGER("eval-every", flags->eval_every, 1, most),
         TEXT("log", flags->log, "FILE.jsonl"),
         TEXT("csv", flags->csv, "FILE"),
