@@ -122,6 +122,8 @@ static void refuses(void)
         {"--data rows.jsonl", "needs a model folder"},
         {"--model model --data bad.jsonl --stats", "bad.jsonl:2: messages: is no list"},
         {"--model model --data rows.jsonl --chat-format x", "--chat-format: \"x\" is unknown"},
+        {"--data /dev/null --data /dev/null", "/dev/null and what follows it: nothing is left to "
+                                              "train on: 0 rows were read, 0 of them were wrong"},
         {"--model nowhere --data rows.jsonl", "nowhere"},
         {"--model model --data rows.jsonl --train-on none", "none"},
     };

@@ -180,8 +180,11 @@ static int read_all(struct tokenize *t)
         t->figures.rows += text_pack_rows(t->pack);
     }
     if (code == 0 && t->figures.documents == 0) {
-        code = core_err_set(-EINVAL, "nothing is left to train on: %" PRIu64 " rows were read",
-                            text_reader_rows(t->reader));
+        code = core_err_set(-EINVAL,
+                            "%s%s: nothing is left to train on: %" PRIu64
+                            " rows were read, %" PRIu64 " of them were wrong",
+                            t->data.items[0], t->data.count > 1 ? " and what follows it" : "",
+                            text_reader_rows(t->reader), text_reader_bad(t->reader));
     }
     return code;
 }
