@@ -109,6 +109,25 @@ static void checksums(void)
     core_region_free(&memory);
 }
 
+static uint64_t moved_bytes;
+static uint64_t moved_of;
+
+static void moved(void *user, uint64_t done_bytes, uint64_t bytes)
+{
+    (void)user;
+    check_uint(done_bytes, >, moved_bytes);
+    moved_bytes = done_bytes;
+    moved_of = bytes;
+}
+
+/* Those who look on are told up to the last byte. */
+static void check_all_moved(uint64_t bytes)
+{
+    check_uint(moved_bytes, ==, bytes);
+    check_uint(moved_of, ==, bytes);
+    moved_bytes = 0;
+}
+
 /* Swap and verify move all they say; an interrupt ends them. */
 static void swap_and_verify(void)
 {
@@ -121,17 +140,26 @@ static void swap_and_verify(void)
                                           .tensor_bytes = 4 << 20,
                                           .passes = 3,
                                           .checksums = true,
-                                          .stop = &stop};
-    struct bench_verify_options verifying = {
-        .target = &target, .params = params, .passes = 2, .seed = 5, .stop = &stop};
+                                          .stop = &stop,
+                                          .progress = moved};
+    struct bench_verify_options verifying = {.target = &target,
+                                             .params = params,
+                                             .passes = 2,
+                                             .seed = 5,
+                                             .stop = &stop,
+                                             .progress = moved};
     check_int(bench_swap_run(&swapping, &swap), ==, 0);
+    check_all_moved((uint64_t)(1 + 2 * 4) * 64 << 20);
     check_uint(swap.tensors, ==, 16);
     check_uint(swap.bytes, ==, 128 << 20);
     check_uint(swap.count, ==, 3);
     check_double(swap.bytes_per_s, >, 0);
     check_int(bench_verify_run(&verifying, &verify), ==, 0);
+    check_all_moved(256 << 20);
     check_uint(verify.bytes, ==, 128 << 20);
     check_uint(verify.wrong, ==, 0);
+    swapping.progress = NULL;
+    verifying.progress = NULL;
     swapping.tensor_bytes = 32 << 20;
     check_int(bench_swap_run(&swapping, &swap), ==, -EINVAL);
     check_contains(core_err_sentence(), "at least 4");
@@ -183,6 +211,18 @@ static void sweeps(void)
     free(sweep);
 }
 
+static unsigned beats;
+
+static void count_beats(void *user, const struct bench_point *point, double share_done,
+                        double seconds_left)
+{
+    (void)user;
+    (void)seconds_left;
+    check_uint(point->params.block_bytes, >, 0);
+    check_true(share_done >= 0 && share_done <= 1);
+    beats++;
+}
+
 /* The adaptive sweep measures and recommends nothing but what is listed. */
 static void listed_only(void)
 {
@@ -199,8 +239,10 @@ static void listed_only(void)
                                           .thread_count = 2,
                                           .how = brief,
                                           .budget_seconds = 1,
-                                          .stop = &stop};
+                                          .stop = &stop,
+                                          .beat = count_beats};
     check_int(bench_sweep_run(&options, sweep), ==, 0);
+    check_uint(beats, >, sweep->count); /* while points are measured, not only before */
     for (unsigned i = 0; i < sweep->count; i++) {
         const struct bench_params *params = &sweep->points[i].params;
         check_true(params->block_bytes == 256 << 10 || params->block_bytes == 512 << 10);
@@ -259,7 +301,18 @@ static void progress(void)
     bench_progress_fill(&none, 1, 2);
     bench_progress_point(&none, &point, 0.5, 3);
     bench_progress_clear(&none);
+    bench_progress_moved(&none, 1, 2);
+    bench_progress_beat(&none, &point, 0.5, 3);
     check_true(!none.standing && none.shown_ns == 0);
+    struct bench_progress live = {.path = "x", .live = true};
+    bench_progress_moved(&live, 1, 2);
+    check_true(live.standing && live.begin_ns == live.shown_ns);
+    bench_progress_clear(&live);
+    check_true(!live.standing);
+    live.shown_ns = 0;
+    bench_progress_beat(&live, &point, 0.5, 3);
+    check_true(live.standing);
+    bench_progress_clear(&live);
 }
 
 static int parse(struct bench_options *out, unsigned count, const char *const *words)

@@ -61,6 +61,7 @@ static int run_points(const struct bench_options *options, struct bench_result *
     sweep.target = &result->target;
     sweep.stop = &stop;
     sweep.progress = bench_progress_point;
+    sweep.beat = bench_progress_beat;
     sweep.user = progress;
     sweep.budget_seconds /= options->dir_count;
     result->soaked = options->mode == BENCH_SOAK;
@@ -74,25 +75,31 @@ static struct bench_params first_setting(const struct bench_options *options)
                                  .threads = options->sweep.threads[0]};
 }
 
-static int run_swap(const struct bench_options *options, struct bench_result *result)
+static int run_swap(const struct bench_options *options, struct bench_result *result,
+                    struct bench_progress *progress)
 {
     struct bench_swap_options swap = {.target = &result->target,
                                       .params = first_setting(options),
                                       .tensor_bytes = options->tensor_bytes,
                                       .passes = options->passes,
                                       .checksums = options->sweep.how.checksums,
-                                      .stop = &stop};
+                                      .stop = &stop,
+                                      .progress = bench_progress_moved,
+                                      .user = progress};
     result->swapped = true;
     return bench_swap_run(&swap, &result->swap);
 }
 
-static int run_verify(const struct bench_options *options, struct bench_result *result)
+static int run_verify(const struct bench_options *options, struct bench_result *result,
+                      struct bench_progress *progress)
 {
     struct bench_verify_options verify = {.target = &result->target,
                                           .params = first_setting(options),
                                           .passes = options->passes,
                                           .seed = 1,
-                                          .stop = &stop};
+                                          .stop = &stop,
+                                          .progress = bench_progress_moved,
+                                          .user = progress};
     result->verified = true;
     return bench_verify_run(&verify, &result->verify);
 }
@@ -123,8 +130,8 @@ static int run_directory(const struct bench_options *options, const char *path,
         case BENCH_SWEEP:
         case BENCH_POINT:
         case BENCH_SOAK: rc = run_points(options, result, &progress); break;
-        case BENCH_SWAP: rc = run_swap(options, result); break;
-        case BENCH_VERIFY: rc = run_verify(options, result); break;
+        case BENCH_SWAP: rc = run_swap(options, result, &progress); break;
+        case BENCH_VERIFY: rc = run_verify(options, result, &progress); break;
         }
     }
     bench_progress_clear(&progress);

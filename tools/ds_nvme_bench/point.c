@@ -335,6 +335,9 @@ static int sample_all(struct bench_run *run, const struct bench_how *how, const 
         if (stop != NULL && *stop) {
             return core_err_set(-EINTR, "interrupted");
         }
+        if (how->beat != NULL) {
+            how->beat(how->user);
+        }
         if (begin_ns == 0) {
             begin_ns = now_ns >= ramp_end_ns ? now_ns : 0;
             begin_bytes = bytes;

@@ -29,8 +29,10 @@ struct bench_how {
     bool files;     /* the same */
     bool sqpoll;
     bool iopoll;
-    enum core_pages pages; /* of the buffers */
-    int node;              /* of buffers and threads */
+    enum core_pages pages;    /* of the buffers */
+    int node;                 /* of buffers and threads */
+    void (*beat)(void *user); /* called all the while, or NULL */
+    void *user;
 };
 enum { BENCH_NODE_AUTO = -1, BENCH_NODE_ANY = -2 };
 

@@ -8,7 +8,7 @@
 
 static bool due(struct bench_progress *progress)
 {
-    int64_t now_ns = core_clock_now_ns();
+    int64_t now_ns = progress->live ? core_clock_now_ns() : 0;
     if (!progress->live || now_ns - progress->shown_ns < 100000000) {
         return false;
     }
@@ -46,6 +46,31 @@ void bench_progress_point(void *user, const struct bench_point *point, double sh
                 bench_op_name(point->params.op), block, point->params.depth);
         fflush(stderr);
     }
+}
+
+void bench_progress_beat(void *user, const struct bench_point *point, double share_done,
+                         double seconds_left)
+{
+    const struct bench_progress *progress = user;
+    if (!progress->plain) {
+        bench_progress_point(user, point, share_done, seconds_left);
+    }
+}
+
+void bench_progress_moved(void *user, uint64_t done_bytes, uint64_t bytes)
+{
+    struct bench_progress *progress = user;
+    if (!due(progress)) {
+        return;
+    }
+    if (progress->begin_ns == 0) {
+        progress->begin_ns = progress->shown_ns;
+    }
+    double spent = (double)(progress->shown_ns - progress->begin_ns) / 1e9;
+    double share = bytes > 0 ? (double)done_bytes / (double)bytes : 1;
+    fprintf(stderr, "\r\033[K%s: %3.0f %%, %.0f s left", progress->path, share * 100,
+            share > 0 ? spent / share - spent : 0);
+    fflush(stderr);
 }
 
 void bench_progress_clear(struct bench_progress *progress)

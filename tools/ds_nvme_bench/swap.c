@@ -16,13 +16,25 @@ struct swap {
     struct bench_flow flow;                   /* its memory: SLOTS tensors */
     struct aio_sum *sums;                     /* owned, or NULL */
     unsigned tensors;
+    uint64_t moved; /* bytes asked for, of all passes */
     struct core_fence read[TENSORS_MAX];
     struct core_fence wrote[TENSORS_MAX];
 };
 
+static void tell(struct swap *swap, uint64_t bytes)
+{
+    const struct bench_swap_options *options = swap->options;
+    const uint64_t once = swap->tensors * options->tensor_bytes;
+    swap->moved += bytes;
+    if (options->progress != NULL) { /* written once, one step that is not counted, the others */
+        options->progress(options->user, swap->moved, once + 2 * once * (options->passes + 1));
+    }
+}
+
 static int submit(struct swap *swap, enum aio_kind kind, unsigned tensor)
 {
     uint64_t bytes = swap->options->tensor_bytes;
+    tell(swap, bytes);
     struct aio_piece piece = {.file = swap->flow.file,
                               .offset = tensor * bytes,
                               .memory = swap->flow.memory.base + tensor % SLOTS * bytes,

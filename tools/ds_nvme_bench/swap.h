@@ -12,6 +12,8 @@ struct bench_swap_options {
     unsigned passes;                   /* steps, after one that is not counted */
     bool checksums;
     const volatile int *stop;
+    void (*progress)(void *user, uint64_t done_bytes, uint64_t bytes); /* or NULL */
+    void *user;
 };
 
 struct bench_swap {

@@ -42,6 +42,28 @@ static struct bench_point *point_of(struct bench_sweep *sweep, const struct benc
     return &sweep->points[sweep->count++];
 }
 
+/* What is being measured, for those who look on. */
+struct view {
+    const struct search *search;
+    const struct bench_point *point;
+};
+
+static void tell(const struct view *view, void (*told)(void *user, const struct bench_point *point,
+                                                       double share_done, double seconds_left))
+{
+    double left = seconds_left(view->search);
+    double spent = (double)(core_clock_now_ns() - view->search->start_ns) / 1e9;
+    if (told != NULL) {
+        told(view->search->options->user, view->point, left > 0 ? spent / (spent + left) : 1, left);
+    }
+}
+
+static void beat(void *user)
+{
+    const struct view *view = user;
+    tell(view, view->search->options->beat);
+}
+
 /* Measures a setting for one operation if that was asked for; settings that need too much memory,
  * or more of the file than there is, are left out. */
 static int measure_op(struct search *search, struct bench_params setting, enum bench_op op,
@@ -60,13 +82,11 @@ static int measure_op(struct search *search, struct bench_params setting, enum b
     if (point == NULL) {
         return core_err_set(-EINVAL, "more than %d points are asked for", BENCH_POINTS_MAX);
     }
-    if (search->options->progress != NULL) {
-        double left = seconds_left(search);
-        double spent = (double)(core_clock_now_ns() - search->start_ns) / 1e9;
-        search->options->progress(search->options->user, point,
-                                  left > 0 ? spent / (spent + left) : 1, left);
-    }
+    struct view view = {.search = search, .point = point};
+    tell(&view, search->options->progress);
     struct bench_how now = *how;
+    now.beat = search->options->beat != NULL ? beat : NULL;
+    now.user = &view;
     now.buffers = how->buffers && !search->unregistered;
     int rc = bench_point_run(search->options->target, &search->memory, &now, search->options->stop,
                              point);

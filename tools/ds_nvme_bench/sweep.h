@@ -25,6 +25,9 @@ struct bench_sweep_options {
     /* Told before each point, with the seconds that are left as far as one can know. */
     void (*progress)(void *user, const struct bench_point *point, double share_done,
                      double seconds_left);
+    /* The same again and again while a point is measured. Both may be NULL. */
+    void (*beat)(void *user, const struct bench_point *point, double share_done,
+                 double seconds_left);
     void *user;
 };
 

@@ -47,6 +47,7 @@ struct verify {
     const struct bench_verify_options *options; /* borrowed */
     struct bench_flow flow;                     /* its memory: SLOTS requests */
     uint64_t requests;
+    uint64_t moved; /* bytes asked for, of all passes */
     struct core_fence fences[SLOTS];
     uint64_t offsets[SLOTS];
 };
@@ -96,6 +97,16 @@ static int check_slot(struct verify *verify, unsigned pass, unsigned slot, struc
     return 0;
 }
 
+static void tell(struct verify *verify, uint64_t bytes)
+{
+    const struct bench_verify_options *options = verify->options;
+    verify->moved += bytes;
+    if (options->progress != NULL) {
+        options->progress(options->user, verify->moved,
+                          2 * options->passes * options->target->file_bytes);
+    }
+}
+
 /* Writes or reads the whole file once; reads are compared when their slot is needed again. */
 static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
                    struct bench_verify *out)
@@ -110,6 +121,7 @@ static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
         if (rc == 0 && n < verify->requests) {
             verify->offsets[slot] = place_of(verify, pass + (kind == AIO_READ ? 1000 : 0), n);
             uint64_t bytes = bytes_at(verify, verify->offsets[slot]);
+            tell(verify, bytes);
             if (kind == AIO_WRITE) {
                 bench_verify_fill(verify->options->seed, pass, verify->offsets[slot], memory,
                                   bytes);

@@ -11,6 +11,8 @@ struct bench_verify_options {
     unsigned passes;
     uint64_t seed;
     const volatile int *stop;
+    void (*progress)(void *user, uint64_t done_bytes, uint64_t bytes); /* or NULL */
+    void *user;
 };
 
 struct bench_verify {
