@@ -187,6 +187,9 @@ static void wrong_rows(void)
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"system\": 3}", "system: is"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": 3}",
          "chat_template_kwargs: is"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": "
+         "{\"x\": 1, \"add_generation_prompt\": true}}",
+         "chat_template_kwargs: add_generation_prompt is not given here"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct text_row row;

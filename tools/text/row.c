@@ -61,6 +61,21 @@ static int read_tools(struct text_row *row, const struct core_json_value *root)
     return 0;
 }
 
+/* What every row gives the template by other means would be put in its place, and masks go wrong. */
+static int check_variables(const struct core_json_value *variables)
+{
+    static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        if (core_json_find(variables, own[i]) != NULL) {
+            return core_err_set(-EINVAL,
+                                "chat_template_kwargs: %s is not given here: messages and tools "
+                                "are keys of the row, and add_generation_prompt is tide's to set",
+                                own[i]);
+        }
+    }
+    return 0;
+}
+
 static int read_extras(struct text_row *row, const struct core_json_value *root)
 {
     row->documents = find(root, "documents");
@@ -68,7 +83,8 @@ static int read_extras(struct text_row *row, const struct core_json_value *root)
     if (row->variables != NULL && core_json_kind(row->variables) != CORE_JSON_OBJECT) {
         return refuse_kind("chat_template_kwargs", "an object", row->variables);
     }
-    return read_tools(row, root);
+    int code = row->variables != NULL ? check_variables(row->variables) : 0;
+    return code == 0 ? read_tools(row, root) : code;
 }
 
 static int read_chat(struct text_row *row, const struct core_json_value *root, const char *key)
