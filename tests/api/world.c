@@ -37,7 +37,8 @@ void world_init(struct world *world)
     options->threads = 1;
     options->batch = WORLD_ROWS;
     options->length = WORLD_LENGTH;
-    options->device_bytes = options->host_bytes = UINT64_C(256) << 20;
+    /* A sanitizer's own memory counts as the process's. */
+    options->device_bytes = options->host_bytes = (uint64_t)TEST_COUNT(256, 1024) << 20;
     options->store_count = 1;
     options->stores[0] = (struct tide_store_path){world->store, UINT64_C(256) << 20};
     options->io = "mem";

@@ -119,7 +119,9 @@ static void flat(void)
     kill(child, SIGTERM);
     rig_expect(__LINE__, rig_wait(child), 130);
     rig_end();
-    check_uint(stages[STAGES - 1].rss_bytes, <=, stages[0].rss_bytes + SLACK_BYTES);
+    if (!TEST_SLOW) { /* a sanitizer keeps what is freed */
+        check_uint(stages[STAGES - 1].rss_bytes, <=, stages[0].rss_bytes + SLACK_BYTES);
+    }
     check_uint(stages[STAGES - 1].files, <=, stages[0].files + 4);
     check_uint(stages[STAGES - 1].disk_bytes, <=, stages[0].disk_bytes * 3 / 2);
     check_uint(stages[0].disk_bytes, >, 0);
