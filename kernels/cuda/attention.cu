@@ -1,7 +1,7 @@
 /* attention.cu: attention on tensor cores, the way of FlashAttention-2. A block has 128 queries of one
  * head, a warp 16 of them with their sums in registers; tiles of 64 keys and values come to shared
  * memory while the one before is worked on. The order of all sums depends on the document alone. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace
@@ -10,106 +10,6 @@ namespace
 constexpr int QUERIES = 128;
 constexpr int KEYS = 64;
 constexpr int THREADS = 256;
-constexpr int WARP_ROWS = 16;
-
-/* The rows of a thread: g and g + 8 of its warp's 16. */
-template <int D> struct state {
-    float o[D / 8][4];
-    float top[2]; /* of the scores so far, before scaling */
-    float sum[2]; /* of this thread's columns */
-};
-
-template <int D> __device__ void state_begin(state<D> &s)
-{
-#pragma unroll
-    for (int n = 0; n < D / 8; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            s.o[n][i] = 0.0f;
-        }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        s.top[half] = -__uint_as_float(0x7f800000u);
-        s.sum[half] = 0.0f;
-    }
-}
-
-/* Query `row` sees keys up to its own and, with a window, not older than that. */
-__device__ void mask(float (&scores)[KEYS / 8][4], int32_t first_row, int32_t first_key,
-                     int32_t window)
-{
-    const int lane = threadIdx.x % KERN_LANES;
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int32_t row = first_row + lane / 4 + i / 2 * 8;
-            const int32_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
-            const bool seen = key <= row && row - key < window;
-            scores[n][i] = seen ? scores[n][i] : -__uint_as_float(0x7f800000u);
-        }
-    }
-}
-
-/* Scores become probabilities against the new maximum; what was gathered shrinks to it. */
-template <int D> __device__ void soften(state<D> &s, float (&scores)[KEYS / 8][4], float scale_log2)
-{
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float top = s.top[half];
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++) {
-            top = fmaxf(top, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-        }
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        /* A row that has seen nothing yet keeps its zeros. */
-        const float base = top > -__uint_as_float(0x7f800000u) ? top * scale_log2 : 0.0f;
-        const float shrink = kern_exp2(__fmaf_rn(s.top[half], scale_log2, -base));
-        float sum = 0.0f;
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-            for (int i = 2 * half; i < 2 * half + 2; i++) {
-                scores[n][i] = kern_exp2(__fmaf_rn(scores[n][i], scale_log2, -base));
-                sum += scores[n][i];
-            }
-        }
-        s.sum[half] = __fmaf_rn(s.sum[half], shrink, sum);
-        s.top[half] = top;
-#pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            s.o[n][2 * half] *= shrink;
-            s.o[n][2 * half + 1] *= shrink;
-        }
-    }
-}
-
-template <typename T, int D>
-__device__ void state_end(state<D> &s, const kern_attention_arguments &a, const kern_tile &tile,
-                          int64_t row_token, int64_t head, uint16_t *room)
-{
-    const int lane = threadIdx.x % KERN_LANES;
-    const int warp_row = threadIdx.x / KERN_LANES * WARP_ROWS;
-    const int32_t left = tile.end - tile.begin - warp_row;
-    float factor[2];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float sum = s.sum[half];
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        factor[half] = 1.0f / sum;
-        const int row = lane / 4 + 8 * half;
-        if (lane % 4 == 0 && row < left) {
-            a.lse[head * a.rows * a.length + row_token + tile.begin + warp_row + row] =
-                s.top[half] * a.scale + logf(sum);
-        }
-    }
-    const int64_t at = (row_token + tile.begin + warp_row) * a.o_stride + head * a.head_dim;
-    kern_rows_write<T, D>(s.o, factor, room + warp_row * kern_row<D>::stride, a.o, a.o_stride, at,
-                          left, a.head_dim);
-}
 
 template <typename T, int D>
 __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &tile, int64_t row,
@@ -118,7 +18,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     constexpr int TILE = KEYS * kern_row<D>::stride; /* keys of stage s at 2 s TILE, then values */
     const int64_t row_token = row * a.length;
     const int64_t kv = head / (a.heads / a.kv_heads) * a.head_dim;
-    const int warp_row = threadIdx.x / KERN_LANES * WARP_ROWS;
+    const int warp_row = threadIdx.x / KERN_LANES * KERN_WARP_ROWS;
     kern_rows q = kern_rows_of(a.q, a.q_stride, row_token, head * a.head_dim);
     kern_rows k = kern_rows_of(a.k, a.k_stride, row_token, kv);
     kern_rows v = kern_rows_of(a.v, a.v_stride, row_token, kv);
@@ -138,8 +38,8 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_a_load<D>(queries[s], shared + 2 * TILE, warp_row, s);
     }
     __syncthreads();
-    state<D> s;
-    state_begin(s);
+    kern_softmax<D> s;
+    kern_softmax_begin(s);
     const float scale_log2 = a.scale * KERN_LOG2_E;
     const int32_t window = kern_window(a);
     const int32_t first_row = tile.begin + warp_row;
@@ -153,21 +53,23 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        if (key < first_row + WARP_ROWS) { /* else none of the warp's rows sees these keys */
+        if (key < first_row + KERN_WARP_ROWS) { /* else none of the warp's rows sees these keys */
             const uint16_t *keys = shared + 2 * stage * TILE;
             float scores[KEYS / 8][4] = {};
             kern_scores_kept<T, D, KEYS>(scores, queries, keys, 0);
             const bool cut = key + KEYS - 1 > first_row ||
-                             first_row + WARP_ROWS - 1 - key >= window;
+                             first_row + KERN_WARP_ROWS - 1 - key >= window;
             if (cut) {
-                mask(scores, first_row, key, window);
+                kern_scores_mask(scores, first_row, key, window);
             }
-            soften(s, scores, scale_log2);
+            float shrink[2];
+            kern_softmax_add(s, scores, shrink, scale_log2);
+            kern_softmax_shrink(s, shrink);
             kern_gather<T, D, KEYS>(s.o, scores, keys + TILE, 0);
         }
         __syncthreads();
     }
-    state_end<T, D>(s, a, tile, row_token, head, shared);
+    kern_softmax_end<T, D>(s, a, tile, row_token, head, shared);
     __syncthreads();
 }
 

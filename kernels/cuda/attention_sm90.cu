@@ -4,7 +4,7 @@
  * scores into probabilities. Compiled for sm_90a alone, and used where attention_check.c has found it to
  * agree with attention.cu on the card at hand. */
 #include "kernels/cuda/asm_sm90.cuh"
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace
@@ -13,7 +13,6 @@ namespace
 constexpr int QUERIES = 128;
 constexpr int KEYS = 128;
 constexpr int THREADS = 256;
-constexpr int WARP_ROWS = 16;
 constexpr int GROUP_ROWS = 64; /* of a warpgroup */
 constexpr int GROUP_THREADS = 128;
 constexpr int ROW_BYTES = 128;
@@ -27,13 +26,6 @@ template <int D> struct room {
     static constexpr int keys = tile_bytes<D>;
     static constexpr int values = 3 * tile_bytes<D>;
     static constexpr int bytes = 5 * tile_bytes<D>;
-};
-
-template <int D> struct state {
-    float o[D / 8][4];
-    float top[2]; /* of the scores so far, before scaling; of rows g and g + 8 of the warp */
-    float sum[2]; /* of this thread's columns */
-    float shrink[2];
 };
 
 /* Starts to copy 128 rows of D elements; rows from position `end` on are zeros. */
@@ -51,64 +43,6 @@ template <int D> __device__ void tile_copy(char *to, const kern_rows &rows, int3
         char *at = to + column / 8 * (QUERIES * ROW_BYTES) + row * ROW_BYTES +
                    (column % 8 ^ row % 8) * 16;
         kern_copy16(at, from, inside);
-    }
-}
-
-/* Query `row` sees keys up to its own and, with a window, not older than that. */
-__device__ void mask(float (&scores)[KEYS / 8][4], int32_t first_row, int32_t first_key,
-                     int32_t window)
-{
-    const int lane = threadIdx.x % KERN_LANES;
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int32_t row = first_row + lane / 4 + i / 2 * 8;
-            const int32_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
-            const bool seen = key <= row && row - key < window;
-            scores[n][i] = seen ? scores[n][i] : -__uint_as_float(0x7f800000u);
-        }
-    }
-}
-
-/* Scores become probabilities against the new maximum; `shrink` is what was gathered before is to be
- * multiplied by. */
-template <int D> __device__ void soften(state<D> &s, float (&scores)[KEYS / 8][4], float scale_log2)
-{
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float top = s.top[half];
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++) {
-            top = fmaxf(top, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-        }
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        /* A row that has seen nothing yet keeps its zeros. */
-        const float base = top > -__uint_as_float(0x7f800000u) ? top * scale_log2 : 0.0f;
-        s.shrink[half] = kern_exp2(__fmaf_rn(s.top[half], scale_log2, -base));
-        float sum = 0.0f;
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-            for (int i = 2 * half; i < 2 * half + 2; i++) {
-                scores[n][i] = kern_exp2(__fmaf_rn(scores[n][i], scale_log2, -base));
-                sum += scores[n][i];
-            }
-        }
-        s.sum[half] = __fmaf_rn(s.sum[half], s.shrink[half], sum);
-        s.top[half] = top;
-    }
-}
-
-template <int D> __device__ void shrink(state<D> &s)
-{
-#pragma unroll
-    for (int n = 0; n < D / 8; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            s.o[n][i] *= s.shrink[i / 2];
-        }
     }
 }
 
@@ -144,32 +78,6 @@ __device__ __forceinline__ void gather_begin(float (&o)[D / 8][4],
     for (int k = 0; k < KEYS / 16; k++) {
         kern_wg_gather(T{}, o, p[k], kern_wg_tile_from(values, k * 16 * ROW_BYTES));
     }
-}
-
-template <typename T, int D>
-__device__ void state_end(state<D> &s, const kern_attention_arguments &a, const kern_tile &tile,
-                          int64_t row_token, int64_t head, char *shared)
-{
-    const int lane = threadIdx.x % KERN_LANES;
-    const int warp_row = threadIdx.x / KERN_LANES * WARP_ROWS;
-    const int32_t left = tile.end - tile.begin - warp_row;
-    float factor[2];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float sum = s.sum[half];
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        factor[half] = 1.0f / sum;
-        const int row = lane / 4 + 8 * half;
-        if (lane % 4 == 0 && row < left) {
-            a.lse[head * a.rows * a.length + row_token + tile.begin + warp_row + row] =
-                s.top[half] * a.scale + logf(sum);
-        }
-    }
-    const int64_t at = (row_token + tile.begin + warp_row) * a.o_stride + head * a.head_dim;
-    kern_rows_write<T, D>(s.o, factor,
-                          reinterpret_cast<uint16_t *>(shared) + warp_row * kern_row<D>::stride,
-                          a.o, a.o_stride, at, left, a.head_dim);
 }
 
 /* Where the tiles of a block stand, and what comes into them. */
@@ -209,7 +117,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     const int64_t kv = head / (a.heads / a.kv_heads) * a.head_dim;
     const uint32_t group_row = threadIdx.x / GROUP_THREADS * GROUP_ROWS;
     const int32_t first_row = tile.begin +
-                              static_cast<int32_t>(threadIdx.x / KERN_LANES) * WARP_ROWS;
+                              static_cast<int32_t>(threadIdx.x / KERN_LANES) * KERN_WARP_ROWS;
     const float scale_log2 = a.scale * KERN_LOG2_E;
     const int32_t window = kern_window(a);
     kern_rows q = kern_rows_of(a.q, a.q_stride, row_token, head * a.head_dim);
@@ -223,16 +131,17 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     kern_copy_batch();
     w.turn();
     const kern_wg_tile queries = w.tile_at(room<D>::queries + group_row * ROW_BYTES);
-    state<D> s = {};
+    kern_softmax<D> s;
+    float shrink[2];
     float scores[KEYS / 8][4];
     uint32_t p[KEYS / 16][4];
-    s.top[0] = s.top[1] = -__uint_as_float(0x7f800000u);
+    kern_softmax_begin(s);
     const auto probabilities = [&](int index) {
         const int32_t key = w.key + index * KEYS;
-        if (key + KEYS - 1 > first_row || first_row + WARP_ROWS - 1 - key >= window) {
-            mask(scores, first_row, key, window);
+        if (key + KEYS - 1 > first_row || first_row + KERN_WARP_ROWS - 1 - key >= window) {
+            kern_scores_mask(scores, first_row, key, window);
         }
-        soften(s, scores, scale_log2);
+        kern_softmax_add(s, scores, shrink, scale_log2);
     };
     if (count > 1) {
         w.keys_copy(1);
@@ -268,7 +177,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_wg_wait<0>();
         kern_wg_settle(s.o);
         kern_wg_settle(p);
-        shrink(s);
+        kern_softmax_shrink(s, shrink);
         pack<T>(p, scores);
     }
     w.turn();
@@ -280,7 +189,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     kern_wg_settle(s.o);
     kern_wg_settle(p);
     __syncthreads(); /* the results go through the memory of queries and keys */
-    state_end<T, D>(s, a, tile, row_token, head, shared);
+    kern_softmax_end<T, D>(s, a, tile, row_token, head, reinterpret_cast<uint16_t *>(shared));
     __syncthreads();
 }
 
