@@ -1,143 +1,14 @@
-/* case.c: makes models, runs plain trainers and engines, hashes what they leave. */
+/* case.c: runs plain trainers and engines, hashes what they leave. */
 #include "tests/run/case.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
-#include "core/base/half.h"
 #include "core/base/hash.h"
 #include "core/dev/dev.h"
-#include "offload/model/config.h"
-#include "offload/model/save.h"
 #include "offload/plain/plain.h"
 #include "tests/harness/test.h"
-
-/* ---- models ---- */
-
-static const struct {
-    const char *name;
-    const char *config;
-} configs[] = {
-    {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 601, \"n_embd\": 128, \"n_layer\": 2,"
-             " \"n_head\": 4, \"n_positions\": 64, \"resid_pdrop\": 0, \"embd_pdrop\": 0,"
-             " \"attn_pdrop\": 0}"},
-    {"llama", "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
-              " \"intermediate_size\": 320, \"num_hidden_layers\": 3,"
-              " \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
-              " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
-              " \"tie_word_embeddings\": false}"},
-    {"llama tied", "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
-                   " \"intermediate_size\": 320, \"num_hidden_layers\": 2,"
-                   " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
-                   " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
-                   " \"tie_word_embeddings\": true}"},
-    {"qwen3", "{\"model_type\": \"qwen3\", \"vocab_size\": 601, \"hidden_size\": 128,"
-              " \"intermediate_size\": 256, \"num_hidden_layers\": 2,"
-              " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 40,"
-              " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-6,"
-              " \"tie_word_embeddings\": false}"},
-    {"qwen3 tied", "{\"model_type\": \"qwen3\", \"vocab_size\": 601, \"hidden_size\": 128,"
-                   " \"intermediate_size\": 256, \"num_hidden_layers\": 2,"
-                   " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 40,"
-                   " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-6,"
-                   " \"tie_word_embeddings\": true}"},
-    {"deep", "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
-             " \"intermediate_size\": 320, \"num_hidden_layers\": 48,"
-             " \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
-             " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
-             " \"tie_word_embeddings\": true}"},
-};
-
-static uint64_t random_next(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = *state;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-static double random_unit(uint64_t *state)
-{
-    return (double)(random_next(state) >> 11) / (double)(UINT64_C(1) << 53) * 2 - 1;
-}
-
-/* Norms around one, everything else small. */
-static void put_random(struct model_save *save, const struct model *model, unsigned index,
-                       uint64_t *state)
-{
-    const struct model_block *block = &model->blocks[index];
-    uint16_t *values = calloc(block->elements, sizeof *values);
-    check_true(values != NULL);
-    for (unsigned i = 0; i < block->param_count; i++) {
-        const struct model_param *param = &block->params[i];
-        const bool scale = param->rows == 1 || param->cols == 1;
-        if (param->part_count == 0) {
-            continue;
-        }
-        for (uint64_t e = 0; e < param->elements; e++) {
-            const double value = (scale ? 1 : 0) + 0.08 * random_unit(state);
-            values[param->offset + e] = core_f32_to_bf16((float)value);
-        }
-    }
-    check_int(model_save_put(save, index, 0, block->elements, MODEL_BF16, values), ==, 0);
-    free(values);
-}
-
-void case_model_make(struct case_model *made, const char *name)
-{
-    struct model_config config;
-    struct model_save *save = NULL;
-    char source[600];
-    char file[700];
-    const char *text = NULL;
-    *made = (struct case_model){.model = NULL};
-    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
-        text = strcmp(configs[i].name, name) == 0 ? configs[i].config : text;
-    }
-    check_true(text != NULL);
-    snprintf(source, sizeof source, "%s/%s source", test_directory(), name);
-    snprintf(made->folder, sizeof made->folder, "%s/%s model", test_directory(), name);
-    (void)mkdir(source, 0700);
-    snprintf(file, sizeof file, "%s/config.json", source);
-    FILE *out = fopen(file, "w");
-    check_true(out != NULL);
-    fputs(text, out);
-    fclose(out);
-    check_int(model_config_load(source, &config), ==, 0);
-    check_int(model_create(&config, NULL, &made->model), ==, 0);
-    const struct model_save_options options = {
-        .folder = made->folder, .source = source, .type = MODEL_BF16, .replace = true};
-    check_int(model_save_open(made->model, &options, &save), ==, 0);
-    uint64_t state = 7;
-    for (unsigned b = 0; b < made->model->block_count; b++) {
-        put_random(save, made->model, b, &state);
-    }
-    check_int(model_save_finish(save), ==, 0);
-    model_save_close(save);
-    check_int(model_files_open(made->folder, &made->files), ==, 0);
-    check_int(model_files_check(made->files, made->model), ==, 0);
-}
-
-void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count)
-{
-    const struct model_config config = made->model->config;
-    const struct model_options options = {.frozen = patterns, .frozen_count = count};
-    model_destroy(made->model);
-    made->model = NULL;
-    check_int(model_create(&config, &options, &made->model), ==, 0);
-}
-
-void case_model_free(struct case_model *made)
-{
-    model_files_close(made->files);
-    model_destroy(made->model);
-    *made = (struct case_model){.model = NULL};
-}
-
-/* ---- runs ---- */
 
 const struct run_rates *case_rates(void)
 {
@@ -192,7 +63,7 @@ struct model_batch case_batch(const struct case_model *made, unsigned step, unsi
 {
     uint64_t state = step * 64 + micro + 1;
     for (int i = 0; i < CASE_ROWS * CASE_LENGTH; i++) {
-        ids[i] = (int32_t)(random_next(&state) % (uint64_t)made->model->config.vocab);
+        ids[i] = (int32_t)(case_random(&state) % (uint64_t)made->model->config.vocab);
     }
     return (struct model_batch){.rows = CASE_ROWS, .length = CASE_LENGTH, .ids = ids};
 }
@@ -491,6 +362,25 @@ int case_try_part(const struct case_model *made, const struct run_options *optio
     run_engine_destroy(engine);
     run_planned_destroy(planned);
     return rc != 0 ? core_err_adopt(rc, out->sentence) : 0;
+}
+
+void case_run_part(const struct case_model *made, const struct run_options *options,
+                   const struct case_part *part, struct case_outcome *out, const char *what)
+{
+    int rc = case_try_part(made, options, part, out);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "%s failed with %d: %s", what, rc, core_err_sentence());
+    }
+}
+
+struct store_shelf *case_shelf_open(void)
+{
+    static unsigned number;
+    char directory[600];
+    struct store_shelf *shelf = NULL;
+    snprintf(directory, sizeof directory, "%s/run %u", test_directory(), ++number);
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    return shelf;
 }
 
 int case_try_engine(const struct case_model *made, const struct run_options *options,

@@ -76,9 +76,16 @@ struct case_part {
 };
 int case_try_part(const struct case_model *made, const struct run_options *options,
                   const struct case_part *part, struct case_outcome *out);
+/* The same; an error fails the test, saying `what` was tried. */
+void case_run_part(const struct case_model *made, const struct run_options *options,
+                   const struct case_part *part, struct case_outcome *out, const char *what);
+/* A fresh shelf for a run's checkpoints; to be closed. */
+struct store_shelf *case_shelf_open(void);
 
 void case_check_equal(const struct case_outcome *a, const struct case_outcome *b, const char *what);
 
+/* The next of a seeded sequence. */
+uint64_t case_random(uint64_t *state);
 /* Micro-batch `micro` of step `step`. */
 struct model_batch case_batch(const struct case_model *made, unsigned step, unsigned micro,
                               int32_t *ids);

@@ -8,7 +8,6 @@
 
 #include "aio/backend.h"
 #include "aio/fault.h"
-#include "core/base/err.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -68,26 +67,6 @@ static struct run_options options_of(const struct way *way, const struct run_opt
     return options;
 }
 
-/* A fresh shelf a run. */
-static struct store_shelf *shelf_open(void)
-{
-    static unsigned number;
-    char directory[600];
-    struct store_shelf *shelf = NULL;
-    snprintf(directory, sizeof directory, "%s/run %u", test_directory(), ++number);
-    check_int(store_shelf_open(directory, &shelf), ==, 0);
-    return shelf;
-}
-
-static void run_part(const struct case_model *made, const struct run_options *options,
-                     const struct case_part *part, struct case_outcome *out, const char *what)
-{
-    int rc = case_try_part(made, options, part, out);
-    if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%s failed with %d: %s", what, rc, core_err_sentence());
-    }
-}
-
 /* Interrupted after SAVED steps of `from`, resumed as `to`. */
 static void interrupt(const struct case_model *made, const struct run_options *base,
                       const struct way *from, const struct way *to, const char *what)
@@ -96,7 +75,7 @@ static void interrupt(const struct case_model *made, const struct run_options *b
     char path[700];
     struct case_outcome whole;
     struct case_outcome parts = {.steps = 0};
-    struct store_shelf *shelf = shelf_open();
+    struct store_shelf *shelf = case_shelf_open();
     const struct run_options before = options_of(from, base);
     const struct run_options after = options_of(to, base);
     const struct run_checkpoint_options save = {.shelf = shelf,
@@ -111,8 +90,8 @@ static void interrupt(const struct case_model *made, const struct run_options *b
         .resume = store_shelf_path(store_shelf_directory(shelf), SAVED, path, sizeof path)};
     snprintf(name, sizeof name, "%s: from %s to %s", what, from->name, to->name);
     case_run_engine(made, base, STEPS, &whole);
-    run_part(made, &before, &first, &parts, name);
-    run_part(made, &after, &second, &parts, name);
+    case_run_part(made, &before, &first, &parts, name);
+    case_run_part(made, &after, &second, &parts, name);
     case_check_equal(&whole, &parts, name);
     store_shelf_close(shelf);
 }
@@ -197,7 +176,7 @@ static void under_the_next_step(void)
             char path[700];
             struct case_outcome saving = {.steps = 0};
             struct case_outcome resumed = whole;
-            struct store_shelf *shelf = shelf_open();
+            struct store_shelf *shelf = case_shelf_open();
             const struct run_options options = options_of(&ways[w], &base);
             const struct run_checkpoint_options save = {.shelf = shelf, .keep = 2};
             const struct case_part first = {
@@ -206,8 +185,8 @@ static void under_the_next_step(void)
                 .first = SAVED,
                 .end = STEPS,
                 .resume = store_shelf_path(store_shelf_directory(shelf), SAVED, path, sizeof path)};
-            run_part(&made, &options, &first, &saving, ways[w].name);
-            run_part(&made, &base, &second, &resumed, ways[w].name);
+            case_run_part(&made, &options, &first, &saving, ways[w].name);
+            case_run_part(&made, &base, &second, &resumed, ways[w].name);
             if (ways[w].chunk_elements == 0) {
                 case_check_equal(&whole, &saving, ways[w].name);
             }
@@ -224,7 +203,7 @@ static void fails_alone(void)
     struct case_model made;
     struct run_planned *planned = NULL;
     struct run_engine *engine = NULL;
-    struct store_shelf *shelf = shelf_open();
+    struct store_shelf *shelf = case_shelf_open();
     struct aio_fault fault = {.inner = &aio_threads, .rules_count = 1};
     const struct run_options base = case_options();
     const struct run_options options = options_of(&ways[1], &base);
@@ -266,7 +245,7 @@ static void ends_before_it_is_written(void)
     struct case_model made;
     struct run_planned *planned = NULL;
     struct run_engine *engine = NULL;
-    struct store_shelf *shelf = shelf_open();
+    struct store_shelf *shelf = case_shelf_open();
     const struct run_options base = case_options();
     const struct run_options options = options_of(&ways[0], &base);
     const struct run_checkpoint_options save = {.shelf = shelf};

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/base/err.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -56,26 +55,6 @@ static struct run_options options_of(int place, int timing)
     return options;
 }
 
-/* A fresh shelf a run. */
-static struct store_shelf *shelf_open(void)
-{
-    static unsigned number;
-    char directory[600];
-    struct store_shelf *shelf = NULL;
-    snprintf(directory, sizeof directory, "%s/run %u", test_directory(), ++number);
-    check_int(store_shelf_open(directory, &shelf), ==, 0);
-    return shelf;
-}
-
-static void run(const struct case_model *made, const struct run_options *options,
-                const struct case_part *part, struct case_outcome *out, const char *name)
-{
-    int rc = case_try_part(made, options, part, out);
-    if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%s ended with %d: %s", name, rc, core_err_sentence());
-    }
-}
-
 /* What is saved, and how. */
 struct way {
     bool ahead;
@@ -90,7 +69,7 @@ static void hold(const struct case_model *made, const struct run_options *from,
     char path[700];
     struct case_outcome whole = {.steps = 0};
     struct case_outcome saving = {.steps = 0};
-    struct store_shelf *shelf = shelf_open();
+    struct store_shelf *shelf = case_shelf_open();
     const struct run_checkpoint_options save = {.shelf = shelf, .keep = 1};
     const struct case_part all = {.end = STEPS};
     const struct case_part first = {.end = STEPS,
@@ -103,15 +82,15 @@ static void hold(const struct case_model *made, const struct run_options *from,
         .first = SAVED,
         .end = STEPS,
         .resume = store_shelf_path(store_shelf_directory(shelf), SAVED, path, sizeof path)};
-    run(made, from, &all, &whole, name);
-    run(made, from, &first, &saving, name);
+    case_run_part(made, from, &all, &whole, name);
+    case_run_part(made, from, &first, &saving, name);
     case_check_equal(&whole, &saving, name);
     if (saving.under_way == way->reads_out) {
         test_fail(__FILE__, __LINE__, "%s: the save %s", name,
                   way->reads_out ? "went on under the step" : "was read out");
     }
     struct case_outcome resumed = whole;
-    run(made, to, &second, &resumed, name);
+    case_run_part(made, to, &second, &resumed, name);
     case_check_equal(&whole, &resumed, name);
     store_shelf_close(shelf);
 }
@@ -240,7 +219,7 @@ static void other_ranks(void)
         const uint32_t stage = i / 3;
         char name[200];
         char path[700];
-        struct store_shelf *shelf = shelf_open();
+        struct store_shelf *shelf = case_shelf_open();
         const struct run_checkpoint_options save = {.shelf = shelf};
         const struct case_part first = {.end = SAVED, .save = &save, .save_after = SAVED};
         struct case_part second = {
@@ -254,13 +233,13 @@ static void other_ranks(void)
         snprintf(name, sizeof name, "%u ranks of stage %u to %u", world[0], stage, world[1]);
         set_ranks(&from, world[0], world[0] > 1 ? stage : 0);
         set_ranks(&to, world[1], world[1] > 1 ? (stage + (world[0] > 1)) % 4 : 0);
-        run(&made, &from, &first, &saved, name);
-        run(&made, &from, &(struct case_part){.end = STEPS}, &whole, name);
+        case_run_part(&made, &from, &first, &saved, name);
+        case_run_part(&made, &from, &(struct case_part){.end = STEPS}, &whole, name);
         struct case_outcome arrived = saved;
-        run(&made, &to, &second, &arrived, name);
+        case_run_part(&made, &to, &second, &arrived, name);
         case_check_equal(&saved, &arrived, name);
         second.end = STEPS;
-        run(&made, &to, &second, &arrived, name);
+        case_run_part(&made, &to, &second, &arrived, name);
         for (unsigned s = SAVED; s < STEPS; s++) {
             check_double(fabs(arrived.loss[s] - whole.loss[s]), <, 2e-3 * whole.loss[s]);
             check_double(fabs(arrived.norm[s] - whole.norm[s]), <, 2e-2 * whole.norm[s]);
@@ -280,7 +259,7 @@ static void not_asked_for(void)
     for (int t = 0; t < 3; t++) {
         struct run_planned *planned = NULL;
         struct run_engine *engine = NULL;
-        struct store_shelf *shelf = shelf_open();
+        struct store_shelf *shelf = case_shelf_open();
         const struct run_options options = options_of(0, t);
         const struct run_checkpoint_options save = {.shelf = shelf};
         check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -72,10 +71,7 @@ static void run(const struct case_model *made, const struct run_options *options
                 const struct case_part *part, struct case_outcome *out, const char *name)
 {
     *out = (struct case_outcome){.steps = 0};
-    int rc = case_try_part(made, options, part, out);
-    if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%s ended with %d: %s", name, rc, core_err_sentence());
-    }
+    case_run_part(made, options, part, out, name);
 }
 
 /* A limit between the norms of quiet steps and of loud ones. */
