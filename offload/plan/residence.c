@@ -6,6 +6,11 @@
 
 #include "core/base/err.h"
 
+static bool store_holds(const struct plan_input *input, const struct plan_layout *layout)
+{
+    return layout->tier_bytes[PLAN_STORE] <= input->budgets.store_bytes;
+}
+
 bool plan_residence_fits(const struct plan_input *input, const struct plan_layout *layout)
 {
     const struct plan_budgets *budgets = &input->budgets;
@@ -13,7 +18,7 @@ bool plan_residence_fits(const struct plan_input *input, const struct plan_layou
     uint64_t host = layout->tier_bytes[PLAN_HOST] + budgets->host_taken_bytes;
     bool joint = budgets->joint_bytes == 0 || device + host <= budgets->joint_bytes;
     return joint && device <= budgets->device_bytes && host <= budgets->host_bytes &&
-           layout->tier_bytes[PLAN_STORE] <= budgets->store_bytes;
+           store_holds(input, layout);
 }
 
 static void places_of(const struct plan_input *input, const struct plan_choice *choice,
@@ -90,6 +95,23 @@ static uint64_t get_number(const struct plan_residence *residence, enum number w
     return 0;
 }
 
+/* Whether the layout with `value` for one number of `residence` serves. */
+static int try_number(const struct plan_input *input, const struct plan_choice *choice,
+                      const struct plan_residence *residence, enum number which, uint64_t value,
+                      bool (*serves)(const struct plan_input *, const struct plan_layout *),
+                      bool *out)
+{
+    struct plan_residence tried = *residence;
+    struct plan_layout *layout = NULL;
+    set_number(&tried, which, value);
+    int rc = plan_residence_lay_out(input, choice, &tried, &layout);
+    if (rc == 0) {
+        *out = serves(input, layout);
+        plan_layout_destroy(layout);
+    }
+    return rc;
+}
+
 /* The largest value of one number of `residence`, up to `most`, that still fits, as the present one
  * does. */
 static int grow_residence(const struct plan_input *input, const struct plan_choice *choice,
@@ -99,15 +121,11 @@ static int grow_residence(const struct plan_input *input, const struct plan_choi
     uint64_t high = most;
     while (low < high) {
         uint64_t middle = low + (high - low + 1) / 2;
-        struct plan_residence tried = *residence;
-        set_number(&tried, which, middle);
-        struct plan_layout *layout = NULL;
-        int rc = plan_residence_lay_out(input, choice, &tried, &layout);
+        bool fitted;
+        int rc = try_number(input, choice, residence, which, middle, plan_residence_fits, &fitted);
         if (rc != 0) {
             return rc;
         }
-        bool fitted = plan_residence_fits(input, layout);
-        plan_layout_destroy(layout);
         low = fitted ? middle : low;
         high = fitted ? high : middle - 1;
     }
@@ -123,15 +141,11 @@ static int relieve_number(const struct plan_input *input, const struct plan_choi
     uint64_t high = most;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        struct plan_residence tried = *residence;
-        set_number(&tried, which, middle);
-        struct plan_layout *layout = NULL;
-        int rc = plan_residence_lay_out(input, choice, &tried, &layout);
+        bool holds;
+        int rc = try_number(input, choice, residence, which, middle, store_holds, &holds);
         if (rc != 0) {
             return rc;
         }
-        bool holds = layout->tier_bytes[PLAN_STORE] <= input->budgets.store_bytes;
-        plan_layout_destroy(layout);
         high = holds ? middle : high;
         low = holds ? low : middle + 1;
     }
