@@ -255,17 +255,6 @@ static int open_below(const struct aio_dir *dir, const char *name, int flags, mo
     return fd;
 }
 
-int aio_dir_create(struct aio_dir *dir, const char *name, bool direct)
-{
-    int fd = open_below(dir, name, O_RDWR | O_CREAT | O_EXCL | (direct ? O_DIRECT : 0), 0600);
-    if (fd < 0) {
-        int cause = errno;
-        return core_err_set(-cause, "cannot make %s in %s: %s", name, dir->path, strerror(cause));
-    }
-    flock(fd, LOCK_EX | LOCK_NB); /* nobody else can have it */
-    return fd;
-}
-
 /* The kernel ends what a killed process had in flight after the process is gone, and until then the
  * file stays locked: a short patience. The directory's lock has already told who runs. */
 static bool lock_soon(int fd)
@@ -274,9 +263,23 @@ static bool lock_soon(int fd)
         if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
             return true;
         }
+        if (errno != EWOULDBLOCK) {
+            return false;
+        }
         nanosleep(&(struct timespec){.tv_nsec = 1000000000 / LOCK_TRIES_A_SECOND}, NULL);
     }
     return false;
+}
+
+int aio_dir_create(struct aio_dir *dir, const char *name, bool direct)
+{
+    int fd = open_below(dir, name, O_RDWR | O_CREAT | O_EXCL | (direct ? O_DIRECT : 0), 0600);
+    if (fd < 0) {
+        int cause = errno;
+        return core_err_set(-cause, "cannot make %s in %s: %s", name, dir->path, strerror(cause));
+    }
+    (void)lock_soon(fd); /* who only looks has it for a moment at most */
+    return fd;
 }
 
 static const char *why_not_ours(int fd)

@@ -126,8 +126,6 @@ static int take_over(struct aio_path *path, const struct aio_path_options *optio
     }
     path->fd = fd;
     path->reclaimed = path->linked = true;
-    core_log(CORE_LOG_INFO, "%s of a run that ended without cleaning up is taken over%s", name,
-             path->formatted ? "" : " and written anew");
     return 0;
 }
 
@@ -166,7 +164,11 @@ static int open_file(struct aio_path *path, const struct aio_path_options *optio
     if (rc != 0) {
         return rc;
     }
-    if (path->fd < 0) {
+    if (path->fd >= 0) {
+        core_log(CORE_LOG_INFO, "%s/%s of a run that ended without cleaning up is taken over%s",
+                 options->directory, AIO_PATH_FILE_NAME,
+                 path->formatted ? "" : " and written anew");
+    } else {
         path->fd = aio_dir_create(path->dir, AIO_PATH_FILE_NAME, path->direct);
         if (path->fd < 0) {
             return path->fd;
@@ -319,6 +321,21 @@ int aio_path_close(struct aio_path *path)
     }
     int closed = aio_dir_close(path->dir);
     free(path);
+    return rc != 0 ? rc : closed;
+}
+
+int aio_path_discard(const char *directory)
+{
+    struct aio_path path = {.fd = -1};
+    int rc = aio_dir_open(directory, &path.dir);
+    rc = rc != 0 ? rc : take_over(&path, &(struct aio_path_options){.directory = directory});
+    if (rc == 0) {
+        rc = path.fd >= 0 ? aio_dir_remove(path.dir, AIO_PATH_FILE_NAME, path.fd) : -ENOENT;
+    }
+    if (path.fd >= 0) {
+        close(path.fd);
+    }
+    const int closed = aio_dir_close(path.dir);
     return rc != 0 ? rc : closed;
 }
 

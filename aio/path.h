@@ -51,6 +51,11 @@ int aio_path_open(const struct aio_path_options *options, struct aio_path **out)
  * leads elsewhere by now, or -ETIMEDOUT as aio_drive_destroy. NULL is fine. */
 int aio_path_close(struct aio_path *path);
 
+/* Removes an extent file that a run left which is not there any more, from a directory that is. -ENOENT
+ * without a sentence: there is no such file. -EBUSY: a run has the directory. What is not ours is left
+ * as it is and an error, as when it is taken over. */
+int aio_path_discard(const char *directory);
+
 struct aio_drive *aio_path_drive(const struct aio_path *path);
 uint32_t aio_path_file(const struct aio_path *path);
 uint64_t aio_path_data_offset(const struct aio_path *path);

@@ -1,5 +1,5 @@
-/* inspect.h: what is in a model folder or a safetensors file, and whether it fits together. C17 and
- * C++; the rules of tide.h hold. */
+/* inspect.h: what is in a model folder, a safetensors file, a checkpoint or a store, and whether it fits
+ * together. C17 and C++; the rules of tide.h hold. */
 #ifndef TIDE_INSPECT_H
 #define TIDE_INSPECT_H
 
@@ -15,6 +15,7 @@ enum tide_inspected {
     TIDE_MODEL_FOLDER, /* config.json and weights */
     TIDE_SAFETENSORS,  /* one file */
     TIDE_CHECKPOINT,   /* of a run: weights and optimizer states */
+    TIDE_STORE_FOLDER, /* a directory given as a store, with what a run has in it or left there */
 };
 
 /* Sizes are 0 and texts empty where the path has no such thing (a file alone has no family). */
@@ -25,9 +26,9 @@ struct tide_inspection {
     char problem[512]; /* what is wrong, where `verified` is 0 */
     char family[32];   /* "llama" */
     char dtype[32];    /* of the weights, as config.json says: "bfloat16" */
-    uint64_t files;    /* of weights */
+    uint64_t files;    /* of weights; of a store: extent files */
     uint64_t tensors;
-    uint64_t bytes; /* of all tensors */
+    uint64_t bytes; /* of all tensors; of a store: of its files */
     /* Of a model. */
     uint64_t parameters; /* a tied table counts once */
     int64_t vocab;
@@ -44,6 +45,14 @@ struct tide_inspection {
     uint64_t updates; /* steps but for the skipped ones */
     char optimizer[16];
     char precision[16];
+    /* Of a checkpoint and of a store: the number of the run, the same in both. */
+    uint64_t run;
+    /* Of a store. */
+    uint64_t process; /* that made it, by the number it had */
+    uint32_t
+        in_use;     /* 1: a running process has it; 0: what is there was left by one that is gone */
+    uint32_t path;  /* which of its run's --store this is, from 0 */
+    uint32_t paths; /* and how many these are */
 };
 
 /* The strings live during the call that hands it over. */
@@ -66,7 +75,9 @@ struct tide_inspect_options {
 };
 
 /* Looks at headers and config.json; weights are not read. A checkpoint is read whole and compared with
- * its checksums, reporting progress as "verify". What can be opened but does not hold
+ * its checksums, reporting progress as "verify". Of a store the headers and sizes of its files are
+ * looked at (the checksums of what is in them are in the memory of the run alone), and a run that has it
+ * does not notice. What can be opened but does not hold
  * together is no error: `verified` is 0 and `problem` says why. -ENOENT, -EACCES ... for a path that
  * cannot be read; -EINVAL for one that is neither. `options` may be NULL. */
 TIDE_API int tide_inspect(struct tide_context *context, const char *path,

@@ -1,6 +1,8 @@
-/* inspect.c: tide_inspect over the files of models and checkpoints. The caller's thread. */
+/* inspect.c: tide_inspect over the files of models, checkpoints and stores. The caller's thread. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <tide/inspect.h>
@@ -11,6 +13,7 @@
 #include "offload/api/context.h"
 #include "offload/model/files.h"
 #include "offload/store/checkpoint.h"
+#include "offload/store/ranks.h"
 
 static void count_file(const struct model_safetensors *file,
                        const struct tide_inspect_options *options, struct tide_inspection *out)
@@ -88,6 +91,7 @@ static void describe_checkpoint(const struct store_manifest *manifest, struct ti
     snprintf(out->precision, sizeof out->precision, "%.15s", precision != NULL ? precision : "");
     out->step = manifest->step;
     out->updates = manifest->updates;
+    out->run = manifest->run;
 }
 
 static int count_streams(const char *path, const struct store_image *image,
@@ -129,17 +133,62 @@ static int inspect_checkpoint(struct tide_context *context, const char *path,
     return judge(core_err_first(&kept, 0), out);
 }
 
-static bool is_checkpoint(const char *path)
+static bool has(const char *path, const char *file)
 {
     char name[4200];
-    snprintf(name, sizeof name, "%s/manifest.json", path);
+    snprintf(name, sizeof name, "%s/%s", path, file);
     return access(name, F_OK) == 0;
+}
+
+/* ---- stores ---- */
+
+/* *there: whether a run has or left something in this directory. */
+static int inspect_store(const char *path, bool *there, struct tide_inspection *out)
+{
+    struct store_look look;
+    int rc = store_look(path, &look);
+    *there = rc != -ENOENT;
+    if (!*there) {
+        return 0;
+    }
+    out->what = TIDE_STORE_FOLDER;
+    out->files = look.files;
+    out->bytes = look.bytes;
+    out->run = look.run;
+    out->process = look.process;
+    out->in_use = look.in_use;
+    out->path = look.path;
+    out->paths = look.paths;
+    return judge(rc, out);
+}
+
+/* ---- folders that are none of these ---- */
+
+/* What the folder is, where no model is in it; a sentence. */
+static int nothing_here(const char *path)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    int rc = store_shelf_list(path, &steps, &count);
+    if (rc == 0 && count > 0) {
+        rc = core_err_set(-ENOENT,
+                          "%s has no model, but %zu checkpoint%s, the newest of which is "
+                          "%s/checkpoint-%" PRIu64,
+                          path, count, count == 1 ? "" : "s", path, steps[count - 1]);
+    } else if (rc == 0) {
+        rc = core_err_set(-ENOENT,
+                          "%s is neither a model (there is no config.json) nor a checkpoint (no "
+                          "manifest.json), and no run has anything in it",
+                          path);
+    }
+    free(steps);
+    return rc;
 }
 
 /* ---- all ---- */
 
-static int inspect_folder(const char *path, const struct tide_inspect_options *options,
-                          struct tide_inspection *out)
+static int inspect_model(const char *path, const struct tide_inspect_options *options,
+                         struct tide_inspection *out)
 {
     struct model_config config;
     struct model *model = NULL;
@@ -158,6 +207,20 @@ static int inspect_folder(const char *path, const struct tide_inspect_options *o
     model_files_close(files);
     model_destroy(model);
     return judge(rc, out);
+}
+
+static int inspect_folder(struct tide_context *context, const char *path,
+                          const struct tide_inspect_options *options, struct tide_inspection *out)
+{
+    bool store = false;
+    if (has(path, "manifest.json")) {
+        return inspect_checkpoint(context, path, options, out);
+    }
+    if (has(path, "config.json")) {
+        return inspect_model(path, options, out);
+    }
+    int rc = inspect_store(path, &store, out);
+    return rc != 0 || store ? rc : judge(nothing_here(path), out);
 }
 
 static int inspect_file(const char *path, const struct tide_inspect_options *options,
@@ -190,10 +253,8 @@ static int inspect(struct tide_context *context, const char *path,
     if (stat(path, &info) != 0) {
         return core_err_set(-errno, "%s cannot be opened: %s", path, strerror(errno));
     }
-    if (S_ISDIR(info.st_mode) && is_checkpoint(path)) {
-        rc = inspect_checkpoint(context, path, &options, &answer);
-    } else if (S_ISDIR(info.st_mode)) {
-        rc = inspect_folder(path, &options, &answer);
+    if (S_ISDIR(info.st_mode)) {
+        rc = inspect_folder(context, path, &options, &answer);
     } else if (S_ISREG(info.st_mode)) {
         rc = inspect_file(path, &options, &answer);
     } else {

@@ -86,6 +86,7 @@ static int open_store(struct run_rank *rank)
         .backend = rank->options->io,
         .run = rank->given.run,
         .rank = rank->options->rank,
+        .world = rank->input->world > 1 ? rank->input->world : 1,
         .limit_ns = rank->options->io_limit_ns,
         .progress = store_progress,
         .user = rank,

@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
 #include "offload/store/chunk.h"
+#include "offload/store/ranks.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -140,12 +141,7 @@ static int place_directory(struct place *place, const char *parent, unsigned ran
         return core_err_set(-errno, "the store's directory %s cannot be made: %s", parent,
                             strerror(errno));
     }
-    int length = snprintf(place->directory, sizeof place->directory, "%s/tide-rank-%u", parent,
-                          rank);
-    return length < PATH_BYTES
-               ? 0
-               : core_err_set(-ENAMETOOLONG, "the store's directory %s has too long a name",
-                              parent);
+    return store_rank_folder(parent, rank, place->directory, sizeof place->directory);
 }
 
 static int place_path(struct store *store, const struct store_options *options, unsigned i,
@@ -164,6 +160,9 @@ static int place_path(struct store *store, const struct store_options *options, 
     } else {
         rc = place_directory(place, given->directory, options->rank);
         out->directory = place->directory;
+        if (rc == 0 && options->rank == 0 && options->world > 0) {
+            store_ranks_clear(given->directory, options->world);
+        }
     }
     return rc;
 }

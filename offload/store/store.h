@@ -35,7 +35,9 @@ struct store_options {
     const char *backend; /* NULL: chosen by probing */
     uint64_t run;        /* tells runs apart */
     unsigned rank;       /* part of the directories' names */
-    int64_t limit_ns;    /* of one block's I/O; 0: the drive's own */
+    unsigned world;   /* ranks of the run, whose first one removes what dead runs of more ranks have
+                            left beside its own; 0: nobody does */
+    int64_t limit_ns; /* of one block's I/O; 0: the drive's own */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };

@@ -1,14 +1,18 @@
 /* Proves the life of one path of a store: made at its exact size and written once, served, left empty,
- * busy while it is used, taken over after a crash, stopped or refused without anything left behind. */
+ * busy while it is used, looked at by others, taken over or discarded after a crash, stopped or refused
+ * without anything left behind. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "aio/look.h"
 #include "aio/path.h"
 #include "aio/queue.h"
 #include "core/base/err.h"
@@ -132,13 +136,13 @@ static void busy_while_used(void)
     check_int(aio_path_close(path), ==, 0);
 }
 
-/* A run that was killed leaves a file that the next one takes over and serves. */
-static void taken_over_after_a_crash(void)
+/* What a run leaves that is killed once it has its path. The kernel gives the lock of its file back a
+ * moment after the process is gone. */
+static void leave_behind(void)
 {
+    struct aio_look look = {.in_use = true};
     struct aio_path_options options = options_of();
     struct aio_path *path = NULL;
-    unsigned char *memory = rig_memory(2 * MIB);
-    rig_fill(memory, MIB, 4);
     pid_t child = fork();
     if (child == 0) {
         int rc = aio_path_open(&options, &path);
@@ -148,6 +152,21 @@ static void taken_over_after_a_crash(void)
     int status = 0;
     check_int(waitpid(child, &status, 0), ==, child);
     check_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    for (int i = 0; i < 3000 && look.in_use; i++) {
+        check_int(aio_look(directory(), &look), ==, 0);
+        usleep(look.in_use ? 10000 : 0);
+    }
+    check_true(!look.in_use);
+}
+
+/* A run that was killed leaves a file that the next one takes over and serves. */
+static void taken_over_after_a_crash(void)
+{
+    struct aio_path_options options = options_of();
+    struct aio_path *path = NULL;
+    unsigned char *memory = rig_memory(2 * MIB);
+    rig_fill(memory, MIB, 4);
+    leave_behind();
     options.run = 78;
     check_int(aio_path_open(&options, &path), ==, 0);
     check_true(aio_path_reclaimed(path));
@@ -155,6 +174,121 @@ static void taken_over_after_a_crash(void)
     check_int(aio_path_close(path), ==, 0);
     check_nothing_left();
     rig_free(memory);
+}
+
+static const char *file_name(void)
+{
+    static char name[600];
+    snprintf(name, sizeof name, "%s/%s", directory(), AIO_PATH_FILE_NAME);
+    return name;
+}
+
+/* Who looks sees whose it is and whether a run has it, and is in nobody's way: the run serves on, and
+ * another one takes over right behind. */
+static void looked_at(void)
+{
+    struct aio_path_options options = options_of();
+    struct aio_path *path = NULL;
+    struct aio_look look;
+    unsigned char *memory = rig_memory(2 * MIB);
+    rig_fill(memory, MIB, 5);
+    options.index = 1;
+    options.count = 3;
+    check_int(aio_look(directory(), &look), ==, -ENOENT);
+    check_int(aio_path_open(&options, &path), ==, 0);
+    check_int(aio_look(directory(), &look), ==, 0);
+    check_true(look.in_use);
+    check_uint(look.run, ==, 77);
+    check_uint(look.process, ==, (uint64_t)getpid());
+    check_uint(look.bytes, ==, DATA + ALIGN);
+    check_uint(look.path, ==, 1);
+    check_uint(look.paths, ==, 3);
+    move(path, memory);
+    check_int(aio_path_discard(directory()), ==, -EBUSY);
+    check_int(aio_path_close(path), ==, 0);
+    check_int(aio_look(directory(), &look), ==, -ENOENT);
+    leave_behind();
+    check_int(aio_look(directory(), &look), ==, 0);
+    check_true(!look.in_use && look.process != (uint64_t)getpid());
+    check_int(aio_path_open(&options, &path), ==, 0);
+    check_true(aio_path_reclaimed(path));
+    check_int(aio_path_close(path), ==, 0);
+    rig_free(memory);
+}
+
+static void expect_wrong(const char *sentence)
+{
+    struct aio_look look;
+    check_int(aio_look(directory(), &look), ==, -EBADMSG);
+    check_contains(core_err_sentence(), file_name());
+    check_contains(core_err_sentence(), sentence);
+}
+
+/* Writes one byte of the file that a dead run left. */
+static void change(off_t at)
+{
+    unsigned char byte = 0;
+    const int fd = open(file_name(), O_RDWR);
+    check_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 1;
+    check_true(pwrite(fd, &byte, 1, at) == 1);
+    close(fd);
+}
+
+/* A file that is cut, longer, empty, changed in its header, somebody else's or a link is not sound, and
+ * the sentence says why; while somebody has the lock it is being made. */
+static void looked_at_and_wrong(void)
+{
+    leave_behind();
+    check_int(truncate(file_name(), 3 * MIB), ==, 0);
+    expect_wrong("was never finished: whoever made it ended at 3145728 of 10485760 bytes");
+    const int fd = open(file_name(), O_RDONLY);
+    check_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    expect_wrong("is being made: a running process is at 3145728 of 10485760 bytes");
+    close(fd);
+    check_int(truncate(file_name(), DATA + ALIGN + 1), ==, 0);
+    expect_wrong("has 10485761 bytes, and its header says 10485760");
+    check_int(truncate(file_name(), DATA + ALIGN), ==, 0);
+    change(40);
+    expect_wrong("the header of extent file");
+    change(40);
+    change(8);
+    expect_wrong("version");
+    change(8);
+    change(0);
+    expect_wrong("is no extent file");
+    change(0);
+    struct aio_look look;
+    check_int(aio_look(directory(), &look), ==, 0);
+    check_int(truncate(file_name(), 100), ==, 0);
+    expect_wrong("is no extent file");
+    check_int(truncate(file_name(), 0), ==, 0);
+    expect_wrong("was never finished: whoever made it ended at 0 bytes");
+    check_int(unlink(file_name()), ==, 0);
+    check_int(symlink("/dev/null", file_name()), ==, 0);
+    expect_wrong("is a symbolic link");
+    check_int(unlink(file_name()), ==, 0);
+    check_int(mkdir(file_name(), 0700), ==, 0);
+    expect_wrong("is no regular file");
+    check_int(rmdir(file_name()), ==, 0);
+}
+
+/* A file that a dead run left is removed; one that is not ours stays as it is. */
+static void discarded(void)
+{
+    struct aio_look look;
+    leave_behind();
+    check_int(aio_path_discard(directory()), ==, 0);
+    check_nothing_left();
+    check_int(aio_path_discard(directory()), ==, -ENOENT);
+    leave_behind();
+    change(0);
+    check_int(aio_path_discard(directory()), ==, -EBADMSG);
+    check_contains(core_err_sentence(), "is not touched");
+    change(0);
+    check_int(aio_look(directory(), &look), ==, 0);
+    check_int(aio_path_discard(directory()), ==, 0);
+    check_nothing_left();
 }
 
 static int stop(void *user, const char *where, uint64_t done_bytes, uint64_t total_bytes)
@@ -190,5 +324,6 @@ static void stopped_or_refused(void)
 }
 
 TEST_MAIN({"made_served_removed", made_served_removed}, {"busy_while_used", busy_while_used},
-          {"taken_over_after_a_crash", taken_over_after_a_crash},
+          {"taken_over_after_a_crash", taken_over_after_a_crash}, {"looked_at", looked_at},
+          {"looked_at_and_wrong", looked_at_and_wrong}, {"discarded", discarded},
           {"stopped_or_refused", stopped_or_refused})

@@ -272,6 +272,14 @@ static void shared_store(void)
         usleep(50000);
     }
     check_true(rig_read("first.jsonl")[0] != '\0');
+    expect(0, "inspect %T/store");
+    check_contains(rig_out, "in use: a running process has it");
+    check_contains(rig_out, "verified: headers and sizes");
+    expect(2, "plan --model %T/store");
+    check_contains(rig_err, "is a store: a run has its states there");
+    expect(0, "inspect --json %T/store");
+    check_contains(rig_out, "\"what\": \"store\"");
+    check_contains(rig_out, "\"in_use\": true");
     int second = rig_start(NULL, TRAIN_SMALL "--out %T/second --steps 2 --store %T/store "
                                              "--place states=store");
     int code = rig_wait(second);
@@ -283,6 +291,10 @@ static void shared_store(void)
     check_contains(rig_err, "--resume goes on from there");
     check_true(!rig_has("first/model.safetensors"));
     check_uint(entries("store"), ==, 0);
+    expect(4, "inspect %T/store");
+    check_contains(rig_out, "no run has anything in it");
+    expect(4, "inspect %T/first");
+    check_contains(rig_out, "has no model, but 1 checkpoint, the newest of which is ");
     expect(2, TRAIN_SMALL "--out %T/third --steps 2 --store %T/no/where --place states=store");
     check_contains(rig_err, "no/where");
 }

@@ -1,14 +1,17 @@
 /* test_extents.c: every chunk that a plan keeps in STORE has a place of its own there, on any back end
  * and over several paths; what is in the way is said, and what was made is removed. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "aio/mem.h"
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
+#include "offload/store/ranks.h"
 #include "offload/store/store.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
@@ -288,6 +291,104 @@ static int run_beside(const char *mount, unsigned taken_mb, struct case_outcome 
     return case_try_engine(&made, &beside, 2, out);
 }
 
+/* What a run of three ranks leaves that is killed: as one rank after the other would make it. The kernel
+ * gives the locks of its files back a moment after the process is gone. */
+static void leave_behind(const char *directory, uint64_t run)
+{
+    struct store_look look = {.in_use = true};
+    const pid_t child = fork();
+    if (child == 0) {
+        struct store *store = NULL;
+        const struct store_path path = {.directory = directory};
+        int rc = 0;
+        for (unsigned rank = 0; rc == 0 && rank < 3; rank++) {
+            const struct store_options wanted = {
+                .paths = &path, .path_count = 1, .run = run, .rank = rank, .world = 3};
+            rc = store_open(&wanted, &planned->input, planned->plan, &store);
+        }
+        kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
+        _exit(1);
+    }
+    int status = 0;
+    check_int(waitpid(child, &status, 0), ==, child);
+    check_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    for (int i = 0; i < 3000 && look.in_use; i++) {
+        check_int(store_look(directory, &look), ==, 0);
+        usleep(look.in_use ? 10000 : 0);
+    }
+}
+
+/* What a dead run of more ranks has left goes when one with fewer begins, and what somebody uses stays;
+ * meanwhile who looks is told what is there. */
+static void left_by_more_ranks(void)
+{
+    char directory[512];
+    char folder[600];
+    struct store *store = NULL;
+    struct store *other = NULL;
+    struct store_look look;
+    snprintf(directory, sizeof directory, "%s/left", test_directory());
+    const struct store_path path = {.directory = directory};
+    struct store_options wanted = {
+        .paths = &path, .path_count = 1, .run = 6, .rank = 2, .world = 3};
+    plan_begin();
+    check_int(store_look(directory, &look), ==, -ENOENT);
+    check_int(mkdir(directory, 0700), ==, 0);
+    check_int(store_look(directory, &look), ==, -ENOENT);
+    leave_behind(directory, 5);
+    check_int(store_look(directory, &look), ==, 0);
+    check_uint(look.files, ==, 3);
+    check_uint(look.run, ==, 5);
+    check_true(!look.in_use);
+    check_int(store_open(&wanted, &planned->input, planned->plan, &other), ==, 0);
+    check_int(store_look(directory, &look), ==, -EBADMSG);
+    check_contains(core_err_sentence(), "what lies beside it of run");
+    check_true(look.in_use);
+    wanted.rank = 0;
+    wanted.world = 1;
+    check_int(store_open(&wanted, &planned->input, planned->plan, &store), ==, 0);
+    check_int(store_look(directory, &look), ==, 0);
+    check_uint(look.files, ==, 2);
+    check_uint(look.run, ==, 6);
+    check_int(store_rank_folder(directory, 2, folder, sizeof folder), ==, 0);
+    check_int(store_look(folder, &look), ==, 0);
+    check_uint(look.files, ==, 1);
+    check_int(store_close(other), ==, 0);
+    check_int(store_close(store), ==, 0);
+    check_int(store_look(directory, &look), ==, -ENOENT);
+    check_int(store_rank_folder(directory, 2, folder, 20), ==, -ENAMETOOLONG);
+    rmdir(directory);
+    plan_end();
+}
+
+/* What is not ours beside a run's own folder is left there, with a warning, and the run goes on. */
+static void left_by_somebody(void)
+{
+    char directory[512];
+    char name[640];
+    struct store *store = NULL;
+    snprintf(directory, sizeof directory, "%s/strange", test_directory());
+    check_int(mkdir(directory, 0700), ==, 0);
+    snprintf(name, sizeof name, "%s/tide-rank-7", directory);
+    check_int(mkdir(name, 0700), ==, 0);
+    snprintf(name, sizeof name, "%s/tide-rank-7/tide-extents", directory);
+    test_file("strange/tide-rank-7/tide-extents", "mine", 4);
+    check_int(chmod(name, 0600), ==, 0);
+    const struct store_path path = {.directory = directory};
+    const struct store_options wanted = {.paths = &path, .path_count = 1, .run = 8, .world = 1};
+    plan_begin();
+    check_int(store_open(&wanted, &planned->input, planned->plan, &store), ==, 0);
+    check_int(access(name, F_OK), ==, 0);
+    store_ranks_clear(directory, 0);
+    check_int(access(name, F_OK), ==, 0);
+    check_int(store_close(store), ==, 0);
+    check_int(unlink(name), ==, 0);
+    store_ranks_clear(directory, 7);
+    snprintf(name, sizeof name, "%s/tide-rank-7", directory);
+    check_int(access(name, F_OK), ==, -1);
+    plan_end();
+}
+
 /* A drive with too little room refuses the store with its numbers, and nothing of it stays; with
  * room the same run works there. */
 static void a_full_file_system(void)
@@ -319,4 +420,5 @@ static void a_full_file_system(void)
 }
 
 TEST_MAIN({"every_back_end", every_back_end}, {"several_paths", several_paths},
-          {"refusals", refusals}, {"a_full_file_system", a_full_file_system})
+          {"refusals", refusals}, {"left_by_more_ranks", left_by_more_ranks},
+          {"left_by_somebody", left_by_somebody}, {"a_full_file_system", a_full_file_system})

@@ -69,7 +69,7 @@ void tune_context_fini(struct tune_context *talk)
     talk->context = NULL;
 }
 
-/* A checkpoint and a file of tensors are no model folders, though both can be inspected. */
+/* A checkpoint, a store and a file of tensors are no model folders, though all can be inspected. */
 static int refuse_kind(const char *path, uint32_t what)
 {
     if (what == TIDE_CHECKPOINT) {
@@ -77,6 +77,10 @@ static int refuse_kind(const char *path, uint32_t what)
                             "--model %s is a checkpoint; --resume goes on with its run, and "
                             "`tide export` makes a model folder of it",
                             path);
+    }
+    if (what == TIDE_STORE_FOLDER) {
+        return core_err_set(
+            -EINVAL, "--model %s is a store: a run has its states there, or left them", path);
     }
     return core_err_set(-EINVAL,
                         "--model %s is a file of tensors, and a Hugging Face folder "

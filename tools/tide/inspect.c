@@ -1,5 +1,5 @@
-/* inspect.c: `tide inspect`: what is in a model folder, a checkpoint or a safetensors file. The main
- * thread. */
+/* inspect.c: `tide inspect`: what is in a model folder, a checkpoint, a store or a safetensors file. The
+ * main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -44,9 +44,10 @@ static void write_tensor(void *user, const struct tide_tensor *tensor)
 
 static const char *what_name(uint32_t what)
 {
-    return what == TIDE_MODEL_FOLDER ? "model"
-           : what == TIDE_CHECKPOINT ? "checkpoint"
-                                     : "safetensors";
+    return what == TIDE_MODEL_FOLDER   ? "model"
+           : what == TIDE_CHECKPOINT   ? "checkpoint"
+           : what == TIDE_STORE_FOLDER ? "store"
+                                       : "safetensors";
 }
 
 static void print_checkpoint(const char *path, const struct tide_inspection *one)
@@ -55,13 +56,41 @@ static void print_checkpoint(const char *path, const struct tide_inspection *one
     printf("  %s in %s, %" PRIu64 " updates; %" PRIu64 " tensors in %" PRIu64 " files, %.3f GB\n",
            one->optimizer, one->precision, one->updates, one->tensors, one->files,
            (double)one->bytes / 1e9);
+    printf("  run %016" PRIx64 "\n", one->run);
     printf("  %s%s\n", one->verified ? "verified: every byte" : "WRONG: ", one->problem);
+}
+
+static void print_store(const char *path, const struct tide_inspection *one)
+{
+    printf("%s: store of a run", path);
+    if (one->paths > 1) {
+        printf(", %" PRIu32 " of %" PRIu32, one->path + 1, one->paths);
+    }
+    printf("\n  %" PRIu64 " extent file%s (one a rank), %.3f GB\n", one->files,
+           one->files == 1 ? "" : "s", (double)one->bytes / 1e9);
+    if (one->run != 0) {
+        printf("  run %016" PRIx64 ", made by process %" PRIu64 "\n", one->run, one->process);
+    }
+    printf("  %s\n", one->in_use ? "in use: a running process has it"
+                     : one->verified
+                         ? "not in use: its run ended without cleaning up; the next one "
+                           "with this store takes it over"
+                         : "not in use");
+    printf("  %s%s\n",
+           one->verified ? "verified: headers and sizes (what is in a store is checked by its run "
+                           "alone, whenever it reads)"
+                         : "WRONG: ",
+           one->problem);
 }
 
 static void print_text(const char *path, const struct tide_inspection *one)
 {
     if (one->what == TIDE_CHECKPOINT) {
         print_checkpoint(path, one);
+        return;
+    }
+    if (one->what == TIDE_STORE_FOLDER) {
+        print_store(path, one);
         return;
     }
     const bool model = one->what == TIDE_MODEL_FOLDER;
@@ -81,6 +110,23 @@ static void print_text(const char *path, const struct tide_inspection *one)
            one->verified ? "verified: headers, names and shapes fit" : "WRONG: ", one->problem);
 }
 
+/* 64 bits do not go into a JSON number. */
+static void write_run(struct core_json_write *json, uint64_t run)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, run);
+    core_json_write_string(json, "run", run != 0 ? text : NULL);
+}
+
+static void write_store(struct core_json_write *json, const struct tide_inspection *one)
+{
+    core_json_write_bool(json, "in_use", one->in_use);
+    write_run(json, one->run);
+    core_json_write_unsigned(json, "process", one->process);
+    core_json_write_unsigned(json, "path_index", one->path);
+    core_json_write_unsigned(json, "paths", one->paths);
+}
+
 static void write_figures(struct core_json_write *json, const struct tide_inspection *one)
 {
     core_json_write_string(json, "what", what_name(one->what));
@@ -89,7 +135,12 @@ static void write_figures(struct core_json_write *json, const struct tide_inspec
     core_json_write_unsigned(json, "files", one->files);
     core_json_write_unsigned(json, "tensors", one->tensors);
     core_json_write_unsigned(json, "bytes", one->bytes);
+    if (one->what == TIDE_STORE_FOLDER) {
+        write_store(json, one);
+        return;
+    }
     if (one->what == TIDE_CHECKPOINT) {
+        write_run(json, one->run);
         core_json_write_string(json, "family", one->family);
         core_json_write_unsigned(json, "step", one->step);
         core_json_write_unsigned(json, "updates", one->updates);
@@ -184,7 +235,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_command_inspect = {
     .name = "inspect",
-    .summary = "what is in a model, a checkpoint or a safetensors file, and whether it fits",
+    .summary =
+        "what is in a model, a checkpoint, a store or a safetensors file, and whether it fits",
     .arguments = "PATH",
     .arguments_min = 1,
     .arguments_max = 1,
