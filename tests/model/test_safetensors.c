@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -82,6 +83,11 @@ static void refuses_lengths(void)
     check_int(model_safetensors_open("/nonexistent/x", &file), ==, -ENOENT);
     check_int(model_safetensors_open(test_directory(), &file), ==, -EINVAL);
     check_contains(core_err_sentence(), "no regular file");
+    char pipe_path[600]; /* nobody writes into it: it must not be waited for */
+    snprintf(pipe_path, sizeof pipe_path, "%s/pipe.safetensors", test_directory());
+    check_int(mkfifo(pipe_path, 0600), ==, 0);
+    check_int(model_safetensors_open(pipe_path, &file), ==, -EINVAL);
+    check_contains(core_err_sentence(), "pipe.safetensors: is no regular file");
 }
 
 /* What the format allows is read: tensors without elements, scalars, types that nobody trains,
