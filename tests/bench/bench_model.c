@@ -125,6 +125,21 @@ static double peak_rss_gb(void)
     return (double)usage.ru_maxrss * 1024.0 / 1e9;
 }
 
+/* Rows are all of one length, and none is cut to the positions that the model has. */
+static int refuse_row(const struct bench *bench, const struct text_batch *row)
+{
+    const unsigned long long number = row->counts.rows;
+    if (row->counts.cut > 0) {
+        return core_err_set(-EINVAL,
+                            "%s:%llu: the row has more than the %lld tokens of "
+                            "max_position_embeddings in %s/model/config.json",
+                            bench->path, number, (long long)bench->config.positions,
+                            bench->arguments.folder);
+    }
+    return core_err_set(-EINVAL, "%s:%llu: the row has %lld tokens, and the first one %lld",
+                        bench->path, number, (long long)row->length, (long long)bench->length);
+}
+
 /* Fills the micro-batches of a step. */
 static int take_rows(struct bench *bench)
 {
@@ -135,9 +150,8 @@ static int take_rows(struct bench *bench)
         if (rc <= 0) {
             return rc < 0 ? rc : core_err_set(-EINVAL, "%s has no rows", bench->arguments.folder);
         }
-        if (row.length != bench->length) {
-            return core_err_set(-EINVAL, "row %lld has %lld tokens, and the first one %lld",
-                                (long long)i + 1, (long long)row.length, (long long)bench->length);
+        if (row.length != bench->length || row.counts.cut > 0) {
+            return refuse_row(bench, &row);
         }
         const size_t bytes = (size_t)row.length * sizeof *row.ids;
         memcpy(bench->ids + i * bench->length, row.ids, bytes);
@@ -171,6 +185,9 @@ static int open_rows(struct bench *bench)
         return rc < 0 ? rc : core_err_set(-EINVAL, "%s has no rows", bench->path);
     }
     bench->length = row.length;
+    if (row.counts.cut > 0) {
+        return refuse_row(bench, &row);
+    }
     const int64_t each = arguments->batch * bench->length;
     const size_t tokens = (size_t)(each * arguments->accum);
     bench->ids = calloc(tokens, sizeof *bench->ids);
