@@ -37,7 +37,8 @@ struct kern_rope_config {
 
 /* Writes cos and sin [positions][rotary / 2] for positions 0 .. positions - 1. `sequence` is the
  * longest length of the run, which DYNAMIC scales by; 0: `positions`. -EINVAL with a sentence that
- * names the field for a configuration that has no such table. */
+ * names the field for a configuration that has no such table; with 0 positions nothing but that is
+ * found out. */
 int kern_rope_build(const struct kern_rope_config *config, int64_t positions, int64_t sequence,
                     float *cos_table, float *sin_table);
 

@@ -22,21 +22,52 @@ static bool is_null(const struct core_json_value *object, const char *key)
     return value != NULL && core_json_kind(value) == CORE_JSON_NULL;
 }
 
+/* The name under which a size stands in the file: its own, or its alias. Both have to say the same. */
+static int find_name(const struct core_json *doc, const struct model_key *key, const char **out)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    int64_t size;
+    int64_t other;
+    *out = key->name;
+    if (key->alias == NULL) {
+        return 0;
+    }
+    int rc = core_json_get_integer(doc, root, key->alias, &other);
+    if (rc != 0) {
+        return rc == -ENOENT ? 0 : rc;
+    }
+    rc = core_json_get_integer(doc, root, key->name, &size);
+    if (rc == -ENOENT) {
+        *out = key->alias;
+        return 0;
+    }
+    if (rc == 0 && size != other) {
+        return core_json_refuse(doc, root, key->alias, 0, -EINVAL,
+                                "it is %" PRId64 " here and %" PRId64 " in %s", other, size,
+                                key->name);
+    }
+    return rc;
+}
+
 /* An absent key keeps what stands in *to. */
 static int read_key(const struct core_json *doc, const struct model_key *key, void *to)
 {
     const struct core_json_value *root = core_json_root(doc);
+    const char *name;
     int64_t size;
-    int rc;
+    int rc = find_name(doc, key, &name);
+    if (rc != 0) {
+        return rc;
+    }
     switch (key->kind) {
     case MODEL_KEY_SIZE:
         if (is_null(root, key->name) && !key->needed) {
             *(int64_t *)to = 0; /* resolved from the others */
             return 0;
         }
-        rc = core_json_get_integer(doc, root, key->name, &size);
+        rc = core_json_get_integer(doc, root, name, &size);
         if (rc == 0 && (size <= 0 || size > SIZE_MAX_VALUE)) {
-            return core_json_refuse(doc, root, key->name, 0, -EINVAL,
+            return core_json_refuse(doc, root, name, 0, -EINVAL,
                                     "%" PRId64 " is out of range; 1 to %d is possible", size,
                                     SIZE_MAX_VALUE);
         }

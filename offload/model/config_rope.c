@@ -10,24 +10,19 @@
 #include "core/base/json.h"
 #include "offload/model/config.h"
 
-/* The dictionary, whichever of the two names it has; NULL where there is none or it is empty. */
-static int find_dictionary(const struct core_json *doc, const struct core_json_value **out)
+enum { DICTIONARIES = 2 };
+
+/* The first spelling is what transformers takes where both are there. */
+static const char *const dictionary_keys[DICTIONARIES] = {"rope_scaling", "rope_parameters"};
+
+/* NULL where there is none or it is empty. */
+static int find_dictionary(const struct core_json *doc, const char *key,
+                           const struct core_json_value **out)
 {
-    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
-    const struct core_json_value *root = core_json_root(doc);
-    *out = NULL;
-    for (size_t i = 0; i < 2; i++) {
-        const struct core_json_value *value = NULL;
-        int rc = core_json_get(doc, root, keys[i], CORE_JSON_OBJECT, &value);
-        if (rc != 0 && rc != -ENOENT) {
-            return rc;
-        }
-        if (rc == 0 && core_json_count(value) > 0) {
-            *out = value;
-            return 0;
-        }
-    }
-    return 0;
+    const struct core_json_value *value = NULL;
+    int rc = core_json_get(doc, core_json_root(doc), key, CORE_JSON_OBJECT, &value);
+    *out = rc == 0 && core_json_count(value) > 0 ? value : NULL;
+    return rc == -ENOENT ? 0 : rc;
 }
 
 static int read_type(const struct core_json *doc, const struct core_json_value *dictionary,
@@ -39,15 +34,24 @@ static int read_type(const struct core_json *doc, const struct core_json_value *
         [KERN_ROPE_LLAMA3] = "llama3",
     };
     const char *key = "rope_type";
-    const char *name;
+    const char *name = NULL;
+    const char *older = NULL;
     int rc = core_json_get_string(doc, dictionary, key, &name);
-    if (rc == -ENOENT) {
-        key = "type";
-        rc = core_json_get_string(doc, dictionary, key, &name);
+    rc = rc == 0 || rc == -ENOENT ? core_json_get_string(doc, dictionary, "type", &older) : rc;
+    if (rc != 0 && rc != -ENOENT) {
+        return rc;
     }
-    if (rc != 0) {
-        *out = KERN_ROPE_DEFAULT;
-        return rc == -ENOENT ? 0 : rc;
+    if (name != NULL && older != NULL && strcmp(name, older) != 0) {
+        return core_json_refuse(doc, dictionary, "type", 0, -EINVAL,
+                                "it is \"%s\" here and \"%s\" in rope_type", older, name);
+    }
+    if (name == NULL && older != NULL) {
+        key = "type";
+        name = older;
+    }
+    *out = KERN_ROPE_DEFAULT;
+    if (name == NULL) {
+        return 0;
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i], name) == 0) {
@@ -65,7 +69,7 @@ static int read_type(const struct core_json *doc, const struct core_json_value *
 static int read_real(const struct core_json *doc, const struct core_json_value *from,
                      const char *key, double *to)
 {
-    double value;
+    double value = 0.0;
     int rc = core_json_get_real(doc, from, key, &value);
     if (rc != 0) {
         return rc == -ENOENT ? 0 : rc;
@@ -120,18 +124,23 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
         const char *key;
         double *to;
         bool llama3; /* needed there */
+        bool zero;   /* possible, and the same as absent */
     } reals[] = {
-        {"factor", &rope->factor, true},
-        {"low_freq_factor", &rope->low_freq_factor, true},
-        {"high_freq_factor", &rope->high_freq_factor, true},
-        {"beta_fast", &rope->beta_fast, false},
-        {"beta_slow", &rope->beta_slow, false},
-        {"attention_factor", &rope->attention_factor, false},
-        {"mscale", &rope->mscale, false},
-        {"mscale_all_dim", &rope->mscale_all_dim, false},
+        {"factor", &rope->factor, true, false},
+        {"low_freq_factor", &rope->low_freq_factor, true, false},
+        {"high_freq_factor", &rope->high_freq_factor, true, false},
+        {"beta_fast", &rope->beta_fast, false, true},
+        {"beta_slow", &rope->beta_slow, false, true},
+        {"attention_factor", &rope->attention_factor, false, false},
+        {"mscale", &rope->mscale, false, true},
+        {"mscale_all_dim", &rope->mscale_all_dim, false, true},
     };
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
-        int rc = read_real(doc, dictionary, reals[i].key, reals[i].to);
+        double value;
+        const bool zero = reals[i].zero &&
+                          core_json_get_real(doc, dictionary, reals[i].key, &value) == 0 &&
+                          value == 0.0;
+        int rc = zero ? 0 : read_real(doc, dictionary, reals[i].key, reals[i].to);
         if (rc != 0) {
             return rc;
         }
@@ -160,14 +169,10 @@ static int read_original(const struct core_json *doc, const struct core_json_val
     return rc != 0 ? rc : read_length(doc, core_json_root(doc), &rope->original_max_positions);
 }
 
-int model_config_read_rope(const struct core_json *doc, struct model_config *config)
+static int read_dictionary(const struct core_json *doc, const struct core_json_value *dictionary,
+                           struct kern_rope_config *rope)
 {
-    struct kern_rope_config *rope = &config->rope;
-    const struct core_json_value *dictionary = NULL;
-    rope->rotary = config->head_dim;
-    rope->max_positions = config->positions;
-    int rc = find_dictionary(doc, &dictionary);
-    rc = rc != 0 ? rc : read_theta(doc, dictionary, &rope->theta);
+    int rc = read_theta(doc, dictionary, &rope->theta);
     if (rc != 0 || dictionary == NULL) {
         return rc;
     }
@@ -188,4 +193,38 @@ int model_config_read_rope(const struct core_json *doc, struct model_config *con
     }
     rc = read_scaling(doc, dictionary, rope);
     return rc != 0 ? rc : read_original(doc, dictionary, rope);
+}
+
+static bool is_same(const struct kern_rope_config *a, const struct kern_rope_config *b)
+{
+    return a->kind == b->kind && a->theta == b->theta && a->factor == b->factor &&
+           a->original_max_positions == b->original_max_positions &&
+           a->low_freq_factor == b->low_freq_factor && a->high_freq_factor == b->high_freq_factor &&
+           a->beta_fast == b->beta_fast && a->beta_slow == b->beta_slow &&
+           a->attention_factor == b->attention_factor && a->mscale == b->mscale &&
+           a->mscale_all_dim == b->mscale_all_dim && a->exact_range == b->exact_range;
+}
+
+int model_config_read_rope(const struct core_json *doc, struct model_config *config)
+{
+    const struct core_json_value *found[DICTIONARIES];
+    struct kern_rope_config rope[DICTIONARIES];
+    config->rope.rotary = config->head_dim;
+    config->rope.max_positions = config->positions;
+    for (int i = 0; i < DICTIONARIES; i++) {
+        rope[i] = config->rope;
+        int rc = find_dictionary(doc, dictionary_keys[i], &found[i]);
+        rc = rc != 0 ? rc : read_dictionary(doc, found[i], &rope[i]);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (found[0] != NULL && found[1] != NULL && !is_same(&rope[0], &rope[1])) {
+        return core_json_refuse(doc, core_json_root(doc), dictionary_keys[0], 0, -EINVAL,
+                                "it says something else than %s; keep one of the two",
+                                dictionary_keys[1]);
+    }
+    config->rope = found[0] != NULL ? rope[0] : rope[1];
+    const int rc = kern_rope_build(&config->rope, 0, 1, NULL, NULL);
+    return rc != 0 ? core_err_prefix(rc, "%s", core_json_source(doc)) : 0;
 }

@@ -22,6 +22,7 @@ struct model_key {
     enum model_key_kind kind;
     bool needed; /* a file without it is refused */
     size_t offset;
+    const char *alias; /* NULL, or the name of the same size that transformers also takes */
 };
 
 /* ---- shapes ---- */

@@ -5,17 +5,19 @@
 #include "offload/model/family.h"
 
 static const struct model_key keys[] = {
-    {"vocab_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, vocab)},
-    {"n_positions", MODEL_KEY_SIZE, true, offsetof(struct model_config, positions)},
-    {"n_embd", MODEL_KEY_SIZE, true, offsetof(struct model_config, hidden)},
-    {"n_layer", MODEL_KEY_SIZE, true, offsetof(struct model_config, layers)},
-    {"n_head", MODEL_KEY_SIZE, true, offsetof(struct model_config, heads)},
-    {"n_inner", MODEL_KEY_SIZE, false, offsetof(struct model_config, inner)},
-    {"layer_norm_epsilon", MODEL_KEY_REAL, false, offsetof(struct model_config, eps)},
-    {"scale_attn_weights", MODEL_KEY_BOOL, false, offsetof(struct model_config, scale_scores)},
+    {"vocab_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, vocab), NULL},
+    {"n_positions", MODEL_KEY_SIZE, true, offsetof(struct model_config, positions),
+     "max_position_embeddings"},
+    {"n_embd", MODEL_KEY_SIZE, true, offsetof(struct model_config, hidden), "hidden_size"},
+    {"n_layer", MODEL_KEY_SIZE, true, offsetof(struct model_config, layers), "num_hidden_layers"},
+    {"n_head", MODEL_KEY_SIZE, true, offsetof(struct model_config, heads), "num_attention_heads"},
+    {"n_inner", MODEL_KEY_SIZE, false, offsetof(struct model_config, inner), NULL},
+    {"layer_norm_epsilon", MODEL_KEY_REAL, false, offsetof(struct model_config, eps), NULL},
+    {"scale_attn_weights", MODEL_KEY_BOOL, false, offsetof(struct model_config, scale_scores),
+     NULL},
     {"scale_attn_by_inverse_layer_idx", MODEL_KEY_BOOL, false,
-     offsetof(struct model_config, scale_by_layer)},
-    {"tie_word_embeddings", MODEL_KEY_BOOL, false, offsetof(struct model_config, tied)},
+     offsetof(struct model_config, scale_by_layer), NULL},
+    {"tie_word_embeddings", MODEL_KEY_BOOL, false, offsetof(struct model_config, tied), NULL},
 };
 
 static const struct model_param_row embedding[] = {

@@ -4,16 +4,17 @@
 #include <stddef.h>
 
 const struct model_key model_rotary_keys[MODEL_ROTARY_KEYS] = {
-    {"vocab_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, vocab)},
-    {"hidden_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, hidden)},
-    {"num_hidden_layers", MODEL_KEY_SIZE, true, offsetof(struct model_config, layers)},
-    {"num_attention_heads", MODEL_KEY_SIZE, true, offsetof(struct model_config, heads)},
-    {"num_key_value_heads", MODEL_KEY_SIZE, false, offsetof(struct model_config, kv_heads)},
-    {"head_dim", MODEL_KEY_SIZE, false, offsetof(struct model_config, head_dim)},
-    {"intermediate_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, inner)},
-    {"max_position_embeddings", MODEL_KEY_SIZE, false, offsetof(struct model_config, positions)},
-    {"rms_norm_eps", MODEL_KEY_REAL, false, offsetof(struct model_config, eps)},
-    {"tie_word_embeddings", MODEL_KEY_BOOL, false, offsetof(struct model_config, tied)},
+    {"vocab_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, vocab), NULL},
+    {"hidden_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, hidden), NULL},
+    {"num_hidden_layers", MODEL_KEY_SIZE, true, offsetof(struct model_config, layers), NULL},
+    {"num_attention_heads", MODEL_KEY_SIZE, true, offsetof(struct model_config, heads), NULL},
+    {"num_key_value_heads", MODEL_KEY_SIZE, false, offsetof(struct model_config, kv_heads), NULL},
+    {"head_dim", MODEL_KEY_SIZE, false, offsetof(struct model_config, head_dim), NULL},
+    {"intermediate_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, inner), NULL},
+    {"max_position_embeddings", MODEL_KEY_SIZE, false, offsetof(struct model_config, positions),
+     NULL},
+    {"rms_norm_eps", MODEL_KEY_REAL, false, offsetof(struct model_config, eps), NULL},
+    {"tie_word_embeddings", MODEL_KEY_BOOL, false, offsetof(struct model_config, tied), NULL},
 };
 
 const struct model_param_row model_rotary_embedding[1] = {

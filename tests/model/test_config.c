@@ -103,6 +103,33 @@ static void spellings(void)
     check_int(parse("{" LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{}}", &old), ==, 0);
 }
 
+/* As transformers reads them: zero is as good as absent for some numbers of YaRN, two dictionaries that
+ * say the same are one, and GPT-2's sizes have a second name. */
+static void equal_spellings(void)
+{
+    struct model_config plain;
+    struct model_config other;
+    check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0}}", &plain), ==,
+              0);
+    check_int(
+        parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"mscale\":0,"
+              "\"mscale_all_dim\":0.0,\"beta_fast\":0,\"beta_slow\":0,\"rope_type\":\"yarn\"}}",
+              &other),
+        ==, 0);
+    check_memory(&plain, &other, sizeof plain);
+    check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4},"
+                    "\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":4.0}}",
+                    &other),
+              ==, 0);
+    check_memory(&plain, &other, sizeof plain);
+    check_int(
+        parse("{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_positions\":8,\"hidden_size\":12,"
+              "\"n_layer\":1,\"num_hidden_layers\":1,\"n_head\":2}",
+              &other),
+        ==, 0);
+    check_int(other.hidden, ==, 12);
+}
+
 /* Every refusal names the key. */
 static void refuses(void)
 {
@@ -126,6 +153,21 @@ static void refuses(void)
         {"{" LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}",
          "partial_rotary_factor"},
         {"{" LLAMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor"},
+        {"{" LLAMA
+         ",\"rope_parameters\":{\"rope_type\":\"linear\",\"type\":\"yarn\",\"factor\":2}}",
+         "rope_parameters.type: it is \"yarn\" here and \"linear\" in rope_type"},
+        {"{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2},"
+         "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}",
+         "rope_scaling: it says something else than rope_parameters"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}}",
+         "config.json: factor of the RoPE scaling is 0.5"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"mscale\":-1}}", "mscale"},
+        {"{" LLAMA ",\"rope_theta\":1.0}", "config.json: rope_theta is 1"},
+        {"{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_positions\":8,\"n_embd\":8,\"n_layer\":1,"
+         "\"n_head\":2,\"hidden_size\":16}",
+         "hidden_size: it is 16 here and 8 in n_embd"},
+        {"{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_positions\":8,\"hidden_size\":true}",
+         "hidden_size"},
         {"{" LLAMA ",\"num_key_value_heads\":3}", "num_key_value_heads"},
         {"{" LLAMA ",\"num_key_value_heads\":0}", "num_key_value_heads"},
         {"{" LLAMA ",\"head_dim\":7}", "heads of 7 elements"},
@@ -219,5 +261,5 @@ static void fixtures(void)
 }
 
 TEST_MAIN({"defaults", defaults}, {"windows", windows}, {"spellings", spellings},
-          {"refuses", refuses}, {"dropout", dropout}, {"scales", scales}, {"families", families},
-          {"fixtures", fixtures})
+          {"equal_spellings", equal_spellings}, {"refuses", refuses}, {"dropout", dropout},
+          {"scales", scales}, {"families", families}, {"fixtures", fixtures})
