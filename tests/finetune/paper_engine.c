@@ -2,7 +2,8 @@
  * linked with it for what the real one rarely does: to fail, or to be interrupted, at a given call.
  *
  *   TIDE_PAPER_FAIL="step 3 5"   the third call of tide_engine_step returns -5
- *   TIDE_PAPER_SIGNAL="2 15"     before the second step ends, the process gets signal 15
+ *   TIDE_PAPER_SIGNAL="2 15"     before the second step ends, the process gets signal 15; "0 15":
+ *                                while the engine is destroyed
  *   TIDE_PAPER_NOTES=FILE        a line a step: learning rate, micro-batches, rows, tokens, first ids */
 #include <dlfcn.h>
 #include <errno.h>
@@ -184,8 +185,22 @@ int tide_engine_create(struct tide_context *context, const struct tide_engine_op
     return 0;
 }
 
+/* Gives the process the signal that is wished for at this step. */
+static void signal_at(uint64_t step)
+{
+    const char *wish = getenv("TIDE_PAPER_SIGNAL");
+    unsigned long long at = 0;
+    int number = 0;
+    if (wish != NULL && sscanf(wish, "%llu %d", &at, &number) == 2 && at == step) {
+        raise(number);
+    }
+}
+
 void tide_engine_destroy(struct tide_engine *engine)
 {
+    if (engine != NULL) {
+        signal_at(0);
+    }
     free(engine);
 }
 
@@ -212,18 +227,13 @@ static void note_step(const struct tide_batch *batches, unsigned count, double l
 int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches, unsigned count,
                      double lr, struct tide_step *out)
 {
-    const char *wish = getenv("TIDE_PAPER_SIGNAL");
-    unsigned long long at = 0;
-    int number = 0;
     int rc = fails("step");
     note_step(batches, count, lr);
     if (rc != 0) {
         return rc;
     }
     engine->steps++;
-    if (wish != NULL && sscanf(wish, "%llu %d", &at, &number) == 2 && at == engine->steps) {
-        raise(number);
-    }
+    signal_at(engine->steps);
     *out = (struct tide_step){.struct_bytes = sizeof *out,
                               .step = engine->steps,
                               .loss = 8.0 / (double)engine->steps,

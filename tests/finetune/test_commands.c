@@ -360,6 +360,7 @@ static void signals(void)
     unsetenv("TIDE_PAPER_SIGNAL");
     check_contains(rig_err, "paper: checkpoint 1 fails with 28");
     expect_with(0, "TIDE_PAPER_SIGNAL=5 2", TRAIN "--out %T/last --steps 5");
+    expect_with(0, "TIDE_PAPER_SIGNAL=0 15", TRAIN "--out %T/late --steps 5");
 }
 
 /* A log on a full disk does not end the run, but it does not end well either. */

@@ -322,6 +322,82 @@ static void packed(void)
     }
 }
 
+/* chat/model: a small Llama whose tokenizer reads any text. */
+static void chat_model(void)
+{
+    char path[512];
+    char *tokenizer = NULL;
+    size_t bytes = 0;
+    rig_program = "tools/tide_make_case";
+    expect(0,
+           "%T/chat --hidden 64 --layers 1 --heads 4 --kv-heads 2 --inner 64 --vocab 768 --rows 1");
+    rig_program = "tools/tide";
+    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
+    check_int(core_file_read(path, 1 << 22, &tokenizer, &bytes), ==, 0);
+    test_file("chat/model/tokenizer.json", tokenizer, bytes);
+    free(tokenizer);
+}
+
+/* 1,200 rows of text, each another, of 1 to 9 words; more than one window of packing has. */
+static void many_texts(void)
+{
+    enum { ROWS = 1200, ROW_BYTES = 128 };
+    static const char *const words[] = {"drive", "reads", "a tier", "norm", "of", "chunk", "queue"};
+    char *text = calloc(ROWS, ROW_BYTES);
+    size_t at = 0;
+    check_true(text != NULL);
+    for (size_t row = 0; row < ROWS; row++) {
+        at += (size_t)sprintf(text + at, "{\"text\": \"%zu", row);
+        for (size_t word = 0; word < 1 + row * 5 % 9; word++) {
+            at += (size_t)sprintf(text + at, " %s", words[(row * 3 + word * word) % 7]);
+        }
+        at += (size_t)sprintf(text + at, "\"}\n");
+    }
+    test_file("many.jsonl", text, at);
+    free(text);
+}
+
+/* A run over packed and shuffled text that is stopped in the middle of an epoch, of a window of it and
+ * of a file, and again in a later epoch, goes on with the very rows that were next: the same losses and
+ * norms, the same model. */
+static void resumed_texts(void)
+{
+    static const char *const flags[] = {"--pack --shuffle --seed 9", "--pack --split --accum 2",
+                                        "--shuffle --seed 4 --train-on all"};
+    static const char *const places[] = {"", "--store %T/store --place weights=store,states=store"};
+    begin();
+    chat_model();
+    many_texts();
+    for (size_t i = 0; i < 3; i++) {
+        char base[300];
+        char line[512];
+        static const size_t steps[] = {7, 26, 40};
+        snprintf(base, sizeof base,
+                 "finetune --model %%T/chat/model --data %%T/many.jsonl --seq-len 40 --batch 16 "
+                 "--lr 1e-2 --threads 2 --rates %%T/rates.json -q --overwrite %s",
+                 flags[i]);
+        snprintf(line, sizeof line, "%s --steps 40 --out %%T/t0 --log %%T/t0.jsonl", base);
+        expect(0, line);
+        for (size_t part = 0; part < 3; part++) {
+            snprintf(line, sizeof line,
+                     "%s --steps %zu --save-every %zu --out %%T/t1 --log %%T/t1.jsonl %s %s", base,
+                     steps[part], steps[part], part > 0 ? "--resume" : "", places[part % 2]);
+            expect(0, line);
+        }
+        for (size_t step = 0; step < 40; step++) {
+            const size_t summaries = (size_t)(step >= 7) +
+                                     (size_t)(step >= 26); /* of parts before */
+            check_double(number_of("t1.jsonl", step + summaries, "loss"), ==,
+                         number_of("t0.jsonl", step, "loss"));
+            check_double(number_of("t1.jsonl", step + summaries, "grad_norm"), ==,
+                         number_of("t0.jsonl", step, "grad_norm"));
+        }
+        same_result("t0", "t1");
+        rig_remove("t1");
+        check_int(unlink(rig_path("t1.jsonl")), ==, 0);
+    }
+}
+
 /* Rows of text need nothing but the model's tokenizer; what is trained on is chosen. */
 static void texts(void)
 {
@@ -331,18 +407,8 @@ static void texts(void)
         "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"},"
         " {\"role\": \"assistant\", \"content\": \"there\"}]}\n"
         "{\"instruction\": \"Add.\", \"input\": \"1 2\", \"output\": \"3\"}\n";
-    char path[512];
-    char *tokenizer = NULL;
-    size_t bytes = 0;
     begin();
-    rig_program = "tools/tide_make_case";
-    expect(0,
-           "%T/chat --hidden 64 --layers 1 --heads 4 --kv-heads 2 --inner 64 --vocab 768 --rows 1");
-    rig_program = "tools/tide";
-    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
-    check_int(core_file_read(path, 1 << 22, &tokenizer, &bytes), ==, 0);
-    test_file("chat/model/tokenizer.json", tokenizer, bytes);
-    free(tokenizer);
+    chat_model();
     test_file("t.jsonl", rows, strlen(rows));
     expect(2, "finetune --model %T/chat/model --data %T/t.jsonl --out %T/x --steps 1 --batch 4");
     check_contains(rig_err, "t.jsonl:3: the model has no chat template");
@@ -435,5 +501,6 @@ static void config_alone(void)
 }
 
 TEST_MAIN({"anywhere", anywhere}, {"resumed", resumed}, {"killed", killed}, {"kinds", kinds},
-          {"config", config}, {"packed", packed}, {"texts", texts}, {"ranks", ranks},
-          {"shared_store", shared_store}, {"too_small", too_small}, {"config_alone", config_alone})
+          {"config", config}, {"packed", packed}, {"resumed_texts", resumed_texts},
+          {"texts", texts}, {"ranks", ranks}, {"shared_store", shared_store},
+          {"too_small", too_small}, {"config_alone", config_alone})

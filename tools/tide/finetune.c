@@ -252,11 +252,13 @@ static int work(struct job *job)
     tune_stop_begin();
     rc = open_engine(job);
     rc = rc != 0 ? rc : train(job);
-    tune_stop_end();
     if (rc == -ECANCELED) {
         tune_live_end(&job->talk.live);
-        return cli_fail(job->command, CLI_INTERRUPTED,
-                        "stopped by a signal before the first step; nothing was trained");
+        return cli_fail(
+            job->command, CLI_INTERRUPTED,
+            job->flags.resume
+                ? "stopped by a signal before the first step; checkpoints are as they were"
+                : "stopped by a signal before the first step; nothing was trained");
     }
     if (rc != 0) {
         return fail(job, rc);
@@ -287,7 +289,9 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (tune_context_init(&job.talk, job.common.verbose) != 0) {
         return cli_fail(command, CLI_FAILED, NULL);
     }
-    return cli_close(command, close_job(&job, work(&job)));
+    code = close_job(&job, work(&job));
+    tune_stop_end(); /* not before: a store is removed while it is closed */
+    return cli_close(command, code);
 }
 
 static const char help[] =

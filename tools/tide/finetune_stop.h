@@ -8,7 +8,7 @@
 
 /* From here to tune_stop_end() signals are wishes. */
 void tune_stop_begin(void);
-void tune_stop_end(void);
+void tune_stop_end(void); /* nothing where they are not */
 
 /* Has somebody asked? Any thread. */
 bool tune_stop_asked(void);
