@@ -10,6 +10,8 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 
+enum { HUGE_BYTES = 2 << 20 };
+
 struct attaching {
     const struct aio_file *file;
     uint32_t index;
@@ -99,17 +101,36 @@ static int by_address(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* Where the slab that begins at `at` ends. The kernel takes a slab's huge pages as they are only where
+ * it has no other pages; else it splits each block into as many segments as it has small ones, and a
+ * block of 1 MiB into two requests. So what is ragged at the ends of a piece of memory stands alone. */
+static uintptr_t slab_end(uintptr_t at, uintptr_t end)
+{
+    const uintptr_t whole = end / HUGE_BYTES * HUGE_BYTES;
+    const uintptr_t next = (at + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    if (next > at) {
+        return next < end ? next : end;
+    }
+    if (at >= whole) {
+        return end;
+    }
+    return whole - at < AIO_BUFFER_MAX_BYTES ? whole : at + AIO_BUFFER_MAX_BYTES;
+}
+
 static unsigned cut_slabs(const struct iovec *memory, unsigned count_in, struct iovec *slabs)
 {
     unsigned made = 0;
     for (unsigned i = 0; i < count_in; i++) {
-        for (uint64_t at = 0; at < memory[i].iov_len; at += AIO_BUFFER_MAX_BYTES) {
-            uint64_t left = memory[i].iov_len - at;
+        unsigned char *at = memory[i].iov_base;
+        uint64_t left = memory[i].iov_len;
+        while (left > 0) {
+            const uint64_t bytes = slab_end((uintptr_t)at, (uintptr_t)at + left) - (uintptr_t)at;
             if (slabs != NULL) {
-                slabs[made].iov_base = (unsigned char *)memory[i].iov_base + at;
-                slabs[made].iov_len = left < AIO_BUFFER_MAX_BYTES ? left : AIO_BUFFER_MAX_BYTES;
+                slabs[made] = (struct iovec){.iov_base = at, .iov_len = bytes};
             }
             made++;
+            at += bytes;
+            left -= bytes;
         }
     }
     return made;

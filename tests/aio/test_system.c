@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -182,6 +183,70 @@ static void registered_memory(void)
         rig_close(&rig);
     }
     rig_free(memory);
+}
+
+/* What a back end was given to register. */
+static struct iovec seen_slabs[8];
+static unsigned seen_count;
+
+static int see_slabs(void *state, const struct iovec *slabs, unsigned count)
+{
+    (void)state;
+    seen_count = count;
+    for (unsigned i = 0; i < count && i < 8; i++) {
+        seen_slabs[i] = slabs[i];
+    }
+    return 0;
+}
+
+/* What is not whole huge pages is registered by itself, for one small page makes the kernel treat
+ * all of its slab as small ones; and no slab is too large for the kernel. */
+static void ragged_ends_stand_alone(void)
+{
+    static const struct {
+        uint64_t first, bytes; /* from a boundary of 1 GiB */
+        unsigned count;
+        uint64_t sizes[5];
+    } rows[] = {
+        {0, 8 << 20, 1, {8 << 20}},
+        {0, 4096, 1, {4096}},
+        {4096, 8192, 1, {8192}},
+        {0, (8 << 20) + 4096, 2, {8 << 20, 4096}},
+        {(2 << 20) - 4096, 8192, 2, {4096, 4096}},
+        {(2 << 20) - 8192, (6 << 20) + 12288, 3, {8192, 6 << 20, 4096}},
+        {4096,
+         UINT64_C(3) << 30,
+         5,
+         {(2 << 20) - 4096, 1 << 30, 1 << 30, (1 << 30) - (2 << 20), 4096}},
+    };
+    struct aio_backend backend = aio_mem;
+    backend.buffers = see_slabs;
+    const uint64_t room = UINT64_C(5) << 30;
+    unsigned char *memory = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                                 -1, 0);
+    check_true(memory != MAP_FAILED);
+    unsigned char *at = memory + (1 << 30) - ((uintptr_t)memory & ((1 << 30) - 1));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct aio_mem_disk *disk = NULL;
+        struct aio_drive *drive = NULL;
+        struct iovec piece = {at + rows[i].first, rows[i].bytes};
+        struct aio_drive_options options = {.backend = &backend};
+        check_int(aio_mem_create(4096, &disk), ==, 0);
+        options.context = disk;
+        check_int(aio_drive_create(&options, &drive), ==, 0);
+        check_int(aio_drive_register(drive, &piece, 1), ==, 0);
+        uint64_t seen = 0;
+        check_uint(seen_count, ==, rows[i].count);
+        for (unsigned k = 0; k < rows[i].count; k++) {
+            check_true(seen_slabs[k].iov_base == at + rows[i].first + seen);
+            check_uint(seen_slabs[k].iov_len, ==, rows[i].sizes[k]);
+            seen += seen_slabs[k].iov_len;
+        }
+        check_uint(seen, ==, rows[i].bytes);
+        check_int(aio_drive_destroy(drive), ==, 0);
+        aio_mem_destroy(disk);
+    }
+    check_int(munmap(memory, room), ==, 0);
 }
 
 static int run_locked(void *argument)
@@ -483,8 +548,9 @@ static void bad_requests_are_refused(void)
 
 TEST_MAIN({"io_uring_forbidden", io_uring_forbidden},
           {"refused_flags_are_dropped", refused_flags_are_dropped},
-          {"registered_memory", registered_memory}, {"memlock_is_named", memlock_is_named},
-          {"a_really_full_drive", a_really_full_drive},
+          {"registered_memory", registered_memory},
+          {"ragged_ends_stand_alone", ragged_ends_stand_alone},
+          {"memlock_is_named", memlock_is_named}, {"a_really_full_drive", a_really_full_drive},
           {"signals_are_harmless", signals_are_harmless},
           {"urgency_goes_first_and_none_starves", urgency_goes_first_and_none_starves},
           {"sync_is_a_barrier", sync_is_a_barrier},
