@@ -95,6 +95,22 @@ static uint64_t run_number(const struct run_engine *engine)
     return core_hash(seed, sizeof seed, 0);
 }
 
+/* How extents are spread over several stores: by what is known of their drives, for all ranks alike.
+ * Rates from a file do not say it. */
+static int weigh_stores(const struct run_engine *engine, double drive_bytes[STORE_PATHS_MAX])
+{
+    const struct run_planned *planned = engine->given.planned;
+    const unsigned count = engine->given.options->store_count;
+    bool known = true;
+    for (unsigned i = 0; i < count; i++) {
+        drive_bytes[i] = planned->rates.drive_bytes[i];
+        known = known && drive_bytes[i] > 0;
+    }
+    return known || count == 1 || plan_tier_bytes(planned->plan, PLAN_STORE) == 0
+               ? 0
+               : run_rates_weigh(planned->shapes, engine->given.options, drive_bytes);
+}
+
 static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
 {
     struct run_member *member = &engine->members[index];
@@ -103,6 +119,10 @@ static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
     int rc = 0;
     member->options = *given->options;
     member->options.rank = index;
+    for (unsigned i = 0; i < member->options.store_count; i++) {
+        struct store_path *path = &member->options.stores[i];
+        path->weight = path->weight > 0 ? path->weight : engine->drive_bytes[i];
+    }
     if (index > 0) {
         rc = run_planned_create(given->model, &member->options, &planned->rates, &member->planned);
         planned = member->planned;
@@ -171,6 +191,7 @@ static int make(struct run_engine *engine)
     if (rc == 0 && engine->given.options->wishes.saves) {
         rc = run_saving_create(&engine->saving);
     }
+    rc = rc != 0 ? rc : weigh_stores(engine, engine->drive_bytes);
     for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
         rc = make_rank(engine, r, engine->run);
     }

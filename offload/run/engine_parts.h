@@ -38,7 +38,8 @@ struct run_engine {
     uint32_t world;
     struct coll_meeting *meeting; /* owned; NULL: there is one rank */
     struct run_scale scale;
-    uint64_t run; /* the same in all its checkpoints */
+    uint64_t run;                        /* the same in all its checkpoints */
+    double drive_bytes[STORE_PATHS_MAX]; /* a second, of each store; 0: unknown */
     struct run_guess guess;
     uint64_t steps;
     struct run_engine_job asked;

@@ -11,27 +11,64 @@
 #include "core/base/clock.h"
 #include "core/base/hash.h"
 #include "core/base/kfile.h"
+#include "core/dev/dev.h"
 #include "offload/run/rates_cache.h"
 #include "offload/run/rates_parts.h"
 
-enum { KEY_BYTES = 1024, MACHINE_BYTES = 256, CPUINFO_BYTES = 2048 };
+enum { KEY_BYTES = 1024, MACHINE_BYTES = 384, CPUINFO_BYTES = 2048 };
 
+static const uint64_t file_bytes_min = UINT64_C(64) << 20;
+static const uint64_t file_bytes_max = UINT64_C(4) << 30;
 static const double memory_bytes_per_s = 8e9; /* of a drive that is memory */
 static const double command_seconds = 3e-6;
+
+/* What measuring takes at most; of a model that is smaller than that, what a run of it takes, too. */
+static const uint64_t spare_bytes_max = UINT64_C(256) << 20;
+static const uint64_t small_bytes = UINT64_C(16) << 20;
 
 double run_rates_since(int64_t start_ns)
 {
     return (double)(core_clock_now_ns() - start_ns) * 1e-9;
 }
 
-uint64_t run_rates_spare(const struct run_options *options)
+/* Weights and states of all blocks. */
+static uint64_t kept_bytes(const struct run_shapes *shapes, const struct run_options *options)
+{
+    const struct plan_format format = run_options_format(options);
+    uint64_t bytes = 0;
+    for (uint32_t b = 0; b < shapes->model->block_count; b++) {
+        const uint64_t elements = shapes->blocks[b].elements;
+        bytes += elements * format.weight_bytes +
+                 (shapes->blocks[b].trained ? plan_state_bytes(&format, elements) : 0);
+    }
+    return bytes;
+}
+
+uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_options *options)
+{
+    const uint64_t bytes = kept_bytes(shapes, options);
+    uint64_t file = file_bytes_min;
+    while (file < bytes && file < file_bytes_max) {
+        file *= 2;
+    }
+    return file;
+}
+
+uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options)
 {
     const struct plan_budgets *budgets = &options->budgets;
     uint64_t bytes = budgets->host_bytes + budgets->device_bytes;
     if (budgets->joint_bytes > 0 && budgets->joint_bytes < bytes) {
         bytes = budgets->joint_bytes;
     }
-    return bytes / 4;
+    const uint64_t most = run_rates_within(kept_bytes(shapes, options) / 6 + small_bytes, 0,
+                                           spare_bytes_max);
+    const uint64_t budget = bytes / 4;
+    uint64_t spare = spare_bytes_max;
+    while (spare > most && spare > small_bytes) {
+        spare /= 2;
+    }
+    return spare < budget ? spare : budget;
 }
 
 uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most)
@@ -47,9 +84,25 @@ double run_rates_drive_cores(const struct run_options *options)
 
 /* ---- what numbers depend on ---- */
 
-/* "tide 0.1 (commit), AMD EPYC, 2 threads, cpu". */
+/* Which card it is: one that takes another's place keeps its number. */
+static void name_device(const struct run_options *options, char out[DEV_DESCRIPTION_BYTES])
+{
+    struct dev_device *device = NULL;
+    snprintf(out, DEV_DESCRIPTION_BYTES, "%s", options->device);
+    if (options->cache.folder == NULL || strcmp(options->device, "cpu") == 0) {
+        return; /* its processor is named anyway */
+    }
+    const struct dev_options least = {.memory_bytes = DEV_ALIGN_BYTES};
+    if (dev_open(options->device, &least, &device) == 0) {
+        snprintf(out, DEV_DESCRIPTION_BYTES, "%s", dev_properties(device)->description);
+    }
+    dev_close(device);
+}
+
+/* "tide 0.1 (commit); AMD EPYC; 2 threads; cpu". */
 static void name_machine(const struct run_options *options, char out[MACHINE_BYTES])
 {
+    char device[DEV_DESCRIPTION_BYTES];
     char text[CPUINFO_BYTES];
     const char *name = "";
     if (core_kfile_text(text, sizeof text, "", "/proc/cpuinfo") > 0) {
@@ -60,12 +113,14 @@ static void name_machine(const struct run_options *options, char out[MACHINE_BYT
             name = colon + 1 + strspn(colon + 1, " ");
         }
     }
-    snprintf(out, MACHINE_BYTES, "%.95s; %.96s; %u threads; %.32s",
+    name_device(options, device);
+    snprintf(out, MACHINE_BYTES, "%.95s; %.96s; %u threads; %.127s",
              options->cache.build != NULL ? options->cache.build : "", name, options->threads,
-             options->device);
+             device);
 }
 
-static void name_update(const struct run_options *options, char key[KEY_BYTES])
+static void name_update(const struct run_shapes *shapes, const struct run_options *options,
+                        char key[KEY_BYTES])
 {
     char machine[MACHINE_BYTES];
     name_machine(options, machine);
@@ -73,7 +128,7 @@ static void name_update(const struct run_options *options, char key[KEY_BYTES])
              "%s; type %d, rule %d, moments %d, fp32 gradients %d, %u drives, spare %d MiB",
              machine, (int)options->type, (int)options->rule, (int)options->moments,
              options->gradients_fp32, options->store_count,
-             (int)(run_rates_within(run_rates_spare(options), 0, UINT64_C(1) << 28) >> 20));
+             (int)(run_rates_spare(shapes, options) >> 20));
 }
 
 static void name_blocks(const struct run_shapes *shapes, const struct run_options *options,
@@ -99,8 +154,8 @@ static void name_blocks(const struct run_shapes *shapes, const struct run_option
 }
 
 /* The device and the size of its file system. */
-static void name_drive(const struct run_options *options, const char *directory,
-                       uint64_t file_bytes, char key[KEY_BYTES])
+static void name_drive(const struct run_shapes *shapes, const struct run_options *options,
+                       const char *directory, char key[KEY_BYTES])
 {
     char path[RUN_RATES_PATH_BYTES];
     struct stat info = {0};
@@ -113,8 +168,8 @@ static void name_drive(const struct run_options *options, const char *directory,
              " MiB; spare %d MiB",
              options->cache.build != NULL ? options->cache.build : "", (uint64_t)info.st_dev,
              (uint64_t)disk.f_blocks, disk.f_frsize, options->io != NULL ? options->io : "probed",
-             file_bytes >> 20,
-             (int)(run_rates_within(run_rates_spare(options), 0, UINT64_C(1) << 28) >> 20));
+             run_rates_file_bytes(shapes, options) >> 20,
+             (int)(run_rates_spare(shapes, options) >> 20));
 }
 
 /* ---- the parts ---- */
@@ -124,8 +179,8 @@ static bool known(const struct run_options *options, const struct run_cache_part
     return !options->cache.renew && run_cache_read(part);
 }
 
-static int find_drive(const struct run_options *options, const char *directory, uint64_t file_bytes,
-                      struct run_drive_rates *out)
+static int find_drive(const struct run_shapes *shapes, const struct run_options *options,
+                      const char *directory, struct run_drive_rates *out)
 {
     char key[KEY_BYTES];
     const struct run_cache_number numbers[] = {
@@ -139,39 +194,61 @@ static int find_drive(const struct run_options *options, const char *directory, 
                                         .key = key,
                                         .numbers = numbers,
                                         .count = sizeof numbers / sizeof numbers[0]};
-    name_drive(options, directory, file_bytes, key);
+    name_drive(shapes, options, directory, key);
     if (known(options, &part)) {
         return 0;
     }
     bool steady = false;
-    int rc = run_rates_drive(directory, options, file_bytes, out, &steady);
+    int rc = run_rates_drive(shapes, options, directory, out, &steady);
     if (rc == 0 && steady) {
         run_cache_write(&part);
     }
     return rc;
 }
 
-static int find_drives(const struct run_shapes *shapes, const struct run_options *options,
-                       struct plan_rates *out)
+/* What each store's drive does; of memory what memory does. */
+static int find_each(const struct run_shapes *shapes, const struct run_options *options,
+                     struct run_drive_rates *each)
 {
-    const uint64_t file_bytes = run_rates_file_bytes(shapes, options);
     const bool memory = options->io != NULL && strcmp(options->io, "mem") == 0;
-    double cpu = 0; /* processors that all drives at once keep busy */
-    out->read_bytes = out->write_bytes = out->mixed_bytes = 0;
-    for (unsigned i = 0; i < options->store_count; i++) {
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < options->store_count; i++) {
         const struct store_path *path = &options->stores[i];
-        struct run_drive_rates rates = {memory_bytes_per_s, memory_bytes_per_s, memory_bytes_per_s,
-                                        0};
-        int rc = memory || path->disk != NULL
-                     ? 0
-                     : find_drive(options, path->directory, file_bytes, &rates);
-        if (rc != 0) {
-            return rc;
-        }
-        out->read_bytes += rates.read_bytes;
-        out->write_bytes += rates.write_bytes;
-        out->mixed_bytes += rates.mixed_bytes;
-        cpu += rates.mixed_bytes * rates.cpu_ns_per_byte * 1e-9;
+        each[i] = (struct run_drive_rates){memory_bytes_per_s, memory_bytes_per_s,
+                                           memory_bytes_per_s, 0};
+        rc = memory || path->disk != NULL ? 0
+                                          : find_drive(shapes, options, path->directory, &each[i]);
+    }
+    return rc;
+}
+
+int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *options,
+                    double drive_bytes[STORE_PATHS_MAX])
+{
+    struct run_drive_rates each[STORE_PATHS_MAX];
+    int rc = find_each(shapes, options, each);
+    for (unsigned i = 0; rc == 0 && i < options->store_count; i++) {
+        drive_bytes[i] = each[i].mixed_bytes;
+    }
+    return rc;
+}
+
+static int find_drives(const struct run_shapes *shapes, const struct run_options *options,
+                       struct run_rates *rates)
+{
+    struct run_drive_rates each[STORE_PATHS_MAX];
+    struct plan_rates *out = &rates->machine;
+    double cpu = 0; /* processors that all drives at once keep busy */
+    int rc = find_each(shapes, options, each);
+    if (rc != 0) {
+        return rc;
+    }
+    for (unsigned i = 0; i < options->store_count; i++) {
+        rates->drive_bytes[i] = each[i].mixed_bytes;
+        out->read_bytes += each[i].read_bytes;
+        out->write_bytes += each[i].write_bytes;
+        out->mixed_bytes += each[i].mixed_bytes;
+        cpu += each[i].mixed_bytes * each[i].cpu_ns_per_byte * 1e-9;
     }
     out->io_bytes = cpu > 0 ? out->mixed_bytes / cpu * run_rates_drive_cores(options) : 0;
     if (options->store_count == 0) { /* nothing will be asked of them */
@@ -180,7 +257,8 @@ static int find_drives(const struct run_shapes *shapes, const struct run_options
     return 0;
 }
 
-static int find_update(const struct run_options *options, struct plan_rates *out)
+static int find_update(const struct run_shapes *shapes, const struct run_options *options,
+                       struct plan_rates *out)
 {
     char key[KEY_BYTES];
     double shared = 0;
@@ -199,13 +277,13 @@ static int find_update(const struct run_options *options, struct plan_rates *out
                                         .key = key,
                                         .numbers = numbers,
                                         .count = sizeof numbers / sizeof numbers[0]};
-    name_update(options, key);
+    name_update(shapes, options, key);
     if (known(options, &part)) {
         out->shared_cores = shared > 0;
         return 0;
     }
-    int rc = run_rates_copies(options, out);
-    rc = rc != 0 ? rc : run_rates_update(options, out);
+    int rc = run_rates_copies(shapes, options, out);
+    rc = rc != 0 ? rc : run_rates_update(shapes, options, out);
     if (rc == 0) {
         shared = out->shared_cores;
         run_cache_write(&part);
@@ -249,8 +327,8 @@ int run_rates_measure(const struct run_shapes *shapes, const struct run_options 
                       struct run_rates *out)
 {
     struct run_rates rates = {.machine = {.command_seconds = command_seconds}};
-    int rc = find_drives(shapes, options, &rates.machine);
-    rc = rc != 0 ? rc : find_update(options, &rates.machine);
+    int rc = find_drives(shapes, options, &rates);
+    rc = rc != 0 ? rc : find_update(shapes, options, &rates.machine);
     rc = rc != 0 ? rc : find_blocks(shapes, options, &rates);
     if (rc == 0) {
         *out = rates;
@@ -266,12 +344,11 @@ void run_rates_forget(const struct run_shapes *shapes, const struct run_options 
     name_blocks(shapes, options, key);
     run_cache_forget(&part);
     part.kind = "update";
-    name_update(options, key);
+    name_update(shapes, options, key);
     run_cache_forget(&part);
     part.kind = "drive";
     for (unsigned i = 0; i < options->store_count; i++) {
-        name_drive(options, options->stores[i].directory, run_rates_file_bytes(shapes, options),
-                   key);
+        name_drive(shapes, options, options->stores[i].directory, key);
         run_cache_forget(&part);
     }
 }

@@ -12,12 +12,20 @@ struct run_rates {
     double forward_seconds[3];
     double recompute_seconds[3];
     double backward_seconds[3];
+    /* Of each store, reading and writing at once; 0 where it was not asked: extents are spread over
+     * them in proportion. */
+    double drive_bytes[STORE_PATHS_MAX];
 };
 
 /* Drives are measured where `options` has stores; compute with the model's own layers, in memory
  * that is given back. What `options->cache` has kept of it counts, and what was measured is kept. */
 int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
                       struct run_rates *out);
+
+/* Of the drives alone what struct run_rates says of them: for rates that came from a file, which is of
+ * no machine in particular. */
+int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *options,
+                    double drive_bytes[STORE_PATHS_MAX]);
 
 /* Removes what `options->cache` keeps of these. */
 void run_rates_forget(const struct run_shapes *shapes, const struct run_options *options);

@@ -21,9 +21,6 @@ static const double stalled_bytes_per_s = 4e7;
 static const double alike = 1.3;
 static const double patience_seconds = 15;
 
-static const uint64_t file_bytes_min = UINT64_C(64) << 20;
-static const uint64_t file_bytes_max = UINT64_C(4) << 30;
-
 static bool is_alike(double one, double other)
 {
     return fmax(one, other) <= alike * fmin(one, other);
@@ -65,26 +62,11 @@ static void say_slow(const char *path, const struct run_drive_rates *best, bool 
              path, best->mixed_bytes / 1e6);
 }
 
-uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_options *options)
+int run_rates_drive(const struct run_shapes *shapes, const struct run_options *options,
+                    const char *directory, struct run_drive_rates *out, bool *steady)
 {
-    const struct plan_format format = run_options_format(options);
-    uint64_t bytes = 0;
-    for (uint32_t b = 0; b < shapes->model->block_count; b++) {
-        const uint64_t elements = shapes->blocks[b].elements;
-        bytes += elements * format.weight_bytes +
-                 (shapes->blocks[b].trained ? plan_state_bytes(&format, elements) : 0);
-    }
-    uint64_t file = file_bytes_min;
-    while (file < bytes && file < file_bytes_max) {
-        file *= 2;
-    }
-    return file;
-}
-
-int run_rates_drive(const char *directory, const struct run_options *options, uint64_t file_bytes,
-                    struct run_drive_rates *out, bool *steady)
-{
-    const uint64_t blocks = run_rates_spare(options) / (4 * AIO_BLOCK_DEFAULT_BYTES);
+    const uint64_t file_bytes = run_rates_file_bytes(shapes, options);
+    const uint64_t blocks = run_rates_spare(shapes, options) / (4 * AIO_BLOCK_DEFAULT_BYTES);
     struct statvfs disk;
     struct aio_measure_options how = {
         .backend = options->io,

@@ -6,8 +6,9 @@
 
 double run_rates_since(int64_t start_ns);
 
-/* What measuring may take, for it has to stay in the budgets too: a quarter of them. */
-uint64_t run_rates_spare(const struct run_options *options);
+/* What measuring may take, for it has to stay in the budgets too: a quarter of them; and no more than
+ * a run of the model would. */
+uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options);
 uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most);
 
 /* Cores that drives' threads, one a drive, can keep busy. */
@@ -18,8 +19,10 @@ int run_rates_blocks(const struct run_shapes *shapes, const struct run_options *
                      struct run_rates *out);
 
 /* The update, sums and checksums; then copies. */
-int run_rates_update(const struct run_options *options, struct plan_rates *out);
-int run_rates_copies(const struct run_options *options, struct plan_rates *out);
+int run_rates_update(const struct run_shapes *shapes, const struct run_options *options,
+                     struct plan_rates *out);
+int run_rates_copies(const struct run_shapes *shapes, const struct run_options *options,
+                     struct plan_rates *out);
 
 /* One drive. */
 struct run_drive_rates {
@@ -40,7 +43,7 @@ uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_
 
 /* Asks the drive of a directory. *steady: it was the same each time
  * it was asked, so that it may be remembered. */
-int run_rates_drive(const char *directory, const struct run_options *options, uint64_t file_bytes,
-                    struct run_drive_rates *out, bool *steady);
+int run_rates_drive(const struct run_shapes *shapes, const struct run_options *options,
+                    const char *directory, struct run_drive_rates *out, bool *steady);
 
 #endif

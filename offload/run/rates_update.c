@@ -18,11 +18,11 @@ enum { COPY_BYTES_MIN = 1 << 20 };
 enum { CARD_BYTES_MAX = 256 << 20 }; /* milliseconds of a link, beside which waiting is nothing */
 
 /* Parameters that the update is measured with. */
-static uint64_t update_elements(const struct run_options *options)
+static uint64_t update_elements(const struct run_shapes *shapes, const struct run_options *options)
 {
     const struct plan_format format = run_options_format(options);
     const uint64_t each = 8 + plan_state_bytes(&format, CORE_VEC_TILE) / CORE_VEC_TILE;
-    return run_rates_within(run_rates_spare(options) / each, UPDATE_ELEMENTS_MIN,
+    return run_rates_within(run_rates_spare(shapes, options) / each, UPDATE_ELEMENTS_MIN,
                             UPDATE_ELEMENTS_MAX) /
            CORE_VEC_TILE * CORE_VEC_TILE;
 }
@@ -63,7 +63,8 @@ static double hash_rate(const void *memory, uint64_t bytes)
     return (double)bytes / run_rates_since(start_ns);
 }
 
-int run_rates_update(const struct run_options *options, struct plan_rates *out)
+int run_rates_update(const struct run_shapes *shapes, const struct run_options *options,
+                     struct plan_rates *out)
 {
     const struct plan_format format = run_options_format(options);
     const enum core_vec_master master = run_options_master(options);
@@ -71,7 +72,7 @@ int run_rates_update(const struct run_options *options, struct plan_rates *out)
     struct adam *adam = NULL;
     struct core_team *team = NULL;
     struct core_region region = {0};
-    const uint64_t elements = update_elements(options);
+    const uint64_t elements = update_elements(shapes, options);
     struct adam_arrays arrays = {.count = elements};
     double *sums = calloc(elements / CORE_VEC_TILE, sizeof *sums);
     group.step = 1;
@@ -114,10 +115,11 @@ int run_rates_update(const struct run_options *options, struct plan_rates *out)
     return rc;
 }
 
-int run_rates_copies(const struct run_options *options, struct plan_rates *out)
+int run_rates_copies(const struct run_shapes *shapes, const struct run_options *options,
+                     struct plan_rates *out)
 {
     const bool host = strncmp(options->device, "cpu", 3) == 0;
-    const uint64_t bytes = run_rates_within(run_rates_spare(options) / 4, COPY_BYTES_MIN,
+    const uint64_t bytes = run_rates_within(run_rates_spare(shapes, options) / 4, COPY_BYTES_MIN,
                                             host ? COPY_BYTES_MAX : CARD_BYTES_MAX);
     const struct dev_options size = {.memory_bytes = 3 * bytes};
     struct dev_device *device = NULL;

@@ -1,7 +1,7 @@
 /* bench_engine.c: steps of a whole run through the public API.
  *   bench_engine --model DIR [--store DIR] [--steps N] [--batch N] [--length N] [--accum N] [--clip X]
  *                [--device-memory BYTES] [--host-memory BYTES] [--weights W] [--states W] [--acts A]
- *                [--precision P] [--quick]
+ *                [--precision P] [--slots N] [--chunk ELEMENTS] [--quick]
  * Prints one `name value unit` line a figure. Every case of docs/BENCHMARKS.md is one command. */
 #include <errno.h>
 #include <getopt.h>
@@ -62,6 +62,8 @@ static struct bench parse(int argc, char **argv)
                                           {"io", required_argument, NULL, 'i'},
                                           {"vocab", required_argument, NULL, 'v'},
                                           {"trace", required_argument, NULL, 'r'},
+                                          {"slots", required_argument, NULL, 'S'},
+                                          {"chunk", required_argument, NULL, 'C'},
                                           {"quick", no_argument, NULL, 'q'},
                                           {NULL, 0, NULL, 0}};
     struct bench bench = {.steps = 5, .vocab = 1000};
@@ -89,6 +91,8 @@ static struct bench parse(int argc, char **argv)
         case 'i': options->io = optarg; break;
         case 'v': bench.vocab = strtol(optarg, NULL, 10); break;
         case 'r': options->trace = optarg; break;
+        case 'S': options->state_slots = (uint32_t)strtoul(optarg, NULL, 10); break;
+        case 'C': options->chunk_elements = strtoull(optarg, NULL, 10); break;
         case 'q': bench.steps = 3; break;
         default: exit(2);
         }

@@ -11,6 +11,7 @@
 
 #include "offload/run/rates.h"
 #include "offload/run/rates_cache.h"
+#include "offload/run/rates_parts.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -174,6 +175,58 @@ static void drives_are_asked_once(void)
     case_model_free(&made);
 }
 
+/* What measuring takes stays within a quarter of the budgets, and a small model is measured with little:
+ * a run's peak is not that of the measurement before it. */
+static void measuring_takes_little(void)
+{
+    struct case_model made;
+    struct run_shapes *shapes = NULL;
+    struct run_options options = case_options();
+    case_model_make(&made, "llama");
+    check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
+    options.budgets = (struct plan_budgets){.device_bytes = UINT64_C(8) << 30,
+                                            .host_bytes = UINT64_C(8) << 30};
+    check_uint(run_rates_spare(shapes, &options), ==, UINT64_C(16) << 20);
+    options.budgets.joint_bytes = UINT64_C(20) << 20;
+    check_uint(run_rates_spare(shapes, &options), ==, UINT64_C(5) << 20);
+    struct plan_block_shape *block = &shapes->blocks[0];
+    options.budgets.joint_bytes = 0;
+    block->elements = UINT64_C(1) << 30; /* 12 GB of weights and states */
+    check_uint(run_rates_spare(shapes, &options), ==, UINT64_C(256) << 20);
+    block->elements = UINT64_C(50) << 20;
+    check_uint(run_rates_spare(shapes, &options), ==, UINT64_C(64) << 20);
+    run_shapes_destroy(shapes);
+    case_model_free(&made);
+}
+
+/* Each store has a weight, the same for all ranks: what was measured of its drive. */
+static void stores_are_weighed(void)
+{
+    struct case_model made;
+    struct run_shapes *shapes = NULL;
+    struct run_rates rates;
+    double weights[STORE_PATHS_MAX] = {0};
+    struct run_options options = case_options();
+    options.io = "mem";
+    options.store_count = 2;
+    case_model_make(&made, "llama");
+    check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
+    check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
+    check_double(rates.drive_bytes[0], >, 0);
+    check_double(rates.drive_bytes[1], ==, rates.drive_bytes[0]);
+    check_double(rates.machine.mixed_bytes, ==, 2 * rates.drive_bytes[0]);
+    check_int(run_rates_weigh(shapes, &options, weights), ==, 0);
+    check_double(weights[0], ==, rates.drive_bytes[0]);
+    check_double(weights[1], ==, rates.drive_bytes[1]);
+    options.io = NULL;
+    options.stores[0] = (struct store_path){.directory = "/proc/no/drive"};
+    check_int(run_rates_weigh(shapes, &options, weights), <, 0);
+    run_shapes_destroy(shapes);
+    case_model_free(&made);
+}
+
 TEST_MAIN({"parts_count_for_their_keys", parts_count_for_their_keys},
           {"machines_are_measured_once", machines_are_measured_once},
-          {"drives_are_asked_once", drives_are_asked_once})
+          {"drives_are_asked_once", drives_are_asked_once},
+          {"measuring_takes_little", measuring_takes_little},
+          {"stores_are_weighed", stores_are_weighed})
