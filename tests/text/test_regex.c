@@ -135,9 +135,12 @@ static void translates(void)
         const char *says;
     } cases[] = {
         {"a+?b{2,}|(?=x)\\n\\.", "a+?b{2,}|(?=x)\\n\\.", NULL},
-        {"\\p{Han}[\\p{Han}]\\p{", "\\p{Han}[\\p{Han}]\\p{", NULL},
-        {"(?i)\\p{L}\\s", "(?i)\\p{L}\\s", NULL},
-        {"(?m-i:\\d)", "(?m-i:\\d)", NULL},
+        {"\\p{Nothing}[\\p{Nothing}]\\p{", "\\p{Nothing}[\\p{Nothing}]\\p{", NULL},
+        {"(?i)\\p{Zl}[\\p{Zl}]", "(?i)(?-i:[\\x{2028}])[\\x{2028}]", NULL},
+        {"(?i:\\p{Zl})\\p{Zl}", "(?i:(?-i:[\\x{2028}]))[\\x{2028}]", NULL},
+        {"(?m-i:.)(?<a>b)", "(?s-i:.)(?<a>b)", NULL},
+        {"(a|b){2}+c{,3}d{2}?{x}", "(?:(a|b){2})+c{0,3}(?:d{2})?{x}", NULL},
+        {"\\u0061{2}+", "(?:\\x{0061}{2})+", NULL},
         {"[[:alpha:]\\]^-]\\", "[[:alpha:]\\]^-]\\", NULL},
         {"[a", "[a", NULL},
         {"\\p{Zl}[^\\p{Zp}]", "[\\x{2028}][^\\x{2029}]", NULL},

@@ -202,6 +202,7 @@ static void strip(const struct token_unicode *unicode, const struct text_added *
                   const char *text, size_t bytes, size_t done, size_t bounds[2])
 {
     unsigned length;
+    bounds[0] = added->lstrip && bounds[0] < done ? done : bounds[0];
     while (added->lstrip && bounds[0] > done &&
            (token_flags_of(unicode, token_point_before(text, text + bounds[0], &length)) &
             TOKEN_FLAG_BLANK) != 0) {
@@ -239,7 +240,10 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
         bounds[0] = at;
         bounds[1] = end;
         strip(tokenizer->unicode, found, text, bytes, done, bounds);
-        return true;
+        if (bounds[0] < bounds[1]) {
+            return true;
+        }
+        at = end - 1; /* the token before it took all of it as its white space */
     }
     return false;
 }

@@ -215,6 +215,7 @@ struct text_tokenizer {
     size_t norms;
     size_t splits;
     size_t decodes;
+    bool needs_spans;  /* while encoding, whether or not they are asked for */
     bool decodes_bare; /* no decoder: tokens with spaces between them */
     struct token_frame frame;
 };

@@ -267,10 +267,11 @@ int token_model_finish(struct token_model *model, const char *source)
             -ENOTSUP, "%s: model.%s together with a ByteLevel pre-tokenizer", source,
             model->prefix != NULL ? "continuing_subword_prefix" : "end_of_word_suffix");
     }
-    bool lone = model->unk == TOKEN_NONE || !model->fuse_unk;
+    /* Without a token for what is unknown that is left out, and its neighbours may be joined. */
+    bool lone = model->unk != TOKEN_NONE && !model->fuse_unk;
     bool falls = model->byte_fallback || model->byte_level;
     model->cuts = model->prefix == NULL && model->suffix == NULL && !model->ignore_merges &&
-                  ((falls && all) || (lone && !(model->byte_fallback && model->unk != TOKEN_NONE)));
+                  ((falls && all) || (lone && !model->byte_fallback));
     for (size_t i = 0; i <= model->mask; i++) {
         if (model->merges[i].left != TOKEN_NONE) {
             note_join(model, &model->merges[i]);

@@ -63,7 +63,7 @@ static bool read_property(struct reader *in, uint64_t *kinds)
 
 /* An escape, after its backslash, into the set; `point` is the one character that it stands for,
  * or UINT32_MAX. */
-static bool read_escape(struct reader *in, struct set *set, uint32_t *point)
+static bool read_escape(struct reader *in, bool in_class, struct set *set, uint32_t *point)
 {
     static const char letters[] = "nrtfv";
     static const char values[] = "\n\r\t\f\v";
@@ -80,7 +80,7 @@ static bool read_escape(struct reader *in, struct set *set, uint32_t *point)
             return false;
         }
         kinds = lower == 's'   ? token_kinds_flagged(TOKEN_FLAG_SPACE)
-                : lower == 'w' ? token_kinds_flagged(TOKEN_FLAG_WORD)
+                : lower == 'w' ? token_kinds_word(in_class)
                 : lower == 'd' ? token_kinds_named("Nd", 2)
                                : kinds;
         set_add_kinds(set, outside ? ~kinds : kinds, in->out->unicode);
@@ -105,7 +105,7 @@ static bool read_member(struct reader *in, struct set *set)
     }
     if (*in->at == '\\') {
         in->at++;
-        if (!read_escape(in, set, &from)) {
+        if (!read_escape(in, true, set, &from)) {
             return false;
         }
     } else {
@@ -119,7 +119,7 @@ static bool read_member(struct reader *in, struct set *set)
     uint32_t to;
     if (*in->at == '\\') {
         in->at++;
-        return read_escape(in, set, &to) && to != UINT32_MAX && to >= from &&
+        return read_escape(in, true, set, &to) && to != UINT32_MAX && to >= from &&
                set_add_range(set, from, to);
     }
     to = token_point(in->at, &bytes);
@@ -188,7 +188,7 @@ static bool read_set(struct reader *in, uint8_t *class)
         fine = !in->fold && read_class(in, &set);
     } else if (*in->at == '\\') {
         in->at++;
-        fine = !in->fold && read_escape(in, &set, &point);
+        fine = !in->fold && read_escape(in, false, &set, &point);
     } else {
         fine = strchr("()|?*+{}.^$]", *in->at) == NULL && read_letter(in, &set);
     }

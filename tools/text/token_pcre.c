@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/base/err.h"
@@ -40,6 +41,20 @@ int token_pcre_create(const char *regex, size_t bytes, const char *what, struct 
     pcre2_jit_compile(pcre->code, PCRE2_JIT_COMPLETE);
     *out = pcre;
     return 0;
+}
+
+bool token_pcre_has_script(const char *name, size_t bytes)
+{
+    int error;
+    char regex[80];
+    PCRE2_SIZE offset;
+    pcre2_code *code = NULL;
+    if (snprintf(regex, sizeof regex, "\\p{sc:%.*s}", (int)(bytes < 60 ? bytes : 60), name) > 0) {
+        code = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &offset,
+                             NULL);
+    }
+    pcre2_code_free(code);
+    return code != NULL;
 }
 
 void token_pcre_destroy(struct token_pcre *pcre)

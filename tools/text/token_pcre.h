@@ -4,6 +4,7 @@
 #ifndef TOOLS_TEXT_TOKEN_PCRE_H
 #define TOOLS_TEXT_TOKEN_PCRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct token_pcre;
@@ -12,6 +13,9 @@ struct token_pcre_scratch;
 /* `what` names the file and key in messages. */
 int token_pcre_create(const char *regex, size_t bytes, const char *what, struct token_pcre **out);
 void token_pcre_destroy(struct token_pcre *pcre);
+
+/* Whether \p{sc:NAME} means the characters of a script. Where not (PCRE2 before 10.40), \p{NAME} does. */
+bool token_pcre_has_script(const char *name, size_t bytes);
 
 int token_pcre_scratch_create(struct token_pcre_scratch **out);
 void token_pcre_scratch_destroy(struct token_pcre_scratch *scratch);

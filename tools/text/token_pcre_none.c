@@ -18,6 +18,13 @@ void token_pcre_destroy(struct token_pcre *pcre)
     (void)pcre;
 }
 
+bool token_pcre_has_script(const char *name, size_t bytes)
+{
+    (void)name;
+    (void)bytes;
+    return false;
+}
+
 int token_pcre_scratch_create(struct token_pcre_scratch **out)
 {
     *out = NULL;

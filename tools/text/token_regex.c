@@ -10,6 +10,14 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "tools/text/token_pcre.h"
+
+enum { GROUPS_MAX = 64 };
+
+struct group {
+    size_t begin; /* of its bracket in the text written */
+    bool folded;  /* outside of it */
+};
 
 struct writer {
     const struct token_unicode *unicode; /* borrowed from the caller */
@@ -20,7 +28,10 @@ struct writer {
     char *text; /* owned */
     size_t bytes;
     size_t room;
-    bool folds; /* somewhere (?i): ranges would be folded, so that properties stay as they are */
+    bool folds;                      /* inside (?i) */
+    size_t atom;                     /* where in `text` begins what a quantifier would repeat */
+    struct group groups[GROUPS_MAX]; /* that are open */
+    unsigned depth;
     int code;
 };
 
@@ -109,6 +120,44 @@ static void copy(struct writer *writer, size_t bytes)
     writer->at += bytes < left ? bytes : left;
 }
 
+/* \p{Han} and the like: the characters of a script alone, without those that it shares. */
+static void write_script(struct writer *writer)
+{
+    const char *close = memchr(writer->at, '}', (size_t)(writer->end - writer->at));
+    const bool inverted = close != NULL && writer->at + 3 < close && writer->at[3] == '^';
+    const char *name = writer->at + 3 + inverted;
+    if (close == NULL || writer->at[2] != '{' ||
+        !token_pcre_has_script(name, (size_t)(close - name))) {
+        copy(writer, 2);
+        return;
+    }
+    put_text(writer, (writer->at[1] == 'P') != inverted ? "\\P{sc:" : "\\p{sc:");
+    put(writer, name, (size_t)(close + 1 - name));
+    writer->at = close + 1;
+}
+
+/* \uHHHH, which PCRE2 writes \x{HHHH}. */
+static void write_point(struct writer *writer)
+{
+    put_text(writer, "\\x{");
+    writer->at += 2;
+    copy(writer, 4);
+    put_text(writer, "}");
+}
+
+/* \b and \B: where a character of \w and another one, or none, meet. */
+static void write_border(struct writer *writer, bool border)
+{
+    const char *const parts[4] = {"(?:(?<=[", border ? "])(?![" : "])(?=[", "])|(?<![",
+                                  border ? "])(?=[" : "])(?!["};
+    for (size_t i = 0; i < 4; i++) {
+        put_text(writer, parts[i]);
+        put_ranges(writer, token_kinds_word(false));
+    }
+    put_text(writer, "]))");
+    writer->at += 2;
+}
+
 /* A backslash and what it belongs to. */
 static void write_escape(struct writer *writer, bool in_class)
 {
@@ -121,21 +170,32 @@ static void write_escape(struct writer *writer, bool in_class)
         refuse(writer, "\\h is not supported; write [0-9a-fA-F]");
         return;
     }
-    if (c == '\0' || strchr("sdwp", lower) == NULL || writer->folds) {
+    if (c == 'u') {
+        write_point(writer);
+        return;
+    }
+    if (lower == 'b' && !in_class) {
+        write_border(writer, c == 'b');
+        return;
+    }
+    if (c == '\0' || strchr("sdwp", lower) == NULL) {
         copy(writer, 2);
         return;
     }
     kinds = lower == 's'   ? token_kinds_flagged(TOKEN_FLAG_SPACE)
             : lower == 'd' ? token_kinds_named("Nd", 2)
-            : lower == 'w' ? token_kinds_flagged(TOKEN_FLAG_WORD)
+            : lower == 'w' ? token_kinds_word(in_class)
                            : read_property(writer, &after, &outside);
     if (kinds == 0) {
-        copy(writer, 2);
+        write_script(writer);
         return;
     }
+    const bool unfolds = writer->folds && !in_class; /* cases are not folded outside of [...] */
+    put_text(writer, unfolds ? "(?-i:" : "");
     put_text(writer, in_class ? "" : outside ? "[^" : "[");
     put_ranges(writer, in_class && outside ? ~kinds : kinds);
     put_text(writer, in_class ? "" : "]");
+    put_text(writer, unfolds ? ")" : "");
     writer->at = after;
 }
 
@@ -165,39 +225,113 @@ static void write_class(struct writer *writer)
     copy(writer, 1);
 }
 
-static bool has_folding(const char *regex, size_t bytes)
+/* The letters behind (?, up to : or ), where they are options: m is PCRE2's s, and i is kept in mind. */
+static void write_options(struct writer *writer)
 {
-    for (size_t i = 0; i + 2 < bytes; i++) {
-        if (regex[i] == '(' && regex[i + 1] == '?') {
-            size_t at = i + 2;
-            while (at < bytes && strchr("mxs-", regex[at]) != NULL && regex[at] != '\0') {
-                at++;
-            }
-            if (at < bytes && regex[at] == 'i') {
-                return true;
-            }
+    const char *at = writer->at;
+    bool on = true;
+    bool folds = writer->folds;
+    while (at < writer->end && *at != '\0' && strchr("imx-", *at) != NULL) {
+        on = *at == '-' ? false : on;
+        folds = *at == 'i' ? on : folds;
+        at++;
+    }
+    if (at == writer->end || (*at != ':' && *at != ')')) {
+        return; /* another kind of group */
+    }
+    for (; writer->at < at; writer->at++) {
+        put(writer, *writer->at == 'm' ? "s" : writer->at, 1);
+    }
+    writer->folds = folds;
+    if (*at == ')') { /* for the rest of the group around it */
+        copy(writer, 1);
+        writer->depth--;
+    }
+}
+
+static void write_group(struct writer *writer)
+{
+    if (writer->depth == GROUPS_MAX) {
+        refuse(writer, "groups are nested too deeply");
+        return;
+    }
+    writer->groups[writer->depth++] = (struct group){writer->bytes, writer->folds};
+    const bool more = writer->end - writer->at > 1 && writer->at[1] == '?';
+    copy(writer, more ? 2 : 1);
+    if (more) {
+        write_options(writer);
+    }
+}
+
+static void end_group(struct writer *writer)
+{
+    if (writer->depth > 0) {
+        writer->depth--;
+        writer->atom = writer->groups[writer->depth].begin;
+        writer->folds = writer->groups[writer->depth].folded;
+    }
+    copy(writer, 1);
+}
+
+/* {n,m} with what makes it another thing than in PCRE2: {,m} begins at 0, {n,m}+ repeats the whole of
+ * it, and {n}? makes it optional. */
+static void write_counts(struct writer *writer)
+{
+    const char *close = memchr(writer->at, '}', (size_t)(writer->end - writer->at));
+    const size_t inside = close != NULL ? (size_t)(close - writer->at) - 1 : 0;
+    if (inside == 0 || strspn(writer->at + 1, "0123456789,") < inside) {
+        copy(writer, 1); /* a brace */
+        return;
+    }
+    const bool fixed = memchr(writer->at, ',', inside + 1) == NULL;
+    const bool wraps = close + 1 < writer->end && (close[1] == '+' || (close[1] == '?' && fixed));
+    const size_t atom = writer->bytes - writer->atom;
+    if (wraps) {
+        put_text(writer, "(?:");
+        if (writer->code == 0) {
+            memmove(writer->text + writer->atom + 3, writer->text + writer->atom, atom);
+            memcpy(writer->text + writer->atom, "(?:", 3);
         }
     }
-    return false;
+    copy(writer, 1);
+    put_text(writer, *writer->at == ',' ? "0" : "");
+    copy(writer, inside + 1);
+    put_text(writer, wraps ? ")" : "");
+}
+
+/* What stands next, outside of a class. */
+static void write_next(struct writer *writer)
+{
+    const char c = *writer->at;
+    if (c == '{') {
+        write_counts(writer);
+    } else if (c == ')') {
+        end_group(writer);
+    } else if (strchr("?*+|^$", c) != NULL && c != '\0') {
+        copy(writer, 1);
+    } else {
+        writer->atom = writer->bytes;
+        if (c == '(') {
+            write_group(writer);
+        } else if (c == '\\') {
+            write_escape(writer, false);
+        } else if (c == '[') {
+            write_class(writer);
+        } else {
+            unsigned bytes = 1;
+            token_point(writer->at, &bytes);
+            copy(writer, bytes);
+        }
+    }
 }
 
 int token_regex_translate(const struct token_unicode *unicode, const char *regex, size_t bytes,
                           const char *what, char **out, size_t *out_bytes)
 {
-    struct writer writer = {.unicode = unicode,
-                            .what = what,
-                            .regex = regex,
-                            .at = regex,
-                            .end = regex + bytes,
-                            .folds = has_folding(regex, bytes)};
+    struct writer writer = {
+        .unicode = unicode, .what = what, .regex = regex, .at = regex, .end = regex + bytes};
     while (writer.code == 0 && writer.at < writer.end) {
-        if (*writer.at == '\\') {
-            write_escape(&writer, false);
-        } else if (*writer.at == '[') {
-            write_class(&writer);
-        } else {
-            copy(&writer, 1);
-        }
+        write_next(&writer);
     }
     put(&writer, "", 1);
     if (writer.code != 0) {

@@ -177,6 +177,13 @@ static int rewrite_piece(struct text_scratch *scratch, const struct token_split 
     return code == 0 ? token_text_copy(to, from, done, piece.end) : code;
 }
 
+/* Is the piece the text's first, by what it stands for in the original? Without spans, no step before
+ * this one could have dropped what stood in front. */
+static bool is_first(const struct token_text *text, struct text_span piece, size_t index)
+{
+    return text->tracks ? token_text_span(text, piece.begin).begin == 0 : index == 0;
+}
+
 static int rewrite(struct text_scratch *scratch, const struct token_split *split,
                    const struct token_pieces *in, struct token_pieces *out, bool first)
 {
@@ -190,7 +197,7 @@ static int rewrite(struct text_scratch *scratch, const struct token_split *split
         bool prefix = !begins_with(from, piece, split->content, split->content_bytes) &&
                       !(split->kind == TOKEN_SPLIT_META && begins_with(from, piece, " ", 1)) &&
                       (split->scheme == TOKEN_SCHEME_ALWAYS ||
-                       (split->scheme == TOKEN_SCHEME_FIRST && first && i == 0));
+                       (split->scheme == TOKEN_SCHEME_FIRST && first && is_first(from, piece, i)));
         code = rewrite_piece(scratch, split, piece, prefix, to);
         code = code == 0 ? put(out, begin, to->bytes) : code;
     }

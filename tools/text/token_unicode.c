@@ -90,6 +90,12 @@ uint64_t token_kinds_named(const char *name, size_t bytes)
     return kinds;
 }
 
+uint64_t token_kinds_word(bool in_class)
+{
+    const uint64_t kinds = token_kinds_flagged(TOKEN_FLAG_WORD);
+    return in_class ? kinds & ~token_kinds_named("No", 2) : kinds;
+}
+
 static void unpack(struct token_unicode *unicode)
 {
     uint8_t kinds[256];

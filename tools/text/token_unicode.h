@@ -79,6 +79,9 @@ enum token_category token_category_of(uint32_t point);
 /* The kinds with a flag, and those of a category's name (L, Lu ...; 0: no such category), a bit each. */
 uint64_t token_kinds_flagged(unsigned flag);
 uint64_t token_kinds_named(const char *name, size_t bytes);
+/* Those of \w. Within [...] that leaves out the numbers among them (U+00B2, U+00BD ...): so the
+ * expressions of `tokenizers` have it. */
+uint64_t token_kinds_word(bool in_class);
 
 static inline uint8_t token_kind_of(const struct token_unicode *unicode, uint32_t point)
 {

@@ -93,6 +93,18 @@ static int extend(struct text_tokenizer *tokenizer, const char *folder)
     return code;
 }
 
+/* Metaspace's "first" asks what a piece stands for, where something before it may drop characters. */
+static bool needs_spans(const struct text_tokenizer *tokenizer)
+{
+    bool needs = false;
+    for (size_t i = 0; i < tokenizer->splits; i++) {
+        needs |= tokenizer->split[i].kind == TOKEN_SPLIT_META &&
+                 tokenizer->split[i].scheme == TOKEN_SCHEME_FIRST &&
+                 (i > 0 || tokenizer->norms > 0);
+    }
+    return needs;
+}
+
 static int build(struct text_tokenizer *tokenizer, const char *json, size_t bytes,
                  const char *folder)
 {
@@ -108,6 +120,7 @@ static int build(struct text_tokenizer *tokenizer, const char *json, size_t byte
     tokenizer->file_count = tokenizer->model->vocab.count;
     code = code == 0 && folder != NULL ? extend(tokenizer, folder) : code;
     code = code == 0 ? token_model_finish(tokenizer->model, tokenizer->source) : code;
+    tokenizer->needs_spans = needs_spans(tokenizer);
     return code == 0 ? token_added_finish(tokenizer) : code;
 }
 
@@ -327,7 +340,8 @@ int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t
 {
     const struct token_frame *frame = &scratch->tokenizer->frame;
     bool framed = (flags & TEXT_ENCODE_SPECIAL) != 0;
-    scratch->tracks = (flags & TEXT_ENCODE_SPANS) != 0;
+    const bool spans = (flags & TEXT_ENCODE_SPANS) != 0;
+    scratch->tracks = spans || scratch->tokenizer->needs_spans;
     for (size_t i = 0; i < sizeof scratch->text / sizeof scratch->text[0]; i++) {
         scratch->text[i].tracks = scratch->tracks;
         scratch->text[i].bytes = 0;
@@ -341,9 +355,8 @@ int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t
     if (code != 0) {
         return code;
     }
-    *out = (struct text_encoding){.ids = scratch->ids,
-                                  .count = scratch->count,
-                                  .spans = scratch->tracks ? scratch->spans : NULL};
+    *out = (struct text_encoding){
+        .ids = scratch->ids, .count = scratch->count, .spans = spans ? scratch->spans : NULL};
     return 0;
 }
 
