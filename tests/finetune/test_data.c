@@ -288,11 +288,110 @@ static void refusals(void)
     struct tune_data_options options = options_of("/nonexistent/rows.jsonl");
     struct tune_data *data = NULL;
     check_int(tune_data_open(&options, &data), ==, -ENOENT);
-    options.path = "-";
-    check_int(tune_data_open(&options, &data), ==, -EINVAL);
-    check_contains(core_err_sentence(), "standard input");
 }
 
-TEST_MAIN({"order", order}, {"drop_last", drop_last}, {"shuffle", shuffle}, {"padding", padding},
-          {"waits_for_nothing", waits_for_nothing}, {"long_rows", long_rows}, {"places", places},
-          {"packing", packing}, {"refusals", refusals})
+/* Standard input is read once, and its rows come in every epoch; what is wrong names it. */
+static void standard_input(void)
+{
+    static const char *const texts[] = {"{\"input_ids\": [1, 101]}\n{\"input_ids\": [2, 101]}\n",
+                                        "[{\"input_ids\": [1, 101]},\n{\"input_ids\": [2, 101]}]",
+                                        "{\"input_ids\": [1, 5000]}\n", ""};
+    const int kept = dup(STDIN_FILENO);
+    for (size_t i = 0; i < 8; i++) {
+        const char *text = texts[i / 2];
+        struct tune_data_options options = options_of("-");
+        struct tune_data *data = NULL;
+        int ends[2];
+        options.shuffle = i == 1;
+        if (i % 2 == 0) { /* a file, as `< FILE` gives it, and a pipe */
+            FILE *file = fopen(test_file("in.jsonl", text, strlen(text)), "re");
+            check_true(file != NULL);
+            check_int(dup2(fileno(file), STDIN_FILENO), ==, STDIN_FILENO);
+            fclose(file);
+        } else {
+            check_int(pipe(ends), ==, 0);
+            check_int(write(ends[1], text, strlen(text)), ==, (int)strlen(text));
+            close(ends[1]);
+            check_int(dup2(ends[0], STDIN_FILENO), ==, STDIN_FILENO);
+            close(ends[0]);
+        }
+        if (i >= 4) {
+            check_int(tune_data_open(&options, &data), ==, -EINVAL);
+            check_contains(core_err_sentence(),
+                           i < 6 ? "standard input:1: " : "standard input: nothing is left");
+            continue;
+        }
+        data = open_data(&options);
+        for (int epoch = 0; epoch < 3; epoch++) {
+            const char *rows = step_of(data);
+            check_true(strcmp(rows, "1 2") == 0 || (options.shuffle && strcmp(rows, "2 1") == 0));
+        }
+        check_int(tune_data_rewind(data), ==, 0);
+        step_of(data);
+        tune_data_close(data);
+    }
+    check_int(dup2(kept, STDIN_FILENO), ==, STDIN_FILENO);
+    close(kept);
+}
+
+static void note_part(void *user, double part)
+{
+    double *last = user;
+    check_true(part >= *last && part <= 1);
+    *last = part;
+}
+
+/* A run of few steps looks at its own rows alone, whatever stands behind them, and goes on where it
+ * ended with more steps; one that is told in epochs looks at all. */
+static void looks_no_further(void)
+{
+    static const char rows[] = "{\"input_ids\": [1, 101]}\n{\"input_ids\": [2, 101, 102]}\n"
+                               "{\"input_ids\": [3, 101]}\n{\"input_ids\": [4, 101, 102, 103]}\n"
+                               "{\"input_ids\": [5, 101]}\n{\"input_ids\": [6, 101, 102]}\n";
+    char text[512];
+    snprintf(text, sizeof text, "%s{\"input_ids\": 7}\n", rows);
+    double part = 0;
+    struct tune_data_info info;
+    struct tune_data_place place;
+    struct tune_data *data = NULL;
+    struct tune_data_options options = options_of(test_file("few.jsonl", text, strlen(text)));
+    options.step_max = 1;
+    options.progress = note_part;
+    options.user = &part;
+    check_int(tune_data_open(&options, &data), ==, -EINVAL);
+    check_contains(core_err_sentence(), "few.jsonl:7");
+    part = 0;
+    options.steps = 1;
+    data = open_data(&options);
+    tune_data_describe(data, &info);
+    check_true(!info.whole);
+    check_int(info.rows, ==, 2);
+    check_int(info.longest, ==, 3);
+    check_true(part > 0 && part < 0.9);
+    check_string(step_of(data), "1 2");
+    tune_data_tell(data, &place);
+    tune_data_close(data);
+    part = 0;
+    options.steps = 3;
+    data = open_data(&options);
+    tune_data_describe(data, &info);
+    check_int(info.longest, ==, 4);
+    check_int(tune_data_seek(data, &place), ==, 0);
+    check_string(step_of(data), "3 4");
+    check_string(step_of(data), "5 6");
+    tune_data_close(data);
+    part = 0;
+    options.path = test_file("all.jsonl", rows, strlen(rows));
+    options.steps = 100;
+    data = open_data(&options);
+    tune_data_describe(data, &info);
+    check_true(info.whole);
+    check_int(info.rows, ==, 6);
+    check_true(part > 0.9);
+    tune_data_close(data);
+}
+
+TEST_MAIN({"order", order}, {"standard_input", standard_input},
+          {"looks_no_further", looks_no_further}, {"drop_last", drop_last}, {"shuffle", shuffle},
+          {"padding", padding}, {"waits_for_nothing", waits_for_nothing}, {"long_rows", long_rows},
+          {"places", places}, {"packing", packing}, {"refusals", refusals})

@@ -200,6 +200,13 @@ static void models(void)
     test_file("manifest.json", "{}", 2);
     check_int(tune_context_inspect(&talk, test_directory(), false, &model), ==, -EINVAL);
     check_contains(core_err_sentence(), "is a checkpoint; --resume goes on with its run");
+    struct tune_data *data = NULL;
+    struct tune_data_options rows = {.vocab = 100, .length_max = 16, .batch = 1, .step_max = 1};
+    rows.path = test_file("rows.jsonl", "{\"input_ids\": [1, 2]}\n", 22);
+    check_int(tune_context_data(&talk, &rows, &data), ==, 0);
+    tune_data_close(data);
+    rows.path = "/nonexistent";
+    check_int(tune_context_data(&talk, &rows, &data), ==, -ENOENT);
     tune_context_fini(&talk);
 }
 

@@ -12,6 +12,7 @@
 #include "tests/harness/test.h"
 #include "tools/text/codec.h"
 #include "tools/text/shuffle.h"
+#include "tools/text/spool.h"
 
 static int try_open(const char *path, bool shuffle, bool again, struct text_records **out)
 {
@@ -237,7 +238,7 @@ static void patterns(void)
     check_int(text_records_open(&nothing, &records), ==, -ENOENT);
 }
 
-/* All files are open at once: what to do where the system allows fewer. */
+/* What to do where the system allows fewer open files than are needed. */
 static void too_many_files(void)
 {
     struct rlimit before;
@@ -251,6 +252,109 @@ static void too_many_files(void)
     check_int(code, ==, -EMFILE);
     check_contains(core_err_sentence(), "one.jsonl cannot be opened: ");
     check_contains(core_err_sentence(), "`ulimit -n` says how many may be");
+}
+
+/* Of many files few are open at once, in order and shuffled, and one that changes meanwhile is told. */
+static void many_files(void)
+{
+    enum { FILES = 60, OPEN = 40 };
+    struct rlimit before;
+    char pattern[4096];
+    char name[40];
+    unsigned seen = 0;
+    for (int i = 0; i < FILES; i++) {
+        char text[60];
+        snprintf(name, sizeof name, "many-%02d.jsonl", i);
+        snprintf(text, sizeof text, "{%d}\n{%d}\n", i, i);
+        write_text(name, text);
+    }
+    snprintf(pattern, sizeof pattern, "%s/many-*.jsonl", test_directory());
+    check_int(getrlimit(RLIMIT_NOFILE, &before), ==, 0);
+    const struct rlimit few = {.rlim_cur = OPEN, .rlim_max = before.rlim_max};
+    check_int(setrlimit(RLIMIT_NOFILE, &few), ==, 0);
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        struct text_record record;
+        struct text_records *records = NULL;
+        check_int(try_open(pattern, shuffle == 1, true, &records), ==, 0);
+        check_uint(text_records_files(records), ==, FILES);
+        for (uint64_t epoch = 0; epoch < 2; epoch++) {
+            double part = 0;
+            check_int(text_records_seek(records, epoch, (struct text_place){0}), ==, 0);
+            for (seen = 0; text_records_next(records, &record) == 1; seen++) {
+                check_true(text_records_part(records) >= part);
+                part = text_records_part(records);
+                snprintf(name, sizeof name, "many-%02u.jsonl", record.file);
+                check_contains(text_records_file(records, record.file), name);
+            }
+            check_uint(seen, ==, 2 * FILES);
+            check_true(text_records_part(records) > 0.999);
+        }
+        check_int(text_records_seek(records, 0, (struct text_place){0}), ==, 0);
+        write_text("many-30.jsonl", "{}\n");
+        int code;
+        while ((code = text_records_next(records, &record)) == 1) {
+        }
+        check_int(code, ==, -EIO);
+        check_contains(core_err_sentence(), "many-30.jsonl has changed while it was read");
+        write_text("many-30.jsonl", "{30}\n{30}\n");
+        text_records_close(records);
+    }
+    check_int(setrlimit(RLIMIT_NOFILE, &before), ==, 0);
+}
+
+/* Standard input is kept once and read by several, each at its own place; where that cannot be. */
+static void kept_input(void)
+{
+    int fd = -1;
+    int ends[2];
+    uint64_t copied = 0;
+    char got[2][300] = {"", ""};
+    struct text_records *records[2] = {NULL, NULL};
+    const int before = dup(STDIN_FILENO);
+    const char *folder = getenv("TMPDIR");
+    char *kept = folder != NULL ? strdup(folder) : NULL;
+    check_int(pipe(ends), ==, 0);
+    check_int(write(ends[1], "{1}\n{2}\n", 8), ==, 8);
+    close(ends[1]);
+    check_int(dup2(ends[0], STDIN_FILENO), ==, STDIN_FILENO);
+    close(ends[0]);
+    setenv("TMPDIR", "/nonexistent", 1);
+    check_string(text_spool_folder(), "/nonexistent");
+    check_int(text_spool_input(&fd, &copied), ==, -ENOENT);
+    check_contains(core_err_sentence(), "/nonexistent takes none: ");
+    setenv("TMPDIR", test_directory(), 1);
+    check_int(text_spool_input(&fd, &copied), ==, 0);
+    check_uint(copied, ==, 8);
+    const char *path = "-";
+    const struct text_records_options options = {
+        .paths = &path, .paths_count = 1, .again = true, .input = fd};
+    check_int(text_records_open(&options, &records[0]), ==, 0);
+    check_int(text_records_open(&options, &records[1]), ==, 0);
+    for (int i = 0; i < 4; i++) {
+        struct text_record record;
+        check_int(text_records_next(records[i % 2], &record), ==, 1);
+        check_uint(record.row, ==, (uint64_t)i / 2 + 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        check_int(text_records_seek(records[i], 1, (struct text_place){0}), ==, 0);
+        list(records[i], got[i], sizeof got[i]);
+        check_string(got[i], "standard input:1={1};standard input:2={2};");
+        text_records_close(records[i]);
+    }
+    close(fd);
+    check_int(text_spool_open("rows", &fd), ==, 0);
+    check_int(text_spool_write(fd, "abc", 3), ==, 0);
+    check_int(lseek(fd, 0, SEEK_END), ==, 3);
+    close(fd);
+    check_int(text_spool_write(fd, "abc", 3), ==, -EBADF);
+    check_int(dup2(before, STDIN_FILENO), ==, STDIN_FILENO);
+    close(before);
+    if (kept != NULL) {
+        setenv("TMPDIR", kept, 1);
+    } else {
+        unsetenv("TMPDIR");
+    }
+    free(kept);
 }
 
 /* A pipe is read once, or kept where it is needed again or shuffled. */
@@ -345,5 +449,6 @@ static void out_of_memory(void)
 TEST_MAIN({"lines_and_arrays", lines_and_arrays}, {"broken_arrays", broken_arrays},
           {"places", places}, {"packed_data", packed_data},
           {"broken_packed_data", broken_packed_data}, {"patterns", patterns},
-          {"too_many_files", too_many_files}, {"pipes", pipes}, {"orders", orders},
+          {"too_many_files", too_many_files}, {"many_files", many_files},
+          {"kept_input", kept_input}, {"pipes", pipes}, {"orders", orders},
           {"out_of_memory", out_of_memory})

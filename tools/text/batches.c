@@ -38,6 +38,11 @@ struct filling {
 
 enum { IDS, LABELS, POSITIONS, STARTS };
 
+int64_t text_batches_room(const struct text_feed_options *options)
+{
+    return options->length_room > 0 ? options->length_room : options->seq_len;
+}
+
 static uint64_t make_mark(const struct text_batches *batches)
 {
     const struct text_feed_options *options = batches->options;
@@ -166,7 +171,7 @@ static int64_t copy_row(const struct text_batches *batches, const struct filling
                         size_t row)
 {
     int64_t at = 0;
-    const int64_t base = filling->own * batches->options->seq_len;
+    const int64_t base = filling->own * text_batches_room(batches->options);
     for (size_t i = 0; i < text_pack_documents(batches->pack, row); i++) {
         const struct text_document document = text_pack_document(batches->pack, row, i);
         const int64_t begin = base + at;
@@ -182,7 +187,7 @@ static int64_t copy_row(const struct text_batches *batches, const struct filling
 }
 
 /* Counts a row, and keeps it where it is this rank's. */
-static void add_row(struct text_batches *batches, struct filling *filling, size_t row)
+static int add_row(struct text_batches *batches, struct filling *filling, size_t row)
 {
     int64_t tokens = 0;
     int64_t targets = 0;
@@ -192,6 +197,12 @@ static void add_row(struct text_batches *batches, struct filling *filling, size_
         const struct text_document document = text_pack_document(batches->pack, row, i);
         tokens += (int64_t)document.count;
         targets += (int64_t)text_sample_targets(document.labels, document.count);
+    }
+    if (tokens > text_batches_room(options)) {
+        return core_err_set(-EIO,
+                            "a row has %" PRId64 " tokens, and the longest had %" PRId64
+                            " before: the data was changed while it was read",
+                            tokens, text_batches_room(options));
     }
     filling->length = tokens > filling->length ? tokens : filling->length;
     filling->out->targets_all += targets;
@@ -205,18 +216,19 @@ static void add_row(struct text_batches *batches, struct filling *filling, size_
         filling->out->targets += targets;
     }
     filling->rows++;
+    return 0;
 }
 
 /* Rows of seq_len become rows of `length`, with padding behind what they hold. */
 static void pad_rows(const struct text_batches *batches, const struct filling *filling)
 {
-    const int64_t seq_len = batches->options->seq_len;
+    const int64_t room = text_batches_room(batches->options);
     const int64_t length = filling->out->length;
     for (int64_t row = 0; row < batches->options->batch_rows; row++) {
         const int64_t held = row < filling->own ? batches->held[row] : 0;
         for (int k = IDS; k <= STARTS && filling->arrays[k] != NULL; k++) {
             int32_t *to = filling->arrays[k] + row * length;
-            memmove(to, filling->arrays[k] + row * seq_len, (size_t)held * sizeof(int32_t));
+            memmove(to, filling->arrays[k] + row * room, (size_t)held * sizeof(int32_t));
             for (int64_t t = held; t < length; t++) {
                 const int32_t padding[] = {0, TEXT_IGNORED, (int32_t)(t - held), (int32_t)held};
                 to[t] = padding[k];
@@ -229,7 +241,8 @@ static int64_t padded(const struct text_feed_options *options, int64_t length)
 {
     const int64_t multiple = options->length_multiple > 0 ? options->length_multiple : 1;
     const int64_t more = (length + multiple - 1) / multiple * multiple;
-    return more < options->seq_len ? more : options->seq_len;
+    const int64_t room = text_batches_room(options);
+    return more < room ? more : room;
 }
 
 static struct text_position position(const struct text_batches *batches)
@@ -251,7 +264,10 @@ static int fill(struct text_batches *batches, struct filling *filling)
         if (code != 1) {
             return code < 0 ? code : filling->rows > 0;
         }
-        add_row(batches, filling, row);
+        code = add_row(batches, filling, row);
+        if (code != 0) {
+            return code;
+        }
     }
     return 1;
 }
@@ -259,7 +275,7 @@ static int fill(struct text_batches *batches, struct filling *filling)
 int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text_batch *out)
 {
     const struct text_feed_options *options = batches->options;
-    const size_t array = (size_t)options->batch_rows * (size_t)options->seq_len;
+    const size_t array = (size_t)options->batch_rows * (size_t)text_batches_room(options);
     struct filling filling = {.arrays = {tokens, tokens + array}, .out = out};
     if (options->pack) {
         filling.arrays[POSITIONS] = tokens + 2 * array;
@@ -288,6 +304,7 @@ int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text
                                .targets = out->targets,
                                .targets_all = out->targets_all,
                                .epoch = batches->epoch,
+                               .part = text_reader_part(batches->reader),
                                .counts = batches->counts,
                                .after = position(batches)};
     pad_rows(batches, &filling);

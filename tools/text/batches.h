@@ -12,7 +12,10 @@ int text_batches_open(const struct text_feed_options *options, const struct text
                       struct text_batches **out);
 void text_batches_close(struct text_batches *batches);
 
-/* The next batch in `tokens`, which holds batch_rows * seq_len ids, labels, and, packed, positions
+/* Tokens of a row that there is room for. */
+int64_t text_batches_room(const struct text_feed_options *options);
+
+/* The next batch in `tokens`, which holds batch_rows * room ids, labels, and, packed, positions
  * and starts. 1, 0 after the last epoch, -errno. */
 int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text_batch *out);
 

@@ -50,12 +50,14 @@ static int check_options(const struct text_feed_options *options)
         {options->files_count == 0, "no data was given"},
         {options->seq_len < 2 || options->seq_len > 1 << 26, "--seq-len is 2 to 67108864"},
         {options->batch_rows < 1 || options->batch_rows > 1 << 20, "--batch is 1 to 1048576"},
+        {options->length_room < 0 || options->length_room > options->seq_len,
+         "rows have at most --seq-len tokens"},
         {options->length_multiple < 0 || options->length_multiple > options->seq_len,
          "rows are padded to at most --seq-len"},
         {options->ranks > 0 && options->rank >= options->ranks, "the rank is not one of the ranks"},
         {options->ahead > TEXT_AHEAD_MAX, "at most 1024 batches can be prepared ahead"},
         {options->batch_rows > INT64_C(1) << 30 >> 4 ||
-             options->batch_rows * options->seq_len > INT64_C(1) << 30,
+             options->batch_rows * text_batches_room(options) > INT64_C(1) << 30,
          "a micro-batch of more than 2^30 tokens"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
@@ -102,7 +104,8 @@ static void *work(void *argument)
 static int alloc_slots(struct text_feed *feed)
 {
     const size_t arrays = feed->options.pack ? 4 : 2;
-    const size_t tokens = (size_t)feed->options.batch_rows * (size_t)feed->options.seq_len;
+    const size_t tokens = (size_t)feed->options.batch_rows *
+                          (size_t)text_batches_room(&feed->options);
     for (unsigned i = 0; i < feed->options.ahead; i++) {
         feed->slots[i].tokens = malloc(arrays * tokens * sizeof(int32_t));
         if (feed->slots[i].tokens == NULL) {

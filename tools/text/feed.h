@@ -51,10 +51,14 @@ struct text_feed_options {
     bool quiet; /* only errors are said: the same files were read with these options before */
     bool shuffle; /* else the order of the files */
     uint64_t seed;
-    uint64_t epochs;         /* then text_feed_next() ends; 0: for ever */
+    int input;       /* what "-" means: a descriptor of text_spool_input(), with which it can be
+                                read again; 0: standard input itself */
+    uint64_t epochs; /* then text_feed_next() ends; 0: for ever */
     int64_t length_multiple; /* rows are padded to a multiple, at most seq_len; seq_len itself: all
                                 batches have one shape; 0: to the longest row of the batch */
-    unsigned ranks;          /* that share the rows; 0: 1 */
+    int64_t
+        length_room; /* no row will be longer than this: memory for so many tokens; 0: seq_len */
+    unsigned ranks;  /* that share the rows; 0: 1 */
     unsigned rank;
     unsigned ahead; /* batches prepared ahead; 0: 4, at most TEXT_AHEAD_MAX */
 };
@@ -90,6 +94,7 @@ struct text_batch {
     int64_t targets;          /* labels that are predicted: not -100 and not a document's first */
     int64_t targets_all;      /* the same of all ranks: what the step's loss is divided by */
     uint64_t epoch;           /* from 0 */
+    double part;              /* of its bytes that were read, 0 to 1; negative: not known */
     struct text_counts counts;
     struct text_position after;
 };

@@ -54,6 +54,18 @@ uint64_t text_lines_bytes(const struct text_lines *lines)
     return text_source_bytes(lines->source);
 }
 
+uint64_t text_lines_used(const struct text_lines *lines)
+{
+    const uint64_t used = text_source_used(lines->source);
+    const uint64_t here = lines->end - lines->begin; /* unpacked, and not yet used */
+    return used > here ? used - here : 0;
+}
+
+bool text_lines_reopens(const struct text_lines *lines)
+{
+    return text_source_reopens(lines->source);
+}
+
 uint64_t text_lines_offset(const struct text_lines *lines)
 {
     return lines->offset;
@@ -382,7 +394,8 @@ static int raw_piece(void *user, const char **piece, size_t *bytes)
 int text_lines_spool(struct text_lines *lines, bool lines_only)
 {
     const bool flattens = lines_only && lines->array && !lines->spooled;
-    if (!flattens && text_source_random(lines->source)) {
+    if (!flattens &&
+        (text_source_random(lines->source) || (!lines_only && text_source_seeks(lines->source)))) {
         return 0;
     }
     struct spool spool = {.lines = lines};
@@ -419,14 +432,14 @@ static int look_at(struct text_lines *lines)
     return code == 0 ? text_lines_seek(lines, 0, 0) : code;
 }
 
-int text_lines_open(const char *path, struct text_lines **out)
+int text_lines_open(const char *path, int input, struct text_lines **out)
 {
     struct text_lines *lines = calloc(1, sizeof *lines);
     if (lines == NULL) {
         return core_err_set(-ENOMEM, "no memory to read %s", path);
     }
     lines->read_bytes = READ_BYTES_MIN;
-    int code = text_source_open(path, &lines->source);
+    int code = text_source_open(path, input, &lines->source);
     code = code == 0 ? look_at(lines) : code;
     if (code != 0) {
         text_lines_close(lines);

@@ -17,13 +17,17 @@ struct text_line {
     uint64_t row;    /* from 1, where reading began at the beginning */
 };
 
-int text_lines_open(const char *path, struct text_lines **out);
+/* `input`: see source.h. */
+int text_lines_open(const char *path, int input, struct text_lines **out);
 void text_lines_close(struct text_lines *lines);
 
 const char *text_lines_name(const struct text_lines *lines);
 bool text_lines_array(const struct text_lines *lines);
-/* Of the file; 0 where that is not known. */
+/* Of the file as it lies there; 0 where that is not known. About how many of them were used. */
 uint64_t text_lines_bytes(const struct text_lines *lines);
+uint64_t text_lines_used(const struct text_lines *lines);
+/* Can it be closed and opened again? */
+bool text_lines_reopens(const struct text_lines *lines);
 
 /* Makes the file readable more than once, or, with `lines_only`, at any byte: then an array becomes
  * lines, one an element. */

@@ -34,7 +34,8 @@ int text_reader_open(const struct text_feed_options *options, struct text_reader
                                                  .paths_count = options->files_count,
                                                  .seed = options->seed,
                                                  .shuffle = options->shuffle,
-                                                 .again = options->epochs != 1};
+                                                 .again = options->epochs != 1,
+                                                 .input = options->input};
     int code = text_records_open(&records, &reader->records);
     if (code != 0) {
         text_reader_close(reader);
@@ -69,6 +70,11 @@ int text_reader_seek(struct text_reader *reader, uint64_t epoch, struct text_pla
 struct text_place text_reader_place(const struct text_reader *reader)
 {
     return text_records_place(reader->records);
+}
+
+double text_reader_part(const struct text_reader *reader)
+{
+    return text_records_part(reader->records);
 }
 
 const struct text_encoder *text_reader_encoder(const struct text_reader *reader)

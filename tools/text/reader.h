@@ -19,6 +19,9 @@ uint64_t text_reader_mark(const struct text_reader *reader);
 int text_reader_seek(struct text_reader *reader, uint64_t epoch, struct text_place place);
 struct text_place text_reader_place(const struct text_reader *reader);
 
+/* How much of the epoch's bytes was read, 0 to 1; negative where that is not known. */
+double text_reader_part(const struct text_reader *reader);
+
 /* 1 and the next row's tokens, borrowed until the next call; 0 at the end of the epoch. */
 int text_reader_next(struct text_reader *reader, const struct text_sample **out);
 

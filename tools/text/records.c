@@ -12,11 +12,22 @@
 #include "tools/text/lines.h"
 #include "tools/text/shuffle.h"
 
+struct file {
+    char *path;               /* owned */
+    struct text_lines *lines; /* owned; NULL: closed for now */
+    uint64_t bytes;
+    uint64_t asked; /* when it was last read */
+    bool array;
+    bool stays; /* open: nothing leads to it again */
+};
+
 struct text_records {
-    struct text_lines **files; /* owned, and each */
-    uint64_t *before;          /* owned: blocks in front of each file, and of all */
+    struct file *files; /* owned */
+    uint64_t *before;   /* owned: blocks in front of each file, and of all */
     size_t count;
     size_t room;
+    size_t open;                         /* of those that need not stay open */
+    uint64_t asked;                      /* times that a file was asked for */
     struct text_records_options options; /* paths are not kept */
     uint64_t epoch;
     struct text_place place;
@@ -28,6 +39,52 @@ struct text_records {
 };
 
 enum { OFFSET_BITS = 46 }; /* 64 TiB a file; TEXT_FILES_MAX files in the others */
+enum { OPEN_MAX = 16 };    /* of files that can be opened again */
+
+static void close_file(struct text_records *records, struct file *file)
+{
+    if (file->lines != NULL && !file->stays) {
+        text_lines_close(file->lines);
+        file->lines = NULL;
+        records->open--;
+    }
+}
+
+/* Closes the one that was not read for the longest. */
+static void make_room(struct text_records *records)
+{
+    struct file *oldest = NULL;
+    for (size_t i = 0; i < records->count && records->open >= OPEN_MAX; i++) {
+        struct file *file = &records->files[i];
+        if (file->lines != NULL && !file->stays &&
+            (oldest == NULL || file->asked < oldest->asked)) {
+            oldest = file;
+        }
+    }
+    if (oldest != NULL) {
+        close_file(records, oldest);
+    }
+}
+
+/* The file's rows, opened again where it was closed. */
+static int take_file(struct text_records *records, size_t index, struct text_lines **out)
+{
+    struct file *file = &records->files[index];
+    if (file->lines == NULL) {
+        make_room(records);
+        int code = text_lines_open(file->path, records->options.input, &file->lines);
+        if (code != 0) {
+            return code;
+        }
+        records->open++;
+        if (text_lines_bytes(file->lines) != file->bytes) {
+            return core_err_set(-EIO, "%s has changed while it was read", file->path);
+        }
+    }
+    file->asked = ++records->asked;
+    *out = file->lines;
+    return 0;
+}
 
 static int add_file(struct text_records *records, const char *path)
 {
@@ -36,7 +93,7 @@ static int add_file(struct text_records *records, const char *path)
     }
     if (records->count == records->room) {
         const size_t room = records->room * 2 + 16;
-        struct text_lines **more = realloc(records->files, room * sizeof *more);
+        struct file *more = realloc(records->files, room * sizeof *more);
         if (more == NULL) {
             return core_err_set(-ENOMEM, "no memory for a list of %zu files", room);
         }
@@ -44,14 +101,23 @@ static int add_file(struct text_records *records, const char *path)
         records->room = room;
     }
     struct text_lines *lines = NULL;
-    int code = text_lines_open(path, &lines);
+    make_room(records);
+    int code = text_lines_open(path, records->options.input, &lines);
     if (code != 0) {
         return code;
     }
-    records->files[records->count++] = lines;
+    struct file *file = &records->files[records->count++];
+    *file = (struct file){.path = strdup(path), .lines = lines, .stays = true};
+    if (file->path == NULL) {
+        return core_err_set(-ENOMEM, "no memory to read %s", path);
+    }
     if (records->options.again || records->options.shuffle) {
         code = text_lines_spool(lines, records->options.shuffle);
     }
+    file->bytes = text_lines_bytes(lines);
+    file->array = text_lines_array(lines);
+    file->stays = !text_lines_reopens(lines);
+    records->open += !file->stays;
     return code;
 }
 
@@ -90,10 +156,10 @@ static int count_blocks(struct text_records *records)
         return core_err_set(-ENOMEM, "no memory for the sizes of %zu files", records->count);
     }
     for (size_t i = 0; i < records->count; i++) {
-        const uint64_t bytes = text_lines_bytes(records->files[i]);
+        const uint64_t bytes = records->files[i].bytes;
         if (bytes >> OFFSET_BITS != 0) {
             return core_err_set(-EFBIG, "%s is too large to be shuffled",
-                                text_lines_name(records->files[i]));
+                                text_records_file(records, i));
         }
         records->before[i + 1] = records->before[i] +
                                  (bytes + TEXT_BLOCK_BYTES - 1) / TEXT_BLOCK_BYTES;
@@ -131,7 +197,8 @@ void text_records_close(struct text_records *records)
         return;
     }
     for (size_t i = 0; i < records->count; i++) {
-        text_lines_close(records->files[i]);
+        text_lines_close(records->files[i].lines);
+        free(records->files[i].path);
     }
     free(records->files);
     free(records->before);
@@ -146,7 +213,8 @@ size_t text_records_files(const struct text_records *records)
 
 const char *text_records_file(const struct text_records *records, size_t file)
 {
-    return text_lines_name(records->files[file]);
+    const char *path = records->files[file].path;
+    return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
 uint64_t text_records_mark(const struct text_records *records)
@@ -154,10 +222,10 @@ uint64_t text_records_mark(const struct text_records *records)
     uint64_t mark = core_hash_seed(records->count, records->options.shuffle,
                                    records->options.shuffle ? records->options.seed : 0, 0);
     for (size_t i = 0; i < records->count; i++) {
-        const char *name = text_lines_name(records->files[i]);
+        const char *name = text_records_file(records, i);
         const char *slash = strrchr(name, '/'); /* the folder may have moved */
         name = slash != NULL ? slash + 1 : name;
-        const uint64_t bytes = text_lines_bytes(records->files[i]);
+        const uint64_t bytes = records->files[i].bytes;
         mark = core_hash(name, strlen(name), core_hash_seed(mark, bytes, 0, 0));
     }
     return mark;
@@ -166,9 +234,9 @@ uint64_t text_records_mark(const struct text_records *records)
 static int seek_file(struct text_records *records)
 {
     const struct text_place *place = &records->place;
-    return place->file < records->count
-               ? text_lines_seek(records->files[place->file], place->offset, place->row)
-               : 0;
+    struct text_lines *lines = NULL;
+    int code = place->file < records->count ? take_file(records, place->file, &lines) : 0;
+    return lines != NULL ? text_lines_seek(lines, place->offset, place->row) : code;
 }
 
 int text_records_seek(struct text_records *records, uint64_t epoch, struct text_place place)
@@ -188,8 +256,9 @@ static int next_in_order(struct text_records *records, struct text_record *out)
     struct text_line line;
     struct text_place *place = &records->place;
     while (place->file < records->count) {
-        struct text_lines *lines = records->files[place->file];
-        int code = text_lines_next(lines, &line);
+        struct text_lines *lines = NULL;
+        int code = take_file(records, place->file, &lines);
+        code = code == 0 ? text_lines_next(lines, &line) : code;
         if (code < 0) {
             return code;
         }
@@ -204,6 +273,7 @@ static int next_in_order(struct text_records *records, struct text_record *out)
             return 1;
         }
         text_lines_trim(lines);
+        close_file(records, &records->files[place->file]);
         *place = (struct text_place){.file = place->file + 1};
         code = seek_file(records);
         if (code != 0) {
@@ -237,9 +307,10 @@ static int add_block(struct text_records *records, uint64_t block)
         const size_t middle = low + (high - low) / 2;
         *(records->before[middle] <= block ? &low : &high) = middle;
     }
-    struct text_lines *lines = records->files[low];
+    struct text_lines *lines = NULL;
     const uint64_t begin = (block - records->before[low]) * TEXT_BLOCK_BYTES;
-    int code = text_lines_seek_near(lines, begin);
+    int code = take_file(records, low, &lines);
+    code = code == 0 ? text_lines_seek_near(lines, begin) : code;
     while (code == 0 && text_lines_offset(lines) < begin + TEXT_BLOCK_BYTES) {
         struct text_line line;
         int more = text_lines_next(lines, &line);
@@ -294,9 +365,11 @@ static int next_in_window(struct text_records *records, struct text_record *out)
         const uint64_t row = records->window[place->row];
         const size_t file = (size_t)(row >> OFFSET_BITS);
         struct text_line line;
-        int code = text_lines_seek(records->files[file], row & ((UINT64_C(1) << OFFSET_BITS) - 1),
-                                   0);
-        code = code == 0 ? text_lines_next(records->files[file], &line) : code;
+        struct text_lines *lines = NULL;
+        int code = take_file(records, file, &lines);
+        code = code == 0 ? text_lines_seek(lines, row & ((UINT64_C(1) << OFFSET_BITS) - 1), 0)
+                         : code;
+        code = code == 0 ? text_lines_next(lines, &line) : code;
         if (code != 1) {
             return code < 0 ? code
                             : core_err_set(-EIO, "%s has become shorter while it was read",
@@ -315,15 +388,37 @@ int text_records_next(struct text_records *records, struct text_record *out)
     return records->options.shuffle ? next_in_window(records, out) : next_in_order(records, out);
 }
 
+double text_records_part(const struct text_records *records)
+{
+    uint64_t all = 0;
+    uint64_t used = 0;
+    const struct text_place *place = &records->place;
+    if (records->options.shuffle) {
+        all = (records->before[records->count] + TEXT_WINDOW_BLOCKS - 1) / TEXT_WINDOW_BLOCKS;
+        return all > 0 ? (double)place->file / (double)all : 1;
+    }
+    for (size_t i = 0; i < records->count; i++) {
+        const struct file *file = &records->files[i];
+        if (file->bytes == 0 && file->stays) {
+            return -1;
+        }
+        all += file->bytes;
+        used += i < place->file ? file->bytes : 0;
+        used += i == place->file && file->lines != NULL ? text_lines_used(file->lines) : 0;
+    }
+    return all > 0 ? (double)used / (double)all : 1;
+}
+
 const char *text_records_name(struct text_records *records, const struct text_record *record,
                               char out[TEXT_NAME_BYTES])
 {
-    struct text_lines *lines = records->files[record->file];
     uint64_t row = record->row;
-    if (row == 0 && text_lines_count(lines, record->offset, &row) == 0) {
+    struct text_lines *lines = NULL;
+    if (row == 0 && take_file(records, record->file, &lines) == 0 &&
+        text_lines_count(lines, record->offset, &row) == 0) {
         row++; /* shuffled: the next row is sought anyhow */
     }
-    snprintf(out, TEXT_NAME_BYTES, "%.400s:%s%llu", text_lines_name(lines),
-             text_lines_array(lines) ? " row " : "", (unsigned long long)row);
+    snprintf(out, TEXT_NAME_BYTES, "%.400s:%s%llu", text_records_file(records, record->file),
+             records->files[record->file].array ? " row " : "", (unsigned long long)row);
     return out;
 }

@@ -1,5 +1,6 @@
 /* records.h: the rows of several files as JSON texts, one after another: lines of JSONL, or the
- * elements of one JSON array. What stays in memory is one row. One thread.
+ * elements of one JSON array. What stays in memory is one row, and open are 16 files and those that
+ * cannot be opened again. One thread.
  *
  * In order: file after file. Shuffled: the files are cut into blocks of TEXT_BLOCK_BYTES, the blocks
  * are visited in a seeded order, TEXT_WINDOW_BLOCKS of them at a time, and the rows that begin in
@@ -28,6 +29,7 @@ struct text_records_options {
     uint64_t seed;
     bool shuffle;
     bool again; /* the rows will be read more than once: pipes are kept in a nameless file */
+    int input;  /* what "-" means: a descriptor of text_spool_input(); 0: standard input itself */
 };
 
 /* Where reading goes on: in order, the file, the byte and how many lines or elements came before;
@@ -55,6 +57,9 @@ size_t text_records_files(const struct text_records *records);
 const char *text_records_file(const struct text_records *records, size_t file);
 /* A number of what is read: of the files' names and sizes, the seed and the order. */
 uint64_t text_records_mark(const struct text_records *records);
+
+/* How much of the epoch's bytes was read, 0 to 1; negative where that is not known. */
+double text_records_part(const struct text_records *records);
 
 /* To this place of an epoch. All zero is the beginning. */
 int text_records_seek(struct text_records *records, uint64_t epoch, struct text_place place);

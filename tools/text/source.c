@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/text/codec.h"
+#include "tools/text/spool.h"
 
 enum { PACKED_BYTES = 1 << 17, SKIP_BYTES = 1 << 16, MAGIC_BYTES = 4 };
 
@@ -25,8 +26,10 @@ struct text_source {
     size_t begin;
     size_t end;
     uint64_t offset; /* of the next byte that comes out */
-    uint64_t bytes;  /* of a plain file */
+    uint64_t bytes;  /* of the file, packed or not; 0: not known */
+    uint64_t taken;  /* of the file, since its beginning was read */
     bool seeks;
+    bool reopens; /* its path leads to it again */
 };
 
 static int read_some(struct text_source *source, char *to, size_t bytes, size_t *got)
@@ -39,6 +42,7 @@ static int read_some(struct text_source *source, char *to, size_t bytes, size_t 
         return core_err_set(-errno, "%s cannot be read: %s", source->name, strerror(errno));
     }
     *got = (size_t)count;
+    source->taken += *got;
     return 0;
 }
 
@@ -72,7 +76,8 @@ static int find_codec(struct text_source *source)
     return code;
 }
 
-static int look_at(struct text_source *source)
+/* `named`: a path leads to it. */
+static int look_at(struct text_source *source, bool named)
 {
     struct stat info;
     if (fstat(source->fd, &info) != 0) {
@@ -83,11 +88,13 @@ static int look_at(struct text_source *source)
                             source->name);
     }
     source->seeks = S_ISREG(info.st_mode);
+    source->reopens = source->seeks && named;
     source->bytes = source->seeks ? (uint64_t)info.st_size : 0;
     return 0;
 }
 
-static int create(int fd, const char *name, bool plain, struct text_source **out)
+/* Of `path`, which leads to the open file; NULL: nothing does. */
+static int create(int fd, const char *path, const char *name, bool plain, struct text_source **out)
 {
     int code = 0;
     struct text_source *source = calloc(1, sizeof *source);
@@ -102,7 +109,7 @@ static int create(int fd, const char *name, bool plain, struct text_source **out
     if (source == NULL || source->name == NULL || source->packed == NULL) {
         code = core_err_set(-ENOMEM, "no memory to read %s", name);
     }
-    code = code == 0 ? look_at(source) : code;
+    code = code == 0 ? look_at(source, path != NULL) : code;
     code = code == 0 && !plain ? find_codec(source) : code;
     if (code != 0) {
         text_source_close(source);
@@ -112,19 +119,34 @@ static int create(int fd, const char *name, bool plain, struct text_source **out
     return 0;
 }
 
-int text_source_open(const char *path, struct text_source **out)
+/* "-" is standard input, or the file in which it is kept; that is opened anew, so that each reader has
+ * a place of its own. */
+static int open_input(int input, struct text_source **out)
+{
+    char path[40];
+    int fd = STDIN_FILENO;
+    if (input != STDIN_FILENO) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", input);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    return fd < 0 ? core_err_set(-errno, "standard input, as it was kept, cannot be opened: %s",
+                                 strerror(errno))
+                  : create(fd, NULL, "standard input", false, out);
+}
+
+int text_source_open(const char *path, int input, struct text_source **out)
 {
     if (strcmp(path, "-") == 0) {
-        return create(STDIN_FILENO, "standard input", false, out);
+        return open_input(input, out);
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return core_err_set(-errno, "%s cannot be opened: %s%s", path, strerror(errno),
-                            errno == EMFILE ? "; all files of data are open at once, and `ulimit "
-                                              "-n` says how many may be"
+                            errno == EMFILE ? "; packed files that are shuffled are open all at "
+                                              "once, and `ulimit -n` says how many may be"
                                             : "");
     }
-    return create(fd, path, false, out);
+    return create(fd, path, path, false, out);
 }
 
 void text_source_close(struct text_source *source)
@@ -151,6 +173,21 @@ const char *text_source_name(const struct text_source *source)
 bool text_source_random(const struct text_source *source)
 {
     return source->seeks && source->codec == NULL;
+}
+
+bool text_source_seeks(const struct text_source *source)
+{
+    return source->seeks;
+}
+
+bool text_source_reopens(const struct text_source *source)
+{
+    return source->reopens;
+}
+
+uint64_t text_source_used(const struct text_source *source)
+{
+    return source->codec != NULL ? source->taken - (source->end - source->begin) : source->offset;
 }
 
 uint64_t text_source_bytes(const struct text_source *source)
@@ -207,7 +244,7 @@ static int restart(struct text_source *source)
                             strerror(errno));
     }
     source->begin = source->end = 0;
-    source->offset = 0;
+    source->offset = source->taken = 0;
     return source->codec != NULL ? source->codec->restart(source->state) : 0;
 }
 
@@ -243,19 +280,6 @@ int text_source_seek(struct text_source *source, uint64_t offset)
     return code == 0 ? skip(source, offset - source->offset) : code;
 }
 
-static int write_all(int fd, const char *from, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t count = write(fd, from, bytes);
-        if (count < 0 && errno != EINTR) {
-            return -errno;
-        }
-        from += count > 0 ? count : 0;
-        bytes -= count > 0 ? (size_t)count : 0;
-    }
-    return 0;
-}
-
 static int copy_pieces(const struct text_source *source, int fd, text_source_piece *next,
                        void *user)
 {
@@ -263,7 +287,7 @@ static int copy_pieces(const struct text_source *source, int fd, text_source_pie
     size_t bytes = 0;
     const char *piece = NULL;
     while ((code = next(user, &piece, &bytes)) == 1) {
-        int wrote = write_all(fd, piece, bytes);
+        int wrote = text_spool_write(fd, piece, bytes);
         if (wrote != 0) {
             return core_err_set(wrote,
                                 "%s cannot be unpacked: %s; TMPDIR chooses the folder for it",
@@ -273,30 +297,12 @@ static int copy_pieces(const struct text_source *source, int fd, text_source_pie
     return code;
 }
 
-/* A file that nobody else sees and that is gone when it is closed. */
-static int open_nameless(const struct text_source *source, const char *folder)
-{
-    char *path = NULL;
-    int fd = asprintf(&path, "%s/tide-XXXXXX", folder) < 0 ? -1 : mkostemp(path, O_CLOEXEC);
-    if (fd < 0) {
-        int code = errno;
-        free(path);
-        return core_err_set(-code,
-                            "%s has to be unpacked first, and %s takes no file: %s; TMPDIR chooses "
-                            "another folder",
-                            source->name, folder, strerror(code));
-    }
-    unlink(path);
-    free(path);
-    return fd;
-}
-
 /* The data comes from the open file instead, which is taken. */
 static int replace(struct text_source *source, int fd)
 {
     struct text_source *plain = NULL;
     lseek(fd, 0, SEEK_SET);
-    int code = create(fd, source->name, true, &plain);
+    int code = create(fd, NULL, source->name, true, &plain);
     if (code == 0) {
         struct text_source old = *source;
         *source = *plain;
@@ -308,13 +314,14 @@ static int replace(struct text_source *source, int fd)
 
 int text_source_spool(struct text_source *source, text_source_piece *piece, void *user)
 {
-    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/var/tmp";
-    int fd = open_nameless(source, folder);
-    if (fd < 0) {
-        return fd;
+    int fd;
+    int code = text_spool_open(source->name, &fd);
+    if (code != 0) {
+        return code;
     }
-    core_log(CORE_LOG_INFO, "%s: unpacked into a nameless file in %s", source->name, folder);
-    int code = copy_pieces(source, fd, piece, user);
+    core_log(CORE_LOG_INFO, "%s: unpacked into a nameless file in %s", source->name,
+             text_spool_folder());
+    code = copy_pieces(source, fd, piece, user);
     if (code != 0) {
         close(fd);
         return code;

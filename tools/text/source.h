@@ -9,8 +9,9 @@
 
 struct text_source;
 
-/* "-" is standard input. -ENOENT, -EISDIR ...; -ENOTSUP for data whose library is not built in. */
-int text_source_open(const char *path, struct text_source **out);
+/* "-" is standard input, or where `input` is not 0 the plain file that this descriptor has open.
+ * -ENOENT, -EISDIR ...; -ENOTSUP for data whose library is not built in. */
+int text_source_open(const char *path, int input, struct text_source **out);
 void text_source_close(struct text_source *source);
 
 const char *text_source_name(const struct text_source *source);
@@ -22,9 +23,15 @@ int text_source_read(struct text_source *source, char *to, size_t bytes, size_t 
  * behind. -ESPIPE for a pipe, unless nothing has to be read twice. */
 int text_source_seek(struct text_source *source, uint64_t offset);
 
-/* Plain data in a file: any byte can be reached at once, and `text_source_bytes` is their count. */
+/* Plain data in a file: any byte can be reached at once. */
 bool text_source_random(const struct text_source *source);
+/* A file, which can be read again from its beginning. */
+bool text_source_seeks(const struct text_source *source);
+/* A file that its path leads to, so that it can be closed and opened again. */
+bool text_source_reopens(const struct text_source *source);
+/* Bytes of the file as it lies there, packed or not (0: not known), and how many were read. */
 uint64_t text_source_bytes(const struct text_source *source);
+uint64_t text_source_used(const struct text_source *source);
 
 /* What the data becomes: its next piece, borrowed until the next call. 1, 0 at the end, -errno. */
 typedef int text_source_piece(void *user, const char **piece, size_t *bytes);

@@ -88,16 +88,21 @@ static int check_out(const struct tune_flags *flags)
     return 0;
 }
 
-static int open_data(const struct job *job, const char *path, bool trains, struct tune_data **out)
+static int open_data(struct job *job, const char *path, bool trains, struct tune_data **out)
 {
     const struct tune_data_options options = tune_settings_data(&job->settings, path, trains);
-    return tune_data_open(&options, out);
+    return tune_context_data(&job->talk, &options, out);
 }
 
 static int open_inputs(struct job *job)
 {
     struct tune_data_info info;
     int rc = check_out(&job->flags);
+    if (rc == 0 && job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&
+        strcmp(job->flags.data, "-") == 0) {
+        rc = core_err_set(-EINVAL, "--data and --eval-data are both standard input, and there is "
+                                   "only one; give a file for one of them");
+    }
     rc = rc != 0 ? rc : open_data(job, job->flags.data, true, &job->data);
     if (rc != 0) {
         return rc;

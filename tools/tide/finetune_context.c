@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "tools/text/spool.h"
 #include "tools/tide/cli.h"
 #include "tools/tide/finetune_stop.h"
 
@@ -108,6 +110,37 @@ int tune_context_inspect(struct tune_context *talk, const char *path, bool weigh
                  out->problem);
     }
     return 0;
+}
+
+static void show_reading(void *user, double part)
+{
+    enum { STEPS = 1000 };
+    struct tune_context *talk = user;
+    const struct tide_progress progress = {.struct_bytes = sizeof progress,
+                                           .phase = "count rows of data",
+                                           .done = (uint64_t)(part * STEPS),
+                                           .total = STEPS};
+    if (core_clock_now_ns() - talk->reads_ns > INT64_C(1000000000)) {
+        tune_live_progress(&talk->live, &progress);
+    }
+}
+
+int tune_context_data(struct tune_context *talk, const struct tune_data_options *options,
+                      struct tune_data **out)
+{
+    struct tune_data_options shown = *options;
+    shown.progress = show_reading;
+    shown.user = talk;
+    talk->reads_ns = core_clock_now_ns();
+    if (talk->live.stream != NULL && strcmp(options->path, "-") == 0) {
+        fprintf(talk->live.stream,
+                "standard input is read to its end first, and kept in a nameless "
+                "file in %s (TMPDIR chooses another folder)\n",
+                text_spool_folder());
+    }
+    const int rc = tune_data_open(&shown, out);
+    tune_live_end(&talk->live);
+    return rc;
 }
 
 int tune_exit_code(int rc)

@@ -7,10 +7,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/text/feed.h"
+#include "tools/text/spool.h"
 
 /* A copy of one micro-batch: those of a step are handed over together. */
 struct held {
@@ -24,6 +26,7 @@ struct tune_data {
     struct tune_data_options options;
     struct text_feed_options feed_options;
     struct text_feed *feed; /* owned; NULL after an error of rewinding */
+    int input;              /* owned: where standard input is kept; -1: it is not read */
     struct tune_data_info info;
     struct tide_batch *batches; /* owned */
     struct held *held;          /* owned, one a batch; rows of `length_max` */
@@ -34,6 +37,11 @@ struct tune_data {
     struct text_position place; /* behind the last step's rows */
 };
 
+static const char *name_of(const struct tune_data *data)
+{
+    return data->input >= 0 ? "standard input" : data->options.path;
+}
+
 static int open_feed(struct tune_data *data, const struct text_position *from)
 {
     text_feed_close(data->feed);
@@ -43,39 +51,55 @@ static int open_feed(struct tune_data *data, const struct text_position *from)
     return text_feed_open(&data->feed_options, from, &data->feed);
 }
 
+/* Rows that the run will have read when it ends; INT64_MAX where it is told in epochs. */
+static int64_t rows_needed(const struct tune_data_options *options)
+{
+    int64_t rows;
+    const bool small = options->steps > 0 &&
+                       !__builtin_mul_overflow(options->steps, (int64_t)options->step_max, &rows) &&
+                       !__builtin_mul_overflow(rows, (int64_t)options->batch, &rows);
+    return small ? rows : INT64_MAX;
+}
+
 /* One row after another, once: how many there are, and the longest. */
 static int scan(struct tune_data *data)
 {
+    const int64_t most = rows_needed(&data->options);
     struct text_feed_options options = data->feed_options;
     struct text_feed *feed = NULL;
     struct text_batch batch = {0};
     struct tune_data_info *info = &data->info;
     options.batch_rows = 1;
     options.epochs = 1;
-    options.shuffle = options.shuffle && options.pack; /* how rows fit depends on their order */
+    /* Which rows come first depends on their order, and so does how they fit. */
+    options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);
     int rc = text_feed_open(&options, NULL, &feed);
-    while (rc == 0 && (rc = text_feed_next(feed, &batch)) == 1) {
+    while (rc == 0 && info->rows < most && (rc = text_feed_next(feed, &batch)) == 1) {
         info->rows += batch.rows;
         info->longest = batch.tokens > info->longest ? batch.tokens : info->longest;
         info->tokens += batch.tokens;
         info->targets += batch.targets;
         rc = 0;
+        if (data->options.progress != NULL && batch.part >= 0) {
+            data->options.progress(data->options.user, batch.part);
+        }
     }
+    info->whole = info->rows < most;
     text_feed_close(feed);
     info->read = (int64_t)(batch.counts.rows - batch.counts.bad);
     info->wrong = (int64_t)batch.counts.bad;
     info->cut = (int64_t)batch.counts.cut;
     info->untrained = (int64_t)batch.counts.untrained;
-    return rc != 0 && strstr(core_err_sentence(), data->options.path) == NULL &&
+    return rc != 0 && strstr(core_err_sentence(), name_of(data)) == NULL &&
                    strncmp(core_err_sentence(), "--", 2) != 0
-               ? core_err_prefix(rc, "%s", data->options.path)
+               ? core_err_prefix(rc, "%s", name_of(data))
                : rc;
 }
 
 static int check_scan(const struct tune_data *data)
 {
     const struct tune_data_info *info = &data->info;
-    const char *path = data->options.path;
+    const char *path = name_of(data);
     if (info->rows == 0) {
         return core_err_set(-EINVAL, "%s has no rows", path);
     }
@@ -119,7 +143,7 @@ static int count_batches(struct tune_data *data)
         return core_err_set(-EINVAL,
                             "%s has %" PRId64 " rows, fewer than the %" PRId64
                             " of a micro-batch, and dataloader_drop_last leaves them out",
-                            data->options.path, info->rows, batch);
+                            name_of(data), info->rows, batch);
     }
     return 0;
 }
@@ -162,18 +186,30 @@ static unsigned ahead_of(unsigned step_max)
     return step_max < TEXT_AHEAD_MAX - 4 ? step_max + 4 : TEXT_AHEAD_MAX;
 }
 
+/* Rows are read more than once. */
+static int keep_input(struct tune_data *data)
+{
+    uint64_t copied = 0;
+    int rc = text_spool_input(&data->input, &copied);
+    if (rc == 0 && copied > 0) {
+        core_log(CORE_LOG_INFO, "standard input: %.3f GB of rows are kept in a nameless file in %s",
+                 (double)copied / 1e9, text_spool_folder());
+    }
+    return rc;
+}
+
 int tune_data_open(const struct tune_data_options *options, struct tune_data **out)
 {
     struct tune_data *data = calloc(1, sizeof *data);
     if (data == NULL) {
         return core_err_set(-ENOMEM, "no memory to read %s", options->path);
     }
-    if (strcmp(options->path, "-") == 0) {
-        free(data);
-        return core_err_set(-EINVAL, "rows are read more than once, which standard input does not "
-                                     "allow; give the path of a file");
-    }
+    int rc = 0;
+    data->input = -1;
     data->options = *options;
+    if (strcmp(options->path, "-") == 0) {
+        rc = keep_input(data);
+    }
     data->feed_options = (struct text_feed_options){
         .files = &data->options.path,
         .files_count = 1,
@@ -189,14 +225,15 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         .shuffle = options->shuffle,
         .seed = options->seed,
         .ahead = ahead_of(options->step_max),
+        .input = data->input > 0 ? data->input : 0,
     };
-    int rc = scan(data);
+    rc = rc != 0 ? rc : scan(data);
     rc = rc != 0 ? rc : check_scan(data);
     rc = rc != 0 ? rc : count_batches(data);
     data->feed_options.quiet = true; /* reading once has told what there is to tell */
     if (rc == 0) {
         if (!options->pack && !options->split) {
-            data->feed_options.seq_len = data->info.longest; /* its rows are no longer */
+            data->feed_options.length_room = data->info.longest; /* its rows are no longer */
         }
         rc = take_room(data);
     }
@@ -221,6 +258,9 @@ void tune_data_close(struct tune_data *data)
         free(data->held[i].starts);
     }
     text_feed_close(data->feed);
+    if (data->input >= 0) {
+        close(data->input);
+    }
     free(data->held);
     free(data->batches);
     free(data);
@@ -318,7 +358,7 @@ int tune_data_seek(struct tune_data *data, const struct tune_data_place *place)
     struct text_position from;
     memcpy(from.word, place->word, sizeof from.word);
     int rc = open_feed(data, &from);
-    return rc == 0 ? 0 : core_err_prefix(rc, "%s cannot be gone on with", data->options.path);
+    return rc == 0 ? 0 : core_err_prefix(rc, "%s cannot be gone on with", name_of(data));
 }
 
 int64_t tune_data_steps(const struct tune_data_info *info, unsigned step_max, double epochs)

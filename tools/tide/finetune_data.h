@@ -9,7 +9,7 @@
 struct tune_data;
 
 struct tune_data_options {
-    const char *path;
+    const char *path;   /* a file, a pattern, or "-": standard input, kept to be read again */
     const char *model;  /* the folder with the tokenizer */
     int64_t vocab;      /* ids lie below it */
     int64_t length_max; /* tokens of a row */
@@ -24,10 +24,16 @@ struct tune_data_options {
     bool drop_last;          /* rows that fill no micro-batch at an epoch's end are left out */
     bool shuffle;            /* else the order of the file */
     uint64_t seed;
+    int64_t steps; /* that will be made: further rows are not looked at; 0: an epoch or more */
+    /* Called while rows are counted, with how much of their bytes was read, 0 to 1. NULL: nobody asks. */
+    void (*progress)(void *user, double part);
+    void *user; /* handed to it */
 };
 
+/* Of an epoch, or of its beginning where fewer rows than that are trained on. */
 struct tune_data_info {
-    int64_t rows;    /* of an epoch */
+    bool whole; /* all of the epoch */
+    int64_t rows;
     int64_t longest; /* tokens of a row, at most length_max */
     int64_t tokens;
     int64_t targets;
@@ -38,7 +44,8 @@ struct tune_data_info {
     int64_t micro_batches;
 };
 
-/* Reads through the file once. Paths are borrowed until close. -EINVAL where a row is wrong or too
+/* Reads once through the rows that will be trained on: how long the longest is, and, for a run told in
+ * epochs, how many there are. Paths are borrowed until close. -EINVAL where a row is wrong or too
  * long, and where there is nothing to train on. */
 int tune_data_open(const struct tune_data_options *options, struct tune_data **out);
 void tune_data_close(struct tune_data *data);

@@ -18,7 +18,8 @@ struct wish {
 };
 
 /* Rows of the data, where some are given, say how long a row is. */
-static int look_at_data(const struct tune_flags *flags, struct tune_settings *settings)
+static int look_at_data(const struct tune_flags *flags, struct tune_context *talk,
+                        struct tune_settings *settings)
 {
     const struct tide_engine_options *engine = &settings->engine;
     struct tune_data *data = NULL;
@@ -26,7 +27,7 @@ static int look_at_data(const struct tune_flags *flags, struct tune_settings *se
     int64_t steps = settings->steps;
     if (flags->data != NULL) {
         const struct tune_data_options options = tune_settings_data(settings, flags->data, true);
-        int rc = tune_data_open(&options, &data);
+        int rc = tune_context_data(talk, &options, &data);
         if (rc != 0) {
             return rc;
         }
@@ -76,7 +77,7 @@ static int make(const struct cli_command *command, const struct wish *wish,
     if (rc != 0) {
         return cli_fail(command, tune_exit_code(rc), NULL);
     }
-    rc = look_at_data(&wish->flags, &settings);
+    rc = look_at_data(&wish->flags, talk, &settings);
     if (rc == 0) {
         settings.engine.trace = NULL; /* nothing runs; the simulated timeline is written below */
         rc = tide_plan_create(talk->context, &settings.engine, &plan);
