@@ -359,6 +359,7 @@ static void windows(void)
         const struct text_place place = text_reader_place(reader);
         check_uint(place.row, ==, packs == 1 ? TEXT_WINDOW_DOCUMENTS : 1);
         check_true(text_reader_mark(reader) != 0);
+        check_true(text_reader_part(reader) > 0 && text_reader_part(reader) < 1);
         const struct text_sample *next = NULL;
         check_int(text_reader_next(reader, &next), ==, 1);
         check_uint(next->count, >, 0);

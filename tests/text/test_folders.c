@@ -355,6 +355,33 @@ static void out_of_memory(void)
     check_int(test_fail_nth(folder_life), >=, 10);
 }
 
-TEST_MAIN({"as_transformers", as_transformers}, {"refuses", refuses}, {"warns", warns},
-          {"beyond", beyond}, {"no_tokenizer", no_tokenizer}, {"templates", templates},
-          {"out_of_memory", out_of_memory})
+/* Models of many kinds of input name many tokens; there is a limit, and it is said. */
+static void many_names(void)
+{
+    for (int count = 60; count <= 401; count += 341) {
+        char *text = NULL;
+        size_t bytes = 0;
+        struct text_special special;
+        FILE *file = open_memstream(&text, &bytes);
+        fprintf(file, "{\"extra_special_tokens\": {");
+        for (int i = 0; i < count; i++) {
+            fprintf(file, "%s\"kind_%d_token\": \"<kind %d>\"", i > 0 ? ", " : "", i, i);
+        }
+        fprintf(file, "}}");
+        fclose(file);
+        test_file("tokenizer_config.json", text, bytes);
+        free(text);
+        const int code = text_special_load(test_directory(), &special);
+        check_int(code, ==, count == 60 ? 0 : -E2BIG);
+        if (code == 0) {
+            check_string(text_special_find(&special, "kind_59_token"), "<kind 59>");
+            text_special_fini(&special);
+        } else {
+            check_contains(core_err_sentence(), "more than 400 tokens with names");
+        }
+    }
+}
+
+TEST_MAIN({"many_names", many_names}, {"as_transformers", as_transformers}, {"refuses", refuses},
+          {"warns", warns}, {"beyond", beyond}, {"no_tokenizer", no_tokenizer},
+          {"templates", templates}, {"out_of_memory", out_of_memory})

@@ -174,6 +174,36 @@ static void packed_data(void)
     }
 }
 
+/* Zeros behind packed data, as a tape's blocks are filled up with, belong to nothing. */
+static void padded_gzip(void)
+{
+    char path[4096];
+    char bytes[20000] = "";
+    struct text_records *records = NULL;
+    snprintf(path, sizeof path, "%s/text/fixtures/rows.jsonl.gz", test_root());
+    FILE *file = fopen(path, "rb");
+    check_true(file != NULL);
+    const size_t count = fread(bytes, 1, 2000, file);
+    fclose(file);
+    for (int again = 0; again < 2; again++) { /* and another member behind them */
+        memcpy(bytes + 10000, bytes, again == 0 ? 0 : count);
+        int code = try_open(test_file("padded.gz", bytes, again == 0 ? 10240 : 10000 + count),
+                            false, false, &records);
+        if (code == -ENOTSUP) {
+            continue;
+        }
+        check_int(code, ==, 0);
+        struct text_record record;
+        int rows = 0;
+        while ((code = text_records_next(records, &record)) == 1) {
+            rows++;
+        }
+        check_int(code, ==, 0);
+        check_int(rows, ==, 40 * (again + 1));
+        text_records_close(records);
+    }
+}
+
 /* Packed data that is cut off or changed is an error and no end. */
 static void broken_packed_data(void)
 {
@@ -447,7 +477,7 @@ static void out_of_memory(void)
 }
 
 TEST_MAIN({"lines_and_arrays", lines_and_arrays}, {"broken_arrays", broken_arrays},
-          {"places", places}, {"packed_data", packed_data},
+          {"places", places}, {"packed_data", packed_data}, {"padded_gzip", padded_gzip},
           {"broken_packed_data", broken_packed_data}, {"patterns", patterns},
           {"too_many_files", too_many_files}, {"many_files", many_files},
           {"kept_input", kept_input}, {"pipes", pipes}, {"orders", orders},

@@ -15,7 +15,7 @@
 #include "tools/text/row.h"
 #include "tools/text/special.h"
 
-enum { VARIABLES_MAX = 128, GIVEN_MAX = 64, NAMES_BYTES = 400 };
+enum { VARIABLES_MAX = 512, GIVEN_MAX = 64, NAMES_BYTES = 400 };
 _Static_assert(TEXT_SPECIAL_NAMES_MAX + 4 + GIVEN_MAX <= VARIABLES_MAX, "all variables fit");
 #define EXTRA_FOLDER "additional_chat_templates"
 

@@ -51,6 +51,11 @@ static int gzip_run(void *state, struct text_codec_io *io)
     struct gzip *gzip = state;
     z_stream *stream = &gzip->stream;
     while (io->in_bytes > 0 && io->out_bytes > 0) {
+        if (gzip->ended && *io->in == '\0') { /* tapes and some packers fill up with zeros */
+            io->in++;
+            io->in_bytes--;
+            continue;
+        }
         if (gzip->ended) { /* another member */
             inflateReset(stream);
             gzip->ended = false;

@@ -39,11 +39,6 @@ void text_lines_close(struct text_lines *lines)
     }
 }
 
-const char *text_lines_name(const struct text_lines *lines)
-{
-    return text_source_name(lines->source);
-}
-
 bool text_lines_array(const struct text_lines *lines)
 {
     return lines->array;
@@ -74,8 +69,8 @@ uint64_t text_lines_offset(const struct text_lines *lines)
 static int refuse(const struct text_lines *lines, const char *what)
 {
     const bool array = lines->array;
-    return core_err_set(-EINVAL, "%s:%s%llu: %s", text_lines_name(lines), array ? " row " : "",
-                        (unsigned long long)lines->row + 1, what);
+    return core_err_set(-EINVAL, "%s:%s%llu: %s", text_source_name(lines->source),
+                        array ? " row " : "", (unsigned long long)lines->row + 1, what);
 }
 
 static int grow(struct text_lines *lines)

@@ -21,7 +21,6 @@ struct text_line {
 int text_lines_open(const char *path, int input, struct text_lines **out);
 void text_lines_close(struct text_lines *lines);
 
-const char *text_lines_name(const struct text_lines *lines);
 bool text_lines_array(const struct text_lines *lines);
 /* Of the file as it lies there; 0 where that is not known. About how many of them were used. */
 uint64_t text_lines_bytes(const struct text_lines *lines);

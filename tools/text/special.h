@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TEXT_SPECIAL_NAMES_MAX = 40 }; /* tokens with names */
+enum { TEXT_SPECIAL_NAMES_MAX = 400 }; /* tokens with names */
 
 struct text_special_token {
     char *name;    /* owned: "eos_token" ...; NULL: of a list */

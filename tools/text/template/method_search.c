@@ -79,13 +79,14 @@ static struct template_value call_count(struct text_template_run *run, struct te
     if (run->code != 0 || part.bytes == 0) {
         return template_integer((int64_t)template_char_count(text.as.text, text.bytes) + 1);
     }
-    const char *end = text.as.text + text.bytes;
-    for (const char *at = text.as.text; at != NULL && template_step(run, 1); count += at != NULL) {
-        at = memmem(at, (size_t)(end - at), part.as.text, part.bytes);
-        if (at == NULL) {
+    size_t at = 0;
+    while (at < text.bytes && template_step(run, 1)) {
+        const char *found = memmem(text.as.text + at, text.bytes - at, part.as.text, part.bytes);
+        if (found == NULL) {
             break;
         }
-        at += part.bytes;
+        at = (size_t)(found - text.as.text) + part.bytes;
+        count++;
     }
     return template_integer(count);
 }
