@@ -191,6 +191,36 @@ static int fill_block(struct model *model, const struct model_options *options, 
     return 0;
 }
 
+static bool names_any(const struct model *model, const char *pattern)
+{
+    for (unsigned b = 0; b < model->block_count; b++) {
+        const struct model_block *block = &model->blocks[b];
+        for (unsigned i = 0; i < block->param_count; i++) {
+            const struct model_param *param = &block->params[i];
+            for (unsigned k = 0; k < param->part_count; k++) {
+                if (fnmatch(pattern, param->parts[k].name, 0) == 0) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+/* A pattern that freezes nothing is a slip of the pen: what it was for would be trained. */
+static int check_frozen(const struct model *model, const struct model_options *options)
+{
+    for (size_t i = 0; options != NULL && i < options->frozen_count; i++) {
+        if (!names_any(model, options->frozen[i])) {
+            return core_err_set(-EINVAL,
+                                "no tensor of the model is named as \"%s\", which is to be frozen; "
+                                "its first is %s",
+                                options->frozen[i], model->blocks[0].params[0].parts[0].name);
+        }
+    }
+    return 0;
+}
+
 int model_create(const struct model_config *config, const struct model_options *options,
                  struct model **out)
 {
@@ -208,6 +238,7 @@ int model_create(const struct model_config *config, const struct model_options *
     for (unsigned i = 0; rc == 0 && i < model->block_count; i++) {
         rc = fill_block(model, options, i);
     }
+    rc = rc != 0 ? rc : check_frozen(model, options);
     if (rc != 0) {
         model_destroy(model);
         return rc;

@@ -87,6 +87,7 @@ static void usage(void)
         {TRAIN "--out %T/o --config %T/none.json", "none.json"},
         {TRAIN "--out %T/o --seq-len 65", "up to 64 tokens"},
         {TRAIN "--out %T/o --log %T/no/such.jsonl", "such.jsonl cannot be written"},
+        {TRAIN "--out %T/o --trace %T/no/such.json", "such.json cannot be written"},
         {TRAIN "--out %T/d.jsonl", "is a file, and a folder is to be written"},
         {TRAIN "--out %M", "is the model that is trained"},
         {TRAIN "--out %M --overwrite", "is the model that is trained"},

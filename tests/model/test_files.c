@@ -338,6 +338,11 @@ static void runs(void)
     check_true(!model_block_run(&model->blocks[2], 0).trained);
     check_uint(model->trained_parameters, <, model->parameters);
     model_destroy(model);
+    static const char *const none[] = {"model.layers.1.*", "model.layers.9.*"};
+    options.frozen = none; /* a slip: what was to be frozen would be trained */
+    check_int(model_create(&fixture.config, &options, &model), ==, -EINVAL);
+    check_contains(core_err_sentence(), "no tensor of the model is named as \"model.layers.9.*\"");
+    check_contains(core_err_sentence(), "model.embed_tokens.weight");
     static const char *const half[] = {"*.q_proj.weight"};
     options = (struct model_options){.frozen = half, .frozen_count = 1};
     check_int(model_create(&fixture.config, &options, &model), ==, -EINVAL);

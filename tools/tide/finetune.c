@@ -94,10 +94,25 @@ static int open_data(struct job *job, const char *path, bool trains, struct tune
     return tune_context_data(&job->talk, &options, out);
 }
 
+/* The timeline is written at the end of a run, which is too late to learn that it cannot be. */
+static int check_trace(const struct tune_flags *flags)
+{
+    FILE *file = flags->trace != NULL ? fopen(flags->trace, "ae") : NULL;
+    if (flags->trace != NULL && file == NULL) {
+        return core_err_set(-errno, "--trace %s cannot be written: %s", flags->trace,
+                            strerror(errno));
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return 0;
+}
+
 static int open_inputs(struct job *job)
 {
     struct tune_data_info info;
     int rc = check_out(&job->flags);
+    rc = rc != 0 ? rc : check_trace(&job->flags);
     if (rc == 0 && job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&
         strcmp(job->flags.data, "-") == 0) {
         rc = core_err_set(-EINVAL, "--data and --eval-data are both standard input, and there is "
