@@ -10,6 +10,14 @@
 #include "core/base/team.h"
 #include "offload/model/files_part.h"
 
+/* Elements [begin, end) of a block's flat array. */
+struct range {
+    const struct model_files *files;
+    const struct model_block *block;
+    uint64_t begin;
+    uint64_t end;
+};
+
 /* What is read of one tensor: elements [begin, end) of the part, in the order that the flat array
  * has, to `to`. */
 struct piece {
@@ -51,31 +59,42 @@ static int read_straight(const struct piece *piece)
     return 0;
 }
 
-/* Columns [first, first + count) of rows [begin, end) of the flat array, from `count` lines of the
- * file that stand in `from`. A block of rows at a time, so that lines of `from` are met again while
- * they are in the cache. */
+/* Columns [first, first + count) of the piece's rows, from `count` lines of the file that stand in
+ * `from`. A block of rows at a time, so that lines of `from` are met again while they are in the
+ * cache. The first and the last row may be there in part. */
 struct strip {
     const struct piece *piece;
     const char *from; /* converted */
     int64_t first;
     int64_t count;
-    int64_t begin;
-    int64_t end;
 };
 
+/* Of one row: the columns of the strip that are asked for. */
+static void strip_columns(const struct strip *strip, int64_t row, int64_t *begin, int64_t *end)
+{
+    const int64_t cols = strip->piece->cols;
+    const int64_t low = (int64_t)strip->piece->begin - row * cols;
+    const int64_t high = (int64_t)strip->piece->end - row * cols;
+    const int64_t last = strip->first + strip->count;
+    *begin = low > strip->first ? low : strip->first;
+    *end = high < last ? high : last;
+}
+
 #define TURN(name, type)                                                                           \
-    static void name(const struct strip *strip)                                                    \
+    static void name(const struct strip *strip, int64_t row_begin, int64_t row_end)                \
     {                                                                                              \
-        const int64_t rows = strip->piece->rows;                                                   \
-        const int64_t cols = strip->piece->cols;                                                   \
+        const struct piece *piece = strip->piece;                                                  \
         const type *from = (const type *)(const void *)strip->from;                                \
-        type *to = (type *)(void *)strip->piece->to;                                               \
-        for (int64_t block = strip->begin; block < strip->end; block += ROWS_TOGETHER) {           \
-            int64_t end = block + ROWS_TOGETHER < strip->end ? block + ROWS_TOGETHER : strip->end; \
+        type *to = (type *)(void *)piece->to;                                                      \
+        for (int64_t block = row_begin; block < row_end; block += ROWS_TOGETHER) {                 \
+            int64_t end = block + ROWS_TOGETHER < row_end ? block + ROWS_TOGETHER : row_end;       \
             for (int64_t row = block; row < end; row++) {                                          \
-                type *line = to + (row - strip->begin) * cols + strip->first;                      \
-                for (int64_t i = 0; i < strip->count; i++) {                                       \
-                    line[i] = from[i * rows + row];                                                \
+                int64_t col;                                                                       \
+                int64_t col_end;                                                                   \
+                strip_columns(strip, row, &col, &col_end);                                         \
+                int64_t at = row * piece->cols + col - (int64_t)piece->begin;                      \
+                for (; col < col_end; col++, at++) {                                               \
+                    to[at] = from[(col - strip->first) * piece->rows + row];                       \
                 }                                                                                  \
             }                                                                                      \
         }                                                                                          \
@@ -100,130 +119,151 @@ static int read_turned(const struct piece *piece)
     }
     char *turned = piece->buffer;
     char *raw = piece->buffer + (size_t)(most * piece->rows) * to_bytes;
-    struct strip strip = {.piece = piece,
-                          .from = turned,
-                          .begin = (int64_t)(piece->begin / (uint64_t)piece->cols),
-                          .end = (int64_t)(piece->end / (uint64_t)piece->cols)};
+    struct strip strip = {.piece = piece, .from = turned};
+    const int64_t row_begin = (int64_t)piece->begin / piece->cols;
+    const int64_t row_end = ((int64_t)piece->end + piece->cols - 1) / piece->cols;
     for (strip.first = 0; strip.first < piece->cols; strip.first += most) {
         const int64_t left = piece->cols - strip.first;
         strip.count = left < most ? left : most;
         const size_t elements = (size_t)(strip.count * piece->rows);
-        int rc = model_safetensors_read(piece->shard, piece->tensor,
-                                        (uint64_t)strip.first * (uint64_t)piece->rows * from_bytes,
-                                        raw, elements * from_bytes);
+        const uint64_t at = (uint64_t)strip.first * (uint64_t)piece->rows * from_bytes;
+        model_safetensors_expect(piece->shard, piece->tensor, at, elements * from_bytes);
+        int rc = model_safetensors_read(piece->shard, piece->tensor, at, raw,
+                                        elements * from_bytes);
         if (rc != 0) {
             return rc;
         }
         model_convert(turned, piece->type, raw, from, elements);
         if (to_bytes == 2) {
-            turn16(&strip);
+            turn16(&strip, row_begin, row_end);
         } else {
-            turn32(&strip);
+            turn32(&strip, row_begin, row_end);
         }
     }
     return 0;
 }
 
-/* A range that does not begin or end with a row: its rows are read whole and cut. */
-static int read_transposed(const struct piece *piece)
-{
-    const uint64_t cols = (uint64_t)piece->cols;
-    const size_t bytes = model_dtype_bytes(piece->type);
-    struct piece whole = *piece;
-    whole.begin = piece->begin / cols * cols;
-    whole.end = (piece->end + cols - 1) / cols * cols;
-    if (whole.begin == piece->begin && whole.end == piece->end) {
-        return read_turned(piece);
-    }
-    whole.to = malloc((size_t)(whole.end - whole.begin) * bytes);
-    if (whole.to == NULL) {
-        return core_err_set(-ENOMEM, "no memory for %zu rows of tensor %s",
-                            (size_t)((whole.end - whole.begin) / cols), piece->tensor->name);
-    }
-    int rc = read_turned(&whole);
-    if (rc == 0) {
-        memcpy(piece->to, whole.to + (piece->begin - whole.begin) * bytes,
-               (size_t)(piece->end - piece->begin) * bytes);
-    }
-    free(whole.to);
-    return rc;
-}
-
-/* Part of a block's range that lies in one part of one parameter. */
-static int read_part(const struct model_files *files, const struct model_param *param,
-                     const struct model_part *part, uint64_t begin, uint64_t end,
-                     struct piece *piece)
+/* Part of a block's range that lies in one part of one parameter; none: *out has no elements. */
+static int find_piece(const struct range *range, const struct model_param *param,
+                      const struct model_part *part, struct piece *out)
 {
     const uint64_t first = param->offset + (uint64_t)part->first_row * (uint64_t)param->cols;
     const uint64_t last = first + (uint64_t)part->rows * (uint64_t)param->cols;
-    if (end <= first || begin >= last) {
+    *out = (struct piece){.rows = part->rows, .cols = param->cols};
+    if (range->end <= first || range->begin >= last) {
         return 0;
     }
-    const uint64_t from = begin > first ? begin : first;
-    struct piece one = *piece;
-    one.tensor = model_files_part(files, part->name, &one.shard);
-    if (one.tensor == NULL) {
+    out->tensor = model_files_part(range->files, part->name, &out->shard);
+    if (out->tensor == NULL) {
         return core_err_set(-EINVAL, "the folder has no tensor %s", part->name);
     }
-    one.rows = part->rows;
-    one.cols = param->cols;
-    one.begin = from - first;
-    one.end = (end < last ? end : last) - first;
-    one.to += (from - begin) * model_dtype_bytes(one.type);
-    return param->transposed ? read_transposed(&one) : read_straight(&one);
+    out->begin = (range->begin > first ? range->begin : first) - first;
+    out->end = (range->end < last ? range->end : last) - first;
+    return 0;
 }
 
-/* Zeros what no parameter covers of [begin, end). */
-static void zero_padding(const struct model_block *block, uint64_t begin, uint64_t end,
-                         const struct piece *piece)
+/* Zeros what no parameter covers of the range. */
+static void zero_padding(const struct range *range, char *to, size_t bytes)
 {
-    const size_t bytes = model_dtype_bytes(piece->type);
-    for (unsigned i = 0; i < block->param_count; i++) {
-        const struct model_param *param = &block->params[i];
+    for (unsigned i = 0; i < range->block->param_count; i++) {
+        const struct model_param *param = &range->block->params[i];
         uint64_t from = param->offset + param->elements;
-        uint64_t to = (from + MODEL_ALIGN_ELEMENTS - 1) / MODEL_ALIGN_ELEMENTS *
-                      MODEL_ALIGN_ELEMENTS;
-        from = from > begin ? from : begin;
-        to = to < end ? to : end;
-        if (param->part_count > 0 && from < to) {
-            memset(piece->to + (from - begin) * bytes, 0, (size_t)(to - from) * bytes);
+        uint64_t end = (from + MODEL_ALIGN_ELEMENTS - 1) / MODEL_ALIGN_ELEMENTS *
+                       MODEL_ALIGN_ELEMENTS;
+        from = from > range->begin ? from : range->begin;
+        end = end < range->end ? end : range->end;
+        if (param->part_count > 0 && from < end) {
+            memset(to + (from - range->begin) * bytes, 0, (size_t)(end - from) * bytes);
         }
     }
 }
 
-static int read_range(const struct model_files *files, const struct model_block *block,
-                      uint64_t begin, uint64_t end, struct piece *piece)
+/* Asks the system for what read_range is about to read in the file's order. Strips are asked for one
+ * by one. What is wrong is found by reading. */
+static void expect_range(const struct range *range)
 {
+    const struct model_block *block = range->block;
+    for (unsigned i = 0; i < block->param_count && range->begin < range->end; i++) {
+        const struct model_param *param = &block->params[i];
+        for (unsigned j = 0; j < param->part_count && !param->transposed; j++) {
+            struct piece piece;
+            if (find_piece(range, param, &param->parts[j], &piece) == 0 && piece.tensor != NULL) {
+                const size_t bytes = model_dtype_bytes(piece.tensor->dtype);
+                model_safetensors_expect(piece.shard, piece.tensor, piece.begin * bytes,
+                                         (size_t)(piece.end - piece.begin) * bytes);
+            }
+        }
+    }
+}
+
+static int read_range(const struct range *range, enum model_dtype type, char *to, char *buffer)
+{
+    const struct model_block *block = range->block;
+    const size_t bytes = model_dtype_bytes(type);
     for (unsigned i = 0; i < block->param_count; i++) {
         const struct model_param *param = &block->params[i];
         for (unsigned j = 0; j < param->part_count; j++) {
-            int rc = read_part(files, param, &param->parts[j], begin, end, piece);
+            const struct model_part *part = &param->parts[j];
+            struct piece piece;
+            int rc = find_piece(range, param, part, &piece);
+            if (rc == 0 && piece.tensor != NULL) {
+                const uint64_t first = param->offset +
+                                       (uint64_t)part->first_row * (uint64_t)param->cols;
+                piece.type = type;
+                piece.to = to + (first + piece.begin - range->begin) * bytes;
+                piece.buffer = buffer;
+                rc = param->transposed ? read_turned(&piece) : read_straight(&piece);
+            }
             if (rc != 0) {
                 return rc;
             }
         }
     }
-    zero_padding(block, begin, end, piece);
+    zero_padding(range, to, bytes);
     return 0;
+}
+
+enum { RUN_ELEMENTS = 2 << 20 };
+
+/* The end of the run of elements from `at` that is read at once: whole transposed parameters, for
+ * they are read in strips over all of their rows. */
+static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t most)
+{
+    uint64_t end = at + RUN_ELEMENTS < most ? at + RUN_ELEMENTS : most;
+    for (unsigned i = 0; i < block->param_count; i++) {
+        const struct model_param *param = &block->params[i];
+        if (param->transposed && param->offset < end && end < param->offset + param->elements) {
+            end = param->offset > at ? param->offset : param->offset + param->elements;
+        }
+    }
+    return end < most ? end : most;
 }
 
 int model_files_read(const struct model_files *files, const struct model_block *block,
                      uint64_t begin, uint64_t count, enum model_dtype type, void *to)
 {
     assert(begin <= block->elements && count <= block->elements - begin);
-    struct piece piece = {.type = type, .to = to, .buffer = malloc(MODEL_FILES_BUFFER_BYTES)};
-    if (piece.buffer == NULL) {
+    char *buffer = malloc(MODEL_FILES_BUFFER_BYTES);
+    if (buffer == NULL) {
         return core_err_set(-ENOMEM, "no memory for a buffer of %d bytes",
                             MODEL_FILES_BUFFER_BYTES);
     }
-    int rc = read_range(files, block, begin, begin + count, &piece);
-    free(piece.buffer);
+    const uint64_t end = begin + count;
+    struct range range = {files, block, begin, run_end(block, begin, end)};
+    expect_range(&range);
+    int rc = 0;
+    while (rc == 0 && range.begin < end) {
+        const struct range next = {files, block, range.end, run_end(block, range.end, end)};
+        expect_range(&next);
+        rc = read_range(&range, type, (char *)to + (range.begin - begin) * model_dtype_bytes(type),
+                        buffer);
+        range = next;
+    }
+    free(buffer);
     return rc;
 }
 
 /* ---- with a team ---- */
-
-enum { JOB_ELEMENTS = 2 << 20 };
 
 struct job {
     const struct model_files *files;
@@ -235,20 +275,6 @@ struct job {
     struct core_err failed; /* of the member that set `code` */
 };
 
-/* The end of the run of elements from `at` that one member reads: whole transposed parameters, for
- * they are read in strips over all of their rows. */
-static uint64_t job_end(const struct model_block *block, uint64_t at)
-{
-    uint64_t end = at + JOB_ELEMENTS < block->elements ? at + JOB_ELEMENTS : block->elements;
-    for (unsigned i = 0; i < block->param_count; i++) {
-        const struct model_param *param = &block->params[i];
-        if (param->transposed && param->offset < end && end < param->offset + param->elements) {
-            end = param->offset > at ? param->offset : param->offset + param->elements;
-        }
-    }
-    return end;
-}
-
 static void read_some(void *argument, unsigned index, unsigned count)
 {
     (void)index;
@@ -258,7 +284,7 @@ static void read_some(void *argument, unsigned index, unsigned count)
     uint64_t at = atomic_load_explicit(&job->next, memory_order_relaxed);
     while (at < job->block->elements &&
            atomic_load_explicit(&job->code, memory_order_relaxed) == 0) {
-        uint64_t end = job_end(job->block, at);
+        uint64_t end = run_end(job->block, at, job->block->elements);
         if (!atomic_compare_exchange_weak_explicit(&job->next, &at, end, memory_order_relaxed,
                                                    memory_order_relaxed)) {
             continue;

@@ -38,6 +38,10 @@ const struct model_tensor *model_safetensors_find(const struct model_safetensors
 /* Bytes [begin, begin + bytes) of the tensor. 0, or -errno naming file and tensor. */
 int model_safetensors_read(const struct model_safetensors *file, const struct model_tensor *tensor,
                            uint64_t begin, void *to, size_t bytes);
+/* Says that these bytes will be read soon: a drive begins at once, where they are not in memory. Advice
+ * only, without waiting. */
+void model_safetensors_expect(const struct model_safetensors *file,
+                              const struct model_tensor *tensor, uint64_t begin, size_t bytes);
 
 /* What a header says. */
 struct model_safetensors_table {

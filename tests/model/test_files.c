@@ -255,6 +255,60 @@ static void bad_folders(void)
     check_int(model_files_open(folder, &files), ==, -EINVAL);
 }
 
+/* What the file of long_runs() holds at an element. */
+static uint16_t pattern(uint64_t element)
+{
+    return (uint16_t)(element * 40503u + element / 65536);
+}
+
+/* A block of more elements than are read at once, and not from its beginning: every element is in
+ * its place, whether one thread reads or a team, the whole or a range. */
+static void long_runs(void)
+{
+    enum { VOCAB = 140001, CUT = 3 };
+    struct fixture fixture;
+    struct model *model = NULL;
+    struct model_files *files = NULL;
+    struct core_team *team = NULL;
+    const struct core_team_options options = {.count = 3};
+    fixture_open(&fixture, "llama");
+    fixture.config.vocab = VOCAB;
+    check_int(model_create(&fixture.config, NULL, &model), ==, 0);
+    const struct model_block *block = &model->blocks[0];
+    const uint64_t count = VOCAB * (uint64_t)fixture.config.hidden;
+    char header[200];
+    snprintf(header, sizeof header,
+             "{\"model.embed_tokens.weight\":{\"dtype\":\"BF16\",\"shape\":[%d,%d],"
+             "\"data_offsets\":[0,%llu]}}",
+             VOCAB, (int)fixture.config.hidden, 2 * (unsigned long long)count);
+    const char *folder = folder_with("long", "other.json", "{}");
+    const char *path = fixture_safetensors("long/model.safetensors", header, 2 * count);
+    uint16_t *data = calloc(block->elements, sizeof *data);
+    check_true(data != NULL && block->elements >= count);
+    for (uint64_t i = 0; i < count; i++) {
+        data[i] = pattern(i);
+    }
+    FILE *file = fopen(path, "r+b");
+    check_true(file != NULL && fseek(file, 8 + (long)strlen(header), SEEK_SET) == 0);
+    check_uint(fwrite(data, 2, count, file), ==, count);
+    check_int(fclose(file), ==, 0);
+    uint16_t *read = malloc(block->elements * sizeof *read);
+    check_true(read != NULL);
+    check_int(model_files_open(folder, &files), ==, 0);
+    check_int(model_files_read(files, block, CUT, count - CUT, MODEL_BF16, read), ==, 0);
+    check_memory(read, data + CUT, (count - CUT) * sizeof *read);
+    check_int(core_team_create(&options, &team), ==, 0);
+    memset(read, 0xee, block->elements * sizeof *read);
+    check_int(model_files_read_block(files, block, MODEL_BF16, read, team), ==, 0);
+    check_memory(read, data, block->elements * sizeof *read);
+    core_team_destroy(team);
+    free(read);
+    free(data);
+    model_files_close(files);
+    model_destroy(model);
+    fixture_close(&fixture);
+}
+
 static void note_line(void *user, enum core_log_level level, const char *line)
 {
     (void)level;
@@ -351,6 +405,6 @@ static void runs(void)
     fixture_close(&fixture);
 }
 
-TEST_MAIN({"places", places}, {"turned", turned}, {"ranges", ranges}, {"writes", writes},
-          {"keeps", keeps}, {"bad_folders", bad_folders}, {"mismatches", mismatches},
-          {"runs", runs})
+TEST_MAIN({"places", places}, {"turned", turned}, {"ranges", ranges}, {"long_runs", long_runs},
+          {"writes", writes}, {"keeps", keeps}, {"bad_folders", bad_folders},
+          {"mismatches", mismatches}, {"runs", runs})

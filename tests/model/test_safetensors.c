@@ -117,6 +117,10 @@ static void accepts(void)
     check_int(model_safetensors_read(file, tensor, 4, bytes, 4), ==, 0);
     check_int(model_safetensors_read(file, tensor, 4, bytes, 5), ==, -EINVAL);
     check_int(model_safetensors_read(file, tensor, 9, bytes, 0), ==, -EINVAL);
+    model_safetensors_expect(file, tensor, 4, 4); /* advice: beyond the end it is none */
+    model_safetensors_expect(file, tensor, 4, 500);
+    model_safetensors_expect(file, tensor, 9, 0);
+    check_int(model_safetensors_read(file, tensor, 4, bytes, 4), ==, 0);
     model_safetensors_close(file);
 }
 
