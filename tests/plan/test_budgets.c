@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "offload/plan/candidate.h"
 #include "offload/plan/climb.h"
 #include "offload/plan/policy.h"
 #include "offload/plan/print.h"
@@ -131,6 +132,36 @@ static void thrift_saves_memory(void)
     }
 }
 
+/* Where the processor is what a step waits for, memory is not saved down to where a drive that gives a
+ * tenth less would hold the step up. */
+static void thrift_leaves_slack(void)
+{
+    for (int clip = 0; clip < 2; clip++) {
+        struct world world;
+        struct point fastest;
+        struct plan *plan = NULL;
+        struct plan *slower = NULL;
+        struct plan_needs needs = {.count = 0};
+        world_of_layers(&world, clip);
+        world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_STORE;
+        world.input.rates.flops /= 1.7;
+        world.input.wishes.thrift = 0.03;
+        check_int(plan_create(&world.input, &plan), ==, 0);
+        world.input.wishes.thrift = 0;
+        world.input.rates.read_bytes *= 0.9;
+        world.input.rates.write_bytes *= 0.9;
+        world.input.rates.mixed_bytes *= 0.9;
+        check_true(plan_point(&world, &fastest));
+        check_int(plan_candidate_create(&world.input, &plan->choice, &needs, &slower), ==, 0);
+        test_note("%s: %.3f s, and %.3f s of %.3f s with a slower drive", clip ? "clipped" : "not",
+                  plan_predicted(plan)->step_seconds, plan_predicted(slower)->step_seconds,
+                  fastest.seconds);
+        check_double(plan_predicted(slower)->step_seconds, <=, fastest.seconds * 1.031);
+        plan_destroy(slower);
+        plan_destroy(plan);
+    }
+}
+
 /* What is in memory stays there where taking it out would write to the drives, however much slower a
  * step may be. */
 static void thrift_does_not_wear_drives(void)
@@ -150,4 +181,5 @@ static void thrift_does_not_wear_drives(void)
 
 TEST_MAIN({"more_memory_is_no_slower", more_memory_is_no_slower},
           {"thrift_saves_memory", thrift_saves_memory},
+          {"thrift_leaves_slack", thrift_leaves_slack},
           {"thrift_does_not_wear_drives", thrift_does_not_wear_drives})
