@@ -221,6 +221,41 @@ static int life(void)
     return code;
 }
 
+/* What is kept is written as what is made anew, whole and in part, and one that is too big is refused. */
+static void kept(void)
+{
+    static const char json[] = "[{\"content\": \"a\"}, {\"content\": [1, {\"b\": null}]}, 3]";
+    static const char source[] = "{{ messages }}{{ (messages + [4]) | length }}{{ messages[1:] }}";
+    const struct text_template_limits small = {.steps = 2};
+    struct core_json *doc = NULL;
+    struct text_template *template = NULL;
+    struct text_template_run *runs[2] = {NULL, NULL};
+    check_int(core_json_parse(json, strlen(json), "m", NULL, &doc), ==, 0);
+    check_int(text_template_create(source, strlen(source), "t", &template), ==, 0);
+    check_int(text_template_run_create(NULL, &runs[0]), ==, 0);
+    check_int(text_template_run_create(NULL, &runs[1]), ==, 0);
+    check_int(text_template_run_keep(runs[1], core_json_root(doc)), ==, 0);
+    for (size_t items = 0; items < 5; items++) {
+        struct text_rendering out[2];
+        const struct text_template_variable messages = {.name = "messages",
+                                                        .kind = TEXT_TEMPLATE_JSON,
+                                                        .json = core_json_root(doc),
+                                                        .items_max = items};
+        for (int i = 0; i < 2; i++) {
+            check_int(text_template_render(template, runs[i], &messages, 1, 0, &out[i]), ==, 0);
+        }
+        check_string(out[1].text, out[0].text);
+    }
+    check_int(text_template_run_keep(runs[1], NULL), ==, 0);
+    text_template_run_destroy(runs[1]);
+    check_int(text_template_run_create(&small, &runs[1]), ==, 0);
+    check_int(text_template_run_keep(runs[1], core_json_root(doc)), ==, -E2BIG);
+    text_template_run_destroy(runs[0]);
+    text_template_run_destroy(runs[1]);
+    text_template_destroy(template);
+    core_json_destroy(doc);
+}
+
 /* Whatever memory is refused, rendering says so and gives back what it had. */
 static void out_of_memory(void)
 {
@@ -232,4 +267,4 @@ static void out_of_memory(void)
 }
 
 TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"bounds", bounds},
-          {"out_of_memory", out_of_memory})
+          {"kept", kept}, {"out_of_memory", out_of_memory})

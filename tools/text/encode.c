@@ -390,11 +390,13 @@ static int find_spans(struct text_encoder *encoder, const struct text_row *row,
         }
         return code;
     }
+    code = text_template_run_keep(encoder->runs[1], row->messages);
     for (size_t i = 0; i < core_json_count(row->messages) && code == 0; i++) {
         if (is_assistant(core_json_at(row->messages, i))) {
             code = find_turn(encoder, row, whole, i);
         }
     }
+    text_template_run_keep(encoder->runs[1], NULL);
     return code;
 }
 

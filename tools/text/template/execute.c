@@ -378,14 +378,65 @@ int text_template_run_create(const struct text_template_limits *limits,
     return 0;
 }
 
+/* Before anything is evaluated. */
+static void restart(struct text_template_run *run)
+{
+    template_release(run);
+    run->steps = run->steps_max;
+    run->code = 0;
+    run->line = 1;
+    run->depth = 0;
+}
+
+static void exchange_chunks(struct text_template_run *run)
+{
+    struct template_chunk *chunks = run->chunks;
+    run->chunks = run->kept_chunks;
+    run->kept_chunks = chunks;
+}
+
+int text_template_run_keep(struct text_template_run *run, const struct core_json_value *json)
+{
+    exchange_chunks(run);
+    restart(run);
+    run->source = "messages";
+    run->kept_json = NULL;
+    if (json != NULL) {
+        run->kept = template_from_json(run, json, 0);
+    }
+    if (run->code == 0) {
+        run->kept_json = json;
+    } else {
+        template_release(run);
+    }
+    exchange_chunks(run);
+    return run->code;
+}
+
 void text_template_run_destroy(struct text_template_run *run)
 {
     if (run != NULL) {
+        text_template_run_keep(run, NULL);
         template_release(run);
         free(run->out);
         free(run->spans);
         free(run);
     }
+}
+
+/* The beginning of the list that is kept. */
+static struct template_value share_kept(struct text_template_run *run, size_t items_max)
+{
+    struct template_value list = run->kept;
+    if (list.kind == TEMPLATE_LIST && items_max > 0 && items_max < list.as.list->count) {
+        list.as.list = template_alloc(run, sizeof *list.as.list);
+        if (list.as.list == NULL) {
+            return template_none();
+        }
+        list.as.list->items = run->kept.as.list->items;
+        list.as.list->count = list.as.list->room = items_max;
+    }
+    return list;
 }
 
 static void set_variable(struct text_template_run *run,
@@ -401,7 +452,9 @@ static void set_variable(struct text_template_run *run,
     case TEXT_TEMPLATE_BOOL: value = template_bool(variable->truth); break;
     case TEXT_TEMPLATE_TEXT: value = template_string(variable->text, strlen(variable->text)); break;
     case TEXT_TEMPLATE_JSON:
-        value = template_from_json(run, variable->json, variable->items_max);
+        value = run->kept_json != NULL && variable->json == run->kept_json
+                    ? share_kept(run, variable->items_max)
+                    : template_from_json(run, variable->json, variable->items_max);
         break;
     }
     template_scope_set(run, name, value);
@@ -411,11 +464,7 @@ int text_template_render(const struct text_template *source, struct text_templat
                          const struct text_template_variable *variables, size_t count, int64_t now,
                          struct text_rendering *out)
 {
-    template_release(run);
-    run->steps = run->steps_max;
-    run->code = 0;
-    run->line = 1;
-    run->depth = 0;
+    restart(run);
     run->source = source->name;
     run->out_bytes = run->captures = run->capture_base = run->spans_count = 0;
     run->names = &source->names;

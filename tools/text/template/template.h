@@ -37,6 +37,10 @@ int text_template_run_create(const struct text_template_limits *limits,
                              struct text_template_run **out);
 void text_template_run_destroy(struct text_template_run *run);
 
+/* For many renders of one conversation: the array becomes a value once, which all variables with this
+ * `json` share, until another one (or NULL: none) is kept. It has to stay until then. */
+int text_template_run_keep(struct text_template_run *run, const struct core_json_value *json);
+
 enum text_template_kind {
     TEXT_TEMPLATE_NONE,
     TEXT_TEMPLATE_BOOL,

@@ -100,8 +100,11 @@ struct template_macro {
 struct template_chunk;
 
 struct text_template_run {
-    struct template_chunk *chunks; /* owned: memory of values, newest first */
-    size_t bytes;                  /* of all chunks and the output */
+    struct template_chunk *chunks;           /* owned: memory of values, newest first */
+    struct template_chunk *kept_chunks;      /* owned: memory of `kept` */
+    const struct core_json_value *kept_json; /* borrowed from the caller; NULL: nothing is kept */
+    struct template_value kept;              /* what it is as a value: never written to */
+    size_t bytes;                            /* of all chunks and the output */
     size_t bytes_max;
     uint64_t steps; /* left */
     uint64_t steps_max;
