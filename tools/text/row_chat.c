@@ -69,15 +69,19 @@ static const struct core_json_value *find_reasoning(const struct core_json_value
 static int check_content(const struct core_json_value *turn)
 {
     const struct core_json_value *content = find(turn, "content");
+    /* As the row names it. */
+    const bool sharegpt = content == NULL &&
+                          (find(turn, "value") != NULL || find(turn, "role") == NULL);
+    const char *key = sharegpt ? "value" : "content";
     content = content != NULL ? content : find(turn, "value");
     const bool plain = content != NULL && (core_json_kind(content) == CORE_JSON_STRING ||
                                            core_json_kind(content) == CORE_JSON_ARRAY);
     if (content != NULL && !plain) {
-        return core_err_set(-EINVAL, "content: is %s, and has to be a string or a list of parts",
+        return core_err_set(-EINVAL, "%s: is %s, and has to be a string or a list of parts", key,
                             core_json_kind_name(core_json_kind(content)));
     }
     if (content == NULL && find(turn, "tool_calls") == NULL && find_reasoning(turn) == NULL) {
-        return core_err_set(-EINVAL, "content: is missing");
+        return core_err_set(-EINVAL, "%s: is missing", key);
     }
     return 0;
 }
