@@ -123,7 +123,7 @@ static int find_line(struct text_lines *lines, size_t *bytes, bool *ended)
     size_t seen = 0; /* of what is there, already searched */
     for (;;) {
         const size_t there = lines->end - lines->begin;
-        const char *begin = lines->text + lines->begin;
+        const char *begin = there > 0 ? lines->text + lines->begin : NULL;
         const char *end = there > seen ? memchr(begin + seen, '\n', there - seen) : NULL;
         int more = 1;
         if (end == NULL) {
