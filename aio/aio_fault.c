@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/rng.h"
 
-enum { SECTOR_BYTES = 512, LATE_MAX = 8, NONE = -1 };
+enum { SECTOR_BYTES = 512, COPY_ALIGN_BYTES = 4096, LATE_MAX = 8, NONE = -1 };
 static const int64_t stalled_wait_ns = 5000000;
 
 struct entry {
@@ -21,7 +21,7 @@ struct entry {
     bool stalled; /* not handed on */
     int fault;    /* enum aio_fault_kind, or NONE */
     uint32_t argument;
-    bool flipped; /* the bit in the caller's memory is turned and has to be turned back */
+    void *copy; /* owned: what is written instead; the caller's memory may be read meanwhile */
 };
 
 struct held {
@@ -70,6 +70,9 @@ static void fault_close(void *state)
     }
     if (fault->inner != NULL) {
         fault->plan->inner->close(fault->inner);
+    }
+    for (uint32_t i = 0; fault->entries != NULL && i < fault->depth; i++) {
+        free(fault->entries[i].copy);
     }
     free(fault->entries);
     free(fault->held);
@@ -207,10 +210,30 @@ static void hold(struct fault *fault, uint64_t token, int64_t result, uint64_t r
                                                      fault->reaps + reaps};
 }
 
-static void flip(const struct entry *entry)
+static void flip(const struct entry *entry, unsigned char *memory)
 {
     uint64_t bit = entry->argument % ((uint64_t)entry->op.bytes * 8);
-    ((unsigned char *)entry->op.memory)[bit / 8] ^= (unsigned char)(1u << (bit % 8));
+    memory[bit / 8] ^= (unsigned char)(1u << (bit % 8));
+}
+
+/* One bit is turned in a copy, which goes out instead. */
+static int write_copy(struct entry *entry, struct aio_op *op)
+{
+    if (posix_memalign(&entry->copy, COPY_ALIGN_BYTES, op->bytes) != 0) {
+        entry->copy = NULL;
+        return -ENOMEM;
+    }
+    memcpy(entry->copy, op->memory, op->bytes);
+    flip(entry, entry->copy);
+    op->memory = entry->copy;
+    op->buffer = -1;
+    return 0;
+}
+
+static void drop_copy(struct entry *entry)
+{
+    free(entry->copy);
+    entry->copy = NULL;
 }
 
 /* A part of the bytes, never none and never all; whole sectors where the inner one is a drive. */
@@ -227,22 +250,18 @@ static uint32_t part_of(const struct fault *fault, const struct entry *entry)
     return (part == 0 ? 1 : part) * grain;
 }
 
-/* What the inner back end is asked instead. */
-static struct aio_op changed(const struct fault *fault, struct entry *entry)
+/* What the inner back end is asked instead of `op`. */
+static int change(const struct fault *fault, struct entry *entry, struct aio_op *op)
 {
-    struct aio_op op = entry->op;
     if (entry->fault == AIO_FAULT_SHORT || entry->fault == AIO_FAULT_TORN) {
-        op.bytes = part_of(fault, entry);
+        op->bytes = part_of(fault, entry);
     } else if (entry->fault == AIO_FAULT_MISDIRECTED) {
-        op.offset = op.offset >= op.bytes ? op.offset - op.bytes : op.offset + op.bytes;
+        op->offset = op->offset >= op->bytes ? op->offset - op->bytes : op->offset + op->bytes;
     } else if (entry->fault == AIO_FAULT_CORRUPT) {
         entry->argument = entry->argument != 0 ? entry->argument : chance(fault, 101, fault->ops);
-        if (op.kind == AIO_WRITE) {
-            flip(entry);
-            entry->flipped = true;
-        }
+        return op->kind == AIO_WRITE ? write_copy(entry, op) : 0;
     }
-    return op;
+    return 0;
 }
 
 static int64_t made_up(const struct entry *entry)
@@ -255,11 +274,11 @@ static int64_t made_up(const struct entry *entry)
 
 static int hand_on(struct fault *fault, struct entry *entry)
 {
-    struct aio_op op = changed(fault, entry);
-    int taken = fault->plan->inner->submit(fault->inner, &op, 1);
-    if (taken != 1 && entry->flipped) {
-        flip(entry);
-        entry->flipped = false;
+    struct aio_op op = entry->op;
+    int rc = change(fault, entry, &op);
+    int taken = rc == 0 ? fault->plan->inner->submit(fault->inner, &op, 1) : rc;
+    if (taken != 1) {
+        drop_copy(entry);
     }
     return taken;
 }
@@ -327,10 +346,10 @@ static void change_answer(struct fault *fault, const struct aio_event *event)
     int64_t result = event->result;
     uint64_t reaps = 0;
     entry->used = false;
-    if (entry->flipped) {
-        flip(entry);
+    if (entry->copy != NULL) {
+        drop_copy(entry);
     } else if (entry->fault == AIO_FAULT_CORRUPT && result > 0) {
-        flip(entry);
+        flip(entry, entry->op.memory);
     }
     if (entry->fault == AIO_FAULT_TORN || entry->fault == AIO_FAULT_MISDIRECTED) {
         result = entry->op.bytes;
