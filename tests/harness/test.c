@@ -10,10 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/statfs.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What is left of a tmpfs that is worth using. */
 enum { MEMORY_ROOM_BYTES = 256 << 20 };
+
+enum { LONG_CASE_SECONDS = 5 }; /* is told how long it took */
 
 enum verdict { PASSED, FAILED, SKIPPED };
 
@@ -176,7 +179,11 @@ int test_main(int argc, char **argv, const struct test_case *cases, size_t count
             printf("ok %zu - %s # SKIP not asked for\n", i + 1, name);
             continue;
         }
+        const time_t began = time(NULL);
         enum verdict verdict = run_case(&cases[i]);
+        if (time(NULL) - began >= LONG_CASE_SECONDS) {
+            printf("# %s took %ld s\n", name, (long)(time(NULL) - began));
+        }
         failed |= verdict == FAILED;
         printf("%s %zu - %s%s%s\n", verdict == FAILED ? "not ok" : "ok", i + 1, name,
                verdict == SKIPPED ? " # SKIP " : "", verdict == SKIPPED ? skip_reason : "");

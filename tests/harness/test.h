@@ -48,13 +48,14 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #endif
 #define TEST_COUNT(plain, slow) (TEST_SLOW ? (slow) : (plain))
 
-/* Where races are looked for, a loop over combinations that the same threads serve in the same way
- * takes every TEST_STRIDE(n)-th there. */
+/* TEST_RACES is 1 where races are looked for: there a loop over combinations that the same threads
+ * serve in the same way takes every TEST_STRIDE(n)-th, and a case without threads is skipped. */
 #if defined(__SANITIZE_THREAD__)
-#define TEST_STRIDE(n) (n)
+#define TEST_RACES 1
 #else
-#define TEST_STRIDE(n) 1
+#define TEST_RACES 0
 #endif
+#define TEST_STRIDE(n) (TEST_RACES ? (n) : 1)
 
 /* Whether the long forms are asked for: `./check --full`, or TIDE_TEST_FULL in the environment. */
 bool test_full(void);

@@ -89,10 +89,10 @@ static void one_attention(enum kern_type type, const struct shape *s, bool docum
     rig_check(KERN_ATTENTION_GRAD, &g, loose, g.dq, g.dk, g.dv, NULL);
 }
 
-/* Cases under a sanitizer, which an emulated card makes slower still. */
+/* Cases under a sanitizer: TSan and an emulated card make them slower still. */
 static size_t few(size_t cases)
 {
-    return rig_is_card() ? 1 : cases;
+    return rig_is_card() || TEST_RACES ? 1 : cases;
 }
 
 static void attention_sizes(void)

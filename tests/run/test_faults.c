@@ -261,7 +261,7 @@ static bool have_bad_day(const struct case_model *made, const struct setting *se
 }
 
 /* Every kind of bad day at seeded points of create, load, two steps, the drain and the reading of all
- * states, over every setting. */
+ * states, over every setting; where races are looked for, each setting has its own third of the days. */
 static void bad_days(void)
 {
     struct case_model made;
@@ -270,7 +270,7 @@ static void bad_days(void)
     for (unsigned s = 0; s < SETTINGS; s++) {
         struct good_day good;
         have_good_day(&made, &settings[s], &good);
-        for (unsigned d = 0; d < DAYS; d++) {
+        for (unsigned d = s % TEST_STRIDE(3); d < DAYS; d += TEST_STRIDE(3)) {
             const unsigned rounds = test_full() ? 8 : 1;
             for (unsigned round = 0; round < rounds; round++) {
                 const uint64_t seed = (((uint64_t)round * SETTINGS + s) * DAYS + d) * TRIES;
@@ -283,9 +283,9 @@ static void bad_days(void)
     }
     test_note("%u runs recovered bit for bit, %u ended in an error, %u met no fault", tally.equal,
               tally.errors, tally.missed);
-    check_uint(tally.equal + tally.errors + tally.missed, >=, 200);
-    check_uint(tally.equal + tally.errors, >=, SETTINGS * DAYS - 3);
-    check_uint(tally.errors, >=, 50);
+    check_uint(tally.equal + tally.errors + tally.missed, >=, 200 / TEST_STRIDE(3));
+    check_uint(tally.equal + tally.errors, >=, SETTINGS * DAYS / TEST_STRIDE(3) - 3);
+    check_uint(tally.errors, >=, 50 / TEST_STRIDE(3));
     case_model_free(&made);
 }
 

@@ -109,13 +109,13 @@ static struct run_options options_of(const struct way *way, const struct run_opt
     return options;
 }
 
-/* Every way against the plain step, for every `stride`-th family; under a sanitizer every third way of
- * two families, other ways in other cases. */
+/* Every way against the plain step, for every `stride`-th family; under a sanitizer every third or sixth
+ * way of two families, other ways in other cases. */
 static void hold(const struct run_options *base, const char *what, size_t stride)
 {
     static size_t calls;
-    const size_t way_stride = TEST_COUNT(1, 3);
-    const size_t first_way = TEST_COUNT(0, calls++ % 3);
+    const size_t way_stride = TEST_COUNT(1, 3) * TEST_STRIDE(2);
+    const size_t first_way = TEST_SLOW ? calls++ % way_stride : 0;
     stride = TEST_COUNT(stride, 3);
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f += stride) {
         struct case_model made;

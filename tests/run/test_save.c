@@ -102,7 +102,7 @@ static void every_timing(void)
     for (int t = 0; t < TIMINGS; t++) {
         struct case_model made;
         case_model_make(&made, families[t % 2]);
-        for (int p = TEST_COUNT(0, t % 2); p < PLACES; p += TEST_COUNT(1, 2)) {
+        for (int p = TEST_COUNT(0, t % 2); p < PLACES; p += TEST_COUNT(1, 2) * TEST_STRIDE(2)) {
             char name[200];
             const int next = (p + 2) % PLACES;
             const struct run_options from = options_of(p, t);
@@ -123,7 +123,7 @@ static void looked_at_or_unannounced(void)
 {
     struct case_model made;
     case_model_make(&made, "llama tied");
-    for (int t = 0; t < TIMINGS; t++) {
+    for (int t = 0; t < TIMINGS; t += TEST_STRIDE(2)) {
         const bool pends = timings[t].timing == PLAN_TIMING_DEFERRED;
         const bool right = timings[t].clip > 1;
         const bool inside = timings[t].clip == 0;
@@ -144,7 +144,7 @@ static void frozen(void)
     struct case_model made;
     case_model_make(&made, "llama");
     case_model_freeze(&made, patterns, 2);
-    for (int t = 0; t < TIMINGS; t++) {
+    for (int t = TEST_STRIDE(2) - 1; t < TIMINGS; t += TEST_STRIDE(2)) {
         const struct run_options options = options_of(t % PLACES, t);
         hold(&made, &options, &options, &(struct way){.ahead = true}, timings[t].name);
         struct run_options ranks = options;
@@ -196,7 +196,7 @@ static void several_ranks(void)
     struct case_model made;
     case_model_make(&made, "llama tied");
     for (uint32_t stage = 0; stage <= 3; stage++) {
-        for (int t = TEST_COUNT(0, (int)stage % 2); t < TIMINGS; t += TEST_COUNT(1, 2)) {
+        for (int t = TEST_COUNT(0, (int)stage % 2); t < TIMINGS; t += TEST_COUNT(1, 2) * TEST_STRIDE(2)) {
             char name[200];
             struct run_options options = options_of((int)(stage + (uint32_t)t) % PLACES, t);
             set_ranks(&options, 2, stage);
@@ -214,7 +214,7 @@ static void other_ranks(void)
     static const uint32_t worlds[][2] = {{1, 2}, {2, 4}, {4, 1}};
     struct case_model made;
     case_model_make(&made, "llama tied");
-    for (uint32_t i = 0; i < 12; i += TEST_COUNT(1, 2)) {
+    for (uint32_t i = 0; i < 12; i += TEST_COUNT(1, 2) * TEST_STRIDE(2)) {
         const uint32_t *world = worlds[i % 3];
         const uint32_t stage = i / 3;
         char name[200];

@@ -159,7 +159,8 @@ static void every_pattern(void)
         struct expected expected = {.known = {false}};
         struct run_options options = options_of(&ways[w]);
         options.clip = limit_between(&made, &options);
-        for (unsigned pattern = 0; pattern < PATTERNS; pattern += TEST_COUNT(1, 5)) {
+        for (unsigned pattern = TEST_SLOW ? (unsigned)w : 0; pattern < PATTERNS;
+             pattern += TEST_COUNT(1, 5) * TEST_STRIDE(2)) {
             hold(&made, &options, pattern, &expected, ways[w].name);
         }
     }
@@ -172,7 +173,7 @@ static const unsigned some[] = {7, 26, 13, 23, 15};
 static void every_family(void)
 {
     static const char *const families[] = {"gpt2", "llama", "qwen3", "qwen3 tied"};
-    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f += TEST_STRIDE(3)) {
         struct case_model made;
         struct expected expected = {.known = {false}};
         struct run_options options = options_of(&ways[f % WAYS]);
@@ -211,7 +212,7 @@ static void overflows(void)
     static const int places[] = {0, 2, 5, 7};
     struct case_model made;
     case_model_make(&made, "llama tied");
-    for (size_t p = 0; p < sizeof places / sizeof places[0]; p++) {
+    for (size_t p = 0; p < sizeof places / sizeof places[0]; p += TEST_STRIDE(2)) {
         struct expected expected = {.known = {false}};
         struct run_options options = options_of(&ways[places[p]]);
         options.type = KERN_FP16;
@@ -233,7 +234,7 @@ static void ranks(void)
     struct case_model made;
     case_model_make(&made, "llama tied");
     for (uint32_t stage = 0; stage <= 3; stage++) {
-        for (int w = 0; w < WAYS; w += 2) {
+        for (int w = 0; w < WAYS; w += 2 * TEST_STRIDE(2)) {
             struct expected expected = {.known = {false}};
             struct run_options options = options_of(&ways[w]);
             char name[120];

@@ -94,8 +94,8 @@ static void any_byte(void)
                   0);
     }
     test_note("seed %" PRIu64, state);
-    for (int n = 0; n < (test_full() ? 5000 : TEST_COUNT(1500, 5000));
-         n++) { /* all where ASan watches */
+    const int cases = test_full() ? 5000 : TEST_COUNT(1500, 5000); /* all where ASan watches */
+    for (int n = 0; n < cases; n += TEST_STRIDE(20)) {
         const int i = n % FILES;
         const char *path = path_of(shelf, 4, files[i]);
         mutate(path, texts[i], bytes[i]);
@@ -202,7 +202,7 @@ static void every_field(void)
             test_fail(__FILE__, __LINE__, "%s: %d, \"%s\"", rows[i].to, rc, core_err_sentence());
         }
     }
-    for (int n = 0; n < TEST_COUNT(8000, 5000); n++) { /* no crash, no overrun */
+    for (int n = 0; n < TEST_COUNT(8000, 5000); n += TEST_STRIDE(20)) { /* no crash, no overrun */
         char changed[8192];
         memcpy(changed, text, bytes + 1);
         for (uint64_t i = draw(3) + 1; i > 0; i--) {
