@@ -91,6 +91,7 @@ void tide_engine_destroy(struct tide_engine *engine)
     }
     const struct core_log *before = context_enter(engine->context);
     run_engine_destroy(engine->engine);
+    model_claim_drop(&engine->claim);
     store_shelf_close(engine->shelf);
     store_manifest_fini(&engine->resumed);
     setup_fini(&engine->setup);
@@ -259,6 +260,7 @@ static int save_open(const struct tide_engine *engine, const char *folder, int o
         .source = engine->setup.folder,
         .type = model_dtype_of(engine->setup.options.type),
         .replace = overwrite != 0,
+        .claim = &engine->claim,
     };
     if (folder == NULL || folder[0] == '\0') {
         return core_err_set(-EINVAL, "no folder to save to is given");
@@ -303,12 +305,23 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
     return rc;
 }
 
-int tide_engine_save_try(struct tide_engine *engine, const char *folder, int overwrite)
+/* From here on the folder is this engine's to write. */
+static int save_try(struct tide_engine *engine, const char *folder, int overwrite)
 {
-    const struct core_log *before = context_enter(engine->context);
     struct model_save *file = NULL;
     int rc = save_open(engine, folder, overwrite, &file);
     model_save_close(file);
+    if (rc == 0 && !model_claim_holds(&engine->claim, folder)) {
+        model_claim_drop(&engine->claim);
+        rc = model_claim_take(folder, &engine->claim);
+    }
+    return rc;
+}
+
+int tide_engine_save_try(struct tide_engine *engine, const char *folder, int overwrite)
+{
+    const struct core_log *before = context_enter(engine->context);
+    int rc = save_try(engine, folder, overwrite);
     engine->step_ns = core_clock_now_ns();
     context_leave(before);
     return rc;

@@ -4,6 +4,7 @@
 
 #include "offload/api/plan.h"
 #include "offload/api/setup.h"
+#include "offload/model/claim.h"
 #include "offload/run/engine.h"
 #include "offload/store/shelf.h"
 
@@ -14,6 +15,7 @@ struct tide_engine {
     struct run_engine *engine;   /* owned */
     struct model_batch *batches; /* owned, of a step */
     int64_t step_ns;             /* when the last step ended */
+    struct model_claim claim;    /* on the folder that a save was tried for */
     struct store_shelf *shelf;   /* owned: where checkpoints go; NULL: none was asked for yet */
     /* How it began; the manifest's application bytes are handed out. */
     struct store_manifest resumed; /* of step 0: with the model */

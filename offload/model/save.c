@@ -231,7 +231,8 @@ static int open_all(struct model_save *save, const struct model_save_options *op
              ? rc
              : lay_out(save, options->shard_bytes > 0 ? options->shard_bytes : SHARD_BYTES_DEFAULT);
     rc = rc != 0 ? rc
-                 : model_folder_begin(options->folder, options->replace, &save->path, &save->fd);
+                 : model_folder_begin(save->folder, options->replace, options->claim, &save->path,
+                                      &save->fd);
     for (size_t i = 0; rc == 0 && i < save->shard_count; i++) {
         rc = open_shard(save, i);
     }
@@ -419,11 +420,11 @@ void model_save_close(struct model_save *save)
             close(save->shards[i].fd);
         }
     }
+    if (save->path != NULL && !save->published) {
+        model_folder_remove(save->path); /* while it is locked */
+    }
     if (save->fd >= 0) {
         close(save->fd);
-    }
-    if (save->path != NULL && !save->published) {
-        model_folder_remove(save->path);
     }
     free(save->path);
     free(save->folder);

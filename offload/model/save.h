@@ -14,6 +14,7 @@
 #include "offload/model/dtype.h"
 #include "offload/model/model.h"
 
+struct model_claim;
 struct model_save;
 
 struct model_save_options {
@@ -22,6 +23,8 @@ struct model_save_options {
     enum model_dtype type; /* of the weights in the files */
     uint64_t shard_bytes;  /* a shard ends before it would be larger; 0: 5 GB */
     bool replace;          /* a FOLDER that exists is replaced; else it is an error */
+    /* On FOLDER, which no other process writes until it is dropped (claim.h); NULL: none is held. */
+    const struct model_claim *claim;
 };
 
 /* -EEXIST, -ENOSPC, ...: the sentence names the file. */

@@ -15,45 +15,54 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
+#include "offload/model/claim.h"
 #include "offload/model/family.h"
 
-void model_folder_remove(const char *path)
+/* "." and ".." and folders refuse. */
+static void remove_files(const char *path)
 {
     DIR *dir = opendir(path);
     if (dir == NULL) {
         return;
     }
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        unlinkat(dirfd(dir), entry->d_name, 0); /* "." and ".." and folders refuse */
+        unlinkat(dirfd(dir), entry->d_name, 0);
     }
     closedir(dir);
+}
+
+void model_folder_remove(const char *path)
+{
+    remove_files(path);
     rmdir(path);
 }
 
-int model_folder_begin(const char *folder, bool replace, char **path, int *fd)
+int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
+                       char **path, int *fd)
 {
-    char *partial;
+    struct model_claim own = {.fd = -1};
     if (!replace && access(folder, F_OK) == 0) {
         return core_err_set(-EEXIST, "%s is there already", folder);
     }
-    if (asprintf(&partial, "%s.partial", folder) < 0) {
-        return core_err_set(-ENOMEM, "no memory for the name of %s", folder);
+    if (claim != NULL && model_claim_holds(claim, folder)) {
+        own = (struct model_claim){strdup(claim->path), fcntl(claim->fd, F_DUPFD_CLOEXEC, 0)};
+        if (own.path == NULL || own.fd < 0) {
+            const int code = own.path == NULL ? ENOMEM : errno;
+            free(own.path);
+            if (own.fd >= 0) {
+                close(own.fd);
+            }
+            return core_err_set(-code, "%s cannot be begun: %s", claim->path, strerror(code));
+        }
+    } else {
+        int rc = model_claim_take(folder, &own);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    model_folder_remove(partial); /* what a run left that was killed */
-    if (mkdir(partial, 0777) != 0) {
-        int rc = core_err_set(-errno, "the folder %s cannot be made: %s", partial, strerror(errno));
-        free(partial);
-        return rc;
-    }
-    *fd = open(partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0) {
-        int rc = core_err_set(-errno, "the folder %s cannot be opened: %s", partial,
-                              strerror(errno));
-        rmdir(partial);
-        free(partial);
-        return rc;
-    }
-    *path = partial;
+    remove_files(own.path); /* what a run left that was killed */
+    *path = own.path;
+    *fd = own.fd;
     return 0;
 }
 

@@ -7,11 +7,14 @@
 
 #include "offload/model/dtype.h"
 
+struct model_claim;
 struct model_family;
 
-/* Makes FOLDER.partial afresh and opens it. *path is the caller's to free. 0, or -EEXIST where
- * FOLDER is there and may not be replaced. */
-int model_folder_begin(const char *folder, bool replace, char **path, int *fd);
+/* FOLDER.partial without a file in it, locked and open. `claim`, which may be NULL, is one on it where
+ * it holds. *path is the caller's to free. 0, -EEXIST where FOLDER is there and may not be replaced, or
+ * -EBUSY where another process writes it. */
+int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
+                       char **path, int *fd);
 
 /* Copies what is neither weights nor config.json from `source`, and writes config.json with `type`
  * as the type of the weights. */

@@ -46,7 +46,8 @@ static int begin(struct store_checkpoint_write *checkpoint)
     int rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
                               manifest->blocks, manifest->block_count);
     rc = rc != 0 ? rc
-                 : model_folder_begin(checkpoint->folder, true, &checkpoint->path, &checkpoint->fd);
+                 : model_folder_begin(checkpoint->folder, true, NULL, &checkpoint->path,
+                                      &checkpoint->fd);
     if (rc == 0 && given->source != NULL) {
         rc = model_folder_copy(checkpoint->fd, given->source, given->model->config.family,
                                dtype_of(manifest->weight_dtype));

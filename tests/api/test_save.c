@@ -126,7 +126,8 @@ static unsigned entries(const char *path)
     return count;
 }
 
-/* Trying leaves nothing, and says beforehand what saving would say at the end. */
+/* Trying says beforehand what saving would say at the end, and keeps the folder for this engine: another
+ * one is told. With the engine goes what stands for that. */
 static void trying(void)
 {
     char below[700];
@@ -134,7 +135,13 @@ static void trying(void)
     struct tide_engine *engine = world_engine(&world.options);
     const unsigned before = entries(test_directory());
     check_int(tide_engine_save_try(engine, folder, 0), ==, 0);
-    check_uint(entries(test_directory()), ==, before);
+    check_uint(entries(test_directory()), ==, before + 1);
+    struct tide_engine *other = world_engine(&world.options);
+    check_int(tide_engine_save_try(other, folder, 0), ==, -EBUSY);
+    check_contains(tide_last_error(), "another run");
+    check_int(tide_engine_save(other, folder, 0), ==, -EBUSY);
+    tide_engine_destroy(other);
+    check_int(tide_engine_save_try(engine, folder, 0), ==, 0);
     snprintf(below, sizeof below, "%s/missing/saved", test_directory());
     int tried = tide_engine_save_try(engine, below, 0);
     check_int(tried, ==, tide_engine_save(engine, below, 0));
@@ -144,9 +151,10 @@ static void trying(void)
     check_int(tide_engine_save_try(engine, below, 0), ==, -ENOTDIR);
     check_int(tide_engine_save_try(engine, NULL, 0), ==, -EINVAL);
     check_int(tide_engine_save(engine, "", 0), ==, -EINVAL);
-    check_uint(entries(test_directory()), ==, before);
+    check_uint(entries(test_directory()), ==, before + 1);
     (void)world_steps(&world, engine, 1);
     tide_engine_destroy(engine);
+    check_uint(entries(test_directory()), ==, before);
 }
 
 static int stop_saving(void *user, const struct tide_progress *progress)

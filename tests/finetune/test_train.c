@@ -261,7 +261,8 @@ static void config(void)
     check_true(strstr(rig_err, "step 3/4") == NULL);
 }
 
-/* A store that another run has is refused, and left to it; so is one that cannot be made. */
+/* A store or an output that another run has is refused, and left to it; so is a store that cannot be
+ * made. */
 static void shared_store(void)
 {
     begin();
@@ -272,6 +273,8 @@ static void shared_store(void)
         usleep(50000);
     }
     check_true(rig_read("first.jsonl")[0] != '\0');
+    expect(2, TRAIN_SMALL "--out %T/first/ --steps 2");
+    check_contains(rig_err, "first.partial; name another folder, or wait for its end");
     expect(0, "inspect %T/store");
     check_contains(rig_out, "in use: a running process has it");
     check_contains(rig_out, "verified: headers and sizes");
@@ -289,7 +292,7 @@ static void shared_store(void)
     kill(first, SIGINT);
     rig_expect(__LINE__, rig_wait(first), 130);
     check_contains(rig_err, "--resume goes on from there");
-    check_true(!rig_has("first/model.safetensors"));
+    check_true(!rig_has("first/model.safetensors") && !rig_has("first.partial"));
     check_uint(entries("store"), ==, 0);
     expect(4, "inspect %T/store");
     check_contains(rig_out, "no run has anything in it");

@@ -1,0 +1,107 @@
+/* claim.c: a folder beside the one to be written, and the lock on it. The lock is the kernel's: it ends
+ * with the process, however that ends. */
+#include "offload/model/claim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+/* Whether the name still leads to what is open: its owner may have published or removed it. */
+static bool is_in_place(const char *path, int fd)
+{
+    struct stat named;
+    struct stat opened;
+    return lstat(path, &named) == 0 && fstat(fd, &opened) == 0 && named.st_dev == opened.st_dev &&
+           named.st_ino == opened.st_ino;
+}
+
+/* 1 where what was locked is no longer what the name says. */
+static int take_once(const char *folder, struct model_claim *claim)
+{
+    if (mkdir(claim->path, 0777) != 0 && errno != EEXIST) {
+        return core_err_set(-errno, "the folder %s cannot be made: %s", claim->path,
+                            strerror(errno));
+    }
+    claim->fd = open(claim->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (claim->fd < 0) {
+        return errno == ENOENT ? 1
+                               : core_err_set(-errno, "the folder %s cannot be opened: %s",
+                                              claim->path, strerror(errno));
+    }
+    if (flock(claim->fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) {
+            return core_err_set(-EBUSY,
+                                "%s is to be written by another run, which has %s; name another "
+                                "folder, or wait for its end",
+                                folder, claim->path);
+        }
+        core_log(CORE_LOG_WARN,
+                 "%s cannot be locked (%s): that no other run writes %s is not watched",
+                 claim->path, strerror(errno), folder);
+    }
+    return is_in_place(claim->path, claim->fd) ? 0 : 1;
+}
+
+/* "out/" is "out". */
+static int name_length(const char *folder)
+{
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/') {
+        length--;
+    }
+    return (int)length;
+}
+
+int model_claim_take(const char *folder, struct model_claim *claim)
+{
+    enum { TRIES = 100 };
+    int rc = 1;
+    *claim = (struct model_claim){.fd = -1};
+    if (asprintf(&claim->path, "%.*s.partial", name_length(folder), folder) < 0) {
+        claim->path = NULL;
+        return core_err_set(-ENOMEM, "no memory for the name of %s", folder);
+    }
+    for (int i = 0; rc == 1 && i < TRIES; i++) {
+        rc = take_once(folder, claim);
+        if (rc != 0 && claim->fd >= 0) {
+            close(claim->fd);
+            claim->fd = -1;
+        }
+    }
+    if (rc == 1) {
+        rc = core_err_set(-EBUSY, "%s comes and goes: other runs write %s", claim->path, folder);
+    }
+    if (rc != 0) {
+        free(claim->path);
+        claim->path = NULL;
+    }
+    return rc;
+}
+
+bool model_claim_holds(const struct model_claim *claim, const char *folder)
+{
+    const size_t length = (size_t)name_length(folder);
+    return claim->path != NULL && strncmp(claim->path, folder, length) == 0 &&
+           strcmp(claim->path + length, ".partial") == 0 && is_in_place(claim->path, claim->fd);
+}
+
+void model_claim_drop(struct model_claim *claim)
+{
+    if (claim->path == NULL) {
+        return;
+    }
+    if (is_in_place(claim->path, claim->fd)) {
+        rmdir(claim->path); /* what is in it is somebody's: then it stays */
+    }
+    close(claim->fd);
+    free(claim->path);
+    *claim = (struct model_claim){.fd = -1};
+}

@@ -1,0 +1,22 @@
+/* claim.h: the right to write a folder. FOLDER.partial is made and locked, so that of two who are to
+ * write FOLDER the second one is told so, and before its work and not after. */
+#ifndef OFFLOAD_MODEL_CLAIM_H
+#define OFFLOAD_MODEL_CLAIM_H
+
+#include <stdbool.h>
+
+/* {NULL, -1}: nothing is claimed. */
+struct model_claim {
+    char *path; /* owned: FOLDER.partial */
+    int fd;     /* of it, locked */
+};
+
+/* What stands in FOLDER.partial stays. -EBUSY where another process has it. */
+int model_claim_take(const char *folder, struct model_claim *claim);
+/* Whether it is a claim on `folder` that still holds: one that was published, or whose folder was
+ * removed, does not. */
+bool model_claim_holds(const struct model_claim *claim, const char *folder);
+/* Gives it back; the folder goes where nothing was written into it. */
+void model_claim_drop(struct model_claim *claim);
+
+#endif
