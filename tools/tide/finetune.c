@@ -165,16 +165,19 @@ static int open_engine(struct job *job)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Where what was kept of this machine foretold badly, it is not kept. */
+/* Where what was kept of this machine foretold badly, it is not kept. What a step of a tiny model takes
+ * besides its work says nothing of rates. */
 static void judge_rates(const struct job *job)
 {
     enum { STEPS_MIN = 3 };
     const double wrong = 1.25;
+    const double least_seconds = 0.02;
     const struct tune_summary *sum = &job->run.summary;
     const double ratio = sum->plan_seconds > 0 ? sum->median_seconds / sum->plan_seconds : 1;
     const bool measured = job->settings.engine.rates == NULL && job->settings.engine.cache != NULL;
     if (measured && job->run.steps - job->run.begun >= STEPS_MIN &&
         (ratio > wrong || ratio < 1 / wrong) &&
+        fabs(sum->median_seconds - sum->plan_seconds) > least_seconds &&
         tide_plan_forget(tide_engine_plan(job->engine)) == 0 && job->common.verbose >= 0) {
         fprintf(stderr, "that is far from what was planned: rates will be measured again\n");
     }
