@@ -152,8 +152,10 @@ static int check_scalars(const struct core_vec_scalars *s)
     return 0;
 }
 
-static struct core_vec_scalars
-compute_scalars(enum core_vec_rule rule, const struct adam_group *group, double gradient_scale)
+__attribute__((noinline)) static void compute_scalars(enum core_vec_rule rule,
+                                                      const struct adam_group *group,
+                                                      double gradient_scale,
+                                                      struct core_vec_scalars *out)
 {
     const bool is_adam = rule == CORE_VEC_ADAM || rule == CORE_VEC_ADAMW;
     const double step = (double)group->step;
@@ -169,7 +171,7 @@ compute_scalars(enum core_vec_rule rule, const struct adam_group *group, double 
     } else if (rule == CORE_VEC_LION) {
         decay = 1.0 - group->lr * group->decay;
     }
-    return (struct core_vec_scalars){
+    *out = (struct core_vec_scalars){
         .gradient_scale = (float)gradient_scale,
         .beta1 = (float)group->beta1,
         .beta1_rest = (float)(1.0 - group->beta1),
@@ -191,7 +193,8 @@ int adam_scalars(enum core_vec_rule rule, const struct adam_group *group, double
         return rc;
     }
     const uint64_t mode = adam_fp_begin();
-    const struct core_vec_scalars scalars = compute_scalars(rule, group, gradient_scale);
+    struct core_vec_scalars scalars;
+    compute_scalars(rule, group, gradient_scale, &scalars);
     adam_fp_end(mode);
     rc = check_scalars(&scalars);
     if (rc == 0) {

@@ -5,17 +5,19 @@
 
 #include <stdint.h>
 
-/* Returns what adam_fp_end() puts back. */
+/* Returns what adam_fp_end() puts back. Compilers do not know that arithmetic depends on the mode: what
+ * is to stand between the two is a function that writes memory, and is not inlined. */
 static inline uint64_t adam_fp_begin(void)
 {
 #if defined(__x86_64__)
     uint32_t before = __builtin_ia32_stmxcsr();
     __builtin_ia32_ldmxcsr(0x1f80);
+    __asm__ volatile("" : : : "memory");
     return before;
 #elif defined(__aarch64__)
     uint64_t before;
     __asm__ volatile("mrs %0, fpcr" : "=r"(before));
-    __asm__ volatile("msr fpcr, %0" : : "r"(UINT64_C(0)));
+    __asm__ volatile("msr fpcr, %0" : : "r"(UINT64_C(0)) : "memory");
     return before;
 #else
     return 0;
@@ -25,9 +27,10 @@ static inline uint64_t adam_fp_begin(void)
 static inline void adam_fp_end(uint64_t before)
 {
 #if defined(__x86_64__)
+    __asm__ volatile("" : : : "memory");
     __builtin_ia32_ldmxcsr((uint32_t)before);
 #elif defined(__aarch64__)
-    __asm__ volatile("msr fpcr, %0" : : "r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"(before) : "memory");
 #else
     (void)before;
 #endif
