@@ -35,7 +35,7 @@ static struct {
     uint64_t seed, drawn;
 } rig;
 
-enum { TAIL_BYTES = 64 }; /* behind each array: 0 up there, not to be touched */
+enum { TAIL_BYTES = 64, ENUM_LIMIT = 4096 }; /* behind each array: 0 up there, not to be touched */
 
 /* Where device memory is host memory, a sanitizer sees what touches the tail. */
 static void tail_watch(const struct array *array, bool on)
@@ -187,6 +187,19 @@ int64_t rig_int(int64_t low, int64_t high)
     return low + (int64_t)(rig_unit() * (double)(high - low + 1));
 }
 
+/* No address in it has a lower half that an enum could be (see translate). */
+static char *host_alloc(size_t bytes)
+{
+    char *memory = calloc(1, bytes);
+    const uint64_t first = (uintptr_t)memory;
+    if (memory != NULL && ((uint32_t)first < ENUM_LIMIT || first >> 32 != (first + bytes) >> 32)) {
+        char *other = host_alloc(bytes);
+        free(memory);
+        memory = other;
+    }
+    return memory;
+}
+
 static struct array *array_add(enum kern_type type, int64_t count, size_t bytes)
 {
     if (rig.count == RIG_ARRAYS_MAX) {
@@ -194,7 +207,7 @@ static struct array *array_add(enum kern_type type, int64_t count, size_t bytes)
     }
     struct array *array = &rig.arrays[rig.count];
     *array = (struct array){.bytes = bytes, .type = type, .count = count};
-    array->host = calloc(1, bytes + TAIL_BYTES);
+    array->host = host_alloc(bytes + TAIL_BYTES);
     array->fetched = calloc(1, bytes + TAIL_BYTES);
     void *device = NULL;
     must(dev_memory_alloc(rig.device, bytes + TAIL_BYTES, &device));
@@ -272,13 +285,14 @@ static struct array *array_of(const void *host)
 }
 
 /* Pointers in an argument struct stand at multiples of 8: those into an array move to its device
- * side. */
+ * side. An enum and what its padding happens to hold are no pointer. */
 static void translate(char *arguments, size_t bytes)
 {
     for (size_t at = 0; at + sizeof(char *) <= bytes; at += sizeof(char *)) {
         char *pointer = NULL;
         memcpy(&pointer, arguments + at, sizeof pointer);
-        const struct array *array = pointer != NULL ? array_find(pointer) : NULL;
+        const bool is_enum = (uint32_t)(uintptr_t)pointer < ENUM_LIMIT;
+        const struct array *array = is_enum ? NULL : array_find(pointer);
         if (array != NULL) {
             pointer = array->device + (pointer - array->host);
             memcpy(arguments + at, &pointer, sizeof pointer);
