@@ -188,7 +188,7 @@ int main(int argc, char **argv)
         length = strcmp(argv[i], "--length") == 0 ? strtol(argv[i + 1], NULL, 10) : length;
     }
     if (argc < 3 || argc % 2 == 0 || rows < 1 || length < 1) {
-        fprintf(stderr, "bench_case tiny|158m|1b|8b|14b|CONFIG OUT [--rows N] [--length N]\n");
+        fprintf(stderr, "bench_case tiny|158m|1b|4b|8b|14b|CONFIG OUT [--rows N] [--length N]\n");
         return 2;
     }
     (void)mkdir(argv[2], 0777);
