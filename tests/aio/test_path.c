@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "aio/look.h"
@@ -17,6 +16,7 @@
 #include "aio/queue.h"
 #include "core/base/err.h"
 #include "tests/aio/rig.h"
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
 enum { MIB = 1 << 20, DATA = 8 * MIB, ALIGN = 2 * MIB };
@@ -136,22 +136,21 @@ static void busy_while_used(void)
     check_int(aio_path_close(path), ==, 0);
 }
 
+static int die_with_a_path(void *argument)
+{
+    struct aio_path_options options = options_of();
+    struct aio_path *path = NULL;
+    (void)argument;
+    int rc = aio_path_open(&options, &path);
+    return kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
+}
+
 /* What a run leaves that is killed once it has its path. The kernel gives the lock of its file back a
  * moment after the process is gone. */
 static void leave_behind(void)
 {
     struct aio_look look = {.in_use = true};
-    struct aio_path_options options = options_of();
-    struct aio_path *path = NULL;
-    pid_t child = fork();
-    if (child == 0) {
-        int rc = aio_path_open(&options, &path);
-        kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
-        _exit(1);
-    }
-    int status = 0;
-    check_int(waitpid(child, &status, 0), ==, child);
-    check_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    check_int(test_child(die_with_a_path, NULL), ==, 256 + SIGKILL);
     for (int i = 0; i < 3000 && look.in_use; i++) {
         check_int(aio_look(directory(), &look), ==, 0);
         usleep(look.in_use ? 10000 : 0);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "aio/mem.h"
@@ -13,6 +12,7 @@
 #include "offload/plan/shard.h"
 #include "offload/store/ranks.h"
 #include "offload/store/store.h"
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -291,27 +291,32 @@ static int run_beside(const char *mount, unsigned taken_mb, struct case_outcome 
     return case_try_engine(&made, &beside, 2, out);
 }
 
+struct killed {
+    const char *directory;
+    uint64_t run;
+};
+
+static int die_with_three_ranks(void *argument)
+{
+    const struct killed *killed = argument;
+    const struct store_path path = {.directory = killed->directory};
+    struct store *store = NULL;
+    int rc = 0;
+    for (unsigned rank = 0; rc == 0 && rank < 3; rank++) {
+        const struct store_options wanted = {
+            .paths = &path, .path_count = 1, .run = killed->run, .rank = rank, .world = 3};
+        rc = store_open(&wanted, &planned->input, planned->plan, &store);
+    }
+    return kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
+}
+
 /* What a run of three ranks leaves that is killed: as one rank after the other would make it. The kernel
  * gives the locks of its files back a moment after the process is gone. */
 static void leave_behind(const char *directory, uint64_t run)
 {
     struct store_look look = {.in_use = true};
-    const pid_t child = fork();
-    if (child == 0) {
-        struct store *store = NULL;
-        const struct store_path path = {.directory = directory};
-        int rc = 0;
-        for (unsigned rank = 0; rc == 0 && rank < 3; rank++) {
-            const struct store_options wanted = {
-                .paths = &path, .path_count = 1, .run = run, .rank = rank, .world = 3};
-            rc = store_open(&wanted, &planned->input, planned->plan, &store);
-        }
-        kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
-        _exit(1);
-    }
-    int status = 0;
-    check_int(waitpid(child, &status, 0), ==, child);
-    check_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    struct killed killed = {directory, run};
+    check_int(test_child(die_with_three_ranks, &killed), ==, 256 + SIGKILL);
     for (int i = 0; i < 3000 && look.in_use; i++) {
         check_int(store_look(directory, &look), ==, 0);
         usleep(look.in_use ? 10000 : 0);
