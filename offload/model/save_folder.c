@@ -18,6 +18,19 @@
 #include "offload/model/claim.h"
 #include "offload/model/family.h"
 
+static bool is_empty(const char *path)
+{
+    DIR *dir = opendir(path);
+    bool empty = dir != NULL;
+    for (const struct dirent *entry; empty && (entry = readdir(dir)) != NULL;) {
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return empty;
+}
+
 /* "." and ".." and folders refuse. */
 static void remove_files(const char *path)
 {
@@ -37,12 +50,34 @@ void model_folder_remove(const char *path)
     rmdir(path);
 }
 
+/* What takes the name is a folder renamed, which would stand in a link's place and not behind it. */
+static int check_name(const char *folder, bool replace)
+{
+    const char *slash = strrchr(folder, '/');
+    const char *last = slash != NULL ? slash + 1 : folder;
+    struct stat info;
+    if (strcmp(last, ".") == 0 || strcmp(last, "..") == 0) {
+        return core_err_set(-EINVAL, "%s cannot be renamed; name the folder itself", folder);
+    }
+    if (lstat(folder, &info) != 0) {
+        return 0;
+    }
+    if (S_ISLNK(info.st_mode)) {
+        return core_err_set(-EINVAL, "%s is a symbolic link; name the folder that it leads to",
+                            folder);
+    }
+    return replace || (S_ISDIR(info.st_mode) && is_empty(folder))
+               ? 0
+               : core_err_set(-EEXIST, "%s is there already", folder);
+}
+
 int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
                        char **path, int *fd)
 {
     struct model_claim own = {.fd = -1};
-    if (!replace && access(folder, F_OK) == 0) {
-        return core_err_set(-EEXIST, "%s is there already", folder);
+    int rc = check_name(folder, replace);
+    if (rc != 0) {
+        return rc;
     }
     if (claim != NULL && model_claim_holds(claim, folder)) {
         own = (struct model_claim){strdup(claim->path), fcntl(claim->fd, F_DUPFD_CLOEXEC, 0)};
@@ -55,7 +90,7 @@ int model_folder_begin(const char *folder, bool replace, const struct model_clai
             return core_err_set(-code, "%s cannot be begun: %s", claim->path, strerror(code));
         }
     } else {
-        int rc = model_claim_take(folder, &own);
+        rc = model_claim_take(folder, &own);
         if (rc != 0) {
             return rc;
         }
@@ -268,8 +303,8 @@ int model_folder_publish(const char *path, int fd, const char *folder, bool repl
         return core_err_set(-errno, "%s cannot be made durable: %s", path, strerror(errno));
     }
     bool exchange = replace && access(folder, F_OK) == 0;
-    if (renameat2(AT_FDCWD, path, AT_FDCWD, folder,
-                  exchange ? RENAME_EXCHANGE : RENAME_NOREPLACE) != 0) {
+    /* Without an exchange an empty folder gives way, and nothing else does. */
+    if (renameat2(AT_FDCWD, path, AT_FDCWD, folder, exchange ? RENAME_EXCHANGE : 0) != 0) {
         return core_err_set(-errno, "%s cannot be renamed to %s: %s", path, folder,
                             strerror(errno));
     }

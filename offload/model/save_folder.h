@@ -11,7 +11,8 @@ struct model_claim;
 struct model_family;
 
 /* FOLDER.partial without a file in it, locked and open. `claim`, which may be NULL, is one on it where
- * it holds. *path is the caller's to free. 0, -EEXIST where FOLDER is there and may not be replaced, or
+ * it holds. *path is the caller's to free. 0, -EEXIST where FOLDER is there, not
+ * empty, and may not be replaced, -EINVAL where it is a link or ends in a dot, or
  * -EBUSY where another process writes it. */
 int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
                        char **path, int *fd);

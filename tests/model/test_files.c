@@ -184,14 +184,34 @@ static void keeps(void)
 {
     char out[600];
     char partial[700];
+    char moved[700];
+    char dotted[700];
     snprintf(out, sizeof out, "%s/kept", test_directory());
+    snprintf(moved, sizeof moved, "%s-moved", out);
+    snprintf(dotted, sizeof dotted, "%s-moved/.", out);
     snprintf(partial, sizeof partial, "%s.partial", out);
     struct fixture fixture;
     fixture_open(&fixture, "llama3");
     struct model_save *save = NULL;
     struct model_save_options options = {.folder = out, .type = MODEL_F32};
     check_int(mkdir(out, 0777), ==, 0);
+    test_file("kept/diary", "", 0);
     check_int(model_save_open(fixture.model, &options, &save), ==, -EEXIST);
+    check_int(rename(out, moved), ==, 0);
+    check_int(symlink(moved, out), ==, 0);
+    for (int replace = 0; replace < 2; replace++) { /* not what a link leads to, either */
+        options.replace = replace != 0;
+        check_int(model_save_open(fixture.model, &options, &save), ==, -EINVAL);
+        check_contains(core_err_sentence(), "symbolic link");
+    }
+    options.replace = false;
+    check_int(unlink(out), ==, 0);
+    options.folder = dotted;
+    check_int(model_save_open(fixture.model, &options, &save), ==, -EINVAL);
+    options.folder = out;
+    check_int(mkdir(out, 0777), ==, 0);
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* it is empty */
+    model_save_close(save);
     check_int(rmdir(out), ==, 0);
     check_int(model_save_open(fixture.model, &options, &save), ==, 0);
     check_int(access(partial, F_OK), ==, 0);
