@@ -51,7 +51,13 @@ static int read_type(const struct core_json *doc, const struct core_json_value *
     }
     *out = KERN_ROPE_DEFAULT;
     if (name == NULL) {
-        return 0;
+        double factor = 1.0;
+        rc = core_json_get_real(doc, dictionary, "factor", &factor);
+        return rc != 0 || factor == 1.0
+                   ? (rc == -ENOENT ? 0 : rc)
+                   : core_json_refuse(doc, dictionary, "factor", 0, -EINVAL,
+                                      "it is %g, and there is no rope_type that says what for",
+                                      factor);
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i], name) == 0) {

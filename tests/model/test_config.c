@@ -145,6 +145,8 @@ static void refuses(void)
         {"{" LLAMA ",\"hidden_act\":\"quick_gelu\"}", "\"quick_gelu\" is not supported"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\"}}", "\"longrope\" is not supported"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "factor is missing"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":null,\"factor\":8}}",
+         "factor: it is 8, and there is no rope_type"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}}", "factor"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
          "low_freq_factor is missing"},
