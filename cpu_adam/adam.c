@@ -151,7 +151,7 @@ int adam_group_set(struct adam *adam, size_t index, const struct adam_group *gro
     return 0;
 }
 
-static int step_scalars(struct adam *adam, double gradient_scale)
+int adam_step_scalars(struct adam *adam, double gradient_scale)
 {
     for (size_t i = 0; i < adam->options.groups_count; i++) {
         int rc = adam_scalars(adam->options.rule, &adam->groups[i], gradient_scale,
@@ -227,7 +227,7 @@ int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begi
               double gradient_scale, unsigned *met)
 {
     int rc = adam_check_arrays(adam, arrays, begin, end, true);
-    rc = rc != 0 ? rc : step_scalars(adam, gradient_scale);
+    rc = rc != 0 ? rc : adam_step_scalars(adam, gradient_scale);
     if (rc != 0) {
         return rc;
     }

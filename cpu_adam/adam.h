@@ -83,6 +83,20 @@ int adam_group_set(struct adam *adam, size_t index, const struct adam_group *gro
 int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
               double gradient_scale, unsigned *met);
 
+/* A step as the launches that do it on a device, which has the arrays in its own memory: `take` gets
+ * them in order, each with the scalars of one group, and ends it with what is not 0. With all of them
+ * done the bits are those of adam_step(). -ENOTSUP where two groups share a block of 8-bit moments;
+ * adam_pieces_possible() says whether any do. */
+struct adam_window {
+    const struct adam_arrays *arrays; /* borrowed; looked at, not read */
+    uint64_t begin, end;
+    double gradient_scale;
+};
+typedef int adam_take(void *context, const struct core_vec_update *piece);
+int adam_pieces(struct adam *adam, const struct adam_window *window, adam_take *take,
+                void *context);
+bool adam_pieces_possible(const struct adam *adam);
+
 /* The fp32 numbers of one group, as the pass uses them: the same for CPU and device.
  * -EINVAL where they do not exist (step 0, beta 1, negative or not finite ones, beyond fp32). */
 int adam_scalars(enum core_vec_rule rule, const struct adam_group *group, double gradient_scale,

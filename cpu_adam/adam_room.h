@@ -21,6 +21,9 @@ bool adam_has_v(enum core_vec_rule rule);
 int adam_check_arrays(const struct adam *adam, const struct adam_arrays *arrays, uint64_t begin,
                       uint64_t end, bool gradients);
 
+/* The scalars of all groups for one step, into adam->scalars. */
+int adam_step_scalars(struct adam *adam, double gradient_scale);
+
 /* The arrays as the pass wants them. */
 struct core_vec_update adam_bind(const struct adam *adam, const struct adam_arrays *arrays);
 
