@@ -280,6 +280,23 @@ static bool still_good(const struct kern_lt *lt, struct shape *shape, struct ker
     return choice->checked;
 }
 
+/* Another run may have chosen meanwhile. */
+static struct kern_lt_choice *choose_or_learn(struct kern_lt *lt, const struct dev_launch *where,
+                                              const struct kern_cuda_product *p,
+                                              struct shape *shape, const struct kern_lt_key *key)
+{
+    const int lock = kern_lt_choices_begin(&lt->choices);
+    struct kern_lt_choice *found = kern_lt_choices_find(&lt->choices, key);
+    if (found == NULL || found->none || !still_good(lt, shape, found)) {
+        struct kern_lt_choice choice = {.key = *key, .checked = true};
+        choose(lt, where, p, shape, &choice);
+        kern_lt_choices_add(&lt->choices, &choice);
+        found = kern_lt_choices_find(&lt->choices, key);
+    }
+    kern_lt_choices_end(lock);
+    return found;
+}
+
 int kern_lt_product(struct kern_lt *lt, const struct dev_launch *where, const char *op,
                     const struct kern_cuda_product *product, bool *taken)
 {
@@ -294,15 +311,12 @@ int kern_lt_product(struct kern_lt *lt, const struct dev_launch *where, const ch
     if (rc != 0) {
         return rc;
     }
-    struct kern_lt_choice choice = {.key = key, .checked = true};
     if (found == NULL || !still_good(lt, &shape, found)) {
-        choose(lt, where, product, &shape, &choice);
-        kern_lt_choices_add(&lt->choices, &choice);
-        if (choice.none) {
+        found = choose_or_learn(lt, where, product, &shape, &key);
+        if (found->none) {
             tell_none(lt, op, &key);
             return 0;
         }
-        found = &choice;
     }
     const cublasStatus_t status = matmul(lt, where, product, &shape, found->algo);
     *taken = status == CUBLAS_STATUS_SUCCESS;
@@ -339,11 +353,14 @@ int kern_lt_create(const char *choices, struct kern_lt **out)
         rc = core_err_set(-EIO, "the card that products are for cannot be asked for its name");
     }
     if (rc == 0) {
-        char machine[160];
+        char machine[128];
+        int driver = 0;
         const size_t version = CALL(lt, KERN_LT_VERSION, version_function)();
         snprintf(lt->description, sizeof lt->description, "cuBLASLt %zu%s", version,
                  choices != NULL ? ", timed" : "");
-        snprintf(machine, sizeof machine, "%.60s %zu", card.name, version);
+        (void)cudaDriverGetVersion(&driver);
+        snprintf(machine, sizeof machine, "%.60s, %d multiprocessors, cuBLASLt %zu, driver %d",
+                 card.name, card.multiProcessorCount, version, driver);
         rc = kern_lt_choices_init(&lt->choices, choices, machine);
     }
     if (rc == 0 && choices != NULL) {

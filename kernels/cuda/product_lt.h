@@ -65,10 +65,18 @@ struct kern_lt_choice {
 struct kern_lt_choices {
     struct kern_lt_choice *list; /* owned, [KERN_LT_CHOICES_MAX]; the oldest gives way */
     size_t count, next;
-    char *path;       /* owned; NULL: kept in memory alone */
-    char machine[96]; /* card and library: what a line of the file is good for */
+    char *path;          /* owned; NULL: kept in memory alone */
+    char machine[128];   /* card, library and driver: what a line of the file is good for */
+    uint64_t read_bytes; /* of the file; what other runs have added stands behind them */
+    unsigned line;       /* the last one read */
     bool warned;
 };
+
+/* Around choosing: while one run times, others that want to wait, and take what it has chosen: both
+ * then have the same bits, and neither disturbs the other. Reads what was added since. -1, and nobody
+ * waits, where there is no file or it cannot be locked; `end` takes what `begin` gave. */
+int kern_lt_choices_begin(struct kern_lt_choices *choices);
+void kern_lt_choices_end(int lock);
 
 /* Reads what the file has for this machine. A file that is not there is empty; lines that are not
  * understood are left out with a warning. */

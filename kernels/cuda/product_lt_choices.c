@@ -1,10 +1,13 @@
 /* product_lt_choices.c: the ways to compute products that were chosen, in memory and in a file of
  * lines: "tide-lt 1|machine|key in hex|way in hex". */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -95,28 +98,60 @@ static int parse(const struct kern_lt_choices *choices, const char *line,
                : -1;
 }
 
+/* Whole lines behind those that were read before. */
 static void read_file(struct kern_lt_choices *choices)
 {
     char line[LINE_BYTES];
     FILE *file = fopen(choices->path, "re");
-    if (file == NULL) {
+    if (file == NULL || fseeko(file, (off_t)choices->read_bytes, SEEK_SET) != 0) {
         if (errno != ENOENT) {
             warn(choices, "the file of measured products", strerror(errno));
         }
+        if (file != NULL) {
+            fclose(file);
+        }
         return;
     }
-    for (unsigned number = 1; fgets(line, sizeof line, file) != NULL; number++) {
+    while (fgets(line, sizeof line, file) != NULL) {
         struct kern_lt_choice choice;
         const int kind = parse(choices, line, &choice);
+        choices->read_bytes += strlen(line);
+        choices->line++;
         if (kind > 0) {
             put(choices, &choice);
         } else if (kind < 0) {
             char why[64];
-            snprintf(why, sizeof why, "line %u is not understood and left out", number);
+            snprintf(why, sizeof why, "line %u is not understood and left out", choices->line);
             warn(choices, "the file of measured products", why);
         }
     }
     fclose(file);
+}
+
+int kern_lt_choices_begin(struct kern_lt_choices *choices)
+{
+    const int lock = choices->path != NULL ? open(choices->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)
+                                           : -1;
+    int rc = 0;
+    while (lock >= 0 && (rc = flock(lock, LOCK_EX)) != 0 && errno == EINTR) {
+    }
+    if (lock >= 0 && rc == 0) {
+        read_file(choices);
+        return lock;
+    }
+    if (choices->path != NULL) {
+        warn(choices, "other runs are not kept from the file of measured products",
+             strerror(errno));
+    }
+    kern_lt_choices_end(lock);
+    return -1;
+}
+
+void kern_lt_choices_end(int lock)
+{
+    if (lock >= 0) {
+        (void)close(lock); /* and the lock with it */
+    }
 }
 
 int kern_lt_choices_init(struct kern_lt_choices *choices, const char *path, const char *machine)
@@ -134,7 +169,7 @@ int kern_lt_choices_init(struct kern_lt_choices *choices, const char *path, cons
         *c = *c == '|' || *c == '\n' ? ' ' : *c;
     }
     if (path != NULL) {
-        read_file(choices);
+        kern_lt_choices_end(kern_lt_choices_begin(choices));
     }
     return 0;
 }

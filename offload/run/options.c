@@ -1,7 +1,10 @@
-/* options.c: the formats of streams that follow from precision and optimizer. Pure. */
+/* options.c: the formats of streams that follow from precision and optimizer, and what the rooms below
+ * are asked for. */
 #include "offload/run/options.h"
 
 #include <string.h>
+
+#include "offload/run/rates_cache.h"
 
 static uint8_t moment_bytes(enum core_vec_type moments)
 {
@@ -56,4 +59,14 @@ int64_t run_options_stall_ns(const struct run_options *options)
 {
     const int64_t half_an_hour_ns = INT64_C(1800) * 1000000000;
     return options->stall_limit_ns > 0 ? options->stall_limit_ns : half_an_hour_ns;
+}
+
+struct kern_options run_options_kernels(const struct run_options *options,
+                                        char path[RUN_OPTIONS_PATH_BYTES])
+{
+    const bool card = strncmp(options->device, "cuda", 4) == 0;
+    return (struct kern_options){.cuda_choices = card ? run_cache_file(options->cache.folder,
+                                                                       "products-cuda", path,
+                                                                       RUN_OPTIONS_PATH_BYTES)
+                                                      : NULL};
 }

@@ -142,6 +142,8 @@ static int stage_open(struct stage *stage, const struct run_shapes *shapes,
                       const struct run_options *options, unsigned index)
 {
     const uint64_t bytes = lay_out(shapes, options, index, NULL, NULL);
+    char path[RUN_OPTIONS_PATH_BYTES];
+    const struct kern_options kernels = run_options_kernels(options, path);
     const struct dev_options device = {.memory_bytes = bytes + shapes->scratch_bytes +
                                                        (size_t)2 * DEV_ALIGN_BYTES};
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE,
@@ -150,7 +152,7 @@ static int stage_open(struct stage *stage, const struct run_shapes *shapes,
                                             .scratch_bytes = shapes->scratch_bytes};
     void *memory = NULL;
     int rc = dev_open(options->device, &device, &stage->device);
-    rc = rc != 0 ? rc : kern_ops_attach(stage->device, NULL, &stage->ops);
+    rc = rc != 0 ? rc : kern_ops_attach(stage->device, &kernels, &stage->ops);
     rc = rc != 0 ? rc : dev_queue_create(stage->device, &queue, &stage->queue);
     rc = rc != 0 ? rc : dev_memory_alloc(stage->device, bytes, &memory);
     if (rc != 0) {

@@ -1,8 +1,11 @@
 /* Proves how ways to compute products are chosen, timed, kept in a file and found again, on the
  * emulated card with the played library; and what happens where files and scratch are bad. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -80,6 +83,43 @@ static void choices_are_kept(void)
     linear(24);
     rig_close();
     check_int(lines_of(path), ==, 3);
+}
+
+/* Two runs at once: what the other has chosen since is taken and not timed again, and while the other
+ * has the lock nobody chooses. */
+static void two_runs_choose_once(void)
+{
+    char path[1024];
+    struct kern_lt_choices other;
+    struct kern_lt_choice choice = {.key = {.m = 3}, .algo = {7}};
+    snprintf(path, sizeof path, "%s/two", test_directory());
+    struct kern_lt_choices mine;
+    check_int(kern_lt_choices_init(&mine, path, "Card"), ==, 0);
+    check_int(kern_lt_choices_init(&other, path, "Card"), ==, 0);
+    const int lock = kern_lt_choices_begin(&other);
+    check_int(lock, >=, 0);
+    const int second = open(path, O_RDWR | O_CLOEXEC);
+    check_int(flock(second, LOCK_EX | LOCK_NB), ==, -1);
+    check_int(errno, ==, EWOULDBLOCK);
+    kern_lt_choices_add(&other, &choice);
+    kern_lt_choices_end(lock);
+    check_int(flock(second, LOCK_EX | LOCK_NB), ==, 0);
+    close(second);
+    check_true(kern_lt_choices_find(&mine, &choice.key) == NULL);
+    const int again = kern_lt_choices_begin(&mine);
+    check_int(again, >=, 0);
+    check_uint(kern_lt_choices_find(&mine, &choice.key)->algo[0], ==, 7);
+    kern_lt_choices_end(again);
+    kern_lt_choices_fini(&mine);
+    check_int(kern_lt_choices_init(&mine, path, "Card, another driver"), ==, 0);
+    check_true(kern_lt_choices_find(&mine, &choice.key) == NULL);
+    kern_lt_choices_fini(&mine);
+    kern_lt_choices_fini(&other);
+    check_int(lines_of(path), ==, 1);
+    check_int(kern_lt_choices_init(&mine, NULL, "Card"), ==, 0);
+    check_int(kern_lt_choices_begin(&mine), ==, -1);
+    kern_lt_choices_end(-1);
+    kern_lt_choices_fini(&mine);
 }
 
 /* A way that the library of this run does not know is chosen again. */
@@ -172,7 +212,8 @@ static void the_oldest_gives_way(void)
     kern_lt_choices_fini(&choices);
 }
 
-RIG_MAIN({"choices_are_kept", choices_are_kept}, {"old_ways_are_replaced", old_ways_are_replaced},
+RIG_MAIN({"choices_are_kept", choices_are_kept}, {"two_runs_choose_once", two_runs_choose_once},
+         {"old_ways_are_replaced", old_ways_are_replaced},
          {"shapes_without_a_way_are_told", shapes_without_a_way_are_told},
          {"bad_lines_are_left_out", bad_lines_are_left_out},
          {"a_file_that_cannot_be_written", a_file_that_cannot_be_written},
