@@ -187,6 +187,10 @@ static int begin(const struct plan_input *input, const struct plan_choice *choic
         bool full = false;
         *residence = plan_residence_least(input, choice, leaning);
         rc = look(input, choice, residence, needs, fitted, &full);
+        if (rc == 0 && !*fitted && choice->card_blocks > 0) {
+            rc = plan_residence_lighten(input, choice, residence);
+            rc = rc != 0 ? rc : look(input, choice, residence, needs, fitted, &full);
+        }
         if (rc == 0 && full) {
             rc = fill_memory(input, choice, needs, residence, fitted);
         }
@@ -229,6 +233,7 @@ int plan_candidate_create(const struct plan_input *input, const struct plan_choi
     plan->may_skip = input->wishes.may_skip;
     if (rc == 0) {
         plan->residence = residence;
+        plan->choice.card_blocks = residence.card_blocks;
         rc = plan_residence_lay_out(input, choice, &residence, &plan->layout);
     }
     if (rc == 0) {

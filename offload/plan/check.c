@@ -4,6 +4,7 @@
 
 #include "core/base/err.h"
 #include "offload/plan/candidate.h"
+#include "offload/plan/policy.h"
 
 static int check_shapes(const struct plan_input *input)
 {
@@ -44,6 +45,38 @@ static int check_ranks(const struct plan_input *input)
     return 0;
 }
 
+/* What a card is to update lies there with all that belongs to it. */
+static int check_card(const struct plan_input *input)
+{
+    const struct plan_wishes *wishes = &input->wishes;
+    if (wishes->states != PLAN_WHERE_DEVICE) {
+        return wishes->grads != PLAN_WHERE_DEVICE
+                   ? 0
+                   : core_err_set(-EINVAL,
+                                  "gradients stay in DEVICE only beside states that do; on "
+                                  "a card states=device says that");
+    }
+    if (wishes->timing == PLAN_TIMING_SPECULATIVE) {
+        return core_err_set(-EINVAL, "states in DEVICE are updated when the norm is known; updates "
+                                     "ahead of it would hold them there twice");
+    }
+    if (input->world > 1) {
+        return core_err_set(-EINVAL,
+                            "states lie in the DEVICE memory of a card with one rank "
+                            "alone, not with %u",
+                            input->world);
+    }
+    if (!(input->rates.card_update_elements > 0) || !(input->rates.card_sums_elements > 0)) {
+        return core_err_set(-EINVAL,
+                            "states in DEVICE need a card that updates them: the rates have no "
+                            "card_update_elements_per_second and card_sums_elements_per_second");
+    }
+    return plan_policy_may_update_on_card(input)
+               ? 0
+               : core_err_set(-EINVAL, "states in DEVICE have weights and gradients beside them; "
+                                       "those cannot be asked for elsewhere");
+}
+
 /* Do the wished places go together? */
 static int check_places(const struct plan_input *input)
 {
@@ -60,12 +93,7 @@ static int check_places(const struct plan_input *input)
         wishes->micro_batches > 1) {
         return core_err_set(-EINVAL, "gradients in STORE need layer-major micro-batches");
     }
-    bool in_device = wishes->states == PLAN_WHERE_DEVICE || wishes->grads == PLAN_WHERE_DEVICE;
-    if (in_device && !input->budgets.device_is_host) {
-        return core_err_set(-EINVAL, "states and gradients lie in DEVICE only where the "
-                                     "processor's update reaches it, on the CPU device");
-    }
-    return 0;
+    return input->budgets.device_is_host ? 0 : check_card(input);
 }
 
 static int check_wishes(const struct plan_input *input)

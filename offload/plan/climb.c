@@ -58,6 +58,8 @@ enum move {
     RECOMPUTE_ONE_MORE,
     RECOMPUTE_SOME_MORE,
     RECOMPUTE_ALL,
+    FEWER_ON_CARD,
+    FAR_FEWER_ON_CARD,
     MOVE_COUNT,
 };
 
@@ -107,6 +109,13 @@ static bool recompute(const struct plan_input *input, uint32_t more, struct plan
     return true;
 }
 
+static bool leave_card(const struct plan_input *input, uint32_t blocks, struct plan_choice *choice)
+{
+    bool may = choice->card_blocks > 0 && input->wishes.states == PLAN_WHERE_AUTO;
+    choice->card_blocks -= may && blocks < choice->card_blocks ? blocks : choice->card_blocks;
+    return may;
+}
+
 static bool make_move(const struct plan_input *input, enum move move, struct plan_choice *choice)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -149,6 +158,8 @@ static bool make_move(const struct plan_input *input, enum move move, struct pla
     case RECOMPUTE_ONE_MORE: return recompute(input, 1, choice);
     case RECOMPUTE_SOME_MORE: return recompute(input, (input->block_count + 3) / 4, choice);
     case RECOMPUTE_ALL: return recompute(input, input->block_count, choice);
+    case FEWER_ON_CARD: return leave_card(input, 1, choice);
+    case FAR_FEWER_ON_CARD: return leave_card(input, (choice->card_blocks + 3) / 4, choice);
     case MOVE_COUNT: break;
     }
     return false;

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "offload/plan/layout.h"
 #include "offload/plan/print.h"
 
 enum { LINE_BYTES = 256 };
@@ -66,19 +67,24 @@ static void say_places(const struct talk *talk, const struct plan_input *input,
     uint32_t weights[PLAN_TIER_COUNT] = {0};
     uint64_t chunks = 0;
     uint64_t resident = 0;
+    uint32_t on_card = 0;
     for (uint32_t b = 0; b < input->block_count; b++) {
         const struct plan_block_place *place = plan_block_place(plan, b);
         weights[place->weights]++;
         chunks += place->chunk_count;
         resident += place->resident_chunks;
+        on_card += plan_layout_of(plan)->blocks[b].on_card;
     }
     say(talk, "weights of %u blocks in device, %u in host, %u in store", weights[PLAN_DEVICE],
         weights[PLAN_HOST], weights[PLAN_STORE]);
     say(talk, "states: %llu of %llu chunks of %llu parameters stay in memory",
         (unsigned long long)resident, (unsigned long long)chunks,
         (unsigned long long)plan_chunk_elements(plan));
+    if (on_card > 0) {
+        say(talk, "states and gradients of %u blocks stay in device, which updates them", on_card);
+    }
     say(talk, "gradients wait in %s",
-        plan_tier_name((enum plan_tier)plan_block_place(plan, 0)->grads));
+        plan_tier_name((enum plan_tier)plan_block_place(plan, input->block_count - 1)->grads));
     say(talk, "activations %s, micro-batches %s, updates %s",
         plan_acts_name(plan_chosen_acts(plan)), plan_order_name(plan_chosen_order(plan)),
         plan_timing_name(plan_chosen_timing(plan)));

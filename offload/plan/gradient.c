@@ -13,10 +13,12 @@ void plan_gradient_begin(struct plan_step *step, uint32_t block)
     const struct plan_block_layout *where = plan_move_block(step, block);
     const struct plan_layout *layout = step->layout;
     step->sum = plan_move_turn(step, &layout->sums, &step->sum_turns, block, where->sum);
-    step->gradient = plan_move_turn(step, &layout->gradients, &step->gradient_turns, block,
-                                    where->gradient);
+    step->gradient = where->on_card ? PLAN_NONE
+                                    : plan_move_turn(step, &layout->gradients,
+                                                     &step->gradient_turns, block, where->gradient);
     step->gradient_whole = plan_move_turn(step, &layout->gradients_whole, &step->whole_turns, block,
                                           where->gradient_whole);
+    step->gradient = where->on_card ? step->gradient_whole : step->gradient;
 }
 
 /* Where compute leaves the stored gradient, whole. */
@@ -108,7 +110,9 @@ static int reduce(struct plan_step *step, uint32_t block)
 static int sums_of_squares(struct plan_step *step, uint32_t block)
 {
     struct plan_span span = plan_state_span(step->input, block);
-    struct plan_command sums = plan_move_command(PLAN_SUMS, PLAN_Q_UPDATE, block, PLAN_NONE);
+    bool on_card = plan_move_block(step, block)->on_card;
+    struct plan_command sums = plan_move_command(
+        PLAN_SUMS, on_card ? PLAN_Q_COMPUTE : PLAN_Q_UPDATE, block, PLAN_NONE);
     uint64_t tile = plan_layout_first_tile(step->input, block) + span.first / PLAN_TILE_ELEMENTS;
     struct plan_piece tiles = {.buffer = step->layout->tile_sums,
                                .offset = tile * PLAN_TILE_SUM_BYTES,
@@ -118,8 +122,11 @@ static int sums_of_squares(struct plan_step *step, uint32_t block)
     plan_move_operand(
         &sums, PLAN_AS_GRAD, PLAN_READS,
         own_piece(step, block, step->gradient, plan_layout_gradient_first(step->input, block)));
-    plan_move_operand(&sums, PLAN_AS_TILE_SUMS, PLAN_WRITES, tiles);
-    return plan_builder_add(step->builder, &sums);
+    struct plan_piece made = tiles;
+    made.buffer = on_card ? step->layout->tile_sums_card : tiles.buffer;
+    plan_move_operand(&sums, PLAN_AS_TILE_SUMS, PLAN_WRITES, made);
+    int rc = plan_builder_add(step->builder, &sums);
+    return rc == 0 && on_card ? plan_move_copy(step, PLAN_D2H, block, made, tiles) : rc;
 }
 
 int plan_gradient_finish(struct plan_step *step, uint32_t block)
@@ -135,7 +142,7 @@ int plan_gradient_finish(struct plan_step *step, uint32_t block)
     if (rc != 0 || count == 0) {
         return rc;
     }
-    if (!step->input->budgets.device_is_host) {
+    if (!step->input->budgets.device_is_host && !plan_move_block(step, block)->on_card) {
         uint64_t first = plan_layout_gradient_first(step->input, block);
         rc = plan_move_copy(step, PLAN_D2H, block, own_piece(step, block, step->gradient_whole, 0),
                             own_piece(step, block, step->gradient, first));

@@ -159,7 +159,8 @@ static int add_weights(struct plan_layout *layout, const struct plan_input *inpu
     const struct plan_layout_kind in_host = {"w", PLAN_HOST, PLAN_FOR_WEIGHTS, twice};
     const struct plan_layout_kind in_store = {"w", PLAN_STORE, PLAN_FOR_WEIGHTS, twice};
     bool host_copy = place->weights == PLAN_HOST ||
-                     (place->weights == PLAN_DEVICE && !input->budgets.device_is_host);
+                     (place->weights == PLAN_DEVICE && !input->budgets.device_is_host &&
+                      !block->on_card);
     int rc = 0;
     if (place->weights == PLAN_DEVICE) {
         rc = plan_layout_add_of_block(layout, input, b, &in_device, bytes, &block->weights_device);
@@ -266,7 +267,9 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
     for (uint32_t b = 0; b < input->block_count; b++) {
         widest = larger(widest, larger(plan_state_most(input, b), plan_weight_most(input, b)));
         from_store = from_store || layout->blocks[b].weights_store != PLAN_NONE;
+        /* What stays on a card comes and goes through slots at a run's ends and in checkpoints. */
         states_move = states_move || layout->blocks[b].states_store != PLAN_NONE ||
+                      layout->blocks[b].on_card ||
                       (input->blocks[b].trained && choice->grads == PLAN_STORE) ||
                       (!direct && input->blocks[b].trained &&
                        layout->blocks[b].weights_store != PLAN_NONE);
@@ -291,8 +294,10 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
 static int add_common(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t scratch = 0;
+    bool on_card = false;
     for (uint32_t b = 0; b < input->block_count; b++) {
         const struct plan_block_shape *shape = &input->blocks[b];
+        on_card = on_card || layout->blocks[b].on_card;
         bool again = layout->kept[b * layout->in_flight] == PLAN_NONE;
         scratch = larger(scratch,
                          plan_layout_temporary_bytes(shape) + (again ? shape->kept_bytes : 0));
@@ -303,6 +308,10 @@ static int add_common(struct plan_layout *layout, const struct plan_input *input
     if (rc == 0) {
         rc = plan_layout_add(layout, "tile-sums", PLAN_HOST, PLAN_FOR_SCRATCH,
                              tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums);
+    }
+    if (rc == 0 && on_card) {
+        rc = plan_layout_add(layout, "tile-sums-card", PLAN_DEVICE, PLAN_FOR_SCRATCH,
+                             tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums_card);
     }
     if (rc == 0 && plan_shards_states(input)) {
         rc = plan_layout_add(layout, "tile-sums-all", PLAN_HOST, PLAN_FOR_SCRATCH,
@@ -327,6 +336,8 @@ static void sort_by_size(struct plan_layout *layout, const struct plan_input *in
     for (uint32_t b = input->block_count; b-- > 0;) {
         uint64_t elements = input->blocks[b].elements;
         bool middle = b > 0 && b + 1 < input->block_count;
+        layout->blocks[b].on_card = !input->budgets.device_is_host && input->blocks[b].trained &&
+                                    layout->places[b].states == PLAN_DEVICE;
         layout->blocks[b].size = middle                 ? PLAN_LAYER
                                  : elements > layer     ? PLAN_LARGE
                                  : elements < layer / 4 ? PLAN_SMALL
@@ -352,7 +363,7 @@ static int make_tables(struct plan_layout *layout, const struct plan_input *inpu
     memset(layout->weight_stages, 0xff, sizeof layout->weight_stages);
     memset(layout->state_slots, 0xff, sizeof layout->state_slots);
     layout->scratch = layout->tile_sums = layout->norm = PLAN_NONE;
-    layout->shared_sum = layout->tile_sums_all = PLAN_NONE;
+    layout->shared_sum = layout->tile_sums_all = layout->tile_sums_card = PLAN_NONE;
     layout->blocks = malloc(blocks * sizeof *layout->blocks);
     layout->places = malloc(blocks * sizeof *layout->places);
     layout->acts = no_buffers(each);

@@ -34,6 +34,8 @@ struct plan_choice {
     uint32_t pending_share; /* of PLAN_SHARE_ALL blocks, updates left to the next step */
     bool keeps_first;       /* spare memory keeps activations before weights and states */
     uint32_t recomputed;    /* blocks from the first on that spare memory does not keep */
+    uint32_t card_blocks; /* the first ones: spare DEVICE memory takes their states before it takes
+                               others' weights, and the card updates them; not on the CPU device */
     uint32_t weight_slots;
     uint32_t state_slots;
     uint32_t sum_slots;      /* gradients on the DEVICE: fp32 sums, and what is on its way down */
@@ -58,6 +60,8 @@ struct plan_block_layout {
     uint16_t gradient_whole; /* where compute leaves it, where it then goes elsewhere */
     uint16_t sum;            /* fp32 */
     uint8_t size;            /* enum plan_size */
+    bool on_card; /* weights, gradient and states stay in DEVICE memory that the processor does not
+                     reach, and are updated there: `gradient_whole` is the stored gradient */
 };
 
 struct plan_layout {
@@ -86,9 +90,10 @@ struct plan_layout {
     uint16_t *kept;       /* owned, [block * in_flight], or PLAN_NONE */
     uint16_t *out_grads;  /* owned, [in_flight] */
     uint16_t scratch;
-    uint16_t tile_sums;     /* HOST: sums of squares */
-    uint16_t tile_sums_all; /* of all ranks, where each has its own alone */
-    uint16_t norm;          /* HOST: norm, factor, verdict */
+    uint16_t tile_sums;      /* HOST: sums of squares */
+    uint16_t tile_sums_card; /* DEVICE: of blocks on the card, on their way to HOST */
+    uint16_t tile_sums_all;  /* of all ranks, where each has its own alone */
+    uint16_t norm;           /* HOST: norm, factor, verdict */
 };
 
 /* Lays out `choice`; `places` decides what is resident and is copied. 0 or -ENOMEM. */

@@ -23,7 +23,8 @@ static uint64_t elements_of(const struct plan_input *input, uint32_t block, bool
     return shard ? plan_state_most(input, block) : input->blocks[block].elements;
 }
 
-/* Which blocks take turns in a ring; the others have a buffer each. */
+/* Which blocks take turns in a ring; the others have a buffer each. ALL_IN_TURN but for those whose
+ * gradient waits on the card where compute left it. */
 enum turn { EACH_ITS_OWN, UPDATED_IN_TURN /* those whose update follows at once */, ALL_IN_TURN };
 
 /* What a kind of gradient buffer is. */
@@ -33,16 +34,25 @@ struct gradient_kind {
     uint32_t turns; /* of the ring that blocks take turns in */
     enum turn turn;
     bool shard;             /* of this rank's part alone */
+    bool waits;             /* for the update: blocks on the card have none in HOST */
     size_t member;          /* of struct plan_block_layout */
     struct plan_ring *ring; /* of the layout */
 };
 
+static bool is_wanted(const struct plan_input *input, const struct plan_layout *layout,
+                      const struct gradient_kind *kind, uint32_t block)
+{
+    return input->blocks[block].trained && !(kind->waits && layout->blocks[block].on_card);
+}
+
 static bool takes_turns(const struct plan_input *input, const struct plan_layout *layout,
                         const struct gradient_kind *kind, uint32_t block)
 {
-    bool turns = kind->turn == ALL_IN_TURN ||
-                 (kind->turn == UPDATED_IN_TURN && !layout->places[block].pending);
-    return turns && input->blocks[block].trained;
+    bool pending = layout->places[block].pending;
+    bool stays = kind->member == offsetof(struct plan_block_layout, gradient_whole) &&
+                 layout->blocks[block].on_card && pending;
+    bool turns = kind->turn == ALL_IN_TURN || (kind->turn == UPDATED_IN_TURN && !pending);
+    return turns && !stays && is_wanted(input, layout, kind, block);
 }
 
 static struct need need_of(const struct plan_input *input, const struct plan_layout *layout,
@@ -73,7 +83,7 @@ static int add_kind(struct plan_layout *layout, const struct plan_input *input,
         rc = plan_layout_add_ring(layout, &kind->layout, need.elements, need.counts, kind->ring);
     }
     for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
-        if (input->blocks[b].trained && !takes_turns(input, layout, kind, b)) {
+        if (is_wanted(input, layout, kind, b) && !takes_turns(input, layout, kind, b)) {
             uint16_t *index = (uint16_t *)(void *)((char *)&layout->blocks[b] + kind->member);
             rc = plan_layout_add_of_block(layout, input, b, &kind->layout,
                                           elements_of(input, b, kind->shard) * kind->width, index);
@@ -106,6 +116,7 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
         .turns = choice->gradient_slots,
         .turn = turn,
         .shard = plan_layout_moves_gradients(input),
+        .waits = true,
         .member = offsetof(struct plan_block_layout, gradient),
         .ring = &layout->gradients};
     const struct plan_layout_kind in_store = {"g", PLAN_STORE, PLAN_FOR_GRADIENTS, false};
@@ -113,7 +124,7 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
     for (uint32_t b = 0; rc == 0 && away && b < input->block_count; b++) {
         uint64_t chunks = plan_chunk_count(plan_state_most(input, b), choice->chunk_elements);
         uint64_t extent = plan_round_up(choice->chunk_elements * width, PLAN_EXTENT_BYTES);
-        if (input->blocks[b].trained) {
+        if (is_wanted(input, layout, &kind, b)) {
             rc = plan_layout_add_of_block(layout, input, b, &in_store, chunks * extent,
                                           &layout->blocks[b].gradient_store);
         }

@@ -101,6 +101,9 @@ struct plan_rates {
     double flops;
     double update_elements;
     double sums_elements;
+    double card_update_elements; /* of a device whose memory the processor does not reach, in that
+                                    memory; 0: it is not known, and nothing is updated there */
+    double card_sums_elements;
     double round_elements;
     double hash_bytes; /* checksums of what is read and written; 0: free */
     double io_bytes;   /* what drives' threads could move with a core each all along; 0: free */
@@ -126,7 +129,8 @@ struct plan_input {
 struct plan_block_place {
     uint8_t weights; /* enum plan_tier */
     uint8_t grads;   /* enum plan_tier */
-    uint8_t states;  /* enum plan_tier: of the resident chunks, HOST or DEVICE */
+    uint8_t states;  /* enum plan_tier: of the resident chunks, HOST or DEVICE; DEVICE other than on
+                        the CPU device: all chunks, and the update is done there */
     bool kept;       /* its activations are kept and not recomputed */
     bool pending;    /* its update is left to the next step */
     uint32_t chunk_count;

@@ -15,8 +15,27 @@ bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier)
                                             [PLAN_STORE] = PLAN_WHERE_STORE};
     bool possible = (tier != PLAN_DEVICE || input->budgets.device_is_host) &&
                     (tier != PLAN_STORE || input->budgets.store_bytes > 0);
-    return possible &&
-           (input->wishes.grads == PLAN_WHERE_AUTO || input->wishes.grads == where[tier]);
+    /* On a card those of blocks that it updates stay with them, whatever the others' do. */
+    bool on_card = input->wishes.grads == PLAN_WHERE_DEVICE && !input->budgets.device_is_host;
+    return possible && (input->wishes.grads == PLAN_WHERE_AUTO ||
+                        input->wishes.grads == where[tier] || (on_card && tier == PLAN_HOST));
+}
+
+bool plan_policy_may_update_on_card(const struct plan_input *input)
+{
+    const struct plan_wishes *wishes = &input->wishes;
+    return !input->budgets.device_is_host && input->world <= 1 &&
+           input->rates.card_update_elements > 0 && input->rates.card_sums_elements > 0 &&
+           (wishes->weights == PLAN_WHERE_AUTO || wishes->weights == PLAN_WHERE_DEVICE) &&
+           (wishes->grads == PLAN_WHERE_AUTO || wishes->grads == PLAN_WHERE_DEVICE) &&
+           (wishes->states == PLAN_WHERE_AUTO || wishes->states == PLAN_WHERE_DEVICE);
+}
+
+/* What an update ahead of its norm leaves behind twice would be the card's memory. */
+static bool may_lie(const struct plan_input *input, const struct plan_choice *choice)
+{
+    bool asked = !input->budgets.device_is_host && input->wishes.states == PLAN_WHERE_DEVICE;
+    return choice->card_blocks > 0 ? choice->timing != PLAN_TIMING_SPECULATIVE : !asked;
 }
 
 /* What waits for the norm cannot go inside; what need not gains nothing by guessing. */
@@ -49,7 +68,7 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
                      wishes->order == PLAN_ORDER_AUTO;
     bool no_keeping = choice->keeps_first &&
                       (choice->acts != PLAN_ACTS_RECOMPUTE || wishes->acts != PLAN_ACTS_AUTO);
-    return wished && possible && sends && !pointless && !no_keeping;
+    return wished && possible && sends && !pointless && !no_keeping && may_lie(input, choice);
 }
 
 /* Timings of one policy of activations and order. A split leaves to the next forward what that can
@@ -73,13 +92,15 @@ int plan_policy_each(const struct plan_input *input, const struct plan_choice *c
                      plan_policy_visit *visit, void *user)
 {
     struct plan_choice tried = *choice;
+    const int cards = plan_policy_may_update_on_card(input) ? 2 : 1;
     int rc = 0;
     for (int acts = PLAN_ACTS_KEEP; acts <= PLAN_ACTS_STORE; acts++) {
         for (int order = PLAN_ORDER_LAYER; order <= PLAN_ORDER_MICRO; order++) {
-            for (int first = 0; rc == 0 && first < 2; first++) {
+            for (int i = 0; rc == 0 && i < 2 * cards; i++) {
                 tried.acts = (enum plan_acts)acts;
                 tried.order = (enum plan_order)order;
-                tried.keeps_first = first;
+                tried.keeps_first = i % 2;
+                tried.card_blocks = i / 2 > 0 ? input->block_count : 0;
                 rc = each_timing(input, tried, visit, user);
             }
         }

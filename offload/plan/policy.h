@@ -15,6 +15,10 @@ uint64_t plan_policy_chunk(unsigned index);
 /* Gradients wait where the wish says; without one in HOST where it holds them. */
 bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier);
 
+/* Whether the device may keep states in its memory and update them there: it is no CPU device, its rate
+ * is known, there is one rank, and no wish says otherwise. */
+bool plan_policy_may_update_on_card(const struct plan_input *input);
+
 /* Asks about each policy, with gradients and chunks as `choice` has them; slots are the visitor's to
  * fill in. Ends with the first answer that is not 0. */
 typedef int plan_policy_visit(void *user, const struct plan_choice *choice);

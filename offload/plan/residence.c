@@ -33,17 +33,20 @@ static void places_of(const struct plan_input *input, const struct plan_choice *
             .kept = choice->acts == PLAN_ACTS_KEEP ||
                     input->block_count - b <= residence->kept_blocks,
             .pending = input->blocks[b].trained && plan_choice_leaves(choice, b)};
-        if (b < residence->device_blocks) {
+        bool on_card = b < residence->card_blocks && input->blocks[b].trained;
+        if (b < residence->device_blocks || on_card) {
             places[b].weights = PLAN_DEVICE;
         } else if (b < residence->device_blocks + residence->host_blocks) {
             places[b].weights = PLAN_HOST;
         }
         if (input->blocks[b].trained) {
             uint64_t chunks = plan_chunk_count(plan_state_most(input, b), choice->chunk_elements);
-            uint64_t resident = chunks < chunks_left ? chunks : chunks_left;
+            uint64_t resident = on_card || chunks < chunks_left ? chunks : chunks_left;
             places[b].chunk_count = (uint32_t)chunks;
             places[b].resident_chunks = (uint32_t)resident;
-            chunks_left -= resident;
+            chunks_left -= on_card ? 0 : resident;
+            places[b].states = on_card ? PLAN_DEVICE : places[b].states;
+            places[b].grads = on_card ? PLAN_DEVICE : places[b].grads;
         }
     }
 }
@@ -72,7 +75,7 @@ int plan_residence_lay_out(const struct plan_input *input, const struct plan_cho
     return rc;
 }
 
-enum number { DEVICE_BLOCKS, HOST_BLOCKS, STATE_CHUNKS, KEPT_BLOCKS };
+enum number { DEVICE_BLOCKS, HOST_BLOCKS, STATE_CHUNKS, CARD_BLOCKS, KEPT_BLOCKS };
 
 static void set_number(struct plan_residence *residence, enum number which, uint64_t value)
 {
@@ -80,6 +83,7 @@ static void set_number(struct plan_residence *residence, enum number which, uint
     case DEVICE_BLOCKS: residence->device_blocks = (uint32_t)value; break;
     case HOST_BLOCKS: residence->host_blocks = (uint32_t)value; break;
     case STATE_CHUNKS: residence->state_chunks = value; break;
+    case CARD_BLOCKS: residence->card_blocks = (uint32_t)value; break;
     case KEPT_BLOCKS: residence->kept_blocks = (uint32_t)value; break;
     }
 }
@@ -90,6 +94,7 @@ static uint64_t get_number(const struct plan_residence *residence, enum number w
     case DEVICE_BLOCKS: return residence->device_blocks;
     case HOST_BLOCKS: return residence->host_blocks;
     case STATE_CHUNKS: return residence->state_chunks;
+    case CARD_BLOCKS: return residence->card_blocks;
     case KEPT_BLOCKS: return residence->kept_blocks;
     }
     return 0;
@@ -133,16 +138,17 @@ static int grow_residence(const struct plan_input *input, const struct plan_choi
     return 0;
 }
 
-/* The smallest value of one number, up to `most`, with which STORE holds the rest; else `most`. */
+/* The smallest value of one number, up to `most`, with which a tier holds the rest; else `most`. */
 static int relieve_number(const struct plan_input *input, const struct plan_choice *choice,
-                          struct plan_residence *residence, enum number which, uint64_t most)
+                          struct plan_residence *residence, enum number which, uint64_t most,
+                          bool (*serves)(const struct plan_input *, const struct plan_layout *))
 {
     uint64_t low = get_number(residence, which);
     uint64_t high = most;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         bool holds;
-        int rc = try_number(input, choice, residence, which, middle, store_holds, &holds);
+        int rc = try_number(input, choice, residence, which, middle, serves, &holds);
         if (rc != 0) {
             return rc;
         }
@@ -158,14 +164,30 @@ int plan_residence_relieve(const struct plan_input *input, const struct plan_cho
 {
     int rc = 0;
     if (input->wishes.states == PLAN_WHERE_AUTO) {
-        rc = relieve_number(input, choice, residence, STATE_CHUNKS, all_chunks(input, choice));
+        rc = relieve_number(input, choice, residence, STATE_CHUNKS, all_chunks(input, choice),
+                            store_holds);
     }
     if (rc == 0 && input->wishes.weights == PLAN_WHERE_AUTO) {
         rc = relieve_number(input, choice, residence,
                             residence->leans_to_device ? DEVICE_BLOCKS : HOST_BLOCKS,
-                            input->block_count);
+                            input->block_count, store_holds);
     }
     return rc;
+}
+
+static bool host_holds(const struct plan_input *input, const struct plan_layout *layout)
+{
+    return layout->tier_bytes[PLAN_HOST] + input->budgets.host_taken_bytes <=
+           input->budgets.host_bytes;
+}
+
+int plan_residence_lighten(const struct plan_input *input, const struct plan_choice *choice,
+                           struct plan_residence *residence)
+{
+    uint32_t most = choice->card_blocks;
+    return most <= residence->card_blocks
+               ? 0
+               : relieve_number(input, choice, residence, CARD_BLOCKS, most, host_holds);
 }
 
 struct plan_residence plan_residence_least(const struct plan_input *input,
@@ -183,7 +205,9 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
         least.host_blocks = input->block_count;
     }
     bool states_lean = (leaning & PLAN_STATES_LEAN) != 0 && wishes->states == PLAN_WHERE_AUTO;
-    least.states = wishes->states == PLAN_WHERE_DEVICE || states_lean ? PLAN_DEVICE : PLAN_HOST;
+    bool in_device = wishes->states == PLAN_WHERE_DEVICE || states_lean;
+    least.states = in_device && input->budgets.device_is_host ? PLAN_DEVICE : PLAN_HOST;
+    least.card_blocks = in_device && !input->budgets.device_is_host ? input->block_count : 0;
     if (wishes->states == PLAN_WHERE_HOST || wishes->states == PLAN_WHERE_DEVICE || !store) {
         least.state_chunks = all_chunks(input, choice);
     }
@@ -220,6 +244,9 @@ int plan_residence_spend(const struct plan_input *input, const struct plan_choic
     uint32_t owners = input->block_count;
     bool store = input->budgets.store_bytes > 0;
     int rc = choice->keeps_first ? keep(input, choice, residence) : 0;
+    if (rc == 0 && choice->card_blocks > residence->card_blocks) {
+        rc = grow_residence(input, choice, residence, CARD_BLOCKS, choice->card_blocks);
+    }
     if (rc == 0 && input->wishes.weights == PLAN_WHERE_AUTO) {
         bool in_memory = residence->host_blocks > 0;
         rc = grow_residence(input, choice, residence, DEVICE_BLOCKS, owners);

@@ -11,6 +11,8 @@ struct plan_residence {
     uint32_t device_blocks;
     uint32_t host_blocks;
     uint64_t state_chunks;
+    uint32_t
+        card_blocks; /* the first ones keep all their state on the DEVICE, which updates them */
     uint32_t kept_blocks;  /* the last ones keep their activations where others recompute them */
     enum plan_tier states; /* HOST, or DEVICE on the CPU device */
     bool leans_to_device;  /* weights that STORE does not hold */
@@ -28,6 +30,10 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
 /* Where STORE is too small for all that may lie there, keeps as much in memory as it lacks: states,
  * then weights, where no wish says otherwise. */
 int plan_residence_relieve(const struct plan_input *input, const struct plan_choice *choice,
+                           struct plan_residence *residence);
+
+/* Where HOST is too small for the states that lie there, leaves as many to the card as it lacks. */
+int plan_residence_lighten(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_residence *residence);
 
 /* Lets spare memory make more resident, where no wish says otherwise. Weights first: they save

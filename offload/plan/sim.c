@@ -65,6 +65,7 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     double bytes = (double)command->bytes;
     double elements = (double)command->elements;
     double work = 0;
+    bool on_card = command->queue == PLAN_Q_COMPUTE; /* sums and updates */
     switch ((enum plan_op)command->op) {
     case PLAN_READ: work = bytes / rates->read_bytes; break;
     case PLAN_WRITE: work = bytes / rates->write_bytes; break;
@@ -75,8 +76,12 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
         work = command->seconds > 0 ? command->seconds : command->work / rates->flops;
         break;
     case PLAN_ROUND: work = elements / rates->round_elements; break;
-    case PLAN_SUMS: work = elements / rates->sums_elements; break;
-    case PLAN_UPDATE: work = elements / rates->update_elements; break;
+    case PLAN_SUMS:
+        work = elements / (on_card ? rates->card_sums_elements : rates->sums_elements);
+        break;
+    case PLAN_UPDATE:
+        work = elements / (on_card ? rates->card_update_elements : rates->update_elements);
+        break;
     case PLAN_GATHER:
     case PLAN_REDUCE: work = rates->coll_bytes > 0 ? bytes / rates->coll_bytes : 0; break;
     case PLAN_NORM:

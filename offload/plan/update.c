@@ -1,7 +1,8 @@
 /* update.c: how a chunk's states come, are updated beside its working weights, and go back.
  * On the CPU device the update changes working weights where they lie, in memory or in the weight
  * slot of their block. Elsewhere those of a block in STORE go through the state slot, and a copy
- * brings them up. */
+ * brings them up; what stays on the card is updated there, by the compute queue, and comes down for
+ * a checkpoint alone. */
 #include "offload/plan/fetch.h"
 
 /* A chunk on its way. */
@@ -107,9 +108,10 @@ static int update(struct plan_step *step, const struct chunk *chunk)
     const struct plan_layout *layout = step->layout;
     const struct plan_block_layout *where = plan_move_block(step, chunk->block);
     uint64_t states = plan_state_bytes(format, chunk->count);
-    uint16_t gradient = where->gradient != PLAN_NONE ? where->gradient : step->gradient;
-    struct plan_command command = plan_move_command(PLAN_UPDATE, PLAN_Q_UPDATE, chunk->block,
-                                                    PLAN_NONE);
+    uint16_t own = where->on_card ? where->gradient_whole : where->gradient;
+    uint16_t gradient = own != PLAN_NONE ? own : step->gradient;
+    struct plan_command command = plan_move_command(
+        PLAN_UPDATE, where->on_card ? PLAN_Q_COMPUTE : PLAN_Q_UPDATE, chunk->block, PLAN_NONE);
     command.chunk = (uint32_t)chunk->index;
     command.elements = chunk->count;
     struct plan_piece inside = chunk->weights_in_slot ? weights_in_slot(step, chunk)
@@ -139,10 +141,39 @@ static int update(struct plan_step *step, const struct chunk *chunk)
     return plan_move_add(step, &command);
 }
 
+/* Copies of a chunk that stays on the card to their places in a state slot. */
+static int bring_down(struct plan_step *step, struct chunk *chunk)
+{
+    const struct plan_layout *layout = step->layout;
+    const struct plan_format *format = &step->input->format;
+    struct plan_piece states = {.buffer = plan_move_block(step, chunk->block)->states_memory,
+                                .offset = chunk->index * layout->state_stride,
+                                .bytes = plan_state_bytes(format, chunk->count)};
+    chunk->slot = layout->state_slots[step->state_turn++ % step->choice->state_slots];
+    struct plan_piece below = {
+        .buffer = chunk->slot, .offset = layout->slot_states_offset, .bytes = states.bytes};
+    int rc = plan_move_copy(step, PLAN_D2H, chunk->block, chunk->weights,
+                            weights_in_slot(step, chunk));
+    if (rc == 0 && states.bytes > 0) {
+        rc = plan_move_copy(step, PLAN_D2H, chunk->block, states, below);
+    }
+    return rc;
+}
+
 /* What the update made, on its way into a checkpoint: master, moments and weights from where they
  * stand. */
-static int save(struct plan_step *step, const struct chunk *chunk)
+static int save(struct plan_step *step, const struct chunk *made)
 {
+    struct chunk copy = *made;
+    struct chunk *chunk = &copy;
+    if (plan_move_block(step, chunk->block)->on_card) {
+        int rc = bring_down(step, chunk);
+        if (rc != 0) {
+            return rc;
+        }
+        chunk->states_away = chunk->weights_in_slot = true;
+        chunk->weights.buffer = PLAN_NONE;
+    }
     const struct plan_format *format = &step->input->format;
     const struct plan_layout *layout = step->layout;
     uint64_t states = plan_state_bytes(format, chunk->count);
@@ -223,6 +254,10 @@ static void stand_apart(struct plan_step *step, uint32_t block, bool to_device, 
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
     bool shards = plan_shards_weights(step->input);
+    if (where->on_card) {
+        stand->place = stand->whole = where->weights_device;
+        return;
+    }
     stand->place = where->weights_host;
     stand->above = where->weights_device;
     stand->whole = stand->above != PLAN_NONE ? stand->above : stand->place;

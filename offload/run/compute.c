@@ -192,6 +192,48 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
     return 0;
 }
 
+/* One launch of an update; those that are handed over already pass. */
+struct launching {
+    struct run_compute *compute;
+    unsigned index;
+    struct core_fence *out;
+};
+
+static int launch_piece(void *context, const struct core_vec_update *piece)
+{
+    struct launching *launching = context;
+    struct run_compute *compute = launching->compute;
+    const struct kern_update_arguments arguments = {.update = *piece};
+    const struct dev_command launch = {
+        .op = KERN_UPDATE, .arguments = &arguments, .arguments_bytes = sizeof arguments};
+    if (launching->index++ < compute->phase) {
+        return 0;
+    }
+    int rc = dev_queue_launch(compute->queue, &launch, launching->out);
+    compute->phase += rc == 0;
+    return rc;
+}
+
+/* The optimizer over a chunk that stays on the card. */
+static int update_on_card(struct run_compute *compute, const struct plan_command *command,
+                          struct core_fence *out)
+{
+    struct launching launching = {.compute = compute, .out = out};
+    *out = dev_queue_tail(compute->queue);
+    int rc = run_update_pieces(compute->update, command, launch_piece, &launching);
+    compute->phase = rc == 0 ? 0 : compute->phase;
+    return rc;
+}
+
+static int sums_on_card(struct run_compute *compute, const struct plan_command *command,
+                        struct core_fence *out)
+{
+    const struct core_vec_norm norm = run_update_squares(compute->update, command);
+    const struct dev_command launch = {
+        .op = KERN_SQUARES, .arguments = &norm, .arguments_bytes = sizeof norm};
+    return dev_queue_launch(compute->queue, &launch, out);
+}
+
 static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
                   struct core_fence *out)
 {
@@ -201,6 +243,8 @@ static int submit(void *context, const struct plan_command *command, const struc
     case PLAN_FWD:
     case PLAN_BWD: return run_steps(compute, command, out);
     case PLAN_ROUND: return round_shared(compute, command, out);
+    case PLAN_SUMS: return sums_on_card(compute, command, out);
+    case PLAN_UPDATE: return update_on_card(compute, command, out);
     case PLAN_JOIN: *out = (struct core_fence){0}; return 0;
     case PLAN_READ:
     case PLAN_WRITE:
@@ -208,9 +252,7 @@ static int submit(void *context, const struct plan_command *command, const struc
     case PLAN_D2H:
     case PLAN_GATHER:
     case PLAN_REDUCE:
-    case PLAN_SUMS:
     case PLAN_NORM:
-    case PLAN_UPDATE:
     case PLAN_OP_COUNT: break;
     }
     return core_err_set(-ENOTSUP, "%s is no command of compute",

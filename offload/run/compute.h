@@ -1,5 +1,5 @@
-/* compute.h: the lane of forward and backward: turns a command of the tape into a block's steps on
- * the device's compute queue. The engine's thread submits. */
+/* compute.h: the lane of forward and backward, and of updates of what stays on a card: turns a command
+ * of the tape into a block's steps on the device's compute queue. The engine's thread submits. */
 #ifndef OFFLOAD_RUN_COMPUTE_H
 #define OFFLOAD_RUN_COMPUTE_H
 
@@ -7,11 +7,13 @@
 #include "offload/run/inputs.h"
 #include "offload/run/memory.h"
 #include "offload/run/shapes.h"
+#include "offload/run/update.h"
 
 struct run_compute {
     const struct run_shapes *shapes; /* borrowed, as all below */
     const struct run_memory *memory;
     const struct run_inputs *inputs;
+    struct run_update *update; /* of blocks that stay on the card */
     struct dev_queue *queue;
     enum kern_type type;      /* of weights and activations */
     enum kern_type grad_type; /* of gradients as they are kept */

@@ -7,6 +7,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "offload/run/rank.h"
+#include "offload/run/update.h"
 
 static void give_seconds(struct run_planned *planned)
 {
@@ -18,6 +19,25 @@ static void give_seconds(struct run_planned *planned)
         shape->recompute_seconds = planned->rates.recompute_seconds[kind];
         shape->backward_seconds = planned->rates.backward_seconds[kind];
     }
+}
+
+/* 8-bit moments whose blocks different parameters share are updated by the processor. */
+static int keep_from_card(struct run_planned *planned, const struct model *model,
+                          const struct run_options *options)
+{
+    struct plan_input *input = &planned->input;
+    if (!run_update_is_cut(model, options)) {
+        return 0;
+    }
+    input->rates.card_update_elements = 0;
+    if (input->wishes.states == PLAN_WHERE_DEVICE && !input->budgets.device_is_host) {
+        return core_err_set(-EINVAL,
+                            "states in DEVICE with 8-bit moments: parameters of this model with "
+                            "different decay share blocks of %d moments, which a card does not "
+                            "update",
+                            CORE_VEC_Q8_BLOCK);
+    }
+    return 0;
 }
 
 int run_planned_create(const struct model *model, const struct run_options *options,
@@ -39,7 +59,8 @@ int run_planned_create(const struct model *model, const struct run_options *opti
         planned->input = run_shapes_input(planned->shapes, options, &planned->rates.machine);
         planned->input.budgets.device_taken_bytes += run_rank_device_bytes(planned->shapes,
                                                                            options);
-        rc = plan_create(&planned->input, &planned->plan);
+        rc = keep_from_card(planned, model, options);
+        rc = rc != 0 ? rc : plan_create(&planned->input, &planned->plan);
         planned->plan_seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9;
     }
     if (rc != 0) {

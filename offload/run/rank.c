@@ -138,6 +138,7 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
         .shapes = rank->shapes,
         .memory = &rank->memory,
         .inputs = &rank->inputs,
+        .update = rank->update,
         .queue = rank->compute_queue,
         .type = rank->options->type,
         .grad_type = f32_grads ? KERN_F32 : rank->options->type,

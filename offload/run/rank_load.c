@@ -64,7 +64,44 @@ static int turns_wait(struct run_rank *rank, const struct turns *turns)
     return rc;
 }
 
-/* ---- one chunk through the store ---- */
+/* ---- one chunk to and from where it lies ---- */
+
+static bool is_on_card(const struct run_rank *rank, uint32_t block)
+{
+    return plan_layout_of(rank->plan)->blocks[block].on_card;
+}
+
+/* Between the host's memory and the card, where all of a block stays. */
+static int card_copy(struct run_rank *rank, enum dev_copy_direction direction,
+                     const struct store_place *place, void *memory, struct core_fence *out)
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    const struct plan_block_layout *where = &layout->blocks[place->block];
+    const struct plan_format *format = &rank->input->format;
+    const bool weights = place->kind == STORE_WEIGHTS;
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    const uint64_t count = plan_chunk_size(plan_state_span(rank->input, place->block).count,
+                                           elements, place->index);
+    char *base = rank->memory.at[weights ? where->weights_device : where->states_memory];
+    char *card = base +
+                 place->index * (weights ? elements * format->weight_bytes : layout->state_stride);
+    const bool up = direction == DEV_COPY_UP;
+    struct dev_queue *queue = up ? rank->up_queue : rank->down_queue;
+    const struct dev_copy move = {
+        .direction = direction,
+        .to = up ? card : memory,
+        .from = up ? memory : card,
+        .bytes = weights ? count * format->weight_bytes : plan_state_bytes(format, count),
+    };
+    int rc;
+    while ((rc = dev_queue_copy(queue, &move, out)) == -EAGAIN) {
+        rc = run_rank_wait(rank, dev_queue_tail(queue));
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return rc;
+}
 
 static struct aio_queue *io_queue(const struct run_rank *rank, enum plan_queue queue)
 {
@@ -72,9 +109,12 @@ static struct aio_queue *io_queue(const struct run_rank *rank, enum plan_queue q
 }
 
 static int put(struct run_rank *rank, enum store_kind kind, uint32_t block, uint32_t chunk,
-               const void *memory, struct core_fence *out)
+               void *memory, struct core_fence *out)
 {
     const struct store_place place = {kind, block, chunk};
+    if (is_on_card(rank, block)) {
+        return card_copy(rank, DEV_COPY_UP, &place, memory, out);
+    }
     struct aio_queue *queue = io_queue(rank, PLAN_Q_WRITE_STATE);
     int rc;
     while ((rc = store_write(rank->store, queue, &place, memory, out)) == -EAGAIN) {
@@ -91,7 +131,9 @@ static int get(struct run_rank *rank, enum store_kind kind, uint32_t block, uint
 {
     const struct store_place place = {kind, block, chunk};
     struct core_fence done;
-    int rc = store_read(rank->store, io_queue(rank, PLAN_Q_READ_STATE), &place, memory, &done);
+    int rc = is_on_card(rank, block) ? card_copy(rank, DEV_COPY_DOWN, &place, memory, &done)
+                                     : store_read(rank->store, io_queue(rank, PLAN_Q_READ_STATE),
+                                                  &place, memory, &done);
     return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
@@ -121,20 +163,23 @@ static uint32_t chunk_count(const struct run_rank *rank, uint32_t block)
                                       plan_chunk_elements(rank->plan));
 }
 
-/* Working weights of a block where they stay in memory; NULL where they lie in STORE. On a device
- * whose memory the host does not see the HOST copy is the one that counts. */
+/* Working weights of a block where they stay in the host's reach; NULL where they lie in STORE or on
+ * the card alone. On a device whose memory the host does not see the HOST copy is the one that
+ * counts. */
 static char *weights_in_memory(const struct run_rank *rank, uint32_t block)
 {
     const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
-    const uint16_t buffer = where->weights_host != PLAN_NONE ? where->weights_host
-                                                             : where->weights_device;
+    const uint16_t buffer = where->on_card                     ? PLAN_NONE
+                            : where->weights_host != PLAN_NONE ? where->weights_host
+                                                               : where->weights_device;
     return buffer != PLAN_NONE ? rank->memory.at[buffer] : NULL;
 }
 
 static char *states_in_memory(const struct run_rank *rank, const struct chunk *chunk)
 {
     const struct plan_layout *layout = plan_layout_of(rank->plan);
-    if (chunk->index >= layout->places[chunk->block].resident_chunks) {
+    if (chunk->index >= layout->places[chunk->block].resident_chunks ||
+        is_on_card(rank, chunk->block)) {
         return NULL;
     }
     return rank->memory.at[layout->blocks[chunk->block].states_memory] +
@@ -227,7 +272,7 @@ static int load_states(struct run_rank *rank, const struct source *source, uint3
     return 0;
 }
 
-static int store_weights(struct run_rank *rank, uint32_t block, const char *weights,
+static int store_weights(struct run_rank *rank, uint32_t block, char *weights,
                          struct core_fence *out)
 {
     const uint64_t elements = plan_chunk_elements(rank->plan);
@@ -240,7 +285,8 @@ static int store_weights(struct run_rank *rank, uint32_t block, const char *weig
     return rc;
 }
 
-/* Where the host cannot write into the device's slots: chunk by chunk through its own. */
+/* Where the host cannot write into the device's slots, or to where a block stays: chunk by chunk
+ * through its own. */
 static int load_chunks(struct run_rank *rank, const struct source *source, uint32_t block,
                        struct turns *turns)
 {
@@ -276,7 +322,7 @@ static int load_block(struct run_rank *rank, const struct source *source, uint32
     const struct plan_span span = plan_weight_span(rank->input, block);
     const uint8_t size = layout->blocks[block].size;
     char *weights = weights_in_memory(rank, block);
-    const bool in_store = weights == NULL;
+    const bool in_store = weights == NULL; /* or on the card */
     struct turns slots = turns_of(rank, layout->weights.buffers[size],
                                   layout->weights.counts[size]);
     if (in_store && !rank->input->budgets.device_is_host) {
@@ -301,7 +347,8 @@ static int load_block(struct run_rank *rank, const struct source *source, uint32
 static int send_weights(struct run_rank *rank, uint32_t block)
 {
     const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
-    if (rank->input->budgets.device_is_host || where->weights_device == PLAN_NONE) {
+    if (rank->input->budgets.device_is_host || where->weights_device == PLAN_NONE ||
+        where->on_card) {
         return 0;
     }
     const struct dev_copy move = {

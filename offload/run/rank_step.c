@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "core/base/err.h"
+#include "offload/plan/layout.h"
 #include "offload/plan/shard.h"
 #include "offload/run/rank_parts.h"
 
@@ -91,9 +92,14 @@ static int run_step(struct run_rank *rank, enum plan_kind kind)
     int rc = begin(rank, kind);
     const uint64_t number = run_executor_pushed(rank->executor) - 1;
     rc = rc != 0 ? rc : push_ahead(rank, tape);
-    return rc != 0 ? rc
-                   : run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
-                                           tape->queue_count[PLAN_Q_UPDATE]);
+    rc = rc != 0 ? rc
+                 : run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
+                                         tape->queue_count[PLAN_Q_UPDATE]);
+    /* What the card updates inside backward is handed over with this step's terms. */
+    const bool on_card = plan_layout_of(rank->plan)->tile_sums_card != PLAN_NONE;
+    return rc != 0 || !on_card ? rc
+                               : run_executor_drive_to(rank->executor, number, PLAN_Q_COMPUTE,
+                                                       tape->queue_count[PLAN_Q_COMPUTE]);
 }
 
 int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,

@@ -270,6 +270,8 @@ static int find_update(const struct run_shapes *shapes, const struct run_options
         {"down_bytes_per_second", &out->down_bytes},
         {"round_elements_per_second", &out->round_elements},
         {"coll_bytes_per_second", &out->coll_bytes},
+        {"card_update_elements_per_second", &out->card_update_elements},
+        {"card_sums_elements_per_second", &out->card_sums_elements},
         {"shared_cores", &shared},
     };
     const struct run_cache_part part = {.folder = options->cache.folder,
@@ -284,6 +286,7 @@ static int find_update(const struct run_shapes *shapes, const struct run_options
     }
     int rc = run_rates_copies(shapes, options, out);
     rc = rc != 0 ? rc : run_rates_update(shapes, options, out);
+    rc = rc != 0 ? rc : run_rates_card(shapes, options, out);
     if (rc == 0) {
         shared = out->shared_cores;
         run_cache_write(&part);

@@ -14,7 +14,7 @@ enum { VERSION = 1 };
 static const struct {
     const char *key;
     size_t offset;
-    bool optional; /* 0, and that where a file has none: it costs nothing */
+    bool optional; /* 0, and that where a file has none: it costs nothing, or is not done */
 } numbers[] = {
     {"read_bytes_per_second", offsetof(struct run_rates, machine.read_bytes), false},
     {"write_bytes_per_second", offsetof(struct run_rates, machine.write_bytes), false},
@@ -24,6 +24,9 @@ static const struct {
     {"flops_per_second", offsetof(struct run_rates, machine.flops), false},
     {"update_elements_per_second", offsetof(struct run_rates, machine.update_elements), false},
     {"sums_elements_per_second", offsetof(struct run_rates, machine.sums_elements), false},
+    {"card_update_elements_per_second", offsetof(struct run_rates, machine.card_update_elements),
+     true},
+    {"card_sums_elements_per_second", offsetof(struct run_rates, machine.card_sums_elements), true},
     {"round_elements_per_second", offsetof(struct run_rates, machine.round_elements), false},
     {"coll_bytes_per_second", offsetof(struct run_rates, machine.coll_bytes), false},
     {"hash_bytes_per_second", offsetof(struct run_rates, machine.hash_bytes), false},

@@ -24,6 +24,10 @@ int run_rates_update(const struct run_shapes *shapes, const struct run_options *
 int run_rates_copies(const struct run_shapes *shapes, const struct run_options *options,
                      struct plan_rates *out);
 
+/* The same of a card in its own memory, by the fields card_* alone: 0 on the CPU device. */
+int run_rates_card(const struct run_shapes *shapes, const struct run_options *options,
+                   struct plan_rates *out);
+
 /* One drive. */
 struct run_drive_rates {
     double read_bytes;

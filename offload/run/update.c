@@ -50,21 +50,42 @@ static void fill_groups(const struct run_update *update, double lr, uint64_t ste
     }
 }
 
+static size_t list_runs(const struct model_block *block, const struct run_options *options,
+                        struct adam_run runs[MODEL_PARAMS_MAX])
+{
+    size_t count = 0;
+    for (uint64_t at = 0; at < block->elements;) {
+        const struct model_run run = model_block_run(block, at);
+        const bool decay = run.decay || options->decay_all;
+        runs[count++] = (struct adam_run){.end = run.end,
+                                          .group = !run.trained ? FROZEN
+                                                   : decay      ? DECAYS
+                                                                : PLAIN};
+        at = run.end;
+    }
+    return count;
+}
+
+bool run_update_is_cut(const struct model *model, const struct run_options *options)
+{
+    struct adam_run runs[MODEL_PARAMS_MAX];
+    bool cut = false;
+    for (uint32_t b = 0; options->moments == CORE_VEC_Q8 && b < model->block_count; b++) {
+        const size_t count = list_runs(&model->blocks[b], options, runs);
+        for (size_t i = 0; model->blocks[b].trained && i + 1 < count; i++) {
+            cut = cut ||
+                  (runs[i].group != runs[i + 1].group && runs[i].end % CORE_VEC_Q8_BLOCK != 0);
+        }
+    }
+    return cut;
+}
+
 static int make_adam(struct run_update *update, uint32_t index)
 {
     const struct model_block *block = &update->model->blocks[index];
     const struct run_options *options = update->options;
     struct adam_run runs[MODEL_PARAMS_MAX];
-    size_t run_count = 0;
-    for (uint64_t at = 0; at < block->elements;) {
-        const struct model_run run = model_block_run(block, at);
-        const bool decay = run.decay || options->decay_all;
-        runs[run_count++] = (struct adam_run){.end = run.end,
-                                              .group = !run.trained ? FROZEN
-                                                       : decay      ? DECAYS
-                                                                    : PLAIN};
-        at = run.end;
-    }
+    const size_t run_count = list_runs(block, options, runs);
     struct adam_group groups[GROUPS];
     fill_groups(update, options->group.lr, 1, groups);
     const struct adam_options adam = {
@@ -187,14 +208,20 @@ void run_update_scaled(struct run_update *update, double loss_scale)
 
 /* ---- commands, on the queue's thread ---- */
 
-static int do_sums(struct run_update *update, const struct plan_command *command)
+struct core_vec_norm run_update_squares(const struct run_update *update,
+                                        const struct plan_command *command)
 {
-    const struct core_vec_norm norm = {
+    return (struct core_vec_norm){
         .x = run_memory_of(update->memory, command, PLAN_AS_GRAD),
         .type = update->gradients,
         .count = command->elements,
         .sums = (double *)(void *)run_memory_of(update->memory, command, PLAN_AS_TILE_SUMS),
     };
+}
+
+static int do_sums(struct run_update *update, const struct plan_command *command)
+{
+    const struct core_vec_norm norm = run_update_squares(update, command);
     return adam_work_norm(&update->work, &norm);
 }
 
@@ -303,27 +330,51 @@ static void bring(struct run_update *update, const struct plan_command *command,
     }
 }
 
-static int do_update(struct run_update *update, const struct plan_command *command)
+/* The chunk of an UPDATE: where its streams lie, in the generation that it leaves. */
+static struct adam_arrays arrays_of(const struct run_update *update,
+                                    const struct plan_command *command)
 {
     const struct run_memory *memory = update->memory;
-    const struct run_update_terms *terms = command->ahead ? &update->ahead : &update->pending;
-    const uint64_t chunk_elements = plan_chunk_elements(update->plan);
     const uint64_t first = plan_state_span(update->input, command->block).first +
-                           command->chunk * chunk_elements;
-    const uint64_t end = first + command->elements;
+                           command->chunk * plan_chunk_elements(update->plan);
     char *slot = run_memory_slot_of(memory, command, PLAN_AS_SLOT);
     char *place = run_memory_of(memory, command, PLAN_AS_WEIGHTS_PLACE);
     char *resident = run_memory_of(memory, command, PLAN_AS_STATES);
     char *in_slot = slot != NULL ? slot + plan_slot_states_offset(update->plan) : NULL;
-    const struct adam_arrays arrays = run_update_arrays(
-        update, first, command->elements, place != NULL ? place : slot,
-        resident != NULL ? resident : in_slot, run_memory_of(memory, command, PLAN_AS_GRAD));
+    return run_update_arrays(update, first, command->elements, place != NULL ? place : slot,
+                             resident != NULL ? resident : in_slot,
+                             run_memory_of(memory, command, PLAN_AS_GRAD));
+}
+
+static const struct run_update_terms *terms_of(const struct run_update *update,
+                                               const struct plan_command *command)
+{
+    return command->ahead ? &update->ahead : &update->pending;
+}
+
+static int do_update(struct run_update *update, const struct plan_command *command)
+{
+    const struct run_update_terms *terms = terms_of(update, command);
+    const struct adam_arrays arrays = arrays_of(update, command);
     bring(update, command, PLAN_AS_WEIGHTS_PLACE);
     bring(update, command, PLAN_AS_STATES);
     int rc = set_groups(update, command->block, terms);
-    return rc != 0
-               ? rc
-               : adam_step(update->adams[command->block], &arrays, first, end, terms->scale, NULL);
+    return rc != 0 ? rc
+                   : adam_step(update->adams[command->block], &arrays, arrays.first,
+                               arrays.first + arrays.count, terms->scale, NULL);
+}
+
+int run_update_pieces(struct run_update *update, const struct plan_command *command,
+                      adam_take *take, void *context)
+{
+    const struct run_update_terms *terms = terms_of(update, command);
+    const struct adam_arrays arrays = arrays_of(update, command);
+    const struct adam_window window = {.arrays = &arrays,
+                                       .begin = arrays.first,
+                                       .end = arrays.first + arrays.count,
+                                       .gradient_scale = terms->scale};
+    int rc = set_groups(update, command->block, terms);
+    return rc != 0 ? rc : adam_pieces(update->adams[command->block], &window, take, context);
 }
 
 /* What a job carries. */

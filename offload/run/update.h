@@ -57,6 +57,18 @@ struct run_verdict run_update_verdict(const struct run_update *update);
 /* The loss scale that gradients of the next NORM carry. */
 void run_update_scaled(struct run_update *update, double loss_scale);
 
+/* ---- of blocks that the card updates; the engine's thread ---- */
+
+/* What SUMS asks for. */
+struct core_vec_norm run_update_squares(const struct run_update *update,
+                                        const struct plan_command *command);
+/* The launches of an UPDATE, by the terms that hold now. */
+int run_update_pieces(struct run_update *update, const struct plan_command *command,
+                      adam_take *take, void *context);
+/* Whether 8-bit moments keep the card from it: parameters of a model that are updated with different
+ * numbers share a block of them. */
+bool run_update_is_cut(const struct model *model, const struct run_options *options);
+
 /* Where the streams of a chunk lie: `weights`, and `states` packed as the plan says. */
 struct adam_arrays run_update_arrays(const struct run_update *update, uint64_t first,
                                      uint64_t count, char *weights, char *states,

@@ -67,6 +67,8 @@ static void a_card_is_measured(void)
     const double numbers[] = {rates.machine.up_bytes,
                               rates.machine.down_bytes,
                               rates.machine.flops,
+                              rates.machine.card_update_elements,
+                              rates.machine.card_sums_elements,
                               rates.forward_seconds[MODEL_BLOCK_EMBEDDING],
                               rates.backward_seconds[MODEL_BLOCK_LAYER],
                               rates.backward_seconds[MODEL_BLOCK_HEAD]};

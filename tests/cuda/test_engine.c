@@ -28,6 +28,7 @@ static const struct way {
      NULL},
     {"states in STORE", PLAN_WHERE_AUTO, PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, true, 0, NULL},
     {"all in STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, PLAN_ACTS_KEEP, true, 0, NULL},
+    {"updated on the card", PLAN_WHERE_AUTO, PLAN_WHERE_DEVICE, PLAN_ACTS_KEEP, false, 0, NULL},
 };
 /* The same and more, for every precision and timing. */
 static const struct way more_ways[] = {
@@ -40,6 +41,10 @@ static const struct way more_ways[] = {
     {"activations in HOST", PLAN_WHERE_HOST, PLAN_WHERE_HOST, PLAN_ACTS_HOST, false, 0, NULL},
     {"states in STORE", PLAN_WHERE_AUTO, PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, true, 0, NULL},
     {"all in STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, PLAN_ACTS_KEEP, true, 0, "threads"},
+    {"updated on the card", PLAN_WHERE_AUTO, PLAN_WHERE_DEVICE, PLAN_ACTS_KEEP, false,
+     PLAN_ORDER_LAYER, NULL},
+    {"updated on the card, micro-batch by micro-batch", PLAN_WHERE_DEVICE, PLAN_WHERE_DEVICE,
+     PLAN_ACTS_RECOMPUTE, false, PLAN_ORDER_MICRO, NULL},
 };
 
 static struct run_options options_of(const struct way *way, const struct run_options *base)
@@ -110,6 +115,51 @@ static void family(const char *name)
 {
     const struct run_options base = case_options();
     hold(name, &base, "bf16", ways, sizeof ways / sizeof ways[0]);
+}
+
+/* What the card updates goes into a checkpoint under the next step, and one from elsewhere comes back
+ * onto the card: a run that moves there and away ends with the bits of one that stayed. */
+static void checkpoints(void)
+{
+    static const struct way home = {
+        "HOST", PLAN_WHERE_HOST, PLAN_WHERE_HOST, PLAN_ACTS_KEEP, false, 0, NULL};
+    static const struct way card = {
+        "the card", PLAN_WHERE_AUTO, PLAN_WHERE_DEVICE, PLAN_ACTS_KEEP, false, 0, NULL};
+    struct case_model made;
+    struct run_options base = case_options();
+    struct case_outcome whole;
+    if (TEST_SLOW) {
+        test_skip("steps alone are enough under a sanitizer");
+    }
+    card_or_skip();
+    base.wishes.saves = true;
+    case_model_make(&made, "llama");
+    const struct run_options at_home = options_of(&home, &base);
+    const struct run_options on_card = options_of(&card, &base);
+    case_run_engine(&made, &at_home, STEPS, &whole);
+    for (int way = 0; way < 2; way++) {
+        struct case_outcome parts = {0};
+        char path[700];
+        struct store_shelf *shelf = case_shelf_open();
+        const struct run_checkpoint_options save = {.shelf = shelf,
+                                                    .source = made.folder,
+                                                    .keep = 2,
+                                                    .application = "place",
+                                                    .application_bytes = 6};
+        const struct case_part first = {
+            .end = STEPS, .save = &save, .save_after = 1, .later = way == 0};
+        (void)rig_machine();
+        case_run_part(&made, way == 0 ? &on_card : &at_home, &first, &parts, "a run that saves");
+        const struct case_part second = {
+            .first = 1,
+            .end = STEPS,
+            .resume = store_shelf_path(store_shelf_directory(shelf), 1, path, sizeof path)};
+        (void)rig_machine();
+        case_run_part(&made, way == 0 ? &at_home : &on_card, &second, &parts, "one that goes on");
+        case_check_equal(&whole, &parts, way == 0 ? "away from the card" : "onto the card");
+        store_shelf_close(shelf);
+    }
+    case_model_free(&made);
 }
 
 static void llama(void)
@@ -185,5 +235,5 @@ static void tiled(void)
 }
 
 TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied},
-          {"micro_batches", micro_batches}, {"unclipped", unclipped}, {"fp32", fp32},
-          {"fp16", fp16}, {"tiled", tiled})
+          {"checkpoints", checkpoints}, {"micro_batches", micro_batches}, {"unclipped", unclipped},
+          {"fp32", fp32}, {"fp16", fp16}, {"tiled", tiled})

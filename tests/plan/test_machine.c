@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "offload/plan/layout.h"
 #include "tests/harness/test.h"
 #include "tests/plan/machine.h"
 #include "tests/plan/order.h"
@@ -329,6 +330,85 @@ static void ranks_train(void)
     }
 }
 
+/* A card that updates what it holds. */
+static void give_card(struct world *world)
+{
+    world->input.budgets.device_is_host = false;
+    world->input.rates.card_update_elements = 5e10;
+    world->input.rates.card_sums_elements = 1e11;
+}
+
+static uint32_t blocks_on_card(const struct plan *plan)
+{
+    uint32_t count = 0;
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        count += plan_block_place(plan, b)->states == PLAN_DEVICE;
+    }
+    return count;
+}
+
+/* States that stay on a card and are updated there, all of them. */
+static void cards_train(void)
+{
+    for (uint64_t i = 0; i < TEST_COUNT(200, 40); i++) {
+        struct world world;
+        vary(&world, i * 7919 + i / 3);
+        give_card(&world);
+        struct plan_wishes *wishes = &world.input.wishes;
+        wishes->states = PLAN_WHERE_DEVICE;
+        wishes->weights = i % 2 == 0 ? PLAN_WHERE_DEVICE : PLAN_WHERE_AUTO;
+        wishes->grads = i % 3 == 0 ? PLAN_WHERE_DEVICE : PLAN_WHERE_AUTO;
+        world.shapes[i % BLOCKS].trained = i % 4 != 1;
+        bool is_inside = wishes->timing == PLAN_TIMING_INSIDE;
+        train(&world, is_inside ? &inside : i % 2 == 0 ? &drained : &evaluated, 2);
+    }
+}
+
+/* The card takes what its memory has room for, the processor updates the rest; where HOST is too small
+ * for the rest, the card takes that much more. */
+static void cards_share(void)
+{
+    uint32_t shared = 0;
+    for (uint64_t mib = 20; mib <= 56; mib += 4) {
+        for (uint32_t i = 0; i < 3; i++) {
+            struct world world;
+            struct plan *plan = NULL;
+            world_init(&world, i == 1, 1 + i);
+            give_card(&world);
+            world.input.wishes.may_clip = i != 2;
+            world.input.budgets.device_bytes = mib << 20;
+            world.input.budgets.host_bytes = mib << 20;
+            world.input.budgets.store_bytes = i == 1 ? UINT64_C(1) << 40 : 0;
+            if (plan_create(&world.input, &plan) == -EFBIG) {
+                continue;
+            }
+            const uint32_t count = blocks_on_card(plan);
+            const enum plan_timing timing = plan_chosen_timing(plan);
+            shared += count > 0 && count < BLOCKS;
+            plan_destroy(plan);
+            train(&world, row_for(timing, mib / 4), 2);
+        }
+    }
+    check_int(shared, >=, 3);
+}
+
+/* Neither gradients nor weights of a block on the card cross the link. */
+static void cards_keep_what_is_theirs(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    give_card(&world);
+    world.input.wishes.states = PLAN_WHERE_DEVICE;
+    struct plan *plan = world_plan(&world);
+    const struct plan_tape *tape = plan_tape(plan, PLAN_NEXT, PLAN_NEXT);
+    const struct plan_traffic traffic = plan_tape_traffic(tape);
+    check_int(blocks_on_card(plan), ==, BLOCKS);
+    check_int(traffic.up_bytes, ==, 0);
+    check_int(traffic.down_bytes, ==, world_parameters(&world) / UNIT * PLAN_TILE_SUM_BYTES);
+    check_int(tape->queue_count[PLAN_Q_UPDATE], ==, 1); /* the norm */
+    plan_destroy(plan);
+}
+
 static uint64_t bytes_together(const struct plan_tape *tape)
 {
     uint64_t bytes = 0;
@@ -379,4 +459,6 @@ static void stages_keep_their_promises(void)
 
 TEST_MAIN({"tapes_train", tapes_train}, {"guesses_train", guesses_train},
           {"ranks_train", ranks_train}, {"stages_keep_their_promises", stages_keep_their_promises},
-          {"frozen_blocks_train", frozen_blocks_train}, {"budgets_train", budgets_train})
+          {"frozen_blocks_train", frozen_blocks_train}, {"budgets_train", budgets_train},
+          {"cards_train", cards_train}, {"cards_share", cards_share},
+          {"cards_keep_what_is_theirs", cards_keep_what_is_theirs})

@@ -166,6 +166,41 @@ static void one_memory_is_not_named_twice(void)
     check_int((int64_t)alone(core_err_sentence(), "host"), ==, 0);
 }
 
+static void refused(const struct world *world, const char *sentence)
+{
+    struct plan *plan = NULL;
+    check_int(plan_create(&world->input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), sentence);
+}
+
+/* What a card is to update lies there with all that belongs to it, or is told why not. */
+static void what_a_card_cannot_update_is_told(void)
+{
+    struct world good;
+    world_init(&good, false, 1);
+    good.input.rates.card_update_elements = good.input.rates.card_sums_elements = 1e10;
+    good.input.wishes.states = PLAN_WHERE_DEVICE;
+    struct world world = good;
+    plan_destroy(world_plan(&world));
+    world.input.wishes.weights = PLAN_WHERE_HOST;
+    refused(&world, "have weights and gradients beside them");
+    world = good;
+    world.input.wishes.grads = PLAN_WHERE_STORE;
+    refused(&world, "have weights and gradients beside them");
+    world = good;
+    world.input.wishes.timing = PLAN_TIMING_SPECULATIVE;
+    refused(&world, "would hold them there twice");
+    world = good;
+    world.input.world = 2;
+    refused(&world, "with one rank alone, not with 2");
+    world = good;
+    world.input.rates.card_update_elements = 0;
+    refused(&world, "the rates have no card_update_elements_per_second");
+    world.input.wishes.states = PLAN_WHERE_AUTO;
+    world.input.wishes.grads = PLAN_WHERE_DEVICE;
+    refused(&world, "gradients stay in DEVICE only beside states that do");
+}
+
 /* Budgets of ranks are parts of their process's, and the sentence speaks of the process. */
 static void ranks_are_told_together(void)
 {
@@ -184,7 +219,8 @@ static void ranks_are_told_together(void)
     plan_destroy(plan);
 }
 
-TEST_MAIN({"the_set_keeps_what_nothing_beats", the_set_keeps_what_nothing_beats},
+TEST_MAIN({"what_a_card_cannot_update_is_told", what_a_card_cannot_update_is_told},
+          {"the_set_keeps_what_nothing_beats", the_set_keeps_what_nothing_beats},
           {"a_card_is_refused_with_what_would_do", a_card_is_refused_with_what_would_do},
           {"the_processor_is_refused_with_what_would_do",
            the_processor_is_refused_with_what_would_do},

@@ -21,6 +21,8 @@ const struct run_rates *case_rates(void)
                     .flops = 2e11,
                     .update_elements = 1e9,
                     .sums_elements = 4e9,
+                    .card_update_elements = 4e10,
+                    .card_sums_elements = 4e11,
                     .round_elements = 4e9,
                     .coll_bytes = 8e9,
                     .hash_bytes = 6e10,
