@@ -350,7 +350,7 @@ static uint32_t blocks_on_card(const struct plan *plan)
 /* States that stay on a card and are updated there, all of them. */
 static void cards_train(void)
 {
-    for (uint64_t i = 0; i < TEST_COUNT(200, 40); i++) {
+    for (uint64_t i = 0; i < TEST_COUNT(100, 30); i++) {
         struct world world;
         vary(&world, i * 7919 + i / 3);
         give_card(&world);
@@ -369,7 +369,7 @@ static void cards_train(void)
 static void cards_share(void)
 {
     uint32_t shared = 0;
-    for (uint64_t mib = 20; mib <= 56; mib += 4) {
+    for (uint64_t mib = 20; mib <= 44; mib += 12) {
         for (uint32_t i = 0; i < 3; i++) {
             struct world world;
             struct plan *plan = NULL;
@@ -386,7 +386,7 @@ static void cards_share(void)
             const enum plan_timing timing = plan_chosen_timing(plan);
             shared += count > 0 && count < BLOCKS;
             plan_destroy(plan);
-            train(&world, row_for(timing, mib / 4), 2);
+            train(&world, row_for(timing, mib / 4), 1);
         }
     }
     check_int(shared, >=, 3);
