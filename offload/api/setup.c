@@ -26,7 +26,7 @@ static const uint64_t reserve_bytes = UINT64_C(1) << 30;
 static const uint64_t advice_spare_bytes = UINT64_C(2) << 20;
 
 /* Without budgets: so much of the fastest step's time is given for less memory. */
-static const double thrift = 0.03;
+static const double thrift = 0.05;
 
 static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
                                          [TIDE_DEVICE] = PLAN_WHERE_DEVICE,

@@ -156,10 +156,6 @@ static struct plan *winner(const struct search *search)
     return wins;
 }
 
-/* A step whose norm clips is the exception that updates ahead of their norms allow for: it may lose
- * more than the others. */
-static const double exception_thrift = 5.0 / 3;
-
 /* Of those that are not much slower than the fastest and write no more, the one that can do with the
  * least memory. */
 static int save_memory(struct search *search, const struct plan *fastest, struct plan **out)
@@ -178,7 +174,7 @@ static int save_memory(struct search *search, const struct plan *fastest, struct
         }
         rc = plan_candidate_predict_clipped(input, *best);
         bounds.clipped_seconds = (*best)->predicted_clipped.step_seconds *
-                                 (1 + input->wishes.thrift * exception_thrift);
+                                 (1 + input->wishes.thrift);
         rc = rc != 0 ? rc : plan_climb_down(input, &bounds, &search->needs, best);
         if (*out == NULL || plan_climb_memory(input, *best) < plan_climb_memory(input, *out)) {
             *out = *best;

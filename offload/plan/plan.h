@@ -76,7 +76,7 @@ struct plan_wishes {
     uint32_t state_slots;    /* 0: chosen */
     uint64_t chunk_elements; /* 0: chosen; a multiple of 64 Ki */
     double thrift; /* how much longer than the fastest a step may take for less memory, as a part of
-                      it: 0.03; 0: memory within the budgets is there to be used */
+                      it: 0.05; 0: memory within the budgets is there to be used */
     bool saves;    /* tapes that save are wanted */
 };
 

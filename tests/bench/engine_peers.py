@@ -21,6 +21,8 @@ COMPARISONS = {
     "infinity": (["--clip", "1", *DRIVE], ["deepspeed", "--recompute", "--offload", "nvme", "--nvme", "S/nvme"], []),
     "infinity_unclipped": (["--clip", "0", *DRIVE],
                            ["deepspeed", "--recompute", "--offload", "nvme", "--nvme", "S/nvme", "--clip", "0"], []),
+    "infinity_guessing": (["--clip", "100", *DRIVE],
+                          ["deepspeed", "--recompute", "--offload", "nvme", "--nvme", "S/nvme", "--clip", "100"], []),
     "offload": (["--clip", "1", "--place", "states=host"], ["deepspeed", "--recompute", "--offload", "cpu"], []),
     "torch_recompute": (["--clip", "0", *DRIVE], ["torch", "--recompute", "--clip", "0"], []),
     "torch_kept": (["--clip", "1"], ["torch"], []),
