@@ -152,11 +152,17 @@ static int check_scalars(const struct core_vec_scalars *s)
     return 0;
 }
 
-__attribute__((noinline)) static void compute_scalars(enum core_vec_rule rule,
-                                                      const struct adam_group *group,
-                                                      double gradient_scale,
-                                                      struct core_vec_scalars *out)
+/* The arithmetic of adam_scalars(), its checks too: where the application traps invalid operations a
+ * comparison with NaN is one. Not inlined, so that all of it stands within the mode. */
+__attribute__((noinline)) static int compute_scalars(enum core_vec_rule rule,
+                                                     const struct adam_group *group,
+                                                     double gradient_scale,
+                                                     struct core_vec_scalars *out)
 {
+    int rc = check_group(group);
+    if (rc != 0) {
+        return rc;
+    }
     const bool is_adam = rule == CORE_VEC_ADAM || rule == CORE_VEC_ADAMW;
     const double step = (double)group->step;
     double rate = -group->lr;
@@ -171,7 +177,7 @@ __attribute__((noinline)) static void compute_scalars(enum core_vec_rule rule,
     } else if (rule == CORE_VEC_LION) {
         decay = 1.0 - group->lr * group->decay;
     }
-    *out = (struct core_vec_scalars){
+    const struct core_vec_scalars scalars = {
         .gradient_scale = (float)gradient_scale,
         .beta1 = (float)group->beta1,
         .beta1_rest = (float)(1.0 - group->beta1),
@@ -183,22 +189,18 @@ __attribute__((noinline)) static void compute_scalars(enum core_vec_rule rule,
         .rate = (float)rate,
         .decays = group->decay > 0.0,
     };
+    rc = check_scalars(&scalars);
+    if (rc == 0) {
+        *out = scalars;
+    }
+    return rc;
 }
 
 int adam_scalars(enum core_vec_rule rule, const struct adam_group *group, double gradient_scale,
                  struct core_vec_scalars *out)
 {
-    int rc = check_group(group);
-    if (rc != 0) {
-        return rc;
-    }
     const uint64_t mode = adam_fp_begin();
-    struct core_vec_scalars scalars;
-    compute_scalars(rule, group, gradient_scale, &scalars);
+    const int rc = compute_scalars(rule, group, gradient_scale, out);
     adam_fp_end(mode);
-    rc = check_scalars(&scalars);
-    if (rc == 0) {
-        *out = scalars;
-    }
     return rc;
 }

@@ -91,6 +91,63 @@ static void move_q8(const struct adam *adam, const struct core_vec_update *u, bo
     }
 }
 
+/* The array of a moment as it lies in memory. */
+static void *moment_of(const struct core_vec_update *u, enum adam_value value)
+{
+    return value == ADAM_VALUE_M ? u->m : u->v;
+}
+
+/* Arithmetic of the two below. Not inlined, so that it stands within the mode. */
+__attribute__((noinline)) static void read_values(const struct adam *adam,
+                                                  const struct core_vec_update *u,
+                                                  enum adam_value value, float *out)
+{
+    const void *moment = moment_of(u, value);
+    if (value == ADAM_VALUE_MASTER) {
+        for (uint64_t i = 0; i < u->count; i++) {
+            out[i] = master_get(u, i);
+        }
+    } else if (u->moments == CORE_VEC_Q8) {
+        move_q8(adam, u, value == ADAM_VALUE_M, out, NULL);
+    } else if (u->moments == CORE_VEC_BF16) {
+        for (uint64_t i = 0; i < u->count; i++) {
+            out[i] = core_bf16_to_f32(((const uint16_t *)moment)[i]);
+        }
+    } else {
+        memcpy(out, moment, u->count * sizeof *out);
+    }
+}
+
+__attribute__((noinline)) static void write_values(const struct adam *adam,
+                                                   const struct core_vec_update *u,
+                                                   enum adam_value value, const float *in)
+{
+    void *moment = moment_of(u, value);
+    if (value == ADAM_VALUE_MASTER) {
+        for (uint64_t i = 0; i < u->count; i++) {
+            master_set(u, i, in[i]);
+        }
+    } else if (u->moments == CORE_VEC_Q8) {
+        move_q8(adam, u, value == ADAM_VALUE_M, NULL, in);
+    } else if (u->moments == CORE_VEC_BF16) {
+        for (uint64_t i = 0; i < u->count; i++) {
+            ((uint16_t *)moment)[i] = core_f32_to_bf16(in[i]);
+        }
+    } else {
+        memcpy(moment, in, u->count * sizeof *in);
+    }
+}
+
+/* The elements from `begin` to `end` of what `arrays` holds. */
+static struct core_vec_update window(const struct adam *adam, const struct adam_arrays *arrays,
+                                     uint64_t begin, uint64_t end)
+{
+    const struct core_vec_update all = adam_bind(adam, arrays);
+    struct core_vec_update u = adam_pass_from(&all, begin);
+    u.count = end - begin;
+    return u;
+}
+
 int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                     uint64_t begin, uint64_t end, float *out)
 {
@@ -99,24 +156,9 @@ int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum ad
     if (rc != 0 || begin == end) {
         return rc;
     }
-    const struct core_vec_update all = adam_bind(adam, arrays);
-    struct core_vec_update u = adam_pass_from(&all, begin);
-    u.count = end - begin;
-    const void *moment = value == ADAM_VALUE_M ? u.m : u.v;
+    const struct core_vec_update u = window(adam, arrays, begin, end);
     const uint64_t mode = adam_fp_begin();
-    if (value == ADAM_VALUE_MASTER) {
-        for (uint64_t i = 0; i < u.count; i++) {
-            out[i] = master_get(&u, i);
-        }
-    } else if (u.moments == CORE_VEC_Q8) {
-        move_q8(adam, &u, value == ADAM_VALUE_M, out, NULL);
-    } else if (u.moments == CORE_VEC_BF16) {
-        for (uint64_t i = 0; i < u.count; i++) {
-            out[i] = core_bf16_to_f32(((const uint16_t *)moment)[i]);
-        }
-    } else {
-        memcpy(out, moment, u.count * sizeof *out);
-    }
+    read_values(adam, &u, value, out);
     adam_fp_end(mode);
     return 0;
 }
@@ -129,24 +171,9 @@ int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum a
     if (rc != 0 || begin == end) {
         return rc;
     }
-    const struct core_vec_update all = adam_bind(adam, arrays);
-    struct core_vec_update u = adam_pass_from(&all, begin);
-    u.count = end - begin;
-    void *moment = value == ADAM_VALUE_M ? u.m : u.v;
+    const struct core_vec_update u = window(adam, arrays, begin, end);
     const uint64_t mode = adam_fp_begin();
-    if (value == ADAM_VALUE_MASTER) {
-        for (uint64_t i = 0; i < u.count; i++) {
-            master_set(&u, i, in[i]);
-        }
-    } else if (u.moments == CORE_VEC_Q8) {
-        move_q8(adam, &u, value == ADAM_VALUE_M, NULL, in);
-    } else if (u.moments == CORE_VEC_BF16) {
-        for (uint64_t i = 0; i < u.count; i++) {
-            ((uint16_t *)moment)[i] = core_f32_to_bf16(in[i]);
-        }
-    } else {
-        memcpy(moment, in, u.count * sizeof *in);
-    }
+    write_values(adam, &u, value, in);
     adam_fp_end(mode);
     return 0;
 }

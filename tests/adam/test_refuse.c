@@ -4,6 +4,7 @@
 
 #include "core/base/err.h"
 #include "tests/adam/room.h"
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
 static struct room ours;
@@ -88,6 +89,44 @@ static void bad_scalars_are_refused(void)
     check_int(adam_step(adam, &arrays, 0, ROOM_COUNT, (double)NAN, NULL), ==, -EINVAL);
     check_memory(&ours, &theirs, sizeof ours);
     adam_destroy(adam);
+}
+
+#if defined(__x86_64__)
+/* In a child: how many of the calls were not answered as they should. */
+static int refused_under_traps(void *argument)
+{
+    const struct adam_options options = room_options(CORE_VEC_F32);
+    const struct adam_arrays arrays = room_arrays(&ours);
+    struct adam *adam = argument;
+    struct adam_group group = room_group;
+    int wrong = 0;
+    room_fill(&ours, &options);
+    const uint32_t traps = 0x1f80 & ~0x0680u; /* invalid, divide by zero, overflow */
+    __builtin_ia32_ldmxcsr(traps);
+    group.lr = (double)NAN;
+    wrong += adam_group_set(adam, 0, &group) != -EINVAL;
+    group.lr = 1e39;
+    wrong += adam_group_set(adam, 0, &group) != -EINVAL;
+    wrong += adam_step(adam, &arrays, 0, ROOM_COUNT, (double)NAN, NULL) != -EINVAL;
+    wrong += adam_step(adam, &arrays, 0, ROOM_COUNT, 1.0, NULL) != 0;
+    wrong += adam_state_write(adam, &arrays, ADAM_VALUE_MASTER, 0, 10, ours.v) != 0;
+    wrong += (__builtin_ia32_stmxcsr() & 0x1f80) != traps;
+    return wrong;
+}
+#endif
+
+/* An application that traps invalid operations gets the same refusals, not a signal. */
+static void traps_change_nothing(void)
+{
+#if defined(__x86_64__)
+    const struct adam_options options = room_options(CORE_VEC_F32);
+    struct adam *adam = room_adam(&options);
+    const int rc = test_child(refused_under_traps, adam);
+    adam_destroy(adam);
+    check_int(rc, ==, 0);
+#else
+    test_skip("this machine's traps are not set here");
+#endif
 }
 
 static void refuse_options(struct adam_options options)
@@ -181,5 +220,6 @@ static void bad_arrays_are_refused(void)
 
 TEST_MAIN({"streams_have_bytes", streams_have_bytes},
           {"bad_scalars_are_refused", bad_scalars_are_refused},
+          {"traps_change_nothing", traps_change_nothing},
           {"bad_options_are_refused", bad_options_are_refused},
           {"bad_arrays_are_refused", bad_arrays_are_refused})
