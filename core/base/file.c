@@ -1,4 +1,4 @@
-/* file.c: open, look at what it is, read to the end. */
+/* file.c: open, look at what it is, read to the end; write to the end. */
 #include "core/base/file.h"
 
 #include <errno.h>
@@ -71,17 +71,59 @@ static int read_opened(int fd, const char *path, size_t bytes_max, char **text, 
     return read_all(fd, path, expected, bytes_max, text, bytes);
 }
 
+static int read_path(const char *path, int flags, size_t bytes_max, char **text, size_t *bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
+    if (fd < 0) {
+        int code = -errno;
+        return core_err_set(code, "%s cannot be opened: %s", path, strerror(-code));
+    }
+    struct stat info;
+    int code = 0;
+    if (flags != 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+        code = core_err_set(-EINVAL, "%s is no regular file", path);
+    }
+    code = code != 0 ? code : read_opened(fd, path, bytes_max, text, bytes);
+    close(fd);
+    return code;
+}
+
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes)
 {
     if (strcmp(path, "-") == 0) {
         return read_opened(STDIN_FILENO, "standard input", bytes_max, text, bytes);
     }
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0) {
-        int code = -errno;
-        return core_err_set(code, "%s cannot be opened: %s", path, strerror(-code));
+    return read_path(path, 0, bytes_max, text, bytes);
+}
+
+int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes)
+{
+    return read_path(path, O_NONBLOCK, bytes_max, text, bytes);
+}
+
+/* Behind what was written last where `at` is negative. */
+static int write_all(int fd, const char *from, size_t bytes, off_t at)
+{
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t put = at < 0 ? write(fd, from + done, bytes - done)
+                                   : pwrite(fd, from + done, bytes - done, at + (off_t)done);
+        if (put < 0 && errno != EINTR) {
+            return -errno;
+        }
+        if (put == 0) {
+            return -EIO;
+        }
+        done += put > 0 ? (size_t)put : 0;
     }
-    int code = read_opened(fd, path, bytes_max, text, bytes);
-    close(fd);
-    return code;
+    return 0;
+}
+
+int core_file_write(int fd, const void *from, size_t bytes)
+{
+    return write_all(fd, from, bytes, -1);
+}
+
+int core_file_write_at(int fd, const void *from, size_t bytes, uint64_t at)
+{
+    return write_all(fd, from, bytes, (off_t)at);
 }

@@ -236,7 +236,9 @@ int core_json_load(const char *path, const struct core_json_options *options,
     size_t bytes = 0;
     size_t limit = options != NULL && options->bytes_max > 0 ? options->bytes_max
                                                              : default_bytes_max;
-    int code = core_file_read(path, limit, &text, &bytes);
+    const bool regular = options != NULL && options->regular;
+    int code = regular ? core_file_read_regular(path, limit, &text, &bytes)
+                       : core_file_read(path, limit, &text, &bytes);
     if (code != 0) {
         return code;
     }

@@ -27,6 +27,7 @@ enum core_json_kind {
 
 struct core_json_options {
     bool lenient;     /* comments and trailing commas are accepted (ds_config.json) */
+    bool regular;     /* a file of a folder: a pipe is refused, where it would be waited for */
     size_t bytes_max; /* of a file; 0: 256 MiB */
 };
 

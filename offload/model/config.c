@@ -314,7 +314,7 @@ int model_config_load(const char *folder, struct model_config *out)
     if (asprintf(&path, "%s/config.json", folder) < 0) {
         return core_err_set(-ENOMEM, "no memory for the name of %s/config.json", folder);
     }
-    const struct core_json_options options = {.bytes_max = 16 << 20};
+    const struct core_json_options options = {.regular = true, .bytes_max = 16 << 20};
     struct core_json *doc = NULL;
     int rc = core_json_load(path, &options, &doc);
     free(path);

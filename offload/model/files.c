@@ -107,7 +107,7 @@ static int open_index(struct model_files *files, const char *path)
 {
     struct core_json *doc = NULL;
     const struct core_json_value *map = NULL;
-    int rc = core_json_load(path, NULL, &doc);
+    int rc = core_json_load(path, &(struct core_json_options){.regular = true}, &doc);
     if (rc == 0) {
         rc = core_json_get(doc, core_json_root(doc), "weight_map", CORE_JSON_OBJECT, &map);
         rc = rc == -ENOENT ? -EINVAL : rc;

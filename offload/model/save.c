@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/json_write.h"
 #include "offload/model/save_folder.h"
 
@@ -131,15 +132,10 @@ static void write_entry(struct core_json_write *write, const struct model_save *
 
 static int write_at(int fd, const char *name, uint64_t at, const void *from, size_t bytes)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t put = pwrite(fd, (const char *)from + done, bytes - done, (off_t)(at + done));
-        if (put < 0 && errno != EINTR) {
-            return core_err_set(-errno, "%s cannot be written at byte %" PRIu64 ": %s", name,
-                                at + done, strerror(errno));
-        }
-        done += put > 0 ? (size_t)put : 0;
-    }
-    return 0;
+    const int rc = core_file_write_at(fd, from, bytes, at);
+    return rc == 0 ? 0
+                   : core_err_set(rc, "%s cannot be written, %zu bytes at byte %" PRIu64 ": %s",
+                                  name, bytes, at, strerror(-rc));
 }
 
 /* Where the file system cannot reserve room, the file at least has its size. */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
 #include "offload/model/claim.h"
@@ -118,13 +119,9 @@ int model_folder_write(int fd, const char *name, const char *text, size_t bytes)
     if (file < 0) {
         return core_err_set(-errno, "%s cannot be made: %s", name, strerror(errno));
     }
-    int rc = 0;
-    for (size_t done = 0; rc == 0 && done < bytes;) {
-        ssize_t put = write(file, text + done, bytes - done);
-        if (put < 0 && errno != EINTR) {
-            rc = core_err_set(-errno, "%s cannot be written: %s", name, strerror(errno));
-        }
-        done += put > 0 ? (size_t)put : 0;
+    int rc = core_file_write(file, text, bytes);
+    if (rc != 0) {
+        rc = core_err_set(rc, "%s cannot be written: %s", name, strerror(-rc));
     }
     return close_durably(file, name, rc);
 }
@@ -197,7 +194,7 @@ static int write_config(int fd, const char *source, const struct model_family *f
     if (asprintf(&path, "%s/config.json", source) < 0) {
         return core_err_set(-ENOMEM, "no memory for the name of %s/config.json", source);
     }
-    int rc = core_json_load(path, NULL, &doc);
+    int rc = core_json_load(path, &(struct core_json_options){.regular = true}, &doc);
     free(path);
     if (rc != 0) {
         return rc;

@@ -11,6 +11,7 @@
 #include "aio/fault.h"
 #include "aio/probe.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "offload/plan/shard.h"
 #include "offload/store/flow_parts.h"
 
@@ -43,12 +44,9 @@ static int fill_header(struct store_flow *flow, enum store_stream stream, int fd
         return core_err_set(-code, "no room for %s/%s of %" PRIu64 " bytes: %s", flow->name, name,
                             bytes, strerror(code));
     }
-    for (uint64_t done = 0; done < header_bytes;) {
-        const ssize_t put = pwrite(fd, header + done, header_bytes - done, (off_t)done);
-        if (put < 0 && errno != EINTR) {
-            return failed(flow, name, "written");
-        }
-        done += put > 0 ? (uint64_t)put : 0;
+    const int code = core_file_write_at(fd, header, header_bytes, 0);
+    if (code != 0) {
+        return core_err_set(code, "%s/%s cannot be written: %s", flow->name, name, strerror(-code));
     }
     return fdatasync(fd) == 0 ? 0 : failed(flow, name, "made durable");
 }

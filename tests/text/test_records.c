@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 #include "tools/text/codec.h"
@@ -373,10 +374,10 @@ static void kept_input(void)
     }
     close(fd);
     check_int(text_spool_open("rows", &fd), ==, 0);
-    check_int(text_spool_write(fd, "abc", 3), ==, 0);
+    check_int(core_file_write(fd, "abc", 3), ==, 0);
     check_int(lseek(fd, 0, SEEK_END), ==, 3);
     close(fd);
-    check_int(text_spool_write(fd, "abc", 3), ==, -EBADF);
+    check_int(core_file_write(fd, "abc", 3), ==, -EBADF);
     check_int(dup2(before, STDIN_FILENO), ==, STDIN_FILENO);
     close(before);
     if (kept != NULL) {

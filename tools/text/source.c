@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "tools/text/codec.h"
 #include "tools/text/spool.h"
@@ -287,7 +288,7 @@ static int copy_pieces(const struct text_source *source, int fd, text_source_pie
     size_t bytes = 0;
     const char *piece = NULL;
     while ((code = next(user, &piece, &bytes)) == 1) {
-        int wrote = text_spool_write(fd, piece, bytes);
+        int wrote = core_file_write(fd, piece, bytes);
         if (wrote != 0) {
             return core_err_set(wrote,
                                 "%s cannot be unpacked: %s; TMPDIR chooses the folder for it",

@@ -25,7 +25,7 @@ int text_special_read(const char *folder, const char *name, struct core_json **o
     if (access(path, F_OK) != 0) {
         return 0;
     }
-    int code = core_json_load(path, NULL, out);
+    int code = core_json_load(path, &(struct core_json_options){.regular = true}, out);
     if (code == 0 && core_json_kind(core_json_root(*out)) != CORE_JSON_OBJECT) {
         code = core_err_set(-EINVAL, "%s: must be an object", path);
         core_json_destroy(*out);

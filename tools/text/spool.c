@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 
 enum { PIECE_BYTES = 1 << 18 };
 
@@ -39,19 +40,6 @@ int text_spool_open(const char *what, int *fd)
     return 0;
 }
 
-int text_spool_write(int fd, const char *from, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t count = write(fd, from, bytes);
-        if (count < 0 && errno != EINTR) {
-            return -errno;
-        }
-        from += count > 0 ? count : 0;
-        bytes -= count > 0 ? (size_t)count : 0;
-    }
-    return 0;
-}
-
 static int copy_input(int fd, char *piece, uint64_t *copied)
 {
     for (*copied = 0;;) {
@@ -62,7 +50,7 @@ static int copy_input(int fd, char *piece, uint64_t *copied)
         if (got < 0 && errno != EINTR) {
             return core_err_set(-errno, "standard input cannot be read: %s", strerror(errno));
         }
-        const int code = got > 0 ? text_spool_write(fd, piece, (size_t)got) : 0;
+        const int code = got > 0 ? core_file_write(fd, piece, (size_t)got) : 0;
         if (code != 0) {
             return core_err_set(code,
                                 "standard input cannot be kept in %s: %s; TMPDIR chooses "

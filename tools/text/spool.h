@@ -10,8 +10,6 @@
 const char *text_spool_folder(void);
 /* `what` is what shall be kept there, in messages. */
 int text_spool_open(const char *what, int *fd);
-/* All of the bytes, or -errno without a sentence. */
-int text_spool_write(int fd, const char *from, size_t bytes);
 
 /* Standard input, to be read more than once: a descriptor to be closed, with which
  * text_feed_options.input reads it, and how many bytes were copied. A file in its place, as `< FILE`

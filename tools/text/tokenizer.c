@@ -189,7 +189,8 @@ int text_tokenizer_load(const char *path, struct text_tokenizer **out)
     if (folder && access(file, F_OK) != 0 && errno == ENOENT) {
         return refuse_folder(path);
     }
-    int code = core_file_read(file, FILE_BYTES_MAX, &text, &bytes);
+    int code = folder ? core_file_read_regular(file, FILE_BYTES_MAX, &text, &bytes)
+                      : core_file_read(file, FILE_BYTES_MAX, &text, &bytes);
     if (code == 0) {
         code = parse(text, bytes, file, folder ? path : NULL, out);
     }

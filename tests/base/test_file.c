@@ -1,0 +1,63 @@
+/* Proves what is read of files that a folder holds, and that writes are whole or an error. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/base/json.h"
+#include "tests/harness/test.h"
+
+/* A pipe in a folder is refused at once, where `core_file_read` would wait for a writer. */
+static void regular_files(void)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    char pipe_path[512];
+    snprintf(pipe_path, sizeof pipe_path, "%s/pipe", test_directory());
+    check_int(mkfifo(pipe_path, 0600), ==, 0);
+    check_int(core_file_read_regular(pipe_path, 100, &text, &bytes), ==, -EINVAL);
+    check_contains(core_err_sentence(), "pipe is no regular file");
+    check_int(core_file_read_regular(test_directory(), 100, &text, &bytes), ==, -EISDIR);
+    check_int(core_file_read_regular("/nonexistent/x", 100, &text, &bytes), ==, -ENOENT);
+    check_true(text == NULL);
+    struct core_json *doc = NULL;
+    const struct core_json_options options = {.regular = true};
+    check_int(core_json_load(pipe_path, &options, &doc), ==, -EINVAL);
+    const char *path = test_file("regular.json", "[1]", 3);
+    check_int(core_json_load(path, &options, &doc), ==, 0);
+    core_json_destroy(doc);
+}
+
+/* Writes go on where the system took less: behind the end, or at a place; a file that takes nothing is
+ * an error without a sentence. */
+static void writes_are_whole(void)
+{
+    const char *path = test_file("out", "", 0);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    check_int(core_file_write(fd, "abcd", 4), ==, 0);
+    check_int(core_file_write(fd, "ef", 2), ==, 0);
+    check_int(core_file_write_at(fd, "XY", 2, 1), ==, 0);
+    check_int(core_file_write(fd, NULL, 0), ==, 0);
+    close(fd);
+    char *text = NULL;
+    size_t bytes = 0;
+    check_int(core_file_read(path, 100, &text, &bytes), ==, 0);
+    check_string(text, "aXYdef");
+    free(text);
+    const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    check_int(core_file_write(full, "x", 1), ==, -ENOSPC);
+    check_int(core_file_write_at(full, "x", 1, 0), ==, -ENOSPC);
+    close(full);
+    int ends[2];
+    static char piece[1 << 18];
+    check_int(pipe2(ends, O_NONBLOCK | O_CLOEXEC), ==, 0);
+    check_int(core_file_write(ends[1], piece, sizeof piece), ==, -EAGAIN); /* a part was taken */
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST_MAIN({"regular_files", regular_files}, {"writes_are_whole", writes_are_whole})
