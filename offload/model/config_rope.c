@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/base/log.h"
 #include "offload/model/config.h"
 
 enum { DICTIONARIES = 2 };
@@ -104,7 +105,7 @@ static int read_length(const struct core_json *doc, const struct core_json_value
 
 /* In the dictionary, or beside it; both have to say the same. */
 static int read_theta(const struct core_json *doc, const struct core_json_value *dictionary,
-                      double *theta)
+                      const char *name, double *theta)
 {
     const struct core_json_value *root = core_json_root(doc);
     double outside = 0.0;
@@ -114,13 +115,22 @@ static int read_theta(const struct core_json *doc, const struct core_json_value 
         rc = read_real(doc, dictionary, "rope_theta", &inside);
     }
     if (rc == 0 && inside > 0.0 && outside > 0.0 && inside != outside) {
-        return core_json_refuse(doc, root, "rope_theta", 0, -EINVAL,
-                                "it is %g here and %g in rope_parameters", outside, inside);
+        return core_json_refuse(doc, root, "rope_theta", 0, -EINVAL, "it is %g here and %g in %s",
+                                outside, inside, name);
     }
     if (inside > 0.0 || outside > 0.0) {
         *theta = inside > 0.0 ? inside : outside;
     }
     return rc;
+}
+
+/* Whether the trained length stands anywhere; with it YaRN's factor may be absent or null, and is the
+ * growth of the lengths. */
+static bool has_original(const struct core_json *doc, const struct core_json_value *dictionary)
+{
+    static const char key[] = "original_max_position_embeddings";
+    return core_json_find(dictionary, key) != NULL ||
+           core_json_find(core_json_root(doc), key) != NULL;
 }
 
 static int read_scaling(const struct core_json *doc, const struct core_json_value *dictionary,
@@ -150,9 +160,9 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
         if (rc != 0) {
             return rc;
         }
-        bool needed = rope->kind == KERN_ROPE_LLAMA3 ? reals[i].llama3
-                                                     : i == 0 && rope->kind != KERN_ROPE_YARN;
-        if (needed && *reals[i].to == 0.0) {
+        const bool needed = rope->kind == KERN_ROPE_LLAMA3 ? reals[i].llama3 : i == 0;
+        const bool from_lengths = rope->kind == KERN_ROPE_YARN && has_original(doc, dictionary);
+        if (needed && *reals[i].to == 0.0 && !from_lengths) {
             return core_json_refuse(doc, dictionary, reals[i].key, 0, -EINVAL, "%s is missing",
                                     reals[i].key);
         }
@@ -175,17 +185,32 @@ static int read_original(const struct core_json *doc, const struct core_json_val
     return rc != 0 ? rc : read_length(doc, core_json_root(doc), &rope->original_max_positions);
 }
 
-static int read_dictionary(const struct core_json *doc, const struct core_json_value *dictionary,
-                           struct kern_rope_config *rope)
+/* What transformers warns of and leaves out. */
+static int tell_unscaled(const struct core_json *doc, const struct core_json_value *dictionary,
+                         const char *name)
 {
-    int rc = read_theta(doc, dictionary, &rope->theta);
+    double factor = 1.0;
+    const int rc = core_json_get_real(doc, dictionary, "factor", &factor);
+    if (rc == 0 && factor != 1.0) {
+        core_log(
+            CORE_LOG_WARN,
+            "%s: %s.factor is %g, and the rope type \"default\" does not scale; it is left out",
+            core_json_source(doc), name, factor);
+    }
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int read_dictionary(const struct core_json *doc, const struct core_json_value *dictionary,
+                           const char *name, struct kern_rope_config *rope)
+{
+    int rc = read_theta(doc, dictionary, name, &rope->theta);
     if (rc != 0 || dictionary == NULL) {
         return rc;
     }
     if (core_json_find(dictionary, "full_attention") != NULL ||
         core_json_find(dictionary, "sliding_attention") != NULL) {
-        return core_err_set(-EINVAL, "%s: rope_parameters by layer type are not supported",
-                            core_json_source(doc));
+        return core_err_set(-EINVAL, "%s: %s by layer type are not supported",
+                            core_json_source(doc), name);
     }
     double part = 1.0;
     rc = read_real(doc, dictionary, "partial_rotary_factor", &part);
@@ -195,7 +220,7 @@ static int read_dictionary(const struct core_json *doc, const struct core_json_v
     }
     rc = rc != 0 ? rc : read_type(doc, dictionary, &rope->kind);
     if (rc != 0 || rope->kind == KERN_ROPE_DEFAULT) {
-        return rc;
+        return rc != 0 ? rc : tell_unscaled(doc, dictionary, name);
     }
     rc = read_scaling(doc, dictionary, rope);
     return rc != 0 ? rc : read_original(doc, dictionary, rope);
@@ -220,7 +245,7 @@ int model_config_read_rope(const struct core_json *doc, struct model_config *con
     for (int i = 0; i < DICTIONARIES; i++) {
         rope[i] = config->rope;
         int rc = find_dictionary(doc, dictionary_keys[i], &found[i]);
-        rc = rc != 0 ? rc : read_dictionary(doc, found[i], &rope[i]);
+        rc = rc != 0 ? rc : read_dictionary(doc, found[i], dictionary_keys[i], &rope[i]);
         if (rc != 0) {
             return rc;
         }

@@ -150,8 +150,15 @@ static void refuses(void)
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}}", "factor"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
          "low_freq_factor is missing"},
-        {"{" LLAMA ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":2e4}}", "rope_theta"},
-        {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}", "by layer type"},
+        {"{" LLAMA ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":2e4}}",
+         "rope_theta: it is 10000 here and 20000 in rope_parameters"},
+        {"{" LLAMA ",\"rope_theta\":1e4,\"rope_scaling\":{\"rope_theta\":2e4}}",
+         "rope_theta: it is 10000 here and 20000 in rope_scaling"},
+        {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}",
+         "rope_parameters by layer type"},
+        {"{" LLAMA ",\"rope_scaling\":{\"full_attention\":{}}}", "rope_scaling by layer type"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\"}}", "factor is missing"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":null}}", "factor is missing"},
         {"{" LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}",
          "partial_rotary_factor"},
         {"{" LLAMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor"},
@@ -229,6 +236,28 @@ static void dropout(void)
     check_true(c.tied);
 }
 
+/* What a type does not use is told: the factor of one that does not scale. Where YaRN has the trained
+ * length its factor may be left to both lengths. */
+static void rope_factors(void)
+{
+    char line[256] = "";
+    struct model_config c;
+    const struct core_log log = {.level = CORE_LOG_WARN, .write = note_line, .user = line};
+    core_log_bind(&log);
+    check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"default\",\"factor\":1}}", &c), ==, 0);
+    check_string(line, "");
+    check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"default\",\"factor\":8}}", &c), ==, 0);
+    core_log_bind(NULL);
+    check_contains(line, "config.json: rope_scaling.factor is 8, and the rope type \"default\"");
+    check_int(c.rope.kind, ==, KERN_ROPE_DEFAULT);
+    check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":null,"
+                    "\"original_max_position_embeddings\":512}}",
+                    &c),
+              ==, 0);
+    check_double(c.rope.factor, ==, 0.0);
+    check_int(c.rope.original_max_positions, ==, 512);
+}
+
 /* The factor of attention scores: by head size, by layer, or one. */
 static void scales(void)
 {
@@ -264,4 +293,5 @@ static void fixtures(void)
 
 TEST_MAIN({"defaults", defaults}, {"windows", windows}, {"spellings", spellings},
           {"equal_spellings", equal_spellings}, {"refuses", refuses}, {"dropout", dropout},
-          {"scales", scales}, {"families", families}, {"fixtures", fixtures})
+          {"rope_factors", rope_factors}, {"scales", scales}, {"families", families},
+          {"fixtures", fixtures})
