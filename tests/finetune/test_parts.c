@@ -292,6 +292,27 @@ static void keep_line(void *user, enum core_log_level level, const char *line)
     snprintf(user, 64, "%s", line);
 }
 
+/* Numbers for people are never told as nothing where there is something. */
+static void numbers(void)
+{
+    static const struct {
+        uint64_t number;
+        const char *count;
+        const char *bytes;
+    } cases[] = {
+        {0, "0.0K", "0.0 KB"},
+        {1234, "1.2K", "1.2 KB"},
+        {684900, "684.9K", "0.7 MB"},
+        {158200000, "158.2M", "0.158 GB"},
+        {4020000000, "4.02B", "4.020 GB"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char out[CLI_NUMBER_BYTES];
+        check_string(cli_count_print(cases[i].number, out), cases[i].count);
+        check_string(cli_bytes_print(cases[i].number, out), cases[i].bytes);
+    }
+}
+
 /* Our own warnings go to whoever asked for them, and to nobody after that. */
 static void lines_kept(void)
 {
@@ -347,4 +368,4 @@ static void json_that_is_lost(void)
 TEST_MAIN({"terminal", terminal}, {"pipe_lines", pipe_lines}, {"clocks", clocks},
           {"exit_codes", exit_codes}, {"names", names}, {"models", models},
           {"short_of_memory", short_of_memory}, {"lines_kept", lines_kept}, {"no_log", no_log},
-          {"json_that_is_lost", json_that_is_lost})
+          {"numbers", numbers}, {"json_that_is_lost", json_that_is_lost})

@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <tide/inspect.h>
+#include <unistd.h>
 
 #include "tests/harness/test.h"
 
@@ -83,7 +85,7 @@ static void prints(void)
     char out[16384];
     char arguments[700];
     check_int(command(fixture("gpt2"), out, sizeof out), ==, 0);
-    check_contains(out, "gpt2: 0.0M parameters, 2 layers, hidden 32");
+    check_contains(out, "K parameters, 2 layers, hidden 32");
     check_contains(out, "verified");
     snprintf(arguments, sizeof arguments, "%s --tensors", fixture("llama3"));
     check_int(command(arguments, out, sizeof out), ==, 0);
@@ -94,6 +96,23 @@ static void prints(void)
     check_contains(out, "\"tied\": true");
     check_int(command(fixture("gpt2/config.json"), out, sizeof out), ==, 4);
     check_contains(out, "WRONG: ");
+    /* The file is shorter than its header says: what could be read of it is nothing, and not "0". */
+    char path[600];
+    const char *config = "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":4,"
+                         "\"num_hidden_layers\":1,\"num_attention_heads\":1,"
+                         "\"intermediate_size\":4}";
+    check_int(mkdir(test_path("cut"), 0700), ==, 0);
+    test_file("cut/config.json", config, strlen(config));
+    test_file("cut/model.safetensors", "\x40\0\0\0\0\0\0\0{}", 10);
+    check_int(command(test_path("cut"), out, sizeof out), ==, 4);
+    check_contains(out, "WRONG: ");
+    check_true(strstr(out, "tensors in") == NULL);
+    /* A pipe is no config.json, and nobody waits for its writer. */
+    snprintf(path, sizeof path, "%s", test_path("cut/config.json"));
+    check_int(unlink(path), ==, 0);
+    check_int(mkfifo(path, 0600), ==, 0);
+    check_int(command(test_path("cut"), out, sizeof out), ==, 4);
+    check_contains(out, "config.json is no regular file");
     check_int(command("/nonexistent", out, sizeof out), ==, 2);
     check_int(command("", out, sizeof out), ==, 2);
 }

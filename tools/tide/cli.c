@@ -345,8 +345,3 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
     *out = parsed;
     return check_arguments(command, parsed.arguments, parsed.count);
 }
-
-int cli_rate_digits(double rate)
-{
-    return rate >= 10 || rate == 0 ? 0 : rate >= 1 ? 1 : 3;
-}

@@ -106,6 +106,12 @@ int cli_table_add(struct cli_table *table, const char *const *cells);
 /* Every line begins with `indent`. */
 void cli_table_print(const struct cli_table *table, FILE *stream, const char *indent);
 
+/* Numbers for people, into `out`, which is returned: "684.9K", "158.2M", "4.02B" of parameters; bytes in
+ * GB, below a tenth of one in MB or KB. */
+enum { CLI_NUMBER_BYTES = 32 };
+const char *cli_count_print(uint64_t count, char out[CLI_NUMBER_BYTES]);
+const char *cli_bytes_print(uint64_t bytes, char out[CLI_NUMBER_BYTES]);
+
 /* Digits behind the point of a rate in a line for people: slow runs are not told as 0. */
 int cli_rate_digits(double rate);
 

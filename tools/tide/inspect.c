@@ -53,21 +53,23 @@ static const char *what_name(uint32_t what)
 static void print_checkpoint(const char *path, const struct tide_inspection *one)
 {
     printf("%s: checkpoint of a %s run after step %" PRIu64 "\n", path, one->family, one->step);
-    printf("  %s in %s, %" PRIu64 " updates; %" PRIu64 " tensors in %" PRIu64 " files, %.3f GB\n",
+    char bytes[CLI_NUMBER_BYTES];
+    printf("  %s in %s, %" PRIu64 " updates; %" PRIu64 " tensors in %" PRIu64 " files, %s\n",
            one->optimizer, one->precision, one->updates, one->tensors, one->files,
-           (double)one->bytes / 1e9);
+           cli_bytes_print(one->bytes, bytes));
     printf("  run %016" PRIx64 "\n", one->run);
     printf("  %s%s\n", one->verified ? "verified: every byte" : "WRONG: ", one->problem);
 }
 
 static void print_store(const char *path, const struct tide_inspection *one)
 {
+    char bytes[CLI_NUMBER_BYTES];
     printf("%s: store of a run", path);
     if (one->paths > 1) {
         printf(", %" PRIu32 " of %" PRIu32, one->path + 1, one->paths);
     }
-    printf("\n  %" PRIu64 " extent file%s (one a rank), %.3f GB\n", one->files,
-           one->files == 1 ? "" : "s", (double)one->bytes / 1e9);
+    printf("\n  %" PRIu64 " extent file%s (one a rank), %s\n", one->files,
+           one->files == 1 ? "" : "s", cli_bytes_print(one->bytes, bytes));
     if (one->run != 0) {
         printf("  run %016" PRIx64 ", made by process %" PRIu64 "\n", one->run, one->process);
     }
@@ -94,18 +96,21 @@ static void print_text(const char *path, const struct tide_inspection *one)
         return;
     }
     const bool model = one->what == TIDE_MODEL_FOLDER;
+    char number[CLI_NUMBER_BYTES];
     printf("%s: %s\n", path, model ? "model folder" : "safetensors file");
     if (model && one->family[0] != '\0') {
-        printf("  %s: %.1fM parameters, %" PRId64 " layers, hidden %" PRId64 ", inner %" PRId64
+        printf("  %s: %s parameters, %" PRId64 " layers, hidden %" PRId64 ", inner %" PRId64
                "\n  %" PRId64 " heads of %" PRId64 " (%" PRId64 " for keys), vocabulary %" PRId64
                "%s, %" PRId64 " positions\n",
-               one->family, (double)one->parameters / 1e6, one->layers, one->hidden, one->inner,
-               one->heads, one->head_dim, one->kv_heads, one->vocab, one->tied ? " (tied)" : "",
-               one->positions);
+               one->family, cli_count_print(one->parameters, number), one->layers, one->hidden,
+               one->inner, one->heads, one->head_dim, one->kv_heads, one->vocab,
+               one->tied ? " (tied)" : "", one->positions);
     }
-    printf("  %" PRIu64 " tensors in %" PRIu64 " file%s, %.3f GB%s%s\n", one->tensors, one->files,
-           one->files == 1 ? "" : "s", (double)one->bytes / 1e9, one->dtype[0] != '\0' ? ", " : "",
-           one->dtype);
+    if (one->files > 0) { /* else none could be read, and the problem says why */
+        printf("  %" PRIu64 " tensors in %" PRIu64 " file%s, %s%s%s\n", one->tensors, one->files,
+               one->files == 1 ? "" : "s", cli_bytes_print(one->bytes, number),
+               one->dtype[0] != '\0' ? ", " : "", one->dtype);
+    }
     printf("  %s%s\n",
            one->verified ? "verified: headers, names and shapes fit" : "WRONG: ", one->problem);
 }

@@ -62,20 +62,6 @@ static int add_tier(struct cli_table *table, const struct tide_plan *plan, uint3
     return rc;
 }
 
-/* "684.9K", "158.2M", "4.02B". */
-static const char *print_count(uint64_t count, char *out, size_t room)
-{
-    const double number = (double)count;
-    snprintf(out, room,
-             number < 1e6   ? "%.1fK"
-             : number < 1e9 ? "%.1fM"
-                            : "%.2fB",
-             number / (number < 1e6   ? 1e3
-                       : number < 1e9 ? 1e6
-                                      : 1e9));
-    return out;
-}
-
 static int print_tiers(const struct tide_plan *plan, const struct tide_plan_info *info,
                        FILE *stream)
 {
@@ -109,8 +95,8 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
                    FILE *stream)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
-    char all[32];
-    char trained[32];
+    char all[CLI_NUMBER_BYTES];
+    char trained[CLI_NUMBER_BYTES];
     int rc = tide_plan_describe(plan, &info);
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
@@ -118,10 +104,9 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     fprintf(stream,
             "%s: %s parameters, %s of them trained; a step has %" PRIu32 " x %" PRIu32
             " rows of %" PRIu32 " tokens%s\n\n",
-            options->model, print_count(info.parameters, all, sizeof all),
-            print_count(info.trained_parameters, trained, sizeof trained),
-            options->accum * options->ranks, options->batch, options->length,
-            options->ranks > 1 ? " over all ranks" : "");
+            options->model, cli_count_print(info.parameters, all),
+            cli_count_print(info.trained_parameters, trained), options->accum * options->ranks,
+            options->batch, options->length, options->ranks > 1 ? " over all ranks" : "");
     rc = print_tiers(plan, &info, stream);
     if (rc != 0) {
         return rc;
@@ -144,14 +129,14 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
 void cli_plan_print_short(const struct tide_plan *plan, FILE *stream)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
-    char all[32];
+    char all[CLI_NUMBER_BYTES];
     if (tide_plan_describe(plan, &info) != 0) {
         return;
     }
     fprintf(stream,
             "plan: %s parameters; DEVICE %.3f GB, HOST %.3f GB, STORE %.3f GB; activations %s, "
             "update %s\n",
-            print_count(info.parameters, all, sizeof all), (double)info.device_bytes / 1e9,
+            cli_count_print(info.parameters, all), (double)info.device_bytes / 1e9,
             (double)info.host_bytes / 1e9, (double)info.store_bytes / 1e9,
             cli_plan_acts_name(info.acts), cli_plan_timing_name(info.timing));
     print_step(&info, stream);
