@@ -24,6 +24,7 @@
 #include "core/base/err.h"
 #include "tests/aio/rig.h"
 #include "tests/harness/child.h"
+#include "tests/harness/mount.h"
 #include "tests/harness/test.h"
 
 static const int64_t patience_ns = 20000000000;
@@ -288,32 +289,12 @@ static void memlock_is_named(void)
     check_int(rc, ==, 0);
 }
 
-static bool make_mount(const char *image, const char *mount)
-{
-    char command[2400];
-    snprintf(command, sizeof command,
-             "truncate -s 64M %s && mkfs.ext4 -q -m 0 %s 2>/dev/null && mount -o loop %s %s"
-             " 2>/dev/null",
-             image, image, image, mount);
-    return geteuid() == 0 && mkdir(mount, 0700) == 0 && system(command) == 0;
-}
-
-static void remove_mount(const char *image, const char *mount)
-{
-    char command[2400];
-    snprintf(command, sizeof command, "umount %s; rm -f %s", mount, image);
-    check_int(system(command), ==, 0);
-}
-
 /* On a file system of 64 MiB: a store too large is refused at once and leaves nothing; one that
  * fits works; a file that grows until the drive is full ends in "full" on every back end. */
 static void a_really_full_drive(void)
 {
-    char image[512];
-    char mount[512];
-    snprintf(image, sizeof image, "%s/image", test_directory());
-    snprintf(mount, sizeof mount, "%s/mount", test_directory());
-    if (!make_mount(image, mount)) {
+    const char *mount = test_mount_image("mount", 64);
+    if (mount == NULL) {
         test_skip("no loop devices here");
     }
     char directory[700];
@@ -360,7 +341,7 @@ static void a_really_full_drive(void)
         close(fd);
         unlink(growing);
     }
-    remove_mount(image, mount);
+    test_mount_end(mount);
     check_int(too_large, ==, -ENOSPC);
     check_contains(sentence, "is full: the store needs 85983232 bytes");
     check_int(left, ==, -1);

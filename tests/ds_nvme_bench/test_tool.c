@@ -9,6 +9,7 @@
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "tests/ds_nvme_bench/tool.h"
+#include "tests/harness/mount.h"
 #include "tests/harness/test.h"
 
 static void check_plain(const char *text)
@@ -147,10 +148,8 @@ static void no_directory(void)
 static void memory_file_system(void)
 {
     char arguments[700];
-    char folder[512];
-    snprintf(folder, sizeof folder, "%s", tool_path("tmpfs"));
-    check_int(mkdir(folder, 0700), ==, 0);
-    if (mount("none", folder, "tmpfs", 0, "size=160m") != 0) {
+    const char *folder = test_mount_memory("tmpfs", "size=160m");
+    if (folder == NULL) {
         test_skip("tmpfs cannot be mounted: %s", strerror(errno));
     }
     snprintf(arguments, sizeof arguments, TOOL_SMALL "--mode point --op read %s", folder);
@@ -159,7 +158,7 @@ static void memory_file_system(void)
     bool said = strstr(tool_out, "The limit is the page cache") != NULL;
     snprintf(arguments, sizeof arguments, TOOL_SMALL "--io_size 512M --mode point %s", folder);
     int full = tool_run(arguments);
-    umount(folder);
+    test_mount_end(folder);
     check_int(code, ==, 0);
     check_true(warned && said);
     check_int(full, ==, 1);

@@ -2,15 +2,14 @@
  * store that is somebody else's: each a clear error, with everything that was there as it was. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/finetune/rig.h"
+#include "tests/harness/mount.h"
 #include "tests/harness/test.h"
 
 #define TRAIN_SMALL TRAIN "--lr 1e-2 --threads 2 --rates %T/rates.json "
@@ -32,40 +31,19 @@ static void put(const char *path, const char *text)
     close(fd);
 }
 
-/* File systems of our own, which nobody else sees and which end with this process. */
-static bool own_mounts(void)
-{
-    static int state; /* 1: they are there, 2: not */
-    char map[64];
-    if (state == 0) {
-        const bool root = geteuid() == 0;
-        snprintf(map, sizeof map, "0 %u 1", (unsigned)geteuid());
-        state = unshare(root ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) == 0 ? 1 : 2;
-        if (state == 1 && !root) {
-            put("/proc/self/setgroups", "deny");
-            put("/proc/self/uid_map", map);
-        }
-        if (state == 1 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
-            state = 2;
-        }
-    }
-    return state == 1;
-}
-
 /* An empty folder with room for so much, where one can be made; else the case is skipped. */
 static void small_disk(const char *name, unsigned kib)
 {
     char size[64];
     snprintf(size, sizeof size, "size=%uk,mode=0700", kib);
-    mkdir(rig_path(name), 0700);
-    if (!own_mounts() || mount("tmpfs", rig_path(name), "tmpfs", 0, size) != 0) {
+    if (test_mount_memory(name, size) == NULL) {
         test_skip("no small file system can be mounted here: %s", strerror(errno));
     }
 }
 
 static void end_disk(const char *name)
 {
-    check_int(umount2(rig_path(name), MNT_DETACH), ==, 0); /* delayed closes do not matter */
+    test_mount_end(rig_path(name));
     rig_end();
 }
 

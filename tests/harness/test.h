@@ -65,6 +65,8 @@ bool test_full(void);
 void test_directory_in_memory(void);
 /* A fresh directory under TMPDIR (or /tmp), removed with what is in it when the program ends. */
 const char *test_directory(void);
+/* `name` in test_directory(), whether it is there or not; valid until the program ends. */
+const char *test_path(const char *name);
 /* Writes `text` to `name` in test_directory() and returns the path, valid until the program ends. */
 const char *test_file(const char *name, const void *text, size_t bytes);
 /* The folder of the checkout's tests (fixtures), from TIDE_TEST_ROOT. */

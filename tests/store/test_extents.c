@@ -13,6 +13,7 @@
 #include "offload/store/ranks.h"
 #include "offload/store/store.h"
 #include "tests/harness/child.h"
+#include "tests/harness/mount.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -257,21 +258,6 @@ static void refusals(void)
 
 /* ---- a file system that is really full ---- */
 
-static bool mount_small(const char *mount)
-{
-    char command[1400];
-    snprintf(command, sizeof command, "mount -t tmpfs -o size=40m tide-test '%s' 2>/dev/null",
-             mount);
-    return geteuid() == 0 && mkdir(mount, 0700) == 0 && system(command) == 0;
-}
-
-static void unmount(const char *mount)
-{
-    char command[1400];
-    snprintf(command, sizeof command, "umount '%s'", mount);
-    check_int(system(command), ==, 0);
-}
-
 /* What a run on the file system ends with, while `taken_mb` of its 40 are somebody else's. */
 static int run_beside(const char *mount, unsigned taken_mb, struct case_outcome *out)
 {
@@ -398,13 +384,12 @@ static void left_by_somebody(void)
  * room the same run works there. */
 static void a_full_file_system(void)
 {
-    char mount[600];
     char directory[700];
     struct stat info;
     struct case_outcome full;
     struct case_outcome roomy;
-    snprintf(mount, sizeof mount, "%s/mount", test_directory());
-    if (!mount_small(mount)) {
+    const char *mount = test_mount_memory("mount", "size=40m");
+    if (mount == NULL) {
         test_skip("no file system can be mounted here");
     }
     snprintf(directory, sizeof directory, "%s/store", mount);
@@ -414,7 +399,7 @@ static void a_full_file_system(void)
     snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
     const int left = stat(directory, &info);
     const int worked = run_beside(mount, 0, &roomy);
-    unmount(mount);
+    test_mount_end(mount);
     case_model_free(&made);
     check_int(refused, ==, -ENOSPC);
     check_contains(sentence, directory);

@@ -1,0 +1,85 @@
+/* mount.c: a name space once a program, then mounts in it. */
+#include "tests/harness/mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/harness/test.h"
+
+enum { COMMAND_BYTES = 2400 };
+
+static bool put(const char *path, const char *text)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    const bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return written;
+}
+
+/* Who is not root is root of a name space of users, too. */
+static bool begin(void)
+{
+    char users[64];
+    const uid_t user = geteuid();
+    snprintf(users, sizeof users, "0 %u 1", (unsigned)user);
+    if (unshare(user == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0) {
+        return false;
+    }
+    if (user != 0 && (!put("/proc/self/setgroups", "deny") || !put("/proc/self/uid_map", users))) {
+        return false;
+    }
+    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+bool test_mounts_begin(void)
+{
+    static enum { NOT_TRIED, HERE, REFUSED } state;
+    if (state == NOT_TRIED) {
+        state = begin() ? HERE : REFUSED;
+    }
+    return state == HERE;
+}
+
+/* An empty folder; one that an earlier mount left is as good. */
+static const char *make_place(const char *name)
+{
+    const char *path = test_path(name);
+    return mkdir(path, 0700) == 0 || errno == EEXIST ? path : NULL;
+}
+
+const char *test_mount_memory(const char *name, const char *options)
+{
+    const char *path = test_mounts_begin() ? make_place(name) : NULL;
+    return path != NULL && mount("tide-test", path, "tmpfs", 0, options) == 0 ? path : NULL;
+}
+
+const char *test_mount_image(const char *name, unsigned size_mib)
+{
+    char command[COMMAND_BYTES];
+    const char *path = test_mounts_begin() ? make_place(name) : NULL;
+    if (path == NULL || geteuid() != 0) {
+        return NULL;
+    }
+    snprintf(command, sizeof command,
+             "truncate -s %uM '%s.image' && mkfs.ext4 -q -m 0 '%s.image' && "
+             "mount -o loop '%s.image' '%s'",
+             size_mib, path, path, path, path);
+    char quiet[COMMAND_BYTES + 32];
+    snprintf(quiet, sizeof quiet, "{ %s; } 2>/dev/null", command);
+    return system(quiet) == 0 ? path : NULL;
+}
+
+void test_mount_end(const char *path)
+{
+    if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) != 0) {
+        test_fail(__FILE__, __LINE__, "%s cannot be unmounted: %s", path, strerror(errno));
+    }
+}

@@ -1,0 +1,89 @@
+/* Proves that nothing of a test program is left behind, however it ends: file systems of its own and its
+ * directory. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/harness/child.h"
+#include "tests/harness/mount.h"
+#include "tests/harness/test.h"
+
+enum { NO_MOUNT = 77, PATH_BYTES = 4096 };
+
+/* Whether the system, as this process sees it, has something mounted below our directory. */
+static bool is_mounted(void)
+{
+    static char mounts[1 << 18];
+    const int fd = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);
+    size_t bytes = 0;
+    for (ssize_t got; (got = read(fd, mounts + bytes, sizeof mounts - 1 - bytes)) > 0;) {
+        bytes += (size_t)got;
+    }
+    close(fd);
+    mounts[bytes] = '\0';
+    return strstr(mounts, test_directory()) != NULL;
+}
+
+static int die_mounted(void *argument)
+{
+    (void)argument;
+    const char *path = test_mount_memory("killed", "size=1m");
+    if (path == NULL) {
+        return NO_MOUNT;
+    }
+    if (!is_mounted()) {
+        return 1;
+    }
+    raise(SIGKILL);
+    return 2;
+}
+
+/* A program that is killed leaves no mount, and what it was mounted on can be removed. */
+static void killed_programs_leave_no_mount(void)
+{
+    const char *place = test_path("killed");
+    const int rc = test_child(die_mounted, NULL);
+    if (rc == NO_MOUNT) {
+        test_skip("no file system can be mounted here");
+    }
+    check_int(rc, ==, 256 + SIGKILL);
+    check_true(!is_mounted());
+    check_int(rmdir(place), ==, 0);
+}
+
+/* In a child that ends as programs do: with its file system still there and a file open in it. */
+static int leave_mounted(void *argument)
+{
+    char *directory = argument; /* shared with the parent */
+    if (test_mount_memory("left", "size=1m") == NULL) {
+        return NO_MOUNT;
+    }
+    snprintf(directory, PATH_BYTES, "%s", test_directory());
+    const int fd = open(test_file("left/file", "x", 1), O_RDONLY | O_CLOEXEC);
+    exit(fd >= 0 ? 0 : 1);
+}
+
+/* A case that ends early leaves its file system to the end of the program, which removes all of the
+ * directory. The first case, so that the child makes a directory of its own. */
+static void directories_go_with_what_is_mounted(void)
+{
+    char *directory = mmap(NULL, PATH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                           0);
+    check_true(directory != MAP_FAILED);
+    const int rc = test_child(leave_mounted, directory);
+    const bool there = rc == 0 && access(directory, F_OK) == 0;
+    const bool named = directory[0] == '/';
+    munmap(directory, PATH_BYTES);
+    if (rc == NO_MOUNT) {
+        test_skip("no file system can be mounted here");
+    }
+    check_int(rc, ==, 0);
+    check_true(named && !there);
+}
+
+TEST_MAIN({"directories_go_with_what_is_mounted", directories_go_with_what_is_mounted},
+          {"killed_programs_leave_no_mount", killed_programs_leave_no_mount})
