@@ -36,6 +36,7 @@ static struct {
 } rig;
 
 enum { TAIL_BYTES = 64, ENUM_LIMIT = 4096 }; /* behind each array: 0 up there, not to be touched */
+enum { PLACES_MAX = 64 };                    /* tried for an array */
 
 /* Where device memory is host memory, a sanitizer sees what touches the tail. */
 static void tail_watch(const struct array *array, bool on)
@@ -187,15 +188,30 @@ int64_t rig_int(int64_t low, int64_t high)
     return low + (int64_t)(rig_unit() * (double)(high - low + 1));
 }
 
-/* No address in it has a lower half that an enum could be (see translate). */
+/* No address in it has a lower half that an enum could be (see translate), for which it has to lie
+ * within 4 GiB. Where it does not, there is another place while this one is taken. */
 static char *host_alloc(size_t bytes)
 {
-    char *memory = calloc(1, bytes);
-    const uint64_t first = (uintptr_t)memory;
-    if (memory != NULL && ((uint32_t)first < ENUM_LIMIT || first >> 32 != (first + bytes) >> 32)) {
-        char *other = host_alloc(bytes);
-        free(memory);
-        memory = other;
+    char *taken[PLACES_MAX];
+    char *memory = NULL;
+    unsigned count = 0;
+    while (memory == NULL && count < PLACES_MAX) {
+        char *place = calloc(1, bytes);
+        const uint64_t first = (uintptr_t)place;
+        if (place == NULL) {
+            break;
+        }
+        if ((uint32_t)first >= ENUM_LIMIT && first >> 32 == (first + bytes) >> 32) {
+            memory = place;
+        } else {
+            taken[count++] = place;
+        }
+    }
+    while (count > 0) {
+        free(taken[--count]);
+    }
+    if (memory == NULL) {
+        test_fail(__FILE__, __LINE__, "no place for %zu bytes", bytes);
     }
     return memory;
 }
