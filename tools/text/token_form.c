@@ -52,6 +52,13 @@ static bool follows(uint32_t point, bool composes)
     return property->combining_class != 0 || (composes && (second || vowel));
 }
 
+/* Planes where nothing is assigned, or all is private: no form knows anything there. */
+static bool is_empty_plane(uint32_t point)
+{
+    const uint32_t plane = point >> 16;
+    return (plane >= 4 && plane <= 13) || plane >= 15;
+}
+
 static bool is_stable(const struct token_form *form, uint32_t point)
 {
     const utf8proc_property_t *property = utf8proc_get_property((utf8proc_int32_t)point);
@@ -86,7 +93,8 @@ int token_form_create(enum token_form_kind kind, const char *what, struct token_
     form->options = UTF8PROC_STABLE | (form->composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
     form->options |= compatible ? UTF8PROC_COMPAT : 0;
     for (uint32_t point = 0; point < 0x110000; point++) {
-        if ((point < 0xD800 || point >= 0xE000) && is_stable(form, point)) {
+        const bool is_character = point < 0xD800 || point >= 0xE000;
+        if (is_empty_plane(point) || (is_character && is_stable(form, point))) {
             form->stable[point / 64] |= UINT64_C(1) << (point % 64);
         }
     }

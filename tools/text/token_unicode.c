@@ -96,6 +96,21 @@ uint64_t token_kinds_word(bool in_class)
     return in_class ? kinds & ~token_kinds_named("No", 2) : kinds;
 }
 
+/* Whole pages of one kind, which most of the table is; where there are fewer characters, none. */
+static uint32_t fill_pages(struct token_unicode *unicode, uint32_t point, struct token_run run)
+{
+    uint8_t kinds[256];
+    const uint32_t pages = run.count / 256;
+    if (pages > 0) {
+        memset(kinds, run.kind, sizeof kinds);
+        const uint16_t page = page_of(unicode, kinds);
+        for (uint32_t i = 0; i < pages; i++) {
+            unicode->page[(point >> 8) + i] = page;
+        }
+    }
+    return pages * 256;
+}
+
 static void unpack(struct token_unicode *unicode)
 {
     uint8_t kinds[256];
@@ -105,10 +120,18 @@ static void unpack(struct token_unicode *unicode)
     struct token_run run = {0};
     char next = table_next(&part, &at);
     while (next_run(&part, &at, &next, &run)) {
-        for (; run.count > 0; run.count--) {
-            kinds[point & 255] = run.kind;
-            if ((++point & 255) == 0) {
-                unicode->page[(point >> 8) - 1] = page_of(unicode, kinds);
+        while (run.count > 0) {
+            if ((point & 255) == 0) {
+                const uint32_t filled = fill_pages(unicode, point, run);
+                point += filled;
+                run.count -= filled;
+            }
+            if (run.count > 0) {
+                kinds[point & 255] = run.kind;
+                run.count--;
+                if ((++point & 255) == 0) {
+                    unicode->page[(point >> 8) - 1] = page_of(unicode, kinds);
+                }
             }
         }
     }
