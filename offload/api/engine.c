@@ -12,6 +12,7 @@
 #include "offload/api/context.h"
 #include "offload/api/engine_parts.h"
 #include "offload/model/save.h"
+#include "offload/run/checkpoint.h"
 #include "offload/run/runtime.h"
 
 void tide_engine_options_init(struct tide_engine_options *options)
@@ -284,6 +285,10 @@ static int save(struct tide_engine *engine, const char *folder, int overwrite)
 {
     struct model_save *file = NULL;
     int rc = save_open(engine, folder, overwrite, &file);
+    if (rc == -ENOSPC && engine->shelf != NULL && !run_checkpoint_open(engine->engine)) {
+        store_shelf_spare_drop(engine->shelf); /* its room may do */
+        rc = save_open(engine, folder, overwrite, &file);
+    }
     for (uint32_t b = 0; rc == 0 && b < engine->setup.model->block_count; b++) {
         struct putting putting = {file, b, model_dtype_of(engine->setup.options.type)};
         rc = run_engine_weights(engine->engine, b, put, &putting);

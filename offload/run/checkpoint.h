@@ -6,7 +6,7 @@
 #include "offload/run/engine.h"
 
 struct run_checkpoint_options {
-    const struct store_shelf *shelf; /* borrowed, as all here */
+    struct store_shelf *shelf; /* borrowed, as all here */
     const char *source;              /* the model's folder; NULL: none */
     uint32_t keep;
     const void *application; /* bytes that a resumed run gets back */

@@ -13,7 +13,7 @@
 struct store_checkpoint_write;
 
 struct store_checkpoint_options {
-    const struct store_shelf *shelf; /* borrowed, as all here */
+    struct store_shelf *shelf; /* borrowed, as all here */
     const struct model *model;
     const char *source; /* folder whose configuration and tokenizer go along; NULL: none */
     uint32_t keep;      /* checkpoints that stay, this one counted; 0: all */

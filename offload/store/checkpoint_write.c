@@ -16,6 +16,7 @@
 #include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
+#include "offload/store/spare.h"
 
 struct store_checkpoint_write {
     struct store_checkpoint_options given;
@@ -37,6 +38,17 @@ static enum model_dtype dtype_of(const char *name)
                                        : MODEL_F16;
 }
 
+/* The files of one that rotation took away; what else is left of it makes room now. */
+static void take_spare(struct store_checkpoint_write *checkpoint)
+{
+    char text[sizeof checkpoint->folder + 64];
+    const char *spare = store_shelf_spare(checkpoint->given.shelf, text, sizeof text);
+    if (spare != NULL) {
+        store_spare_take(spare, &checkpoint->image, checkpoint->fd);
+        store_shelf_spare_drop(checkpoint->given.shelf);
+    }
+}
+
 static int begin(struct store_checkpoint_write *checkpoint)
 {
     const struct store_checkpoint_options *given = &checkpoint->given;
@@ -48,6 +60,9 @@ static int begin(struct store_checkpoint_write *checkpoint)
     rc = rc != 0 ? rc
                  : model_folder_begin(checkpoint->folder, true, NULL, &checkpoint->path,
                                       &checkpoint->fd);
+    if (rc == 0) {
+        take_spare(checkpoint);
+    }
     if (rc == 0 && given->source != NULL) {
         rc = model_folder_copy(checkpoint->fd, given->source, given->model->config.family,
                                dtype_of(manifest->weight_dtype));

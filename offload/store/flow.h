@@ -19,7 +19,8 @@ struct store_flow_options {
     const struct store_image *image; /* borrowed, as all here */
     int folder;                      /* of the checkpoint: descriptor */
     const char *name;                /* and its name, for messages */
-    bool writes;                     /* the files are made, at full size, with their headers */
+    bool writes;                     /* the files are made where they are not there, at full
+                                        size, with their headers */
     const char *backend;             /* NULL: chosen by probing */
     struct aio_fault *fault;         /* for tests; NULL: none */
     int64_t limit_ns;                /* of one block's I/O; 0: the drive's own */

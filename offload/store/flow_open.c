@@ -87,7 +87,8 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
                      enum store_stream stream)
 {
     const bool pages = stream != STORE_STREAM_M_SCALES && stream != STORE_STREAM_V_SCALES;
-    const int make = options->writes ? O_RDWR | O_CREAT | O_EXCL : O_RDONLY;
+    /* What is there already was taken over from a checkpoint that is no more. */
+    const int make = options->writes ? O_RDWR | O_CREAT : O_RDONLY;
     char name[32];
     name_of(stream, name);
     int plain = openat(options->folder, name, make | O_CLOEXEC | O_NOFOLLOW, 0666);

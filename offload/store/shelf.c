@@ -23,11 +23,14 @@ enum { PATH_BYTES = 4096 };
 static const char lock_name[] = ".tide-lock";
 static const char prefix[] = "checkpoint-";
 static const char unfinished[] = ".partial";
+static const char spare[] = ".spare";
 
 struct store_shelf {
     char directory[PATH_BYTES - 64];
     int fd;   /* of the folder */
     int lock; /* held while it is open */
+    bool has_spare;
+    uint64_t spare; /* the step that it was of */
 };
 
 const char *store_shelf_directory(const struct store_shelf *shelf)
@@ -150,20 +153,27 @@ static void rescue(const struct store_shelf *shelf)
     free(steps);
 }
 
-static void sweep(const struct store_shelf *shelf)
+static const char *path_with(const struct store_shelf *shelf, uint64_t step, const char *end,
+                             char *text, size_t bytes)
+{
+    const size_t length = strlen(store_shelf_path(shelf->directory, step, text, bytes));
+    snprintf(text + length, bytes - length, "%s", end);
+    return text;
+}
+
+/* What runs left that were killed. */
+static void sweep(const struct store_shelf *shelf, const char *end, const char *why)
 {
     DIR *dir = opendir(shelf->directory);
     uint64_t *steps = NULL;
     size_t count = 0;
-    if (dir == NULL || list(dir, unfinished, &steps, &count) != 0) {
+    if (dir == NULL || list(dir, end, &steps, &count) != 0) {
         count = 0;
     }
     for (size_t i = 0; i < count; i++) {
         char path[PATH_BYTES + 64];
-        const size_t length = strlen(
-            store_shelf_path(shelf->directory, steps[i], path, sizeof path));
-        snprintf(path + length, sizeof path - length, "%s", unfinished);
-        core_log(CORE_LOG_INFO, "%s was never finished: it is removed", path);
+        core_log(CORE_LOG_INFO, "%s %s: it is removed",
+                 path_with(shelf, steps[i], end, path, sizeof path), why);
         model_folder_remove(path);
     }
     free(steps);
@@ -196,7 +206,8 @@ int store_shelf_open(const char *directory, struct store_shelf **out)
         return rc;
     }
     rescue(shelf);
-    sweep(shelf);
+    sweep(shelf, unfinished, "was never finished");
+    sweep(shelf, spare, "was kept to be written over");
     *out = shelf;
     return 0;
 }
@@ -206,6 +217,7 @@ void store_shelf_close(struct store_shelf *shelf)
     if (shelf == NULL) {
         return;
     }
+    store_shelf_spare_drop(shelf);
     if (shelf->lock >= 0) {
         close(shelf->lock);
     }
@@ -218,20 +230,27 @@ void store_shelf_close(struct store_shelf *shelf)
 /* ---- rotation ---- */
 
 /* Takes the name away first, so that half a checkpoint is never found. */
-void store_shelf_remove(const struct store_shelf *shelf, uint64_t step)
+static bool take_away(const struct store_shelf *shelf, uint64_t step, const char *end)
 {
     char path[PATH_BYTES + 64];
-    char away[PATH_BYTES + 96];
+    char away[PATH_BYTES + 64];
     store_shelf_path(shelf->directory, step, path, sizeof path);
-    snprintf(away, sizeof away, "%s%s", path, unfinished);
-    if (rename(path, away) != 0) {
+    if (rename(path, path_with(shelf, step, end, away, sizeof away)) != 0) {
         core_log(CORE_LOG_WARN, "%s cannot be removed: %s", path, strerror(errno));
-        return;
+        return false;
     }
-    model_folder_remove(away);
+    return true;
 }
 
-void store_shelf_rotate(const struct store_shelf *shelf, uint32_t keep)
+void store_shelf_remove(const struct store_shelf *shelf, uint64_t step)
+{
+    char away[PATH_BYTES + 64];
+    if (take_away(shelf, step, unfinished)) {
+        model_folder_remove(path_with(shelf, step, unfinished, away, sizeof away));
+    }
+}
+
+void store_shelf_rotate(struct store_shelf *shelf, uint32_t keep)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
@@ -239,7 +258,26 @@ void store_shelf_rotate(const struct store_shelf *shelf, uint32_t keep)
         return;
     }
     for (size_t i = 0; i + keep < count; i++) {
-        store_shelf_remove(shelf, steps[i]);
+        if (shelf->has_spare) {
+            store_shelf_remove(shelf, steps[i]);
+        } else {
+            shelf->has_spare = take_away(shelf, steps[i], spare);
+            shelf->spare = steps[i];
+        }
     }
     free(steps);
+}
+
+const char *store_shelf_spare(const struct store_shelf *shelf, char *text, size_t bytes)
+{
+    return shelf->has_spare ? path_with(shelf, shelf->spare, spare, text, bytes) : NULL;
+}
+
+void store_shelf_spare_drop(struct store_shelf *shelf)
+{
+    char path[PATH_BYTES + 64];
+    if (shelf->has_spare) {
+        model_folder_remove(path_with(shelf, shelf->spare, spare, path, sizeof path));
+        shelf->has_spare = false;
+    }
 }

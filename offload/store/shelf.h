@@ -12,7 +12,7 @@ struct store_shelf;
 /* Makes the folder where it is missing, locks it, and removes what a run left that was killed while
  * it wrote. -EBUSY: another run holds it. */
 int store_shelf_open(const char *directory, struct store_shelf **out);
-void store_shelf_close(struct store_shelf *shelf); /* NULL is fine */
+void store_shelf_close(struct store_shelf *shelf); /* removes the spare; NULL is fine */
 
 const char *store_shelf_directory(const struct store_shelf *shelf);
 /* DIRECTORY/checkpoint-N. Returns text. */
@@ -24,7 +24,12 @@ int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
 
 /* Removes one; what cannot be removed is a warning. */
 void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
-/* Removes the oldest until `keep` are left; 0: all stay. */
-void store_shelf_rotate(const struct store_shelf *shelf, uint32_t keep);
+/* Takes the oldest away until `keep` are left; 0: all stay. The first becomes the spare where there is
+ * none: a drive that frees gigabytes under a run stands still meanwhile, and files that are written over
+ * take their bytes faster than new ones. The others are removed. */
+void store_shelf_rotate(struct store_shelf *shelf, uint32_t keep);
+/* Where the spare is; NULL: there is none. */
+const char *store_shelf_spare(const struct store_shelf *shelf, char *text, size_t bytes);
+void store_shelf_spare_drop(struct store_shelf *shelf); /* removes it */
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "tests/finetune/rig.h"
@@ -91,6 +92,32 @@ static void output_at_the_first_save(void)
     }
 }
 
+/* Kilobytes of a folder on its small file system. */
+static unsigned kib_of(const char *name)
+{
+    struct statvfs disk;
+    check_int(statvfs(rig_path(name), &disk), ==, 0);
+    return (unsigned)((disk.f_blocks - disk.f_bfree) * disk.f_frsize / 1024);
+}
+
+/* What is kept to be written over gives way to the model where there is no other room. */
+static void spare_gives_way(void)
+{
+    static const char run[] = TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 1 --keep 1 -v";
+    begin();
+    small_disk("disk", 8192);
+    expect(0, TRAIN_SMALL "--out %T/disk/out --steps 1");
+    const unsigned model = kib_of("disk");
+    expect(0, TRAIN_SMALL "--out %T/disk/out --overwrite --steps 1 --save-every 1");
+    const unsigned checkpoint = kib_of("disk") - model;
+    end_disk("disk");
+    small_disk("disk", 2 * checkpoint + model / 2);
+    expect(0, run);
+    check_true(rig_has("disk/out/model.safetensors") && rig_has("disk/out/checkpoint-4"));
+    check_true(!rig_has("disk/out/checkpoint-3.spare"));
+    end_disk("disk");
+}
+
 /* A folder that cannot be renamed is refused before anything begins. */
 static void output_is_a_mount_point(void)
 {
@@ -151,6 +178,7 @@ static void somebody_elses_store(void)
 
 TEST_MAIN({"store_at_step_0", store_at_step_0},
           {"output_at_the_first_save", output_at_the_first_save},
+          {"spare_gives_way", spare_gives_way},
           {"output_is_a_mount_point", output_is_a_mount_point},
           {"two_runs_on_one_output", two_runs_on_one_output},
           {"somebody_elses_store", somebody_elses_store})

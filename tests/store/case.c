@@ -61,7 +61,7 @@ static void describe(uint64_t step, struct store_manifest *out)
 {
     struct store_manifest manifest = {.run = 77,
                                       .step = step,
-                                      .updates = step - 1,
+                                      .updates = step > 0 ? step - 1 : 0,
                                       .scale = {.value = 0.1 + (double)step, .steps = step},
                                       .block_count = CASE_BLOCKS,
                                       .model_hash = 5};
@@ -147,8 +147,7 @@ int case_put(struct store_checkpoint_write *write, uint64_t step)
     return rc;
 }
 
-int case_write(const struct store_shelf *shelf, uint64_t step, uint32_t keep,
-               struct aio_fault *fault)
+int case_write(struct store_shelf *shelf, uint64_t step, uint32_t keep, struct aio_fault *fault)
 {
     const struct store_checkpoint_options options = {.shelf = shelf,
                                                      .keep = keep,

@@ -1,6 +1,7 @@
 /* test_checkpoint.c: what is written comes back to the byte, in every format; the files are safetensors
  * to anybody; the shelf keeps what it should, is one run's alone, and cleans up after the dead. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -153,6 +154,101 @@ static void rotation(void)
     store_shelf_close(shelf);
 }
 
+static void stream_path(const struct store_shelf *shelf, const char *folder, char path[700])
+{
+    snprintf(path, 700, "%s/%s/m.safetensors", store_shelf_directory(shelf), folder);
+}
+
+static ino_t inode_of(const struct store_shelf *shelf, const char *folder)
+{
+    struct stat info = {.st_ino = 0};
+    char path[700];
+    stream_path(shelf, folder, path);
+    return stat(path, &info) == 0 ? info.st_ino : 0;
+}
+
+/* Not every file system tells who has a file open. */
+static bool leases_work(const struct store_shelf *shelf)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/probe", store_shelf_directory(shelf));
+    const int fd = open(path, O_RDWR | O_CREAT, 0600);
+    const bool work = fd >= 0 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
+    close(fd);
+    unlink(path);
+    return work;
+}
+
+/* Files of a checkpoint that rotation took away are written over for the next one, and go with the shelf or
+ * with the next writer. */
+static void a_spare(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    char directory[600];
+    char text[700];
+    case_shrink(false);
+    snprintf(directory, sizeof directory, "%s", store_shelf_directory(shelf));
+    const bool reuses = leases_work(shelf);
+    check_true(store_shelf_spare(shelf, text, sizeof text) == NULL);
+    check_int(case_write(shelf, 1, 1, NULL), ==, 0);
+    const ino_t first = inode_of(shelf, "checkpoint-1");
+    check_int(case_write(shelf, 2, 1, NULL), ==, 0);
+    check_true(!there(shelf, 1));
+    check_contains(store_shelf_spare(shelf, text, sizeof text), "/checkpoint-1.spare");
+    check_int(case_write(shelf, 3, 1, NULL), ==, 0);
+    check_true(!reuses || inode_of(shelf, "checkpoint-3") == first);
+    check_int(case_compare(directory, 3), ==, 0);
+    check_contains(store_shelf_spare(shelf, text, sizeof text), "/checkpoint-2.spare");
+    store_shelf_spare_drop(shelf);
+    check_true(store_shelf_spare(shelf, text, sizeof text) == NULL && access(text, F_OK) != 0);
+    check_int(case_write(shelf, 4, 1, NULL), ==, 0);
+    store_shelf_close(shelf);
+    check_true(access(text, F_OK) != 0);
+    snprintf(text, sizeof text, "%s/checkpoint-3.spare", directory);
+    check_true(access(text, F_OK) != 0);
+    check_int(mkdir(text, 0700), ==, 0);
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    check_true(access(text, F_OK) != 0);
+    check_int(case_compare(directory, 4), ==, 0);
+    store_shelf_close(shelf);
+}
+
+/* Who reads a checkpoint while it is taken away goes on reading it, under another name or by what is open;
+ * and files of another size are of no use. */
+static void a_spare_in_use(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    char from[700];
+    char to[700];
+    char before[2][4096];
+    char after[4096];
+    case_shrink(false);
+    check_int(case_write(shelf, 1, 1, NULL), ==, 0);
+    stream_path(shelf, "checkpoint-1", from);
+    snprintf(to, sizeof to, "%s/mine", store_shelf_directory(shelf));
+    const int open_file = open(from, O_RDONLY);
+    check_int(pread(open_file, before[0], sizeof after, 8192), ==, (ssize_t)sizeof after);
+    snprintf(from, sizeof from, "%s/checkpoint-1/v.safetensors", store_shelf_directory(shelf));
+    check_int(link(from, to), ==, 0);
+    const int linked = open(to, O_RDONLY);
+    check_int(pread(linked, before[1], sizeof after, 8192), ==, (ssize_t)sizeof after);
+    close(linked);
+    check_int(case_write(shelf, 2, 1, NULL), ==, 0);
+    check_int(case_write(shelf, 3, 1, NULL), ==, 0);
+    check_int(case_compare(store_shelf_directory(shelf), 3), ==, 0);
+    check_int(pread(open_file, after, sizeof after, 8192), ==, (ssize_t)sizeof after);
+    check_memory(after, before[0], sizeof after);
+    close(open_file);
+    const int again = open(to, O_RDONLY);
+    check_int(pread(again, after, sizeof after, 8192), ==, (ssize_t)sizeof after);
+    check_memory(after, before[1], sizeof after);
+    close(again);
+    case_shrink(true);
+    check_int(case_write(shelf, 4, 1, NULL), ==, 0);
+    check_int(case_compare(store_shelf_directory(shelf), 4), ==, 0);
+    store_shelf_close(shelf);
+}
+
 /* One writer; what a dead one left is removed; what it was moving comes back. */
 static void one_writer(void)
 {
@@ -247,4 +343,5 @@ static void told_at_the_end(void)
 
 TEST_MAIN({"round_trip", round_trip}, {"told_at_the_end", told_at_the_end},
           {"others_can_read_it", others_can_read_it}, {"manifest", manifest}, {"cuts", cuts},
-          {"rotation", rotation}, {"one_writer", one_writer}, {"unfinished", unfinished})
+          {"rotation", rotation}, {"a_spare", a_spare}, {"a_spare_in_use", a_spare_in_use},
+          {"one_writer", one_writer}, {"unfinished", unfinished})

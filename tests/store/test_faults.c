@@ -14,6 +14,7 @@
 
 #include "aio/fault.h"
 #include "core/base/err.h"
+#include "offload/model/save_folder.h"
 #include "tests/harness/test.h"
 #include "tests/store/case.h"
 
@@ -93,6 +94,9 @@ WRAP(void *, malloc, NULL, (size_t bytes), (bytes))
 WRAP(void *, calloc, NULL, (size_t count, size_t bytes), (count, bytes))
 WRAP(int, posix_memalign, ENOMEM, (void **out, size_t align, size_t bytes), (out, align, bytes))
 
+WRAP(int, fcntl, -1, (int fd, int command, long argument), (fd, command, argument))
+WRAP(int, fcntl64, -1, (int fd, int command, long argument), (fd, command, argument))
+
 /* Old or new, never anything else; and where it was said to be there, the new one. */
 static void check_outcome(const struct store_shelf *shelf, int rc, const char *what, uint64_t n)
 {
@@ -104,7 +108,19 @@ static void check_outcome(const struct store_shelf *shelf, int rc, const char *w
     check_int(case_compare(store_shelf_directory(shelf), 1), ==, 0);
 }
 
-static void every_request(int with)
+/* Rotation has taken one away, whose files are there to be written over. */
+static void make_spare(struct store_shelf *shelf)
+{
+    char text[700];
+    snprintf(text, sizeof text, "%s/checkpoint-0.spare", store_shelf_directory(shelf));
+    store_shelf_spare_drop(shelf);
+    model_folder_remove(text); /* where a request failed that was to remove it */
+    check_int(case_write(shelf, 0, 0, NULL), ==, 0);
+    store_shelf_rotate(shelf, 1);
+    check_true(store_shelf_spare(shelf, text, sizeof text) != NULL);
+}
+
+static void every_request(int with, bool spare)
 {
     struct store_shelf *shelf = shelf_in_memory();
     unsigned failed = 0;
@@ -115,6 +131,9 @@ static void every_request(int with)
     for (; n < 2000; n++) {
         failure = with;
         hits = 0;
+        if (spare) {
+            make_spare(shelf);
+        }
         countdown = n;
         int rc = case_write(shelf, 2, 0, NULL);
         countdown = 0;
@@ -136,12 +155,17 @@ static void every_request(int with)
 
 static void requests_fail(void)
 {
-    every_request(EIO);
+    every_request(EIO, false);
 }
 
 static void the_disk_is_full(void)
 {
-    every_request(ENOSPC);
+    every_request(ENOSPC, false);
+}
+
+static void requests_over_a_spare_fail(void)
+{
+    every_request(EIO, true);
 }
 
 /* ---- the drive fails, or lies ---- */
@@ -292,5 +316,6 @@ static void killed(void)
 }
 
 TEST_MAIN({"requests_fail", requests_fail}, {"the_disk_is_full", the_disk_is_full},
+          {"requests_over_a_spare_fail", requests_over_a_spare_fail},
           {"operations_fail", operations_fail}, {"drives_lie", drives_lie},
           {"drives_stall", drives_stall}, {"killed", killed})
