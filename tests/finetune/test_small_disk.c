@@ -103,7 +103,8 @@ static unsigned kib_of(const char *name)
 /* What is kept to be written over gives way to the model where there is no other room. */
 static void spare_gives_way(void)
 {
-    static const char run[] = TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 1 --keep 1 -v";
+    static const char run[] = TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 1 --keep 1 "
+                                          "--io threads";
     begin();
     small_disk("disk", 8192);
     expect(0, TRAIN_SMALL "--out %T/disk/out --steps 1");

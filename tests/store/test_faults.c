@@ -158,14 +158,10 @@ static void requests_fail(void)
     every_request(EIO, false);
 }
 
+/* Also over the files of an older one. */
 static void the_disk_is_full(void)
 {
-    every_request(ENOSPC, false);
-}
-
-static void requests_over_a_spare_fail(void)
-{
-    every_request(EIO, true);
+    every_request(ENOSPC, true);
 }
 
 /* ---- the drive fails, or lies ---- */
@@ -316,6 +312,5 @@ static void killed(void)
 }
 
 TEST_MAIN({"requests_fail", requests_fail}, {"the_disk_is_full", the_disk_is_full},
-          {"requests_over_a_spare_fail", requests_over_a_spare_fail},
           {"operations_fail", operations_fail}, {"drives_lie", drives_lie},
           {"drives_stall", drives_stall}, {"killed", killed})
