@@ -7,7 +7,7 @@
 
 struct run_checkpoint_options {
     struct store_shelf *shelf; /* borrowed, as all here */
-    const char *source;              /* the model's folder; NULL: none */
+    const char *source;        /* the model's folder; NULL: none */
     uint32_t keep;
     const void *application; /* bytes that a resumed run gets back */
     size_t application_bytes;
