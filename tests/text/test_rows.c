@@ -422,6 +422,80 @@ static void ambiguous(void)
     text_feed_close(feed);
 }
 
+/* A long conversation is trained on alike, whether its template says what the assistant wrote, or its
+ * beginnings are told on the way through the whole, or each has to be rendered. */
+static void long_chat(void)
+{
+    static const char *const turns[] = {
+        "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}",
+        "{{ m.content }}<|im_end|>",
+        "{{ m.content }}<|im_end|>{% if messages | length == 0 %}never{% endif %}",
+    };
+    enum { TURNS = 30 };
+    static char json[TURNS * 120];
+    static char got[3][TURNS * 60];
+    size_t bytes = (size_t)snprintf(json, sizeof json, "{\"messages\": [");
+    for (int i = 0; i < TURNS; i++) {
+        bytes += (size_t)snprintf(json + bytes, sizeof json - bytes,
+                                  "%s{\"role\": \"%s\", \"content\": \"turn %d\"}",
+                                  i > 0 ? "," : "", i % 2 == 0 ? "user" : "assistant", i);
+    }
+    snprintf(json + bytes, sizeof json - bytes, "]}");
+    for (size_t i = 0; i < 3; i++) {
+        char config[1000];
+        struct text_encoder *encoder = NULL;
+        snprintf(config, sizeof config,
+                 "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{%% for m in messages %%}"
+                 "{%% if m.role == 'assistant' %%}<a>%s{%% else %%}<u>{{ m.content }}{%% endif %%}"
+                 "{%% endfor %%}{%% if add_generation_prompt %%}<a>{%% endif %%}\"}",
+                 turns[i]);
+        const char *folder = make_folder("long", "qwen2", config);
+        if (folder == NULL) {
+            test_skip("this build lacks what the tokenizer needs");
+        }
+        check_int(text_encoder_create(folder, NULL, 0, &encoder), ==, 0);
+        show(encoder, json, TEXT_TRAIN_COMPLETION, got[i], sizeof got[i]);
+        text_encoder_destroy(encoder);
+        check_string(got[i], got[0]);
+    }
+    check_contains(got[0], "<u>turn 28<a>[turn 29<|im_end|>]");
+    check_contains(got[0], "<u>turn 0<a>[turn 1<|im_end|>]<u>");
+}
+
+/* A row's beginnings are given to its template as the whole is. */
+static void beginnings(void)
+{
+    static const char json[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"a\"}, {\"role\": \"user\", \"content\": \"r\"}]}";
+    struct text_chat *chat = NULL;
+    struct text_row row;
+    struct text_rendering whole;
+    struct text_rendering part;
+    struct text_template_run *runs[2] = {NULL, NULL};
+    struct text_template_prefix items[] = {{.messages = 1, .prompt = true}, {.messages = 2}};
+    struct text_template_prefixes asked = {.whole = &whole, .items = items, .count = 2};
+    check_int(text_chat_load(NULL, "chatml", &chat), ==, 0);
+    check_int(text_row_parse(json, strlen(json), &row), ==, 0);
+    for (size_t i = 0; i < 2; i++) {
+        check_int(text_template_run_create(NULL, &runs[i]), ==, 0);
+    }
+    check_int(text_chat_render(chat, runs[0], &row, 0, false, &whole), ==, 0);
+    check_int(text_template_run_keep(runs[1], row.messages), ==, 0);
+    text_chat_prefixes(chat, runs[1], &row, &asked);
+    for (size_t i = 0; i < 2; i++) {
+        check_true(items[i].known);
+        check_int(text_chat_render(chat, runs[1], &row, items[i].messages, items[i].prompt, &part),
+                  ==, 0);
+        check_uint(items[i].bytes, ==, part.bytes);
+        check_uint(items[i].common, ==, part.bytes);
+    }
+    text_template_run_destroy(runs[0]);
+    text_template_run_destroy(runs[1]);
+    text_row_fini(&row);
+    text_chat_destroy(chat);
+}
+
 static const char *life_folder;
 
 static int life(void)
@@ -458,4 +532,5 @@ static void out_of_memory(void)
 
 TEST_MAIN({"kinds", kinds}, {"wrong_rows", wrong_rows}, {"plain_messages", plain_messages},
           {"too_many_variables", too_many_variables}, {"formats", formats}, {"folders", folders},
-          {"ambiguous", ambiguous}, {"out_of_memory", out_of_memory})
+          {"ambiguous", ambiguous}, {"long_chat", long_chat}, {"beginnings", beginnings},
+          {"out_of_memory", out_of_memory})

@@ -255,17 +255,12 @@ static int refuse_row(const struct text_chat *chat)
                         text_chat_formats());
 }
 
-int text_chat_render(const struct text_chat *chat, struct text_template_run *run,
-                     const struct text_row *row, size_t messages, bool prompt,
-                     struct text_rendering *out)
+/* What a template of the row is given; as many of the messages as are wanted (0: all). */
+static int list_variables(const struct text_chat *chat, const struct text_row *row,
+                          struct text_template_variable variables[VARIABLES_MAX], size_t *out)
 {
-    struct text_template_variable variables[VARIABLES_MAX];
     size_t count = 0;
     struct core_json_member member;
-    const struct text_template *template = text_chat_template(chat, row->tools != NULL);
-    if (template == NULL) {
-        return refuse_row(chat);
-    }
     for (size_t i = 0; i < chat->special.count; i++) {
         const struct text_special_token *token = &chat->special.tokens[i];
         if (token->name != NULL) {
@@ -273,10 +268,6 @@ int text_chat_render(const struct text_chat *chat, struct text_template_run *run
                 .name = token->name, .kind = TEXT_TEMPLATE_TEXT, .text = token->content};
         }
     }
-    variables[count++] = (struct text_template_variable){.name = "messages",
-                                                         .kind = TEXT_TEMPLATE_JSON,
-                                                         .json = row->messages,
-                                                         .items_max = messages};
     const struct core_json_value *lists[2] = {row->tools, row->documents};
     for (size_t i = 0; i < 2; i++) {
         variables[count++] = (struct text_template_variable){
@@ -284,8 +275,6 @@ int text_chat_render(const struct text_chat *chat, struct text_template_run *run
             .kind = lists[i] != NULL ? TEXT_TEMPLATE_JSON : TEXT_TEMPLATE_NONE,
             .json = lists[i]};
     }
-    variables[count++] = (struct text_template_variable){
-        .name = "add_generation_prompt", .kind = TEXT_TEMPLATE_BOOL, .truth = prompt};
     const bool any = row->variables != NULL;
     if (any && core_json_count(row->variables) > GIVEN_MAX) {
         return core_err_set(-EINVAL, "chat_template_kwargs: has %zu members, and %d are the most",
@@ -296,5 +285,52 @@ int text_chat_render(const struct text_chat *chat, struct text_template_run *run
         variables[count++] = (struct text_template_variable){
             .name = member.key, .kind = TEXT_TEMPLATE_JSON, .json = member.value};
     }
+    *out = count;
+    return 0;
+}
+
+/* Puts the two that differ between renders of a row behind the others. */
+static size_t add_messages(struct text_template_variable *variables, size_t count,
+                           const struct text_row *row, size_t messages, bool prompt)
+{
+    variables[count++] = (struct text_template_variable){.name = "messages",
+                                                         .kind = TEXT_TEMPLATE_JSON,
+                                                         .json = row->messages,
+                                                         .items_max = messages};
+    variables[count++] = (struct text_template_variable){
+        .name = "add_generation_prompt", .kind = TEXT_TEMPLATE_BOOL, .truth = prompt};
+    return count;
+}
+
+int text_chat_render(const struct text_chat *chat, struct text_template_run *run,
+                     const struct text_row *row, size_t messages, bool prompt,
+                     struct text_rendering *out)
+{
+    struct text_template_variable variables[VARIABLES_MAX];
+    size_t count = 0;
+    const struct text_template *template = text_chat_template(chat, row->tools != NULL);
+    if (template == NULL) {
+        return refuse_row(chat);
+    }
+    int code = list_variables(chat, row, variables, &count);
+    if (code != 0) {
+        return code;
+    }
+    count = add_messages(variables, count, row, messages, prompt);
     return text_template_render(template, run, variables, count, 0, out);
+}
+
+void text_chat_prefixes(const struct text_chat *chat, struct text_template_run *run,
+                        const struct text_row *row, struct text_template_prefixes *asked)
+{
+    struct text_template_variable variables[VARIABLES_MAX];
+    size_t count = 0;
+    const struct text_template *template = text_chat_template(chat, row->tools != NULL);
+    if (template != NULL && list_variables(chat, row, variables, &count) == 0) {
+        asked->variables = variables;
+        asked->variables_count = add_messages(variables, count, row, 0, false);
+        asked->now = 0;
+        text_template_prefixes(template, run, asked);
+        asked->variables = NULL;
+    }
 }

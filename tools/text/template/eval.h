@@ -14,6 +14,17 @@ struct template_scope {
     } * variables;
     size_t count;
     size_t room;
+    uint64_t born; /* serial number of the run */
+};
+
+enum { TEMPLATE_JUMP_NONE, TEMPLATE_JUMP_BREAK, TEMPLATE_JUMP_CONTINUE };
+
+/* A list of statements under way: what comes behind the one being worked on. */
+struct template_frame {
+    const struct template_node *next;
+    struct template_scope *scope;
+    struct template_frame *outer; /* the list in which this one stands */
+    unsigned depth;
 };
 
 /* A scope inside `outer`. NULL where the run fails. */
@@ -32,6 +43,13 @@ struct template_value template_apply_filters(struct text_template_run *run,
 /* The arguments of a call, evaluated. */
 void template_evaluate_arguments(struct text_template_run *run, const struct template_node *first,
                                  struct template_arguments *out);
+
+void template_execute(struct text_template_run *run, const struct template_node *node);
+/* Gives a target, a name or several, its value. */
+void template_assign(struct text_template_run *run, const struct template_node *target,
+                     struct template_value value);
+void template_loop_run(struct text_template_run *run, const struct template_node *node,
+                       struct template_value items, size_t depth);
 
 struct template_value template_macro_call(struct text_template_run *run,
                                           const struct template_macro *macro,

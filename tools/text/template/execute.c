@@ -1,19 +1,14 @@
-/* execute.c: statements, macros and loops, and rendering as a whole. */
+/* execute.c: statements and macros. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/base/err.h"
 #include "tools/text/template/eval.h"
+#include "tools/text/template/watch.h"
 
-enum { STEPS = 50000000, BYTES = 512 << 20 };
-static void execute(struct text_template_run *run, const struct template_node *node);
-
-enum { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE };
-
-static void assign(struct text_template_run *run, const struct template_node *target,
-                   struct template_value value)
+void template_assign(struct text_template_run *run, const struct template_node *target,
+                     struct template_value value)
 {
     if (run->code != 0) {
         return;
@@ -34,7 +29,7 @@ static void assign(struct text_template_run *run, const struct template_node *ta
         const struct template_node *part = target->first;
         size_t i = 0;
         for (; items != NULL && part != NULL && i < items->count; part = part->next, i++) {
-            assign(run, part, items->items[i]);
+            template_assign(run, part, items->items[i]);
         }
         if (run->code == 0 && (part != NULL || i < items->count)) {
             template_fail(run, -EINVAL, "%zu values for another number of names", items->count);
@@ -50,89 +45,9 @@ static struct template_value capture(struct text_template_run *run,
     const size_t mark = template_capture_begin(run);
     run->scope = template_scope_make(run, scope);
     if (run->scope != NULL) {
-        execute(run, body);
+        template_execute(run, body);
     }
     run->scope = scope;
-    return template_capture_end(run, mark);
-}
-
-/* The items of a loop that its condition lets through. */
-static struct template_list *select_items(struct text_template_run *run,
-                                          const struct template_for *node,
-                                          struct template_value value)
-{
-    struct template_list *items = template_iterate(run, value);
-    if (items == NULL || node->filter == NULL) {
-        return items;
-    }
-    struct template_scope *scope = run->scope;
-    struct template_value kept = template_list(run, TEMPLATE_LIST);
-    for (size_t i = 0; i < items->count && run->code == 0; i++) {
-        run->scope = template_scope_make(run, scope);
-        if (run->scope == NULL) {
-            break;
-        }
-        assign(run, node->target, items->items[i]);
-        if (run->code == 0 && template_truth(template_evaluate(run, node->filter))) {
-            template_list_add(run, kept.as.list, items->items[i]);
-        }
-    }
-    run->scope = scope;
-    return run->code == 0 ? kept.as.list : NULL;
-}
-
-static void run_loop(struct text_template_run *run, const struct template_node *node,
-                     struct template_value items, size_t depth)
-{
-    struct template_scope *outer = run->scope;
-    struct template_loop *loop = template_alloc(run, sizeof *loop);
-    struct template_list *list = select_items(run, node->loop, items);
-    if (loop == NULL || list == NULL) {
-        return;
-    }
-    const unsigned name = template_name_find(run->names, "loop", 4);
-    *loop = (struct template_loop){
-        .items = list, .depth = depth, .node = node->loop->recursive ? node : NULL, .outer = outer};
-    for (loop->index = 0; loop->index < list->count && run->code == 0; loop->index++) {
-        run->scope = template_scope_make(run, outer);
-        if (run->scope == NULL) {
-            break;
-        }
-        if (name != UINT_MAX) {
-            template_scope_set(run, name,
-                               (struct template_value){.kind = TEMPLATE_LOOP, .as.loop = loop});
-        }
-        assign(run, node->loop->target, list->items[loop->index]);
-        execute(run, node->loop->body);
-        const int jump = run->jump;
-        run->jump = JUMP_NONE;
-        if (jump == JUMP_BREAK) {
-            break;
-        }
-    }
-    if (list->count == 0 && run->code == 0) {
-        run->scope = template_scope_make(run, outer);
-        execute(run, node->loop->otherwise);
-    }
-    run->scope = outer;
-}
-
-struct template_value template_loop_call(struct text_template_run *run,
-                                         const struct template_loop *loop,
-                                         const struct template_arguments *arguments)
-{
-    if (loop->node == NULL || arguments->count != 1) {
-        return template_fail(run, -EINVAL, "only a recursive loop is called, with its items");
-    }
-    if (!template_deeper(run)) {
-        return template_undefined("");
-    }
-    struct template_scope *scope = run->scope;
-    const size_t mark = template_capture_begin(run);
-    run->scope = loop->outer;
-    run_loop(run, loop->node, arguments->items[0], loop->depth + 1);
-    run->scope = scope;
-    run->depth--;
     return template_capture_end(run, mark);
 }
 
@@ -223,7 +138,7 @@ struct template_value template_macro_call(struct text_template_run *run,
     if (run->scope != NULL) {
         bind_parameters(run, macro, arguments, &used);
         bind_rest(run, macro, arguments, used);
-        execute(run, macro->node->second);
+        template_execute(run, macro->node->second);
     }
     run->scope = scope;
     run->depth--;
@@ -267,12 +182,12 @@ static void run_with(struct text_template_run *run, const struct template_node *
          set = set->next) {
         const struct template_value value = template_evaluate(run, set->second);
         run->scope = inner; /* values are those of the scope outside */
-        assign(run, set->first, value);
+        template_assign(run, set->first, value);
         run->scope = outer;
     }
     if (run->code == 0) {
         run->scope = inner;
-        execute(run, node->second);
+        template_execute(run, node->second);
     }
     run->scope = outer;
 }
@@ -303,14 +218,14 @@ static void run_generation(struct text_template_run *run, const struct template_
 static void run_if(struct text_template_run *run, const struct template_node *node)
 {
     while (node != NULL && run->code == 0) {
-        const struct template_value condition = template_evaluate(run, node->first);
+        const struct template_value condition = template_watch_truth(run, node->first);
         if (run->code != 0 || template_truth(condition)) {
-            execute(run, node->second);
+            template_execute(run, node->second);
             return;
         }
         node = node->third;
         if (node == NULL || node->kind != TEMPLATE_NODE_IF || !node->chained) {
-            execute(run, node);
+            template_execute(run, node);
             return;
         }
     }
@@ -325,15 +240,20 @@ static void run_statement(struct text_template_run *run, const struct template_n
         break;
     case TEMPLATE_NODE_IF: run_if(run, node); break;
     case TEMPLATE_NODE_FOR:
-        run_loop(run, node, template_evaluate(run, node->loop->items), 0);
+        template_loop_run(run, node, template_watch_items(run, node->loop->items), 0);
         break;
-    case TEMPLATE_NODE_SET: assign(run, node->first, template_evaluate(run, node->second)); break;
+    case TEMPLATE_NODE_SET:
+        template_assign(run, node->first,
+                        node->first->kind == TEMPLATE_NODE_NAME
+                            ? template_watch_items(run, node->second)
+                            : template_evaluate(run, node->second));
+        break;
     case TEMPLATE_NODE_SET_BLOCK: {
         struct template_value text = capture(run, node->second);
         if (node->third != NULL && run->code == 0) {
             text = template_apply_filters(run, node->third, text);
         }
-        assign(run, node->first, text);
+        template_assign(run, node->first, text);
         break;
     }
     case TEMPLATE_NODE_MACRO: template_scope_set(run, node->name, make_macro(run, node)); break;
@@ -347,146 +267,25 @@ static void run_statement(struct text_template_run *run, const struct template_n
     }
     case TEMPLATE_NODE_WITH: run_with(run, node); break;
     case TEMPLATE_NODE_GENERATION: run_generation(run, node); break;
-    case TEMPLATE_NODE_BREAK: run->jump = JUMP_BREAK; break;
-    case TEMPLATE_NODE_CONTINUE: run->jump = JUMP_CONTINUE; break;
+    case TEMPLATE_NODE_BREAK: run->jump = TEMPLATE_JUMP_BREAK; break;
+    case TEMPLATE_NODE_CONTINUE: run->jump = TEMPLATE_JUMP_CONTINUE; break;
     default: template_fail(run, -EINVAL, "a statement was expected"); break;
     }
 }
 
-static void execute(struct text_template_run *run, const struct template_node *node)
+void template_execute(struct text_template_run *run, const struct template_node *node)
 {
+    struct template_frame frame = {.scope = run->scope, .outer = run->frame, .depth = run->depth};
     if (node == NULL || run->code != 0 || !template_deeper(run)) {
         return;
     }
-    for (; node != NULL && run->jump == JUMP_NONE && template_step(run, 1); node = node->next) {
+    run->frame = &frame;
+    for (; node != NULL && run->jump == TEMPLATE_JUMP_NONE && template_step(run, 1);
+         node = node->next) {
         run->line = node->line;
+        frame.next = node->next;
         run_statement(run, node);
     }
+    run->frame = frame.outer;
     run->depth--;
-}
-
-int text_template_run_create(const struct text_template_limits *limits,
-                             struct text_template_run **out)
-{
-    struct text_template_run *run = calloc(1, sizeof *run);
-    if (run == NULL) {
-        return core_err_set(-ENOMEM, "no memory to render templates");
-    }
-    run->steps_max = limits != NULL && limits->steps > 0 ? limits->steps : STEPS;
-    run->bytes_max = limits != NULL && limits->bytes > 0 ? limits->bytes : BYTES;
-    *out = run;
-    return 0;
-}
-
-/* Before anything is evaluated. */
-static void restart(struct text_template_run *run)
-{
-    template_release(run);
-    run->steps = run->steps_max;
-    run->code = 0;
-    run->line = 1;
-    run->depth = 0;
-}
-
-static void exchange_chunks(struct text_template_run *run)
-{
-    struct template_chunk *chunks = run->chunks;
-    run->chunks = run->kept_chunks;
-    run->kept_chunks = chunks;
-}
-
-int text_template_run_keep(struct text_template_run *run, const struct core_json_value *json)
-{
-    exchange_chunks(run);
-    restart(run);
-    run->source = "messages";
-    run->kept_json = NULL;
-    if (json != NULL) {
-        run->kept = template_from_json(run, json, 0);
-    }
-    if (run->code == 0) {
-        run->kept_json = json;
-    } else {
-        template_release(run);
-    }
-    exchange_chunks(run);
-    return run->code;
-}
-
-void text_template_run_destroy(struct text_template_run *run)
-{
-    if (run != NULL) {
-        text_template_run_keep(run, NULL);
-        template_release(run);
-        free(run->out);
-        free(run->spans);
-        free(run);
-    }
-}
-
-/* The beginning of the list that is kept. */
-static struct template_value share_kept(struct text_template_run *run, size_t items_max)
-{
-    struct template_value list = run->kept;
-    if (list.kind == TEMPLATE_LIST && items_max > 0 && items_max < list.as.list->count) {
-        list.as.list = template_alloc(run, sizeof *list.as.list);
-        if (list.as.list == NULL) {
-            return template_none();
-        }
-        list.as.list->items = run->kept.as.list->items;
-        list.as.list->count = list.as.list->room = items_max;
-    }
-    return list;
-}
-
-static void set_variable(struct text_template_run *run,
-                         const struct text_template_variable *variable)
-{
-    struct template_value value = template_none();
-    const unsigned name = template_name_find(run->names, variable->name, strlen(variable->name));
-    if (name == UINT_MAX) {
-        return; /* the template does not ask for it */
-    }
-    switch (variable->kind) {
-    case TEXT_TEMPLATE_NONE: break;
-    case TEXT_TEMPLATE_BOOL: value = template_bool(variable->truth); break;
-    case TEXT_TEMPLATE_TEXT: value = template_string(variable->text, strlen(variable->text)); break;
-    case TEXT_TEMPLATE_JSON:
-        value = run->kept_json != NULL && variable->json == run->kept_json
-                    ? share_kept(run, variable->items_max)
-                    : template_from_json(run, variable->json, variable->items_max);
-        break;
-    }
-    template_scope_set(run, name, value);
-}
-
-int text_template_render(const struct text_template *source, struct text_template_run *run,
-                         const struct text_template_variable *variables, size_t count, int64_t now,
-                         struct text_rendering *out)
-{
-    restart(run);
-    run->source = source->name;
-    run->out_bytes = run->captures = run->capture_base = run->spans_count = 0;
-    run->names = &source->names;
-    run->jump = JUMP_NONE;
-    run->now = now;
-    run->scope = template_scope_make(run, NULL);
-    for (size_t i = 0; i < count && run->code == 0; i++) {
-        set_variable(run, &variables[i]);
-    }
-    /* A macro's scope ends where the template's own variables are, which are not the caller's. */
-    if (run->code == 0) {
-        run->scope = template_scope_make(run, run->scope);
-    }
-    template_write(run, "", 0);
-    execute(run, source->body);
-    run->scope = NULL;
-    if (run->code != 0) {
-        return run->code;
-    }
-    *out = (struct text_rendering){.text = run->out,
-                                   .bytes = run->out_bytes,
-                                   .generated = run->spans,
-                                   .generated_count = run->spans_count};
-    return 0;
 }

@@ -1,104 +1,12 @@
-/* value.c: memory of a run, and making, finding, comparing and iterating values. */
+/* value.c: making, finding, comparing and iterating values. */
 #include "tools/text/template/value.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "tools/text/template/chars.h"
-
-enum { CHUNK_BYTES = 1 << 16, ALIGN_BYTES = 16 };
-
-struct template_chunk {
-    struct template_chunk *next; /* owned */
-    size_t used;
-    size_t room;
-    _Alignas(ALIGN_BYTES) char bytes[];
-};
-
-struct template_value template_fail(struct text_template_run *run, int code, const char *format,
-                                    ...)
-{
-    if (run->code == 0) {
-        char sentence[512];
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(sentence, sizeof sentence, format, arguments);
-        va_end(arguments);
-        run->code = core_err_set(code, "%s:%u: %s", run->source, run->line, sentence);
-    }
-    return template_undefined("");
-}
-
-bool template_step(struct text_template_run *run, size_t steps)
-{
-    if (run->code == 0 && run->steps < steps) {
-        template_fail(run, -E2BIG, "the template does not end within %llu steps",
-                      (unsigned long long)run->steps_max);
-    }
-    run->steps -= run->steps < steps ? run->steps : steps;
-    return run->code == 0;
-}
-
-bool template_deeper(struct text_template_run *run)
-{
-    if (run->depth >= TEMPLATE_DEPTH_MAX) {
-        template_fail(run, -E2BIG, "more than %d levels of nesting", TEMPLATE_DEPTH_MAX);
-        return false;
-    }
-    run->depth++;
-    return true;
-}
-
-static void add_chunk(struct text_template_run *run, size_t bytes)
-{
-    const size_t room = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-    if (room > run->bytes_max - run->bytes) {
-        template_fail(run, -E2BIG, "the template needs more than %zu bytes of memory",
-                      run->bytes_max);
-        return;
-    }
-    struct template_chunk *chunk = malloc(sizeof *chunk + room);
-    if (chunk == NULL) {
-        template_fail(run, -ENOMEM, "no memory to render a template");
-        return;
-    }
-    *chunk = (struct template_chunk){.next = run->chunks, .room = room};
-    run->chunks = chunk;
-    run->bytes += room;
-}
-
-void *template_alloc(struct text_template_run *run, size_t bytes)
-{
-    const size_t padded = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-    if (!template_step(run, bytes / 256)) {
-        return NULL;
-    }
-    if (run->chunks == NULL || run->chunks->room - run->chunks->used < padded) {
-        add_chunk(run, padded);
-        if (run->code != 0) {
-            return NULL;
-        }
-    }
-    void *place = run->chunks->bytes + run->chunks->used;
-    run->chunks->used += padded;
-    memset(place, 0, bytes);
-    return place;
-}
-
-void template_release(struct text_template_run *run)
-{
-    while (run->chunks != NULL) {
-        struct template_chunk *next = run->chunks->next;
-        run->bytes -= run->chunks->room;
-        free(run->chunks);
-        run->chunks = next;
-    }
-}
+#include "tools/text/template/watch.h"
 
 struct template_value template_none(void)
 {
@@ -204,6 +112,9 @@ struct template_value template_pair_tuple(struct text_template_run *run, struct 
 struct template_value template_dict(struct text_template_run *run)
 {
     struct template_dict *dict = template_alloc(run, sizeof *dict);
+    if (dict != NULL) {
+        dict->born = run->serial;
+    }
     return dict != NULL ? (struct template_value){.kind = TEMPLATE_DICT, .as.dict = dict}
                         : template_undefined("");
 }
@@ -248,11 +159,13 @@ void template_dict_set(struct text_template_run *run, struct template_dict *dict
     if (there != NULL) {
         for (size_t i = 0; i < dict->count; i++) {
             if (&dict->pairs[i].value == there) {
+                template_watch_write(run, dict->born, &dict->pairs[i].value, sizeof value);
                 dict->pairs[i].value = value;
             }
         }
         return;
     }
+    template_watch_write(run, dict->born, dict, sizeof *dict);
     if (dict->count == dict->room) {
         void *place = grow(run, dict->pairs, dict->count, &dict->room, sizeof *dict->pairs);
         if (place == NULL) {
@@ -473,6 +386,7 @@ struct template_list *template_iterate(struct text_template_run *run, struct tem
             template_list_add(run, list.as.list, value.as.dict->pairs[i].key);
         }
     } else if (value.kind == TEMPLATE_LOOP) {
+        template_watch_see_end(run);
         return value.as.loop->items;
     } else if (value.kind != TEMPLATE_UNDEFINED) {
         template_fail(run, -EINVAL, "'%s' object is not iterable", template_type_name(value));

@@ -53,7 +53,9 @@ struct template_list {
     struct template_value *items;
     size_t count;
     size_t room;
-    bool group; /* a tuple of groupby: its parts are also .grouper and .list */
+    bool group;  /* a tuple of groupby: its parts are also .grouper and .list */
+    bool tail;   /* of the conversation, to its end (watch.h) */
+    size_t skip; /* tail: messages in front of it */
 };
 
 struct template_pair {
@@ -66,6 +68,7 @@ struct template_dict {
     struct template_pair *pairs;
     size_t count;
     size_t room;
+    uint64_t born; /* serial number of the run */
 };
 
 struct template_method {
@@ -98,6 +101,8 @@ struct template_macro {
 };
 
 struct template_chunk;
+struct template_frame;
+struct template_watch;
 
 struct text_template_run {
     struct template_chunk *chunks;           /* owned: memory of values, newest first */
@@ -123,6 +128,10 @@ struct text_template_run {
     struct template_scope *scope;
     const struct template_names *names; /* borrowed from the template */
     int jump;                           /* break or continue on its way to its loop */
+    size_t loops;                       /* that are under way */
+    uint64_t serial;                    /* counts up: what was made before, and what after */
+    struct template_frame *frame;       /* the list of statements being worked on */
+    struct template_watch *watch;       /* borrowed from the caller; NULL */
     int64_t now;
 };
 
@@ -139,6 +148,13 @@ bool template_deeper(struct text_template_run *run);
 /* Zeroed memory of the run; NULL where the run fails. */
 void *template_alloc(struct text_template_run *run, size_t bytes);
 void template_release(struct text_template_run *run);
+/* Memory taken since a mark is given back. */
+struct template_mark {
+    struct template_chunk *chunk;
+    size_t used;
+};
+struct template_mark template_mark(const struct text_template_run *run);
+void template_rewind(struct text_template_run *run, struct template_mark mark);
 
 struct template_value template_none(void);
 struct template_value template_undefined(const char *name);
