@@ -2,6 +2,7 @@
 #include "tools/text/encode.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,25 +14,26 @@
 #include "tools/text/chat.h"
 #include "tools/text/row.h"
 #include "tools/text/tokenizer.h"
+#include "tools/text/turns.h"
 
 struct text_encoder {
-    struct text_tokenizer *tokenizer;  /* owned */
-    struct text_scratch *scratch;      /* owned */
-    struct text_chat *chat;            /* owned */
-    struct text_chat *alpaca;          /* owned: for instruction rows where chat has no template */
-    struct text_template_run *runs[2]; /* owned: of a conversation, and of its beginnings */
-    char *end;                         /* owned: what ends a text; NULL: nothing does */
-    char *text;                        /* owned: a text with its end */
+    struct text_encoder *first;       /* borrowed: to whom the following four belong */
+    struct text_tokenizer *tokenizer; /* owned by the first */
+    struct text_chat *chat;           /* owned by the first */
+    struct text_chat
+        *alpaca; /* owned by the first: for instruction rows where chat has no template */
+    char *end;   /* owned by the first: what ends a text; NULL: nothing does */
+    struct text_scratch *scratch;  /* owned */
+    struct text_template_run *run; /* owned */
+    struct text_turns turns;
+    char *text; /* owned: a text with its end */
     size_t text_room;
     uint32_t *prompt; /* owned: tokens of a prompt */
     size_t prompt_room;
-    struct text_template_span *spans; /* owned: of a conversation, what is trained on */
-    size_t spans_count;
-    size_t spans_room;
     int64_t vocab; /* of the model; 0: not checked */
     uint64_t mark;
-    bool said_ambiguous;
-    bool said_prompt;
+    _Atomic bool said_prompt; /* of the first; orders nothing */
+    _Atomic bool said_ambiguous;
 };
 
 /* The token that ends a text: by name, or by the id that the configuration gives. */
@@ -76,13 +78,17 @@ static int load(struct text_encoder *encoder, const char *folder, const char *fo
 {
     int code = text_tokenizer_load(folder, &encoder->tokenizer);
     code = code == 0 && vocab > 0 ? text_tokenizer_check(encoder->tokenizer, (size_t)vocab) : code;
-    code = code == 0 ? text_scratch_create(encoder->tokenizer, &encoder->scratch) : code;
     code = code == 0 ? text_chat_load(folder, format, &encoder->chat) : code;
     code = code == 0 ? text_chat_load(folder, "alpaca", &encoder->alpaca) : code;
-    for (size_t i = 0; i < 2 && code == 0; i++) {
-        code = text_template_run_create(NULL, &encoder->runs[i]);
-    }
     return code == 0 ? find_end(encoder) : code;
+}
+
+/* What each thread has for itself. */
+static int make_own(struct text_encoder *encoder)
+{
+    int code = text_scratch_create(encoder->tokenizer, &encoder->scratch);
+    code = code == 0 ? text_template_run_create(NULL, &encoder->run) : code;
+    return code == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : code;
 }
 
 int text_encoder_create(const char *folder, const char *format, int64_t vocab,
@@ -92,7 +98,9 @@ int text_encoder_create(const char *folder, const char *format, int64_t vocab,
     if (encoder == NULL) {
         return core_err_set(-ENOMEM, "no memory for an encoder");
     }
+    encoder->first = encoder;
     int code = load(encoder, folder, format, vocab);
+    code = code == 0 ? make_own(encoder) : code;
     if (code != 0) {
         text_encoder_destroy(encoder);
         return code;
@@ -108,21 +116,44 @@ int text_encoder_create(const char *folder, const char *format, int64_t vocab,
     return 0;
 }
 
+int text_encoder_share(struct text_encoder *first, struct text_encoder **out)
+{
+    struct text_encoder *encoder = calloc(1, sizeof *encoder);
+    if (encoder == NULL) {
+        return core_err_set(-ENOMEM, "no memory for an encoder");
+    }
+    encoder->first = first;
+    encoder->tokenizer = first->tokenizer;
+    encoder->chat = first->chat;
+    encoder->alpaca = first->alpaca;
+    encoder->end = first->end;
+    encoder->vocab = first->vocab;
+    encoder->mark = first->mark;
+    int code = make_own(encoder);
+    if (code != 0) {
+        text_encoder_destroy(encoder);
+        return code;
+    }
+    *out = encoder;
+    return 0;
+}
+
 void text_encoder_destroy(struct text_encoder *encoder)
 {
     if (encoder == NULL) {
         return;
     }
     text_scratch_destroy(encoder->scratch);
-    text_tokenizer_destroy(encoder->tokenizer);
-    text_chat_destroy(encoder->chat);
-    text_chat_destroy(encoder->alpaca);
-    text_template_run_destroy(encoder->runs[0]);
-    text_template_run_destroy(encoder->runs[1]);
-    free(encoder->end);
+    text_template_run_destroy(encoder->run);
+    text_turns_fini(&encoder->turns);
+    if (encoder->first == encoder) {
+        text_tokenizer_destroy(encoder->tokenizer);
+        text_chat_destroy(encoder->chat);
+        text_chat_destroy(encoder->alpaca);
+        free(encoder->end);
+    }
     free(encoder->text);
     free(encoder->prompt);
-    free(encoder->spans);
     free(encoder);
 }
 
@@ -236,8 +267,8 @@ static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text
            encoder->prompt[same] == (uint32_t)out->ids[same]) {
         out->labels[same++] = TEXT_IGNORED;
     }
-    if (same < prompt && !encoder->said_prompt) {
-        encoder->said_prompt = true;
+    if (same < prompt &&
+        !atomic_exchange_explicit(&encoder->first->said_prompt, true, memory_order_relaxed)) {
         core_log(CORE_LOG_WARN,
                  "the tokens of a prompt are not those with which prompt and completion together "
                  "begin; the completion is taken to begin where they part. Said once");
@@ -279,10 +310,9 @@ static int encode_chat_completion(struct text_encoder *encoder, const struct tex
     struct text_encoding encoding;
     struct text_rendering rendering;
     const struct text_chat *chat = chat_for(encoder, row);
-    int code = text_chat_render(chat, encoder->runs[1], row, row->prompt_messages, true,
-                                &rendering);
+    int code = text_chat_render(chat, encoder->run, row, row->prompt_messages, true, &rendering);
     code = code == 0 ? encode_prompt(encoder, rendering.text, rendering.bytes, 0, &prompt) : code;
-    code = code == 0 ? text_chat_render(chat, encoder->runs[0], row, 0, false, &rendering) : code;
+    code = code == 0 ? text_chat_render(chat, encoder->run, row, 0, false, &rendering) : code;
     code = code == 0 ? text_tokenizer_encode(encoder->scratch, rendering.text, rendering.bytes, 0,
                                              &encoding)
                      : code;
@@ -293,124 +323,33 @@ static int encode_chat_completion(struct text_encoder *encoder, const struct tex
     return code;
 }
 
-/* ---- which part of a conversation the assistant wrote ---- */
-
-static int add_span(struct text_encoder *encoder, size_t begin, size_t end)
-{
-    int code = grow(&encoder->spans, &encoder->spans_room, encoder->spans_count + 1,
-                    sizeof *encoder->spans);
-    if (code == 0) {
-        encoder->spans[encoder->spans_count++] = (struct text_template_span){begin, end};
-    }
-    return code;
-}
-
-static size_t common(const struct text_rendering *left, const struct text_rendering *right)
-{
-    size_t same = 0;
-    while (same < left->bytes && same < right->bytes && left->text[same] == right->text[same]) {
-        same++;
-    }
-    return same;
-}
-
-/* White space behind a token that ends a turn belongs to the template. */
-static size_t without_space(const struct text_encoder *encoder, const char *text, size_t begin,
-                            size_t end)
-{
-    size_t at = end;
-    while (at > begin && strchr(" \n\r\t", text[at - 1]) != NULL) {
-        at--;
-    }
-    const struct text_added *added;
-    for (size_t i = 0; (added = text_tokenizer_added(encoder->tokenizer, i)) != NULL; i++) {
-        if (added->special && added->bytes > 0 && at - begin >= added->bytes &&
-            memcmp(text + at - added->bytes, added->content, added->bytes) == 0) {
-            return at;
-        }
-    }
-    return end;
-}
-
-static void say_ambiguous(struct text_encoder *encoder)
-{
-    if (!encoder->said_ambiguous) {
-        encoder->said_ambiguous = true;
-        core_log(
-            CORE_LOG_WARN,
-            "the chat template writes the beginning of a conversation otherwise than the whole, "
-            "so that what the assistant wrote is told by what both have in common; "
-            "{%% generation %%} in the template would say it. Said once");
-    }
-}
-
-/* The turn of message `index`, from how the template renders what stands before it, and it too. */
-static int find_turn(struct text_encoder *encoder, const struct text_row *row,
-                     const struct text_rendering *whole, size_t index)
-{
-    struct text_rendering part = {0};
-    size_t begin = 0;
-    size_t end = whole->bytes;
-    int code = 0;
-    if (index > 0) {
-        code = text_chat_render(encoder->chat, encoder->runs[1], row, index, true, &part);
-        begin = code == 0 ? common(whole, &part) : 0;
-        if (code == 0 && begin < part.bytes) {
-            say_ambiguous(encoder);
-        }
-    }
-    if (code == 0 && index + 1 < core_json_count(row->messages)) {
-        code = text_chat_render(encoder->chat, encoder->runs[1], row, index + 1, false, &part);
-        end = code == 0 ? common(whole, &part) : end;
-        if (code == 0 && end < part.bytes) {
-            say_ambiguous(encoder);
-        }
-    }
-    if (code != 0) {
-        return core_err_prefix(code, "messages[%zu]: what the assistant wrote cannot be told",
-                               index);
-    }
-    end = without_space(encoder, whole->text, begin < end ? begin : end, end);
-    return begin < end ? add_span(encoder, begin, end) : 0;
-}
-
-static bool is_assistant(const struct core_json_value *message)
-{
-    return strcmp(core_json_string(core_json_find(message, "role"), NULL), "assistant") == 0;
-}
-
 static int find_spans(struct text_encoder *encoder, const struct text_row *row,
                       const struct text_rendering *whole)
 {
+    const struct text_turns_whole asked = {
+        .chat = encoder->chat, .tokenizer = encoder->tokenizer, .row = row, .text = whole};
+    if (!text_template_generates(text_chat_template(encoder->chat, row->tools != NULL))) {
+        return text_turns_find(&encoder->turns, &asked);
+    }
     int code = 0;
-    encoder->spans_count = 0;
-    if (text_template_generates(text_chat_template(encoder->chat, row->tools != NULL))) {
-        for (size_t i = 0; i < whole->generated_count && code == 0; i++) {
-            code = add_span(encoder, whole->generated[i].begin, whole->generated[i].end);
-        }
-        return code;
+    encoder->turns.count = 0;
+    for (size_t i = 0; i < whole->generated_count && code == 0; i++) {
+        code = text_turns_add(&encoder->turns, whole->generated[i].begin, whole->generated[i].end);
     }
-    code = text_template_run_keep(encoder->runs[1], row->messages);
-    for (size_t i = 0; i < core_json_count(row->messages) && code == 0; i++) {
-        if (is_assistant(core_json_at(row->messages, i))) {
-            code = find_turn(encoder, row, whole, i);
-        }
-    }
-    text_template_run_keep(encoder->runs[1], NULL);
     return code;
 }
 
 /* Tokens outside of all spans are not trained on; both come in order. */
-static void mask_outside(const struct text_encoder *encoder, const struct text_encoding *encoding,
+static void mask_outside(const struct text_turns *turns, const struct text_encoding *encoding,
                          struct text_sample *out)
 {
     size_t at = 0;
     for (size_t i = 0; i < out->count; i++) {
         const struct text_span token = encoding->spans[i];
-        while (at < encoder->spans_count && encoder->spans[at].end <= token.begin) {
+        while (at < turns->count && turns->spans[at].end <= token.begin) {
             at++;
         }
-        if (at == encoder->spans_count || token.end <= encoder->spans[at].begin) {
+        if (at == turns->count || token.end <= turns->spans[at].begin) {
             out->labels[i] = TEXT_IGNORED;
         }
     }
@@ -421,14 +360,14 @@ static int encode_chat(struct text_encoder *encoder, const struct text_row *row,
 {
     struct text_encoding encoding;
     struct text_rendering whole;
-    int code = text_chat_render(encoder->chat, encoder->runs[0], row, 0, false, &whole);
+    int code = text_chat_render(encoder->chat, encoder->run, row, 0, false, &whole);
     code = code == 0 && !all ? find_spans(encoder, row, &whole) : code;
     code = code == 0 ? text_tokenizer_encode(encoder->scratch, whole.text, whole.bytes,
                                              all ? 0 : TEXT_ENCODE_SPANS, &encoding)
                      : code;
     code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
     if (code == 0 && !all) {
-        mask_outside(encoder, &encoding, out);
+        mask_outside(&encoder->turns, &encoding, out);
     }
     return code;
 }

@@ -1,5 +1,5 @@
 /* encode.h: a row of text as tokens and labels, by a model's tokenizer and chat template.
- * One thread; several may share the tokenizer's and template's files, each with an encoder. */
+ * One thread an encoder. */
 #ifndef TOOLS_TEXT_ENCODE_H
 #define TOOLS_TEXT_ENCODE_H
 
@@ -13,6 +13,9 @@ struct text_tokenizer;
 /* Loads what `folder` has; `vocab` as in the options of a feed. */
 int text_encoder_create(const char *folder, const char *format, int64_t vocab,
                         struct text_encoder **out);
+/* Another one for another thread, with the same tokenizer and template, which stay the first's: it is
+ * destroyed after this one. What is said once is said by one of them. */
+int text_encoder_share(struct text_encoder *first, struct text_encoder **out);
 void text_encoder_destroy(struct text_encoder *encoder);
 
 const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder);
