@@ -12,6 +12,7 @@
 
 #include "core/base/bell.h"
 #include "core/base/clock.h"
+#include "core/base/cpus.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/text/batches.h"
@@ -55,6 +56,7 @@ static int check_options(const struct text_feed_options *options)
         {options->length_multiple < 0 || options->length_multiple > options->seq_len,
          "rows are padded to at most --seq-len"},
         {options->ranks > 0 && options->rank >= options->ranks, "the rank is not one of the ranks"},
+        {options->threads > TEXT_THREADS_MAX, "at most 64 threads make tokens of rows"},
         {options->ahead > TEXT_AHEAD_MAX, "at most 1024 batches can be prepared ahead"},
         {options->batch_rows > INT64_C(1) << 30 >> 4 ||
              options->batch_rows * text_batches_room(options) > INT64_C(1) << 30,
@@ -206,6 +208,16 @@ int text_feed_next(struct text_feed *feed, struct text_batch *out)
 int64_t text_feed_wait_ns(const struct text_feed *feed)
 {
     return feed->wait_ns;
+}
+
+unsigned text_feed_threads(int64_t asked)
+{
+    struct core_cpus cpus;
+    int64_t count = asked;
+    if (asked <= 0) {
+        count = core_cpus_allowed(&cpus) == 0 ? core_cpus_count(&cpus) : 1;
+    }
+    return count > TEXT_THREADS_MAX ? TEXT_THREADS_MAX : count < 1 ? 1 : (unsigned)count;
 }
 
 int text_feed_measure(const struct text_feed_options *options, struct text_measure *out)

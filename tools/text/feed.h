@@ -21,7 +21,7 @@
 
 struct text_feed;
 
-enum { TEXT_AHEAD_MAX = 1024 };
+enum { TEXT_AHEAD_MAX = 1024, TEXT_THREADS_MAX = 64 };
 
 enum text_train_on {
     TEXT_TRAIN_COMPLETION, /* the assistant's turns of chats, completions of prompts, all of texts */
@@ -60,7 +60,8 @@ struct text_feed_options {
         length_room; /* no row will be longer than this: memory for so many tokens; 0: seq_len */
     unsigned ranks;  /* that share the rows; 0: 1 */
     unsigned rank;
-    unsigned ahead; /* batches prepared ahead; 0: 4, at most TEXT_AHEAD_MAX */
+    unsigned ahead;   /* batches prepared ahead; 0: 4, at most TEXT_AHEAD_MAX */
+    unsigned threads; /* that make tokens of rows; 0: 1, the one that prepares batches */
 };
 
 /* Where a run stands in its data: plain numbers without pointers, to be stored as they are (in the
@@ -113,6 +114,10 @@ int text_feed_next(struct text_feed *feed, struct text_batch *out);
 
 /* How long text_feed_next() has waited in all, but for the first batch. */
 int64_t text_feed_wait_ns(const struct text_feed *feed);
+
+/* How many threads tokenize where nothing else has to be done meanwhile: as many as were asked for (0:
+ * one a processor that this thread may run on), at most TEXT_THREADS_MAX. */
+unsigned text_feed_threads(int64_t asked);
 
 /* One epoch, read through once without keeping it: how many batches it has, for schedules that are
  * told in epochs. */

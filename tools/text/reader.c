@@ -1,4 +1,4 @@
-/* reader.c: from record to sample. */
+/* reader.c: rows in their order, and what becomes of those that are wrong. */
 #include "tools/text/reader.h"
 
 #include <errno.h>
@@ -8,17 +8,15 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
-#include "tools/text/encode.h"
-#include "tools/text/row.h"
+#include "tools/text/group.h"
 
 enum { WARNINGS_MAX = 10 }; /* then bad rows are only counted */
 
 struct text_reader {
     const struct text_feed_options *options; /* borrowed from the caller of open */
     struct text_records *records;            /* owned */
-    struct text_encoder *encoder;            /* owned; NULL until a row needs it */
-    struct text_sample sample;
-    bool broken; /* not this row alone */
+    struct text_group *group;                /* owned */
+    struct text_place place;                 /* of the row that comes next */
     uint64_t rows;
     uint64_t bad;
 };
@@ -37,6 +35,7 @@ int text_reader_open(const struct text_feed_options *options, struct text_reader
                                                  .again = options->epochs != 1,
                                                  .input = options->input};
     int code = text_records_open(&records, &reader->records);
+    code = code == 0 ? text_group_create(options, &reader->group) : code;
     if (code != 0) {
         text_reader_close(reader);
         return code;
@@ -48,9 +47,8 @@ int text_reader_open(const struct text_feed_options *options, struct text_reader
 void text_reader_close(struct text_reader *reader)
 {
     if (reader != NULL) {
+        text_group_destroy(reader->group);
         text_records_close(reader->records);
-        text_encoder_destroy(reader->encoder);
-        text_sample_fini(&reader->sample);
         free(reader);
     }
 }
@@ -64,12 +62,14 @@ uint64_t text_reader_mark(const struct text_reader *reader)
 
 int text_reader_seek(struct text_reader *reader, uint64_t epoch, struct text_place place)
 {
+    text_group_drop(reader->group);
+    reader->place = place;
     return text_records_seek(reader->records, epoch, place);
 }
 
 struct text_place text_reader_place(const struct text_reader *reader)
 {
-    return text_records_place(reader->records);
+    return reader->place;
 }
 
 double text_reader_part(const struct text_reader *reader)
@@ -79,7 +79,7 @@ double text_reader_part(const struct text_reader *reader)
 
 const struct text_encoder *text_reader_encoder(const struct text_reader *reader)
 {
-    return reader->encoder;
+    return text_group_encoder(reader->group);
 }
 
 uint64_t text_reader_rows(const struct text_reader *reader)
@@ -92,73 +92,22 @@ uint64_t text_reader_bad(const struct text_reader *reader)
     return reader->bad;
 }
 
-/* What all rows of text need, loaded with the first of them. */
-static int need_encoder(struct text_reader *reader)
-{
-    const struct text_feed_options *options = reader->options;
-    int code = 0;
-    if (reader->encoder == NULL) {
-        code = options->model != NULL
-                   ? text_encoder_create(options->model, options->chat_format, options->vocab,
-                                         &reader->encoder)
-                   : core_err_set(-ENOTSUP,
-                                  "a row without input_ids needs a model folder (--model) with "
-                                  "tokenizer.json");
-        reader->broken = code != 0;
-    }
-    return code;
-}
-
-static int encode_row(struct text_reader *reader, const struct text_record *record)
-{
-    struct text_row row;
-    int code = text_row_parse(record->text, record->bytes, &row);
-    if (code != 0) {
-        return code;
-    }
-    code = need_encoder(reader);
-    code = code == 0 ? text_encoder_encode(reader->encoder, &row, reader->options->train_on,
-                                           &reader->sample)
-                     : code;
-    text_row_fini(&row);
-    return code;
-}
-
-static int make_sample(struct text_reader *reader, const struct text_record *record)
-{
-    struct text_sample *sample = &reader->sample;
-    int code = text_sample_read(sample, record->text, record->bytes, reader->options->vocab);
-    if (code < 0) {
-        return code;
-    }
-    if (code == 0) {
-        code = encode_row(reader, record);
-        if (code != 0) {
-            return code;
-        }
-    } else if (reader->options->train_on == TEXT_TRAIN_ALL) {
-        memcpy(sample->labels, sample->ids, sample->count * sizeof *sample->ids);
-    }
-    return text_sample_targets(sample->labels, sample->count) > 0
-               ? 0
-               : core_err_set(-EINVAL, "nothing in the row is trained on (%zu tokens)",
-                              sample->count);
-}
-
 /* A row that is wrong: 0 where it is skipped. */
-static int judge(struct text_reader *reader, const struct text_record *record, int code)
+static int judge(struct text_reader *reader, const struct text_made *made)
 {
     char name[TEXT_NAME_BYTES];
+    const int code = made->code;
     const bool skips = reader->options->on_bad_row == TEXT_BAD_SKIP && code != -ENOMEM &&
-                       code != -ENOTSUP && !reader->broken;
+                       code != -ENOTSUP && !made->broken;
     reader->bad += skips;
     if (skips && reader->bad > WARNINGS_MAX) {
         return 0;
     }
-    if (reader->broken) {
+    core_err_adopt(code, made->sentence);
+    if (made->broken) {
         return code;
     }
-    core_err_prefix(code, "%s", text_records_name(reader->records, record, name));
+    core_err_prefix(code, "%s", text_records_name(reader->records, &made->record, name));
     if (skips) {
         core_log(CORE_LOG_WARN, "skipped: %s%s", core_err_sentence(),
                  reader->bad == WARNINGS_MAX ? "; further ones are only counted" : "");
@@ -168,19 +117,20 @@ static int judge(struct text_reader *reader, const struct text_record *record, i
 
 int text_reader_next(struct text_reader *reader, const struct text_sample **out)
 {
-    struct text_record record;
+    const struct text_made *made;
     for (;;) {
-        int code = text_records_next(reader->records, &record);
+        int code = text_group_next(reader->group, reader->records, &made);
         if (code != 1) {
+            reader->place = text_records_place(reader->records);
             return code;
         }
         reader->rows++;
-        code = make_sample(reader, &record);
-        if (code == 0) {
-            *out = &reader->sample;
+        reader->place = made->after;
+        if (made->code == 0) {
+            *out = &made->sample;
             return 1;
         }
-        code = judge(reader, &record, code);
+        code = judge(reader, made);
         if (code != 0) {
             return code;
         }

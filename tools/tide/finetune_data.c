@@ -61,6 +61,8 @@ static int64_t rows_needed(const struct tune_data_options *options)
     return small ? rows : INT64_MAX;
 }
 
+enum { MANY_ROWS = 4096 };
+
 /* One row after another, once: how many there are, and the longest. */
 static int scan(struct tune_data *data)
 {
@@ -71,6 +73,8 @@ static int scan(struct tune_data *data)
     struct tune_data_info *info = &data->info;
     options.batch_rows = 1;
     options.epochs = 1;
+    /* Nothing else runs yet; but few rows are not worth reading further than them. */
+    options.threads = most >= MANY_ROWS ? text_feed_threads(0) : 1;
     /* Which rows come first depends on their order, and so does how they fit. */
     options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);
     int rc = text_feed_open(&options, NULL, &feed);

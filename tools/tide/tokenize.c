@@ -34,6 +34,7 @@ struct tokenize {
     struct cli_common common;
     const char *out;
     int64_t show;
+    int64_t threads;
     bool stats;
     struct text_reader *reader;       /* owned */
     struct text_pack *pack;           /* owned */
@@ -319,6 +320,7 @@ static int settle(struct tokenize *t)
     t->options.files = t->data.items;
     t->options.files_count = t->data.count;
     t->options.epochs = 1;
+    t->options.threads = text_feed_threads(t->threads);
     return -1;
 }
 
@@ -387,6 +389,13 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .choices = "stop|skip",
          .value = "WHAT",
          .help = "stop at a row that is wrong (default), or skip it"},
+        {.name = "threads",
+         .kind = CLI_INTEGER,
+         .out = &t.threads,
+         .value = "N",
+         .low = 1,
+         .high = TEXT_THREADS_MAX,
+         .help = "that make tokens of rows; default: one a processor"},
         {.name = "shuffle",
          .kind = CLI_FLAG,
          .out = &t.options.shuffle,
