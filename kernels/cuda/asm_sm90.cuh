@@ -14,9 +14,23 @@ struct kern_wg_tile {
     uint64_t bits;
 };
 
-/* The descriptor's fields, in units of 16 bytes: address, bytes between slices (used where the columns
- * are the product's n), bytes between groups of eight rows; 1 << 62: places are swizzled over 128
- * bytes. */
+/* The descriptor's fields, in units of 16 bytes: address in bits 0 .. 13, bytes between slices in 16 .. 29
+ * (LBO), bytes between groups of eight rows in 32 .. 45 (SBO), where a pattern begins in 49 .. 51, swizzle
+ * in 62 .. 63 (1: over 128 bytes).
+ *
+ * Why these values, from the PTX manual's "Canonical Layouts" of wgmma, written as (shape):(stride)
+ * in elements, T = 8 of them in 16 bytes, over 128 bytes of swizzle:
+ *   K-major (q, k)   ((8, m), (T, 2k)) : ((8T, SBO), (1, T))
+ *     Row 8 b + r begins at r * 64 elements + b * SBO: rows of 128 bytes, SBO = 8 of them = 1024. Columns
+ *     run on without a stride of their own, so LBO is not read; the next 16 columns of a slice are 32 bytes
+ *     on, within the pattern, which goes by bits of the address and so needs no other base.
+ *   N-major (v)      ((T, 8, m), (8, k)) : ((1, T, LBO), (8T, SBO))
+ *     n is the column, k the row (a key). Column 64 c + 8 i + t stands at t + i * T + c * LBO: 64 columns in
+ *     128 bytes, then LBO: the next slice. Row 8 b + r stands at r * 64 elements + b * SBO: the same rows,
+ *     SBO = 1024. The next 16 keys are two groups, 2048 bytes on.
+ * Slices begin at multiples of 1024 bytes, the length of a pattern (8 rows), so that its beginning is 0.
+ * Were LBO and SBO the other way round in the N-major case, as they are without swizzle, the product would take
+ * keys 8 .. 15 from the next slice: attention_check.c has keys that differ, and would say so. */
 __device__ __forceinline__ kern_wg_tile kern_wg_tile_of(uint32_t address, uint32_t slice_bytes)
 {
     return {(static_cast<uint64_t>(address & 0x3ffffu) >> 4) |

@@ -11,6 +11,7 @@ namespace
 {
 
 constexpr int THREADS = 256;
+constexpr int KEPT_MOST = 4; /* groups of a thread; with fewer a row has no more */
 
 /* Element 0 of a row (token, head) in an array of this stride. */
 __device__ int64_t row_at(const kern_norm_arguments &a, int64_t row, int64_t stride)
@@ -28,6 +29,12 @@ template <typename T, int TEAM, int KEPT> struct row {
     __device__ int64_t index(int g) const
     {
         return (static_cast<int64_t>(g) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
+    }
+
+    /* Whether the row goes on from group g, for all threads of the team alike. */
+    __device__ bool has_rest(int g) const
+    {
+        return KEPT == KEPT_MOST && static_cast<int64_t>(g) * TEAM * KERN_GROUP < a.width;
     }
 
     /* s = x (+ add), rounded and stored where there is something to add. */
@@ -62,7 +69,7 @@ template <typename T, int TEAM, int KEPT> struct row {
             }
             f(kept[g], g);
         }
-        for (int g = KEPT; index(g) - threadIdx.x % TEAM * KERN_GROUP < a.width; g++) {
+        for (int g = KEPT; has_rest(g); g++) {
             float values[KERN_GROUP];
             if (first) {
                 begin(values, g);
@@ -74,8 +81,12 @@ template <typename T, int TEAM, int KEPT> struct row {
     }
 };
 
+/* Blocks of a multiprocessor, as many as registers without spills allow. */
 template <typename T, bool LAYER, int TEAM, int KEPT>
-__global__ void __launch_bounds__(THREADS) norm_rows(struct kern_norm_arguments a, bool wide)
+__global__ void __launch_bounds__(THREADS, KEPT == 1   ? 5
+                                           : KEPT == 2 ? 4
+                                                       : 3)
+    norm_rows(struct kern_norm_arguments a, bool wide)
 {
     __shared__ float rooms[2][THREADS / KERN_WARP];
     const int64_t index = static_cast<int64_t>(blockIdx.x) * (THREADS / TEAM) + threadIdx.x / TEAM;
@@ -162,6 +173,6 @@ extern "C" int kern_cuda_norm(const struct dev_launch *where, const struct kern_
             return launch<T, THREADS, 1>(where, a, wide);
         }
         return a->width <= 2 * THREADS * KERN_GROUP ? launch<T, THREADS, 2>(where, a, wide)
-                                                    : launch<T, THREADS, 4>(where, a, wide);
+                                                    : launch<T, THREADS, KEPT_MOST>(where, a, wide);
     });
 }
