@@ -100,9 +100,11 @@ struct tide_engine_options {
     uint32_t saves;     /* tapes are planned that write checkpoints under the next step; 16 MiB */
     const char *resume; /* a directory of checkpoints: begins with the newest one that verifies, or
                            with the model where it has none; NULL: with the model */
-    const char *cache; /* a folder in which measured rates are kept for later runs; NULL: each start
-                          measures */
-    uint32_t measure;  /* 1: measured anew, whatever is kept */
+    const char
+        *cache;       /* a folder in which measured rates are kept for later runs, and a card's ways
+                          to compute products, which bits depend on; NULL: each start measures rates,
+                          and products go the first way that the library proposes */
+    uint32_t measure; /* 1: measured anew, whatever is kept */
 };
 
 /* The defaults of every field that has another than zero: AdamW, 0.9, 0.999, 1e-8, clip 1, accum 1.
