@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -40,12 +41,28 @@ struct stream {
     uint64_t memory_bytes, request_bytes;
     uint32_t file;
     uint64_t begin, bytes; /* of the file */
+    struct aio_sum *sums;  /* borrowed, of the file from its begin; NULL: none */
     uint64_t at, memory_at;
     uint64_t submitted;
     struct core_fence fences[AHEAD_MAX];
     uint64_t ahead;     /* requests kept in flight */
     uint64_t ahead_max; /* what the drive's depth asks for */
 };
+
+/* A request, with the sums of what it moves where there are any. */
+static int ask(struct stream *stream, uint64_t bytes, struct core_fence *out)
+{
+    const uint64_t offset = stream->begin + stream->at;
+    struct aio_piece piece = {.file = stream->file,
+                              .offset = offset,
+                              .memory = stream->memory + stream->memory_at,
+                              .bytes = bytes};
+    if (stream->sums != NULL) {
+        piece.sums = (struct aio_sums){.table = stream->sums + offset / AIO_SUM_BYTES,
+                                       .block = offset / AIO_SUM_BYTES};
+    }
+    return aio_queue_submit(stream->queue, stream->kind, &piece, 1, out);
+}
 
 static int push(struct stream *stream)
 {
@@ -57,12 +74,7 @@ static int push(struct stream *stream)
             return rc;
         }
     }
-    unsigned char *memory = stream->memory + stream->memory_at;
-    uint64_t offset = stream->begin + stream->at;
-    int rc = stream->kind == AIO_READ ? aio_queue_read(stream->queue, stream->file, offset, memory,
-                                                       stream->request_bytes, fence)
-                                      : aio_queue_write(stream->queue, stream->file, offset, memory,
-                                                        stream->request_bytes, fence);
+    int rc = ask(stream, stream->request_bytes, fence);
     stream->submitted++;
     stream->at += stream->request_bytes;
     stream->memory_at += stream->request_bytes;
@@ -160,15 +172,25 @@ static int measure_in(struct aio_drive *drive, struct stream streams[2], double 
         .read_bytes_per_s = middle(reads),
         .write_bytes_per_s = middle(writes),
         .mixed_bytes_per_s = middle(mixed),
+        .hashed_bytes = after.hashed_bytes - before.hashed_bytes,
         .cpu_ns_per_byte = moved > 0 ? (double)(after.cpu_ns - before.cpu_ns) / (double)moved : 0};
     return 0;
 }
 
-int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, uint64_t bytes,
-                      double seconds, struct aio_rates *out)
+/* What is measured on. */
+struct range {
+    uint32_t file;
+    uint64_t offset, bytes;
+    struct aio_sum *sums; /* borrowed, of the file from its begin; NULL: none */
+};
+
+static int measure(struct aio_drive *drive, const struct range *range, double seconds,
+                   struct aio_rates *out)
 {
-    uint64_t half = bytes / 2 / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
-    if (half < AIO_ALIGN_BYTES) {
+    const uint64_t align = range->sums != NULL ? AIO_SUM_BYTES : AIO_ALIGN_BYTES;
+    const uint64_t bytes = range->bytes;
+    uint64_t half = bytes / 2 / align * align;
+    if (half < align) {
         return core_err_set(-EINVAL, "%s: %" PRIu64 " bytes are too few to measure on",
                             aio_drive_name(drive), bytes);
     }
@@ -191,9 +213,10 @@ int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, u
             streams[i] = (struct stream){.queue = queues[i],
                                          .kind = i == 0 ? AIO_READ : AIO_WRITE,
                                          .memory = region.base + i * buffer_bytes,
-                                         .file = file,
-                                         .begin = offset + i * half,
-                                         .bytes = half};
+                                         .file = range->file,
+                                         .begin = range->offset + i * half,
+                                         .bytes = half,
+                                         .sums = range->sums};
             plan(&streams[i], drive, buffer_bytes);
         }
         rc = measure_in(drive, streams, seconds, out);
@@ -206,35 +229,56 @@ int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, u
     return rc;
 }
 
+int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, uint64_t bytes,
+                      double seconds, struct aio_rates *out)
+{
+    return measure(drive, &(struct range){.file = file, .offset = offset, .bytes = bytes}, seconds,
+                   out);
+}
+
 /* Zeros once over the file, since first writes are slower than what a run will see; on a slow path
- * over as much as `seconds` allow. *bytes gets what was written. */
-static int fill(struct aio_drive *drive, uint32_t file, double seconds, uint64_t *bytes)
+ * over as much as `seconds` allow. range->bytes gets what was written. */
+static int fill(struct aio_drive *drive, double seconds, struct range *range)
 {
     struct core_region region = {0};
-    struct aio_queue *queue = NULL;
+    struct stream stream = {.kind = AIO_WRITE, .file = range->file, .sums = range->sums};
     struct core_fence before = {0};
     struct core_region_options memory = {
         .name = "measuring", .bytes = FILL_PIECE, .pages = CORE_PAGES_THP};
     const int64_t end_ns = core_clock_now_ns() + (int64_t)(seconds * 1e9);
-    uint64_t at = 0;
     int rc = core_region_alloc(&memory, &region);
-    rc = rc == 0
-             ? aio_queue_open(&drive, 1, &(struct aio_queue_options){.name = "first write"}, &queue)
-             : rc;
-    while (rc == 0 && at < *bytes && (at < FILL_LEAST || core_clock_now_ns() < end_ns)) {
+    rc = rc == 0 ? aio_queue_open(&drive, 1, &(struct aio_queue_options){.name = "first write"},
+                                  &stream.queue)
+                 : rc;
+    stream.memory = region.base;
+    while (rc == 0 && stream.at < range->bytes &&
+           (stream.at < FILL_LEAST || core_clock_now_ns() < end_ns)) {
         struct core_fence fence;
-        uint64_t piece = *bytes - at < FILL_PIECE ? *bytes - at : FILL_PIECE;
-        rc = aio_queue_write(queue, file, at, region.base, piece, &fence);
+        const uint64_t left = range->bytes - stream.at;
+        const uint64_t piece = left < FILL_PIECE ? left : FILL_PIECE;
+        rc = ask(&stream, piece, &fence);
         rc = rc == 0 ? core_fence_wait(before, patience_ns) : rc; /* two on their way */
         before = fence;
-        at += piece;
+        stream.at += piece;
     }
-    rc = rc == 0 ? core_fence_wait(aio_queue_tail(queue), patience_ns) : rc;
-    if (aio_queue_close(queue) == 0) {
+    rc = rc == 0 ? core_fence_wait(aio_queue_tail(stream.queue), patience_ns) : rc;
+    if (aio_queue_close(stream.queue) == 0) {
         core_region_free(&region);
     }
-    *bytes = at;
+    range->bytes = stream.at;
     return rc;
+}
+
+/* As a store asks: each MiB with a sum, where requests are whole ones. */
+static int make_sums(const struct aio_drive *drive, struct range *range)
+{
+    const uint64_t sums = range->bytes / AIO_SUM_BYTES;
+    if (sums < 2 || aio_drive_block_bytes(drive) % AIO_SUM_BYTES != 0) {
+        return 0;
+    }
+    range->bytes = sums * AIO_SUM_BYTES;
+    range->sums = calloc(sums, sizeof *range->sums);
+    return range->sums != NULL ? 0 : core_err_set(-ENOMEM, "no memory for %" PRIu64 " sums", sums);
 }
 
 static int measure_file(const char *directory, int fd, const struct aio_fs *fs,
@@ -254,14 +298,16 @@ static int measure_file(const char *directory, int fd, const struct aio_fs *fs,
         .name = directory, .depth = options->depth, .block_bytes = options->block_bytes};
     struct aio_drive *drive = NULL;
     struct aio_file file = {.fd = fd, .name = directory, .size_bytes = bytes, .direct = direct};
-    uint32_t index = 0;
+    struct range range = {.bytes = bytes};
     int rc = aio_backend_choose(options->backend, direct, NULL, 0, &drive_options.backend);
     rc = rc == 0 ? aio_drive_create(&drive_options, &drive) : rc;
-    rc = rc == 0 ? aio_drive_attach(drive, &file, &index) : rc;
+    rc = rc == 0 ? aio_drive_attach(drive, &file, &range.file) : rc;
+    rc = rc == 0 && options->sums ? make_sums(drive, &range) : rc;
     const double seconds = options->seconds > 0 ? options->seconds : seconds_default;
-    rc = rc == 0 ? fill(drive, index, seconds, &bytes) : rc;
-    rc = rc == 0 ? aio_measure_drive(drive, index, 0, bytes, seconds, out) : rc;
+    rc = rc == 0 ? fill(drive, seconds, &range) : rc;
+    rc = rc == 0 ? measure(drive, &range, seconds, out) : rc;
     int ended = aio_drive_destroy(drive);
+    free(ended == 0 ? range.sums : NULL); /* else the drive still holds them */
     return rc != 0 ? rc : ended;
 }
 

@@ -13,6 +13,7 @@ struct aio_rates {
     double write_bytes_per_s;
     double mixed_bytes_per_s; /* reading and writing at once: the sum */
     double cpu_ns_per_byte;   /* of the drive's thread, over all three */
+    uint64_t hashed_bytes;    /* of what was moved, how much had checksums */
 };
 
 /* Measures on bytes [offset, offset + bytes) of an attached file, which are overwritten; `seconds`
@@ -26,6 +27,7 @@ struct aio_measure_options {
     uint32_t depth;       /* 0: AIO_DEPTH_DEFAULT */
     uint32_t block_bytes; /* 0: AIO_BLOCK_DEFAULT_BYTES */
     uint64_t bytes;       /* of the scratch file; 0: 512 MiB, or a quarter of what is free */
+    bool sums;      /* with checksums, as a store asks; without where blocks are below 1 MiB */
     double seconds; /* 0: 1.6; writing the file once takes as long at most (32 MiB are written) */
 };
 

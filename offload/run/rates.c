@@ -76,12 +76,6 @@ uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-double run_rates_drive_cores(const struct run_options *options)
-{
-    const unsigned drives = options->store_count > 0 ? options->store_count : 1;
-    return drives < options->threads ? drives : options->threads;
-}
-
 /* ---- what numbers depend on ---- */
 
 /* Which card it is: one that takes another's place keeps its number. */
@@ -233,6 +227,13 @@ int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *o
     return rc;
 }
 
+/* Cores that drives' threads, one a drive, can keep busy. */
+static double drive_cores(const struct run_options *options)
+{
+    const unsigned drives = options->store_count > 0 ? options->store_count : 1;
+    return drives < options->threads ? drives : options->threads;
+}
+
 static int find_drives(const struct run_shapes *shapes, const struct run_options *options,
                        struct run_rates *rates)
 {
@@ -250,7 +251,7 @@ static int find_drives(const struct run_shapes *shapes, const struct run_options
         out->mixed_bytes += each[i].mixed_bytes;
         cpu += each[i].mixed_bytes * each[i].cpu_ns_per_byte * 1e-9;
     }
-    out->io_bytes = cpu > 0 ? out->mixed_bytes / cpu * run_rates_drive_cores(options) : 0;
+    out->io_bytes = cpu > 0 ? out->mixed_bytes / cpu * drive_cores(options) : 0;
     if (options->store_count == 0) { /* nothing will be asked of them */
         out->read_bytes = out->write_bytes = out->mixed_bytes = memory_bytes_per_s;
     }
@@ -265,7 +266,6 @@ static int find_update(const struct run_shapes *shapes, const struct run_options
     const struct run_cache_number numbers[] = {
         {"update_elements_per_second", &out->update_elements},
         {"sums_elements_per_second", &out->sums_elements},
-        {"hash_bytes_per_second", &out->hash_bytes},
         {"up_bytes_per_second", &out->up_bytes},
         {"down_bytes_per_second", &out->down_bytes},
         {"round_elements_per_second", &out->round_elements},

@@ -16,7 +16,7 @@
 #include "core/base/json_write.h"
 #include "core/base/log.h"
 
-enum { VERSION = 1, PATH_BYTES = 4096, DAY_SECONDS = 86400, NUMBERS_MAX = 16 };
+enum { VERSION = 2, PATH_BYTES = 4096, DAY_SECONDS = 86400, NUMBERS_MAX = 16 };
 
 static bool path_of(const struct run_cache_part *part, char path[PATH_BYTES])
 {

@@ -40,7 +40,7 @@ void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES])
     }
 }
 
-/* Keeps the best of each rate: a drive loses time, and none is faster than it is. */
+/* Keeps the best of each rate over the times it was asked: a drive loses time. */
 static void keep_best(const struct aio_rates *rates, struct run_drive_rates *best)
 {
     best->read_bytes = fmax(best->read_bytes, rates->read_bytes_per_s);
@@ -71,6 +71,7 @@ int run_rates_drive(const struct run_shapes *shapes, const struct run_options *o
     struct aio_measure_options how = {
         .backend = options->io,
         .bytes = file_bytes,
+        .sums = true,
         .depth = (uint32_t)run_rates_within(blocks, DEPTH_MIN, AIO_DEPTH_DEFAULT)};
     const int64_t start_ns = core_clock_now_ns();
     char path[RUN_RATES_PATH_BYTES];

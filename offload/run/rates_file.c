@@ -29,7 +29,7 @@ static const struct {
     {"card_sums_elements_per_second", offsetof(struct run_rates, machine.card_sums_elements), true},
     {"round_elements_per_second", offsetof(struct run_rates, machine.round_elements), false},
     {"coll_bytes_per_second", offsetof(struct run_rates, machine.coll_bytes), false},
-    {"hash_bytes_per_second", offsetof(struct run_rates, machine.hash_bytes), false},
+    {"hash_bytes_per_second", offsetof(struct run_rates, machine.hash_bytes), true},
     {"io_bytes_per_second", offsetof(struct run_rates, machine.io_bytes), true},
     {"command_seconds", offsetof(struct run_rates, machine.command_seconds), false},
 };

@@ -11,14 +11,11 @@ double run_rates_since(int64_t start_ns);
 uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options);
 uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most);
 
-/* Cores that drives' threads, one a drive, can keep busy. */
-double run_rates_drive_cores(const struct run_options *options);
-
 /* Seconds of the model's own blocks. */
 int run_rates_blocks(const struct run_shapes *shapes, const struct run_options *options,
                      struct run_rates *out);
 
-/* The update, sums and checksums; then copies. */
+/* The update and sums; then copies. */
 int run_rates_update(const struct run_shapes *shapes, const struct run_options *options,
                      struct plan_rates *out);
 int run_rates_copies(const struct run_shapes *shapes, const struct run_options *options,
@@ -33,7 +30,7 @@ struct run_drive_rates {
     double read_bytes;
     double write_bytes;
     double mixed_bytes;
-    double cpu_ns_per_byte; /* of the drive's thread */
+    double cpu_ns_per_byte; /* of the drive's thread, with checksums */
 };
 
 /* The directory itself, or the nearest one above it that is there: a store is made and removed with
@@ -45,7 +42,7 @@ void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES]);
  * of two. What is read again and again may come out of a cache in front of the drive. */
 uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
-/* Asks the drive of a directory. *steady: it was the same each time
+/* Asks the drive of a directory as the store will, with checksums. *steady: it was the same each time
  * it was asked, so that it may be remembered. */
 int run_rates_drive(const struct run_shapes *shapes, const struct run_options *options,
                     const char *directory, struct run_drive_rates *out, bool *steady);

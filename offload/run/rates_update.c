@@ -1,11 +1,10 @@
-/* rates_update.c: updates a chunk, sums its gradients, hashes and copies it. */
+/* rates_update.c: updates a chunk, sums its gradients and copies it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/dev/dev.h"
 #include "cpu_adam/work.h"
@@ -54,15 +53,6 @@ static void carve(const struct plan_format *format, enum core_vec_master master,
     arrays->v_scale = (float *)(void *)(states + plan_state_offset(format, PLAN_V_SCALE, n));
 }
 
-/* Checksums a second of one processor, over memory that is not in its caches. */
-static double hash_rate(const void *memory, uint64_t bytes)
-{
-    const int64_t start_ns = core_clock_now_ns();
-    volatile uint64_t sum = core_hash(memory, bytes, 1);
-    (void)sum;
-    return (double)bytes / run_rates_since(start_ns);
-}
-
 int run_rates_update(const struct run_shapes *shapes, const struct run_options *options,
                      struct plan_rates *out)
 {
@@ -104,9 +94,6 @@ int run_rates_update(const struct run_shapes *shapes, const struct run_options *
         const int64_t start_ns = core_clock_now_ns();
         rc = adam_work_norm(&work, &norm);
         out->sums_elements = (double)elements / run_rates_since(start_ns);
-    }
-    if (rc == 0) {
-        out->hash_bytes = hash_rate(region.base, region.bytes) * run_rates_drive_cores(options);
     }
     adam_destroy(adam);
     core_region_free(&region);

