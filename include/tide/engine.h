@@ -235,6 +235,10 @@ struct tide_step {
 TIDE_API int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches,
                               unsigned count, double lr, struct tide_step *out);
 
+/* The betas of the steps that follow, for schedules that move them; until then those of the options.
+ * SGD has its momentum for the first, Adagrad neither. */
+TIDE_API int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2);
+
 struct tide_evaluation {
     size_t struct_bytes;
     double loss_sum; /* over targets */

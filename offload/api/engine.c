@@ -202,6 +202,24 @@ int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batche
     return rc;
 }
 
+static int set_betas(struct tide_engine *engine, double beta1, double beta2)
+{
+    if (!(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1)) {
+        return core_err_set(-EINVAL, "betas %.17g and %.17g; 0 to below 1 are possible", beta1,
+                            beta2);
+    }
+    run_engine_betas(engine->engine, beta1, beta2);
+    return 0;
+}
+
+int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2)
+{
+    const struct core_log *before = context_enter(engine->context);
+    int rc = set_betas(engine, beta1, beta2);
+    context_leave(before);
+    return rc;
+}
+
 int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                          struct tide_evaluation *out)
 {

@@ -214,6 +214,7 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     engine->given = *options;
     engine->world = options->options->world > 0 ? options->options->world : 1;
     run_scale_init(&engine->scale, &options->options->scale);
+    run_engine_betas(engine, options->options->group.beta1, options->options->group.beta2);
     run_guess_init(&engine->guess);
     int rc = make(engine);
     if (rc != 0) {
@@ -324,6 +325,12 @@ static double note_guess(struct run_engine *engine, int64_t start_ns)
     return run_guess_note(&engine->guess, &step);
 }
 
+void run_engine_betas(struct run_engine *engine, double beta1, double beta2)
+{
+    engine->betas[0] = beta1;
+    engine->betas[1] = beta2;
+}
+
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
                     double lr, struct run_step *out)
 {
@@ -337,6 +344,7 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
         return rc; /* nothing has begun: other batches may do */
     }
     const struct run_order order = {.lr = lr,
+                                    .betas = {engine->betas[0], engine->betas[1]},
                                     .loss_scale = step.loss_scale,
                                     .targets = step.targets,
                                     .guess = next_guess(engine)};

@@ -45,6 +45,8 @@ struct run_step {
 /* `count` micro-batches, rank after rank; fewer than world x micro_batches are filled up. */
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
                     double lr, struct run_step *out);
+/* From the next step on; those of the options until then. */
+void run_engine_betas(struct run_engine *engine, double beta1, double beta2);
 int run_engine_evaluate(struct run_engine *engine, const struct model_batch *batch,
                         struct kern_loss *out);
 

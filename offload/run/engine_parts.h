@@ -38,6 +38,7 @@ struct run_engine {
     uint32_t world;
     struct coll_meeting *meeting; /* owned; NULL: there is one rank */
     struct run_scale scale;
+    double betas[2];                     /* of the next step */
     uint64_t run;                        /* the same in all its checkpoints */
     double drive_bytes[STORE_PATHS_MAX]; /* a second, of each store; 0: unknown */
     struct run_guess guess;

@@ -57,6 +57,7 @@ struct store_arrays run_rank_streams(const struct adam_arrays *arrays);
 /* What a step is done with. */
 struct run_order {
     double lr;
+    double betas[2];
     double loss_scale;
     int64_t targets; /* of all ranks */
     bool guess;      /* update ahead of the norm, where the plan has a tape for it */

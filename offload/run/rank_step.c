@@ -181,6 +181,7 @@ static int settle(struct run_rank *rank, const struct plan_tape *tape,
     rank->pending = !result->skipped && !inside && !(result->guessed && result->calm);
     run_update_pending(rank->update,
                        &(struct run_update_terms){.lr = order->lr,
+                                                  .betas = {order->betas[0], order->betas[1]},
                                                   .step = rank->updates,
                                                   .scale = verdict.factor / order->loss_scale});
     return rc;
@@ -224,9 +225,11 @@ int run_rank_step(struct run_rank *rank, const struct run_order *order, struct r
     (void)run_executor_stats_take(rank->executor); /* of an evaluation before */
     int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale);
     run_update_scaled(rank->update, order->loss_scale);
-    run_update_ahead(rank->update, &(struct run_update_terms){.lr = order->lr,
-                                                              .step = rank->updates + 1,
-                                                              .scale = 1 / order->loss_scale});
+    run_update_ahead(rank->update,
+                     &(struct run_update_terms){.lr = order->lr,
+                                                .betas = {order->betas[0], order->betas[1]},
+                                                .step = rank->updates + 1,
+                                                .scale = 1 / order->loss_scale});
     rc = rc != 0 ? rc : run_step(rank, kind);
     rc = rc != 0 ? rc
                  : run_inputs_losses(&rank->inputs, rank->compute_queue,

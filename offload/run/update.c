@@ -39,14 +39,16 @@ struct run_update {
  * chunk is one window however its parameters lie. */
 enum { DECAYS, PLAIN, FROZEN, GROUPS };
 
-static void fill_groups(const struct run_update *update, double lr, uint64_t step,
+static void fill_groups(const struct run_update *update, const struct run_update_terms *terms,
                         struct adam_group groups[GROUPS])
 {
     for (size_t i = 0; i < GROUPS; i++) {
         groups[i] = update->options->group;
-        groups[i].lr = i == FROZEN ? 0 : lr;
+        groups[i].lr = i == FROZEN ? 0 : terms->lr;
+        groups[i].beta1 = terms->betas[0];
+        groups[i].beta2 = terms->betas[1];
         groups[i].decay = i == DECAYS ? groups[i].decay : 0;
-        groups[i].step = step;
+        groups[i].step = terms->step;
     }
 }
 
@@ -87,7 +89,10 @@ static int make_adam(struct run_update *update, uint32_t index)
     struct adam_run runs[MODEL_PARAMS_MAX];
     const size_t run_count = list_runs(block, options, runs);
     struct adam_group groups[GROUPS];
-    fill_groups(update, options->group.lr, 1, groups);
+    const struct adam_group *group = &options->group;
+    const struct run_update_terms first = {
+        .lr = group->lr, .betas = {group->beta1, group->beta2}, .step = 1};
+    fill_groups(update, &first, groups);
     const struct adam_options adam = {
         .rule = options->rule,
         .master = run_options_master(options),
@@ -294,7 +299,7 @@ static int set_groups(struct run_update *update, uint32_t block,
 {
     struct adam_group groups[GROUPS];
     int rc = 0;
-    fill_groups(update, terms->lr, terms->step, groups);
+    fill_groups(update, terms, groups);
     for (size_t i = 0; rc == 0 && i < GROUPS; i++) {
         rc = adam_group_set(update->adams[block], i, &groups[i]);
     }

@@ -38,6 +38,7 @@ struct adam *run_update_adam(struct run_update *update, uint32_t block);
 /* What an update is done with. */
 struct run_update_terms {
     double lr;
+    double betas[2];
     uint64_t step; /* from 1 */
     double scale;  /* gradients are multiplied by it */
 };

@@ -323,6 +323,50 @@ static void memory_of_ranks(void)
     tide_engine_destroy(engine);
 }
 
+/* ---- betas that move ---- */
+
+/* The loss of the fourth step, before which the betas were set, or moved three times. */
+static double loss_with(uint32_t timing, int sets, const double betas[3][2])
+{
+    double loss = 0;
+    world.options.timing = timing;
+    struct tide_engine *engine = world_engine(&world.options);
+    for (int s = 0; s < 4; s++) {
+        if (s < sets) {
+            check_int(tide_engine_betas(engine, betas[s][0], betas[s][1]), ==, 0);
+        }
+        loss = world_steps(&world, engine, 1).loss;
+    }
+    tide_engine_destroy(engine);
+    return loss;
+}
+
+/* What is set before the first step is as good as an option; what is set later counts from there on,
+ * under each timing of updates alike; and no beta is one or more. */
+static void betas_move(void)
+{
+    static const double given[3][2] = {{0.6, 0.95}};
+    static const double moved[3][2] = {{0.6, 0.95}, {0.8, 0.99}, {0.7, 0.99}};
+    world_init(&world);
+    world.options.clip = 0;
+    world.options.beta1 = given[0][0];
+    world.options.beta2 = given[0][1];
+    const double option = loss_with(TIDE_TIMING_AUTO, 0, NULL);
+    world.options.beta1 = 0.9;
+    world.options.beta2 = 0.999;
+    const double usual = loss_with(TIDE_TIMING_AUTO, 0, NULL);
+    const double deferred = loss_with(TIDE_TIMING_DEFERRED, 3, moved);
+    check_double(loss_with(TIDE_TIMING_AUTO, 1, given), ==, option);
+    check_double(loss_with(TIDE_TIMING_INSIDE, 3, moved), ==, deferred);
+    check_true(usual != option && deferred != option && deferred != usual);
+    struct tide_engine *engine = world_engine(&world.options);
+    check_int(tide_engine_betas(engine, 1, 0.9), ==, -EINVAL);
+    check_contains(tide_last_error(), "betas 1 and");
+    check_int(tide_engine_betas(engine, 0.9, (double)NAN), ==, -EINVAL);
+    check_int(tide_engine_betas(engine, -0.1, 0.9), ==, -EINVAL);
+    tide_engine_destroy(engine);
+}
+
 /* ---- side by side ---- */
 
 struct side {
@@ -422,6 +466,7 @@ TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},
           {"evaluation_changes_nothing", evaluation_changes_nothing},
           {"what_comes_next", what_comes_next},
           {"weights_that_are_no_numbers", weights_that_are_no_numbers},
-          {"memory_of_ranks", memory_of_ranks}, {"fp16_overflows", fp16_overflows},
+          {"memory_of_ranks", memory_of_ranks}, {"betas_move", betas_move},
+          {"fp16_overflows", fp16_overflows},
           {"plans_say_what_they_hold", plans_say_what_they_hold}, {"two_at_once", two_at_once},
           {"stopping", stopping})

@@ -251,6 +251,12 @@ int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batche
     return 0;
 }
 
+int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2)
+{
+    (void)engine;
+    return beta1 < 1 && beta2 < 1 ? fails("betas") : -EINVAL;
+}
+
 int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                          struct tide_evaluation *out)
 {

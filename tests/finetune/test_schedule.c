@@ -33,6 +33,10 @@ static void take_word(struct schedule *schedule, const char *name, double value)
         {"second_stairs", NULL, &schedule->second_stairs, NULL},
         {"decay_steps", NULL, &schedule->decay_steps, NULL},
         {"decay_rate", &schedule->decay_rate, NULL, NULL},
+        {"moves_beta", NULL, NULL, &schedule->moves_beta},
+        {"min_beta", &schedule->min_beta, NULL, NULL},
+        {"max_beta", &schedule->max_beta, NULL, NULL},
+        {"beta_decay_rate", &schedule->beta_decay_rate, NULL, NULL},
     };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strcmp(words[i].name, name) == 0) {
@@ -49,7 +53,8 @@ static void take_word(struct schedule *schedule, const char *name, double value)
     test_fail(__FILE__, __LINE__, "the fixture says %s", name);
 }
 
-/* One line: "kind name=value ... = rate rate ...". Returns the rates that were compared. */
+/* One line: "kind name=value ... = rate rate ..."; first betas instead of rates where they move.
+ * Returns how many were compared. */
 static size_t check_line(char *line)
 {
     struct schedule schedule = {0};
@@ -68,7 +73,8 @@ static size_t check_line(char *line)
     size_t count = 0;
     for (; (word = strsep(&line, " ")) != NULL; count++) {
         double right = strtod(word, NULL);
-        double ours = schedule_lr(&schedule, (int64_t)count);
+        double ours = schedule.moves_beta ? schedule_beta1(&schedule, (int64_t)count)
+                                          : schedule_lr(&schedule, (int64_t)count);
         /* log and cos of another C library may end in another last bit. */
         if (!(fabs(ours - right) <= 1e-15 * fabs(right) + 1e-19)) {
             test_fail(__FILE__, __LINE__, "%s, update %zu: %.17g, not %.17g",
@@ -93,7 +99,8 @@ static void oracle(void)
         rates += line[0] != '\0' ? check_line(line) : 0;
     }
     free(text);
-    check_uint(rates, >, 1400);
+    check_uint(rates, >, 1650);
+    check_double(schedule_beta2, ==, 0.99);
 }
 
 /* Without warm-up the first update has the whole rate; a warm-up begins at nothing. */

@@ -228,6 +228,40 @@ static void config(void)
     tune_settings_fini(&s);
 }
 
+/* A cycle moves the first beta unless that is switched off, the optimizer has none, or a flag gave
+ * others. */
+static void moving_betas(void)
+{
+    static const char config[] =
+        "{\"train_batch_size\": 2,\n"
+        "\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.5, "
+        "0.6]}},\n"
+        "\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\n"
+        "\"cycle_min_lr\": 1e-5, \"cycle_max_lr\": 1e-3,\n"
+        "\"cycle_first_step_size\": 7, \"cycle_min_mom\": 0.7,\n"
+        "\"decay_step_size\": 3, \"decay_mom_rate\": 0.001}}}";
+    struct tune_settings s;
+    expect(config, "--steps 20", &s);
+    check_contains(warnings, "optimizer.params.betas in");
+    check_true(s.schedule.moves_beta);
+    check_double(s.schedule.min_beta, ==, 0.7);
+    check_double(s.schedule.max_beta, ==, 0.9);
+    check_double(s.schedule.beta_decay_rate, ==, 0.001);
+    tune_settings_fini(&s);
+    expect(config, "--steps 20 --betas 0.9,0.95", &s);
+    check_contains(warnings, "--betas wins over scheduler.params.cycle_momentum");
+    check_true(!s.schedule.moves_beta);
+    check_double(s.engine.beta1, ==, 0.9);
+    tune_settings_fini(&s);
+    expect(config, "--steps 20 --optimizer sgd", &s);
+    check_contains(warnings, "the optimizer has no betas");
+    check_true(!s.schedule.moves_beta);
+    tune_settings_fini(&s);
+    expect(config, "--steps 20 --schedule cosine", &s);
+    check_true(!s.schedule.moves_beta);
+    tune_settings_fini(&s);
+}
+
 /* The five schedules arrive with all their numbers. */
 static void schedules(void)
 {
@@ -237,6 +271,7 @@ static void schedules(void)
            "\"cycle_first_stair_count\": 3, \"decay_step_size\": 2, \"decay_lr_rate\": 0.5,\n"
            "\"cycle_momentum\": false}}}",
            "", &s);
+    check_true(!s.schedule.moves_beta);
     check_int(s.schedule.kind, ==, SCHEDULE_ONE_CYCLE);
     check_int(s.schedule.first_steps, ==, 7);
     check_int(s.schedule.second_steps, ==, 7);
@@ -345,8 +380,9 @@ static void refusals(void)
          "found 7; allowed: an integer from 0 to 3"},
         {"{\"train_micro_batch_size_per_gpu\": 2e9}", "", "2000000000 rows a step: at most"},
         {"{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\n"
-         "\"cycle_min_lr\": 1e-5, \"cycle_max_lr\": 1e-3}}}",
-         "", "write \"cycle_momentum\": false"},
+         "\"cycle_min_lr\": 1e-5, \"cycle_max_lr\": 1e-3, \"cycle_first_step_size\": 3,\n"
+         "\"decay_step_size\": 2, \"decay_mom_rate\": 0.5}}}",
+         "--steps 9", "decay_mom_rate 0.5 lets the first beta grow to 1.35 by step 9"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct tune_settings s;
@@ -447,4 +483,5 @@ static void plans(void)
 
 TEST_MAIN({"data", data}, {"plans", plans}, {"defaults", defaults}, {"flags", flags},
           {"optimizers", optimizers}, {"config", config}, {"schedules", schedules},
-          {"contradictions", contradictions}, {"refusals", refusals}, {"stores", stores})
+          {"moving_betas", moving_betas}, {"contradictions", contradictions},
+          {"refusals", refusals}, {"stores", stores})

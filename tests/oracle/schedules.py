@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/finetune/schedules.txt: the learning rate of each update as DeepSpeed's and transformers'
+"""Writes tests/finetune/schedules.txt: the learning rate (or the first beta, where a cycle moves it) of each update as DeepSpeed's and transformers'
 schedulers set it.
 
     python tests/oracle/schedules.py tests/finetune/schedules.txt     needs torch, transformers, deepspeed
@@ -21,10 +21,12 @@ def optimizer(lr):
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
 
 
-def rates(scheduler, opt, count):
+def rates(scheduler, opt, count, beta=False):
     out = []
     for _ in range(count):
-        out.append(float(opt.param_groups[0]["lr"]))
+        group = opt.param_groups[0]
+        assert not beta or group["betas"][1] == 0.99
+        out.append(float(group["betas"][0] if beta else group["lr"]))
         opt.step()
         scheduler.step()
     return out
@@ -32,7 +34,8 @@ def rates(scheduler, opt, count):
 
 def case(kind, count, scheduler, opt, **names):
     words = " ".join(f"{k}={float(v).hex()}" for k, v in names.items())
-    print(f"{kind} {words} =", " ".join(r.hex() for r in rates(scheduler, opt, count)), file=OUT)
+    out = rates(scheduler, opt, count, names.get("moves_beta", False))
+    print(f"{kind} {words} =", " ".join(r.hex() for r in out), file=OUT)
 
 
 def theirs():
@@ -62,6 +65,14 @@ def deepspeeds():
         s = ds.OneCycle(o, low, high, decay, first, second, stairs, more, every, cycle_momentum=False)
         case("OneCycle", 50, s, o, min_lr=low, max_lr=high, first_steps=first, second_steps=second or first,
              first_stairs=stairs, second_stairs=stairs if more is None else more, decay_steps=every, decay_rate=decay)
+    for low, high, first, second, stairs, more, every, decay in (
+            (0.8, 0.9, 10, None, 0, None, 0, 0.0), (0.85, 0.95, 7, 12, 0, None, 3, 0.001), (0.0, 0.5, 9, 6, 3, None, 4, 0.01),
+            (0.6, 0.9, 11, 7, 4, 2, 0, 0.3), (0.7, 0.7, 5, 3, 0, 2, 2, 0.0)):
+        o = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=1.0, betas=(0.5, 0.6))
+        s = ds.OneCycle(o, 1e-4, 1e-2, 0.0, first, second, stairs, more, every, True, low, high, decay)
+        case("OneCycle", 50, s, o, first_steps=first, second_steps=second or first, first_stairs=stairs,
+             second_stairs=stairs if more is None else more, decay_steps=every, moves_beta=True, min_beta=low, max_beta=high,
+             beta_decay_rate=decay)
     for low, high, warmup, kind in ((0.0, 1e-3, 10, "log"), (1e-5, 3e-4, 6, "linear"), (1e-4, 2e-4, 1, "log"),
                                     (0.0, 5e-5, 2, "linear")):
         o = optimizer(1.0)

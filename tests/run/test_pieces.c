@@ -332,8 +332,45 @@ static void positions_and_manifests(void)
     case_model_free(&other);
 }
 
+/* The loss of the third step; betas of 0 leave those of the options. */
+static double third_loss(const struct case_model *made, double beta1, double beta2)
+{
+    struct run_planned *planned = NULL;
+    struct run_engine *engine = NULL;
+    struct run_step step = {.loss = 0};
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    struct run_options options = case_options();
+    check_int(run_planned_create(made->model, &options, case_rates(), &planned), ==, 0);
+    const struct run_engine_options engine_options = {
+        .planned = planned, .options = &options, .model = made->model, .files = made->files};
+    check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    if (beta1 > 0) {
+        run_engine_betas(engine, beta1, beta2);
+    }
+    for (unsigned s = 0; s < 3; s++) {
+        const struct model_batch batch = case_batch(made, s, 0, ids);
+        check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
+    }
+    run_engine_destroy(engine);
+    run_planned_destroy(planned);
+    return step.loss;
+}
+
+/* Betas are those of the options until others are set. */
+static void betas_are_set(void)
+{
+    struct case_model made;
+    const struct run_options options = case_options();
+    case_model_make(&made, "llama");
+    const double usual = third_loss(&made, 0, 0);
+    check_double(third_loss(&made, options.group.beta1, options.group.beta2), ==, usual);
+    check_true(third_loss(&made, 0.5, options.group.beta2) != usual);
+    check_true(third_loss(&made, options.group.beta1, 0.5) != usual);
+    case_model_free(&made);
+}
+
 TEST_MAIN({"batches_are_checked", batches_are_checked}, {"labels_are_shifted", labels_are_shifted},
           {"gaps_cover_a_block", gaps_cover_a_block},
           {"programs_and_bindings", programs_and_bindings}, {"qwen_windows", qwen_windows},
           {"shards", shards}, {"timelines", timelines},
-          {"positions_and_manifests", positions_and_manifests})
+          {"positions_and_manifests", positions_and_manifests}, {"betas_are_set", betas_are_set})

@@ -176,16 +176,13 @@ static void take_warmup(struct tune_settings *settings, const struct core_cfg *c
     schedule->total = settings->total_unknown ? 0 : cfg->scheduler.total_num_steps;
 }
 
-static int take_cycle(struct tune_settings *settings, const struct core_cfg *cfg)
+static void take_cycle(struct tune_settings *settings, const struct core_cfg *cfg)
 {
     struct schedule *schedule = &settings->schedule;
-    if (cfg->scheduler.cycle_momentum && settings->engine.optimizer != TIDE_SGD &&
-        settings->engine.optimizer != TIDE_ADAGRAD) {
-        return core_err_set(-EINVAL,
-                            "%s: scheduler.params.cycle_momentum: moving betas are not built; "
-                            "write \"cycle_momentum\": false",
-                            core_cfg_source(cfg));
-    }
+    schedule->moves_beta = cfg->scheduler.cycle_momentum;
+    schedule->min_beta = cfg->scheduler.cycle_min_mom;
+    schedule->max_beta = cfg->scheduler.cycle_max_mom;
+    schedule->beta_decay_rate = cfg->scheduler.decay_mom_rate;
     schedule->min_lr = cfg->scheduler.cycle_min_lr;
     schedule->max_lr = cfg->scheduler.cycle_max_lr;
     schedule->first_steps = cfg->scheduler.cycle_first_step_size;
@@ -198,10 +195,9 @@ static int take_cycle(struct tune_settings *settings, const struct core_cfg *cfg
                                   : schedule->first_stairs;
     schedule->decay_steps = cfg->scheduler.decay_step_size;
     schedule->decay_rate = cfg->scheduler.decay_lr_rate;
-    return 0;
 }
 
-static int take_schedule(struct tune_settings *settings, const struct core_cfg *cfg)
+static void take_schedule(struct tune_settings *settings, const struct core_cfg *cfg)
 {
     struct schedule *schedule = &settings->schedule;
     switch (cfg->scheduler.type) {
@@ -211,15 +207,17 @@ static int take_schedule(struct tune_settings *settings, const struct core_cfg *
         schedule->range_steps = cfg->scheduler.range_step_size;
         schedule->range_rate = cfg->scheduler.range_step_rate;
         schedule->range_staircase = cfg->scheduler.range_staircase;
-        return 0;
-    case CORE_CFG_ONE_CYCLE: schedule->kind = SCHEDULE_ONE_CYCLE; return take_cycle(settings, cfg);
+        return;
+    case CORE_CFG_ONE_CYCLE:
+        schedule->kind = SCHEDULE_ONE_CYCLE;
+        take_cycle(settings, cfg);
+        return;
     case CORE_CFG_WARMUP: schedule->kind = SCHEDULE_WARMUP; break;
     case CORE_CFG_WARMUP_DECAY: schedule->kind = SCHEDULE_WARMUP_DECAY; break;
     case CORE_CFG_WARMUP_COSINE: schedule->kind = SCHEDULE_WARMUP_COSINE; break;
-    default: return 0;
+    default: return;
     }
     take_warmup(settings, cfg);
-    return 0;
 }
 
 static uint32_t place_of(int device)
@@ -326,7 +324,7 @@ int tune_config_take(struct tune_settings *settings, const struct tune_flags *fl
     take_precision(&settings->engine, cfg);
     take_optimizer(settings, cfg);
     rc = take_batch(settings, cfg);
-    rc = rc != 0 ? rc : take_schedule(settings, cfg);
+    take_schedule(settings, cfg);
     rc = rc != 0 ? rc : take_offload(settings, flags, cfg);
     return rc != 0 ? rc : take_monitors(settings, cfg);
 }

@@ -45,6 +45,15 @@ static bool wants_evaluation(const struct tune_run *run, int64_t step, bool last
     return run->eval != NULL && (last || (run->eval_every > 0 && step % run->eval_every == 0));
 }
 
+/* For a schedule that moves betas, those of the next update. */
+static int set_betas(struct tune_run *run, int64_t update)
+{
+    const struct schedule *schedule = &run->settings->schedule;
+    return schedule->moves_beta
+               ? tide_engine_betas(run->engine, schedule_beta1(schedule, update), schedule_beta2)
+               : 0;
+}
+
 static int make_step(struct tune_run *run, struct tune_record *record)
 {
     const struct tide_batch *batches = NULL;
@@ -58,7 +67,10 @@ static int make_step(struct tune_run *run, struct tune_record *record)
         .data_wait = tune_data_wait(run->data),
         .lr = schedule_lr(&run->settings->schedule, run->steps - run->skipped),
     };
-    int rc = tide_engine_step(run->engine, batches, (unsigned)count, record->lr, &record->step);
+    int rc = set_betas(run, run->steps - run->skipped);
+    rc = rc != 0
+             ? rc
+             : tide_engine_step(run->engine, batches, (unsigned)count, record->lr, &record->step);
     record->step.tokens = (uint64_t)tune_data_tokens(
         run->data); /* the engine counts padding, too */
     rc = rc != 0 ? rc : tide_engine_memory(run->engine, &record->memory);

@@ -159,6 +159,45 @@ static bool has_own_rates(const struct schedule *schedule)
     return schedule->kind == SCHEDULE_ONE_CYCLE || schedule->kind == SCHEDULE_LR_RANGE_TEST;
 }
 
+/* A schedule that moves betas needs an optimizer that has them, and nobody who gave them by flag. */
+static void take_moving_betas(struct tune_settings *settings, const struct tune_flags *flags)
+{
+    struct schedule *schedule = &settings->schedule;
+    const uint32_t optimizer = settings->engine.optimizer;
+    if (!schedule->moves_beta) {
+        return;
+    }
+    struct core_cfg_note note;
+    if (optimizer == TIDE_SGD || optimizer == TIDE_ADAGRAD) {
+        core_log(CORE_LOG_WARN,
+                 "scheduler.params.cycle_momentum has no effect: the optimizer has no betas");
+        schedule->moves_beta = false;
+    } else if (flags->betas != NULL) {
+        core_log(CORE_LOG_WARN,
+                 "--betas wins over scheduler.params.cycle_momentum: they do not move");
+        schedule->moves_beta = false;
+    } else if (tune_config_given(settings, "optimizer.params.betas", &note)) {
+        core_log(CORE_LOG_WARN,
+                 "optimizer.params.betas in %s, line %zu, has no effect: OneCycle moves the first "
+                 "beta and sets the second to %g",
+                 core_cfg_source(settings->cfg), note.line, schedule_beta2);
+    }
+}
+
+/* A first beta that grows after the cycle must stay below one to the last step. */
+static int check_moving_betas(const struct tune_settings *settings, int64_t steps)
+{
+    const struct schedule *schedule = &settings->schedule;
+    if (!schedule->moves_beta || steps <= 0 || schedule_beta1(schedule, steps - 1) < 1) {
+        return 0;
+    }
+    return core_err_set(-EINVAL,
+                        "%s: scheduler.params.decay_mom_rate %g lets the first beta grow to %g by "
+                        "step %" PRId64 "; below 1 is possible",
+                        core_cfg_source(settings->cfg), schedule->beta_decay_rate,
+                        schedule_beta1(schedule, steps - 1), steps);
+}
+
 static void take_schedule(struct tune_settings *settings, const struct tune_flags *flags)
 {
     struct schedule *schedule = &settings->schedule;
@@ -169,6 +208,7 @@ static void take_schedule(struct tune_settings *settings, const struct tune_flag
                                                                     : schedule->lr};
         settings->total_unknown = true;
     }
+    take_moving_betas(settings, flags);
     if (has_own_rates(schedule)) {
         if (!isnan(flags->lr) || flags->warmup != CORE_CFG_NONE) {
             core_log(CORE_LOG_WARN, "--lr and --warmup have no effect: %s of %s sets all rates",
@@ -362,6 +402,10 @@ int tune_settings_fit(struct tune_settings *settings, int64_t longest, int64_t s
     }
     if (schedule->kind == SCHEDULE_WSD) {
         schedule->decay = (steps + 9) / 10;
+    }
+    int rc = check_moving_betas(settings, steps);
+    if (rc != 0) {
+        return rc;
     }
     const bool ours = schedule->kind <= SCHEDULE_WSD;
     if (ours && schedule->warmup > 0 && schedule->warmup + schedule->decay > steps) {

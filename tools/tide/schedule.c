@@ -1,4 +1,4 @@
-/* schedule.c: formulas of learning rates. Their order of operations is that of the originals, so
+/* schedule.c: formulas of learning rates and betas. Their order of operations is that of the originals, so
  * that the results are theirs to the last bit. */
 #include "tools/tide/schedule.h"
 
@@ -6,6 +6,7 @@
 #include <math.h>
 
 static const double pi = 3.141592653589793;
+const double schedule_beta2 = 0.99;
 
 const char *schedule_name(enum schedule_kind kind)
 {
@@ -102,6 +103,24 @@ static double one_cycle_lr(const struct schedule *schedule, int64_t update)
     }
     double interval = (double)(update - size) / (double)schedule->decay_steps;
     return schedule->min_lr / (1 + schedule->decay_rate * interval);
+}
+
+double schedule_beta1(const struct schedule *schedule, int64_t update)
+{
+    const int64_t size = schedule->first_steps + schedule->second_steps;
+    assert(update >= 0 && schedule->moves_beta);
+    if (update == 0) {
+        return schedule->min_beta; /* DeepSpeed begins with it and goes on from the largest */
+    }
+    if (update - 1 < size) {
+        return schedule->max_beta -
+               (schedule->max_beta - schedule->min_beta) * cycle_height(schedule, update);
+    }
+    if (schedule->decay_steps == 0 || schedule->beta_decay_rate == 0) {
+        return schedule->max_beta;
+    }
+    double interval = (double)(update - size) / (double)schedule->decay_steps;
+    return schedule->max_beta * (1 + schedule->beta_decay_rate * interval);
 }
 
 /* DeepSpeed's three schedules with a warm-up set the rate after an update, by its index: the first

@@ -1,4 +1,4 @@
-/* schedule.h: the learning rate of each update: four schedules of transformers and five of DeepSpeed,
+/* schedule.h: the learning rate of each update, and its first beta where that moves: four schedules of transformers and five of DeepSpeed,
  * to the last bit of their double arithmetic. Pure functions; any thread. */
 #ifndef TOOLS_TIDE_SCHEDULE_H
 #define TOOLS_TIDE_SCHEDULE_H
@@ -44,6 +44,9 @@ struct schedule {
     int64_t first_stairs, second_stairs; /* 0: none */
     int64_t decay_steps;                 /* 0: no decay */
     double decay_rate;
+    bool moves_beta; /* the first beta goes from `max_beta` down to `min_beta` and back meanwhile */
+    double min_beta, max_beta;
+    double beta_decay_rate; /* and then grows by this part of itself every `decay_steps` */
 };
 
 /* "constant", "linear", "cosine", "wsd", "LRRangeTest", "OneCycle", "WarmupLR" ... */
@@ -51,5 +54,9 @@ const char *schedule_name(enum schedule_kind kind);
 
 /* The rate of an update; the first is 0. A step that was skipped is no update. */
 double schedule_lr(const struct schedule *schedule, int64_t update);
+
+/* The first beta of an update where it moves; the second is then `schedule_beta2`, as in DeepSpeed. */
+double schedule_beta1(const struct schedule *schedule, int64_t update);
+extern const double schedule_beta2;
 
 #endif
