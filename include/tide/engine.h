@@ -160,6 +160,22 @@ struct tide_plan_part {
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
+/* Another way to run that would fit, as it was tried before slots and chunks were tuned. */
+struct tide_plan_alternative {
+    size_t struct_bytes;
+    uint32_t acts;   /* enum tide_acts */
+    uint32_t order;  /* enum tide_order */
+    uint32_t timing; /* enum tide_timing */
+    double step_seconds;
+    uint64_t device_bytes;
+    uint64_t host_bytes;
+    uint64_t store_write_bytes; /* a step */
+    char why[96];               /* it was not chosen, in words */
+};
+/* The index-th fastest of those that were not chosen; -ENOENT beyond the last. */
+TIDE_API int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
+                                      struct tide_plan_alternative *out);
+
 /* One line of the step's tape: NULL-terminated into `text`, cut at `bytes`. -ENOENT beyond the
  * last. */
 TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text,

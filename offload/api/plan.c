@@ -137,6 +137,29 @@ int tide_plan_part_at(const struct tide_plan *plan, unsigned index, struct tide_
     return rc != 0 ? rc : abi_struct_write("tide_plan_part", &part, sizeof part, out);
 }
 
+int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
+                             struct tide_plan_alternative *out)
+{
+    if (plan == NULL) {
+        return core_err_set(-EINVAL, "the plan is NULL");
+    }
+    const struct run_planned *planned = plan->setup->planned;
+    const uint64_t ranks = plan->setup->options.world;
+    struct plan_alternative found;
+    if (!plan_alternative(planned->plan, index, &found)) {
+        return core_err_set(-ENOENT, "there is no alternative %u", index);
+    }
+    struct tide_plan_alternative made = {.acts = found.acts,
+                                         .order = found.order,
+                                         .timing = found.timing,
+                                         .step_seconds = found.step_seconds,
+                                         .device_bytes = found.device_bytes * ranks,
+                                         .host_bytes = found.host_bytes * ranks,
+                                         .store_write_bytes = found.store_write_bytes};
+    (void)plan_alternative_print(&planned->input, planned->plan, &found, made.why, sizeof made.why);
+    return abi_struct_write("tide_plan_alternative", &made, sizeof made, out);
+}
+
 int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text, size_t bytes)
 {
     if (plan == NULL || text == NULL || bytes == 0) {

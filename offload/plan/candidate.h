@@ -6,8 +6,14 @@
 #include "offload/plan/needs.h"
 #include "offload/plan/residence.h"
 
+/* The fastest that was tried of each policy; 0 seconds: none fits. */
+struct plan_tried {
+    struct plan_alternative of[PLAN_ACTS_STORE + 1][PLAN_TIMING_SPECULATIVE + 1];
+};
+
 struct plan {
     struct plan_choice choice;
+    struct plan_tried tried;
     struct plan_residence residence;
     struct plan_layout *layout;                                   /* owned */
     struct plan_tape tapes[PLAN_KIND_COUNT + 1][PLAN_KIND_COUNT]; /* [before][kind] */

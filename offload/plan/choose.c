@@ -23,6 +23,7 @@ struct search {
     struct plan_needs needs;
     unsigned size;             /* of chunks, that is tried now */
     struct plan *best[STARTS]; /* owned, [timing * PLAN_CHUNK_SIZES + size] */
+    struct plan_tried tried;
 };
 
 static bool none_fits(const struct search *search)
@@ -37,6 +38,23 @@ static bool none_fits(const struct search *search)
 
 /* ---- candidates ---- */
 
+static void note_tried(struct search *search, const struct plan *plan)
+{
+    const struct plan_budgets *budgets = &search->input->budgets;
+    const struct plan_choice *choice = &plan->choice;
+    struct plan_alternative *of = &search->tried.of[choice->acts][choice->timing];
+    if (of->step_seconds == 0 || plan->predicted.step_seconds < of->step_seconds) {
+        *of = (struct plan_alternative){
+            .acts = choice->acts,
+            .order = choice->order,
+            .timing = choice->timing,
+            .step_seconds = plan->predicted.step_seconds,
+            .device_bytes = plan->layout->tier_bytes[PLAN_DEVICE] + budgets->device_taken_bytes,
+            .host_bytes = plan->layout->tier_bytes[PLAN_HOST] + budgets->host_taken_bytes,
+            .store_write_bytes = plan->predicted.store_write_bytes};
+    }
+}
+
 /* A policy with room to work in, or with as little as it can do with. */
 static int try_policy(void *user, const struct plan_choice *policy)
 {
@@ -50,6 +68,7 @@ static int try_policy(void *user, const struct plan_choice *policy)
         rc = plan_candidate_create(search->input, &choice, &search->needs, &plan);
     }
     if (plan != NULL) {
+        note_tried(search, plan);
         bool wins = plan_climb_wins(plan, *best);
         plan_destroy(wins ? *best : plan);
         *best = wins ? plan : *best;
@@ -203,6 +222,7 @@ static int choose(const struct plan_input *input, struct plan **out)
         }
     }
     if (rc == 0) {
+        chosen->tried = search.tried;
         *out = chosen;
     }
     return rc;
@@ -245,6 +265,9 @@ int plan_choose(const struct plan_input *input, struct plan **out)
     const bool wins = careful != NULL &&
                       careful->predicted.step_seconds <= plan->predicted.step_seconds &&
                       careful->predicted.store_write_bytes <= plan->predicted.store_write_bytes;
+    if (wins) {
+        careful->tried = plan->tried;
+    }
     plan_destroy(wins ? plan : careful);
     *out = wins ? careful : plan;
     return 0;

@@ -1,6 +1,7 @@
 /* explain.c: the table of bytes and the sentences under it. */
 #include "offload/plan/explain.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -129,4 +130,43 @@ void plan_explain(const struct plan_input *input, const struct plan *plan,
     say_bytes(&talk, input, plan);
     say_places(&talk, input, plan);
     say_step(&talk, plan);
+}
+
+/* Which of two steps writes more, in words. */
+static const char *rest_of(const struct plan *plan, const struct plan_alternative *alternative)
+{
+    return alternative->store_write_bytes > plan_predicted(plan)->store_write_bytes
+               ? "writes more to the drives"
+           : alternative->timing == PLAN_TIMING_SPECULATIVE
+               ? "good only as long as norms stay below the limit"
+               : "no better";
+}
+
+const char *plan_alternative_print(const struct plan_input *input, const struct plan *plan,
+                                   const struct plan_alternative *alternative, char *text,
+                                   size_t bytes)
+{
+    static const double notable = 0.003; /* of a step */
+    static const double notable_gb = 0.001;
+    const struct plan_budgets *budgets = &input->budgets;
+    const double ratio = alternative->step_seconds / plan_predicted(plan)->step_seconds;
+    const double taken = (double)(alternative->device_bytes + alternative->host_bytes) / 1e9;
+    const double takes = (double)(plan_tier_bytes(plan, PLAN_DEVICE) + budgets->device_taken_bytes +
+                                  plan_tier_bytes(plan, PLAN_HOST) + budgets->host_taken_bytes) /
+                         1e9;
+    char memory[48] = "";
+    if (taken > takes + notable_gb || taken < takes - notable_gb) {
+        snprintf(memory, sizeof memory, ", %.3f GB %s memory", fabs(taken - takes),
+                 taken > takes ? "more" : "less");
+    }
+    if (ratio > 1 + notable) {
+        snprintf(text, bytes, "%.3g %% slower%s", (ratio - 1) * 100, memory);
+    } else if (ratio < 1 - notable) {
+        snprintf(text, bytes, "%.3g %% faster%s%s%s", (1 - ratio) * 100, memory,
+                 taken > takes ? "" : ", ", taken > takes ? "" : rest_of(plan, alternative));
+    } else {
+        snprintf(text, bytes, "as fast%s%s%s", memory, taken > takes + notable_gb ? "" : ", ",
+                 taken > takes + notable_gb ? "" : rest_of(plan, alternative));
+    }
+    return text;
 }

@@ -126,6 +126,40 @@ const struct plan_prediction *plan_predicted_clipped(const struct plan *plan)
     return &plan->predicted_clipped;
 }
 
+/* Whether one comes before the other: faster, or as fast and named first. */
+static bool is_before(const struct plan_alternative *one, const struct plan_alternative *other)
+{
+    if (one->step_seconds != other->step_seconds) {
+        return one->step_seconds < other->step_seconds;
+    }
+    return one->acts != other->acts ? one->acts < other->acts : one->timing < other->timing;
+}
+
+bool plan_alternative(const struct plan *plan, unsigned index, struct plan_alternative *out)
+{
+    const struct plan_alternative *last = NULL;
+    for (unsigned i = 0; i <= index; i++) {
+        const struct plan_alternative *next = NULL;
+        for (int acts = 0; acts <= PLAN_ACTS_STORE; acts++) {
+            for (int timing = 0; timing <= PLAN_TIMING_SPECULATIVE; timing++) {
+                const struct plan_alternative *of = &plan->tried.of[acts][timing];
+                const bool chosen = of->acts == plan->choice.acts &&
+                                    of->timing == plan->choice.timing;
+                if (of->step_seconds > 0 && !chosen && (last == NULL || is_before(last, of)) &&
+                    (next == NULL || is_before(of, next))) {
+                    next = of;
+                }
+            }
+        }
+        if (next == NULL) {
+            return false;
+        }
+        last = next;
+    }
+    *out = *last;
+    return true;
+}
+
 uint64_t plan_slot_states_offset(const struct plan *plan)
 {
     return plan->layout->slot_states_offset;

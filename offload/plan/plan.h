@@ -173,6 +173,18 @@ struct plan_prediction {
     uint64_t down_bytes;
 };
 
+/* Another policy that was tried and fits: the fastest of its activations and timing, with slots and
+ * chunks as they were tried first. */
+struct plan_alternative {
+    enum plan_acts acts;
+    enum plan_order order;
+    enum plan_timing timing;
+    double step_seconds;
+    uint64_t device_bytes; /* with what the runtime takes, as the next */
+    uint64_t host_bytes;
+    uint64_t store_write_bytes; /* a step */
+};
+
 /* ---- how a chunk lies ---- */
 
 /* States of a chunk of n elements lie packed, stream after stream: master, m, v, scales of m,
@@ -223,6 +235,9 @@ unsigned plan_generations(const struct plan *plan);
 const struct plan_prediction *plan_predicted(const struct plan *plan);
 /* The same of steps whose norm clips: another prediction only where updates go ahead of their norms. */
 const struct plan_prediction *plan_predicted_clipped(const struct plan *plan);
+
+/* The index-th fastest policy of those that were not chosen; false beyond the last. */
+bool plan_alternative(const struct plan *plan, unsigned index, struct plan_alternative *out);
 
 /* Of all tapes and buffers; of several ranks, of what all of them must do alike. */
 uint64_t plan_hash(const struct plan *plan);

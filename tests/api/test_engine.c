@@ -277,6 +277,16 @@ static void plans_say_what_they_hold(void)
     check_int(tide_plan_tape_line(NULL, 0, line, sizeof line), ==, -EINVAL);
     check_int(tide_plan_describe(NULL, &info), ==, -EINVAL);
     check_int(tide_plan_part_at(NULL, 0, &part), ==, -EINVAL);
+    struct tide_plan_alternative other_way = {.struct_bytes = sizeof other_way};
+    for (count = 0; (rc = tide_plan_alternative_at(plan, count, &other_way)) == 0; count++) {
+        check_true(other_way.acts != info.acts || other_way.timing != info.timing);
+        check_true(other_way.step_seconds > 0 && other_way.why[0] != '\0');
+    }
+    check_int(rc, ==, -ENOENT);
+    check_uint(count, >, 0);
+    check_int(tide_plan_alternative_at(NULL, 0, &other_way), ==, -EINVAL);
+    other_way.struct_bytes = 1;
+    check_int(tide_plan_alternative_at(plan, 0, &other_way), ==, -EINVAL);
     struct core_json *json = NULL;
     snprintf(path, sizeof path, "%s/timeline.json", test_directory());
     check_int(tide_plan_trace(plan, path), ==, 0);

@@ -130,6 +130,22 @@ int tide_plan_part_at(const struct tide_plan *plan, unsigned index, struct tide_
     return 0;
 }
 
+int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
+                             struct tide_plan_alternative *out)
+{
+    (void)plan;
+    if (index >= 1) {
+        return -ENOENT;
+    }
+    *out = (struct tide_plan_alternative){.struct_bytes = sizeof *out,
+                                          .acts = TIDE_ACTS_KEEP,
+                                          .timing = TIDE_TIMING_DEFERRED,
+                                          .step_seconds = 0.5,
+                                          .host_bytes = 4000000000,
+                                          .why = "twice as slow"};
+    return 0;
+}
+
 int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text, size_t bytes)
 {
     (void)plan;

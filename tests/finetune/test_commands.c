@@ -382,13 +382,16 @@ static void plans(void)
 {
     static const char *const keys[] = {
         "schema_version", "asked",  "parameters", "trained_parameters", "tiers",
-        "parts",          "chosen", "step",       "plan_seconds"};
+        "parts",          "chosen", "step",       "alternatives",       "plan_seconds"};
     rig_rows();
     expect(0, "plan --model %M --batch 2 --seq-len 16");
     check_contains(rig_out, "1.0M parameters");
     check_contains(rig_out, "1 x 2 rows of 16 tokens");
     check_contains(rig_out, "weights  2.000 GB");
     check_contains(rig_out, "bound by reads of the store");
+    check_contains(rig_out,
+                   "instead of this: activations keep, update deferred: 0.5 s in 4.000 GB: "
+                   "twice as slow");
     check_contains(rig_out, "a day of it writes 2.1 TB");
     expect(0, "plan --model %M --data %T/d.jsonl --json --host-memory 1GiB");
     struct core_json *doc = NULL;

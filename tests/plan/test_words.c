@@ -166,6 +166,54 @@ static void bottlenecks_have_words(void)
     check_string(plan_consumer_name(PLAN_FOR_SLOTS), "slots");
 }
 
+/* Every policy that fits but the chosen one, the fastest first; the words follow the numbers. */
+static void alternatives_have_reasons(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    world.input.wishes.weights = PLAN_WHERE_STORE;
+    world.input.wishes.states = PLAN_WHERE_STORE;
+    struct plan *plan = world_plan(&world);
+    struct plan_alternative other;
+    double seconds = 0;
+    unsigned count = 0;
+    char text[128];
+    for (; plan_alternative(plan, count, &other); count++) {
+        check_true(other.acts != plan_chosen_acts(plan) ||
+                   other.timing != plan_chosen_timing(plan));
+        check_double(other.step_seconds, >=, seconds);
+        check_true(other.device_bytes + other.host_bytes > 0 && other.store_write_bytes > 0);
+        seconds = other.step_seconds;
+        check_true(plan_alternative_print(&world.input, plan, &other, text, sizeof text)[0] != 0);
+    }
+    check_int(count, >=, 3);
+    const double step = plan_predicted(plan)->step_seconds;
+    const uint64_t taken = plan_tier_bytes(plan, PLAN_DEVICE) +
+                           world.input.budgets.device_taken_bytes +
+                           plan_tier_bytes(plan, PLAN_HOST) + world.input.budgets.host_taken_bytes;
+    other = (struct plan_alternative){.step_seconds = 1.25 * step,
+                                      .host_bytes = taken + 2000000000};
+    check_string(plan_alternative_print(&world.input, plan, &other, text, sizeof text),
+                 "25 % slower, 2.000 GB more memory");
+    other.step_seconds = 0.98 * step;
+    check_string(plan_alternative_print(&world.input, plan, &other, text, sizeof text),
+                 "2 % faster, 2.000 GB more memory");
+    other.host_bytes = taken;
+    other.store_write_bytes = plan_predicted(plan)->store_write_bytes + 1;
+    check_string(plan_alternative_print(&world.input, plan, &other, text, sizeof text),
+                 "2 % faster, writes more to the drives");
+    other.step_seconds = step;
+    other.store_write_bytes = 0;
+    other.timing = PLAN_TIMING_SPECULATIVE;
+    check_string(plan_alternative_print(&world.input, plan, &other, text, sizeof text),
+                 "as fast, good only as long as norms stay below the limit");
+    other.timing = PLAN_TIMING_DEFERRED;
+    check_string(plan_alternative_print(&world.input, plan, &other, text, sizeof text),
+                 "as fast, no better");
+    plan_destroy(plan);
+}
+
 TEST_MAIN({"measured_times_are_drawn", measured_times_are_drawn},
           {"predicted_times_are_drawn", predicted_times_are_drawn}, {"words_add_up", words_add_up},
-          {"bottlenecks_have_words", bottlenecks_have_words})
+          {"bottlenecks_have_words", bottlenecks_have_words},
+          {"alternatives_have_reasons", alternatives_have_reasons})

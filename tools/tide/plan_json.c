@@ -65,6 +65,26 @@ static void write_step(struct core_json_write *json, const struct tide_plan_info
     core_json_write_object_end(json);
 }
 
+static void write_alternatives(struct core_json_write *json, const struct tide_plan *plan)
+{
+    struct tide_plan_alternative other = {.struct_bytes = sizeof other};
+    core_json_write_array_begin(json, "alternatives");
+    for (unsigned i = 0; tide_plan_alternative_at(plan, i, &other) == 0; i++) {
+        core_json_write_object_begin(json, NULL);
+        core_json_write_string(json, "acts", cli_plan_acts_name(other.acts));
+        core_json_write_string(json, "order", cli_plan_order_name(other.order));
+        core_json_write_string(json, "timing", cli_plan_timing_name(other.timing));
+        core_json_write_real(json, "seconds", other.step_seconds);
+        core_json_write_unsigned(json, "device_bytes", other.device_bytes);
+        core_json_write_unsigned(json, "host_bytes", other.host_bytes);
+        core_json_write_unsigned(json, "store_write_bytes", other.store_write_bytes);
+        core_json_write_string(json, "why_not", other.why);
+        core_json_write_object_end(json);
+        other.struct_bytes = sizeof other;
+    }
+    core_json_write_array_end(json);
+}
+
 int cli_plan_write_json(struct core_json_write *json, const char *key, const struct tide_plan *plan,
                         const struct tide_engine_options *options)
 {
@@ -93,6 +113,7 @@ int cli_plan_write_json(struct core_json_write *json, const char *key, const str
     core_json_write_unsigned(json, "chunk_elements", info.chunk_elements);
     core_json_write_object_end(json);
     write_step(json, &info);
+    write_alternatives(json, plan);
     core_json_write_real(json, "plan_seconds", info.plan_seconds);
     core_json_write_object_end(json);
     return 0;

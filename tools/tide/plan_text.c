@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "tools/tide/cli.h"
 
-enum { TAPE_LINE_BYTES = 512 };
+enum { TAPE_LINE_BYTES = 512, ALTERNATIVES = 3 };
 
 const char *cli_plan_place_name(uint32_t place)
 {
@@ -91,6 +91,19 @@ static void print_step(const struct tide_plan_info *info, FILE *stream)
     }
 }
 
+/* What else would fit: the fastest few, and why they were not chosen. */
+static void print_alternatives(const struct tide_plan *plan, FILE *stream)
+{
+    struct tide_plan_alternative other = {.struct_bytes = sizeof other};
+    for (unsigned i = 0; i < ALTERNATIVES && tide_plan_alternative_at(plan, i, &other) == 0; i++) {
+        fprintf(stream, "%sactivations %s, update %s: %.3g s in %.3f GB: %s\n",
+                i == 0 ? "instead of this: " : "                 ", cli_plan_acts_name(other.acts),
+                cli_plan_timing_name(other.timing), other.step_seconds,
+                (double)(other.device_bytes + other.host_bytes) / 1e9, other.why);
+        other.struct_bytes = sizeof other;
+    }
+}
+
 int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
                    FILE *stream)
 {
@@ -121,6 +134,7 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     fprintf(stream, "drives: %.3f GB read and %.3f GB written a step; a day of it writes %.1f TB\n",
             (double)info.store_read_bytes / 1e9, (double)info.store_write_bytes / 1e9,
             cli_plan_wear_tb(&info));
+    print_alternatives(plan, stream);
     fprintf(stream, "links: %.3f GB up and %.3f GB down a step; planned in %.3g s\n",
             (double)info.up_bytes / 1e9, (double)info.down_bytes / 1e9, info.plan_seconds);
     return 0;
