@@ -52,6 +52,11 @@ static int settings_of(const char *config, const char *arguments, struct tune_se
     int rc = tune_settings_init(out, &flags, &model);
     if (rc == 0) {
         rc = tune_settings_fit(out, 40, out->steps > 0 ? out->steps : 100);
+        if (rc != 0) {
+            const struct core_err kept = core_err_keep(rc);
+            tune_settings_fini(out);
+            rc = core_err_first(&kept, 0);
+        }
     }
     core_log_bind(NULL);
     return rc;
