@@ -73,6 +73,12 @@ TEMPLATES = {
     "logic": "{{ 1 and 2 }} {{ 0 or 'x' }} {{ '' and y }} {{ not '' }} {{ none or [] or {} or 'end' }}"
              " {{ 'a' if false }} {{ 'a' if true else 'b' }} {{ 1 if 0 else 2 if 0 else 3 }} {{ not not 5 }}"
              " {{ (1 or 0) and (0 or 'z') }} {{ x.y if x is defined else 'no x' }} {{ true and false or true }}",
+    "based_numbers": "{{ 0x1f }} {{ 0XFF_f }} {{ 0o17 }} {{ 0b1_01 }} {{ 0x_a + 1 }} {{ [0x0, 0B0] }}",
+    "refused_based": "{{ 0b12 }}",
+    "nested_targets": "{% for k, (a, b) in [(1, (2, 3)), (4, [5, 6])] %}{{ k }}{{ a }}{{ b }},{% endfor %}"
+                      "{% for (a, b), c in [((1, 2), 3)] %}{{ a }}{{ b }}{{ c }}{% endfor %}"
+                      "{% for (m) in messages %}{{ m.role }}{% endfor %}{% for (m,) in [[7]] %}{{ m }}{% endfor %}"
+                      "{% set (x, y) = (1, 2) %}{% set x, (y, z) = y, (x, 3) %}{{ x }}{{ y }}{{ z }}",
     "literals": "{{ [1, 'a', none, true, 1.5, (), (1,), {}, {'k': 'v', 2: [3]}] }} {{ 'it''s' }} {{ \"q\\\"uo\" }}"
                 " {{ 'n\\nt\\tx\\x41\\u00e9\\U0001F600\\\\ \\q \\101' }} {{ ['it\\'s', \"a\\\"b\", 'both\\'\"', 'é\\x00\\x7f\\u200b\\n'] }}"
                 " {{ True }}{{ False }}{{ None }} {{ (1) }} {{ (1, 2,) }} {{ [1, 2,] }} {{ {'a': 1,} }} {{ 1, 2 }}",

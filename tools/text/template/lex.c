@@ -149,8 +149,51 @@ static size_t real_end(const struct lexer *lexer, size_t at)
     return end;
 }
 
+/* The value of a digit in any base up to 16; 16 for what is none. */
+static int digit_of(char c)
+{
+    const char lower = (char)(c | 0x20);
+    return is_digit(c) ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 16;
+}
+
+/* 0x1f, 0o17, 0b1_1: false where none stands here. */
+static bool add_based(struct lexer *lexer)
+{
+    const char *text = lexer->text;
+    size_t end = lexer->at + 2;
+    if (text[lexer->at] != '0' || end >= lexer->bytes) {
+        return false;
+    }
+    const char kind = (char)(text[lexer->at + 1] | 0x20);
+    const int base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
+    struct template_token token = {.word = TEMPLATE_WORD_INTEGER};
+    bool fits = true;
+    for (;;) {
+        const size_t at = end + (end < lexer->bytes && text[end] == '_');
+        if (base == 0 || at >= lexer->bytes || digit_of(text[at]) >= base) {
+            break;
+        }
+        fits = fits && !__builtin_mul_overflow(token.integer, base, &token.integer) &&
+               !__builtin_add_overflow(token.integer, digit_of(text[at]), &token.integer);
+        end = at + 1;
+    }
+    if (end == lexer->at + 2) {
+        return false;
+    }
+    if (!fits) {
+        template_fail(lexer->run, -EINVAL, "the number %.*s is too large", (int)(end - lexer->at),
+                      text + lexer->at);
+    }
+    add(lexer, token);
+    pass(lexer, end - lexer->at);
+    return true;
+}
+
 static void add_number(struct lexer *lexer)
 {
+    if (add_based(lexer)) {
+        return;
+    }
     char text[64];
     size_t length = 0;
     const size_t whole = lexer->at + digits(lexer, lexer->at);

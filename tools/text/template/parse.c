@@ -71,17 +71,22 @@ static struct template_node *parse_target_item(struct template_parser *parser, b
     if (template_skip_sign(parser, "(")) {
         struct template_node *first = NULL;
         struct template_node **place = &first;
+        bool several = false; /* (a) is a, and (a,) a tuple */
         struct template_node *tuple = template_node_make(parser, TEMPLATE_NODE_TUPLE);
+        if (!template_deeper(parser->run)) {
+            return NULL;
+        }
         do {
             *place = parse_target_item(parser, attributes);
             place = *place != NULL ? &(*place)->next : place;
-        } while (parser->run->code == 0 && template_skip_sign(parser, ",") &&
+        } while (parser->run->code == 0 && template_skip_sign(parser, ",") && (several = true) &&
                  !template_at_sign(parser, ")"));
+        parser->run->depth--;
         template_expect_sign(parser, ")");
         if (tuple != NULL) {
             tuple->first = first;
         }
-        return tuple;
+        return several ? tuple : first;
     }
     struct template_node *node = template_node_make(parser, TEMPLATE_NODE_NAME);
     const unsigned name = template_expect_name(parser);
@@ -107,7 +112,8 @@ static struct template_node *parse_target(struct template_parser *parser, bool a
     struct template_node *tuple = template_node_make(parser, TEMPLATE_NODE_TUPLE);
     struct template_node *last = first;
     while (parser->run->code == 0 && template_skip_sign(parser, ",") &&
-           parser->token->word == TEMPLATE_WORD_NAME && !template_at_name(parser, "in")) {
+           (template_at_sign(parser, "(") ||
+            (parser->token->word == TEMPLATE_WORD_NAME && !template_at_name(parser, "in")))) {
         last->next = parse_target_item(parser, attributes);
         last = last->next;
     }
