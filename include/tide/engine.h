@@ -100,10 +100,10 @@ struct tide_engine_options {
     uint32_t saves;     /* tapes are planned that write checkpoints under the next step; 16 MiB */
     const char *resume; /* a directory of checkpoints: begins with the newest one that verifies, or
                            with the model where it has none; NULL: with the model */
-    const char
-        *cache;       /* a folder in which measured rates are kept for later runs, and a card's ways
-                          to compute products, which bits depend on; NULL: each start measures rates,
-                          and products go the first way that the library proposes */
+    /* A folder in which measured rates are kept for later runs, and a card's ways to compute products,
+     * which bits depend on. NULL: each start measures, and products go the first way that the library
+     * proposes. */
+    const char *cache;
     uint32_t measure; /* 1: measured anew, whatever is kept */
 };
 
