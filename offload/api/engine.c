@@ -271,6 +271,13 @@ int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t
 
 /* ---- saving ---- */
 
+static int check_folder(const char *folder)
+{
+    return folder == NULL || folder[0] == '\0'
+               ? core_err_set(-EINVAL, "no folder to save to is given")
+               : 0;
+}
+
 static int save_open(const struct tide_engine *engine, const char *folder, int overwrite,
                      struct model_save **out)
 {
@@ -281,10 +288,8 @@ static int save_open(const struct tide_engine *engine, const char *folder, int o
         .replace = overwrite != 0,
         .claim = &engine->claim,
     };
-    if (folder == NULL || folder[0] == '\0') {
-        return core_err_set(-EINVAL, "no folder to save to is given");
-    }
-    return model_save_open(engine->setup.model, &options, out);
+    int rc = check_folder(folder);
+    return rc != 0 ? rc : model_save_open(engine->setup.model, &options, out);
 }
 
 struct putting {
@@ -332,11 +337,25 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
 static int save_try(struct tide_engine *engine, const char *folder, int overwrite)
 {
     struct model_save *file = NULL;
-    int rc = save_open(engine, folder, overwrite, &file);
-    model_save_close(file);
-    if (rc == 0 && !model_claim_holds(&engine->claim, folder)) {
-        model_claim_drop(&engine->claim);
+    struct model_claim old = engine->claim;
+    int rc = check_folder(folder);
+    const bool held = rc == 0 && model_claim_holds(&engine->claim, folder);
+    if (rc == 0 && !held) {
         rc = model_claim_take(folder, &engine->claim);
+    }
+    if (rc != 0) {
+        engine->claim = old;
+        return rc;
+    }
+    rc = save_open(engine, folder, overwrite, &file);
+    model_save_close(file);
+    if (!held && rc != 0) {
+        const struct core_err kept = core_err_keep(rc);
+        model_claim_drop(&engine->claim);
+        engine->claim = old;
+        rc = core_err_first(&kept, 0);
+    } else if (!held) {
+        model_claim_drop(&old);
     }
     return rc;
 }

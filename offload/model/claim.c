@@ -88,9 +88,13 @@ int model_claim_take(const char *folder, struct model_claim *claim)
 
 bool model_claim_holds(const struct model_claim *claim, const char *folder)
 {
-    const size_t length = (size_t)name_length(folder);
-    return claim->path != NULL && strncmp(claim->path, folder, length) == 0 &&
-           strcmp(claim->path + length, ".partial") == 0 && is_in_place(claim->path, claim->fd);
+    char *path = NULL;
+    if (claim->path == NULL || asprintf(&path, "%.*s.partial", name_length(folder), folder) < 0) {
+        return false;
+    }
+    const bool holds = is_in_place(path, claim->fd); /* "out" and "./out" are one */
+    free(path);
+    return holds;
 }
 
 void model_claim_drop(struct model_claim *claim)

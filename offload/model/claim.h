@@ -13,8 +13,8 @@ struct model_claim {
 
 /* What stands in FOLDER.partial stays. -EBUSY where another process has it. */
 int model_claim_take(const char *folder, struct model_claim *claim);
-/* Whether it is a claim on `folder` that still holds: one that was published, or whose folder was
- * removed, does not. */
+/* Whether it is a claim on `folder`, however that is spelled, that still holds: one that was published, or
+ * whose folder was removed, does not. */
 bool model_claim_holds(const struct model_claim *claim, const char *folder);
 /* Gives it back; the folder goes where nothing was written into it. */
 void model_claim_drop(struct model_claim *claim);

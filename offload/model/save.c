@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/json_write.h"
+#include "offload/model/claim.h"
 #include "offload/model/save_folder.h"
 
 enum { BUFFER_BYTES = 1 << 20, NAME_BYTES = 64, HEADER_GRAIN = 8 };
@@ -38,6 +39,7 @@ struct model_save {
     enum model_dtype type;
     bool replace;
     bool published;
+    bool claimed;           /* by who saves: the folder stays his when this ends */
     char *folder;           /* owned */
     char *path;             /* owned: FOLDER.partial, NULL before it was made */
     int fd;                 /* of it */
@@ -226,6 +228,7 @@ static int open_all(struct model_save *save, const struct model_save_options *op
     rc = rc != 0
              ? rc
              : lay_out(save, options->shard_bytes > 0 ? options->shard_bytes : SHARD_BYTES_DEFAULT);
+    save->claimed = options->claim != NULL && model_claim_holds(options->claim, save->folder);
     rc = rc != 0 ? rc
                  : model_folder_begin(save->folder, options->replace, options->claim, &save->path,
                                       &save->fd);
@@ -416,7 +419,9 @@ void model_save_close(struct model_save *save)
             close(save->shards[i].fd);
         }
     }
-    if (save->path != NULL && !save->published) {
+    if (save->path != NULL && !save->published && save->claimed) {
+        model_folder_clear(save->path);
+    } else if (save->path != NULL && !save->published) {
         model_folder_remove(save->path); /* while it is locked */
     }
     if (save->fd >= 0) {

@@ -33,7 +33,7 @@ static bool is_empty(const char *path)
 }
 
 /* "." and ".." and folders refuse. */
-static void remove_files(const char *path)
+void model_folder_clear(const char *path)
 {
     DIR *dir = opendir(path);
     if (dir == NULL) {
@@ -47,7 +47,7 @@ static void remove_files(const char *path)
 
 void model_folder_remove(const char *path)
 {
-    remove_files(path);
+    model_folder_clear(path);
     rmdir(path);
 }
 
@@ -96,7 +96,7 @@ int model_folder_begin(const char *folder, bool replace, const struct model_clai
             return rc;
         }
     }
-    remove_files(own.path); /* what a run left that was killed */
+    model_folder_clear(own.path); /* what a run left that was killed */
     *path = own.path;
     *fd = own.fd;
     return 0;

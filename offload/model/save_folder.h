@@ -28,7 +28,8 @@ int model_folder_write(int fd, const char *name, const char *text, size_t bytes)
 /* Makes the folder durable and renames it. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
-/* Removes a folder that was not published, and the files in it. */
+/* Removes the files in a folder that was not published; and it, too. */
+void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
 #endif

@@ -126,10 +126,19 @@ static unsigned entries(const char *path)
     return count;
 }
 
+static const char *partial_of(const char *name)
+{
+    static char path[700];
+    snprintf(path, sizeof path, "%s.partial", name);
+    return path;
+}
+
 /* Trying says beforehand what saving would say at the end, and keeps the folder for this engine: another
  * one is told. With the engine goes what stands for that. */
 static void trying(void)
 {
+    struct stat held;
+    struct stat again;
     char below[700];
     begin();
     struct tide_engine *engine = world_engine(&world.options);
@@ -142,6 +151,11 @@ static void trying(void)
     check_int(tide_engine_save(other, folder, 0), ==, -EBUSY);
     tide_engine_destroy(other);
     check_int(tide_engine_save_try(engine, folder, 0), ==, 0);
+    check_int(stat(partial_of(folder), &held), ==, 0);
+    snprintf(below, sizeof below, "%s/./%s", test_directory(), strrchr(folder, '/') + 1);
+    check_int(tide_engine_save_try(engine, below, 0), ==, 0);
+    check_int(stat(partial_of(folder), &again), ==, 0);
+    check_true(held.st_ino == again.st_ino); /* it was not given back in between */
     snprintf(below, sizeof below, "%s/missing/saved", test_directory());
     int tried = tide_engine_save_try(engine, below, 0);
     check_int(tried, ==, tide_engine_save(engine, below, 0));

@@ -1,6 +1,7 @@
 /* `tide finetune` with its real engine, on a tiny Llama: the result does not depend on where things
  * lie, nothing is left behind, and what users do wrong with stores and signals ends well. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -503,7 +504,23 @@ static void config_alone(void)
     rig_end();
 }
 
-TEST_MAIN({"anywhere", anywhere}, {"resumed", resumed}, {"killed", killed}, {"kinds", kinds},
-          {"config", config}, {"packed", packed}, {"resumed_texts", resumed_texts},
-          {"texts", texts}, {"ranks", ranks}, {"shared_store", shared_store},
-          {"too_small", too_small}, {"config_alone", config_alone})
+/* A signal before anything was made ends the run at once, and as every other does. */
+static void stopped_at_once(void)
+{
+    begin();
+    check_int(mkfifo(rig_path("slow.jsonl"), 0600), ==, 0);
+    const int run = rig_start(NULL, "finetune --model %M --data %T/slow.jsonl --out %T/none");
+    const int rows = open(rig_path("slow.jsonl"), O_WRONLY); /* once it reads them */
+    check_true(rows >= 0);
+    kill(run, SIGTERM);
+    rig_expect(__LINE__, rig_wait(run), 130);
+    check_contains(rig_err, "stopped by a signal before the first step");
+    check_true(!rig_has("none") && !rig_has("none.partial"));
+    close(rows);
+    rig_end();
+}
+
+TEST_MAIN({"anywhere", anywhere}, {"stopped_at_once", stopped_at_once}, {"resumed", resumed},
+          {"killed", killed}, {"kinds", kinds}, {"config", config}, {"packed", packed},
+          {"resumed_texts", resumed_texts}, {"texts", texts}, {"ranks", ranks},
+          {"shared_store", shared_store}, {"too_small", too_small}, {"config_alone", config_alone})

@@ -234,6 +234,7 @@ static void keeps(void)
 static void one_writer(void)
 {
     char out[600];
+    char other[600];
     char partial[700];
     snprintf(out, sizeof out, "%s/claimed/", test_directory());
     struct fixture fixture;
@@ -251,11 +252,25 @@ static void one_writer(void)
     check_true(!model_claim_holds(&second, out));
     check_int(model_save_open(fixture.model, &options, &save), ==, -EBUSY);
     options.claim = &first;
-    for (int i = 0; i < 2; i++) { /* a folder that was removed is made again */
+    for (int i = 0; i < 2; i++) { /* what is claimed stays so, and without a file in it */
         check_int(model_save_open(fixture.model, &options, &save), ==, 0);
         model_save_close(save);
-        check_true(access(partial, F_OK) != 0 && !model_claim_holds(&first, out));
+        check_true(model_claim_holds(&first, out));
     }
+    check_int(rmdir(partial), ==, 0);
+    check_true(!model_claim_holds(&first, out));
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* made again, and its own */
+    model_save_close(save);
+    check_int(access(partial, F_OK), !=, 0);
+    model_claim_drop(&first);
+    /* However it is spelled. */
+    snprintf(other, sizeof other, "%s/./claimed", test_directory());
+    check_int(model_claim_take(out, &first), ==, 0);
+    check_true(model_claim_holds(&first, other));
+    options.folder = other;
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0);
+    model_save_close(save);
+    check_true(model_claim_holds(&first, out));
     model_claim_drop(&first);
     check_int(mkdir(partial, 0777), ==, 0); /* of a run that was killed */
     check_int(model_claim_take(out, &first), ==, 0);

@@ -301,15 +301,18 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct job job = {.command = command};
     struct cli_option options[TUNE_OPTIONS_MAX];
     struct cli_parsed parsed;
+    tune_stop_early();
     tune_flags_init(&job.flags);
     size_t count = tune_flags_options(&job.flags, options);
     int code = cli_parse(command, options, count, argc, argv, &parsed);
     code = code >= 0 ? code : tune_flags_check(command, &job.flags, true);
     if (code >= 0) {
+        tune_stop_end();
         return code;
     }
     job.common = parsed.common;
     if (tune_context_init(&job.talk, job.common.verbose) != 0) {
+        tune_stop_end();
         return cli_fail(command, CLI_FAILED, NULL);
     }
     code = close_job(&job, work(&job));

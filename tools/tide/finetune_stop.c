@@ -1,8 +1,12 @@
 /* finetune_stop.c: the handler and its flag. */
 #include "tools/tide/finetune_stop.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <unistd.h>
+
+#include "tools/tide/cli.h"
 
 static volatile sig_atomic_t asked;
 static bool begun;
@@ -16,15 +20,35 @@ static void remember(int number)
     asked = 1;
 }
 
+static void leave(int number)
+{
+    static const char sentence[] =
+        "tide finetune: stopped by a signal before the first step; nothing was trained\n";
+    (void)number;
+    while (write(STDERR_FILENO, sentence, sizeof sentence - 1) < 0 && errno == EINTR) {
+    }
+    _exit(CLI_INTERRUPTED);
+}
+
+static void install(void (*handler)(int number))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < 2; i++) {
+        sigaction(signals[i], &action, begun ? NULL : &before[i]);
+    }
+    begun = true;
+}
+
+void tune_stop_early(void)
+{
+    install(leave);
+}
+
 void tune_stop_begin(void)
 {
-    struct sigaction action = {.sa_handler = remember, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
     asked = 0;
-    begun = true;
-    for (int i = 0; i < 2; i++) {
-        sigaction(signals[i], &action, &before[i]);
-    }
+    install(remember);
 }
 
 void tune_stop_end(void)

@@ -6,9 +6,11 @@
 
 #include <stdbool.h>
 
+/* Until the next call a signal ends the process at once, in order: nothing has been made yet. */
+void tune_stop_early(void);
 /* From here to tune_stop_end() signals are wishes. */
 void tune_stop_begin(void);
-void tune_stop_end(void); /* nothing where they are not */
+void tune_stop_end(void); /* nothing where neither was called */
 
 /* Has somebody asked? Any thread. */
 bool tune_stop_asked(void);
