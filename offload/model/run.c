@@ -1,6 +1,7 @@
 /* run.c: arguments with their pointers filled in, one launch after another. */
 #include "offload/model/run.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "core/dev/dev.h"
@@ -83,4 +84,19 @@ int model_run(struct dev_queue *queue, const struct model_steps *steps, enum mod
         cursor->started = true;
     }
     return 0;
+}
+
+int model_run_all(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
+                  const struct model_binding *binding)
+{
+    struct model_cursor cursor = {0};
+    struct core_fence fence = {0};
+    int rc;
+    while ((rc = model_run(queue, steps, which, binding, NULL, &cursor, &fence)) == -EAGAIN) {
+        rc = core_fence_wait(dev_queue_tail(queue), -1);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return rc;
 }

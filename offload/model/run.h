@@ -1,5 +1,5 @@
 /* run.h: hands a block's steps to a device queue, with pointers from a binding.
- * No allocation, no waiting; the queue's own thread. */
+ * No allocation; no waiting but in model_run_all; the queue's own thread. */
 #ifndef OFFLOAD_MODEL_RUN_H
 #define OFFLOAD_MODEL_RUN_H
 
@@ -39,5 +39,9 @@ struct model_cursor {
 int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
               const struct model_binding *binding, const struct core_fence *after,
               struct model_cursor *cursor, struct core_fence *out);
+
+/* Submits all steps, and waits for those before them where the queue is full. */
+int model_run_all(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
+                  const struct model_binding *binding);
 
 #endif

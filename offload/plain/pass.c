@@ -7,23 +7,6 @@
 #include "core/dev/dev.h"
 #include "offload/plain/parts.h"
 
-/* Submits the steps and waits only where the queue is full. */
-static int submit(struct plain *plain, const struct model_steps *steps, enum model_which which,
-                  const struct model_binding *binding)
-{
-    struct model_cursor cursor = {0};
-    struct core_fence fence = {0};
-    int rc;
-    while ((rc = model_run(plain->queue, steps, which, binding, NULL, &cursor, &fence)) ==
-           -EAGAIN) {
-        rc = core_fence_wait(fence.line != NULL ? fence : dev_queue_tail(plain->queue), -1);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return rc;
-}
-
 /* One step at a time, with its time. */
 static int submit_timed(struct plain *plain, const struct model_steps *steps,
                         enum model_which which, const struct model_binding *binding)
@@ -52,7 +35,7 @@ static int pass(struct plain *plain, const struct model_steps *steps, enum model
                 const struct model_binding *binding)
 {
     return plain->options.profile ? submit_timed(plain, steps, which, binding)
-                                  : submit(plain, steps, which, binding);
+                                  : model_run_all(plain->queue, steps, which, binding);
 }
 
 /* Which micro-batch of how many a gradient belongs to. */

@@ -171,16 +171,7 @@ static int timed(struct stage *stage, const struct model_steps *steps, enum mode
                  double *seconds)
 {
     const int64_t start_ns = core_clock_now_ns();
-    struct model_cursor cursor = {0};
-    struct core_fence done = {0};
-    int rc;
-    while ((rc = model_run(stage->queue, steps, which, &stage->binding, NULL, &cursor, &done)) ==
-           -EAGAIN) {
-        rc = core_fence_wait(dev_queue_tail(stage->queue), -1);
-        if (rc != 0) {
-            return rc;
-        }
-    }
+    int rc = model_run_all(stage->queue, steps, which, &stage->binding);
     rc = rc != 0 ? rc : core_fence_wait(dev_queue_tail(stage->queue), -1);
     *seconds = run_rates_since(start_ns);
     return rc;
