@@ -1,5 +1,5 @@
-/* claim.c: a folder beside the one to be written, and the lock on it. The lock is the kernel's: it ends
- * with the process, however that ends. */
+/* claim.c: a folder beside the one to be written, the lock on it and the mark in it. The lock is the
+ * kernel's: it ends with the process, however that ends; the mark stays and says whose the rest is. */
 #include "offload/model/claim.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "offload/model/save_folder.h"
 
 /* Whether the name still leads to what is open: its owner may have published or removed it. */
 static bool is_in_place(const char *path, int fd)
@@ -21,6 +22,40 @@ static bool is_in_place(const char *path, int fd)
     struct stat opened;
     return lstat(path, &named) == 0 && fstat(fd, &opened) == 0 && named.st_dev == opened.st_dev &&
            named.st_ino == opened.st_ino;
+}
+
+int model_claim_mark(int folder, const char *path)
+{
+    int fd = openat(folder, MODEL_CLAIM_MARK, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return core_err_set(-errno, "%s/" MODEL_CLAIM_MARK " cannot be made: %s", path,
+                            strerror(errno));
+    }
+    close(fd);
+    return 0;
+}
+
+/* What is in it will be removed: it has to be what a run left. */
+static int make_ours(const char *folder, const struct model_claim *claim)
+{
+    struct stat info;
+    if (fstatat(claim->fd, MODEL_CLAIM_MARK, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(info.st_mode)) {
+        return 0;
+    }
+    const int empty = model_folder_is_empty(claim->path);
+    if (empty == 0) {
+        return core_err_set(-EEXIST,
+                            "%s has files in it that no run left (there is no " MODEL_CLAIM_MARK
+                            " beside them), and it would be emptied to write %s; move it away or "
+                            "name another folder",
+                            claim->path, folder);
+    }
+    const int rc = empty < 0 ? empty : model_claim_mark(claim->fd, claim->path);
+    if (rc != 0) {
+        rmdir(claim->path); /* as far as it is empty */
+    }
+    return rc;
 }
 
 /* 1 where what was locked is no longer what the name says. */
@@ -47,7 +82,7 @@ static int take_once(const char *folder, struct model_claim *claim)
                  "%s cannot be locked (%s): that no other run writes %s is not watched",
                  claim->path, strerror(errno), folder);
     }
-    return is_in_place(claim->path, claim->fd) ? 0 : 1;
+    return is_in_place(claim->path, claim->fd) ? make_ours(folder, claim) : 1;
 }
 
 /* "out/" is "out". */
@@ -103,6 +138,7 @@ void model_claim_drop(struct model_claim *claim)
         return;
     }
     if (is_in_place(claim->path, claim->fd)) {
+        unlinkat(claim->fd, MODEL_CLAIM_MARK, 0);
         rmdir(claim->path); /* what is in it is somebody's: then it stays */
     }
     close(claim->fd);

@@ -1,5 +1,6 @@
 /* claim.h: the right to write a folder. FOLDER.partial is made and locked, so that of two who are to
- * write FOLDER the second one is told so, and before its work and not after. */
+ * write FOLDER the second one is told so, and before its work and not after. A mark in it says that what
+ * else is in it is a run's: a folder of that name that has none, and is not empty, is somebody's own. */
 #ifndef OFFLOAD_MODEL_CLAIM_H
 #define OFFLOAD_MODEL_CLAIM_H
 
@@ -11,11 +12,17 @@ struct model_claim {
     int fd;     /* of it, locked */
 };
 
-/* What stands in FOLDER.partial stays. -EBUSY where another process has it. */
+/* A file. It is the last one that goes when a folder is emptied, and no part of what is published. */
+#define MODEL_CLAIM_MARK ".tide-partial"
+
+/* What stands in FOLDER.partial stays. -EBUSY where another process has it, -EEXIST where no run left
+ * what is in it. */
 int model_claim_take(const char *folder, struct model_claim *claim);
 /* Whether it is a claim on `folder`, however that is spelled, that still holds: one that was published, or
  * whose folder was removed, does not. */
 bool model_claim_holds(const struct model_claim *claim, const char *folder);
+/* Before a folder that is there becomes FOLDER.partial. */
+int model_claim_mark(int folder, const char *path);
 /* Gives it back; the folder goes where nothing was written into it. */
 void model_claim_drop(struct model_claim *claim);
 

@@ -16,38 +16,50 @@
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
+#include "core/base/log.h"
 #include "offload/model/claim.h"
 #include "offload/model/family.h"
 
-static bool is_empty(const char *path)
+int model_folder_is_empty(const char *path)
 {
     DIR *dir = opendir(path);
-    bool empty = dir != NULL;
-    for (const struct dirent *entry; empty && (entry = readdir(dir)) != NULL;) {
+    int empty = 1;
+    if (dir == NULL) {
+        return core_err_set(-errno, "the folder %s cannot be read: %s", path, strerror(errno));
+    }
+    for (const struct dirent *entry; empty == 1 && (entry = readdir(dir)) != NULL;) {
         empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
     }
-    if (dir != NULL) {
-        closedir(dir);
-    }
+    closedir(dir);
     return empty;
 }
 
-/* "." and ".." and folders refuse. */
-void model_folder_clear(const char *path)
+/* "." and ".." and folders refuse. The mark says whose the rest is, and goes behind it. */
+static void clear(const char *path, bool mark)
 {
     DIR *dir = opendir(path);
     if (dir == NULL) {
         return;
     }
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        unlinkat(dirfd(dir), entry->d_name, 0);
+        if (strcmp(entry->d_name, MODEL_CLAIM_MARK) != 0) {
+            unlinkat(dirfd(dir), entry->d_name, 0);
+        }
+    }
+    if (mark) {
+        unlinkat(dirfd(dir), MODEL_CLAIM_MARK, 0);
     }
     closedir(dir);
 }
 
+void model_folder_clear(const char *path)
+{
+    clear(path, false);
+}
+
 void model_folder_remove(const char *path)
 {
-    model_folder_clear(path);
+    clear(path, true);
     rmdir(path);
 }
 
@@ -67,7 +79,10 @@ static int check_name(const char *folder, bool replace)
         return core_err_set(-EINVAL, "%s is a symbolic link; name the folder that it leads to",
                             folder);
     }
-    return replace || (S_ISDIR(info.st_mode) && is_empty(folder))
+    if (replace && !S_ISDIR(info.st_mode)) {
+        return core_err_set(-ENOTDIR, "%s is not a folder; name another one", folder);
+    }
+    return replace || (S_ISDIR(info.st_mode) && model_folder_is_empty(folder) == 1)
                ? 0
                : core_err_set(-EEXIST, "%s is there already", folder);
 }
@@ -294,17 +309,36 @@ static void move_rest(const char *from, const char *to)
     }
 }
 
+/* What is replaced gets the other name, and is to be emptied by whoever comes next if that is cut short.
+ * Where it cannot be marked the next one asks for it to be moved away, and nothing is lost. */
+static void mark_old(const char *folder)
+{
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int rc = fd < 0 ? core_err_set(-errno, "%s cannot be opened: %s", folder, strerror(errno))
+                          : model_claim_mark(fd, folder);
+    if (rc != 0) {
+        core_log(CORE_LOG_WARN, "%s", core_err_sentence());
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace)
 {
     if (fsync(fd) != 0) {
         return core_err_set(-errno, "%s cannot be made durable: %s", path, strerror(errno));
     }
     bool exchange = replace && access(folder, F_OK) == 0;
+    if (exchange) {
+        mark_old(folder);
+    }
     /* Without an exchange an empty folder gives way, and nothing else does. */
     if (renameat2(AT_FDCWD, path, AT_FDCWD, folder, exchange ? RENAME_EXCHANGE : 0) != 0) {
         return core_err_set(-errno, "%s cannot be renamed to %s: %s", path, folder,
                             strerror(errno));
     }
+    unlinkat(fd, MODEL_CLAIM_MARK, 0);
     if (exchange) {
         move_rest(path, folder);
         model_folder_remove(path);

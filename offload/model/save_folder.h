@@ -10,10 +10,13 @@
 struct model_claim;
 struct model_family;
 
-/* FOLDER.partial without a file in it, locked and open. `claim`, which may be NULL, is one on it where
+/* 1, 0, or a code where it cannot be read. */
+int model_folder_is_empty(const char *path);
+
+/* FOLDER.partial without a file in it but its mark, locked and open. `claim`, which may be NULL, is one on it where
  * it holds. *path is the caller's to free. 0, -EEXIST where FOLDER is there, not
- * empty, and may not be replaced, -EINVAL where it is a link or ends in a dot, or
- * -EBUSY where another process writes it. */
+ * empty, and may not be replaced, or where FOLDER.partial is not a run's, -ENOTDIR where it is no folder,
+ * -EINVAL where it is a link or ends in a dot, or -EBUSY where another process writes it. */
 int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
                        char **path, int *fd);
 
@@ -25,10 +28,10 @@ int model_folder_copy(int fd, const char *source, const struct model_family *fam
 /* Writes a small file durably. */
 int model_folder_write(int fd, const char *name, const char *text, size_t bytes);
 
-/* Makes the folder durable and renames it. */
+/* Makes the folder durable, renames it and takes its mark away. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
-/* Removes the files in a folder that was not published; and it, too. */
+/* Removes the files in a folder that was not published, but its mark; that and the folder, too. */
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 

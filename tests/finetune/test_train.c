@@ -276,6 +276,11 @@ static void shared_store(void)
     check_true(rig_read("first.jsonl")[0] != '\0');
     expect(2, TRAIN_SMALL "--out %T/first/ --steps 2");
     check_contains(rig_err, "first.partial; name another folder, or wait for its end");
+    check_int(mkdir(rig_path("third.partial"), 0700), ==, 0);
+    test_file("third.partial/diary", "dear", 4);
+    expect(2, TRAIN_SMALL "--out %T/third --steps 2");
+    check_contains(rig_err, "third.partial has files in it that no run left");
+    check_true(rig_has("third.partial/diary") && !rig_has("third"));
     expect(0, "inspect %T/store");
     check_contains(rig_out, "in use: a running process has it");
     check_contains(rig_out, "verified: headers and sizes");

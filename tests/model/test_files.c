@@ -8,7 +8,6 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/team.h"
-#include "offload/model/claim.h"
 #include "offload/model/save.h"
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
@@ -229,60 +228,6 @@ static void keeps(void)
     fixture_close(&fixture);
 }
 
-/* Of two who are to write one folder the second one is told; what is claimed is written by who claimed
- * it; what was published, or left behind empty, is in nobody's way. */
-static void one_writer(void)
-{
-    char out[600];
-    char other[600];
-    char partial[700];
-    snprintf(out, sizeof out, "%s/claimed/", test_directory());
-    struct fixture fixture;
-    fixture_open(&fixture, "llama3");
-    struct model_claim first;
-    struct model_claim second;
-    struct model_save *save = NULL;
-    struct model_save_options options = {.folder = out, .type = MODEL_F32};
-    check_int(model_claim_take(out, &first), ==, 0);
-    out[strlen(out) - 1] = '\0';
-    snprintf(partial, sizeof partial, "%s.partial", out);
-    check_true(model_claim_holds(&first, out) && !model_claim_holds(&first, partial));
-    check_int(model_claim_take(out, &second), ==, -EBUSY);
-    check_contains(core_err_sentence(), "another run");
-    check_true(!model_claim_holds(&second, out));
-    check_int(model_save_open(fixture.model, &options, &save), ==, -EBUSY);
-    options.claim = &first;
-    for (int i = 0; i < 2; i++) { /* what is claimed stays so, and without a file in it */
-        check_int(model_save_open(fixture.model, &options, &save), ==, 0);
-        model_save_close(save);
-        check_true(model_claim_holds(&first, out));
-    }
-    check_int(rmdir(partial), ==, 0);
-    check_true(!model_claim_holds(&first, out));
-    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* made again, and its own */
-    model_save_close(save);
-    check_int(access(partial, F_OK), !=, 0);
-    model_claim_drop(&first);
-    /* However it is spelled. */
-    snprintf(other, sizeof other, "%s/./claimed", test_directory());
-    check_int(model_claim_take(out, &first), ==, 0);
-    check_true(model_claim_holds(&first, other));
-    options.folder = other;
-    check_int(model_save_open(fixture.model, &options, &save), ==, 0);
-    model_save_close(save);
-    check_true(model_claim_holds(&first, out));
-    model_claim_drop(&first);
-    check_int(mkdir(partial, 0777), ==, 0); /* of a run that was killed */
-    check_int(model_claim_take(out, &first), ==, 0);
-    model_claim_drop(&first);
-    check_int(access(partial, F_OK), !=, 0);
-    model_claim_drop(&first);
-    test_file("claimed.partial", "", 0);
-    check_int(model_claim_take(out, &first), ==, -ENOTDIR);
-    check_int(unlink(partial), ==, 0);
-    fixture_close(&fixture);
-}
-
 static const char *folder_with(const char *name, const char *file, const char *text)
 {
     static char folder[600];
@@ -481,5 +426,5 @@ static void runs(void)
 }
 
 TEST_MAIN({"places", places}, {"turned", turned}, {"ranges", ranges}, {"long_runs", long_runs},
-          {"writes", writes}, {"keeps", keeps}, {"one_writer", one_writer},
-          {"bad_folders", bad_folders}, {"mismatches", mismatches}, {"runs", runs})
+          {"writes", writes}, {"keeps", keeps}, {"bad_folders", bad_folders},
+          {"mismatches", mismatches}, {"runs", runs})
