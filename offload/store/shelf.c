@@ -250,6 +250,18 @@ void store_shelf_remove(const struct store_shelf *shelf, uint64_t step)
     }
 }
 
+/* Its name is gone for good before anybody writes over its files: else a checkpoint that is none could be
+ * found by it after the power was cut. */
+static void make_spare(struct store_shelf *shelf, uint64_t step)
+{
+    shelf->has_spare = take_away(shelf, step, spare);
+    shelf->spare = step;
+    if (shelf->has_spare && fsync(shelf->fd) != 0) {
+        core_log(CORE_LOG_WARN, "%s cannot be made durable: %s", shelf->directory, strerror(errno));
+        store_shelf_spare_drop(shelf);
+    }
+}
+
 void store_shelf_rotate(struct store_shelf *shelf, uint32_t keep)
 {
     uint64_t *steps = NULL;
@@ -261,8 +273,7 @@ void store_shelf_rotate(struct store_shelf *shelf, uint32_t keep)
         if (shelf->has_spare) {
             store_shelf_remove(shelf, steps[i]);
         } else {
-            shelf->has_spare = take_away(shelf, steps[i], spare);
-            shelf->spare = steps[i];
+            make_spare(shelf, steps[i]);
         }
     }
     free(steps);

@@ -75,7 +75,16 @@ WRAP_OPEN(open64)
 WRAP_OPENAT(openat)
 WRAP_OPENAT(openat64)
 WRAP(int, mkdir, -1, (const char *path, mode_t mode), (path, mode))
-WRAP(int, fsync, -1, (int fd), (fd))
+static bool syncs_fail;
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+    if (syncs_fail) {
+        errno = EIO;
+    }
+    return syncs_fail || due() ? -1 : __real_fsync(fd);
+}
 WRAP(int, fdatasync, -1, (int fd), (fd))
 WRAP(int, rename, -1, (const char *from, const char *to), (from, to))
 WRAP(int, renameat2, -1, (int a, const char *from, int b, const char *to, unsigned flags),
@@ -162,6 +171,25 @@ static void requests_fail(void)
 static void the_disk_is_full(void)
 {
     every_request(ENOSPC, true);
+}
+
+/* Nothing is written over as long as its name may come back. */
+static void a_name_that_stays(void)
+{
+    char text[700];
+    struct store_shelf *shelf = shelf_in_memory();
+    case_shrink(true);
+    check_int(case_write(shelf, 1, 0, NULL), ==, 0);
+    check_int(case_write(shelf, 2, 0, NULL), ==, 0);
+    syncs_fail = true;
+    store_shelf_rotate(shelf, 1);
+    syncs_fail = false;
+    check_true(store_shelf_spare(shelf, text, sizeof text) == NULL);
+    snprintf(text, sizeof text, "%s/checkpoint-1.spare", store_shelf_directory(shelf));
+    check_true(access(text, F_OK) != 0);
+    check_uint(case_newest(store_shelf_directory(shelf)), ==, 2);
+    check_int(case_compare(store_shelf_directory(shelf), 2), ==, 0);
+    store_shelf_close(shelf);
 }
 
 /* ---- the drive fails, or lies ---- */
@@ -312,5 +340,5 @@ static void killed(void)
 }
 
 TEST_MAIN({"requests_fail", requests_fail}, {"the_disk_is_full", the_disk_is_full},
-          {"operations_fail", operations_fail}, {"drives_lie", drives_lie},
-          {"drives_stall", drives_stall}, {"killed", killed})
+          {"a_name_that_stays", a_name_that_stays}, {"operations_fail", operations_fail},
+          {"drives_lie", drives_lie}, {"drives_stall", drives_stall}, {"killed", killed})
