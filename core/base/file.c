@@ -1,4 +1,4 @@
-/* file.c: open, look at what it is, read to the end; write to the end. */
+/* file.c: open, look at what it is, read to the end; write to the end; compare. */
 #include "core/base/file.h"
 
 #include <errno.h>
@@ -126,4 +126,13 @@ int core_file_write(int fd, const void *from, size_t bytes)
 int core_file_write_at(int fd, const void *from, size_t bytes, uint64_t at)
 {
     return write_all(fd, from, bytes, (off_t)at);
+}
+
+bool core_file_is_same(const char *one, const char *other)
+{
+    struct stat a;
+    struct stat b;
+    return stat(one, &a) == 0 && stat(other, &b) == 0 &&
+           (S_ISREG(a.st_mode) || S_ISDIR(a.st_mode)) && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }

@@ -1,8 +1,9 @@
-/* file.h: a whole small file into memory, with a limit; all of an array into a file that is open. No
- * state; any thread. */
+/* file.h: a whole small file into memory, with a limit; all of an array into a file that is open; whether
+ * two names are one file. No state; any thread. */
 #ifndef CORE_BASE_FILE_H
 #define CORE_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,5 +20,9 @@ int core_file_read_regular(const char *path, size_t bytes_max, char **text, size
  * -errno without a sentence, because the caller has the name; what was written by then stays. */
 int core_file_write(int fd, const void *from, size_t bytes);
 int core_file_write_at(int fd, const void *from, size_t bytes, uint64_t at);
+
+/* Whether two names lead to one file or folder, so that what is written into the one destroys the other.
+ * Devices and pipes do not count, nor what is not there. */
+bool core_file_is_same(const char *one, const char *other);
 
 #endif

@@ -6,6 +6,7 @@
 #include <tide/checkpoint.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "offload/api/context.h"
 #include "offload/model/config.h"
 #include "offload/model/save.h"
@@ -68,6 +69,9 @@ static int put_block(struct export *export, uint32_t block, enum model_dtype typ
 static int run(struct export *export, const char *path, const char *folder, int overwrite)
 {
     void *buffer = NULL;
+    if (core_file_is_same(path, folder)) { /* its states would be lost */
+        return core_err_set(-EINVAL, "%s is the checkpoint itself; name another folder", folder);
+    }
     int rc = store_checkpoint_open(path, NULL, NULL, &export->checkpoint);
     rc = rc != 0 ? rc : open_model(export, path);
     if (rc == 0 && posix_memalign(&buffer, PLAN_ALIGN_BYTES, (size_t)ELEMENTS * 4) != 0) {

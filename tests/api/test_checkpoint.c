@@ -304,6 +304,9 @@ static void exports(void)
     check_int(tide_checkpoint_export(NULL, path_of(2), exported, 1), ==, 0);
     check_int(tide_checkpoint_export(NULL, path_of(7), exported, 1), ==, -ENOENT);
     check_int(tide_checkpoint_export(NULL, NULL, exported, 1), ==, -EINVAL);
+    check_int(tide_checkpoint_export(NULL, path_of(2), path_of(2), 1), ==, -EINVAL);
+    check_contains(tide_last_error(), "is the checkpoint itself");
+    check_int(tide_checkpoint_export(NULL, path_of(2), exported, 1), ==, 0);
     damage(2, "weights.safetensors", 5000);
     check_int(tide_checkpoint_export(NULL, path_of(2), exported, 1), ==, -EBADMSG);
     check_contains(tide_last_error(), "weights.safetensors: elements from");

@@ -1,4 +1,5 @@
-/* Proves what is read of files that a folder holds, and that writes are whole or an error. */
+/* Proves what is read of files that a folder holds, that writes are whole or an error, and what one file
+ * is. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -60,4 +61,27 @@ static void writes_are_whole(void)
     close(ends[1]);
 }
 
-TEST_MAIN({"regular_files", regular_files}, {"writes_are_whole", writes_are_whole})
+/* A file by another spelling and by a link is the same one, a folder, too; devices, and what is not there,
+ * never are. */
+static void same_files(void)
+{
+    char link_path[512];
+    char other[512];
+    char folder[512];
+    const char *path = test_file("one", "x", 1);
+    snprintf(other, sizeof other, "%s/./one", test_directory());
+    snprintf(folder, sizeof folder, "%s/.", test_directory());
+    snprintf(link_path, sizeof link_path, "%s/link", test_directory());
+    check_int(symlink(path, link_path), ==, 0);
+    check_true(core_file_is_same(path, other));
+    check_true(core_file_is_same(link_path, other));
+    check_true(core_file_is_same(folder, test_directory()));
+    check_true(!core_file_is_same(path, folder));
+    check_true(!core_file_is_same("/dev/null", "/dev/null"));
+    check_true(!core_file_is_same("/nonexistent/x", "/nonexistent/x"));
+    check_true(!core_file_is_same(path, "/nonexistent/x"));
+    check_int(unlink(link_path), ==, 0);
+}
+
+TEST_MAIN({"regular_files", regular_files}, {"writes_are_whole", writes_are_whole},
+          {"same_files", same_files})

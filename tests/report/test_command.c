@@ -50,6 +50,9 @@ static void refused(void)
     check_true(!rig_has("bad.html"));
     expect(2, "report %T/two/a.jsonl --out %T/no/such/x.html");
     check_contains(rig_err, "x.html cannot be written");
+    expect(2, "report %T/two/a.jsonl --out %T/two/../two/a.jsonl");
+    check_contains(rig_err, "a.jsonl is the log that is read; name another file");
+    check_string(rig_read("two/a.jsonl"), "{\"step\":1}\n");
     expect(1, "report %T/two/a.jsonl --out /dev/full");
     check_contains(rig_err, "/dev/full cannot be written: No space left on device");
 }

@@ -369,6 +369,24 @@ static void windows(void)
     }
 }
 
+/* Files are known by any name, those of patterns, too; what is beside them is not read. */
+static void files_that_are_read(void)
+{
+    char pattern[700];
+    char name[700];
+    struct text_reader *reader = NULL;
+    const char *path = write_rows("read-1.jsonl", 3, 0);
+    const char *beside = write_rows("beside.jsonl", 3, 0);
+    snprintf(pattern, sizeof pattern, "%s/read-?.jsonl", test_directory());
+    snprintf(name, sizeof name, "%s/./read-1.jsonl", test_directory());
+    const char *files[] = {pattern};
+    const struct text_feed_options options = options_for(files, 1);
+    check_int(text_reader_open(&options, &reader), ==, 0);
+    check_true(text_reader_reads(reader, path) && text_reader_reads(reader, name));
+    check_true(!text_reader_reads(reader, beside) && !text_reader_reads(reader, pattern));
+    text_reader_close(reader);
+}
+
 /* Labels behind the first are what is predicted. */
 static void targets_of_samples(void)
 {
@@ -440,5 +458,6 @@ static void out_of_memory(void)
 
 TEST_MAIN({"in_order", in_order}, {"packed", packed}, {"resumes", resumes}, {"shuffles", shuffles},
           {"ranks_share", ranks_share}, {"measures", measures}, {"refuses", refuses},
-          {"windows", windows}, {"targets_of_samples", targets_of_samples},
-          {"wrong_ids", wrong_ids}, {"out_of_memory", out_of_memory})
+          {"windows", windows}, {"files_that_are_read", files_that_are_read},
+          {"targets_of_samples", targets_of_samples}, {"wrong_ids", wrong_ids},
+          {"out_of_memory", out_of_memory})

@@ -126,12 +126,15 @@ static void refuses(void)
                                               "train on: 0 rows were read, 0 of them were wrong"},
         {"--model nowhere --data rows.jsonl", "nowhere"},
         {"--model model --data rows.jsonl --train-on none", "none"},
+        {"--model model --data 'ro*.jsonl' --out ./rows.jsonl",
+         "is one of the files that are read"},
     };
     make_files();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         check_int(run(cases[i].arguments), ==, 2);
         check_contains(said, cases[i].says);
     }
+    check_int(run("--model model --data rows.jsonl"), ==, 0); /* which nothing was written into */
 }
 
 /* Ids that the model of the folder does not have are refused before training is; a model smaller than

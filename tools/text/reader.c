@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "tools/text/group.h"
@@ -51,6 +52,15 @@ void text_reader_close(struct text_reader *reader)
         text_records_close(reader->records);
         free(reader);
     }
+}
+
+bool text_reader_reads(const struct text_reader *reader, const char *path)
+{
+    bool reads = false;
+    for (size_t i = 0; i < text_records_files(reader->records); i++) {
+        reads = reads || core_file_is_same(text_records_file(reader->records, i), path);
+    }
+    return reads;
 }
 
 uint64_t text_reader_mark(const struct text_reader *reader)

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_checkpoint.h"
@@ -108,10 +109,30 @@ static int check_trace(const struct tune_flags *flags)
     return 0;
 }
 
+/* Logs and timelines are begun anew: what is read has to be another file. */
+static int check_written(const struct job *job)
+{
+    const struct tune_flags *flags = &job->flags;
+    const char *const written[] = {flags->log, job->settings.csv, flags->trace};
+    const char *const read[] = {flags->data, flags->eval_data, flags->config, flags->rates};
+    for (size_t w = 0; w < sizeof written / sizeof written[0]; w++) {
+        for (size_t r = 0; r < sizeof read / sizeof read[0]; r++) {
+            if (written[w] != NULL && read[r] != NULL && core_file_is_same(written[w], read[r])) {
+                return core_err_set(-EINVAL,
+                                    "%s is to be read and to be written; give another name for "
+                                    "what is written",
+                                    written[w]);
+            }
+        }
+    }
+    return 0;
+}
+
 static int open_inputs(struct job *job)
 {
     struct tune_data_info info;
     int rc = check_out(&job->flags);
+    rc = rc != 0 ? rc : check_written(job);
     rc = rc != 0 ? rc : check_trace(&job->flags);
     if (rc == 0 && job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&
         strcmp(job->flags.data, "-") == 0) {

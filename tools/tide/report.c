@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "tools/report/log.h"
 #include "tools/report/page.h"
 #include "tools/report/run.h"
@@ -149,7 +150,9 @@ static int work(const struct cli_command *command, const char *given, const char
         page_of(log, page);
         out = page;
     }
-    rc = save_page(&run, out);
+    rc = core_file_is_same(log, out)
+             ? core_err_set(-EINVAL, "--out %s is the log that is read; name another file", out)
+             : save_page(&run, out);
     if (rc == 0 && strcmp(out, "-") != 0) {
         print_outcome(&run, out);
     }

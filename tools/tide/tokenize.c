@@ -265,6 +265,10 @@ static int open_all(struct tokenize *t)
     int code = t->options.model != NULL ? read_vocab(t) : 0;
     code = code == 0 ? text_reader_open(&t->options, &t->reader) : code;
     code = code == 0 ? text_pack_create(&pack, &t->pack) : code;
+    if (code == 0 && t->out != NULL && text_reader_reads(t->reader, t->out)) {
+        return core_err_set(-EINVAL, "--out %s is one of the files that are read; name another one",
+                            t->out);
+    }
     if (code == 0 && t->out != NULL) {
         t->file = strcmp(t->out, "-") == 0 ? stdout : fopen(t->out, "we");
         if (t->file == NULL) {
