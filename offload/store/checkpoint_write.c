@@ -230,7 +230,8 @@ static int publish(struct store_checkpoint_write *checkpoint)
     if (rc == 0) {
         free(checkpoint->path);
         checkpoint->path = NULL;
-        store_shelf_rotate(checkpoint->given.shelf, checkpoint->given.keep);
+        store_shelf_rotate(checkpoint->given.shelf, checkpoint->manifest.step,
+                           checkpoint->given.keep);
     }
     return rc;
 }

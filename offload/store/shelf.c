@@ -262,12 +262,15 @@ static void make_spare(struct store_shelf *shelf, uint64_t step)
     }
 }
 
-void store_shelf_rotate(struct store_shelf *shelf, uint32_t keep)
+void store_shelf_rotate(struct store_shelf *shelf, uint64_t step, uint32_t keep)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
     if (keep == 0 || store_shelf_list(shelf->directory, &steps, &count) != 0) {
         return;
+    }
+    while (count > 0 && steps[count - 1] > step) {
+        count--;
     }
     for (size_t i = 0; i + keep < count; i++) {
         if (shelf->has_spare) {

@@ -24,10 +24,12 @@ int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
 
 /* Removes one; what cannot be removed is a warning. */
 void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
-/* Takes the oldest away until `keep` are left; 0: all stay. The first becomes the spare where there is
+/* Takes the oldest away until `keep` are left of those up to `step`, the one just written; 0: all stay. What
+ * is behind it a resumed run has passed over as damaged: that keeps nothing else away, and goes when the
+ * run has come so far. The first becomes the spare where there is
  * none: a drive that frees gigabytes under a run stands still meanwhile, and files that are written over
  * take their bytes faster than new ones. The others are removed. */
-void store_shelf_rotate(struct store_shelf *shelf, uint32_t keep);
+void store_shelf_rotate(struct store_shelf *shelf, uint64_t step, uint32_t keep);
 /* Where the spare is; NULL: there is none. */
 const char *store_shelf_spare(const struct store_shelf *shelf, char *text, size_t bytes);
 void store_shelf_spare_drop(struct store_shelf *shelf); /* removes it */

@@ -149,8 +149,26 @@ static void rotation(void)
     check_true(there(shelf, 10) && access(path, F_OK) == 0);
     store_shelf_remove(shelf, 10);
     check_true(!there(shelf, 10));
-    store_shelf_rotate(shelf, 0);
+    store_shelf_rotate(shelf, 11, 0);
     check_true(there(shelf, 11));
+    store_shelf_close(shelf);
+}
+
+/* A run that passed over a damaged checkpoint writes others in front of it, which are kept; the damaged one
+ * goes when the run has come so far. */
+static void rotation_in_front_of_a_damaged_one(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    case_shrink(true);
+    check_int(case_write(shelf, 8, 0, NULL), ==, 0);
+    check_int(case_write(shelf, 14, 0, NULL), ==, 0); /* which is the damaged one */
+    check_int(case_write(shelf, 10, 1, NULL), ==, 0);
+    check_true(!there(shelf, 8) && there(shelf, 10) && there(shelf, 14));
+    check_int(case_write(shelf, 12, 1, NULL), ==, 0);
+    check_true(!there(shelf, 10) && there(shelf, 12) && there(shelf, 14));
+    check_int(case_compare(store_shelf_directory(shelf), 12), ==, 0);
+    check_int(case_write(shelf, 16, 1, NULL), ==, 0);
+    check_true(!there(shelf, 12) && !there(shelf, 14) && there(shelf, 16));
     store_shelf_close(shelf);
 }
 
@@ -343,5 +361,7 @@ static void told_at_the_end(void)
 
 TEST_MAIN({"round_trip", round_trip}, {"told_at_the_end", told_at_the_end},
           {"others_can_read_it", others_can_read_it}, {"manifest", manifest}, {"cuts", cuts},
-          {"rotation", rotation}, {"a_spare", a_spare}, {"a_spare_in_use", a_spare_in_use},
-          {"one_writer", one_writer}, {"unfinished", unfinished})
+          {"rotation", rotation},
+          {"rotation_in_front_of_a_damaged_one", rotation_in_front_of_a_damaged_one},
+          {"a_spare", a_spare}, {"a_spare_in_use", a_spare_in_use}, {"one_writer", one_writer},
+          {"unfinished", unfinished})

@@ -125,7 +125,7 @@ static void make_spare(struct store_shelf *shelf)
     store_shelf_spare_drop(shelf);
     model_folder_remove(text); /* where a request failed that was to remove it */
     check_int(case_write(shelf, 0, 0, NULL), ==, 0);
-    store_shelf_rotate(shelf, 1);
+    store_shelf_rotate(shelf, 1, 1);
     check_true(store_shelf_spare(shelf, text, sizeof text) != NULL);
 }
 
@@ -182,7 +182,7 @@ static void a_name_that_stays(void)
     check_int(case_write(shelf, 1, 0, NULL), ==, 0);
     check_int(case_write(shelf, 2, 0, NULL), ==, 0);
     syncs_fail = true;
-    store_shelf_rotate(shelf, 1);
+    store_shelf_rotate(shelf, 2, 1);
     syncs_fail = false;
     check_true(store_shelf_spare(shelf, text, sizeof text) == NULL);
     snprintf(text, sizeof text, "%s/checkpoint-1.spare", store_shelf_directory(shelf));
