@@ -271,11 +271,11 @@ TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids,
 
 /* Writes a Hugging Face folder with the weights in the working precision; the configuration and
  * the tokenizer's files come from the model's folder. -EEXIST where it is there and not empty,
- * unless `overwrite`. */
+ * unless `overwrite`, and where FOLDER.partial, in which it is made, has files that no run left. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
 /* Whether such a folder could be written, its whole size included: -ENOSPC, -EBUSY where another run is
  * to write it... Until it is saved, another folder is tried, or the engine is destroyed, it is this
- * engine's to write; an empty FOLDER.partial stands for that. */
+ * engine's to write; a FOLDER.partial with nothing but a mark in it stands for that. */
 TIDE_API int tide_engine_save_try(struct tide_engine *engine, const char *folder, int overwrite);
 
 struct tide_engine_memory {
