@@ -1,0 +1,197 @@
+/* What the assistant wrote, told without {% generation %}: for templates in the shapes of known families
+ * it is what the same template with {% generation %} says, whatever it leaves out of earlier turns; and
+ * where that cannot be told, nothing that others wrote is trained on. */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/base/json.h"
+#include "core/base/json_write.h"
+#include "core/base/log.h"
+#include "tests/harness/test.h"
+#include "tools/text/chat.h"
+#include "tools/text/row.h"
+#include "tools/text/tokenizer.h"
+#include "tools/text/turns.h"
+
+struct bench {
+    struct text_chat *chat;
+    struct text_tokenizer *tokenizer;
+    struct text_template_run *run;
+    struct text_turns turns;
+    struct text_row row;
+    struct text_rendering whole;
+    _Atomic bool said;
+};
+
+/* A model folder whose tokenizer has these special tokens; false where this build cannot read it. */
+static bool make_folder(const char *source, const struct core_json_value *special,
+                        char folder[4096])
+{
+    char from[4096];
+    char *text = NULL;
+    size_t bytes = 0;
+    struct core_json_write json;
+    snprintf(folder, 4096, "%s/turns", test_directory());
+    mkdir(folder, 0700);
+    snprintf(from, sizeof from, "%s/text/fixtures/qwen2.json", test_root());
+    check_int(core_file_read(from, 1 << 24, &text, &bytes), ==, 0);
+    test_file("turns/tokenizer.json", text, bytes);
+    free(text);
+    core_json_write_init_text(&json);
+    core_json_write_object_begin(&json, NULL);
+    core_json_write_string(&json, "chat_template", source);
+    if (special != NULL) {
+        core_json_write_value(&json, "additional_special_tokens", special);
+    }
+    core_json_write_object_end(&json);
+    check_int(core_json_write_end(&json), ==, 0);
+    test_file("turns/tokenizer_config.json", json.text, json.bytes);
+    core_json_write_fini(&json);
+    struct text_tokenizer *tokenizer = NULL;
+    int code = text_tokenizer_load(folder, &tokenizer);
+    text_tokenizer_destroy(tokenizer);
+    check_true(code == 0 || code == -ENOTSUP);
+    return code == 0;
+}
+
+static void open_bench(struct bench *bench, const char *source,
+                       const struct core_json_value *special)
+{
+    char folder[4096];
+    *bench = (struct bench){0};
+    if (!make_folder(source, special, folder)) {
+        test_skip("this build lacks what the tokenizer needs");
+    }
+    check_int(text_tokenizer_load(folder, &bench->tokenizer), ==, 0);
+    check_int(text_chat_load(folder, NULL, &bench->chat), ==, 0);
+    check_int(text_template_run_create(NULL, &bench->run), ==, 0);
+    check_int(text_turns_init(&bench->turns, &bench->said), ==, 0);
+}
+
+static void close_bench(struct bench *bench)
+{
+    text_turns_fini(&bench->turns);
+    text_template_run_destroy(bench->run);
+    text_chat_destroy(bench->chat);
+    text_tokenizer_destroy(bench->tokenizer);
+}
+
+static int find(struct bench *bench, const char *json, size_t bytes)
+{
+    struct text_turns_whole asked = {.chat = bench->chat,
+                                     .tokenizer = bench->tokenizer,
+                                     .row = &bench->row,
+                                     .text = &bench->whole};
+    check_int(text_row_parse(json, bytes, &bench->row), ==, 0);
+    check_int(text_chat_render(bench->chat, bench->run, &bench->row, 0, false, &bench->whole), ==,
+              0);
+    int code = text_turns_find(&bench->turns, &asked);
+    text_row_fini(&bench->row);
+    return code;
+}
+
+/* Is the part wanted; or inside one that is, for templates that cannot be told exactly? */
+static bool is_wanted(const struct core_json_value *want, const struct text_template_span *span,
+                      bool exact)
+{
+    for (size_t i = 0; i + 1 < core_json_count(want); i += 2) {
+        const size_t begin = (size_t)core_json_integer(core_json_at(want, i));
+        const size_t end = (size_t)core_json_integer(core_json_at(want, i + 1));
+        if (exact ? span->begin == begin && span->end == end
+                  : span->begin >= begin && span->end <= end) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void check_spans(const struct bench *bench, const struct core_json_value *template,
+                        size_t conversation)
+{
+    const char *name = core_json_string(core_json_find(template, "name"), NULL);
+    const bool exact = core_json_bool(core_json_find(template, "exact"));
+    const struct core_json_value *want = core_json_at(core_json_find(template, "spans"),
+                                                      conversation);
+    bool same = !exact || core_json_count(want) == 2 * bench->turns.count;
+    for (size_t i = 0; i < bench->turns.count && same; i++) {
+        same = is_wanted(want, &bench->turns.spans[i], exact);
+    }
+    if (!same) {
+        char got[2000] = "";
+        for (size_t i = 0; i < bench->turns.count; i++) {
+            const size_t at = strlen(got);
+            snprintf(got + at, sizeof got - at, " %zu-%zu", bench->turns.spans[i].begin,
+                     bench->turns.spans[i].end);
+        }
+        test_fail(__FILE__, __LINE__, "%s, conversation %zu: %s of:\n%s", name, conversation, got,
+                  bench->whole.text);
+    }
+}
+
+/* Every template and conversation of the fixture, made by tests/oracle/turns.py. */
+static void fixture(void)
+{
+    char path[4096];
+    struct core_json *doc = NULL;
+    snprintf(path, sizeof path, "%s/text/fixtures/turns.json", test_root());
+    check_int(core_json_load(path, NULL, &doc), ==, 0);
+    const struct core_json_value *root = core_json_root(doc);
+    const struct core_json_value *talks = core_json_find(root, "conversations");
+    const struct core_json_value *all = core_json_find(root, "templates");
+    check_uint(core_json_count(all), >=, 8);
+    check_uint(core_json_count(talks), >=, 30);
+    for (size_t i = 0; i < core_json_count(all); i++) {
+        struct bench bench;
+        const struct core_json_value *one = core_json_at(all, i);
+        open_bench(&bench, core_json_string(core_json_find(one, "source"), NULL),
+                   core_json_find(root, "special"));
+        for (size_t k = 0; k < core_json_count(talks); k++) {
+            struct core_json_write json;
+            core_json_write_init_text(&json);
+            core_json_write_object_begin(&json, NULL);
+            core_json_write_value(&json, "messages", core_json_at(talks, k));
+            core_json_write_object_end(&json);
+            check_int(core_json_write_end(&json), ==, 0);
+            check_int(find(&bench, json.text, json.bytes), ==, 0);
+            check_spans(&bench, one, k);
+            core_json_write_fini(&json);
+        }
+        check_int(atomic_load(&bench.said), ==, core_json_bool(core_json_find(one, "warns")));
+        close_bench(&bench);
+    }
+    core_json_destroy(doc);
+}
+
+/* A template that says at the beginning how long the conversation is: no beginning is the whole's, and
+ * a question is never taken for an answer. A beginning that is refused is an error. */
+static void not_told(void)
+{
+    static const char json[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"a\"}, {\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"b\"}]}";
+    struct bench bench;
+    open_bench(&bench,
+               "{{ messages | length }}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+               "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
+               NULL);
+    check_int(find(&bench, json, strlen(json)), ==, 0);
+    check_uint(bench.turns.count, ==, 0);
+    check_true(atomic_load(&bench.said));
+    close_bench(&bench);
+    open_bench(&bench,
+               "{% if messages | length == 3 %}{{ raise_exception('three') }}{% endif %}"
+               "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+               "{% if add_generation_prompt %}<assistant>{% endif %}",
+               NULL);
+    check_int(find(&bench, json, strlen(json)), ==, -EINVAL);
+    check_contains(core_err_sentence(), "messages[3]: what the assistant wrote cannot be told");
+    close_bench(&bench);
+}
+
+TEST_MAIN({"fixture", fixture}, {"not_told", not_told})
