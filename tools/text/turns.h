@@ -1,6 +1,7 @@
 /* turns.h: which part of a conversation's text the assistant wrote, where its template does not say so:
  * what lies between how the template renders the messages in front of a turn and those up to its end,
- * also where it writes them otherwise than in the whole (docs/data.md, chat templates). Private to encode.c. One thread. */
+ * also where it writes them otherwise than in the whole (docs/data.md, chat templates).
+ * Private to encode.c. One thread. */
 #ifndef TOOLS_TEXT_TURNS_H
 #define TOOLS_TEXT_TURNS_H
 
