@@ -286,6 +286,9 @@ static int full_drive(struct tune_log_options options, rlim_t bytes)
     struct tune_log *log = NULL;
     limit_files(bytes);
     int rc = tune_log_open(&options, &log);
+    if (rc == 0) {
+        tune_log_begin(log, &(struct tune_log_head){.steps = 20});
+    }
     for (uint64_t i = 1; rc == 0 && i <= 20; i++) {
         struct tune_record record = record_of(i);
         tune_log_step(log, &record);
@@ -316,6 +319,30 @@ static void full_drives(void)
             check_contains(core_err_sentence(), "cannot be written");
         }
         check_int(full_drive(options, RLIM_INFINITY), ==, 0);
+    }
+}
+
+/* What an earlier run wrote stays until a run begins: one that is refused before has not touched it. */
+static void earlier_files(void)
+{
+    const char *path = test_file("earlier.jsonl", "{\"step\":9}\n", 11);
+    const char *table = test_file("earlier.csv", "step\n9\n", 7);
+    const struct tune_log_options options = {.json_path = path, .csv_path = table};
+    for (int turn = 0; turn < 2; turn++) {
+        struct tune_log *log = NULL;
+        check_int(tune_log_open(&options, &log), ==, 0);
+        if (turn > 0) {
+            tune_log_begin(log, &(struct tune_log_head){.steps = 4});
+        }
+        check_int(tune_log_close(log), ==, 0);
+        size_t bytes = 0;
+        char *json = read_all(path, &bytes);
+        check_string(json, turn == 0 ? "{\"step\":9}\n" : "");
+        free(json);
+        char *csv = read_all(table, &bytes);
+        check_true(turn == 0 ? strcmp(csv, "step\n9\n") == 0
+                             : strncmp(csv, "step,", 5) == 0 && strstr(csv, "9\n") == NULL);
+        free(csv);
     }
 }
 
@@ -355,4 +382,4 @@ static void heads(void)
 
 TEST_MAIN({"figures", figures}, {"table", table}, {"events", events}, {"sums", sums},
           {"records", records}, {"order_of_files", order_of_files}, {"no_folder", no_folder},
-          {"full_drives", full_drives}, {"heads", heads})
+          {"full_drives", full_drives}, {"earlier_files", earlier_files}, {"heads", heads})

@@ -23,8 +23,9 @@ struct tune_log {
     char *csv_path;           /* owned */
     struct tune_events *events;
     struct tune_log_head head;
-    bool began; /* the first line, which has the head, is there */
-    int code;   /* the first failure */
+    bool append; /* what stands in the files stays */
+    bool began;  /* the first line, which has the head, is there */
+    int code;    /* the first failure */
 };
 
 /* Makes the folders above a file. */
@@ -65,6 +66,7 @@ static void cut_torn_line(const char *path)
     fclose(file);
 }
 
+/* What an earlier run wrote stays until this one begins: it may still be refused. */
 static int open_file(const char *path, bool append, FILE **file, char **kept)
 {
     if (path == NULL) {
@@ -74,7 +76,7 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
         cut_torn_line(path);
     }
     *kept = strdup(path);
-    *file = *kept != NULL ? fopen(path, append ? "ae" : "we") : NULL;
+    *file = *kept != NULL ? fopen(path, "ae") : NULL;
     if (*file == NULL) {
         return core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
     }
@@ -137,6 +139,7 @@ int tune_log_open(const struct tune_log_options *options, struct tune_log **out)
         return core_err_set(-ENOMEM, "no memory for a log");
     }
     log->events = options->events;
+    log->append = options->append;
     int rc = open_files(log, options);
     if (rc != 0) {
         tune_log_close(log);
@@ -145,10 +148,6 @@ int tune_log_open(const struct tune_log_options *options, struct tune_log **out)
     if (log->json_file != NULL) {
         core_json_write_init_file(&log->json, log->json_file);
         log->json.nan_is_null = true;
-    }
-    if (log->csv_file != NULL && ftell(log->csv_file) <= 0) {
-        tune_figures_print_names(log->csv_file);
-        flush(log, &log->csv_file, log->csv_path, 0);
     }
     *out = log;
     return 0;
@@ -178,9 +177,32 @@ int tune_log_close(struct tune_log *log)
     return code;
 }
 
+/* Empties a file of an earlier run; true where nothing stands in it then. */
+static bool begin_file(const struct tune_log *log, FILE *file, const char *path)
+{
+    struct stat info;
+    if (file == NULL || fstat(fileno(file), &info) != 0) {
+        return false;
+    }
+    if (!log->append && S_ISREG(info.st_mode) && info.st_size > 0) {
+        if (ftruncate(fileno(file), 0) != 0) {
+            core_log(CORE_LOG_WARN, "%s keeps what an earlier run wrote: %s", path,
+                     strerror(errno));
+            return false;
+        }
+        return true;
+    }
+    return info.st_size == 0;
+}
+
 void tune_log_begin(struct tune_log *log, const struct tune_log_head *head)
 {
     log->head = *head;
+    (void)begin_file(log, log->json_file, log->json_path);
+    if (begin_file(log, log->csv_file, log->csv_path)) {
+        tune_figures_print_names(log->csv_file);
+        flush(log, &log->csv_file, log->csv_path, 0);
+    }
     if (log->board != NULL) {
         check_board(log, event_file_restart(log->board, (uint64_t)head->begun + 1));
     }
