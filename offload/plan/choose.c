@@ -191,7 +191,8 @@ static int save_memory(struct search *search, const struct plan *fastest, struct
             (*best)->predicted.store_write_bytes > bounds.store_write_bytes) {
             continue;
         }
-        rc = plan_candidate_predict_clipped(input, *best);
+        rc = plan_climb_widen(input, &search->needs, best);
+        rc = rc != 0 ? rc : plan_candidate_predict_clipped(input, *best);
         bounds.clipped_seconds = (*best)->predicted_clipped.step_seconds *
                                  (1 + input->wishes.thrift);
         rc = rc != 0 ? rc : plan_climb_down(input, &bounds, &search->needs, best);

@@ -204,6 +204,43 @@ int plan_climb_up(const struct plan_input *input, struct plan_needs *needs, stru
 
 /* ---- down ---- */
 
+static double staged_bytes(const struct plan *plan)
+{
+    const struct plan_layout *layout = plan->layout;
+    const uint16_t slot = layout->state_slots[0];
+    return slot != PLAN_NONE
+               ? (double)layout->buffers[slot].bytes * plan_layout_slots(layout->state_slots)
+               : 0;
+}
+
+/* A drive gives what it was measured to where as much is in flight as was then: fewer slots are
+ * foretold to do as well, and do not. A small model's states are not held in memory for that. */
+static bool starves(const struct plan_input *input, const struct plan *plan)
+{
+    static const double held_most = 0.25;
+    const double stored = (double)plan->layout->tier_bytes[PLAN_STORE] * held_most;
+    const double staged = staged_bytes(plan);
+    return staged > 0 && staged < fmin(input->rates.window_bytes, stored);
+}
+
+int plan_climb_widen(const struct plan_input *input, struct plan_needs *needs, struct plan **best)
+{
+    while (starves(input, *best)) {
+        struct plan_choice choice = (*best)->choice;
+        struct plan *wider = NULL;
+        int rc = make_move(input, MORE_STATE_SLOTS, &choice)
+                     ? plan_candidate_create(input, &choice, needs, &wider)
+                     : 0;
+        if (rc != 0 || wider == NULL || staged_bytes(wider) <= staged_bytes(*best)) {
+            plan_destroy(wider);
+            return rc;
+        }
+        plan_destroy(*best);
+        *best = wider;
+    }
+    return 0;
+}
+
 /* Bytes saved a second lost; 0 where it saves too little or costs too much. */
 static double saving(const struct plan_input *input, const struct plan_bounds *bounds,
                      const struct plan *from, const struct plan *plan)
@@ -211,7 +248,8 @@ static double saving(const struct plan_input *input, const struct plan_bounds *b
     const double before = (double)plan_climb_memory(input, from);
     const double saved = before - (double)plan_climb_memory(input, plan);
     const double lost = plan->predicted.step_seconds - from->predicted.step_seconds;
-    const bool may = plan->predicted.step_seconds <= bounds->step_seconds &&
+    const bool may = (!starves(input, plan) || starves(input, from)) &&
+                     plan->predicted.step_seconds <= bounds->step_seconds &&
                      plan->predicted_clipped.step_seconds <= bounds->clipped_seconds &&
                      plan->predicted.store_write_bytes <= bounds->store_write_bytes;
     return may && saved > before * least_saving ? saved / fmax(lost, bounds->step_seconds * equal)

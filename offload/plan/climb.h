@@ -15,6 +15,10 @@ uint64_t plan_climb_memory(const struct plan_input *input, const struct plan *pl
 /* Takes each change of slots, chunks and split as long as it gains. *best is replaced. */
 int plan_climb_up(const struct plan_input *input, struct plan_needs *needs, struct plan **best);
 
+/* More state slots, until they hold what was in flight at the drives while their rates were measured,
+ * or budgets end. *best is replaced. */
+int plan_climb_widen(const struct plan_input *input, struct plan_needs *needs, struct plan **best);
+
 /* What a candidate that takes less memory may cost. */
 struct plan_bounds {
     double step_seconds;

@@ -105,9 +105,10 @@ struct plan_rates {
                                     memory; 0: it is not known, and nothing is updated there */
     double card_sums_elements;
     double round_elements;
-    double hash_bytes; /* checksums of what is read and written; 0: free, or part of `io_bytes` */
-    double io_bytes;   /* what drives' threads could move and check with a core each; 0: free */
-    double coll_bytes; /* between ranks, to one of them; 0: it costs nothing */
+    double hash_bytes;   /* checksums of what is read and written; 0: free, or part of `io_bytes` */
+    double io_bytes;     /* what drives' threads could move and check with a core each; 0: free */
+    double window_bytes; /* in flight at the drives while these were measured; 0: any do */
+    double coll_bytes;   /* between ranks, to one of them; 0: it costs nothing */
     double command_seconds; /* fixed cost of a command */
     bool shared_cores;      /* compute and update take the same cores (the CPU device) */
 };

@@ -182,6 +182,7 @@ static int find_drive(const struct run_shapes *shapes, const struct run_options 
         {"write_bytes_per_second", &out->write_bytes},
         {"mixed_bytes_per_second", &out->mixed_bytes},
         {"cpu_ns_per_byte", &out->cpu_ns_per_byte},
+        {"window_bytes", &out->window_bytes},
     };
     const struct run_cache_part part = {.folder = options->cache.folder,
                                         .kind = "drive",
@@ -209,7 +210,7 @@ static int find_each(const struct run_shapes *shapes, const struct run_options *
     for (unsigned i = 0; rc == 0 && i < options->store_count; i++) {
         const struct store_path *path = &options->stores[i];
         each[i] = (struct run_drive_rates){memory_bytes_per_s, memory_bytes_per_s,
-                                           memory_bytes_per_s, 0};
+                                           memory_bytes_per_s, 0, 0};
         rc = memory || path->disk != NULL ? 0
                                           : find_drive(shapes, options, path->directory, &each[i]);
     }
@@ -249,6 +250,7 @@ static int find_drives(const struct run_shapes *shapes, const struct run_options
         out->read_bytes += each[i].read_bytes;
         out->write_bytes += each[i].write_bytes;
         out->mixed_bytes += each[i].mixed_bytes;
+        out->window_bytes += each[i].window_bytes;
         cpu += each[i].mixed_bytes * each[i].cpu_ns_per_byte * 1e-9;
     }
     out->io_bytes = cpu > 0 ? out->mixed_bytes / cpu * drive_cores(options) : 0;

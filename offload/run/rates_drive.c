@@ -104,6 +104,7 @@ int run_rates_drive(const struct run_shapes *shapes, const struct run_options *o
     if (!*steady) {
         say_slow(path, &best, false);
     }
+    best.window_bytes = 2.0 * how.depth * AIO_BLOCK_DEFAULT_BYTES;
     *out = best;
     return 0;
 }

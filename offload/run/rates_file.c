@@ -31,6 +31,7 @@ static const struct {
     {"coll_bytes_per_second", offsetof(struct run_rates, machine.coll_bytes), false},
     {"hash_bytes_per_second", offsetof(struct run_rates, machine.hash_bytes), true},
     {"io_bytes_per_second", offsetof(struct run_rates, machine.io_bytes), true},
+    {"window_bytes", offsetof(struct run_rates, machine.window_bytes), true},
     {"command_seconds", offsetof(struct run_rates, machine.command_seconds), false},
 };
 enum { NUMBER_COUNT = sizeof numbers / sizeof numbers[0] };

@@ -31,6 +31,7 @@ struct run_drive_rates {
     double write_bytes;
     double mixed_bytes;
     double cpu_ns_per_byte; /* of the drive's thread, with checksums */
+    double window_bytes;    /* in flight meanwhile, both ways together */
 };
 
 /* The directory itself, or the nearest one above it that is there: a store is made and removed with

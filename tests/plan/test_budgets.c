@@ -162,6 +162,45 @@ static void thrift_leaves_slack(void)
     }
 }
 
+/* Memory is not saved on the slots that keep a drive as busy as it was while it was measured; where a
+ * budget was given, or for a model with few bytes to stage, that is no reason to take more. */
+static uint64_t staged(const struct world *world)
+{
+    struct plan *plan = NULL;
+    uint64_t bytes = 0;
+    check_int(plan_create(&world->input, &plan), ==, 0);
+    if (plan != NULL) {
+        const struct plan_layout *layout = plan->layout;
+        bytes = layout->buffers[layout->state_slots[0]].bytes *
+                plan_layout_slots(layout->state_slots);
+    }
+    plan_destroy(plan);
+    return bytes;
+}
+
+static void thrift_keeps_drives_busy(void)
+{
+    for (int clip = 0; clip < 2; clip++) {
+        struct world world;
+        world_of_layers(&world, clip);
+        world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_STORE;
+        world.input.wishes.thrift = 0.2;
+        const uint64_t least = staged(&world);
+        world.input.rates.window_bytes = 2.0 * (double)least;
+        const uint64_t kept = staged(&world);
+        test_note("%s: %.1f MiB staged, %.1f MiB with a window of twice that",
+                  clip ? "clipped" : "not", (double)least / (double)mib,
+                  (double)kept / (double)mib);
+        check_int(kept, >=, 2 * least);
+        world.input.rates.window_bytes = 1e15;
+        check_int(staged(&world), <, 1000 * mib);
+        world.input.wishes.thrift = 0;
+        const uint64_t given = staged(&world);
+        world.input.rates.window_bytes = 0;
+        check_int(given, ==, staged(&world));
+    }
+}
+
 /* What is in memory stays there where taking it out would write to the drives, however much slower a
  * step may be. */
 static void thrift_does_not_wear_drives(void)
@@ -182,4 +221,5 @@ static void thrift_does_not_wear_drives(void)
 TEST_MAIN({"more_memory_is_no_slower", more_memory_is_no_slower},
           {"thrift_saves_memory", thrift_saves_memory},
           {"thrift_leaves_slack", thrift_leaves_slack},
+          {"thrift_keeps_drives_busy", thrift_keeps_drives_busy},
           {"thrift_does_not_wear_drives", thrift_does_not_wear_drives})
