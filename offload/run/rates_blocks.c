@@ -18,10 +18,7 @@ static const double enough_seconds = 1;
 
 /* A device of its own with one block on it. */
 struct stage {
-    struct dev_device *device;
-    struct kern_ops *ops;
-    struct dev_queue *queue;
-    char *memory;
+    struct run_rates_device on;
     struct model_binding binding;
 };
 
@@ -84,24 +81,12 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
     return total;
 }
 
-static void stage_close(struct stage *stage)
-{
-    dev_queue_destroy(stage->queue);
-    if (stage->device != NULL) {
-        if (stage->memory != NULL) {
-            dev_memory_free(stage->device, stage->memory);
-        }
-        kern_ops_detach(stage->ops);
-        dev_close(stage->device);
-    }
-}
-
 static int stage_copy(struct stage *stage, enum dev_copy_direction direction, char *to,
                       const void *from, uint64_t bytes)
 {
     const struct dev_copy move = {.direction = direction, .to = to, .from = from, .bytes = bytes};
     struct core_fence done = {0};
-    int rc = dev_queue_copy(stage->queue, &move, &done);
+    int rc = dev_queue_copy(stage->on.queue, &move, &done);
     return rc != 0 ? rc : core_fence_wait(done, -1);
 }
 
@@ -120,11 +105,12 @@ static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
         random = random * UINT32_C(1664525) + UINT32_C(1013904223);
         pattern[i] = (uint16_t)(random >> 31 << 15 | (0x3c00U + (random >> 16 & 0xffU)));
     }
+    char *const memory = stage->on.memory;
     uint64_t done = bytes < PATTERN_BYTES ? bytes : PATTERN_BYTES;
-    int rc = stage_copy(stage, DEV_COPY_UP, stage->memory, pattern, done);
+    int rc = stage_copy(stage, DEV_COPY_UP, memory, pattern, done);
     for (; rc == 0 && done < bytes; done *= 2) {
         const uint64_t part = done < bytes - done ? done : bytes - done;
-        rc = stage_copy(stage, DEV_COPY_WITHIN, stage->memory + done, stage->memory, part);
+        rc = stage_copy(stage, DEV_COPY_WITHIN, memory + done, memory, part);
     }
     memset(pattern, 0, PATTERN_BYTES);
     for (int i = 0; i < 2; i++) {
@@ -150,18 +136,13 @@ static int stage_open(struct stage *stage, const struct run_shapes *shapes,
                                             .depth = 1024,
                                             .threads = options->threads,
                                             .scratch_bytes = shapes->scratch_bytes};
-    void *memory = NULL;
-    int rc = dev_open(options->device, &device, &stage->device);
-    rc = rc != 0 ? rc : kern_ops_attach(stage->device, &kernels, &stage->ops);
-    rc = rc != 0 ? rc : dev_queue_create(stage->device, &queue, &stage->queue);
-    rc = rc != 0 ? rc : dev_memory_alloc(stage->device, bytes, &memory);
+    int rc = run_rates_device_open(&stage->on, options->device, &device, &kernels, &queue, bytes);
     if (rc != 0) {
         return rc;
     }
-    stage->memory = memory;
-    (void)lay_out(shapes, options, index, stage->memory, &stage->binding);
-    if (dev_properties(stage->device)->host_visible) {
-        memset(memory, 0, bytes); /* ids and labels of token 0, weights of zero */
+    (void)lay_out(shapes, options, index, stage->on.memory, &stage->binding);
+    if (dev_properties(stage->on.device)->host_visible) {
+        memset(stage->on.memory, 0, bytes); /* ids and labels of token 0, weights of zero */
         return 0;
     }
     return stage_fill(stage, bytes, (uint64_t)(options->rows * options->length));
@@ -171,8 +152,8 @@ static int timed(struct stage *stage, const struct model_steps *steps, enum mode
                  double *seconds)
 {
     const int64_t start_ns = core_clock_now_ns();
-    int rc = model_run_all(stage->queue, steps, which, &stage->binding);
-    rc = rc != 0 ? rc : core_fence_wait(dev_queue_tail(stage->queue), -1);
+    int rc = model_run_all(stage->on.queue, steps, which, &stage->binding);
+    rc = rc != 0 ? rc : core_fence_wait(dev_queue_tail(stage->on.queue), -1);
     *seconds = run_rates_since(start_ns);
     return rc;
 }
@@ -205,7 +186,7 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
             *parts[i].best = turn <= 1 || seconds < *parts[i].best ? seconds : *parts[i].best;
         }
     }
-    stage_close(&stage);
+    run_rates_device_close(&stage.on);
     return rc;
 }
 

@@ -12,39 +12,17 @@
 enum { LAUNCHES = 8, TURNS = 3, ELEMENTS_MIN = CORE_VEC_TILE };
 
 /* A device of its own with one chunk on it. */
-struct card {
-    struct dev_device *device;
-    struct kern_ops *ops;
-    struct dev_queue *queue;
-    void *memory;
-};
-
-static void card_close(struct card *card)
-{
-    dev_queue_destroy(card->queue);
-    if (card->device != NULL) {
-        if (card->memory != NULL) {
-            dev_memory_free(card->device, card->memory);
-        }
-        kern_ops_detach(card->ops);
-        dev_close(card->device);
-    }
-}
-
-static int card_open(struct card *card, const char *name, uint64_t bytes)
+static int card_open(struct run_rates_device *card, const char *name, uint64_t bytes)
 {
     const struct dev_options device = {.memory_bytes = bytes + DEV_ALIGN_BYTES};
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE};
     const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN}; /* none is computed */
-    int rc = dev_open(name, &device, &card->device);
-    rc = rc != 0 ? rc : kern_ops_attach(card->device, &plain, &card->ops);
-    rc = rc != 0 ? rc : dev_queue_create(card->device, &queue, &card->queue);
-    return rc != 0 ? rc : dev_memory_alloc(card->device, bytes, &card->memory);
+    return run_rates_device_open(card, name, &device, &plain, &queue, bytes);
 }
 
 /* Elements a second of the best turn; the first one wakes the card. */
-static int time_op(struct card *card, const struct dev_command *command, uint64_t elements,
-                   double *per_second)
+static int time_op(struct run_rates_device *card, const struct dev_command *command,
+                   uint64_t elements, double *per_second)
 {
     int rc = 0;
     for (int turn = 0; rc == 0 && turn < TURNS; turn++) {
@@ -62,7 +40,7 @@ static int time_op(struct card *card, const struct dev_command *command, uint64_
 
 /* The chunk's streams, one behind another at multiples of a tile. */
 static struct core_vec_update lay_out(const struct run_options *options, char *memory,
-                                      uint64_t elements, uint64_t *bytes)
+                                      uint64_t elements)
 {
     const struct plan_format format = run_options_format(options);
     const enum core_vec_master master = run_options_master(options);
@@ -74,7 +52,6 @@ static struct core_vec_update lay_out(const struct run_options *options, char *m
     char *const m_scale = states + plan_state_offset(&format, PLAN_M_SCALE, elements);
     char *const v_scale = states + plan_state_offset(&format, PLAN_V_SCALE, elements);
     char *const w32 = master == CORE_VEC_MASTER_F32 ? memory : states;
-    *bytes = (uint64_t)(g - memory) + elements * 4;
     return (struct core_vec_update){
         .rule = options->rule,
         .master = master,
@@ -105,17 +82,16 @@ int run_rates_card(const struct run_shapes *shapes, const struct run_options *op
     const uint64_t sums_bytes = elements / CORE_VEC_TILE * sizeof(double);
     struct kern_update_arguments update = {.met = NULL};
     struct adam_group group = options->group;
-    struct card card = {0};
-    uint64_t bytes = 0;
+    struct run_rates_device card = {0};
+    const uint64_t bytes = elements * 4 + plan_state_bytes(&format, elements) + elements * 4;
     if (strncmp(options->device, "cpu", 3) == 0) {
         out->card_update_elements = out->card_sums_elements = 0;
         return 0;
     }
     group.step = 1;
-    (void)lay_out(options, NULL, elements, &bytes);
     int rc = card_open(&card, options->device, bytes + sums_bytes);
     if (rc == 0) {
-        update.update = lay_out(options, card.memory, elements, &bytes);
+        update.update = lay_out(options, card.memory, elements);
         rc = adam_scalars(options->rule, &group, 1, &update.update.scalars);
     }
     const struct core_vec_norm norm = {.x = update.update.g,
@@ -128,6 +104,6 @@ int run_rates_card(const struct run_shapes *shapes, const struct run_options *op
         .op = KERN_SQUARES, .arguments = &norm, .arguments_bytes = sizeof norm};
     rc = rc != 0 ? rc : time_op(&card, &updates, elements, &out->card_update_elements);
     rc = rc != 0 ? rc : time_op(&card, &sums, elements, &out->card_sums_elements);
-    card_close(&card);
+    run_rates_device_close(&card);
     return rc;
 }

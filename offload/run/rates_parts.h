@@ -25,6 +25,27 @@ int run_rates_copies(const struct run_shapes *shapes, const struct run_options *
 int run_rates_card(const struct run_shapes *shapes, const struct run_options *options,
                    struct plan_rates *out);
 
+/* A device of its own that something is timed on. */
+struct dev_device;
+struct dev_options;
+struct dev_queue;
+struct dev_queue_options;
+struct kern_ops;
+struct kern_options;
+
+struct run_rates_device {
+    struct dev_device *device;
+    struct kern_ops *ops;
+    struct dev_queue *queue;
+    void *memory;
+};
+
+/* Zeroed before; closed also where opening failed. */
+int run_rates_device_open(struct run_rates_device *on, const char *name,
+                          const struct dev_options *device, const struct kern_options *kernels,
+                          const struct dev_queue_options *queue, uint64_t bytes);
+void run_rates_device_close(struct run_rates_device *on);
+
 /* One drive. */
 struct run_drive_rates {
     double read_bytes;

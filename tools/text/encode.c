@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "tools/text/chat.h"
+#include "tools/text/room.h"
 #include "tools/text/row.h"
 #include "tools/text/tokenizer.h"
 #include "tools/text/turns.h"
@@ -167,21 +168,6 @@ uint64_t text_encoder_mark(const struct text_encoder *encoder)
     return encoder->mark;
 }
 
-static int grow(void *array, size_t *room, size_t count, size_t size)
-{
-    void **owned = array;
-    if (count <= *room) {
-        return 0;
-    }
-    void *more = realloc(*owned, (count + count / 2) * size);
-    if (more == NULL) {
-        return core_err_set(-ENOMEM, "no memory for a row of %zu", count);
-    }
-    *owned = more;
-    *room = count + count / 2;
-    return 0;
-}
-
 /* Tokens that tokenizer_config.json adds may lie beyond the model's embeddings: no text may use
  * them then. */
 static int refuse_token(const struct text_encoder *encoder, uint32_t id)
@@ -213,7 +199,8 @@ static int join(struct text_encoder *encoder, const struct text_row *row, size_t
     const size_t end = encoder->end != NULL ? strlen(encoder->end) : 0;
     const size_t first = row->text_bytes;
     const size_t second = row->kind == TEXT_ROW_COMPLETION ? row->completion_bytes : 0;
-    int code = grow(&encoder->text, &encoder->text_room, first + second + end + 1, 1);
+    int code = text_room_grow("a row", &encoder->text, &encoder->text_room,
+                              first + second + end + 1, 1);
     if (code != 0) {
         return code;
     }
@@ -249,8 +236,8 @@ static int encode_prompt(struct text_encoder *encoder, const char *text, size_t 
 {
     struct text_encoding encoding;
     int code = text_tokenizer_encode(encoder->scratch, text, bytes, flags, &encoding);
-    code = code == 0 ? grow(&encoder->prompt, &encoder->prompt_room, encoding.count + 1,
-                            sizeof *encoder->prompt)
+    code = code == 0 ? text_room_grow("a row", &encoder->prompt, &encoder->prompt_room,
+                                      encoding.count + 1, sizeof *encoder->prompt)
                      : code;
     if (code == 0) {
         memcpy(encoder->prompt, encoding.ids, encoding.count * sizeof *encoding.ids);

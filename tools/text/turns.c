@@ -10,6 +10,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "tools/text/chat.h"
+#include "tools/text/room.h"
 #include "tools/text/row.h"
 #include "tools/text/tokenizer.h"
 
@@ -29,24 +30,10 @@ void text_turns_fini(struct text_turns *turns)
     free(turns->prefixes);
 }
 
-static int grow(void *array, size_t *room, size_t count, size_t size)
-{
-    void **owned = array;
-    if (count <= *room) {
-        return 0;
-    }
-    void *more = realloc(*owned, (count + count / 2) * size);
-    if (more == NULL) {
-        return core_err_set(-ENOMEM, "no memory for a conversation of %zu turns", count);
-    }
-    *owned = more;
-    *room = count + count / 2;
-    return 0;
-}
-
 int text_turns_add(struct text_turns *turns, size_t begin, size_t end)
 {
-    int code = grow(&turns->spans, &turns->room, turns->count + 1, sizeof *turns->spans);
+    int code = text_room_grow("a conversation", &turns->spans, &turns->room, turns->count + 1,
+                              sizeof *turns->spans);
     if (code == 0) {
         turns->spans[turns->count++] = (struct text_template_span){begin, end};
     }
@@ -384,7 +371,8 @@ int text_turns_find(struct text_turns *turns, const struct text_turns_whole *who
     const struct core_json_value *messages = whole->row->messages;
     const size_t all = core_json_count(messages);
     turns->count = 0;
-    int code = grow(&turns->prefixes, &turns->prefixes_room, 3 * all, sizeof *turns->prefixes);
+    int code = text_room_grow("a conversation", &turns->prefixes, &turns->prefixes_room, 3 * all,
+                              sizeof *turns->prefixes);
     code = code == 0 ? text_template_run_keep(turns->run, messages) : code;
     if (code == 0) {
         find_on_the_way(turns, whole, list_prefixes(turns, messages));
