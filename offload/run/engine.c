@@ -318,8 +318,10 @@ static bool next_guess(const struct run_engine *engine)
 static double note_guess(struct run_engine *engine, int64_t start_ns)
 {
     const struct run_result *result = &engine->members[0].result;
+    const double clip = engine->given.options->clip;
     const struct run_guess_step step = {.guessed = result->guessed,
                                         .calm = result->calm,
+                                        .far = result->calm && result->norm < clip / 2,
                                         .steady = result->steady,
                                         .seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9};
     return run_guess_note(&engine->guess, &step);

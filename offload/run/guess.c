@@ -14,7 +14,8 @@ void run_guess_init(struct run_guess *guess)
 
 bool run_guess_next(const struct run_guess *guess)
 {
-    return guess->rest == 0 && guess->calm >= guess->needed;
+    const bool looks = guess->deferred == 0 && guess->streak >= RUN_GUESS_TRUST;
+    return guess->rest == 0 && !looks && guess->calm >= guess->needed;
 }
 
 static void mean(double *mean, double seconds)
@@ -51,7 +52,8 @@ static double won_in(const struct run_guess *guess, const struct run_guess_step 
 
 static void count(struct run_guess *guess, const struct run_guess_step *step)
 {
-    guess->calm = step->calm ? guess->calm + (guess->calm < RUN_GUESS_CALM_MAX) : 0;
+    guess->calm = step->calm ? guess->calm + (step->far ? 2 : 1) : 0;
+    guess->calm = guess->calm < RUN_GUESS_CALM_MAX ? guess->calm : RUN_GUESS_CALM_MAX;
     if (!step->guessed) {
         return;
     }

@@ -1,20 +1,20 @@
 /* guess.h: whether a step's update starts before its norm is known, on the guess that the norm will
  * neither clip nor skip it. Guessed only behind steps that a guess would have been right for, the more
- * of them the more often guesses were wrong of late, and only while measured time speaks for it. Pure; a
- * value. */
+ * of them the more often guesses were wrong of late, and only while measured time speaks for it. A norm
+ * that stayed far below the limit speaks for two steps. Pure; a value. */
 #ifndef OFFLOAD_RUN_GUESS_H
 #define OFFLOAD_RUN_GUESS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Calm steps before the first guess, so that one deferred step that stands for the others is measured;
- * the most that wrong guesses can ask for; right guesses that halve what is asked for; steps without
- * a guess once guessing did not pay. */
+/* Calm steps before the first guess; the most that wrong guesses can ask for; right guesses that halve
+ * what is asked for, and after which a deferred step is measured where none was yet; steps without a
+ * guess once guessing did not pay. */
 enum { RUN_GUESS_FIRST = 2, RUN_GUESS_CALM_MAX = 64, RUN_GUESS_TRUST = 16, RUN_GUESS_REST = 64 };
 
 struct run_guess {
-    uint32_t calm;   /* steps in a row that a guess was or would have been right for */
+    uint32_t calm;   /* steps in a row that a guess was or would have been right for; far: two */
     uint32_t needed; /* of them before a guess */
     uint32_t streak; /* right guesses since the last wrong one */
     uint32_t rest;   /* steps left without a guess */
@@ -30,6 +30,7 @@ struct run_guess {
 struct run_guess_step {
     bool guessed;
     bool calm;   /* the norm neither clipped nor skipped it */
+    bool far;    /* and was less than half of what would have clipped */
     bool steady; /* nothing but a step lay between it and the one before */
     double seconds;
 };

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 # name: ours, theirs, what both are given. "S" stands for the scratch folder.
 DRIVE = ["--place", "weights=store,states=store", "--store", "S/tide"]
@@ -64,6 +65,8 @@ def compare(a, name):
             results["peer"].append(run_tide(a, theirs[1:], shared, scratch) if own else run_peer(a, theirs, shared, scratch))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+            os.sync()
+            time.sleep(a.rest)  # a drive that is told what was removed is slow meanwhile
     seconds = {side: statistics.median(one["median_seconds"] for one in runs) for side, runs in results.items()}
     memory = {side: max(one["peak_rss_gb"] for one in runs) for side, runs in results.items()}
     planned = statistics.median(one["plan_seconds"] for one in results["tide"])
@@ -88,6 +91,7 @@ def main():
     p.add_argument("--batch", type=int, default=2)
     p.add_argument("--flags", type=str.split, default=[], help="more flags of tide finetune, in one word")
     p.add_argument("--deepspeed-flags", type=str.split, default=[])
+    p.add_argument("--rest", type=float, default=5, help="seconds behind each round, for a drive that discards [5]")
     p.add_argument("--quick", action="store_true", help="one round of three steps")
     a = p.parse_args()
     if a.quick:

@@ -46,6 +46,27 @@ static void calm_runs_guess(void)
     check_double(tally.lost, ==, 0);
 }
 
+/* Calm by far: a guess behind one step, and one look at deferred steps later, so that the account of
+ * seconds has what to compare with. */
+static void far_norms_guess_at_once(void)
+{
+    struct run_guess guess;
+    run_guess_init(&guess);
+    for (int i = 0; i < 100; i++) {
+        const bool looks = i == 1 + RUN_GUESS_TRUST || i == 2 + RUN_GUESS_TRUST;
+        const bool guessed = run_guess_next(&guess);
+        const struct run_guess_step step = {.guessed = guessed,
+                                            .calm = true,
+                                            .far = true,
+                                            .steady = i > 0,
+                                            .seconds = guessed ? 0.7 : 1};
+        check_true(guessed == (i > 0 && !looks));
+        check_double(run_guess_note(&guess, &step), ==, 0);
+        check_double(guess.deferred, ==, i < 2 + RUN_GUESS_TRUST ? 0 : 1);
+        check_int(guess.calm, <=, RUN_GUESS_CALM_MAX);
+    }
+}
+
 /* Never calm: never a guess. */
 static void clipped_runs_defer(void)
 {
@@ -129,7 +150,8 @@ static void first_steps_are_not_measured(void)
     check_double(guess.ahead, ==, 0);
 }
 
-TEST_MAIN({"calm_runs_guess", calm_runs_guess}, {"clipped_runs_defer", clipped_runs_defer},
-          {"wrong_guesses_teach", wrong_guesses_teach}, {"trust_comes_back", trust_comes_back},
-          {"slow_guesses_rest", slow_guesses_rest},
+TEST_MAIN({"calm_runs_guess", calm_runs_guess},
+          {"far_norms_guess_at_once", far_norms_guess_at_once},
+          {"clipped_runs_defer", clipped_runs_defer}, {"wrong_guesses_teach", wrong_guesses_teach},
+          {"trust_comes_back", trust_comes_back}, {"slow_guesses_rest", slow_guesses_rest},
           {"first_steps_are_not_measured", first_steps_are_not_measured})

@@ -1,6 +1,7 @@
 /* test_speculation.c: updates ahead of their norms never change a bit. For every mixture of steps that
  * guess right, guess wrong and do not guess, over families, places, micro-batches and ranks, with norms
  * that clip and gradients that overflow, a run ends with the bits of one that defers every update. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -254,7 +255,8 @@ static void ranks(void)
 
 /* ---- the policy itself ---- */
 
-/* With a limit far above the norms a run guesses from its third step on, and is right. */
+/* With a limit far above the norms a run guesses from its second step on, with one just above them from
+ * its third, and is right. */
 static void a_calm_run_guesses(void)
 {
     const struct case_part part = {.end = CASE_STEPS_MAX};
@@ -270,7 +272,11 @@ static void a_calm_run_guesses(void)
     options.wishes.timing = PLAN_TIMING_SPECULATIVE;
     run(&made, &options, &part, &got, "guessing");
     case_check_equal(&wanted, &got, "a calm run");
-    check_true(!got.guessed[0] && !got.guessed[1] && got.guessed[2] && got.right[2]);
+    check_true(!got.guessed[0] && got.guessed[1] && got.right[1] && got.guessed[2] && got.right[2]);
+    options.clip = fmax(wanted.norm[0], wanted.norm[1]) * 1.1;
+    run(&made, &options, &part, &got, "guessing below a near limit");
+    check_true(wanted.norm[0] > options.clip / 2);
+    check_true(!got.guessed[0] && !got.guessed[1] && got.guessed[2]);
     options.clip = 1e-3;
     run(&made, &options, &part, &got, "clipped");
     for (unsigned s = 0; s < CASE_STEPS_MAX; s++) {

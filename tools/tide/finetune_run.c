@@ -98,7 +98,9 @@ static void summarize(struct tune_run *run, double *seconds, const uint64_t *tok
     }
     if (made > begun) {
         qsort(seconds + from, made - from, sizeof *seconds, compare_reals);
-        run->summary.median_seconds = seconds[from + (made - from) / 2];
+        run->summary.median_seconds = (seconds[from + (made - from) / 2] +
+                                       seconds[from + (made - from - 1) / 2]) /
+                                      2;
         run->summary.tokens_per_second = run->summary.median_seconds > 0
                                              ? sum / (double)(made - from) /
                                                    run->summary.median_seconds
