@@ -2,7 +2,6 @@
 #include "tests/aio/rig.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,9 +12,6 @@
 #include "tests/harness/test.h"
 
 static const char *working[5];
-static char log_text[1 << 16];
-static size_t log_bytes;
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 const char *const *rig_backends(void)
 {
@@ -105,28 +101,4 @@ void rig_close(struct rig *rig)
         close(rig->fd);
         unlink(rig->path);
     }
-}
-
-static void keep_line(void *user, enum core_log_level level, const char *line)
-{
-    (void)user;
-    (void)level;
-    pthread_mutex_lock(&log_lock);
-    int more = snprintf(log_text + log_bytes, sizeof log_text - log_bytes, "%s\n", line);
-    log_bytes += (size_t)more < sizeof log_text - log_bytes ? (size_t)more : 0;
-    pthread_mutex_unlock(&log_lock);
-}
-
-const char *rig_log_begin(void)
-{
-    static const struct core_log sink = {.level = CORE_LOG_INFO, .write = keep_line};
-    log_bytes = 0;
-    log_text[0] = '\0';
-    core_log_bind(&sink);
-    return log_text;
-}
-
-void rig_log_end(void)
-{
-    core_log_bind(NULL);
 }

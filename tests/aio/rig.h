@@ -6,7 +6,6 @@
 #include "aio/fault.h"
 #include "aio/mem.h"
 #include "aio/queue.h"
-#include "core/base/log.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define RIG_SLOW 1
@@ -49,9 +48,5 @@ void *rig_memory(uint64_t bytes);
 void rig_free(void *memory);
 /* Bytes that tell position and seed apart. Not looked at by ThreadSanitizer: it would take minutes. */
 void rig_fill(void *memory, uint64_t bytes, uint64_t seed);
-
-/* Lines of the log, kept; bound to this thread until rig_log_end. */
-const char *rig_log_begin(void);
-void rig_log_end(void);
 
 #endif

@@ -19,6 +19,7 @@
 #include "core/base/rng.h"
 #include "tests/aio/rig.h"
 #include "tests/harness/child.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
 enum { STORE_BYTES = 4 << 20 };
@@ -285,12 +286,12 @@ static void tmpfs_is_buffered_with_a_warning(void)
     if (mkdtemp(path) == NULL) {
         test_skip("no /dev/shm");
     }
-    const char *log = rig_log_begin();
+    test_listen(CORE_LOG_INFO);
     struct aio_store *store = NULL;
     int rc = open_store(path, &store);
-    rig_log_end();
+    test_listen_end();
     check_int(rc, ==, 0);
-    check_contains(log, "through the page cache: tmpfs is memory");
+    check_contains(test_heard(), "through the page cache: tmpfs is memory");
     check_int(aio_store_close(store), ==, 0);
     check_int(rmdir(path), ==, 0);
 }

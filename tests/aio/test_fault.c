@@ -10,6 +10,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "tests/aio/rig.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
 enum { PART_OF_CASES = RIG_SLOW ? 8 : 1 };
@@ -108,7 +109,7 @@ static void eio_on_every_request(void)
                                                  .from = n,
                                                  .count = forever ? AIO_FAULT_FOREVER : 1}}};
             struct rig rig;
-            const char *log = rig_log_begin();
+            test_listen(CORE_LOG_INFO);
             open_mem(&rig, &fault, 1 << 16, 4);
             int rc = there_and_back(&rig, 1 << 16, 4, n);
             clean = fault.hits[AIO_FAULT_ERROR] == 0;
@@ -127,9 +128,9 @@ static void eio_on_every_request(void)
             }
             rig_close(&rig);
             if (!clean) {
-                check_contains(log, "retry 1 of 3");
+                check_contains(test_heard(), "retry 1 of 3");
             }
-            rig_log_end();
+            test_listen_end();
         }
         check_uint(n, ==, 34); /* 16 blocks written, 16 read, one clean run */
     }
@@ -246,7 +247,7 @@ static void stalled_drive_is_named(void)
         _Atomic int64_t clock_ns = 1;
         struct aio_fault fault = {.rules_count = 1, .rules = {{.kind = AIO_FAULT_STALLED}}};
         struct rig rig;
-        const char *log = rig_log_begin();
+        test_listen(CORE_LOG_INFO);
         rig_open(&rig,
                  &(struct rig_options){
                      .backend = "mem",
@@ -278,8 +279,8 @@ static void stalled_drive_is_named(void)
         }
         check_int(aio_queue_close(second), ==, 0);
         rig_close(&rig);
-        rig_log_end();
-        check_contains(log, "nvme7 is slow");
+        test_listen_end();
+        check_contains(test_heard(), "nvme7 is slow");
     }
 }
 

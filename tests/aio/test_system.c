@@ -24,6 +24,7 @@
 #include "core/base/err.h"
 #include "tests/aio/rig.h"
 #include "tests/harness/child.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/mount.h"
 #include "tests/harness/test.h"
 
@@ -257,7 +258,7 @@ static int run_locked(void *argument)
     if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || test_child_drop_root() != 0) {
         return 77;
     }
-    const char *log = rig_log_begin();
+    test_listen(CORE_LOG_INFO);
     struct aio_mem_disk *disk = NULL;
     struct aio_drive *drive = NULL;
     check_int(aio_mem_create(4096, &disk), ==, 0);
@@ -268,8 +269,8 @@ static int run_locked(void *argument)
     struct aio_drive_stats stats;
     aio_drive_stats(drive, &stats);
     check_uint(stats.registered_bytes, ==, 0);
-    check_contains(log, "nvme3: the limit of locked memory forbids registered buffers");
-    check_contains(log, "`ulimit -l 4096`");
+    check_contains(test_heard(), "nvme3: the limit of locked memory forbids registered buffers");
+    check_contains(test_heard(), "`ulimit -l 4096`");
     check_int(aio_drive_destroy(drive), ==, 0);
     aio_mem_destroy(disk);
     return 0;

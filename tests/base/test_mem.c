@@ -10,40 +10,14 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/mem_limits.h"
 #include "core/base/team.h"
 #include "tests/harness/child.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
 #define MIB ((uint64_t)1 << 20)
-
-/* ---- a sink that keeps what was warned of ----------------------------------------------------*/
-
-struct heard {
-    unsigned count; /* warnings */
-    char text[4096];
-};
-
-static void hear(void *user, enum core_log_level level, const char *line)
-{
-    struct heard *heard = user;
-    if (level <= CORE_LOG_WARN) {
-        size_t length = strlen(heard->text);
-        snprintf(heard->text + length, sizeof heard->text - length, "%s\n", line);
-        heard->count++;
-    }
-}
-
-static struct heard heard;
-static const struct core_log ears = {.level = CORE_LOG_INFO, .write = hear, .user = &heard};
-
-static void listen_anew(void)
-{
-    heard = (struct heard){0};
-    core_log_bind(&ears);
-}
 
 /* ---- budget ------------------------------------------------------------------------------------*/
 
@@ -216,17 +190,18 @@ static int without_huge_pages(void *argument)
     if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0) {
         return 77;
     }
-    listen_anew();
+    test_listen(CORE_LOG_WARN);
     struct core_region region = {0};
     struct core_region_options options = {
         .name = "arena", .bytes = 8 * MIB, .pages = CORE_PAGES_THP};
     int rc = core_region_alloc(&options, &region);
-    if (rc != 0 || region.pages != CORE_PAGES_4K || region.huge_bytes != 0 || heard.count != 1) {
+    if (rc != 0 || region.pages != CORE_PAGES_4K || region.huge_bytes != 0 ||
+        test_heard_lines("") != 1) {
         return 1;
     }
     region.base[8 * MIB - 1] = 1;
     core_region_free(&region);
-    return strstr(heard.text, "arena: only 0 of 8 MiB lie on huge pages") != NULL ? 0 : 2;
+    return strstr(test_heard(), "arena: only 0 of 8 MiB lie on huge pages") != NULL ? 0 : 2;
 }
 
 /* Transparent huge pages switched off for the process: one warning with numbers, and it works. */
@@ -246,22 +221,22 @@ static void empty_pool_is_one_warning(void)
     if (core_mem_hugetlb("", -1, 2 * MIB, &pool) == 0 && pool.free_count >= 4) {
         test_skip("this machine has free hugetlb pages");
     }
-    listen_anew();
+    test_listen(CORE_LOG_WARN);
     struct core_region region = {0};
     struct core_region_options options = {
         .name = "arena", .bytes = 8 * MIB, .pages = CORE_PAGES_2M};
     check_int(core_region_alloc(&options, &region), ==, 0);
-    check_contains(heard.text, "arena: 4 hugetlb pages of 2 MiB are needed and 0 of 0 are free");
+    check_contains(test_heard(), "arena: 4 hugetlb pages of 2 MiB are needed and 0 of 0 are free");
     check_true(region.pages <= CORE_PAGES_THP);
     if (region.pages == CORE_PAGES_THP) {
-        check_int(heard.count, ==, 1);
+        check_int(test_heard_lines(""), ==, 1);
     }
     core_region_free(&region);
-    listen_anew();
+    test_listen(CORE_LOG_WARN);
     options.pages = CORE_PAGES_AUTO;
     check_int(core_region_alloc(&options, &region), ==, 0);
-    check_int(heard.count, ==, region.pages == CORE_PAGES_THP ? 0 : 1);
-    core_log_bind(NULL);
+    check_int(test_heard_lines(""), ==, region.pages == CORE_PAGES_THP ? 0 : 1);
+    test_listen_end();
     core_region_free(&region);
 }
 
@@ -288,7 +263,7 @@ static void hugetlb_pool_is_used(void)
         set_pool(0);
         test_skip("the kernel gives no hugetlb pages");
     }
-    listen_anew();
+    test_listen(CORE_LOG_WARN);
     struct core_region first = {0};
     struct core_region second = {0};
     struct core_region_options options = {.name = "arena", .bytes = 7 * MIB};
@@ -301,14 +276,14 @@ static void hugetlb_pool_is_used(void)
     core_region_free(&first);
     core_region_free(&second);
     set_pool(0);
-    core_log_bind(NULL);
+    test_listen_end();
     check_int(rc, ==, 0);
     check_int(rc_second, ==, 0);
     check_int(pages, ==, CORE_PAGES_2M);
     check_int(mapped_bytes, ==, 8 * MIB);
     check_int(pool.free_count, ==, 2);
     check_int(pages_second, <, CORE_PAGES_2M);
-    check_contains(heard.text, "4 hugetlb pages of 2 MiB are needed and 2 of 6 are free");
+    check_contains(test_heard(), "4 hugetlb pages of 2 MiB are needed and 2 of 6 are free");
 }
 
 /* Near a node that exists: the pages lie there. Near one that does not: one warning, still works. */
@@ -319,7 +294,7 @@ static void region_has_a_node(void)
     struct core_region region = {0};
     struct core_region_options options = {
         .name = "near", .bytes = 4 * MIB, .prefer_node = true, .node = core_cpus_nth(&nodes, 0)};
-    listen_anew();
+    test_listen(CORE_LOG_WARN);
     check_int(core_region_alloc(&options, &region), ==, 0);
     check_int(region.node, ==, options.node);
     int node = core_mem_node_of(region.base + 3 * MIB);
@@ -327,15 +302,15 @@ static void region_has_a_node(void)
     core_region_free(&region);
     const int missing[] = {-7, 63, 5000};
     for (size_t i = 0; i < 3; i++) {
-        listen_anew();
+        test_listen(CORE_LOG_WARN);
         options.node = missing[i];
         check_int(core_region_alloc(&options, &region), ==, 0);
         check_int(region.node, ==, -1);
-        check_int(heard.count, ==, 1);
-        check_contains(heard.text, "is not one that this process can use (");
+        check_int(test_heard_lines(""), ==, 1);
+        check_contains(test_heard(), "is not one that this process can use (");
         core_region_free(&region);
     }
-    core_log_bind(NULL);
+    test_listen_end();
 }
 
 /* The direct question and the direct wish to the kernel, and their refusals. */
@@ -381,7 +356,7 @@ static int limited_memlock(void *argument)
         core_mem_lockable(&limits) != *bytes) {
         return 1;
     }
-    listen_anew();
+    test_listen(CORE_LOG_WARN);
     int rc = core_region_alloc(&options, &region);
     core_region_free(&region);
     return rc == 0 ? 0 : 2;

@@ -4,9 +4,9 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "core/base/team.h"
 #include "core/base/trace.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
 static const struct core_trace_kind kind_read = {"store", "READ", {"bytes", "chunk"}};
@@ -65,28 +65,16 @@ static unsigned count_of(const char *text, const char *part)
     return count;
 }
 
-static _Atomic unsigned warnings;
-
-static void hear(void *user, enum core_log_level level, const char *line)
-{
-    (void)user;
-    (void)line;
-    warnings += level == CORE_LOG_WARN;
-}
-
-static const struct core_log ears = {.level = CORE_LOG_WARN, .write = hear};
-
 /* A full track drops, counts and says so; begins that lost their end are closed. */
 static void full_tracks_say_so(void)
 {
-    core_log_bind(&ears);
-    warnings = 0;
+    test_listen(CORE_LOG_WARN);
     struct core_trace *trace = NULL;
     check_int(core_trace_create(1, 5, &trace), ==, 0);
     struct core_trace_track *track = core_trace_track_take(trace, 0, "only");
     check_true(core_trace_track_take(trace, 0, "more") == NULL);
     check_true(core_trace_track_take(trace, 0, "and more") == NULL);
-    check_int(warnings, ==, 2);
+    check_int(test_heard_lines(""), ==, 2);
     core_trace(track, CORE_TRACE_END, &kind_read, none);
     for (int i = 0; i < 4; i++) {
         core_trace(track, CORE_TRACE_BEGIN, &kind_read, none);
@@ -96,12 +84,12 @@ static void full_tracks_say_so(void)
     }
     check_int(core_trace_dropped(trace), ==, 4);
     const char *text = written(trace);
-    check_int(warnings, ==, 3);
+    check_int(test_heard_lines(""), ==, 3);
     check_contains(text, "\"dropped_events\"");
     check_int(count_of(text, "\"B\""), ==, 4);
     check_int(count_of(text, "\"E\""), ==, 4);
     core_trace_destroy(trace);
-    core_log_bind(NULL);
+    test_listen_end();
 }
 
 static void record_part(void *argument, unsigned index, unsigned count)

@@ -3,28 +3,16 @@
  * embedding and the head are timed over numbers of its own. */
 #include <stdio.h>
 
-#include "core/base/log.h"
 #include "kernels/table.h"
 #include "offload/run/rates.h"
 #include "offload/run/shapes.h"
 #include "tests/dev/fake_cuda.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/kernels/rig.h"
 #include "tests/run/case.h"
 
 enum { STEPS = 2 };
-
-static unsigned warnings;
-static char warned[512];
-
-static void hear(void *context, enum core_log_level level, const char *line)
-{
-    (void)context;
-    if (level == CORE_LOG_WARN && strstr(line, "pinned") != NULL) {
-        warnings++;
-        snprintf(warned, sizeof warned, "%s", line);
-    }
-}
 
 static void unpinned_memory_is_told(void)
 {
@@ -38,17 +26,17 @@ static void unpinned_memory_is_told(void)
     options.wishes.weights = PLAN_WHERE_HOST;
     options.wishes.states = PLAN_WHERE_HOST;
     case_model_make(&made, "llama");
-    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
+    test_listen(CORE_LOG_WARN);
     case_run_engine(&made, &options, STEPS, &pinned);
-    check_uint(warnings, ==, 0);
+    check_uint(test_heard_lines("pinned"), ==, 0);
     (void)rig_machine();
     fake_refuse_pins();
     case_run_engine(&made, &options, STEPS, &unpinned);
-    check_uint(warnings, ==, 1);
-    check_contains(warned, "is not pinned, so that copies wait: cuda:0: cudaHostRegister of");
-    check_contains(warned, "ulimit -l");
+    check_uint(test_heard_lines("pinned"), ==, 1);
+    check_contains(test_heard(), "is not pinned, so that copies wait: cuda:0: cudaHostRegister of");
+    check_contains(test_heard(), "ulimit -l");
     case_check_equal(&pinned, &unpinned, "pinned and not");
-    core_log_bind(NULL);
+    test_listen_end();
     case_model_free(&made);
 }
 

@@ -8,21 +8,9 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "kernels/cuda/product_lt.h"
+#include "tests/harness/heard.h"
 #include "tests/kernels/rig.h"
-
-static unsigned warnings;
-static char warned[512];
-
-static void hear(void *context, enum core_log_level level, const char *line)
-{
-    (void)context;
-    if (level == CORE_LOG_WARN) {
-        warnings++;
-        snprintf(warned, sizeof warned, "%s", line);
-    }
-}
 
 static void linear_over(int64_t n, int64_t k)
 {
@@ -147,16 +135,15 @@ static void old_ways_are_replaced(void)
 /* A product that goes without the library is right, and one warning says so. */
 static void shapes_without_a_way_are_told(void)
 {
-    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
-    warnings = 0;
+    test_listen(CORE_LOG_WARN);
     open_with(NULL);
     linear_over(8, 7);
     linear_over(8, 7);
     linear_over(16, 5);
     rig_close();
-    check_int(warnings, ==, 1);
-    check_contains(warned, "no way to compute a product of 4 x 8 over 7 bf16 numbers");
-    core_log_bind(NULL);
+    check_int(test_heard_lines(""), ==, 1);
+    check_contains(test_heard(), "no way to compute a product of 4 x 8 over 7 bf16 numbers");
+    test_listen_end();
 }
 
 /* Lines that are not understood are left out with one warning; lines of other machines are not ours. */
@@ -166,15 +153,14 @@ static void bad_lines_are_left_out(void)
     static const char text[] = "tide-lt 1|other card 130000|00|00\n"
                                "tide-lt 1|Card 1|zz|00\n"
                                "not ours at all\n";
-    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
-    warnings = 0;
+    test_listen(CORE_LOG_WARN);
     const char *path = test_file("bad", text, sizeof text - 1);
     check_int(kern_lt_choices_init(&choices, path, "Card 1"), ==, 0);
     check_int(choices.count, ==, 0);
-    check_int(warnings, ==, 1);
-    check_contains(warned, "line 2 is not understood");
+    check_int(test_heard_lines(""), ==, 1);
+    check_contains(test_heard(), "line 2 is not understood");
     kern_lt_choices_fini(&choices);
-    core_log_bind(NULL);
+    test_listen_end();
 }
 
 /* A file that cannot be written is one warning, and the choice is kept in memory. */
@@ -182,18 +168,17 @@ static void a_file_that_cannot_be_written(void)
 {
     struct kern_lt_choices choices;
     struct kern_lt_choice choice = {.key = {.m = 3}, .algo = {7}};
-    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
-    warnings = 0;
+    test_listen(CORE_LOG_WARN);
     check_int(kern_lt_choices_init(&choices, "/nowhere/at/all", "Card"), ==, 0);
     kern_lt_choices_add(&choices, &choice);
     kern_lt_choices_add(&choices, &choice);
-    check_int(warnings, ==, 1);
+    check_int(test_heard_lines(""), ==, 1);
     check_int(choices.count, ==, 1);
     check_uint(kern_lt_choices_find(&choices, &choice.key)->algo[0], ==, 7);
     choice.key.m = 4;
     check_true(kern_lt_choices_find(&choices, &choice.key) == NULL);
     kern_lt_choices_fini(&choices);
-    core_log_bind(NULL);
+    test_listen_end();
 }
 
 /* The list is full: the oldest gives way. */

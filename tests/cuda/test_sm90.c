@@ -3,24 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/base/log.h"
 #include "kernels/cuda/attention.h"
 #include "tests/cuda/card.h"
+#include "tests/harness/heard.h"
 #include "tests/kernels/rig.h"
 
 enum { LENGTH = 150, WIDTH = 64 };
-
-static unsigned warnings;
-static char warned[512];
-
-static void hear(void *context, enum core_log_level level, const char *line)
-{
-    (void)context;
-    if (level == CORE_LOG_WARN) {
-        warnings++;
-        snprintf(warned, sizeof warned, "%s", line);
-    }
-}
 
 /* Attention by the op, checked against the reference. */
 static void attend(int64_t dim)
@@ -56,8 +44,7 @@ static unsigned products_of(int64_t dim)
 /* Heads of 64 go by warpgroups once the check has held, others never do. */
 static void it_is_used_where_it_agrees(void)
 {
-    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
-    warnings = 0;
+    test_listen(CORE_LOG_WARN);
     rig_open(NULL, 1);
     check_uint(products_of(72), ==, 0);
     const unsigned with_check = products_of(WIDTH);
@@ -65,24 +52,23 @@ static void it_is_used_where_it_agrees(void)
     check_uint(alone, >, 0);
     check_uint(with_check, >, alone);
     rig_close();
-    check_uint(warnings, ==, 0);
-    core_log_bind(NULL);
+    check_uint(test_heard_lines(""), ==, 0);
+    test_listen_end();
 }
 
 /* With descriptors that are read otherwise the results are still right, by the other kernel. */
 static void a_card_that_differs_is_found_out(void)
 {
-    core_log_bind(&(struct core_log){.write = hear, .level = CORE_LOG_WARN});
-    warnings = 0;
+    test_listen(CORE_LOG_WARN);
     card_group_products_are_wrong = true;
     rig_open(NULL, 1);
     check_uint(products_of(WIDTH), >, 0);
     check_uint(products_of(WIDTH), ==, 0);
     rig_close();
     card_group_products_are_wrong = false;
-    check_uint(warnings, ==, 1);
-    check_contains(warned, "is wrong on this card");
-    core_log_bind(NULL);
+    check_uint(test_heard_lines(""), ==, 1);
+    check_contains(test_heard(), "is wrong on this card");
+    test_listen_end();
 }
 
 /* What the environment leaves out is not even tried. */

@@ -5,23 +5,12 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_place.h"
 #include "tools/tide/finetune_settings.h"
 #include "tools/tide/plan_text.h"
 
-static char warnings[4096];
-
-static void keep_line(void *user, enum core_log_level level, const char *line)
-{
-    size_t length = strlen(warnings);
-    (void)user;
-    (void)level;
-    snprintf(warnings + length, sizeof warnings - length, "%s\n", line);
-}
-
-static const struct core_log sink = {.level = CORE_LOG_WARN, .write = keep_line};
 static const struct tide_inspection model = {
     .struct_bytes = sizeof model, .vocab = 72, .hidden = 32, .positions = 64};
 static const struct cli_command command = {.name = "finetune"};
@@ -35,7 +24,6 @@ static int settings_of(const char *config, const char *arguments, struct tune_se
     struct cli_parsed parsed;
     char *argv[64] = {NULL};
     int argc = 0;
-    warnings[0] = '\0';
     snprintf(words, sizeof words, "%s", arguments);
     for (char *rest = words, *word; (word = strsep(&rest, " ")) != NULL && argc < 63;) {
         if (word[0] != '\0') {
@@ -48,7 +36,7 @@ static int settings_of(const char *config, const char *arguments, struct tune_se
     if (config != NULL) {
         flags.config = test_file("ds.json", config, strlen(config));
     }
-    core_log_bind(&sink);
+    test_listen(CORE_LOG_WARN);
     int rc = tune_settings_init(out, &flags, &model);
     if (rc == 0) {
         rc = tune_settings_fit(out, 40, out->steps > 0 ? out->steps : 100);
@@ -58,7 +46,7 @@ static int settings_of(const char *config, const char *arguments, struct tune_se
             rc = core_err_first(&kept, 0);
         }
     }
-    core_log_bind(NULL);
+    test_listen_end();
     return rc;
 }
 
@@ -74,7 +62,7 @@ static void defaults(void)
 {
     struct tune_settings s;
     expect(NULL, "", &s);
-    check_string(warnings, "");
+    check_string(test_heard(), "");
     check_uint(s.engine.batch, ==, 8);
     check_uint(s.engine.accum, ==, 1);
     check_uint(s.engine.length, ==, 40);
@@ -247,19 +235,19 @@ static void moving_betas(void)
         "\"decay_step_size\": 3, \"decay_mom_rate\": 0.001}}}";
     struct tune_settings s;
     expect(config, "--steps 20", &s);
-    check_contains(warnings, "optimizer.params.betas in");
+    check_contains(test_heard(), "optimizer.params.betas in");
     check_true(s.schedule.moves_beta);
     check_double(s.schedule.min_beta, ==, 0.7);
     check_double(s.schedule.max_beta, ==, 0.9);
     check_double(s.schedule.beta_decay_rate, ==, 0.001);
     tune_settings_fini(&s);
     expect(config, "--steps 20 --betas 0.9,0.95", &s);
-    check_contains(warnings, "--betas wins over scheduler.params.cycle_momentum");
+    check_contains(test_heard(), "--betas wins over scheduler.params.cycle_momentum");
     check_true(!s.schedule.moves_beta);
     check_double(s.engine.beta1, ==, 0.9);
     tune_settings_fini(&s);
     expect(config, "--steps 20 --optimizer sgd", &s);
-    check_contains(warnings, "the optimizer has no betas");
+    check_contains(test_heard(), "the optimizer has no betas");
     check_true(!s.schedule.moves_beta);
     tune_settings_fini(&s);
     expect(config, "--steps 20 --schedule cosine", &s);
@@ -286,7 +274,7 @@ static void schedules(void)
     expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"LRRangeTest\", \"params\": {\n"
            "\"lr_range_test_min_lr\": 1e-4, \"lr_range_test_step_size\": 5}}}",
            "--lr 1", &s);
-    check_contains(warnings, "--lr and --warmup have no effect: LRRangeTest");
+    check_contains(test_heard(), "--lr and --warmup have no effect: LRRangeTest");
     check_double(schedule_lr(&s.schedule, 5), ==, 2e-4);
     tune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\n"
@@ -300,7 +288,7 @@ static void schedules(void)
            "--schedule cosine --warmup 3 --steps 50", &s);
     check_int(s.schedule.kind, ==, SCHEDULE_COSINE);
     check_int(s.schedule.total, ==, 50);
-    check_contains(warnings, "--schedule wins over scheduler.type");
+    check_contains(test_heard(), "--schedule wins over scheduler.type");
     tune_settings_fini(&s);
 }
 
@@ -314,7 +302,7 @@ static void contradictions(void)
         "\"gradient_clipping\": \"auto\", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\n"
         "\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": \"auto\", \"weight_decay\": \"auto\"}}}",
         "--batch 2 --accum 3 --lr 0.25 --eps 1e-5 --weight-decay 0.5 --clip 2 --betas 0.5,0.6", &s);
-    check_string(warnings, "");
+    check_string(test_heard(), "");
     check_uint(s.engine.batch, ==, 2);
     check_uint(s.engine.accum, ==, 3);
     check_double(s.schedule.lr, ==, 0.25);
@@ -328,26 +316,27 @@ static void contradictions(void)
            "--batch 2 --lr 1e-3 --precision fp32 --zero 1 --optimizer sgd", &s);
     check_uint(s.engine.batch, ==, 2);
     check_uint(s.engine.accum, ==, 16); /* the 32 rows of a step stay */
-    check_contains(warnings, "--batch wins over train_micro_batch_size_per_gpu: 4 in ");
-    check_contains(warnings, "--lr wins over optimizer.params.lr: 0.0001 in ");
-    check_contains(warnings, "ds.json, line 4");
-    check_contains(warnings, "--precision wins over bf16.enabled: true");
-    check_contains(warnings, "--zero wins over zero_optimization.stage: 2");
-    check_contains(warnings, "--optimizer wins over optimizer.type: \"AdamW\"");
+    check_contains(test_heard(), "--batch wins over train_micro_batch_size_per_gpu: 4 in ");
+    check_contains(test_heard(), "--lr wins over optimizer.params.lr: 0.0001 in ");
+    check_contains(test_heard(), "ds.json, line 4");
+    check_contains(test_heard(), "--precision wins over bf16.enabled: true");
+    check_contains(test_heard(), "--zero wins over zero_optimization.stage: 2");
+    check_contains(test_heard(), "--optimizer wins over optimizer.type: \"AdamW\"");
     tune_settings_fini(&s);
     expect("{\"train_batch_size\": 32, \"gradient_accumulation_steps\": 4}", "--batch 3 --accum 2",
            &s);
-    check_contains(warnings, "a step has 6 rows (--batch, --accum), not the train_batch_size: 32");
+    check_contains(test_heard(),
+                   "a step has 6 rows (--batch, --accum), not the train_batch_size: 32");
     tune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\n"
            "\"device\": \"nvme\", \"nvme_path\": \"/a\"}}}",
            "--store /b", &s);
     check_uint(s.engine.store_count, ==, 1);
     check_string(s.engine.stores[0].directory, "/b");
-    check_contains(warnings, "--store wins over nvme_path /a");
+    check_contains(test_heard(), "--store wins over nvme_path /a");
     tune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"dump_state\": true}", "", &s);
-    check_contains(warnings, "without effect here: dump_state");
+    check_contains(test_heard(), "without effect here: dump_state");
     tune_settings_fini(&s);
 }
 

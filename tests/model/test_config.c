@@ -5,8 +5,8 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "offload/model/family.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
@@ -209,29 +209,21 @@ static void refuses(void)
     check_contains(core_err_sentence(), "/nonexistent/config.json");
 }
 
-static void note_line(void *user, enum core_log_level level, const char *line)
-{
-    (void)level;
-    snprintf(user, 256, "%s", line);
-}
-
 /* A dropout that the file asks for, or that is the family's default, is told in one line. */
 static void dropout(void)
 {
-    char line[256] = "";
     struct model_config c;
-    const struct core_log log = {.level = CORE_LOG_WARN, .write = note_line, .user = line};
-    core_log_bind(&log);
+    test_listen(CORE_LOG_WARN);
     check_int(parse("{" LLAMA ",\"attention_dropout\":0.0}", &c), ==, 0);
-    check_string(line, "");
+    check_string(test_heard(), "");
     check_int(parse("{" LLAMA ",\"attention_dropout\":0.25}", &c), ==, 0);
-    check_contains(line, "dropout is not applied (attention_dropout 0.25)");
+    check_contains(test_heard(), "dropout is not applied (attention_dropout 0.25)");
     check_int(parse("{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_positions\":8,\"n_embd\":8,"
                     "\"n_layer\":1,\"n_head\":2,\"resid_pdrop\":0}",
                     &c),
               ==, 0);
-    check_contains(line, "embd_pdrop 0.1, attn_pdrop 0.1");
-    core_log_bind(NULL);
+    check_contains(test_heard(), "embd_pdrop 0.1, attn_pdrop 0.1");
+    test_listen_end();
     check_int(c.inner, ==, 32);
     check_true(c.tied);
 }
@@ -240,15 +232,14 @@ static void dropout(void)
  * length its factor may be left to both lengths. */
 static void rope_factors(void)
 {
-    char line[256] = "";
     struct model_config c;
-    const struct core_log log = {.level = CORE_LOG_WARN, .write = note_line, .user = line};
-    core_log_bind(&log);
+    test_listen(CORE_LOG_WARN);
     check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"default\",\"factor\":1}}", &c), ==, 0);
-    check_string(line, "");
+    check_string(test_heard(), "");
     check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"default\",\"factor\":8}}", &c), ==, 0);
-    core_log_bind(NULL);
-    check_contains(line, "config.json: rope_scaling.factor is 8, and the rope type \"default\"");
+    test_listen_end();
+    check_contains(test_heard(),
+                   "config.json: rope_scaling.factor is 8, and the rope type \"default\"");
     check_int(c.rope.kind, ==, KERN_ROPE_DEFAULT);
     check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":null,"
                     "\"original_max_position_embeddings\":512}}",

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/base/team.h"
 #include "offload/model/save.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
@@ -329,12 +329,6 @@ static void long_runs(void)
     fixture_close(&fixture);
 }
 
-static void note_line(void *user, enum core_log_level level, const char *line)
-{
-    (void)level;
-    snprintf(user, 256, "%s", line);
-}
-
 /* A tensor that is missing, of another shape or of a type that nobody trains is named; tensors that
  * are too many are named in one line; those that the family knows are not. */
 static void mismatches(void)
@@ -367,19 +361,17 @@ static void mismatches(void)
     check_contains(core_err_sentence(), "has no tensor model.embed_tokens.weight");
     model_files_close(files);
     fixture_close(&fixture);
-    char line[256] = "";
-    const struct core_log log = {.level = CORE_LOG_WARN, .write = note_line, .user = line};
-    core_log_bind(&log);
+    test_listen(CORE_LOG_WARN);
     fixture_open(&fixture, "gpt2_untied"); /* has a mask that GPT-2 files carry */
-    check_true(strstr(line, "not part of the model") == NULL);
+    check_true(strstr(test_heard(), "not part of the model") == NULL);
     struct model_config config = fixture.config;
     struct model *model = NULL;
     config.qkv_bias = false;
     config.layers = 1;
     check_int(model_create(&config, NULL, &model), ==, 0);
     check_int(model_files_check(fixture.files, model), ==, 0);
-    check_contains(line, "12 tensors are not part of the model and are not read: h.1.");
-    core_log_bind(NULL);
+    check_contains(test_heard(), "12 tensors are not part of the model and are not read: h.1.");
+    test_listen_end();
     model_destroy(model);
     fixture_close(&fixture);
 }
