@@ -7,12 +7,16 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/base/clock.h"
+#include "core/base/log.h"
 
 void core_bell_init(struct core_bell *bell)
 {
@@ -44,10 +48,34 @@ int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns)
     return cause == ETIMEDOUT ? -ETIMEDOUT : 0;
 }
 
+/* Whether threads may look for what they wait for. The environment is read once; threads that read it at
+ * the same time find the same. */
+static bool may_spin(void)
+{
+    enum policy { UNKNOWN, ACTIVE, PASSIVE };
+    static _Atomic int policy = UNKNOWN;
+    int found = atomic_load_explicit(&policy, memory_order_relaxed);
+    if (found == UNKNOWN) {
+        const char *text = getenv("TIDE_WAIT_POLICY");
+        const bool passive = text != NULL && strcmp(text, "passive") == 0;
+        found = passive ? PASSIVE : ACTIVE;
+        atomic_store_explicit(&policy, found, memory_order_relaxed);
+        if (text != NULL && !passive && strcmp(text, "active") != 0) {
+            core_log(
+                CORE_LOG_WARN,
+                "TIDE_WAIT_POLICY is \"%s\", which is neither active nor passive: threads spin "
+                "shortly before they sleep",
+                text);
+        }
+    }
+    return found == ACTIVE;
+}
+
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns, int64_t timeout_ns)
 {
-    int64_t start_ns = spin_ns > 0 ? core_clock_now_ns() : 0;
-    while (spin_ns > 0) {
+    const bool spins = spin_ns > 0 && may_spin();
+    const int64_t start_ns = spins ? core_clock_now_ns() : 0;
+    while (spins) {
         for (int i = 0; i < 16; i++) {
             if (core_bell_look(bell) != seen) {
                 return 0;

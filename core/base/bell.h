@@ -25,7 +25,8 @@ uint32_t core_bell_look(struct core_bell *bell);
 int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
 
 /* The same, but looks at the bell for up to `spin_ns` before it sleeps: for waits expected to be
- * shorter than a futex round trip. */
+ * shorter than a futex round trip. Where the environment has TIDE_WAIT_POLICY=passive it sleeps at once:
+ * for processors that others need too. */
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
                          int64_t timeout_ns);
 

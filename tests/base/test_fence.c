@@ -1,6 +1,8 @@
 /* Proves lines, fences, bells and queues: order, edges across queues, limits, failure that carries
  * its sentence, time-outs that name the line. */
 #include <errno.h>
+#include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/clock.h"
@@ -8,6 +10,8 @@
 #include "core/base/fence.h"
 #include "core/base/queue.h"
 #include "core/base/team.h"
+#include "tests/harness/child.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
 /* Issued and reached are two counts; a fence without a line is always reached. */
@@ -268,6 +272,44 @@ static void shared_bell(void)
     check_int(core_bell_sleep(&bell, seen, -1), ==, 0);
 }
 
+/* It would look for the bell for ten seconds. */
+static int wait_passively(void *argument)
+{
+    struct core_bell bell;
+    struct timespec before;
+    struct timespec after;
+    (void)argument;
+    check_int(setenv("TIDE_WAIT_POLICY", "passive", 1), ==, 0);
+    core_bell_init(&bell);
+    const uint32_t seen = core_bell_look(&bell);
+    check_int(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before), ==, 0);
+    check_int(core_bell_spin_sleep(&bell, seen, INT64_C(10000000000), 1000000), ==, -ETIMEDOUT);
+    check_int(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after), ==, 0);
+    check_double(difftime(after.tv_sec, before.tv_sec), <, 2);
+    return 0;
+}
+
+static int wait_as_nobody_knows(void *argument)
+{
+    struct core_bell bell;
+    (void)argument;
+    check_int(setenv("TIDE_WAIT_POLICY", "pasive", 1), ==, 0);
+    test_listen(CORE_LOG_WARN);
+    core_bell_init(&bell);
+    check_int(core_bell_spin_sleep(&bell, core_bell_look(&bell), 1000, 1000), ==, -ETIMEDOUT);
+    test_listen_end();
+    check_contains(test_heard(), "\"pasive\"");
+    return 0;
+}
+
+/* A passive wait costs no processor; a policy that does not exist is told and threads wait as ever. In
+ * processes of their own, and before the other cases: the environment is read once. */
+static void waits_may_be_passive(void)
+{
+    check_int(test_child(wait_passively, NULL), ==, 0);
+    check_int(test_child(wait_as_nobody_knows, NULL), ==, 0);
+}
+
 struct failers {
     struct core_line line;
     _Atomic int wrong;
@@ -308,7 +350,8 @@ static void bad_options_are_refused(void)
     core_queue_destroy(NULL);
 }
 
-TEST_MAIN({"line_counts", line_counts}, {"timeout_names_the_line", timeout_names_the_line},
+TEST_MAIN({"waits_may_be_passive", waits_may_be_passive}, {"line_counts", line_counts},
+          {"timeout_names_the_line", timeout_names_the_line},
           {"failure_carries_its_sentence", failure_carries_its_sentence},
           {"queue_keeps_order", queue_keeps_order}, {"queue_is_bounded", queue_is_bounded},
           {"edges_cross_queues", edges_cross_queues},
