@@ -65,22 +65,27 @@ bool run_cache_read(const struct run_cache_part *part)
     return rc == 0;
 }
 
+/* 0 too where somebody else made it meanwhile. */
+static int make_one(const char *folder)
+{
+    return mkdir(folder, 0700) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
 /* One folder and the one above it: ~/.cache may be as new as what lies in it. */
 static int make_folder(const char *folder)
 {
     char above[PATH_BYTES];
-    if (mkdir(folder, 0700) == 0 || errno == EEXIST) {
-        return 0;
-    }
-    if (errno != ENOENT || snprintf(above, sizeof above, "%s", folder) >= (int)sizeof above) {
-        return -errno;
+    int rc = make_one(folder);
+    if (rc != -ENOENT || snprintf(above, sizeof above, "%s", folder) >= (int)sizeof above) {
+        return rc;
     }
     char *slash = strrchr(above, '/');
     if (slash == NULL || slash == above) {
-        return -ENOENT;
+        return rc;
     }
     *slash = '\0';
-    return (mkdir(above, 0700) == 0 || errno == EEXIST) && mkdir(folder, 0700) == 0 ? 0 : -errno;
+    rc = make_one(above);
+    return rc != 0 ? rc : make_one(folder);
 }
 
 static int put(FILE *file, const struct run_cache_part *part)

@@ -2,6 +2,7 @@
  * whole; what is wrong with the folder costs nothing but a measurement; a measured machine is not
  * measured again until that is asked for or it was forgotten. */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -37,6 +38,44 @@ static void put_text(const char *path, const char *text)
     FILE *file = fopen(path, "we");
     check_true(file != NULL && fputs(text, file) >= 0);
     fclose(file);
+}
+
+/* A run that begins at the same time makes the folders between our attempt and the next. */
+static bool another_run_begins;
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    const int rc = __real_mkdir(path, mode);
+    if (rc != 0 && another_run_begins) {
+        char above[1024];
+        const int cause = errno;
+        snprintf(above, sizeof above, "%s", path);
+        *strrchr(above, '/') = '\0';
+        another_run_begins = false;
+        check_int(__real_mkdir(above, mode), ==, 0);
+        check_int(__real_mkdir(path, mode), ==, 0);
+        errno = cause;
+    }
+    return rc;
+}
+
+/* Two runs that begin on a machine without a cache both keep what they measured. */
+static void folders_are_made_by_two(void)
+{
+    double one = 1;
+    char folder[600];
+    const struct run_cache_number numbers[] = {{"one", &one}};
+    snprintf(folder, sizeof folder, "%s/.cache/tide", test_directory());
+    const struct run_cache_part part = {
+        .folder = folder, .kind = "drive", .key = "the key", .numbers = numbers, .count = 1};
+    another_run_begins = true;
+    run_cache_write(&part);
+    check_true(!another_run_begins);
+    one = 0;
+    check_true(run_cache_read(&part));
+    check_double(one, ==, 1);
 }
 
 /* One part, written and read in every way that it can be wrong. */
@@ -226,6 +265,7 @@ static void stores_are_weighed(void)
 }
 
 TEST_MAIN({"parts_count_for_their_keys", parts_count_for_their_keys},
+          {"folders_are_made_by_two", folders_are_made_by_two},
           {"machines_are_measured_once", machines_are_measured_once},
           {"drives_are_asked_once", drives_are_asked_once},
           {"measuring_takes_little", measuring_takes_little},
