@@ -18,8 +18,20 @@ static int put_states(void *context, const struct adam_arrays *arrays)
 {
     const struct putting *putting = context;
     const struct store_arrays streams = run_rank_streams(arrays);
-    return store_checkpoint_put(putting->checkpoint, putting->block, arrays->first, arrays->count,
-                                &streams);
+    return store_checkpoint_put_begin(putting->checkpoint, putting->block, arrays->first,
+                                      arrays->count, &streams);
+}
+
+static uint64_t put_tail(void *context)
+{
+    const struct putting *putting = context;
+    return store_checkpoint_put_tail(putting->checkpoint);
+}
+
+static int put_wait(void *context, uint64_t point)
+{
+    const struct putting *putting = context;
+    return store_checkpoint_put_wait(putting->checkpoint, point);
 }
 
 static int put_weights(void *context, uint64_t first, uint64_t count, const void *weights)
@@ -39,12 +51,13 @@ static int put_block(struct run_engine *engine, struct store_checkpoint_write *c
     const uint32_t world = run_engine_world(engine);
     const uint32_t parts = given->options->stage >= 1 && trained ? world : 1;
     struct putting putting = {checkpoint, block};
+    const struct run_take_states taker = {put_states, put_tail, put_wait, &putting};
     int rc = 0;
     if (!trained) {
         return run_engine_weights(engine, block, put_weights, &putting);
     }
     for (uint32_t r = 0; rc == 0 && r < parts; r++) {
-        rc = run_rank_states(run_engine_rank(engine, r), block, put_states, &putting);
+        rc = run_rank_states(run_engine_rank(engine, r), block, &taker);
     }
     return rc;
 }

@@ -115,14 +115,22 @@ int run_rank_save_wait(struct run_rank *rank);
 /* Whether such a wait ended because nothing moved. NULL is fine. */
 bool run_rank_save_stuck(const struct run_rank *rank);
 
-/* The working weights of a block that this rank keeps, chunk by chunk, in the memory of its slots:
+/* The working weights of a block that this rank keeps, in the memory where they are or of its slots:
  * calls `take` for each run of elements in order. Drained before. */
 typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
-/* The same for all streams that an update reads and writes, of a block that is trained; for tests
- * and checkpoints. */
-int run_rank_states(struct run_rank *rank, uint32_t block,
-                    int (*take)(void *context, const struct adam_arrays *arrays), void *context);
+
+/* Who takes all streams that an update reads and writes, chunk after chunk. */
+struct run_take_states {
+    int (*take)(void *context, const struct adam_arrays *arrays);
+    /* Where it is not done with the arrays on return: the point behind what it was given last, and a
+     * wait until it is done with all in front of a point. Both or none. */
+    uint64_t (*tail)(void *context);
+    int (*wait)(void *context, uint64_t point);
+    void *context;
+};
+/* Of a block that is trained; for tests and checkpoints. On failure the taker may still have arrays. */
+int run_rank_states(struct run_rank *rank, uint32_t block, const struct run_take_states *taker);
 
 struct run_stats run_rank_stats_take(struct run_rank *rank);
 struct plan_traffic run_rank_traffic_take(struct run_rank *rank);

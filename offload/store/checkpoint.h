@@ -26,9 +26,14 @@ struct store_checkpoint_options {
  * owns is taken over, in any case. */
 int store_checkpoint_begin(const struct store_checkpoint_options *options,
                            struct store_manifest *manifest, struct store_checkpoint_write **out);
-/* A range as store_flow_write takes it; all ranges, each once, in any order. */
+/* A range as store_flow_begin takes it; all ranges, each once, in any order. */
 int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
                          uint64_t count, const struct store_arrays *arrays);
+/* The same, begun: `arrays` are the caller's again once the tail behind it was waited for. */
+int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32_t block,
+                               uint64_t first, uint64_t count, const struct store_arrays *arrays);
+uint64_t store_checkpoint_put_tail(const struct store_checkpoint_write *checkpoint);
+int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_t point);
 /* What is known only now: the counts, the loss scale and the application's bytes of `manifest`, of the
  * same step; what it owns is taken over. Any time before the finish. */
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
@@ -55,6 +60,12 @@ const struct store_image *store_checkpoint_image(const struct store_checkpoint *
 /* -EBADMSG where the bytes are not those that were written. */
 int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                           uint64_t count, const struct store_arrays *arrays);
+/* The same, begun: `arrays` are there once the tail behind it was waited for. What was begun
+ * STORE_FLOW_PIECES MiB before the tail is there already. */
+int store_checkpoint_read_begin(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
+                                uint64_t count, const struct store_arrays *arrays);
+uint64_t store_checkpoint_read_tail(const struct store_checkpoint *checkpoint);
+int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t point);
 /* Reads all and compares. `progress` may be NULL; not 0 stops. */
 int store_checkpoint_verify(struct store_checkpoint *checkpoint,
                             int (*progress)(void *user, uint64_t done, uint64_t total), void *user);

@@ -145,7 +145,24 @@ const struct store_image *store_checkpoint_image(const struct store_checkpoint *
 int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                           uint64_t count, const struct store_arrays *arrays)
 {
-    return store_flow_read(checkpoint->flow, block, first, count, arrays);
+    int rc = store_flow_begin(checkpoint->flow, block, first, count, arrays);
+    return rc != 0 ? rc : store_flow_wait(checkpoint->flow, store_flow_tail(checkpoint->flow));
+}
+
+int store_checkpoint_read_begin(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
+                                uint64_t count, const struct store_arrays *arrays)
+{
+    return store_flow_begin(checkpoint->flow, block, first, count, arrays);
+}
+
+uint64_t store_checkpoint_read_tail(const struct store_checkpoint *checkpoint)
+{
+    return store_flow_tail(checkpoint->flow);
+}
+
+int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t point)
+{
+    return store_flow_wait(checkpoint->flow, point);
 }
 
 int store_checkpoint_verify(struct store_checkpoint *checkpoint,

@@ -98,8 +98,8 @@ int store_checkpoint_begin(const struct store_checkpoint_options *options,
     return 0;
 }
 
-int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
-                         uint64_t count, const struct store_arrays *arrays)
+int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32_t block,
+                               uint64_t first, uint64_t count, const struct store_arrays *arrays)
 {
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         const bool has = store_image_bytes(&checkpoint->image, (enum store_stream)s, block) > 0;
@@ -107,7 +107,24 @@ int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t blo
             checkpoint->cuts += (count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
         }
     }
-    return store_flow_write(checkpoint->flow, block, first, count, arrays);
+    return store_flow_begin(checkpoint->flow, block, first, count, arrays);
+}
+
+uint64_t store_checkpoint_put_tail(const struct store_checkpoint_write *checkpoint)
+{
+    return store_flow_tail(checkpoint->flow);
+}
+
+int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_t point)
+{
+    return store_flow_wait(checkpoint->flow, point);
+}
+
+int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
+                         uint64_t count, const struct store_arrays *arrays)
+{
+    int rc = store_checkpoint_put_begin(checkpoint, block, first, count, arrays);
+    return rc != 0 ? rc : store_flow_wait(checkpoint->flow, store_flow_tail(checkpoint->flow));
 }
 
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,

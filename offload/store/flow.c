@@ -43,7 +43,7 @@ static char *place_of(const struct store_flow *flow, const struct flow_piece *pi
                          (uintptr_t)piece->memory % AIO_ALIGN_BYTES == 0;
     return piece->memory != NULL && aligned && piece->bytes == piece->padded_bytes
                ? piece->memory
-               : flow->buffers + turn * flow->piece_bytes;
+               : (char *)flow->buffers.base + turn * flow->piece_bytes;
 }
 
 static int mismatch(const struct store_flow *flow, const struct flow_piece *piece, uint64_t cut,
@@ -78,10 +78,6 @@ static int sum_piece(struct store_flow *flow, const struct flow_piece *piece)
 /* Waits for a piece that is under way; what was read is compared and handed over. */
 static int finish(struct store_flow *flow, struct flow_piece *piece)
 {
-    if (!piece->busy) {
-        return 0;
-    }
-    piece->busy = false;
     int rc = core_fence_wait_moving(piece->done, flow->still_ns);
     if (rc != 0 || flow->writes) {
         return rc;
@@ -93,51 +89,70 @@ static int finish(struct store_flow *flow, struct flow_piece *piece)
     return rc;
 }
 
+static int request(struct store_flow *flow, struct flow_piece *piece)
+{
+    if (!flow->writes) {
+        return aio_queue_read(flow->queue, flow->files[piece->stream], piece->offset, piece->at,
+                              piece->padded_bytes, &piece->done);
+    }
+    if (piece->at != piece->memory) {
+        memcpy(piece->at, piece->memory, piece->bytes);
+        memset(piece->at + piece->bytes, 0, piece->padded_bytes - piece->bytes);
+    }
+    (void)sum_piece(flow, piece);
+    return aio_queue_write(flow->queue, flow->files[piece->stream], piece->offset, piece->at,
+                           piece->padded_bytes, &piece->done);
+}
+
+/* ---- several pieces ---- */
+
+/* Waits for everything that is under way and keeps the first error: nothing points into the caller's
+ * memory afterwards, unless the drive has failed; then it is free once the flow is closed. */
+static int fail(struct store_flow *flow, int rc)
+{
+    flow->failed = core_err_keep(rc);
+    while (flow->finished < flow->begun) {
+        const struct flow_piece *piece = &flow->pieces[flow->finished++ % STORE_FLOW_PIECES];
+        (void)core_fence_wait_moving(piece->done, flow->still_ns);
+    }
+    return core_err_first(&flow->failed, 0);
+}
+
+/* A flow that has failed says so to everyone who asks. */
+static int finish_until(struct store_flow *flow, uint64_t point)
+{
+    if (flow->failed.code != 0) {
+        return core_err_first(&flow->failed, 0);
+    }
+    while (flow->finished < point) {
+        int rc = finish(flow, &flow->pieces[flow->finished++ % STORE_FLOW_PIECES]);
+        if (rc != 0) {
+            return fail(flow, rc);
+        }
+    }
+    return 0;
+}
+
 static int begin(struct store_flow *flow, const struct flow_piece *piece)
 {
-    const uint32_t turn = flow->turn++ % STORE_FLOW_PIECES;
+    const uint32_t turn = (uint32_t)(flow->begun % STORE_FLOW_PIECES);
     struct flow_piece *mine = &flow->pieces[turn];
-    int rc = finish(flow, mine);
+    const bool full = flow->begun - flow->finished == STORE_FLOW_PIECES;
+    int rc = finish_until(flow, flow->finished + (full ? 1 : 0));
     if (rc != 0) {
         return rc;
     }
     *mine = *piece;
     mine->at = place_of(flow, mine, turn);
-    if (flow->writes) {
-        if (mine->at != mine->memory) {
-            memcpy(mine->at, mine->memory, mine->bytes);
-            memset(mine->at + mine->bytes, 0, mine->padded_bytes - mine->bytes);
-        }
-        rc = sum_piece(flow, mine);
-        rc = rc != 0 ? rc
-                     : aio_queue_write(flow->queue, flow->files[mine->stream], mine->offset,
-                                       mine->at, mine->padded_bytes, &mine->done);
-    } else {
-        rc = aio_queue_read(flow->queue, flow->files[mine->stream], mine->offset, mine->at,
-                            mine->padded_bytes, &mine->done);
+    rc = request(flow, mine);
+    if (rc != 0) {
+        return fail(flow, rc);
     }
-    mine->busy = rc == 0;
-    return rc;
+    flow->begun++;
+    return 0;
 }
 
 /* ---- ranges ---- */
-
-/* Nothing points into the caller's memory afterwards, unless the drive has failed: then it is free
- * once the flow is closed. */
-static int finish_all(struct store_flow *flow, int rc)
-{
-    struct core_err first = core_err_keep(rc);
-    for (uint32_t i = 0; i < STORE_FLOW_PIECES; i++) {
-        struct flow_piece *piece = &flow->pieces[flow->turn++ % STORE_FLOW_PIECES];
-        if (first.code == 0) {
-            first = core_err_keep(finish(flow, piece));
-        } else if (piece->busy) {
-            piece->busy = false;
-            (void)core_fence_wait_moving(piece->done, flow->still_ns);
-        }
-    }
-    return core_err_first(&first, 0);
-}
 
 /* All pieces of a stream between two cuts; `memory` NULL: into buffers. */
 static int move_stream(struct store_flow *flow, enum store_stream stream, uint32_t block,
@@ -154,35 +169,32 @@ static int move_stream(struct store_flow *flow, enum store_stream stream, uint32
     return rc;
 }
 
-static int move(struct store_flow *flow, uint32_t block, uint64_t first, uint64_t count,
-                const struct store_arrays *arrays)
+int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, uint64_t count,
+                     const struct store_arrays *arrays)
 {
     const uint64_t end = first + count;
     const uint64_t cuts[2] = {first / PLAN_CUT_ELEMENTS,
                               (end + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS};
     assert(first % PLAN_CUT_ELEMENTS == 0 && end <= flow->image->blocks[block].elements &&
            (end % PLAN_CUT_ELEMENTS == 0 || end == flow->image->blocks[block].elements));
-    int rc = 0;
+    int rc = finish_until(flow, flow->finished); /* whether it has failed */
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
         if (arrays->at[s] != NULL && store_image_bytes(flow->image, (enum store_stream)s, block)) {
             rc = move_stream(flow, (enum store_stream)s, block, cuts, arrays->at[s]);
         }
     }
-    return finish_all(flow, rc);
+    return rc;
 }
 
-int store_flow_write(struct store_flow *flow, uint32_t block, uint64_t first, uint64_t count,
-                     const struct store_arrays *arrays)
+uint64_t store_flow_tail(const struct store_flow *flow)
 {
-    assert(flow->writes);
-    return move(flow, block, first, count, arrays);
+    return flow->begun;
 }
 
-int store_flow_read(struct store_flow *flow, uint32_t block, uint64_t first, uint64_t count,
-                    const struct store_arrays *arrays)
+int store_flow_wait(struct store_flow *flow, uint64_t point)
 {
-    assert(!flow->writes);
-    return move(flow, block, first, count, arrays);
+    assert(point <= flow->begun);
+    return finish_until(flow, point);
 }
 
 int store_flow_check(struct store_flow *flow, uint32_t block)
@@ -190,17 +202,18 @@ int store_flow_check(struct store_flow *flow, uint32_t block)
     const uint64_t elements = flow->image->blocks[block].elements;
     const uint64_t cuts[2] = {0, (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS};
     int rc = 0;
+    assert(!flow->writes);
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
         if (store_image_bytes(flow->image, (enum store_stream)s, block) > 0) {
             rc = move_stream(flow, (enum store_stream)s, block, cuts, NULL);
         }
     }
-    return finish_all(flow, rc);
+    return rc != 0 ? rc : finish_until(flow, flow->begun);
 }
 
 int store_flow_sync(struct store_flow *flow)
 {
-    int rc = 0;
+    int rc = finish_until(flow, flow->begun);
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
         struct core_fence done = {0};
         if (flow->fds[s] >= 0) {

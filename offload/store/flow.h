@@ -32,21 +32,25 @@ int store_flow_open(const struct store_flow_options *options, struct store_flow 
 /* 0: all memory is the caller's again. -ETIMEDOUT as aio_queue_close. NULL is fine. */
 int store_flow_close(struct store_flow *flow);
 
-/* The sums of a stream's cuts, block after block: written by store_flow_write, compared by
- * store_flow_read. */
+/* The sums of a stream's cuts, block after block: taken where the flow writes, compared where it
+ * reads. */
 uint64_t *store_flow_sums(struct store_flow *flow, enum store_stream stream);
 
-/* Elements [first, first + count) of a block: first a multiple of 64 Ki, the end too or the block's.
- * Returns when the bytes are with the files. */
-int store_flow_write(struct store_flow *flow, uint32_t block, uint64_t first, uint64_t count,
+/* Begins to write or to read elements [first, first + count) of a block: first a multiple of 64 Ki, the
+ * end too or the block's. Waits where STORE_FLOW_PIECES are under way. The arrays stay as they are, or
+ * are what was read, once store_flow_wait has returned 0 for the flow's tail as it was behind this.
+ * An error, -EBADMSG with file and elements where a sum differs, ends the flow: nothing is under way
+ * then, and whoever asks later gets it again. */
+int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, uint64_t count,
                      const struct store_arrays *arrays);
-/* -EBADMSG names file and elements where a sum differs. */
-int store_flow_read(struct store_flow *flow, uint32_t block, uint64_t first, uint64_t count,
-                    const struct store_arrays *arrays);
+/* The point behind everything begun so far. */
+uint64_t store_flow_tail(const struct store_flow *flow);
+/* Waits for everything in front of a point. */
+int store_flow_wait(struct store_flow *flow, uint64_t point);
 /* Reads a whole block and compares, into buffers of the flow alone. */
 int store_flow_check(struct store_flow *flow, uint32_t block);
 
-/* Makes everything durable. */
+/* Waits for everything, and makes it durable. */
 int store_flow_sync(struct store_flow *flow);
 
 #endif

@@ -164,13 +164,14 @@ static uint64_t piece_bytes(const struct store_image *image)
 
 static int make(struct store_flow *flow, const struct store_flow_options *options)
 {
-    void *buffers = NULL;
     flow->piece_bytes = piece_bytes(flow->image);
-    if (posix_memalign(&buffers, AIO_ALIGN_BYTES, STORE_FLOW_PIECES * flow->piece_bytes) != 0) {
-        return core_err_set(-ENOMEM, "no memory for the buffers of %s", flow->name);
-    }
-    flow->buffers = buffers;
-    int rc = start_drive(flow, options);
+    /* Large pages: a drive takes pieces on them several times as fast. */
+    const struct core_region_options buffers = {.name = "buffers of a checkpoint",
+                                                .bytes = STORE_FLOW_PIECES * flow->piece_bytes,
+                                                .pages = CORE_PAGES_THP,
+                                                .lazy = true};
+    int rc = core_region_alloc(&buffers, &flow->buffers);
+    rc = rc != 0 ? rc : start_drive(flow, options);
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
         const enum store_stream stream = (enum store_stream)s;
         if (!store_image_has(flow->image, stream)) {
@@ -221,7 +222,7 @@ int store_flow_close(struct store_flow *flow)
         free(flow->sums[s]);
     }
     if (rc == 0) { /* else a drive may still write there */
-        free(flow->buffers);
+        core_region_free(&flow->buffers);
     }
     free(flow);
     return rc;

@@ -2,6 +2,8 @@
 #ifndef OFFLOAD_STORE_FLOW_PARTS_H
 #define OFFLOAD_STORE_FLOW_PARTS_H
 
+#include "core/base/err.h"
+#include "core/base/mem.h"
 #include "offload/store/flow.h"
 
 /* Cuts of one stream that are moved as one request. */
@@ -16,7 +18,6 @@ struct flow_piece {
     char *memory; /* of the caller; NULL: none */
     char *at;     /* where the request points to: `memory`, or a buffer of the flow */
     struct core_fence done;
-    bool busy;
 };
 
 struct store_flow {
@@ -30,10 +31,12 @@ struct store_flow {
     bool direct[STORE_STREAM_COUNT];
     uint32_t files[STORE_STREAM_COUNT];
     uint64_t *sums[STORE_STREAM_COUNT]; /* owned */
-    char *buffers;                      /* owned, STORE_FLOW_PIECES of piece_bytes */
+    struct core_region buffers;         /* owned, STORE_FLOW_PIECES of piece_bytes */
     uint64_t piece_bytes;               /* the most of a piece: less where files are small */
-    struct flow_piece pieces[STORE_FLOW_PIECES];
-    uint32_t turn;
+    struct flow_piece pieces[STORE_FLOW_PIECES]; /* in turn */
+    uint64_t begun;         /* pieces; the last STORE_FLOW_PIECES at most are */
+    uint64_t finished;      /* under way */
+    struct core_err failed; /* what ended it */
 };
 
 #endif

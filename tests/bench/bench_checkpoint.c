@@ -61,7 +61,7 @@ static double write_all(struct store_flow *flow, uint64_t elements, const struct
     const int64_t begin_ns = core_clock_now_ns();
     for (uint32_t b = 0; b < BLOCKS; b++) {
         for (uint64_t at = 0; at < elements; at += CHUNK) {
-            check(store_flow_write(flow, b, at, CHUNK, slot), "write");
+            check(store_flow_begin(flow, b, at, CHUNK, slot), "write");
         }
     }
     check(store_flow_sync(flow), "sync");
@@ -73,9 +73,10 @@ static double read_all(struct store_flow *flow, uint64_t elements, const struct 
     const int64_t begin_ns = core_clock_now_ns();
     for (uint32_t b = 0; b < BLOCKS; b++) {
         for (uint64_t at = 0; at < elements; at += CHUNK) {
-            check(store_flow_read(flow, b, at, CHUNK, slot), "read");
+            check(store_flow_begin(flow, b, at, CHUNK, slot), "read");
         }
     }
+    check(store_flow_wait(flow, store_flow_tail(flow)), "read");
     return (double)(core_clock_now_ns() - begin_ns) * 1e-9;
 }
 

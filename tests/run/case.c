@@ -329,7 +329,8 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
             return weights;
         }
         for (uint32_t r = 0; trained && r < shards; r++) {
-            int rc = run_rank_states(run_engine_rank(engine, r), b, hash_states, &hash);
+            const struct run_take_states taker = {.take = hash_states, .context = &hash};
+            int rc = run_rank_states(run_engine_rank(engine, r), b, &taker);
             if (rc != 0) {
                 return rc;
             }

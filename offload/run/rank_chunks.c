@@ -1,0 +1,135 @@
+/* rank_chunks.c: where chunks lie, and one of them on its way. */
+#include "offload/run/rank_chunks.h"
+
+#include <errno.h>
+
+#include "core/dev/dev.h"
+#include "offload/plan/shard.h"
+
+/* ---- where they lie ---- */
+
+uint32_t run_chunk_slots(const struct run_rank *rank, char *slots[PLAN_STATE_SLOT_MAX])
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    const bool states = layout->state_slots[0] != PLAN_NONE;
+    const uint16_t *buffers = states ? layout->state_slots : layout->weight_stages;
+    const uint32_t count = plan_layout_slots(buffers);
+    for (uint32_t i = 0; i < count; i++) {
+        slots[i] = rank->memory.at[buffers[i]];
+    }
+    return count;
+}
+
+struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index)
+{
+    const struct plan_span span = plan_state_span(rank->input, block);
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    return (struct run_chunk){.block = block,
+                              .index = index,
+                              .first = span.first + index * elements,
+                              .count = plan_chunk_size(span.count, elements, index)};
+}
+
+uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block)
+{
+    return (uint32_t)plan_chunk_count(plan_state_span(rank->input, block).count,
+                                      plan_chunk_elements(rank->plan));
+}
+
+static bool is_on_card(const struct run_rank *rank, uint32_t block)
+{
+    return plan_layout_of(rank->plan)->blocks[block].on_card;
+}
+
+char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block)
+{
+    const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
+    const uint16_t buffer = where->on_card                     ? PLAN_NONE
+                            : where->weights_host != PLAN_NONE ? where->weights_host
+                                                               : where->weights_device;
+    return buffer != PLAN_NONE ? rank->memory.at[buffer] : NULL;
+}
+
+char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chunk *chunk)
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    if (chunk->index >= layout->places[chunk->block].resident_chunks ||
+        is_on_card(rank, chunk->block)) {
+        return NULL;
+    }
+    return rank->memory.at[layout->blocks[chunk->block].states_memory] +
+           chunk->index * layout->state_stride;
+}
+
+/* ---- to and from there ---- */
+
+/* Between the host's memory and the card, where all of a block stays. */
+static int card_copy(struct run_rank *rank, enum dev_copy_direction direction,
+                     const struct store_place *place, void *memory, struct core_fence *out)
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    const struct plan_block_layout *where = &layout->blocks[place->block];
+    const struct plan_format *format = &rank->input->format;
+    const bool weights = place->kind == STORE_WEIGHTS;
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    const uint64_t count = plan_chunk_size(plan_state_span(rank->input, place->block).count,
+                                           elements, place->index);
+    char *base = rank->memory.at[weights ? where->weights_device : where->states_memory];
+    char *card = base +
+                 place->index * (weights ? elements * format->weight_bytes : layout->state_stride);
+    const bool up = direction == DEV_COPY_UP;
+    struct dev_queue *queue = up ? rank->up_queue : rank->down_queue;
+    const struct dev_copy move = {
+        .direction = direction,
+        .to = up ? card : memory,
+        .from = up ? memory : card,
+        .bytes = weights ? count * format->weight_bytes : plan_state_bytes(format, count),
+    };
+    int rc;
+    while ((rc = dev_queue_copy(queue, &move, out)) == -EAGAIN) {
+        rc = run_rank_wait(rank, dev_queue_tail(queue));
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return rc;
+}
+
+static struct aio_queue *io_queue(const struct run_rank *rank, enum plan_queue queue)
+{
+    return rank->io_queues[queue - PLAN_Q_READ_WEIGHT];
+}
+
+int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *memory,
+                  struct core_fence *out)
+{
+    if (is_on_card(rank, place->block)) {
+        return card_copy(rank, DEV_COPY_UP, place, memory, out);
+    }
+    struct aio_queue *queue = io_queue(rank, PLAN_Q_WRITE_STATE);
+    int rc;
+    while ((rc = store_write(rank->store, queue, place, memory, out)) == -EAGAIN) {
+        rc = run_rank_wait(rank, aio_queue_tail(queue));
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return rc;
+}
+
+int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
+                  struct core_fence *out)
+{
+    if (is_on_card(rank, place->block)) {
+        return card_copy(rank, DEV_COPY_DOWN, place, memory, out);
+    }
+    struct aio_queue *queue = io_queue(rank, PLAN_Q_READ_STATE);
+    int rc;
+    while ((rc = store_read(rank->store, queue, place, memory, out)) == -EAGAIN) {
+        rc = run_rank_wait(rank, aio_queue_tail(queue));
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return rc;
+}
