@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/team.h"
 #include "core/dev/dev.h"
 #include "offload/plan/shard.h"
 #include "offload/run/rank_chunks.h"
@@ -283,15 +284,25 @@ static int send_weights(struct run_rank *rank, uint32_t block)
     return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
-/* Tile sums of blocks that are not trained stay zero. */
-static void clear(struct run_rank *rank)
+static void clear_part(void *argument, unsigned index, unsigned count)
 {
+    const struct run_rank *rank = argument;
     for (uint32_t i = 0; i < plan_buffer_count(rank->plan); i++) {
         const struct plan_buffer *buffer = plan_buffer(rank->plan, i);
-        const bool device = buffer->tier == PLAN_DEVICE && !rank->input->budgets.device_is_host;
-        if (rank->memory.at[i] != NULL && !device) {
-            memset(rank->memory.at[i], 0, buffer->bytes);
+        uint64_t begin = 0;
+        uint64_t end = 0;
+        if (buffer->tier == PLAN_DEVICE && rank->memory.at[i] != NULL) {
+            core_team_share(buffer->bytes, PLAN_ALIGN_BYTES, index, count, &begin, &end);
+            memset(rank->memory.at[i] + begin, 0, end - begin);
         }
+    }
+}
+
+/* Sums of blocks that are not trained stay zero, and what is between parameters. HOST comes so. */
+static void clear(struct run_rank *rank)
+{
+    if (rank->input->budgets.device_is_host) {
+        core_team_run(run_update_team(rank->update), clear_part, rank);
     }
 }
 

@@ -1,12 +1,19 @@
-/* bench_checkpoint.c: how fast the bytes of a checkpoint go to a folder and come back, sums taken and
- * checked. Prints `name value unit` lines.
+/* bench_checkpoint.c: how fast a checkpoint is written, verified and resumed from with weights and states
+ * back in the store, beside what fio gets from the same folder before and after.
  *
- *   bench_checkpoint DIR [--quick | --large]
+ *   bench_checkpoint DIR [--quick | --large] [--rounds N]
  *
- * 4.4 GB, best of three; 0.8 GB once, or 13.3 GB once, which is what a model of 1.1 billion parameters has.
+ * A model of 158 million parameters, 1.9 GB; of 0.7 million; or of 1.1 billion, 13.2 GB. Three rounds.
+ * DIR gets the checkpoint, fio's file of at most 4 GB and a store as large as the checkpoint, and ends
+ * empty. Everything but the store is written over, so that a round's files are not new; the first
+ * writing of all, which is not measured, makes them. Behind a store that was removed the drive rests.
  *
- * Beside it, on the same folder: fio --name=w --directory=DIR --size=4G --bs=1M --iodepth=16
- * --ioengine=io_uring --direct=1 --rw=write --end_fsync=1, and with --rw=read. */
+ * Prints `name value unit` lines: the medians, and those of each round's ratio over fio, which is the
+ * mean of its runs before and after: `checkpoint_write` over fio's --rw=write, `checkpoint_verify` and
+ * `resume_read` over its --rw=read. What is resumed is read and written: `resume_both` is held against
+ * --rw=rw. Without fio there are no ratios. fio is asked for --bs=1M --iodepth=16
+ * --ioengine=io_uring --direct=1, --end_fsync=1 where it writes, and for as many bytes. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,128 +23,387 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "offload/model/config.h"
 #include "offload/plan/shard.h"
-#include "offload/store/flow.h"
+#include "offload/run/checkpoint.h"
 
-enum { BLOCKS = 8, CHUNK = 4 << 20, PASSES = 3 };
+enum { CHUNK = 4 << 20, ROUNDS_MAX = 15, REST_SECONDS = 8, PATH_BYTES = 4096 };
 
-static void die(const char *what)
-{
-    fprintf(stderr, "bench_checkpoint: %s: %s\n", what, core_err_sentence());
-    exit(1);
-}
+static const char small_json[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 128,"
+    " \"intermediate_size\": 320, \"num_hidden_layers\": 3, \"num_attention_heads\": 2,"
+    " \"num_key_value_heads\": 1, \"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-5,"
+    " \"tie_word_embeddings\": false}";
+static const char usual_json[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 8192, \"hidden_size\": 1024,"
+    " \"intermediate_size\": 2816, \"num_hidden_layers\": 12, \"num_attention_heads\": 16,"
+    " \"num_key_value_heads\": 8, \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-6,"
+    " \"tie_word_embeddings\": false}";
+static const char large_json[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 2048,"
+    " \"intermediate_size\": 5632, \"num_hidden_layers\": 22, \"num_attention_heads\": 32,"
+    " \"num_key_value_heads\": 4, \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-5,"
+    " \"tie_word_embeddings\": false}";
+
+static struct {
+    const char *directory;
+    char store[PATH_BYTES];
+    char shelf[PATH_BYTES];
+    char checkpoint[PATH_BYTES];
+    unsigned rounds;
+    unsigned rest_seconds;
+    struct model *model;
+    struct run_options options;
+    struct run_planned *planned;
+    struct store_image image;
+    struct core_region slot; /* what every chunk is written from and read into */
+    double bytes;            /* of a checkpoint's arrays */
+    bool fio;
+} bench;
 
 static void check(int rc, const char *what)
 {
     if (rc != 0) {
-        die(what);
+        fprintf(stderr, "bench_checkpoint: %s: %s\n", what, core_err_sentence());
+        exit(1);
     }
 }
 
-static struct store_flow *flow_at(const struct store_image *image, const char *path, bool writes)
+static double seconds_since(int64_t begin_ns)
 {
-    struct store_flow *flow = NULL;
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const struct store_flow_options options = {
-        .image = image, .folder = fd, .name = path, .writes = writes};
-    check(store_flow_open(&options, &flow), path);
-    close(fd);
-    return flow;
+    return (double)(core_clock_now_ns() - begin_ns) * 1e-9;
 }
 
-static void clear(const char *path)
+static void rest(void)
 {
-    static const char *const streams[] = {"weights", "master", "m", "v"};
-    for (size_t i = 0; i < 4; i++) {
-        char name[4200];
-        snprintf(name, sizeof name, "%s/%s.safetensors", path, streams[i]);
-        (void)unlink(name);
+    sync();
+    sleep(bench.rest_seconds);
+}
+
+/* ---- what is measured with ---- */
+
+static void make_model(const char *text)
+{
+    struct model_config config;
+    struct core_json *doc = NULL;
+    check(core_json_parse(text, strlen(text), "the model", NULL, &doc), "model");
+    check(model_config_parse(doc, &config), "model");
+    check(model_create(&config, NULL, &bench.model), "model");
+    core_json_destroy(doc);
+}
+
+static void make_plan(void)
+{
+    static const struct run_rates rates = {.machine = {.read_bytes = 3e9,
+                                                       .write_bytes = 3e9,
+                                                       .mixed_bytes = 4e9,
+                                                       .flops = 7e11,
+                                                       .update_elements = 1e9,
+                                                       .sums_elements = 4e9,
+                                                       .window_bytes = 64 << 20,
+                                                       .command_seconds = 2e-6,
+                                                       .shared_cores = true}};
+    bench.options = (struct run_options){
+        .device = "cpu",
+        .threads = 2,
+        .world = 1,
+        .rows = 1,
+        .length = 64,
+        .micro_batches = 1,
+        .type = KERN_BF16,
+        .rule = CORE_VEC_ADAMW,
+        .moments = CORE_VEC_F32,
+        .group = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bias_correction = true},
+        .clip = 1,
+        .budgets = {.device_bytes = UINT64_C(4) << 30,
+                    .host_bytes = UINT64_C(4) << 30,
+                    .store_bytes = UINT64_C(1) << 40,
+                    .device_is_host = true},
+        .wishes = {.weights = PLAN_WHERE_STORE,
+                   .states = PLAN_WHERE_STORE,
+                   .timing = PLAN_TIMING_DEFERRED},
+        .stores = {{.directory = bench.store, .weight = 1}},
+        .store_count = 1,
+    };
+    check(run_planned_create(bench.model, &bench.options, &rates, &bench.planned), "plan");
+}
+
+static struct store_arrays arrays_of(void)
+{
+    char *at = (char *)bench.slot.base;
+    return (struct store_arrays){
+        .at = {at, at + (size_t)CHUNK * 2, at + (size_t)CHUNK * 4, at + (size_t)CHUNK * 8}};
+}
+
+static void make_slot(void)
+{
+    const struct core_region_options options = {.bytes = (uint64_t)CHUNK * 12};
+    check(core_region_alloc(&options, &bench.slot), "memory");
+    for (size_t i = 0; i < (size_t)CHUNK * 12; i++) {
+        bench.slot.base[i] = (unsigned char)(i * 2654435761u >> 7);
     }
 }
 
 /* All blocks, chunk after chunk out of the same slot. */
-static double write_all(struct store_flow *flow, uint64_t elements, const struct store_arrays *slot)
+static void put_all(struct store_checkpoint_write *checkpoint, struct store_flow *flow)
 {
-    const int64_t begin_ns = core_clock_now_ns();
-    for (uint32_t b = 0; b < BLOCKS; b++) {
+    const struct store_arrays arrays = arrays_of();
+    for (uint32_t b = 0; b < bench.model->block_count; b++) {
+        const uint64_t elements = bench.model->blocks[b].elements;
         for (uint64_t at = 0; at < elements; at += CHUNK) {
-            check(store_flow_begin(flow, b, at, CHUNK, slot), "write");
+            const uint64_t count = elements - at < CHUNK ? elements - at : CHUNK;
+            check(flow != NULL ? store_flow_begin(flow, b, at, count, &arrays)
+                               : store_checkpoint_put_begin(checkpoint, b, at, count, &arrays),
+                  "write");
         }
     }
-    check(store_flow_sync(flow), "sync");
-    return (double)(core_clock_now_ns() - begin_ns) * 1e-9;
 }
 
-static double read_all(struct store_flow *flow, uint64_t elements, const struct store_arrays *slot)
+/* One that can be resumed from. */
+static void make_checkpoint(void)
 {
-    const int64_t begin_ns = core_clock_now_ns();
-    for (uint32_t b = 0; b < BLOCKS; b++) {
-        for (uint64_t at = 0; at < elements; at += CHUNK) {
-            check(store_flow_begin(flow, b, at, CHUNK, slot), "read");
-        }
-    }
-    check(store_flow_wait(flow, store_flow_tail(flow)), "read");
-    return (double)(core_clock_now_ns() - begin_ns) * 1e-9;
-}
-
-static void copy_sums(const struct store_image *image, struct store_flow *from,
-                      struct store_flow *to)
-{
+    struct store_shelf *shelf = NULL;
+    struct store_checkpoint_write *write = NULL;
+    struct store_checkpoint *made = NULL;
+    struct store_manifest manifest = {.step = 0};
+    const struct run_position position = {
+        .run = 1, .steps = 1, .updates = 1, .scale = {.value = 1}};
+    check(store_shelf_open(bench.shelf, &shelf), "checkpoints");
+    const struct store_checkpoint_options options = {.shelf = shelf, .model = bench.model};
+    check(run_checkpoint_describe(&bench.options, bench.model, &position, &manifest), "manifest");
+    check(store_checkpoint_begin(&options, &manifest, &write), "checkpoint");
+    put_all(write, NULL);
+    check(store_checkpoint_finish(write), "checkpoint");
+    check(store_checkpoint_end(write), "checkpoint");
+    store_shelf_path(bench.shelf, 1, bench.checkpoint, sizeof bench.checkpoint);
+    store_shelf_close(shelf);
+    check(store_checkpoint_open(bench.checkpoint, NULL, NULL, &made), "checkpoint");
+    const struct store_manifest *found = store_checkpoint_manifest(made);
+    check(store_image_init(&bench.image, &found->format, found->weight_dtype, found->blocks,
+                           found->block_count),
+          "image");
+    check(store_checkpoint_close(made), "checkpoint");
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
-        if (store_image_has(image, (enum store_stream)s)) {
-            memcpy(store_flow_sums(to, (enum store_stream)s),
-                   store_flow_sums(from, (enum store_stream)s),
-                   store_image_cuts(image, (enum store_stream)s) * sizeof(uint64_t));
+        bench.bytes += (double)store_image_file_bytes(&bench.image, (enum store_stream)s);
+    }
+}
+
+/* ---- what is measured: bytes a second ---- */
+
+/* The checkpoint's files, written over with what is in them, and made durable. */
+static double write_all(void)
+{
+    struct store_flow *flow = NULL;
+    const int folder = open(bench.checkpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const struct store_flow_options options = {
+        .image = &bench.image, .folder = folder, .name = bench.checkpoint, .writes = true};
+    check(store_flow_open(&options, &flow), "write");
+    const int64_t begin_ns = core_clock_now_ns();
+    put_all(NULL, flow);
+    check(store_flow_sync(flow), "sync");
+    const double rate = bench.bytes / seconds_since(begin_ns);
+    check(store_flow_close(flow), "write");
+    close(folder);
+    return rate;
+}
+
+static double verify_all(void)
+{
+    struct store_checkpoint *checkpoint = NULL;
+    const int64_t begin_ns = core_clock_now_ns();
+    check(store_checkpoint_open(bench.checkpoint, NULL, NULL, &checkpoint), "verify");
+    check(store_checkpoint_verify(checkpoint, NULL, NULL), "verify");
+    const double rate = bench.bytes / seconds_since(begin_ns);
+    check(store_checkpoint_close(checkpoint), "verify");
+    return rate;
+}
+
+/* When the engine's memory and store were there, and its states in the store. */
+static int64_t there_ns, loaded_ns;
+
+static int note(void *user, const char *phase, uint64_t done, uint64_t total)
+{
+    (void)user;
+    there_ns = strcmp(phase, "store") == 0 ? core_clock_now_ns() : there_ns;
+    loaded_ns = strcmp(phase, "load") == 0 && done == total ? core_clock_now_ns() : loaded_ns;
+    return 0;
+}
+
+static double resume_all(void)
+{
+    struct run_engine *engine = NULL;
+    const struct run_engine_options options = {.planned = bench.planned,
+                                               .options = &bench.options,
+                                               .model = bench.model,
+                                               .checkpoint = bench.checkpoint,
+                                               .progress = note};
+    there_ns = loaded_ns = 0;
+    check(run_engine_create(&options, &engine), "resume");
+    run_engine_destroy(engine);
+    rest();
+    return bench.bytes / ((double)(loaded_ns - there_ns) * 1e-9);
+}
+
+/* The n-th field of fio's terse output, from 1. */
+static double field(const char *line, int n)
+{
+    for (int i = 1; i < n && line != NULL; i++) {
+        line = strchr(line, ';');
+        line = line != NULL ? line + 1 : NULL;
+    }
+    return line != NULL ? atof(line) : 0;
+}
+
+/* Reading and writing together. */
+static double fio(const char *pattern, const char *more)
+{
+    const double file = bench.bytes < 4e9 ? bench.bytes : 4e9;
+    char command[PATH_BYTES + 400];
+    char line[8192] = "";
+    if (!bench.fio) {
+        return 0;
+    }
+    snprintf(command, sizeof command,
+             "fio --name=fio --directory='%s' --size=%.0f --io_size=%.0f --bs=1M --iodepth=16"
+             " --ioengine=io_uring --direct=1 --rw=%s %s --minimal 2>/dev/null",
+             bench.directory, file, bench.bytes, pattern, more);
+    FILE *pipe = popen(command, "r");
+    if (pipe == NULL || fgets(line, sizeof line, pipe) == NULL || pclose(pipe) != 0) {
+        fprintf(stderr, "bench_checkpoint: fio failed\n");
+        exit(1);
+    }
+    return (field(line, 7) + field(line, 48)) * 1024;
+}
+
+/* ---- rounds ---- */
+
+enum { WRITE, VERIFY, RESUME, BOTH, FIGURES };
+static const char *const names[FIGURES] = {"checkpoint_write", "checkpoint_verify", "resume_read",
+                                           "resume_both"};
+
+struct round {
+    double ours[FIGURES];
+    double fio[FIGURES];
+};
+
+static struct round measure(void)
+{
+    struct round round;
+    const double write = fio("write", "--end_fsync=1");
+    round.ours[WRITE] = write_all();
+    round.fio[WRITE] = (write + fio("write", "--end_fsync=1")) / 2;
+    const double read = fio("read", "");
+    round.ours[VERIFY] = verify_all();
+    round.ours[RESUME] = resume_all();
+    round.ours[BOTH] = 2 * round.ours[RESUME];
+    round.fio[VERIFY] = round.fio[RESUME] = (read + fio("read", "")) / 2;
+    round.fio[BOTH] = fio("rw", "--end_fsync=1");
+    for (int i = 0; i < FIGURES; i++) {
+        fprintf(stderr, "# %s %.3f GB/s, fio %.3f GB/s\n", names[i], round.ours[i] / 1e9,
+                round.fio[i] / 1e9);
+    }
+    return round;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, unsigned count)
+{
+    qsort(values, count, sizeof *values, by_size);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
+static void report(const struct round *rounds, int figure)
+{
+    double ours[ROUNDS_MAX];
+    double theirs[ROUNDS_MAX];
+    double ratios[ROUNDS_MAX];
+    for (unsigned i = 0; i < bench.rounds; i++) {
+        ours[i] = rounds[i].ours[figure];
+        theirs[i] = rounds[i].fio[figure];
+        ratios[i] = bench.fio ? ours[i] / theirs[i] : 0;
+    }
+    printf("%s %.3f GB/s\n", names[figure], median(ours, bench.rounds) / 1e9);
+    if (bench.fio) {
+        printf("%s_fio %.3f GB/s\n", names[figure], median(theirs, bench.rounds) / 1e9);
+        printf("%s_ratio %.3f x\n", names[figure], median(ratios, bench.rounds));
+    }
+}
+
+static void clear(void)
+{
+    static const char *const files[] = {"weights.safetensors", "master.safetensors",
+                                        "m.safetensors",       "v.safetensors",
+                                        "sums.safetensors",    "manifest.json"};
+    char name[PATH_BYTES + 40];
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        snprintf(name, sizeof name, "%s/%s", bench.checkpoint, files[i]);
+        (void)unlink(name);
+    }
+    (void)rmdir(bench.checkpoint);
+    snprintf(name, sizeof name, "%s/.tide-lock", bench.shelf);
+    (void)unlink(name);
+    (void)rmdir(bench.shelf);
+    snprintf(name, sizeof name, "%s/fio.0.0", bench.directory);
+    (void)unlink(name);
+}
+
+static bool parse(int argc, char **argv, const char **config)
+{
+    *config = usual_json;
+    bench.rounds = 3;
+    bench.rest_seconds = REST_SECONDS;
+    bench.directory = argc > 1 ? argv[1] : NULL;
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            *config = small_json;
+            bench.rounds = 1;
+            bench.rest_seconds = 0;
+        } else if (strcmp(argv[i], "--large") == 0) {
+            *config = large_json;
+        } else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) {
+            bench.rounds = (unsigned)atoi(argv[++i]);
+        } else {
+            return false;
         }
     }
+    return bench.directory != NULL && bench.rounds > 0 && bench.rounds <= ROUNDS_MAX;
 }
 
 int main(int argc, char **argv)
 {
-    const struct plan_format format = {
-        .weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2};
-    const bool quick = argc > 2 && strcmp(argv[2], "--quick") == 0;
-    const bool large = argc > 2 && strcmp(argv[2], "--large") == 0;
-    const uint64_t elements = (uint64_t)CHUNK * (quick ? 2 : large ? 33 : 11);
-    struct store_image_block blocks[BLOCKS];
-    struct store_image image;
-    double best[2] = {1e30, 1e30};
-    if (argc < 2) {
-        fprintf(stderr, "bench_checkpoint DIR [--quick | --large]\n");
+    struct round rounds[ROUNDS_MAX];
+    const char *config = NULL;
+    if (!parse(argc, argv, &config)) {
+        fprintf(stderr, "bench_checkpoint DIR [--quick | --large] [--rounds 1..%d]\n", ROUNDS_MAX);
         return 2;
     }
-    for (int b = 0; b < BLOCKS; b++) {
-        blocks[b] = (struct store_image_block){.elements = elements, .trained = true};
-        snprintf(blocks[b].name, sizeof blocks[b].name, "layer %d", b);
+    snprintf(bench.store, sizeof bench.store, "%s/store", bench.directory);
+    snprintf(bench.shelf, sizeof bench.shelf, "%s/run", bench.directory);
+    bench.fio = system("fio --version >/dev/null 2>&1") == 0;
+    make_model(config);
+    make_slot();
+    make_plan();
+    make_checkpoint();
+    (void)fio("write", "--end_fsync=1");
+    rest();
+    for (unsigned i = 0; i < bench.rounds; i++) {
+        rounds[i] = measure();
     }
-    check(store_image_init(&image, &format, "BF16", blocks, BLOCKS), "image");
-    char *slot = aligned_alloc(PLAN_ALIGN_BYTES, (size_t)CHUNK * 12);
-    if (slot == NULL) {
-        die("no memory");
+    for (int i = 0; i < FIGURES; i++) {
+        report(rounds, i);
     }
-    for (size_t i = 0; i < (size_t)CHUNK * 12; i++) {
-        slot[i] = (char)(i * 2654435761u >> 7);
-    }
-    const struct store_arrays arrays = {
-        .at = {slot, slot + (size_t)CHUNK * 2, slot + (size_t)CHUNK * 4, slot + (size_t)CHUNK * 8}};
-    const double bytes = (double)elements * BLOCKS * 12;
-    for (int pass = 0; pass < (quick || large ? 1 : PASSES); pass++) {
-        clear(argv[1]);
-        struct store_flow *out = flow_at(&image, argv[1], true);
-        struct store_flow *in = NULL;
-        const double written = write_all(out, elements, &arrays);
-        in = flow_at(&image, argv[1], false);
-        copy_sums(&image, out, in);
-        check(store_flow_close(out), "close");
-        const double read = read_all(in, elements, &arrays);
-        check(store_flow_close(in), "close");
-        best[0] = written < best[0] ? written : best[0];
-        best[1] = read < best[1] ? read : best[1];
-    }
-    clear(argv[1]);
-    printf("checkpoint_write %.3f GB/s\n", bytes / best[0] / 1e9);
-    printf("checkpoint_read %.3f GB/s\n", bytes / best[1] / 1e9);
-    store_image_fini(&image);
-    free(slot);
+    clear();
+    store_image_fini(&bench.image);
+    run_planned_destroy(bench.planned);
+    model_destroy(bench.model);
+    core_region_free(&bench.slot);
     return 0;
 }
