@@ -122,10 +122,16 @@ static int put_block(struct store_checkpoint_write *write, const struct store_im
                                : NULL;
         }
         guard(true);
-        rc = store_checkpoint_put(write, block, at,
-                                  left < PLAN_CUT_ELEMENTS ? left : PLAN_CUT_ELEMENTS, &arrays);
+        const uint64_t count = left < PLAN_CUT_ELEMENTS ? left : PLAN_CUT_ELEMENTS;
+        rc = block == 0 ? store_checkpoint_put(write, block, at, count, &arrays)
+                        : store_checkpoint_put_begin(write, block, at, count, &arrays);
         guard(false);
     }
+    guard(true);
+    const struct core_err kept = core_err_keep(rc);
+    const int ended = store_checkpoint_put_wait(write, store_checkpoint_put_tail(write));
+    rc = core_err_first(&kept, ended);
+    guard(false);
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         free(whole[s]);
     }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -359,9 +360,49 @@ static void told_at_the_end(void)
     store_shelf_close(shelf);
 }
 
-TEST_MAIN({"round_trip", round_trip}, {"told_at_the_end", told_at_the_end},
-          {"others_can_read_it", others_can_read_it}, {"manifest", manifest}, {"cuts", cuts},
-          {"rotation", rotation},
+/* Ranges are read ahead; one that is damaged is an error for who waits for it, not for who waits for
+ * what was begun before, and the last word of that reader. */
+static void read_ahead(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    struct store_checkpoint *checkpoint = NULL;
+    char path[800];
+    char *memory = aligned_alloc(4096, 2 << 20);
+    case_shrink(false);
+    check_true(memory != NULL);
+    check_int(case_write(shelf, 5, 0, NULL), ==, 0);
+    store_shelf_path(store_shelf_directory(shelf), 5, path, 700);
+    check_int(store_checkpoint_open(path, "threads", NULL, &checkpoint), ==, 0);
+    const uint64_t at =
+        store_image_cut(store_checkpoint_image(checkpoint), STORE_STREAM_M, 1, 1).offset;
+    snprintf(path + strlen(path), 40, "/m.safetensors");
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    char byte;
+    check_int(pread(fd, &byte, 1, (off_t)at), ==, 1);
+    byte ^= 1;
+    check_int(pwrite(fd, &byte, 1, (off_t)at), ==, 1);
+    close(fd);
+    const struct store_arrays arrays = {.at = {[STORE_STREAM_M] = memory}};
+    const struct store_arrays behind = {.at = {[STORE_STREAM_M] = memory + (1 << 20)}};
+    check_int(store_checkpoint_read_begin(checkpoint, 1, 0, 65536, &arrays), ==, 0);
+    const uint64_t good = store_checkpoint_read_tail(checkpoint);
+    check_int(store_checkpoint_read_begin(checkpoint, 1, 65536, 65536, &behind), ==, 0);
+    check_uint(store_checkpoint_read_tail(checkpoint), >, good);
+    check_int(store_checkpoint_read_wait(checkpoint, good), ==, 0);
+    for (int i = 0; i < 2; i++) {
+        check_int(store_checkpoint_read_wait(checkpoint, store_checkpoint_read_tail(checkpoint)),
+                  ==, -EBADMSG);
+        check_true(strstr(core_err_sentence(), "m.safetensors: elements from 65536") != NULL);
+    }
+    check_int(store_checkpoint_read(checkpoint, 0, 0, 65536, &arrays), ==, -EBADMSG);
+    check_int(store_checkpoint_close(checkpoint), ==, 0);
+    free(memory);
+    store_shelf_close(shelf);
+}
+
+TEST_MAIN({"round_trip", round_trip}, {"read_ahead", read_ahead},
+          {"told_at_the_end", told_at_the_end}, {"others_can_read_it", others_can_read_it},
+          {"manifest", manifest}, {"cuts", cuts}, {"rotation", rotation},
           {"rotation_in_front_of_a_damaged_one", rotation_in_front_of_a_damaged_one},
           {"a_spare", a_spare}, {"a_spare_in_use", a_spare_in_use}, {"one_writer", one_writer},
           {"unfinished", unfinished})
