@@ -3,6 +3,7 @@
  * they ask for: dimensions that fit, leading dimensions, alignment, a workspace as large as said. */
 #include <cublasLt.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,26 +227,51 @@ struct product {
     void *out, *workspace;
 };
 
+/* The m x k of an operand in fp32, columns first, of one that is turned too; the caller frees. */
+static float *operand(const void *data, const struct layout *layout, bool turned, uint64_t m,
+                      uint64_t k)
+{
+    float *made = malloc(m * k * sizeof *made + 1);
+    for (uint64_t column = 0; made != NULL && column < k; column++) {
+        for (uint64_t row = 0; row < m; row++) {
+            const uint64_t at = turned ? column + row * (uint64_t)layout->stride
+                                       : row + column * (uint64_t)layout->stride;
+            made[row + column * m] = load(layout->type, data, at);
+        }
+    }
+    return made;
+}
+
+/* Every sum in the order of k; a column of them at a time. */
 static int run(void *context, const void *arguments)
 {
     struct product p;
     (void)context;
     memcpy(&p, arguments, sizeof p);
+    const uint64_t m = p.out_layout.rows;
     const uint64_t k_count = p.desc.a_turned ? p.a_layout.rows : p.a_layout.columns;
+    float *a = operand(p.a, &p.a_layout, p.desc.a_turned != 0, m, k_count);
+    float *b = operand(p.b, &p.b_layout, p.desc.b_turned != 0, k_count, p.out_layout.columns);
+    float *sums = malloc(m * sizeof *sums + 1);
+    if (a == NULL || b == NULL || sums == NULL) {
+        bad("no memory");
+    }
     for (uint64_t j = 0; j < p.out_layout.columns; j++) {
-        for (uint64_t i = 0; i < p.out_layout.rows; i++) {
-            float sum = 0.0f;
-            for (uint64_t k = 0; k < k_count; k++) {
-                const uint64_t a = p.desc.a_turned ? k + i * (uint64_t)p.a_layout.stride
-                                                   : i + k * (uint64_t)p.a_layout.stride;
-                const uint64_t b = p.desc.b_turned ? j + k * (uint64_t)p.b_layout.stride
-                                                   : k + j * (uint64_t)p.b_layout.stride;
-                sum += load(p.a_layout.type, p.a, a) * load(p.b_layout.type, p.b, b);
+        memset(sums, 0, m * sizeof *sums);
+        for (uint64_t k = 0; k < k_count; k++) {
+            const float factor = b[k + j * k_count];
+            for (uint64_t i = 0; i < m; i++) {
+                sums[i] += a[i + k * m] * factor;
             }
-            sum += p.desc.bias != NULL ? load(p.desc.bias_type, p.desc.bias, i) : 0.0f;
-            store(p.out_layout.type, p.out, i + j * (uint64_t)p.out_layout.stride, sum);
+        }
+        for (uint64_t i = 0; i < m; i++) {
+            const float bias = p.desc.bias != NULL ? load(p.desc.bias_type, p.desc.bias, i) : 0.0f;
+            store(p.out_layout.type, p.out, i + j * (uint64_t)p.out_layout.stride, sums[i] + bias);
         }
     }
+    free(sums);
+    free(b);
+    free(a);
     memset(p.workspace, 0x5a, WORKSPACE_BYTES); /* what lies there is the library's to spoil */
     return 0;
 }
