@@ -1,7 +1,6 @@
 /* layout.c: adds the buffers of each kind in turn and places them one behind another. */
 #include "offload/plan/layout.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,74 +68,6 @@ uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block)
     const struct plan_block_shape *shape = &input->blocks[block];
     bool trained = shape->borrows != PLAN_NONE && input->blocks[shape->borrows].trained;
     return trained ? shape->shared_elements : 0;
-}
-
-/* ---- adding ---- */
-
-int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
-                    enum plan_consumer consumer, uint64_t bytes, uint16_t *out)
-{
-    if (bytes == 0) {
-        return 0;
-    }
-    if (layout->count == layout->room) {
-        uint32_t wider = layout->room == 0 ? 256 : layout->room * 2;
-        struct plan_buffer *moved = wider > PLAN_NONE
-                                        ? NULL
-                                        : realloc(layout->buffers, wider * sizeof *moved);
-        if (moved == NULL) {
-            return core_err_set(-ENOMEM, "no memory for %u buffers of the plan", wider);
-        }
-        layout->buffers = moved;
-        layout->room = wider;
-    }
-    struct plan_buffer *buffer = &layout->buffers[layout->count];
-    *buffer = (struct plan_buffer){.tier = (uint8_t)tier,
-                                   .consumer = (uint8_t)consumer,
-                                   .twin = PLAN_NONE,
-                                   .offset = layout->tier_bytes[tier],
-                                   .bytes = bytes};
-    snprintf(buffer->name, sizeof buffer->name, "%s", name);
-    layout->tier_bytes[tier] += plan_round_up(bytes, PLAN_ALIGN_BYTES);
-    *out = (uint16_t)layout->count++;
-    return 0;
-}
-
-int plan_layout_add_ring(struct plan_layout *layout, const struct plan_layout_kind *kind,
-                         const uint64_t bytes[PLAN_SIZE_COUNT],
-                         const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out)
-{
-    static const char *const sizes[PLAN_SIZE_COUNT] = {".small", "", ".large"};
-    for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
-        assert(counts[size] <= PLAN_SLOT_MAX);
-        for (uint32_t i = 0; i < counts[size]; i++) {
-            char name[32];
-            snprintf(name, sizeof name, "%s%s[%u]", kind->name, sizes[size], i);
-            int rc = plan_layout_add(layout, name, kind->tier, kind->consumer, bytes[size],
-                                     &out->buffers[size][i]);
-            if (rc != 0) {
-                return rc;
-            }
-        }
-        out->counts[size] = counts[size];
-    }
-    return 0;
-}
-
-int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
-                             uint32_t block, const struct plan_layout_kind *kind, uint64_t bytes,
-                             uint16_t *out)
-{
-    char name[32];
-    snprintf(name, sizeof name, "%s(%.20s)", kind->name, input->blocks[block].name);
-    int rc = plan_layout_add(layout, name, kind->tier, kind->consumer, bytes, out);
-    if (rc == 0 && bytes > 0 && kind->twice) {
-        uint16_t twin = PLAN_NONE;
-        snprintf(name, sizeof name, "%s'(%.20s)", kind->name, input->blocks[block].name);
-        rc = plan_layout_add(layout, name, kind->tier, kind->consumer, bytes, &twin);
-        layout->buffers[*out].twin = twin;
-    }
-    return rc;
 }
 
 /* ---- weights and states ---- */
