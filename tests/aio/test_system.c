@@ -1,5 +1,5 @@
 /* test_system.c: what the machine forbids or lacks: io_uring behind a seccomp filter, kernels that
- * refuse flags, locked memory, file systems that are really full; and the order of queues. */
+ * refuse flags, locked memory, file systems that are really full. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -376,71 +376,6 @@ static void signals_are_harmless(void)
     }
 }
 
-/* Queues of all four urgencies over one slow drive, all full: each step down gets less, none gets
- * nothing, and a late urgent request passes those that wait. */
-static void urgency_goes_first_and_none_starves(void)
-{
-    enum { PIECE = 64 << 10, COUNT = 400 };
-    static unsigned char memory[PIECE] __attribute__((aligned(4096)));
-    struct rig rig;
-    struct aio_queue *queues[AIO_URGENCY_COUNT];
-    struct core_fence last[AIO_URGENCY_COUNT];
-    rig_open(&rig, &(struct rig_options){.backend = "mem",
-                                         .bytes = 1 << 20,
-                                         .drive = {.block_bytes = PIECE, .depth = 4}});
-    rig.disk->read_bytes_per_s = 400 << 20;
-    for (unsigned u = 0; u < AIO_URGENCY_COUNT; u++) {
-        struct aio_queue_options options = {.urgency = (enum aio_urgency)u, .depth = COUNT};
-        check_int(aio_queue_open(&rig.drive, 1, &options, &queues[u]), ==, 0);
-    }
-    for (unsigned i = 0; i < COUNT; i++) { /* the least urgent first */
-        for (unsigned u = AIO_URGENCY_COUNT; u-- > 0;) {
-            check_int(aio_queue_read(queues[u], rig.file, 0, memory, PIECE, &last[u]), ==, 0);
-        }
-    }
-    uint64_t reached[AIO_URGENCY_COUNT];
-    core_fence_wait((struct core_fence){last[0].line, COUNT * 3 / 4}, patience_ns);
-    for (unsigned u = 0; u < AIO_URGENCY_COUNT; u++) {
-        reached[u] = atomic_load(&aio_queue_line(queues[u])->reached);
-    }
-    test_note("%d %d %d %d of %d", (int)reached[0], (int)reached[1], (int)reached[2],
-              (int)reached[3], COUNT);
-    for (unsigned u = 0; u < AIO_URGENCY_COUNT; u++) {
-        check_int(core_fence_wait(last[u], patience_ns), ==, 0);
-        check_int(aio_queue_close(queues[u]), ==, 0);
-    }
-    rig_close(&rig);
-    check_uint(reached[0], >, 3 * reached[1]);
-    check_uint(reached[1], >, 2 * reached[2]);
-    check_uint(reached[2], >=, 1);
-    check_uint(reached[2], >=, reached[3]);
-}
-
-/* A sync waits for the writes before it and holds those behind it; on every back end. */
-static void sync_is_a_barrier(void)
-{
-    for (const char *const *name = rig_backends(); *name != NULL; name++) {
-        struct rig rig;
-        struct core_fence fence;
-        struct core_fence synced;
-        unsigned char *memory = rig_memory(1 << 20);
-        memset(memory, 1, 1 << 20);
-        rig_open(&rig, &(struct rig_options){
-                           .backend = *name, .bytes = 1 << 20, .drive = {.block_bytes = 1 << 16}});
-        for (int i = 0; i < 20; i++) {
-            check_int(aio_queue_write(rig.queue, rig.file, 0, memory, 1 << 20, &fence), ==, 0);
-            check_int(aio_queue_sync(rig.queue, 0, rig.file, &synced), ==, 0);
-            check_int(aio_queue_write(rig.queue, rig.file, 0, memory, 1 << 16, &fence), ==, 0);
-            check_int(core_fence_wait(synced, patience_ns), ==, 0);
-        }
-        check_int(core_fence_wait(fence, patience_ns), ==, 0);
-        check_int(aio_queue_sync(rig.queue, 1, rig.file, &synced), ==, -EINVAL);
-        check_int(aio_queue_sync(rig.queue, 0, 5, &synced), ==, -EINVAL);
-        rig_close(&rig);
-        rig_free(memory);
-    }
-}
-
 /* Polled completions: the bytes come back and a drive that was idle goes on, or the drive has no poll
  * queues and the error says so. */
 static void completions_are_polled(void)
@@ -534,7 +469,5 @@ TEST_MAIN({"io_uring_forbidden", io_uring_forbidden},
           {"ragged_ends_stand_alone", ragged_ends_stand_alone},
           {"memlock_is_named", memlock_is_named}, {"a_really_full_drive", a_really_full_drive},
           {"signals_are_harmless", signals_are_harmless},
-          {"urgency_goes_first_and_none_starves", urgency_goes_first_and_none_starves},
-          {"sync_is_a_barrier", sync_is_a_barrier},
           {"completions_are_polled", completions_are_polled},
           {"bad_requests_are_refused", bad_requests_are_refused})

@@ -152,3 +152,29 @@ void rig_expect(int line, int code, int wanted)
         test_fail(__FILE__, line, "it ends with %d, not %d: %s", code, wanted, rig_err);
     }
 }
+
+void rig_train_begin(void)
+{
+    rig_program = "tools/tide";
+    rig_rows();
+    mkdir(rig_path("store"), 0700);
+    if (!rig_has("rates.json")) { /* measured once */
+        expect(0, "plan --model %M --store %T/store --save-rates %T/rates.json -q");
+    }
+}
+
+void rig_same_model(const char *one, const char *other)
+{
+    char *texts[2] = {NULL, NULL};
+    size_t bytes[2] = {0, 0};
+    const char *const folders[2] = {one, other};
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s/model.safetensors", folders[i]);
+        check_int(core_file_read(rig_path(name), 1 << 22, &texts[i], &bytes[i]), ==, 0);
+    }
+    check_uint(bytes[0], ==, bytes[1]);
+    check_memory(texts[0], texts[1], bytes[0]);
+    free(texts[0]);
+    free(texts[1]);
+}

@@ -39,6 +39,13 @@ void rig_expect(int line, int code, int wanted);
 #define expect_with(wanted, setting, arguments)                                                    \
     rig_expect(__LINE__, rig_run(setting, arguments), wanted)
 
-#define TRAIN "finetune --model %M --data %T/d.jsonl --batch 2 --accum 2 "
+/* For runs of tools/tide with its real engine: rows, a folder `store`, and rates, measured once, that
+ * TRAIN_SMALL plans with. */
+void rig_train_begin(void);
+/* Two outputs hold the same model, byte for byte. */
+void rig_same_model(const char *one, const char *other);
+
+#define TRAIN       "finetune --model %M --data %T/d.jsonl --batch 2 --accum 2 "
+#define TRAIN_SMALL TRAIN "--lr 1e-2 --threads 2 --rates %T/rates.json "
 
 #endif

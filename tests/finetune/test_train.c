@@ -13,18 +13,6 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-#define TRAIN_SMALL TRAIN "--lr 1e-2 --threads 2 --rates %T/rates.json "
-
-static void begin(void)
-{
-    rig_program = "tools/tide";
-    rig_rows();
-    mkdir(rig_path("store"), 0700);
-    if (!rig_has("rates.json")) { /* measured once */
-        expect(0, "plan --model %M --store %T/store --save-rates %T/rates.json -q");
-    }
-}
-
 static size_t entries(const char *name)
 {
     size_t count = 0;
@@ -70,31 +58,15 @@ static double data_wait(const char *log, size_t line)
     return value;
 }
 
-static void same_result(const char *one, const char *other)
-{
-    char *texts[2] = {NULL, NULL};
-    size_t bytes[2] = {0, 0};
-    const char *const folders[2] = {one, other};
-    for (int i = 0; i < 2; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s/model.safetensors", folders[i]);
-        check_int(core_file_read(rig_path(name), 1 << 22, &texts[i], &bytes[i]), ==, 0);
-    }
-    check_uint(bytes[0], ==, bytes[1]);
-    check_memory(texts[0], texts[1], bytes[0]);
-    free(texts[0]);
-    free(texts[1]);
-}
-
 /* Everything in memory and everything on the drive end in the same bytes; the loss falls; the store
  * is empty afterwards; the folder has what belongs to it. */
 static void anywhere(void)
 {
-    begin();
+    rig_train_begin();
     expect(0, TRAIN_SMALL "--out %T/memory --epochs 4 --log %T/memory.jsonl");
     expect(0, TRAIN_SMALL "--out %T/drive --epochs 4 --log %T/drive.jsonl --store %T/store "
                           "--place weights=store,states=store,acts=recompute");
-    same_result("memory", "drive");
+    rig_same_model("memory", "drive");
     check_true(rig_has("drive/config.json") && rig_has("drive/generation_config.json"));
     check_uint(entries("store"), ==, 0);
     check_double(number_of("drive.jsonl", 7, "loss"), <, 0.5 * number_of("drive.jsonl", 0, "loss"));
@@ -107,7 +79,7 @@ static void anywhere(void)
  * every step once; other folders in the output stay, and the model beside them. */
 static void resumed(void)
 {
-    begin();
+    rig_train_begin();
 #define SHUFFLED TRAIN_SMALL "--shuffle --seed 5 --schedule linear "
     expect(0, SHUFFLED "--out %T/whole --steps 9 --log %T/whole.jsonl");
     expect(0, SHUFFLED "--out %T/parts --steps 4 --save-every 2 --keep 1 --log %T/parts.jsonl "
@@ -130,95 +102,6 @@ static void resumed(void)
     expect(2, "inspect %T/whole/checkpoint-1");
 }
 
-/* Steps that a series of kills has, more than are made between them. */
-enum { KILLED_STEPS_MAX = 999 };
-
-/* The newest checkpoint behind step `before`, or `before`; *inside: one is being written. */
-static int newest_of(const char *folder, int before, bool *inside)
-{
-    int newest = before;
-    DIR *list = opendir(rig_path(folder));
-    *inside = false;
-    for (const struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
-        int step = 0;
-        int end = 0;
-        if (sscanf(entry->d_name, "checkpoint-%d%n", &step, &end) == 1) {
-            *inside = *inside || strcmp(entry->d_name + end, ".partial") == 0;
-            newest = entry->d_name[end] == '\0' && step > newest ? step : newest;
-        }
-    }
-    if (list != NULL) {
-        closedir(list);
-    }
-    return newest;
-}
-
-/* Waits until a run has a checkpoint behind step `before`, or half a minute. */
-static void wait_for_newer(const char *folder, int before)
-{
-    bool inside;
-    for (int i = 0; i < 15000 && newest_of(folder, before, &inside) == before; i++) {
-        usleep(2000);
-    }
-}
-
-/* One series: the same run, killed `kills` times and resumed somewhere else each time, ends with the
- * model of the one that nobody touched. Returns how many kills hit a save. */
-static int kill_and_resume(const char *flags, int kills, uint64_t *state)
-{
-    static const char *const places[] = {"",
-                                         "--store %T/store --place weights=store,states=store",
-                                         "--store %T/store --place weights=host,states=store",
-                                         "--store %T/store --place weights=store,states=host",
-                                         "--place weights=host,states=host",
-                                         "--place weights=device,states=device"};
-    const int steps = kills * 5 < KILLED_STEPS_MAX ? kills * 5 : KILLED_STEPS_MAX;
-    char base[400];
-    char line[512];
-    int newest = 0;
-    int hits = 0;
-    snprintf(base, sizeof base, "%s--shuffle --seed 3 --steps %d %s", TRAIN_SMALL, steps, flags);
-    snprintf(line, sizeof line, "%s --out %%T/untouched -q", base);
-    expect(0, line);
-    for (int i = 0; i < kills; i++) {
-        bool inside = false;
-        snprintf(line, sizeof line, "%s --out %%T/hurt --resume --save-every 1 -q %s", base,
-                 places[(size_t)i % (sizeof places / sizeof places[0])]);
-        const int child = rig_start(NULL, line);
-        *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-        wait_for_newer("hurt", newest);
-        usleep((useconds_t)((*state >> 33) % 30000));
-        kill(child, SIGKILL);
-        rig_expect(__LINE__, rig_wait(child), 256 + SIGKILL);
-        newest = newest_of("hurt", newest, &inside);
-        hits += inside;
-    }
-    snprintf(line, sizeof line, "%s --out %%T/hurt --resume", base);
-    expect(0, line);
-    check_contains(rig_err, "resumed from");
-    same_result("untouched", "hurt");
-    return hits;
-}
-
-/* Killed with -9 again and again, on every place, with updates that wait for the norm, that do not, and
- * that guess it: at least a third of the kills inside a save. */
-static void killed(void)
-{
-    static const char *const flags[] = {"", "--clip 0", "--clip 100"};
-    const int kills = test_full() ? 67 : TEST_COUNT(17, 2);
-    uint64_t state = 4242;
-    int hits = 0;
-    begin();
-    test_note("seed %" PRIu64, state);
-    for (int i = 0; i < 3; i++) {
-        hits += kill_and_resume(flags[i], kills, &state);
-        rig_remove("hurt");
-        rig_remove("untouched");
-    }
-    test_note("%d kills, %d of them inside a save", 3 * kills, hits);
-    check_int(hits, >=, kills);
-}
-
 /* Precisions, optimizers and moments are trained with: the loss falls with each. */
 static void kinds(void)
 {
@@ -226,7 +109,7 @@ static void kinds(void)
         "--precision fp32",      "--precision fp16", "--optimizer lion", "--optimizer adagrad",
         "--optimizer sgd",       "--moments bf16",   "--moments 8bit",   "--optimizer adam",
         "--fp32-grads --clip 0", "--freeze *embed*"};
-    begin();
+    rig_train_begin();
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char arguments[512];
         snprintf(arguments, sizeof arguments,
@@ -251,7 +134,7 @@ static void config(void)
         " \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 2,\n"
         "   \"warmup_type\": \"linear\"}},\n"
         " \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}}";
-    begin();
+    rig_train_begin();
     test_file("ds.json", text, strlen(text));
     expect(0, "finetune --model %M --data %T/d.jsonl --out %T/c --config %T/ds.json --epochs 2 "
               "--log %T/c.jsonl");
@@ -266,7 +149,7 @@ static void config(void)
  * made. */
 static void shared_store(void)
 {
-    begin();
+    rig_train_begin();
     int first = rig_start(NULL, TRAIN_SMALL "--out %T/first --steps 1000000 --store %T/store "
                                             "--place states=store --log %T/first.jsonl -q");
     for (int i = 0; i < 600 && (!rig_has("first.jsonl") || rig_read("first.jsonl")[0] == '\0');
@@ -313,7 +196,7 @@ static void packed(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2, 3, 4, 5]}\n{\"input_ids\": [9, 8, 7]}\n"
                                "{\"input_ids\": [5, 5, 6, 6, 7, 7, 8]}\n{\"input_ids\": [3, 1]}\n";
-    begin();
+    rig_train_begin();
     test_file("short.jsonl", rows, strlen(rows));
     for (int pack = 0; pack < 2; pack++) {
         char arguments[512];
@@ -374,7 +257,7 @@ static void resumed_texts(void)
     static const char *const flags[] = {"--pack --shuffle --seed 9", "--pack --split --accum 2",
                                         "--shuffle --seed 4 --train-on all"};
     static const char *const places[] = {"", "--store %T/store --place weights=store,states=store"};
-    begin();
+    rig_train_begin();
     chat_model();
     many_texts();
     for (size_t i = 0; i < 3; i++) {
@@ -401,7 +284,7 @@ static void resumed_texts(void)
             check_double(number_of("t1.jsonl", step + summaries, "grad_norm"), ==,
                          number_of("t0.jsonl", step, "grad_norm"));
         }
-        same_result("t0", "t1");
+        rig_same_model("t0", "t1");
         rig_remove("t1");
         check_int(unlink(rig_path("t1.jsonl")), ==, 0);
     }
@@ -416,7 +299,7 @@ static void texts(void)
         "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"},"
         " {\"role\": \"assistant\", \"content\": \"there\"}]}\n"
         "{\"instruction\": \"Add.\", \"input\": \"1 2\", \"output\": \"3\"}\n";
-    begin();
+    rig_train_begin();
     chat_model();
     test_file("t.jsonl", rows, strlen(rows));
     expect(2, "finetune --model %T/chat/model --data %T/t.jsonl --out %T/x --steps 1 --batch 4");
@@ -450,7 +333,7 @@ static void ranks(void)
 {
     static const char *const flags[] = {"--batch 2 --accum 2", "--batch 2 --ranks 2 --zero 1",
                                         "--batch 2 --ranks 2 --zero 3"};
-    begin();
+    rig_train_begin();
     for (size_t i = 0; i < 3; i++) {
         char arguments[512];
         snprintf(arguments, sizeof arguments,
@@ -469,7 +352,7 @@ static void ranks(void)
 /* What cannot fit ends 3 and names what would do; nothing is left, not even the folder. */
 static void too_small(void)
 {
-    begin();
+    rig_train_begin();
     expect(3, TRAIN_SMALL "--out %T/small --device-memory 4K");
     check_contains(rig_err, "cannot fit");
     check_true(!rig_has("small"));
@@ -490,7 +373,7 @@ static void config_alone(void)
     char path[512];
     char *text = NULL;
     size_t bytes;
-    begin();
+    rig_train_begin();
     mkdir(rig_path("bare"), 0700);
     snprintf(path, sizeof path, "%s/model/fixtures/llama/config.json", test_root());
     check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
@@ -513,7 +396,7 @@ static void config_alone(void)
  * it, since TSan lets a handler run only once read() has returned. */
 static void stopped_at_once(void)
 {
-    begin();
+    rig_train_begin();
     check_int(mkfifo(rig_path("slow.jsonl"), 0600), ==, 0);
     const int run = rig_start(NULL, "finetune --model %M --data %T/slow.jsonl --out %T/none");
     const int rows = open(rig_path("slow.jsonl"), O_WRONLY); /* once it reads them */
@@ -527,6 +410,6 @@ static void stopped_at_once(void)
 }
 
 TEST_MAIN({"anywhere", anywhere}, {"stopped_at_once", stopped_at_once}, {"resumed", resumed},
-          {"killed", killed}, {"kinds", kinds}, {"config", config}, {"packed", packed},
+          {"kinds", kinds}, {"config", config}, {"packed", packed},
           {"resumed_texts", resumed_texts}, {"texts", texts}, {"ranks", ranks},
           {"shared_store", shared_store}, {"too_small", too_small}, {"config_alone", config_alone})

@@ -1,11 +1,10 @@
 /* Proves plans: tiers stay in their budgets, placement follows wishes and grows with memory, traffic
- * is what the design counts, predictions respect their bounds. */
+ * is what the design counts. */
 #include <errno.h>
 #include <stdio.h>
 
 #include "core/base/err.h"
 #include "offload/plan/print.h"
-#include "offload/plan/sim.h"
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
@@ -89,83 +88,6 @@ static void time_falls_with_memory(void)
     }
     check_int(placements, >, 8);
     check_int(traffic, ==, 0);
-}
-
-/* A step takes at least as long as each resource is busy alone, and is near the largest of them. */
-static void prediction_keeps_its_bounds(void)
-{
-    for (int clip = 0; clip < 2; clip++) {
-        struct world world;
-        world_init(&world, false, 1);
-        world.input.wishes.may_clip = clip;
-        world.input.rates.flops = 8e12;
-        world.input.wishes.weights = PLAN_WHERE_STORE;
-        world.input.wishes.states = PLAN_WHERE_STORE;
-        struct plan *plan = world_plan(&world);
-        const struct plan_prediction *predicted = plan_predicted(plan);
-        double drive = (double)(predicted->store_read_bytes + predicted->store_write_bytes) /
-                       world.input.rates.mixed_bytes;
-        check_double(predicted->step_seconds, >=, drive * 0.999);
-        for (int r = 0; r < PLAN_R_COUNT; r++) {
-            check_double(predicted->step_seconds * 1.0001, >=, predicted->resource_seconds[r]);
-        }
-        check_int(predicted->bottleneck, ==, PLAN_R_DRIVE);
-        test_note("%s: step %.4f s, drive alone %.4f s", plan_timing_name(plan_chosen_timing(plan)),
-                  predicted->step_seconds, drive);
-        check_true(!clip || plan_chosen_timing(plan) == PLAN_TIMING_DEFERRED);
-        check_double(predicted->step_seconds, <=, drive * (clip ? 1.25 : 1.1));
-        plan_destroy(plan);
-    }
-}
-
-/* The simulator on hand-made cases: a chain, two readers that share a drive, a reader beside a
- * writer, and a deadlock. */
-static void simulator_shares_resources(void)
-{
-    struct plan_rates rates = {.read_bytes = 100,
-                               .write_bytes = 50,
-                               .mixed_bytes = 80,
-                               .up_bytes = 10,
-                               .down_bytes = 10,
-                               .flops = 1,
-                               .update_elements = 1,
-                               .sums_elements = 1,
-                               .round_elements = 1};
-    struct plan_command commands[2] = {
-        {.op = PLAN_READ, .queue = PLAN_Q_READ_WEIGHT, .bytes = 100, .place = 1},
-        {.op = PLAN_READ, .queue = PLAN_Q_READ_STATE, .bytes = 200, .place = 1}};
-    for (int i = 0; i < 2; i++) {
-        for (int e = 0; e < PLAN_EDGE_MAX; e++) {
-            commands[i].edges[e].queue = PLAN_Q_COUNT;
-        }
-    }
-    struct plan_tape tape = {.commands = commands, .count = 2};
-    tape.queue_count[PLAN_Q_READ_WEIGHT] = tape.queue_count[PLAN_Q_READ_STATE] = 1;
-    const struct plan_tape *tapes[] = {&tape};
-    struct plan_time times[2];
-    struct plan_time *const times_of[] = {times};
-    double end = 0;
-    check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
-    check_double(fabs(times[0].end_seconds - 2), <, 1e-9); /* half speed until it is done */
-    check_double(fabs(end - 3), <, 1e-9);
-    commands[1].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_READ_WEIGHT};
-    check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
-    check_double(fabs(times[0].end_seconds - 1), <, 1e-9);
-    check_double(fabs(times[1].begin_seconds - 1), <, 1e-9);
-    check_double(fabs(end - 3), <, 1e-9);
-    commands[1] = commands[0];
-    commands[1].op = PLAN_WRITE;
-    commands[1].queue = PLAN_Q_WRITE_STATE;
-    tape.queue_count[PLAN_Q_READ_STATE] = 0;
-    tape.queue_count[PLAN_Q_WRITE_STATE] = 1;
-    check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
-    check_double(fabs(end - 2.5), <, 1e-9); /* both at 40 a second, to 100 */
-    check_double(plan_sim_alone(&rates, &commands[1]), ==, 2);
-    commands[0].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_WRITE_STATE};
-    commands[1].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_READ_WEIGHT};
-    check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, -EDEADLK);
-    struct plan_prediction predicted;
-    check_int(plan_sim_predict(&rates, false, &tape, &predicted), ==, -EDEADLK);
 }
 
 /* A store that holds only a part takes that part, and memory the rest; what is wished into the store
@@ -519,12 +441,9 @@ static void names_are_told_apart(void)
 TEST_MAIN({"names_are_told_apart", names_are_told_apart},
           {"buffers_do_not_overlap", buffers_do_not_overlap},
           {"traffic_is_what_the_design_counts", traffic_is_what_the_design_counts},
-          {"time_falls_with_memory", time_falls_with_memory},
-          {"prediction_keeps_its_bounds", prediction_keeps_its_bounds},
-          {"simulator_shares_resources", simulator_shares_resources},
-          {"small_stores", small_stores}, {"bad_input_is_refused", bad_input_is_refused},
-          {"states_lie_packed", states_lie_packed}, {"shards_cover_a_block", shards_cover_a_block},
-          {"joint_limit_holds", joint_limit_holds},
+          {"time_falls_with_memory", time_falls_with_memory}, {"small_stores", small_stores},
+          {"bad_input_is_refused", bad_input_is_refused}, {"states_lie_packed", states_lie_packed},
+          {"shards_cover_a_block", shards_cover_a_block}, {"joint_limit_holds", joint_limit_holds},
           {"hash_tells_plans_apart", hash_tells_plans_apart},
           {"sums_are_made_where_needed", sums_are_made_where_needed},
           {"frozen_blocks_rest", frozen_blocks_rest},

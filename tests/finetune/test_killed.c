@@ -1,0 +1,101 @@
+/* `tide finetune` killed with -9 at moments that a seed gives, again and again: what it leaves is resumed on
+ * other places, and ends as the run that nobody touched. */
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/finetune/rig.h"
+#include "tests/harness/test.h"
+
+/* Steps that a series of kills has, more than are made between them. */
+enum { KILLED_STEPS_MAX = 999 };
+
+/* The newest checkpoint behind step `before`, or `before`; *inside: one is being written. */
+static int newest_of(const char *folder, int before, bool *inside)
+{
+    int newest = before;
+    DIR *list = opendir(rig_path(folder));
+    *inside = false;
+    for (const struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+        int step = 0;
+        int end = 0;
+        if (sscanf(entry->d_name, "checkpoint-%d%n", &step, &end) == 1) {
+            *inside = *inside || strcmp(entry->d_name + end, ".partial") == 0;
+            newest = entry->d_name[end] == '\0' && step > newest ? step : newest;
+        }
+    }
+    if (list != NULL) {
+        closedir(list);
+    }
+    return newest;
+}
+
+/* Waits until a run has a checkpoint behind step `before`, or half a minute. */
+static void wait_for_newer(const char *folder, int before)
+{
+    bool inside;
+    for (int i = 0; i < 15000 && newest_of(folder, before, &inside) == before; i++) {
+        usleep(2000);
+    }
+}
+
+/* One series: the same run, killed `kills` times and resumed somewhere else each time, ends with the
+ * model of the one that nobody touched. Returns how many kills hit a save. */
+static int kill_and_resume(const char *flags, int kills, uint64_t *state)
+{
+    static const char *const places[] = {"",
+                                         "--store %T/store --place weights=store,states=store",
+                                         "--store %T/store --place weights=host,states=store",
+                                         "--store %T/store --place weights=store,states=host",
+                                         "--place weights=host,states=host",
+                                         "--place weights=device,states=device"};
+    const int steps = kills * 5 < KILLED_STEPS_MAX ? kills * 5 : KILLED_STEPS_MAX;
+    char base[400];
+    char line[512];
+    int newest = 0;
+    int hits = 0;
+    snprintf(base, sizeof base, "%s--shuffle --seed 3 --steps %d %s", TRAIN_SMALL, steps, flags);
+    snprintf(line, sizeof line, "%s --out %%T/untouched -q", base);
+    expect(0, line);
+    for (int i = 0; i < kills; i++) {
+        bool inside = false;
+        snprintf(line, sizeof line, "%s --out %%T/hurt --resume --save-every 1 -q %s", base,
+                 places[(size_t)i % (sizeof places / sizeof places[0])]);
+        const int child = rig_start(NULL, line);
+        *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        wait_for_newer("hurt", newest);
+        usleep((useconds_t)((*state >> 33) % 30000));
+        kill(child, SIGKILL);
+        rig_expect(__LINE__, rig_wait(child), 256 + SIGKILL);
+        newest = newest_of("hurt", newest, &inside);
+        hits += inside;
+    }
+    snprintf(line, sizeof line, "%s --out %%T/hurt --resume", base);
+    expect(0, line);
+    check_contains(rig_err, "resumed from");
+    rig_same_model("untouched", "hurt");
+    return hits;
+}
+
+/* Killed with -9 again and again, on every place, with updates that wait for the norm, that do not, and
+ * that guess it: at least a third of the kills inside a save. */
+static void killed(void)
+{
+    static const char *const flags[] = {"", "--clip 0", "--clip 100"};
+    const int kills = test_full() ? 67 : TEST_COUNT(17, 2);
+    uint64_t state = 4242;
+    int hits = 0;
+    rig_train_begin();
+    test_note("seed %" PRIu64, state);
+    for (int i = 0; i < 3; i++) {
+        hits += kill_and_resume(flags[i], kills, &state);
+        rig_remove("hurt");
+        rig_remove("untouched");
+    }
+    test_note("%d kills, %d of them inside a save", 3 * kills, hits);
+    check_int(hits, >=, kills);
+}
+
+TEST_MAIN({"killed", killed})

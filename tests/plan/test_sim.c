@@ -1,0 +1,88 @@
+/* Proves the simulator: commands that meet at a resource share it as machines do, and a step's prediction
+ * lies between what its busiest resource needs alone and little more. */
+#include <errno.h>
+
+#include "offload/plan/print.h"
+#include "offload/plan/sim.h"
+#include "tests/harness/test.h"
+#include "tests/plan/world.h"
+
+/* A step takes at least as long as each resource is busy alone, and is near the largest of them. */
+static void prediction_keeps_its_bounds(void)
+{
+    for (int clip = 0; clip < 2; clip++) {
+        struct world world;
+        world_init(&world, false, 1);
+        world.input.wishes.may_clip = clip;
+        world.input.rates.flops = 8e12;
+        world.input.wishes.weights = PLAN_WHERE_STORE;
+        world.input.wishes.states = PLAN_WHERE_STORE;
+        struct plan *plan = world_plan(&world);
+        const struct plan_prediction *predicted = plan_predicted(plan);
+        double drive = (double)(predicted->store_read_bytes + predicted->store_write_bytes) /
+                       world.input.rates.mixed_bytes;
+        check_double(predicted->step_seconds, >=, drive * 0.999);
+        for (int r = 0; r < PLAN_R_COUNT; r++) {
+            check_double(predicted->step_seconds * 1.0001, >=, predicted->resource_seconds[r]);
+        }
+        check_int(predicted->bottleneck, ==, PLAN_R_DRIVE);
+        test_note("%s: step %.4f s, drive alone %.4f s", plan_timing_name(plan_chosen_timing(plan)),
+                  predicted->step_seconds, drive);
+        check_true(!clip || plan_chosen_timing(plan) == PLAN_TIMING_DEFERRED);
+        check_double(predicted->step_seconds, <=, drive * (clip ? 1.25 : 1.1));
+        plan_destroy(plan);
+    }
+}
+
+/* The simulator on hand-made cases: a chain, two readers that share a drive, a reader beside a
+ * writer, and a deadlock. */
+static void simulator_shares_resources(void)
+{
+    struct plan_rates rates = {.read_bytes = 100,
+                               .write_bytes = 50,
+                               .mixed_bytes = 80,
+                               .up_bytes = 10,
+                               .down_bytes = 10,
+                               .flops = 1,
+                               .update_elements = 1,
+                               .sums_elements = 1,
+                               .round_elements = 1};
+    struct plan_command commands[2] = {
+        {.op = PLAN_READ, .queue = PLAN_Q_READ_WEIGHT, .bytes = 100, .place = 1},
+        {.op = PLAN_READ, .queue = PLAN_Q_READ_STATE, .bytes = 200, .place = 1}};
+    for (int i = 0; i < 2; i++) {
+        for (int e = 0; e < PLAN_EDGE_MAX; e++) {
+            commands[i].edges[e].queue = PLAN_Q_COUNT;
+        }
+    }
+    struct plan_tape tape = {.commands = commands, .count = 2};
+    tape.queue_count[PLAN_Q_READ_WEIGHT] = tape.queue_count[PLAN_Q_READ_STATE] = 1;
+    const struct plan_tape *tapes[] = {&tape};
+    struct plan_time times[2];
+    struct plan_time *const times_of[] = {times};
+    double end = 0;
+    check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
+    check_double(fabs(times[0].end_seconds - 2), <, 1e-9); /* half speed until it is done */
+    check_double(fabs(end - 3), <, 1e-9);
+    commands[1].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_READ_WEIGHT};
+    check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
+    check_double(fabs(times[0].end_seconds - 1), <, 1e-9);
+    check_double(fabs(times[1].begin_seconds - 1), <, 1e-9);
+    check_double(fabs(end - 3), <, 1e-9);
+    commands[1] = commands[0];
+    commands[1].op = PLAN_WRITE;
+    commands[1].queue = PLAN_Q_WRITE_STATE;
+    tape.queue_count[PLAN_Q_READ_STATE] = 0;
+    tape.queue_count[PLAN_Q_WRITE_STATE] = 1;
+    check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
+    check_double(fabs(end - 2.5), <, 1e-9); /* both at 40 a second, to 100 */
+    check_double(plan_sim_alone(&rates, &commands[1]), ==, 2);
+    commands[0].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_WRITE_STATE};
+    commands[1].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_READ_WEIGHT};
+    check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, -EDEADLK);
+    struct plan_prediction predicted;
+    check_int(plan_sim_predict(&rates, false, &tape, &predicted), ==, -EDEADLK);
+}
+
+TEST_MAIN({"prediction_keeps_its_bounds", prediction_keeps_its_bounds},
+          {"simulator_shares_resources", simulator_shares_resources})
