@@ -71,6 +71,37 @@ static bool no_word_or_number(uint32_t point)
     return !word(point) || has(point, "N");
 }
 
+static bool punctuation(uint32_t point)
+{
+    return has(point, "P");
+}
+
+static bool mark(uint32_t point)
+{
+    return has(point, "P") || has(point, "S");
+}
+
+static bool printed(uint32_t point)
+{
+    return !has(point, "Cc") && !has(point, "Cn") && !has(point, "Cs") && !has(point, "Zl") &&
+           !has(point, "Zp");
+}
+
+static bool seen(uint32_t point)
+{
+    return printed(point) && !flagged(point, TOKEN_FLAG_SPACE);
+}
+
+static bool blank(uint32_t point)
+{
+    return point == '\t' || has(point, "Zs");
+}
+
+static bool no_other(uint32_t point)
+{
+    return !other(point);
+}
+
 /* Each expression finds just the characters that it should, of all there are. */
 static void classes(void)
 {
@@ -86,6 +117,14 @@ static void classes(void)
         {"[\\d\\p{Lu}]", capital_or_digit},
         {"\\w", word},
         {"[\\W\\p{N}]", no_word_or_number},
+        {"[[:punct:]]", mark},
+        {"[^[:^punct:]]", mark},
+        {"\\p{Punct}", punctuation},
+        {"[[:graph:]]", seen},
+        {"[[:print:]]", printed},
+        {"[[:blank:]]", blank},
+        {"[^\\p{White_Space}\\p{Digit}\\p{L}]", other},
+        {"[[:space:][:digit:]\\p{L}]", no_other},
     };
     size_t bytes;
     char *text = all_points(TEST_SLOW ? 37 : 3, &bytes);
@@ -135,13 +174,13 @@ static void translates(void)
         const char *says;
     } cases[] = {
         {"a+?b{2,}|(?=x)\\n\\.", "a+?b{2,}|(?=x)\\n\\.", NULL},
-        {"\\p{Nothing}[\\p{Nothing}]\\p{", "\\p{Nothing}[\\p{Nothing}]\\p{", NULL},
         {"(?i)\\p{Zl}[\\p{Zl}]", "(?i)(?-i:[\\x{2028}])[\\x{2028}]", NULL},
         {"(?i:\\p{Zl})\\p{Zl}", "(?i:(?-i:[\\x{2028}]))[\\x{2028}]", NULL},
         {"(?m-i:.)(?<a>b)", "(?s-i:.)(?<a>b)", NULL},
         {"(a|b){2}+c{,3}d{2}?{x}", "(?:(a|b){2})+c{0,3}(?:d{2})?{x}", NULL},
         {"\\u0061{2}+", "(?:\\x{0061}{2})+", NULL},
-        {"[[:alpha:]\\]^-]\\", "[[:alpha:]\\]^-]\\", NULL},
+        {"[[:xdigit:]\\]^-[:ascii:]]\\", "[[:xdigit:]\\]^-[:ascii:]]\\", NULL},
+        {"[[:cntrl:]]", "[\\x{0}-\\x{1F}\\x{7F}-\\x{9F}]", NULL},
         {"[a", "[a", NULL},
         {"\\p{Zl}[^\\p{Zp}]", "[\\x{2028}][^\\x{2029}]", NULL},
         {"ab\\h", NULL, "character 2: \\h is not supported"},
@@ -149,6 +188,12 @@ static void translates(void)
         {"[a&&b]", NULL, "character 2: a class of characters within another, or &&"},
         {"[a[bc]]", NULL, "character 2: a class of characters within another"},
         {"[^]a]", NULL, "character 2: an empty class"},
+        {"[[:alpha:]]", NULL, "character 1: a class by this name"},
+        {"[[:^blank:]]", NULL, "character 1: a class by this name"},
+        {"[[::]]", NULL, "character 1: a class by this name"},
+        {"a\\p{Nothing}", NULL, "character 1: \\p knows general categories"},
+        {"[\\p{Alphabetic}]", NULL, "character 1: \\p knows"},
+        {"\\p{", NULL, "character 0: \\p knows"},
     };
     check_int(token_unicode_create(&unicode), ==, 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/json.h"
 #include "tests/harness/test.h"
 #include "tools/text/tokenizer.h"
@@ -180,10 +181,11 @@ static void tokens_have_names(void)
 }
 
 /* Ids that the model's vocabulary leaves out may be those of added tokens. */
-static void added_fill_holes(void)
+/* Ids of the model that no token has. */
+static void holes(void)
 {
     static const char json[] =
-        "{\"added_tokens\":[{\"id\":1,\"content\":\"<s>\"}],\"model\":{\"vocab\":{\"a\":0,\"b\":2},"
+        "{\"added_tokens\":[{\"id\":2,\"content\":\"b\"}],\"model\":{\"vocab\":{\"a\":0,\"b\":2},"
         "\"merges\":[]}}";
     struct text_tokenizer *tokenizer = NULL;
     struct text_scratch *scratch = NULL;
@@ -191,13 +193,49 @@ static void added_fill_holes(void)
     check_int(text_tokenizer_parse(json, sizeof json - 1, "t.json", &tokenizer), ==, 0);
     check_uint(text_tokenizer_size(tokenizer), ==, 3);
     check_int(text_scratch_create(tokenizer, &scratch), ==, 0);
-    check_int(text_tokenizer_encode(scratch, "b<s>a", 5, 0, &encoding), ==, 0);
-    check_uint(encoding.count, ==, 3);
+    check_int(text_tokenizer_encode(scratch, "ba", 2, 0, &encoding), ==, 0);
+    check_uint(encoding.count, ==, 2);
     check_uint(encoding.ids[0], ==, 2);
-    check_uint(encoding.ids[1], ==, 1);
-    check_uint(encoding.ids[2], ==, 0);
+    check_uint(encoding.ids[1], ==, 0);
+    const uint32_t ids[] = {0, 1, 2};
+    const char *text = NULL;
+    size_t bytes = 0;
+    check_int(text_tokenizer_decode(scratch, ids, 3, false, &text, &bytes), ==, 0);
+    check_uint(bytes, ==, 4);
+    check_int(memcmp(text, "a  b", 4), ==, 0);
     text_scratch_destroy(scratch);
     text_tokenizer_destroy(tokenizer);
+}
+
+static void put_instead(char *json, const char *old, const char *new)
+{
+    char *at = strstr(json, old);
+    check_true(at != NULL && strlen(old) == strlen(new));
+    memcpy(at, new, strlen(new));
+}
+
+/* An empty prefix and suffix, as GPT-2's own file has them, and an unknown token that is not in the
+ * vocabulary and that no text needs. */
+static void nothings(void)
+{
+    char path[4096];
+    char *json = NULL;
+    size_t bytes = 0;
+    struct subject subject;
+    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
+    check_int(core_file_read(path, 1 << 20, &json, &bytes), ==, 0);
+    put_instead(json, "\"continuing_subword_prefix\":null", "\"continuing_subword_prefix\":\"\"  ");
+    put_instead(json, "\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"\"  ");
+    put_instead(json, "\"unk_token\":null", "\"unk_token\":\"??\"");
+    check_int(text_tokenizer_parse(json, bytes, "t.json", &subject.tokenizer), ==, 0);
+    check_int(text_scratch_create(subject.tokenizer, &subject.scratch), ==, 0);
+    struct core_json *doc = rows_of("gpt2");
+    for (size_t i = 0; i < core_json_count(core_json_root(doc)); i++) {
+        check_row("gpt2", subject.scratch, core_json_at(core_json_root(doc), i));
+    }
+    core_json_destroy(doc);
+    close_family(&subject);
+    free(json);
 }
 
 /* One of odd_pipelines.json: a file in two parts, between them the vocabulary. */
@@ -353,7 +391,6 @@ static void bad_files(void)
         {"{\"model\":{\"type\":\"WordPiece\"}}", "\"WordPiece\"; tide reads BPE"},
         {"{\"model\":{\"vocab\":[],\"merges\":[]}}", "model.vocab: must be an object"},
         {"{\"model\":{\"vocab\":{\"a\":0}}}", "model has no merges"},
-        {"{\"model\":{\"vocab\":{\"a\":0,\"b\":2},\"merges\":[]}}", "no token has id 1"},
         {"{\"model\":{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "id 0 belongs to two tokens"},
         {"{\"model\":{\"vocab\":{\"a\":0,\"\\u0061\":1},\"merges\":[]}}", "stands twice"},
         {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", "must be 0 or more"},
@@ -365,13 +402,19 @@ static void bad_files(void)
         {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", "[\"left\", \"right\"]"},
         {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"?\"}}",
          "model.unk_token: \"?\""},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"byte_fallback\":true},"
+         "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}",
+         "model.byte_fallback together with"},
         {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.5}}", "model.dropout"},
-        {"{\"model\":" MODEL ",\"added_tokens\":[{\"id\":5,\"content\":\"x\"}]}", "leave a hole"},
+        {"{\"model\":" MODEL ",\"added_tokens\":[{\"id\":5,\"content\":\"x\"}]}",
+         "is the next one"},
+        {"{\"model\":" MODEL ",\"added_tokens\":[{\"id\":7,\"content\":\"\"}]}",
+         "content is empty"},
         {"{\"model\":" MODEL ",\"added_tokens\":[{\"id\":0,\"content\":\"b\"}]}",
          "added_tokens[0]: \"b\" has id 0 here and 1"},
         {"{\"model\":" MODEL ",\"added_tokens\":[{\"id\":3,\"content\":\"x\"},"
          "{\"id\":3,\"content\":\"y\"}]}",
-         "added_tokens[1]: id 3 belongs to two tokens"},
+         "added_tokens[1]: \"y\" has id 3, and 4 is the next one"},
         {"{\"model\":" MODEL ",\"normalizer\":{\"type\":\"Nmt\"}}", "normalizer has a type"},
         {"{\"model\":" MODEL ",\"pre_tokenizer\":{\"type\":\"Odd\"}}", "read: Odd"},
         {"{\"model\":" MODEL ",\"pre_tokenizer\":{}}", "pre_tokenizer"},
@@ -396,5 +439,5 @@ static void bad_files(void)
 
 TEST_MAIN({"fixtures", fixtures}, {"odd pipelines", odd_pipelines},
           {"spans_cover_the_text", spans_cover_the_text}, {"tokens_have_names", tokens_have_names},
-          {"added_fill_holes", added_fill_holes}, {"bad_text", bad_text},
+          {"holes", holes}, {"nothings", nothings}, {"bad_text", bad_text},
           {"long_texts", long_texts}, {"threads", threads}, {"bad_files", bad_files})

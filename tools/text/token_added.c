@@ -6,6 +6,33 @@
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
 
+/* `known`: the id that the content has already; TOKEN_NONE. */
+static int check_id(const struct text_tokenizer *tokenizer, size_t index, uint32_t known,
+                    int64_t id)
+{
+    const struct text_added *added = &tokenizer->added[index];
+    const size_t next = tokenizer->model->vocab.used;
+    if (added->bytes == 0 || id < 0 || id > UINT32_MAX) {
+        return core_err_set(-EINVAL, "%s: added_tokens[%zu]: %s", tokenizer->source, index,
+                            added->bytes == 0 ? "the content is empty"
+                                              : "the id must be 0 or more");
+    }
+    if (known != TOKEN_NONE && known != (uint32_t)id) {
+        return core_err_set(-EINVAL,
+                            "%s: added_tokens[%zu]: \"%s\" has id %lld here and %u in model.vocab "
+                            "or above",
+                            tokenizer->source, index, added->content, (long long)id, known);
+    }
+    if (known == TOKEN_NONE && (uint64_t)id != next) {
+        return core_err_set(-EINVAL,
+                            "%s: added_tokens[%zu]: \"%s\" has id %lld, and %zu is the next one: "
+                            "what model.vocab lacks is numbered on from its size, as the "
+                            "`tokenizers` package does",
+                            tokenizer->source, index, added->content, (long long)id, next);
+    }
+    return 0;
+}
+
 static int load_one(struct text_tokenizer *tokenizer, struct token_section *section,
                     const struct core_json_value *value, size_t index)
 {
@@ -32,16 +59,9 @@ static int load_one(struct text_tokenizer *tokenizer, struct token_section *sect
     }
     struct token_vocab *vocab = &tokenizer->model->vocab;
     uint32_t known = token_vocab_find(vocab, content, added->bytes);
-    if (added->bytes == 0 || id < 0 || id > UINT32_MAX) {
-        return core_err_set(-EINVAL, "%s: added_tokens[%zu]: %s", tokenizer->source, index,
-                            added->bytes == 0 ? "the content is empty"
-                                              : "the id must be 0 or more");
-    }
-    if (known != TOKEN_NONE && known != (uint32_t)id) {
-        return core_err_set(-EINVAL,
-                            "%s: added_tokens[%zu]: \"%s\" has id %lld here and %u in model.vocab "
-                            "or above",
-                            tokenizer->source, index, content, (long long)id, known);
+    code = check_id(tokenizer, index, known, id);
+    if (code != 0) {
+        return code;
     }
     added->id = (uint32_t)id;
     code = known == TOKEN_NONE ? token_vocab_add(vocab, content, added->bytes, added->id) : 0;
@@ -67,9 +87,6 @@ int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *d
     int code = 0;
     for (size_t i = 0; i < count && code == 0; i++) {
         code = load_one(tokenizer, &section, core_json_at(list, i), i);
-    }
-    if (code == 0 && token_vocab_check(&tokenizer->model->vocab, tokenizer->source) != 0) {
-        return core_err_prefix(-EINVAL, "added_tokens leave a hole");
     }
     return code;
 }

@@ -136,12 +136,10 @@ struct token_vocab {
         uint32_t id;
     } * slots; /* owned; TOKEN_NONE: free */
     size_t mask;
-    uint32_t count;
+    uint32_t count;       /* one more than the highest id; an id below may have no token */
     uint32_t model_count; /* ids below are the model's, the others were added */
 };
 int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
-/* -1, with a sentence, where an id below `count` has no token. */
-int token_vocab_check(const struct token_vocab *vocab, const char *source);
 /* The id of a token of the model or added; TOKEN_NONE. */
 uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, size_t bytes);
 void token_vocab_free(struct token_vocab *vocab);

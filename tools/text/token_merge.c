@@ -249,6 +249,29 @@ static void note_join(struct token_model *model, const struct token_merge *merge
     }
 }
 
+/* What a pipeline asks of the model and does not get. */
+static int check_model(const struct token_model *model, bool all, const char *source)
+{
+    if (model->byte_level && (model->prefix != NULL || model->suffix != NULL)) {
+        return core_err_set(
+            -ENOTSUP, "%s: model.%s together with a ByteLevel pre-tokenizer", source,
+            model->prefix != NULL ? "continuing_subword_prefix" : "end_of_word_suffix");
+    }
+    if (model->byte_level && model->byte_fallback && !all) {
+        return core_err_set(-ENOTSUP,
+                            "%s: model.byte_fallback together with a ByteLevel pre-tokenizer, and "
+                            "letters of bytes that are not in model.vocab",
+                            source);
+    }
+    /* Where every byte is a token nothing is unknown. */
+    if (model->unk_token != NULL && model->unk == TOKEN_NONE &&
+        !(all && (model->byte_level || model->byte_fallback))) {
+        return core_err_set(-EINVAL, "%s: model.unk_token: \"%s\" is not in model.vocab", source,
+                            model->unk_token);
+    }
+    return 0;
+}
+
 int token_model_finish(struct token_model *model, const char *source)
 {
     bool all = true;
@@ -262,10 +285,9 @@ int token_model_finish(struct token_model *model, const char *source)
         }
         all &= model->byte_ids[i] != TOKEN_NONE;
     }
-    if (model->byte_level && (model->prefix != NULL || model->suffix != NULL)) {
-        return core_err_set(
-            -ENOTSUP, "%s: model.%s together with a ByteLevel pre-tokenizer", source,
-            model->prefix != NULL ? "continuing_subword_prefix" : "end_of_word_suffix");
+    int code = check_model(model, all, source);
+    if (code != 0) {
+        return code;
     }
     /* Without a token for what is unknown that is left out, and its neighbours may be joined. */
     bool lone = model->unk != TOKEN_NONE && !model->fuse_unk;

@@ -123,6 +123,14 @@ static int load_dropout(struct core_json_scan *scan)
     return code;
 }
 
+static void drop_empty(char **text)
+{
+    if (*text != NULL && **text == '\0') {
+        free(*text);
+        *text = NULL;
+    }
+}
+
 static int load_member(struct token_model *model, struct core_json_scan *scan,
                        const struct core_json_token *key, struct core_json_scan *merges)
 {
@@ -140,8 +148,11 @@ static int load_member(struct token_model *model, struct core_json_scan *scan,
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (is_key(key, rows[i].name)) {
-            return rows[i].flag != NULL ? load_bool(scan, rows[i].name, rows[i].flag)
-                                        : load_string(scan, rows[i].name, rows[i].text);
+            int code = rows[i].flag != NULL ? load_bool(scan, rows[i].name, rows[i].flag)
+                                            : load_string(scan, rows[i].name, rows[i].text);
+            drop_empty(&model->prefix); /* GPT-2's and Qwen's files have "" for none */
+            drop_empty(&model->suffix);
+            return code;
         }
     }
     if (is_key(key, "type")) {
@@ -183,10 +194,6 @@ int token_model_load(struct token_model *model, struct core_json_scan *scan)
     }
     if (code == 0 && model->unk_token != NULL) {
         model->unk = token_vocab_find(&model->vocab, model->unk_token, strlen(model->unk_token));
-        if (model->unk == TOKEN_NONE) {
-            return core_err_set(-EINVAL, "%s: model.unk_token: \"%s\" is not in model.vocab",
-                                scan->source, model->unk_token);
-        }
     }
     return code == 0 ? token_model_merges(model, &merges) : code;
 }

@@ -130,6 +130,7 @@ static int run_replace(const struct token_norm *norm, struct text_scratch *scrat
 {
     size_t bounds[2];
     size_t done = 0;
+    size_t ended = SIZE_MAX;
     int found = 0;
     int code = 0;
     for (size_t at = 0; at <= from->bytes && code == 0;) {
@@ -137,13 +138,15 @@ static int run_replace(const struct token_norm *norm, struct text_scratch *scrat
         if (found <= 0) {
             break;
         }
-        code = token_text_copy(to, from, done, bounds[0]);
-        if (code == 0) {
-            code = token_text_put(to, norm->content, norm->content_bytes,
-                                  covered(from, bounds[0], bounds[1]));
+        /* An empty match right behind another one is none. */
+        if (bounds[0] != bounds[1] || bounds[1] != ended) {
+            code = token_text_copy(to, from, done, bounds[0]);
+            code = code == 0 ? token_text_put(to, norm->content, norm->content_bytes,
+                                              covered(from, bounds[0], bounds[1]))
+                             : code;
+            ended = done = bounds[1];
         }
-        done = bounds[1];
-        at = done;
+        at = bounds[1];
         if (bounds[1] == bounds[0]) { /* an empty match: on behind the next character */
             unsigned length = 1;
             if (at < from->bytes) {

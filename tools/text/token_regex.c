@@ -91,6 +91,45 @@ static void put_ranges(struct writer *writer, uint64_t kinds)
     }
 }
 
+/* What is neither assigned nor printed. */
+static uint64_t kinds_unseen(void)
+{
+    return token_kinds_named("Cc", 2) | token_kinds_named("Cn", 2) | token_kinds_named("Cs", 2);
+}
+
+static bool is_name(const char *name, size_t bytes, const char *wanted)
+{
+    return strlen(wanted) == bytes && memcmp(name, wanted, bytes) == 0;
+}
+
+/* Of a name within \p{...}; 0: neither a category nor one of those that mean what they say. */
+static uint64_t kinds_of_property(const char *name, size_t bytes)
+{
+    if (is_name(name, bytes, "Space") || is_name(name, bytes, "White_Space")) {
+        return token_kinds_flagged(TOKEN_FLAG_SPACE);
+    }
+    return is_name(name, bytes, "Digit")   ? token_kinds_named("Nd", 2)
+           : is_name(name, bytes, "Punct") ? token_kinds_named("P", 1)
+           : is_name(name, bytes, "Word")  ? token_kinds_word(false)
+           : is_name(name, bytes, "Any")   ? UINT64_MAX
+                                           : token_kinds_named(name, bytes);
+}
+
+/* Of a name within [:...:]; 0: no table tells. */
+static uint64_t kinds_of_bracket(const char *name, size_t bytes)
+{
+    const uint64_t space = token_kinds_flagged(TOKEN_FLAG_SPACE);
+    const uint64_t lines = token_kinds_named("Zl", 2) | token_kinds_named("Zp", 2);
+    return is_name(name, bytes, "punct")   ? token_kinds_named("P", 1) | token_kinds_named("S", 1)
+           : is_name(name, bytes, "space") ? space
+           : is_name(name, bytes, "digit") ? token_kinds_named("Nd", 2)
+           : is_name(name, bytes, "word")  ? token_kinds_word(true)
+           : is_name(name, bytes, "cntrl") ? token_kinds_named("Cc", 2)
+           : is_name(name, bytes, "graph") ? ~(space | kinds_unseen())
+           : is_name(name, bytes, "print") ? ~(lines | kinds_unseen())
+                                           : 0;
+}
+
 /* {Name}, {^Name} or one letter behind \p: the kinds; 0 where it is no category (a script, say). */
 static uint64_t read_property(const struct writer *writer, const char **after, bool *outside)
 {
@@ -110,7 +149,7 @@ static uint64_t read_property(const struct writer *writer, const char **after, b
     *outside ^= inverted;
     *after = close + 1;
     at += 1 + inverted;
-    return token_kinds_named(at, (size_t)(close - at));
+    return kinds_of_property(at, (size_t)(close - at));
 }
 
 static void copy(struct writer *writer, size_t bytes)
@@ -128,7 +167,7 @@ static void write_script(struct writer *writer)
     const char *name = writer->at + 3 + inverted;
     if (close == NULL || writer->at[2] != '{' ||
         !token_pcre_has_script(name, (size_t)(close - name))) {
-        copy(writer, 2);
+        refuse(writer, "\\p knows general categories and scripts, and no other property");
         return;
     }
     put_text(writer, (writer->at[1] == 'P') != inverted ? "\\P{sc:" : "\\p{sc:");
@@ -199,6 +238,32 @@ static void write_escape(struct writer *writer, bool in_class)
     writer->at = after;
 }
 
+/* [:name:] or [:^name:] within a class; both libraries agree on ascii and xdigit alone. */
+static void write_bracket(struct writer *writer)
+{
+    const char *close = memmem(writer->at, (size_t)(writer->end - writer->at), ":]", 2);
+    if (close == NULL) {
+        copy(writer, 1);
+        return;
+    }
+    const bool outside = writer->at[2] == '^';
+    const char *name = writer->at + 2 + outside;
+    const size_t bytes = close > name ? (size_t)(close - name) : 0;
+    const uint64_t kinds = kinds_of_bracket(name, bytes);
+    if (kinds != 0) {
+        put_ranges(writer, outside ? ~kinds : kinds);
+    } else if (is_name(name, bytes, "blank") && !outside) {
+        put_text(writer, "\\t");
+        put_ranges(writer, token_kinds_named("Zs", 2));
+    } else if (is_name(name, bytes, "ascii") || is_name(name, bytes, "xdigit")) {
+        put(writer, writer->at, (size_t)(close + 2 - writer->at));
+    } else {
+        refuse(writer, "a class by this name is not supported; write \\p{L}, \\p{Lu} or the like");
+        return;
+    }
+    writer->at = close + 2;
+}
+
 /* [...], from its bracket on. */
 static void write_class(struct writer *writer)
 {
@@ -214,8 +279,7 @@ static void write_class(struct writer *writer)
         if (*writer->at == '\\') {
             write_escape(writer, true);
         } else if (*writer->at == '[' && next == ':') {
-            const char *close = memmem(writer->at, (size_t)(writer->end - writer->at), ":]", 2);
-            copy(writer, close != NULL ? (size_t)(close + 2 - writer->at) : 1);
+            write_bracket(writer);
         } else if (*writer->at == '[' || (*writer->at == '&' && next == '&')) {
             refuse(writer, "a class of characters within another, or && in one, is not supported");
         } else {

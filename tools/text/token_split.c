@@ -29,6 +29,7 @@ static int mark_search(struct text_scratch *scratch, const struct token_split *s
     const struct token_text *text = scratch->now;
     size_t bytes = piece.end - piece.begin;
     size_t bounds[2];
+    size_t ended = SIZE_MAX;
     int code = 0;
     for (size_t at = 0; at <= bytes && code == 0;) {
         int found = token_search_find(&split->search, scratch->pcre, text->at + piece.begin, bytes,
@@ -36,8 +37,11 @@ static int mark_search(struct text_scratch *scratch, const struct token_split *s
         if (found <= 0) {
             return found;
         }
-        code = mark_match(scratch, done, piece.begin + bounds[0], piece.begin + bounds[1],
-                          split->invert);
+        if (bounds[0] != bounds[1] || bounds[1] != ended) { /* nothing behind a match is no match */
+            code = mark_match(scratch, done, piece.begin + bounds[0], piece.begin + bounds[1],
+                              split->invert);
+            ended = bounds[1];
+        }
         at = bounds[1];
         if (bounds[0] == bounds[1]) {
             unsigned length = 1;

@@ -111,17 +111,6 @@ int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, u
     return 0;
 }
 
-int token_vocab_check(const struct token_vocab *vocab, const char *source)
-{
-    for (uint32_t id = 0; id < vocab->count; id++) {
-        if (vocab->tokens[id].begin > vocab->tokens[id].end) {
-            return core_err_set(-EINVAL, "%s: model.vocab: no token has id %u, and ids go up to %u",
-                                source, id, vocab->count - 1);
-        }
-    }
-    return 0;
-}
-
 void token_vocab_free(struct token_vocab *vocab)
 {
     free(vocab->text);

@@ -116,7 +116,6 @@ static int build(struct text_tokenizer *tokenizer, const char *json, size_t byte
     for (size_t i = 0; i < SECTIONS && code == 0; i++) {
         code = load_section(tokenizer, &sections[i], &found[i]);
     }
-    code = code == 0 ? token_vocab_check(&tokenizer->model->vocab, tokenizer->source) : code;
     tokenizer->file_count = tokenizer->model->vocab.count;
     code = code == 0 && folder != NULL ? extend(tokenizer, folder) : code;
     code = code == 0 ? token_model_finish(tokenizer->model, tokenizer->source) : code;
@@ -378,8 +377,9 @@ const char *text_tokenizer_token(const struct text_tokenizer *tokenizer, uint32_
     if (id >= vocab->count) {
         return NULL;
     }
-    *bytes = vocab->tokens[id].end - vocab->tokens[id].begin;
-    return vocab->text + vocab->tokens[id].begin;
+    const struct text_span span = vocab->tokens[id];
+    *bytes = span.end > span.begin ? span.end - span.begin : 0;
+    return *bytes > 0 ? vocab->text + span.begin : "";
 }
 
 const struct text_added *text_tokenizer_added(const struct text_tokenizer *tokenizer, size_t index)
