@@ -1,4 +1,5 @@
 /* method_text.c: methods of strings that make another string, and filters that do the same. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -149,6 +150,7 @@ static struct template_value replace(struct text_template_run *run, struct templ
     size_t done = 0;
     size_t at = 0;
     const size_t mark = template_capture_begin(run);
+    assert(text.as.text != NULL && from.as.text != NULL); /* of strings, also of empty ones */
     while (run->code == 0 && most != 0 && at <= text.bytes) {
         const char *found = memmem(text.as.text + at, text.bytes - at, from.as.text, from.bytes);
         if (found == NULL) {
