@@ -5,13 +5,16 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 #include "tools/text/pack.h"
 #include "tools/text/reader.h"
 #include "tools/text/sample.h"
+#include "tools/text/windows.h"
 
 static struct text_feed_options options_for(const char *const *files, size_t count)
 {
@@ -369,6 +372,87 @@ static void windows(void)
     }
 }
 
+static struct text_windows *open_windows(const struct text_feed_options *options)
+{
+    struct text_windows *windows = NULL;
+    check_int(text_windows_open(options, &windows), ==, 0);
+    check_int(text_windows_seek(windows, 0, (struct text_place){0}), ==, 0);
+    return windows;
+}
+
+/* A number of what a window says. */
+static uint64_t sum_window(const struct text_windows *windows)
+{
+    struct text_counts counts;
+    const struct text_pack *pack = text_windows_rows(windows);
+    const struct text_place places[2] = {text_windows_place(windows), text_windows_after(windows)};
+    uint64_t sum = core_hash(places, sizeof places, 1);
+    memset(&counts, 0, sizeof counts);
+    text_windows_count(windows, &counts);
+    sum = core_hash(&counts, sizeof counts, sum);
+    for (size_t row = 0; row < text_pack_rows(pack); row++) {
+        for (size_t i = 0; i < text_pack_documents(pack, row); i++) {
+            const struct text_document document = text_pack_document(pack, row, i);
+            sum = core_hash(document.ids, document.count * sizeof *document.ids, sum + row);
+        }
+    }
+    return sum;
+}
+
+/* The next window is filled while this one is used, a row at a time and no more than one window; nothing
+ * is otherwise for it, in this epoch and in the next. */
+static void windows_ahead(void)
+{
+    const char *files[] = {write_rows("u.jsonl", 2500, 0)};
+    struct text_feed_options options = options_for(files, 1);
+    options.seq_len = 5;
+    options.pack = true;
+    options.epochs = 2;
+    struct text_windows *plain = open_windows(&options);
+    struct text_windows *ahead = open_windows(&options);
+    check_uint(text_windows_mark(plain), ==, text_windows_mark(ahead));
+    static const int codes[] = {1, 1, 1, 0};
+    static const size_t rows[] = {1000, 1000, 500, 0};
+    for (int step = 0; step < 8; step++) {
+        size_t more = 0;
+        while (text_windows_ahead(ahead)) {
+            more++;
+        }
+        /* At an epoch's end the next one's first window is there already, and the last has none. */
+        const size_t least = step == 4 ? 0 : step == 7 ? 0 : rows[step % 4];
+        check_uint(more, >=, least);
+        check_uint(more, <=, 1001);
+        check_int(text_windows_next(plain), ==, codes[step % 4]);
+        check_int(text_windows_next(ahead), ==, codes[step % 4]);
+        check_uint(sum_window(ahead), ==, sum_window(plain));
+        check_true(text_windows_part(ahead) == text_windows_part(plain));
+        if (codes[step % 4] == 0) {
+            check_int(text_windows_next(ahead), ==, 0);
+            text_windows_turn(plain);
+            text_windows_turn(ahead);
+        }
+    }
+    check_true(!text_windows_ahead(ahead));
+    text_windows_close(plain);
+    text_windows_close(ahead);
+}
+
+/* What is wrong with a row ahead is said when its window is asked for. */
+static void wrong_ahead(void)
+{
+    static const char text[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3]}\n";
+    const char *files[] = {test_file("w1.jsonl", text, strlen(text))};
+    const struct text_feed_options options = options_for(files, 1);
+    struct text_windows *windows = open_windows(&options);
+    check_int(text_windows_next(windows), ==, 1);
+    check_true(text_windows_ahead(windows));
+    check_true(!text_windows_ahead(windows));
+    core_err_set(-EIO, "something else");
+    check_int(text_windows_next(windows), ==, -EINVAL);
+    check_contains(core_err_sentence(), "w1.jsonl:2: nothing in the row is trained on");
+    text_windows_close(windows);
+}
+
 /* Files are known by any name, those of patterns, too; what is beside them is not read. */
 static void files_that_are_read(void)
 {
@@ -458,6 +542,6 @@ static void out_of_memory(void)
 
 TEST_MAIN({"in_order", in_order}, {"packed", packed}, {"resumes", resumes}, {"shuffles", shuffles},
           {"ranks_share", ranks_share}, {"measures", measures}, {"refuses", refuses},
-          {"windows", windows}, {"files_that_are_read", files_that_are_read},
-          {"targets_of_samples", targets_of_samples}, {"wrong_ids", wrong_ids},
-          {"out_of_memory", out_of_memory})
+          {"windows", windows}, {"windows_ahead", windows_ahead}, {"wrong_ahead", wrong_ahead},
+          {"files_that_are_read", files_that_are_read}, {"targets_of_samples", targets_of_samples},
+          {"wrong_ids", wrong_ids}, {"out_of_memory", out_of_memory})

@@ -9,19 +9,17 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "tools/text/pack.h"
+#include "tools/text/windows.h"
 
 struct text_batches {
     const struct text_feed_options *options; /* borrowed from the caller of open */
-    struct text_reader *reader;              /* owned */
-    struct text_pack *pack;                  /* owned */
+    struct text_windows *windows;            /* owned */
     int64_t *held;                           /* owned, [batch_rows]: tokens of a row */
     uint64_t mark;
     uint64_t epoch;
-    struct text_place window; /* where the window of rows begins */
-    uint64_t used;            /* rows of it that are in batches */
-    uint64_t batches;         /* since the beginning of the run */
-    bool fresh;               /* of this epoch, everything was seen from its beginning */
+    uint64_t used;    /* rows of the window that are in batches */
+    uint64_t batches; /* since the beginning of the run */
+    bool fresh;       /* of this epoch, everything was seen from its beginning */
     uint64_t rows_of_epoch;
     struct text_counts counts;
     struct text_counts epoch_began; /* counts at the beginning of this epoch */
@@ -47,9 +45,14 @@ static uint64_t make_mark(const struct text_batches *batches)
 {
     const struct text_feed_options *options = batches->options;
     const uint64_t flags = (uint64_t)options->pack | (uint64_t)options->split << 1;
-    const uint64_t mark = core_hash_seed(text_reader_mark(batches->reader),
+    const uint64_t mark = core_hash_seed(text_windows_mark(batches->windows),
                                          (uint64_t)options->seq_len, flags, 1);
     return mark != 0 ? mark : 1;
+}
+
+static uint64_t window_rows(const struct text_batches *batches)
+{
+    return text_pack_rows(text_windows_rows(batches->windows));
 }
 
 static int go_to(struct text_batches *batches, const struct text_position *from)
@@ -57,7 +60,7 @@ static int go_to(struct text_batches *batches, const struct text_position *from)
     static const struct text_position beginning;
     if (from == NULL || memcmp(from, &beginning, sizeof beginning) == 0) {
         batches->fresh = true;
-        return text_reader_seek(batches->reader, 0, (struct text_place){0});
+        return text_windows_seek(batches->windows, 0, (struct text_place){0});
     }
     if (from->word[0] != batches->mark) {
         return core_err_set(-EINVAL,
@@ -66,14 +69,14 @@ static int go_to(struct text_batches *batches, const struct text_position *from)
                             "--train-on and --chat-format have to be the same)");
     }
     batches->epoch = from->word[1];
-    batches->window = (struct text_place){from->word[2], from->word[3], from->word[4]};
+    const struct text_place place = {from->word[2], from->word[3], from->word[4]};
     batches->batches = from->word[6];
-    int code = text_reader_seek(batches->reader, batches->epoch, batches->window);
+    int code = text_windows_seek(batches->windows, batches->epoch, place);
     const uint64_t used = from->word[5];
     if (code == 0 && used > 0) {
-        code = text_pack_fill(batches->pack, batches->reader);
+        code = text_windows_next(batches->windows);
         code = code < 0 ? code : 0;
-        if (code == 0 && used > text_pack_rows(batches->pack)) {
+        if (code == 0 && used > window_rows(batches)) {
             code = core_err_set(-EINVAL, "the position lies behind the end of its rows: the data "
                                          "was changed since");
         }
@@ -90,12 +93,9 @@ int text_batches_open(const struct text_feed_options *options, const struct text
         return core_err_set(-ENOMEM, "no memory to feed data");
     }
     batches->options = options;
-    const struct text_pack_options pack = {
-        .seq_len = options->seq_len, .pack = options->pack, .split = options->split};
     batches->held = calloc((size_t)options->batch_rows, sizeof *batches->held);
     int code = batches->held != NULL ? 0 : core_err_set(-ENOMEM, "no memory to feed data");
-    code = code == 0 ? text_reader_open(options, &batches->reader) : code;
-    code = code == 0 ? text_pack_create(&pack, &batches->pack) : code;
+    code = code == 0 ? text_windows_open(options, &batches->windows) : code;
     if (code == 0) {
         batches->mark = make_mark(batches);
         code = go_to(batches, from);
@@ -111,32 +111,22 @@ int text_batches_open(const struct text_feed_options *options, const struct text
 void text_batches_close(struct text_batches *batches)
 {
     if (batches != NULL) {
-        text_reader_close(batches->reader);
-        text_pack_destroy(batches->pack);
+        text_windows_close(batches->windows);
         free(batches->held);
         free(batches);
     }
 }
 
-static void refresh_counts(struct text_batches *batches)
-{
-    struct text_counts *counts = &batches->counts;
-    counts->rows = text_reader_rows(batches->reader);
-    counts->bad = text_reader_bad(batches->reader);
-    text_pack_count(batches->pack, counts);
-}
-
 /* The next row of documents: 1; 0 at the end of the epoch; -errno. */
 static int next_row(struct text_batches *batches, size_t *row)
 {
-    if (batches->used == text_pack_rows(batches->pack)) {
-        batches->window = text_reader_place(batches->reader);
-        batches->used = 0;
-        int code = text_pack_fill(batches->pack, batches->reader);
+    if (batches->used == window_rows(batches)) {
+        int code = text_windows_next(batches->windows);
         if (code < 0) {
             return code;
         }
-        refresh_counts(batches);
+        text_windows_count(batches->windows, &batches->counts);
+        batches->used = code == 1 ? 0 : window_rows(batches);
         if (code == 0) {
             return 0;
         }
@@ -162,8 +152,8 @@ static int end_epoch(struct text_batches *batches)
     batches->fresh = true;
     batches->rows_of_epoch = 0;
     batches->epoch_began = batches->counts;
-    batches->window = (struct text_place){0};
-    return text_reader_seek(batches->reader, batches->epoch, batches->window);
+    text_windows_turn(batches->windows);
+    return 0;
 }
 
 /* Copies a row of this rank to where rows of seq_len stand; its tokens. */
@@ -171,9 +161,10 @@ static int64_t copy_row(const struct text_batches *batches, const struct filling
                         size_t row)
 {
     int64_t at = 0;
+    const struct text_pack *pack = text_windows_rows(batches->windows);
     const int64_t base = filling->own * text_batches_room(batches->options);
-    for (size_t i = 0; i < text_pack_documents(batches->pack, row); i++) {
-        const struct text_document document = text_pack_document(batches->pack, row, i);
+    for (size_t i = 0; i < text_pack_documents(pack, row); i++) {
+        const struct text_document document = text_pack_document(pack, row, i);
         const int64_t begin = base + at;
         memcpy(filling->arrays[IDS] + begin, document.ids, document.count * sizeof(int32_t));
         memcpy(filling->arrays[LABELS] + begin, document.labels, document.count * sizeof(int32_t));
@@ -192,9 +183,10 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
     int64_t tokens = 0;
     int64_t targets = 0;
     const struct text_feed_options *options = batches->options;
-    const size_t documents = text_pack_documents(batches->pack, row);
+    const struct text_pack *pack = text_windows_rows(batches->windows);
+    const size_t documents = text_pack_documents(pack, row);
     for (size_t i = 0; i < documents; i++) {
-        const struct text_document document = text_pack_document(batches->pack, row, i);
+        const struct text_document document = text_pack_document(pack, row, i);
         tokens += (int64_t)document.count;
         targets += (int64_t)text_sample_targets(document.labels, document.count);
     }
@@ -247,8 +239,9 @@ static int64_t padded(const struct text_feed_options *options, int64_t length)
 
 static struct text_position position(const struct text_batches *batches)
 {
-    const bool ended = batches->used == text_pack_rows(batches->pack);
-    const struct text_place place = ended ? text_reader_place(batches->reader) : batches->window;
+    const bool ended = batches->used == window_rows(batches);
+    const struct text_place place = ended ? text_windows_after(batches->windows)
+                                          : text_windows_place(batches->windows);
     return (struct text_position){{batches->mark, batches->epoch, place.file, place.offset,
                                    place.row, ended ? 0 : batches->used, batches->batches, 0}};
 }
@@ -304,11 +297,16 @@ int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text
                                .targets = out->targets,
                                .targets_all = out->targets_all,
                                .epoch = batches->epoch,
-                               .part = text_reader_part(batches->reader),
+                               .part = text_windows_part(batches->windows),
                                .counts = batches->counts,
                                .after = position(batches)};
     pad_rows(batches, &filling);
     return 1;
+}
+
+bool text_batches_ahead(struct text_batches *batches)
+{
+    return text_windows_ahead(batches->windows);
 }
 
 int text_batches_measure(struct text_batches *batches, struct text_measure *out)

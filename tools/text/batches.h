@@ -19,6 +19,9 @@ int64_t text_batches_room(const struct text_feed_options *options);
  * and starts. 1, 0 after the last epoch, -errno. */
 int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text_batch *out);
 
+/* Reads some more of what further batches are made of; false where there is nothing to be done now. */
+bool text_batches_ahead(struct text_batches *batches);
+
 /* The rest of the epoch, counted. */
 int text_batches_measure(struct text_batches *batches, struct text_measure *out);
 

@@ -94,7 +94,9 @@ static void *work(void *argument)
                 feed->options.ahead) {
                 break;
             }
-            core_bell_sleep(&feed->bell, seen, -1);
+            if (!text_batches_ahead(feed->batches)) {
+                core_bell_sleep(&feed->bell, seen, -1);
+            }
         }
         code = prepare(feed, &feed->slots[made % feed->options.ahead]);
         atomic_store_explicit(&feed->prepared, made + 1, memory_order_release);

@@ -31,6 +31,7 @@ struct text_pack {
     uint64_t *order; /* owned, [documents_room]: longest first; its lower half is the document */
     size_t *placed;  /* owned, [documents_room]: documents by row */
     size_t *open;    /* owned, [documents_room]: rows with room */
+    size_t samples;  /* of the files, that the window is made of */
     struct text_counts counts;
 };
 
@@ -185,8 +186,31 @@ static void place(struct text_pack *pack)
     }
 }
 
-/* Every document a row of its own, or several in one. */
-static void arrange(struct text_pack *pack)
+void text_pack_clear(struct text_pack *pack)
+{
+    pack->samples = pack->tokens.count = pack->documents_count = pack->rows_count = 0;
+}
+
+int text_pack_add(struct text_pack *pack, struct text_reader *reader)
+{
+    const struct text_sample *sample;
+    int code = text_reader_next(reader, &sample);
+    if (code != 1) {
+        return code;
+    }
+    pack->samples++;
+    code = add_sample(pack, sample);
+    return code == 0 ? 1 : code;
+}
+
+bool text_pack_is_full(const struct text_pack *pack)
+{
+    return pack->documents_count > 0 &&
+           (!pack->options.pack || pack->samples >= TEXT_WINDOW_DOCUMENTS ||
+            pack->tokens.count >= TEXT_WINDOW_TOKENS);
+}
+
+void text_pack_arrange(struct text_pack *pack)
 {
     for (size_t i = 0; i < pack->documents_count; i++) {
         pack->order[i] = (uint64_t)(UINT32_MAX - pack->documents[i].count) << 32 | i;
@@ -204,23 +228,15 @@ static void arrange(struct text_pack *pack)
 
 int text_pack_fill(struct text_pack *pack, struct text_reader *reader)
 {
-    const bool packs = pack->options.pack;
-    pack->tokens.count = pack->documents_count = pack->rows_count = 0;
-    for (size_t samples = 0;
-         pack->documents_count == 0 ||
-         (packs && samples < TEXT_WINDOW_DOCUMENTS && pack->tokens.count < TEXT_WINDOW_TOKENS);
-         samples++) {
-        const struct text_sample *sample;
-        int code = text_reader_next(reader, &sample);
-        if (code == 0) {
-            break;
-        }
-        code = code == 1 ? add_sample(pack, sample) : code;
-        if (code != 0) {
-            return code;
-        }
+    int code = 1;
+    text_pack_clear(pack);
+    while (code == 1 && !text_pack_is_full(pack)) {
+        code = text_pack_add(pack, reader);
     }
-    arrange(pack);
+    if (code < 0) {
+        return code;
+    }
+    text_pack_arrange(pack);
     return pack->documents_count > 0;
 }
 

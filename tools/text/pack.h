@@ -34,6 +34,13 @@ void text_pack_destroy(struct text_pack *pack);
 
 /* The next window of the reader's documents: 1; 0 at the end of the epoch; -errno. */
 int text_pack_fill(struct text_pack *pack, struct text_reader *reader);
+/* The same by parts: an empty window; one row of the files more (1; 0 at the end of the epoch; -errno)
+ * until it is full; and every document a row of its own, or several in one. */
+void text_pack_clear(struct text_pack *pack);
+int text_pack_add(struct text_pack *pack, struct text_reader *reader);
+bool text_pack_is_full(const struct text_pack *pack);
+void text_pack_arrange(struct text_pack *pack);
+
 size_t text_pack_rows(const struct text_pack *pack);
 /* Documents of a row, and each. */
 size_t text_pack_documents(const struct text_pack *pack, size_t row);
