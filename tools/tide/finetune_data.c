@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "tools/text/feed.h"
 #include "tools/text/spool.h"
+#include "tools/tide/finetune_counts.h"
 
 /* A copy of one micro-batch: those of a step are handed over together. */
 struct held {
@@ -98,6 +99,24 @@ static int scan(struct tune_data *data)
                    strncmp(core_err_sentence(), "--", 2) != 0
                ? core_err_prefix(rc, "%s", name_of(data))
                : rc;
+}
+
+/* The same, unless an earlier run did it. */
+static int count_rows(struct tune_data *data)
+{
+    struct tune_counts before;
+    struct tune_counts after;
+    const int64_t most = rows_needed(&data->options);
+    tune_counts_place(&data->options, most, &before);
+    if (tune_counts_find(&before, &data->info)) {
+        return 0;
+    }
+    int rc = scan(data);
+    tune_counts_place(&data->options, most, &after);
+    if (rc == 0 && before.key == after.key) { /* nobody wrote meanwhile */
+        tune_counts_keep(&before, &data->info);
+    }
+    return rc;
 }
 
 static int check_scan(const struct tune_data *data)
@@ -231,7 +250,7 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         .ahead = ahead_of(options->step_max),
         .input = data->input > 0 ? data->input : 0,
     };
-    rc = rc != 0 ? rc : scan(data);
+    rc = rc != 0 ? rc : count_rows(data);
     rc = rc != 0 ? rc : check_scan(data);
     rc = rc != 0 ? rc : count_batches(data);
     data->feed_options.quiet = true; /* reading once has told what there is to tell */

@@ -24,7 +24,8 @@ struct tune_data_options {
     bool drop_last;          /* rows that fill no micro-batch at an epoch's end are left out */
     bool shuffle;            /* else the order of the file */
     uint64_t seed;
-    int64_t steps; /* that will be made: further rows are not looked at; 0: an epoch or more */
+    const char *cache; /* a folder in which counts of large files are kept; NULL: none */
+    int64_t steps;     /* that will be made: further rows are not looked at; 0: an epoch or more */
     /* Called while rows are counted, with how much of their bytes was read, 0 to 1. NULL: nobody asks. */
     void (*progress)(void *user, double part);
     void *user; /* handed to it */

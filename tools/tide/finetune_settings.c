@@ -380,6 +380,7 @@ struct tune_data_options tune_settings_data(const struct tune_settings *settings
         .drop_last = trains && settings->drop_last,
         .shuffle = trains && settings->shuffle,
         .seed = engine->seed,
+        .cache = settings->cache[0] != '\0' ? settings->cache : NULL,
         .steps = trains ? settings->steps : 0,
     };
 }

@@ -1,0 +1,230 @@
+/* finetune_counts.c: a small file for each set of data, found by a hash of all that counting depends on.
+ * A file is told by its place, size and times, as make does it; what was changed since is counted anew. */
+#include "tools/tide/finetune_counts.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <tide/tide.h>
+#include <unistd.h>
+
+#include "core/base/hash.h"
+#include "core/base/json.h"
+#include "core/base/json_write.h"
+#include "core/base/log.h"
+
+static const struct {
+    const char *name;
+    size_t offset;
+} fields[] = {
+    {"rows", offsetof(struct tune_data_info, rows)},
+    {"longest", offsetof(struct tune_data_info, longest)},
+    {"tokens", offsetof(struct tune_data_info, tokens)},
+    {"targets", offsetof(struct tune_data_info, targets)},
+    {"read", offsetof(struct tune_data_info, read)},
+    {"wrong", offsetof(struct tune_data_info, wrong)},
+    {"cut", offsetof(struct tune_data_info, cut)},
+    {"untrained", offsetof(struct tune_data_info, untrained)},
+};
+enum { FIELDS = sizeof fields / sizeof fields[0] };
+
+/* A regular file's place, size and times. */
+static bool add_file(const char *path, uint64_t *key, uint64_t *bytes)
+{
+    struct stat at;
+    if (stat(path, &at) != 0 || !S_ISREG(at.st_mode)) {
+        return false;
+    }
+    const uint64_t words[] = {(uint64_t)at.st_dev,          (uint64_t)at.st_ino,
+                              (uint64_t)at.st_size,         (uint64_t)at.st_mtim.tv_sec,
+                              (uint64_t)at.st_mtim.tv_nsec, (uint64_t)at.st_ctim.tv_sec,
+                              (uint64_t)at.st_ctim.tv_nsec};
+    *key = core_hash(path, strlen(path), core_hash(words, sizeof words, *key));
+    *bytes += (uint64_t)at.st_size;
+    return true;
+}
+
+static bool add_data(const char *pattern, uint64_t *key, uint64_t *bytes)
+{
+    glob_t found;
+    if (access(pattern, F_OK) == 0) {
+        return add_file(pattern, key, bytes);
+    }
+    if (glob(pattern, 0, NULL, &found) != 0) {
+        return false;
+    }
+    bool right = true;
+    for (size_t i = 0; i < found.gl_pathc && right; i++) {
+        right = add_file(found.gl_pathv[i], key, bytes);
+    }
+    globfree(&found);
+    return right;
+}
+
+/* All files of a folder: tokenizer, template and configuration are among them. */
+static bool add_folder(const char *folder, uint64_t *key)
+{
+    char path[PATH_MAX];
+    struct dirent **found = NULL;
+    uint64_t ignored = 0;
+    bool right = true;
+    const int count = scandir(folder, &found, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        right = right &&
+                snprintf(path, sizeof path, "%s/%s", folder, found[i]->d_name) < (int)sizeof path;
+        if (right) {
+            (void)add_file(path, key, &ignored); /* of folders only their names are left out */
+        }
+        free(found[i]);
+    }
+    free(found);
+    return right && count >= 0;
+}
+
+static bool add_model(const char *model, uint64_t *key)
+{
+    char extra[PATH_MAX];
+    if (model == NULL) {
+        return true;
+    }
+    if (snprintf(extra, sizeof extra, "%s/additional_chat_templates", model) >= (int)sizeof extra) {
+        return false;
+    }
+    return add_folder(model, key) && (access(extra, F_OK) != 0 || add_folder(extra, key));
+}
+
+static uint64_t hash_options(const struct tune_data_options *options, int64_t rows)
+{
+    const char *const texts[] = {tide_version(),
+                                 options->chat_format != NULL ? options->chat_format : ""};
+    const bool order = options->shuffle && (options->pack || rows < INT64_MAX);
+    const uint64_t words[] = {(uint64_t)options->length_max,
+                              (uint64_t)options->vocab,
+                              options->pack,
+                              options->split,
+                              options->skip_bad,
+                              options->train_on_all,
+                              order,
+                              order ? options->seed : 0,
+                              (uint64_t)rows};
+    uint64_t key = core_hash(words, sizeof words, 1);
+    for (size_t i = 0; i < 2; i++) {
+        key = core_hash(texts[i], strlen(texts[i]) + 1, key);
+    }
+    return key;
+}
+
+void tune_counts_place(const struct tune_data_options *options, int64_t rows,
+                       struct tune_counts *out)
+{
+    uint64_t bytes = 0;
+    out->path[0] = '\0';
+    out->key = hash_options(options, rows);
+    if (options->cache != NULL && strcmp(options->path, "-") != 0 &&
+        add_data(options->path, &out->key, &bytes) && bytes >= TUNE_COUNTS_BYTES &&
+        add_model(options->model, &out->key) &&
+        snprintf(out->path, sizeof out->path, "%s/rows-%016" PRIx64 ".json", options->cache,
+                 out->key) >= (int)sizeof out->path) {
+        out->path[0] = '\0';
+    }
+}
+
+static bool read_field(const struct core_json_value *root, const char *name, int64_t *out)
+{
+    const struct core_json_value *value = core_json_find(root, name);
+    if (value == NULL || core_json_kind(value) != CORE_JSON_INTEGER ||
+        core_json_integer(value) < 0) {
+        return false;
+    }
+    *out = core_json_integer(value);
+    return true;
+}
+
+bool tune_counts_find(const struct tune_counts *counts, struct tune_data_info *info)
+{
+    struct core_json *doc = NULL;
+    struct tune_data_info found = {0};
+    int64_t whole = 0;
+    if (counts->path[0] == '\0' || access(counts->path, R_OK) != 0 ||
+        core_json_load(counts->path, NULL, &doc) != 0) {
+        return false;
+    }
+    const struct core_json_value *root = core_json_root(doc);
+    bool right = read_field(root, "whole", &whole);
+    for (size_t i = 0; i < FIELDS && right; i++) {
+        int64_t value = 0;
+        right = read_field(root, fields[i].name, &value);
+        memcpy((char *)&found + fields[i].offset, &value, sizeof value);
+    }
+    core_json_destroy(doc);
+    if (right) {
+        found.whole = whole == 1;
+        *info = found;
+        core_log(CORE_LOG_INFO,
+                 "the rows were counted by an earlier run: %" PRId64 " (%s; removed, they are "
+                 "counted anew)",
+                 info->rows, counts->path);
+    }
+    return right;
+}
+
+static int make_folder(const struct tune_counts *counts)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", counts->path);
+    for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
+            return -errno;
+        }
+        *slash = '/';
+    }
+    return 0;
+}
+
+static int write_info(FILE *file, const struct tune_data_info *info)
+{
+    struct core_json_write json;
+    core_json_write_init_file(&json, file);
+    core_json_write_object_begin(&json, NULL);
+    core_json_write_integer(&json, "whole", info->whole);
+    for (size_t i = 0; i < FIELDS; i++) {
+        int64_t value;
+        memcpy(&value, (const char *)info + fields[i].offset, sizeof value);
+        core_json_write_integer(&json, fields[i].name, value);
+    }
+    core_json_write_object_end(&json);
+    const int rc = core_json_write_end(&json);
+    core_json_write_fini(&json);
+    return rc;
+}
+
+void tune_counts_keep(const struct tune_counts *counts, const struct tune_data_info *info)
+{
+    char draft[PATH_MAX + 16];
+    if (counts->path[0] == '\0') {
+        return;
+    }
+    snprintf(draft, sizeof draft, "%s.%d", counts->path, (int)getpid());
+    int rc = make_folder(counts);
+    FILE *file = rc == 0 ? fopen(draft, "wxe") : NULL;
+    rc = rc == 0 && file == NULL ? -errno : rc;
+    if (file != NULL) {
+        rc = write_info(file, info);
+        rc = fclose(file) != 0 && rc == 0 ? -errno : rc;
+        rc = rc == 0 && rename(draft, counts->path) != 0 ? -errno : rc;
+        if (rc != 0) {
+            (void)unlink(draft);
+        }
+    }
+    if (rc != 0) {
+        core_log(CORE_LOG_INFO, "the number of rows is not kept in %s: %s", counts->path,
+                 strerror(-rc));
+    }
+}

@@ -1,0 +1,26 @@
+/* finetune_counts.h: what counting the rows of large files found, kept for the next run with the same
+ * files, model folder and options. Main thread. */
+#ifndef TOOLS_TIDE_FINETUNE_COUNTS_H
+#define TOOLS_TIDE_FINETUNE_COUNTS_H
+
+#include <limits.h>
+
+#include "tools/tide/finetune_data.h"
+
+enum { TUNE_COUNTS_BYTES = 16 << 20 }; /* files that are smaller altogether are counted anew */
+
+struct tune_counts {
+    char path[PATH_MAX]; /* "": nothing is kept */
+    uint64_t key;
+};
+
+/* Where the counts of this data lie; `rows` is how many are looked at. What cannot be looked up, and
+ * what is not a file, has no place. */
+void tune_counts_place(const struct tune_data_options *options, int64_t rows,
+                       struct tune_counts *out);
+/* What was kept there; false where nothing was, or something else. */
+bool tune_counts_find(const struct tune_counts *counts, struct tune_data_info *info);
+/* A folder that cannot be written is no error: the log says it. */
+void tune_counts_keep(const struct tune_counts *counts, const struct tune_data_info *info);
+
+#endif
