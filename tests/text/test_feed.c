@@ -372,6 +372,44 @@ static void windows(void)
     }
 }
 
+/* A window filled by parts is full with 1,000 documents, and the one that fill() makes. */
+static void window_by_parts(void)
+{
+    size_t rows[2];
+    const char *files[] = {write_rows("v2.jsonl", 1200, 0)};
+    const struct text_feed_options options = options_for(files, 1);
+    const struct text_pack_options how = {.seq_len = 5, .pack = true};
+    for (int parts = 0; parts < 2; parts++) {
+        struct text_reader *reader = NULL;
+        struct text_pack *pack = NULL;
+        check_int(text_reader_open(&options, &reader), ==, 0);
+        check_int(text_reader_seek(reader, 0, (struct text_place){0}), ==, 0);
+        check_int(text_pack_create(&how, &pack), ==, 0);
+        if (parts == 0) {
+            check_int(text_pack_fill(pack, reader), ==, 1);
+        } else {
+            text_pack_clear(pack);
+            for (int i = 0; i < 1000; i++) {
+                check_true(!text_pack_is_full(pack));
+                check_int(text_pack_add(pack, reader), ==, 1);
+            }
+            check_true(text_pack_is_full(pack));
+            text_pack_arrange(pack);
+        }
+        rows[parts] = text_pack_rows(pack);
+        text_pack_clear(pack);
+        check_uint(text_pack_rows(pack), ==, 0);
+        for (int i = 0; i < 200; i++) {
+            check_int(text_pack_add(pack, reader), ==, 1);
+        }
+        check_int(text_pack_add(pack, reader), ==, 0);
+        text_pack_destroy(pack);
+        text_reader_close(reader);
+    }
+    check_uint(rows[0], ==, 800);
+    check_uint(rows[1], ==, rows[0]);
+}
+
 static struct text_windows *open_windows(const struct text_feed_options *options)
 {
     struct text_windows *windows = NULL;
@@ -542,6 +580,7 @@ static void out_of_memory(void)
 
 TEST_MAIN({"in_order", in_order}, {"packed", packed}, {"resumes", resumes}, {"shuffles", shuffles},
           {"ranks_share", ranks_share}, {"measures", measures}, {"refuses", refuses},
-          {"windows", windows}, {"windows_ahead", windows_ahead}, {"wrong_ahead", wrong_ahead},
+          {"windows", windows}, {"window_by_parts", window_by_parts},
+          {"windows_ahead", windows_ahead}, {"wrong_ahead", wrong_ahead},
           {"files_that_are_read", files_that_are_read}, {"targets_of_samples", targets_of_samples},
           {"wrong_ids", wrong_ids}, {"out_of_memory", out_of_memory})
