@@ -5,6 +5,7 @@
 
 #include "core/dev/launch.h"
 #include "kernels/cuda/half.cuh"
+#include "kernels/cuda/wide.cuh"
 #include "kernels/kern.h"
 
 /* parts[count][width], dense. Defined in linear.cu. */
@@ -24,6 +25,31 @@ __device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index
     } else {
         static_cast<float *>(grad.out)[index] = sum;
     }
+}
+
+/* The same for a group of elements from `index` on, `left` of them. */
+__device__ inline void kern_grad_put_group(const struct kern_grad &grad, int64_t index,
+                                           float (&value)[KERN_GROUP], int64_t left, bool wide)
+{
+    if (!grad.first) {
+        float sum[KERN_GROUP];
+        kern_load<kern_f32>(sum, grad.sum, index, left, wide);
+#pragma unroll
+        for (int j = 0; j < KERN_GROUP; j++) {
+            value[j] = sum[j] + value[j];
+        }
+    }
+    if (!grad.last || grad.out == nullptr) {
+        kern_store<kern_f32>(value, grad.sum, index, left, wide);
+    } else {
+        kern_store_any(grad.out_type, value, grad.out, index, left, wide);
+    }
+}
+
+/* Host: whether rows of this width of a gradient's arrays begin at multiples of 16 bytes. */
+static inline bool kern_grad_is_wide(const struct kern_grad &grad, int64_t width)
+{
+    return kern_is_wide(KERN_F32, grad.sum, width) && kern_is_wide(grad.out_type, grad.out, width);
 }
 
 #endif

@@ -91,12 +91,7 @@ __global__ void __launch_bounds__(STRIP)
             }
         }
     }
-#pragma unroll
-    for (int j = 0; j < KERN_GROUP; j++) {
-        if (j < left) {
-            kern_grad_put(a.dtable, id * a.width + i + j, sum[j]);
-        }
-    }
+    kern_grad_put_group(a.dtable, id * a.width + i, sum, left, wide);
 }
 
 } // namespace
@@ -130,7 +125,8 @@ extern "C" int kern_cuda_embed_grad(const struct dev_launch *where,
     if (rc != 0) {
         return rc;
     }
-    const bool wide = kern_is_wide(a->type, a->dy, a->width);
+    const bool wide = kern_is_wide(a->type, a->dy, a->width) &&
+                      kern_grad_is_wide(a->dtable, a->width);
     const kern_grid grid = {
         .blocks = a->width > 0 ? a->vocab : 0,
         .threads = STRIP,

@@ -40,6 +40,8 @@ __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool 
     const int64_t dx_at = row_at(a, index, a.dx_stride);
     float n[KEPT][KERN_GROUP];
     float g[KEPT][KERN_GROUP];
+    kern_words<T> adds[KEPT] =
+        {}; /* under way while the sums are made: nothing is waited for twice */
     float sum = 0.0f;
     float dot = 0.0f;
 #pragma unroll
@@ -49,6 +51,9 @@ __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool 
         kern_load<T>(n[k], a.s, s_at + i, a.width - i, wide);
         kern_load<T>(g[k], a.dy, dy_at + i, a.width - i, wide);
         kern_load<T>(weight, a.weight, i, a.width - i, wide);
+        if (a.add != nullptr) {
+            kern_words_load<T>(adds[k], a.add, dx_at + i, a.width - i, wide);
+        }
 #pragma unroll
         for (int j = 0; j < KERN_GROUP; j++) { /* behind the end dy and weight are 0 */
             n[k][j] = (n[k][j] - mean) * rstd;
@@ -69,7 +74,7 @@ __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool 
         const int64_t i = (static_cast<int64_t>(k) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
         float add[KERN_GROUP] = {};
         if (a.add != nullptr) {
-            kern_load<T>(add, a.add, dx_at + i, a.width - i, wide);
+            kern_words_widen<T>(add, adds[k]);
         }
 #pragma unroll
         for (int j = 0; j < KERN_GROUP; j++) {

@@ -78,14 +78,25 @@ template <typename S> __device__ void put(void *base, const quad &q, const S (&f
     }
 }
 
-__device__ void load_any(float (&to)[QUAD], core_vec_type type, const void *base, const quad &q)
+/* Both halves before either is looked at: a warp waits once. */
+template <typename T>
+__device__ void halves_load(float (&to)[HALVES][QUAD], const void *base, const quad (&q)[HALVES])
+{
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+        load<T>(to[h], base, q[h]);
+    }
+}
+
+__device__ void load_any(float (&to)[HALVES][QUAD], core_vec_type type, const void *base,
+                         const quad (&q)[HALVES])
 {
     if (type == CORE_VEC_BF16) {
-        load<kern_bf16>(to, base, q);
+        halves_load<kern_bf16>(to, base, q);
     } else if (type == CORE_VEC_FP16) {
-        load<kern_fp16>(to, base, q);
+        halves_load<kern_fp16>(to, base, q);
     } else {
-        load<kern_f32>(to, base, q);
+        halves_load<kern_f32>(to, base, q);
     }
 }
 
@@ -127,19 +138,23 @@ __device__ uint32_t canonical(float x)
     return (bits & 0x7fffffffu) > 0x7f800000u ? (bits & 0x80000000u) | 0x7fc00000u : bits;
 }
 
-__device__ void master_load(float (&p)[QUAD], const core_vec_update &u, const quad &q)
+__device__ void master_load(float (&p)[HALVES][QUAD], const core_vec_update &u,
+                            const quad (&q)[HALVES])
 {
     if (u.master != CORE_VEC_MASTER_SPLIT) {
-        load<kern_f32>(p, u.w32, q);
+        halves_load<kern_f32>(p, u.w32, q);
         return;
     }
-    float low[QUAD];
-    load<kern_bf16>(p, u.w16, q); /* the halves' bits, shifted up; NaN keeps its payload */
-    load<kern_bf16>(low, u.lo16, q);
+    float low[HALVES][QUAD];
+    halves_load<kern_bf16>(p, u.w16, q); /* bits, shifted up; NaN keeps its payload */
+    halves_load<kern_bf16>(low, u.lo16, q);
 #pragma unroll
-    for (int j = 0; j < QUAD; j++) {
-        const int32_t rest = static_cast<int32_t>(__float_as_uint(low[j])) >> 16;
-        p[j] = __uint_as_float(__float_as_uint(p[j]) + static_cast<uint32_t>(rest));
+    for (int h = 0; h < HALVES; h++) {
+#pragma unroll
+        for (int j = 0; j < QUAD; j++) {
+            const int32_t rest = static_cast<int32_t>(__float_as_uint(low[h][j])) >> 16;
+            p[h][j] = __uint_as_float(__float_as_uint(p[h][j]) + static_cast<uint32_t>(rest));
+        }
     }
 }
 
@@ -328,24 +343,24 @@ __global__ void __launch_bounds__(THREADS)
     if (has_v(u.rule)) {
         moment_load<MOMENTS, false>(v, u.v, q, MOMENTS == CORE_VEC_Q8 ? u.v_scale[index] : 0.0f);
     }
+    float g[HALVES][QUAD];
+    float p[HALVES][QUAD];
+    load_any(g, u.gradients, u.g, q);
+    master_load(p, u, q);
     uint32_t found = 0;
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
-        float g[QUAD];
-        float p[QUAD];
-        load_any(g, u.gradients, u.g, q[h]);
-        master_load(p, u, q[h]);
 #pragma unroll
         for (int j = 0; j < QUAD; j++) {
-            g[j] *= u.scalars.gradient_scale;
-            kern_element e = {p[j], m.x[h][j], v.x[h][j]};
-            kern_apply(u.rule, e, g[j], u.scalars);
-            p[j] = e.p;
+            const float gradient = g[h][j] * u.scalars.gradient_scale;
+            kern_element e = {p[h][j], m.x[h][j], v.x[h][j]};
+            kern_apply(u.rule, e, gradient, u.scalars);
+            p[h][j] = e.p;
             m.x[h][j] = e.m;
             v.x[h][j] = e.v;
-            found |= q[h].live >> j & 1 ? met_of(u.master, g[j], e.p) : 0u;
+            found |= q[h].live >> j & 1 ? met_of(u.master, gradient, e.p) : 0u;
         }
-        master_store(p, u, q[h]);
+        master_store(p[h], u, q[h]);
     }
     if (has_m(u.rule)) {
         moment_store<MOMENTS, true>(m, u.m, q, words, u.m_scale + index);

@@ -18,12 +18,12 @@ template <typename T> union kern_words {
     typename T::store elements[KERN_GROUP];
 };
 
+/* As it lies in memory: what is wanted later takes fewer registers so. */
 template <typename T>
-__device__ inline void kern_load(float (&to)[KERN_GROUP], const void *base, int64_t index,
-                                 int64_t left, bool wide)
+__device__ inline void kern_words_load(kern_words<T> &group, const void *base, int64_t index,
+                                       int64_t left, bool wide)
 {
     const typename T::store *from = static_cast<const typename T::store *>(base) + index;
-    kern_words<T> group;
     if (wide && left >= KERN_GROUP) {
 #pragma unroll
         for (unsigned i = 0; i < sizeof group / sizeof(uint4); i++) {
@@ -35,10 +35,24 @@ __device__ inline void kern_load(float (&to)[KERN_GROUP], const void *base, int6
             group.elements[i] = i < left ? from[i] : typename T::store(0);
         }
     }
+}
+
+template <typename T>
+__device__ inline void kern_words_widen(float (&to)[KERN_GROUP], const kern_words<T> &group)
+{
 #pragma unroll
     for (int i = 0; i < KERN_GROUP; i++) {
         to[i] = T::widen(group.elements[i]);
     }
+}
+
+template <typename T>
+__device__ inline void kern_load(float (&to)[KERN_GROUP], const void *base, int64_t index,
+                                 int64_t left, bool wide)
+{
+    kern_words<T> group;
+    kern_words_load<T>(group, base, index, left, wide);
+    kern_words_widen<T>(to, group);
 }
 
 template <typename T>
