@@ -99,7 +99,7 @@ template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N]
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "           \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-/* d[64][128] = (FIRST ? 0 : d) + a b^T, a[64][16] and b[128][16] parts of tiles. */
+/* d[64][n] = (FIRST ? 0 : d) + a b^T, a[64][16] and b[n][16] parts of tiles, n 64 or 128. */
 #define KERN_WG_SCORES(tag, name)                                                                  \
     template <bool FIRST>                                                                          \
     __device__ __forceinline__ void kern_wg_scores(tag, float(&d)[16][4], kern_wg_tile a,          \
@@ -109,6 +109,17 @@ template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N]
                      "wgmma.mma_async.sync.aligned.m64n128k16.f32." name " " KERN_WG_LIST_64       \
                      "}, %64, %65, p, 1, 1, 0, 0;\n}"                                              \
                      : KERN_WG_64(d)                                                               \
+                     : "l"(a.bits), "l"(b.bits), "n"(FIRST ? 0 : 1)                                \
+                     : "memory");                                                                  \
+    }                                                                                              \
+    template <bool FIRST>                                                                          \
+    __device__ __forceinline__ void kern_wg_scores(tag, float(&d)[8][4], kern_wg_tile a,           \
+                                                   kern_wg_tile b)                                 \
+    {                                                                                              \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                  \
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32." name " " KERN_WG_LIST_32        \
+                     "}, %32, %33, p, 1, 1, 0, 0;\n}"                                              \
+                     : KERN_WG_32(d)                                                               \
                      : "l"(a.bits), "l"(b.bits), "n"(FIRST ? 0 : 1)                                \
                      : "memory");                                                                  \
     }

@@ -142,10 +142,9 @@ extern "C" int kern_cuda_attention(const struct dev_launch *where,
     if (!kern_cuda_attention_sm90_fits(a)) {
         return kern_cuda_attention_mma(where, a);
     }
-    if (cuda->sm90 == kern_cuda::KERN_SM90_UNKNOWN) {
-        cuda->sm90 = kern_cuda_attention_check(where) ? kern_cuda::KERN_SM90_WORKS
-                                                      : kern_cuda::KERN_SM90_LEFT_OUT;
+    if (cuda->sm90 == KERN_SM90_UNKNOWN) {
+        cuda->sm90 = kern_cuda_attention_check(where) ? KERN_SM90_WORKS : KERN_SM90_LEFT_OUT;
     }
-    return cuda->sm90 == kern_cuda::KERN_SM90_WORKS ? kern_cuda_attention_sm90(where, a)
-                                                    : kern_cuda_attention_mma(where, a);
+    return cuda->sm90 == KERN_SM90_WORKS ? kern_cuda_attention_sm90(where, a)
+                                         : kern_cuda_attention_mma(where, a);
 }

@@ -41,6 +41,11 @@ size_t kern_cuda_delta_bytes(const struct kern_attention_arguments *a);
 int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_grad_arguments *g,
                     float *delta);
 
+/* What the gradient by tensor cores begins with, in the queue's scratch: deltas, then tiles. */
+int kern_cuda_attention_grad_begin(const struct dev_launch *where,
+                                   const struct kern_attention_grad_arguments *g, int32_t step,
+                                   struct kern_tiles *tiles, const float **delta);
+
 /* Whether the tensor cores' kernels take these arrays: 16 bits, head_dim a multiple of 8 up to 128,
  * rows at multiples of 16 bytes. */
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a);
@@ -50,14 +55,23 @@ bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g
 int kern_cuda_attention_mma(const struct dev_launch *where,
                             const struct kern_attention_arguments *a);
 
-/* By Hopper's own products (attention_sm90.cu): heads of 64 and 128. Only after the check. */
+int kern_cuda_attention_grad_mma(const struct dev_launch *where,
+                                 const struct kern_attention_grad_arguments *g);
+
+/* By Hopper's own products (attention_sm90.cu, attention_grad_sm90.cu): heads of 64 and 128. Only after
+ * the check of each. */
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a);
 int kern_cuda_attention_sm90(const struct dev_launch *where,
                              const struct kern_attention_arguments *a);
-/* Whether the card has them, and they agree with attention.cu: in the queue's scratch, which has that
- * many bytes; waits for the card. A disagreement is a warning. */
+bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_arguments *g);
+int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
+                                  const struct kern_attention_grad_arguments *g);
+/* Whether the card has them, and they agree with attention.cu and attention_grad.cu: in the queue's
+ * scratch, which has that many bytes; waits for the card. A disagreement is a warning. */
 bool kern_cuda_attention_check(const struct dev_launch *where);
 size_t kern_cuda_attention_check_bytes(void);
+bool kern_cuda_attention_grad_check(const struct dev_launch *where);
+size_t kern_cuda_attention_grad_check_bytes(void);
 
 /* Without tensor cores: any type, head_dim up to 512, any alignment. */
 int kern_cuda_attention_plain(const struct dev_launch *where,

@@ -1,7 +1,7 @@
-/* attention_check.c: whether attention_sm90.cu computes on this card what attention.cu computes. Its
- * instructions read memory by descriptors, and a card that takes them otherwise would train on wrong
- * numbers: so it is asked once, before the kernel is used. On the queue's stream, in its scratch; the
- * thread that submits waits. */
+/* attention_check.c: whether attention_sm90.cu computes on this card what attention.cu computes, and
+ * attention_grad_sm90.cu what attention_grad.cu does. Their instructions read memory by descriptors, and a
+ * card that takes them otherwise would train on wrong numbers: so each is asked once, before it is used. On
+ * the queue's stream, in its scratch; the thread that submits waits. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <math.h>
@@ -30,21 +30,31 @@ struct sheet {
     _Alignas(256) int32_t starts[LENGTH];
     _Alignas(256) uint16_t o[2][LENGTH * WIDTH_MAX];
     _Alignas(256) float lse[2][HEADS * LENGTH];
+    _Alignas(256) uint16_t d_o[LENGTH * WIDTH_MAX];
+    _Alignas(256) uint16_t dq[2][LENGTH * WIDTH_MAX];
+    _Alignas(256) uint16_t dk[2][LENGTH * DIM_MAX];
+    _Alignas(256) uint16_t dv[2][LENGTH * DIM_MAX];
 };
 
-static struct kern_attention_arguments arguments_of(struct sheet *at, enum kern_type type,
-                                                    int64_t dim, int64_t window, int way)
+/* What is compared: one kernel's way (0) and the other's (1), of a type and a shape. */
+struct check_case {
+    enum kern_type type;
+    int64_t dim, window;
+};
+
+static struct kern_attention_arguments arguments_of(struct sheet *at, const struct check_case *c,
+                                                    int way)
 {
     return (struct kern_attention_arguments){
-        .type = type,
+        .type = c->type,
         .rows = 1,
         .length = LENGTH,
         .heads = HEADS,
         .kv_heads = 1,
-        .head_dim = dim,
-        .window = window,
+        .head_dim = c->dim,
+        .window = c->window,
         .scale = 0.125f,
-        .starts = window > 0 ? NULL : at->starts,
+        .starts = c->window > 0 ? NULL : at->starts,
         .q = at->q,
         .q_stride = WIDTH_MAX,
         .k = at->k,
@@ -54,6 +64,23 @@ static struct kern_attention_arguments arguments_of(struct sheet *at, enum kern_
         .o = at->o[way],
         .o_stride = WIDTH_MAX,
         .lse = at->lse[way],
+    };
+}
+
+/* Of the first way's results. */
+static struct kern_attention_grad_arguments grad_of(struct sheet *at, const struct check_case *c,
+                                                    int way)
+{
+    return (struct kern_attention_grad_arguments){
+        .forward = arguments_of(at, c, 0),
+        .d_o = at->d_o,
+        .d_o_stride = WIDTH_MAX,
+        .dq = at->dq[way],
+        .dq_stride = WIDTH_MAX,
+        .dk = at->dk[way],
+        .dk_stride = DIM_MAX,
+        .dv = at->dv[way],
+        .dv_stride = DIM_MAX,
     };
 }
 
@@ -71,100 +98,180 @@ static float widen(enum kern_type type, uint16_t bits)
     return type == KERN_BF16 ? core_bf16_to_f32(bits) : core_fp16_to_f32(bits);
 }
 
+static float larger(float worst, float part)
+{
+    return part <= worst ? worst : part; /* NaN is the worst */
+}
+
 /* The largest difference, against what two roundings of probabilities and results allow. */
-static float worst_of(const struct sheet *sheet, enum kern_type type, int64_t dim)
+static float worst_of(const struct sheet *sheet, const struct check_case *c)
 {
     float worst = 0;
     for (int64_t t = 0; t < LENGTH; t++) {
-        for (int64_t i = 0; i < HEADS * dim; i++) {
-            const float a = widen(type, sheet->o[0][t * WIDTH_MAX + i]);
-            const float b = widen(type, sheet->o[1][t * WIDTH_MAX + i]);
-            const float part = fabsf(a - b) / (0.02f + 0.02f * fabsf(a));
-            worst = part <= worst ? worst : part; /* NaN is the worst */
+        for (int64_t i = 0; i < HEADS * c->dim; i++) {
+            const float a = widen(c->type, sheet->o[0][t * WIDTH_MAX + i]);
+            const float b = widen(c->type, sheet->o[1][t * WIDTH_MAX + i]);
+            worst = larger(worst, fabsf(a - b) / (0.02f + 0.02f * fabsf(a)));
         }
         for (int64_t h = 0; h < HEADS; h++) {
-            const float part = fabsf(sheet->lse[0][h * LENGTH + t] -
-                                     sheet->lse[1][h * LENGTH + t]) /
-                               1e-3f;
-            worst = part <= worst ? worst : part;
+            worst = larger(worst,
+                           fabsf(sheet->lse[0][h * LENGTH + t] - sheet->lse[1][h * LENGTH + t]) /
+                               1e-3f);
         }
     }
     return worst;
 }
 
+/* The same of a gradient, whose numbers are as large as the sums that they come from. */
+static float worst_between(enum kern_type type, const uint16_t *a, const uint16_t *b, size_t count)
+{
+    double squares = 0;
+    float worst = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double x = (double)widen(type, a[i]);
+        squares += x * x;
+    }
+    const float size = (float)sqrt(squares / (double)count);
+    for (size_t i = 0; i < count; i++) {
+        const float x = widen(type, a[i]);
+        worst = larger(worst, fabsf(x - widen(type, b[i])) / (0.05f * (size + fabsf(x))));
+    }
+    return worst;
+}
+
+static float worst_grad_of(const struct sheet *sheet, const struct check_case *c)
+{
+    const float q = worst_between(c->type, sheet->dq[0], sheet->dq[1], LENGTH * WIDTH_MAX);
+    const float k = worst_between(c->type, sheet->dk[0], sheet->dk[1], LENGTH * DIM_MAX);
+    const float v = worst_between(c->type, sheet->dv[0], sheet->dv[1], LENGTH * DIM_MAX);
+    return larger(larger(q, k), v);
+}
+
+static int attend(const struct dev_launch *where, struct sheet *card, const struct check_case *c)
+{
+    const struct kern_attention_arguments one = arguments_of(card, c, 0);
+    const struct kern_attention_arguments other = arguments_of(card, c, 1);
+    const int rc = kern_cuda_attention_mma(where, &one);
+    return rc != 0 ? rc : kern_cuda_attention_sm90(where, &other);
+}
+
+static int attend_grad(const struct dev_launch *where, struct sheet *card,
+                       const struct check_case *c)
+{
+    const struct kern_attention_arguments forward = arguments_of(card, c, 0);
+    const struct kern_attention_grad_arguments one = grad_of(card, c, 0);
+    const struct kern_attention_grad_arguments other = grad_of(card, c, 1);
+    int rc = kern_cuda_attention_mma(where, &forward);
+    rc = rc == 0 ? kern_cuda_attention_grad_mma(where, &one) : rc;
+    return rc == 0 ? kern_cuda_attention_grad_sm90(where, &other) : rc;
+}
+
+/* One of the two questions. */
+struct question {
+    const char *name;
+    int (*compute)(const struct dev_launch *where, struct sheet *card, const struct check_case *c);
+    float (*worst)(const struct sheet *sheet, const struct check_case *c);
+};
+
+static int fail(cudaError_t error)
+{
+    (void)cudaGetLastError();
+    return core_err_set(-EIO, "%s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
 /* Both ways over the same numbers; 0 and the worst difference, or why they could not be compared. */
-static int compare(const struct dev_launch *where, struct sheet *sheet, enum kern_type type,
-                   int64_t dim, int64_t window, float *worst)
+static int compare(const struct dev_launch *where, struct sheet *sheet,
+                   const struct question *question, const struct check_case *c, float *worst)
 {
     const struct dev_launch rest = {.stream = where->stream,
                                     .scratch = (char *)where->scratch + sizeof *sheet,
                                     .scratch_bytes = where->scratch_bytes - sizeof *sheet};
     struct sheet *card = where->scratch;
     memset(sheet, 0, sizeof *sheet);
-    fill(sheet->q, LENGTH * WIDTH_MAX, type, 1);
-    fill(sheet->k, LENGTH * DIM_MAX, type, 2);
-    fill(sheet->v, LENGTH * DIM_MAX, type, 3);
+    fill(sheet->q, LENGTH * WIDTH_MAX, c->type, 1);
+    fill(sheet->k, LENGTH * DIM_MAX, c->type, 2);
+    fill(sheet->v, LENGTH * DIM_MAX, c->type, 3);
+    fill(sheet->d_o, LENGTH * WIDTH_MAX, c->type, 4);
     for (int32_t t = 0; t < LENGTH; t++) {
         sheet->starts[t] = t < DOCUMENT ? 0 : DOCUMENT;
     }
     cudaError_t error = cudaMemcpyAsync(card, sheet, sizeof *sheet, cudaMemcpyHostToDevice,
                                         where->stream);
-    for (int way = 0; way < 2 && error == cudaSuccess; way++) {
-        const struct kern_attention_arguments a = arguments_of(card, type, dim, window, way);
-        const int rc = way == 0 ? kern_cuda_attention_mma(&rest, &a)
-                                : kern_cuda_attention_sm90(&rest, &a);
-        if (rc != 0) {
-            return rc;
-        }
+    if (error != cudaSuccess) {
+        return fail(error);
     }
-    if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(sheet, card, sizeof *sheet, cudaMemcpyDeviceToHost, where->stream);
+    const int rc = question->compute(&rest, card, c);
+    if (rc != 0) {
+        return rc;
     }
+    error = cudaMemcpyAsync(sheet, card, sizeof *sheet, cudaMemcpyDeviceToHost, where->stream);
     error = error == cudaSuccess ? cudaStreamSynchronize(where->stream) : error;
     if (error != cudaSuccess) {
-        (void)cudaGetLastError();
-        return core_err_set(-EIO, "%s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
+        return fail(error);
     }
-    *worst = worst_of(sheet, type, dim);
+    *worst = question->worst(sheet, c);
     return 0;
 }
 
 size_t kern_cuda_attention_check_bytes(void)
 {
-    return sizeof(struct sheet) + 2 * LENGTH * sizeof(struct kern_tile);
+    const size_t tiles = LENGTH * sizeof(struct kern_tile) + 256;
+    const size_t deltas = HEADS * LENGTH * sizeof(float) + 256;
+    return sizeof(struct sheet) + tiles + deltas;
 }
 
-bool kern_cuda_attention_check(const struct dev_launch *where)
+size_t kern_cuda_attention_grad_check_bytes(void)
 {
-    static const struct {
-        enum kern_type type;
-        int64_t dim, window;
-    } cases[] = {{KERN_BF16, 128, 0}, {KERN_FP16, 64, 150}};
+    return kern_cuda_attention_check_bytes();
+}
+
+/* Whether this is a card for which the kernels are compiled. */
+static bool card_is_hopper(void)
+{
     struct cudaDeviceProp card;
     int index = 0;
     if (cudaGetDevice(&index) != cudaSuccess ||
-        cudaGetDeviceProperties(&card, index) != cudaSuccess || card.major != 9 ||
-        card.minor != 0) {
+        cudaGetDeviceProperties(&card, index) != cudaSuccess) {
         (void)cudaGetLastError();
-        return false; /* another card: attention.cu is what it has */
+        return false;
+    }
+    return card.major == 9 && card.minor == 0;
+}
+
+static bool answer(const struct dev_launch *where, const struct question *question)
+{
+    static const struct check_case cases[] = {{KERN_BF16, 128, 0}, {KERN_FP16, 64, 150}};
+    if (!card_is_hopper()) {
+        return false; /* attention.cu and attention_grad.cu are what it has */
     }
     struct sheet *sheet = malloc(sizeof *sheet);
     float worst = 0;
     int rc = sheet != NULL ? 0 : core_err_set(-ENOMEM, "no memory to check attention with");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0] && rc == 0 && worst <= 1.0f; i++) {
-        rc = compare(where, sheet, cases[i].type, cases[i].dim, cases[i].window, &worst);
+        rc = compare(where, sheet, question, &cases[i], &worst);
     }
     free(sheet);
     if (rc != 0) {
         core_log(CORE_LOG_WARN,
-                 "attention by Hopper's own products could not be checked (%s); it goes without "
-                 "them and is slower",
-                 core_err_sentence());
+                 "%s by Hopper's own products could not be checked (%s); it goes without them and "
+                 "is slower",
+                 question->name, core_err_sentence());
     } else if (!(worst <= 1.0f)) {
         core_log(CORE_LOG_WARN,
-                 "attention by Hopper's own products is wrong on this card (%.3g times what "
-                 "roundings allow); it goes without them and is slower",
-                 (double)worst);
+                 "%s by Hopper's own products is wrong on this card (%.3g times what roundings "
+                 "allow); it goes without them and is slower",
+                 question->name, (double)worst);
     }
     return rc == 0 && worst <= 1.0f;
+}
+
+bool kern_cuda_attention_check(const struct dev_launch *where)
+{
+    return answer(where, &(const struct question){"attention", attend, worst_of});
+}
+
+bool kern_cuda_attention_grad_check(const struct dev_launch *where)
+{
+    return answer(where,
+                  &(const struct question){"attention's gradient", attend_grad, worst_grad_of});
 }

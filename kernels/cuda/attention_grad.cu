@@ -2,7 +2,7 @@
  * write, so that nothing is added by whoever comes first: one for dk and dv (a block has 64 keys of a
  * key head, and goes over the query heads and queries that see them), one for dq (a block has 64
  * queries). Both compute probabilities again from the saved logs of sums. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace
@@ -12,28 +12,6 @@ constexpr int TILE = 64; /* keys of a block of dk and dv; queries of a block of 
 constexpr int STEP = 32; /* what the other side goes by */
 constexpr int THREADS = 128;
 constexpr int WARP_ROWS = 16;
-
-struct job {
-    struct kern_attention_grad_arguments g;
-    struct kern_tiles tiles;
-    const float *delta;
-};
-
-template <int N> __device__ void clear(float (&sums)[N][4])
-{
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            sums[n][i] = 0.0f;
-        }
-    }
-}
-
-__device__ bool sees(int32_t query, int32_t key, int32_t stop, int32_t window)
-{
-    return key <= query && query < stop && query - key < window;
-}
 
 /* ---- dk and dv: rows are keys, columns are queries. ---- */
 
@@ -52,7 +30,7 @@ template <int D> struct keys_room {
 };
 
 template <int D>
-__device__ void step_copy(step_room<D> &to, const job &j, int64_t row_token, int64_t head,
+__device__ void step_copy(step_room<D> &to, const kern_grad_job &j, int64_t row_token, int64_t head,
                           int32_t first, int32_t stop)
 {
     const kern_attention_arguments &a = j.g.forward;
@@ -84,7 +62,7 @@ __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
         for (int i = 0; i < 4; i++) {
             const int column = n * 8 + lane % 4 * 2 + i % 2;
             const int32_t key = first_key + lane / 4 + i / 2 * 8;
-            const bool seen = sees(first_query + column, key, stop, window);
+            const bool seen = kern_sees(first_query + column, key, stop, window);
             const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -step.lse[column]));
             p[n][i] = seen ? chance : 0.0f;
             dp[n][i] = seen ? chance * (dp[n][i] - step.delta[column]) * a.scale : 0.0f;
@@ -92,50 +70,30 @@ __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
     }
 }
 
-/* Where a walk over the queries of a group's heads stands. */
-struct walk {
-    int32_t head, head_end;
-    int32_t query, first, last;
-};
-
-__device__ bool walk_next(walk &w)
-{
-    w.query += STEP;
-    if (w.query >= w.last) {
-        w.query = w.first;
-        w.head++;
-    }
-    return w.head < w.head_end;
-}
-
 template <typename T, int D>
-__device__ void keys_tile(const job &j, const kern_tile &tile, int64_t row, int64_t kv_head,
-                          keys_room<D> &room)
+__device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t row,
+                          int64_t kv_head, keys_room<D> &room)
 {
     const kern_attention_arguments &a = j.g.forward;
     const int64_t row_token = row * a.length;
-    const int32_t group = static_cast<int32_t>(a.heads / a.kv_heads);
-    const int32_t head = static_cast<int32_t>(kv_head) * group;
     const int warp_row = threadIdx.x / KERN_LANES * WARP_ROWS;
-    const int64_t window_end = a.window > 0 ? tile.end - 1 + a.window : tile.stop;
-    const int32_t last = window_end < tile.stop ? static_cast<int32_t>(window_end) : tile.stop;
     kern_rows k = kern_rows_of(a.k, a.k_stride, row_token, kv_head * a.head_dim);
     kern_rows v = kern_rows_of(a.v, a.v_stride, row_token, kv_head * a.head_dim);
     k.first = v.first = tile.begin;
     kern_rows_copy<D, TILE, THREADS>(room.k, k, tile.end, a.head_dim);
     kern_rows_copy<D, TILE, THREADS>(room.v, v, tile.end, a.head_dim);
-    walk w = {head, head + group, tile.begin, tile.begin, last};
+    kern_walk w = kern_walk_begin(a, tile, kv_head);
     step_copy(room.steps[0], j, row_token, w.head, w.query, tile.stop);
     kern_copy_batch();
     float dk[D / 8][4];
     float dv[D / 8][4];
-    clear(dk);
-    clear(dv);
+    kern_clear(dk);
+    kern_clear(dv);
     bool more = true;
     for (int stage = 0; more; stage ^= 1) {
         const int32_t query = w.query;
         const step_room<D> &step = room.steps[stage];
-        more = walk_next(w);
+        more = kern_walk_next(w, STEP);
         if (more) {
             step_copy(room.steps[stage ^ 1], j, row_token, w.head, w.query, tile.stop);
         }
@@ -166,7 +124,8 @@ __device__ void keys_tile(const job &j, const kern_tile &tile, int64_t row, int6
 }
 
 /* The first tiles are seen by most queries: they go first. */
-template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) attend_dkdv(struct job j)
+template <typename T, int D>
+__global__ void __launch_bounds__(THREADS, 2) attend_dkdv(struct kern_grad_job j)
 {
     keys_room<D> &room = *reinterpret_cast<keys_room<D> *>(kern_shared());
     const int64_t kv_head = blockIdx.x % j.g.forward.kv_heads;
@@ -209,14 +168,14 @@ __device__ void turn_queries(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
             const int32_t query = first_query + lane / 4 + i / 2 * 8;
             const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -r.lse[i / 2]));
             const float slope = chance * (dp[n][i] - r.delta[i / 2]) * a.scale;
-            dp[n][i] = sees(query, key, stop, window) ? slope : 0.0f;
+            dp[n][i] = kern_sees(query, key, stop, window) ? slope : 0.0f;
         }
     }
 }
 
 template <int D>
-__device__ void stage_copy(queries_room<D> &room, int stage, const job &j, int64_t row_token,
-                           int64_t column, int32_t key, int32_t end)
+__device__ void stage_copy(queries_room<D> &room, int stage, const kern_grad_job &j,
+                           int64_t row_token, int64_t column, int32_t key, int32_t end)
 {
     const kern_attention_arguments &a = j.g.forward;
     kern_rows k = kern_rows_of(a.k, a.k_stride, row_token, column);
@@ -227,8 +186,8 @@ __device__ void stage_copy(queries_room<D> &room, int stage, const job &j, int64
 }
 
 template <typename T, int D>
-__device__ void queries_tile(const job &j, const kern_tile &tile, int64_t row, int64_t head,
-                             queries_room<D> &room)
+__device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int64_t row,
+                             int64_t head, queries_room<D> &room)
 {
     const kern_attention_arguments &a = j.g.forward;
     const int64_t row_token = row * a.length;
@@ -253,7 +212,7 @@ __device__ void queries_tile(const job &j, const kern_tile &tile, int64_t row, i
         r.delta[half] = query < tile.end ? j.delta[at] : 0.0f;
     }
     float dq[D / 8][4];
-    clear(dq);
+    kern_clear(dq);
     for (int stage = 0; key < tile.end; key += STEP, stage ^= 1) {
         if (key + STEP < tile.end) {
             stage_copy(room, stage ^ 1, j, row_token, kv, key + STEP, tile.end);
@@ -278,7 +237,8 @@ __device__ void queries_tile(const job &j, const kern_tile &tile, int64_t row, i
     __syncthreads();
 }
 
-template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) attend_dq(struct job j)
+template <typename T, int D>
+__global__ void __launch_bounds__(THREADS, 2) attend_dq(struct kern_grad_job j)
 {
     queries_room<D> &room = *reinterpret_cast<queries_room<D> *>(kern_shared());
     const int64_t head = blockIdx.x % j.g.forward.heads;
@@ -291,7 +251,8 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
 
 constexpr size_t SHARED_MAX = 99 << 10; /* of a block on sm_89, which has least */
 
-template <typename T, int D> int launch(const struct dev_launch *where, const struct job &j)
+template <typename T, int D>
+int launch(const struct dev_launch *where, const struct kern_grad_job &j)
 {
     static_assert(sizeof(keys_room<D>) <= SHARED_MAX && sizeof(queries_room<D>) <= SHARED_MAX);
     const kern_attention_arguments &a = j.g.forward;
@@ -309,7 +270,7 @@ template <typename T, int D> int launch(const struct dev_launch *where, const st
     return rc != 0 ? rc : kern_cuda_launch(where, "attention_grad", dq, attend_dq<T, D>, j);
 }
 
-template <typename T> int launch_type(const struct dev_launch *where, const struct job &j)
+template <typename T> int launch_type(const struct dev_launch *where, const struct kern_grad_job &j)
 {
     if (j.g.forward.head_dim <= 64) {
         return launch<T, 64>(where, j);
@@ -321,28 +282,46 @@ template <typename T> int launch_type(const struct dev_launch *where, const stru
 
 extern "C" size_t kern_cuda_attention_grad_bytes(const struct kern_attention_grad_arguments *g)
 {
-    return kern_cuda_delta_bytes(&g->forward) + kern_cuda_tiles_bytes(&g->forward);
+    const size_t own = kern_cuda_delta_bytes(&g->forward) + kern_cuda_tiles_bytes(&g->forward);
+    const size_t check = kern_cuda_attention_grad_sm90_fits(g)
+                             ? kern_cuda_attention_grad_check_bytes()
+                             : 0;
+    return own > check ? own : check;
+}
+
+int kern_cuda_attention_grad_mma(const struct dev_launch *where,
+                                 const struct kern_attention_grad_arguments *g)
+{
+    struct kern_grad_job j;
+    int rc = kern_cuda_attention_grad_begin(where, g, TILE, &j.tiles, &j.delta);
+    if (rc != 0) {
+        return rc;
+    }
+    j.g = *g;
+    return g->forward.type == KERN_BF16 ? launch_type<kern_bf16>(where, j)
+                                        : launch_type<kern_fp16>(where, j);
 }
 
 extern "C" int kern_cuda_attention_grad(const struct dev_launch *where,
                                         const struct kern_attention_grad_arguments *g)
 {
+    struct kern_cuda *cuda = static_cast<struct kern_cuda *>(where->context);
     const struct kern_attention_arguments *a = &g->forward;
     if (a->rows * a->length * a->heads == 0) {
         return 0;
     }
-    float *delta = static_cast<float *>(where->scratch);
-    int rc = kern_cuda_delta(where, g, delta);
-    if (rc != 0 || !kern_cuda_attention_grad_fits(g)) {
+    if (!kern_cuda_attention_grad_fits(g)) {
+        float *delta = static_cast<float *>(where->scratch);
+        int rc = kern_cuda_delta(where, g, delta);
         return rc != 0 ? rc : kern_cuda_attention_grad_plain(where, g, delta);
     }
-    struct job j = {*g, {}, delta};
-    rc = kern_cuda_tiles_list(where, "attention_grad", a, TILE,
-                              static_cast<char *>(where->scratch) + kern_cuda_delta_bytes(a),
-                              &j.tiles);
-    if (rc != 0) {
-        return rc;
+    if (!kern_cuda_attention_grad_sm90_fits(g)) {
+        return kern_cuda_attention_grad_mma(where, g);
     }
-    return a->type == KERN_BF16 ? launch_type<kern_bf16>(where, j)
-                                : launch_type<kern_fp16>(where, j);
+    if (cuda->sm90_grad == KERN_SM90_UNKNOWN) {
+        cuda->sm90_grad = kern_cuda_attention_grad_check(where) ? KERN_SM90_WORKS
+                                                                : KERN_SM90_LEFT_OUT;
+    }
+    return cuda->sm90_grad == KERN_SM90_WORKS ? kern_cuda_attention_grad_sm90(where, g)
+                                              : kern_cuda_attention_grad_mma(where, g);
 }

@@ -3,7 +3,7 @@
  * the next keys and the gathering of the last probabilities are under way while a warpgroup turns
  * scores into probabilities. Compiled for sm_90a alone, and used where attention_check.c has found it to
  * agree with attention.cu on the card at hand. */
-#include "kernels/cuda/asm_sm90.cuh"
+#include "kernels/cuda/attention_sm90.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -13,12 +13,8 @@ namespace
 constexpr int QUERIES = 128;
 constexpr int KEYS = 128;
 constexpr int THREADS = 256;
-constexpr int GROUP_ROWS = 64; /* of a warpgroup */
-constexpr int GROUP_THREADS = 128;
-constexpr int ROW_BYTES = 128;
-constexpr int ALIGN_BYTES = 1024;
 
-template <int D> constexpr int tile_bytes = QUERIES *D * 2;
+template <int D> constexpr int tile_bytes = kern_wg_tile_bytes<D, QUERIES>;
 
 /* Shared memory: queries, two stages of keys, two of values. */
 template <int D> struct room {
@@ -28,56 +24,16 @@ template <int D> struct room {
     static constexpr int bytes = 5 * tile_bytes<D>;
 };
 
-/* Starts to copy 128 rows of D elements; rows from position `end` on are zeros. */
 template <int D> __device__ void tile_copy(char *to, const kern_rows &rows, int32_t end)
 {
-    constexpr int CHUNKS = D / 8;
-#pragma unroll 4
-    for (int i = 0; i < QUERIES * CHUNKS; i += THREADS) {
-        const int chunk = i + static_cast<int>(threadIdx.x);
-        const int row = chunk / CHUNKS;
-        const int column = chunk % CHUNKS;
-        const bool inside = rows.first + row < end;
-        const uint16_t *from = inside ? rows.base + (rows.first + row) * rows.stride + column * 8
-                                      : rows.base;
-        char *at = to + column / 8 * (QUERIES * ROW_BYTES) + row * ROW_BYTES +
-                   (column % 8 ^ row % 8) * 16;
-        kern_copy16(at, from, inside);
-    }
+    kern_wg_copy<D, QUERIES, THREADS, 4>(to, rows, end);
 }
 
-template <typename T>
-__device__ void pack(uint32_t (&p)[KEYS / 16][4], const float (&scores)[KEYS / 8][4])
-{
-#pragma unroll
-    for (int k = 0; k < KEYS / 16; k++) {
-        kern_a_pack<T>(p[k], scores[2 * k], scores[2 * k + 1]);
-    }
-}
-
-/* Begins scores[64][128] = queries keys^T. */
 template <typename T, int D>
 __device__ __forceinline__ void scores_begin(float (&scores)[KEYS / 8][4], kern_wg_tile queries,
                                              kern_wg_tile keys)
 {
-    kern_wg_scores<true>(T{}, scores, queries, keys);
-#pragma unroll
-    for (int k = 1; k < D / 16; k++) {
-        const uint32_t at = k / 4 * (QUERIES * ROW_BYTES) + k % 4 * 32;
-        kern_wg_scores<false>(T{}, scores, kern_wg_tile_from(queries, at),
-                              kern_wg_tile_from(keys, at));
-    }
-}
-
-/* Begins o[64][D] += p values. */
-template <typename T, int D>
-__device__ __forceinline__ void gather_begin(float (&o)[D / 8][4],
-                                             const uint32_t (&p)[KEYS / 16][4], kern_wg_tile values)
-{
-#pragma unroll
-    for (int k = 0; k < KEYS / 16; k++) {
-        kern_wg_gather(T{}, o, p[k], kern_wg_tile_from(values, k * 16 * ROW_BYTES));
-    }
+    kern_wg_scores_begin<T, D, QUERIES, KEYS>(scores, queries, keys);
 }
 
 /* Where the tiles of a block stand, and what comes into them. */
@@ -98,14 +54,7 @@ template <int D> struct work {
     }
     __device__ kern_wg_tile tile_at(uint32_t offset) const
     {
-        return kern_wg_tile_of(kern_shared_address(shared) + offset, QUERIES * ROW_BYTES);
-    }
-    /* What was copied is there for all; what the last turn read may be written over. */
-    __device__ void turn() const
-    {
-        kern_copy_wait<0>();
-        kern_wg_publish();
-        __syncthreads();
+        return kern_wg_tile_at<QUERIES>(shared + offset, 0);
     }
 };
 
@@ -115,7 +64,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
 {
     const int64_t row_token = row * a.length;
     const int64_t kv = head / (a.heads / a.kv_heads) * a.head_dim;
-    const uint32_t group_row = threadIdx.x / GROUP_THREADS * GROUP_ROWS;
+    const uint32_t group_row = threadIdx.x / KERN_WG_THREADS * KERN_WG_ROWS;
     const int32_t first_row = tile.begin +
                               static_cast<int32_t>(threadIdx.x / KERN_LANES) * KERN_WARP_ROWS;
     const float scale_log2 = a.scale * KERN_LOG2_E;
@@ -129,8 +78,8 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     tile_copy<D>(shared + room<D>::queries, q, tile.end);
     w.keys_copy(0);
     kern_copy_batch();
-    w.turn();
-    const kern_wg_tile queries = w.tile_at(room<D>::queries + group_row * ROW_BYTES);
+    kern_wg_turn();
+    const kern_wg_tile queries = w.tile_at(room<D>::queries + group_row * KERN_WG_ROW_BYTES);
     kern_softmax<D> s;
     float shrink[2];
     float scores[KEYS / 8][4];
@@ -154,11 +103,11 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     kern_wg_wait<0>();
     kern_wg_settle(scores);
     probabilities(0);
-    pack<T>(p, scores);
+    kern_wg_pack<T>(p, scores);
     for (int index = 0; index + 1 < count; index++) {
         const uint32_t stage = index % 2 * tile_bytes<D>;
         const uint32_t other = tile_bytes<D> - stage;
-        w.turn();
+        kern_wg_turn();
         if (index + 2 < count) {
             w.keys_copy(index + 2);
         }
@@ -169,7 +118,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_wg_begin();
         scores_begin<T, D>(scores, queries, w.tile_at(room<D>::keys + other));
         kern_wg_batch();
-        gather_begin<T, D>(s.o, p, w.tile_at(room<D>::values + stage));
+        kern_wg_gather_begin<T>(s.o, p, w.tile_at(room<D>::values + stage));
         kern_wg_batch();
         kern_wg_wait<1>();
         kern_wg_settle(scores);
@@ -178,12 +127,12 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_wg_settle(s.o);
         kern_wg_settle(p);
         kern_softmax_shrink(s, shrink);
-        pack<T>(p, scores);
+        kern_wg_pack<T>(p, scores);
     }
-    w.turn();
+    kern_wg_turn();
     kern_wg_settle(s.o);
     kern_wg_begin();
-    gather_begin<T, D>(s.o, p, w.tile_at(room<D>::values + (count - 1) % 2 * tile_bytes<D>));
+    kern_wg_gather_begin<T>(s.o, p, w.tile_at(room<D>::values + (count - 1) % 2 * tile_bytes<D>));
     kern_wg_batch();
     kern_wg_wait<0>();
     kern_wg_settle(s.o);
@@ -198,8 +147,7 @@ template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 1)
     attend(struct kern_attention_arguments a, struct kern_tiles tiles)
 {
-    const uint32_t past = kern_shared_address(kern_shared()) % ALIGN_BYTES;
-    char *shared = kern_shared() + (past > 0 ? ALIGN_BYTES - past : 0);
+    char *shared = kern_wg_shared();
     const int64_t head = blockIdx.x % a.heads;
     const int32_t slot = static_cast<int32_t>(blockIdx.x / a.heads);
     const int32_t count = kern_tile_count(tiles, blockIdx.y);
@@ -216,7 +164,7 @@ int launch(const struct dev_launch *where, const struct kern_attention_arguments
     const kern_grid grid = {.blocks = tiles.slots * a->heads,
                             .threads = THREADS,
                             .lines = static_cast<unsigned>(a->rows),
-                            .shared_bytes = room<D>::bytes + ALIGN_BYTES};
+                            .shared_bytes = room<D>::bytes + KERN_WG_ALIGN_BYTES};
     return kern_cuda_launch(where, "attention", grid, attend<T, D>, *a, tiles);
 }
 

@@ -154,6 +154,19 @@ int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_
     });
 }
 
+int kern_cuda_attention_grad_begin(const struct dev_launch *where,
+                                   const struct kern_attention_grad_arguments *g, int32_t step,
+                                   struct kern_tiles *tiles, const float **delta)
+{
+    float *at = static_cast<float *>(where->scratch);
+    char *behind = static_cast<char *>(where->scratch) + kern_cuda_delta_bytes(&g->forward);
+    *delta = at;
+    const int rc = kern_cuda_delta(where, g, at);
+    return rc != 0
+               ? rc
+               : kern_cuda_tiles_list(where, "attention_grad", &g->forward, step, behind, tiles);
+}
+
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a)
 {
     return a->type != KERN_F32 && a->head_dim % KERN_GROUP == 0 && a->head_dim <= 128 &&

@@ -15,10 +15,13 @@ extern "C" {
 
 struct kern_lt;
 
-/* What dev_launch.context points at. The thread that submits alone changes `sm90` and what `lt` holds. */
+enum kern_sm90 { KERN_SM90_UNKNOWN, KERN_SM90_WORKS, KERN_SM90_LEFT_OUT };
+
+/* What dev_launch.context points at. The thread that submits alone changes the rest. */
 struct kern_cuda {
-    struct kern_lt *lt; /* owned; NULL: all products are plain */
-    enum { KERN_SM90_UNKNOWN, KERN_SM90_WORKS, KERN_SM90_LEFT_OUT } sm90; /* attention_sm90.cu */
+    struct kern_lt *lt;       /* owned; NULL: all products are plain */
+    enum kern_sm90 sm90;      /* attention_sm90.cu */
+    enum kern_sm90 sm90_grad; /* attention_grad_sm90.cu */
     char description[160];
 };
 

@@ -63,7 +63,7 @@ int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out)
     }
     const char *attention = getenv("TIDE_ATTENTION"); /* docs/cuda.md: for a card that faults */
     if (attention != NULL && strcmp(attention, "mma") == 0) {
-        cuda->sm90 = KERN_SM90_LEFT_OUT;
+        cuda->sm90 = cuda->sm90_grad = KERN_SM90_LEFT_OUT;
     }
     if (options->products != KERN_PRODUCTS_PLAIN) {
         const int rc = kern_lt_create(options->cuda_choices, &cuda->lt);

@@ -62,8 +62,10 @@ for kernel in attention attention_grad norm norm_grad pointwise loss_rows update
     compile $kernel sm_90
     in_registers $kernel || status=1
 done
-compile attention_sm90 sm_90a
-in_registers attention_sm90 || status=1
+for kernel in attention_sm90 attention_grad_sm90; do
+    compile $kernel sm_90a
+    in_registers $kernel || status=1
+done
 verdict $status "hot_kernels_do_not_spill"
 
 has attention 'mma.sync.aligned.m16n8k16.row.col.f32.bf16' 'mma.sync.aligned.m16n8k16.row.col.f32.f16' \
@@ -74,10 +76,12 @@ has attention_grad 'mma.sync.aligned.m16n8k16.row.col.f32.bf16' \
 verdict $? "its_gradient_too"
 has attention_sm90 wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16 \
     wgmma.mma_async.sync.aligned.m64n128k16.f32.f16 wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16 \
-    fence.proxy.async.shared::cta cp.async.cg.shared.global
+    fence.proxy.async.shared::cta cp.async.cg.shared.global &&
+    has attention_grad_sm90 wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16 \
+        wgmma.mma_async.sync.aligned.m64n128k16.f32.f16 fence.proxy.async.shared::cta cp.async.cg.shared.global
 verdict $? "hoppers_attention_is_by_warpgroups"
 # ptxas says so where it makes products wait for each other.
-! grep -i serialized "$folder/attention_sm90.log" | sed 's/^/# /' | grep .
+! cat "$folder/attention_sm90.log" "$folder/attention_grad_sm90.log" | grep -i serialized | sed 's/^/# /' | grep .
 verdict $? "its_products_go_on_by_themselves"
 has norm ld.global.v4.u32 st.global.v4.u32 && has norm_grad ld.global.v4.u32 st.global.v4.u32
 verdict $? "norms_move_16_bytes_at_a_time"
@@ -91,7 +95,8 @@ if [ -n "$cuobjdump" ] && [ -x "$cuobjdump" ]; then
     assembled attention HMMA.16816.F32.BF16 HMMA.16816.F32 LDSM.16 LDGSTS &&
         assembled attention_grad HMMA.16816.F32.BF16 LDSM.16 && assembled norm LDG.E.128 STG.E.128 &&
         assembled pointwise LDG.E.128 STG.E.128 &&
-        assembled attention_sm90 HGMMA.64x128x16.F32.BF16 HGMMA.64x64x16.F32 WARPGROUP.DEPBAR
+        assembled attention_sm90 HGMMA.64x128x16.F32.BF16 HGMMA.64x64x16.F32 WARPGROUP.DEPBAR &&
+        assembled attention_grad_sm90 HGMMA.64x64x16.F32.BF16 HGMMA.64x128x16.F32 WARPGROUP.DEPBAR
     verdict $? "the_card's_own_code_has_them_too"
 else
     verdict 0 "the_card's_own_code_has_them_too # SKIP cuobjdump is not here"

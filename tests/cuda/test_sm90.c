@@ -1,6 +1,6 @@
-/* Proves that Hopper's own attention is used where it agrees with the other, and only there: a card that
- * reads its descriptors otherwise is found out, told of once, and computes by the other kernel. */
-#include <stdio.h>
+/* Proves that Hopper's own attention, and its gradient, is used where it agrees with the other, and only
+ * there: a card that reads its descriptors otherwise is found out, told of once, and computes by the other
+ * kernel. */
 #include <stdlib.h>
 
 #include "kernels/cuda/attention.h"
@@ -10,8 +10,7 @@
 
 enum { LENGTH = 150, WIDTH = 64 };
 
-/* Attention by the op, checked against the reference. */
-static void attend(int64_t dim)
+static struct kern_attention_arguments arguments_of(int64_t dim)
 {
     struct kern_attention_arguments a = {.type = KERN_BF16,
                                          .rows = 1,
@@ -30,14 +29,34 @@ static void attend(int64_t dim)
     a.v = rig_random(KERN_BF16, LENGTH * dim, 1.0);
     a.o = rig_zeros(KERN_BF16, LENGTH * dim);
     a.lse = rig_zeros(KERN_F32, LENGTH);
-    rig_check(KERN_ATTENTION, &a, (struct rig_bound){2.0, 65536.0}, a.o, NULL);
+    return a;
 }
 
-/* Products of warpgroups that the launches of `attend` made. */
+/* Products of warpgroups that attention made, which is checked against the reference. */
 static unsigned products_of(int64_t dim)
 {
     const unsigned before = card_group_products;
-    attend(dim);
+    const struct kern_attention_arguments a = arguments_of(dim);
+    rig_check(KERN_ATTENTION, &a, (struct rig_bound){2.0, 65536.0}, a.o, NULL);
+    return card_group_products - before;
+}
+
+/* The same of its gradient alone. */
+static unsigned grad_products_of(int64_t dim)
+{
+    const struct kern_attention_arguments a = arguments_of(dim);
+    rig_check(KERN_ATTENTION, &a, (struct rig_bound){2.0, 65536.0}, a.o, NULL);
+    const unsigned before = card_group_products;
+    const struct kern_attention_grad_arguments g = {.forward = a,
+                                                    .d_o = rig_random(KERN_BF16, LENGTH * dim, 1.0),
+                                                    .d_o_stride = dim,
+                                                    .dq = rig_zeros(KERN_BF16, LENGTH * dim),
+                                                    .dq_stride = dim,
+                                                    .dk = rig_zeros(KERN_BF16, LENGTH * dim),
+                                                    .dk_stride = dim,
+                                                    .dv = rig_zeros(KERN_BF16, LENGTH * dim),
+                                                    .dv_stride = dim};
+    rig_check(KERN_ATTENTION_GRAD, &g, (struct rig_bound){2.0, 1e5}, g.dq, g.dk, g.dv, NULL);
     return card_group_products - before;
 }
 
@@ -51,6 +70,12 @@ static void it_is_used_where_it_agrees(void)
     const unsigned alone = products_of(WIDTH);
     check_uint(alone, >, 0);
     check_uint(with_check, >, alone);
+    check_uint(grad_products_of(72), ==, 0);
+    const unsigned grad_with_check = grad_products_of(WIDTH);
+    const unsigned grad_alone = grad_products_of(WIDTH);
+    check_uint(grad_alone, >, 0);
+    check_uint(grad_with_check, >, grad_alone);
+    check_uint(grad_products_of(128), >, grad_alone);
     rig_close();
     check_uint(test_heard_lines(""), ==, 0);
     test_listen_end();
@@ -64,10 +89,15 @@ static void a_card_that_differs_is_found_out(void)
     rig_open(NULL, 1);
     check_uint(products_of(WIDTH), >, 0);
     check_uint(products_of(WIDTH), ==, 0);
+    check_uint(test_heard_lines(""), ==, 1);
+    check_contains(test_heard(), "attention by Hopper's own products is wrong on this card");
+    check_uint(grad_products_of(WIDTH), >, 0);
+    check_uint(grad_products_of(WIDTH), ==, 0);
     rig_close();
     card_group_products_are_wrong = false;
-    check_uint(test_heard_lines(""), ==, 1);
-    check_contains(test_heard(), "is wrong on this card");
+    check_uint(test_heard_lines(""), ==, 2);
+    check_contains(test_heard(),
+                   "attention's gradient by Hopper's own products is wrong on this card");
     test_listen_end();
 }
 
@@ -78,6 +108,8 @@ static void it_can_be_left_out(void)
     rig_open(NULL, 1);
     unsetenv("TIDE_ATTENTION");
     check_uint(products_of(WIDTH), ==, 0);
+    check_uint(grad_products_of(WIDTH), ==, 0);
+    check_uint(grad_products_of(128), ==, 0);
     rig_close();
 }
 
@@ -98,6 +130,11 @@ static void the_check_has_room(void)
     check_true(kern_cuda_attention_sm90_fits(&a));
     check_uint(kern_scratch_bytes("cuda", KERN_ATTENTION, &a, 1), ==,
                kern_cuda_attention_check_bytes());
+    const struct kern_attention_grad_arguments g = {
+        .forward = a, .d_o_stride = 64, .dq_stride = 64, .dk_stride = 64, .dv_stride = 64};
+    check_true(kern_cuda_attention_grad_sm90_fits(&g));
+    check_uint(kern_scratch_bytes("cuda", KERN_ATTENTION_GRAD, &g, 1), ==,
+               kern_cuda_attention_grad_check_bytes());
 }
 
 RIG_MAIN({"it_is_used_where_it_agrees", it_is_used_where_it_agrees},

@@ -59,9 +59,10 @@ struct card_wg_queue {
     int count;
     unsigned batch;
 };
-static card_wg_queue card_wg_queues[1024];
+/* One for all files: the linker keeps one of each template below. */
+inline card_wg_queue card_wg_queues[1024];
 
-static inline card_wg_queue &card_wg_mine()
+inline card_wg_queue &card_wg_mine()
 {
     return card_wg_queues[card_place()->thread];
 }
@@ -98,7 +99,7 @@ template <typename T> void card_wg_run(const card_wg_product &p)
     }
 }
 
-static inline void card_wg_put(const card_wg_product &product)
+inline void card_wg_put(const card_wg_product &product)
 {
     card_wg_queue &queue = card_wg_mine();
     if (queue.count == CARD_WG_MAX) {
@@ -109,10 +110,10 @@ static inline void card_wg_put(const card_wg_product &product)
     queue.list[queue.count++].batch = queue.batch;
 }
 
-template <bool FIRST, typename T>
-void kern_wg_scores(T, float (&d)[16][4], kern_wg_tile a, kern_wg_tile b)
+template <bool FIRST, typename T, int N>
+void kern_wg_scores(T, float (&d)[N][4], kern_wg_tile a, kern_wg_tile b)
 {
-    card_wg_put({card_wg_run<T>, d, 16, FIRST, nullptr, a, b, 0});
+    card_wg_put({card_wg_run<T>, d, N, FIRST, nullptr, a, b, 0});
 }
 
 template <typename T, int N>
