@@ -2,98 +2,25 @@
  * (hidden 4096, inner 14336, 32 heads of 128, 8 key heads, vocabulary 128256), bf16, 16384 tokens, and
  * the products of larger models. torch_ops.py prints torch's lines of the same names.
  * Prints `name value unit` lines: GB/s of what is read and written, beside the card's copies within
- * its memory (`_ratio`: to twice the bytes copied a second), or TFLOP/s. `--quick` takes a quarter of
- * the tokens and fewer runs, `--only WORD` the lines whose name has it, `--choices FILE` times products
- * and keeps the ways there. Each line is the best of several batches of launches, end to end. */
-#include <errno.h>
+ * its memory (`_ratio`: to twice the bytes copied a second), or TFLOP/s. Options: card_bench.h. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "core/base/clock.h"
-#include "core/base/err.h"
 #include "core/base/vec.h"
-#include "core/dev/dev.h"
-#include "kernels/kern.h"
-#include "kernels/table.h"
-
-enum { HIDDEN = 4096, INNER = 14336, VOCAB = 128256, HEADS = 32, KV_HEADS = 8, DIM = 128 };
-enum { QKV = (HEADS + 2 * KV_HEADS) * DIM, ARRAYS = 10, FILL_BYTES = 32 << 20 };
-
-static struct {
-    struct dev_device *device;
-    struct dev_queue *queue;
-    struct kern_ops *ops;
-    int64_t tokens;
-    double copy; /* bytes read and written a second */
-    int batches;
-    const char *only;
-    void *arrays[ARRAYS];
-} bench = {.tokens = 16384, .batches = 5};
-
-static const size_t array_bytes = (size_t)2 << 30;
-
-static void must(int rc)
-{
-    if (rc < 0) {
-        fprintf(stderr, "bench_ops_cuda: %s\n", core_err_sentence());
-        exit(1);
-    }
-}
-
-static void launch(enum kern_op op, const void *arguments, int count)
-{
-    const struct dev_command command = {
-        .op = op, .arguments = arguments, .arguments_bytes = kern_op_argument_bytes(op)};
-    struct core_fence fence = {0};
-    for (int i = 0; i < count;) {
-        const int rc = dev_queue_launch(bench.queue, &command, &fence);
-        if (rc != -EAGAIN) {
-            must(rc);
-            i++;
-        }
-    }
-    must(core_fence_wait(fence, 60000000000));
-}
-
-static double seconds(enum kern_op op, const void *arguments, int count)
-{
-    const int64_t start = core_clock_now_ns();
-    launch(op, arguments, count);
-    return (double)(core_clock_now_ns() - start) * 1e-9;
-}
-
-/* Best seconds of a launch: batches of about 20 ms. */
-static double best(enum kern_op op, const void *arguments)
-{
-    launch(op, arguments, 2); /* chooses ways and warms up */
-    const double one = seconds(op, arguments, 1);
-    const int count = one > 0.02 ? 1 : (int)(0.02 / one) + 1;
-    double least = 1e9;
-    for (int i = 0; i < bench.batches; i++) {
-        const double batch = seconds(op, arguments, count) / count;
-        least = batch < least ? batch : least;
-    }
-    return least;
-}
-
-static bool wanted(const char *name)
-{
-    return bench.only == NULL || strstr(name, bench.only) != NULL;
-}
+#include "tests/bench/card_bench.h"
 
 static void moves(const char *name, enum kern_op op, const void *arguments, double bytes)
 {
-    if (wanted(name)) {
-        const double rate = bytes / best(op, arguments);
+    if (card_bench_wanted(name)) {
+        const double rate = bytes / card_bench_best(&(struct card_bench_step){op, arguments}, 1);
         printf("%s %.1f GB/s\n%s_ratio %.3f of_copy\n", name, rate * 1e-9, name, rate / bench.copy);
     }
 }
 
 static void computes(const char *name, enum kern_op op, const void *arguments, double flops)
 {
-    if (wanted(name)) {
-        printf("%s %.1f TFLOP/s\n", name, flops / best(op, arguments) * 1e-12);
+    if (card_bench_wanted(name)) {
+        printf("%s %.1f TFLOP/s\n", name,
+               flops / card_bench_best(&(struct card_bench_step){op, arguments}, 1) * 1e-12);
     }
 }
 
@@ -337,79 +264,9 @@ static void loss(void)
     computes("loss_and_gradients", KERN_LOSS, &a, 6.0 * (double)bench.tokens * VOCAB * HIDDEN);
 }
 
-/* ---- */
-
-static void copy(enum dev_copy_direction direction, void *to, const void *from, size_t bytes)
-{
-    struct core_fence fence = {0};
-    const struct dev_copy move = {.direction = direction, .to = to, .from = from, .bytes = bytes};
-    must(dev_queue_copy(bench.queue, &move, &fence));
-    must(core_fence_wait(fence, 60000000000));
-}
-
-/* Numbers of about 0.01, as products meet them: what lies in memory decides how fast a card clocks.
- * The last array is zeros. */
-static void fill(void)
-{
-    uint16_t *host = malloc(FILL_BYTES);
-    uint32_t random = 1;
-    if (host == NULL) {
-        exit(1);
-    }
-    for (size_t i = 0; i < FILL_BYTES / 2; i++) {
-        random = random * 1664525U + 1013904223U;
-        host[i] = (uint16_t)((random >> 31) << 15 | (0x3c00U + (random >> 16 & 0xffU)));
-    }
-    for (int array = 0; array < ARRAYS; array++) {
-        must(dev_memory_alloc(bench.device, array_bytes, &bench.arrays[array]));
-        if (array == ARRAYS - 1) {
-            memset(host, 0, FILL_BYTES);
-        }
-        copy(DEV_COPY_UP, bench.arrays[array], host, FILL_BYTES);
-        for (size_t at = FILL_BYTES; at < array_bytes; at += FILL_BYTES) {
-            copy(DEV_COPY_WITHIN, (char *)bench.arrays[array] + at, bench.arrays[array],
-                 FILL_BYTES);
-        }
-    }
-    free(host);
-}
-
-static void begin(const struct kern_options *options)
-{
-    struct dev_rates rates;
-    const struct dev_options memory = {.memory_bytes = (size_t)24 << 30};
-    must(dev_open("cuda", &memory, &bench.device));
-    must(dev_rates_measure(bench.device, (size_t)1 << 30, &rates));
-    bench.copy = 2.0 * rates.within;
-    must(kern_ops_attach(bench.device, options, &bench.ops));
-    const struct dev_queue_options queue = {
-        .kind = DEV_QUEUE_COMPUTE, .depth = 512, .scratch_bytes = (size_t)2 << 30};
-    must(dev_queue_create(bench.device, &queue, &bench.queue));
-    printf("# %s; %s\n", dev_properties(bench.device)->description, kern_ops_describe(bench.ops));
-    printf("copy_within %.1f GB/s\ncopy_up %.1f GB/s\ncopy_down %.1f GB/s\n"
-           "copy_up_and_down %.1f GB/s_each\n",
-           bench.copy * 1e-9, rates.up * 1e-9, rates.down * 1e-9, rates.both * 1e-9);
-    fill();
-}
-
 int main(int argc, char **argv)
 {
-    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is cut short keeps its lines */
-    struct kern_options options = {.products = KERN_PRODUCTS_BEST};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0) {
-            bench.tokens = 4096;
-            bench.batches = 2;
-        } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
-            bench.only = argv[++i];
-        } else if (strcmp(argv[i], "--choices") == 0 && i + 1 < argc) {
-            options.cuda_choices = argv[++i];
-        } else {
-            fprintf(stderr, "bench_ops_cuda [--quick] [--only WORD] [--choices FILE]\n");
-            return 2;
-        }
-    }
-    begin(&options);
+    card_bench_open(argc, argv);
     norms();
     pointwise();
     arrays();
@@ -424,11 +281,6 @@ int main(int argc, char **argv)
     attention(bench.batches > 2 ? 2 : 1, 4096);
     attention(1, bench.batches > 2 ? 16384 : 8192);
     loss();
-    dev_queue_destroy(bench.queue);
-    kern_ops_detach(bench.ops);
-    for (int array = 0; array < ARRAYS; array++) {
-        dev_memory_free(bench.device, bench.arrays[array]);
-    }
-    dev_close(bench.device);
+    card_bench_close();
     return 0;
 }

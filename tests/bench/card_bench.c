@@ -1,0 +1,150 @@
+/* card_bench.c: see card_bench.h. */
+#include "tests/bench/card_bench.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "kernels/table.h"
+
+enum { FILL_BYTES = 32 << 20 };
+
+struct card_bench bench = {.tokens = 16384, .batches = 5};
+
+static void must(int rc)
+{
+    if (rc < 0) {
+        fprintf(stderr, "%s: %s\n", bench.name, core_err_sentence());
+        exit(1);
+    }
+}
+
+static void launch(const struct card_bench_step *steps, int length, int count)
+{
+    struct core_fence fence = {0};
+    for (int i = 0; i < count * length;) {
+        const struct card_bench_step *step = &steps[i % length];
+        const struct dev_command command = {.op = step->op,
+                                            .arguments = step->arguments,
+                                            .arguments_bytes = kern_op_argument_bytes(step->op)};
+        const int rc = dev_queue_launch(bench.queue, &command, &fence);
+        if (rc != -EAGAIN) {
+            must(rc);
+            i++;
+        }
+    }
+    must(core_fence_wait(fence, 60000000000));
+}
+
+static double seconds(const struct card_bench_step *steps, int length, int count)
+{
+    const int64_t start = core_clock_now_ns();
+    launch(steps, length, count);
+    return (double)(core_clock_now_ns() - start) * 1e-9;
+}
+
+/* Batches of about 20 ms. */
+double card_bench_best(const struct card_bench_step *steps, int length)
+{
+    launch(steps, length, 2); /* chooses ways and warms up */
+    const double one = seconds(steps, length, 1);
+    const int count = one > 0.02 ? 1 : (int)(0.02 / one) + 1;
+    double least = 1e9;
+    for (int i = 0; i < bench.batches; i++) {
+        const double batch = seconds(steps, length, count) / count;
+        least = batch < least ? batch : least;
+    }
+    return least;
+}
+
+bool card_bench_wanted(const char *name)
+{
+    return bench.only == NULL || strstr(name, bench.only) != NULL;
+}
+
+static void copy(enum dev_copy_direction direction, void *to, const void *from, size_t bytes)
+{
+    struct core_fence fence = {0};
+    const struct dev_copy move = {.direction = direction, .to = to, .from = from, .bytes = bytes};
+    must(dev_queue_copy(bench.queue, &move, &fence));
+    must(core_fence_wait(fence, 60000000000));
+}
+
+/* Numbers of about 0.01, as products meet them: what lies in memory decides how fast a card clocks.
+ * The last array is zeros. */
+static void fill(void)
+{
+    uint16_t *host = malloc(FILL_BYTES);
+    uint32_t random = 1;
+    if (host == NULL) {
+        exit(1);
+    }
+    for (size_t i = 0; i < FILL_BYTES / 2; i++) {
+        random = random * 1664525U + 1013904223U;
+        host[i] = (uint16_t)((random >> 31) << 15 | (0x3c00U + (random >> 16 & 0xffU)));
+    }
+    for (int array = 0; array < CARD_BENCH_ARRAYS; array++) {
+        must(dev_memory_alloc(bench.device, CARD_BENCH_ARRAY_BYTES, &bench.arrays[array]));
+        if (array == CARD_BENCH_ARRAYS - 1) {
+            memset(host, 0, FILL_BYTES);
+        }
+        copy(DEV_COPY_UP, bench.arrays[array], host, FILL_BYTES);
+        for (size_t at = FILL_BYTES; at < CARD_BENCH_ARRAY_BYTES; at += FILL_BYTES) {
+            copy(DEV_COPY_WITHIN, (char *)bench.arrays[array] + at, bench.arrays[array],
+                 FILL_BYTES);
+        }
+    }
+    free(host);
+}
+
+static void begin(const struct kern_options *options)
+{
+    struct dev_rates rates;
+    const struct dev_options memory = {.memory_bytes = (size_t)24 << 30};
+    must(dev_open("cuda", &memory, &bench.device));
+    must(dev_rates_measure(bench.device, (size_t)1 << 30, &rates));
+    bench.copy = 2.0 * rates.within;
+    must(kern_ops_attach(bench.device, options, &bench.ops));
+    const struct dev_queue_options queue = {
+        .kind = DEV_QUEUE_COMPUTE, .depth = 512, .scratch_bytes = (size_t)2 << 30};
+    must(dev_queue_create(bench.device, &queue, &bench.queue));
+    printf("# %s; %s\n", dev_properties(bench.device)->description, kern_ops_describe(bench.ops));
+    printf("copy_within %.1f GB/s\ncopy_up %.1f GB/s\ncopy_down %.1f GB/s\n"
+           "copy_up_and_down %.1f GB/s_each\n",
+           bench.copy * 1e-9, rates.up * 1e-9, rates.down * 1e-9, rates.both * 1e-9);
+    fill();
+}
+
+void card_bench_open(int argc, char **argv)
+{
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is cut short keeps its lines */
+    struct kern_options options = {.products = KERN_PRODUCTS_BEST};
+    bench.name = strrchr(argv[0], '/') != NULL ? strrchr(argv[0], '/') + 1 : argv[0];
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            bench.tokens = 4096;
+            bench.batches = 2;
+        } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+            bench.only = argv[++i];
+        } else if (strcmp(argv[i], "--choices") == 0 && i + 1 < argc) {
+            options.cuda_choices = argv[++i];
+        } else {
+            fprintf(stderr, "%s [--quick] [--only WORD] [--choices FILE]\n", bench.name);
+            exit(2);
+        }
+    }
+    begin(&options);
+}
+
+void card_bench_close(void)
+{
+    dev_queue_destroy(bench.queue);
+    kern_ops_detach(bench.ops);
+    for (int array = 0; array < CARD_BENCH_ARRAYS; array++) {
+        dev_memory_free(bench.device, bench.arrays[array]);
+    }
+    dev_close(bench.device);
+}
