@@ -89,6 +89,8 @@ static void usage(void)
         {TRAIN "--out %T/o --log %T/no/such.jsonl", "such.jsonl cannot be written"},
         {TRAIN "--out %T/o --trace %T/no/such.json", "such.json cannot be written"},
         {TRAIN "--out %T/o --log %T/d.jsonl", "d.jsonl is to be read and to be written"},
+        {"finetune --model %M --data %T/[d].jsonl --out %T/o --log %T/d.jsonl",
+         "d.jsonl is to be read and to be written"},
         {TRAIN "--out %T/o --csv %T/./d.jsonl", "d.jsonl is to be read and to be written"},
         {TRAIN "--out %T/o --trace %T/d.jsonl", "d.jsonl is to be read and to be written"},
         {TRAIN "--out %T/d.jsonl", "is a file, and a folder is to be written"},

@@ -13,6 +13,7 @@
 #include "tests/harness/test.h"
 #include "tools/text/pack.h"
 #include "tools/text/reader.h"
+#include "tools/text/records.h"
 #include "tools/text/sample.h"
 #include "tools/text/windows.h"
 
@@ -507,6 +508,9 @@ static void files_that_are_read(void)
     check_true(text_reader_reads(reader, path) && text_reader_reads(reader, name));
     check_true(!text_reader_reads(reader, beside) && !text_reader_reads(reader, pattern));
     text_reader_close(reader);
+    check_true(text_records_means(pattern, name) && !text_records_means(pattern, beside));
+    check_true(freopen(path, "r", stdin) != NULL);
+    check_true(text_records_means("-", name) && !text_records_means("-", beside));
 }
 
 /* Labels behind the first are what is predicted. */

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "tools/text/group.h"
@@ -57,8 +56,8 @@ void text_reader_close(struct text_reader *reader)
 bool text_reader_reads(const struct text_reader *reader, const char *path)
 {
     bool reads = false;
-    for (size_t i = 0; i < text_records_files(reader->records); i++) {
-        reads = reads || core_file_is_same(text_records_file(reader->records, i), path);
+    for (size_t i = 0; i < reader->options->files_count; i++) {
+        reads = reads || text_records_means(reader->options->files[i], path);
     }
     return reads;
 }

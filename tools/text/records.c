@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "tools/text/lines.h"
 #include "tools/text/shuffle.h"
@@ -215,6 +216,19 @@ const char *text_records_file(const struct text_records *records, size_t file)
 {
     const char *path = records->files[file].path;
     return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
+bool text_records_means(const char *name, const char *path)
+{
+    glob_t found;
+    bool means = core_file_is_same(strcmp(name, "-") == 0 ? "/dev/stdin" : name, path);
+    if (!means && strpbrk(name, "*?[") != NULL && glob(name, 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc && !means; i++) {
+            means = core_file_is_same(found.gl_pathv[i], path);
+        }
+        globfree(&found);
+    }
+    return means;
 }
 
 uint64_t text_records_mark(const struct text_records *records)

@@ -55,6 +55,8 @@ void text_records_close(struct text_records *records);
 /* Files, and their names in messages. */
 size_t text_records_files(const struct text_records *records);
 const char *text_records_file(const struct text_records *records, size_t file);
+/* Is `path` one of the files that a name, a pattern or "-" means? */
+bool text_records_means(const char *name, const char *path);
 /* A number of what is read: of the files' names and sizes, the seed and the order. */
 uint64_t text_records_mark(const struct text_records *records);
 

@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "tools/text/records.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_checkpoint.h"
 #include "tools/tide/finetune_context.h"
@@ -117,7 +118,7 @@ static int check_written(const struct job *job)
     const char *const read[] = {flags->data, flags->eval_data, flags->config, flags->rates};
     for (size_t w = 0; w < sizeof written / sizeof written[0]; w++) {
         for (size_t r = 0; r < sizeof read / sizeof read[0]; r++) {
-            if (written[w] != NULL && read[r] != NULL && core_file_is_same(written[w], read[r])) {
+            if (written[w] != NULL && read[r] != NULL && text_records_means(read[r], written[w])) {
                 return core_err_set(-EINVAL,
                                     "%s is to be read and to be written; give another name for "
                                     "what is written",
