@@ -79,3 +79,42 @@ uint16_t core_f32_to_fp16(float value)
     uint32_t rounded = size + 0xfffu + (size >> 13 & 1);
     return (uint16_t)(sign | (rounded - 0x38000000u) >> 13);
 }
+
+void core_bf16_widen(const void *from, size_t count, float *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, (const char *)from + 2 * i, sizeof half);
+        to[i] = core_f32_from_bits((uint32_t)half << 16);
+    }
+}
+
+/* Without a branch an element. */
+void core_bf16_narrow(const void *from, size_t count, uint16_t *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, (const char *)from + 4 * i, sizeof bits);
+        const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+        const uint32_t nan = (bits >> 16 & 0x8000u) | CORE_BF16_NAN;
+        to[i] = (uint16_t)(magnitude(bits) > 0x7f800000u ? nan : rounded);
+    }
+}
+
+void core_fp16_widen(const void *from, size_t count, float *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, (const char *)from + 2 * i, sizeof half);
+        to[i] = core_fp16_to_f32(half);
+    }
+}
+
+void core_fp16_narrow(const void *from, size_t count, uint16_t *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        float value;
+        memcpy(&value, (const char *)from + 4 * i, sizeof value);
+        to[i] = core_f32_to_fp16(value);
+    }
+}

@@ -1,5 +1,4 @@
-/* sum.c: tiles of sums that stay in the first cache. The bf16 loops are written so that compilers
- * vectorise them; they agree with half.h bit for bit. */
+/* sum.c: tiles of sums that stay in the first cache. */
 #include "core/coll/sum.h"
 
 #include <assert.h>
@@ -13,45 +12,21 @@ static void widen(enum coll_type type, const void *from, uint64_t first, size_t 
 {
     if (type == COLL_F32) {
         memcpy(to, (const float *)from + first, count * sizeof *to);
-        return;
+    } else if (type == COLL_BF16) {
+        core_bf16_widen((const uint16_t *)from + first, count, to);
+    } else {
+        core_fp16_widen((const uint16_t *)from + first, count, to);
     }
-    const uint16_t *half = (const uint16_t *)from + first;
-    if (type == COLL_BF16) {
-        for (size_t i = 0; i < count; i++) {
-            uint32_t bits = (uint32_t)half[i] << 16;
-            memcpy(&to[i], &bits, sizeof bits);
-        }
-        return;
-    }
-    for (size_t i = 0; i < count; i++) {
-        to[i] = core_fp16_to_f32(half[i]);
-    }
-}
-
-static uint16_t round_bf16(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    uint32_t rounded = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
-    uint32_t nan = (bits >> 16 & 0x8000U) | CORE_BF16_NAN;
-    return (uint16_t)((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
 }
 
 static void narrow(enum coll_type type, const float *from, size_t count, void *to, uint64_t first)
 {
     if (type == COLL_F32) {
         memcpy((float *)to + first, from, count * sizeof *from);
-        return;
-    }
-    uint16_t *half = (uint16_t *)to + first;
-    if (type == COLL_BF16) {
-        for (size_t i = 0; i < count; i++) {
-            half[i] = round_bf16(from[i]);
-        }
-        return;
-    }
-    for (size_t i = 0; i < count; i++) {
-        half[i] = core_f32_to_fp16(from[i]);
+    } else if (type == COLL_BF16) {
+        core_bf16_narrow(from, count, (uint16_t *)to + first);
+    } else {
+        core_fp16_narrow(from, count, (uint16_t *)to + first);
     }
 }
 

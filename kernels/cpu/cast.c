@@ -1,5 +1,4 @@
-/* cast.c: arrays of fp32, bf16 and fp16 from one type to another, by tiles over the queue's team.
- * The bf16 loops are written so that compilers vectorise them. */
+/* cast.c: arrays of fp32, bf16 and fp16 from one type to another, by tiles over the queue's team. */
 #include "kernels/cpu/cast.h"
 
 #include <errno.h>
@@ -18,43 +17,23 @@ static size_t type_bytes(enum core_vec_type type)
 
 static void widen(enum core_vec_type type, const void *from, size_t count, float *to)
 {
-    const uint16_t *half = from;
     if (type == CORE_VEC_F32) {
         memcpy(to, from, count * sizeof *to);
     } else if (type == CORE_VEC_BF16) {
-        for (size_t i = 0; i < count; i++) {
-            uint32_t bits = (uint32_t)half[i] << 16;
-            memcpy(&to[i], &bits, sizeof bits);
-        }
+        core_bf16_widen(from, count, to);
     } else {
-        for (size_t i = 0; i < count; i++) {
-            to[i] = core_fp16_to_f32(half[i]);
-        }
+        core_fp16_widen(from, count, to);
     }
-}
-
-static uint16_t round_bf16(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    uint32_t rounded = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
-    uint32_t nan = (bits >> 16 & 0x8000U) | CORE_BF16_NAN;
-    return (uint16_t)((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
 }
 
 static void narrow(enum core_vec_type type, const float *from, size_t count, void *to)
 {
-    uint16_t *half = to;
     if (type == CORE_VEC_F32) {
         memcpy(to, from, count * sizeof *from);
     } else if (type == CORE_VEC_BF16) {
-        for (size_t i = 0; i < count; i++) {
-            half[i] = round_bf16(from[i]);
-        }
+        core_bf16_narrow(from, count, to);
     } else {
-        for (size_t i = 0; i < count; i++) {
-            half[i] = core_f32_to_fp16(from[i]);
-        }
+        core_fp16_narrow(from, count, to);
     }
 }
 

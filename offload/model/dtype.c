@@ -1,4 +1,4 @@
-/* dtype.c: conversion between element types, in loops that compilers vectorise. */
+/* dtype.c: conversion between element types. */
 #include "offload/model/dtype.h"
 
 #include <assert.h>
@@ -47,28 +47,6 @@ enum model_dtype model_dtype_from_config(const char *name)
     return MODEL_OTHER;
 }
 
-static void widen_bf16(float *to, const unsigned char *from, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint16_t half;
-        memcpy(&half, from + 2 * i, 2);
-        uint32_t bits = (uint32_t)half << 16;
-        memcpy(to + i, &bits, 4);
-    }
-}
-
-/* The same rounding as core_f32_to_bf16, without a call an element. */
-static void narrow_bf16(uint16_t *to, const unsigned char *from, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, from + 4 * i, 4);
-        uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-        uint32_t nan = ((bits >> 16) & 0x8000) | CORE_BF16_NAN;
-        to[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
-    }
-}
-
 static float load_one(const unsigned char *from, enum model_dtype type)
 {
     uint16_t half;
@@ -88,9 +66,9 @@ void model_convert(void *to, enum model_dtype to_type, const void *from, enum mo
     if (to_type == from_type) {
         memcpy(to, from, count * model_dtype_bytes(to_type));
     } else if (to_type == MODEL_F32 && from_type == MODEL_BF16) {
-        widen_bf16(to, from, count);
+        core_bf16_widen(from, count, to);
     } else if (to_type == MODEL_BF16 && from_type == MODEL_F32) {
-        narrow_bf16(to, from, count);
+        core_bf16_narrow(from, count, to);
     } else {
         size_t step = model_dtype_bytes(from_type);
         for (size_t i = 0; i < count; i++) {

@@ -83,6 +83,42 @@ static void fp16_ties(void)
     check_uint(core_f32_to_fp16(1e-45f), ==, 0);
 }
 
+/* Arrays are what their elements are, from odd addresses too: every half, and floats around every half. */
+static void arrays_are_their_elements(void)
+{
+    enum { HALVES = 1 << 16, EACH = 4 };
+    static unsigned char room[EACH * HALVES * 4 + 1];
+    static float wide[EACH * HALVES];
+    static uint16_t halves[EACH * HALVES];
+    for (uint32_t i = 0; i < HALVES; i++) {
+        const uint16_t half = (uint16_t)i;
+        memcpy(room + 1 + 2 * i, &half, 2);
+    }
+    core_bf16_widen(room + 1, HALVES, wide);
+    for (uint32_t i = 0; i < HALVES; i++) {
+        check_uint(core_f32_bits(wide[i]), ==, core_f32_bits(core_bf16_to_f32((uint16_t)i)));
+    }
+    core_fp16_widen(room + 1, HALVES, wide);
+    for (uint32_t i = 0; i < HALVES; i++) {
+        check_uint(core_f32_bits(wide[i]), ==, core_f32_bits(core_fp16_to_f32((uint16_t)i)));
+    }
+    static const uint32_t low[EACH] = {0, 0x7fff, 0x8000, 0x8001};
+    for (uint32_t i = 0; i < EACH * HALVES; i++) {
+        const uint32_t bits = i / EACH << 16 | low[i % EACH];
+        memcpy(room + 1 + 4 * i, &bits, 4);
+    }
+    core_bf16_narrow(room + 1, EACH * HALVES, halves);
+    for (uint32_t i = 0; i < EACH * HALVES; i++) {
+        const float value = core_f32_from_bits(i / EACH << 16 | low[i % EACH]);
+        check_uint(halves[i], ==, core_f32_to_bf16(value));
+    }
+    core_fp16_narrow(room + 1, EACH * HALVES, halves);
+    for (uint32_t i = 0; i < EACH * HALVES; i++) {
+        const float value = core_f32_from_bits(i / EACH << 16 | low[i % EACH]);
+        check_uint(halves[i], ==, core_f32_to_fp16(value));
+    }
+}
+
 /* The known-answer vectors that come with the Random123 paper, philox4x32 10 rounds. */
 static void philox_vectors(void)
 {
@@ -115,4 +151,5 @@ static void hash_vectors(void)
 
 TEST_MAIN({"bf16_round_trip", bf16_round_trip}, {"bf16_ties", bf16_ties},
           {"fp16_round_trip", fp16_round_trip}, {"fp16_ties", fp16_ties},
+          {"arrays_are_their_elements", arrays_are_their_elements},
           {"philox_vectors", philox_vectors}, {"hash_vectors", hash_vectors})
