@@ -13,6 +13,7 @@
 #include "offload/api/context.h"
 #include "offload/model/files.h"
 #include "offload/store/checkpoint.h"
+#include "offload/store/checkpoint_files.h"
 #include "offload/store/ranks.h"
 
 static void count_file(const struct model_safetensors *file,
@@ -213,7 +214,7 @@ static int inspect_folder(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out)
 {
     bool store = false;
-    if (has(path, "manifest.json")) {
+    if (has(path, "manifest.json") || has(path, STORE_SUMS_NAME)) { /* one of them may be lost */
         return inspect_checkpoint(context, path, options, out);
     }
     if (has(path, "config.json")) {

@@ -98,6 +98,10 @@ static void resumed(void)
     check_contains(rig_out, "verified: every byte");
     expect(0, "inspect %T/parts/checkpoint-4 --json");
     check_contains(rig_out, "\"what\": \"checkpoint\"");
+    check_int(unlink(rig_path("parts/checkpoint-4/manifest.json")), ==, 0);
+    expect(4, "inspect %T/parts/checkpoint-4");
+    check_contains(rig_out, "parts/checkpoint-4: checkpoint\n  WRONG: ");
+    check_contains(rig_out, "manifest.json cannot be opened: No such file");
     expect(2, "export %T/parts --out %T/nothing");
     expect(2, "inspect %T/whole/checkpoint-1");
 }

@@ -52,12 +52,16 @@ static const char *what_name(uint32_t what)
 
 static void print_checkpoint(const char *path, const struct tide_inspection *one)
 {
-    printf("%s: checkpoint of a %s run after step %" PRIu64 "\n", path, one->family, one->step);
     char bytes[CLI_NUMBER_BYTES];
-    printf("  %s in %s, %" PRIu64 " updates; %" PRIu64 " tensors in %" PRIu64 " files, %s\n",
-           one->optimizer, one->precision, one->updates, one->tensors, one->files,
-           cli_bytes_print(one->bytes, bytes));
-    printf("  run %016" PRIx64 "\n", one->run);
+    if (one->family[0] == '\0') { /* what it is of cannot be read, and the problem says why */
+        printf("%s: checkpoint\n", path);
+    } else {
+        printf("%s: checkpoint of a %s run after step %" PRIu64 "\n", path, one->family, one->step);
+        printf("  %s in %s, %" PRIu64 " updates; %" PRIu64 " tensors in %" PRIu64 " files, %s\n",
+               one->optimizer, one->precision, one->updates, one->tensors, one->files,
+               cli_bytes_print(one->bytes, bytes));
+        printf("  run %016" PRIx64 "\n", one->run);
+    }
     printf("  %s%s\n", one->verified ? "verified: every byte" : "WRONG: ", one->problem);
 }
 
