@@ -1,6 +1,8 @@
 """What TRL makes of rows: ids, labels and packed rows, against tide's.
 
-    python tests/oracle/trl_rows.py BUILD FIXTURES      needs trl and datasets beside transformers
+    python tests/oracle/trl_rows.py BUILD FIXTURES [SEED]      needs trl and datasets beside transformers
+
+With a seed other rows, with system turns and long ones among them, and other lengths.
 """
 import json
 import os
@@ -36,19 +38,22 @@ def words(rng, n):
     return " ".join(rng.choice(stock) for _ in range(n))
 
 
-def rows_of(kind, rng, count):
+def rows_of(kind, rng, count, wild):
     out = []
     for _ in range(count):
-        u = lambda: {"role": "user", "content": words(rng, rng.randrange(1, 12))}
-        a = lambda: {"role": "assistant", "content": words(rng, rng.randrange(1, 12)) + "."}
+        most = rng.choice((12, 12, 12, 80)) if wild else 12
+        u = lambda: {"role": "user", "content": words(rng, rng.randrange(1, most))}
+        a = lambda: {"role": "assistant", "content": words(rng, rng.randrange(1, most)) + "."}
+        first = [{"role": "system", "content": words(rng, rng.randrange(1, most))}] if wild and rng.random() < 0.3 else []
         if kind == "text":
             out.append({"text": words(rng, rng.randrange(2, 60))})
         elif kind == "completion":
             out.append({"prompt": words(rng, rng.randrange(1, 20)), "completion": " " + words(rng, rng.randrange(1, 20))})
         elif kind == "messages":
-            out.append({"messages": [m for _ in range(rng.randrange(1, 4)) for m in (u(), a())]})
+            out.append({"messages": first + [m for _ in range(rng.randrange(1, 9 if wild else 4)) for m in (u(), a())]})
         else:
-            out.append({"prompt": [u()], "completion": [a()]})
+            turns = [m for _ in range(rng.randrange(0, 3) if wild else 0) for m in (u(), a())]
+            out.append({"prompt": first + turns + [u()], "completion": [a()]})
     return out
 
 
@@ -83,7 +88,7 @@ def predicted(row):
     return labels
 
 
-def main(build, fixtures):
+def main(build, fixtures, seed=""):
     wrong = total = 0
     for name, (template, special) in MODELS.items():
         folder = tempfile.mkdtemp()
@@ -93,9 +98,13 @@ def main(build, fixtures):
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json"), **special)
         tokenizer.chat_template = template
         for kind in ("text", "completion", "messages", "chat_completion"):
-            rng = random.Random(name + kind)
-            rows = rows_of(kind, rng, 1500)
-            for length, packing in ((4096, False), (40, False), (128, True)):
+            rng = random.Random(name + kind + seed)
+            rows = rows_of(kind, rng, 1500, seed != "")
+            lengths = (4096, rng.randrange(8, 400), rng.randrange(32, 1000)) if seed else (4096, 40, 128)
+            for length, packing in zip(lengths, (False, False, True)):
+                if packing:  # tide packs no document with nothing to train on
+                    rows = [r for r, w in zip(rows, theirs(tokenizer, kind, rows, 10**6, False))
+                            if any(x != -100 for x in w["labels"][1:length])]
                 want = theirs(tokenizer, kind, rows, length, packing)
                 want = [w for w in want if any(x != -100 for x in predicted(w))] if not packing else want
                 got = ours(build, folder, rows, length, packing)
@@ -116,4 +125,4 @@ def main(build, fixtures):
     sys.exit(wrong != 0)
 
 
-main(sys.argv[1], sys.argv[2])
+main(*sys.argv[1:])
