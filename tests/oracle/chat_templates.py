@@ -20,7 +20,7 @@ NOW = 1753000000
 
 
 def strftime_now(format):
-    return datetime.fromtimestamp(NOW, timezone.utc).strftime(format)
+    return datetime.fromtimestamp(NOW, timezone.utc).replace(tzinfo=None).strftime(format)
 
 
 def render(source, variables):

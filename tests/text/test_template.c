@@ -256,6 +256,27 @@ static void kept(void)
     core_json_destroy(doc);
 }
 
+/* A time has no zone, as where transformers writes it, and none is no error. */
+static void times(void)
+{
+    static const struct {
+        const char *source;
+        const char *want;
+    } rows[] = {
+        {"{{ strftime_now('[%Z%z] %f %%Z %Y %') }}", "[] 000000 %Z 1970 %"},
+        {"{{ strftime_now('%Z') }}{{ strftime_now('') }}.", "."},
+    };
+    char out[300];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        check_int(render(rows[i].source, NULL, NULL, 0, out, sizeof out), ==, 0);
+        check_string(out, rows[i].want);
+    }
+    char source[700];
+    snprintf(source, sizeof source, "{{ strftime_now('%0600d') }}", 1);
+    check_int(render(source, NULL, NULL, 0, out, sizeof out), ==, -EINVAL);
+    check_contains(out, "the time cannot be written in that format");
+}
+
 /* Whatever memory is refused, rendering says so and gives back what it had. */
 static void out_of_memory(void)
 {
@@ -267,4 +288,4 @@ static void out_of_memory(void)
 }
 
 TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"bounds", bounds},
-          {"kept", kept}, {"out_of_memory", out_of_memory})
+          {"times", times}, {"kept", kept}, {"out_of_memory", out_of_memory})

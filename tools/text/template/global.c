@@ -138,28 +138,54 @@ static struct template_value call_raise(struct text_template_run *run, struct te
                          (int)(message.bytes < 300 ? message.bytes : 300), message.as.text);
 }
 
+/* A time without a zone, as transformers takes it: %Z and %z are nothing there, and %f, which C lacks,
+ * is the microsecond, here always of a whole second. false: no room. */
+static bool write_format(const struct template_value *format, char *out, size_t room)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < format->bytes; i++) {
+        const char *part = format->as.text + i;
+        size_t length = 1;
+        if (*part == '%' && i + 1 < format->bytes) {
+            const bool zone = part[1] == 'Z' || part[1] == 'z';
+            part = zone ? "" : part[1] == 'f' ? "000000" : part;
+            length = zone ? 0 : *part == '%' ? 2 : 6;
+            i++;
+        }
+        if (bytes + length + 2 > room) {
+            return false;
+        }
+        memcpy(out + bytes, part, length);
+        bytes += length;
+    }
+    memcpy(out + bytes, "|", 2); /* so that nothing is told from no room */
+    return true;
+}
+
 static struct template_value call_strftime(struct text_template_run *run,
                                            struct template_value self,
                                            const struct template_arguments *arguments)
 {
     (void)self;
+    char format[512];
     char text[512];
     struct tm parts;
     const time_t now = run->now != 0 ? (time_t)run->now : time(NULL);
-    const struct template_value format = template_argument_text(run, arguments, 0, "format", NULL);
-    if (run->code != 0 || format.bytes == 0) {
+    const struct template_value asked = template_argument_text(run, arguments, 0, "format", NULL);
+    if (run->code != 0 || asked.bytes == 0) {
         return template_string("", 0);
     }
     localtime_r(&now, &parts);
-    const struct template_value copy = template_string_copy(run, format.as.text, format.bytes);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    const size_t bytes = run->code == 0 ? strftime(text, sizeof text, copy.as.text, &parts) : 0;
+    const size_t bytes = write_format(&asked, format, sizeof format)
+                             ? strftime(text, sizeof text, format, &parts)
+                             : 0;
 #pragma GCC diagnostic pop
     if (bytes == 0) {
         return template_fail(run, -EINVAL, "the time cannot be written in that format");
     }
-    return template_string_copy(run, text, bytes);
+    return template_string_copy(run, text, bytes - 1);
 }
 
 const struct template_function *template_global_find(const char *name, size_t bytes)
