@@ -119,17 +119,16 @@ static int pass_chunks(struct going *going)
     return rc;
 }
 
-/* Nothing is read into slots afterwards. */
+/* Nothing is read into slots afterwards, whoever took what. */
 static int pass_on(struct going *going)
 {
-    const struct core_err kept = core_err_keep(pass_chunks(going));
-    for (uint32_t i = 0; kept.code != 0 && i < going->turn_count; i++) {
-        (void)run_rank_wait(going->rank, going->turns[i].here);
+    struct core_err first = core_err_keep(pass_chunks(going));
+    for (uint32_t i = 0; i < going->turn_count; i++) {
+        const int here = run_rank_wait(going->rank, going->turns[i].here);
+        first = first.code != 0 ? first : core_err_keep(here);
     }
-    if (kept.code != 0) {
-        (void)run_rank_wait(going->rank, going->weights_here);
-    }
-    return core_err_first(&kept, 0);
+    const int here = run_rank_wait(going->rank, going->weights_here);
+    return core_err_first(&first, here);
 }
 
 /* The slots that chunks pass through; where there are none, turns without memory. */
@@ -213,6 +212,9 @@ int run_rank_states(struct run_rank *rank, uint32_t block, const struct run_take
                           .weights = run_chunk_weights_memory(rank, block),
                           .states = taker};
     assert(rank->model->blocks[block].trained);
+    if (going.count == 0) { /* a shard of a small block may be empty */
+        return 0;
+    }
     lay_turns(&going);
     int rc = going.weights == NULL && rank->input->budgets.device_is_host ? get_weights(&going) : 0;
     if (rc != 0) {
