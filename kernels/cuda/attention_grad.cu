@@ -39,11 +39,29 @@ __device__ void step_copy(step_room<D> &to, const kern_grad_job &j, int64_t row_
     q.first = d_o.first = first;
     kern_rows_copy<D, STEP, THREADS>(to.q, q, stop, a.head_dim);
     kern_rows_copy<D, STEP, THREADS>(to.d_o, d_o, stop, a.head_dim);
+}
+
+/* Two numbers of a query that comes; threads below STEP have one query each. */
+struct query_numbers {
+    float lse, delta;
+};
+
+__device__ query_numbers numbers_ask(const kern_grad_job &j, int64_t row_token, const kern_walk &w,
+                                     int32_t stop)
+{
+    const kern_attention_arguments &a = j.g.forward;
+    const int32_t query = w.query + static_cast<int32_t>(threadIdx.x);
+    const int64_t at = w.head * a.rows * a.length + row_token + query;
+    const bool has = threadIdx.x < STEP && query < stop;
+    return {has ? a.lse[at] : 0.0f, has ? j.delta[at] : 0.0f};
+}
+
+/* After the products of a step: by then the numbers have come, and nobody has waited. */
+template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbers &numbers)
+{
     if (threadIdx.x < STEP) {
-        const int32_t query = first + static_cast<int32_t>(threadIdx.x);
-        const int64_t at = head * a.rows * a.length + row_token + query;
-        to.lse[threadIdx.x] = query < stop ? a.lse[at] * KERN_LOG2_E : 0.0f;
-        to.delta[threadIdx.x] = query < stop ? j.delta[at] : 0.0f;
+        to.lse[threadIdx.x] = numbers.lse * KERN_LOG2_E;
+        to.delta[threadIdx.x] = numbers.delta;
     }
 }
 
@@ -85,6 +103,8 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
     kern_walk w = kern_walk_begin(a, tile, kv_head);
     step_copy(room.steps[0], j, row_token, w.head, w.query, tile.stop);
     kern_copy_batch();
+    query_numbers numbers = numbers_ask(j, row_token, w, tile.stop);
+    numbers_put(room.steps[0], numbers);
     float dk[D / 8][4];
     float dv[D / 8][4];
     kern_clear(dk);
@@ -96,6 +116,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
         more = kern_walk_next(w, STEP);
         if (more) {
             step_copy(room.steps[stage ^ 1], j, row_token, w.head, w.query, tile.stop);
+            numbers = numbers_ask(j, row_token, w, tile.stop);
         }
         kern_copy_batch();
         kern_copy_wait<1>();
@@ -109,6 +130,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
             kern_gather<T, D, STEP>(dv, p, step.d_o, 0);
             kern_gather<T, D, STEP>(dk, dp, step.q, 0);
         }
+        numbers_put(room.steps[stage ^ 1], numbers);
         __syncthreads();
     }
     const float one[2] = {1.0f, 1.0f};
