@@ -31,14 +31,20 @@ vocab, merges = file["model"]["vocab"], file["model"]["merges"]
 special = {t["content"] for t in file["added_tokens"]}
 names = [v for v in vocab if v not in special and len(v) < 12]
 taken = set(vocab) | {t["content"] for t in file["added_tokens"]}
-next_id = max([*vocab.values(), *(t["id"] for t in file["added_tokens"])]) + 1
-while next_id < size:
+next_id = max(vocab.values()) + 1
+while next_id < size - len(special):
     a, b = rng.choice(names), rng.choice(names)
     if a + b not in taken:
         taken.add(a + b)
         vocab[a + b] = next_id
         merges.append([a, b])
         next_id += 1
+for token in file["added_tokens"]:  # behind the vocabulary, where the package numbers them whatever a file says
+    token["id"] = next_id
+    for step in file["post_processor"]["processors"]:
+        if token["content"] in step.get("special_tokens", {}):
+            step["special_tokens"][token["content"]]["ids"] = [next_id]
+    next_id += 1
 with open(out, "w", encoding="utf-8") as f:
     json.dump(file, f, ensure_ascii=False)
 with open(text_path, "wb") as f:
