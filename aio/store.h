@@ -59,6 +59,17 @@ int aio_store_register(struct aio_store *store, const struct iovec *memory, unsi
  * store is full. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
+/* An extent whose bytes lie in other files, one part behind the other: it is read as others are, with
+ * the sums that aio_extent_hashed was told by who has read and checked them, and never written. Files
+ * are those of the first path's drive (aio_drive_attach), and outlive it. -EINVAL: a part is not whole
+ * MiB, or the last one not whole pages. */
+struct aio_extent_part {
+    uint32_t file;
+    uint64_t offset;
+    uint64_t bytes;
+};
+int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
+                     uint64_t owner, struct aio_extent **out);
 /* With nothing in flight on it. NULL is fine. */
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent);
 uint64_t aio_extent_bytes(const struct aio_extent *extent);

@@ -34,7 +34,11 @@ static int take(struct aio_store *store, struct aio_extent *extent, unsigned pat
                             (struct aio_range){range.offset + range.bytes, over});
         }
         extent->segments[extent->segments_count++] = (struct segment){
-            .path = path, .offset = range.offset, .at = *at, .bytes = range.bytes};
+            .path = path,
+            .file = aio_path_file(store->paths[path]),
+            .offset = range.offset,
+            .at = *at,
+            .bytes = range.bytes};
         *at += range.bytes;
         bytes -= range.bytes;
     }
@@ -99,6 +103,53 @@ static int place(struct aio_store *store, struct aio_extent *extent)
     return rc;
 }
 
+static int make_sums(const struct aio_store *store, struct aio_extent *extent)
+{
+    const uint64_t sums = (extent->bytes + AIO_SUM_BYTES - 1) / AIO_SUM_BYTES;
+    extent->run = store->run;
+    extent->sums = store->no_sums ? NULL : calloc(sums, sizeof *extent->sums);
+    return extent->sums != NULL || store->no_sums
+               ? 0
+               : core_err_set(-ENOMEM, "no memory for the checksums of an extent");
+}
+
+int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
+                     uint64_t owner, struct aio_extent **out)
+{
+    struct aio_extent *extent = calloc(1, sizeof *extent);
+    if (extent == NULL) {
+        return core_err_set(-ENOMEM, "no memory for an extent");
+    }
+    int rc = count > 0 && count <= AIO_PIECES_MAX
+                 ? 0
+                 : core_err_set(-EINVAL, "an extent of %u parts", count);
+    extent->owner = owner;
+    extent->adopted = true;
+    for (unsigned i = 0; rc == 0 && i < count; i++) {
+        const uint64_t unit = i + 1 < count ? AIO_SUM_BYTES : AIO_ALIGN_BYTES;
+        if (parts[i].bytes == 0 || parts[i].bytes % unit != 0 ||
+            parts[i].offset % AIO_ALIGN_BYTES != 0) {
+            rc = core_err_set(-EINVAL,
+                              "part %u of an extent: %" PRIu64 " bytes at %" PRIu64
+                              " of a file; whole MiB, the last one whole pages",
+                              i, parts[i].bytes, parts[i].offset);
+            break;
+        }
+        extent->segments[extent->segments_count++] = (struct segment){.file = parts[i].file,
+                                                                      .offset = parts[i].offset,
+                                                                      .at = extent->bytes,
+                                                                      .bytes = parts[i].bytes};
+        extent->bytes += parts[i].bytes;
+    }
+    rc = rc != 0 ? rc : make_sums(store, extent);
+    if (rc != 0) {
+        aio_extent_free(store, extent);
+        return rc;
+    }
+    *out = extent;
+    return 0;
+}
+
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out)
 {
@@ -113,17 +164,8 @@ int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
         return core_err_set(-ENOMEM, "no memory for an extent");
     }
     extent->bytes = (bytes + AIO_ALIGN_BYTES - 1) / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
-    extent->run = store->run;
     extent->owner = owner;
-    for (unsigned i = 0; i < store->paths_count; i++) {
-        extent->files[i] = aio_path_file(store->paths[i]);
-    }
-    int rc = 0;
-    if (!store->no_sums) {
-        extent->sums = calloc((extent->bytes + AIO_SUM_BYTES - 1) / AIO_SUM_BYTES,
-                              sizeof *extent->sums);
-        rc = extent->sums != NULL ? 0 : core_err_set(-ENOMEM, "no memory for checksums");
-    }
+    int rc = make_sums(store, extent);
     rc = rc == 0 ? place(store, extent) : rc;
     if (rc != 0) {
         aio_extent_free(store, extent);
@@ -142,7 +184,7 @@ void aio_extent_free(struct aio_store *store, struct aio_extent *extent)
     if (extent == NULL) {
         return;
     }
-    for (unsigned i = 0; i < extent->segments_count; i++) {
+    for (unsigned i = 0; !extent->adopted && i < extent->segments_count; i++) {
         const struct segment *segment = &extent->segments[i];
         aio_space_give(store->spaces[segment->path],
                        (struct aio_range){segment->offset, segment->bytes});

@@ -8,7 +8,8 @@
 
 struct segment {
     unsigned path;
-    uint64_t offset; /* in the path's file */
+    uint32_t file;   /* of the path's drive */
+    uint64_t offset; /* in the file */
     uint64_t at;     /* in the extent */
     uint64_t bytes;
 };
@@ -17,8 +18,8 @@ struct aio_extent {
     uint64_t bytes;
     uint64_t run, owner;
     struct aio_sum *sums; /* owned, one a MiB; NULL: none are kept */
+    bool adopted;         /* in files that are not the store's */
     unsigned segments_count;
-    uint32_t files[AIO_PATHS_MAX]; /* of the paths, for the pieces */
     struct segment segments[AIO_PIECES_MAX];
 };
 

@@ -1,5 +1,6 @@
 /* store_request.c: reads and writes of extents as requests of a queue, and the sums that go with them.
  * The queue's owner. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 
@@ -34,7 +35,7 @@ static unsigned pieces_of(const struct aio_extent *extent, uint64_t offset, unsi
         uint64_t block = begin / AIO_SUM_BYTES;
         pieces[count++] = (struct aio_piece){
             .drive = segment->path,
-            .file = extent->files[segment->path],
+            .file = segment->file,
             .offset = segment->offset + (begin - segment->at),
             .memory = memory + (begin - offset),
             .bytes = end - begin,
@@ -63,6 +64,7 @@ static int write_extent(struct aio_queue *queue, struct aio_extent *extent,
                         const struct aio_piece *whole, bool given, struct core_fence *out)
 {
     struct aio_piece pieces[AIO_PIECES_MAX];
+    assert(!extent->adopted);
     int rc = check_range(extent, whole->offset, whole->bytes);
     if (rc != 0) {
         return rc;

@@ -49,6 +49,10 @@ void run_rank_abort(struct run_rank *rank, int code);
 int run_rank_load(struct run_rank *rank, const struct model_files *files);
 /* Both from a checkpoint of the same model and formats, of any placement and number of ranks. */
 int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint);
+/* Bytes of it that still are where the checkpoint has them; and the checkpoint's files let go where
+ * there are none. */
+uint64_t run_rank_adopted_bytes(struct run_rank *rank);
+int run_rank_let_go(struct run_rank *rank);
 /* Updates done or pending. */
 uint64_t run_rank_updates(const struct run_rank *rank);
 /* Where a window's streams lie, in a checkpoint's words. */

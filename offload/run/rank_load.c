@@ -1,6 +1,7 @@
 /* rank_load.c: parameters and states into the tiers at a run's beginning. What goes to STORE passes
  * through the slots that a step uses, in turn, so that nothing more is taken: while some are read into,
- * others are written from, and the drive does both at once. The tapes rest. */
+ * others are written from, and the drive does both at once. What a checkpoint has on the store's own
+ * drive stays there until it is updated (store/adopt.h). The tapes rest. */
 #include <string.h>
 
 #include "core/base/err.h"
@@ -8,6 +9,7 @@
 #include "core/dev/dev.h"
 #include "offload/plan/shard.h"
 #include "offload/run/rank_chunks.h"
+#include "offload/store/adopt.h"
 
 /* A slot, and what it is in use for. */
 struct turn {
@@ -26,6 +28,7 @@ struct turns {
 struct coming {
     uint64_t point; /* of the checkpoint: once it is reached the chunk is here */
     struct store_place place;
+    struct plan_span span; /* of the block */
     char *memory;
     struct turn *turn;
 };
@@ -45,6 +48,18 @@ struct loading {
 
 /* ---- from the checkpoint to the store ---- */
 
+/* Where a chunk is already that an update will write anew: 1, and it stays there. What is frozen does
+ * not, for it would stay for ever. */
+static int adopt(struct loading *load, const struct coming *chunk)
+{
+    const struct run_rank *rank = load->rank;
+    return load->checkpoint != NULL && rank->model->blocks[chunk->place.block].trained &&
+                   !plan_layout_of(rank->plan)->blocks[chunk->place.block].on_card
+               ? store_adopt(rank->store, &chunk->place, load->checkpoint, chunk->span,
+                             chunk->memory)
+               : 0;
+}
+
 /* Waits for the first that is on its way, and sends it on. */
 static int arrive(struct loading *load)
 {
@@ -52,8 +67,11 @@ static int arrive(struct loading *load)
     int rc = load->checkpoint != NULL ? store_checkpoint_read_wait(load->checkpoint, first->point)
                                       : 0;
     first->turn->coming--;
-    return rc != 0 ? rc
-                   : run_chunk_put(load->rank, &first->place, first->memory, &first->turn->busy);
+    rc = rc != 0 ? rc : adopt(load, first);
+    if (rc != 0) {
+        return rc < 0 ? rc : 0;
+    }
+    return run_chunk_put(load->rank, &first->place, first->memory, &first->turn->busy);
 }
 
 /* Whether the first is here, so that nobody would wait. */
@@ -65,13 +83,14 @@ static bool is_here(const struct loading *load)
 }
 
 /* A chunk whose bytes were begun last. */
-static int come(struct loading *load, const struct store_place *place, char *memory,
-                struct turn *turn)
+static int come(struct loading *load, const struct store_place *place, struct plan_span span,
+                char *memory, struct turn *turn)
 {
     int rc = load->begun - load->arrived == COMING_MAX ? arrive(load) : 0;
     load->coming[load->begun++ % COMING_MAX] = (struct coming){
         .point = load->checkpoint != NULL ? store_checkpoint_read_tail(load->checkpoint) : 0,
         .place = *place,
+        .span = span,
         .memory = memory,
         .turn = turn};
     turn->coming++;
@@ -178,6 +197,7 @@ static int load_states(struct loading *load, uint32_t block, char *weights)
     for (uint32_t i = 0; rc == 0 && i < run_chunk_count(rank, block); i++) {
         const struct run_chunk chunk = run_chunk_at(rank, block, i);
         const struct store_place place = {STORE_STATES, block, i};
+        const struct plan_span span = {.first = chunk.first, .count = chunk.count};
         char *part = weights + (chunk.first - first) * width;
         char *resident = run_chunk_states_memory(rank, &chunk);
         struct turn *turn = NULL;
@@ -189,7 +209,7 @@ static int load_states(struct loading *load, uint32_t block, char *weights)
         if (rc == 0) {
             char *states = turn->memory + plan_slot_states_offset(rank->plan);
             rc = bring_states(load, &chunk, part, states);
-            rc = rc != 0 ? rc : come(load, &place, states, turn);
+            rc = rc != 0 ? rc : come(load, &place, span, states, turn);
         }
     }
     return rc;
@@ -209,7 +229,7 @@ static int load_weights(struct loading *load, uint32_t block, struct turn *turn)
                                        .count = plan_chunk_size(span.count, elements, i)};
         char *to = turn->memory + i * elements * width;
         rc = load->checkpoint != NULL ? bring_weights(load, block, part, to) : 0;
-        rc = rc != 0 ? rc : come(load, &place, to, turn);
+        rc = rc != 0 ? rc : come(load, &place, part, to, turn);
     }
     return rc;
 }
@@ -233,11 +253,12 @@ static int load_chunks(struct loading *load, uint32_t block)
         char *weights = turn->memory;
         char *states = resident != NULL ? resident : weights + plan_slot_states_offset(rank->plan);
         rc = bring_weights(load, block, span, weights);
-        rc = rc != 0 ? rc
-                     : come(load, &(struct store_place){STORE_WEIGHTS, block, i}, weights, turn);
+        rc = rc != 0
+                 ? rc
+                 : come(load, &(struct store_place){STORE_WEIGHTS, block, i}, span, weights, turn);
         rc = rc != 0 || !shape->trained ? rc : bring_states(load, &chunk, weights, states);
         if (rc == 0 && shape->trained && resident == NULL) {
-            rc = come(load, &(struct store_place){STORE_STATES, block, i}, states, turn);
+            rc = come(load, &(struct store_place){STORE_STATES, block, i}, span, states, turn);
         }
     }
     return rc;
@@ -348,7 +369,9 @@ static int load_all(struct loading *load)
 {
     struct run_rank *rank = load->rank;
     const uint32_t blocks = rank->model->block_count;
-    int rc = 0;
+    int rc = load->checkpoint != NULL && rank->store != NULL
+                 ? store_adopt_begin(rank->store, load->checkpoint)
+                 : 0;
     clear(rank);
     lay_turns(load);
     for (uint32_t b = 0; rc == 0 && b < blocks; b++) {
@@ -380,4 +403,14 @@ int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint)
     int rc = load_all(&load);
     rank->updates = rc == 0 ? updates : rank->updates;
     return rc;
+}
+
+uint64_t run_rank_adopted_bytes(struct run_rank *rank)
+{
+    return rank->store != NULL ? store_adopted_bytes(rank->store) : 0;
+}
+
+int run_rank_let_go(struct run_rank *rank)
+{
+    return store_adopt_release(rank->store);
 }

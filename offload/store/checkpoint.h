@@ -57,6 +57,10 @@ int store_checkpoint_open(const char *path, const char *backend, struct aio_faul
 int store_checkpoint_close(struct store_checkpoint *checkpoint); /* NULL is fine */
 const struct store_manifest *store_checkpoint_manifest(const struct store_checkpoint *checkpoint);
 const struct store_image *store_checkpoint_image(const struct store_checkpoint *checkpoint);
+const char *store_checkpoint_path(const struct store_checkpoint *checkpoint);
+/* As store_flow_direct_file. */
+int store_checkpoint_direct_file(const struct store_checkpoint *checkpoint,
+                                 enum store_stream stream);
 /* -EBADMSG where the bytes are not those that were written. */
 int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                           uint64_t count, const struct store_arrays *arrays);

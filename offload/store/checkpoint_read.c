@@ -142,6 +142,17 @@ const struct store_image *store_checkpoint_image(const struct store_checkpoint *
     return &checkpoint->image;
 }
 
+const char *store_checkpoint_path(const struct store_checkpoint *checkpoint)
+{
+    return checkpoint->path;
+}
+
+int store_checkpoint_direct_file(const struct store_checkpoint *checkpoint,
+                                 enum store_stream stream)
+{
+    return store_flow_direct_file(checkpoint->flow, stream);
+}
+
 int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                           uint64_t count, const struct store_arrays *arrays)
 {

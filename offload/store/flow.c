@@ -16,6 +16,11 @@ uint64_t *store_flow_sums(struct store_flow *flow, enum store_stream stream)
     return flow->sums[stream];
 }
 
+int store_flow_direct_file(const struct store_flow *flow, enum store_stream stream)
+{
+    return flow->direct[stream] ? flow->fds[stream] : -1;
+}
+
 /* ---- one piece ---- */
 
 /* As many cuts as fit into a piece. */

@@ -47,6 +47,9 @@ int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, ui
 uint64_t store_flow_tail(const struct store_flow *flow);
 /* Waits for everything in front of a point. */
 int store_flow_wait(struct store_flow *flow, uint64_t point);
+/* The file of a stream where it is opened for direct I/O; -1: it is not, or there is none. */
+int store_flow_direct_file(const struct store_flow *flow, enum store_stream stream);
+
 /* Reads a whole block and compares, into buffers of the flow alone. */
 int store_flow_check(struct store_flow *flow, uint32_t block);
 

@@ -12,35 +12,9 @@
 #include "aio/mem.h"
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
-#include "offload/store/chunk.h"
+#include "offload/store/adopt.h"
 #include "offload/store/ranks.h"
-
-enum { PATH_BYTES = 4096 };
-
-/* Chunks of one kind and block; an activation's block is its boundary. */
-struct row {
-    struct store_chunk *chunks; /* owned, [count]; without extents where a chunk lies elsewhere */
-    uint32_t count;
-};
-
-/* A path as it was made: what has to be undone. */
-struct place {
-    char directory[PATH_BYTES]; /* ours, inside the parent; empty: memory */
-    char parent[PATH_BYTES];    /* made by us; empty: it was there */
-    struct aio_mem_disk *disk;  /* owned; NULL: a directory, or the caller's */
-};
-
-struct store {
-    struct aio_store *extents; /* owned */
-    struct place places[STORE_PATHS_MAX];
-    unsigned place_count;
-    struct row *rows[STORE_KIND_COUNT]; /* owned, [block_count] each */
-    uint32_t block_count;
-    uint64_t next_owner;
-    uint64_t ahead_written; /* writes ahead of their norm that were handed on */
-    uint64_t ahead_decided; /* of them, those behind which a decision stands */
-    bool stands;            /* the last decision */
-};
+#include "offload/store/store_parts.h"
 
 /* ---- how large everything is ---- */
 
@@ -133,7 +107,7 @@ static int for_each(const struct plan_input *input, const struct plan *plan,
 /* ---- paths ---- */
 
 /* A directory of our own inside the one that was given, which is made where it is missing. */
-static int place_directory(struct place *place, const char *parent, unsigned rank)
+static int place_directory(struct store_directory *place, const char *parent, unsigned rank)
 {
     if (mkdir(parent, 0700) == 0) {
         snprintf(place->parent, sizeof place->parent, "%s", parent);
@@ -148,7 +122,7 @@ static int place_path(struct store *store, const struct store_options *options, 
                       uint64_t bytes, struct aio_store_path *out)
 {
     const struct store_path *given = &options->paths[i];
-    struct place *place = &store->places[i];
+    struct store_directory *place = &store->places[i];
     int rc = 0;
     *out = (struct aio_store_path){.bytes = bytes, .weight = given->weight, .fault = given->fault};
     store->place_count++;
@@ -236,7 +210,7 @@ static int make_rows(struct store *store, const struct plan_input *input, const 
     for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
         store->rows[kind] = calloc(input->block_count, sizeof *store->rows[kind]);
         for (uint32_t b = 0; store->rows[kind] != NULL && b < input->block_count; b++) {
-            struct row *row = &store->rows[kind][b];
+            struct store_row *row = &store->rows[kind][b];
             const uint32_t count = row_count(input, plan, (enum store_kind)kind, b);
             row->chunks = calloc(count > 0 ? count : 1, sizeof *row->chunks);
             row->count = row->chunks != NULL ? count : 0;
@@ -257,7 +231,7 @@ static int make_extents(void *context, const struct store_place *place, uint64_t
                         unsigned generations)
 {
     struct store *store = context;
-    struct row *row = &store->rows[place->kind][place->block];
+    struct store_row *row = &store->rows[place->kind][place->block];
     int rc = 0;
     for (unsigned i = 0; rc == 0 && i < generations; i++) {
         rc = aio_extent_alloc(store->extents, bytes, ++store->next_owner,
@@ -293,19 +267,21 @@ int store_close(struct store *store)
     }
     for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
         for (uint32_t b = 0; store->rows[kind] != NULL && b < store->block_count; b++) {
-            struct row *row = &store->rows[kind][b];
+            struct store_row *row = &store->rows[kind][b];
             for (uint32_t i = 0; i < row->count; i++) {
                 for (unsigned g = 0; g < STORE_GENERATIONS_MAX; g++) {
                     aio_extent_free(store->extents, row->chunks[i].extents[g]);
                 }
+                aio_extent_free(store->extents, row->chunks[i].adopted);
             }
             free(row->chunks);
         }
         free(store->rows[kind]);
     }
     int rc = aio_store_close(store->extents);
+    store_adopt_close(store);
     for (unsigned i = 0; i < store->place_count; i++) {
-        const struct place *place = &store->places[i];
+        const struct store_directory *place = &store->places[i];
         aio_mem_destroy(place->disk);
         if (place->directory[0] != '\0') {
             (void)rmdir(place->directory); /* of a run that died, taken over and now empty */
@@ -331,9 +307,9 @@ int store_queue_open(struct store *store, const struct aio_queue_options *option
 
 /* ---- moving ---- */
 
-static struct store_chunk *find(const struct store *store, const struct store_place *place)
+struct store_chunk *store_chunk_find(const struct store *store, const struct store_place *place)
 {
-    const struct row *row = &store->rows[place->kind][place->block];
+    const struct store_row *row = &store->rows[place->kind][place->block];
     struct store_chunk *chunk = place->index < row->count ? &row->chunks[place->index] : NULL;
     if (chunk == NULL || chunk->extents[0] == NULL) {
         (void)core_err_set(-ENOENT, "block %u has nothing of kind %u at %u in the store",
@@ -346,7 +322,7 @@ static struct store_chunk *find(const struct store *store, const struct store_pl
 int store_read(struct store *store, struct aio_queue *queue, const struct store_place *place,
                void *memory, struct core_fence *out)
 {
-    struct store_chunk *chunk = find(store, place);
+    struct store_chunk *chunk = store_chunk_find(store, place);
     if (chunk == NULL) {
         return -ENOENT;
     }
@@ -368,14 +344,14 @@ static int write_next(struct store_chunk *chunk, struct aio_queue *queue, const 
 int store_write(struct store *store, struct aio_queue *queue, const struct store_place *place,
                 const void *memory, struct core_fence *out)
 {
-    struct store_chunk *chunk = find(store, place);
+    struct store_chunk *chunk = store_chunk_find(store, place);
     return chunk == NULL ? -ENOENT : write_next(chunk, queue, memory, false, out);
 }
 
 int store_write_ahead(struct store *store, struct aio_queue *queue, const struct store_place *place,
                       const void *memory, struct core_fence *out)
 {
-    struct store_chunk *chunk = find(store, place);
+    struct store_chunk *chunk = store_chunk_find(store, place);
     int rc = chunk == NULL ? -ENOENT : write_next(chunk, queue, memory, true, out);
     if (rc == 0 && store->ahead_written++ < store->ahead_decided) {
         store_chunk_decide(chunk, store->stands);
@@ -389,7 +365,7 @@ void store_decide(struct store *store, uint64_t count, bool stands)
     store->stands = stands;
     for (int kind = STORE_WEIGHTS; kind <= STORE_STATES; kind++) {
         for (uint32_t b = 0; b < store->block_count; b++) {
-            struct row *row = &store->rows[kind][b];
+            struct store_row *row = &store->rows[kind][b];
             for (uint32_t i = 0; i < row->count; i++) {
                 store_chunk_decide(&row->chunks[i], stands);
             }

@@ -2,8 +2,8 @@
  * and boundary activations, each in an extent of its own, and the queues that move them.
  * What an update overwrites has two extents where the plan speculates: a write goes to the one that is
  * not current and makes it so when it is done (chunk.h).
- * The engine's thread opens, closes, reads and writes. Nothing is allocated after open. Everything in
- * an extent was written by this run before it is read. */
+ * The engine's thread opens, closes, reads and writes. Nothing is allocated after open, but to adopt a
+ * checkpoint's bytes (adopt.h). Everything else in an extent was written by this run before it is read. */
 #ifndef OFFLOAD_STORE_STORE_H
 #define OFFLOAD_STORE_STORE_H
 

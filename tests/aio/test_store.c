@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -354,6 +355,52 @@ static void sums_by_the_caller(void)
     check_true(aio_sum_seed(&sums, 0, 1) != aio_sum_seed(&sums, 0, 2));
 }
 
+/* Bytes of another file are read as an extent, against the sums that were told; they are never given to
+ * others, and a part that no sum could be taken of is refused. */
+static void an_extent_elsewhere(void)
+{
+    const uint64_t rates[3] = {0};
+    struct striped s;
+    struct aio_queue *queue = NULL;
+    struct aio_extent *extent = NULL;
+    struct core_fence fence;
+    unsigned char *memory = rig_memory(MIB + 4096);
+    uint32_t file = 0;
+    open_striped(&s, rates, 1, 4 * MIB);
+    const uint64_t free_bytes = aio_store_free_bytes(s.store);
+    struct aio_drive *drive = aio_store_drive(s.store, 0);
+    check_int(aio_drive_attach(drive, &(struct aio_file){.fd = -1, .name = "other"}, &file), ==, 0);
+    struct aio_extent_part parts[2] = {{file, 2 * MIB, MIB}, {file, MIB, 4096}};
+    check_int(aio_extent_adopt(s.store, parts, 2, 9, &extent), ==, 0);
+    check_uint(aio_extent_bytes(extent), ==, MIB + 4096);
+    check_int(aio_store_queue(s.store, &(struct aio_queue_options){0}, &queue), ==, 0);
+    rig_fill(memory, MIB + 4096, 3);
+    memcpy(s.disks[0]->memory + 2 * MIB, memory, MIB);
+    memcpy(s.disks[0]->memory + MIB, memory + MIB, 4096);
+    for (uint64_t i = 0; i < 2; i++) {
+        aio_extent_hashed(
+            extent, i,
+            core_hash(memory + i * MIB, i == 0 ? MIB : 4096, aio_extent_seed(extent, i)));
+    }
+    unsigned char *back = rig_memory(MIB + 4096);
+    store_read(queue, extent, 0, back, MIB + 4096);
+    check_memory(back, memory, MIB + 4096);
+    s.disks[0]->memory[MIB + 5] ^= 1;
+    check_int(aio_store_read(queue, extent, 0, back, MIB + 4096, &fence), ==, 0);
+    check_int(core_fence_wait(fence, patience_ns), ==, -EBADMSG);
+    check_contains(core_err_sentence(), "other");
+    check_int(aio_queue_close(queue), ==, 0);
+    aio_extent_free(s.store, extent);
+    check_uint(aio_store_free_bytes(s.store), ==, free_bytes);
+    parts[0].bytes = 4096;
+    check_int(aio_extent_adopt(s.store, parts, 2, 9, &extent), ==, -EINVAL);
+    check_int(aio_extent_adopt(s.store, parts, 0, 9, &extent), ==, -EINVAL);
+    check_int(aio_drive_detach(drive, file), ==, 0);
+    close_striped(&s);
+    rig_free(memory);
+    rig_free(back);
+}
+
 static int stop_half_way(void *user, const char *directory, uint64_t done, uint64_t total)
 {
     (void)directory;
@@ -477,6 +524,6 @@ TEST_MAIN({"shares_follow_weights", shares_follow_weights}, {"space_is_exact", s
           {"unequal_paths_add_up", unequal_paths_add_up},
           {"full_to_the_last_unit", full_to_the_last_unit},
           {"files_of_two_directories", files_of_two_directories},
-          {"sums_by_the_caller", sums_by_the_caller},
+          {"sums_by_the_caller", sums_by_the_caller}, {"an_extent_elsewhere", an_extent_elsewhere},
           {"bad_stores_are_refused", bad_stores_are_refused},
           {"paths_are_measured", paths_are_measured})

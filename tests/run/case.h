@@ -24,8 +24,8 @@ struct case_model {
     struct model_files *files; /* owned */
 };
 
-/* "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep". Blocks of more than one chunk of
- * 64 Ki. */
+/* "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep", "wide". Blocks of more than one chunk
+ * of 64 Ki; of the last one of 512 Ki. */
 void case_model_make(struct case_model *made, const char *name);
 /* The same with what these shell patterns name frozen. */
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);

@@ -37,6 +37,11 @@ static const struct {
                    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 40,"
                    " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-6,"
                    " \"tie_word_embeddings\": true}"},
+    {"wide", "{\"model_type\": \"llama\", \"vocab_size\": 1024, \"hidden_size\": 512,"
+             " \"intermediate_size\": 1024, \"num_hidden_layers\": 2,"
+             " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
+             " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
+             " \"tie_word_embeddings\": false}"},
     {"deep", "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
              " \"intermediate_size\": 320, \"num_hidden_layers\": 48,"
              " \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"

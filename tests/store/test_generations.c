@@ -75,6 +75,35 @@ static void one_extent_stays(void)
     check_true(store_chunk_current(&chunk) == one && store_chunk_next(&chunk) == one);
 }
 
+/* What is borrowed from a checkpoint counts until a write of the chunk's own stands, which goes to its
+ * first extent; then the generations go on as ever. */
+static void what_is_borrowed_goes(void)
+{
+    struct aio_extent *const other = (struct aio_extent *)(uintptr_t)48;
+    for (int twice = 0; twice < 2; twice++) {
+        struct core_line line;
+        struct store_chunk chunk = {
+            .extents = {one, twice ? two : NULL}, .adopted = other, .borrows = true};
+        core_line_init(&line, "writes", NULL);
+        check_true(store_chunk_current(&chunk) == other && store_chunk_next(&chunk) == one);
+        if (twice) {
+            store_chunk_wrote(&chunk, (struct core_fence){&line, 1}, true);
+            core_line_reach(&line, 1);
+            store_chunk_decide(&chunk, false); /* a guess that was wrong */
+            check_true(store_chunk_current(&chunk) == other && store_chunk_next(&chunk) == one);
+        }
+        store_chunk_wrote(&chunk, (struct core_fence){&line, 2}, !twice); /* no norm is asked */
+        check_true(store_chunk_current(&chunk) == other);
+        core_line_reach(&line, 2);
+        check_true(store_chunk_current(&chunk) == one && !chunk.borrows);
+        check_true(store_chunk_next(&chunk) == (twice ? two : one));
+        chunk.borrows = true;
+        store_chunk_wrote(&chunk, (struct core_fence){&line, 3}, false);
+        core_line_fail(&line, -EIO, "a bad day");
+        check_true(store_chunk_current(&chunk) == other);
+    }
+}
+
 /* ---- in a store ---- */
 
 struct bench {
@@ -196,5 +225,6 @@ static void failed_writes_leave_the_old(void)
 }
 
 TEST_MAIN({"done_writes_count", done_writes_count}, {"decisions_count", decisions_count},
-          {"one_extent_stays", one_extent_stays}, {"a_store_decides", a_store_decides},
+          {"one_extent_stays", one_extent_stays}, {"what_is_borrowed_goes", what_is_borrowed_goes},
+          {"a_store_decides", a_store_decides},
           {"failed_writes_leave_the_old", failed_writes_leave_the_old})

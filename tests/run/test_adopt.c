@@ -1,0 +1,234 @@
+/* test_adopt.c: a resumed run whose store takes over what the checkpoint has does to the bit what the one does
+ * that was not interrupted; it writes nothing for what it takes over, and lets the checkpoint go once all of
+ * that was updated. A checkpoint that changes meanwhile is found before its bytes are trained on. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/fence.h"
+#include "offload/store/adopt.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum { STEPS = 4, SAVED = 2, CHUNK = 1 << 19, PATH = 700 };
+
+static struct case_model made;
+static char directory[600];
+static char checkpoint[PATH];
+
+static struct run_options options_of(enum plan_timing timing, const char *io)
+{
+    struct run_options options = case_options();
+    snprintf(directory, sizeof directory, "%s/store", test_directory());
+    options.wishes.saves = true;
+    options.wishes.weights = PLAN_WHERE_STORE;
+    options.wishes.states = PLAN_WHERE_STORE;
+    options.wishes.timing = timing;
+    options.wishes.chunk_elements = CHUNK;
+    options.clip = timing == PLAN_TIMING_INSIDE ? 0 : options.clip;
+    options.io = io;
+    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
+    options.store_count = 1;
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    return options;
+}
+
+/* The first SAVED steps, with a checkpoint behind them. */
+static struct store_shelf *begin(const struct run_options *options, struct case_outcome *out)
+{
+    struct store_shelf *shelf = case_shelf_open();
+    const struct run_checkpoint_options save = {.shelf = shelf, .keep = 2};
+    const struct case_part part = {.end = SAVED, .save = &save, .save_after = SAVED};
+    store_shelf_path(store_shelf_directory(shelf), SAVED, checkpoint, sizeof checkpoint);
+    case_run_part(&made, options, &part, out, "the first steps");
+    return shelf;
+}
+
+static void goes_on(void)
+{
+    static const enum plan_timing timings[] = {PLAN_TIMING_DEFERRED, PLAN_TIMING_INSIDE,
+                                               PLAN_TIMING_SPECULATIVE};
+    for (int t = 0; t < 3; t++) {
+        struct run_options options = options_of(timings[t], t == 1 ? "threads" : NULL);
+        struct case_outcome whole;
+        struct case_outcome parts = {.steps = 0};
+        const struct case_part rest = {.first = SAVED, .end = STEPS, .resume = checkpoint};
+        case_run_engine(&made, &options, STEPS, &whole);
+        struct store_shelf *shelf = begin(&options, &parts);
+        case_run_part(&made, &options, &rest, &parts, "the rest");
+        case_check_equal(&whole, &parts, t == 0 ? "deferred" : t == 1 ? "inside" : "speculative");
+        store_shelf_close(shelf);
+    }
+}
+
+/* An engine that goes on from the checkpoint. */
+static struct run_engine *resume(const struct run_options *options, struct run_planned **planned)
+{
+    struct run_engine *engine = NULL;
+    check_int(run_planned_create(made.model, options, case_rates(), planned), ==, 0);
+    const struct run_engine_options given = {.planned = *planned,
+                                             .options = options,
+                                             .model = made.model,
+                                             .files = made.files,
+                                             .checkpoint = checkpoint};
+    check_int(run_engine_create(&given, &engine), ==, 0);
+    return engine;
+}
+
+static int step(struct run_engine *engine, unsigned index)
+{
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    const struct model_batch batch = case_batch(&made, index, 0, ids);
+    struct run_step done;
+    return run_engine_step(engine, &batch, 1, 1e-3, &done);
+}
+
+/* Open files of this process that lie in the checkpoint. */
+static unsigned files_open(void)
+{
+    unsigned count = 0;
+    for (int fd = 3; fd < 256; fd++) {
+        char name[64];
+        char path[PATH] = "";
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        count += readlink(name, path, sizeof path - 1) > 0 &&
+                 strncmp(path, checkpoint, strlen(checkpoint)) == 0 &&
+                 path[strlen(checkpoint)] == '/';
+    }
+    return count;
+}
+
+static void is_let_go(void)
+{
+    const struct run_options options = options_of(PLAN_TIMING_DEFERRED, NULL);
+    struct case_outcome parts = {.steps = 0};
+    struct run_planned *planned = NULL;
+    struct store_stats stats;
+    struct store_shelf *shelf = begin(&options, &parts);
+    struct run_engine *engine = resume(&options, &planned);
+    struct run_rank *rank = run_engine_rank(engine, 0);
+    const uint64_t adopted = run_rank_adopted_bytes(rank);
+    run_rank_store_stats(rank, &stats);
+    if (adopted == 0) { /* a file system without direct I/O: all of it was written */
+        check_uint(files_open(), ==, 0);
+        check_uint(stats.write_bytes, >, 0);
+    } else {
+        check_uint(adopted % (CHUNK * 2), ==, 0);
+        check_uint(adopted, >=, (uint64_t)CHUNK * 12 * 2 * 4); /* four whole chunks a layer */
+        check_uint(stats.write_bytes, <, adopted);
+        check_uint(files_open(), ==, 4);
+    }
+    check_int(run_rank_let_go(rank), ==, 0);
+    check_uint(run_rank_adopted_bytes(rank), ==, adopted);
+    check_int(step(engine, SAVED), ==, 0);
+    check_int(run_engine_drain(engine), ==, 0);
+    check_uint(run_rank_adopted_bytes(rank), ==, 0);
+    check_int(run_rank_let_go(rank), ==, 0);
+    check_uint(files_open(), ==, 0);
+    check_int(step(engine, SAVED + 1), ==, 0);
+    run_engine_destroy(engine);
+    run_planned_destroy(planned);
+    store_shelf_close(shelf);
+}
+
+/* One byte of the moments changes once the run has begun. */
+static void a_change_is_found(void)
+{
+    const struct run_options options = options_of(PLAN_TIMING_DEFERRED, NULL);
+    struct case_outcome parts = {.steps = 0};
+    struct run_planned *planned = NULL;
+    struct store_shelf *shelf = begin(&options, &parts);
+    struct run_engine *engine = resume(&options, &planned);
+    if (run_rank_adopted_bytes(run_engine_rank(engine, 0)) > 0) {
+        char path[PATH + 40];
+        char byte = 0;
+        snprintf(path, sizeof path, "%s/m.safetensors", checkpoint);
+        const int fd = open(path, O_RDWR | O_CLOEXEC);
+        const off_t at = 8 << 20; /* of the first layer */
+        check_int(pread(fd, &byte, 1, at), ==, 1);
+        byte ^= 4;
+        check_int(pwrite(fd, &byte, 1, at), ==, 1);
+        check_int(fsync(fd), ==, 0);
+        close(fd);
+        int rc = step(engine, SAVED);
+        rc = rc != 0 ? rc : run_engine_drain(engine);
+        check_int(rc, ==, -EBADMSG);
+        check_true(strstr(core_err_sentence(), "m.safetensors") != NULL);
+    }
+    run_engine_destroy(engine);
+    run_planned_destroy(planned);
+    store_shelf_close(shelf);
+}
+
+/* A chunk of the embedding, which is one, in a store of its own. */
+static void one_chunk(void)
+{
+    const struct run_options options = options_of(PLAN_TIMING_DEFERRED, "threads");
+    const struct store_options given = {
+        .paths = options.stores, .path_count = 1, .backend = "threads", .run = 5, .world = 1};
+    const struct aio_queue_options named = {.name = "test", .urgency = AIO_STATES};
+    const struct store_place place = {STORE_STATES, 0, 0};
+    const struct plan_span span = {.count = CHUNK};
+    const struct plan_span part = {.count = CHUNK / 8};
+    struct case_outcome parts = {.steps = 0};
+    struct run_planned *planned = NULL;
+    struct store *store = NULL;
+    struct store_checkpoint *from = NULL;
+    struct aio_queue *queue = NULL;
+    struct core_fence done;
+    struct store_shelf *shelf = begin(&options, &parts);
+    char *memory = aligned_alloc(4096, (size_t)CHUNK * 20);
+    char *again = memory + (size_t)CHUNK * 10;
+    check_true(memory != NULL);
+    memset(memory, 0, (size_t)CHUNK * 20);
+    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(store_open(&given, &planned->input, planned->plan, &store), ==, 0);
+    check_int(store_queue_open(store, &named, &queue), ==, 0);
+    check_int(store_checkpoint_open(checkpoint, "threads", NULL, &from), ==, 0);
+    check_string(store_checkpoint_path(from), checkpoint);
+    const struct store_arrays arrays = {.at = {[STORE_STREAM_MASTER] = memory,
+                                               [STORE_STREAM_M] = memory + (size_t)CHUNK * 2,
+                                               [STORE_STREAM_V] = memory + (size_t)CHUNK * 6}};
+    check_int(store_checkpoint_read(from, 0, 0, CHUNK, &arrays), ==, 0);
+    check_int(store_adopt(store, &place, from, span, memory), ==, 0); /* nobody has begun */
+    check_int(store_adopt_begin(store, from), ==, 0);
+    check_int(store_adopt_begin(store, from), ==, -EBUSY);
+    check_int(store_adopt(store, &place, from, part, memory), ==, 0); /* no whole MiB */
+    if (store_checkpoint_direct_file(from, STORE_STREAM_M) >= 0) {
+        check_int(store_adopt(store, &place, from, span, memory), ==, 1);
+        check_uint(store_adopted_bytes(store), ==, (uint64_t)CHUNK * 10);
+        check_int(store_read(store, queue, &place, again, &done), ==, 0);
+        check_int(core_fence_wait_moving(done, INT64_C(60000000000)), ==, 0);
+        check_memory(again, memory, (size_t)CHUNK * 10);
+        check_int(store_adopt_release(store), ==, 0);
+        check_uint(files_open(), ==, 8); /* four of each */
+    }
+    check_int(store_write(store, queue, &place, memory, &done), ==, 0);
+    check_int(core_fence_wait_moving(done, INT64_C(60000000000)), ==, 0);
+    check_uint(store_adopted_bytes(store), ==, 0);
+    check_int(store_checkpoint_close(from), ==, 0);
+    check_int(store_adopt_release(store), ==, 0);
+    check_uint(files_open(), ==, 0);
+    check_int(aio_queue_close(queue), ==, 0);
+    check_int(store_close(store), ==, 0);
+    run_planned_destroy(planned);
+    free(memory);
+    store_shelf_close(shelf);
+}
+
+static void all(void)
+{
+    case_model_make(&made, "wide");
+    one_chunk();
+
+    goes_on();
+    is_let_go();
+    a_change_is_found();
+    case_model_free(&made);
+}
+
+TEST_MAIN({"all", all})
