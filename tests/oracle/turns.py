@@ -20,11 +20,13 @@ from transformers.utils import chat_template_utils as hf
 ENDS = ["<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<start_of_turn>", "</s>", "[INST]",
         "[/INST]", "<end>", "<return>", "<|end_of_text|>", "<|end|>", "<|return|>", "<|call|>", "<|start|>",
         "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|>",
-        "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>", "<|endoftext|>", "<turn|>", "<|turn>", "<eos>", "<start>", "<think>"]
+        "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>", "<|endoftext|>", "<turn|>", "<|turn>", "<eos>", "<start>", "<think>",
+        "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|channel>", "<channel|>", "<|channel|>",
+        "<|message|>", "<|eot|>"]
 
 CALLS = ("{% for c in m.tool_calls or [] %}{{ '<call>' + c.function.name + (c.function.arguments | tojson) + '</call>' }}"
          "{% endfor %}")
-SHAPES = {  # name: (template, does it warn); those of INEXACT lose parts of what was generated
+SHAPES = {  # name: (template, does it warn)
     "chatml": ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}@{{ m.content or '' }}"
                + CALLS + "{{ '<|im_end|>' }}@@{{ '\\n' }}{% else %}{{ m.content + '<|im_end|>\\n' }}{% endif %}{% endfor %}"
                "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}", False),
@@ -65,9 +67,29 @@ SHAPES = {  # name: (template, does it warn); those of INEXACT lose parts of wha
                   "{{ '<why>' + m.reasoning_content + '<end><start>assistant' }}{% endif %}{{ '<say>' + (m.content or '') }}" + CALLS
                   + "{% if loop.last %}{{ '<return>' }}{% else %}{{ '<end>' }}{% endif %}@@{% else %}"
                   "{{ '<start>' + m.role + '<say>' + m.content + '<end>' }}{% endif %}{% endfor %}"
-                  "{% if add_generation_prompt %}{{ '<start>assistant' }}{% endif %}", True),
+                  "{% if add_generation_prompt %}{{ '<start>assistant' }}{% endif %}", False),
+    # A prompt begins a thought, which turns in front of the last question do not have.
+    "thinking": ("{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}"
+                 "{% endfor %}{% for m in messages %}{% set text = (m.content or '').split('</think>')[-1] %}{% if m.role == 'assistant' %}"
+                 "{{ '<|im_start|>assistant\\n' }}{% if loop.index0 > ns.last %}{{ '<think>\\n' }}{% endif %}@"
+                 "{% if loop.index0 > ns.last %}{{ (m.reasoning_content or '') + '\\n</think>\\n\\n' }}{% endif %}{{ text }}" + CALLS
+                 + "{{ '<|im_end|>' }}@@{{ '\\n' }}{% else %}{{ '<|im_start|>' + m.role + '\\n' + text + '<|im_end|>\\n' }}{% endif %}"
+                 "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}", True),
+    # The end of the text stands where the prompt would.
+    "ended": ("{% for m in messages %}{{ '<|' + m.role + '|>\\n' }}{% if m.role == 'assistant' %}@{{ m.content or '' }}" + CALLS
+              + "{{ '<|end|>\\n' }}{% if loop.last and not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}@@"
+              "{% else %}{{ m.content + '<|end|>\\n' }}{% if loop.last and not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
+              "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}", False),
+    # Answers stand with their calls, behind which a prompt adds nothing; a turn that goes on has no end.
+    "joined": ("{% for m in messages %}{% if m.role == 'assistant' %}{% set next = messages[loop.index:] | first | default({'role': ''}) %}"
+               "{% if loop.first or loop.previtem.role != 'assistant' %}{{ '<|turn>model\\n' }}{% endif %}@{{ m.content or '' }}" + CALLS
+               + "{% if m.tool_calls %}{{ '<|tool_response>' }}{% elif next.role != 'assistant' %}{{ '<turn|>' }}{% endif %}@@"
+               "{% if m.tool_calls %}{% set ns = namespace(open=true) %}{% for t in messages[loop.index:] %}"
+               "{% if t.role != 'tool' %}{% set ns.open = false %}{% elif ns.open %}{{ t.content + '<tool_response|>' }}{% endif %}"
+               "{% endfor %}{% elif next.role != 'assistant' %}{{ '\\n' }}{% endif %}"
+               "{% elif m.role != 'tool' %}{{ '<|turn>' + m.role + '\\n' + m.content + '<turn|>\\n' }}{% endif %}{% endfor %}"
+               "{% if add_generation_prompt and messages[-1].role != 'tool' %}{{ '<|turn>model\\n' }}{% endif %}", True),
 }
-INEXACT = ["returning"]
 
 
 def conversations():
@@ -149,10 +171,8 @@ def write(folder):
             spans = trim(text, spans, ENDS)
             if chat[0]["role"] == "assistant" and name == "brackets":
                 spans[0] = (0, spans[0][1])  # without a prompt it is the text's beginning
-            if chat[0]["role"] == "assistant" and name == "prompted":
-                spans = spans[1:]  # the prompt is not in the text: nothing tells where the first turn begins
             wants.append([len(text[:at].encode()) for span in spans for at in span])
-        shapes.append({"name": name, "source": plain, "warns": warns, "exact": name not in INEXACT, "spans": wants})
+        shapes.append({"name": name, "source": plain, "warns": warns, "spans": wants})
     with open(os.path.join(folder, "turns.json"), "w") as f:
         json.dump({"special": ENDS, "conversations": chats, "templates": shapes}, f, ensure_ascii=False, separators=(",", ":"))
         f.write("\n")

@@ -10,6 +10,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "tools/text/chat.h"
+#include "tools/text/place.h"
 #include "tools/text/room.h"
 #include "tools/text/row.h"
 #include "tools/text/tokenizer.h"
@@ -28,6 +29,7 @@ void text_turns_fini(struct text_turns *turns)
     text_template_run_destroy(turns->run);
     free(turns->spans);
     free(turns->prefixes);
+    free(turns->prompt_text);
 }
 
 int text_turns_add(struct text_turns *turns, size_t begin, size_t end)
@@ -38,35 +40,6 @@ int text_turns_add(struct text_turns *turns, size_t begin, size_t end)
         turns->spans[turns->count++] = (struct text_template_span){begin, end};
     }
     return code;
-}
-
-static size_t common(const struct text_rendering *left, const struct text_rendering *right)
-{
-    size_t same = 0;
-    while (same < left->bytes && same < right->bytes && left->text[same] == right->text[same]) {
-        same++;
-    }
-    return same;
-}
-
-/* The special token that a turn ends with, white space behind it aside, which belongs to the template;
- * NULL: none. `end` is then the place behind the token. */
-static const struct text_added *find_end_token(const struct text_tokenizer *tokenizer,
-                                               const char *text, size_t begin, size_t *end)
-{
-    size_t at = *end;
-    while (at > begin && strchr(" \n\r\t", text[at - 1]) != NULL) {
-        at--;
-    }
-    const struct text_added *added;
-    for (size_t i = 0; (added = text_tokenizer_added(tokenizer, i)) != NULL; i++) {
-        if (added->special && added->bytes > 0 && at - begin >= added->bytes &&
-            memcmp(text + at - added->bytes, added->content, added->bytes) == 0) {
-            *end = at;
-            return added;
-        }
-    }
-    return NULL;
 }
 
 static void say_ambiguous(struct text_turns *turns)
@@ -136,7 +109,7 @@ static int read_prefix(struct text_turns *turns, const struct text_turns_whole *
     if (code == 0) {
         prefix->known = true;
         prefix->bytes = out->bytes;
-        prefix->common = common(whole->text, out);
+        prefix->common = text_place_common(whole->text, out, &(struct text_place){0});
     }
     return code;
 }
@@ -156,43 +129,153 @@ static bool agrees(const struct text_template_prefix *prefix)
     return prefix->common == prefix->bytes;
 }
 
-/* A place that was found in the whole and in a beginning, which may write earlier turns otherwise. */
-struct place {
-    bool known;
-    size_t whole;
-    size_t part;
-};
-
 /* Is what stands in front of a place, from an earlier one on, the same in both texts? */
 static bool follows(const struct text_rendering *whole, const struct text_rendering *part,
-                    const struct place *from, const struct place *to)
+                    const struct text_place *from, const struct text_place *to)
 {
     const size_t gap = to->part - from->part;
-    return from->known && to->part <= part->bytes && to->part > from->part &&
+    return from->known && to->part <= part->bytes && to->part >= from->part &&
            to->whole <= whole->bytes &&
            memcmp(part->text + from->part, whole->text + from->whole, gap) == 0;
 }
 
-/* Back to the beginning of a token of the prompt that both texts share a part of. */
-static size_t before_token(const struct text_tokenizer *tokenizer, const char *text, size_t at)
+/* The text that asks for a turn: what the conversation with the prompt has behind the whole. Kept for
+ * the conversation; NULL: not known. */
+static int find_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
+                       const struct text_rendering **out)
 {
-    const struct text_added *added;
-    for (size_t i = 0; (added = text_tokenizer_added(tokenizer, i)) != NULL; i++) {
-        for (size_t back = 1; back < added->bytes && back <= at; back++) {
-            if (strncmp(text + at - back, added->content, added->bytes) == 0) {
-                return at - back;
+    struct text_rendering part = {0};
+    size_t at = 0;
+    int code = 0;
+    if (!turns->prompt_asked) {
+        code = text_chat_render(whole->chat, turns->run, whole->row, 0, true, &part);
+        turns->prompt_asked = true;
+        turns->prompt.text = NULL;
+        if (code == 0 && text_place_prompt(whole->tokenizer, whole->text, &part, &at)) {
+            code = text_room_grow("a prompt", &turns->prompt_text, &turns->prompt_room,
+                                  part.bytes - at + 1, 1);
+            if (code != 0) {
+                return code;
             }
+            turns->prompt = (struct text_rendering){.text = turns->prompt_text,
+                                                    .bytes = part.bytes - at};
+            memcpy(turns->prompt_text, part.text + at, part.bytes - at + 1);
         }
     }
-    return at;
+    *out = turns->prompt.text != NULL ? &turns->prompt : NULL;
+    return code == -EINVAL ? 0 : code; /* a template may refuse to be asked once more */
+}
+
+/* Past the prompt, where the whole has it at a place. */
+static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
+                       struct text_place *at)
+{
+    const struct text_rendering *prompt = NULL;
+    int code = find_prompt(turns, whole, &prompt);
+    if (code == 0 && prompt != NULL && prompt->bytes <= whole->text->bytes - at->whole &&
+        memcmp(whole->text->text + at->whole, prompt->text, prompt->bytes) == 0) {
+        at->whole += prompt->bytes;
+        at->part += prompt->bytes;
+    }
+    return code;
+}
+
+/* Behind the last message in front of the turn, which ends with another token in the whole, or with
+ * none, and behind the prompt if that is there. The turn's own beginning has it as the whole does. */
+static int skip_token(struct text_turns *turns, const struct text_turns_whole *whole,
+                      struct text_place *at)
+{
+    const size_t begin = at->whole;
+    const struct text_added *token = text_place_token(whole->tokenizer, whole->text->text + begin,
+                                                      whole->text->bytes - begin);
+    int code = skip_prompt(turns, whole, at);
+    if (code == 0 && at->whole == begin && token != NULL) {
+        struct text_place behind = {true, begin + token->bytes, at->part + token->bytes, 0};
+        code = skip_prompt(turns, whole, &behind);
+        *at = behind.whole > begin + token->bytes ? behind : *at;
+    }
+    return code;
+}
+
+/* Up to where the messages in front of a turn are in both texts from `from` on, their last token aside
+ * where that differs (`cut`); SIZE_MAX: they are not. */
+static size_t find_front(const struct text_turns_whole *whole,
+                         const struct text_template_prefix *prefix,
+                         const struct text_rendering *part, const struct text_place *from,
+                         bool *cut)
+{
+    *cut = false;
+    if (agrees(prefix)) {
+        return from->whole == from->part ? prefix->bytes : SIZE_MAX;
+    }
+    if (!from->known || from->part > part->bytes) {
+        return SIZE_MAX;
+    }
+    const size_t shared = from->part + text_place_common(whole->text, part, from);
+    size_t end = part->bytes;
+    if (shared == end) {
+        return shared;
+    }
+    const struct text_added *token = text_place_end_token(whole->tokenizer, part->text, from->part,
+                                                          &end);
+    *cut = token != NULL && end - token->bytes <= shared;
+    return *cut ? end - token->bytes : SIZE_MAX;
+}
+
+/* Behind what a prompted beginning and the whole have in common, if nothing of the messages in front of
+ * the turn differs but their last token: from the text's beginning, or from the end of the turn before.
+ * `part` is the prompted beginning. */
+static int find_cut_begin(struct text_turns *turns, const struct text_turns_whole *whole,
+                          struct text_template_prefix *front, const struct text_place from[2],
+                          struct text_rendering *part, struct text_place *out)
+{
+    size_t begin[2] = {0};
+    bool prompted = false;
+    for (size_t i = 0; i < 2; i++) {
+        if (from[i].known && from[i].part <= part->bytes) {
+            const size_t same = text_place_common(whole->text, part, &from[i]);
+            begin[i] = text_place_before_token(whole->tokenizer, part->text, from[i].part + same);
+        }
+    }
+    int code = compare_prefix(turns, whole, front, part);
+    *out = (struct text_place){0};
+    for (size_t i = 0; i < 2 && code == 0 && !out->known; i++) {
+        bool cut;
+        const size_t end = find_front(whole, front, part, &from[i], &cut);
+        if (end <= begin[i]) {
+            const size_t at = cut ? end : begin[i];
+            *out = (struct text_place){true, from[i].whole + at - from[i].part, at, 0};
+            code = cut ? skip_token(turns, whole, out) : 0;
+            prompted = out->part > at;
+        }
+    }
+    if (code == 0 && !prompted) {
+        say_ambiguous(turns);
+    }
+    return code;
+}
+
+/* A prompt that adds nothing, though the whole has one where the turn begins: that is passed. */
+static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
+                       struct text_template_prefix prefixes[2], struct text_place *out)
+{
+    struct text_rendering part = {0};
+    const struct text_rendering *text = whole->text;
+    if (text_place_token(whole->tokenizer, text->text + out->whole, text->bytes - out->whole) ==
+        NULL) {
+        return 0;
+    }
+    int code = compare_prefix(turns, whole, &prefixes[0], &part);
+    return code == 0 && prefixes[0].bytes == prefixes[1].bytes ? skip_prompt(turns, whole, out)
+                                                               : code;
 }
 
 /* Right behind the prompt of a turn's beginning: where that is the whole's text, or where what it has
  * behind the turn before is what the whole has there. Else behind what both have of the prompt, if
- * nothing before it differs; and else it is not known. */
+ * what is before it can be found; and else it is not known. */
 static int find_begin(struct text_turns *turns, const struct text_turns_whole *whole,
-                      struct text_template_prefix prefixes[2], const struct place *before,
-                      struct place *out)
+                      struct text_template_prefix prefixes[2], const struct text_place *before,
+                      struct text_place *out)
 {
     struct text_rendering part = {0};
     struct text_template_prefix *prompted = &prefixes[1];
@@ -200,124 +283,54 @@ static int find_begin(struct text_turns *turns, const struct text_turns_whole *w
     if (code != 0) {
         return code;
     }
-    *out = (struct place){.known = true, .whole = prompted->bytes, .part = prompted->bytes};
+    *out = (struct text_place){.known = true, .whole = prompted->bytes, .part = prompted->bytes};
     if (agrees(prompted)) {
-        return 0;
+        return pass_prompt(turns, whole, prefixes, out);
     }
     out->whole = before->whole + (part.bytes - before->part);
     if (part.bytes > before->part && follows(whole->text, &part, before, out)) {
-        return 0;
+        return pass_prompt(turns, whole, prefixes, out);
     }
-    say_ambiguous(turns);
-    out->whole = before_token(whole->tokenizer, part.text, prompted->common);
-    out->part = out->whole;
-    code = compare_prefix(turns, whole, &prefixes[0], &part);
-    out->known = code == 0 && agrees(&prefixes[0]) && prefixes[0].bytes <= out->whole;
-    return code;
+    const struct text_place from[2] = {{.known = true}, *before};
+    return find_cut_begin(turns, whole, &prefixes[0], from, &part, out);
 }
 
-/* A first turn begins behind the first prompt, as the end of the whole is prompted, or where there is
- * none with the text; else it is not known. */
+/* A first turn begins behind the first prompt, or where there is none with the text; else it is not
+ * known. `first` is the beginning up to its end, NULL where that is the whole. */
 static int find_first_begin(struct text_turns *turns, const struct text_turns_whole *whole,
-                            struct place *out)
+                            struct text_template_prefix *first, struct text_place *out)
 {
     struct text_rendering part = {0};
-    const struct text_rendering *text = whole->text;
-    int code = text_chat_render(whole->chat, turns->run, whole->row, 0, true, &part);
-    if (code != 0 && code != -EINVAL) {
-        return code;
-    }
-    const char *found = NULL;
-    const size_t bytes = part.bytes > text->bytes ? part.bytes - text->bytes : 0;
-    if (code == 0 && part.bytes >= text->bytes && common(text, &part) == text->bytes) {
-        found = memmem(text->text, text->bytes, part.text + text->bytes, bytes);
-    }
-    *out = (struct place){.known = found != NULL};
-    if (found == NULL) {
-        say_ambiguous(turns);
-        return 0;
-    }
-    out->whole = (size_t)(found - text->text) + bytes;
+    struct text_rendering text = *whole->text;
+    const struct text_rendering *prompt = NULL;
+    bool cut = false;
+    int code = first != NULL ? compare_prefix(turns, whole, first, &part) : 0;
+    code = code == 0 ? find_prompt(turns, whole, &prompt) : code;
+    text.bytes = first != NULL ? first->common : text.bytes;
+    *out = (struct text_place){0};
+    out->known = code == 0 && prompt != NULL &&
+                 text_place_first(whole->tokenizer, &text, prompt, &out->whole, &cut);
     out->part = out->whole;
-    return 0;
-}
-
-/* A turn of which the beginning has all but its last token as the whole has it: which ends the text
- * there, and is left out or is another one where the conversation goes on. */
-static bool find_other_token(const struct text_tokenizer *tokenizer,
-                             const struct text_rendering *whole, const struct text_rendering *part,
-                             struct place *out)
-{
-    size_t end = part->bytes;
-    const struct text_added *token = find_end_token(tokenizer, part->text, 0, &end);
-    if (token == NULL || end - token->bytes > common(whole, part)) {
-        return false;
-    }
-    const size_t part_end = end;
-    end -= token->bytes;
-    if (find_end_token(tokenizer, part->text, 0, &end) == NULL) {
-        for (size_t i = 0; (token = text_tokenizer_added(tokenizer, i)) != NULL; i++) {
-            if (token->special && token->bytes > 0 && token->bytes <= whole->bytes - end &&
-                memcmp(whole->text + end, token->content, token->bytes) == 0) {
-                end += token->bytes;
-                break;
-            }
-        }
-    }
-    *out = (struct place){.known = true, .whole = end, .part = part_end};
-    return true;
-}
-
-/* A turn that the beginning writes with something in front that the whole leaves out, thoughts: it ends
- * with the first token that ends it in the beginning, if all up to there is what that ends with. */
-static bool find_same_token(const struct text_tokenizer *tokenizer,
-                            const struct text_rendering *whole, const struct text_rendering *part,
-                            struct place *out)
-{
-    size_t part_end = part->bytes;
-    const struct text_added *token = find_end_token(tokenizer, part->text, 0, &part_end);
-    const char *found = token != NULL
-                            ? memmem(whole->text, whole->bytes, token->content, token->bytes)
-                            : NULL;
-    if (found == NULL) {
-        return false;
-    }
-    const size_t end = (size_t)(found - whole->text) + token->bytes;
-    if (end > part_end || memcmp(whole->text, part->text + part_end - end, end) != 0) {
-        return false;
-    }
-    *out = (struct place){.known = true, .whole = end, .part = part_end};
-    return true;
-}
-
-/* Where the turn ends, by the beginning that ends with it; both texts begin with the turn. */
-static void find_turn_end(struct text_turns *turns, const struct text_turns_whole *whole,
-                          const struct text_rendering *text, const struct text_rendering *part,
-                          struct place *out)
-{
-    const size_t same = common(text, part);
-    if (same == part->bytes) {
-        *out = (struct place){.known = true, .whole = same, .part = same};
-    } else if (!find_other_token(whole->tokenizer, text, part, out) &&
-               !find_same_token(whole->tokenizer, text, part, out)) {
+    if (code == 0 && (!out->known || cut)) {
         say_ambiguous(turns);
-        *out = (struct place){.whole = same};
     }
+    return code;
 }
 
 /* Where the turn ends that begins at `begin`; `before` is the end of the turn before. */
 static int find_end(struct text_turns *turns, const struct text_turns_whole *whole,
-                    struct text_template_prefix *prefix, const struct place places[2],
-                    struct place *out)
+                    struct text_template_prefix *prefix, const struct text_place places[2],
+                    struct text_place *out)
 {
     struct text_rendering part = {0};
-    const struct place *before = &places[0];
-    const struct place *begin = &places[1];
+    const struct text_place *before = &places[0];
+    const struct text_place *begin = &places[1];
     int code = compare_prefix(turns, whole, prefix, &part);
     if (code != 0) {
         return code;
     }
-    *out = (struct place){.known = true, .whole = prefix->bytes, .part = prefix->bytes};
+    const size_t bytes = prefix->bytes;
+    *out = (struct text_place){true, bytes, bytes, bytes};
     if (agrees(prefix)) {
         return 0;
     }
@@ -325,30 +338,36 @@ static int find_end(struct text_turns *turns, const struct text_turns_whole *who
     const size_t at = same ? begin->whole : begin->part;
     if (!same && !follows(whole->text, &part, before, begin)) {
         say_ambiguous(turns);
-        *out = (struct place){.whole = begin->whole};
+        *out = (struct text_place){.end = begin->whole};
         return 0;
     }
     const struct text_rendering text = {.text = whole->text->text + begin->whole,
                                         .bytes = whole->text->bytes - begin->whole};
     part.text += at;
     part.bytes -= at;
-    find_turn_end(turns, whole, &text, &part, out);
+    const struct core_json_value *message = core_json_at(whole->row->messages,
+                                                         prefix->messages - 1);
+    if (!text_place_end(whole->tokenizer, &text, &part, message, out)) {
+        say_ambiguous(turns);
+    }
     out->whole += begin->whole;
     out->part += at;
+    out->end += begin->whole;
     return 0;
 }
 
 /* The turn of message `index`; the next beginning is the first that belongs to it. */
 static int find_turn(struct text_turns *turns, const struct text_turns_whole *whole, size_t index,
-                     struct text_template_prefix **next, struct place *before)
+                     struct text_template_prefix **next, struct text_place *before)
 {
-    struct place places[2] = {*before};
-    struct place *begin = &places[1];
-    struct place end = {.whole = whole->text->bytes};
-    int code = index == 0 ? find_first_begin(turns, whole, begin)
+    struct text_place places[2] = {*before};
+    struct text_place *begin = &places[1];
+    struct text_place end = {.end = whole->text->bytes};
+    const bool goes_on = index + 1 < core_json_count(whole->row->messages);
+    int code = index == 0 ? find_first_begin(turns, whole, goes_on ? *next : NULL, begin)
                           : find_begin(turns, whole, *next, before, begin);
     *next += index > 0 ? 2 : 0;
-    if (code == 0 && index + 1 < core_json_count(whole->row->messages)) {
+    if (code == 0 && goes_on) {
         code = begin->known ? find_end(turns, whole, *next, places, &end) : 0;
         (*next)++;
     }
@@ -359,11 +378,11 @@ static int find_turn(struct text_turns *turns, const struct text_turns_whole *wh
     *before = end;
     before->known = end.known && begin->known;
     const size_t last = turns->count > 0 ? turns->spans[turns->count - 1].end : 0;
-    if (!begin->known || begin->whole < last || begin->whole >= end.whole) {
+    if (!begin->known || begin->whole < last || begin->whole >= end.end) {
         return 0;
     }
-    find_end_token(whole->tokenizer, whole->text->text, begin->whole, &end.whole);
-    return text_turns_add(turns, begin->whole, end.whole);
+    text_place_end_token(whole->tokenizer, whole->text->text, begin->whole, &end.end);
+    return text_turns_add(turns, begin->whole, end.end);
 }
 
 int text_turns_find(struct text_turns *turns, const struct text_turns_whole *whole)
@@ -371,6 +390,7 @@ int text_turns_find(struct text_turns *turns, const struct text_turns_whole *who
     const struct core_json_value *messages = whole->row->messages;
     const size_t all = core_json_count(messages);
     turns->count = 0;
+    turns->prompt_asked = false;
     int code = text_room_grow("a conversation", &turns->prefixes, &turns->prefixes_room, 3 * all,
                               sizeof *turns->prefixes);
     code = code == 0 ? text_template_run_keep(turns->run, messages) : code;
@@ -378,7 +398,7 @@ int text_turns_find(struct text_turns *turns, const struct text_turns_whole *who
         find_on_the_way(turns, whole, list_prefixes(turns, messages));
     }
     struct text_template_prefix *next = turns->prefixes;
-    struct place before = {.known = true};
+    struct text_place before = {.known = true};
     for (size_t i = 0; i < all && code == 0; i++) {
         if (is_assistant(core_json_at(messages, i))) {
             code = find_turn(turns, whole, i, &next, &before);

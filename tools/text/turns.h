@@ -20,8 +20,13 @@ struct text_turns {
     struct text_template_prefix *prefixes; /* owned: beginnings that are looked at */
     size_t prefixes_room;
     struct text_template_run *run; /* owned: of the beginnings */
-    unsigned misses;               /* conversations of which no beginning was found on the way */
-    _Atomic bool *said_ambiguous;  /* borrowed: by any of those that share it; orders nothing */
+    char *prompt_text;             /* owned */
+    size_t prompt_room;
+    struct text_rendering
+        prompt; /* of this conversation, in prompt_text; its text NULL: not known */
+    bool prompt_asked;
+    unsigned misses;              /* conversations of which no beginning was found on the way */
+    _Atomic bool *said_ambiguous; /* borrowed: by any of those that share it; orders nothing */
 };
 
 int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous);
