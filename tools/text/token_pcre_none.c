@@ -18,11 +18,12 @@ void token_pcre_destroy(struct token_pcre *pcre)
     (void)pcre;
 }
 
+/* Nobody here knows: creating the expression then says what is missing. */
 bool token_pcre_has_script(const char *name, size_t bytes)
 {
     (void)name;
     (void)bytes;
-    return false;
+    return true;
 }
 
 int token_pcre_scratch_create(struct token_pcre_scratch **out)
