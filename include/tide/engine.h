@@ -278,6 +278,15 @@ TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, in
  * engine's to write; a FOLDER.partial with nothing but a mark in it stands for that. */
 TIDE_API int tide_engine_save_try(struct tide_engine *engine, const char *folder, int overwrite);
 
+/* The same right before there is an engine: of two runs that are to write FOLDER the second one is told
+ * so (-EBUSY) before it measures or loads anything. The context keeps it, one folder at a time, until it
+ * is destroyed or an engine of it saves there or tries to, and then the engine does. What stands in
+ * FOLDER is not looked at. */
+TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
+/* Gives back what no engine has taken: what stands for it goes. A signal's handler may call
+ * it. NULL is fine. */
+TIDE_API void tide_folder_unclaim(struct tide_context *context);
+
 struct tide_engine_memory {
     size_t struct_bytes;
     uint64_t rss_bytes; /* of the process now, hugetlb pages included */

@@ -158,7 +158,7 @@ static int hold_shelf(struct tide_engine *engine, const char *directory)
     if (directory == NULL || directory[0] == '\0') {
         return core_err_set(-EINVAL, "no directory for checkpoints is given");
     }
-    if (engine->shelf != NULL && strcmp(store_shelf_directory(engine->shelf), directory) == 0) {
+    if (engine->shelf != NULL && store_shelf_is(engine->shelf, directory)) {
         return 0;
     }
     struct store_shelf *shelf = NULL;

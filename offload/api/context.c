@@ -1,19 +1,13 @@
-/* context.c: where a run's talk goes. Owns nothing but the callbacks; one thread at a time. */
+/* context.c: where a run's talk goes. Owns the callbacks and a folder that
+ * is kept for an engine; one thread at a time. */
 #include "offload/api/context.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <tide/tide.h>
 
 #include "core/base/err.h"
 #include "offload/api/abi.h"
-
-struct tide_context {
-    struct core_log sink;
-    void (*log)(void *user, enum tide_log_level level, const char *line);
-    int (*progress)(void *user, const struct tide_progress *progress);
-    void *user; /* borrowed from the application */
-};
+#include "offload/api/context_parts.h"
 
 _Static_assert((int)TIDE_LOG_ERROR == (int)CORE_LOG_ERROR &&
                    (int)TIDE_LOG_DEBUG == (int)CORE_LOG_DEBUG,
@@ -45,6 +39,7 @@ int tide_context_create(const struct tide_context_options *options, struct tide_
     context->log = known.log;
     context->progress = known.progress;
     context->user = known.user;
+    context->claim.fd = -1;
     context->sink = (struct core_log){
         .level = (enum core_log_level)known.log_level,
         .write = write_line,
@@ -56,6 +51,9 @@ int tide_context_create(const struct tide_context_options *options, struct tide_
 
 void tide_context_destroy(struct tide_context *context)
 {
+    if (context != NULL) {
+        model_claim_drop(&context->claim);
+    }
     free(context);
 }
 

@@ -11,6 +11,7 @@
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
 #include "offload/api/engine_parts.h"
+#include "offload/api/folder.h"
 #include "offload/model/save.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/runtime.h"
@@ -271,16 +272,14 @@ int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t
 
 /* ---- saving ---- */
 
-static int check_folder(const char *folder)
-{
-    return folder == NULL || folder[0] == '\0'
-               ? core_err_set(-EINVAL, "no folder to save to is given")
-               : 0;
-}
-
-static int save_open(const struct tide_engine *engine, const char *folder, int overwrite,
+static int save_open(struct tide_engine *engine, const char *folder, int overwrite,
                      struct model_save **out)
 {
+    int rc = folder_check(folder);
+    if (rc != 0) {
+        return rc;
+    }
+    (void)folder_take_over(engine->context, folder, &engine->claim);
     const struct model_save_options options = {
         .folder = folder,
         .source = engine->setup.folder,
@@ -288,8 +287,7 @@ static int save_open(const struct tide_engine *engine, const char *folder, int o
         .replace = overwrite != 0,
         .claim = &engine->claim,
     };
-    int rc = check_folder(folder);
-    return rc != 0 ? rc : model_save_open(engine->setup.model, &options, out);
+    return model_save_open(engine->setup.model, &options, out);
 }
 
 struct putting {
@@ -337,9 +335,10 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
 static int save_try(struct tide_engine *engine, const char *folder, int overwrite)
 {
     struct model_save *file = NULL;
+    int rc = folder_check(folder);
+    const bool held = rc == 0 && (folder_take_over(engine->context, folder, &engine->claim) ||
+                                  model_claim_holds(&engine->claim, folder));
     struct model_claim old = engine->claim;
-    int rc = check_folder(folder);
-    const bool held = rc == 0 && model_claim_holds(&engine->claim, folder);
     if (rc == 0 && !held) {
         rc = model_claim_take(folder, &engine->claim);
     }

@@ -132,15 +132,20 @@ bool model_claim_holds(const struct model_claim *claim, const char *folder)
     return holds;
 }
 
+void model_claim_undo(const struct model_claim *claim)
+{
+    if (claim->path != NULL && is_in_place(claim->path, claim->fd)) {
+        unlinkat(claim->fd, MODEL_CLAIM_MARK, 0);
+        rmdir(claim->path); /* what is in it is somebody's: then it stays */
+    }
+}
+
 void model_claim_drop(struct model_claim *claim)
 {
     if (claim->path == NULL) {
         return;
     }
-    if (is_in_place(claim->path, claim->fd)) {
-        unlinkat(claim->fd, MODEL_CLAIM_MARK, 0);
-        rmdir(claim->path); /* what is in it is somebody's: then it stays */
-    }
+    model_claim_undo(claim);
     close(claim->fd);
     free(claim->path);
     *claim = (struct model_claim){.fd = -1};

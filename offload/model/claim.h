@@ -23,6 +23,9 @@ int model_claim_take(const char *folder, struct model_claim *claim);
 bool model_claim_holds(const struct model_claim *claim, const char *folder);
 /* Before a folder that is there becomes FOLDER.partial. */
 int model_claim_mark(int folder, const char *path);
+/* Takes away what stands for it, as far as nothing was written into it; to be dropped all the same. A
+ * signal's handler may call it. */
+void model_claim_undo(const struct model_claim *claim);
 /* Gives it back; the folder goes where nothing was written into it. */
 void model_claim_drop(struct model_claim *claim);
 

@@ -132,6 +132,16 @@ static int take_lock(struct store_shelf *shelf)
     return 0;
 }
 
+bool store_shelf_is(const struct store_shelf *shelf, const char *directory)
+{
+    char path[PATH_BYTES + 64];
+    struct stat named;
+    struct stat held;
+    snprintf(path, sizeof path, "%s/%s", directory, lock_name);
+    return lstat(path, &named) == 0 && fstat(shelf->lock, &held) == 0 &&
+           named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+}
+
 /* Checkpoints that a run was moving into a folder of the same name when it was killed. */
 static void rescue(const struct store_shelf *shelf)
 {

@@ -4,6 +4,7 @@
 #ifndef OFFLOAD_STORE_SHELF_H
 #define OFFLOAD_STORE_SHELF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,8 @@ struct store_shelf;
 int store_shelf_open(const char *directory, struct store_shelf **out);
 void store_shelf_close(struct store_shelf *shelf); /* removes the spare; NULL is fine */
 
+/* Whether it is the one of `directory`, however that is spelled: they have one lock. */
+bool store_shelf_is(const struct store_shelf *shelf, const char *directory);
 const char *store_shelf_directory(const struct store_shelf *shelf);
 /* DIRECTORY/checkpoint-N. Returns text. */
 const char *store_shelf_path(const char *directory, uint64_t step, char *text, size_t bytes);

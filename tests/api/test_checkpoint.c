@@ -112,6 +112,25 @@ static void goes_on(void)
     tide_engine_destroy(engine);
 }
 
+/* A folder is what it is, however it is spelled. */
+static void spelled_otherwise(void)
+{
+    struct tide_resumed resumed;
+    char other[700];
+    begin();
+    train(1);
+    struct tide_engine *engine = resume(&resumed);
+    snprintf(other, sizeof other, "%s/.", directory);
+    saving.directory = other;
+    (void)world_steps(&world, engine, 1);
+    save(engine);
+    saving.directory = directory;
+    (void)world_steps(&world, engine, 1);
+    save(engine);
+    check_true(there(1) && there(2) && there(3));
+    tide_engine_destroy(engine);
+}
+
 /* Where there is nothing to resume the run begins with the model, and says so. */
 static void begins_with_the_model(void)
 {
@@ -313,7 +332,8 @@ static void exports(void)
     check_true(world_exists(exported));
 }
 
-TEST_MAIN({"goes_on", goes_on}, {"begins_with_the_model", begins_with_the_model},
+TEST_MAIN({"goes_on", goes_on}, {"spelled_otherwise", spelled_otherwise},
+          {"begins_with_the_model", begins_with_the_model},
           {"damaged_ones_are_passed_over", damaged_ones_are_passed_over},
           {"other_runs_are_refused", other_runs_are_refused},
           {"one_run_a_folder", one_run_a_folder}, {"wrong_calls", wrong_calls}, {"later", later},

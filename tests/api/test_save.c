@@ -171,6 +171,52 @@ static void trying(void)
     check_uint(entries(test_directory()), ==, before);
 }
 
+/* A context keeps a folder for an engine that is yet to be made; another context is told. */
+static void claimed_before(void)
+{
+    static const struct tide_context_options silent = {.struct_bytes = sizeof silent};
+    struct tide_context *context = NULL;
+    struct tide_context *other = NULL;
+    struct tide_engine *engine = NULL;
+    char below[700];
+    begin();
+    const unsigned before = entries(test_directory());
+    snprintf(below, sizeof below, "%s/./%s", test_directory(), strrchr(folder, '/') + 1);
+    check_int(tide_context_create(&silent, &context), ==, 0);
+    check_int(tide_context_create(&silent, &other), ==, 0);
+    check_int(tide_folder_claim(NULL, folder), ==, -EINVAL);
+    check_int(tide_folder_claim(context, NULL), ==, -EINVAL);
+    check_int(tide_folder_claim(context, ""), ==, -EINVAL);
+    check_int(tide_folder_claim(context, folder), ==, 0);
+    check_int(tide_folder_claim(context, below), ==, 0); /* it is */
+    check_int(tide_folder_claim(other, below), ==, -EBUSY);
+    check_contains(tide_last_error(), "another run");
+    tide_folder_unclaim(other);
+    tide_folder_unclaim(NULL);
+    check_true(world_exists(partial_of(folder)));
+    tide_folder_unclaim(context);
+    check_true(!world_exists(partial_of(folder)));
+    check_int(tide_folder_claim(other, folder), ==, 0);
+    check_int(tide_folder_claim(context, folder), ==, -EBUSY);
+    check_int(tide_folder_claim(other, test_directory()), ==, 0); /* one at a time */
+    check_int(tide_folder_claim(context, folder), ==, 0);
+    tide_context_destroy(other);
+    check_true(!world_exists(partial_of(test_directory())));
+    for (int tries = 0; tries < 2; tries++) { /* an engine takes it over */
+        check_int(tide_folder_claim(context, folder), ==, 0);
+        check_int(tide_engine_create(context, &world.options, &engine), ==, 0);
+        check_int(tries > 0 ? tide_engine_save_try(engine, below, 0) : 0, ==, 0);
+        check_int(tide_engine_save(engine, below, 0), ==, 0);
+        tide_engine_destroy(engine);
+        check_same_weights(world.model, folder);
+        begin();
+    }
+    check_int(tide_folder_claim(context, folder), ==, 0);
+    tide_context_destroy(context);
+    check_true(!world_exists(partial_of(folder)));
+    check_uint(entries(test_directory()), ==, before);
+}
+
 static int stop_saving(void *user, const struct tide_progress *progress)
 {
     bool *armed = user;
@@ -201,4 +247,4 @@ static void stopped_saving(void)
 TEST_MAIN({"nothing_trained_nothing_changed", nothing_trained_nothing_changed},
           {"what_was_saved_goes_on", what_was_saved_goes_on},
           {"what_is_there_stays", what_is_there_stays}, {"trying", trying},
-          {"stopped_saving", stopped_saving})
+          {"claimed_before", claimed_before}, {"stopped_saving", stopped_saving})

@@ -247,6 +247,38 @@ static void order_of_files(void)
     }
 }
 
+static unsigned entries(const char *path)
+{
+    unsigned count = 0;
+    DIR *folder = opendir(path);
+    check_true(folder != NULL);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        count += entry->d_name[0] != '.';
+    }
+    closedir(folder);
+    return count;
+}
+
+/* Of a run that was refused no event file stays, and what others wrote does. */
+static void refused(void)
+{
+    char folder[512];
+    struct event_file *file = NULL;
+    struct tune_log *log = NULL;
+    snprintf(folder, sizeof folder, "%s/refused", test_directory());
+    check_int(event_file_open(folder, &file), ==, 0);
+    check_int(event_file_close(file), ==, 0);
+    check_int(event_file_open(folder, &file), ==, 0);
+    check_uint(entries(folder), ==, 2);
+    event_file_discard(file);
+    event_file_discard(NULL);
+    check_uint(entries(folder), ==, 1);
+    check_int(tune_log_open(&(struct tune_log_options){.board_folder = folder}, &log), ==, 0);
+    check_uint(entries(folder), ==, 2);
+    check_int(tune_log_close(log), ==, 0);
+    check_uint(entries(folder), ==, 1);
+}
+
 /* Folders that cannot be used are named. */
 static void no_folder(void)
 {
@@ -381,5 +413,6 @@ static void heads(void)
 }
 
 TEST_MAIN({"figures", figures}, {"table", table}, {"events", events}, {"sums", sums},
-          {"records", records}, {"order_of_files", order_of_files}, {"no_folder", no_folder},
-          {"full_drives", full_drives}, {"earlier_files", earlier_files}, {"heads", heads})
+          {"records", records}, {"order_of_files", order_of_files}, {"refused", refused},
+          {"no_folder", no_folder}, {"full_drives", full_drives}, {"earlier_files", earlier_files},
+          {"heads", heads})

@@ -148,7 +148,7 @@ static void two_runs_on_one_output(void)
     const int second = rig_start(NULL,
                                  TRAIN_SMALL "--out %T/both --steps 4 --save-every 1 --resume");
     const int code = rig_wait(second);
-    check_contains(rig_err, "in use by another run");
+    check_contains(rig_err, "both.partial; name another folder, or wait for its end");
     check_true(code == 1 || code == 2);
     check_true(!rig_has("both/model.safetensors"));
     kill(first, SIGTERM);

@@ -191,7 +191,7 @@ static void shared_store(void)
     check_contains(rig_out, "no run has anything in it");
     expect(4, "inspect %T/first");
     check_contains(rig_out, "has no model, but 1 checkpoint, the newest of which is ");
-    expect(2, TRAIN_SMALL "--out %T/third --steps 2 --store %T/no/where --place states=store");
+    expect(2, TRAIN_SMALL "--out %T/fourth --steps 2 --store %T/no/where --place states=store");
     check_contains(rig_err, "no/where");
 }
 
@@ -396,8 +396,9 @@ static void config_alone(void)
     rig_end();
 }
 
-/* A signal before anything was made ends the run at once, and as every other does. The pipe ends behind
- * it, since TSan lets a handler run only once read() has returned. */
+/* An output belongs to a run from before it reads rows; who comes meanwhile leaves nothing. A signal
+ * before the first step ends a run at once, and as every other does. The pipe ends behind it, since TSan
+ * lets a handler run only once read() has returned. */
 static void stopped_at_once(void)
 {
     rig_train_begin();
@@ -405,11 +406,21 @@ static void stopped_at_once(void)
     const int run = rig_start(NULL, "finetune --model %M --data %T/slow.jsonl --out %T/none");
     const int rows = open(rig_path("slow.jsonl"), O_WRONLY); /* once it reads them */
     check_true(rows >= 0);
+    expect(2, "finetune --model %M --data %T/no-rows --out %T/./none --log %T/late.jsonl "
+              "--tensorboard %T/late");
+    check_contains(rig_err, "none.partial; name another folder, or wait for its end");
+    check_true(!rig_has("late.jsonl") && !rig_has("late") && rig_has("none.partial"));
     kill(run, SIGTERM);
     close(rows);
     rig_expect(__LINE__, rig_wait(run), 130);
     check_contains(rig_err, "stopped by a signal before the first step");
     check_true(!rig_has("none") && !rig_has("none.partial"));
+    expect(2, "finetune --model %M --data %T/no-rows --out %T/no/such/");
+    check_contains(rig_err, "/no/such/ cannot be made in ");
+    check_true(!rig_has("no"));
+    expect(2, "finetune --model %M --data %T/no-rows --out %T/none");
+    check_contains(rig_err, "no-rows");
+    check_true(!rig_has("none.partial"));
     rig_end();
 }
 

@@ -56,6 +56,10 @@ static void one_writer(void)
     check_int(model_save_open(fixture.model, &options, &save), ==, 0);
     model_save_close(save);
     check_true(model_claim_holds(&first, out));
+    model_claim_undo(&first);
+    check_int(access(partial, F_OK), !=, 0);
+    check_true(!model_claim_holds(&first, out));
+    model_claim_undo(&first);
     model_claim_drop(&first);
     check_int(mkdir(partial, 0777), ==, 0); /* of a run that was killed */
     check_int(model_claim_take(out, &first), ==, 0);

@@ -281,6 +281,9 @@ static void one_writer(void)
     snprintf(directory, sizeof directory, "%s", store_shelf_directory(shelf));
     check_int(store_shelf_open(directory, &second), ==, -EBUSY);
     check_contains(core_err_sentence(), "in use by another run");
+    snprintf(path, sizeof path, "%s/.", directory);
+    check_true(store_shelf_is(shelf, directory) && store_shelf_is(shelf, path));
+    check_true(!store_shelf_is(shelf, "/proc") && !store_shelf_is(shelf, ""));
     check_int(case_write(shelf, 5, 0, NULL), ==, 0);
     store_shelf_close(shelf);
     snprintf(path, sizeof path, "%s/checkpoint-6.partial", directory);

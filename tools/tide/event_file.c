@@ -252,6 +252,14 @@ int event_file_close(struct event_file *file)
     return code;
 }
 
+void event_file_discard(struct event_file *file)
+{
+    if (file != NULL) {
+        (void)unlink(file->path);
+        (void)event_file_close(file);
+    }
+}
+
 const char *event_file_path(const struct event_file *file)
 {
     return file->path;

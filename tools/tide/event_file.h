@@ -14,6 +14,8 @@ struct event_file;
 int event_file_open(const char *folder, struct event_file **out);
 /* 0, or what went wrong at the end. NULL is fine. */
 int event_file_close(struct event_file *file);
+/* Removes it: its run did not begin. NULL is fine. */
+void event_file_discard(struct event_file *file);
 const char *event_file_path(const struct event_file *file);
 
 /* From here on the steps are told again, beginning with `step`: those of older files of the folder

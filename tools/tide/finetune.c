@@ -49,13 +49,32 @@ static bool is_mount_point(const char *path, const struct stat *info)
            (above.st_dev != info->st_dev || above.st_ino == info->st_ino);
 }
 
+/* What is yet to be made needs a folder that it can be made in. */
+static int check_parent(const char *path)
+{
+    struct stat info;
+    char parent[4096];
+    snprintf(parent, sizeof parent, "%s", path);
+    for (size_t end = strlen(parent); end > 1 && parent[end - 1] == '/'; end--) {
+        parent[end - 1] = '\0';
+    }
+    char *slash = strrchr(parent, '/');
+    if (slash == NULL || slash == parent) {
+        return 0;
+    }
+    *slash = '\0';
+    return stat(parent, &info) == 0 ? 0
+                                    : core_err_set(-errno, "--out %s cannot be made in %s: %s",
+                                                   path, parent, strerror(errno));
+}
+
 /* -EEXIST, -ENOTDIR ... where --out cannot be used, before anything long begins. */
 static int check_out(const struct tune_flags *flags)
 {
     struct stat out;
     struct stat model;
     if (stat(flags->out, &out) != 0) {
-        return errno == ENOENT ? 0
+        return errno == ENOENT ? check_parent(flags->out)
                                : core_err_set(-errno, "--out %s: %s", flags->out, strerror(errno));
     }
     if (!S_ISDIR(out.st_mode)) {
@@ -88,6 +107,23 @@ static int check_out(const struct tune_flags *flags)
                             flags->out);
     }
     return 0;
+}
+
+static void undo_claim(void *context)
+{
+    tide_folder_unclaim(context);
+}
+
+/* From here on no other run writes there; and none has meanwhile, before it was so. */
+static int claim_out(struct job *job)
+{
+    int rc = check_out(&job->flags);
+    if (rc != 0) {
+        return rc;
+    }
+    tune_stop_early(undo_claim, job->talk.context);
+    rc = tide_folder_claim(job->talk.context, job->flags.out);
+    return rc != 0 ? core_err_adopt(rc, tide_last_error()) : check_out(&job->flags);
 }
 
 static int open_data(struct job *job, const char *path, bool trains, struct tune_data **out)
@@ -132,7 +168,7 @@ static int check_written(const struct job *job)
 static int open_inputs(struct job *job)
 {
     struct tune_data_info info;
-    int rc = check_out(&job->flags);
+    int rc = claim_out(job);
     rc = rc != 0 ? rc : check_written(job);
     rc = rc != 0 ? rc : check_trace(&job->flags);
     if (rc == 0 && job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&
@@ -323,7 +359,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct job job = {.command = command};
     struct cli_option options[TUNE_OPTIONS_MAX];
     struct cli_parsed parsed;
-    tune_stop_early();
+    tune_stop_early(NULL, NULL);
     tune_flags_init(&job.flags);
     size_t count = tune_flags_options(&job.flags, options);
     int code = cli_parse(command, options, count, argc, argv, &parsed);

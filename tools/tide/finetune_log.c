@@ -24,6 +24,7 @@ struct tune_log {
     struct tune_events *events;
     struct tune_log_head head;
     bool append; /* what stands in the files stays */
+    bool ran;    /* the run was not refused */
     bool began;  /* the first line, which has the head, is there */
     int code;    /* the first failure */
 };
@@ -165,7 +166,12 @@ int tune_log_close(struct tune_log *log)
             note_failure(log, unwritten(paths[i], errno));
         }
     }
-    int rc = event_file_close(log->board);
+    int rc = 0;
+    if (log->ran) {
+        rc = event_file_close(log->board);
+    } else {
+        event_file_discard(log->board); /* of a run that was refused */
+    }
     if (rc != 0) {
         note_failure(log, rc);
     }
@@ -198,6 +204,7 @@ static bool begin_file(const struct tune_log *log, FILE *file, const char *path)
 void tune_log_begin(struct tune_log *log, const struct tune_log_head *head)
 {
     log->head = *head;
+    log->ran = true;
     (void)begin_file(log, log->json_file, log->json_path);
     if (begin_file(log, log->csv_file, log->csv_path)) {
         tune_figures_print_names(log->csv_file);

@@ -9,6 +9,8 @@
 #include "tools/tide/cli.h"
 
 static volatile sig_atomic_t asked;
+static void (*volatile undo_made)(void *context);
+static void *volatile undo_context; /* of it, and there before it is */
 static bool begun;
 static struct sigaction before[2];
 static const int signals[2] = {SIGINT, SIGTERM};
@@ -25,6 +27,9 @@ static void leave(int number)
     static const char sentence[] =
         "tide finetune: stopped by a signal before the first step; nothing was trained\n";
     (void)number;
+    if (undo_made != NULL) {
+        undo_made(undo_context);
+    }
     while (write(STDERR_FILENO, sentence, sizeof sentence - 1) < 0 && errno == EINTR) {
     }
     _exit(CLI_INTERRUPTED);
@@ -40,8 +45,10 @@ static void install(void (*handler)(int number))
     begun = true;
 }
 
-void tune_stop_early(void)
+void tune_stop_early(void (*undo)(void *context), void *context)
 {
+    undo_context = context;
+    undo_made = undo;
     install(leave);
 }
 

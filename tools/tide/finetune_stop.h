@@ -6,8 +6,9 @@
 
 #include <stdbool.h>
 
-/* Until the next call a signal ends the process at once, in order: nothing has been made yet. */
-void tune_stop_early(void);
+/* Until the next call a signal ends the process at once, in order: nothing has been made yet but what
+ * `undo` takes away, which a handler may call. NULL: nothing at all. */
+void tune_stop_early(void (*undo)(void *context), void *context);
 /* From here to tune_stop_end() signals are wishes. */
 void tune_stop_begin(void);
 void tune_stop_end(void); /* nothing where neither was called */
