@@ -272,7 +272,8 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         if ((part->loud >> s & 1) != 0) {
             make_loud(&batches, batches.count);
         }
-        const bool saves = part->save != NULL && s + 1 == part->save_after;
+        const bool saves = part->save != NULL &&
+                           (s + 1 == part->save_after || (part->save_on && s >= part->save_after));
         int rc = saves && part->ahead ? run_checkpoint_ahead(engine, part->save) : 0;
         rc = rc != 0
                  ? rc

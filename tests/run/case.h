@@ -69,6 +69,7 @@ struct case_part {
     const char *resume;                        /* a checkpoint's folder; NULL: the files */
     const struct run_checkpoint_options *save; /* NULL: none */
     unsigned save_after;                       /* steps */
+    bool save_on;                              /* and after every one that follows */
     bool later;                                /* the save goes on under the next step */
     bool ahead;                                /* and was said before its step */
     uint64_t loud;      /* bit n: few targets in step n + 1, and so a norm many times the others' */
