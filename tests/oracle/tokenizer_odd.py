@@ -1,5 +1,6 @@
 """Pipelines that no known family has: how regular expressions differ between Oniguruma and PCRE2,
-added tokens that take each other's white space, Metaspace behind steps that drop characters.
+added tokens that take each other's white space, Metaspace behind steps that drop characters, and
+which characters of a normal form stand for the text's first.
 
     python tests/oracle/tokenizer_odd.py > tests/text/fixtures/odd_pipelines.json
 """
@@ -41,6 +42,9 @@ NUMBERS = ["a1234567b 12", "\ufeff\u00bd\u00b2x \u00b9\u00be", "aaaaa aab", "x_y
 MARKS = ["a\u00a9b \u00a3+\u20ac$ \u2028x\u180e\tz\u0000", "\u00b2\u0300\u203fq \u3000.\u00bd"]
 EMPTY = ["  xa\n b", "xxay", "", "a\n\nb", "bxbxx"]
 SPACED = [" ab", "ab cd", "  a  b", "\u00a0x", "\n\n\n\nab\n", "a  #b", "", " ", "a a  a", "xa a"]
+# Spaces, marks in another order, Hangul in parts, characters that become many, at the beginning and behind another.
+FORMS = ["\u00b4a b", "a\u00b4\u0316 b", "\ufdfa", "x\ufdfa\u0301", "\u116a\ufe20\u2a74\u00b4", "\u0345\u0f73 a", "\u1100\u1161\u11a8 \uad3a",
+         "\u1fde\u00b4", "e\u0323\u0301\u00a8", "\u0301\u00a8a", "\u3000\u00a8\u0308", "\u1e9b\u0323 \u00a0a", "\u0344\u00b8\u0327"]
 PATTERNS = [r"\p{N}{1,3}+", r"a{2}?", r"a{,2}b", r"(?:ab|a){1,2}+", r"[^\w\s]+", r"\w+", r"[\w]+", r"\b", r"\B",
             r"\d{3}(?=(?:\d{3})*\b)", r"\u0061+", r"(?m).+", r"(?i)\p{Lu}", r"(?i)[\p{Lu}]", r"(?i)k+",
             r"(?i:K)\p{Lu}|x", r"(k(?i)k)K", r"\p{Han}+", r"\P{Han}+", r"\p{^Han}", r"{a}|\{1", r"\s(?-i:a)"]
@@ -56,6 +60,10 @@ def cases():
         for behavior in ("Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous", "Removed"):
             yield tokenizer([regex(pattern, behavior), BYTES]), EMPTY
     yield tokenizer([SPACES, META, BYTES]), SPACED
+    forms = [[{"type": x} for x in names] for names in (["NFD"], ["NFKD"], ["NFC"], ["NFKC"], ["NFKD", "NFC"], ["NFC", "NFKD"])]
+    for form in forms:
+        for spaces in (SPACES, {"type": "Whitespace"}):
+            yield tokenizer([spaces, META, BYTES], {"type": "Sequence", "normalizers": form}), FORMS
     yield tokenizer([META, BYTES], {"type": "Strip", "strip_left": True, "strip_right": False}), SPACED
     yield tokenizer([META, BYTES], {"type": "Prepend", "prepend": "x"}), SPACED
     yield tokenizer([META, BYTES], None, [added(256, "ab")]), SPACED

@@ -306,7 +306,8 @@ static void bad_text(void)
 /* A text so long that a quadratic merge or pattern would never end. */
 static void long_texts(void)
 {
-    static const char *const units[] = {"a", " ", "7", "\n", ".", "A", "的", "e\xCC\x81", "a\n"};
+    static const char *const units[] = {
+        "a", " ", "7", "\n", ".", "A", "的", "e\xCC\x81", "\xCC\x81\xCC\xA3", "a\n"};
     size_t bytes = TEST_COUNT(1 << 18, 1 << 13);
     char *text = malloc(bytes);
     check_true(text != NULL);

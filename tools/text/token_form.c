@@ -2,6 +2,7 @@
  * that the library only sees the few that it changes. */
 #include "tools/text/token_form.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <utf8proc.h>
 
 #include "core/base/err.h"
+#include "tools/text/token_detail.h"
 #include "tools/text/token_unicode.h"
 
 struct token_form {
@@ -147,18 +149,105 @@ size_t token_form_reach(const struct token_form *form, const char *text, size_t 
     return at;
 }
 
-int token_form_apply(const struct token_form *form, const char *text, size_t bytes, char **out,
-                     size_t *out_bytes)
+/* No character of Unicode has more in its decomposition. */
+enum { PARTS_MAX = 32 };
+
+/* What the text's characters decompose to, each part of one but the first taking nothing. */
+static int decompose(const struct token_form *form, const char *text, size_t bytes,
+                     struct token_form_char **out, size_t *count)
 {
-    utf8proc_uint8_t *mapped = NULL;
-    utf8proc_ssize_t count = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)bytes,
-                                          &mapped, form->options);
-    if (count < 0) {
-        return core_err_set(-ENOMEM, "normalising %zu bytes: %s", bytes, utf8proc_errmsg(count));
+    struct token_form_char *chars = NULL;
+    size_t room = 0;
+    size_t used = 0;
+    unsigned length;
+    for (size_t at = 0; at < bytes; at += length) {
+        utf8proc_int32_t parts[PARTS_MAX];
+        const utf8proc_int32_t point = (utf8proc_int32_t)token_point(text + at, &length);
+        const utf8proc_ssize_t more = utf8proc_decompose_char(point, parts, PARTS_MAX,
+                                                              form->options, NULL);
+        assert(more >= 0 && more <= PARTS_MAX);
+        int code = token_grow((void **)&chars, &room, used, (size_t)more, sizeof *chars);
+        if (code != 0) {
+            free(chars);
+            return code;
+        }
+        for (utf8proc_ssize_t i = 0; i < more; i++, used++) {
+            chars[used] = (struct token_form_char){
+                .point = (uint32_t)parts[i],
+                .taken = i == 0,
+                .order = (uint32_t)used,
+                .class = utf8proc_get_property(parts[i])->combining_class};
+        }
     }
-    *out = (char *)mapped;
-    *out_bytes = (size_t)count;
+    *out = chars;
+    *count = used;
     return 0;
+}
+
+static int by_class(const void *left, const void *right)
+{
+    const struct token_form_char *a = left;
+    const struct token_form_char *b = right;
+    return a->class != b->class ? a->class - b->class
+                                : (a->order > b->order) - (a->order < b->order);
+}
+
+/* Marks stand behind their letter by their class. */
+static void order(struct token_form_char *chars, size_t count)
+{
+    for (size_t begin = 0; begin < count;) {
+        size_t end = begin;
+        while (end < count && chars[end].class != 0) {
+            end++;
+        }
+        if (end - begin > 1) {
+            qsort(chars + begin, end - begin, sizeof *chars, by_class);
+        }
+        begin = end + 1;
+    }
+}
+
+/* The one character that two make; false: none. */
+static bool join(const struct token_form *form, uint32_t first, uint32_t second, uint32_t *out)
+{
+    utf8proc_int32_t pair[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};
+    *out = first;
+    if (utf8proc_normalize_utf32(pair, 2, form->options) != 1) {
+        return false;
+    }
+    *out = (uint32_t)pair[0];
+    return true;
+}
+
+/* Letters take the marks behind them that they have a character with, and what those took. */
+static size_t compose(const struct token_form *form, struct token_form_char *chars, size_t count)
+{
+    struct token_form_char *letter = NULL;
+    int last = 0; /* class of the last mark that was kept; 0: none */
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct token_form_char next = chars[i];
+        const bool free_to = letter != NULL && (last == 0 || last < next.class);
+        if (free_to && join(form, letter->point, next.point, &letter->point)) {
+            letter->taken += next.taken;
+            continue;
+        }
+        letter = next.class == 0 ? &chars[kept] : letter;
+        last = next.class;
+        chars[kept++] = next;
+    }
+    return kept;
+}
+
+int token_form_apply(const struct token_form *form, const char *text, size_t bytes,
+                     struct token_form_char **out, size_t *count)
+{
+    int code = decompose(form, text, bytes, out, count);
+    if (code == 0) {
+        order(*out, *count);
+        *count = form->composes ? compose(form, *out, *count) : *count;
+    }
+    return code;
 }
 
 int token_form_lower(uint32_t point, uint32_t out[2])

@@ -23,9 +23,17 @@ size_t token_form_pass(const struct token_form *form, const char *text, size_t b
 /* The bytes at the start of the text, which token_form_pass() would not pass, that are changed
  * together. */
 size_t token_form_reach(const struct token_form *form, const char *text, size_t bytes);
+/* A character of the normal form, and of how many of the text's it is made, which come one after the
+ * other; 0: of a part of the one before. */
+struct token_form_char {
+    uint32_t point;
+    uint32_t taken;
+    uint32_t order;
+    int class; /* canonical combining class */
+};
 /* Normalises `bytes` of text, to be freed by the caller. */
-int token_form_apply(const struct token_form *form, const char *text, size_t bytes, char **out,
-                     size_t *out_bytes);
+int token_form_apply(const struct token_form *form, const char *text, size_t bytes,
+                     struct token_form_char **out, size_t *count);
 
 /* The lower case of a character: 1 or 2 of them. -ENOTSUP without the library. */
 int token_form_lower(uint32_t point, uint32_t out[2]);

@@ -30,13 +30,13 @@ size_t token_form_reach(const struct token_form *form, const char *text, size_t 
     return bytes;
 }
 
-int token_form_apply(const struct token_form *form, const char *text, size_t bytes, char **out,
-                     size_t *out_bytes)
+int token_form_apply(const struct token_form *form, const char *text, size_t bytes,
+                     struct token_form_char **out, size_t *count)
 {
     (void)form;
     (void)text;
     (void)out;
-    (void)out_bytes;
+    (void)count;
     return core_err_set(-ENOTSUP, "%zu bytes: this tide was built without utf8proc", bytes);
 }
 

@@ -85,6 +85,31 @@ static struct text_span covered(const struct token_text *from, size_t begin, siz
     return span;
 }
 
+/* Writes the characters that a part of the text was changed to. Each stands for those that it was made
+ * of, and one that was not made of any for the one before: as the `tokenizers` package aligns them. */
+static int put_form(const struct token_text *from, size_t at, const struct token_form_char *chars,
+                    size_t count, struct token_text *to)
+{
+    unsigned length = 0;
+    size_t begin = at;
+    int code = 0;
+    if (at > 0) {
+        token_point_before(from->at, from->at + at, &length);
+        begin = at - length;
+    }
+    for (size_t i = 0; i < count && code == 0; i++) {
+        char text[4];
+        begin = chars[i].taken > 0 ? at : begin;
+        for (uint32_t k = 0; k < chars[i].taken; k++) {
+            token_point(from->at + at, &length);
+            at += length;
+        }
+        code = token_text_put(to, text, token_point_write(chars[i].point, text),
+                              covered(from, begin, at));
+    }
+    return code;
+}
+
 static int run_form(const struct token_norm *norm, const struct token_text *from,
                     struct token_text *to)
 {
@@ -96,14 +121,12 @@ static int run_form(const struct token_norm *norm, const struct token_text *from
         if (code != 0 || at == from->bytes) {
             break;
         }
-        char *text = NULL;
-        size_t bytes = 0;
+        struct token_form_char *chars = NULL;
+        size_t count = 0;
         size_t reach = token_form_reach(norm->form, from->at + at, from->bytes - at);
-        code = token_form_apply(norm->form, from->at + at, reach, &text, &bytes);
-        if (code == 0) {
-            code = token_text_put(to, text, bytes, covered(from, at, at + reach));
-        }
-        free(text);
+        code = token_form_apply(norm->form, from->at + at, reach, &chars, &count);
+        code = code == 0 ? put_form(from, at, chars, count, to) : code;
+        free(chars);
         at += reach;
     }
     return code;
