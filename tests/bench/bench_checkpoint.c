@@ -10,8 +10,7 @@
  *
  * Prints `name value unit` lines: the medians, and those of each round's ratio over fio, which is the
  * mean of its runs before and after: `checkpoint_write` over fio's --rw=write, `checkpoint_verify` and
- * `resume_read` over its --rw=read. What is resumed is read and written: `resume_both` is held against
- * --rw=rw. Without fio there are no ratios. fio is asked for --bs=1M --iodepth=16
+ * `resume_read` over its --rw=read. Without fio there are no ratios. fio is asked for --bs=1M --iodepth=16
  * --ioengine=io_uring --direct=1, --end_fsync=1 where it writes, and for as many bytes. */
 #include <errno.h>
 #include <fcntl.h>
@@ -256,7 +255,6 @@ static double field(const char *line, int n)
     return line != NULL ? atof(line) : 0;
 }
 
-/* Reading and writing together. */
 static double fio(const char *pattern, const char *more)
 {
     const double file = bench.bytes < 4e9 ? bench.bytes : 4e9;
@@ -279,9 +277,8 @@ static double fio(const char *pattern, const char *more)
 
 /* ---- rounds ---- */
 
-enum { WRITE, VERIFY, RESUME, BOTH, FIGURES };
-static const char *const names[FIGURES] = {"checkpoint_write", "checkpoint_verify", "resume_read",
-                                           "resume_both"};
+enum { WRITE, VERIFY, RESUME, FIGURES };
+static const char *const names[FIGURES] = {"checkpoint_write", "checkpoint_verify", "resume_read"};
 
 struct round {
     double ours[FIGURES];
@@ -297,9 +294,7 @@ static struct round measure(void)
     const double read = fio("read", "");
     round.ours[VERIFY] = verify_all();
     round.ours[RESUME] = resume_all();
-    round.ours[BOTH] = 2 * round.ours[RESUME];
     round.fio[VERIFY] = round.fio[RESUME] = (read + fio("read", "")) / 2;
-    round.fio[BOTH] = fio("rw", "--end_fsync=1");
     for (int i = 0; i < FIGURES; i++) {
         fprintf(stderr, "# %s %.3f GB/s, fio %.3f GB/s\n", names[i], round.ours[i] / 1e9,
                 round.fio[i] / 1e9);
