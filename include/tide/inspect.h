@@ -16,6 +16,7 @@ enum tide_inspected {
     TIDE_SAFETENSORS,  /* one file */
     TIDE_CHECKPOINT,   /* of a run: weights and optimizer states */
     TIDE_STORE_FOLDER, /* a directory given as a store, with what a run has in it or left there */
+    TIDE_OTHER_FOLDER, /* none of these, as the problem says */
 };
 
 /* Sizes are 0 and texts empty where the path has no such thing (a file alone has no family). */

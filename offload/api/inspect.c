@@ -166,8 +166,9 @@ static int inspect_store(const char *path, bool *there, struct tide_inspection *
 /* ---- folders that are none of these ---- */
 
 /* What the folder is, where no model is in it; a sentence. */
-static int nothing_here(const char *path)
+static int nothing_here(const char *path, struct tide_inspection *out)
 {
+    out->what = TIDE_OTHER_FOLDER;
     uint64_t *steps = NULL;
     size_t count = 0;
     int rc = store_shelf_list(path, &steps, &count);
@@ -221,7 +222,7 @@ static int inspect_folder(struct tide_context *context, const char *path,
         return inspect_model(path, options, out);
     }
     int rc = inspect_store(path, &store, out);
-    return rc != 0 || store ? rc : judge(nothing_here(path), out);
+    return rc != 0 || store ? rc : judge(nothing_here(path, out), out);
 }
 
 static int inspect_file(const char *path, const struct tide_inspect_options *options,

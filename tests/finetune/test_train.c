@@ -188,7 +188,12 @@ static void shared_store(void)
     check_true(!rig_has("first/model.safetensors") && !rig_has("first.partial"));
     check_uint(entries("store"), ==, 0);
     expect(4, "inspect %T/store");
+    check_contains(rig_out, "/store: folder\n");
     check_contains(rig_out, "no run has anything in it");
+    expect(4, "inspect --json %T/store");
+    check_contains(rig_out, "\"what\": \"other\"");
+    expect(2, "plan --model %T/store");
+    check_contains(rig_err, "neither a model (there is no config.json) nor a checkpoint");
     expect(4, "inspect %T/first");
     check_contains(rig_out, "has no model, but 1 checkpoint, the newest of which is ");
     expect(2, TRAIN_SMALL "--out %T/fourth --steps 2 --store %T/no/where --place states=store");

@@ -98,6 +98,9 @@ int tune_context_inspect(struct tune_context *talk, const char *path, bool weigh
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
     }
+    if (out->what == TIDE_OTHER_FOLDER) {
+        return core_err_set(-EINVAL, "--model %s: %s", path, out->problem);
+    }
     if (out->what != TIDE_MODEL_FOLDER) {
         return refuse_kind(path, out->what);
     }

@@ -47,6 +47,7 @@ static const char *what_name(uint32_t what)
     return what == TIDE_MODEL_FOLDER   ? "model"
            : what == TIDE_CHECKPOINT   ? "checkpoint"
            : what == TIDE_STORE_FOLDER ? "store"
+           : what == TIDE_OTHER_FOLDER ? "other"
                                        : "safetensors";
 }
 
@@ -101,7 +102,10 @@ static void print_text(const char *path, const struct tide_inspection *one)
     }
     const bool model = one->what == TIDE_MODEL_FOLDER;
     char number[CLI_NUMBER_BYTES];
-    printf("%s: %s\n", path, model ? "model folder" : "safetensors file");
+    printf("%s: %s\n", path,
+           model                            ? "model folder"
+           : one->what == TIDE_OTHER_FOLDER ? "folder"
+                                            : "safetensors file");
     if (model && one->family[0] != '\0') {
         printf("  %s: %s parameters, %" PRId64 " layers, hidden %" PRId64 ", inner %" PRId64
                "\n  %" PRId64 " heads of %" PRId64 " (%" PRId64 " for keys), vocabulary %" PRId64
