@@ -70,7 +70,7 @@ static void goes_on(void)
  * evaluation in between. */
 static void rotated_away(void)
 {
-    for (int two = 0; two < 2; two++) {
+    for (int two = TEST_COUNT(0, 1); two < 2; two++) {
         struct run_options options = options_of(
             two ? PLAN_TIMING_DEFERRED : PLAN_TIMING_SPECULATIVE, NULL);
         struct case_outcome whole = {.steps = 0};
@@ -262,7 +262,9 @@ static void all(void)
     rotated_away();
     is_let_go();
     a_change_is_found(false);
-    a_change_is_found(true);
+    if (TEST_COUNT(1, 0) > 0) {
+        a_change_is_found(true);
+    }
     case_model_free(&made);
 }
 
