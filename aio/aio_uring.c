@@ -152,6 +152,9 @@ static void uring_close(void *state)
     }
     if (uring->ring_open) {
         ring_changes_hands();
+        if (uring->file_table) { /* the kernel ends a ring later, and would hold removed files */
+            (void)io_uring_unregister_files(&uring->ring);
+        }
         io_uring_queue_exit(&uring->ring);
     }
     if (uring->eventfd >= 0) {

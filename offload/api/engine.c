@@ -302,13 +302,25 @@ static int put(void *context, uint64_t first, uint64_t count, const void *weight
     return model_save_put(putting->save, putting->block, first, count, putting->type, weights);
 }
 
+/* Gives back room that only saves need: a checkpoint that the next one would be written over, and one
+ * that was removed while it was in use. */
+static int make_room(struct tide_engine *engine)
+{
+    int rc = run_engine_drain(engine->engine);
+    rc = rc != 0 ? rc : run_engine_let_go(engine->engine);
+    if (rc == 0 && engine->shelf != NULL && !run_checkpoint_open(engine->engine)) {
+        store_shelf_spare_drop(engine->shelf);
+    }
+    return rc;
+}
+
 static int save(struct tide_engine *engine, const char *folder, int overwrite)
 {
     struct model_save *file = NULL;
     int rc = save_open(engine, folder, overwrite, &file);
-    if (rc == -ENOSPC && engine->shelf != NULL && !run_checkpoint_open(engine->engine)) {
-        store_shelf_spare_drop(engine->shelf); /* its room may do */
-        rc = save_open(engine, folder, overwrite, &file);
+    if (rc == -ENOSPC) {
+        rc = make_room(engine);
+        rc = rc != 0 ? rc : save_open(engine, folder, overwrite, &file);
     }
     for (uint32_t b = 0; rc == 0 && b < engine->setup.model->block_count; b++) {
         struct putting putting = {file, b, model_dtype_of(engine->setup.options.type)};

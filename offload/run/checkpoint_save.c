@@ -140,10 +140,7 @@ static int begin(struct run_engine *engine, const struct run_checkpoint_options 
         .fault = options->fault,
     };
     struct store_manifest manifest = {.step = 0};
-    int rc = 0;
-    for (uint32_t r = 0; rc == 0 && r < run_engine_world(engine); r++) {
-        rc = run_rank_let_go(run_engine_rank(engine, r)); /* of one that may be written over */
-    }
+    int rc = run_engine_let_go(engine); /* of one that may be written over */
     rc = rc != 0 ? rc : describe(engine, options, ahead, &manifest);
     return rc != 0 ? rc : store_checkpoint_begin(&wanted, &manifest, out);
 }

@@ -74,6 +74,15 @@ int run_engine_drain(struct run_engine *engine)
     return rc;
 }
 
+int run_engine_let_go(struct run_engine *engine)
+{
+    int rc = 0;
+    for (uint32_t r = 0; rc == 0 && r < run_engine_world(engine); r++) {
+        rc = run_rank_let_go(run_engine_rank(engine, r));
+    }
+    return rc;
+}
+
 static int rest_rank(struct run_engine *engine, struct run_member *member, const void *arguments)
 {
     (void)engine;

@@ -12,10 +12,16 @@ void run_guess_init(struct run_guess *guess)
     *guess = (struct run_guess){.needed = RUN_GUESS_FIRST};
 }
 
+/* Whether the next step is deferred so that the account has what to compare with. */
+static bool looks_next(const struct run_guess *guess)
+{
+    return guess->deferred == 0 && guess->streak >= RUN_GUESS_TRUST &&
+           guess->looks < RUN_GUESS_LOOKS;
+}
+
 bool run_guess_next(const struct run_guess *guess)
 {
-    const bool looks = guess->deferred == 0 && guess->streak >= RUN_GUESS_TRUST;
-    return guess->rest == 0 && !looks && guess->calm >= guess->needed;
+    return guess->rest == 0 && !looks_next(guess) && guess->calm >= guess->needed;
 }
 
 static void mean(double *mean, double seconds)
@@ -70,6 +76,7 @@ double run_guess_note(struct run_guess *guess, const struct run_guess_step *step
 {
     const double lost = lost_in(guess, step);
     guess->balance = guess->balance * remains + won_in(guess, step) - lost;
+    guess->looks += looks_next(guess) && !step->guessed;
     measure(guess, step);
     count(guess, step);
     guess->rest -= guess->rest > 0;

@@ -9,14 +9,22 @@
 #include <stdint.h>
 
 /* Calm steps before the first guess; the most that wrong guesses can ask for; right guesses that halve
- * what is asked for, and after which a deferred step is measured where none was yet; steps without a
- * guess once guessing did not pay. */
-enum { RUN_GUESS_FIRST = 2, RUN_GUESS_CALM_MAX = 64, RUN_GUESS_TRUST = 16, RUN_GUESS_REST = 64 };
+ * what is asked for, and after which a deferred step is measured where none was yet; steps that wait
+ * for such a measure, where others lie between steps; steps without a guess once guessing did not
+ * pay. */
+enum {
+    RUN_GUESS_FIRST = 2,
+    RUN_GUESS_CALM_MAX = 64,
+    RUN_GUESS_TRUST = 16,
+    RUN_GUESS_LOOKS = 2,
+    RUN_GUESS_REST = 64
+};
 
 struct run_guess {
     uint32_t calm;   /* steps in a row that a guess was or would have been right for; far: two */
     uint32_t needed; /* of them before a guess */
     uint32_t streak; /* right guesses since the last wrong one */
+    uint32_t looks;  /* deferred steps that were made to be measured */
     uint32_t rest;   /* steps left without a guess */
     double
         deferred;   /* seconds of a step that guesses nothing behind one that did not; 0: unknown */

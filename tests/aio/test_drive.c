@@ -146,6 +146,54 @@ static void as_deep_as_it_goes(void)
     rig_free(out);
 }
 
+/* A lease for writing is given where nobody else has the file open. */
+static bool is_alone(const char *path)
+{
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    check_int(fd, >=, 0);
+    const bool alone = fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
+    close(fd);
+    return alone;
+}
+
+/* Whether this file system gives such leases at all. */
+static bool has_leases(const char *beside)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s.lease", beside);
+    const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    check_int(fd, >=, 0);
+    close(fd);
+    const bool has = is_alone(path);
+    unlink(path);
+    return has;
+}
+
+/* A drive that ended holds no file: the room of removed ones is there at once. */
+static void no_file_is_held(void)
+{
+    enum { BYTES = 2 * UNIT };
+    unsigned char *in = rig_memory(BYTES);
+    for (const char *const *name = rig_backends(); *name != NULL; name++) {
+        struct rig rig;
+        rig_open(&rig, &(struct rig_options){.backend = *name, .bytes = BYTES});
+        rig_fill(in, BYTES, 3);
+        write_all(&rig, 0, in, BYTES);
+        if (rig.fd >= 0) {
+            check_true(!is_alone(rig.path));
+        }
+        check_int(aio_queue_close(rig.queue), ==, 0);
+        check_int(aio_drive_destroy(rig.drive), ==, 0);
+        aio_mem_destroy(rig.disk);
+        if (rig.fd >= 0) {
+            close(rig.fd);
+            check_true(is_alone(rig.path) || !has_leases(rig.path));
+            unlink(rig.path);
+        }
+    }
+    rig_free(in);
+}
+
 TEST_MAIN({"what_is_written_is_read", what_is_written_is_read},
-          {"many_requests_in_order", many_requests_in_order},
+          {"no_file_is_held", no_file_is_held}, {"many_requests_in_order", many_requests_in_order},
           {"as_deep_as_it_goes", as_deep_as_it_goes})

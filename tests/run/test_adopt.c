@@ -161,7 +161,7 @@ static void is_let_go(void)
     check_int(step(engine, SAVED), ==, 0);
     check_int(run_engine_drain(engine), ==, 0);
     check_uint(run_rank_adopted_bytes(rank), ==, 0);
-    check_int(run_rank_let_go(rank), ==, 0);
+    check_int(run_engine_let_go(engine), ==, 0);
     check_uint(files_open(), ==, 0);
     check_int(step(engine, SAVED + 1), ==, 0);
     run_engine_destroy(engine);

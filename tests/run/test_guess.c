@@ -67,6 +67,22 @@ static void far_norms_guess_at_once(void)
     }
 }
 
+/* Where something lies between all steps none can be measured: it is tried twice, and guessed on. */
+static void unsteady_runs_guess(void)
+{
+    struct run_guess guess;
+    unsigned guesses = 0;
+    run_guess_init(&guess);
+    for (int i = 0; i < 500; i++) {
+        const struct run_guess_step step = {
+            .guessed = run_guess_next(&guess), .calm = true, .far = true, .seconds = 1};
+        guesses += step.guessed;
+        check_double(run_guess_note(&guess, &step), ==, 0);
+    }
+    check_uint(guesses, ==, 500 - 1 - RUN_GUESS_LOOKS);
+    check_double(guess.deferred, ==, 0);
+}
+
 /* Never calm: never a guess. */
 static void clipped_runs_defer(void)
 {
@@ -152,6 +168,7 @@ static void first_steps_are_not_measured(void)
 
 TEST_MAIN({"calm_runs_guess", calm_runs_guess},
           {"far_norms_guess_at_once", far_norms_guess_at_once},
-          {"clipped_runs_defer", clipped_runs_defer}, {"wrong_guesses_teach", wrong_guesses_teach},
-          {"trust_comes_back", trust_comes_back}, {"slow_guesses_rest", slow_guesses_rest},
+          {"unsteady_runs_guess", unsteady_runs_guess}, {"clipped_runs_defer", clipped_runs_defer},
+          {"wrong_guesses_teach", wrong_guesses_teach}, {"trust_comes_back", trust_comes_back},
+          {"slow_guesses_rest", slow_guesses_rest},
           {"first_steps_are_not_measured", first_steps_are_not_measured})
