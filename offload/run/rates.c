@@ -54,16 +54,19 @@ uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_
     return file;
 }
 
-uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options)
+uint64_t run_rates_budget(const struct run_options *options)
 {
     const struct plan_budgets *budgets = &options->budgets;
-    uint64_t bytes = budgets->host_bytes + budgets->device_bytes;
-    if (budgets->joint_bytes > 0 && budgets->joint_bytes < bytes) {
-        bytes = budgets->joint_bytes;
-    }
+    const uint64_t bytes = budgets->host_bytes + budgets->device_bytes;
+    const bool joint = budgets->joint_bytes > 0 && budgets->joint_bytes < bytes;
+    return joint ? budgets->joint_bytes : bytes;
+}
+
+uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options)
+{
     const uint64_t most = run_rates_within(kept_bytes(shapes, options) / 6 + small_bytes, 0,
                                            spare_bytes_max);
-    const uint64_t budget = bytes / 4;
+    const uint64_t budget = run_rates_budget(options) / 4;
     uint64_t spare = spare_bytes_max;
     while (spare > most && spare > small_bytes) {
         spare /= 2;
@@ -321,8 +324,9 @@ static int find_blocks(const struct run_shapes *shapes, const struct run_options
     if (known(options, &part)) {
         return 0;
     }
-    int rc = run_rates_blocks(shapes, options, out);
-    if (rc == 0) {
+    bool whole = false;
+    int rc = run_rates_blocks(shapes, options, out, &whole);
+    if (rc == 0 && whole) {
         run_cache_write(&part);
     }
     return rc;

@@ -18,7 +18,7 @@ struct run_rates {
 };
 
 /* Drives are measured where `options` has stores; compute with the model's own layers, in memory
- * that is given back. What `options->cache` has kept of it counts, and what was measured is kept. */
+ * that is given back and within the budgets. What `options->cache` has kept of it counts, and what was measured is kept. */
 int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
                       struct run_rates *out);
 

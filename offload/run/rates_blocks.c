@@ -1,5 +1,5 @@
-/* rates_blocks.c: runs an embedding, a layer and a head forward and back, each on a device of its own;
- * all more than once, for the first time makes primitives and touches pages. */
+/* rates_blocks.c: runs an embedding, a layer and a head forward and back, each on a device of its own
+ * and within the budgets; all more than once, for the first time makes primitives and touches pages. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,8 +12,10 @@
 #include "offload/model/run.h"
 #include "offload/run/rates_parts.h"
 
-/* A head or embedding above this is not run; its flops count at a layer's speed. */
+/* A head or embedding above this is not run; its flops count at a layer's speed. A layer that is
+ * beyond the budgets is run over no more rows than lie in the second. */
 static const uint64_t block_bytes_max = UINT64_C(1) << 30;
+static const uint64_t less_bytes_max = UINT64_C(256) << 20;
 static const double enough_seconds = 1;
 
 /* A device of its own with one block on it. */
@@ -81,6 +83,14 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
     return total;
 }
 
+/* What measuring a block takes of its device. */
+static uint64_t stage_bytes(const struct run_shapes *shapes, const struct run_options *options,
+                            unsigned index)
+{
+    return lay_out(shapes, options, index, NULL, NULL) + shapes->scratch_bytes +
+           (uint64_t)2 * DEV_ALIGN_BYTES;
+}
+
 static int stage_copy(struct stage *stage, enum dev_copy_direction direction, char *to,
                       const void *from, uint64_t bytes)
 {
@@ -130,8 +140,7 @@ static int stage_open(struct stage *stage, const struct run_shapes *shapes,
     const uint64_t bytes = lay_out(shapes, options, index, NULL, NULL);
     char path[RUN_OPTIONS_PATH_BYTES];
     const struct kern_options kernels = run_options_kernels(options, path);
-    const struct dev_options device = {.memory_bytes = bytes + shapes->scratch_bytes +
-                                                       (size_t)2 * DEV_ALIGN_BYTES};
+    const struct dev_options device = {.memory_bytes = stage_bytes(shapes, options, index)};
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE,
                                             .depth = 1024,
                                             .threads = options->threads,
@@ -190,17 +199,80 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
     return rc;
 }
 
+/* What a block may take: the plan lays it out within the same, where it fits. */
+static uint64_t limit_of(const struct run_options *options)
+{
+    const uint64_t all = run_rates_budget(options);
+    const uint64_t device = options->budgets.device_bytes;
+    return options->budgets.device_is_host || all < device ? all : device;
+}
+
+/* Takes rows away until a layer fits, and tokens where one row is too many. *out: NULL where not even
+ * one token's layer fits. */
+static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limit,
+                  struct run_options *options, struct run_shapes **out)
+{
+    struct run_shapes *fewer = NULL;
+    uint64_t bytes = UINT64_MAX;
+    int rc = 0;
+    while (rc == 0 && (bytes > limit || (bytes > less_bytes_max && options->rows > 1))) {
+        run_shapes_destroy(fewer);
+        fewer = NULL;
+        if (options->rows == 1 && options->length == 1) {
+            break;
+        }
+        *(options->rows > 1 ? &options->rows : &options->length) /= 2;
+        rc = run_shapes_create(shapes->model, options, &fewer);
+        bytes = rc == 0 ? stage_bytes(fewer, options, layer) : 0;
+    }
+    if (rc == 0) {
+        *out = fewer;
+    }
+    return rc;
+}
+
+static double times(double all, double part)
+{
+    return part > 0 ? all / part : 1;
+}
+
+/* A layer over so many rows as fit; the others take as long as their flops do. Nothing is measured
+ * where there are none, for that no plan fits. */
+static int measure_less(const struct run_shapes *shapes, const struct run_options *options,
+                        unsigned layer, uint64_t limit, struct run_rates *out)
+{
+    const enum model_block_kind kind = shapes->model->blocks[layer].kind;
+    struct run_options less = *options;
+    struct run_shapes *fewer = NULL;
+    int rc = shrink(shapes, layer, limit, &less, &fewer);
+    if (rc == 0 && fewer != NULL) {
+        const struct model_program *all = shapes->programs[layer];
+        const struct model_program *part = fewer->programs[layer];
+        rc = measure_block(fewer, &less, layer, out);
+        out->forward_seconds[kind] *= times(all->forward.flops, part->forward.flops);
+        out->recompute_seconds[kind] *= times(all->forward.flops, part->forward.flops);
+        out->backward_seconds[kind] *= times(all->backward.flops, part->backward.flops);
+    }
+    run_shapes_destroy(fewer);
+    return rc;
+}
+
 int run_rates_blocks(const struct run_shapes *shapes, const struct run_options *options,
-                     struct run_rates *out)
+                     struct run_rates *out, bool *whole)
 {
     const unsigned count = shapes->model->block_count;
     const unsigned layer = count > 2 ? 1 : 0;
-    int rc = measure_block(shapes, options, layer, out);
+    const uint64_t limit = limit_of(options);
+    *whole = stage_bytes(shapes, options, layer) <= limit;
+    int rc = *whole ? measure_block(shapes, options, layer, out)
+                    : measure_less(shapes, options, layer, limit, out);
     const unsigned ends[] = {0, count - 1};
     for (int i = 0; i < 2 && rc == 0; i++) {
-        if (lay_out(shapes, options, ends[i], NULL, NULL) <= block_bytes_max) {
+        const bool fits = stage_bytes(shapes, options, ends[i]) <= limit;
+        if (fits && lay_out(shapes, options, ends[i], NULL, NULL) <= block_bytes_max) {
             rc = measure_block(shapes, options, ends[i], out);
         }
+        *whole = *whole && fits;
     }
     const double seconds = out->forward_seconds[shapes->model->blocks[layer].kind];
     out->machine.flops = seconds > 0 ? shapes->programs[layer]->forward.flops / seconds : 1e9;

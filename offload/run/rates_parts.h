@@ -11,9 +11,13 @@ double run_rates_since(int64_t start_ns);
 uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options);
 uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most);
 
-/* Seconds of the model's own blocks. */
+/* What the budgets of HOST and DEVICE are together. */
+uint64_t run_rates_budget(const struct run_options *options);
+
+/* Seconds of the model's own blocks, each measured within the budgets: a layer beyond them over fewer
+ * rows. *whole: none was beyond them, so that it may be remembered for this shape. */
 int run_rates_blocks(const struct run_shapes *shapes, const struct run_options *options,
-                     struct run_rates *out);
+                     struct run_rates *out, bool *whole);
 
 /* The update and sums; then copies. */
 int run_rates_update(const struct run_shapes *shapes, const struct run_options *options,

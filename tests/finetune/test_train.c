@@ -367,6 +367,8 @@ static void too_small(void)
     check_true(!rig_has("small"));
     expect(3, "plan --model %M --device-memory 4K");
     check_string(rig_out, "");
+    expect(3, "plan --model %M --batch 1000000 --device-memory 16M --host-memory 64M");
+    check_contains(rig_err, "cannot fit");
     expect(0, "plan --model %M --batch 2");
     check_contains(rig_out, "DEVICE");
     expect(0, "plan --model %M --batch 2 --rates %T/rates.json --json");

@@ -1,6 +1,7 @@
 /* Proves what is kept of a machine's rates: a part counts for its key alone, for some weeks, and only
  * whole; what is wrong with the folder costs nothing but a measurement; a measured machine is not
- * measured again until that is asked for or it was forgotten. */
+ * measured again until that is asked for or it was forgotten; and that measuring stays in the budgets,
+ * also where a run does not fit in them. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +11,9 @@
 #include <unistd.h>
 #include <utime.h>
 
+#include "core/base/err.h"
+#include "core/dev/dev.h"
+#include "offload/run/planned.h"
 #include "offload/run/rates.h"
 #include "offload/run/rates_cache.h"
 #include "offload/run/rates_parts.h"
@@ -238,6 +242,115 @@ static void measuring_takes_little(void)
     case_model_free(&made);
 }
 
+/* The largest device that was asked for, and which one of them may not be had, from 1. */
+static uint64_t device_bytes;
+static int device_count, device_fails;
+int __real_dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
+int __wrap_dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
+
+int __wrap_dev_open(const char *name, const struct dev_options *options, struct dev_device **out)
+{
+    device_bytes = options->memory_bytes > device_bytes ? options->memory_bytes : device_bytes;
+    if (++device_count == device_fails) {
+        return core_err_set(-ENOMEM, "no such device");
+    }
+    return __real_dev_open(name, options, out);
+}
+
+/* Blocks of a model in so many rows, within so many MiB for the budgets together. */
+static int measure_rows(const struct case_model *made, struct run_options *options, int64_t rows,
+                        uint64_t mib, struct run_rates *out)
+{
+    struct run_shapes *shapes = NULL;
+    options->rows = rows;
+    options->budgets.joint_bytes = mib << 20;
+    check_int(run_shapes_create(made->model, options, &shapes), ==, 0);
+    device_bytes = 0;
+    device_count = 0;
+    int rc = run_rates_measure(shapes, options, out);
+    run_shapes_destroy(shapes);
+    return rc;
+}
+
+/* A layer that does not fit with all rows is measured with fewer, and what that says of all rows is not
+ * kept; what was kept of a machine with more memory counts. */
+static void blocks_are_measured_in_budgets(void)
+{
+    enum { ROWS = 512, SMALL_MIB = 16, LARGE_MIB = 1024 };
+    struct case_model made;
+    struct run_rates rates;
+    char folder[600];
+    char path[1024];
+    struct run_options options = case_options();
+    snprintf(folder, sizeof folder, "%s/budgets", test_directory());
+    options.io = "mem";
+    options.store_count = 1;
+    options.cache = (struct run_cache){.folder = folder, .build = "test"};
+    case_model_make(&made, "llama");
+    check_int(measure_rows(&made, &options, ROWS, SMALL_MIB, &rates), ==, 0);
+    check_uint(device_bytes, >, 0);
+    check_uint(device_bytes, <=, (uint64_t)SMALL_MIB << 20);
+    check_double(rates.forward_seconds[MODEL_BLOCK_LAYER], >, 0);
+    check_double(rates.recompute_seconds[MODEL_BLOCK_LAYER], >, 0);
+    check_double(rates.backward_seconds[MODEL_BLOCK_LAYER], >, 0);
+    check_int(files_in(folder, "blocks-", path), ==, 0);
+    options.budgets.device_is_host = false; /* a card's memory is its own */
+    options.budgets.device_bytes = (uint64_t)SMALL_MIB << 20;
+    check_int(measure_rows(&made, &options, ROWS, LARGE_MIB, &rates), ==, 0);
+    check_uint(device_bytes, <=, (uint64_t)SMALL_MIB << 20);
+    options.budgets = case_options().budgets;
+    check_int(measure_rows(&made, &options, ROWS, LARGE_MIB, &rates), ==, 0);
+    check_uint(device_bytes, >, (uint64_t)SMALL_MIB << 20);
+    check_int(files_in(folder, "blocks-", path), ==, 1);
+    const double layer = rates.forward_seconds[MODEL_BLOCK_LAYER];
+    check_int(measure_rows(&made, &options, ROWS, SMALL_MIB, &rates), ==, 0);
+    check_double(rates.forward_seconds[MODEL_BLOCK_LAYER], ==, layer);
+    case_model_free(&made);
+}
+
+/* Rows beyond any machine are refused by the plan, in its words, and by nothing before it. */
+static void what_cannot_fit_is_planned(void)
+{
+    struct case_model made;
+    struct run_planned *planned = NULL;
+    struct run_options options = case_options();
+    options.io = "mem";
+    case_model_make(&made, "llama");
+    options.rows = 100000000; /* terabytes */
+    options.budgets.joint_bytes = UINT64_C(64) << 20;
+    device_bytes = 0;
+    check_int(run_planned_create(made.model, &options, NULL, &planned), ==, -EFBIG);
+    check_contains(core_err_sentence(), "cannot fit");
+    check_uint(device_bytes, >, 0);
+    check_uint(device_bytes, <=, UINT64_C(64) << 20);
+    options.budgets.joint_bytes = UINT64_C(64) << 10; /* not one token's layer */
+    device_count = 0;
+    check_int(run_planned_create(made.model, &options, NULL, &planned), ==, -EFBIG);
+    check_contains(core_err_sentence(), "cannot fit");
+    check_int(device_count, ==, 1); /* for copies; no block */
+    case_model_free(&made);
+}
+
+/* A device that is not to be had ends measuring, at each block. */
+static void blocks_that_cannot_be_measured(void)
+{
+    struct case_model made;
+    struct run_rates rates;
+    struct run_options options = case_options();
+    options.io = "mem";
+    case_model_make(&made, "llama");
+    check_int(measure_rows(&made, &options, CASE_ROWS, 64, &rates), ==, 0);
+    const int all = device_count;
+    check_int(all, >=, 3);
+    for (device_fails = 1; device_fails <= all; device_fails++) {
+        check_int(measure_rows(&made, &options, CASE_ROWS, 64, &rates), ==, -ENOMEM);
+    }
+    device_fails = 1;
+    check_int(measure_rows(&made, &options, 4096, 16, &rates), ==, -ENOMEM);
+    device_fails = 0;
+    case_model_free(&made);
+}
+
 /* Each store has a weight, the same for all ranks: what was measured of its drive. */
 static void stores_are_weighed(void)
 {
@@ -269,4 +382,7 @@ TEST_MAIN({"parts_count_for_their_keys", parts_count_for_their_keys},
           {"machines_are_measured_once", machines_are_measured_once},
           {"drives_are_asked_once", drives_are_asked_once},
           {"measuring_takes_little", measuring_takes_little},
+          {"blocks_are_measured_in_budgets", blocks_are_measured_in_budgets},
+          {"what_cannot_fit_is_planned", what_cannot_fit_is_planned},
+          {"blocks_that_cannot_be_measured", blocks_that_cannot_be_measured},
           {"stores_are_weighed", stores_are_weighed})
