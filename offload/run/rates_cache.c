@@ -1,31 +1,26 @@
-/* rates_cache.c: <folder>/<kind>-<hash of the key>.json, written under another name first. */
+/* rates_cache.c: a file of core/base/cache.h a part, named by the hash of its key. */
 #include "offload/run/rates_cache.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
 #include "core/base/log.h"
 
-enum { VERSION = 2, PATH_BYTES = 4096, DAY_SECONDS = 86400, NUMBERS_MAX = 16 };
+enum { VERSION = 2, NUMBERS_MAX = 16 };
 
-static bool path_of(const struct run_cache_part *part, char path[PATH_BYTES])
+static bool path_of(const struct run_cache_part *part, char path[CORE_CACHE_PATH_BYTES])
 {
-    if (part->folder == NULL) {
-        return false;
-    }
-    const uint64_t hash = core_hash(part->key, strlen(part->key), VERSION);
-    return snprintf(path, PATH_BYTES, "%s/%s-%016" PRIx64 ".json", part->folder, part->kind, hash) <
-           PATH_BYTES;
+    return part->folder != NULL &&
+           core_cache_path(part->folder, part->kind,
+                           core_hash(part->key, strlen(part->key), VERSION), path);
 }
 
 static int take(const struct core_json *doc, const struct run_cache_part *part)
@@ -48,14 +43,9 @@ static int take(const struct core_json *doc, const struct run_cache_part *part)
 
 bool run_cache_read(const struct run_cache_part *part)
 {
-    char path[PATH_BYTES];
-    struct stat info;
+    char path[CORE_CACHE_PATH_BYTES];
     struct core_json *doc = NULL;
-    if (!path_of(part, path) || stat(path, &info) != 0) {
-        return false;
-    }
-    const time_t age = time(NULL) - info.st_mtime;
-    if (age < 0 || age > (time_t)RUN_CACHE_DAYS * DAY_SECONDS) {
+    if (!path_of(part, path) || !core_cache_counts(path)) {
         return false;
     }
     int rc = core_json_load(path, NULL, &doc);
@@ -65,65 +55,26 @@ bool run_cache_read(const struct run_cache_part *part)
     return rc == 0;
 }
 
-/* 0 too where somebody else made it meanwhile. */
-static int make_one(const char *folder)
+static void put(struct core_json_write *json, const void *from)
 {
-    return mkdir(folder, 0700) == 0 || errno == EEXIST ? 0 : -errno;
-}
-
-/* One folder and the one above it: ~/.cache may be as new as what lies in it. */
-static int make_folder(const char *folder)
-{
-    char above[PATH_BYTES];
-    int rc = make_one(folder);
-    if (rc != -ENOENT || snprintf(above, sizeof above, "%s", folder) >= (int)sizeof above) {
-        return rc;
-    }
-    char *slash = strrchr(above, '/');
-    if (slash == NULL || slash == above) {
-        return rc;
-    }
-    *slash = '\0';
-    rc = make_one(above);
-    return rc != 0 ? rc : make_one(folder);
-}
-
-static int put(FILE *file, const struct run_cache_part *part)
-{
-    struct core_json_write json;
-    core_json_write_init_file(&json, file);
-    json.indent = 2;
-    core_json_write_object_begin(&json, NULL);
-    core_json_write_integer(&json, "version", VERSION);
-    core_json_write_string(&json, "key", part->key);
+    const struct run_cache_part *part = from;
+    json->indent = 2;
+    core_json_write_object_begin(json, NULL);
+    core_json_write_integer(json, "version", VERSION);
+    core_json_write_string(json, "key", part->key);
     for (size_t i = 0; i < part->count; i++) {
-        core_json_write_real(&json, part->numbers[i].name, *part->numbers[i].value);
+        core_json_write_real(json, part->numbers[i].name, *part->numbers[i].value);
     }
-    core_json_write_object_end(&json);
-    int rc = core_json_write_end(&json);
-    core_json_write_fini(&json);
-    return rc;
+    core_json_write_object_end(json);
 }
 
 void run_cache_write(const struct run_cache_part *part)
 {
-    char path[PATH_BYTES];
-    char draft[PATH_BYTES + 16];
+    char path[CORE_CACHE_PATH_BYTES];
     if (!path_of(part, path)) {
         return;
     }
-    snprintf(draft, sizeof draft, "%s.%d", path, (int)getpid());
-    int rc = make_folder(part->folder);
-    FILE *file = rc == 0 ? fopen(draft, "wxe") : NULL;
-    rc = rc == 0 && file == NULL ? -errno : rc;
-    if (file != NULL) {
-        rc = put(file, part);
-        rc = fclose(file) != 0 && rc == 0 ? -errno : rc;
-        rc = rc == 0 && rename(draft, path) != 0 ? -errno : rc;
-        if (rc != 0) {
-            (void)unlink(draft);
-        }
-    }
+    const int rc = core_cache_write(path, put, part);
     if (rc != 0) {
         core_log(CORE_LOG_INFO, "what was measured is not kept in %s: %s", part->folder,
                  strerror(-rc));
@@ -132,7 +83,7 @@ void run_cache_write(const struct run_cache_part *part)
 
 void run_cache_forget(const struct run_cache_part *part)
 {
-    char path[PATH_BYTES];
+    char path[CORE_CACHE_PATH_BYTES];
     if (path_of(part, path)) {
         (void)unlink(path);
     }
@@ -140,7 +91,7 @@ void run_cache_forget(const struct run_cache_part *part)
 
 const char *run_cache_file(const char *folder, const char *name, char *text, size_t bytes)
 {
-    const bool made = folder != NULL && make_folder(folder) == 0;
+    const bool made = folder != NULL && core_cache_make_folder(folder) == 0;
     const int length = made ? snprintf(text, bytes, "%s/%s", folder, name) : -1;
     return length >= 0 && (size_t)length < bytes ? text : NULL;
 }

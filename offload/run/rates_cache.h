@@ -1,14 +1,11 @@
 /* rates_cache.h: what measuring found, kept in a folder between runs: a small JSON file a part of the
- * machine. A file counts only for the key that it was written under, and not for ever. What is wrong
- * with the folder or a file is no error: then it is measured. The caller's thread. */
+ * machine. A file counts only for the key that it was written under, and not for ever (core/base/cache.h).
+ * What is wrong with the folder or a file is no error: then it is measured. The caller's thread. */
 #ifndef OFFLOAD_RUN_RATES_CACHE_H
 #define OFFLOAD_RUN_RATES_CACHE_H
 
 #include <stdbool.h>
 #include <stddef.h>
-
-/* A machine changes: drives fill up, kernels are replaced. */
-enum { RUN_CACHE_DAYS = 30 };
 
 struct run_cache_number {
     const char *name;
@@ -26,7 +23,7 @@ struct run_cache_part {
 
 /* Fills the numbers in; false, and they are as before, where the folder has none. */
 bool run_cache_read(const struct run_cache_part *part);
-/* Makes the folder, and the one above it, where they are not there. */
+/* Makes the folder, and those above it, where they are not there. */
 void run_cache_write(const struct run_cache_part *part);
 /* So that the part is measured again. */
 void run_cache_forget(const struct run_cache_part *part);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <utime.h>
 
+#include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "offload/run/planned.h"
@@ -125,7 +126,7 @@ static void parts_count_for_their_keys(void)
     check_true(run_cache_read(&part));
     check_double(one, ==, 5);
     const time_t now = time(NULL);
-    struct utimbuf old = {now, now - (RUN_CACHE_DAYS + 1) * 86400L};
+    struct utimbuf old = {now, now - (CORE_CACHE_DAYS + 1) * 86400L};
     check_int(utime(path, &old), ==, 0);
     check_true(!run_cache_read(&part));
     struct utimbuf new = {now, now + 86400L};
