@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "tests/harness/test.h"
-#include "tools/tide/finetune_counts.h"
 #include "tools/tide/finetune_data.h"
 
 /* Rows of `length` tokens whose first is the row's number, from 1. */
@@ -393,118 +391,7 @@ static void looks_no_further(void)
     tune_data_close(data);
 }
 
-static void count_call(void *user, double part)
-{
-    int *calls = user;
-    *calls += part >= 0;
-}
-
-/* What opening the data found, and whether rows were counted for it. */
-static struct tune_data_info open_counted(struct tune_data_options *options, bool *counted)
-{
-    int calls = 0;
-    struct tune_data_info info;
-    options->progress = count_call;
-    options->user = &calls;
-    struct tune_data *data = open_data(options);
-    tune_data_describe(data, &info);
-    tune_data_close(data);
-    *counted = calls > 0;
-    return info;
-}
-
-/* A file of `rows` rows that is large for its blank lines. */
-static const char *large_file(int rows)
-{
-    const char *path = file_of(rows, 5);
-    FILE *file = fopen(path, "a");
-    check_true(file != NULL);
-    for (int i = 0; i < TUNE_COUNTS_BYTES / 4096; i++) {
-        fprintf(file, "%*s\n", 4095, "");
-    }
-    fclose(file);
-    return path;
-}
-
-/* Rows of large files are counted once: another run with the same files and options takes what the
- * first found; anything else counts anew, and so does a note that cannot be read. */
-static void counted_once(void)
-{
-    bool counted = false;
-    char cache[4096];
-    char pattern[4096];
-    struct tune_counts counts;
-    snprintf(cache, sizeof cache, "%s/kept/tide", test_directory());
-    struct tune_data_options options = options_of(large_file(9));
-    options.cache = cache;
-    const struct tune_data_info first = open_counted(&options, &counted);
-    check_true(counted);
-    check_int(first.rows, ==, 9);
-    check_int(first.whole, ==, true);
-    const struct tune_data_info second = open_counted(&options, &counted);
-    check_true(!counted);
-    check_int(second.whole, ==, true);
-    check_int(second.rows, ==, 9);
-    check_int(second.longest, ==, first.longest);
-    check_int(second.tokens, ==, first.tokens);
-    check_int(second.targets, ==, first.targets);
-    check_int(second.read, ==, first.read);
-    check_int(second.micro_batches, ==, first.micro_batches);
-    options.length_max = 4;
-    options.cut = true;
-    check_int(open_counted(&options, &counted).cut, ==, 9);
-    check_true(counted);
-    options = options_of(options.path);
-    options.cache = cache;
-    snprintf(pattern, sizeof pattern, "%s/row?.jsonl", test_directory());
-    options.path = pattern;
-    check_int(open_counted(&options, &counted).rows, ==, 9);
-    open_counted(&options, &counted);
-    check_true(!counted);
-    tune_counts_place(&options, INT64_MAX, &counts);
-    FILE *file = fopen(counts.path, "w");
-    check_true(file != NULL && fputs("{\"whole\": 1, \"rows\": \"many\"}", file) >= 0);
-    fclose(file);
-    open_counted(&options, &counted);
-    check_true(counted);
-    open_counted(&options, &counted);
-    check_true(!counted);
-    large_file(8);
-    check_int(open_counted(&options, &counted).rows, ==, 8);
-    check_true(counted);
-}
-
-/* Small files, pipes and runs without a folder for it leave nothing; nor is a folder that cannot be made
- * an error. */
-static void counted_each_time(void)
-{
-    bool counted = false;
-    char cache[4096];
-    struct tune_counts counts;
-    struct tune_data_info info = {0};
-    struct tune_data_options options = options_of(file_of(9, 5));
-    options.cache = test_directory();
-    tune_counts_place(&options, INT64_MAX, &counts);
-    check_string(counts.path, "");
-    check_true(!tune_counts_find(&counts, &info));
-    tune_counts_keep(&counts, &info);
-    options.path = "-";
-    tune_counts_place(&options, INT64_MAX, &counts);
-    check_string(counts.path, "");
-    options.path = large_file(9);
-    options.cache = NULL;
-    tune_counts_place(&options, INT64_MAX, &counts);
-    check_string(counts.path, "");
-    snprintf(cache, sizeof cache, "%s/tide", options.path);
-    options.cache = cache;
-    for (int i = 0; i < 2; i++) {
-        check_int(open_counted(&options, &counted).rows, ==, 9);
-        check_true(counted);
-    }
-}
-
-TEST_MAIN({"order", order}, {"counted_once", counted_once},
-          {"counted_each_time", counted_each_time}, {"standard_input", standard_input},
+TEST_MAIN({"order", order}, {"standard_input", standard_input},
           {"looks_no_further", looks_no_further}, {"drop_last", drop_last}, {"shuffle", shuffle},
           {"padding", padding}, {"waits_for_nothing", waits_for_nothing}, {"long_rows", long_rows},
           {"places", places}, {"packing", packing}, {"refusals", refusals})

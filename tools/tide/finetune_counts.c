@@ -3,7 +3,6 @@
 #include "tools/tide/finetune_counts.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -14,6 +13,7 @@
 #include <tide/tide.h>
 #include <unistd.h>
 
+#include "core/base/cache.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
@@ -67,7 +67,7 @@ static bool add_data(const char *pattern, uint64_t *key, uint64_t *bytes)
     return right;
 }
 
-/* All files of a folder: tokenizer, template and configuration are among them. */
+/* All files that lie in a folder: tokenizer, template and configuration are among them. */
 static bool add_folder(const char *folder, uint64_t *key)
 {
     char path[PATH_MAX];
@@ -79,7 +79,7 @@ static bool add_folder(const char *folder, uint64_t *key)
         right = right &&
                 snprintf(path, sizeof path, "%s/%s", folder, found[i]->d_name) < (int)sizeof path;
         if (right) {
-            (void)add_file(path, key, &ignored); /* of folders only their names are left out */
+            (void)add_file(path, key, &ignored); /* folders in it do not count */
         }
         free(found[i]);
     }
@@ -99,10 +99,31 @@ static bool add_model(const char *model, uint64_t *key)
     return add_folder(model, key) && (access(extra, F_OK) != 0 || add_folder(extra, key));
 }
 
+static void add_text(const char *text, uint64_t *key)
+{
+    text = text != NULL ? text : "";
+    *key = core_hash(text, strlen(text) + 1, *key);
+}
+
+/* How texts become tokens may change with a commit, and with the libraries that it was built with. */
+static bool add_build(uint64_t *key)
+{
+    struct tide_build build = {.struct_bytes = sizeof build};
+    struct tide_library library = {.struct_bytes = sizeof library};
+    if (tide_build_info(&build) != 0) {
+        return false;
+    }
+    add_text(build.version, key);
+    add_text(build.commit, key);
+    for (unsigned i = 0; tide_library_at(i, &library) == 0; i++) {
+        add_text(library.name, key);
+        add_text(library.state, key);
+    }
+    return true;
+}
+
 static uint64_t hash_options(const struct tune_data_options *options, int64_t rows)
 {
-    const char *const texts[] = {tide_version(),
-                                 options->chat_format != NULL ? options->chat_format : ""};
     const bool order = options->shuffle && (options->pack || rows < INT64_MAX);
     const uint64_t words[] = {(uint64_t)options->length_max,
                               (uint64_t)options->vocab,
@@ -114,9 +135,7 @@ static uint64_t hash_options(const struct tune_data_options *options, int64_t ro
                               order ? options->seed : 0,
                               (uint64_t)rows};
     uint64_t key = core_hash(words, sizeof words, 1);
-    for (size_t i = 0; i < 2; i++) {
-        key = core_hash(texts[i], strlen(texts[i]) + 1, key);
-    }
+    add_text(options->chat_format, &key);
     return key;
 }
 
@@ -128,10 +147,8 @@ void tune_counts_place(const struct tune_data_options *options, int64_t rows,
     out->key = hash_options(options, rows);
     if (options->cache != NULL && strcmp(options->path, "-") != 0 &&
         add_data(options->path, &out->key, &bytes) && bytes >= TUNE_COUNTS_BYTES &&
-        add_model(options->model, &out->key) &&
-        snprintf(out->path, sizeof out->path, "%s/rows-%016" PRIx64 ".json", options->cache,
-                 out->key) >= (int)sizeof out->path) {
-        out->path[0] = '\0';
+        add_model(options->model, &out->key) && add_build(&out->key)) {
+        (void)core_cache_path(options->cache, "rows", out->key, out->path);
     }
 }
 
@@ -146,12 +163,20 @@ static bool read_field(const struct core_json_value *root, const char *name, int
     return true;
 }
 
+/* Whether numbers can be those of rows at all. */
+static bool fit_together(const struct tune_data_info *info)
+{
+    int64_t most;
+    return info->targets <= info->tokens && info->longest <= info->tokens &&
+           (__builtin_mul_overflow(info->rows, info->longest, &most) || info->tokens <= most);
+}
+
 bool tune_counts_find(const struct tune_counts *counts, struct tune_data_info *info)
 {
     struct core_json *doc = NULL;
     struct tune_data_info found = {0};
     int64_t whole = 0;
-    if (counts->path[0] == '\0' || access(counts->path, R_OK) != 0 ||
+    if (counts->path[0] == '\0' || !core_cache_counts(counts->path) ||
         core_json_load(counts->path, NULL, &doc) != 0) {
         return false;
     }
@@ -163,6 +188,7 @@ bool tune_counts_find(const struct tune_counts *counts, struct tune_data_info *i
         memcpy((char *)&found + fields[i].offset, &value, sizeof value);
     }
     core_json_destroy(doc);
+    right = right && fit_together(&found);
     if (right) {
         found.whole = whole == 1;
         *info = found;
@@ -174,57 +200,29 @@ bool tune_counts_find(const struct tune_counts *counts, struct tune_data_info *i
     return right;
 }
 
-static int make_folder(const struct tune_counts *counts)
+static void put(struct core_json_write *json, const void *from)
 {
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", counts->path);
-    for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
-            return -errno;
-        }
-        *slash = '/';
-    }
-    return 0;
-}
-
-static int write_info(FILE *file, const struct tune_data_info *info)
-{
-    struct core_json_write json;
-    core_json_write_init_file(&json, file);
-    core_json_write_object_begin(&json, NULL);
-    core_json_write_integer(&json, "whole", info->whole);
+    const struct tune_data_info *info = from;
+    core_json_write_object_begin(json, NULL);
+    core_json_write_integer(json, "whole", info->whole);
     for (size_t i = 0; i < FIELDS; i++) {
         int64_t value;
         memcpy(&value, (const char *)info + fields[i].offset, sizeof value);
-        core_json_write_integer(&json, fields[i].name, value);
+        core_json_write_integer(json, fields[i].name, value);
     }
-    core_json_write_object_end(&json);
-    const int rc = core_json_write_end(&json);
-    core_json_write_fini(&json);
-    return rc;
+    core_json_write_object_end(json);
 }
 
 void tune_counts_keep(const struct tune_counts *counts, const struct tune_data_info *info)
 {
-    char draft[PATH_MAX + 16];
-    if (counts->path[0] == '\0') {
-        return;
-    }
-    snprintf(draft, sizeof draft, "%s.%d", counts->path, (int)getpid());
-    int rc = make_folder(counts);
-    FILE *file = rc == 0 ? fopen(draft, "wxe") : NULL;
-    rc = rc == 0 && file == NULL ? -errno : rc;
-    if (file != NULL) {
-        rc = write_info(file, info);
-        rc = fclose(file) != 0 && rc == 0 ? -errno : rc;
-        rc = rc == 0 && rename(draft, counts->path) != 0 ? -errno : rc;
-        if (rc != 0) {
-            (void)unlink(draft);
-        }
-    }
+    const int rc = counts->path[0] != '\0' ? core_cache_write(counts->path, put, info) : 0;
     if (rc != 0) {
         core_log(CORE_LOG_INFO, "the number of rows is not kept in %s: %s", counts->path,
                  strerror(-rc));
     }
+}
+
+bool tune_counts_forget(const struct tune_counts *counts)
+{
+    return counts->path[0] != '\0' && unlink(counts->path) == 0;
 }

@@ -1,16 +1,15 @@
 /* finetune_counts.h: what counting the rows of large files found, kept for the next run with the same
- * files, model folder and options. Main thread. */
+ * files, model folder, options and build of tide, for as long as core/base/cache.h says. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_COUNTS_H
 #define TOOLS_TIDE_FINETUNE_COUNTS_H
 
-#include <limits.h>
-
+#include "core/base/cache.h"
 #include "tools/tide/finetune_data.h"
 
 enum { TUNE_COUNTS_BYTES = 16 << 20 }; /* files that are smaller altogether are counted anew */
 
 struct tune_counts {
-    char path[PATH_MAX]; /* "": nothing is kept */
+    char path[CORE_CACHE_PATH_BYTES]; /* "": nothing is kept */
     uint64_t key;
 };
 
@@ -22,5 +21,7 @@ void tune_counts_place(const struct tune_data_options *options, int64_t rows,
 bool tune_counts_find(const struct tune_counts *counts, struct tune_data_info *info);
 /* A folder that cannot be written is no error: the log says it. */
 void tune_counts_keep(const struct tune_counts *counts, const struct tune_data_info *info);
+/* So that the rows are counted again; whether anything was kept. */
+bool tune_counts_forget(const struct tune_counts *counts);
 
 #endif

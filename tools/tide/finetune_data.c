@@ -29,6 +29,8 @@ struct tune_data {
     struct text_feed *feed; /* owned; NULL after an error of rewinding */
     int input;              /* owned: where standard input is kept; -1: it is not read */
     struct tune_data_info info;
+    struct tune_counts counts;  /* where `info` is kept */
+    bool counted_before;        /* by an earlier run */
     struct tide_batch *batches; /* owned */
     struct held *held;          /* owned, one a batch; rows of `length_max` */
     struct text_batch next;     /* borrowed from the feed */
@@ -104,17 +106,17 @@ static int scan(struct tune_data *data)
 /* The same, unless an earlier run did it. */
 static int count_rows(struct tune_data *data)
 {
-    struct tune_counts before;
     struct tune_counts after;
     const int64_t most = rows_needed(&data->options);
-    tune_counts_place(&data->options, most, &before);
-    if (tune_counts_find(&before, &data->info)) {
+    tune_counts_place(&data->options, most, &data->counts);
+    data->counted_before = tune_counts_find(&data->counts, &data->info);
+    if (data->counted_before) {
         return 0;
     }
     int rc = scan(data);
     tune_counts_place(&data->options, most, &after);
-    if (rc == 0 && before.key == after.key) { /* nobody wrote meanwhile */
-        tune_counts_keep(&before, &data->info);
+    if (rc == 0 && data->counts.key == after.key) { /* nobody wrote meanwhile */
+        tune_counts_keep(&data->counts, &data->info);
     }
     return rc;
 }
@@ -151,8 +153,11 @@ static int check_scan(const struct tune_data *data)
                  info->untrained);
     }
     if (info->wrong > 0) {
-        core_log(CORE_LOG_WARN, "%s: %" PRId64 " of %" PRId64 " rows are wrong, and left out", path,
-                 info->wrong, info->read + info->wrong);
+        core_log(CORE_LOG_WARN, "%s: %" PRId64 " of %" PRId64 " rows are wrong, and left out%s%s%s",
+                 path, info->wrong, info->read + info->wrong,
+                 data->counted_before ? "; they were named when they were counted (" : "",
+                 data->counted_before ? data->counts.path : "",
+                 data->counted_before ? "; removed, they are named again)" : "");
     }
     return 0;
 }
@@ -294,13 +299,23 @@ void tune_data_describe(const struct tune_data *data, struct tune_data_info *out
     *out = data->info;
 }
 
+/* What was counted may be what is wrong: then the next run would fail of it too. */
+static int forget_counts(struct tune_data *data, int rc)
+{
+    return rc != -ENOMEM && tune_counts_forget(&data->counts)
+               ? core_err_prefix(rc,
+                                 "%s is removed, so that the next run counts the rows of %s anew",
+                                 data->counts.path, name_of(data))
+               : rc;
+}
+
 /* The next micro-batch of the feed, unless it is there: 0 or -errno. */
 static int look_ahead(struct tune_data *data)
 {
     while (!data->has_next) {
         int rc = text_feed_next(data->feed, &data->next);
         if (rc < 0) {
-            return rc;
+            return forget_counts(data, rc);
         }
         assert(rc == 1); /* epochs without end */
         data->has_next = !data->options.drop_last || data->next.rows == data->options.batch;

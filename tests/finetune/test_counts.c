@@ -1,0 +1,282 @@
+/* Rows of large files are counted once: what is kept of it counts for the same files, options and build
+ * alone, and not where it is old or wrong. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <tide/tide.h>
+#include <time.h>
+#include <unistd.h>
+#include <utime.h>
+
+#include "core/base/cache.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "tests/harness/test.h"
+#include "tools/tide/finetune_counts.h"
+#include "tools/tide/finetune_data.h"
+
+/* The build that says whose it is: libtide's own, but for the commit. */
+static const char *commit = "0123456";
+
+int tide_build_info(struct tide_build *out)
+{
+    out->version = tide_version();
+    out->commit = commit;
+    return 0;
+}
+
+/* Rows of five tokens. */
+static const char *file_of(int rows)
+{
+    static char text[4096];
+    size_t at = 0;
+    for (int row = 1; row <= rows; row++) {
+        at += (size_t)snprintf(text + at, sizeof text - at,
+                               "{\"input_ids\": [%d, 101, 102, 103, 104]}\n", row);
+    }
+    return test_file("rows.jsonl", text, at);
+}
+
+static struct tune_data_options options_of(const char *path)
+{
+    return (struct tune_data_options){
+        .path = path, .vocab = 1000, .length_max = 64, .batch = 2, .step_max = 3};
+}
+
+static struct tune_data *open_data(const struct tune_data_options *options)
+{
+    struct tune_data *data = NULL;
+    int rc = tune_data_open(options, &data);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
+    }
+    return data;
+}
+
+static void count_call(void *user, double part)
+{
+    int *calls = user;
+    *calls += part >= 0;
+}
+
+/* What opening the data found, and whether rows were counted for it. */
+static struct tune_data_info open_counted(struct tune_data_options *options, bool *counted)
+{
+    int calls = 0;
+    struct tune_data_info info;
+    options->progress = count_call;
+    options->user = &calls;
+    struct tune_data *data = open_data(options);
+    tune_data_describe(data, &info);
+    tune_data_close(data);
+    *counted = calls > 0;
+    return info;
+}
+
+/* A file of `rows` rows that is large for its blank lines. */
+static const char *large_file(int rows)
+{
+    const char *path = file_of(rows);
+    FILE *file = fopen(path, "a");
+    check_true(file != NULL);
+    for (int i = 0; i < TUNE_COUNTS_BYTES / 4096; i++) {
+        fprintf(file, "%*s\n", 4095, "");
+    }
+    fclose(file);
+    return path;
+}
+
+/* Counts of nine rows; `numbers` begins with the longest, and goes on with its keys. */
+static void put_counts(const char *path, const char *numbers)
+{
+    FILE *file = fopen(path, "w");
+    check_true(file != NULL);
+    check_true(fprintf(file,
+                       "{\"whole\": 1, \"rows\": 9, \"longest\": %s, \"read\": 9, \"wrong\": 0, "
+                       "\"cut\": 0, \"untrained\": 0}",
+                       numbers) > 0);
+    fclose(file);
+}
+
+/* Rows of large files are counted once: another run with the same files and options takes what the
+ * first found; anything else counts anew, and so does a note that cannot be read. */
+static void counted_once(void)
+{
+    bool counted = false;
+    char cache[4096];
+    char pattern[4096];
+    struct tune_counts counts;
+    snprintf(cache, sizeof cache, "%s/kept/tide", test_directory());
+    struct tune_data_options options = options_of(large_file(9));
+    options.cache = cache;
+    const struct tune_data_info first = open_counted(&options, &counted);
+    check_true(counted);
+    check_int(first.rows, ==, 9);
+    check_int(first.whole, ==, true);
+    const struct tune_data_info second = open_counted(&options, &counted);
+    check_true(!counted);
+    check_int(second.whole, ==, true);
+    check_int(second.rows, ==, 9);
+    check_int(second.longest, ==, first.longest);
+    check_int(second.tokens, ==, first.tokens);
+    check_int(second.targets, ==, first.targets);
+    check_int(second.read, ==, first.read);
+    check_int(second.micro_batches, ==, first.micro_batches);
+    options.length_max = 4;
+    options.cut = true;
+    check_int(open_counted(&options, &counted).cut, ==, 9);
+    check_true(counted);
+    options = options_of(options.path);
+    options.cache = cache;
+    snprintf(pattern, sizeof pattern, "%s/row?.jsonl", test_directory());
+    options.path = pattern;
+    check_int(open_counted(&options, &counted).rows, ==, 9);
+    open_counted(&options, &counted);
+    check_true(!counted);
+    tune_counts_place(&options, INT64_MAX, &counts);
+    FILE *file = fopen(counts.path, "w");
+    check_true(file != NULL && fputs("{\"whole\": 1, \"rows\": \"many\"}", file) >= 0);
+    fclose(file);
+    open_counted(&options, &counted);
+    check_true(counted);
+    open_counted(&options, &counted);
+    check_true(!counted);
+    large_file(8);
+    check_int(open_counted(&options, &counted).rows, ==, 8);
+    check_true(counted);
+}
+
+/* Another commit's counts are not taken, nor those of too long ago, nor numbers that cannot be of rows. */
+static void counted_anew(void)
+{
+    bool counted = false;
+    char other[CORE_CACHE_PATH_BYTES];
+    struct tune_counts counts;
+    struct tune_data_options options = options_of(large_file(9));
+    options.cache = test_directory();
+    open_counted(&options, &counted);
+    check_true(counted);
+    commit = "0123457";
+    tune_counts_place(&options, INT64_MAX, &counts);
+    snprintf(other, sizeof other, "%s", counts.path);
+    open_counted(&options, &counted);
+    check_true(counted);
+    open_counted(&options, &counted);
+    check_true(!counted);
+    commit = "0123456";
+    open_counted(&options, &counted);
+    check_true(!counted);
+    const time_t old = time(NULL) - (CORE_CACHE_DAYS + 1) * 86400L;
+    check_int(utime(other, &(struct utimbuf){old, old}), ==, 0);
+    tune_counts_place(&options, INT64_MAX, &counts);
+    check_int(utime(counts.path, &(struct utimbuf){old, old}), ==, 0);
+    open_counted(&options, &counted);
+    check_true(counted);
+    check_int(access(other, F_OK), ==, -1); /* nothing stays for ever */
+    static const char *const wrong[] = {"5, \"tokens\": 46, \"targets\": 36",
+                                        "46, \"tokens\": 45, \"targets\": 36",
+                                        "5, \"tokens\": 45, \"targets\": 46"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        put_counts(counts.path, wrong[i]);
+        check_int(open_counted(&options, &counted).longest, ==, 5);
+        check_true(counted);
+    }
+    check_true(tune_counts_forget(&counts));
+    check_true(!tune_counts_forget(&counts));
+}
+
+/* A kept count that a row contradicts fails one run, which says so, and not the next. */
+static void contradicted_once(void)
+{
+    bool counted = false;
+    struct tune_counts counts;
+    const struct tide_batch *batches = NULL;
+    struct tune_data_options options = options_of(large_file(9));
+    options.cache = test_directory();
+    tune_counts_place(&options, INT64_MAX, &counts);
+    put_counts(counts.path, "3, \"tokens\": 27, \"targets\": 18");
+    struct tune_data *data = open_data(&options);
+    check_int(tune_data_step(data, &batches), ==, -EIO);
+    check_contains(core_err_sentence(), counts.path);
+    check_contains(core_err_sentence(), "is removed, so that the next run counts the rows of");
+    check_contains(core_err_sentence(), "a row has 5 tokens, and the longest had 3 before");
+    tune_data_close(data);
+    check_int(access(counts.path, F_OK), ==, -1);
+    check_int(open_counted(&options, &counted).longest, ==, 5);
+    check_true(counted);
+    data = open_data(&options);
+    check_int(tune_data_step(data, &batches), ==, 3);
+    tune_data_close(data);
+}
+
+static char said[1024];
+
+static void hear(void *user, enum core_log_level level, const char *line)
+{
+    const size_t at = strlen(said);
+    (void)user;
+    if (level == CORE_LOG_WARN) {
+        snprintf(said + at, sizeof said - at, "%s\n", line);
+    }
+}
+
+/* Wrong rows are named by the run that counts, and the next one says how many they were, and where that
+ * is kept. */
+static void wrong_rows_are_told(void)
+{
+    bool counted = false;
+    struct tune_counts counts;
+    struct tune_data_options options = options_of(large_file(9));
+    FILE *file = fopen(options.path, "a");
+    check_true(file != NULL && fputs("{\"wrong\": 1}\n", file) >= 0);
+    fclose(file);
+    options.cache = test_directory();
+    options.skip_bad = true;
+    tune_counts_place(&options, INT64_MAX, &counts);
+    const struct core_log *bound = core_log_bound();
+    core_log_bind(&(struct core_log){.level = CORE_LOG_WARN, .write = hear});
+    check_int(open_counted(&options, &counted).wrong, ==, 1);
+    check_contains(said, "skipped: ");
+    check_contains(said, "1 of 10 rows are wrong, and left out");
+    check_true(counted && strstr(said, "they were named") == NULL);
+    said[0] = '\0';
+    check_int(open_counted(&options, &counted).wrong, ==, 1);
+    core_log_bind(bound);
+    check_true(!counted && strstr(said, "skipped: ") == NULL);
+    check_contains(said,
+                   "1 of 10 rows are wrong, and left out; they were named when they were counted");
+    check_contains(said, counts.path);
+}
+
+/* Small files, pipes and runs without a folder for it leave nothing; nor is a folder that cannot be made
+ * an error. */
+static void counted_each_time(void)
+{
+    bool counted = false;
+    char cache[4096];
+    struct tune_counts counts;
+    struct tune_data_info info = {0};
+    struct tune_data_options options = options_of(file_of(9));
+    options.cache = test_directory();
+    tune_counts_place(&options, INT64_MAX, &counts);
+    check_string(counts.path, "");
+    check_true(!tune_counts_find(&counts, &info));
+    tune_counts_keep(&counts, &info);
+    options.path = "-";
+    tune_counts_place(&options, INT64_MAX, &counts);
+    check_string(counts.path, "");
+    options.path = large_file(9);
+    options.cache = NULL;
+    tune_counts_place(&options, INT64_MAX, &counts);
+    check_string(counts.path, "");
+    snprintf(cache, sizeof cache, "%s/tide", options.path);
+    options.cache = cache;
+    for (int i = 0; i < 2; i++) {
+        check_int(open_counted(&options, &counted).rows, ==, 9);
+        check_true(counted);
+    }
+}
+
+TEST_MAIN({"counted_once", counted_once}, {"counted_anew", counted_anew},
+          {"contradicted_once", contradicted_once}, {"wrong_rows_are_told", wrong_rows_are_told},
+          {"counted_each_time", counted_each_time})
