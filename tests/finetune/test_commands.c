@@ -9,6 +9,8 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
+#define RUN_M "finetune --model %T/m --data %T/d.jsonl --out %T/o "
+
 /* --help fits a screen, names every flag, and shows an example that is real. */
 static void help(void)
 {
@@ -88,11 +90,11 @@ static void usage(void)
         {TRAIN "--out %T/o --seq-len 65", "up to 64 tokens"},
         {TRAIN "--out %T/o --log %T/no/such.jsonl", "such.jsonl cannot be written"},
         {TRAIN "--out %T/o --trace %T/no/such.json", "such.json cannot be written"},
-        {TRAIN "--out %T/o --log %T/d.jsonl", "d.jsonl is to be read and to be written"},
+        {TRAIN "--out %T/o --log %T/d.jsonl", "d.jsonl would be written over what --data "},
         {"finetune --model %M --data %T/[d].jsonl --out %T/o --log %T/d.jsonl",
-         "d.jsonl is to be read and to be written"},
-        {TRAIN "--out %T/o --csv %T/./d.jsonl", "d.jsonl is to be read and to be written"},
-        {TRAIN "--out %T/o --trace %T/d.jsonl", "d.jsonl is to be read and to be written"},
+         "d.jsonl would be written over what --data "},
+        {TRAIN "--out %T/o --csv %T/./d.jsonl", "d.jsonl would be written over what --data "},
+        {TRAIN "--out %T/o --trace %T/d.jsonl", "d.jsonl would be written over what --data "},
         {TRAIN "--out %T/d.jsonl", "is a file, and a folder is to be written"},
         {TRAIN "--out %M", "is the model that is trained"},
         {TRAIN "--out %M --overwrite", "is the model that is trained"},
@@ -137,6 +139,92 @@ static void usage(void)
     expect(0, "finetune --model %M --data %T/d.jsonl --out %T/wide --batch 9");
     check_contains(rig_err, "d.jsonl has 7 rows and a micro-batch 9: ");
     expect(0, TRAIN "--out %T/full --overwrite --steps 1 -q");
+}
+
+/* Nothing that is read is written over: by whatever name, and in whatever folder that is read. */
+static void written(void)
+{
+    static const struct {
+        const char *arguments;
+        const char *first, *second; /* what the sentence names */
+    } cases[] = {
+        {"plan --model %T/m --trace %T/m/model.safetensors", "--trace ", "--model "},
+        {"plan --model %T/m --save-rates %T/m/new.json", "--save-rates ", "--model "},
+        {"plan --model %T/m --trace %T/cached", "--trace ", "--model "},
+        {"plan --model %T/m --trace %T/dangling", "--trace ", "--model "},
+        {"plan --model %T/m --data %T/d.jsonl --trace %T/hard.jsonl", "--trace ", "--data "},
+        {"plan --model %T/m --data %T/d.jsonl --save-rates %T/d.jsonl", "--save-rates ", "--data "},
+        {"plan --model %T/m --rates %T/r.json --save-rates %T/r.json", "--save-rates ", "--rates "},
+        {"plan --model %T/m --config %T/r.json --trace %T/r.json", "--trace ", "--config "},
+        {"plan --model %T/m --eval-data %T/d.jsonl --data %T/none --trace %T/d.jsonl", "--trace ",
+         "--eval-data "},
+        {"plan --model %T/m --trace %T/n --save-rates %T/./n", "--trace ", "--save-rates "},
+        {RUN_M "--log %T/m/config.json", "--log ", "--model "},
+        {RUN_M "--csv %T/m/deep/x.csv", "--csv ", "--model "},
+        {RUN_M "--tensorboard %T/m/tb", "--tensorboard ", "--model "},
+        {RUN_M "--log %T/f --csv %T/m/../f", "--log ", "--csv "},
+        {RUN_M "--log %T/f --trace %T/f", "--log ", "--trace "},
+        {RUN_M "--log %T/o", "--log ", "--out "},
+        {RUN_M "--rates %T/r.json --csv %T/r.json", "--csv ", "--rates "},
+        {"finetune --model %T/m --data %T/d.jsonl --resume --out %T/had --log "
+         "%T/had/checkpoint-2/log",
+         "--log ", "--out "},
+        {"finetune --model %T/m --data %T/d*.jsonl --out %T/o --log %T/dd.jsonl", "--log ",
+         "--data "},
+    };
+    char line[2000];
+    rig_rows();
+    snprintf(line, sizeof line, "cp -r '%s/model/fixtures/llama' '%s/m' && chmod -R u+w '%s/m'",
+             test_root(), test_directory(), test_directory());
+    check_int(system(line), ==, 0);
+    check_int(rename(rig_path("m/model.safetensors"), rig_path("cached")), ==, 0);
+    check_int(symlink("../cached", rig_path("m/model.safetensors")), ==, 0);
+    check_int(symlink("m/new.json", rig_path("dangling")), ==, 0);
+    check_int(link(rig_path("d.jsonl"), rig_path("hard.jsonl")), ==, 0);
+    check_int(mkdir(rig_path("had"), 0700) + mkdir(rig_path("had/checkpoint-2"), 0700), ==, 0);
+    check_int(mkdir(rig_path("m/deep"), 0700), ==, 0);
+    test_file("r.json", "{}\n", 3);
+    struct stat before;
+    struct stat after;
+    check_int(stat(rig_path("cached"), &before), ==, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int code = rig_run(NULL, cases[i].arguments);
+        if (code != 2 || strstr(rig_err, cases[i].first) == NULL ||
+            strstr(rig_err, cases[i].second) == NULL || strstr(rig_err, "; name ") == NULL) {
+            test_fail(__FILE__, __LINE__, "%s ends with %d: %s", cases[i].arguments, code, rig_err);
+        }
+        check_true(!rig_has("o") && !rig_has("f") && !rig_has("n") && !rig_has("dd.jsonl"));
+    }
+    check_int(stat(rig_path("cached"), &after), ==, 0);
+    check_true(before.st_size == after.st_size && before.st_mtime == after.st_mtime);
+    check_contains(rig_read("d.jsonl"), "{\"input_ids\": [7, 2,");
+    check_string(rig_read("r.json"), "{}\n");
+    check_true(!rig_has("m/new.json") && !rig_has("had/checkpoint-2/log"));
+    /* Devices may be written by as many as like to. */
+    expect(0, RUN_M "--steps 1 --log /dev/null --csv /dev/null --trace %T/t.json");
+}
+
+/* A run that is refused, or fails before its first step, leaves no files that it wrote
+ * nothing into. */
+static void refused(void)
+{
+    static const char run_all[] = TRAIN "--steps 2 --out %T/again --log %T/w.jsonl --csv %T/w.csv "
+                                        "--tensorboard %T/wb/one --trace %T/w.json";
+    rig_rows();
+    test_file("file", "", 0);
+    mkdir(rig_path("folder"), 0700);
+    expect(2, TRAIN "--out %T/again --tensorboard %T/file");
+    check_contains(rig_err, "/file cannot be written: Not a directory");
+    expect(2, TRAIN "--out %T/again --log %T/w.jsonl --csv %T/folder");
+    check_contains(rig_err, "/folder cannot be written: Is a directory");
+    check_true(!rig_has("again") && !rig_has("w.jsonl"));
+    expect_with(1, "TIDE_PAPER_FAIL=create 1 5", run_all);
+    expect_with(1, "TIDE_PAPER_FAIL=try 1 28", run_all);
+    check_true(!rig_has("w.jsonl") && !rig_has("w.csv") && !rig_has("wb") && !rig_has("w.json"));
+    expect(0, run_all);
+    check_true(rig_has("w.jsonl") && rig_has("w.csv") && rig_has("wb/one"));
+    expect(2, run_all);
+    check_contains(rig_err, "is there and not empty");
 }
 
 /* The log has a line a step with exactly these keys, and the summary last. */
@@ -427,7 +515,7 @@ static void plans(void)
     rig_end();
 }
 
-TEST_MAIN({"help", help}, {"usage", usage}, {"log_keys", log_keys}, {"events", events},
-          {"monitors", monitors}, {"steps", steps}, {"skipped", skipped}, {"talk", talk},
-          {"faults", faults}, {"checkpoints", checkpoints}, {"signals", signals},
-          {"full_disk", full_disk}, {"plans", plans})
+TEST_MAIN({"help", help}, {"usage", usage}, {"written", written}, {"refused", refused},
+          {"log_keys", log_keys}, {"events", events}, {"monitors", monitors}, {"steps", steps},
+          {"skipped", skipped}, {"talk", talk}, {"faults", faults}, {"checkpoints", checkpoints},
+          {"signals", signals}, {"full_disk", full_disk}, {"plans", plans})

@@ -127,7 +127,13 @@ static void refuses(void)
         {"--model nowhere --data rows.jsonl", "nowhere"},
         {"--model model --data rows.jsonl --train-on none", "none"},
         {"--model model --data 'ro*.jsonl' --out ./rows.jsonl",
-         "is one of the files that are read"},
+         "would be written over what --data "},
+        {"--model model --data rows.jsonl --out model/tokenizer.json",
+         "belongs to what --model model reads"},
+        {"--model model --data - --out rows.jsonl <rows.jsonl",
+         "--out rows.jsonl would be written over what --data - names"},
+        {"--model model --data rows.jsonl --data bad.jsonl --out bad.jsonl",
+         "written over what --data bad.jsonl names"},
     };
     make_files();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

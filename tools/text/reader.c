@@ -53,15 +53,6 @@ void text_reader_close(struct text_reader *reader)
     }
 }
 
-bool text_reader_reads(const struct text_reader *reader, const char *path)
-{
-    bool reads = false;
-    for (size_t i = 0; i < reader->options->files_count; i++) {
-        reads = reads || text_records_means(reader->options->files[i], path);
-    }
-    return reads;
-}
-
 uint64_t text_reader_mark(const struct text_reader *reader)
 {
     const char *format = reader->options->chat_format != NULL ? reader->options->chat_format : "";

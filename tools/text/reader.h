@@ -13,9 +13,6 @@ struct text_reader;
 int text_reader_open(const struct text_feed_options *options, struct text_reader **out);
 void text_reader_close(struct text_reader *reader);
 
-/* Whether `path` is one of the files that are read. */
-bool text_reader_reads(const struct text_reader *reader, const char *path);
-
 /* A number of what is read and how. */
 uint64_t text_reader_mark(const struct text_reader *reader);
 

@@ -8,15 +8,14 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
-#include "core/base/file.h"
 #include "core/base/log.h"
-#include "tools/text/records.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_checkpoint.h"
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_run.h"
 #include "tools/tide/finetune_stop.h"
+#include "tools/tide/paths.h"
 #include "tools/tide/plan_text.h"
 
 /* Everything that is open, and closed by close_job() in any state. */
@@ -132,45 +131,54 @@ static int open_data(struct job *job, const char *path, bool trains, struct tune
     return tune_context_data(&job->talk, &options, out);
 }
 
-/* The timeline is written at the end of a run, which is too late to learn that it cannot be. */
-static int check_trace(const struct tune_flags *flags)
+static const char *csv_flag(const struct tune_flags *flags)
 {
-    FILE *file = flags->trace != NULL ? fopen(flags->trace, "ae") : NULL;
-    if (flags->trace != NULL && file == NULL) {
-        return core_err_set(-errno, "--trace %s cannot be written: %s", flags->trace,
-                            strerror(errno));
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return 0;
+    return flags->csv != NULL ? "--csv" : "csv_monitor.output_path";
 }
 
-/* Logs and timelines are begun anew: what is read has to be another file. */
+static const char *board_flag(const struct tune_flags *flags)
+{
+    return flags->tensorboard != NULL ? "--tensorboard" : "tensorboard.output_path";
+}
+
+/* Logs and timelines are begun anew: nothing that is read may be lost by it. */
 static int check_written(const struct job *job)
 {
     const struct tune_flags *flags = &job->flags;
-    const char *const written[] = {flags->log, job->settings.csv, flags->trace};
-    const char *const read[] = {flags->data, flags->eval_data, flags->config, flags->rates};
-    for (size_t w = 0; w < sizeof written / sizeof written[0]; w++) {
-        for (size_t r = 0; r < sizeof read / sizeof read[0]; r++) {
-            if (written[w] != NULL && read[r] != NULL && text_records_means(read[r], written[w])) {
-                return core_err_set(-EINVAL,
-                                    "%s is to be read and to be written; give another name for "
-                                    "what is written",
-                                    written[w]);
-            }
-        }
-    }
-    return 0;
+    const struct tune_settings *settings = &job->settings;
+    const struct cli_path paths[] = {
+        {CLI_PATH_WRITTEN, "--log", flags->log},
+        {CLI_PATH_WRITTEN, csv_flag(flags), settings->csv},
+        {CLI_PATH_WRITTEN, "--trace", flags->trace},
+        {CLI_PATH_WRITTEN, board_flag(flags), settings->board},
+        {CLI_PATH_MADE, "--out", flags->out},
+        {CLI_PATH_KEPT, "--model", flags->model},
+        {CLI_PATH_READ, "--data", flags->data},
+        {CLI_PATH_READ, "--eval-data", flags->eval_data},
+        {CLI_PATH_READ, "--config", flags->config},
+        {CLI_PATH_READ, "--rates", flags->rates},
+    };
+    return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
+}
+
+/* They are made when the run begins, which is too late to learn that they cannot be. */
+static int try_written(const struct job *job)
+{
+    const struct tune_flags *flags = &job->flags;
+    int rc = cli_path_try("--log", flags->log, CLI_PATH_FILE);
+    rc = rc != 0 ? rc
+                 : cli_path_try(csv_flag(flags), job->settings.csv,
+                                flags->csv != NULL ? CLI_PATH_FILE : CLI_PATH_FILE_DEEP);
+    rc = rc != 0 ? rc : cli_path_try("--trace", flags->trace, CLI_PATH_FILE);
+    return rc != 0 ? rc : cli_path_try(board_flag(flags), job->settings.board, CLI_PATH_FOLDER);
 }
 
 static int open_inputs(struct job *job)
 {
     struct tune_data_info info;
-    int rc = claim_out(job);
-    rc = rc != 0 ? rc : check_written(job);
-    rc = rc != 0 ? rc : check_trace(&job->flags);
+    int rc = check_written(job);
+    rc = rc != 0 ? rc : claim_out(job);
+    rc = rc != 0 ? rc : try_written(job);
     if (rc == 0 && job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&
         strcmp(job->flags.data, "-") == 0) {
         rc = core_err_set(-EINVAL, "--data and --eval-data are both standard input, and there is "
@@ -196,13 +204,21 @@ static int open_inputs(struct job *job)
     if (rc == 0 && job->flags.eval_data != NULL) {
         rc = open_data(job, job->flags.eval_data, false, &job->eval);
     }
+    return rc;
+}
+
+/* What an earlier run left is replaced, and folders are made, only when this one begins. */
+static int open_log(struct job *job)
+{
     const struct tune_log_options log = {.json_path = job->flags.log,
                                          .csv_path = job->settings.csv,
                                          .csv_folder = job->flags.csv == NULL,
                                          .board_folder = job->settings.board,
                                          .append = job->flags.resume,
                                          .events = &job->talk.events};
-    return rc != 0 ? rc : tune_log_open(&log, &job->log);
+    int rc = tune_log_open(&log, &job->log);
+    job->run.log = job->log;
+    return rc;
 }
 
 static int open_engine(struct job *job)
@@ -271,7 +287,6 @@ static int train(struct job *job)
         .engine = job->engine,
         .data = job->data,
         .eval = job->eval,
-        .log = job->log,
         .live = &job->talk.live,
         .eval_every = job->flags.eval_every > 0 ? job->flags.eval_every : 0,
         .out = job->flags.out,
@@ -281,6 +296,7 @@ static int train(struct job *job)
         .events = &job->talk.events,
     };
     int rc = job->flags.resume ? tune_checkpoint_resume(&job->run, job->common.verbose >= 0) : 0;
+    rc = rc != 0 ? rc : open_log(job);
     if (rc == 0) {
         tune_log_begin(job->log, &(struct tune_log_head){
                                      .plan = tide_engine_plan(job->engine),

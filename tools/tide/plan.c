@@ -7,6 +7,7 @@
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_settings.h"
+#include "tools/tide/paths.h"
 #include "tools/tide/plan_json.h"
 #include "tools/tide/plan_text.h"
 
@@ -66,13 +67,30 @@ static int print(const struct cli_command *command, const struct wish *wish,
                                                       : cli_fail(command, CLI_FAILED, NULL);
 }
 
+static int check_written(const struct wish *wish)
+{
+    const struct tune_flags *flags = &wish->flags;
+    const struct cli_path paths[] = {
+        {CLI_PATH_WRITTEN, "--trace", flags->trace},
+        {CLI_PATH_WRITTEN, "--save-rates", wish->rates_out},
+        {CLI_PATH_MADE, "--out", flags->out},
+        {CLI_PATH_KEPT, "--model", flags->model},
+        {CLI_PATH_READ, "--data", flags->data},
+        {CLI_PATH_READ, "--eval-data", flags->eval_data},
+        {CLI_PATH_READ, "--config", flags->config},
+        {CLI_PATH_READ, "--rates", flags->rates},
+    };
+    return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
+}
+
 static int make(const struct cli_command *command, const struct wish *wish,
                 struct tune_context *talk)
 {
     struct tide_inspection model;
     struct tune_settings settings;
     struct tide_plan *plan = NULL;
-    int rc = tune_context_inspect(talk, wish->flags.model, false, &model);
+    int rc = check_written(wish);
+    rc = rc != 0 ? rc : tune_context_inspect(talk, wish->flags.model, false, &model);
     rc = rc != 0 ? rc : tune_settings_init(&settings, &wish->flags, &model);
     if (rc != 0) {
         return cli_fail(command, tune_exit_code(rc), NULL);

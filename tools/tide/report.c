@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/file.h"
 #include "tools/report/log.h"
 #include "tools/report/page.h"
 #include "tools/report/run.h"
 #include "tools/report/text.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_context.h"
+#include "tools/tide/paths.h"
 
 enum { PATH_MAX_BYTES = 4096 };
 
@@ -150,9 +150,12 @@ static int work(const struct cli_command *command, const char *given, const char
         page_of(log, page);
         out = page;
     }
-    rc = core_file_is_same(log, out)
-             ? core_err_set(-EINVAL, "--out %s is the log that is read; name another file", out)
-             : save_page(&run, out);
+    const struct cli_path paths[] = {
+        {CLI_PATH_WRITTEN, "--out", strcmp(out, "-") == 0 ? "/dev/stdout" : out},
+        {CLI_PATH_READ, "RUN", log},
+    };
+    rc = cli_paths_check(paths, 2);
+    rc = rc != 0 ? rc : save_page(&run, out);
     if (rc == 0 && strcmp(out, "-") != 0) {
         print_outcome(&run, out);
     }

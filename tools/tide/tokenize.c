@@ -14,6 +14,7 @@
 #include "tools/text/special.h"
 #include "tools/text/tokenizer.h"
 #include "tools/tide/commands.h"
+#include "tools/tide/paths.h"
 
 enum { BUCKETS = 32, BAR = 40, NO_LIMIT = 1 << 26 };
 
@@ -258,17 +259,28 @@ static int read_vocab(struct tokenize *t)
     return code;
 }
 
+/* Where rows go must be none of the files that are read; "-" may be a file, too. */
+static int check_out(const struct tokenize *t)
+{
+    struct cli_path paths[CLI_TEXTS_MAX + 2] = {
+        {CLI_PATH_WRITTEN, "--out",
+         t->out != NULL && strcmp(t->out, "-") == 0 ? "/dev/stdout" : t->out},
+        {CLI_PATH_KEPT, "--model", t->options.model},
+    };
+    for (size_t i = 0; i < t->data.count; i++) {
+        paths[2 + i] = (struct cli_path){CLI_PATH_READ, "--data", t->data.items[i]};
+    }
+    return cli_paths_check(paths, 2 + t->data.count);
+}
+
 static int open_all(struct tokenize *t)
 {
     const struct text_pack_options pack = {
         .seq_len = t->options.seq_len, .pack = t->options.pack, .split = t->options.split};
-    int code = t->options.model != NULL ? read_vocab(t) : 0;
+    int code = check_out(t);
+    code = code == 0 && t->options.model != NULL ? read_vocab(t) : code;
     code = code == 0 ? text_reader_open(&t->options, &t->reader) : code;
     code = code == 0 ? text_pack_create(&pack, &t->pack) : code;
-    if (code == 0 && t->out != NULL && text_reader_reads(t->reader, t->out)) {
-        return core_err_set(-EINVAL, "--out %s is one of the files that are read; name another one",
-                            t->out);
-    }
     if (code == 0 && t->out != NULL) {
         t->file = strcmp(t->out, "-") == 0 ? stdout : fopen(t->out, "we");
         if (t->file == NULL) {

@@ -1,0 +1,273 @@
+/* paths.c: files by what they are: device and number of what is there, and names only of what is not. */
+#include "tools/tide/paths.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "tools/text/records.h"
+
+enum { LINKS_MAX = 40 };
+
+/* What a path leads to. */
+struct place {
+    struct stat info;     /* of the part that is there */
+    char there[PATH_MAX]; /* that part, without links; "": it cannot be told */
+    char rest[PATH_MAX];  /* what is yet to be made below it; "": nothing */
+};
+
+static bool is_same(const struct stat *one, const struct stat *other)
+{
+    return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
+}
+
+/* Devices and pipes lose nothing. */
+static bool holds_bytes(const struct stat *info)
+{
+    return S_ISREG(info->st_mode) || S_ISDIR(info->st_mode);
+}
+
+static int join(char *out, const char *one, const char *between, const char *other)
+{
+    const int length = snprintf(out, PATH_MAX, "%s%s%s", one, between, other);
+    return length >= 0 && length < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+/* Cuts the last name off, which is returned in `name`; "." or "/" remains where nothing stood before it. */
+static void cut_name(char *path, char name[PATH_MAX])
+{
+    char *slash = strrchr(path, '/');
+    const char *last = slash != NULL ? slash + 1 : path;
+    memmove(name, last, strlen(last) + 1);
+    if (slash == NULL) {
+        memcpy(path, ".", 2);
+    } else {
+        slash[slash == path] = '\0';
+    }
+}
+
+static void cut_slashes(char *path)
+{
+    for (size_t end = strlen(path); end > 1 && path[end - 1] == '/'; end--) {
+        path[end - 1] = '\0';
+    }
+}
+
+/* A link that leads nowhere yet: what is opened by its name is made where it leads to. */
+static int follow_links(char path[PATH_MAX])
+{
+    struct stat info;
+    char target[PATH_MAX];
+    char name[PATH_MAX];
+    char folder[PATH_MAX];
+    int rc = 0;
+    for (int links = 0; rc == 0 && stat(path, &info) != 0; links++) {
+        const ssize_t length = readlink(path, target, sizeof target - 1);
+        if (length < 0 || links == LINKS_MAX) {
+            return 0;
+        }
+        target[length] = '\0';
+        memcpy(folder, path, PATH_MAX);
+        cut_name(folder, name);
+        rc = target[0] == '/' ? join(path, target, "", "") : join(path, folder, "/", target);
+        cut_slashes(path);
+    }
+    return rc;
+}
+
+static int find_place(const char *path, struct place *out)
+{
+    char at[PATH_MAX];
+    char name[PATH_MAX];
+    char rest[PATH_MAX];
+    *out = (struct place){.rest = ""};
+    int rc = path[0] != '\0' ? join(at, path, "", "") : -ENOENT;
+    if (rc == 0) {
+        cut_slashes(at);
+        rc = follow_links(at);
+    }
+    while (rc == 0 && stat(at, &out->info) != 0) {
+        if (strcmp(at, "/") == 0 || strcmp(at, ".") == 0) {
+            return -errno;
+        }
+        cut_name(at, name);
+        cut_slashes(at);
+        memcpy(rest, out->rest, sizeof rest);
+        rc = join(out->rest, name, rest[0] != '\0' ? "/" : "", rest);
+    }
+    if (rc == 0 && realpath(at, out->there) == NULL) {
+        out->there[0] = '\0';
+    }
+    return rc;
+}
+
+static bool is_same_place(const struct place *one, const struct place *other)
+{
+    return is_same(&one->info, &other->info) && strcmp(one->rest, other->rest) == 0;
+}
+
+/* `child` is the first name below the folder on the way to the place; "" for the folder itself. */
+static bool lies_in(const struct place *place, const struct stat *folder, char child[PATH_MAX])
+{
+    char at[PATH_MAX];
+    struct stat info;
+    memcpy(at, place->there, sizeof at);
+    memcpy(child, place->rest, PATH_MAX);
+    child[strcspn(child, "/")] = '\0';
+    while (at[0] == '/') {
+        if (stat(at, &info) == 0 && is_same(&info, folder)) {
+            return true;
+        }
+        if (at[1] == '\0') {
+            return false;
+        }
+        cut_name(at, child);
+    }
+    return false;
+}
+
+/* Files of a folder may be links to where a cache keeps them. */
+static bool has_entry(const char *folder, const struct stat *info)
+{
+    DIR *list = opendir(folder);
+    bool has = false;
+    for (const struct dirent *entry; list != NULL && !has && (entry = readdir(list)) != NULL;) {
+        struct stat one;
+        has = fstatat(dirfd(list), entry->d_name, &one, 0) == 0 && S_ISREG(one.st_mode) &&
+              is_same(&one, info);
+    }
+    if (list != NULL) {
+        closedir(list);
+    }
+    return has;
+}
+
+static bool keeps(const char *kept, const struct place *place)
+{
+    char child[PATH_MAX];
+    struct stat info;
+    return stat(kept, &info) == 0 && (lies_in(place, &info, child) ||
+                                      (place->rest[0] == '\0' && (is_same(&info, &place->info) ||
+                                                                  has_entry(kept, &place->info))));
+}
+
+/* A file that is yet to be made must not become one of those that a pattern finds. */
+static bool will_match(const char *pattern, const struct place *place)
+{
+    char folder[PATH_MAX];
+    char name[PATH_MAX];
+    glob_t found;
+    bool matches = false;
+    if (strpbrk(pattern, "*?[") == NULL || place->rest[0] == '\0' ||
+        join(folder, pattern, "", "") != 0) {
+        return false;
+    }
+    cut_name(folder, name);
+    if (fnmatch(name, place->rest, FNM_PERIOD) != 0 || glob(folder, 0, NULL, &found) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < found.gl_pathc && !matches; i++) {
+        struct stat info;
+        matches = stat(found.gl_pathv[i], &info) == 0 && is_same(&info, &place->info);
+    }
+    globfree(&found);
+    return matches;
+}
+
+static int check_pair(const struct cli_path *written, const struct place *place,
+                      const struct cli_path *other)
+{
+    static const char checkpoint[] = "checkpoint-";
+    struct place second;
+    char child[PATH_MAX];
+    const char *path = written->path;
+    if (other->kind == CLI_PATH_KEPT) {
+        return !keeps(other->path, place)
+                   ? 0
+                   : core_err_set(-EINVAL,
+                                  "%s %s belongs to what %s %s reads, where nothing may be "
+                                  "written; name another file",
+                                  written->flag, path, other->flag, other->path);
+    }
+    if (other->kind == CLI_PATH_READ) {
+        return !text_records_means(other->path, path) && !will_match(other->path, place)
+                   ? 0
+                   : core_err_set(-EINVAL,
+                                  "%s %s would be written over what %s %s names; name another file",
+                                  written->flag, path, other->flag, other->path);
+    }
+    if (find_place(other->path, &second) != 0) {
+        return 0; /* it is told when its own turn comes */
+    }
+    if (is_same_place(place, &second)) {
+        return core_err_set(-EINVAL, "%s and %s both write %s; name two files", written->flag,
+                            other->flag, path);
+    }
+    if (other->kind == CLI_PATH_MADE && second.rest[0] == '\0' &&
+        lies_in(place, &second.info, child) &&
+        strncmp(child, checkpoint, sizeof checkpoint - 1) == 0) {
+        return core_err_set(-EINVAL, "%s %s lies in a checkpoint of %s %s; name another file",
+                            written->flag, path, other->flag, other->path);
+    }
+    return 0;
+}
+
+int cli_paths_check(const struct cli_path *paths, size_t count)
+{
+    for (size_t w = 0; w < count; w++) {
+        const struct cli_path *written = &paths[w];
+        struct place place;
+        if (written->path == NULL || written->kind != CLI_PATH_WRITTEN) {
+            continue;
+        }
+        int rc = find_place(written->path, &place);
+        if (rc != 0) {
+            return core_err_set(rc, "%s %s cannot be written: %s", written->flag, written->path,
+                                strerror(-rc));
+        }
+        for (size_t o = 0; o < count && rc == 0 && holds_bytes(&place.info); o++) {
+            const bool done = o <= w && paths[o].kind == CLI_PATH_WRITTEN;
+            rc = done || paths[o].path == NULL ? 0 : check_pair(written, &place, &paths[o]);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int try_place(const struct place *place, const char *path, enum cli_path_shape shape)
+{
+    const bool there = place->rest[0] == '\0';
+    const bool folder = S_ISDIR(place->info.st_mode);
+    if (folder != (shape == CLI_PATH_FOLDER || !there)) {
+        return folder ? -EISDIR : -ENOTDIR;
+    }
+    if (shape == CLI_PATH_FILE && strchr(place->rest, '/') != NULL) {
+        return -ENOENT;
+    }
+    return faccessat(AT_FDCWD, there ? path : place->there, folder ? W_OK | X_OK : W_OK,
+                     AT_EACCESS) == 0
+               ? 0
+               : -errno;
+}
+
+int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape)
+{
+    struct place place;
+    if (path == NULL) {
+        return 0;
+    }
+    int rc = find_place(path, &place);
+    rc = rc != 0 ? rc : try_place(&place, path, shape);
+    return rc == 0 ? 0 : core_err_set(rc, "%s %s cannot be written: %s", flag, path, strerror(-rc));
+}

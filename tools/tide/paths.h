@@ -1,0 +1,36 @@
+/* paths.h: may a command write where it was told to? Asked before anything is opened, because a file
+ * that is begun anew is gone. The main thread. */
+#ifndef TOOLS_TIDE_PATHS_H
+#define TOOLS_TIDE_PATHS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum cli_path_kind {
+    CLI_PATH_WRITTEN, /* a file, or a folder that files are put into */
+    CLI_PATH_MADE,    /* the folder of a run: files may lie in it, but not in its checkpoints */
+    CLI_PATH_READ,    /* a file or a pattern; "-" is standard input */
+    CLI_PATH_KEPT,    /* a folder that is read: nothing in it may be written */
+};
+
+struct cli_path {
+    enum cli_path_kind kind;
+    const char *flag; /* "--log": how messages name it */
+    const char *path; /* borrowed; NULL: not given */
+};
+
+/* -EINVAL, with both flags and the path, where one of them is written and is also another one, or lies
+ * in a folder that is kept. Files are told apart by what they are, not by their names; one that is yet
+ * to be made, by its folder and its name. Devices and pipes do not count. */
+int cli_paths_check(const struct cli_path *paths, size_t count);
+
+enum cli_path_shape {
+    CLI_PATH_FILE,
+    CLI_PATH_FILE_DEEP, /* folders above it are made where they are missing */
+    CLI_PATH_FOLDER,    /* and those above it */
+};
+
+/* Whether it could be written, without making it: 0, or -errno with the flag and the path. NULL is fine. */
+int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape);
+
+#endif
