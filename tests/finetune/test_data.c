@@ -85,6 +85,19 @@ static void order(void)
     tune_data_close(data);
 }
 
+/* Batches are filled from the first step on and not before it: what they take is planned in between. */
+static void begins_late(void)
+{
+    struct tune_data_options options = options_of(file_of(9, 5));
+    struct tune_data *data = open_data(&options);
+    const struct tide_batch *batches = NULL;
+    check_int(unlink(options.path), ==, 0);
+    check_int(tune_data_step(data, &batches), ==, -ENOENT);
+    (void)file_of(9, 5);
+    check_string(step_of(data), "1 2|3 4|5 6");
+    tune_data_close(data);
+}
+
 /* dataloader_drop_last leaves out what does not fill a micro-batch. */
 static void drop_last(void)
 {
@@ -391,7 +404,7 @@ static void looks_no_further(void)
     tune_data_close(data);
 }
 
-TEST_MAIN({"order", order}, {"standard_input", standard_input},
+TEST_MAIN({"order", order}, {"begins_late", begins_late}, {"standard_input", standard_input},
           {"looks_no_further", looks_no_further}, {"drop_last", drop_last}, {"shuffle", shuffle},
           {"padding", padding}, {"waits_for_nothing", waits_for_nothing}, {"long_rows", long_rows},
           {"places", places}, {"packing", packing}, {"refusals", refusals})

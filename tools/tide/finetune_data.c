@@ -26,7 +26,7 @@ struct held {
 struct tune_data {
     struct tune_data_options options;
     struct text_feed_options feed_options;
-    struct text_feed *feed; /* owned; NULL after an error of rewinding */
+    struct text_feed *feed; /* owned; NULL until the first step, and after an error of rewinding */
     int input;              /* owned: where standard input is kept; -1: it is not read */
     struct tune_data_info info;
     struct tune_counts counts;  /* where `info` is kept */
@@ -265,7 +265,6 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         }
         rc = take_room(data);
     }
-    rc = rc != 0 ? rc : open_feed(data, NULL);
     if (rc != 0) {
         tune_data_close(data);
         return rc;
@@ -351,6 +350,11 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
 {
     uint64_t epoch = 0;
     unsigned count = 0;
+    /* Not earlier: it fills batches at once, and until a plan was made nobody knows that they fit. */
+    int opened = data->feed != NULL ? 0 : open_feed(data, NULL);
+    if (opened != 0) {
+        return opened;
+    }
     const int64_t before = text_feed_wait_ns(data->feed);
     data->tokens = 0;
     while (count < data->options.step_max) {
