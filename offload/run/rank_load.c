@@ -154,21 +154,17 @@ static int bring_weights(struct loading *load, uint32_t block, struct plan_span 
                : model_files_read(load->files, shape, span.first, span.count, type, to);
 }
 
-/* States as at the beginning of a run: zero, but for a master that is more than the weights. */
+/* States as at the beginning of a run: zero, but for a master that is more than the weights. Those, which
+ * may be on their way to the store already, were rounded from the same numbers. */
 static int begin_states(struct loading *load, const struct run_chunk *chunk,
                         const struct adam_arrays *arrays, char *states)
 {
-    struct run_rank *rank = load->rank;
+    const struct run_rank *rank = load->rank;
     memset(states, 0, plan_state_bytes(&rank->input->format, chunk->count));
-    if (rank->options->type != KERN_FP16) {
-        return 0;
-    }
-    int rc = model_files_read(load->files, &rank->model->blocks[chunk->block], chunk->first,
-                              chunk->count, MODEL_F32, arrays->w32);
-    return rc != 0 ? rc
-                   : adam_state_write(run_update_adam(rank->update, chunk->block), arrays,
-                                      ADAM_VALUE_MASTER, chunk->first, chunk->first + chunk->count,
-                                      arrays->w32);
+    return rank->options->type != KERN_FP16
+               ? 0
+               : model_files_read(load->files, &rank->model->blocks[chunk->block], chunk->first,
+                                  chunk->count, MODEL_F32, arrays->w32);
 }
 
 /* States, there as weights are. */

@@ -184,11 +184,6 @@ struct core_team *run_update_team(struct run_update *update)
     return update->team;
 }
 
-struct adam *run_update_adam(struct run_update *update, uint32_t block)
-{
-    return update->adams[block];
-}
-
 /* ---- between tapes ---- */
 
 void run_update_ahead(struct run_update *update, const struct run_update_terms *terms)

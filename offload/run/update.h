@@ -33,7 +33,6 @@ struct core_fence run_update_tail(struct run_update *update);
 
 struct run_lane run_update_lane(struct run_update *update);
 struct core_team *run_update_team(struct run_update *update);
-struct adam *run_update_adam(struct run_update *update, uint32_t block);
 
 /* What an update is done with. */
 struct run_update_terms {
