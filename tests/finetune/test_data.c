@@ -225,6 +225,10 @@ static void places(void)
     data = open_data(&options);
     check_int(tune_data_seek(data, &place), ==, -EINVAL);
     check_contains(core_err_sentence(), "cannot be gone on with");
+    check_contains(core_err_sentence(), "the position is one of other data or other options");
+    place.word[7] = 0; /* as tide wrote it before positions had a version */
+    check_int(tune_data_seek(data, &place), ==, -EINVAL);
+    check_contains(core_err_sentence(), "another version of tide (it has format 0, and");
     tune_data_close(data);
 }
 

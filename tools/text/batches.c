@@ -36,6 +36,9 @@ struct filling {
 
 enum { IDS, LABELS, POSITIONS, STARTS };
 
+/* Of what a position counts and of how its mark is made; 0 in those of before it was written. */
+enum { POSITION_VERSION = 1 };
+
 int64_t text_batches_room(const struct text_feed_options *options)
 {
     return options->length_room > 0 ? options->length_room : options->seq_len;
@@ -55,6 +58,21 @@ static uint64_t window_rows(const struct text_batches *batches)
     return text_pack_rows(text_windows_rows(batches->windows));
 }
 
+static int refuse_position(const struct text_position *from)
+{
+    static const char same[] = "files and their sizes, --seq-len, --pack, --split, --shuffle, "
+                               "--seed, --train-on and --chat-format have to be the same";
+    if (from->word[7] == POSITION_VERSION) {
+        return core_err_set(-EINVAL, "the position is one of other data or other options (%s)",
+                            same);
+    }
+    return core_err_set(-EINVAL,
+                        "the position was written by another version of tide (it has format %llu, "
+                        "and this one writes %d), or is one of other data or other options (%s): "
+                        "that version can go on with it, or a run begin anew from its last model",
+                        (unsigned long long)from->word[7], POSITION_VERSION, same);
+}
+
 static int go_to(struct text_batches *batches, const struct text_position *from)
 {
     static const struct text_position beginning;
@@ -63,10 +81,7 @@ static int go_to(struct text_batches *batches, const struct text_position *from)
         return text_windows_seek(batches->windows, 0, (struct text_place){0});
     }
     if (from->word[0] != batches->mark) {
-        return core_err_set(-EINVAL,
-                            "the position is one of other data or other options (files and "
-                            "their sizes, --seq-len, --pack, --split, --shuffle, --seed, "
-                            "--train-on and --chat-format have to be the same)");
+        return refuse_position(from);
     }
     batches->epoch = from->word[1];
     const struct text_place place = {from->word[2], from->word[3], from->word[4]};
@@ -243,7 +258,8 @@ static struct text_position position(const struct text_batches *batches)
     const struct text_place place = ended ? text_windows_after(batches->windows)
                                           : text_windows_place(batches->windows);
     return (struct text_position){{batches->mark, batches->epoch, place.file, place.offset,
-                                   place.row, ended ? 0 : batches->used, batches->batches, 0}};
+                                   place.row, ended ? 0 : batches->used, batches->batches,
+                                   POSITION_VERSION}};
 }
 
 /* Takes the rows of one batch of all ranks: 1; 0 where the epoch had no more; -errno. */

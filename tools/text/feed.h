@@ -67,7 +67,8 @@ struct text_feed_options {
 /* Where a run stands in its data: plain numbers without pointers, to be stored as they are (in the
  * machine's byte order). All zero is the beginning. Does not depend on batch_rows and ranks. */
 struct text_position {
-    uint64_t word[8]; /* mark of data and options; epoch; place (3); rows since; batches; zero */
+    uint64_t word[8]; /* mark of data and options; epoch; place (3); rows since; batches;
+                         version of all that */
 };
 
 /* What was read and what became of it, since the beginning or the position opened with. */
