@@ -129,6 +129,17 @@ int kern_cuda_attention_mma(const struct dev_launch *where,
                                 : launch_type<kern_fp16>(where, a, tiles);
 }
 
+int kern_cuda_attention_own(const struct dev_launch *where,
+                            const struct kern_attention_arguments *a)
+{
+    struct kern_cuda *cuda = static_cast<struct kern_cuda *>(where->context);
+    if (cuda->sm90 == KERN_SM90_UNKNOWN) {
+        cuda->sm90 = kern_cuda_attention_check(where) ? KERN_SM90_WORKS : KERN_SM90_LEFT_OUT;
+    }
+    return cuda->sm90 == KERN_SM90_WORKS ? kern_cuda_attention_sm90(where, a)
+                                         : kern_cuda_attention_mma(where, a);
+}
+
 extern "C" int kern_cuda_attention(const struct dev_launch *where,
                                    const struct kern_attention_arguments *a)
 {
@@ -142,9 +153,7 @@ extern "C" int kern_cuda_attention(const struct dev_launch *where,
     if (!kern_cuda_attention_sm90_fits(a)) {
         return kern_cuda_attention_mma(where, a);
     }
-    if (cuda->sm90 == KERN_SM90_UNKNOWN) {
-        cuda->sm90 = kern_cuda_attention_check(where) ? KERN_SM90_WORKS : KERN_SM90_LEFT_OUT;
-    }
-    return cuda->sm90 == KERN_SM90_WORKS ? kern_cuda_attention_sm90(where, a)
-                                         : kern_cuda_attention_mma(where, a);
+    bool taken = false;
+    const int rc = kern_dnn_attention(cuda->dnn, where, a, &taken);
+    return rc != 0 || taken ? rc : kern_cuda_attention_own(where, a);
 }

@@ -324,6 +324,18 @@ int kern_cuda_attention_grad_mma(const struct dev_launch *where,
                                         : launch_type<kern_fp16>(where, j);
 }
 
+int kern_cuda_attention_grad_own(const struct dev_launch *where,
+                                 const struct kern_attention_grad_arguments *g)
+{
+    struct kern_cuda *cuda = static_cast<struct kern_cuda *>(where->context);
+    if (cuda->sm90_grad == KERN_SM90_UNKNOWN) {
+        cuda->sm90_grad = kern_cuda_attention_grad_check(where) ? KERN_SM90_WORKS
+                                                                : KERN_SM90_LEFT_OUT;
+    }
+    return cuda->sm90_grad == KERN_SM90_WORKS ? kern_cuda_attention_grad_sm90(where, g)
+                                              : kern_cuda_attention_grad_mma(where, g);
+}
+
 extern "C" int kern_cuda_attention_grad(const struct dev_launch *where,
                                         const struct kern_attention_grad_arguments *g)
 {
@@ -340,10 +352,7 @@ extern "C" int kern_cuda_attention_grad(const struct dev_launch *where,
     if (!kern_cuda_attention_grad_sm90_fits(g)) {
         return kern_cuda_attention_grad_mma(where, g);
     }
-    if (cuda->sm90_grad == KERN_SM90_UNKNOWN) {
-        cuda->sm90_grad = kern_cuda_attention_grad_check(where) ? KERN_SM90_WORKS
-                                                                : KERN_SM90_LEFT_OUT;
-    }
-    return cuda->sm90_grad == KERN_SM90_WORKS ? kern_cuda_attention_grad_sm90(where, g)
-                                              : kern_cuda_attention_grad_mma(where, g);
+    bool taken = false;
+    const int rc = kern_dnn_attention_grad(cuda->dnn, where, g, &taken);
+    return rc != 0 || taken ? rc : kern_cuda_attention_grad_own(where, g);
 }

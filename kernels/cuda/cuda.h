@@ -14,14 +14,16 @@ extern "C" {
 #endif
 
 struct kern_lt;
+struct kern_dnn_ways;
 
 enum kern_sm90 { KERN_SM90_UNKNOWN, KERN_SM90_WORKS, KERN_SM90_LEFT_OUT };
 
 /* What dev_launch.context points at. The thread that submits alone changes the rest. */
 struct kern_cuda {
-    struct kern_lt *lt;       /* owned; NULL: all products are plain */
-    enum kern_sm90 sm90;      /* attention_sm90.cu */
-    enum kern_sm90 sm90_grad; /* attention_grad_sm90.cu */
+    struct kern_lt *lt;        /* owned; NULL: all products are plain */
+    struct kern_dnn_ways *dnn; /* owned; NULL: attention is our own */
+    enum kern_sm90 sm90;       /* attention_sm90.cu */
+    enum kern_sm90 sm90_grad;  /* attention_grad_sm90.cu */
     char description[160];
 };
 

@@ -6,6 +6,7 @@
 #ifndef KERNELS_CUDA_PRODUCT_LT_H
 #define KERNELS_CUDA_PRODUCT_LT_H
 
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/product.h"
 
 struct kern_lt;
@@ -46,13 +47,19 @@ void kern_lt_unload(void *library);
 
 enum { KERN_LT_ALGO_WORDS = 8, KERN_LT_CHOICES_MAX = 1024 };
 
-/* All that a way may depend on; compared as bytes. */
+/* All that a way may depend on; compared as bytes. The machine that it counts for names the library, so
+ * that a product's and attention's are never the same. */
 struct kern_lt_key {
-    int64_t m, n, k;
-    int64_t a_stride, b_stride, out_stride;
-    uint8_t type, out_type, a_turned, b_turned;
-    uint8_t bias;
-    uint8_t a_align, b_align, out_align; /* of the addresses: 16, 8, 4 or 2 */
+    union {
+        struct {
+            int64_t m, n, k;
+            int64_t a_stride, b_stride, out_stride;
+            uint8_t type, out_type, a_turned, b_turned;
+            uint8_t bias;
+            uint8_t a_align, b_align, out_align; /* of the addresses: 16, 8, 4 or 2 */
+        };
+        struct kern_dnn_shape attention; /* attention_cudnn.c */
+    };
 };
 
 struct kern_lt_choice {

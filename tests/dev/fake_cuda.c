@@ -62,6 +62,13 @@ void fake_reset(size_t memory_bytes)
     sticky = cudaSuccess;
 }
 
+static int generation = 9;
+
+void fake_generation(int major)
+{
+    generation = major;
+}
+
 void fake_driver(int version, int count_error)
 {
     fake.driver = version;
@@ -171,7 +178,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *card, int device)
     snprintf(card->name, sizeof card->name, "Fake Card");
     card->totalGlobalMem = fake.memory_bytes;
     card->multiProcessorCount = 132;
-    card->major = 9;
+    card->major = generation;
     return due();
 }
 

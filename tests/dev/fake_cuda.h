@@ -9,6 +9,8 @@
 
 /* A machine with one card of `memory_bytes`, working; nothing fails. */
 void fake_reset(size_t memory_bytes);
+/* The generation of the card from now on, past resets too: 9, Hopper, until it is said. */
+void fake_generation(int major);
 /* What cudaGetDeviceCount and the version calls answer. */
 void fake_driver(int version, int count_error);
 /* The n-th call from now that can fail (1 is the next) fails with `error`; 0: none does. */
