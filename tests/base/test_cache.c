@@ -74,7 +74,7 @@ static void whole_or_not(void)
     check_int(core_cache_write(path, put_number, &number), ==, 0);
     check_true(core_cache_counts(path));
     check_int(access(draft, F_OK), ==, -1);
-    number = NAN;
+    number = (double)NAN;
     check_int(core_cache_write(path, put_number, &number), ==, -EDOM);
     check_int(access(draft, F_OK), ==, -1);
     check_true(core_cache_counts(path));
