@@ -173,15 +173,10 @@ int store_adopt(struct store *store, const struct store_place *place,
 uint64_t store_adopted_bytes(struct store *store)
 {
     uint64_t bytes = 0;
-    for (int kind = STORE_WEIGHTS; kind <= STORE_STATES; kind++) {
-        for (uint32_t b = 0; b < store->block_count; b++) {
-            struct store_row *row = &store->rows[kind][b];
-            for (uint32_t i = 0; i < row->count; i++) {
-                const bool there = row->chunks[i].adopted != NULL &&
-                                   store_chunk_current(&row->chunks[i]) == row->chunks[i].adopted;
-                bytes += there ? aio_extent_bytes(row->chunks[i].adopted) : 0;
-            }
-        }
+    struct store_cursor cursor = {0};
+    for (struct store_chunk *chunk; (chunk = store_chunk_each(store, &cursor)) != NULL;) {
+        const bool there = chunk->adopted != NULL && store_chunk_current(chunk) == chunk->adopted;
+        bytes += there ? aio_extent_bytes(chunk->adopted) : 0;
     }
     return bytes;
 }
@@ -192,14 +187,10 @@ int store_adopt_release(struct store *store)
     if (store == NULL || !store->adopting.open || store_adopted_bytes(store) > 0) {
         return 0;
     }
-    for (int kind = STORE_WEIGHTS; kind <= STORE_STATES; kind++) {
-        for (uint32_t b = 0; b < store->block_count; b++) {
-            struct store_row *row = &store->rows[kind][b];
-            for (uint32_t i = 0; i < row->count; i++) {
-                aio_extent_free(store->extents, row->chunks[i].adopted);
-                row->chunks[i].adopted = NULL;
-            }
-        }
+    struct store_cursor cursor = {0};
+    for (struct store_chunk *chunk; (chunk = store_chunk_each(store, &cursor)) != NULL;) {
+        aio_extent_free(store->extents, chunk->adopted);
+        chunk->adopted = NULL;
     }
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         if (store->adopting.fds[s] >= 0) {

@@ -319,6 +319,19 @@ struct store_chunk *store_chunk_find(const struct store *store, const struct sto
     return chunk;
 }
 
+struct store_chunk *store_chunk_each(const struct store *store, struct store_cursor *cursor)
+{
+    for (; cursor->kind <= STORE_STATES; cursor->kind++, cursor->block = 0) {
+        for (; cursor->block < store->block_count; cursor->block++, cursor->index = 0) {
+            const struct store_row *row = &store->rows[cursor->kind][cursor->block];
+            if (cursor->index < row->count) {
+                return &row->chunks[cursor->index++];
+            }
+        }
+    }
+    return NULL;
+}
+
 int store_read(struct store *store, struct aio_queue *queue, const struct store_place *place,
                void *memory, struct core_fence *out)
 {
@@ -363,13 +376,9 @@ void store_decide(struct store *store, uint64_t count, bool stands)
 {
     store->ahead_decided += count;
     store->stands = stands;
-    for (int kind = STORE_WEIGHTS; kind <= STORE_STATES; kind++) {
-        for (uint32_t b = 0; b < store->block_count; b++) {
-            struct store_row *row = &store->rows[kind][b];
-            for (uint32_t i = 0; i < row->count; i++) {
-                store_chunk_decide(&row->chunks[i], stands);
-            }
-        }
+    struct store_cursor cursor = {0};
+    for (struct store_chunk *chunk; (chunk = store_chunk_each(store, &cursor)) != NULL;) {
+        store_chunk_decide(chunk, stands);
     }
 }
 

@@ -44,6 +44,13 @@ struct store {
 /* Where a chunk lies; NULL, with a sentence: the plan keeps it elsewhere. */
 struct store_chunk *store_chunk_find(const struct store *store, const struct store_place *place);
 
+/* Where one stands among the chunks of weights and states. */
+struct store_cursor {
+    uint32_t kind, block, index;
+};
+/* The next chunk, those that lie elsewhere among them; NULL behind the last. Begun with zeros. */
+struct store_chunk *store_chunk_each(const struct store *store, struct store_cursor *cursor);
+
 /* Closes the files; nothing reads from them any more. */
 void store_adopt_close(struct store *store);
 
