@@ -100,15 +100,15 @@ static struct aio_queue *io_queue(const struct run_rank *rank, enum plan_queue q
     return rank->io_queues[queue - PLAN_Q_READ_WEIGHT];
 }
 
-int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *memory,
-                  struct core_fence *out)
+/* Between the host's memory and the store. */
+static int store_copy(struct run_rank *rank, enum dev_copy_direction direction,
+                      const struct store_place *place, void *memory, struct core_fence *out)
 {
-    if (is_on_card(rank, place->block)) {
-        return card_copy(rank, DEV_COPY_UP, place, memory, out);
-    }
-    struct aio_queue *queue = io_queue(rank, PLAN_Q_WRITE_STATE);
+    const bool up = direction == DEV_COPY_UP;
+    struct aio_queue *queue = io_queue(rank, up ? PLAN_Q_WRITE_STATE : PLAN_Q_READ_STATE);
     int rc;
-    while ((rc = store_write(rank->store, queue, place, memory, out)) == -EAGAIN) {
+    while ((rc = up ? store_write(rank->store, queue, place, memory, out)
+                    : store_read(rank->store, queue, place, memory, out)) == -EAGAIN) {
         rc = run_rank_wait(rank, aio_queue_tail(queue));
         if (rc != 0) {
             return rc;
@@ -117,19 +117,21 @@ int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *
     return rc;
 }
 
+static int copy(struct run_rank *rank, enum dev_copy_direction direction,
+                const struct store_place *place, void *memory, struct core_fence *out)
+{
+    return is_on_card(rank, place->block) ? card_copy(rank, direction, place, memory, out)
+                                          : store_copy(rank, direction, place, memory, out);
+}
+
+int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *memory,
+                  struct core_fence *out)
+{
+    return copy(rank, DEV_COPY_UP, place, memory, out);
+}
+
 int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
                   struct core_fence *out)
 {
-    if (is_on_card(rank, place->block)) {
-        return card_copy(rank, DEV_COPY_DOWN, place, memory, out);
-    }
-    struct aio_queue *queue = io_queue(rank, PLAN_Q_READ_STATE);
-    int rc;
-    while ((rc = store_read(rank->store, queue, place, memory, out)) == -EAGAIN) {
-        rc = run_rank_wait(rank, aio_queue_tail(queue));
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return rc;
+    return copy(rank, DEV_COPY_DOWN, place, memory, out);
 }
