@@ -1,22 +1,8 @@
 #!/usr/bin/env bash
 # ahead.sh ROOT: what .ci/ahead runs in the background ends when it is told to, by itself, and with a
 # script that was killed.
-root=$1
-folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
+source "${BASH_SOURCE[0]%/*}/tap.sh"
 source "$root/.ci/ahead"
-
-number=0
-failed=0
-verdict() { # status name
-    number=$((number + 1))
-    if (($1 == 0)); then
-        echo "ok $number - $2"
-        return
-    fi
-    failed=1
-    echo "not ok $number - $2"
-}
 
 # Tries for a minute; what is waited for takes a second.
 until_true() { # command...

@@ -1,23 +1,8 @@
 #!/usr/bin/env bash
 # packages.sh ROOT: what ./quickstart and ./check do about missing packages, on machines made of a
 # few false commands in PATH: a complete one, a bare Debian as root and as a user, another system.
-root=$1
-folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
+source "${BASH_SOURCE[0]%/*}/tap.sh"
 source "$root/.ci/packages"
-
-number=0
-failed=0
-verdict() { # status name
-    number=$((number + 1))
-    if (($1 == 0)); then
-        echo "ok $number - $2"
-        return
-    fi
-    failed=1
-    sed 's/^/# /' "$folder/talk"
-    echo "not ok $number - $2"
-}
 
 # A machine: a folder of commands that is all of PATH. Basic tools are the real ones.
 machine() { # name
