@@ -11,6 +11,7 @@
 #include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "tests/finetune/rows.h"
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_counts.h"
 #include "tools/tide/finetune_data.h"
@@ -23,34 +24,6 @@ int tide_build_info(struct tide_build *out)
     out->version = tide_version();
     out->commit = commit;
     return 0;
-}
-
-/* Rows of five tokens. */
-static const char *file_of(int rows)
-{
-    static char text[4096];
-    size_t at = 0;
-    for (int row = 1; row <= rows; row++) {
-        at += (size_t)snprintf(text + at, sizeof text - at,
-                               "{\"input_ids\": [%d, 101, 102, 103, 104]}\n", row);
-    }
-    return test_file("rows.jsonl", text, at);
-}
-
-static struct tune_data_options options_of(const char *path)
-{
-    return (struct tune_data_options){
-        .path = path, .vocab = 1000, .length_max = 64, .batch = 2, .step_max = 3};
-}
-
-static struct tune_data *open_data(const struct tune_data_options *options)
-{
-    struct tune_data *data = NULL;
-    int rc = tune_data_open(options, &data);
-    if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
-    }
-    return data;
 }
 
 static void count_call(void *user, double part)
@@ -66,7 +39,7 @@ static struct tune_data_info open_counted(struct tune_data_options *options, boo
     struct tune_data_info info;
     options->progress = count_call;
     options->user = &calls;
-    struct tune_data *data = open_data(options);
+    struct tune_data *data = rows_open(options);
     tune_data_describe(data, &info);
     tune_data_close(data);
     *counted = calls > 0;
@@ -76,7 +49,7 @@ static struct tune_data_info open_counted(struct tune_data_options *options, boo
 /* A file of `rows` rows that is large for its blank lines. */
 static const char *large_file(int rows)
 {
-    const char *path = file_of(rows);
+    const char *path = rows_file(rows, 5);
     FILE *file = fopen(path, "a");
     check_true(file != NULL);
     for (int i = 0; i < TUNE_COUNTS_BYTES / 4096; i++) {
@@ -107,7 +80,7 @@ static void counted_once(void)
     char pattern[4096];
     struct tune_counts counts;
     snprintf(cache, sizeof cache, "%s/kept/tide", test_directory());
-    struct tune_data_options options = options_of(large_file(9));
+    struct tune_data_options options = rows_options(large_file(9));
     options.cache = cache;
     const struct tune_data_info first = open_counted(&options, &counted);
     check_true(counted);
@@ -126,7 +99,7 @@ static void counted_once(void)
     options.cut = true;
     check_int(open_counted(&options, &counted).cut, ==, 9);
     check_true(counted);
-    options = options_of(options.path);
+    options = rows_options(options.path);
     options.cache = cache;
     snprintf(pattern, sizeof pattern, "%s/row?.jsonl", test_directory());
     options.path = pattern;
@@ -152,7 +125,7 @@ static void counted_anew(void)
     bool counted = false;
     char other[CORE_CACHE_PATH_BYTES];
     struct tune_counts counts;
-    struct tune_data_options options = options_of(large_file(9));
+    struct tune_data_options options = rows_options(large_file(9));
     options.cache = test_directory();
     open_counted(&options, &counted);
     check_true(counted);
@@ -191,11 +164,11 @@ static void contradicted_once(void)
     bool counted = false;
     struct tune_counts counts;
     const struct tide_batch *batches = NULL;
-    struct tune_data_options options = options_of(large_file(9));
+    struct tune_data_options options = rows_options(large_file(9));
     options.cache = test_directory();
     tune_counts_place(&options, INT64_MAX, &counts);
     put_counts(counts.path, "3, \"tokens\": 27, \"targets\": 18");
-    struct tune_data *data = open_data(&options);
+    struct tune_data *data = rows_open(&options);
     check_int(tune_data_step(data, &batches), ==, -EIO);
     check_contains(core_err_sentence(), counts.path);
     check_contains(core_err_sentence(), "is removed, so that the next run counts the rows of");
@@ -204,7 +177,7 @@ static void contradicted_once(void)
     check_int(access(counts.path, F_OK), ==, -1);
     check_int(open_counted(&options, &counted).longest, ==, 5);
     check_true(counted);
-    data = open_data(&options);
+    data = rows_open(&options);
     check_int(tune_data_step(data, &batches), ==, 3);
     tune_data_close(data);
 }
@@ -226,7 +199,7 @@ static void wrong_rows_are_told(void)
 {
     bool counted = false;
     struct tune_counts counts;
-    struct tune_data_options options = options_of(large_file(9));
+    struct tune_data_options options = rows_options(large_file(9));
     FILE *file = fopen(options.path, "a");
     check_true(file != NULL && fputs("{\"wrong\": 1}\n", file) >= 0);
     fclose(file);
@@ -256,7 +229,7 @@ static void counted_each_time(void)
     char cache[4096];
     struct tune_counts counts;
     struct tune_data_info info = {0};
-    struct tune_data_options options = options_of(file_of(9));
+    struct tune_data_options options = rows_options(rows_file(9, 5));
     options.cache = test_directory();
     tune_counts_place(&options, INT64_MAX, &counts);
     check_string(counts.path, "");

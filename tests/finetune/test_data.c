@@ -5,39 +5,9 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "tests/finetune/rows.h"
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_data.h"
-
-/* Rows of `length` tokens whose first is the row's number, from 1. */
-static const char *file_of(int rows, int length)
-{
-    static char text[65536];
-    size_t at = 0;
-    for (int row = 1; row <= rows; row++) {
-        at += (size_t)snprintf(text + at, sizeof text - at, "{\"input_ids\": [%d", row);
-        for (int i = 1; i < length; i++) {
-            at += (size_t)snprintf(text + at, sizeof text - at, ", %d", 100 + i);
-        }
-        at += (size_t)snprintf(text + at, sizeof text - at, "]}\n");
-    }
-    return test_file("rows.jsonl", text, at);
-}
-
-static struct tune_data_options options_of(const char *path)
-{
-    return (struct tune_data_options){
-        .path = path, .vocab = 1000, .length_max = 64, .batch = 2, .step_max = 3};
-}
-
-static struct tune_data *open_data(const struct tune_data_options *options)
-{
-    struct tune_data *data = NULL;
-    int rc = tune_data_open(options, &data);
-    if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
-    }
-    return data;
-}
 
 /* The first tokens of the next step's rows, as "1 2|3 4": a bar between micro-batches. */
 static const char *step_of(struct tune_data *data)
@@ -64,8 +34,8 @@ static const char *step_of(struct tune_data *data)
 /* File order; the last step of an epoch is shorter, its last micro-batch too; then from the front. */
 static void order(void)
 {
-    struct tune_data_options options = options_of(file_of(9, 5));
-    struct tune_data *data = open_data(&options);
+    struct tune_data_options options = rows_options(rows_file(9, 5));
+    struct tune_data *data = rows_open(&options);
     struct tune_data_info info;
     tune_data_describe(data, &info);
     check_int(info.rows, ==, 9);
@@ -88,12 +58,12 @@ static void order(void)
 /* Batches are filled from the first step on and not before it: what they take is planned in between. */
 static void begins_late(void)
 {
-    struct tune_data_options options = options_of(file_of(9, 5));
-    struct tune_data *data = open_data(&options);
+    struct tune_data_options options = rows_options(rows_file(9, 5));
+    struct tune_data *data = rows_open(&options);
     const struct tide_batch *batches = NULL;
     check_int(unlink(options.path), ==, 0);
     check_int(tune_data_step(data, &batches), ==, -ENOENT);
-    (void)file_of(9, 5);
+    (void)rows_file(9, 5);
     check_string(step_of(data), "1 2|3 4|5 6");
     tune_data_close(data);
 }
@@ -101,9 +71,9 @@ static void begins_late(void)
 /* dataloader_drop_last leaves out what does not fill a micro-batch. */
 static void drop_last(void)
 {
-    struct tune_data_options options = options_of(file_of(5, 4));
+    struct tune_data_options options = rows_options(rows_file(5, 4));
     options.drop_last = true;
-    struct tune_data *data = open_data(&options);
+    struct tune_data *data = rows_open(&options);
     check_string(step_of(data), "1 2|3 4");
     check_string(step_of(data), "1 2|3 4");
     tune_data_close(data);
@@ -115,13 +85,13 @@ static void drop_last(void)
 /* The same seed shuffles alike, another one and the next epoch differ, and every row comes once. */
 static void shuffle(void)
 {
-    struct tune_data_options options = options_of(file_of(12, 4));
+    struct tune_data_options options = rows_options(rows_file(12, 4));
     char first[256];
     char second[256];
     options.shuffle = true;
     options.step_max = 6;
     options.seed = 5;
-    struct tune_data *data = open_data(&options);
+    struct tune_data *data = rows_open(&options);
     snprintf(first, sizeof first, "%s", step_of(data));
     snprintf(second, sizeof second, "%s", step_of(data));
     check_true(strcmp(first, second) != 0);
@@ -133,12 +103,12 @@ static void shuffle(void)
     }
     check_uint(seen, ==, 0x1FFE);
     tune_data_close(data);
-    data = open_data(&options);
+    data = rows_open(&options);
     step_of(data);
     check_string(step_of(data), second);
     tune_data_close(data);
     options.seed = 6;
-    data = open_data(&options);
+    data = rows_open(&options);
     step_of(data);
     check_true(strcmp(step_of(data), second) != 0);
     tune_data_close(data);
@@ -150,8 +120,8 @@ static void padding(void)
 {
     static const char text[] = "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n"
                                "{\"input_ids\": [4, 5]}\n";
-    struct tune_data_options options = options_of(test_file("p.jsonl", text, strlen(text)));
-    struct tune_data *data = open_data(&options);
+    struct tune_data_options options = rows_options(test_file("p.jsonl", text, strlen(text)));
+    struct tune_data *data = rows_open(&options);
     const struct tide_batch *batches = NULL;
     check_int(tune_data_step(data, &batches), ==, 1);
     check_uint(batches[0].rows, ==, 2);
@@ -166,12 +136,12 @@ static void padding(void)
 /* A step's rows are ready when it asks for them: as many micro-batches are prepared as it takes. */
 static void waits_for_nothing(void)
 {
-    struct tune_data_options options = options_of(file_of(60, 12));
+    struct tune_data_options options = rows_options(rows_file(60, 12));
     const struct tide_batch *batches = NULL;
     size_t waited = 0;
     options.batch = 1;
     options.step_max = 20;
-    struct tune_data *data = open_data(&options);
+    struct tune_data *data = rows_open(&options);
     check_double(tune_data_wait(data), ==, 0);
     for (int step = 0; step < 9; step++) {
         usleep(30000); /* a step */
@@ -186,14 +156,14 @@ static void waits_for_nothing(void)
 /* Longer rows are cut where --seq-len says so, with a word; else they are an error. */
 static void long_rows(void)
 {
-    struct tune_data_options options = options_of(file_of(3, 9));
+    struct tune_data_options options = rows_options(rows_file(3, 9));
     struct tune_data *data = NULL;
     options.length_max = 6;
     check_int(tune_data_open(&options, &data), ==, -EINVAL);
     check_contains(core_err_sentence(), "3 of 3 rows have more than the 6 tokens");
     check_contains(core_err_sentence(), "--seq-len 6 cuts them");
     options.cut = true;
-    data = open_data(&options);
+    data = rows_open(&options);
     const struct tide_batch *batches = NULL;
     check_int(tune_data_step(data, &batches), ==, 2);
     check_uint(batches[0].length, ==, 6);
@@ -204,25 +174,25 @@ static void long_rows(void)
  * that of other data is refused. */
 static void places(void)
 {
-    struct tune_data_options options = options_of(file_of(9, 5));
+    struct tune_data_options options = rows_options(rows_file(9, 5));
     struct tune_data_place place;
     char next[256];
     options.shuffle = true;
     options.seed = 3;
-    struct tune_data *data = open_data(&options);
+    struct tune_data *data = rows_open(&options);
     for (int step = 0; step < 3; step++) {
         step_of(data);
     }
     tune_data_tell(data, &place);
     snprintf(next, sizeof next, "%s", step_of(data));
     tune_data_close(data);
-    data = open_data(&options);
+    data = rows_open(&options);
     step_of(data);
     check_int(tune_data_seek(data, &place), ==, 0);
     check_string(step_of(data), next);
     tune_data_close(data);
-    options.path = file_of(8, 6);
-    data = open_data(&options);
+    options.path = rows_file(8, 6);
+    data = rows_open(&options);
     check_int(tune_data_seek(data, &place), ==, -EINVAL);
     check_contains(core_err_sentence(), "cannot be gone on with");
     check_contains(core_err_sentence(), "the position is one of other data or other options");
@@ -236,12 +206,12 @@ static void places(void)
  * where that is asked for. */
 static void packing(void)
 {
-    struct tune_data_options options = options_of(file_of(4, 5));
+    struct tune_data_options options = rows_options(rows_file(4, 5));
     struct tune_data_info info;
     const struct tide_batch *batches = NULL;
     options.length_max = 10;
     options.cut = options.pack = true;
-    struct tune_data *data = open_data(&options);
+    struct tune_data *data = rows_open(&options);
     tune_data_describe(data, &info);
     check_int(info.rows, ==, 2);
     check_int(tune_data_step(data, &batches), ==, 1);
@@ -254,7 +224,7 @@ static void packing(void)
     options.pack = false;
     options.split = true;
     options.length_max = 3;
-    data = open_data(&options);
+    data = rows_open(&options);
     tune_data_describe(data, &info);
     check_int(info.rows, ==, 8);
     check_int(info.tokens, ==, 20);
@@ -262,12 +232,12 @@ static void packing(void)
     tune_data_close(data);
     static const char text[] = "{\"input_ids\": [1, 2]}\n{\"wrong\": 1}\n{\"input_ids\": [3, 4]}\n"
                                "{\"input_ids\": [5, 6, 7], \"labels\": [-100, -100, 7]}\n3\n";
-    options = options_of(test_file("mixed.jsonl", text, strlen(text)));
+    options = rows_options(test_file("mixed.jsonl", text, strlen(text)));
     check_int(tune_data_open(&options, &data), ==, -EINVAL);
     check_contains(core_err_sentence(), "mixed.jsonl:2");
     options.skip_bad = options.cut = true;
     options.length_max = 2;
-    data = open_data(&options);
+    data = rows_open(&options);
     tune_data_describe(data, &info);
     check_int(info.rows, ==, 2);
     check_int(info.read, ==, 3);
@@ -294,7 +264,7 @@ static void refusals(void)
         {"{\"input_ids\": [1, 2], \"labels\": [-100, -100]}\n", "bad.jsonl"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct tune_data_options options = options_of(
+        struct tune_data_options options = rows_options(
             test_file("bad.jsonl", cases[i].text, strlen(cases[i].text)));
         struct tune_data *data = NULL;
         int rc = tune_data_open(&options, &data);
@@ -302,7 +272,7 @@ static void refusals(void)
             test_fail(__FILE__, __LINE__, "case %zu: %d, \"%s\"", i, rc, core_err_sentence());
         }
     }
-    struct tune_data_options options = options_of("/nonexistent/rows.jsonl");
+    struct tune_data_options options = rows_options("/nonexistent/rows.jsonl");
     struct tune_data *data = NULL;
     check_int(tune_data_open(&options, &data), ==, -ENOENT);
 }
@@ -316,7 +286,7 @@ static void standard_input(void)
     const int kept = dup(STDIN_FILENO);
     for (size_t i = 0; i < 8; i++) {
         const char *text = texts[i / 2];
-        struct tune_data_options options = options_of("-");
+        struct tune_data_options options = rows_options("-");
         struct tune_data *data = NULL;
         int ends[2];
         options.shuffle = i == 1;
@@ -338,7 +308,7 @@ static void standard_input(void)
                            i < 6 ? "standard input:1: " : "standard input: nothing is left");
             continue;
         }
-        data = open_data(&options);
+        data = rows_open(&options);
         for (int epoch = 0; epoch < 3; epoch++) {
             const char *rows = step_of(data);
             check_true(strcmp(rows, "1 2") == 0 || (options.shuffle && strcmp(rows, "2 1") == 0));
@@ -371,7 +341,7 @@ static void looks_no_further(void)
     struct tune_data_info info;
     struct tune_data_place place;
     struct tune_data *data = NULL;
-    struct tune_data_options options = options_of(test_file("few.jsonl", text, strlen(text)));
+    struct tune_data_options options = rows_options(test_file("few.jsonl", text, strlen(text)));
     options.step_max = 1;
     options.progress = note_part;
     options.user = &part;
@@ -379,7 +349,7 @@ static void looks_no_further(void)
     check_contains(core_err_sentence(), "few.jsonl:7");
     part = 0;
     options.steps = 1;
-    data = open_data(&options);
+    data = rows_open(&options);
     tune_data_describe(data, &info);
     check_true(!info.whole);
     check_int(info.rows, ==, 2);
@@ -390,7 +360,7 @@ static void looks_no_further(void)
     tune_data_close(data);
     part = 0;
     options.steps = 3;
-    data = open_data(&options);
+    data = rows_open(&options);
     tune_data_describe(data, &info);
     check_int(info.longest, ==, 4);
     check_int(tune_data_seek(data, &place), ==, 0);
@@ -400,7 +370,7 @@ static void looks_no_further(void)
     part = 0;
     options.path = test_file("all.jsonl", rows, strlen(rows));
     options.steps = 100;
-    data = open_data(&options);
+    data = rows_open(&options);
     tune_data_describe(data, &info);
     check_true(info.whole);
     check_int(info.rows, ==, 6);
