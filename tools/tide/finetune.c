@@ -146,18 +146,12 @@ static int check_written(const struct job *job)
 {
     const struct tune_flags *flags = &job->flags;
     const struct tune_settings *settings = &job->settings;
-    const struct cli_path paths[] = {
+    struct cli_path paths[3 + TUNE_FLAGS_PATHS] = {
         {CLI_PATH_WRITTEN, "--log", flags->log},
         {CLI_PATH_WRITTEN, csv_flag(flags), settings->csv},
-        {CLI_PATH_WRITTEN, "--trace", flags->trace},
         {CLI_PATH_WRITTEN, board_flag(flags), settings->board},
-        {CLI_PATH_MADE, "--out", flags->out},
-        {CLI_PATH_KEPT, "--model", flags->model},
-        {CLI_PATH_READ, "--data", flags->data},
-        {CLI_PATH_READ, "--eval-data", flags->eval_data},
-        {CLI_PATH_READ, "--config", flags->config},
-        {CLI_PATH_READ, "--rates", flags->rates},
     };
+    tune_flags_paths(flags, paths + 3);
     return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
 }
 

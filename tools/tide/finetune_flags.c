@@ -2,6 +2,7 @@
 #include "tools/tide/finetune_flags.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "core/base/cfg.h"
 
@@ -170,4 +171,18 @@ int tune_flags_check(const struct cli_command *command, const struct tune_flags 
         return cli_fail(command, CLI_WRONG, "--eval-every needs --eval-data FILE");
     }
     return -1;
+}
+
+void tune_flags_paths(const struct tune_flags *flags, struct cli_path paths[TUNE_FLAGS_PATHS])
+{
+    const struct cli_path all[TUNE_FLAGS_PATHS] = {
+        {CLI_PATH_WRITTEN, "--trace", flags->trace},
+        {CLI_PATH_MADE, "--out", flags->out},
+        {CLI_PATH_KEPT, "--model", flags->model},
+        {CLI_PATH_READ, "--data", flags->data},
+        {CLI_PATH_READ, "--eval-data", flags->eval_data},
+        {CLI_PATH_READ, "--config", flags->config},
+        {CLI_PATH_READ, "--rates", flags->rates},
+    };
+    memcpy(paths, all, sizeof all);
 }

@@ -4,6 +4,7 @@
 #define TOOLS_TIDE_FINETUNE_FLAGS_H
 
 #include "tools/tide/cli.h"
+#include "tools/tide/paths.h"
 
 #define TUNE_SIZE_NONE UINT64_MAX
 
@@ -58,5 +59,9 @@ int tune_flags_check(const struct cli_command *command, const struct tune_flags 
 
 /* Shown instead of a table of options: three of them a line. */
 extern const char tune_flags_help[];
+
+/* What these flags read and write, for cli_paths_check. */
+enum { TUNE_FLAGS_PATHS = 7 };
+void tune_flags_paths(const struct tune_flags *flags, struct cli_path paths[TUNE_FLAGS_PATHS]);
 
 #endif

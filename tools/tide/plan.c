@@ -69,17 +69,10 @@ static int print(const struct cli_command *command, const struct wish *wish,
 
 static int check_written(const struct wish *wish)
 {
-    const struct tune_flags *flags = &wish->flags;
-    const struct cli_path paths[] = {
-        {CLI_PATH_WRITTEN, "--trace", flags->trace},
+    struct cli_path paths[1 + TUNE_FLAGS_PATHS] = {
         {CLI_PATH_WRITTEN, "--save-rates", wish->rates_out},
-        {CLI_PATH_MADE, "--out", flags->out},
-        {CLI_PATH_KEPT, "--model", flags->model},
-        {CLI_PATH_READ, "--data", flags->data},
-        {CLI_PATH_READ, "--eval-data", flags->eval_data},
-        {CLI_PATH_READ, "--config", flags->config},
-        {CLI_PATH_READ, "--rates", flags->rates},
     };
+    tune_flags_paths(&wish->flags, paths + 1);
     return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
 }
 
