@@ -52,6 +52,7 @@ static void refused(void)
     check_contains(rig_err, "x.html cannot be written");
     expect(2, "report %T/two/a.jsonl --out %T/two/../two/a.jsonl");
     check_contains(rig_err, "would be written over what RUN ");
+    check_contains(rig_err, "two/a.jsonl");
     check_string(rig_read("two/a.jsonl"), "{\"step\":1}\n");
     expect(1, "report %T/two/a.jsonl --out /dev/full");
     check_contains(rig_err, "/dev/full cannot be written: No space left on device");
