@@ -23,7 +23,7 @@
 #include "core/base/team.h"
 #include "core/dev/dev.h"
 #include "kernels/table.h"
-#include "offload/plain/plain.h"
+#include "tests/reference/plain.h"
 #include "tools/text/feed.h"
 
 struct arguments {

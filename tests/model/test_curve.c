@@ -4,9 +4,9 @@
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
-#include "offload/plain/plain.h"
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
+#include "tests/reference/plain.h"
 #include "tools/text/feed.h"
 
 enum { STEPS = 50, BATCH = 2, LENGTH = 24 };

@@ -6,9 +6,9 @@
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
-#include "offload/plain/plain.h"
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
+#include "tests/reference/plain.h"
 
 enum { THREADS = 2 };
 

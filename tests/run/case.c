@@ -7,8 +7,8 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/dev/dev.h"
-#include "offload/plain/plain.h"
 #include "tests/harness/test.h"
+#include "tests/reference/plain.h"
 
 const struct run_rates *case_rates(void)
 {

@@ -5,8 +5,8 @@
 
 #include "core/base/half.h"
 #include "core/dev/dev.h"
-#include "offload/plain/plain.h"
 #include "tests/harness/test.h"
+#include "tests/reference/plain.h"
 #include "tests/run/case.h"
 
 static void plain_last_logits(const struct case_model *made, const int32_t *ids, float *out)

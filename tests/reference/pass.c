@@ -1,11 +1,11 @@
-/* pass.c: forward and backward of a plain trainer. */
+/* pass.c: forward and backward of the reference trainer. */
 #include <errno.h>
 #include <string.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/dev/dev.h"
-#include "offload/plain/parts.h"
+#include "tests/reference/parts.h"
 
 /* One step at a time, with its time. */
 static int submit_timed(struct plain *plain, const struct model_steps *steps,

@@ -1,10 +1,10 @@
-/* update.c: from gradients to new weights: norm, clip factor, the fused pass. */
+/* update.c: the update of the reference trainer: norm, clip factor, one pass of cpu_adam. */
 #include <errno.h>
 #include <math.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "offload/plain/parts.h"
+#include "tests/reference/parts.h"
 
 /* Keeps the factor below one where the norm is the limit itself, as PyTorch and DeepSpeed do. */
 static const double clip_epsilon = 1e-6;

@@ -1,5 +1,5 @@
-/* plain.c: the memory of a plain trainer, its making and its files. */
-#include "offload/plain/plain.h"
+/* plain.c: creates the reference trainer, owns its memory, loads and saves its weights. */
+#include "tests/reference/plain.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "kernels/table.h"
-#include "offload/plain/parts.h"
+#include "tests/reference/parts.h"
 
 char *plain_at(const struct plain *plain, const struct plain_part *part, unsigned block,
                size_t element_bytes)

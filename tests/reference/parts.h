@@ -1,10 +1,10 @@
 /* parts.h: what a plain trainer holds; for the files of this folder only. */
-#ifndef OFFLOAD_PLAIN_PARTS_H
-#define OFFLOAD_PLAIN_PARTS_H
+#ifndef TESTS_REFERENCE_PARTS_H
+#define TESTS_REFERENCE_PARTS_H
 
 #include "cpu_adam/work.h"
 #include "offload/model/run.h"
-#include "offload/plain/plain.h"
+#include "tests/reference/plain.h"
 
 struct dev_queue;
 

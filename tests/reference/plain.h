@@ -1,14 +1,15 @@
-/* plain.h: a training step over a model that lies wholly in the device's memory: forward, backward,
- * norm, clip, update. It moves nothing and overlaps nothing; it is what the engine is held against,
- * bit for bit, and keeps the numerics contract:
- *   - each micro-batch's weight gradient is fp32 from zero, added in micro-batch order, rounded once
- *   - a tied table has a sum for each use; head and embedding are added at the end, in this order
+/* plain.h: a training step over a model that is wholly in the memory of the device: forward,
+ * backward, norm, clip, update. It moves nothing and overlaps nothing. The engine is compared with
+ * it bit for bit, so it follows the numerics contract:
+ *   - the fp32 weight gradient of each micro-batch starts from zero; micro-batches are added in
+ *     order, and the sum is rounded once
+ *   - a tied table has one sum for each use; head and embedding are added at the end, in this order
  *   - the norm is that of the rounded gradients, in tiles of CORE_VEC_TILE elements that begin with
- *     each block, added up in the order of blocks
- *   - each block is an array of cpu_adam whose number is the block's
- * Needs a device whose memory the host sees. One thread; the device's queue works for it. */
-#ifndef OFFLOAD_PLAIN_PLAIN_H
-#define OFFLOAD_PLAIN_PLAIN_H
+ *     each block, added in the order of blocks
+ *   - each block is an array of cpu_adam with the number of the block
+ * The device's memory must be visible to the host. One thread calls; the device's queue works. */
+#ifndef TESTS_REFERENCE_PLAIN_H
+#define TESTS_REFERENCE_PLAIN_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,7 +74,7 @@ const void *plain_grads(const struct plain *plain, unsigned block);
 /* Everything of a block that an update reads and writes; the window is the whole array. */
 struct adam_arrays plain_arrays(const struct plain *plain, unsigned block);
 
-/* Bytes taken from the device, by what they are for. */
+/* Bytes taken from the device, by purpose. */
 struct plain_bytes {
     uint64_t weights;
     uint64_t states; /* master remainder and moments */
