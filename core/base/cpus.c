@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #endif
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 
 void core_cpus_add(struct core_cpus *set, unsigned cpu)
 {
@@ -204,30 +206,73 @@ static unsigned machine_flags(void)
 }
 #endif
 
+static const struct {
+    unsigned flag;
+    const char *name;
+} flag_names[] = {
+    {CORE_CPU_AVX2, "avx2"},
+    {CORE_CPU_AVX512, "avx512"},
+    {CORE_CPU_AVX512_VNNI, "avx512_vnni"},
+    {CORE_CPU_AVX512_BF16, "avx512_bf16"},
+    {CORE_CPU_AMX_BF16, "amx_bf16"},
+    {CORE_CPU_NEON, "neon"},
+};
+
+/* The flags that TIDE_ISA allows: up to the one it names. */
+static unsigned limit_flags(void)
+{
+    const char *text = getenv("TIDE_ISA");
+    if (text == NULL || text[0] == '\0') {
+        return CORE_CPU_ALL;
+    }
+    if (strcmp(text, "scalar") == 0) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof flag_names / sizeof flag_names[0]; i++) {
+        if (strcmp(text, flag_names[i].name) == 0) {
+            return 2 * flag_names[i].flag - 1;
+        }
+    }
+    core_log(CORE_LOG_WARN,
+             "TIDE_ISA is \"%s\", which is none of scalar, avx2, avx512, avx512_vnni, avx512_bf16, "
+             "amx_bf16 and neon: all instructions of this processor are used",
+             text);
+    return CORE_CPU_ALL;
+}
+
+/* Asking the processor is slow in a virtual machine, so it is asked once, and so is the environment.
+ * Threads that ask at the same time find the same. */
 unsigned core_cpu_flags(unsigned mask)
 {
-    return machine_flags() & mask;
+    enum { KNOWN = 1 << 30 }; /* no flag */
+    static _Atomic unsigned known;
+    unsigned found = atomic_load_explicit(&known, memory_order_relaxed);
+    if (found == 0) {
+        found = KNOWN | (machine_flags() & limit_flags());
+        atomic_store_explicit(&known, found, memory_order_relaxed);
+    }
+    return found & mask & ~(unsigned)KNOWN;
+}
+
+bool core_cpu_flags_limited(void)
+{
+    static _Atomic int known; /* 1: not limited, 2: limited */
+    int found = atomic_load_explicit(&known, memory_order_relaxed);
+    if (found == 0) {
+        found = core_cpu_flags(CORE_CPU_ALL) == machine_flags() ? 1 : 2;
+        atomic_store_explicit(&known, found, memory_order_relaxed);
+    }
+    return found == 2;
 }
 
 const char *core_cpu_flags_print(unsigned flags, char *text, size_t bytes)
 {
-    static const struct {
-        unsigned flag;
-        const char *name;
-    } names[] = {
-        {CORE_CPU_AVX2, "avx2"},
-        {CORE_CPU_AVX512, "avx512"},
-        {CORE_CPU_AVX512_VNNI, "avx512_vnni"},
-        {CORE_CPU_AVX512_BF16, "avx512_bf16"},
-        {CORE_CPU_AMX_BF16, "amx_bf16"},
-        {CORE_CPU_NEON, "neon"},
-    };
     size_t used = 0;
     snprintf(text, bytes, "none");
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if ((flags & names[i].flag) != 0 && used < bytes) {
+    for (size_t i = 0; i < sizeof flag_names / sizeof flag_names[0]; i++) {
+        if ((flags & flag_names[i].flag) != 0 && used < bytes) {
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", used == 0 ? "" : " ",
-                                     names[i].name);
+                                     flag_names[i].name);
         }
     }
     return text;

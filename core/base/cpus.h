@@ -30,7 +30,8 @@ int core_cpus_parse(const char *text, struct core_cpus *out);
 int core_cpus_print(const struct core_cpus *set, char *text, size_t bytes);
 
 /* What instructions may be used. `core_cpu_flags` is what the processor has and the operating
- * system allows, lowered by `mask`: a test passes CORE_CPU_AVX2 - 1, say, to see the code below.
+ * system allows, up to the flag that the environment's TIDE_ISA names, lowered by `mask`: a test
+ * passes CORE_CPU_AVX2 - 1, say, to see the code below.
  * Values grow with what they need, so a variant asks for its own flag alone. */
 enum core_cpu_flag {
     CORE_CPU_AVX2 = 1 << 0,        /* with FMA and F16C */
@@ -43,6 +44,8 @@ enum core_cpu_flag {
 enum { CORE_CPU_ALL = 0x7fffffff };
 
 unsigned core_cpu_flags(unsigned mask);
+/* Whether TIDE_ISA takes any of the processor's flags away. */
+bool core_cpu_flags_limited(void);
 /* "avx2 avx512 ...", or "none". Returns text. */
 const char *core_cpu_flags_print(unsigned flags, char *text, size_t bytes);
 

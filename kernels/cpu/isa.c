@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <stddef.h>
 
+#include "core/base/cpus.h"
+
 static const struct kern_isa *const sets[] = {
 #if defined(__x86_64__)
     &kern_isa_avx512bf16,
@@ -13,22 +15,27 @@ static const struct kern_isa *const sets[] = {
     &kern_isa_base,
 };
 
-unsigned kern_isa_count(void)
-{
-    return sizeof sets / sizeof sets[0];
-}
-
-const struct kern_isa *kern_isa_at(unsigned index)
-{
-    assert(index < kern_isa_count());
-    return sets[index];
-}
-
-const struct kern_isa *kern_isa_best(unsigned flags)
+static unsigned widest(unsigned flags)
 {
     unsigned index = 0;
     while (sets[index]->flag != 0 && (flags & sets[index]->flag) == 0) {
         index++;
     }
-    return sets[index];
+    return index;
+}
+
+unsigned kern_isa_count(void)
+{
+    return sizeof sets / sizeof sets[0] - widest(core_cpu_flags(CORE_CPU_ALL));
+}
+
+const struct kern_isa *kern_isa_at(unsigned index)
+{
+    assert(index < kern_isa_count());
+    return sets[widest(core_cpu_flags(CORE_CPU_ALL)) + index];
+}
+
+const struct kern_isa *kern_isa_best(unsigned flags)
+{
+    return sets[widest(flags)];
 }

@@ -87,7 +87,8 @@ struct kern_isa {
     size_t (*attention_grad_bytes)(const struct kern_attention_arguments *a);
 };
 
-/* Those of this build, widest first, the base set last. */
+/* Those of this build that this processor has, widest first, the base set last. No function of another
+ * one may be called, not even one that answers with a size: all of its code is compiled for it. */
 unsigned kern_isa_count(void);
 const struct kern_isa *kern_isa_at(unsigned index);
 

@@ -67,9 +67,25 @@ static int failed(dnnl_status_t status, const char *what)
                         "oneDNN failed to %s (status %d)", what, (int)status);
 }
 
+/* oneDNN asks the processor itself; this is how it is told of TIDE_ISA. */
+static void limit_library(void)
+{
+    const unsigned flags = core_cpu_flags(CORE_CPU_ALL);
+    if (core_cpu_flags_limited()) {
+        setenv("ONEDNN_MAX_CPU_ISA",
+               (flags & CORE_CPU_AVX512_BF16) != 0   ? "AVX512_CORE_BF16"
+               : (flags & CORE_CPU_AVX512_VNNI) != 0 ? "AVX512_CORE_VNNI"
+               : (flags & CORE_CPU_AVX512) != 0      ? "AVX512_CORE"
+               : (flags & CORE_CPU_AVX2) != 0        ? "AVX2"
+                                                     : "SSE41",
+               0);
+    }
+}
+
 static int library_open(struct kern_dnnl *d)
 {
     setenv("OMP_WAIT_POLICY", "passive", 0);
+    limit_library();
     d->library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (d->library == NULL) {
         return core_err_set(-ENOTSUP, "oneDNN cannot be loaded: %s", dlerror());

@@ -9,13 +9,14 @@
 #include <sys/statvfs.h>
 
 #include "core/base/clock.h"
+#include "core/base/cpus.h"
 #include "core/base/hash.h"
 #include "core/base/kfile.h"
 #include "core/dev/dev.h"
 #include "offload/run/rates_cache.h"
 #include "offload/run/rates_parts.h"
 
-enum { KEY_BYTES = 1024, MACHINE_BYTES = 384, CPUINFO_BYTES = 2048 };
+enum { KEY_BYTES = 1024, MACHINE_BYTES = 448, CPU_FLAGS_BYTES = 64, CPUINFO_BYTES = 2048 };
 
 static const uint64_t file_bytes_min = UINT64_C(64) << 20;
 static const uint64_t file_bytes_max = UINT64_C(4) << 30;
@@ -96,11 +97,12 @@ static void name_device(const struct run_options *options, char out[DEV_DESCRIPT
     dev_close(device);
 }
 
-/* "tide 0.1 (commit); AMD EPYC; 2 threads; cpu". */
+/* "tide 0.1 (commit); AMD EPYC; avx2; 2 threads; cpu". */
 static void name_machine(const struct run_options *options, char out[MACHINE_BYTES])
 {
     char device[DEV_DESCRIPTION_BYTES];
     char text[CPUINFO_BYTES];
+    char flags[CPU_FLAGS_BYTES];
     const char *name = "";
     if (core_kfile_text(text, sizeof text, "", "/proc/cpuinfo") > 0) {
         char *line = strstr(text, "model name");
@@ -111,9 +113,10 @@ static void name_machine(const struct run_options *options, char out[MACHINE_BYT
         }
     }
     name_device(options, device);
-    snprintf(out, MACHINE_BYTES, "%.95s; %.96s; %u threads; %.127s",
-             options->cache.build != NULL ? options->cache.build : "", name, options->threads,
-             device);
+    snprintf(out, MACHINE_BYTES, "%.95s; %.96s; %s; %u threads; %.127s",
+             options->cache.build != NULL ? options->cache.build : "", name,
+             core_cpu_flags_print(core_cpu_flags(CORE_CPU_ALL), flags, sizeof flags),
+             options->threads, device);
 }
 
 static void name_update(const struct run_shapes *shapes, const struct run_options *options,

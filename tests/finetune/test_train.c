@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/file.h"
@@ -431,7 +432,44 @@ static void stopped_at_once(void)
     rig_end();
 }
 
-TEST_MAIN({"anywhere", anywhere}, {"stopped_at_once", stopped_at_once}, {"resumed", resumed},
+/* TIDE_ISA leaves instructions out, in every part of the library; a name that is none is said. */
+static void instruction_sets(void)
+{
+    rig_train_begin();
+    expect_with(0, "TIDE_ISA=scalar", "--version");
+    check_contains(rig_out, "instructions: none");
+    expect_with(0, "TIDE_ISA=scalar", TRAIN_SMALL "--out %T/scalar --steps 2");
+    expect_with(0, "TIDE_ISA=avx2", TRAIN_SMALL "--out %T/avx2 --steps 2");
+    expect_with(0, "TIDE_ISA=sse5", TRAIN_SMALL "--out %T/none --steps 2");
+    check_contains(rig_err, "TIDE_ISA is \"sse5\", which is none of scalar, avx2, ");
+    rig_end();
+}
+
+/* Nothing needs an instruction that valgrind does not know, and a plan reads no byte that it did not
+ * write. */
+static void under_valgrind(void)
+{
+    char command[2048];
+    if (TEST_SLOW || system("valgrind --version >/dev/null 2>&1") != 0) {
+        test_skip(TEST_SLOW ? "a sanitizer and valgrind exclude each other"
+                            : "valgrind is not installed");
+    }
+    rig_train_begin();
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    snprintf(command, sizeof command,
+             "cd '%s' && valgrind -q --error-exitcode=99 '%s/tools/tide' plan --model "
+             "'%s/model/fixtures/llama' --batch 1 --seq-len 8 --threads 1 --rates rates.json "
+             ">valgrind.txt 2>&1",
+             test_directory(), root != NULL ? root : "build", test_root());
+    const int status = system(command);
+    test_note("%s", rig_read("valgrind.txt"));
+    check_true(WIFEXITED(status));
+    check_int(WEXITSTATUS(status), ==, 0);
+    rig_end();
+}
+
+TEST_MAIN({"instruction_sets", instruction_sets}, {"under_valgrind", under_valgrind},
+          {"anywhere", anywhere}, {"stopped_at_once", stopped_at_once}, {"resumed", resumed},
           {"kinds", kinds}, {"config", config}, {"packed", packed},
           {"resumed_texts", resumed_texts}, {"texts", texts}, {"ranks", ranks},
           {"shared_store", shared_store}, {"too_small", too_small}, {"config_alone", config_alone})

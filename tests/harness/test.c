@@ -110,7 +110,8 @@ const char *test_directory(void)
 {
     if (directory[0] == '\0') {
         const char *base = in_memory != NULL ? in_memory : getenv("TMPDIR");
-        snprintf(directory, sizeof directory, "%s/tide-test-XXXXXX", base != NULL ? base : "/tmp");
+        const bool given = base != NULL && base[0] != '\0';
+        snprintf(directory, sizeof directory, "%s/tide-test-XXXXXX", given ? base : "/tmp");
         if (mkdtemp(directory) == NULL) {
             directory[0] = '\0';
             test_fail(__FILE__, __LINE__, "no directory for the test can be made");

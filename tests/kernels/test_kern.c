@@ -1,4 +1,6 @@
 /* Proves the table of ops: names, sizes, and the rule that cuts large linears into tiles. */
+#include "core/base/cpus.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/kern.h"
 #include "kernels/ref/ref.h"
 #include "tests/harness/test.h"
@@ -112,5 +114,23 @@ static void references(void)
     check_double(dx[1], ==, 0);
 }
 
-TEST_MAIN({"ops_are_named", ops_are_named}, {"types_have_sizes", types_have_sizes},
-          {"tiles_fit", tiles_fit}, {"references", references})
+/* Only the sets that this processor has are handed out: a function of another one, even one that only
+ * computes a size, ends the process with SIGILL. */
+static void sets_run_here(void)
+{
+    const unsigned flags = core_cpu_flags(CORE_CPU_ALL);
+    const unsigned count = kern_isa_count();
+    check_uint(count, >, 0);
+    for (unsigned i = 0; i < count; i++) {
+        const struct kern_isa *isa = kern_isa_at(i);
+        test_note("%s", isa->name);
+        check_true(isa->flag == 0 || (isa->flag & flags) != 0);
+        check_uint(isa->product_bytes(KERN_BF16, 64, 64, 64), >, 0);
+    }
+    check_uint(kern_isa_at(count - 1)->flag, ==, 0);
+    check_true(kern_isa_at(0) == kern_isa_best(flags));
+}
+
+TEST_MAIN({"sets_run_here", sets_run_here}, {"ops_are_named", ops_are_named},
+          {"types_have_sizes", types_have_sizes}, {"tiles_fit", tiles_fit},
+          {"references", references})

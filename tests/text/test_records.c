@@ -349,6 +349,8 @@ static void kept_input(void)
     close(ends[1]);
     check_int(dup2(ends[0], STDIN_FILENO), ==, STDIN_FILENO);
     close(ends[0]);
+    setenv("TMPDIR", "", 1);
+    check_string(text_spool_folder(), "/var/tmp");
     setenv("TMPDIR", "/nonexistent", 1);
     check_string(text_spool_folder(), "/nonexistent");
     check_int(text_spool_input(&fd, &copied), ==, -ENOENT);

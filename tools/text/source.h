@@ -36,7 +36,7 @@ uint64_t text_source_used(const struct text_source *source);
 /* What the data becomes: its next piece, borrowed until the next call. 1, 0 at the end, -errno. */
 typedef int text_source_piece(void *user, const char **piece, size_t *bytes);
 
-/* Copies the pieces into a nameless file under TMPDIR (/var/tmp where that is not set), which is read
+/* Copies the pieces into a nameless file under TMPDIR (/var/tmp where that is unset or empty), which is read
  * from now on: any byte of it can be reached, and it can be read again. `piece` may read the source. */
 int text_source_spool(struct text_source *source, text_source_piece *piece, void *user);
 

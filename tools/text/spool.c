@@ -17,7 +17,7 @@ enum { PIECE_BYTES = 1 << 18 };
 const char *text_spool_folder(void)
 {
     const char *folder = getenv("TMPDIR");
-    return folder != NULL ? folder : "/var/tmp";
+    return folder != NULL && folder[0] != '\0' ? folder : "/var/tmp";
 }
 
 int text_spool_open(const char *what, int *fd)

@@ -1,4 +1,4 @@
-/* spool.h: nameless files under TMPDIR (/var/tmp where that is not set), which nobody else sees and
+/* spool.h: nameless files under TMPDIR (/var/tmp where that is unset or empty), which nobody else sees and
  * which are gone when they are closed: for data that has to be read again or at any byte. No state. */
 #ifndef TOOLS_TEXT_SPOOL_H
 #define TOOLS_TEXT_SPOOL_H

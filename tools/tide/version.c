@@ -4,6 +4,7 @@
 #include <string.h>
 #include <tide/tide.h>
 
+#include "core/base/cpus.h"
 #include "tools/tide/cli.h"
 
 static void print_backends(FILE *stream)
@@ -28,6 +29,10 @@ void cli_print_version(FILE *stream)
         fprintf(stream, "tide %s\ncommit %s\ncompiler %s, %s\n", build.version, build.commit,
                 build.compiler, build.target);
     }
+    char flags[128];
+    fprintf(stream, "instructions: %s%s\n",
+            core_cpu_flags_print(core_cpu_flags(CORE_CPU_ALL), flags, sizeof flags),
+            core_cpu_flags_limited() ? " (TIDE_ISA)" : "");
     print_backends(stream);
     struct cli_table *table = NULL;
     struct tide_library library = {.struct_bytes = sizeof library};
