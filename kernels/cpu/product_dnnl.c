@@ -111,8 +111,9 @@ static int library_open(struct kern_dnnl *d)
 
 int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out)
 {
-    const bool bf16 = all || (flags & CORE_CPU_AMX_BF16) != 0;
-    if (!bf16) {
+    /* Its products of bf16 need AVX-512; without AMX ours are faster. */
+    const bool bf16 = (flags & (all ? CORE_CPU_AVX512 : CORE_CPU_AMX_BF16)) != 0;
+    if (!bf16 && !all) {
         *out = NULL;
         return 0;
     }
@@ -140,7 +141,7 @@ int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out)
     }
     const dnnl_version_t *version = d->dnnl_version();
     snprintf(d->description, sizeof d->description, "oneDNN %d.%d.%d for %s", version->major,
-             version->minor, version->patch, all ? "fp32 and bf16" : "bf16");
+             version->minor, version->patch, !all ? "bf16" : bf16 ? "fp32 and bf16" : "fp32");
     *out = d;
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -123,6 +124,7 @@ static void cpu_flags_are_masked(void)
     unsigned all = core_cpu_flags(CORE_CPU_ALL);
     check_int(core_cpu_flags(0), ==, 0);
     check_int(core_cpu_flags(CORE_CPU_AVX2) & ~(unsigned)CORE_CPU_AVX2, ==, 0);
+    check_true(!core_cpu_flags_limited() || getenv("TIDE_ISA") != NULL);
     check_true((all & CORE_CPU_AVX512) == 0 || (all & CORE_CPU_AVX2) != 0);
     check_string(core_cpu_flags_print(0, text, sizeof text), "none");
     check_string(core_cpu_flags_print(CORE_CPU_AVX2 | CORE_CPU_NEON, text, sizeof text),
