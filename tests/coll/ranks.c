@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "tests/harness/test.h"
 
@@ -24,7 +23,6 @@ static void *rank_main(void *argument)
                                    .world = run->world,
                                    .meeting = run->meeting,
                                    .limit_ns = run->limit_ns};
-    int64_t start_ns = core_clock_now_ns();
     rank->rc = coll_open(&options, &rank->coll);
     if (rank->rc == 0) {
         rank->rc = run->body(rank);
@@ -32,7 +30,6 @@ static void *rank_main(void *argument)
         coll_traffic_report(rank->coll, &rank->traffic);
         coll_close(rank->coll);
     }
-    rank->took_ns = core_clock_now_ns() - start_ns;
     return NULL;
 }
 

@@ -19,7 +19,6 @@ struct rank {
     struct coll *coll; /* owned by the thread */
     int rc;
     char sentence[512];
-    int64_t took_ns;
     uint32_t results[5][COUNT_MAX];
     struct coll_traffic traffic;
 };

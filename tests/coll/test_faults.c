@@ -1,5 +1,6 @@
 /* test_faults.c: what happens to ranks that are threads when one hangs, dies, aborts or differs. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "core/base/err.h"
@@ -14,22 +15,29 @@ static int barrier(struct coll *coll)
     return submit_wait(coll, &(struct coll_command){.op = COLL_BARRIER});
 }
 
-/* Rank 2 goes through one barrier and then hangs for longer than the limit. */
+/* Ranks that have left the collective that one of them does not come to. */
+static atomic_uint left;
+
+/* Rank 2 goes through one barrier and then hangs until the others have given up. */
 static int hangs(struct rank *rank)
 {
     int rc = barrier(rank->coll);
     if (rc != 0 || rank->index == 2) {
-        pause_ms(600);
+        while (rc == 0 && atomic_load(&left) < 3) {
+            pause_ms(10);
+        }
         return rc != 0 ? rc : barrier(rank->coll);
     }
     static _Thread_local float array[64];
-    return submit_wait(
+    rc = submit_wait(
         rank->coll,
         &(struct coll_command){.op = COLL_ALL_REDUCE, .from = array, .to = array, .count = 64});
+    atomic_fetch_add(&left, 1);
+    return rc;
 }
 
 /* A rank that hangs is named with the collective, by all ranks alike, and by itself when it comes
- * back; those that waited have left soon after the limit. */
+ * back; those that waited leave before it does. */
 static void hanging_rank(void)
 {
     struct run run = {.world = 4, .limit_ns = LIMIT_NS, .body = hangs};
@@ -38,7 +46,6 @@ static void hanging_rank(void)
         check_int(run.ranks[r].rc, ==, -ETIMEDOUT);
         check_contains(run.ranks[r].sentence,
                        "rank 2 did not come to collective 2 (all-reduce of 64 fp32) within 0.3");
-        check_int(run.ranks[r].took_ns, <, r == 2 ? 8000000000 : 5000000000);
     }
     free(run.ranks);
 }
@@ -77,17 +84,17 @@ static int leaves(struct rank *rank)
                                                                 .count = 64});
 }
 
-/* A rank that dies (closes while others go on) is named at once, long before the limit. */
+/* A rank that dies (closes while others go on) is named at once: the limit is longer than the others'
+ * patience. */
 static void dead_rank(void)
 {
-    struct run run = {.world = 3, .limit_ns = 60 * LIMIT_NS, .body = leaves};
+    struct run run = {.world = 3, .limit_ns = 2 * LONG_NS, .body = leaves};
     run_ranks(&run);
     check_int(run.ranks[1].rc, ==, 0);
     for (unsigned r = 0; r < 3; r += 2) {
         check_int(run.ranks[r].rc, ==, -EPIPE);
         check_contains(run.ranks[r].sentence,
                        "rank 1 left before collective 2 (broadcast of 64 bytes from rank 1)");
-        check_int(run.ranks[r].took_ns, <, 10000000000);
     }
     free(run.ranks);
 }

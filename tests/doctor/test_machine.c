@@ -8,7 +8,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/base/clock.h"
 #include "tests/doctor/hear.h"
 #include "tests/harness/test.h"
 
@@ -18,7 +17,7 @@ static void count_finding(void *user, const struct tide_finding *finding)
     counts[finding->verdict]++;
 }
 
-/* Through the public door: every topic speaks, verdicts and cures fit, and it takes under 5 s. */
+/* Through the public API: every topic is reported, with a cure where the verdict is not ok. */
 static void this_machine(void)
 {
     static const char *const topics[] = {" cpu ", " memory ", " numa ",    " pages ", " memlock ",
@@ -30,15 +29,10 @@ static void this_machine(void)
                                           .store_count = 1,
                                           .finding = count_finding,
                                           .user = counts};
-    int64_t began = core_clock_now_ns();
     int worst = tide_doctor(NULL, &options);
-    int64_t took = core_clock_now_ns() - began;
     check_int(worst, >=, TIDE_OK);
     check_int(counts[worst], >, 0);
     check_int(counts[TIDE_OK], >, 5);
-    if (!TEST_SLOW) {
-        check_int(took, <, INT64_C(5000000000));
-    }
     const char *text = hear("", stores[0], NULL);
     for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++) {
         check_contains(text, topics[i]);
