@@ -11,7 +11,7 @@
 
 enum { ROWS = 2, LENGTH = 32, STEPS = 20 };
 
-static void log_line(void *user, enum tide_log_level level, const char *line)
+static void log_line(void *user, uint32_t level, const char *line)
 {
     (void)user;
     (void)level;
@@ -68,12 +68,13 @@ int main(int argc, char **argv)
                                                          .log = log_line,
                                                          .progress = show_progress};
     struct tide_engine_options options;
-    tide_engine_options_init(&options);
+    const struct tide_store_path store = {.struct_bytes = sizeof store, .directory = argv[2]};
+    tide_engine_options_init(&options, sizeof options);
     options.model = argv[1];
     options.batch = ROWS;
     options.length = LENGTH;
     options.weights = options.states = TIDE_STORE;
-    options.stores[0].directory = argv[2];
+    options.stores = &store;
     options.store_count = 1;
 
     int32_t ids[ROWS * LENGTH];
@@ -87,7 +88,8 @@ int main(int argc, char **argv)
     struct tide_engine *engine = NULL;
     int rc = tide_context_create(&context_options, &context);
     rc = rc != 0 ? rc : tide_engine_create(context, &options, &engine);
-    rc = rc != 0 ? rc : tide_engine_save_try(engine, argv[3], 0); /* better now than at the end */
+    rc = rc != 0 ? rc
+                 : tide_engine_save_reserve(engine, argv[3], 0); /* better now than at the end */
     rc = rc != 0 ? rc : say_plan(engine);
     rc = rc != 0 ? rc : train(engine, &batch);
     rc = rc != 0 ? rc : tide_engine_save(engine, argv[3], 0);

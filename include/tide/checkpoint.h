@@ -1,6 +1,6 @@
-/* checkpoint.h: saving a run while it goes on and taking it up again, to the bit. C17 and C++; the
+/* checkpoint.h: saving a run while it continues, and resuming it with the same bits. C17 and C++11; the
  * rules of tide.h hold. docs/checkpoint-format.md describes the files, docs/recovery.md what survives
- * what. */
+ * which failure. */
 #ifndef TIDE_CHECKPOINT_H
 #define TIDE_CHECKPOINT_H
 
@@ -15,50 +15,60 @@ extern "C" {
 struct tide_checkpoint_options {
     size_t struct_bytes;
     const char
-        *directory;   /* checkpoint-N is made in it, N: steps done. Made where it is missing; the
-                              engine holds it until it is destroyed */
-    uint32_t keep;    /* newest ones that stay; 0: all */
-    uint32_t replace; /* checkpoints of other runs in it are removed after this one; else they
-                              are -EEXIST */
+        *directory;   /* receives checkpoint-N, N being the number of steps done. It is created if
+                                missing, and locked until the engine is destroyed or another directory is
+                                used */
+    uint32_t keep;    /* number of newest checkpoints that are kept; 0: all */
+    uint32_t replace; /* 1: checkpoints of other runs in the directory are removed once this one is
+                                complete; 0: they are refused with -EEXIST */
     const void
-        *application; /* bytes of the application's own, up to 1 MiB: where in the data it is */
+        *application; /* data of the application, such as its position in the training data; at most
+                                1 MiB */
     size_t application_bytes;
-    uint32_t later; /* it is written while the next step runs, where the engine has `saves` and the
-                       last step's update is pending or tide_engine_checkpoint_ahead came before that
-                       step; else now */
+    uint64_t
+        later; /* 1: the checkpoint is written while the next step runs. This needs an engine with
+                       `saves`, and a last step whose update is still pending or was preceded by
+                       tide_engine_checkpoint_ahead; otherwise it is written at once */
 };
 
-/* Says that a checkpoint will be asked for behind the next step, so that what its update makes goes there
- * as it is made, and nothing is read or waited for. The application's bytes are not looked at. Of an
- * engine without `saves` it does nothing; where it is not called, or fails, tide_engine_checkpoint
- * does its work as well, and a checkpoint that nobody asks for is dropped. */
+/* Announces a checkpoint after the next step: the update of that step then writes its results to the
+ * checkpoint as it produces them, and nothing has to be read again. `application` is ignored here. The
+ * announcement is optional, and an announced checkpoint that is never requested is discarded. Does
+ * nothing if the engine was created without `saves`. Returns 0, -EINVAL, -EBUSY if another run uses the
+ * directory, -EEXIST if it has checkpoints of another run, or the error of preparing the files. */
 TIDE_API int tide_engine_checkpoint_ahead(struct tide_engine *engine,
                                           const struct tide_checkpoint_options *options);
 
-/* Writes everything that a run is: weights, optimizer states, loss scale, counts, what it was made
- * with. It is read back before it gets its name, and older ones are there until it has it. What fails
- * here fails alone: the engine goes on, and the checkpoints that were there stay. Reports progress as
- * "checkpoint". -EBUSY: another run holds the directory. */
+/* Writes a checkpoint: weights, optimizer states, loss scale, counters and the options of the run. The
+ * checkpoint is read back before it gets its final name, and older checkpoints are kept until then.
+ * Progress is reported as "checkpoint". A failure leaves the engine and all older checkpoints as they
+ * were. Returns 0, -EINVAL, -EBUSY if another run uses the directory, -EEXIST if it has checkpoints of
+ * another run, -ECANCELED, or the error of writing (-ENOSPC, -EIO ...). */
 TIDE_API int tide_engine_checkpoint(struct tide_engine *engine,
                                     const struct tide_checkpoint_options *options);
 
-/* Ends a checkpoint that was begun with `later`: 0 when it has its name, or why it has not. The next
- * checkpoint does so too, where a failure is a warning; an engine that is destroyed before leaves none. */
+/* Waits for a checkpoint that was begun with `later`. The next checkpoint waits for it too, but reports
+ * a failure only as a warning. Destroying the engine discards it. Returns 0 if the checkpoint is complete
+ * or none was begun, otherwise the error that it failed with. */
 TIDE_API int tide_engine_checkpoint_wait(struct tide_engine *engine);
 
-/* How an engine with `resume` began. */
+/* How an engine with `resume` began. Its pointers are valid as long as the engine. */
 struct tide_resumed {
     size_t struct_bytes;
-    uint64_t step;    /* steps done; 0: it began with the model */
-    const char *path; /* of the checkpoint; NULL: none. Both pointers live as long as the engine */
-    uint32_t passed_over;    /* newer ones that did not verify; each was named in a warning */
-    const void *application; /* as it was given */
+    uint64_t step;           /* steps done; 0: it began with the model */
+    const char *path;        /* of the checkpoint; NULL: none was used */
+    uint64_t passed_over;    /* newer checkpoints that failed verification; each caused a warning */
+    const void *application; /* data of the application that is in the checkpoint */
     size_t application_bytes;
 };
+
+/* Tells how an engine began. Returns 0, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out);
 
-/* Makes the Hugging Face folder of a checkpoint, with the configuration and the tokenizer that it
- * brought; every byte is verified. -EEXIST as tide_engine_save. Reports progress as "export". */
+/* Converts a checkpoint to a Hugging Face folder with the configuration and the tokenizer files that the
+ * checkpoint contains. Verifies every byte. Progress is reported as "export". Returns 0, -EINVAL,
+ * -EEXIST as tide_engine_save, -EBADMSG if the checkpoint is damaged, -ECANCELED, or the error of reading
+ * or writing. */
 TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *checkpoint,
                                     const char *folder, int overwrite);
 

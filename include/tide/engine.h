@@ -1,5 +1,6 @@
-/* engine.h: training a built-in model that need not fit: plan it, step it, evaluate it, save it.
- * C17 and C++; the rules of tide.h hold. docs/finetune.md says the same for the command line. */
+/* engine.h: fine-tuning a built-in model that may be larger than memory: planning, training, evaluating
+ * and saving. C17 and C++11; the rules of tide.h hold. docs/finetune.md describes the same options for
+ * the command line. */
 #ifndef TIDE_ENGINE_H
 #define TIDE_ENGINE_H
 
@@ -11,289 +12,356 @@
 extern "C" {
 #endif
 
-/* ---- What is wished for ---- */
+/* ---- Options ---- */
 
 enum tide_precision { TIDE_BF16, TIDE_FP16, TIDE_FP32 };
 enum tide_optimizer { TIDE_ADAMW, TIDE_ADAM, TIDE_LION, TIDE_ADAGRAD, TIDE_SGD };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
 
-/* Where a stream lies; AUTO lets the planner choose. */
+/* The tier of a kind of data: weights, optimizer states or gradients. AUTO: the planner chooses. */
 enum tide_place { TIDE_AUTO, TIDE_DEVICE, TIDE_HOST, TIDE_STORE };
+
+/* What happens to activations between forward and backward. */
 enum tide_acts {
     TIDE_ACTS_AUTO,
-    TIDE_ACTS_KEEP,
-    TIDE_ACTS_RECOMPUTE,
+    TIDE_ACTS_KEEP,      /* on the device */
+    TIDE_ACTS_RECOMPUTE, /* only the inputs of layers are kept; the rest is computed again */
     TIDE_ACTS_HOST,
     TIDE_ACTS_STORE
 };
-enum tide_order { TIDE_ORDER_AUTO, TIDE_ORDER_LAYER, TIDE_ORDER_MICRO };
+
+/* The order of layers and micro-batches in a step. */
+enum tide_order {
+    TIDE_ORDER_AUTO,
+    TIDE_ORDER_LAYER, /* each layer runs for all micro-batches before the next layer runs */
+    TIDE_ORDER_MICRO  /* each micro-batch runs through all layers before the next one */
+};
+
+/* When the optimizer updates run. */
 enum tide_timing {
     TIDE_TIMING_AUTO,
-    TIDE_TIMING_DEFERRED, /* under the next forward */
-    TIDE_TIMING_INSIDE,   /* inside backward: without clipping and skips */
-    TIDE_TIMING_SPLIT,    /* some of each: the same */
-    TIDE_TIMING_SPECULATIVE /* inside backward on the guess that the norm neither clips nor skips, with
-                               two generations of what updates overwrite */
+    TIDE_TIMING_DEFERRED,   /* during the forward pass of the next step */
+    TIDE_TIMING_INSIDE,     /* during the backward pass; only without clipping and skipping */
+    TIDE_TIMING_SPLIT,      /* some blocks deferred, the others inside; same condition */
+    TIDE_TIMING_SPECULATIVE /* during the backward pass, assuming that the norm will neither clip nor
+                               skip. What an update overwrites is kept until that is known */
 };
 
+/* The largest number of stores. */
 enum { TIDE_STORES_MAX = 16 };
 
+/* A directory on a drive that holds data which is not in memory. */
 struct tide_store_path {
-    const char *directory; /* tide makes a directory of its own in it */
-    uint64_t bytes;        /* the most that may be taken there; 0: what is free, less 1 GiB */
+    size_t struct_bytes;
+    const char *directory; /* the library creates a directory of its own in it */
+    uint64_t bytes;        /* the most that may be used there; 0: what is free, less 1 GiB */
 };
 
+/* Filled by tide_engine_options_init, whose value is given where it is not 0. */
 struct tide_engine_options {
     size_t struct_bytes;
-    const char *model;  /* a Hugging Face folder: config.json and safetensors */
-    const char *device; /* "cpu" (NULL), "cuda", "cuda:N" */
-    uint32_t threads;   /* of compute, shared by the ranks; 0: one a processor. Part of what makes a
-                           run's bits */
-    uint32_t ranks;     /* data-parallel ranks in this process; 0: 1 */
-    uint32_t zero_stage;
-    uint64_t seed; /* stochastic rounding */
+    const char *model;  /* a Hugging Face folder with config.json and safetensors; required */
+    const char *device; /* "cpu" (or NULL), "cuda", "cuda:N" */
+    uint32_t threads; /* compute threads, shared by the ranks; 0: one per processor. Changes bits */
+    uint32_t ranks;   /* data-parallel ranks in this process; 0: 1 */
+    uint32_t zero_stage; /* 0 to 3, as in DeepSpeed; no effect with one rank */
 
-    /* A step: `accum` micro-batches a rank, each of `batch` rows of up to `length` tokens. */
-    uint32_t batch;
-    uint32_t accum;  /* 0: 1 */
-    uint32_t length; /* tokens a row */
+    /* A step has `accum` micro-batches per rank, each of up to `batch` rows of up to `length` tokens. */
+    uint32_t batch;  /* init: 1. 0 is refused */
+    uint32_t accum;  /* init: 1. 0: 1 */
+    uint32_t length; /* tokens per row; required */
+    uint64_t seed;   /* of stochastic rounding */
 
-    uint32_t precision; /* enum tide_precision */
-    uint32_t optimizer; /* enum tide_optimizer */
-    uint32_t moments;   /* enum tide_moments */
-    uint32_t gradients_fp32;
-    double beta1, beta2; /* Adam(W), Lion; SGD: beta1 is the momentum */
-    double eps;
-    double decay;
-    uint32_t decay_all;          /* also norms and biases */
-    uint32_t no_bias_correction; /* Adam(W) */
-    double clip;                 /* largest norm; 0: off */
-    uint32_t check_overflow;     /* bf16, fp32: a norm that is not finite skips the step */
-    const char *const *frozen;   /* shell patterns of tensor names; NULL: none */
+    uint32_t precision;          /* enum tide_precision */
+    uint32_t optimizer;          /* enum tide_optimizer */
+    uint32_t moments;            /* enum tide_moments */
+    uint32_t gradients_fp32;     /* 1: gradients are kept in fp32; 0: in the working precision */
+    double beta1;                /* init: 0.9. Of Adam(W) and Lion; the momentum of SGD */
+    double beta2;                /* init: 0.999. Of Adam(W) and Lion */
+    double eps;                  /* init: 1e-8 */
+    double decay;                /* weight decay */
+    uint32_t decay_all;          /* 1: norms and biases decay, too */
+    uint32_t no_bias_correction; /* 1: Adam(W) without bias correction */
+    double clip;                 /* init: 1. Largest norm of the gradients; 0: no clipping */
+    const char *const *frozen;   /* shell patterns of tensor names that are not trained */
     size_t frozen_count;
+    uint32_t
+        check_overflow; /* 1: with bf16 and fp32, too, a step whose norm is not finite is skipped */
 
-    /* fp16: DeepSpeed's rules. */
-    double loss_scale;       /* 0: dynamic */
-    double first_loss_scale; /* 0: 65536 */
-    double least_loss_scale; /* 0: 1 */
-    uint32_t scale_window;   /* 0: 1000 */
-    uint32_t hysteresis;     /* 0: 2 */
+    /* The loss scale of fp16, with DeepSpeed's rules. */
     uint32_t consecutive_hysteresis;
+    double loss_scale;         /* a fixed scale; 0: dynamic */
+    double initial_loss_scale; /* 0: 65536 */
+    double min_loss_scale;     /* 0: 1 */
+    uint32_t scale_window;     /* 0: 1000 */
+    uint32_t hysteresis;       /* 0: 2 */
 
-    /* Budgets; 0: what the machine and the cgroup have, less a reserve. */
-    uint64_t device_bytes;
-    uint64_t host_bytes;
-    struct tide_store_path stores[TIDE_STORES_MAX];
-    uint32_t store_count;
-    const char *io; /* "uring", "libaio", "threads", "mem"; NULL: chosen by probing */
+    /* Budgets. */
+    uint64_t device_bytes; /* 0: what the device has, less a reserve */
+    uint64_t host_bytes;   /* 0: what the machine and the cgroup have, less a reserve */
+    const struct tide_store_path *stores;
+    size_t store_count; /* up to TIDE_STORES_MAX; 0: no store */
+    const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
 
-    /* Requests to the planner. */
-    uint32_t weights, states, grads; /* enum tide_place */
-    uint32_t acts;                   /* enum tide_acts */
-    uint32_t order;                  /* enum tide_order */
-    uint32_t timing;                 /* enum tide_timing */
-    uint32_t weight_slots, state_slots;
-    uint64_t chunk_elements; /* 0: chosen; a multiple of 65536 */
-    uint64_t tile_bytes;     /* larger linears are computed by tile; 0: no limit. Changes bits */
-    const char *rates;       /* a JSON file of measured rates; NULL: measured */
-    const char *trace;       /* a file for the timeline of some steps; NULL: none */
-    uint32_t saves;     /* tapes are planned that write checkpoints under the next step; 16 MiB */
-    const char *resume; /* a directory of checkpoints: begins with the newest one that verifies, or
-                           with the model where it has none; NULL: with the model */
-    /* A folder in which measured rates are kept for later runs, and a card's ways to compute products,
-     * which bits depend on. NULL: each start measures, and products go the first way that the library
-     * proposes. */
-    const char *cache;
-    uint32_t measure; /* 1: measured anew, whatever is kept */
+    /* Requests to the planner; 0: the planner chooses. */
+    uint32_t weights; /* enum tide_place */
+    uint32_t states;  /* enum tide_place */
+    uint32_t grads;   /* enum tide_place */
+    uint32_t acts;    /* enum tide_acts */
+    uint32_t order;   /* enum tide_order */
+    uint32_t timing;  /* enum tide_timing */
+    uint32_t weight_slots;
+    uint32_t state_slots;
+    uint64_t chunk_elements; /* a multiple of 65536 */
+    uint64_t
+        tile_bytes; /* linears with larger weights are computed in tiles; 0: none. Changes bits */
+    const char *rates;  /* a JSON file of tide_plan_rates; NULL: rates are measured */
+    const char *trace;  /* a file for a timeline of some steps; NULL: none */
+    uint32_t saves;     /* 1: checkpoints may be written while the next step runs; takes 16 MiB */
+    uint32_t measure;   /* 1: rates are measured even if `cache` has them */
+    const char *resume; /* a directory of checkpoints. The run continues from the newest one that
+                                verifies, or begins with the model if there is none. NULL: begins with the
+                                model */
+    const char *cache;  /* a folder that keeps measured rates, and the ways in which a GPU computes
+                                products (which affect bits), for later runs. NULL: each engine measures
+                                rates and computes products in the way that the GPU library suggests */
 };
 
-/* The defaults of every field that has another than zero: AdamW, 0.9, 0.999, 1e-8, clip 1, accum 1.
- * Sets struct_bytes. */
-TIDE_API void tide_engine_options_init(struct tide_engine_options *options);
+/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:
+ * tide_engine_options_init(&options, sizeof options). Returns 0, or -EINVAL if `options` is NULL or
+ * `struct_bytes` is not the size of a struct. */
+TIDE_API int tide_engine_options_init(struct tide_engine_options *options, size_t struct_bytes);
 
-/* ---- A plan ---- */
+/* ---- Plans ---- */
 
 struct tide_plan;
 
-/* Works out where everything lies and what a step costs. Moves nothing and takes no memory of the
- * model's size; measures rates where no file gives them. -EFBIG where it cannot fit: the sentence
- * names the smallest budgets that would do. */
+/* Plans where everything is kept and what a step costs, without taking the memory or reading the weights.
+ * Measures rates unless `rates` or `cache` has them. Returns 0, -EINVAL or -E2BIG for wrong options,
+ * -EFBIG if the model does not fit (the sentence names budgets that would suffice), or the error of
+ * reading the model. */
 TIDE_API int tide_plan_create(struct tide_context *context,
                               const struct tide_engine_options *options, struct tide_plan **out);
+/* Destroys a plan of tide_plan_create. */
 TIDE_API void tide_plan_destroy(struct tide_plan *plan);
 
 struct tide_plan_info {
     size_t struct_bytes;
     uint64_t parameters;
     uint64_t trained_parameters;
-    uint64_t device_bytes; /* of each tier, the runtime itself included */
+    uint64_t device_bytes; /* of each tier, including what the library itself needs */
     uint64_t host_bytes;
     uint64_t store_bytes;
-    uint32_t acts;   /* enum tide_acts: what was chosen */
-    uint32_t order;  /* enum tide_order */
-    uint32_t timing; /* enum tide_timing */
-    uint32_t weight_slots, state_slots;
+    uint32_t acts;   /* enum tide_acts: the choice */
+    uint32_t order;  /* enum tide_order: the choice */
+    uint64_t timing; /* enum tide_timing: the choice */
+    uint32_t weight_slots;
+    uint32_t state_slots;
     uint64_t chunk_elements;
-    double step_seconds; /* predicted */
-    double tokens_per_second;
+    double step_seconds;        /* predicted */
+    double tokens_per_second;   /* predicted */
     char bottleneck[96];        /* in words */
-    uint64_t store_read_bytes;  /* a step */
-    uint64_t store_write_bytes; /* a step: what wears the drive */
-    uint64_t up_bytes;
-    uint64_t down_bytes;
-    uint64_t commands;   /* of a step's tape */
-    double plan_seconds; /* it took to plan, without measuring */
-    double
-        clipped_seconds; /* of a step whose norm clips or skips; step_seconds but where updates go
-                               ahead of their norms */
+    uint64_t store_read_bytes;  /* per step */
+    uint64_t store_write_bytes; /* per step */
+    uint64_t up_bytes;          /* per step, host to device */
+    uint64_t down_bytes;        /* per step, device to host */
+    uint64_t commands;          /* per step */
+    double plan_seconds;        /* time that planning took, without measuring */
+    double clipped_seconds; /* predicted time of a step whose norm clips or skips. It differs from
+                                   step_seconds if updates are speculative */
 };
+
+/* Describes a plan. Returns 0, or -EINVAL for a NULL plan or a wrong struct_bytes. */
 TIDE_API int tide_plan_describe(const struct tide_plan *plan, struct tide_plan_info *out);
 
-/* Who takes how much of a tier. */
+/* The bytes that one kind of data takes in one tier, per rank. */
 struct tide_plan_part {
     size_t struct_bytes;
-    uint32_t tier; /* enum tide_place */
+    uint64_t tier; /* enum tide_place */
     char what[32]; /* "weights", "states", "gradients", "activations", "slots", "runtime" ... */
     uint64_t bytes;
 };
-/* The index-th part; -ENOENT beyond the last. */
+
+/* Describes one part of a plan. Returns 0, -ENOENT if `index` is beyond the last one, or -EINVAL. */
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
-/* Another way to run that would fit, as it was tried before slots and chunks were tuned. */
+/* Another way to run that fits as well, with the figures from before slots and chunks were tuned. */
 struct tide_plan_alternative {
     size_t struct_bytes;
     uint32_t acts;   /* enum tide_acts */
     uint32_t order;  /* enum tide_order */
-    uint32_t timing; /* enum tide_timing */
+    uint64_t timing; /* enum tide_timing */
     double step_seconds;
     uint64_t device_bytes;
     uint64_t host_bytes;
-    uint64_t store_write_bytes; /* a step */
-    char why[96];               /* it was not chosen, in words */
+    uint64_t store_write_bytes; /* per step */
+    char why[96];               /* why it was not chosen, in words */
 };
-/* The index-th fastest of those that were not chosen; -ENOENT beyond the last. */
+
+/* Describes one alternative, the fastest first. Returns 0, -ENOENT if `index` is beyond the last one, or
+ * -EINVAL. */
 TIDE_API int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
                                       struct tide_plan_alternative *out);
 
-/* One line of the step's tape: NULL-terminated into `text`, cut at `bytes`. -ENOENT beyond the
- * last. */
+/* Prints one command of a step to `text`, cut to `bytes` with the final zero byte. Returns 0, -ENOENT if
+ * `index` is beyond the last one, or -EINVAL. */
 TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text,
                                  size_t bytes);
-/* Writes the simulated timeline of a few steps as Chrome/Perfetto JSON. */
+
+/* Writes the predicted timeline of some steps as JSON for Chrome or Perfetto. Returns 0, -EINVAL, or the
+ * error of writing. */
 TIDE_API int tide_plan_trace(const struct tide_plan *plan, const char *path);
-/* Writes the rates that the plan was made with, to be given back as `rates`. */
+
+/* Writes the rates that the plan is based on as JSON, for tide_engine_options.rates. Returns 0, -EINVAL,
+ * or the error of writing. */
 TIDE_API int tide_plan_rates(const struct tide_plan *plan, const char *path);
-/* Forgets what `cache` has kept of this plan's rates, as where they foretold badly. */
+
+/* Removes this plan's rates from `cache`, so that the next run measures again. Returns 0 or -EINVAL. */
 TIDE_API int tide_plan_forget(const struct tide_plan *plan);
 
-/* ---- An engine ---- */
+/* ---- Engines ---- */
 
 struct tide_engine;
 
-/* Plans, takes all memory and storage, loads the weights. Reports progress as "measure", "store" and
- * "load". The directories of stores are the engine's alone until it is destroyed. */
+/* Plans, takes all memory and storage, and loads the weights or a checkpoint. Progress is reported as
+ * "measure", "store" and "load". The stores' directories are locked until the engine is destroyed.
+ * Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the model does not fit, -EBUSY if another
+ * run uses a store, -ECANCELED, or the error of the device, a drive or a file. */
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);
-/* Leaves nothing behind in the stores. NULL is fine. */
+/* Destroys an engine and removes its files from the stores. Waits for nothing to be saved: a checkpoint
+ * that is still being written is discarded. */
 TIDE_API void tide_engine_destroy(struct tide_engine *engine);
-/* Lives as long as the engine. */
+
+/* Returns the plan of an engine. It is valid as long as the engine and is not destroyed by the caller. */
 TIDE_API const struct tide_plan *tide_engine_plan(const struct tide_engine *engine);
 
-/* Rows of equal length, row after row; all borrowed during the call. Fewer rows and shorter ones
- * than the engine was made for are filled up and not counted. */
+/* A micro-batch: `rows` rows of `length` tokens, one row after the other in each array. The arrays are
+ * read during the call only. Fewer or shorter rows than the engine was created for are allowed; the
+ * library pads them, and padding does not count. */
 struct tide_batch {
     size_t struct_bytes;
     uint32_t rows;
     uint32_t length;
     const int32_t *ids;
-    const int32_t *labels;    /* unshifted; -100 is not learnt; NULL: the ids */
+    const int32_t *labels;    /* not shifted; -100: not a target. NULL: the same as ids */
     const int32_t *positions; /* NULL: 0, 1, 2 ... in each row */
-    const int32_t *starts;    /* in each row, where the document of a token begins; NULL: 0 */
-};
-
-enum tide_wait {
-    TIDE_WAIT_STORE_READ,
-    TIDE_WAIT_STORE_WRITE,
-    TIDE_WAIT_UPDATE,
-    TIDE_WAIT_COPY,
-    TIDE_WAIT_IMBALANCE,
-    TIDE_WAIT_OTHER,
-    TIDE_WAIT_COUNT
+    const int32_t
+        *starts; /* for each token the index in its row at which its document begins; tokens
+                                 attend to their own document only. NULL: 0 */
 };
 
 struct tide_step {
     size_t struct_bytes;
-    uint64_t step;     /* from 1; a skipped one counts */
-    double loss;       /* mean over the step's targets */
-    double grad_norm;  /* before clipping; not finite where skipped */
-    double loss_scale; /* fp16: that this step used; else 1 */
-    uint32_t skipped;  /* overflow: the weights are as they were */
-    uint64_t tokens;   /* in rows, as given */
-    uint64_t targets;  /* that were learnt from */
-    double seconds;    /* since the last step ended */
+    uint64_t step;     /* number of this step, from 1; skipped steps count */
+    double loss;       /* mean over the targets of this step */
+    double grad_norm;  /* before clipping; not finite if the step was skipped */
+    double loss_scale; /* used in this step; 1 without fp16 */
+    uint64_t skipped;  /* 1: the gradients overflowed and the weights did not change */
+    uint64_t tokens;   /* in the rows as they were given */
+    uint64_t targets;  /* that contributed to the loss */
+    double seconds;    /* since the previous call ended that changed or read the model */
     uint64_t store_read_bytes;
     uint64_t store_write_bytes;
-    uint64_t up_bytes;
-    uint64_t down_bytes;
-    double compute_wait[TIDE_WAIT_COUNT]; /* seconds that the device had nothing to do, by cause */
-    double update_wait[TIDE_WAIT_COUNT];
-    uint32_t guess_right; /* 1: this step's update was made ahead of its norm, which confirmed it */
-    uint32_t guess_wrong; /* 1: it was, and for nothing */
-    uint64_t guess_bytes; /* moved between memory and stores for nothing */
-    double guess_seconds; /* lost in this step to wrong guesses, this one and the one before */
+    uint64_t up_bytes;    /* host to device */
+    uint64_t down_bytes;  /* device to host */
+    uint32_t guess_right; /* 1: the update was speculative, and the norm confirmed it */
+    uint32_t guess_wrong; /* 1: the update was speculative and had to be undone */
+    uint64_t guess_bytes; /* moved between memory and stores for speculation that failed */
+    double
+        guess_seconds; /* lost in this step to failed speculation of this step and the previous one */
 };
 
-/* One optimizer step over `count` micro-batches: accum x ranks of them, rank after rank; fewer are
- * filled up. A norm that is not finite ends the run with -EDOM and names the block, where steps are
- * not skipped. After an error the engine can only be destroyed. */
+/* Trains one step on `count` micro-batches: up to accum x ranks of them, those of rank 0 first; missing
+ * ones are filled with padding. `lr` is the learning rate. A norm that is not finite skips the step with
+ * fp16 or `check_overflow`, and otherwise fails with -EDOM and names the block.
+ *
+ * Returns 0; -EINVAL for wrong arguments or micro-batches, after which the engine can be used as before;
+ * or an error that ends the run (-EDOM, -ERANGE for an overflow at the smallest loss scale, -EIO, -ENOSPC,
+ * -EBADMSG, -ETIMEDOUT, -ECANCELED): every later call that needs the model returns it again, and the
+ * engine can only be destroyed. */
 TIDE_API int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches,
                               unsigned count, double lr, struct tide_step *out);
 
-/* The betas of the steps that follow, for schedules that move them; until then those of the options.
- * SGD has its momentum for the first, Adagrad neither. */
+/* Reasons why the device or the optimizer update had nothing to do during a step. */
+enum tide_wait {
+    TIDE_WAIT_STORE_READ,
+    TIDE_WAIT_STORE_WRITE,
+    TIDE_WAIT_UPDATE,    /* of the optimizer */
+    TIDE_WAIT_COPY,      /* between host and device */
+    TIDE_WAIT_IMBALANCE, /* compute and update wait for each other, or ranks wait for ranks */
+    TIDE_WAIT_OTHER      /* data, the begin and the end of a step */
+};
+
+/* The stalls of one step for one reason. */
+struct tide_engine_wait {
+    size_t struct_bytes;
+    const char *name;       /* "store_read", "store_write" ... */
+    double compute_seconds; /* in which the device waited */
+    double update_seconds;  /* in which the update waited */
+};
+
+/* Describes the stalls of the last step for the reason `index`: a value of enum tide_wait, or of a newer
+ * one. Returns 0, -ENOENT if `index` is beyond the last reason, or -EINVAL for a wrong struct_bytes. */
+TIDE_API int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
+                                 struct tide_engine_wait *out);
+
+/* Sets the betas of the following steps, for schedules that change them. SGD uses beta1 as its momentum;
+ * Adagrad uses neither. Returns 0, or -EINVAL for values outside [0, 1). */
 TIDE_API int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2);
 
 struct tide_evaluation {
     size_t struct_bytes;
-    double loss_sum; /* over targets */
+    double loss_sum; /* over the targets */
     uint64_t targets;
 };
-/* The loss of one micro-batch; changes nothing. */
+
+/* Computes the loss of one micro-batch without training. Returns 0, -EINVAL for wrong arguments, or an
+ * error that ends the run, as tide_engine_step. */
 TIDE_API int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                                   struct tide_evaluation *out);
 
-/* The most likely token behind `length` ids; -EINVAL where they are more than a row of the engine.
- * For looking at what was learnt: each token is a whole forward pass. */
+/* Computes the most likely token after `length` ids, with a forward pass over all of them. Returns 0,
+ * -EINVAL if there are more ids than a row of the engine has tokens or other arguments are wrong, or an
+ * error that ends the run. */
 TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
                                  int32_t *out);
 
-/* Writes a Hugging Face folder with the weights in the working precision; the configuration and
- * the tokenizer's files come from the model's folder. -EEXIST where it is there and not empty,
- * unless `overwrite`, and where FOLDER.partial, in which it is made, has files that no run left. */
+/* Writes a Hugging Face folder: weights in the working precision, configuration and tokenizer files from
+ * the model's folder. The files are written to FOLDER.partial, which becomes FOLDER by a rename. Progress
+ * is reported as "save". Returns 0; -EEXIST if FOLDER exists and is not empty, unless `overwrite` is 1,
+ * or if FOLDER.partial has files that no run of tide wrote; -EBUSY if another run is to write FOLDER;
+ * -EINVAL; -ECANCELED; or the error of writing. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
-/* Whether such a folder could be written, its whole size included: -ENOSPC, -EBUSY where another run is
- * to write it... Until it is saved, another folder is tried, or the engine is destroyed, it is this
- * engine's to write; a FOLDER.partial with nothing but a mark in it stands for that. */
-TIDE_API int tide_engine_save_try(struct tide_engine *engine, const char *folder, int overwrite);
 
-/* The same right before there is an engine: of two runs that are to write FOLDER the second one is told
- * so (-EBUSY) before it measures or loads anything. The context keeps it, one folder at a time, until it
- * is destroyed or an engine of it saves there or tries to, and then the engine does. What stands in
- * FOLDER is not looked at. */
+/* Checks that tide_engine_save could write this folder, the space for all its files included, and
+ * reserves the folder for this engine: FOLDER.partial exists with a mark in it until the folder is saved,
+ * another folder is reserved or the engine is destroyed. Returns 0, or the errors of tide_engine_save. */
+TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *folder,
+                                      int overwrite);
+
+/* Reserves a folder before there is an engine, so that the second of two runs for the same folder fails
+ * early. What is in FOLDER is not checked. A context reserves one folder at a time, until it is destroyed
+ * or an engine of it saves there or reserves the folder. Returns 0, -EINVAL, -EBUSY if another run is to
+ * write FOLDER, -EEXIST if FOLDER.partial has files that no run of tide wrote, or the error of creating
+ * it. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
-/* Gives back what no engine has taken: what stands for it goes. A signal's handler may call
- * it. NULL is fine. */
+
+/* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was written
+ * to it. A signal handler may call it. NULL is allowed. */
 TIDE_API void tide_folder_unclaim(struct tide_context *context);
 
 struct tide_engine_memory {
     size_t struct_bytes;
-    uint64_t rss_bytes; /* of the process now, hugetlb pages included */
-    uint64_t peak_bytes;
-    uint64_t device_bytes; /* taken in each tier by all ranks, as tide_plan_info counts them */
+    uint64_t rss_bytes;    /* of the process now, hugetlb pages included */
+    uint64_t peak_bytes;   /* of the process so far */
+    uint64_t device_bytes; /* taken by all ranks, counted as in tide_plan_info */
     uint64_t host_bytes;
 };
+
+/* Reports memory. Returns 0, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out);
 
 #ifdef __cplusplus

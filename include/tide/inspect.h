@@ -1,5 +1,5 @@
-/* inspect.h: what is in a model folder, a safetensors file, a checkpoint or a store, and whether it fits
- * together. C17 and C++; the rules of tide.h hold. */
+/* inspect.h: what a model folder, a safetensors file, a checkpoint or a store contains, and whether it is
+ * complete. C17 and C++11; the rules of tide.h hold. */
 #ifndef TIDE_INSPECT_H
 #define TIDE_INSPECT_H
 
@@ -13,74 +13,79 @@ extern "C" {
 
 enum tide_inspected {
     TIDE_MODEL_FOLDER, /* config.json and weights */
-    TIDE_SAFETENSORS,  /* one file */
+    TIDE_SAFETENSORS,  /* a single file */
     TIDE_CHECKPOINT,   /* of a run: weights and optimizer states */
-    TIDE_STORE_FOLDER, /* a directory given as a store, with what a run has in it or left there */
-    TIDE_OTHER_FOLDER, /* none of these, as the problem says */
+    TIDE_STORE_FOLDER, /* a directory that was given as a store and has a run's files */
+    TIDE_OTHER_FOLDER, /* none of these; `problem` says what was looked for */
 };
 
-/* Sizes are 0 and texts empty where the path has no such thing (a file alone has no family). */
+/* A number is 0 and a text is empty where it does not apply: a single file has no family. */
 struct tide_inspection {
     size_t struct_bytes;
     uint32_t what;     /* enum tide_inspected */
-    uint32_t verified; /* 1: the files hold together, and the model has all its tensors */
-    char problem[512]; /* what is wrong, where `verified` is 0 */
+    uint32_t verified; /* 1: all files are consistent and the model has all its tensors */
+    char problem[512]; /* why `verified` is 0 */
     char family[32];   /* "llama" */
-    char dtype[32];    /* of the weights, as config.json says: "bfloat16" */
-    uint64_t files;    /* of weights; of a store: extent files */
-    uint64_t tensors;
-    uint64_t bytes; /* of all tensors; of a store: of its files */
-    /* Of a model. */
-    uint64_t parameters; /* a tied table counts once */
+    char dtype[32];    /* of the weights, as config.json names it: "bfloat16" */
+    uint64_t files;    /* with weights; of a store: its extent files */
+    uint64_t tensors;  /* of a checkpoint: of all its streams */
+    uint64_t bytes;    /* of all tensors; of a store: of its files */
+
+    /* A model. */
+    uint64_t parameters; /* an embedding that is tied to the head counts once */
     int64_t vocab;
     int64_t hidden;
     int64_t layers;
     int64_t heads;
     int64_t kv_heads;
     int64_t head_dim;
-    int64_t inner;
+    int64_t inner; /* width of the MLP */
     int64_t positions;
-    uint32_t tied;
-    /* Of a checkpoint; `tensors` and `bytes` are those of all its streams. */
-    uint64_t step;
-    uint64_t updates; /* steps but for the skipped ones */
+    uint64_t tied; /* 1: the head uses the embedding's weights */
+
+    /* A checkpoint. */
+    uint64_t step;    /* steps done */
+    uint64_t updates; /* steps that were not skipped */
     char optimizer[16];
     char precision[16];
-    /* Of a checkpoint and of a store: the number of the run, the same in both. */
-    uint64_t run;
-    /* Of a store. */
-    uint64_t process; /* that made it, by the number it had */
-    uint32_t
-        in_use;     /* 1: a running process has it; 0: what is there was left by one that is gone */
-    uint32_t path;  /* which of its run's --store this is, from 0 */
-    uint32_t paths; /* and how many these are */
+
+    /* A checkpoint or a store. */
+    uint64_t run; /* number of the run; the same in its checkpoints and in its store */
+
+    /* A store. */
+    uint64_t process; /* process id of the run that made it */
+    uint64_t in_use;  /* 1: that run is still alive; 0: the files were left behind */
+    uint32_t path;    /* index of this directory among the run's stores */
+    uint32_t paths;   /* number of the run's stores */
 };
 
-/* The strings live during the call that hands it over. */
+/* One tensor. It and everything it points to are valid during the callback that receives it. */
 struct tide_tensor {
     size_t struct_bytes;
     const char *name;
     const char *file;
-    const char *dtype; /* "BF16" */
-    uint32_t dimensions;
-    uint64_t shape[8];
+    const char *dtype;     /* "BF16" */
+    const uint64_t *shape; /* `dimensions` sizes */
+    uint64_t dimensions;
     uint64_t bytes;
 };
 
 struct tide_inspect_options {
     size_t struct_bytes;
-    /* Gets each tensor on the calling thread, in the order of the files; NULL: not wanted. It must
-     * not call tide. */
+    /* Receives each tensor on the calling thread, in the order of the files. It must not call a tide
+     * function. NULL: tensors are not reported. */
     void (*tensor)(void *user, const struct tide_tensor *tensor);
-    void *user;
+    void *user; /* passed to the callback */
 };
 
-/* Looks at headers and config.json; weights are not read. A checkpoint is read whole and compared with
- * its checksums, reporting progress as "verify". Of a store the headers and sizes of its files are
- * looked at (the checksums of what is in them are in the memory of the run alone), and a run that has it
- * does not notice. What can be opened but does not hold
- * together is no error: `verified` is 0 and `problem` says why. -ENOENT, -EACCES ... for a path that
- * cannot be read; -EINVAL for one that is neither. `options` may be NULL. */
+/* Inspects a path. Of a model or a safetensors file only the headers and config.json are read. A
+ * checkpoint is read completely and compared with its checksums; progress is reported as "verify". Of a
+ * store the headers and the sizes of its files are read, and a run that uses it is not disturbed; the
+ * checksums of its contents exist only in the memory of that run. `options` may be NULL.
+ *
+ * Returns 0 also if the contents are damaged or incomplete: then `verified` is 0 and `problem` says why.
+ * Returns -EINVAL for a path that is neither a folder nor a file, -ECANCELED, or the error that reading
+ * the path had (-ENOENT, -EACCES ...). */
 TIDE_API int tide_inspect(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out);
 

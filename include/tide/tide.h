@@ -1,20 +1,49 @@
-/* tide.h: libtide's conventions, what this build is, contexts and devices. C17 and C++.
+/* tide.h: the conventions of libtide, information about the build, contexts and devices. C17 and C++11.
  *
- * Every public header keeps these rules:
- *   - A function that can fail returns int: 0 (or a count), or a negative errno. Then
- *     tide_last_error() has a sentence with names and numbers for the calling thread, also where the
- *     work was done by a thread of tide's own.
- *   - Objects are opaque and come in pairs: create/destroy, open/close. Destroying NULL is fine.
- *   - Out-parameters come last and are written only on success.
- *   - A struct that crosses the border begins with `struct_bytes`, which the caller sets to the
- *     struct's sizeof, also in structs that are filled by tide. A program built against an older
- *     header goes on working: fields that it does not know take their default. Bytes that this
- *     library does not know have to be zero (-E2BIG otherwise).
- *   - Zero is the default of every field. Strings are UTF-8. Strings in structs that tide fills live
- *     as long as the library unless their comment says otherwise.
- *   - There is no state outside the objects: two contexts in one process know nothing of each other.
- *     A context may be used by one thread at a time.
- * Names begin with tide_ and TIDE_; the shared library exports nothing else. */
+ * These rules hold for every public header.
+ *
+ * Errors. A function that can fail returns an int: 0 or more on success, a negative errno on failure.
+ * After a failure tide_last_error() returns a sentence with names and numbers. The sentence belongs to
+ * the calling thread, also when the work failed on a thread of the library. Output parameters come last
+ * and are written on success only.
+ *
+ * Objects. Objects are opaque. Each has a create and a destroy function; destroy accepts NULL. Every
+ * other function needs a valid object, unless its comment says what NULL means. A `context` parameter may
+ * be NULL, which means a silent context.
+ *
+ * Ownership. The caller keeps everything that it passes. The library reads strings, structs and arrays
+ * during the call only, unless a comment names a longer time. Strings are UTF-8 and end with a zero
+ * byte. Strings that the library returns live as long as the library, unless their comment says
+ * otherwise. Text that is an array in a struct always ends with a zero byte and is cut where it does
+ * not fit.
+ *
+ * Threads. The library has no state outside its objects, except each thread's last error and caches of
+ * what the machine can do. A context and the objects made with it form a group that one thread at a time
+ * may use, and any thread may be that one. Different groups are independent: several threads may work
+ * with a context each at the same time. An object that was made with the context NULL is a group of its
+ * own. Functions without a context or an object may be called by any thread at any time.
+ *
+ * The host. The library installs no signal handlers, never exits, and never writes to stdout or stderr.
+ * Its threads block all signals.
+ *
+ * Growth. The library may be newer or older than the header that a program was compiled with:
+ *   - Every struct begins with `struct_bytes`. The caller sets it to the struct's sizeof, also in structs
+ *     that the library fills. Fields are only ever added at the end, and no struct has padding. In an
+ *     array of structs all elements have the same `struct_bytes`, and it is also the distance from one
+ *     element to the next.
+ *   - Older program, newer library: the library neither reads nor writes beyond `struct_bytes`. A field
+ *     that the program does not know is zero.
+ *   - Newer program, older library: bytes that the library does not know must be zero in structs that it
+ *     reads, otherwise the call fails with -E2BIG. In structs that it fills they become zero.
+ *   - In a struct that the library passes to a callback, `struct_bytes` is the library's size. A program
+ *     does not read a field that ends beyond it.
+ *   - New values may be added to an enum. Fields and parameters carry enums as integers of fixed size.
+ *
+ * Defaults. Zero is the default of every field of a struct that has no init function. A struct that has
+ * an init function is filled by it first; a zero in one of its fields then means what the field's comment
+ * says. A field that was added later always has a zero that means the behaviour from before it existed.
+ *
+ * All names begin with tide_ or TIDE_. The shared library exports nothing else. */
 #ifndef TIDE_TIDE_H
 #define TIDE_TIDE_H
 
@@ -35,75 +64,83 @@ extern "C" {
 #define TIDE_VERSION_MINOR 1
 #define TIDE_VERSION_PATCH 0
 
-/* The sentence of this thread's last error; "" when there was none. Valid until this thread's next
- * call into tide. */
+/* Returns the sentence of this thread's last error, "" if there was none. It is valid until this
+ * thread's next call of a tide function. */
 TIDE_API const char *tide_last_error(void);
 
-/* ---- What this build is ---- */
+/* ---- The build ---- */
 
-/* "0.1.0": of the library that runs, which may be newer than this header. */
+/* Returns the version of the running library, such as "0.1.0". It may differ from TIDE_VERSION_* of the
+ * header. */
 TIDE_API const char *tide_version(void);
 
 struct tide_build {
     size_t struct_bytes;
     const char *version;
-    const char *commit;   /* of the sources; "unknown" where they came without their history */
+    const char *commit;   /* of the sources; "unknown" if they were built without their history */
     const char *compiler; /* "gcc 12.2.0" */
     const char *target;   /* "x86_64 linux release" */
 };
 
+/* Describes the running library. Returns 0, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_build_info(struct tide_build *out);
 
-/* A back end: one of several ways to do one thing. */
+/* A back end: one of several implementations of one task. */
 struct tide_backend {
     size_t struct_bytes;
-    const char *room; /* what it is for: "device", "ranks", "io" */
+    const char *task; /* "device" or "ranks" */
     const char *name; /* "cuda" */
-    int built;        /* 1: built in; whether it works here is found out where it is opened */
+    uint64_t
+        built; /* 1: compiled in. Whether it works on this machine is known when it is opened */
 };
 
-/* The index-th back end that tide knows, built in or not; -ENOENT beyond the last. */
+/* Describes one back end, compiled in or not. Returns 0, -ENOENT if `index` is beyond the last one, or
+ * -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_backend_at(unsigned index, struct tide_backend *out);
 
-/* A foreign library. */
+/* A third-party library that tide can use. */
 struct tide_library {
     size_t struct_bytes;
     const char *name;  /* "hwloc" */
-    const char *state; /* the version that was found, or why the library is not used */
+    const char *state; /* the version that was found, or the reason why the library is not used */
 };
 
-/* The index-th foreign library that tide can use; -ENOENT beyond the last. */
+/* Describes one third-party library. Returns 0, -ENOENT if `index` is beyond the last one, or -EINVAL for
+ * a wrong struct_bytes. */
 TIDE_API int tide_library_at(unsigned index, struct tide_library *out);
 
-/* ---- Context: where talk goes ---- */
+/* ---- Contexts: log and progress ---- */
 
 enum tide_log_level { TIDE_LOG_ERROR, TIDE_LOG_WARN, TIDE_LOG_INFO, TIDE_LOG_DEBUG };
 
 struct tide_progress {
     size_t struct_bytes;
-    const char *phase; /* "measure copies"; valid during the call */
+    const char *phase; /* "measure", "load" ...; valid during the callback */
     uint64_t done;     /* of `total` */
     uint64_t total;    /* 0: not known */
 };
 
 struct tide_context_options {
     size_t struct_bytes;
-    enum tide_log_level log_level; /* lines above it are dropped */
-    /* Gets one line without its newline, from any thread that works for this context, at most one
-     * at a time a thread. NULL: nothing is said. It must not call tide. */
-    void (*log)(void *user, enum tide_log_level level, const char *line);
-    /* Called on the thread that called tide. Non-zero asks to stop: the function that works returns
-     * -ECANCELED as soon as it can. NULL: nothing is reported. It must not call tide. */
+    uint64_t log_level; /* enum tide_log_level; messages of higher levels are dropped */
+    /* Receives one message without a newline. It is called by any thread that works for this context,
+     * by several of them at the same time if need be. It must not call a tide function. NULL: messages are
+     * dropped. */
+    void (*log)(void *user, uint32_t level, const char *line);
+    /* Receives the progress of a long call, on the thread that made the call. A non-zero return value
+     * requests cancellation: the call returns -ECANCELED as soon as it can. It must not call a tide
+     * function. NULL: nothing is reported. */
     int (*progress)(void *user, const struct tide_progress *progress);
-    void *user; /* handed to both */
+    void *user; /* passed to both callbacks; must live as long as the context */
 };
 
 struct tide_context;
 
-/* `options` NULL: a silent context. */
+/* Creates a context. `options` NULL: a context without callbacks. Returns 0, -EINVAL, -E2BIG or
+ * -ENOMEM. */
 TIDE_API int tide_context_create(const struct tide_context_options *options,
                                  struct tide_context **out);
-/* After everything that was made with it. */
+/* Destroys a context. All objects that were made with it must have been destroyed. */
 TIDE_API void tide_context_destroy(struct tide_context *context);
 
 /* ---- Devices ---- */
@@ -111,30 +148,34 @@ TIDE_API void tide_context_destroy(struct tide_context *context);
 struct tide_device_info {
     size_t struct_bytes;
     char name[32];               /* "cpu", "cuda:0" */
-    char description[128];       /* the product */
+    char description[128];       /* the product's name */
     uint64_t memory_total_bytes; /* of the hardware */
-    uint32_t units;              /* processors, or multiprocessors of a card */
-    uint32_t arch;               /* 90 for compute capability 9.0; 0 on the CPU */
-    int32_t numa_node;           /* the nearest; -1 where unknown */
+    uint32_t units;              /* processors of the CPU, multiprocessors of a GPU */
+    uint32_t arch;               /* 90 for compute capability 9.0; 0 for the CPU */
+    int64_t numa_node;           /* the nearest one; -1: unknown */
 };
 
-/* How many devices of a kind ("cpu", "cuda") work now: at least 1; or -ENODEV, or -ENOTSUP where
- * the kind is not built in: the sentence says why and what would cure it. */
+/* Counts the devices of a kind ("cpu", "cuda") that work now. Returns their number (1 or more); -ENODEV
+ * if there is none, -ENOTSUP if the kind is not compiled in, each with a sentence that says what to do;
+ * -EINVAL for an unknown kind. */
 TIDE_API int tide_device_count(struct tide_context *context, const char *kind);
 
-/* `device` is "cpu", "cuda" or "cuda:N". Opens it for the question. */
+/* Opens a device ("cpu", "cuda" or "cuda:N"), describes it and closes it. Returns 0, -EINVAL for an
+ * unknown name or a wrong struct_bytes, or the error that opening the device had. */
 TIDE_API int tide_device_describe(struct tide_context *context, const char *device,
                                   struct tide_device_info *out);
 
-struct tide_device_rates { /* bytes a second */
+/* Rates in bytes per second. */
+struct tide_device_rates {
     size_t struct_bytes;
     double up;     /* host to device */
     double down;   /* device to host */
-    double both;   /* each of the two at once */
-    double within; /* bytes copied inside the device */
+    double both;   /* each direction while both run */
+    double within; /* copies inside the device */
 };
 
-/* Measures copies of `bytes`; takes four times that memory, two on either side. */
+/* Measures copies of `bytes` bytes. Takes four times as much memory: two buffers on each side. Returns 0,
+ * -EINVAL, -ENOMEM, -ECANCELED, or the error that opening the device had. */
 TIDE_API int tide_device_measure(struct tide_context *context, const char *device, size_t bytes,
                                  struct tide_device_rates *out);
 

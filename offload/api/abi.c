@@ -1,27 +1,51 @@
-/* abi.c: the two copies by which structs cross the public border. No state. */
+/* abi.c: copies structs between the library and programs of other versions. No state. */
 #include "offload/api/abi.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "core/base/err.h"
+#include "offload/api/build.h"
 
-/* More than any struct will ever have: an uninitialised size is caught. */
-enum { STRUCT_BYTES_MAX = 1 << 16 };
+/* Larger than any struct will become; an uninitialised size is probably larger still. */
+enum { STRUCT_BYTES_MAX = 4096 };
 
-static int read_bytes(const char *name, const void *at, size_t *out)
+/* Fields come in groups of 8 bytes. */
+enum { STRUCT_GRAIN_BYTES = 8 };
+
+static int check_bytes(const char *name, const void *at, size_t bytes)
 {
     if (at == NULL) {
         return core_err_set(-EINVAL, "struct %s is NULL", name);
     }
-    size_t bytes;
-    memcpy(&bytes, at, sizeof bytes);
-    if (bytes < sizeof bytes || bytes > STRUCT_BYTES_MAX) {
+    if (bytes < STRUCT_GRAIN_BYTES || bytes > STRUCT_BYTES_MAX || bytes % STRUCT_GRAIN_BYTES != 0) {
         return core_err_set(-EINVAL,
                             "struct_bytes of struct %s is %zu; set it to the struct's sizeof", name,
                             bytes);
     }
+    return 0;
+}
+
+static int read_bytes(const char *name, const void *at, size_t *out)
+{
+    size_t bytes = 0;
+    if (at != NULL) {
+        memcpy(&bytes, at, sizeof bytes);
+    }
+    int rc = check_bytes(name, at, bytes);
     *out = bytes;
+    return rc;
+}
+
+int abi_struct_init(const char *name, const void *defaults, size_t bytes, void *to, size_t given)
+{
+    int rc = check_bytes(name, to, given);
+    if (rc != 0) {
+        return rc;
+    }
+    memset(to, 0, given);
+    memcpy(to, defaults, given < bytes ? given : bytes);
+    memcpy(to, &given, sizeof given);
     return 0;
 }
 
@@ -35,16 +59,37 @@ int abi_struct_read(const char *name, const void *from, void *to, size_t bytes)
     const unsigned char *source = from;
     for (size_t i = bytes; i < given; i++) {
         if (source[i] != 0) {
-            return core_err_set(-E2BIG,
-                                "struct %s has %zu bytes and sets something at byte %zu; this "
-                                "library, older than the program, knows %zu",
-                                name, given, i, bytes);
+            return core_err_set(
+                -E2BIG,
+                "struct %s has %zu bytes and is not zero at byte %zu; this library, "
+                "%s, knows the first %zu bytes: it is older than the program, "
+                "which needs a newer one for that option",
+                name, given, i, api_build_version, bytes);
         }
     }
     memset(to, 0, bytes);
     memcpy(to, from, given < bytes ? given : bytes);
     memcpy(to, &bytes, sizeof bytes);
     return 0;
+}
+
+int abi_struct_read_at(const char *name, const void *array, size_t index, void *to, size_t bytes)
+{
+    size_t stride = 0;
+    size_t given = 0;
+    int rc = read_bytes(name, array, &stride);
+    if (rc != 0) {
+        return rc;
+    }
+    const unsigned char *from = (const unsigned char *)array + index * stride;
+    rc = read_bytes(name, from, &given);
+    if (rc == 0 && given != stride) {
+        rc = core_err_set(-EINVAL,
+                          "struct_bytes of struct %s is %zu in element 0 and %zu in element %zu of "
+                          "one array",
+                          name, stride, given, index);
+    }
+    return rc != 0 ? rc : abi_struct_read(name, from, to, bytes);
 }
 
 int abi_struct_write(const char *name, const void *from, size_t bytes, void *to)
@@ -57,6 +102,7 @@ int abi_struct_write(const char *name, const void *from, size_t bytes, void *to)
     size_t common = given < bytes ? given : bytes;
     memcpy((unsigned char *)to + sizeof given, (const unsigned char *)from + sizeof given,
            common - sizeof given);
+    memset((unsigned char *)to + common, 0, given - common);
     return 0;
 }
 

@@ -1,19 +1,28 @@
-/* abi.h: structs that cross the public border, with their `struct_bytes` first.
- * The caller's struct may be shorter than ours (an older program) or longer (a newer one). */
+/* abi.h: structs that programs and the library exchange, with `struct_bytes` first. The caller's struct
+ * may be shorter than the library's (an older program) or longer (a newer one). `name` is the struct's
+ * name in error sentences, `bytes` the library's sizeof. */
 #ifndef OFFLOAD_API_ABI_H
 #define OFFLOAD_API_ABI_H
 
 #include <stddef.h>
 
-/* Copies the caller's struct into ours, which has `bytes`: what it lacks becomes zero. `name` is for
- * sentences. -EINVAL for NULL or a `struct_bytes` that cannot be, -E2BIG where bytes that we do not
- * know are not zero. */
+/* Copies the defaults to the caller's struct of `given` bytes; what the library does not know becomes
+ * zero. -EINVAL for NULL or an impossible size. */
+int abi_struct_init(const char *name, const void *defaults, size_t bytes, void *to, size_t given);
+
+/* Copies the caller's struct to the library's; what the caller does not know becomes zero. -EINVAL for
+ * NULL or an impossible `struct_bytes`, -E2BIG if bytes that the library does not know are not zero. */
 int abi_struct_read(const char *name, const void *from, void *to, size_t bytes);
 
-/* Copies ours into the caller's, as much as it has, and leaves its struct_bytes. -EINVAL as above. */
+/* Copies element `index` of the caller's array. `struct_bytes` of element 0 is the distance from one
+ * element to the next; -EINVAL if this element has another. */
+int abi_struct_read_at(const char *name, const void *array, size_t index, void *to, size_t bytes);
+
+/* Copies the library's struct to the caller's, except struct_bytes; what the library does not know
+ * becomes zero. -EINVAL as above. */
 int abi_struct_write(const char *name, const void *from, size_t bytes, void *to);
 
-/* Whether abi_struct_write could: for functions that do something first. */
+/* Checks what abi_struct_write checks, for functions that have work to do first. */
 int abi_struct_check(const char *name, const void *to);
 
 #endif

@@ -49,7 +49,7 @@ int tide_backend_at(unsigned index, struct tide_backend *out)
         }
         if (index < before + count) {
             const struct tide_backend backend = {
-                .room = rooms[i].name,
+                .task = rooms[i].name,
                 .name = rooms[i].backend(index - before),
                 .built = rooms[i].built(index - before),
             };

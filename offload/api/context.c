@@ -3,6 +3,7 @@
 #include "offload/api/context.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "core/base/err.h"
@@ -16,7 +17,7 @@ _Static_assert((int)TIDE_LOG_ERROR == (int)CORE_LOG_ERROR &&
 static void write_line(void *user, enum core_log_level level, const char *line)
 {
     const struct tide_context *context = user;
-    context->log(context->user, (enum tide_log_level)level, line);
+    context->log(context->user, (uint32_t)level, line);
 }
 
 int tide_context_create(const struct tide_context_options *options, struct tide_context **out)
@@ -28,9 +29,10 @@ int tide_context_create(const struct tide_context_options *options, struct tide_
             return rc;
         }
     }
-    if ((unsigned)known.log_level > TIDE_LOG_DEBUG) {
-        return core_err_set(-EINVAL, "log_level is %u; %d (errors) to %d (debug) are allowed",
-                            (unsigned)known.log_level, TIDE_LOG_ERROR, TIDE_LOG_DEBUG);
+    if (known.log_level > TIDE_LOG_DEBUG) {
+        return core_err_set(-EINVAL,
+                            "log_level is %" PRIu64 "; %d (errors) to %d (debug) are allowed",
+                            known.log_level, TIDE_LOG_ERROR, TIDE_LOG_DEBUG);
     }
     struct tide_context *context = calloc(1, sizeof *context);
     if (context == NULL) {

@@ -43,7 +43,8 @@ static int open_device(const char *name, size_t bytes, struct dev_device **out)
 static int describe(const char *name, struct tide_device_info *out)
 {
     struct dev_device *device = NULL;
-    int rc = open_device(name, DEV_ALIGN_BYTES, &device);
+    int rc = abi_struct_check("tide_device_info", out);
+    rc = rc != 0 ? rc : open_device(name, DEV_ALIGN_BYTES, &device);
     if (rc != 0) {
         return rc;
     }
@@ -77,7 +78,8 @@ static int measure(struct tide_context *context, const char *name, size_t bytes,
     if (bytes == 0 || bytes > SIZE_MAX / 4) {
         return core_err_set(-EINVAL, "copies of %zu bytes cannot be measured", bytes);
     }
-    int rc = context_progress(context, "measure copies", 0, 1);
+    int rc = abi_struct_check("tide_device_rates", out);
+    rc = rc != 0 ? rc : context_progress(context, "measure copies", 0, 1);
     if (rc != 0) {
         return rc;
     }

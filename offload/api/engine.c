@@ -16,10 +16,9 @@
 #include "offload/run/checkpoint.h"
 #include "offload/run/runtime.h"
 
-void tide_engine_options_init(struct tide_engine_options *options)
+int tide_engine_options_init(struct tide_engine_options *options, size_t struct_bytes)
 {
-    *options = (struct tide_engine_options){
-        .struct_bytes = sizeof *options,
+    const struct tide_engine_options defaults = {
         .batch = 1,
         .accum = 1,
         .beta1 = 0.9,
@@ -27,6 +26,8 @@ void tide_engine_options_init(struct tide_engine_options *options)
         .eps = 1e-8,
         .clip = 1,
     };
+    return abi_struct_init("tide_engine_options", &defaults, sizeof defaults, options,
+                           struct_bytes);
 }
 
 static int report(void *user, const char *phase, uint64_t done, uint64_t total)
@@ -109,38 +110,33 @@ const struct tide_plan *tide_engine_plan(const struct tide_engine *engine)
 
 /* ---- steps ---- */
 
-static int read_batch(const void *from, struct model_batch *out)
+static int read_batch(const struct tide_batch *batch, struct model_batch *out)
 {
-    struct tide_batch batch = {0};
-    int rc = abi_struct_read("tide_batch", from, &batch, sizeof batch);
-    if (rc == 0 && (batch.ids == NULL || batch.rows == 0 || batch.length == 0)) {
-        rc = core_err_set(-EINVAL, "a micro-batch of %u rows of %u tokens%s", batch.rows,
-                          batch.length, batch.ids == NULL ? " without ids" : "");
+    if (batch->ids == NULL || batch->rows == 0 || batch->length == 0) {
+        return core_err_set(-EINVAL, "a micro-batch of %u rows of %u tokens%s", batch->rows,
+                            batch->length, batch->ids == NULL ? " without ids" : "");
     }
-    *out = (struct model_batch){.rows = batch.rows,
-                                .length = batch.length,
-                                .ids = batch.ids,
-                                .labels = batch.labels,
-                                .positions = batch.positions,
-                                .starts = batch.starts};
-    return rc;
+    *out = (struct model_batch){.rows = batch->rows,
+                                .length = batch->length,
+                                .ids = batch->ids,
+                                .labels = batch->labels,
+                                .positions = batch->positions,
+                                .starts = batch->starts};
+    return 0;
 }
 
-/* Each is as long as its application's header says. */
 static int read_batches(struct tide_engine *engine, const struct tide_batch *batches,
                         unsigned count, uint64_t *tokens)
 {
-    const char *at = (const char *)batches;
     *tokens = 0;
     for (unsigned i = 0; i < count; i++) {
-        size_t bytes;
-        memcpy(&bytes, at, sizeof bytes);
-        int rc = read_batch(at, &engine->batches[i]);
+        struct tide_batch batch;
+        int rc = abi_struct_read_at("tide_batch", batches, i, &batch, sizeof batch);
+        rc = rc != 0 ? rc : read_batch(&batch, &engine->batches[i]);
         if (rc != 0) {
             return core_err_prefix(rc, "micro-batch %u", i);
         }
         *tokens += (uint64_t)(engine->batches[i].rows * engine->batches[i].length);
-        at += bytes;
     }
     return 0;
 }
@@ -183,13 +179,7 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
         .guess_bytes = result.guess_bytes,
         .guess_seconds = result.guess_seconds,
     };
-    _Static_assert((int)TIDE_WAIT_COUNT == (int)RUN_WAIT_COUNT &&
-                       (int)TIDE_WAIT_IMBALANCE == (int)RUN_WAIT_IMBALANCE,
-                   "causes are the same inside and outside");
-    for (int i = 0; i < RUN_WAIT_COUNT; i++) {
-        made.compute_wait[i] = (double)result.stats.compute_wait_ns[i] * 1e-9;
-        made.update_wait[i] = (double)result.stats.update_wait_ns[i] * 1e-9;
-    }
+    engine->stats = result.stats;
     engine->step_ns = now_ns;
     return abi_struct_write("tide_step", &made, sizeof made, out);
 }
@@ -201,6 +191,30 @@ int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batche
     int rc = step(engine, batches, count, lr, out);
     context_leave(before);
     return rc;
+}
+
+int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
+                        struct tide_engine_wait *out)
+{
+    static const char *const names[RUN_WAIT_COUNT] = {
+        [TIDE_WAIT_STORE_READ] = "store_read", [TIDE_WAIT_STORE_WRITE] = "store_write",
+        [TIDE_WAIT_UPDATE] = "update",         [TIDE_WAIT_COPY] = "copy",
+        [TIDE_WAIT_IMBALANCE] = "imbalance",   [TIDE_WAIT_OTHER] = "other"};
+    _Static_assert((int)TIDE_WAIT_STORE_WRITE == (int)RUN_WAIT_STORE_WRITE &&
+                       (int)TIDE_WAIT_COPY == (int)RUN_WAIT_COPY &&
+                       (int)TIDE_WAIT_IMBALANCE == (int)RUN_WAIT_IMBALANCE &&
+                       (int)TIDE_WAIT_OTHER == (int)RUN_WAIT_OTHER,
+                   "reasons are the same inside and outside");
+    if (index >= RUN_WAIT_COUNT) {
+        return core_err_set(-ENOENT, "there is no reason to wait %u; there are %d", index,
+                            RUN_WAIT_COUNT);
+    }
+    const struct tide_engine_wait wait = {
+        .name = names[index],
+        .compute_seconds = (double)engine->stats.compute_wait_ns[index] * 1e-9,
+        .update_seconds = (double)engine->stats.update_wait_ns[index] * 1e-9,
+    };
+    return abi_struct_write("tide_engine_wait", &wait, sizeof wait, out);
 }
 
 static int set_betas(struct tide_engine *engine, double beta1, double beta2)
@@ -225,10 +239,12 @@ int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *ba
                          struct tide_evaluation *out)
 {
     const struct core_log *before = context_enter(engine->context);
+    struct tide_batch given;
     struct model_batch one;
     struct kern_loss loss;
     int rc = abi_struct_check("tide_evaluation", out);
-    rc = rc != 0 ? rc : read_batch(batch, &one);
+    rc = rc != 0 ? rc : abi_struct_read("tide_batch", batch, &given, sizeof given);
+    rc = rc != 0 ? rc : read_batch(&given, &one);
     rc = rc != 0 ? rc : run_engine_evaluate(engine->engine, &one, &loss);
     if (rc == 0) {
         struct tide_evaluation made = {.loss_sum = loss.sum, .targets = (uint64_t)loss.count};
@@ -344,7 +360,7 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
 }
 
 /* From here on the folder is this engine's to write. */
-static int save_try(struct tide_engine *engine, const char *folder, int overwrite)
+static int save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
     struct model_save *file = NULL;
     int rc = folder_check(folder);
@@ -371,10 +387,10 @@ static int save_try(struct tide_engine *engine, const char *folder, int overwrit
     return rc;
 }
 
-int tide_engine_save_try(struct tide_engine *engine, const char *folder, int overwrite)
+int tide_engine_save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
     const struct core_log *before = context_enter(engine->context);
-    int rc = save_try(engine, folder, overwrite);
+    int rc = save_reserve(engine, folder, overwrite);
     engine->step_ns = core_clock_now_ns();
     context_leave(before);
     return rc;

@@ -15,6 +15,7 @@ struct tide_engine {
     struct run_engine *engine;   /* owned */
     struct model_batch *batches; /* owned, of a step */
     int64_t step_ns;             /* when the last step ended */
+    struct run_stats stats;      /* of the last step */
     struct model_claim claim;    /* on the folder that a save was tried for */
     struct store_shelf *shelf;   /* owned: where checkpoints go; NULL: none was asked for yet */
     /* How it began; the manifest's application bytes are handed out. */

@@ -31,11 +31,10 @@ static void count_file(const struct model_safetensors *file,
                 .name = list[i].name,
                 .file = model_safetensors_path(file),
                 .dtype = list[i].dtype_name,
+                .shape = list[i].shape,
                 .dimensions = list[i].dimensions,
                 .bytes = list[i].bytes,
             };
-            _Static_assert(sizeof tensor.shape == sizeof list[i].shape, "shapes fit");
-            memcpy(tensor.shape, list[i].shape, sizeof tensor.shape);
             options->tensor(options->user, &tensor);
         }
     }
@@ -249,6 +248,7 @@ static int inspect(struct tide_context *context, const char *path,
     }
     int rc = from != NULL ? abi_struct_read("tide_inspect_options", from, &options, sizeof options)
                           : 0;
+    rc = rc != 0 ? rc : abi_struct_check("tide_inspection", out);
     if (rc != 0) {
         return rc;
     }

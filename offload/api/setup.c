@@ -66,8 +66,8 @@ static void fill_training(const struct tide_engine_options *given, struct run_op
     out->may_skip = out->type == KERN_FP16 || given->check_overflow != 0;
     out->scale = (struct run_scale_options){
         .fixed = given->loss_scale,
-        .first = given->first_loss_scale > 0 ? given->first_loss_scale : SETUP_FIRST_SCALE,
-        .least = given->least_loss_scale > 0 ? given->least_loss_scale : SETUP_LEAST_SCALE,
+        .first = given->initial_loss_scale > 0 ? given->initial_loss_scale : SETUP_FIRST_SCALE,
+        .least = given->min_loss_scale > 0 ? given->min_loss_scale : SETUP_LEAST_SCALE,
         .window = given->scale_window > 0 ? given->scale_window : 1000,
         .hysteresis = given->hysteresis > 0 ? given->hysteresis : 2,
         .consecutive_hysteresis = given->consecutive_hysteresis != 0,
@@ -140,17 +140,36 @@ static int path_bytes(const char *directory, uint64_t limit, uint64_t *out)
     return 0;
 }
 
+/* Copies the caller's array, whose elements may have another size than the library's. */
+static int read_stores(struct setup *setup)
+{
+    const size_t count = setup->given.store_count;
+    if (count > TIDE_STORES_MAX) {
+        return core_err_set(-EINVAL, "store_count is %zu; 0 to %d are possible", count,
+                            TIDE_STORES_MAX);
+    }
+    for (size_t i = 0; i < count; i++) {
+        int rc = abi_struct_read_at("tide_store_path", setup->given.stores, i, &setup->stores[i],
+                                    sizeof setup->stores[i]);
+        if (rc != 0) {
+            return core_err_prefix(rc, "store %zu", i);
+        }
+    }
+    setup->given.stores = setup->stores;
+    return 0;
+}
+
 static int fill_stores(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
     struct run_options *options = &setup->options;
     const bool memory = given->io != NULL && strcmp(given->io, "mem") == 0;
-    for (uint32_t i = 0; i < given->store_count; i++) {
-        const struct tide_store_path *from = &given->stores[i];
+    for (unsigned i = 0; i < given->store_count; i++) {
+        const struct tide_store_path *from = &setup->stores[i];
         struct store_path *to = &options->stores[i];
         uint64_t bytes = from->bytes;
         if (from->directory == NULL || from->directory[0] == '\0') {
-            return core_err_set(-EINVAL, "store %" PRIu32 " has no directory", i);
+            return core_err_set(-EINVAL, "store %u has no directory", i);
         }
         int rc = memory ? 0 : path_bytes(from->directory, from->bytes, &bytes);
         if (rc != 0) {
@@ -160,7 +179,7 @@ static int fill_stores(struct setup *setup)
         to->weight = given->store_count == 1 ? 1 : 0;
         options->budgets.store_bytes += bytes > 0 ? bytes : UINT64_C(1) << 40;
     }
-    options->store_count = given->store_count;
+    options->store_count = (unsigned)given->store_count;
     return 0;
 }
 
@@ -244,7 +263,7 @@ static int copy_texts(struct setup *setup)
     rc = rc != 0 ? rc : copy_text(given->model, &setup->folder);
     rc = rc != 0 ? rc : copy_text(given->trace, &setup->trace);
     rc = rc != 0 ? rc : copy_text(given->cache, &setup->cache);
-    for (uint32_t i = 0; rc == 0 && i < given->store_count; i++) {
+    for (size_t i = 0; rc == 0 && i < given->store_count; i++) {
         rc = copy_text(given->stores[i].directory, &setup->texts[2 + i]);
     }
     setup->options.device = setup->texts[0];
@@ -316,6 +335,7 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
 {
     *setup = (struct setup){.model = NULL};
     int rc = abi_struct_read("tide_engine_options", options, &setup->given, sizeof setup->given);
+    rc = rc != 0 ? rc : read_stores(setup);
     rc = rc != 0 ? rc : setup_check(&setup->given, weights);
     rc = rc != 0 ? rc : copy_texts(setup);
     if (rc != 0) {

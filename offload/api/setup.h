@@ -11,6 +11,7 @@
 struct setup {
     struct tide_engine_options
         given; /* its strings belong to the caller: used during create only */
+    struct tide_store_path stores[TIDE_STORES_MAX]; /* what given.stores points to */
     struct run_options options;
     char *texts[2 + TIDE_STORES_MAX]; /* owned: device, io, directories; what options point to */
     char *folder;                     /* owned: of the model */

@@ -63,21 +63,21 @@ static int check_numbers(const struct tide_engine_options *given)
     rc = rc != 0 ? rc : check_range("beta1", given->beta1, 0, almost_one);
     rc = rc != 0 ? rc : check_range("beta2", given->beta2, 0, almost_one);
     rc = rc != 0 ? rc : check_range("loss_scale", given->loss_scale, 0, most);
-    rc = rc != 0 ? rc : check_range("first_loss_scale", given->first_loss_scale, 0, most);
-    rc = rc != 0 ? rc : check_range("least_loss_scale", given->least_loss_scale, 0, most);
+    rc = rc != 0 ? rc : check_range("initial_loss_scale", given->initial_loss_scale, 0, most);
+    rc = rc != 0 ? rc : check_range("min_loss_scale", given->min_loss_scale, 0, most);
     rc = rc != 0 ? rc : check_range("weight_slots", given->weight_slots, 0, PLAN_SLOT_MAX);
     rc = rc != 0 ? rc : check_range("state_slots", given->state_slots, 0, PLAN_SLOT_MAX);
-    rc = rc != 0 ? rc : check_range("store_count", given->store_count, 0, TIDE_STORES_MAX);
     return rc;
 }
 
 static int check_scales(const struct tide_engine_options *given)
 {
-    const double first = given->first_loss_scale > 0 ? given->first_loss_scale : SETUP_FIRST_SCALE;
-    const double least = given->least_loss_scale > 0 ? given->least_loss_scale : SETUP_LEAST_SCALE;
+    const double first = given->initial_loss_scale > 0 ? given->initial_loss_scale
+                                                       : SETUP_FIRST_SCALE;
+    const double least = given->min_loss_scale > 0 ? given->min_loss_scale : SETUP_LEAST_SCALE;
     return first >= least
                ? 0
-               : core_err_set(-EINVAL, "least_loss_scale is %g, above first_loss_scale, %g", least,
+               : core_err_set(-EINVAL, "min_loss_scale is %g, above initial_loss_scale, %g", least,
                               first);
 }
 

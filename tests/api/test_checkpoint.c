@@ -198,7 +198,9 @@ static void one_run_a_folder(void)
     struct tide_engine_options beside = world.options;
     char store[700];
     snprintf(store, sizeof store, "%s beside", world.store);
-    beside.stores[0].directory = store;
+    struct tide_store_path path = world.path;
+    path.directory = store;
+    beside.stores = &path;
     struct tide_engine *second = world_engine(&beside);
     (void)world_steps(&world, first, 1);
     save(first);

@@ -219,8 +219,8 @@ static void fp16_overflows(void)
     struct tide_step step = {.struct_bytes = sizeof step};
     options.model = folder;
     options.precision = TIDE_FP16;
-    options.first_loss_scale = 8;
-    options.least_loss_scale = 2;
+    options.initial_loss_scale = 8;
+    options.min_loss_scale = 2;
     struct tide_engine *engine = world_engine(&options);
     for (int s = 0; s < 3; s++) {
         step = world_steps(&world, engine, 1);
@@ -412,7 +412,6 @@ static void two_at_once(void)
         snprintf(sides[i].world.store, sizeof sides[i].world.store, "%s/side %d", test_directory(),
                  i);
         options->io = "threads";
-        options->stores[0].directory = sides[i].world.store;
         check_int(pthread_create(&threads[i], NULL, train, &sides[i]), ==, 0);
     }
     for (int i = 0; i < 2; i++) {

@@ -96,10 +96,10 @@ static void numbers_out_of_range(void)
     REFUSE(beta2, (double)NAN);
     REFUSE(loss_scale, -1);
     REFUSE(loss_scale, (double)NAN);
-    REFUSE(first_loss_scale, -1);
-    REFUSE(first_loss_scale, (double)NAN);
-    REFUSE(least_loss_scale, -1);
-    REFUSE(least_loss_scale, (double)INFINITY);
+    REFUSE(initial_loss_scale, -1);
+    REFUSE(initial_loss_scale, (double)NAN);
+    REFUSE(min_loss_scale, -1);
+    REFUSE(min_loss_scale, (double)INFINITY);
     REFUSE(store_count, TIDE_STORES_MAX + 1);
     REFUSE(weight_slots, 1000000);
     REFUSE(state_slots, 1000000);
@@ -107,9 +107,9 @@ static void numbers_out_of_range(void)
     REFUSE(chunk_elements, UINT64_C(1) << 62);
 #undef REFUSE
     bad = good;
-    bad.first_loss_scale = 2;
-    bad.least_loss_scale = 4;
-    refuse(&bad, -EINVAL, "least_loss_scale");
+    bad.initial_loss_scale = 2;
+    bad.min_loss_scale = 4;
+    refuse(&bad, -EINVAL, "min_loss_scale");
 }
 
 /* Names and pointers. */
@@ -132,10 +132,16 @@ static void names(void)
     bad.rates = "/nowhere/rates.json";
     refuse(&bad, -ENOENT, "/nowhere/rates.json");
     bad = good;
-    bad.stores[0].directory = NULL;
+    struct tide_store_path path = world.path;
+    bad.stores = &path;
+    path.directory = NULL;
     refuse(&bad, -EINVAL, "store 0 has no directory");
-    bad.stores[0].directory = "";
+    path.directory = "";
     refuse(&bad, -EINVAL, "store 0 has no directory");
+    path.struct_bytes = 0;
+    refuse(&bad, -EINVAL, "store 0: struct_bytes");
+    bad.stores = NULL;
+    refuse(&bad, -EINVAL, "store 0: struct tide_store_path is NULL");
     bad = good;
     bad.frozen_count = 1;
     refuse(&bad, -EINVAL, "frozen");
@@ -161,17 +167,19 @@ static void not_a_directory(void)
     struct tide_engine_options options = world.options;
     struct tide_engine *engine = NULL;
     options.io = "threads";
-    options.stores[0].directory = test_file("file", "x", 1);
+    struct tide_store_path path = world.path;
+    options.stores = &path;
+    path.directory = test_file("file", "x", 1);
     check_int(tide_engine_create(NULL, &options, &engine), ==, -ENOTDIR);
     check_contains(tide_last_error(), "/file");
-    snprintf(below, sizeof below, "%s/store", options.stores[0].directory);
-    options.stores[0].directory = below;
+    snprintf(below, sizeof below, "%s/store", path.directory);
+    path.directory = below;
     check_int(tide_engine_create(NULL, &options, &engine), ==, -ENOTDIR);
     check_contains(tide_last_error(), "/file/store");
     memset(longest, 'x', sizeof longest - 1);
     longest[0] = '/';
     longest[sizeof longest - 1] = '\0';
-    options.stores[0].directory = longest;
+    path.directory = longest;
     check_int(tide_engine_create(NULL, &options, &engine), ==, -ENAMETOOLONG);
     check_true(engine == NULL);
 }
@@ -254,7 +262,9 @@ static void budgets_that_do(void)
     world_init(&world);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         struct tide_engine_options options = world.options;
+        struct tide_store_path path = world.path;
         char sentence[1024];
+        options.stores = &path;
         options.precision = ways[i].precision;
         options.accum = ways[i].accum;
         options.acts = ways[i].acts;
@@ -271,7 +281,7 @@ static void budgets_that_do(void)
         options.device_bytes = number_behind(would, " device ") << 20;
         options.host_bytes = (number_behind(would, "M, host ") << 20) + heap_spare_bytes;
         if (ways[i].store) {
-            options.stores[0].bytes = number_behind(would, " and store ") << 20;
+            path.bytes = number_behind(would, " and store ") << 20;
         }
         struct tide_plan *plan = NULL;
         int rc = tide_plan_create(NULL, &options, &plan);

@@ -102,11 +102,11 @@ static void what_is_there_stays(void)
     check_int(mkdir(folder, 0700), ==, 0);
     FILE *out = fopen(file, "w");
     check_true(out != NULL && fputs("dear diary", out) >= 0 && fclose(out) == 0);
-    check_int(tide_engine_save_try(engine, folder, 0), ==, -EEXIST);
+    check_int(tide_engine_save_reserve(engine, folder, 0), ==, -EEXIST);
     check_contains(tide_last_error(), folder);
     check_int(tide_engine_save(engine, folder, 0), ==, -EEXIST);
     check_true(world_exists(file));
-    check_int(tide_engine_save_try(engine, folder, 1), ==, 0);
+    check_int(tide_engine_save_reserve(engine, folder, 1), ==, 0);
     check_true(world_exists(file));
     check_int(tide_engine_save(engine, folder, 1), ==, 0);
     check_true(!world_exists(file));
@@ -143,27 +143,27 @@ static void trying(void)
     begin();
     struct tide_engine *engine = world_engine(&world.options);
     const unsigned before = entries(test_directory());
-    check_int(tide_engine_save_try(engine, folder, 0), ==, 0);
+    check_int(tide_engine_save_reserve(engine, folder, 0), ==, 0);
     check_uint(entries(test_directory()), ==, before + 1);
     struct tide_engine *other = world_engine(&world.options);
-    check_int(tide_engine_save_try(other, folder, 0), ==, -EBUSY);
+    check_int(tide_engine_save_reserve(other, folder, 0), ==, -EBUSY);
     check_contains(tide_last_error(), "another run");
     check_int(tide_engine_save(other, folder, 0), ==, -EBUSY);
     tide_engine_destroy(other);
-    check_int(tide_engine_save_try(engine, folder, 0), ==, 0);
+    check_int(tide_engine_save_reserve(engine, folder, 0), ==, 0);
     check_int(stat(partial_of(folder), &held), ==, 0);
     snprintf(below, sizeof below, "%s/./%s", test_directory(), strrchr(folder, '/') + 1);
-    check_int(tide_engine_save_try(engine, below, 0), ==, 0);
+    check_int(tide_engine_save_reserve(engine, below, 0), ==, 0);
     check_int(stat(partial_of(folder), &again), ==, 0);
     check_true(held.st_ino == again.st_ino); /* it was not given back in between */
     snprintf(below, sizeof below, "%s/missing/saved", test_directory());
-    int tried = tide_engine_save_try(engine, below, 0);
+    int tried = tide_engine_save_reserve(engine, below, 0);
     check_int(tried, ==, tide_engine_save(engine, below, 0));
     check_true(tried < 0);
     check_contains(tide_last_error(), "missing/saved");
     snprintf(below, sizeof below, "%s/config.json/saved", world.model);
-    check_int(tide_engine_save_try(engine, below, 0), ==, -ENOTDIR);
-    check_int(tide_engine_save_try(engine, NULL, 0), ==, -EINVAL);
+    check_int(tide_engine_save_reserve(engine, below, 0), ==, -ENOTDIR);
+    check_int(tide_engine_save_reserve(engine, NULL, 0), ==, -EINVAL);
     check_int(tide_engine_save(engine, "", 0), ==, -EINVAL);
     check_uint(entries(test_directory()), ==, before + 1);
     (void)world_steps(&world, engine, 1);
@@ -205,7 +205,7 @@ static void claimed_before(void)
     for (int tries = 0; tries < 2; tries++) { /* an engine takes it over */
         check_int(tide_folder_claim(context, folder), ==, 0);
         check_int(tide_engine_create(context, &world.options, &engine), ==, 0);
-        check_int(tries > 0 ? tide_engine_save_try(engine, below, 0) : 0, ==, 0);
+        check_int(tries > 0 ? tide_engine_save_reserve(engine, below, 0) : 0, ==, 0);
         check_int(tide_engine_save(engine, below, 0), ==, 0);
         tide_engine_destroy(engine);
         check_same_weights(world.model, folder);

@@ -31,7 +31,7 @@ void world_init(struct world *world)
     world->batch.length = WORLD_LENGTH;
     world->batch.ids = world->ids;
     struct tide_engine_options *options = &world->options;
-    tide_engine_options_init(options);
+    tide_engine_options_init(options, sizeof *options);
     options->model = world->model;
     options->rates = world->rates;
     options->threads = 1;
@@ -40,7 +40,10 @@ void world_init(struct world *world)
     /* A sanitizer's own memory counts as the process's. */
     options->device_bytes = options->host_bytes = (uint64_t)TEST_COUNT(256, 1024) << 20;
     options->store_count = 1;
-    options->stores[0] = (struct tide_store_path){world->store, UINT64_C(256) << 20};
+    world->path = (struct tide_store_path){.struct_bytes = sizeof world->path,
+                                           .directory = world->store,
+                                           .bytes = UINT64_C(256) << 20};
+    options->stores = &world->path;
     options->io = "mem";
     options->weights = options->states = TIDE_STORE;
     options->chunk_elements = 65536;

@@ -13,6 +13,7 @@ struct world {
     char model[512];
     char rates[512];
     char store[512];                    /* not there yet */
+    struct tide_store_path path;        /* the store */
     struct tide_engine_options options; /* all in the store, memory for it, one thread */
     int32_t ids[WORLD_ROWS * WORLD_LENGTH];
     struct tide_batch batch;

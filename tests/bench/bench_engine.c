@@ -32,11 +32,12 @@ static uint32_t choice(const char *value, const char *const *names)
 
 struct bench {
     struct tide_engine_options options;
+    struct tide_store_path paths[TIDE_STORES_MAX];
     unsigned steps;
     long vocab; /* ids are drawn below it */
 };
 
-static struct bench parse(int argc, char **argv)
+static void parse(int argc, char **argv, struct bench *bench)
 {
     static const char *const places[] = {"auto", "device", "host", "store", NULL};
     static const char *const acts[] = {"auto", "keep", "recompute", "host", "store", NULL};
@@ -66,16 +67,22 @@ static struct bench parse(int argc, char **argv)
                                           {"chunk", required_argument, NULL, 'C'},
                                           {"quick", no_argument, NULL, 'q'},
                                           {NULL, 0, NULL, 0}};
-    struct bench bench = {.steps = 5, .vocab = 1000};
-    struct tide_engine_options *options = &bench.options;
-    tide_engine_options_init(options);
+    struct tide_engine_options *options = &bench->options;
+    tide_engine_options_init(options, sizeof *options);
+    options->stores = bench->paths;
     options->batch = 2;
     options->length = 512;
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
         case 'm': options->model = optarg; break;
-        case 's': options->stores[options->store_count++].directory = optarg; break;
-        case 'n': bench.steps = (unsigned)strtoul(optarg, NULL, 10); break;
+        case 's':
+            if (options->store_count == TIDE_STORES_MAX) {
+                exit(2);
+            }
+            bench->paths[options->store_count++] = (struct tide_store_path){
+                .struct_bytes = sizeof(struct tide_store_path), .directory = optarg};
+            break;
+        case 'n': bench->steps = (unsigned)strtoul(optarg, NULL, 10); break;
         case 'b': options->batch = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 'l': options->length = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 'a': options->accum = (uint32_t)strtoul(optarg, NULL, 10); break;
@@ -89,15 +96,14 @@ static struct bench parse(int argc, char **argv)
         case 'o': options->order = choice(optarg, orders); break;
         case 'u': options->timing = choice(optarg, timings); break;
         case 'i': options->io = optarg; break;
-        case 'v': bench.vocab = strtol(optarg, NULL, 10); break;
+        case 'v': bench->vocab = strtol(optarg, NULL, 10); break;
         case 'r': options->trace = optarg; break;
         case 'S': options->state_slots = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 'C': options->chunk_elements = strtoull(optarg, NULL, 10); break;
-        case 'q': bench.steps = 3; break;
+        case 'q': bench->steps = 3; break;
         default: exit(2);
         }
     }
-    return bench;
 }
 
 static int check(int rc)
@@ -107,6 +113,16 @@ static int check(int rc)
         exit(rc == -EFBIG ? 3 : 1);
     }
     return rc;
+}
+
+static void print_waits(const struct tide_engine *engine)
+{
+    struct tide_engine_wait wait = {.struct_bytes = sizeof wait};
+    fprintf(stderr, "#  waits of compute and update:");
+    for (unsigned i = 0; tide_engine_wait_at(engine, i, &wait) == 0; i++) {
+        fprintf(stderr, " %s %.2f %.2f", wait.name, wait.compute_seconds, wait.update_seconds);
+    }
+    fputc('\n', stderr);
 }
 
 static int compare(const void *a, const void *b)
@@ -124,10 +140,11 @@ static void print_plan(const struct tide_plan *plan)
            (double)info.device_bytes / 1e9, (double)info.host_bytes / 1e9,
            (double)info.store_bytes / 1e9);
     printf("plan_step %.4f s\nplan_time %.4f s\n", info.step_seconds, info.plan_seconds);
-    fprintf(stderr, "# acts %u, order %u, timing %u, slots %u+%u, chunk %llu, %llu commands, %s\n",
-            info.acts, info.order, info.timing, info.weight_slots, info.state_slots,
-            (unsigned long long)info.chunk_elements, (unsigned long long)info.commands,
-            info.bottleneck);
+    fprintf(stderr,
+            "# acts %u, order %u, timing %llu, slots %u+%u, chunk %llu, %llu commands, %s\n",
+            info.acts, info.order, (unsigned long long)info.timing, info.weight_slots,
+            info.state_slots, (unsigned long long)info.chunk_elements,
+            (unsigned long long)info.commands, info.bottleneck);
     struct tide_plan_part part = {.struct_bytes = sizeof part};
     for (unsigned i = 0; tide_plan_part_at(plan, i, &part) == 0; i++) {
         fprintf(stderr, "#   %-7s %-18s %9.2f MB\n",
@@ -140,7 +157,8 @@ static void print_plan(const struct tide_plan *plan)
 
 int main(int argc, char **argv)
 {
-    struct bench bench = parse(argc, argv);
+    struct bench bench = {.steps = 5, .vocab = 1000};
+    parse(argc, argv, &bench);
     const struct tide_engine_options *options = &bench.options;
     const struct tide_context_options talk = {
         .struct_bytes = sizeof talk, .log_level = TIDE_LOG_WARN, .log = say};
@@ -169,14 +187,9 @@ int main(int argc, char **argv)
         }
         check(tide_engine_step(engine, batches, options->accum, 1e-4, &step));
         seconds[s] = step.seconds;
-        fprintf(stderr,
-                "# step %u loss %.5f norm %.4f %.3f s; compute waits r%.2f w%.2f u%.2f c%.2f "
-                "i%.2f o%.2f; update waits r%.2f w%.2f u%.2f c%.2f i%.2f o%.2f\n",
-                s + 1, step.loss, step.grad_norm, step.seconds, step.compute_wait[0],
-                step.compute_wait[1], step.compute_wait[2], step.compute_wait[3],
-                step.compute_wait[4], step.compute_wait[5], step.update_wait[0],
-                step.update_wait[1], step.update_wait[2], step.update_wait[3], step.update_wait[4],
-                step.update_wait[5]);
+        fprintf(stderr, "# step %u loss %.5f norm %.4f %.3f s\n", s + 1, step.loss, step.grad_norm,
+                step.seconds);
+        print_waits(engine);
     }
     struct tide_engine_memory memory = {.struct_bytes = sizeof memory};
     check(tide_engine_memory(engine, &memory));

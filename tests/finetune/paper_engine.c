@@ -58,15 +58,16 @@ static int fails(const char *call)
     return -code;
 }
 
-void tide_engine_options_init(struct tide_engine_options *options)
+int tide_engine_options_init(struct tide_engine_options *options, size_t struct_bytes)
 {
-    *options = (struct tide_engine_options){.struct_bytes = sizeof *options,
+    *options = (struct tide_engine_options){.struct_bytes = struct_bytes,
                                             .accum = 1,
                                             .optimizer = TIDE_ADAMW,
                                             .beta1 = 0.9,
                                             .beta2 = 0.999,
                                             .eps = 1e-8,
                                             .clip = 1};
+    return 0;
 }
 
 int tide_plan_create(struct tide_context *context, const struct tide_engine_options *options,
@@ -262,8 +263,16 @@ int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batche
                               .store_read_bytes = 14,
                               .store_write_bytes = 12,
                               .up_bytes = 4,
-                              .down_bytes = 2,
-                              .compute_wait = {[TIDE_WAIT_STORE_READ] = 0.1}};
+                              .down_bytes = 2};
+    return 0;
+}
+
+int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
+                        struct tide_engine_wait *out)
+{
+    (void)engine;
+    *out = (struct tide_engine_wait){.struct_bytes = sizeof *out,
+                                     .compute_seconds = index == TIDE_WAIT_STORE_READ ? 0.1 : 0};
     return 0;
 }
 
@@ -282,7 +291,7 @@ int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *ba
     return fails("evaluate");
 }
 
-int tide_engine_save_try(struct tide_engine *engine, const char *folder, int overwrite)
+int tide_engine_save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
     (void)engine;
     (void)overwrite;

@@ -28,8 +28,8 @@ static struct tune_record record_of(uint64_t step)
                  .tokens = 100,
                  .seconds = 2,
                  .guess_wrong = 1,
-                 .guess_bytes = 1ULL << 40,
-                 .compute_wait = {[TIDE_WAIT_COPY] = 0.5}},
+                 .guess_bytes = 1ULL << 40},
+        .waits = {[TIDE_WAIT_COPY] = 0.5},
         .memory = {.rss_bytes = 1500000000},
         .lr = 1e-3,
     };
@@ -385,7 +385,7 @@ static void heads(void)
     struct tide_plan *plan = NULL;
     struct tune_log *log = NULL;
     size_t bytes = 0;
-    tide_engine_options_init(&engine);
+    tide_engine_options_init(&engine, sizeof engine);
     engine.model = "m";
     check_int(tide_plan_create(NULL, &engine, &plan), ==, 0);
     const char *path = test_file("head.jsonl", "", 0);

@@ -26,8 +26,8 @@ static struct tune_record record_of(uint64_t step, double seconds)
                  .grad_norm = 1,
                  .loss_scale = 1,
                  .tokens = 100,
-                 .seconds = seconds,
-                 .compute_wait = {[TIDE_WAIT_UPDATE] = seconds / 4}},
+                 .seconds = seconds},
+        .waits = {[TIDE_WAIT_UPDATE] = seconds / 4},
         .memory = {.rss_bytes = 1000000000},
         .lr = 1e-3,
     };

@@ -196,8 +196,8 @@ static void config(void)
     check_int(s.schedule.total, ==, 70);
     check_true(s.schedule.log_warmup);
     check_uint(s.engine.precision, ==, TIDE_FP16);
-    check_double(s.engine.first_loss_scale, ==, 4096);
-    check_double(s.engine.least_loss_scale, ==, 4);
+    check_double(s.engine.initial_loss_scale, ==, 4096);
+    check_double(s.engine.min_loss_scale, ==, 4);
     check_uint(s.engine.scale_window, ==, 50);
     check_uint(s.engine.hysteresis, ==, 3);
     check_uint(s.engine.consecutive_hysteresis, ==, 1);
@@ -392,18 +392,19 @@ static void refusals(void)
 static void stores(void)
 {
     struct tide_engine_options options = {.struct_bytes = sizeof options};
+    struct tide_store_path paths[TIDE_STORES_MAX];
     char names[TIDE_STORES_MAX + 1][16];
     for (uint32_t i = 0; i <= TIDE_STORES_MAX; i++) {
         char text[16];
         snprintf(text, sizeof text, "d%u", i);
-        check_int(tune_store_parse(text, &options, names[i], sizeof names[i]), ==,
+        check_int(tune_store_parse(text, &options, paths, names[i], sizeof names[i]), ==,
                   i < TIDE_STORES_MAX ? 0 : -EINVAL);
     }
     options.store_count = 0;
-    check_int(tune_store_parse("a:b", &options, names[0], sizeof names[0]), ==, 0);
+    check_int(tune_store_parse("a:b", &options, paths, names[0], sizeof names[0]), ==, 0);
     check_string(names[0], "a:b");
-    check_int(tune_store_parse("far/too/long/a/name", &options, names[1], sizeof names[1]), ==,
-              -EINVAL);
+    check_int(tune_store_parse("far/too/long/a/name", &options, paths, names[1], sizeof names[1]),
+              ==, -EINVAL);
     double betas[2];
     check_int(tune_betas_parse("0,0.5", &betas[0], &betas[1]), ==, 0);
     check_double(betas[1], ==, 0.5);
@@ -441,7 +442,7 @@ static char *text_of(void (*print)(const struct tide_plan *plan, FILE *stream))
     size_t bytes = 0;
     struct tide_plan *plan = NULL;
     struct tide_engine_options options;
-    tide_engine_options_init(&options);
+    tide_engine_options_init(&options, sizeof options);
     FILE *stream = open_memstream(&text, &bytes);
     check_int(tide_plan_create(NULL, &options, &plan), ==, 0);
     print(plan, stream);

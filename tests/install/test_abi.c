@@ -7,58 +7,98 @@
 
 struct old {
     size_t struct_bytes;
-    int first;
-    int second;
+    int64_t first;
 };
 
 struct now {
     size_t struct_bytes;
-    int first;
-    int second;
-    int64_t third;
+    int64_t first;
+    int64_t second;
 };
 
 struct newer {
     size_t struct_bytes;
-    int first;
-    int second;
+    int64_t first;
+    int64_t second;
     int64_t third;
-    int64_t fourth;
 };
 
-/* A shorter struct leaves the new fields at zero; a longer one may hold nothing that we miss. */
+/* Defaults fill what the caller has, and nothing beyond it. */
+static void inits(void)
+{
+    const struct now defaults = {0, 1, 2};
+    struct newer to = {7, 7, 7, 7};
+    check_int(abi_struct_init("now", &defaults, sizeof defaults, &to, sizeof(struct old)), ==, 0);
+    check_uint(to.struct_bytes, ==, sizeof(struct old));
+    check_int(to.first, ==, 1);
+    check_int(to.second, ==, 7);
+    check_int(abi_struct_init("now", &defaults, sizeof defaults, &to, sizeof to), ==, 0);
+    check_uint(to.struct_bytes, ==, sizeof to);
+    check_int(to.second, ==, 2);
+    check_int(to.third, ==, 0);
+    check_int(abi_struct_init("now", &defaults, sizeof defaults, NULL, sizeof to), ==, -EINVAL);
+    check_int(abi_struct_init("now", &defaults, sizeof defaults, &to, 0), ==, -EINVAL);
+    check_contains(core_err_sentence(), "struct now is 0");
+}
+
+/* A shorter struct leaves the new fields at zero; a longer one must have zeros where it is longer. */
 static void reads(void)
 {
     struct now now;
     memset(&now, 0xff, sizeof now);
-    struct old old = {sizeof old, 1, 2};
+    struct old old = {sizeof old, 1};
     check_int(abi_struct_read("old", &old, &now, sizeof now), ==, 0);
     check_uint(now.struct_bytes, ==, sizeof now);
-    check_int(now.second, ==, 2);
-    check_int(now.third, ==, 0);
-    struct newer newer = {sizeof newer, 3, 4, 5, 0};
+    check_int(now.first, ==, 1);
+    check_int(now.second, ==, 0);
+    struct newer newer = {sizeof newer, 3, 4, 0};
     check_int(abi_struct_read("newer", &newer, &now, sizeof now), ==, 0);
-    check_int(now.third, ==, 5);
-    newer.fourth = (int64_t)1 << 40;
-    now.third = 9;
+    check_int(now.second, ==, 4);
+    newer.third = (int64_t)1 << 40;
+    now.second = 9;
     check_int(abi_struct_read("newer", &newer, &now, sizeof now), ==, -E2BIG);
-    check_contains(core_err_sentence(), "newer");
-    check_int(now.third, ==, 9);
+    check_contains(core_err_sentence(), "struct newer has 32 bytes and is not zero at byte 29");
+    check_contains(core_err_sentence(), "knows the first 24 bytes");
+    check_int(now.second, ==, 9);
 }
 
-/* What we fill in never passes the caller's struct, and its struct_bytes stays. */
+/* The distance between elements is the caller's; all elements of an array have the same size. */
+static void reads_arrays(void)
+{
+    struct now now;
+    struct old old[3] = {{sizeof old[0], 1}, {sizeof old[0], 2}, {sizeof old[0], 3}};
+    struct newer newer[2] = {{sizeof newer[0], 4, 5, 0}, {sizeof newer[0], 6, 7, 0}};
+    for (size_t i = 0; i < 3; i++) {
+        check_int(abi_struct_read_at("old", old, i, &now, sizeof now), ==, 0);
+        check_int(now.first, ==, i + 1);
+        check_int(now.second, ==, 0);
+    }
+    check_int(abi_struct_read_at("newer", newer, 1, &now, sizeof now), ==, 0);
+    check_int(now.second, ==, 7);
+    newer[1].third = 1;
+    check_int(abi_struct_read_at("newer", newer, 1, &now, sizeof now), ==, -E2BIG);
+    old[1].struct_bytes = 0;
+    check_int(abi_struct_read_at("old", old, 1, &now, sizeof now), ==, -EINVAL);
+    old[1].struct_bytes = 24;
+    check_int(abi_struct_read_at("old", old, 1, &now, sizeof now), ==, -EINVAL);
+    check_contains(core_err_sentence(), "is 16 in element 0 and 24 in element 1");
+    check_int(abi_struct_read_at("old", NULL, 0, &now, sizeof now), ==, -EINVAL);
+}
+
+/* What the library fills never passes the caller's struct; what only the caller knows becomes zero. */
 static void writes(void)
 {
-    struct now now = {0, 1, 2, 3};
-    struct now short_one = {sizeof(struct old), 7, 7, 7};
+    struct now now = {0, 1, 2};
+    struct now short_one = {sizeof(struct old), 7, 7};
     check_int(abi_struct_write("now", &now, sizeof now, &short_one), ==, 0);
     check_uint(short_one.struct_bytes, ==, sizeof(struct old));
-    check_int(short_one.second, ==, 2);
-    check_int(short_one.third, ==, 7);
-    struct newer newer = {sizeof newer, 7, 7, 7, 7};
-    check_int(abi_struct_write("now", &now, sizeof now, &newer), ==, 0);
-    check_int(newer.third, ==, 3);
-    check_int(newer.fourth, ==, 7);
+    check_int(short_one.first, ==, 1);
+    check_int(short_one.second, ==, 7);
+    struct newer newer[2] = {{sizeof newer[0], 7, 7, 7}, {7, 7, 7, 7}};
+    check_int(abi_struct_write("now", &now, sizeof now, &newer[0]), ==, 0);
+    check_int(newer[0].second, ==, 2);
+    check_int(newer[0].third, ==, 0);
+    check_uint(newer[1].struct_bytes, ==, 7);
 }
 
 /* No struct, no size, and the size of uninitialised memory are told apart from real ones. */
@@ -67,8 +107,8 @@ static void refuses(void)
     struct now now = {0};
     struct now given = {0};
     check_int(abi_struct_read("now", NULL, &now, sizeof now), ==, -EINVAL);
-    static const size_t wrong[] = {0, 7, (1 << 16) + 1, SIZE_MAX};
-    for (size_t i = 0; i < 4; i++) {
+    static const size_t wrong[] = {0, 7, 12, 4104, SIZE_MAX};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         given.struct_bytes = wrong[i];
         check_int(abi_struct_read("now", &given, &now, sizeof now), ==, -EINVAL);
         check_contains(core_err_sentence(), "struct_bytes");
@@ -82,4 +122,5 @@ static void refuses(void)
     check_int(abi_struct_read("now", &given, &now, sizeof now), ==, 0);
 }
 
-TEST_MAIN({"reads", reads}, {"writes", writes}, {"refuses", refuses})
+TEST_MAIN({"inits", inits}, {"reads", reads}, {"reads_arrays", reads_arrays}, {"writes", writes},
+          {"refuses", refuses})

@@ -31,10 +31,10 @@ static void lists(void)
     unsigned index = 0;
     int rc;
     for (; (rc = tide_backend_at(index, &backend)) == 0; index++) {
-        bool device = strcmp(backend.room, "device") == 0;
+        bool device = strcmp(backend.task, "device") == 0;
         found |= device && strcmp(backend.name, "cpu") == 0 && backend.built;
         found |= device && strcmp(backend.name, "cuda") == 0 ? 2 : 0;
-        found |= strcmp(backend.room, "ranks") == 0 && strcmp(backend.name, "local") == 0 ? 4 : 0;
+        found |= strcmp(backend.task, "ranks") == 0 && strcmp(backend.name, "local") == 0 ? 4 : 0;
     }
     check_int(rc, ==, -ENOENT);
     check_int(found, ==, 7);
@@ -55,7 +55,7 @@ struct talk {
     char last[256];
 };
 
-static void log_line(void *user, enum tide_log_level level, const char *line)
+static void log_line(void *user, uint32_t level, const char *line)
 {
     struct talk *talk = user;
     talk->lines++;
@@ -103,8 +103,7 @@ static void contexts(void)
     check_int(tide_device_count(contexts[0], "cpu"), ==, 1);
     check_int(tide_device_count(NULL, "cpu"), ==, 1);
     tide_context_destroy(contexts[0]);
-    struct tide_context_options wrong = {.struct_bytes = sizeof wrong,
-                                         .log_level = (enum tide_log_level)4};
+    struct tide_context_options wrong = {.struct_bytes = sizeof wrong, .log_level = 4};
     check_int(tide_context_create(&wrong, &contexts[0]), ==, -EINVAL);
 }
 

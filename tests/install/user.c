@@ -6,7 +6,7 @@
 
 static int lines;
 
-static void count_line(void *user, enum tide_log_level level, const char *line)
+static void count_line(void *user, uint32_t level, const char *line)
 {
     (void)user;
     (void)level;

@@ -2,6 +2,7 @@
 #include <tide/engine.h>
 #include <tide/tide.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -16,7 +17,7 @@ int main()
     options.struct_bytes = sizeof options;
     options.log_level = TIDE_LOG_DEBUG;
     options.user = &lines;
-    options.log = [](void *user, tide_log_level, const char *line) {
+    options.log = [](void *user, std::uint32_t, const char *line) {
         *static_cast<std::string *>(user) += line;
     };
     tide_context *context = nullptr;
@@ -29,7 +30,7 @@ int main()
     bool failed = tide_device_describe(context, "abacus", &info) == 0 ||
                   lines.find("abacus") == std::string::npos;
     tide_engine_options training;
-    tide_engine_options_init(&training);
+    tide_engine_options_init(&training, sizeof training);
     training.model = "/nowhere";
     training.length = 8;
     tide_engine *engine = nullptr;

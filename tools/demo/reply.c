@@ -39,7 +39,7 @@ static int create_engine(struct speaker *speaker, const char *model)
     struct tide_engine_options options;
     const struct tide_context_options context = {.struct_bytes = sizeof context,
                                                  .log_level = TIDE_LOG_ERROR};
-    tide_engine_options_init(&options);
+    tide_engine_options_init(&options, sizeof options);
     options.model = model;
     options.batch = 1;
     options.length = LENGTH;

@@ -227,8 +227,8 @@ static int open_engine(struct job *job)
         cli_plan_print_short(tide_engine_plan(job->engine), stderr);
     }
     if (rc == 0) {
-        rc = tide_engine_save_try(job->engine, job->flags.out,
-                                  job->flags.overwrite || job->flags.resume);
+        rc = tide_engine_save_reserve(job->engine, job->flags.out,
+                                      job->flags.overwrite || job->flags.resume);
     }
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }

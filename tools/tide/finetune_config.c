@@ -122,8 +122,8 @@ static void take_precision(struct tide_engine_options *engine, const struct core
                              cfg->bf16.check_grad_overflow;
     if (cfg->fp16.enabled) {
         engine->loss_scale = cfg->fp16.loss_scale;
-        engine->first_loss_scale = ldexp(1, (int)cfg->fp16.initial_scale_power);
-        engine->least_loss_scale = (double)cfg->fp16.min_loss_scale;
+        engine->initial_loss_scale = ldexp(1, (int)cfg->fp16.initial_scale_power);
+        engine->min_loss_scale = (double)cfg->fp16.min_loss_scale;
         engine->scale_window = least_of(cfg->fp16.loss_scale_window);
         engine->hysteresis = least_of(cfg->fp16.hysteresis);
         engine->consecutive_hysteresis = cfg->fp16.consecutive_hysteresis;
@@ -230,7 +230,7 @@ static uint32_t place_of(int device)
 static int add_store(struct tune_settings *settings, const char *path)
 {
     struct tide_engine_options *engine = &settings->engine;
-    for (uint32_t i = 0; path != NULL && i < engine->store_count; i++) {
+    for (size_t i = 0; path != NULL && i < engine->store_count; i++) {
         if (strcmp(engine->stores[i].directory, path) == 0) {
             return 0;
         }
@@ -244,7 +244,9 @@ static int add_store(struct tune_settings *settings, const char *path)
     }
     char *kept = settings->stores[engine->store_count];
     snprintf(kept, TUNE_PATH_BYTES, "%s", path);
-    engine->stores[engine->store_count++].directory = kept;
+    settings->store_paths[engine->store_count++] = (struct tide_store_path){
+        .struct_bytes = sizeof(struct tide_store_path), .directory = kept};
+    engine->stores = settings->store_paths;
     return 0;
 }
 

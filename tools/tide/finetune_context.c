@@ -24,7 +24,7 @@ static void keep_own(void *user, enum core_log_level level, const char *line)
     keep_line(user, level == CORE_LOG_ERROR, level == CORE_LOG_WARN, line);
 }
 
-static void write_line(void *user, enum tide_log_level level, const char *line)
+static void write_line(void *user, uint32_t level, const char *line)
 {
     struct tune_context *talk = user;
     static const char *const names[] = {"error", "warn", "info", "debug"};

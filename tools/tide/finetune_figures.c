@@ -11,7 +11,7 @@
 #define WAIT(what, cause)                                                                          \
     {                                                                                              \
         .group = "wait", .key = what, .tag = "wait/" what,                                         \
-        .offset = AT(step.compute_wait) + (cause) * sizeof(double)                                 \
+        .offset = AT(waits) + (cause) * sizeof(double)                                             \
     }
 #define GUESS(what, of, member)                                                                    \
     {                                                                                              \
@@ -78,12 +78,12 @@ static uint64_t whole_of(const struct tune_figure *figure, const struct tune_rec
     const char *at = (const char *)record + figure->offset;
     uint64_t whole = 0;
     uint32_t brief = 0;
-    if (figure->kind == TUNE_FIGURE_WHOLE) {
+    if (figure->kind != TUNE_FIGURE_SHORT) {
         memcpy(&whole, at, sizeof whole);
-        return whole;
+        return figure->kind == TUNE_FIGURE_TRUTH ? whole != 0 : whole;
     }
     memcpy(&brief, at, sizeof brief);
-    return figure->kind == TUNE_FIGURE_TRUTH ? brief != 0 : brief;
+    return brief;
 }
 
 double tune_figure_value(const struct tune_figure *figure, const struct tune_record *record)

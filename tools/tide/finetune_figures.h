@@ -9,13 +9,18 @@
 
 struct core_json_write;
 
+/* Reasons of libtide that have a figure of their own. */
+enum { TUNE_WAITS = TIDE_WAIT_OTHER + 1 };
+
 /* What is known when a step has ended. */
 struct tune_record {
     struct tide_step step;
     struct tide_engine_memory memory;
     double lr;
-    double data_wait; /* seconds before the step in which its rows were not there yet */
-    bool evaluated;   /* after this step */
+    double
+        waits[TUNE_WAITS]; /* seconds in which the device waited in this step, by enum tide_wait */
+    double data_wait;      /* seconds before the step in which its rows were not there yet */
+    bool evaluated;        /* after this step */
     double eval_loss;
     /* Worked out of the others by tune_figures_derive(). */
     double tokens_per_second;
@@ -26,7 +31,7 @@ enum tune_figure_kind {
     TUNE_FIGURE_REAL,  /* double */
     TUNE_FIGURE_WHOLE, /* uint64_t */
     TUNE_FIGURE_SHORT, /* uint32_t */
-    TUNE_FIGURE_TRUTH, /* uint32_t, of which only 0 is false */
+    TUNE_FIGURE_TRUTH, /* uint64_t, of which only 0 is false */
 };
 
 struct tune_figure {

@@ -10,7 +10,7 @@
 
 #include "tools/tide/cli.h"
 
-static const char *const causes[TIDE_WAIT_COUNT] = {
+static const char *const causes[TUNE_WAITS] = {
     [TIDE_WAIT_STORE_READ] = "reads of the store",
     [TIDE_WAIT_STORE_WRITE] = "writes to the store",
     [TIDE_WAIT_UPDATE] = "the update",
@@ -99,11 +99,11 @@ static void print_wait(const struct tune_record *record, char *out, size_t bytes
 {
     const struct tide_step *step = &record->step;
     int most = 0;
-    for (int i = 1; i < TIDE_WAIT_COUNT; i++) {
-        most = step->compute_wait[i] > step->compute_wait[most] ? i : most;
+    for (int i = 1; i < TUNE_WAITS; i++) {
+        most = record->waits[i] > record->waits[most] ? i : most;
     }
     const char *cause = causes[most];
-    double wait = step->compute_wait[most];
+    double wait = record->waits[most];
     double seconds = step->seconds;
     if (record->data_wait > wait) { /* comes before the step, and is not in its time */
         cause = "rows of data";

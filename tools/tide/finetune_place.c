@@ -98,8 +98,8 @@ int tune_place_parse(const char *text, struct tide_engine_options *out)
     return 0;
 }
 
-int tune_store_parse(const char *text, struct tide_engine_options *out, char *directory,
-                     size_t room)
+int tune_store_parse(const char *text, struct tide_engine_options *out,
+                     struct tide_store_path *paths, char *directory, size_t room)
 {
     const char *colon = strrchr(text, ':');
     uint64_t bytes = 0;
@@ -123,13 +123,14 @@ int tune_store_parse(const char *text, struct tide_engine_options *out, char *di
         return core_err_set(-EINVAL, "--store may be given at most %d times", TIDE_STORES_MAX);
     }
     snprintf(directory, room, "%.*s", (int)length, text);
-    for (uint32_t i = 0; i < out->store_count; i++) {
+    for (size_t i = 0; i < out->store_count; i++) {
         if (strcmp(out->stores[i].directory, directory) == 0) {
             return core_err_set(-EINVAL, "--store %s is given twice", directory);
         }
     }
-    out->stores[out->store_count++] = (struct tide_store_path){.directory = directory,
-                                                               .bytes = bytes};
+    paths[out->store_count++] = (struct tide_store_path){
+        .struct_bytes = sizeof *paths, .directory = directory, .bytes = bytes};
+    out->stores = paths;
     return 0;
 }
 

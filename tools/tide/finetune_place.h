@@ -9,10 +9,11 @@
  * allowed; then nothing is set. */
 int tune_place_parse(const char *text, struct tide_engine_options *out);
 
-/* "DIR" or "DIR:SIZE" as one more store of `out`. The directory's name goes into `directory`, which
- * has room for `room` bytes and outlives `out`. A colon that no size follows belongs to the name. */
-int tune_store_parse(const char *text, struct tide_engine_options *out, char *directory,
-                     size_t room);
+/* Adds "DIR" or "DIR:SIZE" to the stores of `out`, which are the first ones of `paths`
+ * (TIDE_STORES_MAX). The directory's name is written to `directory`, which has `room` bytes. Both outlive
+ * `out`. A colon without a size after it belongs to the name. */
+int tune_store_parse(const char *text, struct tide_engine_options *out,
+                     struct tide_store_path *paths, char *directory, size_t room);
 
 /* "0.9,0.999". */
 int tune_betas_parse(const char *text, double *beta1, double *beta2);

@@ -54,6 +54,17 @@ static int set_betas(struct tune_run *run, int64_t update)
                : 0;
 }
 
+static int read_waits(const struct tide_engine *engine, struct tune_record *record)
+{
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < TUNE_WAITS; i++) {
+        struct tide_engine_wait wait = {.struct_bytes = sizeof wait};
+        rc = tide_engine_wait_at(engine, i, &wait);
+        record->waits[i] = wait.compute_seconds;
+    }
+    return rc;
+}
+
 static int make_step(struct tune_run *run, struct tune_record *record)
 {
     const struct tide_batch *batches = NULL;
@@ -73,6 +84,7 @@ static int make_step(struct tune_run *run, struct tune_record *record)
              : tide_engine_step(run->engine, batches, (unsigned)count, record->lr, &record->step);
     record->step.tokens = (uint64_t)tune_data_tokens(
         run->data); /* the engine counts padding, too */
+    rc = rc != 0 ? rc : read_waits(run->engine, record);
     rc = rc != 0 ? rc : tide_engine_memory(run->engine, &record->memory);
     return adopt(rc);
 }

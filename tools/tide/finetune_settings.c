@@ -15,7 +15,7 @@
 
 static void take_defaults(struct tune_settings *settings, const struct tune_flags *flags)
 {
-    tide_engine_options_init(&settings->engine);
+    (void)tide_engine_options_init(&settings->engine, sizeof settings->engine);
     settings->engine.batch = 8;
     settings->engine.accum = 1;
     settings->engine.precision = TIDE_BF16;
@@ -251,8 +251,8 @@ static int take_memory(struct tune_settings *settings, const struct tune_flags *
     }
     for (size_t i = 0; i < flags->stores.count; i++) {
         size_t at = engine->store_count < TIDE_STORES_MAX ? engine->store_count : 0;
-        if (tune_store_parse(flags->stores.items[i], engine, settings->stores[at],
-                             TUNE_PATH_BYTES) != 0) {
+        if (tune_store_parse(flags->stores.items[i], engine, settings->store_paths,
+                             settings->stores[at], TUNE_PATH_BYTES) != 0) {
             return -EINVAL;
         }
     }

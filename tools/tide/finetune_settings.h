@@ -30,8 +30,9 @@ struct tune_settings {
     const char *board;       /* the folder for TensorBoard; NULL: none */
 
     /* Private to finetune_settings.c and finetune_config.c. */
-    struct core_cfg *cfg; /* owned; NULL without --config */
-    bool total_unknown;   /* the schedule's length is the run's */
+    struct core_cfg *cfg;                                /* owned; NULL without --config */
+    bool total_unknown;                                  /* the schedule's length is the run's */
+    struct tide_store_path store_paths[TIDE_STORES_MAX]; /* engine.stores */
     char stores[TIDE_STORES_MAX][TUNE_PATH_BYTES];
     char cache[TUNE_PATH_BYTES]; /* "": nothing is kept */
     char csv_path[TUNE_PATH_BYTES];

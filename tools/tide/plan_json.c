@@ -24,7 +24,7 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     core_json_write_unsigned(json, "device_bytes", options->device_bytes);
     core_json_write_unsigned(json, "host_bytes", options->host_bytes);
     core_json_write_array_begin(json, "stores");
-    for (uint32_t i = 0; i < options->store_count; i++) {
+    for (size_t i = 0; i < options->store_count; i++) {
         core_json_write_object_begin(json, NULL);
         core_json_write_string(json, "directory", options->stores[i].directory);
         core_json_write_unsigned(json, "bytes", options->stores[i].bytes);

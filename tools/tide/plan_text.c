@@ -8,25 +8,25 @@
 
 enum { TAPE_LINE_BYTES = 512, ALTERNATIVES = 3 };
 
-const char *cli_plan_place_name(uint32_t place)
+const char *cli_plan_place_name(uint64_t place)
 {
     static const char *const names[] = {"auto", "device", "host", "store"};
     return place < 4 ? names[place] : "?";
 }
 
-const char *cli_plan_acts_name(uint32_t acts)
+const char *cli_plan_acts_name(uint64_t acts)
 {
     static const char *const names[] = {"auto", "keep", "recompute", "host", "store"};
     return acts < 5 ? names[acts] : "?";
 }
 
-const char *cli_plan_order_name(uint32_t order)
+const char *cli_plan_order_name(uint64_t order)
 {
     static const char *const names[] = {"auto", "layer", "micro"};
     return order < 3 ? names[order] : "?";
 }
 
-const char *cli_plan_timing_name(uint32_t timing)
+const char *cli_plan_timing_name(uint64_t timing)
 {
     static const char *const names[] = {"auto", "deferred", "inside", "split", "speculative"};
     return timing < 5 ? names[timing] : "?";

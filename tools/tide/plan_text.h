@@ -16,10 +16,10 @@ void cli_plan_print_short(const struct tide_plan *plan, FILE *stream);
 void cli_plan_print_tape(const struct tide_plan *plan, FILE *stream);
 
 /* Names as they are typed: "store", "recompute", "layer", "deferred". */
-const char *cli_plan_place_name(uint32_t place);
-const char *cli_plan_acts_name(uint32_t acts);
-const char *cli_plan_order_name(uint32_t order);
-const char *cli_plan_timing_name(uint32_t timing);
+const char *cli_plan_place_name(uint64_t place);
+const char *cli_plan_acts_name(uint64_t acts);
+const char *cli_plan_order_name(uint64_t order);
+const char *cli_plan_timing_name(uint64_t timing);
 
 /* Terabytes that a day of such steps writes to the drives. */
 double cli_plan_wear_tb(const struct tide_plan_info *info);

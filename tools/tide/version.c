@@ -9,12 +9,12 @@
 
 static void print_backends(FILE *stream)
 {
-    const char *room = NULL;
+    const char *task = NULL;
     struct tide_backend backend = {.struct_bytes = sizeof backend};
     for (unsigned i = 0; tide_backend_at(i, &backend) == 0; i++) {
-        if (room == NULL || strcmp(room, backend.room) != 0) {
-            fprintf(stream, "%s%s:", room != NULL ? "\n" : "", backend.room);
-            room = backend.room;
+        if (task == NULL || strcmp(task, backend.task) != 0) {
+            fprintf(stream, "%s%s:", task != NULL ? "\n" : "", backend.task);
+            task = backend.task;
         }
         fprintf(stream, " %s%s%s", backend.built ? "" : "(no ", backend.name,
                 backend.built ? "" : ")");
