@@ -43,13 +43,9 @@ bool house_ends(const char *text, const char *suffix);
 /* The folder of a path without the last slash, or "" at the root; the caller frees it. */
 char *house_folder(const char *path);
 const struct house_file *house_find(const struct house_tree *tree, const char *path);
-/* The length of the identifier that starts at `at` and does not go on from the left; else 0. */
-size_t house_word(const char *text, size_t at);
 /* The line in which text[at] stands, from 1. */
 size_t house_line(const char *text, size_t at);
 
-/* Prints the checkout's breaches of a rule and returns how many there are. */
-int house_count_tree(house_rule *rule);
 /* Fails the case, with the breaches printed, if the checkout breaks the rule. */
 void house_check_tree(house_rule *rule);
 /* Runs the rule over a planted tree; returns the report's text, valid until the program ends. */
