@@ -18,13 +18,15 @@ command_of() { # machine name body
     chmod +x "$folder/$1/$2"
 }
 
+may_install=yes
 # Runs packages_ensure on a machine; EUID cannot be set, so the script is told by a copy.
 ensure() { # machine uid package...
     local name=$1 uid=$2
     shift 2
     sed "s/EUID/$uid/g" "$root/.ci/packages" >"$folder/packages"
     env -i PATH="$folder/$name" MACHINE="$folder/$name" bash -c \
-        'source "$0"; packages_ensure "$@"' "$folder/packages" "$@" >"$folder/talk" 2>&1
+        'source "$0"; packages_install=$1; shift; packages_ensure "$@"' "$folder/packages" \
+        "$may_install" "$@" >"$folder/talk" 2>&1
 }
 
 says() { # text...
@@ -41,7 +43,7 @@ tools() { # machine
     done
 }
 
-echo "1..7"
+echo "1..9"
 # Debian with everything: nothing is said and apt-get is not called.
 machine full
 tools full
@@ -61,9 +63,24 @@ ln -s "$(type -P chmod)" "$folder/bare/chmod"
 ensure bare 0 gcc meson libhwloc-dev
 status=$?
 cat "$folder/bare/calls" >>"$folder/talk" 2>/dev/null
-((status == 0)) && says "installing meson libhwloc-dev" "update" "install" && ! says "install gcc" &&
-    ! says "y gcc"
+((status == 0)) && says "installing" "libhwloc-dev             the machine's topology" "update" "install" &&
+    ! says "install gcc" && ! says "y gcc" && ! says "the C compiler"
 verdict $? "root_on_debian_installs_what_is_missing"
+
+# The same where nothing may be installed: apt-get is not called.
+rm -f "$folder/bare/calls" "$folder/bare/installed"
+may_install=
+ensure bare 0 gcc meson libhwloc-dev && says "going on without meson libhwloc-dev" &&
+    [[ ! -e $folder/bare/calls ]]
+verdict $? "no_install_installs_nothing"
+may_install=yes
+
+# Every package that may be installed is printed with its purpose.
+told=0
+for package in "${packages_required[@]}" "${packages_optional[@]}" "${packages_check[@]}" "${packages_all[@]}"; do
+    [[ -n $(package_purpose "$package") ]] || { echo "# $package has no purpose"; told=1; }
+done
+verdict $told "every_package_has_a_purpose"
 
 # The same as a user: nothing is installed, the list and the command are printed, and it stops.
 machine user
