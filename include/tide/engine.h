@@ -330,10 +330,13 @@ TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids,
                                  int32_t *out);
 
 /* Writes a Hugging Face folder: weights in the working precision, configuration and tokenizer files from
- * the model's folder. The files are written to FOLDER.partial, which becomes FOLDER by a rename. Progress
+ * the model's folder. The files are written to FOLDER.partial and read back from the drive; then that becomes
+ * FOLDER by a rename or, where FOLDER exists, they are renamed into it one by one. `overwrite` replaces files of
+ * the same names and weights (model*.safetensors and their index); everything else in FOLDER stays. Progress
  * is reported as "save". Returns 0; -EEXIST if FOLDER exists and is not empty, unless `overwrite` is 1,
  * or if FOLDER.partial has files that no run of tide wrote; -EBUSY if another run is to write FOLDER;
- * -EINVAL; -ECANCELED; or the error of writing. */
+ * -EBADMSG if other bytes were read back; -EINVAL; -ECANCELED; or the error of writing. If only the last
+ * renames fail, FOLDER.partial keeps the complete model, and the next run for FOLDER goes on with them. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
 
 /* Checks that tide_engine_save could write this folder, the space for all its files included, and

@@ -13,7 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "offload/model/save_folder.h"
+#include "offload/model/publish.h"
 
 /* Whether the name still leads to what is open: its owner may have published or removed it. */
 static bool is_in_place(const char *path, int fd)
@@ -24,7 +24,7 @@ static bool is_in_place(const char *path, int fd)
            named.st_ino == opened.st_ino;
 }
 
-int model_claim_mark(int folder, const char *path)
+static int put_mark(int folder, const char *path)
 {
     int fd = openat(folder, MODEL_CLAIM_MARK, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0) {
@@ -41,6 +41,7 @@ static int make_ours(const char *folder, const struct model_claim *claim)
     struct stat info;
     if (fstatat(claim->fd, MODEL_CLAIM_MARK, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISREG(info.st_mode)) {
+        model_folder_clear(claim->path);
         return 0;
     }
     const int empty = model_folder_is_empty(claim->path);
@@ -51,10 +52,32 @@ static int make_ours(const char *folder, const struct model_claim *claim)
                             "name another folder",
                             claim->path, folder);
     }
-    const int rc = empty < 0 ? empty : model_claim_mark(claim->fd, claim->path);
+    const int rc = empty < 0 ? empty : put_mark(claim->fd, claim->path);
     if (rc != 0) {
         rmdir(claim->path); /* as far as it is empty */
     }
+    return rc;
+}
+
+/* "out/" is "out". */
+static int name_length(const char *folder)
+{
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/') {
+        length--;
+    }
+    return (int)length;
+}
+
+/* What a run had complete when it was killed, or could not move, gets its name first; then 1. */
+static int publish_left(const char *folder, const struct model_claim *claim)
+{
+    char *name;
+    if (asprintf(&name, "%.*s", name_length(folder), folder) < 0) {
+        return core_err_set(-ENOMEM, "no memory for the name of %s", folder);
+    }
+    const int rc = model_publish_resume(claim->path, claim->fd, name);
+    free(name);
     return rc;
 }
 
@@ -82,17 +105,11 @@ static int take_once(const char *folder, struct model_claim *claim)
                  "%s cannot be locked (%s): that no other run writes %s is not watched",
                  claim->path, strerror(errno), folder);
     }
-    return is_in_place(claim->path, claim->fd) ? make_ours(folder, claim) : 1;
-}
-
-/* "out/" is "out". */
-static int name_length(const char *folder)
-{
-    size_t length = strlen(folder);
-    while (length > 1 && folder[length - 1] == '/') {
-        length--;
+    if (!is_in_place(claim->path, claim->fd)) {
+        return 1;
     }
-    return (int)length;
+    const int rc = publish_left(folder, claim);
+    return rc != 0 ? rc : make_ours(folder, claim);
 }
 
 int model_claim_take(const char *folder, struct model_claim *claim)

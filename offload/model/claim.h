@@ -12,17 +12,13 @@ struct model_claim {
     int fd;     /* of it, locked */
 };
 
-/* A file. It is the last one that goes when a folder is emptied, and no part of what is published. */
-#define MODEL_CLAIM_MARK ".tide-partial"
-
-/* What stands in FOLDER.partial stays. -EBUSY where another process has it, -EEXIST where no run left
+/* A FOLDER.partial whose files are complete (publish.h) gets its name first; other files that a run left in
+ * it are removed. -EBUSY where another process has it, -EEXIST where no run left
  * what is in it. */
 int model_claim_take(const char *folder, struct model_claim *claim);
 /* Whether it is a claim on `folder`, however that is spelled, that still holds: one that was published, or
  * whose folder was removed, does not. */
 bool model_claim_holds(const struct model_claim *claim, const char *folder);
-/* Before a folder that is there becomes FOLDER.partial. */
-int model_claim_mark(int folder, const char *path);
 /* Takes away what stands for it, as far as nothing was written into it; to be dropped all the same. A
  * signal's handler may call it. */
 void model_claim_undo(const struct model_claim *claim);

@@ -14,9 +14,10 @@
 #include "core/base/file.h"
 #include "core/base/json_write.h"
 #include "offload/model/claim.h"
+#include "offload/model/publish.h"
 #include "offload/model/save_folder.h"
 
-enum { BUFFER_BYTES = 1 << 20, NAME_BYTES = 64, HEADER_GRAIN = 8 };
+enum { BUFFER_BYTES = 1 << 20, ALIGN_BYTES = 4096, NAME_BYTES = 64, HEADER_GRAIN = 8 };
 #define SHARD_BYTES_DEFAULT UINT64_C(5000000000)
 
 /* A tensor of the files. */
@@ -32,6 +33,9 @@ struct shard {
     char name[NAME_BYTES];
     int fd;
     uint64_t data_bytes;
+    char *head; /* owned: what stands before the data */
+    uint64_t head_bytes;
+    _Atomic uint64_t sum; /* of the elements put so far; relaxed: read after everybody has put */
 };
 
 struct model_save {
@@ -132,23 +136,26 @@ static void write_entry(struct core_json_write *write, const struct model_save *
 
 /* ---- opening ---- */
 
-static int write_at(int fd, const char *name, uint64_t at, const void *from, size_t bytes)
+static int write_at(const struct model_save *save, const struct shard *shard, uint64_t at,
+                    const void *from, size_t bytes)
 {
-    const int rc = core_file_write_at(fd, from, bytes, at);
+    const int rc = core_file_write_at(shard->fd, from, bytes, at);
+    const struct model_folder folder = {save->path, save->fd};
     return rc == 0 ? 0
-                   : core_err_set(rc, "%s cannot be written, %zu bytes at byte %" PRIu64 ": %s",
-                                  name, bytes, at, strerror(-rc));
+                   : model_folder_failed(&folder, shard->name, rc,
+                                         shard->head_bytes + shard->data_bytes);
 }
 
-/* Where the file system cannot reserve room, the file at least has its size. */
-static int reserve(int fd, const char *name, uint64_t bytes)
+/* Where the file system cannot reserve space, the file at least has its size. */
+static int reserve(const struct model_save *save, const struct shard *shard)
 {
-    if (fallocate(fd, 0, 0, (off_t)bytes) == 0 ||
-        ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(fd, (off_t)bytes) == 0)) {
+    const uint64_t bytes = shard->head_bytes + shard->data_bytes;
+    const struct model_folder folder = {save->path, save->fd};
+    if (fallocate(shard->fd, 0, 0, (off_t)bytes) == 0 ||
+        ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(shard->fd, (off_t)bytes) == 0)) {
         return 0;
     }
-    return core_err_set(-errno, "no room for %s of %" PRIu64 " bytes: %s", name, bytes,
-                        strerror(errno));
+    return model_folder_failed(&folder, shard->name, -errno, bytes);
 }
 
 /* Writes the header and moves the targets' offsets behind it. */
@@ -185,15 +192,16 @@ static int open_shard(struct model_save *save, size_t index)
             head[i] = (char)(bytes >> (8 * i) & 0xff);
         }
         memcpy(head + HEADER_GRAIN, write.text, write.bytes - 1);
-        rc = reserve(shard->fd, shard->name, HEADER_GRAIN + bytes + shard->data_bytes);
-        rc = rc != 0 ? rc : write_at(shard->fd, shard->name, 0, head, bytes + HEADER_GRAIN);
+        shard->head_bytes = HEADER_GRAIN + bytes;
+        rc = reserve(save, shard);
+        rc = rc != 0 ? rc : write_at(save, shard, 0, head, bytes + HEADER_GRAIN);
     }
     for (size_t i = 0; i < save->target_count; i++) {
         if (save->targets[i].shard == index) {
             save->targets[i].offset_bytes += HEADER_GRAIN + bytes;
         }
     }
-    free(head);
+    shard->head = head;
     core_json_write_fini(&write);
     return rc;
 }
@@ -216,8 +224,8 @@ static int write_index(struct model_save *save)
     core_json_write_object_end(&write);
     int rc = core_json_write_end(&write);
     rc = rc != 0 ? rc
-                 : model_folder_write(save->fd, "model.safetensors.index.json", write.text,
-                                      write.bytes);
+                 : model_folder_write(&(struct model_folder){save->path, save->fd},
+                                      "model.safetensors.index.json", write.text, write.bytes);
     core_json_write_fini(&write);
     return rc;
 }
@@ -239,9 +247,10 @@ static int open_all(struct model_save *save, const struct model_save_options *op
         rc = write_index(save);
     }
     if (rc == 0 && options->source != NULL) {
-        rc = model_folder_copy(save->fd, options->source, save->model->config.family, save->type);
+        rc = model_folder_copy(&(struct model_folder){save->path, save->fd}, options->source,
+                               save->model->config.family, save->type);
     }
-    return rc;
+    return rc != 0 ? rc : model_publish_check(save->path, save->folder);
 }
 
 int model_save_open(const struct model *model, const struct model_save_options *options,
@@ -283,9 +292,32 @@ uint64_t model_save_bytes(const struct model_save *save)
 
 /* ---- putting ---- */
 
+/* Sums of elements by their places in the file, in any order and in any pieces: what was not written, or
+ * elsewhere, or changed on its way, gives another one. */
+static uint64_t sum_elements(const void *elements, size_t element_bytes, uint64_t at, size_t count)
+{
+    const uint64_t odd_place = UINT64_C(0x9e3779b97f4a7c15);
+    const uint64_t odd_value = UINT64_C(0xbf58476d1ce4e5b9);
+    const char *from = elements;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t value = 0;
+        if (element_bytes == sizeof(uint16_t)) {
+            uint16_t half;
+            memcpy(&half, from + 2 * i, sizeof half);
+            value = half;
+        } else {
+            memcpy(&value, from + 4 * i, sizeof value);
+        }
+        uint64_t mixed = ((at / element_bytes + i) * odd_place ^ value) * odd_value;
+        sum += mixed ^ mixed >> 29;
+    }
+    return sum;
+}
+
 /* Elements [begin, end) of a target, as they stand in the flat array at `from`. */
 struct piece {
-    const struct model_save *save;
+    struct model_save *save;
     const struct target *target;
     uint64_t begin;
     uint64_t end;
@@ -294,9 +326,20 @@ struct piece {
     char *buffer; /* BUFFER_BYTES */
 };
 
+/* Writes elements of the file, `at` in the target, and adds them to the sum. */
+static int put_elements(const struct piece *piece, uint64_t at, const void *elements, size_t count)
+{
+    struct shard *shard = &piece->save->shards[piece->target->shard];
+    const size_t bytes = model_dtype_bytes(piece->save->type);
+    const uint64_t offset = piece->target->offset_bytes + at * bytes;
+    atomic_fetch_add_explicit(&shard->sum,
+                              sum_elements(elements, bytes, offset - shard->head_bytes, count),
+                              memory_order_relaxed);
+    return write_at(piece->save, shard, offset, elements, count * bytes);
+}
+
 static int put_straight(const struct piece *piece)
 {
-    const struct shard *shard = &piece->save->shards[piece->target->shard];
     const size_t to_bytes = model_dtype_bytes(piece->save->type);
     const size_t from_bytes = model_dtype_bytes(piece->type);
     const uint64_t most = BUFFER_BYTES / to_bytes;
@@ -308,8 +351,7 @@ static int put_straight(const struct piece *piece)
         if (!same) {
             model_convert(piece->buffer, piece->save->type, from, piece->type, count);
         }
-        int rc = write_at(shard->fd, shard->name, piece->target->offset_bytes + at * to_bytes,
-                          same ? from : piece->buffer, count * to_bytes);
+        int rc = put_elements(piece, at, same ? from : piece->buffer, count);
         if (rc != 0) {
             return rc;
         }
@@ -321,7 +363,6 @@ static int put_straight(const struct piece *piece)
 /* The file's line `col`, elements [row, row + count) of it: a column of the flat array. */
 static int put_line(const struct piece *piece, int64_t col, int64_t row, int64_t count)
 {
-    const struct shard *shard = &piece->save->shards[piece->target->shard];
     const size_t to_bytes = model_dtype_bytes(piece->save->type);
     const size_t from_bytes = model_dtype_bytes(piece->type);
     const int64_t most = (int64_t)(BUFFER_BYTES / to_bytes);
@@ -335,8 +376,7 @@ static int put_line(const struct piece *piece, int64_t col, int64_t row, int64_t
         }
         const uint64_t at = (uint64_t)col * (uint64_t)piece->target->part->rows +
                             (uint64_t)(row + done);
-        int rc = write_at(shard->fd, shard->name, piece->target->offset_bytes + at * to_bytes,
-                          piece->buffer, (size_t)some * to_bytes);
+        int rc = put_elements(piece, at, piece->buffer, (size_t)some);
         if (rc != 0) {
             return rc;
         }
@@ -391,6 +431,118 @@ int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint
 
 /* ---- ending ---- */
 
+/* Fills the buffer from byte `at` of a file; fewer bytes at its end. */
+static ssize_t read_full(int fd, char *buffer, uint64_t at)
+{
+    size_t done = 0;
+    ssize_t got = 1;
+    while (done < BUFFER_BYTES && got != 0) {
+        got = pread(fd, buffer + done, BUFFER_BYTES - done, (off_t)(at + done));
+        if (got < 0 && errno != EINTR) {
+            return -errno;
+        }
+        done += got > 0 ? (size_t)got : 0;
+        if (got > 0 && done % ALIGN_BYTES != 0) {
+            break; /* a direct read ends so where the file does */
+        }
+    }
+    return (ssize_t)done;
+}
+
+/* The drive is asked and not what is cached: directly, or where the file system cannot, without the
+ * pages. */
+static int open_again(const struct model_save *save, const struct shard *shard)
+{
+    const int direct = openat(save->fd, shard->name, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+    if (direct >= 0 || errno != EINVAL) {
+        return direct;
+    }
+    (void)posix_fadvise(shard->fd, 0, 0, POSIX_FADV_DONTNEED);
+    return openat(save->fd, shard->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+/* Adds up what `count` bytes of the file from `at` hold, or compares them with its head. */
+static bool check_bytes(const struct model_save *save, const struct shard *shard,
+                        const char *buffer, uint64_t at, size_t count, uint64_t *sum)
+{
+    const size_t element = model_dtype_bytes(save->type);
+    size_t head = 0;
+    if (at < shard->head_bytes) {
+        head = (size_t)(shard->head_bytes - at < count ? shard->head_bytes - at : count);
+        if (memcmp(buffer, shard->head + at, head) != 0) {
+            return false;
+        }
+    }
+    if (head < count) {
+        *sum += sum_elements(buffer + head, element, at + head - shard->head_bytes,
+                             (count - head) / element);
+    }
+    return true;
+}
+
+static int read_back(const struct model_save *save, const struct shard *shard, char *buffer)
+{
+    const uint64_t size = shard->head_bytes + shard->data_bytes;
+    uint64_t sum = 0;
+    uint64_t at = 0;
+    ssize_t got = 1;
+    bool same = true;
+    const int fd = open_again(save, shard);
+    if (fd < 0) {
+        const int code = errno;
+        return core_err_set(-code, "%s/%s cannot be opened to be read back: %s", save->path,
+                            shard->name, strerror(code));
+    }
+    while (same && at < size && (got = read_full(fd, buffer, at)) > 0) {
+        same = check_bytes(save, shard, buffer, at, (size_t)got, &sum);
+        at += (uint64_t)got;
+    }
+    close(fd);
+    if (got < 0) {
+        return core_err_set((int)got, "%s/%s cannot be read back: %s", save->path, shard->name,
+                            strerror((int)-got));
+    }
+    same = same && at == size && sum == atomic_load_explicit(&shard->sum, memory_order_relaxed);
+    return same ? 0
+                : core_err_set(-EBADMSG,
+                               "%s/%s came back from the drive with other bytes than were written",
+                               save->path, shard->name);
+}
+
+/* Everything is on the drive, and comes back from there as it was written. */
+static int verify(const struct model_save *save)
+{
+    char *buffer = aligned_alloc(ALIGN_BYTES, BUFFER_BYTES);
+    int rc = buffer != NULL ? 0 : core_err_set(-ENOMEM, "no memory to read %s back", save->path);
+    for (size_t i = 0; rc == 0 && i < save->shard_count; i++) {
+        if (fsync(save->shards[i].fd) != 0) {
+            const int code = errno;
+            rc = core_err_set(-code, "%s/%s cannot be made durable: %s", save->path,
+                              save->shards[i].name, strerror(code));
+        }
+        rc = rc != 0 ? rc : read_back(save, &save->shards[i], buffer);
+    }
+    free(buffer);
+    return rc;
+}
+
+/* A model that is complete and has not got its name stays where it is, for the next run to name. */
+static int keep(struct model_save *save, int rc)
+{
+    if (rc == -EEXIST) {
+        return rc; /* nobody may */
+    }
+    const struct core_err kept = core_err_keep(rc);
+    if (!model_publish_is_kept(save->fd) && model_publish_keep(save->path, save->fd) != 0) {
+        return core_err_first(&kept, 0);
+    }
+    rc = core_err_first(&kept, 0);
+    return core_err_prefix(rc,
+                           "the model is complete in %s, and the next run with this output "
+                           "moves it to %s",
+                           save->path, save->folder);
+}
+
 int model_save_finish(struct model_save *save)
 {
     const uint64_t put = atomic_load_explicit(&save->put, memory_order_relaxed);
@@ -398,15 +550,13 @@ int model_save_finish(struct model_save *save)
         return core_err_set(-EINVAL, "%s: %" PRIu64 " of %" PRIu64 " parameters were written",
                             save->folder, put, save->model->parameters);
     }
-    for (size_t i = 0; i < save->shard_count; i++) {
-        if (fsync(save->shards[i].fd) != 0) {
-            return core_err_set(-errno, "%s/%s cannot be made durable: %s", save->path,
-                                save->shards[i].name, strerror(errno));
-        }
+    int rc = verify(save);
+    if (rc != 0) {
+        return rc;
     }
-    int rc = model_folder_publish(save->path, save->fd, save->folder, save->replace);
+    rc = model_folder_publish(save->path, save->fd, save->folder, save->replace);
     save->published = rc == 0;
-    return rc;
+    return rc == 0 ? 0 : keep(save, rc);
 }
 
 void model_save_close(struct model_save *save)
@@ -418,10 +568,12 @@ void model_save_close(struct model_save *save)
         if (save->shards[i].fd >= 0) {
             close(save->shards[i].fd);
         }
+        free(save->shards[i].head);
     }
-    if (save->path != NULL && !save->published && save->claimed) {
+    const bool stays = save->published || (save->path != NULL && model_publish_is_kept(save->fd));
+    if (save->path != NULL && !stays && save->claimed) {
         model_folder_clear(save->path);
-    } else if (save->path != NULL && !save->published) {
+    } else if (save->path != NULL && !stays) {
         model_folder_remove(save->path); /* while it is locked */
     }
     if (save->fd >= 0) {

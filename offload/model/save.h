@@ -35,8 +35,9 @@ int model_save_open(const struct model *model, const struct model_save_options *
 int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint64_t count,
                    enum model_dtype type, const void *from);
 
-/* Makes everything durable and gives the folder its name; -EINVAL where elements are missing. The
- * object stays the caller's to close. */
+/* Makes everything durable, reads the weights back from the drive (-EBADMSG where they are not what was put)
+ * and gives the folder its name; -EINVAL where elements are missing. Where only the last fails, FOLDER.partial
+ * stays, complete, and the next claim on FOLDER moves it there. The object stays the caller's to close. */
 int model_save_finish(struct model_save *save);
 /* Without finish before it, what was written is removed. NULL is fine. */
 void model_save_close(struct model_save *save);

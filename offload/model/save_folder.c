@@ -1,4 +1,4 @@
-/* save_folder.c: making, filling, publishing and removing a folder of files. */
+/* save_folder.c: making, filling and removing a folder of files. */
 #include "offload/model/save_folder.h"
 
 #include <dirent.h>
@@ -8,60 +8,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
-#include "core/base/log.h"
 #include "offload/model/claim.h"
 #include "offload/model/family.h"
-
-int model_folder_is_empty(const char *path)
-{
-    DIR *dir = opendir(path);
-    int empty = 1;
-    if (dir == NULL) {
-        return core_err_set(-errno, "the folder %s cannot be read: %s", path, strerror(errno));
-    }
-    for (const struct dirent *entry; empty == 1 && (entry = readdir(dir)) != NULL;) {
-        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
-    }
-    closedir(dir);
-    return empty;
-}
-
-/* "." and ".." and folders refuse. The mark says whose the rest is, and goes behind it. */
-static void clear(const char *path, bool mark)
-{
-    DIR *dir = opendir(path);
-    if (dir == NULL) {
-        return;
-    }
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        if (strcmp(entry->d_name, MODEL_CLAIM_MARK) != 0) {
-            unlinkat(dirfd(dir), entry->d_name, 0);
-        }
-    }
-    if (mark) {
-        unlinkat(dirfd(dir), MODEL_CLAIM_MARK, 0);
-    }
-    closedir(dir);
-}
-
-void model_folder_clear(const char *path)
-{
-    clear(path, false);
-}
-
-void model_folder_remove(const char *path)
-{
-    clear(path, true);
-    rmdir(path);
-}
+#include "offload/model/publish.h"
 
 /* What takes the name is a folder renamed, which would stand in a link's place and not behind it. */
 static int check_name(const char *folder, bool replace)
@@ -117,66 +75,153 @@ int model_folder_begin(const char *folder, bool replace, const struct model_clai
     return 0;
 }
 
-static int close_durably(int fd, const char *name, int rc)
+int model_folder_failed(const struct model_folder *folder, const char *name, int code,
+                        uint64_t bytes)
 {
-    if (rc == 0 && fsync(fd) != 0) {
-        rc = core_err_set(-errno, "%s cannot be made durable: %s", name, strerror(errno));
+    const double mb = 1e6;
+    struct statvfs disk;
+    if ((code == -ENOSPC || code == -EDQUOT) && fstatvfs(folder->fd, &disk) == 0) {
+        return core_err_set(code,
+                            "no space for %s/%s: it needs %.3f MB, and %.3f MB are free there: %s",
+                            folder->path, name, (double)bytes / mb,
+                            (double)disk.f_bavail * (double)disk.f_frsize / mb, strerror(-code));
     }
-    if (close(fd) != 0 && rc == 0) {
-        rc = core_err_set(-errno, "%s cannot be closed: %s", name, strerror(errno));
+    return core_err_set(code, "%s/%s cannot be written: %s", folder->path, name, strerror(-code));
+}
+
+/* What a file of the folder is to hold: an open file, or where `fd` is negative a text. */
+struct content {
+    int fd;
+    const char *name; /* for messages */
+    const char *text; /* borrowed */
+    uint64_t bytes;
+};
+
+enum { PIECE_BYTES = 1 << 16 };
+
+/* Up to PIECE_BYTES at `at`; the number, 0 at the end. */
+static ssize_t read_piece(int fd, uint64_t at, char *piece)
+{
+    size_t done = 0;
+    ssize_t got = 1;
+    while (done < PIECE_BYTES && got != 0) {
+        got = pread(fd, piece + done, PIECE_BYTES - done, (off_t)(at + done));
+        if (got < 0 && errno != EINTR) {
+            return -errno;
+        }
+        done += got > 0 ? (size_t)got : 0;
     }
+    return (ssize_t)done;
+}
+
+static ssize_t content_piece(const struct content *content, uint64_t at, char *piece)
+{
+    if (content->fd >= 0) {
+        const ssize_t got = read_piece(content->fd, at, piece);
+        return got >= 0 ? got
+                        : core_err_set((int)got, "%s cannot be read: %s", content->name,
+                                       strerror((int)-got));
+    }
+    const uint64_t left = content->bytes - at;
+    const size_t some = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+    memcpy(piece, content->text + at, some);
+    return (ssize_t)some;
+}
+
+/* What was written: its bytes, and a sum over the hashes of its pieces. */
+struct written {
+    uint64_t bytes;
+    uint64_t sum;
+};
+
+static void add_piece(struct written *written, const char *piece, size_t bytes)
+{
+    written->sum += core_hash(piece, bytes, written->bytes);
+    written->bytes += bytes;
+}
+
+static int fill(const struct model_folder *folder, const char *name, int file,
+                const struct content *content, char *piece, struct written *out)
+{
+    ssize_t got;
+    while ((got = content_piece(content, out->bytes, piece)) > 0) {
+        const int rc = core_file_write(file, piece, (size_t)got);
+        if (rc != 0) {
+            return model_folder_failed(folder, name, rc, content->bytes);
+        }
+        add_piece(out, piece, (size_t)got);
+    }
+    if (got < 0) {
+        return (int)got;
+    }
+    return fsync(file) == 0 ? 0 : model_folder_failed(folder, name, -errno, content->bytes);
+}
+
+/* From the drive, and not from what is cached of it. */
+static int read_back(const struct model_folder *folder, const char *name, int file, char *piece,
+                     const struct written *written)
+{
+    struct written found = {0};
+    ssize_t got;
+    (void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    while ((got = read_piece(file, found.bytes, piece)) > 0) {
+        add_piece(&found, piece, (size_t)got);
+    }
+    if (got < 0) {
+        return core_err_set((int)got, "%s/%s cannot be read back: %s", folder->path, name,
+                            strerror((int)-got));
+    }
+    return found.bytes == written->bytes && found.sum == written->sum
+               ? 0
+               : core_err_set(-EBADMSG,
+                              "%s/%s came back from the drive with other bytes than were written",
+                              folder->path, name);
+}
+
+static int write_file(const struct model_folder *folder, const char *name,
+                      const struct content *content)
+{
+    struct written written = {0};
+    char *piece = malloc(PIECE_BYTES);
+    if (piece == NULL) {
+        return core_err_set(-ENOMEM, "no memory to write %s/%s", folder->path, name);
+    }
+    const int file = openat(folder->fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int rc = file >= 0 ? fill(folder, name, file, content, piece, &written)
+                       : model_folder_failed(folder, name, -errno, content->bytes);
+    rc = rc != 0 ? rc : read_back(folder, name, file, piece, &written);
+    if (file >= 0 && close(file) != 0 && rc == 0) {
+        rc = model_folder_failed(folder, name, -errno, content->bytes);
+    }
+    free(piece);
     return rc;
 }
 
-int model_folder_write(int fd, const char *name, const char *text, size_t bytes)
+int model_folder_write(const struct model_folder *folder, const char *name, const char *text,
+                       size_t bytes)
 {
-    int file = openat(fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0) {
-        return core_err_set(-errno, "%s cannot be made: %s", name, strerror(errno));
-    }
-    int rc = core_file_write(file, text, bytes);
-    if (rc != 0) {
-        rc = core_err_set(rc, "%s cannot be written: %s", name, strerror(-rc));
-    }
-    return close_durably(file, name, rc);
+    return write_file(folder, name, &(struct content){.fd = -1, .text = text, .bytes = bytes});
 }
 
-static int copy_file(int to_fd, int from_fd, const char *name)
+static int copy_file(const struct model_folder *folder, int source_fd, const char *source,
+                     const char *name)
 {
     struct stat info;
-    int from = openat(from_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (from < 0 || fstat(from, &info) != 0) {
-        int rc = core_err_set(-errno, "%s cannot be read: %s", name, strerror(errno));
-        if (from >= 0) {
-            close(from);
-        }
-        return rc;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        close(from);
-        return 0;
-    }
+    char path[4200];
     int rc = 0;
-    int to = openat(to_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (to < 0) {
-        rc = core_err_set(-errno, "%s cannot be made: %s", name, strerror(errno));
+    snprintf(path, sizeof path, "%s/%s", source, name);
+    const int from = openat(source_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (from < 0 || fstat(from, &info) != 0) {
+        rc = core_err_set(-errno, "%s cannot be read: %s", path, strerror(errno));
+    } else if (S_ISREG(info.st_mode)) {
+        rc = write_file(
+            folder, name,
+            &(struct content){.fd = from, .name = path, .bytes = (uint64_t)info.st_size});
+    }
+    if (from >= 0) {
         close(from);
-        return rc;
     }
-    for (;;) {
-        ssize_t moved = sendfile(to, from, NULL, 1 << 30);
-        if (moved < 0 && errno == EINTR) {
-            continue;
-        }
-        if (moved < 0) {
-            rc = core_err_set(-errno, "%s cannot be copied: %s", name, strerror(errno));
-        }
-        if (moved <= 0) {
-            break;
-        }
-    }
-    close(from);
-    return close_durably(to, name, rc);
+    return rc;
 }
 
 /* Weights in any form, and what is written anew. */
@@ -200,8 +245,8 @@ static bool is_left_out(const char *name)
 }
 
 /* The members of the source's config.json in their order, with the type of the weights set. */
-static int write_config(int fd, const char *source, const struct model_family *family,
-                        enum model_dtype type)
+static int write_config(const struct model_folder *folder, const char *source,
+                        const struct model_family *family, enum model_dtype type)
 {
     char *path;
     struct core_json *doc = NULL;
@@ -238,14 +283,14 @@ static int write_config(int fd, const char *source, const struct model_family *f
     }
     core_json_write_object_end(&write);
     rc = core_json_write_end(&write);
-    rc = rc != 0 ? rc : model_folder_write(fd, "config.json", write.text, write.bytes);
+    rc = rc != 0 ? rc : model_folder_write(folder, "config.json", write.text, write.bytes);
     core_json_write_fini(&write);
     core_json_destroy(doc);
     return rc;
 }
 
-int model_folder_copy(int fd, const char *source, const struct model_family *family,
-                      enum model_dtype type)
+int model_folder_copy(const struct model_folder *folder, const char *source,
+                      const struct model_family *family, enum model_dtype type)
 {
     DIR *dir = opendir(source);
     if (dir == NULL) {
@@ -254,94 +299,9 @@ int model_folder_copy(int fd, const char *source, const struct model_family *fam
     int rc = 0;
     for (struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
         if (!is_left_out(entry->d_name)) {
-            rc = copy_file(fd, dirfd(dir), entry->d_name);
+            rc = copy_file(folder, dirfd(dir), source, entry->d_name);
         }
     }
     closedir(dir);
-    rc = rc == 0 ? 0 : core_err_prefix(rc, "%s", source);
-    return rc != 0 ? rc : write_config(fd, source, family, type);
-}
-
-static int sync_parent(const char *folder)
-{
-    char *copy = strdup(folder);
-    if (copy == NULL) {
-        return core_err_set(-ENOMEM, "no memory for the name of %s", folder);
-    }
-    char *slash = strrchr(copy, '/');
-    const char *parent = slash == NULL ? "." : slash == copy ? "/" : copy;
-    if (slash != NULL && slash != copy) {
-        *slash = '\0';
-    }
-    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd < 0 || fsync(fd) != 0
-                 ? core_err_set(-errno, "the folder %s cannot be made durable: %s", parent,
-                                strerror(errno))
-                 : 0;
-    if (fd >= 0) {
-        close(fd);
-    }
-    free(copy);
-    return rc;
-}
-
-/* Folders in what is replaced (checkpoints, say) and the lock over them are not part of a model: they
- * stay. A run that is killed in between finds them when it is resumed. */
-static void move_rest(const char *from, const char *to)
-{
-    DIR *dir = opendir(from);
-    const int into = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (struct dirent *entry; dir != NULL && into >= 0 && (entry = readdir(dir)) != NULL;) {
-        const char *name = entry->d_name;
-        struct stat info;
-        const bool folder = fstatat(dirfd(dir), name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-                            S_ISDIR(info.st_mode);
-        if ((folder && strcmp(name, ".") != 0 && strcmp(name, "..") != 0) ||
-            strcmp(name, ".tide-lock") == 0) {
-            (void)renameat2(dirfd(dir), name, into, name, RENAME_NOREPLACE);
-        }
-    }
-    if (dir != NULL) {
-        closedir(dir);
-    }
-    if (into >= 0) {
-        close(into);
-    }
-}
-
-/* What is replaced gets the other name, and is to be emptied by whoever comes next if that is cut short.
- * Where it cannot be marked the next one asks for it to be moved away, and nothing is lost. */
-static void mark_old(const char *folder)
-{
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    const int rc = fd < 0 ? core_err_set(-errno, "%s cannot be opened: %s", folder, strerror(errno))
-                          : model_claim_mark(fd, folder);
-    if (rc != 0) {
-        core_log(CORE_LOG_WARN, "%s", core_err_sentence());
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-}
-
-int model_folder_publish(const char *path, int fd, const char *folder, bool replace)
-{
-    if (fsync(fd) != 0) {
-        return core_err_set(-errno, "%s cannot be made durable: %s", path, strerror(errno));
-    }
-    bool exchange = replace && access(folder, F_OK) == 0;
-    if (exchange) {
-        mark_old(folder);
-    }
-    /* Without an exchange an empty folder gives way, and nothing else does. */
-    if (renameat2(AT_FDCWD, path, AT_FDCWD, folder, exchange ? RENAME_EXCHANGE : 0) != 0) {
-        return core_err_set(-errno, "%s cannot be renamed to %s: %s", path, folder,
-                            strerror(errno));
-    }
-    unlinkat(fd, MODEL_CLAIM_MARK, 0);
-    if (exchange) {
-        move_rest(path, folder);
-        model_folder_remove(path);
-    }
-    return sync_parent(folder);
+    return rc != 0 ? rc : write_config(folder, source, family, type);
 }

@@ -1,17 +1,16 @@
 /* save_folder.h: the folder around the weights, private to save.c and to checkpoints: begun under
- * another name, filled with what belongs beside the weights, and given its name at the end. */
+ * another name and filled with what belongs beside the weights; publish.h gives it its name. */
 #ifndef OFFLOAD_MODEL_SAVE_FOLDER_H
 #define OFFLOAD_MODEL_SAVE_FOLDER_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "offload/model/dtype.h"
 
 struct model_claim;
 struct model_family;
-
-/* 1, 0, or a code where it cannot be read. */
-int model_folder_is_empty(const char *path);
 
 /* FOLDER.partial without a file in it but its mark, locked and open. `claim`, which may be NULL, is one on it where
  * it holds. *path is the caller's to free. 0, -EEXIST where FOLDER is there, not
@@ -20,19 +19,24 @@ int model_folder_is_empty(const char *path);
 int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
                        char **path, int *fd);
 
+/* A folder that is begun, for those that put files into it. */
+struct model_folder {
+    const char *path; /* borrowed */
+    int fd;
+};
+
 /* Copies what is neither weights nor config.json from `source`, and writes config.json with `type`
  * as the type of the weights. */
-int model_folder_copy(int fd, const char *source, const struct model_family *family,
-                      enum model_dtype type);
+int model_folder_copy(const struct model_folder *folder, const char *source,
+                      const struct model_family *family, enum model_dtype type);
 
-/* Writes a small file durably. */
-int model_folder_write(int fd, const char *name, const char *text, size_t bytes);
+/* Writes a small file durably, and reads it back from the drive: -EBADMSG where that gives other bytes. */
+int model_folder_write(const struct model_folder *folder, const char *name, const char *text,
+                       size_t bytes);
 
-/* Makes the folder durable, renames it and takes its mark away. */
-int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
-
-/* Removes the files in a folder that was not published, but its mark; that and the folder, too. */
-void model_folder_clear(const char *path);
-void model_folder_remove(const char *path);
+/* Sets the sentence for a file of `bytes` that could not be written, and returns `code`; where the disk is
+ * full it has what is needed and what is free. */
+int model_folder_failed(const struct model_folder *folder, const char *name, int code,
+                        uint64_t bytes);
 
 #endif

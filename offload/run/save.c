@@ -1,4 +1,4 @@
-/* save.c: one job a chunk, and one that says that the lane is done. */
+/* save.c: one job a chunk; the last one says that the lane is done. */
 #include "offload/run/save.h"
 
 #include <errno.h>
@@ -64,63 +64,48 @@ static void put(const struct run_save *save, const struct plan_command *command)
 
 /* What a job carries. */
 struct order {
-    const struct plan_command *command; /* borrowed from the tape, which outlives the job; NULL: the
-                                           lane is done */
+    const struct plan_command *command; /* borrowed from the tape, which outlives the job */
     bool puts;
+    bool last; /* the lane is done behind it */
 };
 
 static int work(void *context, const void *arguments)
 {
     const struct run_save *save = context;
     const struct order *order = arguments;
-    if (order->command == NULL) {
-        run_saving_lane_done(save->given.saving);
-    } else if (order->puts) {
+    if (order->puts) {
         put(save, order->command);
+    }
+    if (order->last) {
+        run_saving_lane_done(save->given.saving);
     }
     return 0; /* the run goes on */
 }
 
 /* ---- on the rank's ---- */
 
-static int hand_over(struct run_save *save, const struct plan_command *command, bool puts,
-                     struct core_fence *out)
+static int hand_over(struct run_save *save, const struct order *order, struct core_fence *out)
 {
-    const struct order order = {.command = command, .puts = puts};
     const struct core_job job = {
-        .run = work, .context = save, .arguments = &order, .arguments_bytes = sizeof order};
+        .run = work, .context = save, .arguments = order, .arguments_bytes = sizeof *order};
     return core_queue_submit(save->queue, &job, out);
 }
 
-static int end_where_all_is_there(struct run_save *save)
-{
-    struct core_fence done;
-    int rc = 0;
-    if (!save->sealed || save->left > 0) {
-        return 0;
-    }
-    save->sealed = false;
-    while ((rc = hand_over(save, NULL, false, &done)) == -EAGAIN) {
-        rc = core_fence_wait_moving(core_queue_tail(save->queue), save->given.stall_limit_ns);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return rc;
-}
-
+/* Never waits: the executor has other lanes to serve. */
 static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
                   struct core_fence *out)
 {
     struct run_save *save = context;
     (void)after; /* reached */
     const bool puts = command->op == PLAN_WRITE && save->left > 0;
-    int rc = hand_over(save, command, puts, out);
-    if (rc != 0 || !puts) {
-        return rc;
+    const struct order order = {
+        .command = command, .puts = puts, .last = puts && save->sealed && save->left == 1};
+    int rc = hand_over(save, &order, out);
+    if (rc == 0 && puts) {
+        save->left--;
+        save->sealed = save->sealed && !order.last;
     }
-    save->left--;
-    return end_where_all_is_there(save);
+    return rc;
 }
 
 struct run_lane run_save_lane(struct run_save *save)
@@ -140,8 +125,20 @@ void run_save_expect(struct run_save *save, uint32_t count)
 
 int run_save_seal(struct run_save *save)
 {
-    save->sealed = true;
-    return end_where_all_is_there(save);
+    const struct order done = {.last = true};
+    struct core_fence fence;
+    int rc = 0;
+    if (save->left > 0) {
+        save->sealed = true; /* the last of them says so */
+        return 0;
+    }
+    while ((rc = hand_over(save, &done, &fence)) == -EAGAIN) {
+        rc = core_fence_wait_moving(core_queue_tail(save->queue), save->given.stall_limit_ns);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return rc;
 }
 
 int run_save_wait(struct run_save *save)

@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "offload/model/publish.h"
 #include "offload/model/save_folder.h"
 #include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"
@@ -64,7 +65,8 @@ static int begin(struct store_checkpoint_write *checkpoint)
         take_spare(checkpoint);
     }
     if (rc == 0 && given->source != NULL) {
-        rc = model_folder_copy(checkpoint->fd, given->source, given->model->config.family,
+        const struct model_folder folder = {checkpoint->path, checkpoint->fd};
+        rc = model_folder_copy(&folder, given->source, given->model->config.family,
                                dtype_of(manifest->weight_dtype));
     }
     const struct store_flow_options flow = {.image = &checkpoint->image,
@@ -153,8 +155,9 @@ static int write_sums(struct store_checkpoint_write *checkpoint)
     }
     int rc = store_sums_print(&checkpoint->image, sums, &text, &bytes);
     if (rc == 0) {
+        const struct model_folder folder = {checkpoint->path, checkpoint->fd};
         struct store_file *file = &checkpoint->manifest.sums;
-        rc = model_folder_write(checkpoint->fd, STORE_SUMS_NAME, text, bytes);
+        rc = model_folder_write(&folder, STORE_SUMS_NAME, text, bytes);
         snprintf(file->name, sizeof file->name, "%s", STORE_SUMS_NAME);
         file->bytes = bytes;
         file->hash = core_hash(text, bytes, 0);
@@ -217,7 +220,8 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
     size_t bytes = 0;
     int rc = store_manifest_print(&checkpoint->manifest, checkpoint->given.model, &text, &bytes);
     if (rc == 0) {
-        rc = model_folder_write(checkpoint->fd, STORE_MANIFEST_NAME, text, bytes);
+        const struct model_folder folder = {checkpoint->path, checkpoint->fd};
+        rc = model_folder_write(&folder, STORE_MANIFEST_NAME, text, bytes);
     }
     free(text);
     return rc;
@@ -278,10 +282,10 @@ int store_checkpoint_end(struct store_checkpoint_write *checkpoint)
         return 0;
     }
     int rc = store_flow_close(checkpoint->flow);
-    if (checkpoint->path != NULL) {
+    if (checkpoint->path != NULL && !model_publish_is_kept(checkpoint->fd)) {
         model_folder_remove(checkpoint->path);
-        free(checkpoint->path);
     }
+    free(checkpoint->path);
     if (checkpoint->fd >= 0) {
         close(checkpoint->fd);
     }

@@ -12,6 +12,7 @@
 #include "aio/probe.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "offload/model/save_folder.h"
 #include "offload/plan/shard.h"
 #include "offload/store/flow_parts.h"
 
@@ -33,7 +34,8 @@ static int failed(const struct store_flow *flow, const char *name, const char *w
 /* ---- one file ---- */
 
 /* Room for all of it from the start, so that a disk that is too small is found now. */
-static int fill_header(struct store_flow *flow, enum store_stream stream, int fd, const char *name)
+static int fill_header(const struct model_folder *folder, const struct store_flow *flow,
+                       enum store_stream stream, int fd, const char *name)
 {
     const uint64_t bytes = store_image_file_bytes(flow->image, stream);
     const char *header = flow->image->headers[stream];
@@ -41,12 +43,11 @@ static int fill_header(struct store_flow *flow, enum store_stream stream, int fd
     if (fallocate(fd, 0, 0, (off_t)bytes) != 0 &&
         ((errno != EOPNOTSUPP && errno != ENOSYS) || ftruncate(fd, (off_t)bytes) != 0)) {
         const int code = errno;
-        return core_err_set(-code, "no room for %s/%s of %" PRIu64 " bytes: %s", flow->name, name,
-                            bytes, strerror(code));
+        return model_folder_failed(folder, name, -code, bytes);
     }
     const int code = core_file_write_at(fd, header, header_bytes, 0);
     if (code != 0) {
-        return core_err_set(code, "%s/%s cannot be written: %s", flow->name, name, strerror(-code));
+        return model_folder_failed(folder, name, code, bytes);
     }
     return fdatasync(fd) == 0 ? 0 : failed(flow, name, "made durable");
 }
@@ -95,7 +96,8 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
     if (plain < 0) {
         return failed(flow, name, options->writes ? "made" : "opened");
     }
-    int rc = options->writes ? fill_header(flow, stream, plain, name)
+    const struct model_folder folder = {flow->name, options->folder};
+    int rc = options->writes ? fill_header(&folder, flow, stream, plain, name)
                              : check_header(flow, stream, plain, name);
     int direct = -1;
     if (rc == 0 && pages) {

@@ -16,7 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "offload/model/save_folder.h"
+#include "offload/model/publish.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -24,6 +24,7 @@ static const char lock_name[] = ".tide-lock";
 static const char prefix[] = "checkpoint-";
 static const char unfinished[] = ".partial";
 static const char spare[] = ".spare";
+static const char removed[] = ".removed";
 
 struct store_shelf {
     char directory[PATH_BYTES - 64];
@@ -142,33 +143,28 @@ bool store_shelf_is(const struct store_shelf *shelf, const char *directory)
            named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
-/* Checkpoints that a run was moving into a folder of the same name when it was killed. */
-static void rescue(const struct store_shelf *shelf)
-{
-    char beside[PATH_BYTES];
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    snprintf(beside, sizeof beside, "%s%s", shelf->directory, unfinished);
-    (void)store_shelf_list(beside, &steps, &count);
-    for (size_t i = 0; i < count; i++) {
-        char from[PATH_BYTES + 64];
-        char to[PATH_BYTES + 64];
-        store_shelf_path(beside, steps[i], from, sizeof from);
-        store_shelf_path(shelf->directory, steps[i], to, sizeof to);
-        if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
-            core_log(CORE_LOG_INFO, "%s is back: a run was stopped while it stood in %s", to,
-                     beside);
-        }
-    }
-    free(steps);
-}
-
 static const char *path_with(const struct store_shelf *shelf, uint64_t step, const char *end,
                              char *text, size_t bytes)
 {
     const size_t length = strlen(store_shelf_path(shelf->directory, step, text, bytes));
     snprintf(text + length, bytes - length, "%s", end);
     return text;
+}
+
+/* Whether it was whole, and a run that was killed was just giving it its name. */
+static bool publish(const struct store_shelf *shelf, const char *path, uint64_t step)
+{
+    char folder[PATH_BYTES + 64];
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    store_shelf_path(shelf->directory, step, folder, sizeof folder);
+    const int rc = fd >= 0 ? model_publish_resume(path, fd, folder) : 0;
+    if (rc < 0) {
+        core_log(CORE_LOG_WARN, "%s", core_err_sentence());
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return rc != 0;
 }
 
 /* What runs left that were killed. */
@@ -182,8 +178,11 @@ static void sweep(const struct store_shelf *shelf, const char *end, const char *
     }
     for (size_t i = 0; i < count; i++) {
         char path[PATH_BYTES + 64];
-        core_log(CORE_LOG_INFO, "%s %s: it is removed",
-                 path_with(shelf, steps[i], end, path, sizeof path), why);
+        path_with(shelf, steps[i], end, path, sizeof path);
+        if (end == unfinished && publish(shelf, path, steps[i])) {
+            continue;
+        }
+        core_log(CORE_LOG_INFO, "%s %s: it is removed", path, why);
         model_folder_remove(path);
     }
     free(steps);
@@ -215,9 +214,9 @@ int store_shelf_open(const char *directory, struct store_shelf **out)
         store_shelf_close(shelf);
         return rc;
     }
-    rescue(shelf);
     sweep(shelf, unfinished, "was never finished");
     sweep(shelf, spare, "was kept to be written over");
+    sweep(shelf, removed, "was being removed");
     *out = shelf;
     return 0;
 }
@@ -239,24 +238,29 @@ void store_shelf_close(struct store_shelf *shelf)
 
 /* ---- rotation ---- */
 
-/* Takes the name away first, so that half a checkpoint is never found. */
+/* Takes the name away first, so that half a checkpoint is never found. In an image of an overlay file
+ * system no folder can be renamed: there the files go one by one, the manifest first. */
 static bool take_away(const struct store_shelf *shelf, uint64_t step, const char *end)
 {
     char path[PATH_BYTES + 64];
     char away[PATH_BYTES + 64];
     store_shelf_path(shelf->directory, step, path, sizeof path);
-    if (rename(path, path_with(shelf, step, end, away, sizeof away)) != 0) {
-        core_log(CORE_LOG_WARN, "%s cannot be removed: %s", path, strerror(errno));
-        return false;
+    if (rename(path, path_with(shelf, step, end, away, sizeof away)) == 0) {
+        return true;
     }
-    return true;
+    if (errno == EXDEV) {
+        model_folder_remove(path);
+    } else {
+        core_log(CORE_LOG_WARN, "%s cannot be removed: %s", path, strerror(errno));
+    }
+    return false;
 }
 
 void store_shelf_remove(const struct store_shelf *shelf, uint64_t step)
 {
     char away[PATH_BYTES + 64];
-    if (take_away(shelf, step, unfinished)) {
-        model_folder_remove(path_with(shelf, step, unfinished, away, sizeof away));
+    if (take_away(shelf, step, removed)) {
+        model_folder_remove(path_with(shelf, step, removed, away, sizeof away));
     }
 }
 

@@ -149,9 +149,7 @@ static void written(void)
         const char *first, *second; /* what the sentence names */
     } cases[] = {
         {"plan --model %T/m --trace %T/m/model.safetensors", "--trace ", "--model "},
-        {"plan --model %T/m --save-rates %T/m/new.json", "--save-rates ", "--model "},
         {"plan --model %T/m --trace %T/cached", "--trace ", "--model "},
-        {"plan --model %T/m --trace %T/dangling", "--trace ", "--model "},
         {"plan --model %T/m --data %T/d.jsonl --trace %T/hard.jsonl", "--trace ", "--data "},
         {"plan --model %T/m --data %T/d.jsonl --save-rates %T/d.jsonl", "--save-rates ", "--data "},
         {"plan --model %T/m --rates %T/r.json --save-rates %T/r.json", "--save-rates ", "--rates "},
@@ -161,7 +159,6 @@ static void written(void)
         {"plan --model %T/m --trace %T/n --save-rates %T/./n", "--trace ", "--save-rates "},
         {RUN_M "--log %T/m/config.json", "--log ", "--model "},
         {RUN_M "--csv %T/m/deep/x.csv", "--csv ", "--model "},
-        {RUN_M "--tensorboard %T/m/tb", "--tensorboard ", "--model "},
         {RUN_M "--log %T/f --csv %T/m/../f", "--log ", "--csv "},
         {RUN_M "--log %T/f --trace %T/f", "--log ", "--trace "},
         {RUN_M "--log %T/o", "--log ", "--out "},
@@ -183,6 +180,7 @@ static void written(void)
     check_int(link(rig_path("d.jsonl"), rig_path("hard.jsonl")), ==, 0);
     check_int(mkdir(rig_path("had"), 0700) + mkdir(rig_path("had/checkpoint-2"), 0700), ==, 0);
     check_int(mkdir(rig_path("m/deep"), 0700), ==, 0);
+    test_file("m/deep/x.csv", "old", 3);
     test_file("r.json", "{}\n", 3);
     struct stat before;
     struct stat after;

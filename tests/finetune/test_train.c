@@ -468,7 +468,57 @@ static void under_valgrind(void)
     rig_end();
 }
 
-TEST_MAIN({"instruction_sets", instruction_sets}, {"under_valgrind", under_valgrind},
+/* Files of the user in --out, and those that the run was told to write there, are never touched: neither
+ * by --resume nor by --overwrite; what these would replace that is not the run's is refused. */
+static void files_of_the_user(void)
+{
+    rig_train_begin();
+    mkdir(rig_path("u"), 0700);
+    test_file("u/thesis.tex", "of years", 8);
+    expect(0, TRAIN_SMALL "--out %T/u --steps 4 --save-every 2 --resume -q --log %T/u/log.jsonl "
+                          "--csv %T/u/log.csv --tensorboard %T/u/tb");
+    for (int i = 0; i < 3; i++) {
+        check_string(rig_read("u/thesis.tex"), "of years");
+        check_contains(rig_read("u/log.jsonl"), "median_seconds");
+        check_contains(rig_read("u/log.csv"), "\n4,");
+        check_true(rig_has("u/tb") && rig_has("u/model.safetensors") && !rig_has("u.partial"));
+        if (i == 0) {
+            expect(0, TRAIN_SMALL "--out %T/u --steps 6 --resume -q --log %T/u/log.jsonl");
+        } else if (i == 1) {
+            expect(0, TRAIN_SMALL "--out %T/u --steps 1 --overwrite -q");
+        }
+    }
+    expect(0, TRAIN_SMALL "--out %T/v --steps 1 -q");
+    expect(2, TRAIN_SMALL "--out %T/v --steps 2 --resume -q");
+    check_contains(rig_err, "no checkpoint to go on from");
+    mkdir(rig_path("w"), 0700);
+    expect(0, TRAIN_SMALL "--out %T/w --steps 2 --save-every 1 -q");
+    test_file("w/tokenizer.json", "changed by hand", 15);
+    expect(2, "finetune --model %T/mt --data %T/d.jsonl --batch 2 --out %T/w --steps 3 --resume");
+    check_contains(rig_err, "the file tokenizer.json in it is not a copy");
+    check_string(rig_read("w/tokenizer.json"), "changed by hand");
+    rig_end();
+}
+
+/* "." is the folder that it leads to. */
+static void here(void)
+{
+    char line[3000];
+    rig_train_begin();
+    snprintf(line, sizeof line,
+             "mkdir '%s/dot' && cp -r '%s/model/fixtures/llama' '%s/mt' && chmod -R u+w '%s/mt' && "
+             "echo '{}' >'%s/mt/tokenizer.json'",
+             test_directory(), test_root(), test_directory(), test_directory(), test_directory());
+    check_int(system(line), ==, 0);
+    expect(0, TRAIN_SMALL "--out %T/dot/. --steps 1 -q");
+    check_true(rig_has("dot/model.safetensors") && !rig_has("dot.partial"));
+    expect(2, TRAIN_SMALL "--out %T/dot/. --steps 1 -q");
+    check_contains(rig_err, "dot is there and not empty");
+    rig_end();
+}
+
+TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
+          {"instruction_sets", instruction_sets}, {"under_valgrind", under_valgrind},
           {"anywhere", anywhere}, {"stopped_at_once", stopped_at_once}, {"resumed", resumed},
           {"kinds", kinds}, {"config", config}, {"packed", packed},
           {"resumed_texts", resumed_texts}, {"texts", texts}, {"ranks", ranks},

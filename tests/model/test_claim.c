@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "offload/model/claim.h"
+#include "offload/model/publish.h"
 #include "offload/model/save.h"
 #include "offload/model/save_folder.h"
 #include "tests/harness/test.h"
@@ -130,48 +131,4 @@ static void somebodys(void)
     fixture_close(&fixture);
 }
 
-/* A folder that is replaced is marked before it gets the other name, so that whoever is killed then
- * leaves something that may be emptied; neither folder keeps the mark. */
-static void marked(void)
-{
-    char out[600];
-    char partial[700];
-    char kept[700];
-    char aside[700];
-    int fd = -1;
-    char *path = NULL;
-    snprintf(out, sizeof out, "%s/marked", test_directory());
-    snprintf(partial, sizeof partial, "%s.partial", out);
-    snprintf(kept, sizeof kept, "%s/kept", out);
-    snprintf(aside, sizeof aside, "%s/aside", test_directory());
-    check_int(mkdir(out, 0777), ==, 0);
-    test_file("marked/old", "", 0);
-    check_int(mkdir(kept, 0777), ==, 0);
-    check_int(model_folder_is_empty(out), ==, 0);
-    check_int(model_folder_is_empty("/nonexistent"), ==, -ENOENT);
-    check_int(model_folder_begin(out, true, NULL, &path, &fd), ==, 0);
-    check_int(model_folder_write(fd, "new", "new", 3), ==, 0);
-    check_int(rename(out, aside), ==, 0);
-    test_file("marked", "", 0); /* what cannot be marked is replaced all the same */
-    check_int(model_folder_publish(path, fd, out, true), ==, 0);
-    check_true(has(out, "new") && !has(out, MODEL_CLAIM_MARK));
-    check_int(unlink(partial), ==, 0);
-    close(fd);
-    free(path);
-    check_int(rename(aside, partial), ==, 0);
-    fd = open(partial, O_RDONLY | O_DIRECTORY);
-    check_int(model_claim_mark(fd, partial), ==, 0);
-    check_int(model_claim_mark(fd, partial), ==, 0);
-    check_int(model_claim_mark(-1, "nothing"), ==, -EBADF);
-    check_contains(core_err_sentence(), "nothing/" MODEL_CLAIM_MARK);
-    close(fd);
-    check_int(model_folder_begin(out, true, NULL, &path, &fd), ==, 0);
-    check_true(!has(partial, "old") && has(partial, "kept") && has(partial, MODEL_CLAIM_MARK));
-    check_int(model_folder_publish(path, fd, out, true), ==, 0);
-    check_true(has(out, "kept") && !has(out, "new") && !has(out, MODEL_CLAIM_MARK));
-    check_int(access(partial, F_OK), !=, 0);
-    close(fd);
-    free(path);
-}
-
-TEST_MAIN({"one_writer", one_writer}, {"somebodys", somebodys}, {"marked", marked})
+TEST_MAIN({"one_writer", one_writer}, {"somebodys", somebodys})

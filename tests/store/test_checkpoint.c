@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "offload/model/publish.h"
 #include "offload/model/safetensors.h"
 #include "offload/plan/shard.h"
 #include "tests/harness/test.h"
@@ -268,7 +269,7 @@ static void a_spare_in_use(void)
     store_shelf_close(shelf);
 }
 
-/* One writer; what a dead one left is removed; what it was moving comes back. */
+/* One writer; what a dead one left is removed; what it had complete gets its name. */
 static void one_writer(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -286,15 +287,26 @@ static void one_writer(void)
     check_true(!store_shelf_is(shelf, "/proc") && !store_shelf_is(shelf, ""));
     check_int(case_write(shelf, 5, 0, NULL), ==, 0);
     store_shelf_close(shelf);
-    snprintf(path, sizeof path, "%s/checkpoint-6.partial", directory);
-    check_int(mkdir(path, 0700), ==, 0);
-    snprintf(path, sizeof path, "%s.partial", directory);
-    check_int(mkdir(path, 0700), ==, 0);
-    snprintf(path, sizeof path, "mv '%s/checkpoint-5' '%s.partial'/", directory, directory);
+    static const char *const left[] = {"6.partial", "7.removed", "8.spare"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/checkpoint-%s", directory, left[i]);
+        check_int(mkdir(path, 0700), ==, 0);
+    }
+    /* Moved into the one that it replaces, of which a kill has left a part. */
+    snprintf(path, sizeof path,
+             "cd '%s' && cp -r checkpoint-5 checkpoint-5.partial && "
+             "rm checkpoint-5/manifest.json",
+             directory);
     check_int(system(path), ==, 0);
+    snprintf(path, sizeof path, "%s/checkpoint-5.partial", directory);
+    const int fd = open(path, O_RDONLY | O_DIRECTORY);
+    check_int(model_publish_keep(path, fd), ==, 0);
+    close(fd);
     check_int(store_shelf_open(directory, &shelf), ==, 0);
-    snprintf(path, sizeof path, "%s/checkpoint-6.partial", directory);
-    check_true(access(path, F_OK) != 0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/checkpoint-%s", directory, left[i]);
+        check_true(access(path, F_OK) != 0);
+    }
     check_int(case_compare(directory, 5), ==, 0);
     store_shelf_close(shelf);
     snprintf(path, sizeof path, "%s/none", directory);

@@ -14,7 +14,7 @@
 
 #include "aio/fault.h"
 #include "core/base/err.h"
-#include "offload/model/save_folder.h"
+#include "offload/model/publish.h"
 #include "tests/harness/test.h"
 #include "tests/store/case.h"
 

@@ -4,6 +4,7 @@
 
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_context.h"
+#include "tools/tide/paths.h"
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {
@@ -24,7 +25,13 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (out == NULL) {
         return cli_fail(command, CLI_WRONG, "--out DIR is missing");
     }
-    int rc = tide_checkpoint_export(NULL, parsed.arguments[0], out, overwrite);
+    char whole[PATH_MAX];
+    int rc = cli_out_resolve(out, whole);
+    rc = rc != 0 ? rc : cli_out_check(&(struct cli_out){.path = whole, .overwrite = overwrite});
+    if (rc != 0) {
+        return cli_fail(command, tune_exit_code(rc), NULL);
+    }
+    rc = tide_checkpoint_export(NULL, parsed.arguments[0], whole, overwrite);
     if (rc != 0) {
         const bool bad = rc == -EBADMSG;
         return cli_fail(command, bad ? CLI_NOT_VERIFIED : tune_exit_code(rc), "%s",

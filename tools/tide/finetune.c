@@ -1,11 +1,10 @@
 /* finetune.c: `tide finetune`: trains a model that need not fit and writes a Hugging Face folder.
  * The main thread. */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -30,82 +29,21 @@ struct job {
     struct tune_log *log;       /* owned */
     struct tide_engine *engine; /* owned */
     struct tune_run run;
+    bool begun;         /* the first step was */
+    bool trained;       /* and the last one */
+    char out[PATH_MAX]; /* of --out, where that is a name of its own */
 };
 
+/* What was given is found wrong before the first step, or is a row of the data; all else that ends a run
+ * after it is a failure of the run. */
 static int fail(struct job *job, int rc)
 {
+    int code = tune_exit_code(rc);
+    if (job->begun && (job->trained || rc != -EINVAL)) {
+        code = CLI_FAILED;
+    }
     tune_live_end(&job->talk.live);
-    return cli_fail(job->command, tune_exit_code(rc), NULL);
-}
-
-/* The model gets its name by a rename of the whole folder, which nobody can do to a mount point. */
-static bool is_mount_point(const char *path, const struct stat *info)
-{
-    struct stat above;
-    char parent[4096];
-    const int length = snprintf(parent, sizeof parent, "%s/..", path);
-    return length < (int)sizeof parent && stat(parent, &above) == 0 &&
-           (above.st_dev != info->st_dev || above.st_ino == info->st_ino);
-}
-
-/* What is yet to be made needs a folder that it can be made in. */
-static int check_parent(const char *path)
-{
-    struct stat info;
-    char parent[4096];
-    snprintf(parent, sizeof parent, "%s", path);
-    for (size_t end = strlen(parent); end > 1 && parent[end - 1] == '/'; end--) {
-        parent[end - 1] = '\0';
-    }
-    char *slash = strrchr(parent, '/');
-    if (slash == NULL || slash == parent) {
-        return 0;
-    }
-    *slash = '\0';
-    return stat(parent, &info) == 0 ? 0
-                                    : core_err_set(-errno, "--out %s cannot be made in %s: %s",
-                                                   path, parent, strerror(errno));
-}
-
-/* -EEXIST, -ENOTDIR ... where --out cannot be used, before anything long begins. */
-static int check_out(const struct tune_flags *flags)
-{
-    struct stat out;
-    struct stat model;
-    if (stat(flags->out, &out) != 0) {
-        return errno == ENOENT ? check_parent(flags->out)
-                               : core_err_set(-errno, "--out %s: %s", flags->out, strerror(errno));
-    }
-    if (!S_ISDIR(out.st_mode)) {
-        return core_err_set(-ENOTDIR, "--out %s is a file, and a folder is to be written",
-                            flags->out);
-    }
-    if (stat(flags->model, &model) == 0 && model.st_dev == out.st_dev &&
-        model.st_ino == out.st_ino) {
-        return core_err_set(-EINVAL, "--out %s is the model that is trained; name another folder",
-                            flags->out);
-    }
-    if (is_mount_point(flags->out, &out)) {
-        return core_err_set(-EBUSY, "--out %s is where a file system begins; name a folder in it",
-                            flags->out);
-    }
-    DIR *folder = opendir(flags->out);
-    if (folder == NULL) {
-        return core_err_set(-errno, "--out %s: %s", flags->out, strerror(errno));
-    }
-    int entries = 0;
-    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        entries += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    }
-    closedir(folder);
-    if (entries > 0 && !flags->overwrite && !flags->resume) {
-        return core_err_set(-EEXIST,
-                            "--out %s is there and not empty; name another folder, or give "
-                            "--overwrite to replace the model in it, or --resume to go on with the "
-                            "run whose checkpoints are in it",
-                            flags->out);
-    }
-    return 0;
+    return cli_fail(job->command, code, NULL);
 }
 
 static void undo_claim(void *context)
@@ -116,13 +54,17 @@ static void undo_claim(void *context)
 /* From here on no other run writes there; and none has meanwhile, before it was so. */
 static int claim_out(struct job *job)
 {
-    int rc = check_out(&job->flags);
+    const struct cli_out out = {.path = job->flags.out,
+                                .model = job->flags.model,
+                                .overwrite = job->flags.overwrite,
+                                .resume = job->flags.resume};
+    int rc = cli_out_check(&out);
     if (rc != 0) {
         return rc;
     }
     tune_stop_early(undo_claim, job->talk.context);
     rc = tide_folder_claim(job->talk.context, job->flags.out);
-    return rc != 0 ? core_err_adopt(rc, tide_last_error()) : check_out(&job->flags);
+    return rc != 0 ? core_err_adopt(rc, tide_last_error()) : cli_out_check(&out);
 }
 
 static int open_data(struct job *job, const char *path, bool trains, struct tune_data **out)
@@ -300,11 +242,13 @@ static int train(struct job *job)
                                      .eval_every = job->run.eval_every,
                                      .save_every = job->run.save_every,
                                  });
+        job->begun = true;
         rc = tune_run_steps(&job->run);
     }
     if (rc != 0 || job->run.stopped) {
         return rc;
     }
+    job->trained = true;
     rc = tide_engine_save(job->engine, job->flags.out, 1);
     tune_live_end(&job->talk.live);
     if (rc != 0) {
@@ -332,7 +276,9 @@ static int close_job(struct job *job, int code)
 static int work(struct job *job)
 {
     struct tide_inspection model;
-    int rc = tune_context_inspect(&job->talk, job->flags.model, true, &model);
+    int rc = cli_out_resolve(job->flags.out, job->out);
+    job->flags.out = job->out;
+    rc = rc != 0 ? rc : tune_context_inspect(&job->talk, job->flags.model, true, &model);
     rc = rc != 0 ? rc : tune_settings_init(&job->settings, &job->flags, &model);
     rc = rc != 0 ? rc : open_inputs(job);
     if (rc != 0) {

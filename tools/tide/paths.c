@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "tools/text/records.h"
 
 enum { LINKS_MAX = 40 };
@@ -151,13 +152,13 @@ static bool has_entry(const char *folder, const struct stat *info)
     return has;
 }
 
+/* Whether the place is a file of the folder; what is not there yet is nobody's. */
 static bool keeps(const char *kept, const struct place *place)
 {
     char child[PATH_MAX];
     struct stat info;
-    return stat(kept, &info) == 0 && (lies_in(place, &info, child) ||
-                                      (place->rest[0] == '\0' && (is_same(&info, &place->info) ||
-                                                                  has_entry(kept, &place->info))));
+    return place->rest[0] == '\0' && S_ISREG(place->info.st_mode) && stat(kept, &info) == 0 &&
+           (lies_in(place, &info, child) || has_entry(kept, &place->info));
 }
 
 /* A file that is yet to be made must not become one of those that a pattern finds. */
@@ -194,8 +195,8 @@ static int check_pair(const struct cli_path *written, const struct place *place,
         return !keeps(other->path, place)
                    ? 0
                    : core_err_set(-EINVAL,
-                                  "%s %s belongs to what %s %s reads, where nothing may be "
-                                  "written; name another file",
+                                  "%s %s would be written over a file of what %s %s reads; name "
+                                  "another file",
                                   written->flag, path, other->flag, other->path);
     }
     if (other->kind == CLI_PATH_READ) {
@@ -270,4 +271,179 @@ int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape)
     int rc = find_place(path, &place);
     rc = rc != 0 ? rc : try_place(&place, path, shape);
     return rc == 0 ? 0 : core_err_set(rc, "%s %s cannot be written: %s", flag, path, strerror(-rc));
+}
+
+/* ---- the folder of a model ---- */
+
+/* Nobody can put anything beside a mount point that may be renamed into it. */
+static bool is_mount_point(const char *path, const struct stat *info)
+{
+    struct stat above;
+    char parent[PATH_MAX];
+    return join(parent, path, "/", "..") == 0 && stat(parent, &above) == 0 &&
+           (above.st_dev != info->st_dev || above.st_ino == info->st_ino);
+}
+
+/* What is yet to be made needs a folder that it can be made in. */
+static int check_parent(const char *path)
+{
+    struct stat info;
+    char parent[PATH_MAX];
+    char name[PATH_MAX];
+    if (join(parent, path, "", "") != 0) {
+        return core_err_set(-ENAMETOOLONG, "--out %s: the name is too long", path);
+    }
+    cut_slashes(parent);
+    cut_name(parent, name);
+    return stat(parent, &info) == 0 ? 0
+                                    : core_err_set(-errno, "--out %s cannot be made in %s: %s",
+                                                   path, parent, strerror(errno));
+}
+
+static bool is_model_file(const char *name)
+{
+    const size_t length = strlen(name);
+    static const char tensors[] = ".safetensors";
+    return strcmp(name, "config.json") == 0 ||
+           (length >= sizeof tensors && strcmp(name + length - sizeof tensors + 1, tensors) == 0);
+}
+
+/* Whether OUT/NAME is a copy of MODEL/NAME; true where there is nothing to copy. */
+static bool is_copy(int folder, const char *model, const char *name)
+{
+    enum { PIECE_BYTES = 1 << 14 };
+    char path[PATH_MAX];
+    char one[PIECE_BYTES];
+    char other[PIECE_BYTES];
+    struct stat info;
+    if (join(path, model, "/", name) != 0 || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return true;
+    }
+    const int a = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int b = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *from = a >= 0 ? fdopen(a, "r") : NULL;
+    FILE *to = b >= 0 ? fdopen(b, "r") : NULL;
+    bool same = from != NULL && to != NULL;
+    for (size_t got = 1; same && got > 0;) {
+        got = fread(one, 1, sizeof one, from);
+        same = fread(other, 1, sizeof other, to) == got && memcmp(one, other, got) == 0;
+    }
+    if (from != NULL) {
+        fclose(from);
+    } else if (a >= 0) {
+        close(a);
+    }
+    if (to != NULL) {
+        fclose(to);
+    } else if (b >= 0) {
+        close(b);
+    }
+    return same;
+}
+
+/* What a folder has that a run is to go on in. */
+struct content {
+    unsigned entries;
+    bool checkpoint;
+    bool model;
+    char foreign[NAME_MAX + 1]; /* a file that the run would replace, and did not write; "": none */
+};
+
+static int list_content(const char *path, const char *model, struct content *out)
+{
+    static const char checkpoint[] = "checkpoint-";
+    DIR *folder = opendir(path);
+    *out = (struct content){.entries = 0};
+    if (folder == NULL) {
+        return core_err_set(-errno, "--out %s: %s", path, strerror(errno));
+    }
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        const char *name = entry->d_name;
+        struct stat info;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+            continue;
+        }
+        out->entries++;
+        if (fstatat(dirfd(folder), name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+            continue;
+        }
+        const bool file = S_ISREG(info.st_mode);
+        out->checkpoint = out->checkpoint ||
+                          (S_ISDIR(info.st_mode) &&
+                           strncmp(name, checkpoint, sizeof checkpoint - 1) == 0);
+        out->model = out->model || (file && is_model_file(name));
+        if (file && name[0] != '.' && !is_model_file(name) && model != NULL &&
+            !is_copy(dirfd(folder), model, name)) {
+            snprintf(out->foreign, sizeof out->foreign, "%s", name);
+        }
+    }
+    closedir(folder);
+    return 0;
+}
+
+/* What is in the folder and not this run's goes only where it was said to be given up. */
+static int check_content(const struct cli_out *out)
+{
+    struct content content;
+    int rc = list_content(out->path, out->model, &content);
+    if (rc != 0 || content.entries == 0 || out->overwrite) {
+        return rc;
+    }
+    if (!out->resume) {
+        return core_err_set(-EEXIST,
+                            "--out %s is there and not empty; name another folder, or give "
+                            "--overwrite to replace the model in it%s",
+                            out->path,
+                            out->model == NULL ? ""
+                                               : ", or --resume to go on with the run whose "
+                                                 "checkpoints are in it");
+    }
+    if (content.model && !content.checkpoint) {
+        return core_err_set(-EEXIST,
+                            "--out %s has a model in it and no checkpoint to go on from; name "
+                            "another folder, or give --overwrite to replace the model",
+                            out->path);
+    }
+    return content.foreign[0] == '\0'
+               ? 0
+               : core_err_set(-EEXIST,
+                              "--out %s: the file %s in it is not a copy of the one in %s, which "
+                              "would replace it; move it away, or give --overwrite",
+                              out->path, content.foreign, out->model);
+}
+
+int cli_out_check(const struct cli_out *out)
+{
+    struct stat info;
+    if (stat(out->path, &info) != 0) {
+        return errno == ENOENT ? check_parent(out->path)
+                               : core_err_set(-errno, "--out %s: %s", out->path, strerror(errno));
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        return core_err_set(-ENOTDIR, "--out %s is a file, and a folder is to be written",
+                            out->path);
+    }
+    if (out->model != NULL && core_file_is_same(out->model, out->path)) {
+        return core_err_set(-EINVAL, "--out %s is the model that is trained; name another folder",
+                            out->path);
+    }
+    if (is_mount_point(out->path, &info)) {
+        return core_err_set(-EBUSY, "--out %s is where a file system begins; name a folder in it",
+                            out->path);
+    }
+    return check_content(out);
+}
+
+int cli_out_resolve(const char *path, char whole[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    const char *last = slash != NULL ? slash + 1 : path;
+    if (strcmp(last, ".") != 0 && strcmp(last, "..") != 0) {
+        return join(whole, path, "", "") == 0
+                   ? 0
+                   : core_err_set(-ENAMETOOLONG, "--out %s: the name is too long", path);
+    }
+    return realpath(path, whole) != NULL
+               ? 0
+               : core_err_set(-errno, "--out %s: %s", path, strerror(errno));
 }

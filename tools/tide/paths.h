@@ -3,6 +3,7 @@
 #ifndef TOOLS_TIDE_PATHS_H
 #define TOOLS_TIDE_PATHS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -10,7 +11,7 @@ enum cli_path_kind {
     CLI_PATH_WRITTEN, /* a file, or a folder that files are put into */
     CLI_PATH_MADE,    /* the folder of a run: files may lie in it, but not in its checkpoints */
     CLI_PATH_READ,    /* a file or a pattern; "-" is standard input */
-    CLI_PATH_KEPT,    /* a folder that is read: nothing in it may be written */
+    CLI_PATH_KEPT,    /* a folder that is read: no file of it may be written over */
 };
 
 struct cli_path {
@@ -19,8 +20,8 @@ struct cli_path {
     const char *path; /* borrowed; NULL: not given */
 };
 
-/* -EINVAL, with both flags and the path, where one of them is written and is also another one, or lies
- * in a folder that is kept. Files are told apart by what they are, not by their names; one that is yet
+/* -EINVAL, with both flags and the path, where one of them is written and is also another one, or is a
+ * file of a folder that is kept. Files are told apart by what they are, not by their names; one that is yet
  * to be made, by its folder and its name. Devices and pipes do not count. */
 int cli_paths_check(const struct cli_path *paths, size_t count);
 
@@ -32,5 +33,19 @@ enum cli_path_shape {
 
 /* Whether it could be written, without making it: 0, or -errno with the flag and the path. NULL is fine. */
 int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape);
+
+/* The folder that a model is to be written to. */
+struct cli_out {
+    const char *path;  /* of --out */
+    const char *model; /* that is trained; NULL: none is */
+    bool overwrite;
+    bool resume;
+};
+
+/* "." and ".." as what they lead to: beside them the model is made. */
+int cli_out_resolve(const char *path, char whole[PATH_MAX]);
+
+/* -EEXIST, -ENOTDIR ... where --out cannot be used, before anything long begins. */
+int cli_out_check(const struct cli_out *out);
 
 #endif

@@ -1,0 +1,454 @@
+/* test_publish.c: a finished folder gets its name beside whatever its owner keeps there. The process is
+ * killed at, or the system refuses, each request of it in turn: the model is the old one, none, or the
+ * new one, and the owner's files are always as they were. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "offload/model/claim.h"
+#include "offload/model/publish.h"
+#include "offload/model/save.h"
+#include "offload/model/save_folder.h"
+#include "tests/harness/test.h"
+#include "tests/model/fixture.h"
+
+/* ---- the n-th request is refused, or the last that is made ---- */
+
+static int countdown; /* 1: the next one; 0: none */
+static bool kills;
+static int failure = EIO;
+static int hits;
+
+static bool due(void)
+{
+    if (countdown <= 0 || --countdown > 0) {
+        return false;
+    }
+    if (kills) {
+        _exit(9);
+    }
+    hits++;
+    errno = failure;
+    return true;
+}
+
+#define WRAP(type, name, failed, arguments, call)                                                  \
+    type __real_##name arguments;                                                                  \
+    type __wrap_##name arguments;                                                                  \
+    type __wrap_##name arguments                                                                   \
+    {                                                                                              \
+        return due() ? (failed) : __real_##name call;                                              \
+    }
+WRAP(int, rename, -1, (const char *from, const char *to), (from, to))
+WRAP(int, renameat, -1, (int a, const char *from, int b, const char *to), (a, from, b, to))
+WRAP(int, unlinkat, -1, (int folder, const char *name, int flags), (folder, name, flags))
+WRAP(int, rmdir, -1, (const char *path), (path))
+WRAP(int, fsync, -1, (int fd), (fd))
+WRAP(void *, opendir, NULL, (const char *path), (path))
+WRAP(ssize_t, write, -1, (int fd, const void *from, size_t bytes), (fd, from, bytes))
+#define WRAP_OPEN(name)                                                                            \
+    int __real_##name(const char *path, int flags, mode_t mode);                                   \
+    int __wrap_##name(const char *path, int flags, mode_t mode);                                   \
+    int __wrap_##name(const char *path, int flags, mode_t mode)                                    \
+    {                                                                                              \
+        return due() ? -1 : __real_##name(path, flags, mode);                                      \
+    }
+#define WRAP_OPENAT(name)                                                                          \
+    int __real_##name(int folder, const char *path, int flags, mode_t mode);                       \
+    int __wrap_##name(int folder, const char *path, int flags, mode_t mode);                       \
+    int __wrap_##name(int folder, const char *path, int flags, mode_t mode)                        \
+    {                                                                                              \
+        return due() ? -1 : __real_##name(folder, path, flags, mode);                              \
+    }
+WRAP_OPEN(open)
+WRAP_OPEN(open64)
+WRAP_OPENAT(openat)
+WRAP_OPENAT(openat64)
+
+/* A write to a shard that is lost, or of which a bit is flipped, without a word. */
+static enum { HONEST, LOSES, FLIPS } drive;
+static int lies_at; /* the write that it happens to, from 1 */
+ssize_t __real_pwrite64(int fd, const void *from, size_t bytes, off64_t at);
+ssize_t __wrap_pwrite64(int fd, const void *from, size_t bytes, off64_t at);
+ssize_t __wrap_pwrite64(int fd, const void *from, size_t bytes, off64_t at)
+{
+    if (drive == HONEST || lies_at <= 0 || --lies_at > 0) {
+        return __real_pwrite64(fd, from, bytes, at);
+    }
+    hits++;
+    if (drive == FLIPS) {
+        char *changed = malloc(bytes);
+        check_true(changed != NULL);
+        memcpy(changed, from, bytes);
+        changed[bytes / 2] ^= 0x10;
+        const ssize_t put = __real_pwrite64(fd, changed, bytes, at);
+        free(changed);
+        return put;
+    }
+    return (ssize_t)bytes;
+}
+
+/* ---- a folder with an old model, checkpoints and files of its owner ---- */
+
+static char out[600];
+static char partial[700];
+
+static const char *in(const char *name)
+{
+    static char path[4][1400];
+    static unsigned turn;
+    char *text = path[turn++ % 4];
+    snprintf(text, sizeof path[0], "%s/%s", out, name);
+    return text;
+}
+
+static void put(const char *name, const char *text)
+{
+    FILE *file = fopen(in(name), "w");
+    check_true(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static bool holds(const char *name, const char *text)
+{
+    char found[64] = "";
+    FILE *file = fopen(in(name), "r");
+    if (file == NULL) {
+        return false;
+    }
+    const size_t got = fread(found, 1, sizeof found - 1, file);
+    fclose(file);
+    return got == strlen(text) && memcmp(found, text, got) == 0;
+}
+
+static bool has(const char *name)
+{
+    struct stat info;
+    return lstat(in(name), &info) == 0;
+}
+
+static void remove_all(void)
+{
+    char command[1400];
+    snprintf(command, sizeof command, "rm -rf '%s' '%s'", out, partial);
+    check_int(system(command), ==, 0);
+}
+
+/* Old: two shards. Its owner's: two files, one named as nothing of ours is, and a folder of checkpoints. */
+static void make_old(void)
+{
+    test_directory_in_memory();
+    snprintf(out, sizeof out, "%s/out", test_directory());
+    snprintf(partial, sizeof partial, "%s.partial", out);
+    remove_all();
+    check_int(mkdir(out, 0755), ==, 0);
+    put("config.json", "old");
+    put("model-00001-of-00002.safetensors", "old 1");
+    put("model-00002-of-00002.safetensors", "old 2");
+    put("model.safetensors.index.json", "old index");
+    put("thesis.tex", "of years");
+    put("model-best.safetensors", "mine");
+    check_int(mkdir(in("checkpoint-3"), 0755), ==, 0);
+    put("checkpoint-3/manifest.json", "three");
+}
+
+static void check_owners(void)
+{
+    check_true(holds("thesis.tex", "of years"));
+    check_true(holds("model-best.safetensors", "mine"));
+    check_true(holds("checkpoint-3/manifest.json", "three"));
+}
+
+static bool is_old(void)
+{
+    return holds("config.json", "old") && holds("model-00001-of-00002.safetensors", "old 1") &&
+           holds("model-00002-of-00002.safetensors", "old 2") &&
+           holds("model.safetensors.index.json", "old index") && !has("tokenizer.json");
+}
+
+static bool is_new(void)
+{
+    return holds("config.json", "new") && holds("model.safetensors", "new weights") &&
+           holds("tokenizer.json", "new words") && !has("model-00001-of-00002.safetensors") &&
+           !has("model-00002-of-00002.safetensors") && !has("model.safetensors.index.json");
+}
+
+/* 0, or what publishing gave; without a trial of anything before it. */
+static int write_and_publish(int at, bool kill)
+{
+    char *path = NULL;
+    int fd = -1;
+    int rc = model_folder_begin(out, true, NULL, &path, &fd);
+    const struct model_folder folder = {path, fd};
+    rc = rc != 0 ? rc : model_folder_write(&folder, "config.json", "new", 3);
+    rc = rc != 0 ? rc : model_folder_write(&folder, "model.safetensors", "new weights", 11);
+    rc = rc != 0 ? rc : model_folder_write(&folder, "tokenizer.json", "new words", 9);
+    check_int(rc, ==, 0);
+    kills = kill;
+    hits = 0;
+    countdown = at;
+    rc = model_folder_publish(path, fd, out, true);
+    countdown = 0;
+    close(fd);
+    free(path);
+    return rc;
+}
+
+/* Whoever writes there next gives what is complete its name. */
+static void go_on(void)
+{
+    struct model_claim claim;
+    check_int(model_claim_take(out, &claim), ==, 0);
+    model_claim_drop(&claim);
+    check_int(access(partial, F_OK), !=, 0);
+    check_true(!has(MODEL_CLAIM_MARK) && !has(MODEL_PUBLISH_LIST));
+}
+
+/* Nothing but the old model's own files goes. */
+static void replaced(void)
+{
+    make_old();
+    check_int(model_folder_is_empty(out), ==, 0);
+    check_int(model_folder_is_empty("/nonexistent"), ==, -ENOENT);
+    check_int(write_and_publish(0, false), ==, 0);
+    check_true(is_new());
+    check_owners();
+    check_int(access(partial, F_OK), !=, 0);
+    check_true(!has(MODEL_CLAIM_MARK) && !has(MODEL_PUBLISH_LIST));
+    /* Without anything there, and into a folder that is empty. */
+    for (int i = 0; i < 2; i++) {
+        remove_all();
+        check_int(i == 1 ? mkdir(out, 0755) : 0, ==, 0);
+        check_int(write_and_publish(0, false), ==, 0);
+        check_true(is_new() && !has(MODEL_CLAIM_MARK) && !has(MODEL_PUBLISH_LIST));
+    }
+}
+
+/* A folder in a file's way is told before anything is changed. */
+static void in_the_way(void)
+{
+    make_old();
+    check_int(mkdir(in("tokenizer.json"), 0755), ==, 0);
+    check_int(write_and_publish(0, false), ==, -EISDIR);
+    check_contains(core_err_sentence(), "out/tokenizer.json is a folder");
+    check_int(model_publish_check(partial, out), ==, -EISDIR);
+    check_int(rmdir(in("tokenizer.json")), ==, 0);
+    check_int(model_publish_check(partial, out), ==, 0);
+    check_true(is_old());
+    check_owners();
+}
+
+/* Killed at each request. */
+static void killed(void)
+{
+    int old = 0;
+    int none = 0;
+    int whole = 0;
+    int n = 1;
+    for (;; n++) {
+        int status = 0;
+        make_old();
+        fflush(stdout);
+        const pid_t child = fork();
+        check_true(child >= 0);
+        if (child == 0) {
+            _exit(write_and_publish(n, true) == 0 ? 0 : 1);
+        }
+        check_int(waitpid(child, &status, 0), ==, child);
+        check_owners();
+        const bool was_old = is_old();
+        check_true(was_old || is_new() || !has("config.json"));
+        old += was_old;
+        none += !has("config.json");
+        whole += is_new();
+        go_on();
+        check_owners();
+        check_true(is_new() || (was_old && is_old()));
+        if (WEXITSTATUS(status) == 0) {
+            break;
+        }
+        check_int(WEXITSTATUS(status), ==, 9);
+    }
+    test_note("%d requests: killed at %d the old model was there, at %d none, at %d the new one",
+              n - 1, old, none, whole - 1);
+    check_int(old, >, 3);
+    check_int(none, >, 5);
+    check_int(whole, >, 2);
+}
+
+/* Each request is refused: it is told, and what was trained gets its name in the end. */
+static void refused(void)
+{
+    static const int codes[] = {EIO, EMFILE, EXDEV, EINVAL};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        int n = 1;
+        int failed = 0;
+        for (;; n++) {
+            failure = codes[i];
+            make_old();
+            const int rc = write_and_publish(n, false);
+            check_owners();
+            check_true(is_old() || is_new() || !has("config.json"));
+            check_true(rc != 0 || is_new());
+            check_true(rc == 0 || core_err_sentence()[0] != '\0');
+            failed += rc != 0;
+            const bool was_old = is_old();
+            if (hits == 0) {
+                check_int(rc, ==, 0);
+                break;
+            }
+            if (access(partial, F_OK) == 0 && rc == 0) { /* only a mark or the folder stayed */
+                check_true(is_new());
+            }
+            go_on();
+            check_owners();
+            check_true(is_new() || (was_old && is_old()));
+        }
+        check_int(failed, >, 10);
+        test_note("%d requests, %d of them ended it with %s", n - 1, failed, strerror(codes[i]));
+    }
+}
+
+/* A list that was cut short is none: its files may not be complete. */
+static void torn_list(void)
+{
+    make_old();
+    check_int(mkdir(partial, 0755), ==, 0);
+    const int fd = open(partial, O_RDONLY | O_DIRECTORY);
+    put("../out.partial/" MODEL_CLAIM_MARK, "");
+    put("../out.partial/config.json", "half");
+    put("../out.partial/" MODEL_PUBLISH_LIST, "config.json");
+    check_true(model_publish_is_kept(fd));
+    check_int(model_publish_resume(partial, fd, out), ==, 0);
+    check_true(is_old());
+    check_int(model_publish_keep(partial, fd), ==, 0);
+    check_int(model_publish_resume(partial, fd, out), ==, 1);
+    check_true(holds("config.json", "half"));
+    check_int(access(partial, F_OK), !=, 0);
+    close(fd);
+}
+
+/* ---- the weights ---- */
+
+static int save_all(struct fixture *fixture, const struct model_save_options *options)
+{
+    struct model_save *save = NULL;
+    int rc = model_save_open(fixture->model, options, &save);
+    for (unsigned b = 0; rc == 0 && b < fixture->model->block_count; b++) {
+        const uint64_t elements = fixture->model->blocks[b].elements;
+        float *values = calloc(elements, sizeof *values);
+        check_true(values != NULL);
+        for (uint64_t i = 0; i < elements; i++) {
+            values[i] = (float)(i % 1000) + (float)b;
+        }
+        for (uint64_t at = 0; rc == 0 && at < elements; at += 3001) {
+            const uint64_t left = elements - at;
+            rc = model_save_put(save, b, at, left < 3001 ? left : 3001, MODEL_F32, values + at);
+        }
+        free(values);
+    }
+    rc = rc != 0 ? rc : model_save_finish(save);
+    const struct core_err kept = core_err_keep(rc);
+    model_save_close(save);
+    return core_err_first(&kept, 0);
+}
+
+/* A write of the weights that is lost, or changed by one bit, is found before the model has its name; also
+ * where tensors are written by columns and where there are several shards. */
+static void drives_lie(void)
+{
+    static const char *const folders[] = {"llama3", "gpt2"};
+    for (int i = 0; i < 4; i++) {
+        struct fixture fixture;
+        fixture_open(&fixture, folders[i % 2]);
+        make_old();
+        const struct model_save_options options = {.folder = out,
+                                                   .type = i < 2 ? MODEL_BF16 : MODEL_F32,
+                                                   .shard_bytes = i < 2 ? 0 : 20000,
+                                                   .replace = true};
+        int found = 0;
+        for (int n = 1;; n += found < TEST_COUNT(25, 6) ? 1 : 61) {
+            drive = found % 2 == 0 ? FLIPS : LOSES;
+            lies_at = n;
+            hits = 0;
+            const int rc = save_all(&fixture, &options);
+            drive = HONEST;
+            if (hits == 0) {
+                check_int(rc, ==, 0);
+                check_true(!is_old());
+                break;
+            }
+            if (rc == 0) { /* zeros in place of zeros: nothing is wrong */
+                test_fail(__FILE__, __LINE__, "%s: write %d lied and nobody saw it", folders[i % 2],
+                          n);
+            }
+            check_int(rc, ==, -EBADMSG);
+            check_contains(core_err_sentence(), "out.partial/model");
+            check_contains(core_err_sentence(), "other bytes than were written");
+            check_true(is_old());
+            check_int(access(partial, F_OK), !=, 0);
+            found++;
+        }
+        test_note("%s: %d writes lied", folders[i % 2], found);
+        check_int(found, >, 4);
+        check_owners();
+        fixture_close(&fixture);
+    }
+}
+
+/* A model that cannot be given its name is not thrown away: the sentence says where it is, and the next run
+ * moves it. */
+static void kept(void)
+{
+    struct fixture fixture;
+    fixture_open(&fixture, "llama3");
+    make_old();
+    const struct model_save_options options = {.folder = out, .type = MODEL_F32, .replace = true};
+    check_int(save_all(&fixture, &options), ==, 0);
+    int stayed = 0;
+    for (int n = 1; n < 200; n++) {
+        make_old();
+        kills = false;
+        failure = EIO;
+        hits = 0;
+        struct model_save *save = NULL;
+        check_int(model_save_open(fixture.model, &options, &save), ==, 0);
+        for (unsigned b = 0; b < fixture.model->block_count; b++) {
+            const uint64_t elements = fixture.model->blocks[b].elements;
+            float *values = calloc(elements, sizeof *values);
+            check_true(values != NULL);
+            check_int(model_save_put(save, b, 0, elements, MODEL_F32, values), ==, 0);
+            free(values);
+        }
+        countdown = n;
+        const int rc = model_save_finish(save);
+        countdown = 0;
+        if (rc != 0 && model_publish_is_kept(open(partial, O_RDONLY | O_DIRECTORY))) {
+            check_contains(core_err_sentence(), "the model is complete in ");
+            model_save_close(save);
+            go_on();
+            check_true(has("model.safetensors") && !is_old());
+            stayed++;
+        } else {
+            model_save_close(save);
+        }
+        check_owners();
+        if (hits == 0) {
+            check_int(rc, ==, 0);
+            break;
+        }
+    }
+    check_int(stayed, >, 5);
+    fixture_close(&fixture);
+}
+
+TEST_MAIN({"replaced", replaced}, {"in_the_way", in_the_way}, {"killed", killed},
+          {"refused", refused}, {"torn_list", torn_list}, {"drives_lie", drives_lie},
+          {"kept", kept})
