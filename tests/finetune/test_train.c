@@ -440,7 +440,7 @@ static void instruction_sets(void)
     check_contains(rig_out, "instructions: none");
     expect_with(0, "TIDE_ISA=scalar", TRAIN_SMALL "--out %T/scalar --steps 2");
     expect_with(0, "TIDE_ISA=avx2", TRAIN_SMALL "--out %T/avx2 --steps 2");
-    expect_with(0, "TIDE_ISA=sse5", TRAIN_SMALL "--out %T/none --steps 2");
+    expect_with(0, "TIDE_ISA=sse5", TRAIN_SMALL "--out %T/sse5 --steps 2");
     check_contains(rig_err, "TIDE_ISA is \"sse5\", which is none of scalar, avx2, ");
     rig_end();
 }
