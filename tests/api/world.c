@@ -1,32 +1,15 @@
-/* world.c: writes the files by hand. */
+/* world.c: options for the files of world_files.c. */
 #include "tests/api/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "tests/run/case.h"
-
-static void write_rates(const char *path)
-{
-    check_int(run_rates_write(path, case_rates()), ==, 0);
-}
-
 void world_init(struct world *world)
 {
-    static struct case_model made;
     *world = (struct world){.batch = {.struct_bytes = sizeof world->batch}};
-    case_model_make(&made, "llama tied");
-    snprintf(world->model, sizeof world->model, "%s", made.folder);
-    case_model_free(&made);
-    snprintf(world->rates, sizeof world->rates, "%s/rates.json", test_directory());
+    world_files_init(world->model, world->rates, world->ids);
     snprintf(world->store, sizeof world->store, "%s/store", test_directory());
-    write_rates(world->rates);
-    uint32_t state = 5;
-    for (int i = 0; i < WORLD_ROWS * WORLD_LENGTH; i++) {
-        state = state * 1664525u + 1013904223u;
-        world->ids[i] = (int32_t)((state >> 8) % WORLD_VOCAB);
-    }
     world->batch.rows = WORLD_ROWS;
     world->batch.length = WORLD_LENGTH;
     world->batch.ids = world->ids;

@@ -5,13 +5,12 @@
 
 #include <tide/engine.h>
 
+#include "tests/api/world_files.h"
 #include "tests/harness/test.h"
 
-enum { WORLD_ROWS = 2, WORLD_LENGTH = 16, WORLD_VOCAB = 601 };
-
 struct world {
-    char model[512];
-    char rates[512];
+    char model[WORLD_PATH_BYTES];
+    char rates[WORLD_PATH_BYTES];
     char store[512];                    /* not there yet */
     struct tide_store_path path;        /* the store */
     struct tide_engine_options options; /* all in the store, memory for it, one thread */

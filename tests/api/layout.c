@@ -1,0 +1,16 @@
+/* layout.c: the table LAYOUT_NAME of everything that was recorded. Compiled against the recorded headers and
+ * against today's, where it does not compile if something was renamed or removed. */
+#include "tests/api/layout.h"
+
+#include <tide/checkpoint.h>
+#include <tide/doctor.h>
+#include <tide/inspect.h>
+
+#define FIELD(owner, field)                                                                        \
+    {#owner "." #field, offsetof(struct owner, field), sizeof(((struct owner *)NULL)->field)},
+#define VALUE(name) {#name, (size_t)(name), 0},
+#define FUNCTION(name)
+
+const struct layout_row LAYOUT_NAME[] = {
+#include RECORDED_NAMES
+    {NULL, 0, 0}};

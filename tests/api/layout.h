@@ -1,0 +1,17 @@
+/* layout.h: where fields are and what enumerators count in two versions of the public headers. */
+#ifndef TESTS_API_LAYOUT_H
+#define TESTS_API_LAYOUT_H
+
+#include <stddef.h>
+
+struct layout_row {
+    const char *name; /* "tide_step.loss", "TIDE_BF16" */
+    size_t value;     /* offset of a field, value of an enumerator */
+    size_t bytes;     /* of a field; 0: an enumerator */
+};
+
+/* The same names in the same order; both end with a NULL. */
+extern const struct layout_row layout_recorded[];
+extern const struct layout_row layout_current[];
+
+#endif
