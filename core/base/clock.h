@@ -1,11 +1,31 @@
-/* clock.h: time that never jumps, in nanoseconds. */
+/* clock.h: time that never jumps, in nanoseconds, and the time in which this process ran, by which
+ * limits are measured. Any thread. */
 #ifndef CORE_BASE_CLOCK_H
 #define CORE_BASE_CLOCK_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 /* CLOCK_MONOTONIC. */
 int64_t core_clock_now_ns(void);
+
+/* A thread that waits with a limit reads core_clock_ran_ns() at least every CORE_CLOCK_BEAT_NS.
+ * Between two readings of all threads together at most CORE_CLOCK_GAP_NS count: a longer gap means
+ * that the process was stopped (SIGSTOP, a frozen container), which is no delay of what is waited for. */
+enum { CORE_CLOCK_BEAT_NS = 100000000, CORE_CLOCK_GAP_NS = 250000000 };
+
+struct core_heartbeat {
+    _Atomic uint64_t state; /* the last reading and the time counted until then; begins as 0 */
+};
+
+/* The time counted by this heartbeat, from an unspecified start; `now_ns` is core_clock_now_ns(). */
+int64_t core_heartbeat_ran_ns(struct core_heartbeat *heartbeat, int64_t now_ns);
+
+/* The same of the process's one heartbeat, now: what every limit is compared with. */
+int64_t core_clock_ran_ns(void);
+
+/* How long a thread that has `left_ns` until its limit may sleep before its next reading. */
+int64_t core_clock_beat_ns(int64_t left_ns);
 
 /* Tells the core that this thread spins. */
 static inline void core_clock_relax(void)

@@ -89,7 +89,7 @@ int core_fence_wait(struct core_fence fence, int64_t timeout_ns)
         return 0;
     }
     int64_t deadline_ns = 0;
-    if (timeout_ns >= 0 && __builtin_add_overflow(core_clock_now_ns(), timeout_ns, &deadline_ns)) {
+    if (timeout_ns >= 0 && __builtin_add_overflow(core_clock_ran_ns(), timeout_ns, &deadline_ns)) {
         deadline_ns = INT64_MAX;
     }
     int64_t spin_ns = CORE_FENCE_SPIN_NS;
@@ -101,7 +101,7 @@ int core_fence_wait(struct core_fence fence, int64_t timeout_ns)
         }
         int64_t left_ns = -1;
         if (timeout_ns >= 0) {
-            left_ns = deadline_ns - core_clock_now_ns();
+            left_ns = core_clock_beat_ns(deadline_ns - core_clock_ran_ns());
             if (left_ns <= 0) {
                 return timed_out(fence, timeout_ns);
             }

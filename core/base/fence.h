@@ -45,7 +45,8 @@ int core_fence_poll(struct core_fence fence);
 bool core_fence_issued(struct core_fence fence);
 
 /* 0 reached; -ETIMEDOUT with a sentence that names the line, what it waits for and where it is;
- * or the line's own error. timeout_ns < 0 waits for ever. Spins `CORE_FENCE_SPIN_NS` first. */
+ * or the line's own error. timeout_ns < 0 waits for ever, and counts only time in which this process
+ * ran (clock.h). Spins `CORE_FENCE_SPIN_NS` first. */
 int core_fence_wait(struct core_fence fence, int64_t timeout_ns);
 /* The same for work whose length nobody knows: the time begins anew whenever the line moves. */
 int core_fence_wait_moving(struct core_fence fence, int64_t still_ns);

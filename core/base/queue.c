@@ -40,7 +40,7 @@ struct core_queue {
 static int wait_edge(struct core_queue *queue, struct core_fence edge)
 {
     const int64_t slice_ns = 50000000;
-    int64_t start_ns = core_clock_now_ns();
+    int64_t start_ns = core_clock_ran_ns();
     for (;;) {
         int rc = core_fence_wait(edge, slice_ns);
         if (rc != -ETIMEDOUT || core_fence_poll(edge) != 0) {
@@ -49,7 +49,7 @@ static int wait_edge(struct core_queue *queue, struct core_fence edge)
         if (atomic_load_explicit(&queue->line.error, memory_order_acquire) != 0) {
             return -ECANCELED;
         }
-        int64_t waited_ns = core_clock_now_ns() - start_ns;
+        int64_t waited_ns = core_clock_ran_ns() - start_ns;
         if (queue->edge_limit_ns > 0 && waited_ns >= queue->edge_limit_ns) {
             return core_err_prefix(-ETIMEDOUT, "queue %s waited %.3f s for an edge",
                                    queue->line.name, (double)waited_ns / 1e9);

@@ -168,7 +168,7 @@ static int next_step(struct local *local, const struct coll_work *work)
     atomic_store_explicit(&meeting->seats[local->base.rank].step, local->step,
                           memory_order_release);
     core_bell_ring(&meeting->bell);
-    int64_t start_ns = core_clock_now_ns();
+    int64_t start_ns = core_clock_ran_ns();
     for (int64_t spin_ns = CORE_FENCE_SPIN_NS;; spin_ns = 0) {
         uint32_t seen = core_bell_look(&meeting->bell);
         int rc = meeting_error(meeting);
@@ -182,11 +182,12 @@ static int next_step(struct local *local, const struct coll_work *work)
         if (atomic_load_explicit(&meeting->seats[missing].left, memory_order_acquire)) {
             return fail_left(local, work, missing);
         }
-        int64_t waited_ns = core_clock_now_ns() - start_ns;
+        int64_t waited_ns = core_clock_ran_ns() - start_ns;
         if (waited_ns >= local->base.limit_ns) {
             return fail_missing(local, work, waited_ns);
         }
-        core_bell_spin_sleep(&meeting->bell, seen, spin_ns, local->base.limit_ns - waited_ns);
+        core_bell_spin_sleep(&meeting->bell, seen, spin_ns,
+                             core_clock_beat_ns(local->base.limit_ns - waited_ns));
     }
 }
 

@@ -316,8 +316,8 @@ static void note_pulse(const struct run_executor *executor)
 
 static int drive(struct run_executor *executor, const struct goal *goal)
 {
-    int64_t moved_ns = core_clock_now_ns();
-    int64_t limit_ns = executor->stall_limit_ns > 0 ? executor->stall_limit_ns : -1;
+    int64_t moved_ns = core_clock_ran_ns();
+    int64_t limit_ns = executor->stall_limit_ns;
     while (executor->error == 0) {
         uint32_t seen = core_bell_look(executor->bell);
         int rc = turn(executor);
@@ -328,20 +328,23 @@ static int drive(struct run_executor *executor, const struct goal *goal)
         if (goal->done(executor, goal)) {
             break;
         }
-        int64_t now_ns = core_clock_now_ns();
+        int64_t ran_ns = core_clock_ran_ns();
         if (rc > 0) {
-            moved_ns = now_ns;
+            moved_ns = ran_ns;
             note_pulse(executor);
             continue;
         }
-        if (limit_ns > 0 && now_ns - moved_ns >= limit_ns) {
+        if (limit_ns > 0 && ran_ns - moved_ns >= limit_ns) {
             executor->error = run_waits_stalled(executor);
             executor->stalled = true;
             break;
         }
         uint8_t blockers[2];
         run_waits_look(executor, blockers);
-        core_bell_spin_sleep(executor->bell, seen, SPIN_NS, limit_ns);
+        const int64_t now_ns = core_clock_now_ns();
+        const int64_t left_ns = moved_ns + limit_ns - ran_ns;
+        core_bell_spin_sleep(executor->bell, seen, SPIN_NS,
+                             limit_ns > 0 ? core_clock_beat_ns(left_ns) : -1);
         run_waits_charge(executor, blockers, core_clock_now_ns() - now_ns);
     }
     return executor->error;

@@ -1,10 +1,12 @@
 /* test_faults.c: what happens to ranks that are threads when one hangs, dies, aborts or differs. */
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "core/base/err.h"
 #include "tests/coll/ranks.h"
+#include "tests/harness/child.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 
@@ -68,6 +70,37 @@ static void several_missing(void)
     check_int(run.ranks[0].rc, ==, -ETIMEDOUT);
     check_contains(run.ranks[0].sentence, "ranks 1, 2, 3 did not come to collective 1 (barrier)");
     free(run.ranks);
+}
+
+static int stops(struct rank *rank)
+{
+    int rc = barrier(rank->coll);
+    if (rc == 0 && rank->index == 1) {
+        pause_ms(200); /* the others wait by then */
+        raise(SIGSTOP);
+        pause_ms(300); /* and look at their limit after the stop */
+    }
+    return rc != 0 ? rc : barrier(rank->coll);
+}
+
+static int runs_and_stops(void *argument)
+{
+    (void)argument;
+    struct run run = {
+        .world = 3, .limit_ns = (TEST_STOP_MS - 500) * INT64_C(1000000), .body = stops};
+    int failed = 0;
+    run_ranks(&run);
+    for (unsigned r = 0; r < 3; r++) {
+        failed += run.ranks[r].rc != 0;
+    }
+    free(run.ranks);
+    return failed;
+}
+
+/* The time in which the process was stopped does not count as a rank's delay. */
+static void stopped_process(void)
+{
+    check_int(test_child(runs_and_stops, NULL), ==, 0);
 }
 
 static int leaves(struct rank *rank)
@@ -260,6 +293,7 @@ static void failing_allocations(void)
 }
 
 TEST_MAIN({"hanging_rank", hanging_rank}, {"several_missing", several_missing},
-          {"dead_rank", dead_rank}, {"aborting_rank", aborting_rank}, {"mismatched", mismatched},
+          {"stopped_process", stopped_process}, {"dead_rank", dead_rank},
+          {"aborting_rank", aborting_rank}, {"mismatched", mismatched},
           {"left_in_peace", left_in_peace}, {"opening", opening},
           {"failing_allocations", failing_allocations})

@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { NOBODY = 65534 };
@@ -28,7 +31,17 @@ int test_child(int (*run)(void *argument), void *argument)
         _exit(rc & 255);
     }
     int status = 0;
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    for (bool ended = child < 0; !ended;) {
+        if (waitpid(child, &status, WUNTRACED) < 0) {
+            ended = errno != EINTR;
+        } else if (WIFSTOPPED(status)) {
+            nanosleep(&(struct timespec){.tv_sec = TEST_STOP_MS / 1000,
+                                         .tv_nsec = TEST_STOP_MS % 1000 * 1000000},
+                      NULL);
+            kill(child, SIGCONT);
+        } else {
+            ended = true;
+        }
     }
     if (child < 0) {
         return 255;

@@ -3,6 +3,9 @@
 #ifndef TESTS_HARNESS_CHILD_H
 #define TESTS_HARNESS_CHILD_H
 
+/* A child that stops itself, raise(SIGSTOP), goes on after this time. */
+enum { TEST_STOP_MS = 2500 };
+
 /* What `run` returned (0 to 255, also in a child that checks fail in: 255), or 256 + the signal
  * that ended it. What the child writes to standard error is dropped. The child has one thread. */
 int test_child(int (*run)(void *argument), void *argument);

@@ -2,6 +2,8 @@
  * that take edges and lanes that do not, with lanes that are full at times; failures and stalls end
  * it with their sentence; waiting is charged to its cause; its turns a command are bounded. */
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/queue.h"
 #include "offload/run/executor.h"
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 #include "tests/plan/model.h"
 #include "tests/plan/world.h"
@@ -295,6 +298,44 @@ static void the_gate_holds_compute(void)
     plan_destroy(bench.plan);
 }
 
+/* Stops the process for longer than the stall limit while the executor waits; the data come some looks
+ * later. */
+static void *stop_then_reach(void *line)
+{
+    usleep(2 * CORE_CLOCK_BEAT_NS / 1000);
+    raise(SIGSTOP);
+    usleep(3 * CORE_CLOCK_BEAT_NS / 1000);
+    core_line_reach(line, 1);
+    return NULL;
+}
+
+static int drives_and_stops(void *argument)
+{
+    struct core_line data;
+    core_line_init(&data, "rows", NULL);
+    struct bench bench = {0};
+    pthread_t thread;
+    (void)argument;
+    plan_init(&bench, false, 1);
+    bench_init(&bench, false, 64);
+    data.bell = &bench.bell;
+    int rc = run_executor_push(bench.executor, bench.model.tapes[0], (struct core_fence){&data, 1});
+    rc = rc != 0 ? rc : pthread_create(&thread, NULL, stop_then_reach, &data);
+    if (rc == 0) {
+        rc = run_executor_drive(bench.executor, 0);
+        pthread_join(thread, NULL);
+    }
+    bench_fini(&bench);
+    plan_destroy(bench.plan);
+    return rc == 0 ? 0 : 1;
+}
+
+/* The time in which the process was stopped is no stall. */
+static void a_stopped_process_has_not_stalled(void)
+{
+    check_int(test_child(drives_and_stops, NULL), ==, 0);
+}
+
 /* A tape pushed ahead reads, and nothing else; taken back it leaves no trace but what it has read, and
  * its place is another's. */
 static void a_tape_is_taken_back(void)
@@ -477,6 +518,7 @@ TEST_MAIN({"threads_read_what_program_order_reads", threads_read_what_program_or
           {"a_watcher_sees_every_command", a_watcher_sees_every_command},
           {"a_failure_ends_the_run", a_failure_ends_the_run},
           {"the_gate_holds_compute", the_gate_holds_compute},
+          {"a_stopped_process_has_not_stalled", a_stopped_process_has_not_stalled},
           {"a_tape_is_taken_back", a_tape_is_taken_back},
           {"waiting_is_charged_to_its_cause", waiting_is_charged_to_its_cause},
           {"a_turn_serves_several_commands", a_turn_serves_several_commands},
