@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "aio/drive_parts.h"
 #include "aio/probe.h"
@@ -27,10 +26,14 @@ enum {
 static const int64_t warn_default_ns = 5000000000;
 static const int64_t limit_default_ns = 60000000000;
 
-static int64_t clock_of(const struct aio_drive *drive)
+static void read_clock(struct aio_drive *drive)
 {
-    return drive->options.now_ns != NULL ? drive->options.now_ns(drive->options.now_user)
-                                         : core_clock_now_ns();
+    if (drive->options.now_ns != NULL) {
+        drive->now_ns = drive->ran_ns = drive->options.now_ns(drive->options.now_user);
+    } else {
+        drive->now_ns = core_clock_now_ns();
+        drive->ran_ns = core_clock_ran_ns();
+    }
 }
 
 void aio_drive_ring(struct aio_drive *drive)
@@ -94,7 +97,7 @@ static void close_lanes(struct aio_drive *drive)
         if (lane->flying == 0) {
             drive->lanes[i--] = drive->lanes[--drive->lanes_count];
             answer(drive, closer, 0); /* the lane is gone */
-        } else if (drive->now_ns - lane->closing_ns >= limit_ns) {
+        } else if (drive->ran_ns - lane->closing_ns >= limit_ns) {
             lane->closer = NULL;
             answer(drive, closer,
                    core_err_set(-ETIMEDOUT,
@@ -119,12 +122,13 @@ void aio_drive_die(struct aio_drive *drive, int code)
     aio_block_cancel(drive, NULL);
 }
 
-/* A call into the back end failed. Some failures pass; the number in a row is bounded. */
-static void note_failure(struct aio_drive *drive, const char *call, int rc)
+/* A call into the back end failed. Some failures pass; the number in a row is bounded. The call is
+ * not made again before *call_ns. */
+static void note_failure(struct aio_drive *drive, const char *call, int rc, int64_t *call_ns)
 {
     bool passes = rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM;
     if (drive->dead) { /* only late answers are waited for */
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        *call_ns = drive->now_ns + 1000000;
         return;
     }
     count(&drive->repeats, 1);
@@ -135,8 +139,7 @@ static void note_failure(struct aio_drive *drive, const char *call, int rc)
         return;
     }
     if (drive->failing_calls > 8) {
-        struct timespec pause = {.tv_nsec = drive->failing_calls < 64 ? 20000 : 500000};
-        nanosleep(&pause, NULL);
+        *call_ns = drive->now_ns + (drive->failing_calls < 64 ? 20000 : 500000);
     }
 }
 
@@ -150,10 +153,21 @@ static bool is_closing(const struct aio_drive *drive)
     return false;
 }
 
-static bool has_work(struct aio_drive *drive)
+static bool is_asked(struct aio_drive *drive)
 {
-    return atomic_load_explicit(&drive->control, memory_order_seq_cst) != NULL ||
-           drive->done.first != NONE || drive->ready.first != NONE || aio_lane_pick(drive) != NULL;
+    return atomic_load_explicit(&drive->control, memory_order_seq_cst) != NULL;
+}
+
+/* How long nothing but `until_ns` and a ring of the bell is waited for; 0: there is work now. */
+static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
+{
+    const bool full = drive->dead || drive->flying >= drive->depth;
+    const int64_t due_ns = full ? INT64_MAX : aio_block_due(drive);
+    const int64_t first_ns = due_ns < until_ns ? due_ns : until_ns;
+    if (first_ns <= drive->now_ns || is_asked(drive) || drive->done.first != NONE) {
+        return 0;
+    }
+    return first_ns == INT64_MAX ? -1 : first_ns - drive->now_ns;
 }
 
 /* Waits as briefly as what is there to do asks for. With many blocks in flight several completions
@@ -162,14 +176,12 @@ static int collect(struct aio_drive *drive, struct aio_event *events)
 {
     bool full = drive->flying >= drive->depth;
     unsigned min = 1;
-    int64_t wait_ns = WAIT_NS;
     atomic_store_explicit(&drive->waiting,
                           full ? WAKE_FOR_CONTROL : WAKE_FOR_CONTROL | WAKE_FOR_PARTS,
                           memory_order_seq_cst);
-    if (atomic_load_explicit(&drive->control, memory_order_seq_cst) != NULL ||
-        drive->done.first != NONE || (!full && has_work(drive))) {
+    int64_t wait_ns = idle_ns(drive, drive->now_ns + WAIT_NS);
+    if (wait_ns == 0) {
         min = 0;
-        wait_ns = 0;
     } else if (full && drive->depth >= 16) {
         min = drive->depth / 8 < EVENTS ? drive->depth / 8 : EVENTS;
         wait_ns = BATCH_WAIT_NS;
@@ -182,32 +194,53 @@ static int collect(struct aio_drive *drive, struct aio_event *events)
     return rc;
 }
 
-static void rest(struct aio_drive *drive)
+/* Until `until_ns`, or until there is work. */
+static void rest(struct aio_drive *drive, int64_t until_ns)
 {
     uint32_t seen = core_bell_look(&drive->bell);
-    if (!has_work(drive) && !is_closing(drive) && !drive->ending) {
-        core_bell_spin_sleep(&drive->bell, seen, SPIN_NS, -1);
+    int64_t wait_ns = idle_ns(drive, until_ns);
+    if (wait_ns != 0 && (until_ns != INT64_MAX || !is_closing(drive)) && !drive->ending) {
+        core_bell_spin_sleep(&drive->bell, seen, wait_ns < 0 ? SPIN_NS : 0, wait_ns);
     }
+}
+
+/* Takes in the answers that are there. False: the back end does not tell now. */
+static bool drain(struct aio_drive *drive, int got)
+{
+    struct aio_event events[EVENTS];
+    for (int i = 0; got == EVENTS && i <= AIO_DEPTH_MAX / EVENTS; i++) {
+        got = drive->backend->reap(drive->state, events, EVENTS, 0, 0);
+        for (int n = 0; n < got; n++) {
+            aio_block_event(drive, &events[n]);
+        }
+    }
+    return got >= 0;
 }
 
 static void turn(struct aio_drive *drive)
 {
     struct aio_event events[EVENTS];
-    drive->now_ns = clock_of(drive);
+    read_clock(drive);
     serve(drive);
     close_lanes(drive);
     int rc = aio_block_fill(drive);
     if (rc < 0) {
-        note_failure(drive, "submit", rc);
+        note_failure(drive, "submit", rc, &drive->submit_ns);
     }
     if (drive->flying == 0 && drive->done.first == NONE) {
-        rest(drive);
+        rest(drive, INT64_MAX);
         return;
     }
-    int got = collect(drive, events);
-    drive->now_ns = clock_of(drive);
+    const bool reaps = drive->reap_ns <= drive->now_ns;
+    int got = 0;
+    if (reaps) {
+        got = collect(drive, events);
+    } else {
+        rest(drive, drive->reap_ns);
+    }
+    read_clock(drive);
     if (got < 0) {
-        note_failure(drive, "reap", got);
+        note_failure(drive, "reap", got, &drive->reap_ns);
     } else if (got > 0) {
         drive->failing_calls = 0;
     }
@@ -217,12 +250,12 @@ static void turn(struct aio_drive *drive)
     if (drive->done.first != NONE) {
         rc = aio_block_fill(drive); /* the drive works on while this thread hashes */
         if (rc < 0) {
-            note_failure(drive, "submit", rc);
+            note_failure(drive, "submit", rc, &drive->submit_ns);
         }
         aio_block_verify(drive, VERIFY_AT_ONCE);
     }
-    if (drive->now_ns - drive->looked_ns >= WATCH_NS) {
-        drive->looked_ns = drive->now_ns;
+    if (reaps && drive->ran_ns - drive->looked_ns >= WATCH_NS && drain(drive, got)) {
+        drive->looked_ns = drive->ran_ns; /* what is still flying has not been answered */
         aio_block_watch(drive);
     }
 }
@@ -322,7 +355,8 @@ static void set_options(struct aio_drive *drive, const struct aio_drive_options 
     }
     drive->depth = options->depth != 0 ? options->depth : AIO_DEPTH_DEFAULT;
     drive->block_bytes = options->block_bytes != 0 ? options->block_bytes : AIO_BLOCK_DEFAULT_BYTES;
-    drive->now_ns = drive->looked_ns = clock_of(drive);
+    read_clock(drive);
+    drive->looked_ns = drive->ran_ns;
 }
 
 int aio_drive_create(const struct aio_drive_options *options, struct aio_drive **out)

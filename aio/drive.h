@@ -35,8 +35,9 @@ struct aio_drive_options {
                                           with checksums use multiples of 1 MiB */
     const struct core_cpus *cpus;      /* where the thread runs, read at create; NULL: anywhere */
     int64_t warn_ns;                   /* a block this late is worth a warning; 0: 5 s */
-    int64_t limit_ns;                  /* and this late an error for all queues; 0: 60 s */
-    int64_t (*now_ns)(void *user);     /* the clock of the watchdog; NULL: core_clock_now_ns */
+    int64_t limit_ns;                  /* and this late an error for all queues; 0: 60 s. Both count
+                                          only time in which this process ran (clock.h) */
+    int64_t (*now_ns)(void *user); /* the clock of limits, pauses and latencies; NULL: clock.h's */
     void *now_user;
     bool sqpoll, iopoll, no_file_table; /* uring: see backend.h */
     uint32_t refused_flags;             /* the same */

@@ -5,10 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "aio/drive_parts.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 
@@ -118,14 +116,52 @@ static void again(struct aio_drive *drive, int32_t index)
     append(drive, &drive->ready, index);
 }
 
+static bool is_dropped(const struct block *block)
+{
+    return aio_queue_failed(block->lane->queue);
+}
+
+/* Takes the first block off the ready list whose pause is over, and releases those of failed queues. */
+static int32_t take_ready(struct aio_drive *drive)
+{
+    struct list kept = {NONE, NONE};
+    int32_t found = NONE;
+    for (int32_t index = NONE; found == NONE && (index = take(drive, &drive->ready)) != NONE;) {
+        const struct block *block = &drive->blocks[index];
+        if (is_dropped(block)) {
+            release(drive, index);
+        } else if (block->retry_ns <= drive->now_ns) {
+            found = index;
+        } else {
+            append(drive, &kept, index);
+        }
+    }
+    if (kept.first != NONE) { /* pausing blocks stay in front of the rest */
+        drive->blocks[kept.last].next = drive->ready.first;
+        drive->ready.last = drive->ready.first != NONE ? drive->ready.last : kept.last;
+        drive->ready.first = kept.first;
+    }
+    return found;
+}
+
+int64_t aio_block_due(struct aio_drive *drive)
+{
+    int64_t due_ns = INT64_MAX;
+    for (int32_t i = drive->ready.first; i != NONE; i = drive->blocks[i].next) {
+        const struct block *block = &drive->blocks[i];
+        const int64_t retry_ns = is_dropped(block) ? 0 : block->retry_ns;
+        due_ns = retry_ns < due_ns ? retry_ns : due_ns;
+    }
+    if (due_ns > drive->now_ns && drive->unused.first != NONE && aio_lane_pick(drive) != NULL) {
+        due_ns = 0;
+    }
+    return due_ns > drive->submit_ns ? due_ns : drive->submit_ns;
+}
+
 /* What waits to go again goes before what is new. */
 static int32_t next_block(struct aio_drive *drive)
 {
-    int32_t index = take(drive, &drive->ready);
-    while (index != NONE && aio_queue_failed(drive->blocks[index].lane->queue)) {
-        release(drive, index);
-        index = take(drive, &drive->ready);
-    }
+    int32_t index = take_ready(drive);
     if (index != NONE) {
         return index;
     }
@@ -142,7 +178,7 @@ int aio_block_fill(struct aio_drive *drive)
 {
     struct aio_op ops[BATCH];
     int32_t index[BATCH];
-    while (!drive->dead && drive->flying < drive->depth) {
+    while (!drive->dead && drive->flying < drive->depth && drive->submit_ns <= drive->now_ns) {
         unsigned count_ops = 0;
         while (count_ops < BATCH && drive->flying + count_ops < drive->depth) {
             index[count_ops] = next_block(drive);
@@ -179,7 +215,7 @@ void aio_block_sweep(struct aio_drive *drive)
     struct list kept = {NONE, NONE};
     for (int32_t index = take(drive, &drive->ready); index != NONE;
          index = take(drive, &drive->ready)) {
-        if (aio_queue_failed(drive->blocks[index].lane->queue)) {
+        if (is_dropped(&drive->blocks[index])) {
             release(drive, index);
         } else {
             append(drive, &kept, index);
@@ -209,12 +245,13 @@ static void finish(struct aio_drive *drive, int32_t index)
     release(drive, index);
 }
 
-/* Pauses grow, so that a kernel short of memory gets some time; the whole budget is about 4 s. */
-static void pause_before_repeat(uint32_t repeats)
+/* Pauses grow, so that a kernel short of memory gets some time; the whole budget is about 4 s. The
+ * block and its lane pause; other lanes go on. */
+static void pause_before_repeat(const struct aio_drive *drive, struct block *block)
 {
-    if (repeats > 8) {
-        struct timespec pause = {.tv_nsec = repeats < 64 ? 20000 : 1000000};
-        nanosleep(&pause, NULL);
+    if (block->repeats > 8) {
+        block->retry_ns = drive->now_ns + (block->repeats < 64 ? 20000 : 1000000);
+        block->lane->retry_ns = block->retry_ns;
     }
 }
 
@@ -244,7 +281,7 @@ static void failed(struct aio_drive *drive, int32_t index, int code)
     bool leaving = block->lane->closing || drive->ending || drive->dead;
     if (is_transient(code) && ++block->repeats <= AIO_REPEATS_MAX && !leaving) {
         count(&drive->repeats, 1);
-        pause_before_repeat(block->repeats);
+        pause_before_repeat(drive, block);
         again(drive, index);
         return;
     }

@@ -9,10 +9,11 @@
 #include "core/base/err.h"
 
 /* A part that makes durable waits for all before it; what follows waits for the part, because it is
- * not cut through before. */
-static bool can_cut(const struct lane *lane)
+ * not cut through before. While a block of the lane pauses, its others would only fail, too. */
+static bool can_cut(const struct lane *lane, int64_t now_ns)
 {
-    if (lane->cut == atomic_load_explicit(&lane->tail, memory_order_seq_cst)) {
+    if (lane->cut == atomic_load_explicit(&lane->tail, memory_order_seq_cst) ||
+        lane->retry_ns > now_ns) {
         return false;
     }
     if (lane->cut != atomic_load_explicit(&lane->head, memory_order_relaxed)) {
@@ -32,7 +33,7 @@ struct lane *aio_lane_pick(struct aio_drive *drive)
             aio_lane_drop(lane);
             continue;
         }
-        if (!can_cut(lane)) {
+        if (!can_cut(lane, drive->now_ns)) {
             continue;
         }
         if (lane->flying == 0 && lane->cut_bytes == 0 && lane->pass < drive->pass) {
@@ -68,7 +69,9 @@ void aio_lane_cut(struct aio_drive *drive, struct lane *lane, struct block *bloc
     block->repeats = 0;
     block->rereads = 0;
     block->warned = false;
+    block->retry_ns = 0;
     block->start_ns = drive->now_ns;
+    block->start_ran_ns = drive->ran_ns;
     part->left++;
     lane->flying++;
     lane->cut_bytes += block->bytes;
@@ -145,7 +148,7 @@ int aio_lane_close(struct aio_drive *drive, struct control *self)
     uint64_t tail = atomic_load_explicit(&lane->tail, memory_order_seq_cst);
     lane->closing = true;
     lane->closer = self;
-    lane->closing_ns = drive->now_ns;
+    lane->closing_ns = drive->ran_ns;
     if (tail != atomic_load_explicit(&lane->head, memory_order_relaxed)) {
         aio_queue_fail(lane->queue, -ECANCELED, "the queue was closed");
         aio_lane_drop(lane);

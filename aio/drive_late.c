@@ -43,7 +43,7 @@ void aio_block_watch(struct aio_drive *drive)
 {
     for (uint32_t i = 0; i < drive->blocks_count && !drive->dead; i++) {
         struct block *block = &drive->blocks[i];
-        int64_t late_ns = drive->now_ns - block->start_ns;
+        int64_t late_ns = drive->ran_ns - block->start_ran_ns;
         if (block->state != BLOCK_FLYING || late_ns < drive->options.warn_ns) {
             continue;
         }

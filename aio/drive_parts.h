@@ -39,9 +39,10 @@ struct lane {
     uint64_t flying;    /* blocks between being cut and finished */
     uint64_t pass;      /* stride scheduling: bytes served, divided by the lane's weight */
     uint64_t weight;
+    int64_t retry_ns; /* nothing is cut before: a block waits to be repeated */
     bool closing;
     struct control *closer; /* borrowed: who waits for the lane to be empty */
-    int64_t closing_ns;     /* since when */
+    int64_t closing_ns;     /* since when, by the limits' clock */
     /* The submitter's release of `tail` pairs with the drive's acquire, and `head` vice versa. */
     _Alignas(64) _Atomic uint64_t tail;
     _Alignas(64) _Atomic uint64_t head;
@@ -61,7 +62,9 @@ struct block {
     uint32_t moved;
     uint32_t retries, repeats, rereads;
     bool warned;
-    int64_t start_ns; /* of its first flight, by the drive's clock */
+    int64_t retry_ns;     /* READY: not handed on before */
+    int64_t start_ns;     /* of its first flight */
+    int64_t start_ran_ns; /* the same, by the limits' clock */
 };
 
 struct list {
@@ -103,7 +106,10 @@ struct aio_drive {
     uint32_t flying;
     uint32_t failing_calls; /* submit or reap, in a row */
     int64_t now_ns;         /* the clock, read once a round */
+    int64_t ran_ns;         /* the limits' clock, the same */
     int64_t looked_ns;      /* when the watchdog last looked */
+    int64_t submit_ns;      /* nothing is submitted before: submit has failed */
+    int64_t reap_ns;        /* nothing is collected before: reap has failed */
     bool dead;              /* stalled or broken: nothing is submitted any more */
     bool ending;
 
@@ -170,6 +176,8 @@ int64_t aio_sums_check(struct aio_drive *drive, const struct block *block, uint6
 int aio_block_init(struct aio_drive *drive);
 /* Hands blocks to the back end while there is room. 0, or -errno of submit. */
 int aio_block_fill(struct aio_drive *drive);
+/* When the next block can be handed on: at or before drive->now_ns: now; INT64_MAX: no block waits. */
+int64_t aio_block_due(struct aio_drive *drive);
 void aio_block_event(struct aio_drive *drive, const struct aio_event *event);
 /* Hashes and finishes up to `max` blocks that wait for it. */
 void aio_block_verify(struct aio_drive *drive, unsigned max);

@@ -28,8 +28,7 @@ struct aio_queue {
     uint64_t retired;       /* whose of the drives' threads is just moving the line */
     _Atomic uint32_t *left; /* owned, [mask + 1]: parts of a request that are not whole yet */
     _Atomic uint32_t notices;
-    _Atomic bool failing; /* taken by the first failure */
-    _Atomic bool failed;  /* release pairs with the drives' acquire */
+    _Atomic bool failed; /* release pairs with the drives' acquire */
 };
 
 uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t generation)
@@ -42,13 +41,12 @@ bool aio_queue_failed(const struct aio_queue *queue)
     return atomic_load_explicit(&queue->failed, memory_order_acquire);
 }
 
+/* Every caller sets `failed` before it counts its part as done, so that no drive completes a request
+ * of which another one has failed a part and is still writing the sentence. */
 void aio_queue_fail(struct aio_queue *queue, int code, const char *sentence)
 {
-    if (atomic_exchange_explicit(&queue->failing, true, memory_order_acq_rel)) {
-        return;
-    }
-    core_line_fail(&queue->line, code, sentence);
     atomic_store_explicit(&queue->failed, true, memory_order_release);
+    core_line_fail(&queue->line, code, sentence);
 }
 
 void aio_queue_part_done(struct aio_queue *queue, uint64_t value)

@@ -1,0 +1,321 @@
+/* test_late.c: who waits for whom, and what counts as late: a pause holds up its own block alone, the
+ * watchdog counts neither answers that wait to be collected nor time in which the process was stopped,
+ * and a queue that fails twice at once completes nothing. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "tests/aio/rig.h"
+#include "tests/harness/child.h"
+#include "tests/harness/test.h"
+
+static const int64_t patience_ns = 20000000000;
+
+/* The drives' side of a queue (aio/drive_parts.h). */
+void aio_queue_fail(struct aio_queue *queue, int code, const char *sentence);
+
+static int64_t told_clock(void *user)
+{
+    return atomic_load_explicit((_Atomic int64_t *)user, memory_order_acquire);
+}
+
+/* ---- A back end that answers when the test says so ---- */
+
+static _Atomic bool gate_shut;
+
+static int gated_reap(void *state, struct aio_event *events, unsigned max, unsigned min,
+                      int64_t wait_ns)
+{
+    while (atomic_load_explicit(&gate_shut, memory_order_acquire)) {
+        usleep(1000);
+    }
+    return aio_mem.reap(state, events, max, min, wait_ns);
+}
+
+/* A rig whose drive is memory behind the gate. */
+static void open_gated(struct rig *rig, struct aio_drive_options *options, uint64_t bytes)
+{
+    static struct aio_backend gated;
+    gated = aio_mem;
+    gated.reap = gated_reap;
+    *rig = (struct rig){.fd = -1};
+    check_int(aio_mem_create(bytes, &rig->disk), ==, 0);
+    options->backend = &gated;
+    options->context = rig->disk;
+    check_int(aio_drive_create(options, &rig->drive), ==, 0);
+    const struct aio_file file = {.fd = -1, .name = "rig-file", .size_bytes = bytes};
+    check_int(aio_drive_attach(rig->drive, &file, &rig->file), ==, 0);
+    check_int(aio_queue_open(&rig->drive, 1, &(struct aio_queue_options){.name = "rig-queue"},
+                             &rig->queue),
+              ==, 0);
+}
+
+/* More answers than one call collects wait after a long pause of the drive's thread: none of their
+ * blocks is late. */
+static void a_backlog_is_not_late(void)
+{
+    enum { BLOCKS = 400 };
+    _Atomic int64_t clock_ns = 1;
+    struct rig rig;
+    struct core_fence fence;
+    unsigned char *memory = rig_memory(BLOCKS * 4096);
+    rig_fill(memory, BLOCKS * 4096, 1);
+    atomic_store_explicit(&gate_shut, true, memory_order_release);
+    struct aio_drive_options options = {.name = "nvme9",
+                                        .depth = BLOCKS,
+                                        .block_bytes = 4096,
+                                        .now_ns = told_clock,
+                                        .now_user = &clock_ns};
+    open_gated(&rig, &options, BLOCKS * 4096);
+    check_int(aio_queue_write(rig.queue, rig.file, 0, memory, BLOCKS * 4096, &fence), ==, 0);
+    struct aio_drive_stats stats = {0};
+    for (int i = 0; i < 5000 && stats.waits == 0; i++) { /* all are with the back end */
+        usleep(1000);
+        aio_drive_stats(rig.drive, &stats);
+    }
+    atomic_store_explicit(&clock_ns, INT64_C(100000000000), memory_order_release);
+    atomic_store_explicit(&gate_shut, false, memory_order_release);
+    check_int(core_fence_wait(fence, patience_ns), ==, 0);
+    aio_drive_stats(rig.drive, &stats);
+    check_uint(stats.stalls, ==, 0);
+    rig_close(&rig);
+    rig_free(memory);
+}
+
+/* A call into the back end that takes longer than the limit is a stall, by the real clock: the thread
+ * that waits for the request counts the time in which the drive's thread is held. */
+static void a_call_that_blocks_is_late(void)
+{
+    static struct rig rig; /* what is leaked on purpose stays reachable */
+    static unsigned char memory[4096] __attribute__((aligned(4096)));
+    const int64_t limit_ns = 300000000;
+    struct core_fence fence;
+    atomic_store_explicit(&gate_shut, true, memory_order_release);
+    struct aio_drive_options options = {
+        .name = "nvme10", .warn_ns = limit_ns, .limit_ns = limit_ns};
+    open_gated(&rig, &options, 8192);
+    rig.disk->latency_ns = INT64_C(3600000000000);
+    check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
+    check_int(core_fence_wait(fence, 2 * limit_ns), ==, -ETIMEDOUT);
+    check_contains(core_err_sentence(), "did not reach");
+    atomic_store_explicit(&gate_shut, false, memory_order_release);
+    check_int(core_fence_wait(fence, patience_ns), ==, -ETIMEDOUT);
+    check_contains(core_err_sentence(), "nvme10 does not answer: read of 4096 bytes at offset 0");
+    check_int(aio_queue_close(rig.queue), ==, -ETIMEDOUT);
+    check_int(aio_drive_destroy(rig.drive), ==, -ETIMEDOUT);
+}
+
+/* ---- Pauses ---- */
+
+static uint64_t repeats_of(const struct rig *rig)
+{
+    struct aio_drive_stats stats;
+    aio_drive_stats(rig->drive, &stats);
+    return stats.repeats;
+}
+
+static void wait_for_repeats(const struct rig *rig, uint64_t repeats)
+{
+    for (int i = 0; i < 20000 && repeats_of(rig) < repeats; i++) {
+        usleep(500);
+    }
+    check_uint(repeats_of(rig), ==, repeats);
+}
+
+/* A block that waits to be repeated holds up nothing else: while its pause lasts (the clock stands
+ * still) other queues' requests are served and it is not tried again. */
+static void a_pause_is_one_queues_own(void)
+{
+    enum { UNPAUSED = 9, OTHERS = 200 };
+    static unsigned char memory[8192] __attribute__((aligned(4096)));
+    _Atomic int64_t clock_ns = 1;
+    struct aio_fault fault = {.rules_count = 1,
+                              .rules = {{.kind = AIO_FAULT_ERROR,
+                                         .count = AIO_FAULT_FOREVER,
+                                         .argument = ENOMEM,
+                                         .offset_end = 4096}}};
+    struct rig rig;
+    struct aio_queue *other = NULL;
+    struct core_fence failing;
+    struct core_fence fence;
+    rig_open(&rig, &(struct rig_options){.backend = "mem",
+                                         .fault = &fault,
+                                         .bytes = 8192,
+                                         .drive = {.now_ns = told_clock, .now_user = &clock_ns}});
+    check_int(aio_queue_open(&rig.drive, 1, &(struct aio_queue_options){.name = "other"}, &other),
+              ==, 0);
+    check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &failing), ==, 0);
+    wait_for_repeats(&rig, UNPAUSED);
+    for (int i = 0; i < OTHERS; i++) {
+        check_int(aio_queue_write(other, rig.file, 4096, memory + 4096, 4096, &fence), ==, 0);
+        check_int(core_fence_wait(fence, patience_ns), ==, 0);
+    }
+    check_uint(repeats_of(&rig), ==, UNPAUSED);
+    atomic_fetch_add_explicit(&clock_ns, 20000, memory_order_acq_rel);
+    wait_for_repeats(&rig, UNPAUSED + 1);
+    check_int(core_fence_poll(failing), ==, 0);
+    check_int(aio_queue_close(other), ==, 0);
+    rig_close(&rig);
+}
+
+/* While calls into the back end fail, others are served and the call waits for its time. */
+static void a_failing_call_pauses_alone(void)
+{
+    enum { UNPAUSED = 9, FAILURES = 40 };
+    static const enum aio_fault_kind calls[] = {AIO_FAULT_SUBMIT, AIO_FAULT_REAP};
+    static unsigned char memory[4096] __attribute__((aligned(4096)));
+    for (size_t c = 0; c < 2; c++) {
+        _Atomic int64_t clock_ns = 1;
+        struct aio_fault fault = {
+            .rules_count = 1, .rules = {{.kind = calls[c], .count = FAILURES, .argument = EAGAIN}}};
+        struct rig rig;
+        struct core_fence fence;
+        rig_open(&rig,
+                 &(struct rig_options){.backend = "mem",
+                                       .fault = &fault,
+                                       .bytes = 8192,
+                                       .drive = {.now_ns = told_clock, .now_user = &clock_ns}});
+        check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
+        wait_for_repeats(&rig, UNPAUSED);
+        for (int i = 0; i < 100; i++) {
+            const struct aio_file file = {.fd = rig.fd, .name = "another", .size_bytes = 4096};
+            uint32_t index = 0;
+            check_int(aio_drive_attach(rig.drive, &file, &index), ==, 0);
+            check_int(aio_drive_detach(rig.drive, index), ==, 0);
+        }
+        check_uint(repeats_of(&rig), ==, UNPAUSED);
+        for (int i = 0; i < 20000 && core_fence_poll(fence) == 0; i++) {
+            atomic_fetch_add_explicit(&clock_ns, 20000, memory_order_acq_rel);
+            core_fence_wait(fence, 1000000);
+        }
+        check_int(core_fence_wait(fence, patience_ns), ==, 0);
+        check_uint(repeats_of(&rig), ==, FAILURES);
+        rig_close(&rig);
+    }
+}
+
+/* ---- A drive that fails its part while another one does ---- */
+
+static unsigned char *held_sentence;
+static _Atomic bool sentence_read;
+static _Atomic bool sentence_released;
+
+/* The sentence's page cannot be read until the test says so: whoever reads it is held here. */
+static void hold_reader(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (info->si_addr != held_sentence) {
+        signal(number, SIG_DFL);
+        return;
+    }
+    atomic_store_explicit(&sentence_read, true, memory_order_release);
+    while (!atomic_load_explicit(&sentence_released, memory_order_acquire)) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    mprotect(held_sentence, 4096, PROT_READ);
+}
+
+static void *fail_queue(void *queue)
+{
+    aio_queue_fail(queue, -EIO, (const char *)held_sentence);
+    return NULL;
+}
+
+/* A drive that fails a part of a request while another drive is still failing the same queue does not
+ * complete the request. */
+static void the_second_failure_completes_nothing(void)
+{
+    static unsigned char memory[8192] __attribute__((aligned(4096)));
+    struct aio_fault fault = {.rules_count = 1,
+                              .rules = {{.kind = AIO_FAULT_ERROR,
+                                         .count = AIO_FAULT_FOREVER,
+                                         .argument = ENOSPC,
+                                         .offset_end = 4096}}};
+    struct rig rig;
+    struct aio_queue *other = NULL;
+    struct core_fence fence;
+    struct core_fence passed;
+    pthread_t thread;
+    struct sigaction before;
+    struct sigaction action = {.sa_sigaction = hold_reader, .sa_flags = SA_SIGINFO};
+    rig_open(&rig, &(struct rig_options){.backend = "mem", .fault = &fault, .bytes = 8192});
+    check_int(aio_queue_open(&rig.drive, 1, &(struct aio_queue_options){.name = "other"}, &other),
+              ==, 0);
+    held_sentence = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    check_true(held_sentence != MAP_FAILED);
+    strcpy((char *)held_sentence, "the first drive has failed");
+    check_int(mprotect(held_sentence, 4096, PROT_NONE), ==, 0);
+    sigaction(SIGSEGV, &action, &before);
+    check_int(pthread_create(&thread, NULL, fail_queue, rig.queue), ==, 0);
+    while (!atomic_load_explicit(&sentence_read, memory_order_acquire)) {
+        usleep(1000);
+    }
+    check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
+    for (int i = 0; i < 3; i++) { /* the drive is past the request by then */
+        check_int(aio_queue_read(other, rig.file, 4096, memory + 4096, 4096, &passed), ==, 0);
+        check_int(core_fence_wait(passed, patience_ns), ==, 0);
+    }
+    check_int(core_fence_poll(fence), ==, 0);
+    atomic_store_explicit(&sentence_released, true, memory_order_release);
+    pthread_join(thread, NULL);
+    sigaction(SIGSEGV, &before, NULL);
+    check_int(core_fence_wait(fence, patience_ns), ==, -EIO);
+    check_contains(core_err_sentence(), "the first drive has failed");
+    munmap(held_sentence, 4096);
+    check_int(aio_queue_close(other), ==, 0);
+    rig_close(&rig);
+}
+
+/* ---- A process that is stopped ---- */
+
+static int reads_and_stops(void *argument)
+{
+    static unsigned char memory[4096] __attribute__((aligned(4096)));
+    const int64_t limit_ns = (TEST_STOP_MS - 500) * INT64_C(1000000);
+    struct aio_fault fault = {.rules_count = 1, .rules = {{.kind = AIO_FAULT_STALLED}}};
+    struct aio_drive_stats stats = {0};
+    struct core_fence fence;
+    struct rig rig;
+    rig_open(&rig, &(struct rig_options){.backend = argument,
+                                         .fault = &fault,
+                                         .bytes = 4096,
+                                         .drive = {.warn_ns = limit_ns, .limit_ns = limit_ns}});
+    check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
+    while (stats.waits == 0) {
+        usleep(1000);
+        aio_drive_stats(rig.drive, &stats);
+    }
+    raise(SIGSTOP);
+    const uint64_t waits = stats.waits + 4; /* the watchdog has looked by then */
+    while (stats.waits < waits && core_fence_poll(fence) == 0) {
+        usleep(1000);
+        aio_drive_stats(rig.drive, &stats);
+    }
+    aio_fault_release(&fault);
+    int rc = core_fence_wait(fence, -1);
+    rig_close(&rig);
+    return rc == 0 ? 0 : 1;
+}
+
+/* A stop of the process that lasts longer than the limit is nobody's delay: requests that were in
+ * flight go on. */
+static void a_stopped_process_is_not_late(void)
+{
+    static char names[][8] = {"mem", "threads"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        check_int(test_child(reads_and_stops, names[i]), ==, 0);
+    }
+}
+
+TEST_MAIN({"a_backlog_is_not_late", a_backlog_is_not_late},
+          {"a_call_that_blocks_is_late", a_call_that_blocks_is_late},
+          {"a_pause_is_one_queues_own", a_pause_is_one_queues_own},
+          {"a_failing_call_pauses_alone", a_failing_call_pauses_alone},
+          {"the_second_failure_completes_nothing", the_second_failure_completes_nothing},
+          {"a_stopped_process_is_not_late", a_stopped_process_is_not_late})
