@@ -364,6 +364,11 @@ struct tide_engine_memory {
     uint64_t host_bytes;
 };
 
+/* Writes the timeline that `trace` of the options asks for, after the update that is pending. Without
+ * this call tide_engine_destroy writes it, and an error is only logged. Returns 0, also without `trace`, or the
+ * error of writing; what could be written of the file is removed. */
+TIDE_API int tide_engine_trace(struct tide_engine *engine);
+
 /* Reports memory. Returns 0, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out);
 

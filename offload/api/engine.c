@@ -396,6 +396,14 @@ int tide_engine_save_reserve(struct tide_engine *engine, const char *folder, int
     return rc;
 }
 
+int tide_engine_trace(struct tide_engine *engine)
+{
+    const struct core_log *before = context_enter(engine->context);
+    int rc = run_engine_trace(engine->engine);
+    context_leave(before);
+    return rc;
+}
+
 int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out)
 {
     const struct run_planned *planned = engine->setup.planned;

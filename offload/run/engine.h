@@ -55,6 +55,8 @@ int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t len
 
 /* Does what is pending on all ranks and waits for everything. */
 int run_engine_drain(struct run_engine *engine);
+/* Writes the timeline of the options; 0 where they have none. */
+int run_engine_trace(struct run_engine *engine);
 /* Lets go of the files of the checkpoint that the run resumed from, once nothing is left in them. */
 int run_engine_let_go(struct run_engine *engine);
 

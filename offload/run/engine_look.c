@@ -74,6 +74,12 @@ int run_engine_drain(struct run_engine *engine)
     return rc;
 }
 
+int run_engine_trace(struct run_engine *engine)
+{
+    int rc = engine->given.trace != NULL ? run_engine_drain(engine) : 0;
+    return rc != 0 ? rc : run_rank_trace(run_engine_rank(engine, 0));
+}
+
 int run_engine_let_go(struct run_engine *engine)
 {
     int rc = 0;

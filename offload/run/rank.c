@@ -305,6 +305,15 @@ static bool stands_still(struct run_rank *rank)
     return false;
 }
 
+int run_rank_trace(struct run_rank *rank)
+{
+    if (rank->timeline == NULL || rank->traced) {
+        return 0;
+    }
+    rank->traced = true;
+    return run_timeline_write(rank->timeline, rank->input, rank->given.trace);
+}
+
 /* Ends what still runs, in the order in which one waits for another. Memory that a drive may still
  * write to is not given back. */
 void run_rank_destroy(struct run_rank *rank)
@@ -318,8 +327,7 @@ void run_rank_destroy(struct run_rank *rank)
         rank->lost = atomic_exchange_explicit(&lost_ranks, rank, memory_order_relaxed);
         return;
     }
-    if (rank->timeline != NULL &&
-        run_timeline_write(rank->timeline, rank->input, rank->given.trace) != 0) {
+    if (run_rank_trace(rank) != 0) {
         core_log(CORE_LOG_WARN, "%s", core_err_sentence());
     }
     run_executor_destroy(rank->executor);

@@ -33,6 +33,8 @@ struct run_rank_options {
 /* Bytes of DEVICE that a rank takes besides the plan's buffers. */
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
+/* Writes the timeline that was asked for, once; drained. Destroying does it where this was not called. */
+int run_rank_trace(struct run_rank *rank);
 /* Takes all memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
 /* NULL is fine. Where a lane did not end its command, what it works with stays as it is. */

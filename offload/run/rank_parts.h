@@ -42,6 +42,7 @@ struct run_rank {
     struct run_save *save; /* owned; NULL: no tape saves */
     struct run_executor *executor;
     struct run_timeline *timeline; /* owned; NULL: not asked for */
+    bool traced;                   /* it was written, or could not be */
 
     enum plan_kind last;   /* the tape begun last; PLAN_KIND_COUNT: none yet */
     enum plan_kind ahead;  /* one is pushed behind it and only reads; PLAN_KIND_COUNT: none is */

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
@@ -100,54 +102,73 @@ void run_timeline_watch(void *user, uint64_t tape, const struct plan_command *co
 
 /* ---- writing ---- */
 
+struct writing {
+    FILE *file;
+    const char *path; /* borrowed */
+    int code;         /* of what failed first */
+};
+
 static void put(void *user, const char *text)
 {
-    fputs(text, user);
+    struct writing *writing = user;
+    if (fputs(text, writing->file) < 0 && writing->code == 0) {
+        writing->code = errno;
+    }
 }
 
-static int open_file(const char *path, FILE **out)
+static int open_file(const char *path, struct writing *out)
 {
-    *out = fopen(path, "we");
-    return *out != NULL ? 0
-                        : core_err_set(-errno, "the timeline %s cannot be written: %s", path,
-                                       strerror(errno));
-}
-
-static int close_file(FILE *file, const char *path)
-{
-    const bool failed = ferror(file) != 0;
-    return fclose(file) == 0 && !failed
+    *out = (struct writing){.file = fopen(path, "we"), .path = path};
+    const int code = errno;
+    return out->file != NULL
                ? 0
-               : core_err_set(-EIO, "the timeline %s was not written whole", path);
+               : core_err_set(-code, "the timeline %s cannot be written: %s", path, strerror(code));
+}
+
+/* Half of it is no JSON, and goes. */
+static int close_file(struct writing *writing)
+{
+    struct stat info;
+    const bool regular = fstat(fileno(writing->file), &info) == 0 && S_ISREG(info.st_mode);
+    if (fclose(writing->file) != 0 && writing->code == 0) {
+        writing->code = errno;
+    }
+    if (writing->code != 0 && regular) {
+        (void)unlink(writing->path);
+    }
+    return writing->code == 0
+               ? 0
+               : core_err_set(-writing->code, "the timeline %s cannot be written: %s",
+                              writing->path, strerror(writing->code));
 }
 
 int run_timeline_write(const struct run_timeline *timeline, const struct plan_input *input,
                        const char *path)
 {
-    FILE *file;
-    int rc = open_file(path, &file);
+    struct writing writing;
+    int rc = open_file(path, &writing);
     if (rc != 0) {
         return rc;
     }
-    const struct plan_trace_sink sink = {.put = put, .user = file};
+    const struct plan_trace_sink sink = {.put = put, .user = &writing};
     plan_trace_begin(input, &sink);
     for (uint32_t i = 0; i < timeline->count && timeline->recorded[i].tape != NULL; i++) {
         plan_trace_tape(input, &sink, timeline->recorded[i].tape, timeline->recorded[i].times);
     }
     plan_trace_end(&sink);
-    return close_file(file, path);
+    return close_file(&writing);
 }
 
 int run_timeline_predict(const struct plan_input *input, const struct plan *plan, uint32_t steps,
                          const char *path)
 {
-    FILE *file;
-    int rc = open_file(path, &file);
+    struct writing writing;
+    int rc = open_file(path, &writing);
     if (rc != 0) {
         return rc;
     }
-    const struct plan_trace_sink sink = {.put = put, .user = file};
+    const struct plan_trace_sink sink = {.put = put, .user = &writing};
     rc = plan_trace_predicted(input, plan, steps, &sink);
-    int closed = close_file(file, path);
+    int closed = close_file(&writing);
     return rc != 0 ? rc : closed;
 }

@@ -40,7 +40,7 @@ static int fails(const char *call)
 {
     static int counts[16];
     static const char *const calls[] = {"plan", "create", "step",       "evaluate", "save",
-                                        "try",  "ahead",  "checkpoint", "wait"};
+                                        "try",  "ahead",  "checkpoint", "wait",     "trace"};
     const char *wish = getenv("TIDE_PAPER_FAIL");
     char name[16] = "";
     int at = 0;
@@ -332,6 +332,12 @@ int tide_engine_checkpoint_ahead(struct tide_engine *engine,
     (void)engine;
     (void)options;
     return fails("ahead");
+}
+
+int tide_engine_trace(struct tide_engine *engine)
+{
+    (void)engine;
+    return fails("trace");
 }
 
 int tide_engine_checkpoint_wait(struct tide_engine *engine)

@@ -431,10 +431,22 @@ static void checkpoints(void)
     check_string(rig_read("qa/checkpoint-1"), "keep 7, replace 1");
     expect_with(0, "TIDE_PAPER_FAIL=checkpoint 1 28", TRAIN "--out %T/ra --steps 4 --save-every 2");
     check_contains(rig_err, "there is no checkpoint of step 2: paper: checkpoint 1 fails with 28");
+    check_contains(rig_out, ", 1 of 2 checkpoints not written");
+    /* The last one: also without a word on the way. */
+    expect_with(1, "TIDE_PAPER_FAIL=checkpoint 2 28",
+                TRAIN "--out %T/rb --steps 4 --save-every 2 -q");
+    check_contains(rig_err, "the model is in ");
+    check_contains(rig_err, "the last checkpoint was not written: checkpoint-4: paper: checkpoint "
+                            "2 fails with 28");
+    expect_with(1, "TIDE_PAPER_FAIL=trace 1 28", TRAIN "--out %T/rc --steps 2 --trace %T/rc.json");
+    check_contains(rig_err, "paper: trace 1 fails with 28");
+    check_true(rig_has("rc/steps"));
     check_true(!rig_has("ra/checkpoint-2") && rig_has("ra/checkpoint-4"));
     check_string(rig_read("ra/steps"), "4");
-    expect_with(0, "TIDE_PAPER_FAIL=wait 1 28", TRAIN "--out %T/wa --steps 2 --save-every 2");
-    check_contains(rig_err, "the last checkpoint was not written: paper: wait 1 fails with 28");
+    expect_with(1, "TIDE_PAPER_FAIL=wait 1 28", TRAIN "--out %T/wa --steps 2 --save-every 2 -q");
+    check_contains(rig_err,
+                   "the last checkpoint was not written: checkpoint-2: paper: wait 1 fails");
+    check_contains(rig_out, ", 1 of 1 checkpoints not written");
 }
 
 /* A signal ends the run after its step, with a checkpoint saved; the second one at once. */

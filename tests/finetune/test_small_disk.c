@@ -65,15 +65,15 @@ static void store_at_step_0(void)
     end_disk("tiny");
 }
 
-/* Without room for the first checkpoint the run goes on and says so each time; without room for the
- * model it ends before its first step. Either way nothing half-made is left, and what was there is. */
+/* Without room for a checkpoint the run goes on, says so each time, and ends with 1 and the model; without
+ * room for the model it ends before its first step. Either way nothing half-made is left, and what was there is. */
 static void output_at_the_first_save(void)
 {
     static const struct {
         unsigned kib;
         int code;
         const char *sentence;
-    } disks[] = {{256, 0, "there is no checkpoint of step 4"},
+    } disks[] = {{256, 1, "the last checkpoint was not written: checkpoint-4: no space for "},
                  {32, 1, "disk/out.partial/model.safetensors: it needs 0."}};
     begin();
     for (int i = 0; i < 2; i++) {
@@ -84,12 +84,29 @@ static void output_at_the_first_save(void)
         expect(disks[i].code, TRAIN_SMALL "--out %T/disk/out --overwrite --steps 4 --save-every 2");
         check_contains(rig_err, disks[i].sentence);
         check_string(rig_read("disk/mine"), "a letter");
-        check_true(rig_has("disk/out/model.safetensors") == (disks[i].code == 0));
+        check_true(rig_has("disk/out/model.safetensors") == (i == 0));
         check_string(rig_read("disk/out/mine"), "another");
         check_true(!rig_has("disk/out/checkpoint-2") && !rig_has("disk/out/checkpoint-2.partial"));
         check_true(!rig_has("disk/out.partial"));
         end_disk("disk");
     }
+}
+
+/* A timeline that was asked for and cannot be written whole is told by the exit code, leaves no half of
+ * itself, and costs nobody the model. */
+static void timeline_on_a_full_disk(void)
+{
+    begin();
+    expect(1, TRAIN_SMALL "--out %T/traced --steps 4 --trace /dev/full -q");
+    check_contains(rig_err, "the timeline /dev/full cannot be written: No space left");
+    check_true(rig_has("traced/model.safetensors"));
+    small_disk("disk", 4);
+    expect(1, TRAIN_SMALL "--out %T/traced --overwrite --steps 4 --trace %T/disk/t.json -q");
+    check_contains(rig_err, "disk/t.json cannot be written: No space left");
+    check_true(!rig_has("disk/t.json"));
+    expect(0, TRAIN_SMALL "--out %T/traced --overwrite --steps 4 --trace %T/t.json -q");
+    check_contains(rig_read("t.json"), "]");
+    end_disk("disk");
 }
 
 /* Kilobytes of a folder on its small file system. */
@@ -179,6 +196,7 @@ static void somebody_elses_store(void)
 
 TEST_MAIN({"store_at_step_0", store_at_step_0},
           {"output_at_the_first_save", output_at_the_first_save},
+          {"timeline_on_a_full_disk", timeline_on_a_full_disk},
           {"spare_gives_way", spare_gives_way},
           {"output_is_a_mount_point", output_is_a_mount_point},
           {"two_runs_on_one_output", two_runs_on_one_output},

@@ -488,6 +488,15 @@ static void files_of_the_user(void)
             expect(0, TRAIN_SMALL "--out %T/u --steps 1 --overwrite -q");
         }
     }
+    /* A run that is finished says so, and keeps its log's last line. */
+    expect(0, TRAIN_SMALL "--out %T/x --steps 2 --save-every 1 -q --log %T/x.jsonl");
+    char *log = strdup(rig_read("x.jsonl"));
+    check_true(log != NULL);
+    expect(0, TRAIN_SMALL "--out %T/x --steps 2 --resume --log %T/x.jsonl");
+    check_contains(rig_err, "the run is finished already, after step 2 of 2: nothing was trained");
+    check_true(strstr(rig_err, "measured") == NULL && strstr(rig_err, "tokens/s\n") == NULL);
+    check_string(rig_read("x.jsonl"), log);
+    free(log);
     expect(0, TRAIN_SMALL "--out %T/v --steps 1 -q");
     expect(2, TRAIN_SMALL "--out %T/v --steps 2 --resume -q");
     check_contains(rig_err, "no checkpoint to go on from");

@@ -198,7 +198,12 @@ static void print_outcome(const struct job *job)
 {
     const struct tune_run *run = &job->run;
     const struct tune_summary *sum = &run->summary;
-    if (job->common.verbose >= 0) {
+    if (job->common.verbose >= 0 && run->steps == run->begun) {
+        fprintf(stderr,
+                "the run is finished already, after step %" PRId64 " of %" PRId64
+                ": nothing was trained\n",
+                run->steps, job->settings.steps);
+    } else if (job->common.verbose >= 0) {
         fprintf(stderr,
                 "planned: %.3g s a step, %.3f GB of memory; measured: %.3g s (median), %.3f GB "
                 "(peak), %.*f tokens/s\n",
@@ -212,6 +217,10 @@ static void print_outcome(const struct job *job)
     }
     if (isfinite(run->eval_loss)) {
         printf(", eval loss %.4f", run->eval_loss);
+    }
+    if (run->saves_failed > 0) {
+        printf(", %" PRId64 " of %" PRId64 " checkpoints not written", run->saves_failed,
+               run->saves);
     }
     printf("\n");
 }
@@ -256,7 +265,16 @@ static int train(struct job *job)
     }
     print_outcome(job);
     judge_rates(job);
-    return 0;
+    rc = tide_engine_trace(job->engine);
+    rc = rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
+    if (job->run.save_problem[0] == '\0') {
+        return rc;
+    }
+    if (rc != 0) {
+        core_log(CORE_LOG_ERROR, "%s", core_err_sentence());
+    }
+    return core_err_set(-EIO, "the model is in %s, but the last checkpoint was not written: %s",
+                        job->flags.out, job->run.save_problem);
 }
 
 /* The log's own failure is told when it happens; here it becomes the exit code. */

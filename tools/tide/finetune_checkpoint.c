@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <tide/checkpoint.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -31,6 +32,28 @@ static struct tide_checkpoint_options options_of(const struct tune_run *run)
                                             .later = !run->stopped};
 }
 
+/* One that was written under later steps has its name by now, or never will. */
+static void settle(struct tune_run *run, int64_t newer)
+{
+    char path[4096];
+    bool there = true;
+    if (run->save_begun > 0 && run->save_begun != newer) {
+        snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, run->out, run->save_begun);
+        there = access(path, F_OK) == 0;
+    }
+    if (!there) { /* one that is written at once may have taken its place already */
+        snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, run->out, newer);
+        run->saves_failed += access(path, F_OK) != 0;
+    }
+    run->save_begun = 0;
+}
+
+static void note_failed(struct tune_run *run, int64_t step, const char *why)
+{
+    run->saves_failed++;
+    snprintf(run->save_problem, sizeof run->save_problem, "checkpoint-%" PRId64 ": %s", step, why);
+}
+
 static int save(struct tune_run *run)
 {
     struct tide_checkpoint_options options = options_of(run);
@@ -44,7 +67,15 @@ static int save(struct tune_run *run)
     options.application_bytes = sizeof place;
     int rc = tide_engine_checkpoint(run->engine, &options);
     tune_live_end(run->live);
-    return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
+    settle(run, run->steps);
+    run->saves++;
+    if (rc != 0) {
+        note_failed(run, run->steps, tide_last_error());
+        return core_err_adopt(rc, tide_last_error());
+    }
+    run->save_begun = run->steps;
+    run->save_problem[0] = '\0';
+    return 0;
 }
 
 static bool is_due(const struct tune_run *run, int64_t steps)
@@ -86,7 +117,8 @@ int tune_checkpoint_step(struct tune_run *run, bool skipped)
 void tune_checkpoint_end(struct tune_run *run)
 {
     if (tide_engine_checkpoint_wait(run->engine) != 0) {
-        core_log(CORE_LOG_WARN, "the last checkpoint was not written: %s", tide_last_error());
+        note_failed(run, run->save_begun, tide_last_error());
+        run->save_begun = 0;
     }
 }
 

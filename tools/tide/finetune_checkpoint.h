@@ -16,7 +16,8 @@ void tune_checkpoint_ahead(struct tune_run *run);
  * signal is an error. */
 int tune_checkpoint_step(struct tune_run *run, bool skipped);
 
-/* After the last step: waits for a checkpoint that is still being written. */
+/* After the last step: waits for a checkpoint that is still being written. Why the last one that was due is not
+ * there, if it is not, the run says then. */
 void tune_checkpoint_end(struct tune_run *run);
 
 /* Sets the run to where the engine began, and says which checkpoint that was. */

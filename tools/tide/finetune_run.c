@@ -130,7 +130,9 @@ static void summarize(struct tune_run *run, double *seconds, const uint64_t *tok
                              2 * run->ahead < run->steps - run->begun;
         run->summary.plan_seconds = clipped ? plan.clipped_seconds : plan.step_seconds;
     }
-    tune_log_summary(run->log, &run->summary);
+    if (made > begun) { /* else the log has the one of the run that did it */
+        tune_log_summary(run->log, &run->summary);
+    }
 }
 
 static int loop(struct tune_run *run, double *seconds, uint64_t *tokens)

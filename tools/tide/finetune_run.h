@@ -29,7 +29,10 @@ struct tune_run {
     int64_t ahead; /* steps whose update went ahead of its norm, rightly */
     double first_loss, last_loss, eval_loss;
     struct tune_summary summary;
-    bool stopped; /* by a signal */
+    bool stopped;       /* by a signal */
+    int64_t save_begun; /* the step of the checkpoint that may still be written; 0: none */
+    int64_t saves, saves_failed;
+    char save_problem[512]; /* why the last one that was due is not there; "": it is */
 };
 
 /* Trains until the last step or a signal. The summary stands in any case, also in the log. Errors
