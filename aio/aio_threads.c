@@ -14,6 +14,7 @@
 #include "core/base/bell.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 
 enum { HANDS_MAX = 64, SPIN_NS = 5000 };
 
@@ -100,7 +101,7 @@ static int start(struct threads *threads, const char *drive)
         hand->threads = threads;
         hand->index = i;
         core_bell_init(&hand->bell);
-        int rc = pthread_create(&hand->thread, NULL, hand_main, hand);
+        int rc = core_thread_start(&hand->thread, hand_main, hand);
         if (rc != 0) {
             return core_err_set(-rc, "%s: cannot start thread %u of %u: %s", drive, i + 1,
                                 threads->count, strerror(rc));

@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 
 enum {
     EVENTS = 64,
@@ -330,7 +331,7 @@ static int start(struct aio_drive *drive)
     if (rc != 0) {
         return rc;
     }
-    rc = pthread_create(&drive->thread, NULL, drive_main, drive);
+    rc = core_thread_start(&drive->thread, drive_main, drive);
     if (rc != 0) {
         return core_err_set(-rc, "cannot start the thread of %s: %s", drive->name, strerror(rc));
     }

@@ -152,7 +152,7 @@ struct core_cfg_options {
     int64_t warmup_steps, total_steps;
     int64_t hidden_size; /* of the model; sizes three of the ZeRO keys */
     double lr, betas[2], eps, weight_decay, gradient_clipping;
-    int precision;  /* enum core_cfg_dtype, -1: not given */
+    int precision;  /* enum core_cfg_dtype, -1: not given, bf16 for "auto" */
     bool has_store; /* the caller has a directory for tier STORE, so nvme_path may be missing */
 };
 void core_cfg_options_init(struct core_cfg_options *options);

@@ -106,8 +106,10 @@ static void fill_precision(struct core_cfg_detail *detail, const char *path,
 {
     struct core_cfg_value *value = value_of(detail, path);
     if (value->origin == CORE_CFG_AUTO) {
-        value->truth = detail->options->precision == (int)type;
-        value->why = detail->options->precision < 0 ? from_trainer : from_caller;
+        const int asked = detail->options->precision;
+        value->truth = (asked < 0 ? CORE_CFG_BF16 : asked) == (int)type;
+        value->why = asked < 0 ? "\"auto\": bf16, the precision that tide has by default"
+                               : from_caller;
     }
 }
 

@@ -247,6 +247,13 @@ static void apply_scheduler(struct core_cfg_detail *detail)
                  "the run ends before the warm-up (warmup_num_steps) does");
         }
     }
+    const struct core_cfg_value *warmup = value_of(detail, "scheduler.params.warmup_num_steps");
+    const bool warms = type->integer == CORE_CFG_WARMUP || type->integer == CORE_CFG_WARMUP_DECAY ||
+                       type->integer == CORE_CFG_WARMUP_COSINE;
+    if (warms && warmup->integer < 2) {
+        warn(detail, "scheduler.params.warmup_num_steps",
+             "DeepSpeed warms up for at least 2 steps: the first two have the lowest rate");
+    }
     struct core_cfg_value *max_lr = value_of(detail, "scheduler.params.warmup_max_lr");
     if (type->integer == CORE_CFG_WARMUP_DECAY && max_lr->is_none) {
         max_lr->is_none = false;

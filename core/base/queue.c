@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 
 enum { DEPTH_DEFAULT = 64, DEPTH_MAX = 1 << 20, SPIN_NS_DEFAULT = 20000 };
 
@@ -140,7 +141,7 @@ int core_queue_create(const struct core_queue_options *options, struct core_queu
                           queue->line.name);
         goto fail;
     }
-    rc = pthread_create(&queue->thread, NULL, queue_main, queue);
+    rc = core_thread_start(&queue->thread, queue_main, queue);
     if (rc != 0) {
         rc = core_err_set(-rc, "cannot start the thread of queue %s: %s", queue->line.name,
                           strerror(rc));

@@ -12,6 +12,7 @@
 #include "core/base/bell.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 
 struct member {
     struct core_team *team; /* borrowed: owns this member */
@@ -85,7 +86,7 @@ static int start_members(struct core_team *team, const struct core_team_options 
             }
             member->cpus = one;
         }
-        int rc = pthread_create(&member->thread, NULL, member_main, member);
+        int rc = core_thread_start(&member->thread, member_main, member);
         if (rc != 0) {
             return core_err_set(-rc, "cannot start thread %u of %u of team %s: %s", i, team->count,
                                 team->name, strerror(rc));

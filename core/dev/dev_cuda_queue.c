@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 #include "core/dev/dev_cuda.h"
 
 enum { DEPTH_DEFAULT = 64, WATCH_SPIN_NS = 50000, WATCH_SLEEP_NS = 20000 };
@@ -107,7 +108,7 @@ static void *watch_main(void *argument)
 
 int dev_cuda_watch_start(struct cuda_device *device)
 {
-    int rc = pthread_create(&device->watch, NULL, watch_main, device);
+    int rc = core_thread_start(&device->watch, watch_main, device);
     if (rc != 0) {
         return core_err_set(-rc, "cannot start the thread that watches %s: %s", name_of(device),
                             strerror(rc));

@@ -85,6 +85,7 @@ static void limit_library(void)
 static int library_open(struct kern_dnnl *d)
 {
     setenv("OMP_WAIT_POLICY", "passive", 0);
+    setenv("OMP_STACKSIZE", "8M", 0); /* whatever the limit of the process's stack is */
     limit_library();
     d->library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (d->library == NULL) {
@@ -141,7 +142,10 @@ int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out)
     }
     const dnnl_version_t *version = d->dnnl_version();
     snprintf(d->description, sizeof d->description, "oneDNN %d.%d.%d for %s", version->major,
-             version->minor, version->patch, !all ? "bf16" : bf16 ? "fp32 and bf16" : "fp32");
+             version->minor, version->patch,
+             !all   ? "bf16"
+             : bf16 ? "fp32 and bf16"
+                    : "fp32");
     *out = d;
     return 0;
 }

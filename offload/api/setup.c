@@ -17,6 +17,7 @@
 #include "offload/api/build.h"
 #include "offload/model/config.h"
 #include "offload/run/checkpoint.h"
+#include "offload/run/rates_parts.h"
 #include "offload/run/runtime.h"
 
 /* What is left to the rest of the machine where no budget is given. */
@@ -107,35 +108,69 @@ static void fill_wishes(const struct tide_engine_options *given, struct plan_wis
 
 /* ---- budgets ---- */
 
-/* Bytes that a path may take: the limit given, or what is free there less the reserve. */
-static int path_bytes(const char *directory, uint64_t limit, uint64_t *out)
+/* What is known of a store's directory before it is there. */
+struct disk {
+    dev_t device; /* of the file system */
+    uint64_t free_bytes;
+};
+
+static int look_at(const char *directory, struct disk *out)
 {
-    char path[4096];
+    char path[RUN_RATES_PATH_BYTES];
     struct statvfs disk;
-    if (snprintf(path, sizeof path, "%s", directory) >= (int)sizeof path) {
+    struct stat info;
+    if (strlen(directory) >= sizeof path) {
         return core_err_set(-ENAMETOOLONG, "the store's directory %.64s... has too long a name",
                             directory);
     }
-    while (statvfs(path, &disk) != 0) { /* it may not be there yet: its nearest ancestor counts */
-        char *slash = strrchr(path, '/');
-        if (errno != ENOENT) {
-            return core_err_set(-errno, "the store's directory %s: %s", directory, strerror(errno));
-        }
-        if (slash != NULL && slash != path) {
-            *slash = '\0';
-        } else {
-            snprintf(path, sizeof path, slash == NULL ? "." : "/");
-        }
+    run_rates_nearest(directory, path);
+    if (statvfs(path, &disk) != 0 || stat(path, &info) != 0) {
+        return core_err_set(-errno, "the store's directory %s: %s", directory, strerror(errno));
     }
-    const uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
-    if (limit == 0) {
-        *out = free_bytes > reserve_bytes ? free_bytes - reserve_bytes : 0;
-        return 0;
+    *out = (struct disk){.device = info.st_dev,
+                         .free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize};
+    return 0;
+}
+
+/* Bytes that a path without a limit of its own may take: what is free less the reserve and what other
+ * paths of the same file system were given, in equal parts. 0: nothing is left. */
+static uint64_t free_share(const struct tide_engine_options *given, const struct disk *disks,
+                           uint32_t index)
+{
+    const struct disk *own = &disks[index];
+    uint64_t taken = reserve_bytes;
+    uint64_t sharers = 0;
+    for (uint32_t i = 0; i < given->store_count; i++) {
+        const uint64_t bytes = given->stores[i].bytes;
+        const bool beside = disks[i].device == own->device;
+        sharers += beside && bytes == 0;
+        taken = beside && bytes > UINT64_MAX - taken ? UINT64_MAX : beside ? taken + bytes : taken;
     }
-    *out = limit;
-    if (limit > free_bytes) {
+    return own->free_bytes > taken ? (own->free_bytes - taken) / sharers : 0;
+}
+
+/* A limit that was given is taken as it is: files of an earlier run that are removed may be in its
+ * way. */
+static int path_bytes(const struct tide_engine_options *given, const struct disk *disks,
+                      uint32_t index, uint64_t *out)
+{
+    const struct tide_store_path *path = &given->stores[index];
+    const uint64_t free_bytes = disks[index].free_bytes;
+    if (path->bytes == 0) {
+        *out = free_share(given, disks, index);
+        return *out > 0 ? 0
+                        : core_err_set(-EFBIG,
+                                       "the store's directory %s: its file system has %" PRIu64
+                                       " MiB free, and tide leaves %" PRIu64
+                                       " MiB free for others; free some, or say how much may be "
+                                       "taken: --store %s:SIZE",
+                                       path->directory, free_bytes >> 20, reserve_bytes >> 20,
+                                       path->directory);
+    }
+    *out = path->bytes;
+    if (path->bytes > free_bytes) {
         core_log(CORE_LOG_WARN, "%s has %" PRIu64 " bytes free of the %" PRIu64 " it is given",
-                 directory, free_bytes, limit);
+                 path->directory, free_bytes, path->bytes);
     }
     return 0;
 }
@@ -159,28 +194,34 @@ static int read_stores(struct setup *setup)
     return 0;
 }
 
+/* Memory in place of a drive has no limit where none is given (0 to the store); the planner takes it
+ * for so much. */
+static const uint64_t memory_store_bytes = UINT64_C(1) << 40;
+
 static int fill_stores(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
     struct run_options *options = &setup->options;
     const bool memory = given->io != NULL && strcmp(given->io, "mem") == 0;
-    for (unsigned i = 0; i < given->store_count; i++) {
-        const struct tide_store_path *from = &setup->stores[i];
-        struct store_path *to = &options->stores[i];
-        uint64_t bytes = from->bytes;
-        if (from->directory == NULL || from->directory[0] == '\0') {
-            return core_err_set(-EINVAL, "store %u has no directory", i);
+    struct disk disks[TIDE_STORES_MAX] = {{0}};
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < given->store_count; i++) {
+        const char *directory = given->stores[i].directory;
+        if (directory == NULL || directory[0] == '\0') {
+            return core_err_set(-EINVAL, "store %" PRIu32 " has no directory", i);
         }
-        int rc = memory ? 0 : path_bytes(from->directory, from->bytes, &bytes);
-        if (rc != 0) {
-            return rc;
-        }
-        *to = (struct store_path){.directory = setup->texts[2 + i], .bytes = bytes};
-        to->weight = given->store_count == 1 ? 1 : 0;
-        options->budgets.store_bytes += bytes > 0 ? bytes : UINT64_C(1) << 40;
+        rc = memory ? 0 : look_at(directory, &disks[i]);
+    }
+    for (uint32_t i = 0; rc == 0 && i < given->store_count; i++) {
+        uint64_t bytes = given->stores[i].bytes;
+        rc = memory ? 0 : path_bytes(given, disks, i, &bytes);
+        options->stores[i] = (struct store_path){.directory = setup->texts[2 + i],
+                                                 .bytes = bytes,
+                                                 .weight = given->store_count == 1 ? 1 : 0};
+        options->budgets.store_bytes += bytes > 0 ? bytes : memory_store_bytes;
     }
     options->store_count = (unsigned)given->store_count;
-    return 0;
+    return rc;
 }
 
 static int fill_budgets(struct setup *setup)
@@ -240,7 +281,8 @@ static void share_budgets(struct run_options *options)
         *shared[i] /= options->world;
     }
     for (unsigned i = 0; i < options->store_count; i++) {
-        options->stores[i].bytes /= options->world;
+        const uint64_t all = options->stores[i].bytes;
+        options->stores[i].bytes = all > 0 && all < options->world ? 1 : all / options->world;
     }
 }
 
@@ -309,16 +351,18 @@ static unsigned processors(void)
 }
 
 /* Of one rank. They are part of what makes a run's bits, so a run that is resumed keeps its number
- * unless another was asked for. */
+ * unless another was asked for, it has another number of ranks now, or this machine has too few
+ * processors; resuming then warns that bits differ. */
 static unsigned threads_of(const struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
     const unsigned all = given->threads > 0 ? given->threads : processors();
-    const unsigned each = all / setup->options.world;
+    const uint32_t world = setup->options.world;
+    const unsigned each = all / world > 0 ? all / world : 1;
     const unsigned before = given->threads == 0 && given->resume != NULL
-                                ? run_checkpoint_threads(given->resume)
+                                ? run_checkpoint_threads(given->resume, world)
                                 : 0;
-    return before > 0 ? before : each > 0 ? each : 1;
+    return before > 0 && (before == 1 || before * world <= all) ? before : each;
 }
 
 static int plan(struct setup *setup)

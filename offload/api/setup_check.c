@@ -66,7 +66,7 @@ static int check_numbers(const struct tide_engine_options *given)
     rc = rc != 0 ? rc : check_range("initial_loss_scale", given->initial_loss_scale, 0, most);
     rc = rc != 0 ? rc : check_range("min_loss_scale", given->min_loss_scale, 0, most);
     rc = rc != 0 ? rc : check_range("weight_slots", given->weight_slots, 0, PLAN_SLOT_MAX);
-    rc = rc != 0 ? rc : check_range("state_slots", given->state_slots, 0, PLAN_SLOT_MAX);
+    rc = rc != 0 ? rc : check_range("state_slots", given->state_slots, 0, PLAN_STATE_SLOT_MAX);
     return rc;
 }
 

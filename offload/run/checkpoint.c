@@ -187,7 +187,7 @@ int run_checkpoint_check(const struct store_manifest *manifest, const struct mod
     return rc;
 }
 
-unsigned run_checkpoint_threads(const char *directory)
+unsigned run_checkpoint_threads(const char *directory, uint32_t world)
 {
     enum { THREADS_MAX = 4096, PATH_BYTES = 4096 };
     uint64_t *steps = NULL;
@@ -202,7 +202,12 @@ unsigned run_checkpoint_threads(const char *directory)
         store_shelf_path(directory, steps[i], path, sizeof path);
         if (store_checkpoint_peek(path, &manifest) == 0) {
             const char *value = store_manifest_parameter(&manifest, "threads");
-            threads = value != NULL ? strtoul(value, NULL, 10) : 0;
+            const char *ranks = store_manifest_parameter(&manifest, "ranks");
+            const bool same = ranks != NULL && strtoul(ranks, NULL, 10) == world;
+            if (!same) { /* the newest counts */
+                i = 0;
+            }
+            threads = same && value != NULL ? strtoul(value, NULL, 10) : 0;
         }
         store_manifest_fini(&manifest);
     }

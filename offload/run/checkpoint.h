@@ -34,8 +34,8 @@ int run_checkpoint_check(const struct store_manifest *manifest, const struct mod
                          const struct run_options *options);
 
 /* The compute threads of a rank of the run whose newest readable checkpoint lies in a directory; 0:
- * there is none. */
-unsigned run_checkpoint_threads(const char *directory);
+ * there is none, or it is of another number of ranks than `world`. */
+unsigned run_checkpoint_threads(const char *directory, uint32_t world);
 
 /* The run in the words of a manifest. */
 int run_checkpoint_describe(const struct run_options *options, const struct model *model,

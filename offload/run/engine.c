@@ -149,6 +149,18 @@ static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
     return run_rank_create(&rank, &member->rank);
 }
 
+/* A loss scale that was asked for by number stays, whatever the checkpoint has. */
+static void resume_scale(struct run_engine *engine, double value)
+{
+    const double fixed = engine->scale.options.fixed;
+    if (fixed > 0 && fixed != value && engine->given.options->type == KERN_FP16) {
+        core_log(CORE_LOG_WARN,
+                 "the loss scale is %g, as asked for; it was %g before this run was resumed", fixed,
+                 value);
+    }
+    engine->scale.value = fixed > 0 ? fixed : value;
+}
+
 /* Every rank opens the checkpoint for itself: it reads its own parts. */
 static int resume(struct run_engine *engine, struct run_member *member)
 {
@@ -160,7 +172,7 @@ static int resume(struct run_engine *engine, struct run_member *member)
         const struct store_manifest *manifest = store_checkpoint_manifest(checkpoint);
         engine->run = manifest->run;
         engine->steps = manifest->step;
-        engine->scale.value = manifest->scale.value;
+        resume_scale(engine, manifest->scale.value);
         engine->scale.steps = manifest->scale.steps;
         engine->scale.last_overflow = manifest->scale.last_overflow;
         engine->scale.hysteresis_left = manifest->scale.hysteresis_left;

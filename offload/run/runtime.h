@@ -12,7 +12,8 @@ uint64_t run_runtime_used_bytes(void);
 /* The most so far. */
 uint64_t run_runtime_peak_bytes(void);
 
-/* What there will be: what is resident now, and what planning, threads, products and I/O add. */
+/* What there will be: what was resident when this was first asked, 8 MiB at least, and what planning,
+ * threads, products and I/O add. */
 uint64_t run_runtime_bytes(const struct model *model, const struct run_options *options);
 
 #endif

@@ -174,9 +174,10 @@ static uint64_t path_share(const struct store_options *options, unsigned i, cons
                 SPARE_EXTENTS * AIO_EXTENT_ALIGN_BYTES;
     }
     share = share > 0 ? share : AIO_EXTENT_ALIGN_BYTES;
-    const uint64_t limit = options->paths[i].bytes / AIO_EXTENT_ALIGN_BYTES *
-                           AIO_EXTENT_ALIGN_BYTES;
-    return limit > 0 && limit < share ? limit : share;
+    const uint64_t given = options->paths[i].bytes;
+    uint64_t limit = given > 0 ? given / AIO_EXTENT_ALIGN_BYTES * AIO_EXTENT_ALIGN_BYTES : share;
+    limit = limit > 0 ? limit : AIO_EXTENT_ALIGN_BYTES;
+    return limit < share ? limit : share;
 }
 
 static int open_extents(struct store *store, const struct store_options *options,

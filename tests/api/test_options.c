@@ -8,6 +8,7 @@
 
 #include "tests/api/world.h"
 #include "tests/harness/child.h"
+#include "tests/harness/mount.h"
 
 static struct world world;
 
@@ -103,6 +104,11 @@ static void numbers_out_of_range(void)
     REFUSE(store_count, TIDE_STORES_MAX + 1);
     REFUSE(weight_slots, 1000000);
     REFUSE(state_slots, 1000000);
+    struct tide_plan *plan = NULL;
+    bad = good;
+    bad.state_slots = 64; /* as many as the planner has */
+    check_int(tide_plan_create(NULL, &bad, &plan), ==, 0);
+    tide_plan_destroy(plan);
     REFUSE(chunk_elements, 65537);
     REFUSE(chunk_elements, UINT64_C(1) << 62);
 #undef REFUSE
@@ -296,7 +302,58 @@ static void budgets_that_do(void)
     }
 }
 
-TEST_MAIN({"struct_sizes", struct_sizes}, {"numbers_out_of_range", numbers_out_of_range},
-          {"names", names}, {"not_a_directory", not_a_directory},
+/* What a plan accepts its engine accepts, however much the process has taken between the two. */
+static void plan_and_engine_agree(void)
+{
+    enum { TAKEN_BYTES = 64 << 20 };
+    world_init(&world);
+    struct tide_engine_options options = world.options;
+    struct tide_plan_info info = {.struct_bytes = sizeof info};
+    struct tide_plan *plan = NULL;
+    options.device_bytes = UINT64_C(64) << 20;
+    options.host_bytes = UINT64_C(1) << 30;
+    check_int(tide_plan_create(NULL, &options, &plan), ==, 0);
+    check_int(tide_plan_describe(plan, &info), ==, 0);
+    tide_plan_destroy(plan);
+    options.host_bytes = info.host_bytes;
+    char *taken = malloc(TAKEN_BYTES);
+    check_true(taken != NULL);
+    memset(taken, 1, TAKEN_BYTES);
+    struct tide_engine *engine = world_engine(&options);
+    check_int(taken[TAKEN_BYTES - 1], ==, 1);
+    check_true(isfinite(world_steps(&world, engine, 1).loss));
+    tide_engine_destroy(engine);
+    free(taken);
+}
+
+/* A drive with nothing to spare is no drive of a tebibyte; memory in a drive's place has no limit; paths
+ * of one file system share what is free there. */
+static void no_space_is_no_store(void)
+{
+    const char *folder = test_mounts_begin() ? test_mount_memory("small", "size=1000m") : NULL;
+    if (folder == NULL) {
+        test_skip("no file system of its own can be mounted here");
+    }
+    world_init(&world);
+    struct tide_engine_options options = world.options;
+    struct tide_plan *plan = NULL;
+    struct tide_store_path store = {.struct_bytes = sizeof store, .directory = folder};
+    options.stores = &store;
+    options.io = "threads";
+    check_int(tide_plan_create(NULL, &options, &plan), ==, -EFBIG);
+    check_contains(tide_last_error(), "MiB free, and tide leaves 1024 MiB free for others");
+    store.bytes = UINT64_C(512) << 20;
+    check_int(tide_plan_create(NULL, &options, &plan), ==, 0);
+    tide_plan_destroy(plan);
+    store.bytes = 0;
+    options.io = "mem";
+    check_int(tide_plan_create(NULL, &options, &plan), ==, 0);
+    tide_plan_destroy(plan);
+}
+
+TEST_MAIN({"plan_and_engine_agree", plan_and_engine_agree},
+          {"no_space_is_no_store", no_space_is_no_store}, {"struct_sizes", struct_sizes},
+          {"numbers_out_of_range", numbers_out_of_range}, {"names", names},
+          {"not_a_directory", not_a_directory},
           {"an_unwritable_directory", an_unwritable_directory}, {"a_store_of_two", a_store_of_two},
           {"budgets_that_do", budgets_that_do})

@@ -72,6 +72,7 @@ static void usage(void)
         {TRAIN "--out %T/o --tensorboard %T/d.jsonl", "d.jsonl"},
         {TRAIN "--out %T/o --steps 1 --epochs 1", "--steps and --epochs both say"},
         {TRAIN "--out %T/o --steps 0", "--steps takes an integer from 1"},
+        {TRAIN "--out %T/o --steps 1000000000000000", "from 1 to 100000000, not 1000000000000000"},
         {TRAIN "--out %T/o --pack", "--pack needs --seq-len N"},
         {TRAIN "--out %T/o --split", "--split needs --seq-len N"},
         {TRAIN "--out %T/o --on-bad-row jump", "--on-bad-row takes one of stop|skip"},

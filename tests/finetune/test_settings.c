@@ -1,6 +1,7 @@
 /* Flags over a ds_config.json over defaults: what the engine is asked for, and which contradictions
  * are told. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -364,15 +365,15 @@ static void refusals(void)
         {NULL, "--io pigeon", "--io takes one of uring|libaio|threads|mem"},
         {NULL, "--dev tpu", "--dev takes one of cpu|cuda|cuda:N"},
         {NULL, "--seq-len 65", "rows of up to 64 tokens"},
-        {NULL, "--warmup 9 --steps 5", "--warmup 9: the run has 5 steps"},
-        {NULL, "--warmup 5 --steps 5 --schedule wsd", "the last tenth of which wsd decays"},
+        {"{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 16385}", "",
+         "at most 16384 micro-batches"},
         {"{\"train_batch_size\": 7, \"gradient_accumulation_steps\": \"auto\"}", "--batch 2",
          "is no multiple of --batch 2"},
         {"{\"train_batch_size\": 6, \"train_micro_batch_size_per_gpu\": 2}", "--batch 4",
          "is no multiple of --batch 4 x 1 ranks"},
         {"{\"train_batch_size\": 2, \"zero_optimization\": {\"stage\": 7}}", "",
          "found 7; allowed: an integer from 0 to 3"},
-        {"{\"train_micro_batch_size_per_gpu\": 2e9}", "", "2000000000 rows a step: at most"},
+        {"{\"train_micro_batch_size_per_gpu\": 2e9}", "", "2000000000 rows a step; at most"},
         {"{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\n"
          "\"cycle_min_lr\": 1e-5, \"cycle_max_lr\": 1e-3, \"cycle_first_step_size\": 3,\n"
          "\"decay_step_size\": 2, \"decay_mom_rate\": 0.5}}}",
@@ -386,6 +387,32 @@ static void refusals(void)
                       core_err_sentence());
         }
     }
+}
+
+/* A warmup may be longer than the run, as with transformers; "auto" takes the flag; DeepSpeed's has at
+ * least two steps of the lowest rate, which is said. A run has a largest number of steps. */
+static void warmups(void)
+{
+    struct tune_settings s;
+    expect(NULL, "--warmup 9 --steps 5 --schedule wsd --lr 0.9", &s);
+    check_contains(test_heard(), "--warmup 9 is no shorter than the run, 5 steps: ");
+    check_double(fabs(schedule_lr(&s.schedule, 4) - 0.4), <, 1e-12);
+    check_int(tune_settings_fit(&s, 40, TUNE_STEPS_MAX + INT64_C(1)), ==, -EINVAL);
+    check_contains(core_err_sentence(), "at most 100000000 are possible");
+    tune_settings_fini(&s);
+#define WARMUP(steps)                                                                              \
+    "{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {"              \
+    "\"warmup_num_steps\": " steps "}}}"
+    expect(WARMUP("\"auto\""), "--warmup 5", &s);
+    check_int(s.schedule.warmup, ==, 5);
+    check_string(test_heard(), "");
+    tune_settings_fini(&s);
+    expect(WARMUP("\"auto\""), "", &s);
+    check_contains(test_heard(), "for at least 2 steps: the first two have the lowest rate");
+    tune_settings_fini(&s);
+    expect(WARMUP("0"), "", &s);
+    check_contains(test_heard(), "for at least 2 steps: the first two have the lowest rate");
+    tune_settings_fini(&s);
 }
 
 /* As many stores as there is room for, and not one more; names of any kind. */
@@ -476,7 +503,7 @@ static void plans(void)
     free(text);
 }
 
-TEST_MAIN({"data", data}, {"plans", plans}, {"defaults", defaults}, {"flags", flags},
-          {"optimizers", optimizers}, {"config", config}, {"schedules", schedules},
-          {"moving_betas", moving_betas}, {"contradictions", contradictions},
-          {"refusals", refusals}, {"stores", stores})
+TEST_MAIN({"warmups", warmups}, {"data", data}, {"plans", plans}, {"defaults", defaults},
+          {"flags", flags}, {"optimizers", optimizers}, {"config", config},
+          {"schedules", schedules}, {"moving_betas", moving_betas},
+          {"contradictions", contradictions}, {"refusals", refusals}, {"stores", stores})

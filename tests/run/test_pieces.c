@@ -325,7 +325,7 @@ static void positions_and_manifests(void)
     wrong.rule = CORE_VEC_LION;
     check_int(run_checkpoint_check(&manifest, made.model, &wrong), ==, -EINVAL);
     store_manifest_fini(&manifest);
-    check_uint(run_checkpoint_threads(test_directory()), ==, 0); /* no checkpoint there */
+    check_uint(run_checkpoint_threads(test_directory(), 1), ==, 0); /* no checkpoint there */
     run_engine_destroy(engine);
     run_planned_destroy(planned);
     case_model_free(&made);

@@ -308,7 +308,12 @@ static const struct cli_command command = {
     .run = run,
 };
 
-int main(int argc, char **argv)
+static int case_main(int argc, char **argv)
 {
     return command.run(&command, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    return cli_main(case_main, argc, argv);
 }

@@ -185,7 +185,12 @@ static const struct cli_command command = {
     .run = run,
 };
 
-int main(int argc, char **argv)
+static int reply_main(int argc, char **argv)
 {
     return command.run(&command, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    return cli_main(reply_main, argc, argv);
 }

@@ -278,7 +278,7 @@ static void print_version(void)
     printf("\n");
 }
 
-int main(int argc, char **argv)
+static int bench_main(int argc, char **argv)
 {
     struct bench_options options;
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
@@ -291,4 +291,9 @@ int main(int argc, char **argv)
     }
     listen();
     return run(&options);
+}
+
+int main(int argc, char **argv)
+{
+    return cli_main(bench_main, argc, argv);
 }

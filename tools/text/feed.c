@@ -15,6 +15,7 @@
 #include "core/base/cpus.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 #include "tools/text/batches.h"
 
 enum { AHEAD = 4 };
@@ -143,7 +144,7 @@ int text_feed_open(const struct text_feed_options *options, const struct text_po
     code = text_batches_open(&feed->options, from, &feed->batches);
     code = code == 0 ? alloc_slots(feed) : code;
     if (code == 0) {
-        const int failed = pthread_create(&feed->thread, NULL, work, feed);
+        const int failed = core_thread_start(&feed->thread, work, feed);
         code = failed == 0
                    ? 0
                    : core_err_set(-failed, "no thread that prepares data: %s", strerror(failed));

@@ -5,9 +5,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -15,6 +18,7 @@
 #include "core/base/json_write.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
+#include "core/base/thread.h"
 
 static void (*also)(void *user, enum core_log_level level, const char *line);
 static void *also_user; /* borrowed */
@@ -344,4 +348,44 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
     core_log_bind(&sink);
     *out = parsed;
     return check_arguments(command, parsed.arguments, parsed.count);
+}
+
+/* ---- the main thread ---- */
+
+struct main_call {
+    int (*run)(int argc, char **argv);
+    int argc;
+    char **argv; /* borrowed from main() */
+    int code;
+};
+
+static void *call_main(void *argument)
+{
+    struct main_call *call = argument;
+    call->code = call->run(call->argc, call->argv);
+    return NULL;
+}
+
+int cli_main(int (*run)(int argc, char **argv), int argc, char **argv)
+{
+    struct main_call call = {run, argc, argv, 0};
+    struct rlimit limit;
+    pthread_t thread;
+    sigset_t all;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= CORE_THREAD_STACK_BYTES) {
+        return run(argc, argv);
+    }
+    const int rc = core_thread_start(&thread, call_main, &call);
+    if (rc != 0) {
+        fprintf(stderr,
+                "%s: the stack is limited to %llu KiB, and no thread of %d KiB can be started: %s; "
+                "raise the limit: ulimit -s %d\n",
+                argv[0], (unsigned long long)limit.rlim_cur >> 10, CORE_THREAD_STACK_BYTES >> 10,
+                strerror(rc), CORE_THREAD_STACK_BYTES >> 10);
+        return CLI_FAILED;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    pthread_join(thread, NULL);
+    return call.code;
 }

@@ -115,4 +115,9 @@ const char *cli_bytes_print(uint64_t bytes, char out[CLI_NUMBER_BYTES]);
 /* Digits behind the point of a rate in a line for people: slow runs are not told as 0. */
 int cli_rate_digits(double rate);
 
+/* Calls `run` with what main() was given and returns its result: on the calling thread, or, where the
+ * limit of its stack is below CORE_THREAD_STACK_BYTES, on a thread of that size, which then gets all
+ * signals. */
+int cli_main(int (*run)(int argc, char **argv), int argc, char **argv);
+
 #endif

@@ -198,7 +198,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .kind = CLI_CHOICE,
          .out = &given.precision,
          .value = "fp32|fp16|bf16",
-         .help = "for \"auto\" (fp32)",
+         .help = "for \"auto\" (bf16)",
          .choices = "fp32|fp16|bf16"},
     };
     struct cli_parsed parsed;

@@ -87,7 +87,8 @@ static int load(struct tune_settings *settings, const struct tune_flags *flags,
     options.betas[1] = settings->engine.beta2;
     options.precision = flags->precision == TIDE_FP32   ? CORE_CFG_FP32
                         : flags->precision == TIDE_FP16 ? CORE_CFG_FP16
-                                                        : CORE_CFG_BF16;
+                        : flags->precision == TIDE_BF16 ? CORE_CFG_BF16
+                                                        : options.precision;
     options.has_store = flags->stores.count > 0;
     int rc = core_cfg_load(flags->config, &options, &settings->cfg);
     return rc == 0 ? core_cfg_check(settings->cfg) : rc;
@@ -95,12 +96,12 @@ static int load(struct tune_settings *settings, const struct tune_flags *flags,
 
 static int take_batch(struct tune_settings *settings, const struct core_cfg *cfg)
 {
-    if (cfg->micro_batch_size > BATCH_MAX || cfg->accumulation_steps > BATCH_MAX) {
+    if (cfg->micro_batch_size > BATCH_MAX || cfg->accumulation_steps > TUNE_ACCUM_MAX) {
         return core_err_set(-EINVAL,
-                            "%s: %lld micro-batches of %lld rows a step: at most %d of either are "
-                            "possible",
+                            "%s: %lld micro-batches of %lld rows a step; at most %d micro-batches "
+                            "of %d rows are possible",
                             core_cfg_source(cfg), (long long)cfg->accumulation_steps,
-                            (long long)cfg->micro_batch_size, BATCH_MAX);
+                            (long long)cfg->micro_batch_size, TUNE_ACCUM_MAX, BATCH_MAX);
     }
     settings->engine.batch = (uint32_t)cfg->micro_batch_size;
     settings->engine.accum = (uint32_t)cfg->accumulation_steps;

@@ -406,5 +406,5 @@ int tune_data_seek(struct tune_data *data, const struct tune_data_place *place)
 int64_t tune_data_steps(const struct tune_data_info *info, unsigned step_max, double epochs)
 {
     double steps = (double)((info->micro_batches + step_max - 1) / step_max) * epochs;
-    return steps < 1 ? 1 : (int64_t)ceil(steps - 1e-9);
+    return steps < 1 ? 1 : steps > 1e15 ? (int64_t)1e15 : (int64_t)ceil(steps - 1e-9);
 }

@@ -10,6 +10,9 @@
 
 enum { TUNE_OPTIONS_MAX = 64 };
 
+/* Steps of a run, whose times are kept, and micro-batches of a step, as many as the engine takes. */
+enum { TUNE_STEPS_MAX = 100 * 1000 * 1000, TUNE_ACCUM_MAX = 1 << 14 };
+
 struct tune_flags {
     const char *model, *data, *out, *config;
     int64_t steps;

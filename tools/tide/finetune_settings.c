@@ -397,6 +397,10 @@ int tune_settings_fit(struct tune_settings *settings, int64_t longest, int64_t s
     if (steps == 0) {
         return 0;
     }
+    if (steps > TUNE_STEPS_MAX) {
+        return core_err_set(-EINVAL, "--epochs %g are %" PRId64 " steps; at most %d are possible",
+                            settings->epochs, steps, TUNE_STEPS_MAX);
+    }
     settings->steps = steps;
     if (settings->total_unknown) {
         schedule->total = steps;
@@ -409,10 +413,11 @@ int tune_settings_fit(struct tune_settings *settings, int64_t longest, int64_t s
         return rc;
     }
     const bool ours = schedule->kind <= SCHEDULE_WSD;
-    if (ours && schedule->warmup > 0 && schedule->warmup + schedule->decay > steps) {
-        return core_err_set(-EINVAL, "--warmup %" PRId64 ": the run has %" PRId64 " steps%s",
-                            schedule->warmup, steps,
-                            schedule->decay > 0 ? ", the last tenth of which wsd decays" : "");
+    if (ours && schedule->warmup >= steps) {
+        core_log(CORE_LOG_WARN,
+                 "--warmup %" PRId64 " is no shorter than the run, %" PRId64
+                 " steps: the learning rate does not reach --lr",
+                 schedule->warmup, steps);
     }
     return 0;
 }

@@ -65,7 +65,7 @@ static void name_first(int argc, char **argv)
     }
 }
 
-int main(int argc, char **argv)
+static int tide_main(int argc, char **argv)
 {
     /* A closed pipe and a file that must not grow are errors of a write, not the end. */
     signal(SIGPIPE, SIG_IGN);
@@ -98,4 +98,9 @@ int main(int argc, char **argv)
         }
     }
     return refuse_command(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    return cli_main(tide_main, argc, argv);
 }
