@@ -16,9 +16,12 @@ static const double weigh_seconds = 0.6;
 static int check_options(const struct aio_store_options *options, uint64_t align)
 {
     if (options->paths_count == 0 || options->paths_count > AIO_PATHS_MAX ||
-        align % AIO_ALIGN_BYTES != 0) {
-        return core_err_set(-EINVAL, "a store of %u paths (1 to %d) in units of %" PRIu64 " bytes",
-                            options->paths_count, AIO_PATHS_MAX, align);
+        align % AIO_ALIGN_BYTES != 0 ||
+        (align % AIO_SUM_BYTES != 0 && AIO_SUM_BYTES % align != 0)) {
+        return core_err_set(-EINVAL,
+                            "a store of %u paths (1 to %d) in units of %" PRIu64
+                            " bytes (a multiple of %d that divides 1 MiB, or a multiple of 1 MiB)",
+                            options->paths_count, AIO_PATHS_MAX, align, AIO_ALIGN_BYTES);
     }
     for (unsigned i = 0; i < options->paths_count; i++) {
         const struct aio_store_path *path = &options->paths[i];

@@ -30,7 +30,8 @@ struct aio_store_options {
     const struct aio_store_path *paths;
     unsigned paths_count;           /* 1 to AIO_PATHS_MAX */
     uint64_t run;                   /* tells runs apart: a random number, say */
-    uint64_t align_bytes;           /* of extents; 0: AIO_EXTENT_ALIGN_BYTES; a multiple of 4096 */
+    uint64_t align_bytes;           /* of extents; 0: AIO_EXTENT_ALIGN_BYTES; a multiple of 4096
+                                       that divides 1 MiB, or a multiple of 1 MiB */
     const char *backend;            /* NULL: chosen by probing */
     bool no_sums;                   /* write and read without checksums */
     bool unwritten;                 /* files take their space but are not written at open: for who
@@ -70,7 +71,7 @@ struct aio_extent_part {
 };
 int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
                      uint64_t owner, struct aio_extent **out);
-/* With nothing in flight on it. NULL is fine. */
+/* With nothing in flight on it. `store` NULL: the store has been closed. An extent of NULL is fine. */
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent);
 uint64_t aio_extent_bytes(const struct aio_extent *extent);
 /* How many of its bytes lie on a path. */

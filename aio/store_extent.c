@@ -184,7 +184,8 @@ void aio_extent_free(struct aio_store *store, struct aio_extent *extent)
     if (extent == NULL) {
         return;
     }
-    for (unsigned i = 0; !extent->adopted && i < extent->segments_count; i++) {
+    const bool given_back = store != NULL && !extent->adopted;
+    for (unsigned i = 0; given_back && i < extent->segments_count; i++) {
         const struct segment *segment = &extent->segments[i];
         aio_space_give(store->spaces[segment->path],
                        (struct aio_range){segment->offset, segment->bytes});

@@ -93,13 +93,14 @@ void tide_engine_destroy(struct tide_engine *engine)
         return;
     }
     const struct core_log *before = context_enter(engine->context);
-    run_engine_destroy(engine->engine);
-    model_claim_drop(&engine->claim);
-    store_shelf_close(engine->shelf);
-    store_manifest_fini(&engine->resumed);
-    setup_fini(&engine->setup);
-    free(engine->batches);
-    free(engine);
+    if (run_engine_destroy(engine->engine)) {
+        model_claim_drop(&engine->claim);
+        store_shelf_close(engine->shelf);
+        store_manifest_fini(&engine->resumed);
+        setup_fini(&engine->setup);
+        free(engine->batches);
+        free(engine);
+    }
     context_leave(before);
 }
 

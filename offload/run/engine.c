@@ -238,32 +238,33 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     return 0;
 }
 
-void run_engine_destroy(struct run_engine *engine)
+bool run_engine_destroy(struct run_engine *engine)
 {
-    bool stuck = false;
     if (engine == NULL) {
-        return;
+        return true;
     }
     if (engine->lost) {
         core_log(CORE_LOG_WARN, "a rank does not answer: what it works with is not freed");
-        engine->next_lost = atomic_exchange_explicit(&lost_engines, engine, memory_order_relaxed);
-        return;
     }
-    for (uint32_t r = 0; engine->members != NULL && r < engine->world; r++) {
+    const uint32_t members = engine->members != NULL && !engine->lost ? engine->world : 0;
+    for (uint32_t r = 0; r < members; r++) {
         core_queue_destroy(engine->members[r].queue);
     }
-    for (uint32_t r = 0; engine->members != NULL && r < engine->world; r++) {
-        struct run_member *member = &engine->members[r];
-        stuck = stuck || run_rank_save_stuck(member->rank);
-        run_rank_destroy(member->rank);
-        run_planned_destroy(member->planned);
+    for (uint32_t r = 0; r < members; r++) {
+        engine->lost = !run_rank_destroy(engine->members[r].rank) || engine->lost;
     }
-    if (!stuck) { /* else a thread still works with it, and the rank that is kept points to it */
-        run_saving_destroy(engine->saving);
+    if (engine->lost) {
+        engine->next_lost = atomic_exchange_explicit(&lost_engines, engine, memory_order_relaxed);
+        return false;
     }
+    for (uint32_t r = 0; r < members; r++) {
+        run_planned_destroy(engine->members[r].planned);
+    }
+    run_saving_destroy(engine->saving);
     coll_meeting_destroy(engine->meeting);
     free(engine->members);
     free(engine);
+    return true;
 }
 
 /* ---- steps ---- */

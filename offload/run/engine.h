@@ -25,7 +25,8 @@ struct run_engine_options {
 
 /* Takes memory and storage and loads the weights. */
 int run_engine_create(const struct run_engine_options *options, struct run_engine **out);
-void run_engine_destroy(struct run_engine *engine);
+/* NULL is fine. False: a thread still works with what the engine was given; all of it must stay. */
+bool run_engine_destroy(struct run_engine *engine);
 
 struct run_step {
     uint64_t step; /* from 1, skipped ones too */

@@ -316,16 +316,16 @@ int run_rank_trace(struct run_rank *rank)
 
 /* Ends what still runs, in the order in which one waits for another. Memory that a drive may still
  * write to is not given back. */
-void run_rank_destroy(struct run_rank *rank)
+bool run_rank_destroy(struct run_rank *rank)
 {
     if (rank == NULL) {
-        return;
+        return true;
     }
     int stuck = 0;
     if (stands_still(rank)) {
         core_log(CORE_LOG_WARN, "a lane does not end its command: what it works with is not freed");
         rank->lost = atomic_exchange_explicit(&lost_ranks, rank, memory_order_relaxed);
-        return;
+        return false;
     }
     if (run_rank_trace(rank) != 0) {
         core_log(CORE_LOG_WARN, "%s", core_err_sentence());
@@ -360,4 +360,5 @@ void run_rank_destroy(struct run_rank *rank)
         }
     }
     free(rank);
+    return true;
 }

@@ -37,8 +37,9 @@ uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run
 int run_rank_trace(struct run_rank *rank);
 /* Takes all memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
-/* NULL is fine. Where a lane did not end its command, what it works with stays as it is. */
-void run_rank_destroy(struct run_rank *rank);
+/* NULL is fine. False: a lane did not end its command; the rank and everything that it was given stay,
+ * because the lane's thread may still use them. */
+bool run_rank_destroy(struct run_rank *rank);
 
 /* Grows while the rank gets on. Any thread. */
 uint64_t run_rank_pulse(const struct run_rank *rank);

@@ -266,20 +266,21 @@ int store_close(struct store *store)
     if (store == NULL) {
         return 0;
     }
+    /* Drives first: late answers of one that stalled are still compared with the extents' sums. */
+    int rc = aio_store_close(store->extents);
     for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
         for (uint32_t b = 0; store->rows[kind] != NULL && b < store->block_count; b++) {
             struct store_row *row = &store->rows[kind][b];
             for (uint32_t i = 0; i < row->count; i++) {
                 for (unsigned g = 0; g < STORE_GENERATIONS_MAX; g++) {
-                    aio_extent_free(store->extents, row->chunks[i].extents[g]);
+                    aio_extent_free(NULL, row->chunks[i].extents[g]);
                 }
-                aio_extent_free(store->extents, row->chunks[i].adopted);
+                aio_extent_free(NULL, row->chunks[i].adopted);
             }
             free(row->chunks);
         }
         free(store->rows[kind]);
     }
-    int rc = aio_store_close(store->extents);
     store_adopt_close(store);
     for (unsigned i = 0; i < store->place_count; i++) {
         const struct store_directory *place = &store->places[i];

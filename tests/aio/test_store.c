@@ -466,6 +466,11 @@ static void bad_stores_are_refused(void)
     options.paths_count = 1;
     paths[0].bytes = 4097;
     check_int(aio_store_open(&options, &store), ==, -EINVAL);
+    paths[0].bytes = 3 * 512 * 1024;
+    options.align_bytes = 3 * 512 * 1024; /* no extent of whole MiB could end there */
+    check_int(aio_store_open(&options, &store), ==, -EINVAL);
+    check_contains(core_err_sentence(), "divides 1 MiB, or a multiple of 1 MiB");
+    options.align_bytes = 0;
     paths[0].bytes = (uint64_t)1 << 50;
     check_int(aio_store_open(&options, &store), <, 0);
     check_contains(core_err_sentence(), path);
