@@ -74,6 +74,11 @@ int aio_fs_scratch(int directory_fd, const char *name, bool direct)
     }
     if (fd < 0) {
         int cause = errno;
+        if (cause == EROFS) {
+            return core_err_set(
+                -EROFS, "%s is on a read-only file system: give a folder that can be written",
+                name);
+        }
         return core_err_set(-cause, "cannot make a%s file in %s: %s", direct ? " direct" : "", name,
                             strerror(cause));
     }

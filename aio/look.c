@@ -13,6 +13,7 @@
 
 #include "aio/path.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 
 static bool is_locked(int fd)
 {
@@ -47,10 +48,10 @@ static int read_header(int fd, const char *name, struct aio_look *out)
         return out->bytes == 0 ? unfinished(name, out, 0)
                                : core_err_set(-EBADMSG, "%s is no extent file", name);
     }
-    const ssize_t got = pread(fd, &header, sizeof header, 0);
+    const ssize_t got = core_file_read_at(fd, &header, sizeof header, 0);
     if (got != (ssize_t)sizeof header) {
         return core_err_set(-EBADMSG, "the header of %s cannot be read: %s", name,
-                            got < 0 ? strerror(errno) : "it ends early");
+                            got < 0 ? strerror((int)-got) : "it ends early");
     }
     int rc = aio_header_check(&header, name);
     if (rc != 0) {

@@ -15,6 +15,7 @@
 #include "aio/queue.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
@@ -290,16 +291,18 @@ static int measure_file(const char *directory, int fd, const struct aio_fs *fs,
         bytes = fs->free_bytes / 4;
     }
     bytes = bytes / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
-    if (bytes == 0 || posix_fallocate(fd, 0, (off_t)bytes) != 0) {
-        return core_err_set(-ENOSPC, "%s has no room for %" PRIu64 " bytes to measure on",
-                            directory, bytes);
+    bool reserved; /* where it cannot be, the first writes take the space */
+    int rc = bytes > 0 ? core_file_reserve(fd, bytes, &reserved) : -ENOSPC;
+    if (rc != 0) {
+        return core_err_set(rc, "%s: no file of %" PRIu64 " bytes to measure on: %s", directory,
+                            bytes, strerror(-rc));
     }
     struct aio_drive_options drive_options = {
         .name = directory, .depth = options->depth, .block_bytes = options->block_bytes};
     struct aio_drive *drive = NULL;
     struct aio_file file = {.fd = fd, .name = directory, .size_bytes = bytes, .direct = direct};
     struct range range = {.bytes = bytes};
-    int rc = aio_backend_choose(options->backend, direct, NULL, 0, &drive_options.backend);
+    rc = aio_backend_choose(options->backend, direct, NULL, 0, &drive_options.backend);
     rc = rc == 0 ? aio_drive_create(&drive_options, &drive) : rc;
     rc = rc == 0 ? aio_drive_attach(drive, &file, &range.file) : rc;
     rc = rc == 0 && options->sums ? make_sums(drive, &range) : rc;

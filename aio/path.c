@@ -22,6 +22,7 @@
 #include "aio/probe.h"
 #include "aio/queue.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -35,6 +36,7 @@ struct aio_path {
     struct aio_drive *drive; /* owned */
     int fd;                  /* owned */
     bool direct;
+    bool reserved;  /* the file has its space without being written */
     bool formatted; /* by the run that left it */
     bool reclaimed;
     bool linked; /* the name is there and is ours to remove */
@@ -85,13 +87,11 @@ static int write_header(const struct aio_path *path, const struct aio_path_optio
     };
     memcpy(header->magic, magic, sizeof magic);
     aio_header_seal(header);
-    ssize_t wrote = pwrite(path->fd, memory, AIO_HEADER_BYTES, 0);
-    int cause = wrote < 0 ? errno : ENOSPC;
+    const int rc = core_file_write_at(path->fd, memory, AIO_HEADER_BYTES, 0);
     free(memory);
-    return wrote == AIO_HEADER_BYTES
-               ? 0
-               : core_err_set(-cause, "cannot write the header of %s/%s: %s", options->directory,
-                              AIO_PATH_FILE_NAME, strerror(cause));
+    return rc == 0 ? 0
+                   : core_err_set(rc, "cannot write the header of %s/%s: %s", options->directory,
+                                  AIO_PATH_FILE_NAME, strerror(-rc));
 }
 
 /* What a dead run left: nothing, an extent file of ours, or something that is not touched. A file
@@ -111,7 +111,7 @@ static int take_over(struct aio_path *path, const struct aio_path_options *optio
         rc = core_err_set(-ENOMEM, "%s cannot be looked at", name);
     } else if (info.st_size > 0) {
         const struct aio_header *header = memory;
-        rc = pread(fd, memory, AIO_HEADER_BYTES, 0) == AIO_HEADER_BYTES
+        rc = core_file_read_at(fd, memory, AIO_HEADER_BYTES, 0) == AIO_HEADER_BYTES
                  ? aio_header_check(header, name)
                  : core_err_set(-EBADMSG, "%s is no extent file", name);
         rc = rc == 0 ? 0 : core_err_prefix(rc, "a file is in the way and is not touched");
@@ -129,8 +129,16 @@ static int take_over(struct aio_path *path, const struct aio_path_options *optio
     return 0;
 }
 
-/* Room is asked for at once, so that a full drive is known at the start. */
-static int reserve(const struct aio_path *path, const struct aio_path_options *options,
+static int no_space(const struct aio_path *path, const struct aio_path_options *options,
+                    const struct aio_fs *fs, int cause)
+{
+    return core_err_set(
+        -cause, "%s is full: the store needs %" PRIu64 " bytes there, %" PRIu64 " are free: %s",
+        options->directory, path->file_bytes, fs->free_bytes, strerror(cause));
+}
+
+/* Space is asked for at once, so that a full drive is known at the start. */
+static int reserve(struct aio_path *path, const struct aio_path_options *options,
                    const struct aio_fs *fs)
 {
     struct rlimit limit;
@@ -145,16 +153,20 @@ static int reserve(const struct aio_path *path, const struct aio_path_options *o
         return core_err_set(-cause, "cannot make a file of %" PRIu64 " bytes in %s: %s",
                             path->file_bytes, options->directory, strerror(cause));
     }
-    int rc = posix_fallocate(path->fd, 0, (off_t)path->file_bytes);
-    if (rc == EINVAL || rc == EOPNOTSUPP) { /* zeros will tell */
-        rc = 0;
+    int rc = core_file_reserve(path->fd, path->file_bytes, &path->reserved);
+    if (rc != 0) {
+        return no_space(path, options, fs, -rc);
     }
-    return rc == 0
-               ? 0
-               : core_err_set(-rc,
-                              "%s is full: the store needs %" PRIu64 " bytes there, %" PRIu64
-                              " are free: %s",
-                              options->directory, path->file_bytes, fs->free_bytes, strerror(rc));
+    if (!path->reserved && fs->free_bytes < path->file_bytes) {
+        return no_space(path, options, fs, ENOSPC);
+    }
+    if (!path->reserved) {
+        core_log(CORE_LOG_WARN,
+                 "%s: this file system (%s) cannot reserve space: the store's %.2f GB are written "
+                 "out first",
+                 options->directory, fs->type, (double)path->file_bytes / 1e9);
+    }
+    return 0;
 }
 
 static int open_file(struct aio_path *path, const struct aio_path_options *options,
@@ -296,7 +308,8 @@ int aio_path_open(const struct aio_path_options *options, struct aio_path **out)
     path->file_bytes = path->data_offset + options->data_bytes;
     int rc = options->directory != NULL ? prepare_directory(path, options, &fs) : 0;
     rc = rc == 0 ? open_drive(path, options) : rc;
-    bool blank = options->directory != NULL && !path->formatted && !options->unwritten;
+    bool blank = options->directory != NULL && !path->formatted &&
+                 (!options->unwritten || !path->reserved);
     rc = rc == 0 && blank ? format(path, options) : rc;
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
@@ -316,7 +329,7 @@ int aio_path_close(struct aio_path *path)
         int removed = aio_dir_remove(path->dir, AIO_PATH_FILE_NAME, path->fd);
         rc = rc != 0 ? rc : removed;
     }
-    if (path->fd >= 0) {
+    if (path->fd >= 0 && rc != -ETIMEDOUT) { /* else a call that hangs may yet use its number */
         close(path->fd);
     }
     int closed = aio_dir_close(path->dir);

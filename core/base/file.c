@@ -10,6 +10,55 @@
 
 #include "core/base/err.h"
 
+/* read(2), or pread(2) where `at` is not negative. */
+static ssize_t read_once(int fd, void *to, size_t bytes, off_t at)
+{
+    for (int i = 0; i < CORE_FILE_INTERRUPTS_MAX; i++) {
+        const ssize_t got = at < 0 ? read(fd, to, bytes) : pread(fd, to, bytes, at);
+        if (got >= 0 || errno != EINTR) {
+            return got >= 0 ? got : -errno;
+        }
+    }
+    return -EINTR;
+}
+
+ssize_t core_file_read_some(int fd, void *to, size_t bytes)
+{
+    return read_once(fd, to, bytes, -1);
+}
+
+ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at)
+{
+    static const size_t most = (size_t)1 << 30; /* of one call */
+    size_t done = 0;
+    while (done < bytes) {
+        const size_t left = bytes - done;
+        const ssize_t got = read_once(fd, (char *)to + done, left < most ? left : most,
+                                      (off_t)(at + done));
+        if (got < 0) {
+            return got;
+        }
+        if (got == 0) {
+            break;
+        }
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+int core_file_reserve(int fd, uint64_t bytes, bool *reserved)
+{
+    int code = EINTR;
+    for (int i = 0; code == EINTR && i < CORE_FILE_INTERRUPTS_MAX; i++) {
+        code = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
+    }
+    *reserved = code == 0;
+    if (code == EOPNOTSUPP || code == ENOSYS) {
+        code = ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
+    }
+    return -code;
+}
+
 /* One growing buffer; at most bytes_max + 1 bytes are read, the last of which means "too large". */
 static int read_all(int fd, const char *path, size_t expected, size_t bytes_max, char **text,
                     size_t *bytes)
@@ -26,12 +75,9 @@ static int read_all(int fd, const char *path, size_t expected, size_t bytes_max,
             }
             buffer = larger;
         }
-        ssize_t got = read(fd, buffer + filled, room - 1 - filled);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
+        const ssize_t got = core_file_read_some(fd, buffer + filled, room - 1 - filled);
         if (got < 0) {
-            int code = -errno;
+            const int code = (int)got;
             free(buffer);
             return core_err_set(code, "%s cannot be read: %s", path, strerror(-code));
         }
@@ -104,10 +150,12 @@ int core_file_read_regular(const char *path, size_t bytes_max, char **text, size
 /* Behind what was written last where `at` is negative. */
 static int write_all(int fd, const char *from, size_t bytes, off_t at)
 {
+    int interrupts = 0;
     for (size_t done = 0; done < bytes;) {
         const ssize_t put = at < 0 ? write(fd, from + done, bytes - done)
                                    : pwrite(fd, from + done, bytes - done, at + (off_t)done);
-        if (put < 0 && errno != EINTR) {
+        interrupts = put < 0 && errno == EINTR ? interrupts + 1 : 0;
+        if (put < 0 && (errno != EINTR || interrupts == CORE_FILE_INTERRUPTS_MAX)) {
             return -errno;
         }
         if (put == 0) {

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/file.h"
+
 static int read_all(const char *path, char *text, size_t bytes)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -20,12 +22,9 @@ static int read_all(const char *path, char *text, size_t bytes)
     size_t length = 0;
     int code = 0;
     while (length + 1 < bytes) {
-        ssize_t got = read(file, text + length, bytes - 1 - length);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
+        const ssize_t got = core_file_read_some(file, text + length, bytes - 1 - length);
         if (got <= 0) {
-            code = got < 0 ? -errno : 0;
+            code = (int)got;
             break;
         }
         length += (size_t)got;

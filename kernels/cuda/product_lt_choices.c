@@ -14,6 +14,7 @@
 #include "kernels/cuda/product_lt.h"
 
 enum {
+    LOCK_TRIES = 1000, /* that signals interrupt */
     KEY_BYTES = sizeof(struct kern_lt_key),
     ALGO_BYTES = KERN_LT_ALGO_WORDS * sizeof(uint64_t),
     LINE_BYTES = 1024
@@ -133,7 +134,11 @@ int kern_lt_choices_begin(struct kern_lt_choices *choices)
     const int lock = choices->path != NULL ? open(choices->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)
                                            : -1;
     int rc = 0;
-    while (lock >= 0 && (rc = flock(lock, LOCK_EX)) != 0 && errno == EINTR) {
+    for (int i = 0; lock >= 0 && i < LOCK_TRIES; i++) {
+        rc = flock(lock, LOCK_EX);
+        if (rc == 0 || errno != EINTR) {
+            break;
+        }
     }
     if (lock >= 0 && rc == 0) {
         read_file(choices);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 
 /* Linux cuts one piece of advice to a drive's read-ahead, 128 KiB where nobody changed it. */
 enum { HEADER_BYTES_MAX = 100000000, LENGTH_BYTES = 8, ADVICE_BYTES = 128 << 10 };
@@ -25,23 +26,14 @@ struct model_safetensors {
 
 static int read_exactly(int fd, uint64_t at, void *to, size_t bytes)
 {
-    size_t done = 0;
-    while (done < bytes) {
-        size_t left = bytes - done;
-        ssize_t got = pread(fd, (char *)to + done, left < (1u << 30) ? left : (1u << 30),
-                            (off_t)(at + done));
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return core_err_set(-errno, "cannot read at byte %" PRIu64 ": %s", at + done,
-                                strerror(errno));
-        }
-        if (got == 0) {
-            return core_err_set(-EIO, "the file ends at byte %" PRIu64 " while it is read",
-                                at + done);
-        }
-        done += (size_t)got;
+    const ssize_t got = core_file_read_at(fd, to, bytes, at);
+    if (got < 0) {
+        return core_err_set((int)got, "cannot read %zu bytes at byte %" PRIu64 ": %s", bytes, at,
+                            strerror((int)-got));
+    }
+    if ((size_t)got < bytes) {
+        return core_err_set(-EIO, "the file ends at byte %" PRIu64 " while it is read",
+                            at + (uint64_t)got);
     }
     return 0;
 }

@@ -151,11 +151,9 @@ static int reserve(const struct model_save *save, const struct shard *shard)
 {
     const uint64_t bytes = shard->head_bytes + shard->data_bytes;
     const struct model_folder folder = {save->path, save->fd};
-    if (fallocate(shard->fd, 0, 0, (off_t)bytes) == 0 ||
-        ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(shard->fd, (off_t)bytes) == 0)) {
-        return 0;
-    }
-    return model_folder_failed(&folder, shard->name, -errno, bytes);
+    bool reserved;
+    const int rc = core_file_reserve(shard->fd, bytes, &reserved);
+    return rc == 0 ? 0 : model_folder_failed(&folder, shard->name, rc, bytes);
 }
 
 /* Writes the header and moves the targets' offsets behind it. */
@@ -436,9 +434,10 @@ static ssize_t read_full(int fd, char *buffer, uint64_t at)
 {
     size_t done = 0;
     ssize_t got = 1;
+    int interrupts = 0;
     while (done < BUFFER_BYTES && got != 0) {
         got = pread(fd, buffer + done, BUFFER_BYTES - done, (off_t)(at + done));
-        if (got < 0 && errno != EINTR) {
+        if (got < 0 && (errno != EINTR || ++interrupts == CORE_FILE_INTERRUPTS_MAX)) {
             return -errno;
         }
         done += got > 0 ? (size_t)got : 0;

@@ -102,16 +102,7 @@ enum { PIECE_BYTES = 1 << 16 };
 /* Up to PIECE_BYTES at `at`; the number, 0 at the end. */
 static ssize_t read_piece(int fd, uint64_t at, char *piece)
 {
-    size_t done = 0;
-    ssize_t got = 1;
-    while (done < PIECE_BYTES && got != 0) {
-        got = pread(fd, piece + done, PIECE_BYTES - done, (off_t)(at + done));
-        if (got < 0 && errno != EINTR) {
-            return -errno;
-        }
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return (ssize_t)done;
+    return core_file_read_at(fd, piece, PIECE_BYTES, at);
 }
 
 static ssize_t content_piece(const struct content *content, uint64_t at, char *piece)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/json_write.h"
 
@@ -38,22 +39,16 @@ static int read_all(int fd, const char *where, const char *name, uint64_t most, 
     if (made == NULL) {
         return core_err_set(-ENOMEM, "no memory for %s/%s", where, name);
     }
-    size_t done = 0;
-    while (done < size) {
-        const ssize_t got = pread(fd, made + done, size - done, (off_t)done);
-        if (got < 0 && errno != EINTR) {
-            int rc = failed(where, name, "read");
-            free(made);
-            return rc;
-        }
-        if (got == 0) {
-            break;
-        }
-        done += got > 0 ? (size_t)got : 0;
+    const ssize_t got = core_file_read_at(fd, made, size, 0);
+    if (got < 0) {
+        errno = (int)-got;
+        int rc = failed(where, name, "read");
+        free(made);
+        return rc;
     }
-    made[done] = '\0';
+    made[got] = '\0';
     *text = made;
-    *bytes = done;
+    *bytes = (size_t)got;
     return 0;
 }
 

@@ -40,12 +40,9 @@ static int fill_header(const struct model_folder *folder, const struct store_flo
     const uint64_t bytes = store_image_file_bytes(flow->image, stream);
     const char *header = flow->image->headers[stream];
     const uint64_t header_bytes = flow->image->header_bytes[stream];
-    if (fallocate(fd, 0, 0, (off_t)bytes) != 0 &&
-        ((errno != EOPNOTSUPP && errno != ENOSYS) || ftruncate(fd, (off_t)bytes) != 0)) {
-        const int code = errno;
-        return model_folder_failed(folder, name, -code, bytes);
-    }
-    const int code = core_file_write_at(fd, header, header_bytes, 0);
+    bool reserved;
+    int code = core_file_reserve(fd, bytes, &reserved);
+    code = code == 0 ? core_file_write_at(fd, header, header_bytes, 0) : code;
     if (code != 0) {
         return model_folder_failed(folder, name, code, bytes);
     }
@@ -68,12 +65,10 @@ static int check_header(struct store_flow *flow, enum store_stream stream, int f
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     char *found = malloc(header_bytes);
     int rc = found != NULL ? 0 : core_err_set(-ENOMEM, "no memory for the header of %s", name);
-    for (uint64_t done = 0; rc == 0 && done < header_bytes;) {
-        const ssize_t got = pread(fd, found + done, header_bytes - done, (off_t)done);
-        if (got == 0 || (got < 0 && errno != EINTR)) {
-            rc = failed(flow, name, "read");
-        }
-        done += got > 0 ? (uint64_t)got : 0;
+    const ssize_t got = rc == 0 ? core_file_read_at(fd, found, header_bytes, 0) : 0;
+    if (rc == 0 && got != (ssize_t)header_bytes) {
+        errno = got < 0 ? (int)-got : EIO;
+        rc = failed(flow, name, "read");
     }
     if (rc == 0 && memcmp(found, flow->image->headers[stream], header_bytes) != 0) {
         rc = core_err_set(-EINVAL, "%s/%s has the header of another checkpoint, or a damaged one",

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aio/measure.h"
 #include "aio/probe.h"
 #include "aio/store.h"
 #include "core/base/clock.h"
@@ -290,11 +292,80 @@ static void memlock_is_named(void)
     check_int(rc, ==, 0);
 }
 
+/* A file system that cannot reserve space (ext2 has no fallocate) is measured, and holds a store that is
+ * written out first; one that does not fit is refused at once. */
+static void without_reservation(void)
+{
+    const char *mount = test_mount_image("unreserved", "ext2", 64);
+    if (mount == NULL) {
+        test_skip("no loop devices here");
+    }
+    char directory[700];
+    struct stat info;
+    struct aio_rates rates = {0};
+    snprintf(directory, sizeof directory, "%s/store", mount);
+    struct aio_store_path path = {.directory = directory, .bytes = 80 << 20};
+    struct aio_store_options options = {.paths = &path, .paths_count = 1, .unwritten = true};
+    struct aio_store *store = NULL;
+    const struct aio_measure_options how = {.bytes = 8 << 20, .seconds = 0.1};
+    test_listen(CORE_LOG_INFO);
+    int measured = aio_measure_path(mount, &how, &rates);
+    int too_large = aio_store_open(&options, &store);
+    path.bytes = 16 << 20;
+    int fits = aio_store_open(&options, &store);
+    struct stat file = {0};
+    char name[750];
+    snprintf(name, sizeof name, "%s/tide-extents", directory);
+    int there = stat(name, &file);
+    int closed = fits == 0 ? aio_store_close(store) : 0;
+    int left = stat(directory, &info);
+    test_listen_end();
+    test_mount_end(mount);
+    check_int(measured, ==, 0);
+    check_true(rates.write_bytes_per_s > 0);
+    check_int(too_large, ==, -ENOSPC);
+    check_int(fits, ==, 0);
+    check_int(there, ==, 0);
+    check_int(file.st_blocks * 512, >=, 16 << 20);
+    check_int(closed, ==, 0);
+    check_int(left, ==, -1);
+    check_contains(test_heard(), "cannot reserve space: the store's 0.02 GB are written out first");
+}
+
+/* A folder that cannot be written is refused in plain words, by measuring and by a store. */
+static void read_only(void)
+{
+    const char *mounted = test_mount_memory("read-only", "size=8m");
+    struct aio_rates rates = {0};
+    struct aio_store *store = NULL;
+    if (mounted == NULL) {
+        test_skip("no file system of one's own here");
+    }
+    char directory[700];
+    snprintf(directory, sizeof directory, "%s/store", mounted);
+    struct aio_store_path path = {.directory = directory, .bytes = 2 << 20};
+    struct aio_store_options options = {.paths = &path, .paths_count = 1};
+    int made = mkdir(directory, 0700);
+    int rc = mount(NULL, mounted, NULL, MS_REMOUNT | MS_RDONLY, "size=8m");
+    char said[2][256];
+    int measured = aio_measure_path(mounted, NULL, &rates);
+    snprintf(said[0], sizeof said[0], "%.255s", core_err_sentence());
+    int opened = aio_store_open(&options, &store);
+    snprintf(said[1], sizeof said[1], "%.255s", core_err_sentence());
+    test_mount_end(mounted);
+    check_int(made, ==, 0);
+    check_int(rc, ==, 0);
+    check_int(measured, ==, -EROFS);
+    check_contains(said[0], "is on a read-only file system");
+    check_int(opened, ==, -EROFS);
+    check_contains(said[1], "store is on a read-only file system");
+}
+
 /* On a file system of 64 MiB: a store too large is refused at once and leaves nothing; one that
  * fits works; a file that grows until the drive is full ends in "full" on every back end. */
 static void a_really_full_drive(void)
 {
-    const char *mount = test_mount_image("mount", 64);
+    const char *mount = test_mount_image("mount", "ext4", 64);
     if (mount == NULL) {
         test_skip("no loop devices here");
     }
@@ -468,6 +539,7 @@ TEST_MAIN({"io_uring_forbidden", io_uring_forbidden},
           {"registered_memory", registered_memory},
           {"ragged_ends_stand_alone", ragged_ends_stand_alone},
           {"memlock_is_named", memlock_is_named}, {"a_really_full_drive", a_really_full_drive},
+          {"without_reservation", without_reservation}, {"read_only", read_only},
           {"signals_are_harmless", signals_are_harmless},
           {"completions_are_polled", completions_are_polled},
           {"bad_requests_are_refused", bad_requests_are_refused})

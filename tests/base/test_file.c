@@ -12,6 +12,101 @@
 #include "core/base/json.h"
 #include "tests/harness/test.h"
 
+/* How many calls in a row fail with `fault`. */
+static int faults_left;
+static int fault;
+static int calls;
+
+static bool is_refused(void)
+{
+    calls++;
+    if (faults_left > 0) {
+        faults_left--;
+        errno = fault;
+        return true;
+    }
+    return false;
+}
+
+#define WRAP(type, name, parameters, arguments)                                                    \
+    type __real_##name parameters;                                                                 \
+    type __wrap_##name parameters;                                                                 \
+    type __wrap_##name parameters                                                                  \
+    {                                                                                              \
+        return is_refused() ? -1 : __real_##name arguments;                                        \
+    }
+WRAP(ssize_t, read, (int fd, void *to, size_t bytes), (fd, to, bytes))
+WRAP(ssize_t, write, (int fd, const void *from, size_t bytes), (fd, from, bytes))
+WRAP(ssize_t, pread, (int fd, void *to, size_t bytes, off_t at), (fd, to, bytes, at))
+WRAP(ssize_t, pread64, (int fd, void *to, size_t bytes, off64_t at), (fd, to, bytes, at))
+WRAP(int, fallocate, (int fd, int mode, off_t at, off_t bytes), (fd, mode, at, bytes))
+WRAP(int, fallocate64, (int fd, int mode, off64_t at, off64_t bytes), (fd, mode, at, bytes))
+
+static void refuse(int code, int times)
+{
+    fault = code;
+    faults_left = times;
+    calls = 0;
+}
+
+/* Calls that signals interrupt are repeated, and given up after a bounded number in a row. */
+static void interrupts_are_bounded(void)
+{
+    static const char text[] = "0123456789";
+    const char *path = test_file("interrupted", text, 10);
+    char found[16];
+    char *whole = NULL;
+    size_t bytes = 0;
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    check_int(fd, >=, 0);
+    refuse(EINTR, CORE_FILE_INTERRUPTS_MAX - 1);
+    check_int(core_file_read_at(fd, found, 16, 3), ==, 7);
+    check_int(memcmp(found, text + 3, 7), ==, 0);
+    refuse(EINTR, 5);
+    check_int(core_file_read_some(fd, found, 4), ==, 4);
+    check_int(calls, ==, 6);
+    refuse(EINTR, CORE_FILE_INTERRUPTS_MAX);
+    check_int(core_file_read_at(fd, found, 4, 0), ==, -EINTR);
+    check_int(calls, ==, CORE_FILE_INTERRUPTS_MAX);
+    refuse(EINTR, CORE_FILE_INTERRUPTS_MAX);
+    check_int(core_file_read_some(fd, found, 4), ==, -EINTR);
+    refuse(EINTR, CORE_FILE_INTERRUPTS_MAX);
+    check_int(core_file_read(path, 100, &whole, &bytes), ==, -EINTR);
+    check_true(whole == NULL);
+    refuse(EINTR, CORE_FILE_INTERRUPTS_MAX - 1);
+    check_int(core_file_write(fd, text, 10), ==, 0);
+    refuse(EINTR, CORE_FILE_INTERRUPTS_MAX);
+    check_int(core_file_write(fd, text, 10), ==, -EINTR);
+    refuse(EIO, 1);
+    check_int(core_file_read_at(fd, found, 4, 0), ==, -EIO);
+    close(fd);
+}
+
+/* Space is reserved where the file system can do that; else the file has its size alone. */
+static void space_is_reserved(void)
+{
+    struct stat info;
+    bool reserved = false;
+    const char *path = test_file("reserved", "", 0);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    refuse(EINTR, 3);
+    check_int(core_file_reserve(fd, 65536, &reserved), ==, 0);
+    check_int(calls, ==, 4);
+    check_int(fstat(fd, &info), ==, 0);
+    check_int(info.st_size, ==, 65536);
+    check_int(info.st_blocks > 0, ==, reserved);
+    check_int(ftruncate(fd, 0), ==, 0);
+    refuse(EOPNOTSUPP, 1);
+    check_int(core_file_reserve(fd, 65536, &reserved), ==, 0);
+    check_true(!reserved);
+    check_int(fstat(fd, &info), ==, 0);
+    check_int(info.st_size, ==, 65536);
+    check_int(info.st_blocks, ==, 0);
+    refuse(ENOSPC, 1);
+    check_int(core_file_reserve(fd, 131072, &reserved), ==, -ENOSPC);
+    close(fd);
+}
+
 /* A pipe in a folder is refused at once, where `core_file_read` would wait for a writer. */
 static void regular_files(void)
 {
@@ -84,4 +179,5 @@ static void same_files(void)
 }
 
 TEST_MAIN({"regular_files", regular_files}, {"writes_are_whole", writes_are_whole},
-          {"same_files", same_files})
+          {"interrupts_are_bounded", interrupts_are_bounded},
+          {"space_is_reserved", space_is_reserved}, {"same_files", same_files})

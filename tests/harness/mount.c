@@ -61,7 +61,7 @@ const char *test_mount_memory(const char *name, const char *options)
     return path != NULL && mount("tide-test", path, "tmpfs", 0, options) == 0 ? path : NULL;
 }
 
-const char *test_mount_image(const char *name, unsigned size_mib)
+const char *test_mount_image(const char *name, const char *type, unsigned size_mib)
 {
     char command[COMMAND_BYTES];
     const char *path = test_mounts_begin() ? make_place(name) : NULL;
@@ -69,9 +69,9 @@ const char *test_mount_image(const char *name, unsigned size_mib)
         return NULL;
     }
     snprintf(command, sizeof command,
-             "truncate -s %uM '%s.image' && mkfs.ext4 -q -m 0 '%s.image' && "
+             "truncate -s %uM '%s.image' && mkfs.%s -q -m 0 '%s.image' && "
              "mount -o loop '%s.image' '%s'",
-             size_mib, path, path, path, path);
+             size_mib, path, type, path, path, path);
     char quiet[COMMAND_BYTES + 32];
     snprintf(quiet, sizeof quiet, "{ %s; } 2>/dev/null", command);
     return system(quiet) == 0 ? path : NULL;

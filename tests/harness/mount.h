@@ -12,8 +12,9 @@ bool test_mounts_begin(void);
 
 /* A tmpfs with these options of mount(8) at `name`; NULL, with errno, where it cannot be made. */
 const char *test_mount_memory(const char *name, const char *options);
-/* An empty ext4 of so many MiB in a file beside it; NULL where there are no loop devices. */
-const char *test_mount_image(const char *name, unsigned size_mib);
+/* An empty file system ("ext4", "ext2") of so many MiB in a file beside it; NULL where there are no loop
+ * devices. */
+const char *test_mount_image(const char *name, const char *type, unsigned size_mib);
 /* Takes it away, also where something in it is still open. */
 void test_mount_end(const char *path);
 

@@ -13,6 +13,7 @@
 #include "aio/probe.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/rng.h"
 #include "core/base/topo.h"
@@ -118,10 +119,11 @@ static int choose_bytes(const struct bench_target *target,
             target->path, (double)free_bytes / 1e9,
             (double)(*bytes > 0 ? *bytes : options->bytes) / 1e9, (int)(least_bytes >> 20));
     }
-    int rc = posix_fallocate(target->fd, 0, (off_t)*bytes);
+    bool reserved; /* where it cannot be, the first writes take the space */
+    int rc = core_file_reserve(target->fd, *bytes, &reserved);
     if (rc != 0) {
-        return core_err_set(-rc, "%s: a scratch file of %.2f GB cannot be made: %s", target->path,
-                            (double)*bytes / 1e9, strerror(rc));
+        return core_err_set(rc, "%s: a scratch file of %.2f GB cannot be made: %s", target->path,
+                            (double)*bytes / 1e9, strerror(-rc));
     }
     return 0;
 }

@@ -35,12 +35,10 @@ struct text_source {
 
 static int read_some(struct text_source *source, char *to, size_t bytes, size_t *got)
 {
-    ssize_t count;
-    do {
-        count = read(source->fd, to, bytes);
-    } while (count < 0 && errno == EINTR);
+    const ssize_t count = core_file_read_some(source->fd, to, bytes);
     if (count < 0) {
-        return core_err_set(-errno, "%s cannot be read: %s", source->name, strerror(errno));
+        return core_err_set((int)count, "%s cannot be read: %s", source->name,
+                            strerror((int)-count));
     }
     *got = (size_t)count;
     source->taken += *got;

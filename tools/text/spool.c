@@ -43,21 +43,21 @@ int text_spool_open(const char *what, int *fd)
 static int copy_input(int fd, char *piece, uint64_t *copied)
 {
     for (*copied = 0;;) {
-        const ssize_t got = read(STDIN_FILENO, piece, PIECE_BYTES);
+        const ssize_t got = core_file_read_some(STDIN_FILENO, piece, PIECE_BYTES);
         if (got == 0) {
             return 0;
         }
-        if (got < 0 && errno != EINTR) {
-            return core_err_set(-errno, "standard input cannot be read: %s", strerror(errno));
+        if (got < 0) {
+            return core_err_set((int)got, "standard input cannot be read: %s", strerror((int)-got));
         }
-        const int code = got > 0 ? core_file_write(fd, piece, (size_t)got) : 0;
+        const int code = core_file_write(fd, piece, (size_t)got);
         if (code != 0) {
             return core_err_set(code,
                                 "standard input cannot be kept in %s: %s; TMPDIR chooses "
                                 "another folder",
                                 text_spool_folder(), strerror(-code));
         }
-        *copied += got > 0 ? (uint64_t)got : 0;
+        *copied += (uint64_t)got;
     }
 }
 

@@ -30,7 +30,10 @@ static void leave(int number)
     if (undo_made != NULL) {
         undo_made(undo_context);
     }
-    while (write(STDERR_FILENO, sentence, sizeof sentence - 1) < 0 && errno == EINTR) {
+    for (int i = 0; i < 100; i++) {
+        if (write(STDERR_FILENO, sentence, sizeof sentence - 1) >= 0 || errno != EINTR) {
+            break;
+        }
     }
     _exit(CLI_INTERRUPTED);
 }
