@@ -125,6 +125,9 @@ struct tide_engine_options {
     const char *cache;  /* a folder that keeps measured rates, and the ways in which a GPU computes
                                 products (which affect bits), for later runs. NULL: each engine measures
                                 rates and computes products in the way that the GPU library suggests */
+    uint64_t
+        stores_must_exist; /* 1: a directory of `stores` that does not exist is -ENOENT, unless a
+                                   file system is mounted in the folder above; 0: it is made */
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:

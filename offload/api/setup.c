@@ -198,7 +198,41 @@ static int read_stores(struct setup *setup)
  * for so much. */
 static const uint64_t memory_store_bytes = UINT64_C(1) << 40;
 
-static int fill_stores(struct setup *setup)
+enum { STORE_PATH_BYTES = 4096 };
+
+/* A directory that is missing may be that of a drive which is not mounted: then the run would fill and
+ * wear the disk under it. */
+static int check_missing(const char *directory)
+{
+    char parent[STORE_PATH_BYTES];
+    char above[STORE_PATH_BYTES + 4];
+    struct stat info;
+    struct stat top;
+    if (stat(directory, &info) == 0 || errno != ENOENT) {
+        return 0; /* it is there, or who opens it says why not */
+    }
+    snprintf(parent, sizeof parent, "%s", directory);
+    for (size_t end = strlen(parent); end > 1 && parent[end - 1] == '/'; end--) {
+        parent[end - 1] = '\0';
+    }
+    char *slash = strrchr(parent, '/');
+    if (slash != NULL && slash != parent) {
+        *slash = '\0';
+    } else {
+        snprintf(parent, sizeof parent, slash == NULL ? "." : "/");
+    }
+    snprintf(above, sizeof above, "%s/..", parent);
+    if (stat(parent, &info) == 0 && stat(above, &top) == 0 && info.st_dev != top.st_dev) {
+        return 0;
+    }
+    return core_err_set(-ENOENT,
+                        "the store's directory %s does not exist, and no file system is mounted at "
+                        "%s; mount the drive, make the directory (mkdir %s), or allow it to be "
+                        "made (--make-store)",
+                        directory, parent, directory);
+}
+
+static int fill_stores(struct setup *setup, bool makes)
 {
     const struct tide_engine_options *given = &setup->given;
     struct run_options *options = &setup->options;
@@ -210,7 +244,8 @@ static int fill_stores(struct setup *setup)
         if (directory == NULL || directory[0] == '\0') {
             return core_err_set(-EINVAL, "store %" PRIu32 " has no directory", i);
         }
-        rc = memory ? 0 : look_at(directory, &disks[i]);
+        rc = memory || !makes || given->stores_must_exist == 0 ? 0 : check_missing(directory);
+        rc = memory || rc != 0 ? rc : look_at(directory, &disks[i]);
     }
     for (uint32_t i = 0; rc == 0 && i < given->store_count; i++) {
         uint64_t bytes = given->stores[i].bytes;
@@ -391,7 +426,7 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
     setup->options.threads = threads_of(setup);
     rc = open_model(setup, weights);
-    rc = rc != 0 ? rc : fill_stores(setup);
+    rc = rc != 0 ? rc : fill_stores(setup, weights);
     rc = rc != 0 ? rc : fill_budgets(setup);
     share_budgets(&setup->options);
     return rc != 0 ? rc : plan(setup);

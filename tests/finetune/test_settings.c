@@ -10,6 +10,7 @@
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_place.h"
 #include "tools/tide/finetune_settings.h"
+#include "tools/tide/mounts.h"
 #include "tools/tide/plan_text.h"
 
 static const struct tide_inspection model = {
@@ -478,6 +479,17 @@ static char *text_of(void (*print)(const struct tide_plan *plan, FILE *stream))
     return text;
 }
 
+static void print_short(const struct tide_plan *plan, FILE *stream)
+{
+    const struct tide_store_path root = {.struct_bytes = sizeof root, .directory = "/proc/none"};
+    const struct tide_engine_options options = {
+        .struct_bytes = sizeof options, .stores = &root, .store_count = 1};
+    struct cli_mount mount;
+    cli_plan_print_short(plan, &options, stream);
+    cli_mount_find("/proc/none", &mount);
+    check_string(mount.type, "proc");
+}
+
 static void print_all(const struct tide_plan *plan, FILE *stream)
 {
     const struct tide_engine_options options = {
@@ -495,8 +507,9 @@ static void plans(void)
     check_contains(text, "  STORE            3.000 GB\n          states   3.000 GB\n");
     check_contains(text, "a day of it writes 2.1 TB");
     free(text);
-    text = text_of(cli_plan_print_short);
+    text = text_of(print_short);
     check_contains(text, "plan: 1.0M parameters; DEVICE 2.000 GB");
+    check_contains(text, "store: /proc/none, on proc (proc, mounted at /proc)\n");
     free(text);
     text = text_of(cli_plan_print_tape);
     check_string(text, "READ layer 0\nFWD layer 0\n");

@@ -176,6 +176,39 @@ static void two_runs_on_one_output(void)
     rig_end();
 }
 
+/* A folder for a store is not made on the disk under a drive that is not mounted: only where a file system is
+ * mounted, or where that is asked for. The plan says which drive it is. */
+static void missing_store(void)
+{
+    static const char run[] = TRAIN_SMALL "--out %T/z --overwrite --steps 2 --io threads --place "
+                                          "states=store ";
+    char line[700];
+    begin();
+    snprintf(line, sizeof line, "%s--store %%T/unmounted", run);
+    expect(2, line);
+    check_contains(rig_err, "/unmounted does not exist, and no file system is mounted at ");
+    check_contains(rig_err, "--make-store");
+    check_true(!rig_has("unmounted") && !rig_has("z"));
+    snprintf(line, sizeof line, "%s--store %%T/unmounted/deep --make-store", run);
+    expect(2, line);
+    check_true(!rig_has("unmounted"));
+    static const char nvme[] = "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3, "
+                               "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": "
+                               "\"/nonexistent-drive\"}}}";
+    test_file("nvme.json", nvme, strlen(nvme));
+    expect(2, "finetune --model %M --data %T/d.jsonl --out %T/z --config %T/nvme.json");
+    check_contains(rig_err, "/nonexistent-drive");
+    check_contains(rig_err, "does not exist");
+    snprintf(line, sizeof line, "%s--store %%T/unmounted --make-store", run);
+    expect(0, line);
+    check_true(!rig_has("unmounted")); /* it goes with the run that made it */
+    small_disk("mounted", 16384);
+    snprintf(line, sizeof line, "%s--store %%T/mounted/store:12M", run);
+    expect(0, line);
+    check_contains(rig_err, "mounted/store, on tide-test (tmpfs, mounted at ");
+    end_disk("mounted");
+}
+
 /* What others put where our store would be is not touched, whatever it is. */
 static void somebody_elses_store(void)
 {
@@ -201,5 +234,5 @@ TEST_MAIN({"store_at_step_0", store_at_step_0},
           {"timeline_on_a_full_disk", timeline_on_a_full_disk},
           {"spare_gives_way", spare_gives_way},
           {"output_is_a_mount_point", output_is_a_mount_point},
-          {"two_runs_on_one_output", two_runs_on_one_output},
+          {"two_runs_on_one_output", two_runs_on_one_output}, {"missing_store", missing_store},
           {"somebody_elses_store", somebody_elses_store})

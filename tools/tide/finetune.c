@@ -166,7 +166,7 @@ static int open_engine(struct job *job)
     job->talk.may_stop = false;
     tune_live_end(&job->talk.live);
     if (rc == 0 && job->common.verbose >= 0) {
-        cli_plan_print_short(tide_engine_plan(job->engine), stderr);
+        cli_plan_print_short(tide_engine_plan(job->engine), &job->settings.engine, stderr);
     }
     if (rc == 0) {
         rc = tide_engine_save_reserve(job->engine, job->flags.out,

@@ -20,7 +20,7 @@ const char tune_flags_help[] =
     "  --precision bf16|fp16|fp32 [bf16]   --moments fp32|bf16|8bit [fp32]\n"
     "  --freeze PATTERN [none]   --dev cpu|cuda[:N] [cpu]   --threads N [all]\n"
     "  --ranks N [1]   --zero 0|1|2|3 [0]   --io uring|libaio|threads|mem [probed]\n"
-    "  --device-memory SIZE, --host-memory SIZE [what is free]   --store DIR[:SIZE] [none]\n"
+    "  --device-memory SIZE, --host-memory SIZE [free]   --store DIR[:SIZE]   --make-store\n"
     "  --place weights=device|host|store,states=...,grads=...,acts=keep|recompute|...\n"
     "  --tile-bytes SIZE [no limit]   --trace FILE [none]   --rates FILE, --measure [kept]\n";
 
@@ -126,6 +126,7 @@ size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
         SIZE("device-memory", flags->device_bytes),
         SIZE("host-memory", flags->host_bytes),
         TEXTS("store", flags->stores, "DIR[:SIZE]"),
+        TRUTH("make-store", flags->make_store),
         TEXT("place", flags->place, "WHAT=WHERE,..."),
         TEXT("io", flags->io, "uring|libaio|threads|mem"),
         TEXT("rates", flags->rates, "FILE"),

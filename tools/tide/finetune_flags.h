@@ -38,6 +38,7 @@ struct tune_flags {
     int64_t threads, ranks, zero;
     uint64_t tile_bytes, device_bytes, host_bytes;
     struct cli_texts stores;
+    bool make_store;
     const char *place, *io, *rates, *trace;
 
     bool overwrite;

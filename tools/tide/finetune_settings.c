@@ -300,6 +300,7 @@ static int take_machine(struct tune_settings *settings, const struct tune_flags 
                             flags->device);
     }
     engine->io = flags->io;
+    engine->stores_must_exist = !flags->make_store;
     engine->device = flags->device;
     engine->model = flags->model;
     engine->rates = flags->rates;

@@ -3,6 +3,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json_write.h"
+#include "tools/tide/mounts.h"
 #include "tools/tide/plan_text.h"
 
 static void write_asked(struct core_json_write *json, const struct tide_engine_options *options)
@@ -23,11 +24,15 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     core_json_write_string(json, "moments", moments[options->moments]);
     core_json_write_unsigned(json, "device_bytes", options->device_bytes);
     core_json_write_unsigned(json, "host_bytes", options->host_bytes);
+    struct cli_mount mount;
     core_json_write_array_begin(json, "stores");
     for (size_t i = 0; i < options->store_count; i++) {
         core_json_write_object_begin(json, NULL);
         core_json_write_string(json, "directory", options->stores[i].directory);
         core_json_write_unsigned(json, "bytes", options->stores[i].bytes);
+        cli_mount_find(options->stores[i].directory, &mount);
+        core_json_write_string(json, "device", mount.device);
+        core_json_write_string(json, "file_system", mount.type);
         core_json_write_object_end(json);
     }
     core_json_write_array_end(json);

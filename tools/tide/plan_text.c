@@ -2,9 +2,11 @@
 #include "tools/tide/plan_text.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "tools/tide/cli.h"
+#include "tools/tide/mounts.h"
 
 enum { TAPE_LINE_BYTES = 512, ALTERNATIVES = 3 };
 
@@ -80,6 +82,19 @@ static int print_tiers(const struct tide_plan *plan, const struct tide_plan_info
     return rc;
 }
 
+/* Where what goes to a store is written: a folder on the system's disk looks like one on a drive. */
+static void print_stores(const struct tide_engine_options *options, FILE *stream)
+{
+    struct cli_mount mount;
+    const bool memory = options->io != NULL && strcmp(options->io, "mem") == 0;
+    for (size_t i = 0; !memory && i < options->store_count; i++) {
+        cli_mount_find(options->stores[i].directory, &mount);
+        fprintf(stream, "store: %s, on %s (%s, mounted at %s)\n", options->stores[i].directory,
+                mount.device[0] != '\0' ? mount.device : "an unknown drive", mount.type,
+                mount.point);
+    }
+}
+
 static void print_step(const struct tide_plan_info *info, FILE *stream)
 {
     fprintf(stream, "step: %.3g s, %.*f tokens/s, bound by %s\n", info->step_seconds,
@@ -131,6 +146,7 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
             cli_plan_timing_name(info.timing), info.weight_slots, info.state_slots,
             info.chunk_elements, info.commands);
     print_step(&info, stream);
+    print_stores(options, stream);
     fprintf(stream, "drives: %.3f GB read and %.3f GB written a step; a day of it writes %.1f TB\n",
             (double)info.store_read_bytes / 1e9, (double)info.store_write_bytes / 1e9,
             cli_plan_wear_tb(&info));
@@ -140,7 +156,8 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     return 0;
 }
 
-void cli_plan_print_short(const struct tide_plan *plan, FILE *stream)
+void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine_options *options,
+                          FILE *stream)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
     char all[CLI_NUMBER_BYTES];
@@ -154,6 +171,7 @@ void cli_plan_print_short(const struct tide_plan *plan, FILE *stream)
             (double)info.host_bytes / 1e9, (double)info.store_bytes / 1e9,
             cli_plan_acts_name(info.acts), cli_plan_timing_name(info.timing));
     print_step(&info, stream);
+    print_stores(options, stream);
     if (info.store_write_bytes > 0) {
         fprintf(stream, "drives: %.3f GB written a step, %.1f TB a day\n",
                 (double)info.store_write_bytes / 1e9, cli_plan_wear_tb(&info));

@@ -10,7 +10,8 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
                    FILE *stream);
 
 /* The same in a few lines, before a run. */
-void cli_plan_print_short(const struct tide_plan *plan, FILE *stream);
+void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine_options *options,
+                          FILE *stream);
 
 /* One line a command. */
 void cli_plan_print_tape(const struct tide_plan *plan, FILE *stream);

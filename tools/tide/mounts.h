@@ -1,0 +1,14 @@
+/* mounts.h: the drive that a path is on, as the system names it. Main thread. */
+#ifndef TOOLS_TIDE_MOUNTS_H
+#define TOOLS_TIDE_MOUNTS_H
+
+struct cli_mount {
+    char device[256]; /* "/dev/nvme0n1p1", "server:/export", "overlay" ...; "": unknown */
+    char type[64];    /* "ext4" ... */
+    char point[512];  /* where it is mounted */
+};
+
+/* Finds the mount of a path, or of its nearest folder that exists. */
+void cli_mount_find(const char *path, struct cli_mount *out);
+
+#endif
