@@ -202,8 +202,8 @@ static void missing_store(void)
     snprintf(line, sizeof line, "%s--store %%T/unmounted --make-store", run);
     expect(0, line);
     check_true(!rig_has("unmounted")); /* it goes with the run that made it */
-    small_disk("mounted", 16384);
-    snprintf(line, sizeof line, "%s--store %%T/mounted/store:12M", run);
+    small_disk("mounted", 49152);
+    snprintf(line, sizeof line, "%s--store %%T/mounted/store:32M", run);
     expect(0, line);
     check_contains(rig_err, "mounted/store, on tide-test (tmpfs, mounted at ");
     end_disk("mounted");
