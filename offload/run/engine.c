@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +162,23 @@ static void resume_scale(struct run_engine *engine, double value)
     engine->scale.value = fixed > 0 ? fixed : value;
 }
 
+/* Ranks that planned for themselves have to do the same together (docs/decisions/032), or collectives
+ * would wait for each other for ever. */
+static int compare_plans(const struct run_engine *engine)
+{
+    const uint64_t first = plan_hash(engine->given.planned->plan);
+    for (uint32_t r = 1; r < engine->world; r++) {
+        const uint64_t hash = plan_hash(engine->members[r].planned->plan);
+        if (hash != first) {
+            return core_err_set(-EINVAL,
+                                "rank %" PRIu32 " plans other common work than rank 0: %016" PRIx64
+                                ", not %016" PRIx64,
+                                r, hash, first);
+        }
+    }
+    return 0;
+}
+
 /* Every rank opens the checkpoint for itself: it reads its own parts. */
 static int resume(struct run_engine *engine, struct run_member *member)
 {
@@ -207,6 +225,7 @@ static int make(struct run_engine *engine)
     for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
         rc = make_rank(engine, r, engine->run);
     }
+    rc = rc != 0 ? rc : compare_plans(engine);
     if (rc != 0) {
         return rc;
     }
