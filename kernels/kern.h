@@ -162,13 +162,16 @@ struct kern_embed_arguments {
 };
 
 /* KERN_EMBED_GRAD: dtable[id] = sum, in token order, of dy[t] with ids[t] == id; other rows are 0.
- * The position table's gradient is a second call with ids = positions (NULL: t % length). */
+ * So is the row of `padding_id` where has_padding says that there is one. The position table's
+ * gradient is a second call with ids = positions (NULL: t % length). */
 struct kern_embed_grad_arguments {
     enum kern_type type;
     int64_t tokens, width, vocab;
     const int32_t *ids; /* NULL: t % length */
     int64_t length;
     const void *dy; /* dense [tokens][width] */
+    bool has_padding;
+    int64_t padding_id; /* with has_padding alone */
     struct kern_grad dtable;
 };
 

@@ -127,10 +127,12 @@ static void table_rows(const struct grad_job *job, const int64_t range[2], float
         while (next < job->a->tokens && id_of(job->a, job->order[next]) == id) {
             next++;
         }
-        if (next > place || touches_all) {
+        const bool padding = job->a->has_padding && id == job->a->padding_id;
+        const int64_t end = padding ? place : next;
+        if (end > place || touches_all) {
             const int64_t at[2] = {id, 0};
             const int64_t size[2] = {1, width};
-            job->isa->rows_sum(&rows, place, next, row);
+            job->isa->rows_sum(&rows, place, end, row);
             job->isa->finish(&job->finish, row, width, at, size);
         }
         place = next;

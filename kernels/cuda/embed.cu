@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(STRIP)
     const int64_t left = a.width - i;
     const bool touches_all = a.dtable.first || (a.dtable.last && a.dtable.out != nullptr);
     int64_t place = place_of(sorted.ids, a.tokens, id);
-    const bool occurs = place < a.tokens && sorted.ids[place] == id;
+    const bool padding = a.has_padding && id == a.padding_id;
+    const bool occurs = !padding && place < a.tokens && sorted.ids[place] == id;
     if (left <= 0 || (!occurs && !touches_all)) {
         return;
     }

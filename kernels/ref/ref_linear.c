@@ -76,11 +76,13 @@ void kern_ref_embed(const struct kern_embed_arguments *a)
 void kern_ref_embed_grad(const struct kern_embed_grad_arguments *a)
 {
     for (int64_t id = 0; id < a->vocab; id++) {
+        const bool padding = a->has_padding && id == a->padding_id;
         for (int64_t i = 0; i < a->width; i++) {
             double sum = 0.0;
             for (int64_t t = 0; t < a->tokens; t++) {
                 const int64_t here = a->ids != NULL ? a->ids[t] : t % a->length;
-                sum += here == id ? kern_ref_load(a->type, a->dy, t * a->width + i) : 0.0;
+                sum += here == id && !padding ? kern_ref_load(a->type, a->dy, t * a->width + i)
+                                              : 0.0;
             }
             kern_ref_grad(&a->dtable, id * a->width + i, sum);
         }

@@ -174,6 +174,8 @@ static void embed_sizes(void)
             struct kern_embed_grad_arguments d = {
                 .type = type, .tokens = tokens, .width = width, .vocab = vocab, .length = length};
             d.ids = way == 1 && vocab >= length ? NULL : y.ids;
+            d.has_padding = way > 1;
+            d.padding_id = way == 3 ? vocab - 1 : ids[0];
             d.dy = rig_random(type, tokens * width, 1.0);
             d.dtable = grad_of(type, vocab * width, way);
             rig_check(KERN_EMBED_GRAD, &d, bounds, grad_result(&d.dtable), NULL);
@@ -181,7 +183,7 @@ static void embed_sizes(void)
     }
 }
 
-/* Rows by id, and the gradient of rows that occur often, once and never. */
+/* Rows by id, and the gradient of rows that occur often, once and never; of padding there is none. */
 static void embeds_are_right(void)
 {
     rig_each(embed_sizes);
