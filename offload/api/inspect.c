@@ -66,7 +66,7 @@ static void describe_model(const struct model *model, struct tide_inspection *ou
     out->kv_heads = config->kv_heads;
     out->head_dim = config->head_dim;
     out->inner = config->inner;
-    out->positions = config->positions;
+    out->positions = config->length_max;
     out->tied = config->tied;
 }
 

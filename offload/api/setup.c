@@ -362,11 +362,11 @@ static int open_model(struct setup *setup, bool weights)
     }
     int rc = model_config_load(given->model, &config);
     rc = rc != 0 ? rc : model_create(&config, &options, &setup->model);
-    if (rc == 0 && given->length > config.positions) {
+    if (rc == 0 && given->length > config.length_max) {
         return core_err_set(-EINVAL,
                             "rows of %" PRIu32 " tokens are longer than the %" PRId64
                             " positions that %s has",
-                            given->length, config.positions, given->model);
+                            given->length, config.length_max, given->model);
     }
     if (rc == 0 && setup->model->trained_parameters == 0) {
         return core_err_set(-EINVAL, "every parameter of %s is frozen: there is nothing to train",

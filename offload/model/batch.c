@@ -27,11 +27,11 @@ static int check_token(const struct model_batch *batch, const struct model_confi
                             label, at, row, KERN_LABEL_IGNORED, config->vocab);
     }
     if (batch->positions != NULL &&
-        (batch->positions[t] < 0 || batch->positions[t] >= config->positions)) {
+        (batch->positions[t] < 0 || batch->positions[t] >= config->length_max)) {
         return core_err_set(-EINVAL,
                             "position %" PRId32 " at place %" PRId64 " of row %" PRId64
                             " is outside the model's %" PRId64,
-                            batch->positions[t], at, row, config->positions);
+                            batch->positions[t], at, row, config->length_max);
     }
     if (batch->starts != NULL && (batch->starts[t] < 0 || batch->starts[t] > at ||
                                   (at > 0 && batch->starts[t] < batch->starts[t - 1]))) {
@@ -45,11 +45,11 @@ static int check_token(const struct model_batch *batch, const struct model_confi
 
 int model_batch_check(const struct model_batch *batch, const struct model_config *config)
 {
-    if (batch->positions == NULL && batch->length > config->positions) {
+    if (batch->positions == NULL && batch->length > config->length_max) {
         return core_err_set(-EINVAL,
                             "rows of %" PRId64 " tokens are longer than the %" PRId64
                             " positions that the model has",
-                            batch->length, config->positions);
+                            batch->length, config->length_max);
     }
     for (int64_t row = 0; row < batch->rows; row++) {
         for (int64_t at = 0; at < batch->length; at++) {

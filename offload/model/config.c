@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "offload/model/config_rope.h"
 #include "offload/model/family.h"
+#include "offload/model/files.h"
 
 enum { SIZE_MAX_VALUE = INT32_MAX, DROPOUT_LINE_BYTES = 256 };
 
@@ -59,12 +60,16 @@ static int read_key(const struct core_json *doc, const struct model_key *key, vo
     if (rc != 0) {
         return rc;
     }
+    if (is_null(root, name)) {
+        if (!key->nullable) {
+            return core_json_refuse(doc, root, name, 0, -EINVAL,
+                                    "it is null; leave the key out for the default");
+        }
+        *(int64_t *)to = 0; /* resolved from the others */
+        return 0;
+    }
     switch (key->kind) {
     case MODEL_KEY_SIZE:
-        if (is_null(root, key->name) && !key->needed) {
-            *(int64_t *)to = 0; /* resolved from the others */
-            return 0;
-        }
         rc = core_json_get_integer(doc, root, name, &size);
         if (rc == 0 && (size <= 0 || size > SIZE_MAX_VALUE)) {
             return core_json_refuse(doc, root, name, 0, -EINVAL,
@@ -79,12 +84,7 @@ static int read_key(const struct core_json *doc, const struct model_key *key, vo
     case MODEL_KEY_BOOL: rc = core_json_get_bool(doc, root, key->name, to); break;
     default: rc = -EINVAL; break;
     }
-    if (rc == -ENOENT) {
-        return key->needed
-                   ? core_err_set(-EINVAL, "%s: %s is missing", core_json_source(doc), key->name)
-                   : 0;
-    }
-    return rc;
+    return rc == -ENOENT ? 0 : rc;
 }
 
 static int read_keys(const struct core_json *doc, struct model_config *config)
@@ -182,6 +182,29 @@ static int read_dtype(const struct core_json *doc, struct model_config *config)
     return 0;
 }
 
+/* transformers makes the token table with padding_idx = pad_token_id: ids equal to it add nothing to
+ * its gradient. A negative one counts from the end of the table. */
+static int read_padding(const struct core_json *doc, struct model_config *config)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    int64_t id;
+    config->padding_id = -1;
+    if (!config->family->pads || is_null(root, "pad_token_id")) {
+        return 0;
+    }
+    int rc = core_json_get_integer(doc, root, "pad_token_id", &id);
+    if (rc != 0) {
+        return rc == -ENOENT ? 0 : rc;
+    }
+    if (id < -config->vocab || id >= config->vocab) {
+        return core_json_refuse(doc, root, "pad_token_id", 0, -EINVAL,
+                                "%" PRId64 " is outside the vocabulary of %" PRId64, id,
+                                config->vocab);
+    }
+    config->padding_id = id < 0 ? id + config->vocab : id;
+    return 0;
+}
+
 static int tell_dropout(const struct core_json *doc, const struct model_config *config)
 {
     char line[DROPOUT_LINE_BYTES] = "";
@@ -219,12 +242,20 @@ static int refuse_unknown(const struct core_json *doc)
         return core_json_refuse(doc, root, "partial_rotary_factor", 0, -EINVAL,
                                 "%g is not supported; 1.0 is", part);
     }
-    bool cross = false;
-    rc = rc == 0 || rc == -ENOENT ? core_json_get_bool(doc, root, "add_cross_attention", &cross)
-                                  : rc;
-    if (rc == 0 && cross) {
-        return core_json_refuse(doc, root, "add_cross_attention", 0, -EINVAL,
-                                "cross attention is not supported");
+    static const struct {
+        const char *key;
+        bool supported;
+        const char *sentence;
+    } bools[] = {
+        {"add_cross_attention", false, "cross attention is not supported"},
+        {"is_causal", true, "attention to later tokens is not supported"},
+    };
+    for (size_t i = 0; i < sizeof bools / sizeof bools[0] && (rc == 0 || rc == -ENOENT); i++) {
+        bool value = bools[i].supported;
+        rc = core_json_get_bool(doc, root, bools[i].key, &value);
+        if (rc == 0 && value != bools[i].supported) {
+            return core_json_refuse(doc, root, bools[i].key, 0, -EINVAL, "%s", bools[i].sentence);
+        }
     }
     return rc == -ENOENT ? 0 : rc;
 }
@@ -263,9 +294,6 @@ static int resolve(const struct core_json *doc, struct model_config *config)
                             "%" PRId64 ", are too large",
                             core_json_source(doc), config->heads, config->head_dim, config->inner);
     }
-    if (config->positions == 0) {
-        return core_err_set(-EINVAL, "%s: max_position_embeddings is null", core_json_source(doc));
-    }
     if (config->layers > MODEL_LAYERS_MAX) {
         return core_err_set(-EINVAL, "%s: %" PRId64 " layers are too many; %d at most",
                             core_json_source(doc), config->layers, MODEL_LAYERS_MAX);
@@ -294,7 +322,9 @@ int model_config_parse(const struct core_json *doc, struct model_config *out)
     rc = rc != 0 ? rc : read_keys(doc, &config);
     rc = rc != 0 ? rc : read_act(doc, &config);
     rc = rc != 0 ? rc : read_dtype(doc, &config);
+    rc = rc != 0 ? rc : read_padding(doc, &config);
     rc = rc != 0 ? rc : resolve(doc, &config);
+    config.length_max = config.positions;
     if (rc == 0 && family->rope) {
         rc = model_config_read_rope(doc, &config);
     }
@@ -319,6 +349,13 @@ int model_config_load(const char *folder, struct model_config *out)
     int rc = core_json_load(path, &options, &doc);
     free(path);
     rc = rc != 0 ? rc : model_config_parse(doc, out);
+    if (rc == 0 && out->tied && model_files_have_own_head(folder, out->family)) {
+        core_log(CORE_LOG_WARN,
+                 "%s: tie_word_embeddings is true, but the files hold a head (lm_head.weight) that "
+                 "differs from the token table; both are used, untied, as transformers does",
+                 core_json_source(doc));
+        out->tied = false;
+    }
     core_json_destroy(doc);
     return rc;
 }

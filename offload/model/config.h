@@ -26,7 +26,10 @@ struct model_config {
     int64_t head_dim;
     int64_t inner;
     int64_t positions; /* max_position_embeddings: of a learned table, the rows it has */
-    double eps;        /* of all norms */
+    int64_t
+        length_max; /* tokens of the longest row: positions, or what RoPE scaling makes of them */
+    int64_t padding_id; /* row of the token table that gets no gradient from ids; -1: none */
+    double eps;         /* of all norms */
     enum kern_act_kind act;
     bool tied; /* the head's weight is the embedding's */
     bool qkv_bias;
@@ -41,7 +44,8 @@ struct model_config {
 };
 
 /* Fills `out` from FOLDER/config.json. -ENOENT, -EINVAL: the sentence names file and key. One log
- * line says which dropouts the file asks for, for none is applied. */
+ * line says which dropouts the file asks for, for none is applied. A tied model whose files hold a
+ * head of its own is not tied, which another line says. */
 int model_config_load(const char *folder, struct model_config *out);
 /* The same from a document; `doc`'s source is the file's name in messages. */
 int model_config_parse(const struct core_json *doc, struct model_config *out);

@@ -236,6 +236,16 @@ static bool is_same(const struct kern_rope_config *a, const struct kern_rope_con
            a->mscale_all_dim == b->mscale_all_dim && a->exact_range == b->exact_range;
 }
 
+/* Positions that scaling reaches: the length the model was trained at, times the factor. */
+static int64_t scaled_positions(const struct kern_rope_config *rope)
+{
+    const bool has_original = rope->kind == KERN_ROPE_YARN || rope->kind == KERN_ROPE_LLAMA3;
+    const int64_t trained = has_original ? rope->original_max_positions : rope->max_positions;
+    const double reached = rope->kind == KERN_ROPE_DEFAULT ? 0.0 : rope->factor * (double)trained;
+    const int64_t scaled = reached < INT32_MAX ? (int64_t)reached : INT32_MAX;
+    return scaled > rope->max_positions ? scaled : rope->max_positions;
+}
+
 int model_config_read_rope(const struct core_json *doc, struct model_config *config)
 {
     const struct core_json_value *found[DICTIONARIES];
@@ -256,6 +266,7 @@ int model_config_read_rope(const struct core_json *doc, struct model_config *con
                                 dictionary_keys[1]);
     }
     config->rope = found[0] != NULL ? rope[0] : rope[1];
+    config->length_max = scaled_positions(&config->rope);
     const int rc = kern_rope_build(&config->rope, 0, 1, NULL, NULL);
     return rc != 0 ? core_err_prefix(rc, "%s", core_json_source(doc)) : 0;
 }

@@ -155,11 +155,15 @@ const struct model_op_row model_ops_layer_qk_norm[12] = {
     ROWS_AFTER_ATTENTION,
 };
 
-/* ---- windows as Qwen has them ---- */
+/* ---- windows ---- */
 
-static int read_layer_types(const struct core_json *doc, const struct core_json_value *list,
-                            struct model_config *config)
+int model_read_layer_types(const struct core_json *doc, struct model_config *config)
 {
+    const struct core_json_value *list = NULL;
+    const int rc = core_json_get(doc, core_json_root(doc), "layer_types", CORE_JSON_ARRAY, &list);
+    if (rc != 0) {
+        return rc;
+    }
     if (core_json_count(list) != (size_t)config->layers) {
         return core_json_refuse(doc, core_json_root(doc), "layer_types", 0, -EINVAL,
                                 "it has %zu entries and the model %" PRId64 " layers",
@@ -170,7 +174,8 @@ static int read_layer_types(const struct core_json *doc, const struct core_json_
         const char *type = core_json_kind(value) == CORE_JSON_STRING ? core_json_string(value, NULL)
                                                                      : "";
         config->sliding[i] = strcmp(type, "sliding_attention") == 0;
-        if (!config->sliding[i] && strcmp(type, "full_attention") != 0) {
+        if (!config->sliding[i] && strcmp(type, "full_attention") != 0 &&
+            strcmp(type, "attention") != 0) { /* transformers reads the older name as the newer */
             return core_json_refuse(doc, list, NULL, i, -EINVAL,
                                     "\"%s\" is not supported; full_attention and "
                                     "sliding_attention are",
@@ -210,10 +215,9 @@ int model_finish_qwen(const struct core_json *doc, struct model_config *config)
         return rc;
     }
     config->window = use ? window : 0;
-    const struct core_json_value *list = NULL;
-    rc = core_json_get(doc, root, "layer_types", CORE_JSON_ARRAY, &list);
+    rc = model_read_layer_types(doc, config);
     if (rc != -ENOENT) {
-        return rc != 0 ? rc : read_layer_types(doc, list, config);
+        return rc;
     }
     for (int64_t i = 0; i < config->layers; i++) {
         config->sliding[i] = config->window > 0 && i >= first;

@@ -14,13 +14,13 @@
 
 enum model_key_kind { MODEL_KEY_SIZE, MODEL_KEY_REAL, MODEL_KEY_BOOL };
 
-/* A key whose value goes straight into struct model_config. The default stands in the family's
- * `defaults`; a size whose default is 0 is resolved by model_config_parse (kv_heads: heads;
+/* A key whose value goes straight into struct model_config. An absent key has the family's default,
+ * which is transformers'. A size of 0 is resolved by model_config_parse (kv_heads: heads;
  * head_dim: hidden / heads; inner: 4 * hidden). */
 struct model_key {
     const char *name;
     enum model_key_kind kind;
-    bool needed; /* a file without it is refused */
+    bool nullable; /* a size for which null means 0 */
     size_t offset;
     const char *alias; /* NULL, or the name of the same size that transformers also takes */
 };
@@ -166,6 +166,7 @@ struct model_family {
     enum kern_norm_kind norm;
     bool rope;
     bool gated;
+    bool pads; /* the token table has transformers' padding_idx: pad_token_id */
     /* The rest of config.json: windows. NULL: nothing. */
     int (*finish)(const struct core_json *doc, struct model_config *config);
     struct model_block_table embedding;
@@ -185,6 +186,8 @@ extern const struct model_op_row model_ops_embedding[1];
 extern const struct model_op_row model_ops_head[2];
 extern const struct model_op_row model_ops_layer[10];
 extern const struct model_op_row model_ops_layer_qk_norm[12];
+/* `layer_types` into config->sliding; the window is resolved before. -ENOENT where there is none. */
+int model_read_layer_types(const struct core_json *doc, struct model_config *config);
 /* `layer_types`, `use_sliding_window`, `sliding_window`, `max_window_layers` as Qwen has them. */
 int model_finish_qwen(const struct core_json *doc, struct model_config *config);
 

@@ -5,13 +5,13 @@
 #include "offload/model/family.h"
 
 static const struct model_key keys[] = {
-    {"vocab_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, vocab), NULL},
-    {"n_positions", MODEL_KEY_SIZE, true, offsetof(struct model_config, positions),
+    {"vocab_size", MODEL_KEY_SIZE, false, offsetof(struct model_config, vocab), NULL},
+    {"n_positions", MODEL_KEY_SIZE, false, offsetof(struct model_config, positions),
      "max_position_embeddings"},
-    {"n_embd", MODEL_KEY_SIZE, true, offsetof(struct model_config, hidden), "hidden_size"},
-    {"n_layer", MODEL_KEY_SIZE, true, offsetof(struct model_config, layers), "num_hidden_layers"},
-    {"n_head", MODEL_KEY_SIZE, true, offsetof(struct model_config, heads), "num_attention_heads"},
-    {"n_inner", MODEL_KEY_SIZE, false, offsetof(struct model_config, inner), NULL},
+    {"n_embd", MODEL_KEY_SIZE, false, offsetof(struct model_config, hidden), "hidden_size"},
+    {"n_layer", MODEL_KEY_SIZE, false, offsetof(struct model_config, layers), "num_hidden_layers"},
+    {"n_head", MODEL_KEY_SIZE, false, offsetof(struct model_config, heads), "num_attention_heads"},
+    {"n_inner", MODEL_KEY_SIZE, true, offsetof(struct model_config, inner), NULL},
     {"layer_norm_epsilon", MODEL_KEY_REAL, false, offsetof(struct model_config, eps), NULL},
     {"scale_attn_weights", MODEL_KEY_BOOL, false, offsetof(struct model_config, scale_scores),
      NULL},
@@ -77,7 +77,12 @@ static const char *const surplus[] = {".attn.bias", ".attn.masked_bias", NULL};
 const struct model_family model_family_gpt2 = {
     .name = "gpt2",
     .architecture = "GPT2LMHeadModel",
-    .defaults = {.eps = 1e-5,
+    .defaults = {.vocab = 50257,
+                 .positions = 1024,
+                 .hidden = 768,
+                 .layers = 12,
+                 .heads = 12,
+                 .eps = 1e-5,
                  .act = KERN_ACT_GELU_TANH,
                  .tied = true,
                  .scale_scores = true,

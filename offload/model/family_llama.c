@@ -19,7 +19,12 @@ static int finish(const struct core_json *doc, struct model_config *config)
 const struct model_family model_family_llama = {
     .name = "llama",
     .architecture = "LlamaForCausalLM",
-    .defaults = {.positions = 2048,
+    .defaults = {.vocab = 32000,
+                 .hidden = 4096,
+                 .inner = 11008,
+                 .layers = 32,
+                 .heads = 32,
+                 .positions = 2048,
                  .eps = 1e-6,
                  .act = KERN_ACT_SILU,
                  .scale_scores = true,

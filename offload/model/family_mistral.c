@@ -1,4 +1,5 @@
-/* family_mistral.c: Mistral: Llama with a window of attention over all layers. */
+/* family_mistral.c: Mistral: Llama with a window of attention over all layers, or over those that
+ * `layer_types` names (transformers then makes a Ministral of it). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -26,16 +27,22 @@ static int finish(const struct core_json *doc, struct model_config *config)
                                     "%" PRId64 " is no window; null means none", config->window);
         }
     }
-    for (int64_t i = 0; i < config->layers; i++) {
+    const int rc = model_read_layer_types(doc, config);
+    for (int64_t i = 0; rc == -ENOENT && i < config->layers; i++) {
         config->sliding[i] = config->window > 0;
     }
-    return 0;
+    return rc == -ENOENT ? 0 : rc;
 }
 
 const struct model_family model_family_mistral = {
     .name = "mistral",
     .architecture = "MistralForCausalLM",
-    .defaults = {.kv_heads = 8,
+    .defaults = {.vocab = 32000,
+                 .hidden = 4096,
+                 .inner = 14336,
+                 .layers = 32,
+                 .heads = 32,
+                 .kv_heads = 8,
                  .positions = 4096 * 32,
                  .eps = 1e-6,
                  .act = KERN_ACT_SILU,

@@ -6,7 +6,12 @@
 const struct model_family model_family_qwen2 = {
     .name = "qwen2",
     .architecture = "Qwen2ForCausalLM",
-    .defaults = {.kv_heads = 32,
+    .defaults = {.vocab = 151936,
+                 .hidden = 4096,
+                 .inner = 22016,
+                 .layers = 32,
+                 .heads = 32,
+                 .kv_heads = 32,
                  .positions = 32768,
                  .eps = 1e-6,
                  .act = KERN_ACT_SILU,

@@ -70,7 +70,12 @@ static int finish(const struct core_json *doc, struct model_config *config)
 const struct model_family model_family_qwen3 = {
     .name = "qwen3",
     .architecture = "Qwen3ForCausalLM",
-    .defaults = {.kv_heads = 32,
+    .defaults = {.vocab = 151936,
+                 .hidden = 4096,
+                 .inner = 22016,
+                 .layers = 32,
+                 .heads = 32,
+                 .kv_heads = 32,
                  .head_dim = 128,
                  .positions = 32768,
                  .eps = 1e-6,

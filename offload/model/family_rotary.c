@@ -4,13 +4,13 @@
 #include <stddef.h>
 
 const struct model_key model_rotary_keys[MODEL_ROTARY_KEYS] = {
-    {"vocab_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, vocab), NULL},
-    {"hidden_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, hidden), NULL},
-    {"num_hidden_layers", MODEL_KEY_SIZE, true, offsetof(struct model_config, layers), NULL},
-    {"num_attention_heads", MODEL_KEY_SIZE, true, offsetof(struct model_config, heads), NULL},
-    {"num_key_value_heads", MODEL_KEY_SIZE, false, offsetof(struct model_config, kv_heads), NULL},
-    {"head_dim", MODEL_KEY_SIZE, false, offsetof(struct model_config, head_dim), NULL},
-    {"intermediate_size", MODEL_KEY_SIZE, true, offsetof(struct model_config, inner), NULL},
+    {"vocab_size", MODEL_KEY_SIZE, false, offsetof(struct model_config, vocab), NULL},
+    {"hidden_size", MODEL_KEY_SIZE, false, offsetof(struct model_config, hidden), NULL},
+    {"num_hidden_layers", MODEL_KEY_SIZE, false, offsetof(struct model_config, layers), NULL},
+    {"num_attention_heads", MODEL_KEY_SIZE, false, offsetof(struct model_config, heads), NULL},
+    {"num_key_value_heads", MODEL_KEY_SIZE, true, offsetof(struct model_config, kv_heads), NULL},
+    {"head_dim", MODEL_KEY_SIZE, true, offsetof(struct model_config, head_dim), NULL},
+    {"intermediate_size", MODEL_KEY_SIZE, false, offsetof(struct model_config, inner), NULL},
     {"max_position_embeddings", MODEL_KEY_SIZE, false, offsetof(struct model_config, positions),
      NULL},
     {"rms_norm_eps", MODEL_KEY_REAL, false, offsetof(struct model_config, eps), NULL},

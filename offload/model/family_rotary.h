@@ -20,7 +20,7 @@ extern const char *const model_rotary_surplus[];
     .keys = model_rotary_keys, .key_count = MODEL_ROTARY_KEYS, .act_key = "hidden_act",            \
     .dropout_keys = model_rotary_dropout_keys, .prefix = "model.",                                 \
     .surplus = model_rotary_surplus, .norm = KERN_NORM_RMS, .rope = true, .gated = true,           \
-    .embedding = {model_rotary_embedding, 1, model_ops_embedding, 1},                              \
+    .pads = true, .embedding = {model_rotary_embedding, 1, model_ops_embedding, 1},                \
     .head = {model_rotary_head, MODEL_ROTARY_HEAD_PARAMS, model_ops_head, 2}
 
 #define MODEL_ROTARY_LAYER                                                                         \

@@ -204,6 +204,81 @@ const struct model_tensor *model_files_part(const struct model_files *files, con
     return NULL;
 }
 
+/* ---- tied tables ---- */
+
+/* A tensor with the file that has it. */
+struct found {
+    const struct model_tensor *tensor;
+    const struct model_safetensors *shard;
+};
+
+/* The tensor of the parameter of a role in a family's block; without one, `tensor` is NULL. */
+static struct found find_role(const struct model_files *files,
+                              const struct model_block_table *table, enum model_role role)
+{
+    struct found found = {NULL, NULL};
+    for (size_t i = 0; i < table->param_count; i++) {
+        if (table->params[i].role == role) {
+            found.tensor = model_files_part(files, table->params[i].parts[0].name, &found.shard);
+        }
+    }
+    return found;
+}
+
+/* `count` elements from `begin` as fp32, read through `raw`. */
+static int read_floats(const struct found *from, uint64_t begin, size_t count, char *raw, float *to)
+{
+    const size_t width = model_dtype_bytes(from->tensor->dtype);
+    const int rc = model_safetensors_read(from->shard, from->tensor, begin * width, raw,
+                                          count * width);
+    if (rc == 0) {
+        model_convert(to, MODEL_F32, raw, from->tensor->dtype, count);
+    }
+    return rc;
+}
+
+/* Of two tensors of equal size: whether an element differs, false where they cannot be read. */
+static bool differ(const struct found *a, const struct found *b, uint64_t elements)
+{
+    enum { ELEMENTS = 1 << 18 };
+    float *floats = malloc(3 * ELEMENTS * sizeof *floats);
+    bool different = false;
+    int rc = floats != NULL ? 0 : -ENOMEM;
+    for (uint64_t at = 0; rc == 0 && !different && at < elements; at += ELEMENTS) {
+        const size_t count = (size_t)(elements - at < ELEMENTS ? elements - at : ELEMENTS);
+        char *raw = (char *)(floats + 2 * ELEMENTS);
+        rc = read_floats(a, at, count, raw, floats);
+        rc = rc != 0 ? rc : read_floats(b, at, count, raw, floats + ELEMENTS);
+        for (size_t i = 0; rc == 0 && !different && i < count; i++) {
+            different = floats[i] != floats[ELEMENTS + i];
+        }
+    }
+    free(floats);
+    return different;
+}
+
+bool model_files_have_own_head(const char *folder, const struct model_family *family)
+{
+    struct model_files *files = NULL;
+    if (model_files_open(folder, &files) != 0) {
+        return false;
+    }
+    const struct found table = find_role(files, &family->embedding, MODEL_TOKEN_TABLE);
+    const struct found head = find_role(files, &family->head, MODEL_HEAD);
+    bool own = false;
+    if (table.tensor != NULL && head.tensor != NULL && table.tensor->dtype != MODEL_OTHER) {
+        const uint64_t bytes = model_dtype_bytes(table.tensor->dtype);
+        const uint64_t elements = table.tensor->bytes / bytes;
+        own = head.tensor->dtype == MODEL_OTHER ||
+              head.tensor->bytes != elements * model_dtype_bytes(head.tensor->dtype) ||
+              differ(&table, &head, elements);
+    }
+    model_files_close(files);
+    return own;
+}
+
+/* ---- checks ---- */
+
 static int check_part(const struct model_files *files, const struct model_param *param,
                       const struct model_part *part)
 {
@@ -212,7 +287,7 @@ static int check_part(const struct model_files *files, const struct model_param 
     if (tensor == NULL) {
         return core_err_set(-EINVAL, "%s has no tensor %s", files->folder, part->name);
     }
-    const bool vector = param->cols == 1;
+    const bool vector = param->vector;
     const uint64_t rows = (uint64_t)(param->transposed ? param->cols : part->rows);
     const uint64_t cols = (uint64_t)(param->transposed ? part->rows : param->cols);
     const bool fits = vector ? tensor->dimensions == 1 && tensor->shape[0] == (uint64_t)part->rows

@@ -5,6 +5,7 @@
 #ifndef OFFLOAD_MODEL_FILES_H
 #define OFFLOAD_MODEL_FILES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,11 @@ const struct model_tensor *model_files_find(const struct model_files *files, con
  * read: -EINVAL naming the first one that is missing or different. Tensors that nobody reads are
  * named in one log line. */
 int model_files_check(const struct model_files *files, const struct model *model);
+
+/* Whether the files of a tied model hold a head that differs from its token table; transformers then
+ * keeps both. Head and table are compared whole. False where either is absent or cannot be read:
+ * opening and checking the files says what is wrong with them. */
+bool model_files_have_own_head(const char *folder, const struct model_family *family);
 
 /* Elements [begin, begin + count) of the flat array of a block, converted to `type`; padding is
  * zero. Uses up to MODEL_FILES_BUFFER_BYTES beside the destination. model_files_check came first. */

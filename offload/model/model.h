@@ -30,6 +30,7 @@ struct model_param {
     uint64_t offset;   /* elements, in the flat array of `owner` */
     uint64_t elements; /* rows * cols */
     unsigned owner;    /* block whose array holds it: its own, or for a tied head the embedding's */
+    bool vector;       /* one dimension in files; cols is 1. A matrix may have one column, too */
     bool transposed;   /* the files hold [cols][rows] */
     bool decay;
     bool trained; /* false: frozen */

@@ -353,11 +353,11 @@ static int check_shape(const struct model *model, const struct model_shape *shap
         return core_err_set(-EINVAL, "a micro-batch of %lld rows of %lld tokens is not possible",
                             (long long)shape->rows, (long long)shape->length);
     }
-    if (shape->length > model->config.positions) {
+    if (shape->length > model->config.length_max) {
         return core_err_set(-EINVAL,
                             "rows of %lld tokens are longer than the %lld positions that "
                             "the model has",
-                            (long long)shape->length, (long long)model->config.positions);
+                            (long long)shape->length, (long long)model->config.length_max);
     }
     return 0;
 }

@@ -33,6 +33,8 @@ static void embed_grad_of(struct model_build *build, int param, enum model_base 
         .width = build->model->config.hidden,
         .vocab = build->block->params[param].rows,
         .length = build->shape.length,
+        .has_padding = ids == MODEL_BASE_IDS && build->model->config.padding_id >= 0,
+        .padding_id = build->model->config.padding_id,
     };
     struct model_step *step = model_build_step(build, KERN_EMBED_GRAD, &arguments);
     model_build_base(build, step, AT(embed_grad, ids), ids);

@@ -123,7 +123,7 @@ static void write_entry(struct core_json_write *write, const struct model_save *
         core_json_write_integer(write, NULL, param->cols);
     }
     core_json_write_integer(write, NULL, target->part->rows);
-    if (!param->transposed && param->cols > 1) {
+    if (!param->transposed && !param->vector) {
         core_json_write_integer(write, NULL, param->cols);
     }
     core_json_write_array_end(write);
@@ -246,7 +246,7 @@ static int open_all(struct model_save *save, const struct model_save_options *op
     }
     if (rc == 0 && options->source != NULL) {
         rc = model_folder_copy(&(struct model_folder){save->path, save->fd}, options->source,
-                               save->model->config.family, save->type);
+                               &save->model->config, save->type);
     }
     return rc != 0 ? rc : model_publish_check(save->path, save->folder);
 }

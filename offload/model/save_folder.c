@@ -235,9 +235,10 @@ static bool is_left_out(const char *name)
     return name[0] == '.' || strcmp(name, "config.json") == 0 || strcmp(name, "manifest.json") == 0;
 }
 
-/* The members of the source's config.json in their order, with the type of the weights set. */
+/* Writes the members of the source's config.json in their order, with the type of the weights and
+ * `tie_word_embeddings` as the model has it. */
 static int write_config(const struct model_folder *folder, const char *source,
-                        const struct model_family *family, enum model_dtype type)
+                        const struct model_config *config, enum model_dtype type)
 {
     char *path;
     struct core_json *doc = NULL;
@@ -252,12 +253,13 @@ static int write_config(const struct model_folder *folder, const char *source,
     }
     const struct core_json_value *root = core_json_root(doc);
     bool typed = false;
+    bool says_tied = false;
     core_json_write_init_text(&write);
     write.indent = 2;
     core_json_write_object_begin(&write, NULL);
     if (core_json_find(root, "architectures") == NULL) {
         core_json_write_array_begin(&write, "architectures");
-        core_json_write_string(&write, NULL, family->architecture);
+        core_json_write_string(&write, NULL, config->family->architecture);
         core_json_write_array_end(&write);
     }
     struct core_json_member member;
@@ -265,12 +267,18 @@ static int write_config(const struct model_folder *folder, const char *source,
         if (strcmp(member.key, "dtype") == 0 || strcmp(member.key, "torch_dtype") == 0) {
             core_json_write_string(&write, member.key, model_dtype_config_name(type));
             typed = true;
+        } else if (strcmp(member.key, "tie_word_embeddings") == 0) {
+            core_json_write_bool(&write, member.key, config->tied);
+            says_tied = true;
         } else {
             core_json_write_value(&write, member.key, member.value);
         }
     }
     if (!typed) {
         core_json_write_string(&write, "torch_dtype", model_dtype_config_name(type));
+    }
+    if (!says_tied && config->tied != config->family->defaults.tied) {
+        core_json_write_bool(&write, "tie_word_embeddings", config->tied);
     }
     core_json_write_object_end(&write);
     rc = core_json_write_end(&write);
@@ -281,7 +289,7 @@ static int write_config(const struct model_folder *folder, const char *source,
 }
 
 int model_folder_copy(const struct model_folder *folder, const char *source,
-                      const struct model_family *family, enum model_dtype type)
+                      const struct model_config *config, enum model_dtype type)
 {
     DIR *dir = opendir(source);
     if (dir == NULL) {
@@ -294,5 +302,5 @@ int model_folder_copy(const struct model_folder *folder, const char *source,
         }
     }
     closedir(dir);
-    return rc != 0 ? rc : write_config(folder, source, family, type);
+    return rc != 0 ? rc : write_config(folder, source, config, type);
 }

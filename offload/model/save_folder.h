@@ -10,7 +10,7 @@
 #include "offload/model/dtype.h"
 
 struct model_claim;
-struct model_family;
+struct model_config;
 
 /* FOLDER.partial without a file in it but its mark, locked and open. `claim`, which may be NULL, is one on it where
  * it holds. *path is the caller's to free. 0, -EEXIST where FOLDER is there, not
@@ -26,9 +26,9 @@ struct model_folder {
 };
 
 /* Copies what is neither weights nor config.json from `source`, and writes config.json with `type`
- * as the type of the weights. */
+ * as the type of the weights and with `tie_word_embeddings` as the model has it. */
 int model_folder_copy(const struct model_folder *folder, const char *source,
-                      const struct model_family *family, enum model_dtype type);
+                      const struct model_config *config, enum model_dtype type);
 
 /* Writes a small file durably, and reads it back from the drive: -EBADMSG where that gives other bytes. */
 int model_folder_write(const struct model_folder *folder, const char *name, const char *text,

@@ -66,7 +66,7 @@ static int begin(struct store_checkpoint_write *checkpoint)
     }
     if (rc == 0 && given->source != NULL) {
         const struct model_folder folder = {checkpoint->path, checkpoint->fd};
-        rc = model_folder_copy(&folder, given->source, given->model->config.family,
+        rc = model_folder_copy(&folder, given->source, &given->model->config,
                                dtype_of(manifest->weight_dtype));
     }
     const struct store_flow_options flow = {.image = &checkpoint->image,

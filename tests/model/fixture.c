@@ -8,9 +8,13 @@
 #include "tests/harness/test.h"
 
 const char *const fixture_names[] = {
-    "gpt2",         "gpt2_untied",   "llama",         "llama3",       "llama_yarn",
-    "llama_linear", "llama_dynamic", "mistral",       "mistral_wide", "qwen2",
-    "qwen2_window", "qwen3",         "qwen3_sharded",
+    "gpt2",          "gpt2_untied",   "llama",
+    "llama3",        "llama_yarn",    "llama_yarn_long",
+    "llama_linear",  "llama_dynamic", "llama_dynamic_long",
+    "llama_pad",     "mistral",       "mistral_layers",
+    "mistral_wide",  "qwen2",         "qwen2_window",
+    "qwen2_both",    "qwen3",         "qwen3_pad",
+    "qwen3_sharded",
 };
 const size_t fixture_count = sizeof fixture_names / sizeof fixture_names[0];
 

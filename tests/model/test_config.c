@@ -54,6 +54,80 @@ static void defaults(void)
     check_int(c.kv_heads, ==, 32);
 }
 
+/* The sizes, too: a file that names the family alone means the model that transformers makes of it. */
+static void default_sizes(void)
+{
+    const struct {
+        const char *family;
+        int64_t vocab, hidden, layers, heads, kv_heads, head_dim, inner, positions;
+    } cases[] = {
+        {"gpt2", 50257, 768, 12, 12, 12, 64, 3072, 1024},
+        {"llama", 32000, 4096, 32, 32, 32, 128, 11008, 2048},
+        {"mistral", 32000, 4096, 32, 32, 8, 128, 14336, 131072},
+        {"qwen2", 151936, 4096, 32, 32, 32, 128, 22016, 32768},
+        {"qwen3", 151936, 4096, 32, 32, 32, 128, 22016, 32768},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config c;
+        char text[64];
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\"}", cases[i].family);
+        check_int(parse(text, &c), ==, 0);
+        check_int(c.vocab, ==, cases[i].vocab);
+        check_int(c.hidden, ==, cases[i].hidden);
+        check_int(c.layers, ==, cases[i].layers);
+        check_int(c.heads, ==, cases[i].heads);
+        check_int(c.kv_heads, ==, cases[i].kv_heads);
+        check_int(c.head_dim, ==, cases[i].head_dim);
+        check_int(c.inner, ==, cases[i].inner);
+        check_int(c.positions, ==, cases[i].positions);
+        check_int(c.length_max, ==, cases[i].positions);
+        check_int(c.padding_id, ==, -1);
+    }
+}
+
+/* The row of pad_token_id is padding in families whose table has padding_idx; -1 is the last row. */
+static void padding(void)
+{
+    struct model_config c;
+    check_int(parse("{" LLAMA ",\"pad_token_id\":0}", &c), ==, 0);
+    check_int(c.padding_id, ==, 0);
+    check_int(parse("{" MISTRAL ",\"pad_token_id\":-1}", &c), ==, 0);
+    check_int(c.padding_id, ==, 63);
+    check_int(parse("{" QWEN3 ",\"pad_token_id\":null}", &c), ==, 0);
+    check_int(c.padding_id, ==, -1);
+    check_int(parse("{\"model_type\":\"gpt2\",\"pad_token_id\":5}", &c), ==, 0);
+    check_int(c.padding_id, ==, -1);
+}
+
+/* Rows may be as long as scaled positions reach: the factor times the length trained at first. */
+static void reach(void)
+{
+    static const struct {
+        const char *scaling;
+        int64_t length_max;
+    } cases[] = {
+        {"{\"type\":\"default\"}", 2048},
+        {"{\"type\":\"linear\",\"factor\":2.5}", 5120},
+        {"{\"type\":\"dynamic\",\"factor\":4.0}", 8192},
+        {"{\"type\":\"yarn\",\"factor\":4.0}", 8192},
+        {"{\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":2048}", 8192},
+        {"{\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":512}", 2048},
+        {"{\"type\":\"yarn\",\"original_max_position_embeddings\":512}", 2048},
+        {"{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+         "\"original_max_position_embeddings\":1024}",
+         8192},
+        {"{\"type\":\"linear\",\"factor\":1e12}", INT32_MAX},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config c;
+        char text[512];
+        snprintf(text, sizeof text, "{" LLAMA ",\"rope_scaling\":%s}", cases[i].scaling);
+        check_int(parse(text, &c), ==, 0);
+        check_int(c.positions, ==, 2048);
+        check_int(c.length_max, ==, cases[i].length_max);
+    }
+}
+
 /* Windows by layer come from layer_types, or from max_window_layers where there are none. */
 static void windows(void)
 {
@@ -70,6 +144,14 @@ static void windows(void)
               ==, 0);
     check_int(model_config_window(&c, 0), ==, 9);
     check_int(model_config_window(&c, 2), ==, 0);
+    check_int(parse("{" MISTRAL ",\"sliding_window\":9,\"layer_types\":[\"attention\","
+                    "\"sliding_attention\"]}",
+                    &c),
+              ==, 0);
+    check_int(model_config_window(&c, 0), ==, 0);
+    check_int(model_config_window(&c, 1), ==, 9);
+    check_int(parse("{" MISTRAL ",\"layer_types\":null}", &c), ==, 0);
+    check_int(model_config_window(&c, 0), ==, 4096);
 }
 
 /* The same model in the spelling of transformers 4 and 5. */
@@ -141,7 +223,12 @@ static void refuses(void)
         {"{}", "model_type is missing"},
         {"{\"model_type\":3}", "model_type"},
         {"{\"model_type\":\"bert\"}", "\"bert\" is unknown; known are gpt2, llama, mistral"},
-        {"{\"model_type\":\"llama\",\"vocab_size\":64}", "hidden_size is missing"},
+        {"{" LLAMA ",\"pad_token_id\":64}", "pad_token_id: 64 is outside the vocabulary of 64"},
+        {"{" LLAMA ",\"pad_token_id\":-65}", "pad_token_id: -65 is outside"},
+        {"{" LLAMA ",\"pad_token_id\":[3]}", "pad_token_id"},
+        {"{" LLAMA ",\"is_causal\":false}", "is_causal: attention to later tokens"},
+        {"{" LLAMA ",\"add_cross_attention\":true}", "add_cross_attention: cross attention"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":null}", "hidden_size"},
         {"{" LLAMA ",\"hidden_act\":\"quick_gelu\"}", "\"quick_gelu\" is not supported"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\"}}", "\"longrope\" is not supported"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "factor is missing"},
@@ -182,6 +269,7 @@ static void refuses(void)
         {"{" LLAMA ",\"head_dim\":7}", "heads of 7 elements"},
         {"{" LLAMA ",\"rms_norm_eps\":0}", "epsilon"},
         {"{" LLAMA ",\"max_position_embeddings\":null}", "max_position_embeddings"},
+        {"{" LLAMA ",\"tie_word_embeddings\":null}", "tie_word_embeddings: it is null"},
         {"{" LLAMA ",\"torch_dtype\":\"int8\"}", "\"int8\" are not supported"},
         {"{" LLAMA ",\"torch_dtype\":\"float16\",\"dtype\":\"bfloat16\"}", "torch_dtype"},
         {"{" LLAMA ",\"quantization_config\":{}}", "quantization_config"},
@@ -192,6 +280,7 @@ static void refuses(void)
          "do not divide the hidden size 33"},
         {"{\"model_type\":\"llama\",\"vocab_size\":1e12,\"hidden_size\":32}", "vocab_size"},
         {"{" MISTRAL ",\"sliding_window\":0}", "sliding_window"},
+        {"{" MISTRAL ",\"layer_types\":[\"full_attention\"]}", "1 entries and the model 2 layers"},
         {"{" QWEN3 ",\"layer_types\":[\"full_attention\"]}", "3 layers"},
         {"{" QWEN3 ",\"layer_types\":[\"full_attention\",\"full_attention\",\"linear\"]}",
          "\"linear\" is not supported"},
@@ -282,7 +371,8 @@ static void fixtures(void)
     }
 }
 
-TEST_MAIN({"defaults", defaults}, {"windows", windows}, {"spellings", spellings},
+TEST_MAIN({"defaults", defaults}, {"default_sizes", default_sizes}, {"padding", padding},
+          {"reach", reach}, {"windows", windows}, {"spellings", spellings},
           {"equal_spellings", equal_spellings}, {"refuses", refuses}, {"dropout", dropout},
           {"rope_factors", rope_factors}, {"scales", scales}, {"families", families},
           {"fixtures", fixtures})

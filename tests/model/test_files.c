@@ -158,6 +158,7 @@ static void writes(void)
         struct model_files *files = NULL;
         check_int(model_config_load(out, &config), ==, 0);
         check_int(config.dtype, ==, options.type);
+        check_int(config.tied, ==, fixture.config.tied);
         check_int(model_files_open(out, &files), ==, 0);
         check_true((model_files_shard_count(files) > 1) == sharded);
         check_int(model_files_check(files, fixture.model), ==, 0);
@@ -175,6 +176,66 @@ static void writes(void)
         check_int(access(name, F_OK), !=, 0);
         fixture_close(&fixture);
     }
+}
+
+/* A file of two tensors of 4 x 2 elements, of zeros but for the last of the second. */
+static void write_pair(const char *second, const char *type, unsigned bytes, bool apart)
+{
+    char header[400];
+    const unsigned first = 16;
+    snprintf(header, sizeof header,
+             "{\"model.embed_tokens.weight\":{\"dtype\":\"BF16\",\"shape\":[4,2],\"data_offsets\":["
+             "0,%u]},"
+             "\"%s\":{\"dtype\":\"%s\",\"shape\":[4,2],\"data_offsets\":[%u,%u]}}",
+             first, second, type, first, first + bytes);
+    const char *path = fixture_safetensors("model.safetensors", header, first + bytes);
+    FILE *file = fopen(path, "r+b");
+    check_true(file != NULL);
+    check_int(fseek(file, -1, SEEK_END), ==, 0);
+    check_int(fputc(apart ? 64 : 0, file), ==, apart ? 64 : 0);
+    check_int(fclose(file), ==, 0);
+}
+
+/* Files of a tied model with a head that is not the table's make it an untied one, which is said and
+ * saved; a head that is the same, in any type, does not. */
+static void own_heads(void)
+{
+    const struct model_family *llama = model_family_find("llama");
+    write_pair("lm_head.weight", "BF16", 16, false);
+    check_true(!model_files_have_own_head(test_directory(), llama));
+    write_pair("lm_head.weight", "F32", 32, false);
+    check_true(!model_files_have_own_head(test_directory(), llama));
+    write_pair("model.norm.weight", "BF16", 16, true);
+    check_true(!model_files_have_own_head(test_directory(), llama));
+    write_pair("lm_head.weight", "BF16", 16, true);
+    check_true(model_files_have_own_head(test_directory(), llama));
+    write_pair("lm_head.weight", "F32", 32, true);
+    check_true(model_files_have_own_head(test_directory(), llama));
+    check_true(!model_files_have_own_head("/nonexistent", llama));
+
+    char out[600];
+    struct fixture fixture;
+    struct model_config config;
+    struct model_save *save = NULL;
+    snprintf(out, sizeof out, "%s/own_head", test_directory());
+    test_listen(CORE_LOG_WARN);
+    fixture_open(&fixture, "qwen2_both");
+    check_contains(test_heard(),
+                   "config.json: tie_word_embeddings is true, but the files hold a head");
+    test_listen_end();
+    check_true(!fixture.config.tied);
+    const struct model_save_options options = {
+        .folder = out, .source = fixture.folder, .type = MODEL_F32};
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0);
+    put_all(&fixture, save, 1777);
+    check_int(model_save_finish(save), ==, 0);
+    model_save_close(save);
+    test_listen(CORE_LOG_WARN);
+    check_int(model_config_load(out, &config), ==, 0);
+    check_string(test_heard(), "");
+    test_listen_end();
+    check_true(!config.tied);
+    fixture_close(&fixture);
 }
 
 /* A folder that exists is left alone unless it may be replaced; a writing that ends early leaves
@@ -418,5 +479,5 @@ static void runs(void)
 }
 
 TEST_MAIN({"places", places}, {"turned", turned}, {"ranges", ranges}, {"long_runs", long_runs},
-          {"writes", writes}, {"keeps", keeps}, {"bad_folders", bad_folders},
-          {"mismatches", mismatches}, {"runs", runs})
+          {"writes", writes}, {"own_heads", own_heads}, {"keeps", keeps},
+          {"bad_folders", bad_folders}, {"mismatches", mismatches}, {"runs", runs})

@@ -45,12 +45,22 @@ CASES = {
                                   rope_scaling=dict(type="linear", factor=2.5))),
     "llama_dynamic": dict(config=tiny(LlamaConfig, num_hidden_layers=1), dtype=torch.float16,
                           old=dict(torch_dtype="float16", rope_scaling=dict(type="dynamic", factor=2.0))),
+    "llama_yarn_long": dict(config=tiny(LlamaConfig, num_hidden_layers=1, max_position_embeddings=8,
+                                        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0))),
+    "llama_dynamic_long": dict(config=tiny(LlamaConfig, num_hidden_layers=1, max_position_embeddings=8),
+                               old=dict(rope_scaling=dict(type="dynamic", factor=4.0))),
+    "llama_pad": dict(config=tiny(LlamaConfig, num_hidden_layers=1, pad_token_id=5, intermediate_size=1), pad=5),
     "mistral": dict(config=tiny(MistralConfig, sliding_window=7)),
+    "mistral_layers": dict(config=tiny(MistralConfig, sliding_window=4),
+                           old=dict(layer_types=["full_attention", "sliding_attention"])),
     "mistral_wide": dict(config=tiny(MistralConfig, sliding_window=None, head_dim=16, num_key_value_heads=1,
                                      num_hidden_layers=1)),
     "qwen2": dict(config=tiny(Qwen2Config)),
     "qwen2_window": dict(config=tiny(Qwen2Config, tie_word_embeddings=True, use_sliding_window=True, sliding_window=6,
                                      max_window_layers=1, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    "qwen2_both": dict(config=tiny(Qwen2Config, num_hidden_layers=1), old=dict(tie_word_embeddings=True)),
+    "qwen3_pad": dict(config=tiny(Qwen3Config, num_hidden_layers=1, head_dim=8, tie_word_embeddings=True),
+                      old=dict(pad_token_id=-1), pad=71),
     "qwen3": dict(config=tiny(Qwen3Config, head_dim=16, tie_word_embeddings=True)),
     "qwen3_sharded": dict(config=tiny(Qwen3Config, head_dim=10, attention_bias=True, num_key_value_heads=4),
                           shard="24KB"),
@@ -79,7 +89,7 @@ def distance(a, b):
     return ((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-300)).float()
 
 def respell(folder, old, model_type):
-    """config.json as transformers 4 wrote it."""
+    """config.json as transformers 4 wrote it, or with keys that it is loaded with but never saved."""
     with open(folder + "/config.json") as f:
         config = json.load(f)
     for key in ("rope_parameters", "dtype", "layer_types"):
@@ -104,6 +114,8 @@ def make(out, name, case):
         save_file(tensors, path, metadata={"format": "pt"})
     config = AutoConfig.from_pretrained(folder)
     ids = torch.randint(0, config.vocab_size, (2, 20), generator=torch.Generator().manual_seed(11))
+    if "pad" in case:
+        ids[0, 3] = ids[1, 7] = ids[1, 8] = case["pad"]
     logits, loss, grads = run(folder, torch.float64, ids)
     half_logits, _, half_grads = run(folder, torch.bfloat16, ids)
     expect = {"ids": ids.int(), "logits": logits.float(), "loss": loss.float().reshape(1),

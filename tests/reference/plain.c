@@ -125,7 +125,7 @@ static int make_parts(struct plain *plain)
         {&plain->temp, temp},
         {&plain->inputs, tokens * sizeof(int32_t) * 4},
         {&plain->angles,
-         rope ? (uint64_t)(model->config.positions * model->config.rope.rotary) * sizeof(float)
+         rope ? (uint64_t)(model->config.length_max * model->config.rope.rotary) * sizeof(float)
               : 0},
         {&plain->losses, sizeof(struct kern_loss) + sizeof(float)},
     };
@@ -145,8 +145,8 @@ static int make_angles(struct plain *plain)
         return 0;
     }
     float *cosines = (float *)(void *)plain->angles.memory;
-    float *sines = cosines + config->positions * config->rope.rotary / 2;
-    return kern_rope_build(&config->rope, config->positions, plain->options.shape.length, cosines,
+    float *sines = cosines + config->length_max * config->rope.rotary / 2;
+    return kern_rope_build(&config->rope, config->length_max, plain->options.shape.length, cosines,
                            sines);
 }
 

@@ -16,7 +16,7 @@
 
 /* ---- micro-batches ---- */
 
-static const struct model_config config = {.vocab = 10, .positions = 8};
+static const struct model_config config = {.vocab = 10, .positions = 8, .length_max = 8};
 
 static void refuse_batch(const struct model_batch *batch, const char *word)
 {

@@ -326,7 +326,8 @@ static int take_length(struct tune_settings *settings, const struct tune_flags *
     if (settings->length > model->positions) {
         return core_err_set(-EINVAL,
                             "--seq-len %" PRId64 ": the model has positions for rows of up "
-                            "to %" PRId64 " tokens (max_position_embeddings)",
+                            "to %" PRId64 " tokens (max_position_embeddings and RoPE scaling in "
+                            "config.json)",
                             settings->length, model->positions);
     }
     settings->length_max = settings->length > 0 ? settings->length : model->positions;
