@@ -102,7 +102,8 @@ static int check_frozen(const struct tide_engine_options *given)
     return 0;
 }
 
-/* A plan may be made for a device that is not here, but not for one that nobody knows. */
+/* A plan may be made for a device that is not here, but not for one that nobody knows. Ranks of one
+ * process add gradients up in host memory, where those of a card are not. */
 static int check_device(const struct tide_engine_options *given)
 {
     const char *device = given->device != NULL ? given->device : "cpu";
@@ -110,7 +111,13 @@ static int check_device(const struct tide_engine_options *given)
     const char *name;
     for (unsigned i = 0; (name = dev_kind_name(i)) != NULL; i++) {
         if (strlen(name) == length && strncmp(name, device, length) == 0) {
-            return 0;
+            return given->ranks <= 1 || strcmp(name, "cpu") == 0
+                       ? 0
+                       : core_err_set(
+                             -EINVAL,
+                             "%u ranks on device \"%s\": ranks share their gradients in "
+                             "host memory, so that only the device \"cpu\" can have several",
+                             given->ranks, device);
         }
     }
     return core_err_set(-EINVAL, "device \"%s\" is not known; \"cpu\", \"cuda\" and \"cuda:N\" are",

@@ -82,6 +82,10 @@ static void numbers_out_of_range(void)
     REFUSE(length, UINT32_MAX);
     REFUSE(accum, UINT32_MAX);
     REFUSE(ranks, 65);
+    bad = good;
+    bad.ranks = 2;
+    bad.device = "cuda:0";
+    refuse(&bad, -EINVAL, "2 ranks on device \"cuda:0\"");
     REFUSE(threads, UINT32_MAX);
     REFUSE(clip, -1);
     REFUSE(clip, (double)NAN);
