@@ -65,12 +65,14 @@ __device__ inline void kern_sgd(kern_element &e, float g, const core_vec_scalars
 __device__ inline void kern_apply(core_vec_rule rule, kern_element &e, float g,
                                   const core_vec_scalars &s)
 {
-    switch (rule) {
+    switch (
+        rule) { /* no default: a new rule that is missing here is a warning, which is an error */
     case CORE_VEC_ADAM: kern_adam(e, g, s, false); break;
+    case CORE_VEC_ADAMW: kern_adam(e, g, s, true); break;
     case CORE_VEC_LION: kern_lion(e, g, s); break;
     case CORE_VEC_ADAGRAD: kern_adagrad(e, g, s); break;
     case CORE_VEC_SGD: kern_sgd(e, g, s); break;
-    default: kern_adam(e, g, s, true); break;
+    case CORE_VEC_RULES: break; /* refused before the launch */
     }
 }
 
