@@ -58,7 +58,7 @@ struct dev_device {
     struct dev_host_range *ranges;           /* owned, [range_count] */
     size_t range_count;
 
-    _Atomic uint64_t copied_bytes[3]; /* by direction; relaxed: counters */
+    _Atomic uint64_t copied_bytes[DEV_COPY_DIRECTIONS]; /* by direction; relaxed: counters */
     _Atomic uint64_t launches;
 };
 

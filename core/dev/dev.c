@@ -286,22 +286,24 @@ int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
 static int check_copy(const struct dev_queue *queue, const struct dev_copy *copy)
 {
     const struct dev_device *device = queue->device;
-    static const char *const names[] = {"up", "down", "within"};
-    if ((unsigned)copy->direction > DEV_COPY_WITHIN) {
+    static const char *const names[] = {"up", "down", "within", "of zeros"};
+    if ((unsigned)copy->direction >= DEV_COPY_DIRECTIONS) {
         return core_err_set(-EINVAL, "there is no copy direction %u", (unsigned)copy->direction);
     }
-    bool to_device = copy->direction != DEV_COPY_DOWN;
-    bool from_device = copy->direction != DEV_COPY_UP;
+    bool zeros = copy->direction == DEV_COPY_ZEROS;
+    bool to_device = copy->direction != DEV_COPY_DOWN &&
+                     !(zeros && device->properties.host_visible);
+    bool from_device = copy->direction != DEV_COPY_UP && !zeros;
     const char *name = names[copy->direction];
     if ((to_device && !dev_arena_holds(&device->arena, copy->to, copy->bytes)) ||
         (from_device && !dev_arena_holds(&device->arena, copy->from, copy->bytes)) ||
-        copy->to == NULL || copy->from == NULL) {
+        copy->to == NULL || (copy->from == NULL) != zeros) {
         return core_err_set(-EINVAL, "a copy %s of %zu bytes from %p to %p leaves the memory of %s",
                             name, copy->bytes, copy->from, copy->to, device->properties.name);
     }
     uintptr_t to = (uintptr_t)copy->to;
     uintptr_t from = (uintptr_t)copy->from;
-    if (to < from + copy->bytes && from < to + copy->bytes) {
+    if (!zeros && to < from + copy->bytes && from < to + copy->bytes) {
         return core_err_set(-EINVAL, "a copy %s of %zu bytes from %p to %p overlaps itself", name,
                             copy->bytes, copy->from, copy->to);
     }
@@ -349,6 +351,7 @@ void dev_traffic_report(const struct dev_device *device, struct dev_traffic *out
         .up_bytes = atomic_load_explicit(&bytes[DEV_COPY_UP], memory_order_relaxed),
         .down_bytes = atomic_load_explicit(&bytes[DEV_COPY_DOWN], memory_order_relaxed),
         .within_bytes = atomic_load_explicit(&bytes[DEV_COPY_WITHIN], memory_order_relaxed),
+        .zero_bytes = atomic_load_explicit(&bytes[DEV_COPY_ZEROS], memory_order_relaxed),
         .launches = atomic_load_explicit(&device->launches, memory_order_relaxed),
     };
 }

@@ -137,7 +137,14 @@ struct dev_command {
     struct core_fence after[DEV_AFTER_MAX]; /* unused ones are zero */
 };
 
-enum dev_copy_direction { DEV_COPY_UP, DEV_COPY_DOWN, DEV_COPY_WITHIN };
+enum dev_copy_direction {
+    DEV_COPY_UP,
+    DEV_COPY_DOWN,
+    DEV_COPY_WITHIN,
+    DEV_COPY_ZEROS, /* fills memory that ops of the device may write with zero bytes: its own, or the
+                       host's, too, where host_visible; `from` is NULL */
+    DEV_COPY_DIRECTIONS
+};
 
 struct dev_copy {
     enum dev_copy_direction direction;
@@ -174,6 +181,7 @@ struct dev_traffic {
     uint64_t up_bytes; /* submitted since the device was opened */
     uint64_t down_bytes;
     uint64_t within_bytes;
+    uint64_t zero_bytes;
     uint64_t launches;
 };
 

@@ -252,12 +252,21 @@ static int cpu_launch(struct dev_queue *base, const struct dev_command *command,
 
 struct span {
     unsigned char *to;
-    const unsigned char *from;
+    const unsigned char *from; /* NULL: zeros */
     size_t bytes;
 };
 
 /* Below this a copy is not worth waking the team for. */
 enum { COPY_WIDE_BYTES = 1 << 20, COPY_GRAIN_BYTES = 1 << 16 };
+
+static void move_bytes(const struct span *span, size_t begin, size_t end)
+{
+    if (span->from != NULL) {
+        memcpy(span->to + begin, span->from + begin, end - begin);
+    } else {
+        memset(span->to + begin, 0, end - begin);
+    }
+}
 
 static void copy_part(void *argument, unsigned index, unsigned count)
 {
@@ -265,7 +274,7 @@ static void copy_part(void *argument, unsigned index, unsigned count)
     uint64_t begin, end;
     core_team_share(span->bytes, COPY_GRAIN_BYTES, index, count, &begin, &end);
     if (end > begin) {
-        memcpy(span->to + begin, span->from + begin, end - begin);
+        move_bytes(span, begin, end);
     }
 }
 
@@ -276,7 +285,7 @@ static int run_copy(void *context, const void *arguments)
     if (span.bytes >= COPY_WIDE_BYTES && core_team_count(queue->team) > 1) {
         core_team_run(queue->team, copy_part, &span);
     } else if (span.bytes > 0) {
-        memcpy(span.to, span.from, span.bytes);
+        move_bytes(&span, 0, span.bytes);
     }
     return 0;
 }

@@ -402,6 +402,17 @@ static int put_copy(const struct cuda_device *device, struct cuda_queue *queue,
     return 0;
 }
 
+static int put_zeros(struct cuda_queue *queue, const struct dev_copy *copy)
+{
+    if (copy->bytes == 0) {
+        return 0;
+    }
+    cudaError_t error = cudaMemsetAsync(copy->to, 0, copy->bytes, queue->stream);
+    return error == cudaSuccess
+               ? 0
+               : dev_cuda_fail(queue->base.name, "cudaMemsetAsync", copy->bytes, error, NULL);
+}
+
 int dev_cuda_copy(struct dev_queue *base, const struct dev_copy *copy, struct core_fence *out)
 {
     struct cuda_queue *queue = (struct cuda_queue *)base;
@@ -409,7 +420,9 @@ int dev_cuda_copy(struct dev_queue *base, const struct dev_copy *copy, struct co
     if (rc != 0) {
         return rc;
     }
-    rc = put_copy((const struct cuda_device *)base->device, queue, copy);
+    rc = copy->direction == DEV_COPY_ZEROS
+             ? put_zeros(queue, copy)
+             : put_copy((const struct cuda_device *)base->device, queue, copy);
     return submit_end(queue, rc, out);
 }
 

@@ -117,11 +117,9 @@ static int round_shared(struct run_compute *compute, const struct plan_command *
 }
 
 /* Zeroes what no step of backward writes: padding between parameters, and frozen parameters. A
- * gradient's buffer may have held another block's before. The command's edges are reached, so the
- * buffer is ours. */
+ * gradient's buffer may have held another block's before. Gaps that are handed over already pass. */
 static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
 {
-    static const char zeros[MODEL_ALIGN_ELEMENTS * sizeof(float)];
     const struct model_block *block = block_of(compute, command);
     const uint64_t width = kern_type_bytes(compute->grad_type);
     char *grads = run_memory_of(compute->memory, command, PLAN_AS_GRAD);
@@ -129,25 +127,19 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
     if (command->op != PLAN_BWD || grads == NULL || command->micro != turn) {
         return 0;
     }
-    for (uint64_t at = 0; at < block->elements;) {
+    while (compute->cleared < block->elements) {
+        const uint64_t at = compute->cleared;
         uint64_t end = 0;
-        const bool gap = model_block_gap(block, at, &end);
-        if (gap && compute->host_visible) {
-            memset(grads + at * width, 0, (end - at) * width);
-        }
-        for (; gap && !compute->host_visible && at < end;) {
-            const uint64_t bytes = (end - at) * width < sizeof zeros ? (end - at) * width
-                                                                     : sizeof zeros;
-            const struct dev_copy move = {
-                .direction = DEV_COPY_UP, .to = grads + at * width, .from = zeros, .bytes = bytes};
+        if (model_block_gap(block, at, &end)) {
+            const struct dev_copy zeros = {
+                .direction = DEV_COPY_ZEROS, .to = grads + at * width, .bytes = (end - at) * width};
             struct core_fence unused;
-            int rc = dev_queue_copy(compute->queue, &move, &unused);
+            const int rc = dev_queue_copy(compute->queue, &zeros, &unused);
             if (rc != 0) {
                 return rc;
             }
-            at += bytes / width;
         }
-        at = end;
+        compute->cleared = end;
     }
     return 0;
 }
@@ -170,18 +162,16 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
         {&program->backward, MODEL_RUN_ALL, command->op == PLAN_BWD},
     };
     struct model_binding binding;
-    if (compute->phase == 0 && compute->cursor.next == 0) {
-        int rc = clear_gaps(compute, command);
-        if (rc != 0) {
-            return rc;
-        }
+    int rc = clear_gaps(compute, command);
+    if (rc != 0) {
+        return rc;
     }
     bind(compute, command, &binding);
     *out = dev_queue_tail(compute->queue);
     for (; compute->phase < sizeof parts / sizeof parts[0]; compute->phase++) {
         if (parts[compute->phase].wanted) {
-            int rc = model_run(compute->queue, parts[compute->phase].steps,
-                               parts[compute->phase].which, &binding, NULL, &compute->cursor, out);
+            rc = model_run(compute->queue, parts[compute->phase].steps, parts[compute->phase].which,
+                           &binding, NULL, &compute->cursor, out);
             if (rc != 0) {
                 return rc;
             }
@@ -189,6 +179,7 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
         compute->cursor = (struct model_cursor){0};
     }
     compute->phase = 0;
+    compute->cleared = 0;
     return 0;
 }
 

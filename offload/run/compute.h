@@ -18,9 +18,9 @@ struct run_compute {
     enum kern_type type;      /* of weights and activations */
     enum kern_type grad_type; /* of gradients as they are kept */
     uint32_t micro_batches;
-    bool host_visible; /* the host may write the device's memory */
     /* How far the command in work has been handed over: a queue that is full makes it wait. */
     unsigned phase;
+    uint64_t cleared; /* elements of a block's gradients: gaps before it are handed over */
     struct model_cursor cursor;
 };
 

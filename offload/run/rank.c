@@ -143,7 +143,6 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
         .type = rank->options->type,
         .grad_type = f32_grads ? KERN_F32 : rank->options->type,
         .micro_batches = rank->options->micro_batches,
-        .host_visible = dev_properties(rank->device)->host_visible,
     };
     rank->up = (struct run_copy){.memory = &rank->memory, .queue = rank->up_queue};
     rank->down = (struct run_copy){.memory = &rank->memory, .queue = rank->down_queue};
@@ -158,6 +157,7 @@ static int make_coll_lane(struct run_rank *rank, struct run_lane *lane)
                                       .rank = rank->options->rank,
                                       .world = rank->options->world,
                                       .meeting = rank->given.meeting,
+                                      .device = rank->device,
                                       .depth = COLL_DEPTH,
                                       .bell = &rank->bell};
     int rc = coll_open(&coll, &rank->coll);

@@ -82,20 +82,18 @@ static void card_or_skip(void)
 }
 
 /* All ways of `list` over one model, against each other and the CPU's plain step. */
-static void hold(const char *name, const struct run_options *base, const char *what,
-                 const struct way *list, size_t count)
+static void hold_made(const struct case_model *made, const char *name,
+                      const struct run_options *base, const char *what, const struct way *list,
+                      size_t count)
 {
-    struct case_model made;
     struct case_outcome plain;
     struct case_outcome first;
-    card_or_skip();
-    case_model_make(&made, name);
-    case_run_plain(&made, base, STEPS, &plain);
+    case_run_plain(made, base, STEPS, &plain);
     for (size_t w = 0; w < count; w++) {
         struct case_outcome engine;
         (void)rig_machine();
         const struct run_options options = options_of(&list[w], base);
-        case_run_engine(&made, &options, STEPS, &engine);
+        case_run_engine(made, &options, STEPS, &engine);
         for (unsigned s = 0; s < STEPS; s++) {
             test_note("%s, %s, %s: step %u: loss %.6f, the CPU's %.6f; norm %.5f, %.5f", name, what,
                       list[w].name, s, engine.loss[s], plain.loss[s], engine.norm[s],
@@ -108,6 +106,29 @@ static void hold(const char *name, const struct run_options *base, const char *w
         }
         case_check_equal(&first, &engine, list[w].name);
     }
+}
+
+static void hold(const char *name, const struct run_options *base, const char *what,
+                 const struct way *list, size_t count)
+{
+    struct case_model made;
+    card_or_skip();
+    case_model_make(&made, name);
+    hold_made(&made, name, base, what, list, count);
+    case_model_free(&made);
+}
+
+/* Parts of blocks are frozen: what no kernel writes of a gradient is zeroed on the card, whatever its
+ * memory held before. */
+static void frozen(void)
+{
+    static const char *const patterns[] = {"*.mlp.*", "*norm*"};
+    const struct run_options base = case_options();
+    struct case_model made;
+    card_or_skip();
+    case_model_make(&made, "llama");
+    case_model_freeze(&made, patterns, sizeof patterns / sizeof patterns[0]);
+    hold_made(&made, "llama", &base, "parts frozen", ways, sizeof ways / sizeof ways[0]);
     case_model_free(&made);
 }
 
@@ -234,6 +255,6 @@ static void tiled(void)
     all_of(&base, "tiled");
 }
 
-TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied},
+TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied}, {"frozen", frozen},
           {"checkpoints", checkpoints}, {"micro_batches", micro_batches}, {"unclipped", unclipped},
           {"fp32", fp32}, {"fp16", fp16}, {"tiled", tiled})

@@ -478,6 +478,26 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
                            .run = run_copy, .arguments = &span, .arguments_bytes = sizeof span});
 }
 
+static int run_memset(void *context, const void *arguments)
+{
+    (void)context;
+    const struct span *span = arguments;
+    memset(span->to, 0, span->bytes);
+    return 0;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    cudaError_t error = value == 0 ? due()
+                                   : say(cudaErrorInvalidValue); /* zeros alone are asked for */
+    if (error != cudaSuccess) {
+        return error;
+    }
+    struct span span = {to, NULL, bytes};
+    return put(stream, (struct core_job){
+                           .run = run_memset, .arguments = &span, .arguments_bytes = sizeof span});
+}
+
 int fake_stream_run(void *stream, int (*run)(void *context, const void *arguments),
                     const void *arguments, size_t bytes)
 {

@@ -82,7 +82,7 @@ static void budget(void)
     dev_close(device);
 }
 
-/* Copies up, within and down move exactly their bytes, for every small size and alignment and some
+/* Copies up, within and down move exactly their bytes, and zeros fill theirs, for every small size and alignment and some
  * large ones, over a team and without one. */
 static void copies(void)
 {
@@ -106,6 +106,15 @@ static void copies(void)
             check_memory(target + 16 + shift, source + 2 * shift, bytes);
             check_int(target[15 + shift], ==, 0xee);
             check_int(target[16 + shift + bytes], ==, 0xee);
+            device_copy(queue, DEV_COPY_UP, second, source, bytes + 64);
+            device_copy(queue, DEV_COPY_ZEROS, second + shift, NULL, bytes);
+            device_wait(device_copy(queue, DEV_COPY_DOWN, target, second, bytes + 64));
+            for (size_t i = 0; i < bytes + 64; i++) {
+                const bool zeroed = i >= shift && i < shift + bytes;
+                if (target[i] != (zeroed ? 0 : source[i])) {
+                    test_fail(__FILE__, __LINE__, "byte %zu of %zu from %zu", i, bytes, shift);
+                }
+            }
         }
     }
     free(source);
@@ -132,6 +141,8 @@ static void copies_refused(void)
         {.direction = DEV_COPY_UP, .to = memory, .from = NULL, .bytes = 16},
         {.direction = DEV_COPY_DOWN, .to = host, .from = memory, .bytes = SIZE_MAX},
         {.direction = DEV_COPY_WITHIN, .to = memory, .from = memory + 8, .bytes = 9},
+        {.direction = DEV_COPY_ZEROS, .bytes = 8},
+        {.direction = DEV_COPY_ZEROS, .to = memory, .from = memory + 64, .bytes = 8},
         {.direction = (enum dev_copy_direction)7, .to = memory, .from = host, .bytes = 8},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -139,11 +150,13 @@ static void copies_refused(void)
     }
     device_copy(queue, DEV_COPY_UP, memory, host, 64);
     device_copy(queue, DEV_COPY_WITHIN, memory + 64, memory, 32);
+    device_copy(queue, DEV_COPY_ZEROS, memory + 128, NULL, 24);
     device_wait(device_copy(queue, DEV_COPY_DOWN, host, memory, 16));
     struct dev_traffic traffic;
     dev_traffic_report(device, &traffic);
     check_uint(traffic.up_bytes, ==, 64);
     check_uint(traffic.within_bytes, ==, 32);
+    check_uint(traffic.zero_bytes, ==, 24);
     check_uint(traffic.down_bytes, ==, 16);
     check_uint(traffic.launches, ==, 0);
     dev_memory_free(device, memory);
