@@ -59,6 +59,7 @@ static int make(struct tide_engine *engine, const struct tide_engine_options *op
     if (engine->batches == NULL) {
         return core_err_set(-ENOMEM, "no memory for %zu micro-batches", count);
     }
+    folder_note_stores(engine->context, NULL, &engine->setup);
     rc = engine_begin(engine, &run);
     engine->step_ns = core_clock_now_ns();
     return rc;
@@ -369,12 +370,13 @@ static int save_reserve(struct tide_engine *engine, const char *folder, int over
                                   model_claim_holds(&engine->claim, folder));
     struct model_claim old = engine->claim;
     if (rc == 0 && !held) {
-        rc = model_claim_take(folder, &engine->claim);
+        rc = folder_claim(folder, &engine->claim);
     }
     if (rc != 0) {
         engine->claim = old;
         return rc;
     }
+    folder_note_stores(NULL, &engine->claim, &engine->setup);
     rc = save_open(engine, folder, overwrite, &file);
     model_save_close(file);
     if (!held && rc != 0) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "offload/model/publish.h"
 
@@ -33,6 +34,37 @@ static int put_mark(int folder, const char *path)
     }
     close(fd);
     return 0;
+}
+
+int model_claim_note(const struct model_claim *claim, const char *text)
+{
+    const int fd = openat(claim->fd, MODEL_CLAIM_MARK, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
+    int rc = fd >= 0 ? core_file_write(fd, text, strlen(text)) : -errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return rc == 0 ? 0
+                   : core_err_set(rc, "%s/" MODEL_CLAIM_MARK " cannot be written: %s", claim->path,
+                                  strerror(-rc));
+}
+
+/* The note that is there; what cannot be read is none. */
+static void read_note(struct model_claim *claim)
+{
+    enum { NOTE_BYTES = 1 << 16 };
+    const int fd = openat(claim->fd, MODEL_CLAIM_MARK,
+                          O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    char *text = fd >= 0 && claim->noted == NULL ? malloc(NOTE_BYTES + 1) : NULL;
+    const ssize_t got = text != NULL ? core_file_read_at(fd, text, NOTE_BYTES, 0) : 0;
+    if (got > 0) {
+        text[got] = '\0';
+        claim->noted = text;
+    } else {
+        free(text);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
 }
 
 /* What is in it will be removed: it has to be what a run left. */
@@ -108,6 +140,7 @@ static int take_once(const char *folder, struct model_claim *claim)
     if (!is_in_place(claim->path, claim->fd)) {
         return 1;
     }
+    read_note(claim);
     const int rc = publish_left(folder, claim);
     return rc != 0 ? rc : make_ours(folder, claim);
 }
@@ -132,8 +165,9 @@ int model_claim_take(const char *folder, struct model_claim *claim)
         rc = core_err_set(-EBUSY, "%s comes and goes: other runs write %s", claim->path, folder);
     }
     if (rc != 0) {
+        free(claim->noted);
         free(claim->path);
-        claim->path = NULL;
+        claim->noted = claim->path = NULL;
     }
     return rc;
 }
@@ -164,6 +198,7 @@ void model_claim_drop(struct model_claim *claim)
     }
     model_claim_undo(claim);
     close(claim->fd);
+    free(claim->noted);
     free(claim->path);
     *claim = (struct model_claim){.fd = -1};
 }

@@ -54,7 +54,8 @@ int model_folder_begin(const char *folder, bool replace, const struct model_clai
         return rc;
     }
     if (claim != NULL && model_claim_holds(claim, folder)) {
-        own = (struct model_claim){strdup(claim->path), fcntl(claim->fd, F_DUPFD_CLOEXEC, 0)};
+        own = (struct model_claim){.path = strdup(claim->path),
+                                   .fd = fcntl(claim->fd, F_DUPFD_CLOEXEC, 0)};
         if (own.path == NULL || own.fd < 0) {
             const int code = own.path == NULL ? ENOMEM : errno;
             free(own.path);

@@ -202,6 +202,25 @@ static void shared_store(void)
     check_contains(rig_err, "no/where");
 }
 
+/* The store of a run that was killed goes when it is resumed without one. */
+static void killed_store(void)
+{
+    rig_train_begin();
+    int first = rig_start(NULL, TRAIN_SMALL "--out %T/killed --steps 1000000 --store %T/store "
+                                            "--place states=store --log %T/killed.jsonl -q");
+    for (int i = 0; i < 600 && (!rig_has("killed.jsonl") || rig_read("killed.jsonl")[0] == '\0');
+         i++) {
+        usleep(50000);
+    }
+    check_uint(entries("store"), ==, 1);
+    kill(first, SIGKILL);
+    (void)rig_wait(first);
+    check_uint(entries("store"), ==, 1);
+    expect(0, TRAIN_SMALL "--out %T/killed --steps 2 --resume");
+    check_uint(entries("store"), ==, 0);
+    check_true(rig_has("killed/model.safetensors") && !rig_has("killed.partial"));
+}
+
 /* Rows of several lengths learn the same whether they are padded or packed. */
 static void packed(void)
 {
@@ -583,4 +602,5 @@ TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
           {"anywhere", anywhere}, {"stopped_at_once", stopped_at_once}, {"resumed", resumed},
           {"kinds", kinds}, {"config", config}, {"packed", packed},
           {"resumed_texts", resumed_texts}, {"texts", texts}, {"ranks", ranks},
-          {"shared_store", shared_store}, {"too_small", too_small}, {"config_alone", config_alone})
+          {"shared_store", shared_store}, {"killed_store", killed_store}, {"too_small", too_small},
+          {"config_alone", config_alone})

@@ -67,6 +67,19 @@ static void one_writer(void)
     model_claim_drop(&first);
     check_int(access(partial, F_OK), !=, 0);
     model_claim_drop(&first);
+    /* What a killed run noted is the next one's to read; a claim that is dropped leaves no note. */
+    check_int(model_claim_take(out, &first), ==, 0);
+    check_true(first.noted == NULL);
+    check_int(model_claim_note(&first, "/nvme/one\n/nvme/two\n"), ==, 0);
+    check_int(model_claim_note(&first, "/nvme/three\n"), ==, 0);
+    close(first.fd); /* as a kill does */
+    free(first.path);
+    check_int(model_claim_take(out, &second), ==, 0);
+    check_string(second.noted, "/nvme/three\n");
+    model_claim_drop(&second);
+    check_int(model_claim_take(out, &first), ==, 0);
+    check_true(first.noted == NULL);
+    model_claim_drop(&first);
     test_file("claimed.partial", "", 0);
     check_int(model_claim_take(out, &first), ==, -ENOTDIR);
     check_int(unlink(partial), ==, 0);
