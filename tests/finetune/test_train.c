@@ -559,13 +559,13 @@ static void files_of_the_user(void)
         }
     }
     /* A run that is finished says so, and keeps its log's last line. */
-    expect(0, TRAIN_SMALL "--out %T/x --steps 2 --save-every 1 -q --log %T/x.jsonl");
-    char *log = strdup(rig_read("x.jsonl"));
+    expect(0, TRAIN_SMALL "--out %T/twice --steps 2 --save-every 1 -q --log %T/twice.jsonl");
+    char *log = strdup(rig_read("twice.jsonl"));
     check_true(log != NULL);
-    expect(0, TRAIN_SMALL "--out %T/x --steps 2 --resume --log %T/x.jsonl");
+    expect(0, TRAIN_SMALL "--out %T/twice --steps 2 --resume --log %T/twice.jsonl");
     check_contains(rig_err, "the run is finished already, after step 2 of 2: nothing was trained");
     check_true(strstr(rig_err, "measured") == NULL && strstr(rig_err, "tokens/s\n") == NULL);
-    check_string(rig_read("x.jsonl"), log);
+    check_string(rig_read("twice.jsonl"), log);
     free(log);
     expect(0, TRAIN_SMALL "--out %T/v --steps 1 -q");
     expect(2, TRAIN_SMALL "--out %T/v --steps 2 --resume -q");
