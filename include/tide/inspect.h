@@ -15,7 +15,7 @@ enum tide_inspected {
     TIDE_MODEL_FOLDER, /* config.json and weights */
     TIDE_SAFETENSORS,  /* a single file */
     TIDE_CHECKPOINT,   /* of a run: weights and optimizer states */
-    TIDE_STORE_FOLDER, /* a directory that was given as a store and has a run's files */
+    TIDE_STORE_FOLDER, /* a directory with a run's files of a store, or an empty one */
     TIDE_OTHER_FOLDER, /* none of these; `problem` says what was looked for */
 };
 

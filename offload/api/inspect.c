@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
 #include "offload/model/files.h"
+#include "offload/model/publish.h"
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
 #include "offload/store/ranks.h"
@@ -115,6 +117,31 @@ static int count_streams(const char *path, const struct store_image *image,
     return rc;
 }
 
+static bool has(const char *path, const char *file)
+{
+    char name[4200];
+    snprintf(name, sizeof name, "%s/%s", path, file);
+    return access(name, F_OK) == 0;
+}
+
+/* The sums hold for the bytes of the streams; which tensors these are the manifest says alone. */
+static int check_tensors(const char *path)
+{
+    char name[4200];
+    char *text = NULL;
+    size_t bytes = 0;
+    struct model_config config;
+    struct model *model = NULL;
+    int rc = model_config_load(path, &config);
+    rc = rc != 0 ? rc : model_create(&config, NULL, &model);
+    snprintf(name, sizeof name, "%s/" STORE_MANIFEST_NAME, path);
+    rc = rc != 0 ? rc : core_file_read_regular(name, STORE_MANIFEST_BYTES_MAX, &text, &bytes);
+    rc = rc != 0 ? rc : store_manifest_check_tensors(text, bytes, name, model);
+    free(text);
+    model_destroy(model);
+    return rc;
+}
+
 static int inspect_checkpoint(struct tide_context *context, const char *path,
                               const struct tide_inspect_options *options,
                               struct tide_inspection *out)
@@ -128,16 +155,10 @@ static int inspect_checkpoint(struct tide_context *context, const char *path,
         rc = count_streams(path, store_checkpoint_image(checkpoint), options, out);
     }
     rc = rc != 0 ? rc : store_checkpoint_verify(checkpoint, report, &verifying);
+    rc = rc != 0 || !has(path, "config.json") ? rc : check_tensors(path);
     const struct core_err kept = core_err_keep(rc);
     (void)store_checkpoint_close(checkpoint); /* read only: nothing is lost */
     return judge(core_err_first(&kept, 0), out);
-}
-
-static bool has(const char *path, const char *file)
-{
-    char name[4200];
-    snprintf(name, sizeof name, "%s/%s", path, file);
-    return access(name, F_OK) == 0;
 }
 
 /* ---- stores ---- */
@@ -146,6 +167,11 @@ static bool has(const char *path, const char *file)
 static int inspect_store(const char *path, bool *there, struct tide_inspection *out)
 {
     struct store_look look;
+    if (model_folder_is_empty(path) == 1) { /* nobody uses it, and nothing is wrong with it */
+        *there = true;
+        out->what = TIDE_STORE_FOLDER;
+        return judge(0, out);
+    }
     int rc = store_look(path, &look);
     *there = rc != -ENOENT;
     if (!*there) {

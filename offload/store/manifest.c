@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/json.h"
 #include "core/base/json_write.h"
 #include "offload/plan/shard.h"
 #include "offload/store/manifest_seal.h"
@@ -161,6 +162,63 @@ static void write_blocks(struct core_json_write *write, const struct store_manif
         core_json_write_object_end(write);
     }
     core_json_write_array_end(write);
+}
+
+/* The text of one block's table. */
+static int print_tensors(const struct model_block *block, const struct core_json_value *found,
+                         char **out)
+{
+    struct core_json_write write;
+    core_json_write_init_text(&write);
+    core_json_write_object_begin(&write, NULL);
+    if (found != NULL) {
+        core_json_write_value(&write, "tensors", found);
+    } else {
+        write_tensors(&write, block);
+    }
+    core_json_write_object_end(&write);
+    const int rc = core_json_write_end(&write);
+    *out = rc == 0 ? strdup(write.text) : NULL;
+    core_json_write_fini(&write);
+    return rc != 0 ? rc : *out == NULL ? core_err_set(-ENOMEM, "no memory for tensors") : 0;
+}
+
+static int check_block(const struct core_json *doc, const struct core_json_value *blocks,
+                       uint32_t index, const struct model_block *block)
+{
+    const struct core_json_value *from = core_json_at(blocks, index);
+    const struct core_json_value *tensors = NULL;
+    char *found = NULL;
+    char *wanted = NULL;
+    int rc = core_json_get(doc, from, "tensors", CORE_JSON_ARRAY, &tensors);
+    rc = rc != 0 ? rc : print_tensors(block, tensors, &found);
+    rc = rc != 0 ? rc : print_tensors(block, NULL, &wanted);
+    if (rc == 0 && strcmp(found, wanted) != 0) {
+        rc = core_json_refuse(doc, from, "tensors", 0, -EBADMSG,
+                              "is not the list of the model that config.json describes");
+    }
+    free(found);
+    free(wanted);
+    return rc == -ENOENT || rc == -EINVAL ? -EBADMSG : rc;
+}
+
+int store_manifest_check_tensors(const char *text, size_t bytes, const char *source,
+                                 const struct model *model)
+{
+    struct core_json *doc = NULL;
+    const struct core_json_value *blocks = NULL;
+    int rc = core_json_parse(text, bytes, source, NULL, &doc);
+    rc = rc != 0 ? rc : core_json_get(doc, core_json_root(doc), "blocks", CORE_JSON_ARRAY, &blocks);
+    if (rc == 0 && core_json_count(blocks) != model->block_count) {
+        rc = core_json_refuse(doc, core_json_root(doc), "blocks", 0, -EBADMSG,
+                              "has %zu; the model that config.json describes has %" PRIu32,
+                              core_json_count(blocks), (uint32_t)model->block_count);
+    }
+    for (uint32_t b = 0; rc == 0 && b < model->block_count; b++) {
+        rc = check_block(doc, blocks, b, &model->blocks[b]);
+    }
+    core_json_destroy(doc);
+    return rc;
 }
 
 static void write_format(struct core_json_write *write, const struct store_manifest *manifest)

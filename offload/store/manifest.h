@@ -76,6 +76,9 @@ int store_manifest_print(const struct store_manifest *manifest, const struct mod
  * means nothing; each with a sentence that names `source`. */
 int store_manifest_parse(const char *text, size_t bytes, const char *source,
                          struct store_manifest *out);
+/* -EBADMSG where the table of tensors in the text is not that of `model`, also under a sum that fits. */
+int store_manifest_check_tensors(const char *text, size_t bytes, const char *source,
+                                 const struct model *model);
 /* A zeroed one is fine. */
 void store_manifest_fini(struct store_manifest *manifest);
 

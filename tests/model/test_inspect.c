@@ -57,7 +57,12 @@ static void others(void)
     check_uint(one.verified, ==, 0);
     check_contains(one.problem, "config.json");
     check_int(tide_inspect(NULL, test_directory(), NULL, &one), ==, 0);
+    check_uint(one.verified, ==, 1); /* empty, as a store that no run uses */
+    check_uint(one.what, ==, TIDE_STORE_FOLDER);
+    test_file("letter", "dear", 4);
+    check_int(tide_inspect(NULL, test_directory(), NULL, &one), ==, 0);
     check_uint(one.verified, ==, 0);
+    check_uint(one.what, ==, TIDE_OTHER_FOLDER);
     check_contains(one.problem, "config.json");
     check_int(tide_inspect(NULL, "/nonexistent", NULL, &one), ==, -ENOENT);
     check_contains(tide_last_error(), "/nonexistent");
@@ -115,6 +120,14 @@ static void prints(void)
     check_contains(out, "config.json is no regular file");
     check_int(command("/nonexistent", out, sizeof out), ==, 2);
     check_int(command("", out, sizeof out), ==, 2);
+    check_int(command("--json /nonexistent", out, sizeof out), ==, 2);
+    check_contains(out, "\"what\": null");
+    check_contains(out, "\"problem\": \"/nonexistent cannot be opened");
+    /* A store that no run uses is empty, and right. */
+    check_int(mkdir(test_path("empty"), 0700), ==, 0);
+    check_int(command(test_path("empty"), out, sizeof out), ==, 0);
+    check_contains(out, "empty: empty; a store that no run uses");
+    check_true(strstr(out, "WRONG") == NULL);
 }
 
 TEST_MAIN({"folder", folder}, {"others", others}, {"prints", prints})

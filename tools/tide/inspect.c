@@ -69,6 +69,10 @@ static void print_checkpoint(const char *path, const struct tide_inspection *one
 static void print_store(const char *path, const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
+    if (one->files == 0 && one->verified) {
+        printf("%s: empty; a store that no run uses is so\n", path);
+        return;
+    }
     printf("%s: store of a run", path);
     if (one->paths > 1) {
         printf(", %" PRIu32 " of %" PRIu32, one->path + 1, one->paths);
@@ -140,11 +144,16 @@ static void write_store(struct core_json_write *json, const struct tide_inspecti
     core_json_write_unsigned(json, "paths", one->paths);
 }
 
-static void write_figures(struct core_json_write *json, const struct tide_inspection *one)
+/* `known`: it could be opened. */
+static void write_figures(struct core_json_write *json, const struct tide_inspection *one,
+                          bool known)
 {
-    core_json_write_string(json, "what", what_name(one->what));
+    core_json_write_string(json, "what", known ? what_name(one->what) : NULL);
     core_json_write_bool(json, "verified", one->verified);
-    core_json_write_string(json, "problem", one->verified ? NULL : one->problem);
+    core_json_write_string(json, "problem",
+                           !known          ? tide_last_error()
+                           : one->verified ? NULL
+                                           : one->problem);
     core_json_write_unsigned(json, "files", one->files);
     core_json_write_unsigned(json, "tensors", one->tensors);
     core_json_write_unsigned(json, "bytes", one->bytes);
@@ -205,7 +214,7 @@ static int inspect_json(const struct cli_command *command, const char *path)
     core_json_write_array_begin(&json, "list");
     int code = ask(command, path, write_tensor, &json, &one);
     core_json_write_array_end(&json);
-    write_figures(&json, &one);
+    write_figures(&json, &one, code == CLI_DONE || code == CLI_NOT_VERIFIED);
     core_json_write_object_end(&json);
     return cli_close_json(command, &json, code);
 }
