@@ -524,6 +524,13 @@ static void targets_of_samples(void)
     check_int(text_sample_read(&sample, "{\"input_ids\":[7,8]}", 19, 9), ==, 1);
     check_uint(sample.count, ==, 2);
     check_int(text_sample_read(&sample, "{\"text\":\"a\"}", 12, 9), ==, 0);
+    static const char masked[] = "{\"attention_mask\":[1,1,1],\"id\":\"a\",\"labels\":[-100,8,5],"
+                                 "\"input_ids\":[7,8,5],\"position_ids\":[0,1,2]}";
+    check_int(text_sample_read(&sample, masked, strlen(masked), 9), ==, 1);
+    check_uint(sample.count, ==, 3);
+    check_int(sample.ids[0], ==, 7);
+    check_int(sample.labels[0], ==, TEXT_IGNORED);
+    check_int(sample.labels[2], ==, 5);
     text_sample_fini(&sample);
 }
 
@@ -544,6 +551,13 @@ static void wrong_ids(void)
         {"{\"input_ids\":[9999999999]}", "9999999999 is no token id"},
         {"{\"input_ids\":[1],\"labels\":[-101]}", "labels: -101 is no token id"},
         {"{\"input_ids\":[1],\"labels\":[1,2]}", "2 labels for 1 input_ids"},
+        {"{\"input_ids\":[1],\"attention_mask\":[1,1]}", "2 attention_mask for 1 input_ids"},
+        {"{\"input_ids\":[1,2],\"attention_mask\":[1,0]}", "attention_mask: 0 at place 1; only"},
+        {"{\"attention_mask\":[2],\"input_ids\":[1]}", "attention_mask: 2 at place 0; only"},
+        {"{\"input_ids\":[1],\"attention_mask\":null}", "attention_mask is no list"},
+        {"{\"input_ids\":[1,2],\"position_ids\":[0,0]}", "position_ids: 0 at place 1; only"},
+        {"{\"input_ids\":[1,2],\"position_ids\":[0]}", "1 position_ids for 2 input_ids"},
+        {"{\"input_ids\":[1],\"token_type_ids\":[0]}", "token_type_ids: not supported"},
         {"{\"labels\":[1,2],\"input_ids\":[1]}", "2 labels for 1 input_ids"},
         {"{\"input_ids\":[1],\"input_ids\":[2]}", "input_ids stands twice"},
         {"{\"input_ids\":[1]} x", "row:1:"},

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/json_scan.h"
@@ -43,19 +44,42 @@ size_t text_sample_targets(const int32_t *labels, size_t count)
     return targets;
 }
 
+enum list { IDS, LABELS, MASK, POSITIONS, LISTS };
+
+static const char *const list_names[LISTS] = {"input_ids", "labels", "attention_mask",
+                                              "position_ids"};
+
 struct reading {
     struct core_json_scan scan;
     struct text_sample *sample; /* borrowed from the caller */
     int64_t vocab;
-    size_t labels;
-    bool has_ids;
-    bool has_labels;
+    size_t counts[LISTS];
+    bool has[LISTS];
 };
 
-static int check_item(const struct reading *reading, const char *key, bool label, int64_t value)
+/* Masks and positions may say what is done anyway: every token is seen, and they are counted from 0. */
+static int check_item(const struct reading *reading, enum list list, int64_t value)
 {
-    if (label && value == TEXT_IGNORED) {
+    const char *key = list_names[list];
+    const size_t place = reading->counts[list];
+    if (list == LABELS && value == TEXT_IGNORED) {
         return 0;
+    }
+    if (list == MASK) {
+        return value == 1 ? 0
+                          : core_err_set(-EINVAL,
+                                         "%s: %" PRId64 " at place %zu; only masks of ones are "
+                                         "supported: leave padding out of input_ids, for tide pads "
+                                         "rows itself",
+                                         key, value, place);
+    }
+    if (list == POSITIONS) {
+        return value >= 0 && (uint64_t)value == place
+                   ? 0
+                   : core_err_set(-EINVAL,
+                                  "%s: %" PRId64 " at place %zu; only 0, 1, 2 ... is supported: "
+                                  "give each document a row, and --pack",
+                                  key, value, place);
     }
     if (value < 0 || value > INT32_MAX) {
         return core_err_set(-EINVAL, "%s: %" PRId64 " is no token id", key, value);
@@ -67,69 +91,61 @@ static int check_item(const struct reading *reading, const char *key, bool label
     return 0;
 }
 
-/* The label of a token that stands already, or of one that comes later. */
-static int put_label(struct reading *reading, int32_t label)
+/* An id or a label of a place that the other list may have filled already. */
+static int put_item(struct reading *reading, enum list list, int32_t value)
 {
     struct text_sample *sample = reading->sample;
-    const size_t at = reading->labels++;
-    if (at == sample->count) {
-        return text_sample_add(sample, 0, label);
+    const size_t at = reading->counts[list];
+    if (list > LABELS) {
+        return 0;
     }
-    sample->labels[at] = label;
+    if (at == sample->count) {
+        return text_sample_add(sample, list == IDS ? value : 0, value);
+    }
+    *(list == IDS ? &sample->ids[at] : &sample->labels[at]) = value;
     return 0;
 }
 
-static int put_id(struct reading *reading, size_t at, int32_t id)
-{
-    struct text_sample *sample = reading->sample;
-    if (at == sample->count) {
-        return text_sample_add(sample, id, id);
-    }
-    sample->ids[at] = id;
-    return 0;
-}
-
-/* [1, 2, ...] behind the key. */
-static int read_list(struct reading *reading, bool label, size_t *count)
+/* [1, 2, ...] after the key. */
+static int read_list(struct reading *reading, enum list list)
 {
     struct core_json_token token;
-    const char *key = label ? "labels" : "input_ids";
     int code = core_json_scan_next(&reading->scan, &token);
     if (code == 0 && token.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
-        return core_err_set(-EINVAL, "%s is no list", key);
+        return core_err_set(-EINVAL, "%s is no list", list_names[list]);
     }
-    for (*count = 0; code == 0; (*count)++) {
+    for (; code == 0; reading->counts[list]++) {
         code = core_json_scan_next(&reading->scan, &token);
         if (code != 0 || token.kind == CORE_JSON_TOKEN_ARRAY_END) {
             break;
         }
         if (token.kind != CORE_JSON_TOKEN_INTEGER) {
-            return core_err_set(-EINVAL, "%s has something but whole numbers", key);
+            return core_err_set(-EINVAL, "%s has something but whole numbers", list_names[list]);
         }
         const int64_t value = core_json_token_integer(&token);
-        code = check_item(reading, key, label, value);
-        if (code == 0) {
-            code = label ? put_label(reading, (int32_t)value)
-                         : put_id(reading, *count, (int32_t)value);
-        }
+        code = check_item(reading, list, value);
+        code = code == 0 ? put_item(reading, list, (int32_t)value) : code;
     }
     return code;
 }
 
-static int read_member(struct reading *reading, const struct core_json_token *key, size_t *ids)
+static int read_member(struct reading *reading, const struct core_json_token *key)
 {
-    size_t count = 0;
-    const bool is_ids = core_json_token_equals(key, "input_ids", 9);
-    const bool is_labels = core_json_token_equals(key, "labels", 6);
-    if (!is_ids && !is_labels) {
-        return core_json_scan_skip(&reading->scan, key);
+    for (int list = 0; list < LISTS; list++) {
+        const char *name = list_names[list];
+        if (!core_json_token_equals(key, name, strlen(name))) {
+            continue;
+        }
+        if (reading->has[list]) {
+            return core_err_set(-EINVAL, "%s stands twice", name);
+        }
+        reading->has[list] = true;
+        return read_list(reading, (enum list)list);
     }
-    if (is_ids ? reading->has_ids : reading->has_labels) {
-        return core_err_set(-EINVAL, "%s stands twice", is_ids ? "input_ids" : "labels");
+    if (core_json_token_equals(key, "token_type_ids", 14)) {
+        return core_err_set(-EINVAL, "token_type_ids: not supported; leave the key out");
     }
-    reading->has_ids |= is_ids;
-    reading->has_labels |= is_labels;
-    return read_list(reading, is_labels, is_ids ? ids : &count);
+    return core_json_scan_skip(&reading->scan, key);
 }
 
 /* Is there a member `input_ids`? 1, 0, or -EINVAL for what is no object. */
@@ -160,7 +176,6 @@ int text_sample_read(struct text_sample *sample, const char *json, size_t bytes,
 {
     struct core_json_token token;
     struct reading reading = {.sample = sample, .vocab = vocab};
-    size_t ids = 0;
     int code = find_ids(json, bytes);
     if (code != 1) {
         return code;
@@ -173,17 +188,21 @@ int text_sample_read(struct text_sample *sample, const char *json, size_t bytes,
         if (code != 0 || token.kind == CORE_JSON_TOKEN_OBJECT_END) {
             break;
         }
-        code = read_member(&reading, &token, &ids);
+        code = read_member(&reading, &token);
     }
     code = code == 0 ? core_json_scan_next(&reading.scan, &token) : code; /* nothing may follow */
     if (code != 0) {
         return code;
     }
+    const size_t ids = reading.counts[IDS];
     if (ids == 0) {
         return core_err_set(-EINVAL, "input_ids is empty");
     }
-    if (reading.has_labels && reading.labels != ids) {
-        return core_err_set(-EINVAL, "%zu labels for %zu input_ids", reading.labels, ids);
+    for (int list = LABELS; list < LISTS; list++) {
+        if (reading.has[list] && reading.counts[list] != ids) {
+            return core_err_set(-EINVAL, "%zu %s for %zu input_ids", reading.counts[list],
+                                list_names[list], ids);
+        }
     }
     return 1;
 }

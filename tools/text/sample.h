@@ -21,8 +21,9 @@ int text_sample_add(struct text_sample *sample, int32_t id, int32_t label);
 /* Tokens that something predicts: labels behind the first token. */
 size_t text_sample_targets(const int32_t *labels, size_t count);
 
-/* The lists `input_ids` and `labels` of a row: 1; 0 where it has neither; -EINVAL saying what is
- * wrong. Ids lie below `vocab` (0: any). */
+/* The lists `input_ids` and `labels` of a row: 1; 0 where it has no input_ids; -EINVAL saying what is
+ * wrong. Ids lie below `vocab` (0: any). An `attention_mask` has to be all ones, and `position_ids` 0, 1,
+ * 2 ...; token_type_ids are refused, and other keys are ignored. */
 int text_sample_read(struct text_sample *sample, const char *json, size_t bytes, int64_t vocab);
 
 #endif
