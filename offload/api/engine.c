@@ -38,8 +38,9 @@ static int report(void *user, const char *phase, uint64_t done, uint64_t total)
 
 static int make(struct tide_engine *engine, const struct tide_engine_options *options)
 {
-    int rc = context_progress(engine->context, "measure", 0, 1);
-    rc = rc != 0 ? rc : setup_init(&engine->setup, options, true);
+    int rc = setup_init(&engine->setup, options, true);
+    rc = rc != 0 ? rc : context_progress(engine->context, "measure", 0, 1);
+    rc = rc != 0 ? rc : setup_plan(&engine->setup);
     rc = rc != 0 ? rc : context_progress(engine->context, "measure", 1, 1);
     if (rc != 0) {
         return rc;

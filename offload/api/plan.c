@@ -22,6 +22,7 @@ static int create(const struct tide_engine_options *options, struct tide_plan **
     struct setup *setup = calloc(1, sizeof *setup);
     int rc = plan != NULL && setup != NULL ? setup_init(setup, options, false)
                                            : core_err_set(-ENOMEM, "no memory for a plan");
+    rc = rc != 0 ? rc : setup_plan(setup);
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
         if (setup != NULL) {

@@ -426,8 +426,12 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
     setup->options.threads = threads_of(setup);
     rc = open_model(setup, weights);
-    rc = rc != 0 ? rc : fill_stores(setup, weights);
-    rc = rc != 0 ? rc : fill_budgets(setup);
+    return rc != 0 ? rc : fill_stores(setup, weights);
+}
+
+int setup_plan(struct setup *setup)
+{
+    const int rc = fill_budgets(setup);
     share_budgets(&setup->options);
     return rc != 0 ? rc : plan(setup);
 }

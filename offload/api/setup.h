@@ -32,6 +32,8 @@ int setup_check(const struct tide_engine_options *given, bool here);
 /* With `weights` the folder has to have its weights; a plan needs config.json alone. A setup that
  * failed is still for setup_fini. */
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights);
+/* Measures what is not known yet and makes the plan. */
+int setup_plan(struct setup *setup);
 void setup_fini(struct setup *setup);
 
 #endif

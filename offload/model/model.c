@@ -75,7 +75,8 @@ static int add_parts(const struct model_config *config, const struct model_optio
                      const struct model_param_row *row, const struct model_block *block,
                      struct model_param *param)
 {
-    unsigned frozen = 0;
+    const char *frozen = NULL;
+    const char *trained = NULL;
     int64_t first_row = 0;
     for (unsigned i = 0; i < MODEL_PARTS_MAX && row->parts[i].name != NULL; i++) {
         struct model_part *part = &param->parts[i];
@@ -87,16 +88,17 @@ static int add_parts(const struct model_config *config, const struct model_optio
         part->first_row = first_row;
         part->rows = model_dim(config, row->parts[i].rows);
         first_row += part->rows;
-        frozen += is_frozen(options, part->name);
+        const char **first = is_frozen(options, part->name) ? &frozen : &trained;
+        *first = *first != NULL ? *first : part->name;
     }
     assert(first_row == param->rows);
-    if (frozen != 0 && frozen != param->part_count) {
+    if (frozen != NULL && trained != NULL) {
         return core_err_set(-EINVAL,
-                            "%s and the tensors that go with it (%s of %s) can be frozen only "
-                            "together",
-                            param->parts[0].name, model_role_name(param->role), block->name);
+                            "%s is to be frozen and %s is not: they are one array in memory (%s of "
+                            "%s), whose tensors can only be frozen together",
+                            frozen, trained, model_role_name(param->role), block->name);
     }
-    param->trained = frozen == 0;
+    param->trained = frozen == NULL;
     return 0;
 }
 

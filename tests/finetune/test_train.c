@@ -379,6 +379,21 @@ static void ranks(void)
     }
 }
 
+/* Patterns of --freeze that cannot be honoured are refused before anything is measured, by the name that they
+ * ask for. */
+static void frozen_in_part(void)
+{
+    rig_train_begin();
+    expect(2, TRAIN_SMALL "--out %T/none -v --freeze *.k_proj.*");
+    check_contains(rig_err, "model.layers.0.self_attn.k_proj.weight is to be frozen and "
+                            "model.layers.0.self_attn.q_proj.weight is not");
+    check_true(strstr(rig_err, "measure") == NULL);
+    expect(2, TRAIN_SMALL "--out %T/none -v --freeze nothing");
+    check_contains(rig_err, "\"nothing\"");
+    check_true(strstr(rig_err, "measure") == NULL);
+    rig_end();
+}
+
 /* What cannot fit ends 3 and names what would do; nothing is left, not even the folder. */
 static void too_small(void)
 {
@@ -602,5 +617,6 @@ TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
           {"anywhere", anywhere}, {"stopped_at_once", stopped_at_once}, {"resumed", resumed},
           {"kinds", kinds}, {"config", config}, {"packed", packed},
           {"resumed_texts", resumed_texts}, {"texts", texts}, {"ranks", ranks},
-          {"shared_store", shared_store}, {"killed_store", killed_store}, {"too_small", too_small},
+          {"shared_store", shared_store}, {"killed_store", killed_store},
+          {"frozen_in_part", frozen_in_part}, {"too_small", too_small},
           {"config_alone", config_alone})
