@@ -1,6 +1,6 @@
 /* dnnl_api.h: the functions of oneDNN that product_dnnl.c calls, found when it is first wanted.
- * The library is opened at run time because OpenMP, which comes with it, reads how to wait once,
- * when it is loaded: OMP_WAIT_POLICY is set to passive before, unless the user has set it. */
+ * The library is opened at run time because OpenMP, which comes with it, reads OMP_WAIT_POLICY once, when
+ * it is loaded: the tide command sets it to passive first, unless the user has set it. */
 #ifndef KERNELS_CPU_DNNL_API_H
 #define KERNELS_CPU_DNNL_API_H
 
@@ -13,6 +13,8 @@
                         each(dnnl_primitive_desc_create) each(dnnl_primitive_desc_destroy)         \
                             each(dnnl_primitive_desc_query_md) each(dnnl_primitive_create)         \
                                 each(dnnl_primitive_destroy) each(dnnl_primitive_execute)          \
-                                    each(dnnl_reorder_primitive_desc_create) each(dnnl_version)
+                                    each(dnnl_reorder_primitive_desc_create) each(dnnl_version)    \
+                                        each(dnnl_set_max_cpu_isa)                                 \
+                                            each(dnnl_get_effective_cpu_isa)
 
 #endif

@@ -67,26 +67,32 @@ static int failed(dnnl_status_t status, const char *what)
                         "oneDNN failed to %s (status %d)", what, (int)status);
 }
 
-/* oneDNN asks the processor itself; this is how it is told of TIDE_ISA. */
-static void limit_library(void)
+/* oneDNN asks the processor itself, so it is told of TIDE_ISA. The environment of the process is the
+ * application's and is not changed. */
+static int limit_library(const struct kern_dnnl *d)
 {
     const unsigned flags = core_cpu_flags(CORE_CPU_ALL);
-    if (core_cpu_flags_limited()) {
-        setenv("ONEDNN_MAX_CPU_ISA",
-               (flags & CORE_CPU_AVX512_BF16) != 0   ? "AVX512_CORE_BF16"
-               : (flags & CORE_CPU_AVX512_VNNI) != 0 ? "AVX512_CORE_VNNI"
-               : (flags & CORE_CPU_AVX512) != 0      ? "AVX512_CORE"
-               : (flags & CORE_CPU_AVX2) != 0        ? "AVX2"
-                                                     : "SSE41",
-               0);
+    if (!core_cpu_flags_limited()) {
+        return 0;
     }
+    const dnnl_cpu_isa_t most = (flags & CORE_CPU_AVX512_BF16) != 0 ? dnnl_cpu_isa_avx512_core_bf16
+                                : (flags & CORE_CPU_AVX512_VNNI) != 0
+                                    ? dnnl_cpu_isa_avx512_core_vnni
+                                : (flags & CORE_CPU_AVX512) != 0 ? dnnl_cpu_isa_avx512_core
+                                : (flags & CORE_CPU_AVX2) != 0   ? dnnl_cpu_isa_avx2
+                                                                 : dnnl_cpu_isa_sse41;
+    (void)d->dnnl_set_max_cpu_isa(
+        most); /* fails once the library was used; then the limit may hold */
+    const unsigned beyond = (unsigned)d->dnnl_get_effective_cpu_isa() & ~(unsigned)most;
+    return beyond == 0
+               ? 0
+               : core_err_set(-ENOTSUP,
+                              "oneDNN is in use by this process with more instructions than "
+                              "TIDE_ISA allows");
 }
 
 static int library_open(struct kern_dnnl *d)
 {
-    setenv("OMP_WAIT_POLICY", "passive", 0);
-    setenv("OMP_STACKSIZE", "8M", 0); /* whatever the limit of the process's stack is */
-    limit_library();
     d->library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (d->library == NULL) {
         return core_err_set(-ENOTSUP, "oneDNN cannot be loaded: %s", dlerror());
@@ -107,7 +113,7 @@ static int library_open(struct kern_dnnl *d)
         }
         memcpy(found[i].to, &function, sizeof function);
     }
-    return 0;
+    return limit_library(d);
 }
 
 int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out)

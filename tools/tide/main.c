@@ -1,6 +1,7 @@
 /* main.c: finds the subcommand. */
 #include <signal.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/guess.h"
@@ -70,6 +71,10 @@ static int tide_main(int argc, char **argv)
     /* A closed pipe and a file that must not grow are errors of a write, not the end. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+    /* Threads of oneDNN's OpenMP would spin on the processors that other threads work on, and have the
+     * stack that the process's limit says. */
+    setenv("OMP_WAIT_POLICY", "passive", 0);
+    setenv("OMP_STACKSIZE", "8M", 0);
     name_first(argc, argv);
     if (argc < 2) {
         print_help(stderr);
