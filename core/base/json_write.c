@@ -224,6 +224,15 @@ static void plain_point(char *text)
     *to = '\0';
 }
 
+const char *core_json_real_print(double value, int digits, char text[32])
+{
+    snprintf(text, 32, "%.*g", digits, value);
+    if (value - value == 0) {
+        plain_point(text);
+    }
+    return text;
+}
+
 void core_json_write_real(struct core_json_write *write, const char *key, double value)
 {
     lead(write, key);

@@ -47,6 +47,8 @@ void core_json_write_string_bytes(struct core_json_write *write, const char *key
                                   size_t bytes);
 void core_json_write_integer(struct core_json_write *write, const char *key, int64_t value);
 void core_json_write_unsigned(struct core_json_write *write, const char *key, uint64_t value);
+/* "%.*g" with a point in every locale; `text` has at least 32 bytes. Returns `text`. */
+const char *core_json_real_print(double value, int digits, char text[32]);
 /* The shortest form that reads back as the same double, and as a real (1.0, not 1). */
 void core_json_write_real(struct core_json_write *write, const char *key, double value);
 void core_json_write_bool(struct core_json_write *write, const char *key, bool value);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -49,12 +50,22 @@ void plan_trace_begin(const struct plan_input *input, const struct plan_trace_si
     }
 }
 
+/* Microseconds with three decimals, and a point in every locale. */
+static const char *print_micros(double seconds, char text[32])
+{
+    const long long ns = llround(seconds * 1e9);
+    snprintf(text, 32, "%lld.%03lld", ns / 1000, ns % 1000);
+    return text;
+}
+
 static void put_command(const struct plan_input *input, const struct plan_trace_sink *sink,
                         const struct plan_command *command, struct plan_time time)
 {
     char name[NAME_BYTES] = "";
     char streams[64];
     char micro[32] = "";
+    char begin[32];
+    char length[32];
     char text[EVENT_BYTES];
     bool of_block = command->block != PLAN_NONE;
     if (of_block) {
@@ -65,11 +76,12 @@ static void put_command(const struct plan_input *input, const struct plan_trace_
     }
     snprintf(text, sizeof text,
              ",\n{\"name\":\"%s%s%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%u,\"tid\":%u,"
-             "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"op\":\"%s\",\"block\":\"%s\",%s"
+             "\"ts\":%s,\"dur\":%s,\"args\":{\"op\":\"%s\",\"block\":\"%s\",%s"
              "\"chunk\":%u,\"streams\":\"%s\",\"bytes\":%" PRIu64 "}}",
              plan_op_name((enum plan_op)command->op), of_block ? " " : "", name,
              plan_queue_name((enum plan_queue)command->queue), input->rank, command->queue,
-             time.begin_seconds * 1e6, (time.end_seconds - time.begin_seconds) * 1e6,
+             print_micros(time.begin_seconds, begin),
+             print_micros(time.end_seconds - time.begin_seconds, length),
              plan_op_name((enum plan_op)command->op), name, micro, command->chunk,
              plan_streams_print(command->streams, streams, sizeof streams), command->bytes);
     sink->put(sink->user, text);

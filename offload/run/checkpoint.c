@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/json_write.h"
 #include "core/base/log.h"
 
 /* ---- what a run was made with ---- */
@@ -50,6 +51,7 @@ enum { FORMAT_PARAMETERS = 3 };
 
 static void add_parameters(struct store_manifest *manifest, const struct run_options *options)
 {
+    char text[32];
     add(manifest, "precision", "%s", precision_name(options->type));
     add(manifest, "optimizer", "%s", rule_name(options->rule));
     add(manifest, "moments", "%s", moments_name(options->moments));
@@ -61,13 +63,13 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "accum", "%" PRIu32, options->micro_batches);
     add(manifest, "tile_bytes", "%" PRIu64, options->tile_bytes);
     add(manifest, "gradients_fp32", "%d", options->gradients_fp32);
-    add(manifest, "beta1", "%.17g", options->group.beta1);
-    add(manifest, "beta2", "%.17g", options->group.beta2);
-    add(manifest, "eps", "%.17g", options->group.eps);
-    add(manifest, "decay", "%.17g", options->group.decay);
+    add(manifest, "beta1", "%s", core_json_real_print(options->group.beta1, 17, text));
+    add(manifest, "beta2", "%s", core_json_real_print(options->group.beta2, 17, text));
+    add(manifest, "eps", "%s", core_json_real_print(options->group.eps, 17, text));
+    add(manifest, "decay", "%s", core_json_real_print(options->group.decay, 17, text));
     add(manifest, "decay_all", "%d", options->decay_all);
     add(manifest, "bias_correction", "%d", options->group.bias_correction);
-    add(manifest, "clip", "%.17g", options->clip);
+    add(manifest, "clip", "%s", core_json_real_print(options->clip, 17, text));
     add(manifest, "check_overflow", "%d", options->may_skip);
 }
 
