@@ -1,8 +1,13 @@
-/* thread.h: threads with a stack of a stated size. Without one the C library takes the soft limit of
- * the process's stack, which a user may have set to less than a thread here needs. */
+/* thread.h: threads that do not depend on the state of the application that starts them. They have a
+ * stack of a stated size: otherwise the C library takes the soft limit of the process's stack, which a
+ * user may have set to less than a thread here needs. They block all signals except those that report a
+ * fault of the thread itself, so that handlers of the application run on its own threads. They have the
+ * default floating-point environment, which a thread otherwise inherits (rounding, flush to zero), so that
+ * results do not depend on the caller's. */
 #ifndef CORE_BASE_THREAD_H
 #define CORE_BASE_THREAD_H
 
+#include <fenv.h>
 #include <pthread.h>
 
 /* Address space; memory is taken as it is used. */
@@ -10,5 +15,10 @@ enum { CORE_THREAD_STACK_BYTES = 8 << 20 };
 
 /* As pthread_create: 0, or a positive errno. */
 int core_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
+
+/* Installs the default floating-point environment on the calling thread, for work of the library on a
+ * thread of the application; core_thread_fpu_leave restores `before`. */
+void core_thread_fpu_enter(fenv_t *before);
+void core_thread_fpu_leave(const fenv_t *before);
 
 #endif

@@ -234,26 +234,26 @@ static int save_ahead(struct tide_engine *engine, const struct tide_checkpoint_o
 int tide_engine_checkpoint_ahead(struct tide_engine *engine,
                                  const struct tide_checkpoint_options *options)
 {
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     int rc = save_ahead(engine, options);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 
 int tide_engine_checkpoint(struct tide_engine *engine,
                            const struct tide_checkpoint_options *options)
 {
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     int rc = save(engine, options);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 
 int tide_engine_checkpoint_wait(struct tide_engine *engine)
 {
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     int rc = run_checkpoint_wait(engine->engine);
     engine->step_ns = core_clock_now_ns();
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }

@@ -59,16 +59,18 @@ void tide_context_destroy(struct tide_context *context)
     free(context);
 }
 
-const struct core_log *context_enter(const struct tide_context *context)
+struct context_before context_enter(const struct tide_context *context)
 {
-    const struct core_log *before = core_log_bound();
+    struct context_before before = {.log = core_log_bound()};
+    core_thread_fpu_enter(&before.fpu);
     core_log_bind(context != NULL && context->log != NULL ? &context->sink : NULL);
     return before;
 }
 
-void context_leave(const struct core_log *before)
+void context_leave(const struct context_before *before)
 {
-    core_log_bind(before);
+    core_log_bind(before->log);
+    core_thread_fpu_leave(&before->fpu);
 }
 
 int context_progress(const struct tide_context *context, const char *phase, uint64_t done,

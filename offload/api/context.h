@@ -1,17 +1,26 @@
-/* context.h: what a public function does first and last: bind the context's sink to this thread. */
+/* context.h: what a public function does first and last: bind the context's sink to the calling thread and
+ * give it the default floating-point environment. */
 #ifndef OFFLOAD_API_CONTEXT_H
 #define OFFLOAD_API_CONTEXT_H
 
 #include <stdint.h>
 
 #include "core/base/log.h"
+#include "core/base/thread.h"
 
 struct tide_context;
 
-/* Binds the context's sink to the calling thread, and with it to the threads it starts; returns the
- * binding that stood, for context_leave. `context` NULL binds none. */
-const struct core_log *context_enter(const struct tide_context *context);
-void context_leave(const struct core_log *before);
+/* State of the calling thread, to be restored. */
+struct context_before {
+    const struct core_log *log;
+    fenv_t fpu;
+};
+
+/* Binds the context's sink to the calling thread, and with it to the threads that it starts, and installs
+ * the default floating-point environment. Returns what context_leave restores. `context` NULL binds no
+ * sink. */
+struct context_before context_enter(const struct tide_context *context);
+void context_leave(const struct context_before *before);
 
 /* Reports progress; 0, or -ECANCELED with a sentence where the application asked to stop. */
 int context_progress(const struct tide_context *context, const char *phase, uint64_t done,

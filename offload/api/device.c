@@ -25,9 +25,9 @@ static int count_kind(const char *kind)
 
 int tide_device_count(struct tide_context *context, const char *kind)
 {
-    const struct core_log *before = context_enter(context);
+    const struct context_before before = context_enter(context);
     int count = count_kind(kind);
-    context_leave(before);
+    context_leave(&before);
     return count;
 }
 
@@ -66,9 +66,9 @@ static int describe(const char *name, struct tide_device_info *out)
 int tide_device_describe(struct tide_context *context, const char *device,
                          struct tide_device_info *out)
 {
-    const struct core_log *before = context_enter(context);
+    const struct context_before before = context_enter(context);
     int rc = describe(device, out);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 
@@ -103,8 +103,8 @@ static int measure(struct tide_context *context, const char *name, size_t bytes,
 int tide_device_measure(struct tide_context *context, const char *device, size_t bytes,
                         struct tide_device_rates *out)
 {
-    const struct core_log *before = context_enter(context);
+    const struct context_before before = context_enter(context);
     int rc = measure(context, device, bytes, out);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }

@@ -69,7 +69,7 @@ static int make(struct tide_engine *engine, const struct tide_engine_options *op
 int tide_engine_create(struct tide_context *context, const struct tide_engine_options *options,
                        struct tide_engine **out)
 {
-    const struct core_log *before = context_enter(context);
+    const struct context_before before = context_enter(context);
     struct tide_engine *engine = calloc(1, sizeof *engine);
     int rc = -ENOMEM;
     if (engine == NULL) {
@@ -85,7 +85,7 @@ int tide_engine_create(struct tide_context *context, const struct tide_engine_op
     } else {
         *out = engine;
     }
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 
@@ -94,7 +94,7 @@ void tide_engine_destroy(struct tide_engine *engine)
     if (engine == NULL) {
         return;
     }
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     if (run_engine_destroy(engine->engine)) {
         model_claim_drop(&engine->claim);
         store_shelf_close(engine->shelf);
@@ -103,7 +103,7 @@ void tide_engine_destroy(struct tide_engine *engine)
         free(engine->batches);
         free(engine);
     }
-    context_leave(before);
+    context_leave(&before);
 }
 
 const struct tide_plan *tide_engine_plan(const struct tide_engine *engine)
@@ -190,9 +190,9 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
 int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches, unsigned count,
                      double lr, struct tide_step *out)
 {
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     int rc = step(engine, batches, count, lr, out);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 
@@ -232,16 +232,16 @@ static int set_betas(struct tide_engine *engine, double beta1, double beta2)
 
 int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2)
 {
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     int rc = set_betas(engine, beta1, beta2);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 
 int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                          struct tide_evaluation *out)
 {
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     struct tide_batch given;
     struct model_batch one;
     struct kern_loss loss;
@@ -254,7 +254,7 @@ int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *ba
         rc = abi_struct_write("tide_evaluation", &made, sizeof made, out);
     }
     engine->step_ns = core_clock_now_ns();
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 
@@ -282,10 +282,10 @@ static int predict(struct tide_engine *engine, const int32_t *ids, uint32_t leng
 int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
                         int32_t *out)
 {
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     int rc = predict(engine, ids, length, out);
     engine->step_ns = core_clock_now_ns();
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 
@@ -356,9 +356,9 @@ static int save(struct tide_engine *engine, const char *folder, int overwrite)
 
 int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite)
 {
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     int rc = save(engine, folder, overwrite);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 
@@ -393,18 +393,18 @@ static int save_reserve(struct tide_engine *engine, const char *folder, int over
 
 int tide_engine_save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     int rc = save_reserve(engine, folder, overwrite);
     engine->step_ns = core_clock_now_ns();
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 
 int tide_engine_trace(struct tide_engine *engine)
 {
-    const struct core_log *before = context_enter(engine->context);
+    const struct context_before before = context_enter(engine->context);
     int rc = run_engine_trace(engine->engine);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 

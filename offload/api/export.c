@@ -98,7 +98,7 @@ static int run(struct export *export, const char *path, const char *folder, int 
 int tide_checkpoint_export(struct tide_context *context, const char *checkpoint, const char *folder,
                            int overwrite)
 {
-    const struct core_log *before = context_enter(context);
+    const struct context_before before = context_enter(context);
     struct export export = {.context = context};
     int rc = checkpoint != NULL && folder != NULL && folder[0] != '\0'
                  ? run(&export, checkpoint, folder, overwrite)
@@ -108,6 +108,6 @@ int tide_checkpoint_export(struct tide_context *context, const char *checkpoint,
     model_destroy(export.model);
     free(export.buffer);
     rc = core_err_first(&kept, store_checkpoint_close(export.checkpoint));
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }

@@ -101,9 +101,9 @@ static int claim(struct tide_context *context, const char *folder)
 
 int tide_folder_claim(struct tide_context *context, const char *folder)
 {
-    const struct core_log *before = context_enter(context);
+    const struct context_before before = context_enter(context);
     int rc = claim(context, folder);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 

@@ -294,8 +294,8 @@ static int inspect(struct tide_context *context, const char *path,
 int tide_inspect(struct tide_context *context, const char *path,
                  const struct tide_inspect_options *options, struct tide_inspection *out)
 {
-    const struct core_log *before = context_enter(context);
+    const struct context_before before = context_enter(context);
     int rc = inspect(context, path, options, out);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }

@@ -40,9 +40,9 @@ static int create(const struct tide_engine_options *options, struct tide_plan **
 int tide_plan_create(struct tide_context *context, const struct tide_engine_options *options,
                      struct tide_plan **out)
 {
-    const struct core_log *before = context_enter(context);
+    const struct context_before before = context_enter(context);
     int rc = create(options, out);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 

@@ -111,12 +111,12 @@ int tide_doctor(struct tide_context *context, const struct tide_doctor_options *
     if (rc != 0) {
         return rc;
     }
-    const struct core_log *before = context_enter(context);
+    const struct context_before before = context_enter(context);
     struct doctor doctor;
     doctor_init(&doctor, known.store_count);
     doctor.finding = known.finding;
     doctor.user = known.user;
     doctor_run(&doctor, known.stores, known.store_count);
-    context_leave(before);
+    context_leave(&before);
     return (int)doctor.worst;
 }

@@ -172,5 +172,69 @@ static void symbols(void)
     check_int(count, >=, 40);
 }
 
+/* The library needs no function that ends the process, prints, changes what belongs to the whole process, or
+ * keeps a state for all threads; and calls of its own functions cannot be diverted to another library. */
+static void needs(void)
+{
+    static const char *const refused[] = {
+        "exit",      "_exit",   "quick_exit", "abort",     "atexit",   "signal",  "sigaction",
+        "raise",     "setenv",  "putenv",     "unsetenv",  "clearenv", "umask",   "chdir",
+        "setlocale", "system",  "fork",       "setrlimit", "printf",   "vprintf", "puts",
+        "perror",    "putchar", "stdout",     "stderr",    "stdin",    "strtok",  "rand",
+        "random",    "srand",   "localtime",  "gmtime",    "ctime",    "getopt",  "dlclose"};
+    static char text[65536];
+    if (!have("nm") || !have("readelf")) {
+        test_skip("nm or readelf is not here");
+    }
+    check_int(shell(text, sizeof text,
+                    "nm -D --undefined-only '%s/offload/api/libtide.so' | "
+                    "awk '{ sub(/@.*/, \"\", $2); print $2 }'",
+                    build_root()),
+              ==, 0);
+    check_contains(text, "pthread_create\n");
+    for (char *name = strtok(text, "\n"); name != NULL; name = strtok(NULL, "\n")) {
+        for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+            if (strcmp(name, refused[i]) == 0) {
+                test_fail(__FILE__, __LINE__, "libtide calls %s", name);
+            }
+        }
+    }
+    check_int(shell(text, sizeof text,
+                    "readelf -rW '%s/offload/api/libtide.so' | grep 'JUMP.* tide_' || true",
+                    build_root()),
+              ==, 0);
+    check_string(text, "");
+}
+
+/* What can be written and is shared by all contexts: answers that are found once (`known`, `policy`), when
+ * this process was stopped (`process`), and lists of what a drive or card that does not answer may still write
+ * to. */
+static void shared_state(void)
+{
+    static char text[65536];
+    if (!have("objdump") || !have("nm")) {
+        test_skip("objdump or nm is not here");
+    }
+    check_int(
+        shell(text, sizeof text,
+              "nm -D '%s/offload/api/libtide.so' | grep -cE '__(asan|tsan|ubsan|sanitizer|gcov)_'"
+              " || true",
+              build_root()),
+        ==, 0);
+    if (atoi(text) > 0) {
+        test_skip("an instrumented library has state of its tools");
+    }
+    check_int(
+        shell(text, sizeof text,
+              "objdump -t '%s/offload/api/libtide.so' | "
+              "awk '($4 == \".data\" || $4 == \".bss\") && $3 != \"d\" { sub(/\\.[0-9]+$/, "
+              "\"\", $NF); print $NF }' | sort | grep -vxE "
+              "'__.*|_edata|_end|completed|known|policy|process|lost_engines|lost_ranks' || true",
+              build_root()),
+        ==, 0);
+    check_string(text, "");
+}
+
 TEST_MAIN({"c_program", c_program}, {"cxx_program", cxx_program}, {"command", command},
-          {"contents", contents}, {"symbols", symbols})
+          {"contents", contents}, {"symbols", symbols}, {"needs", needs},
+          {"shared_state", shared_state})
