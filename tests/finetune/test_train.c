@@ -517,6 +517,53 @@ static void small_stack(void)
     rig_end();
 }
 
+static int start_ignoring(const int *signals, const char *arguments)
+{
+    for (int i = 0; i < 2; i++) {
+        signal(signals[i], SIG_IGN);
+    }
+    const int child = rig_start(NULL, arguments);
+    for (int i = 0; i < 2; i++) {
+        signal(signals[i], SIG_DFL);
+    }
+    return child;
+}
+
+static void wait_for_a_line(const char *name)
+{
+    for (int i = 0; i < 2400 && (!rig_has(name) || rig_read(name)[0] == '\0'); i++) {
+        usleep(50000);
+    }
+    check_true(rig_read(name)[0] != '\0');
+}
+
+/* A closed terminal ends a run as SIGTERM does, with a checkpoint; signals that were ignored when it began
+ * (nohup, a shell's background) stay ignored. */
+static void hung_up_and_ignored(void)
+{
+    rig_train_begin();
+    int run = rig_start(NULL, TRAIN_SMALL "--out %T/hung --steps 1000000 --log %T/hung.jsonl -q");
+    wait_for_a_line("hung.jsonl");
+    kill(run, SIGHUP);
+    rig_expect(__LINE__, rig_wait(run), 130);
+    check_contains(rig_err, "--resume goes on from there");
+    run = start_ignoring((const int[]){SIGINT, SIGHUP},
+                         TRAIN_SMALL "--out %T/away --steps 1000000 --log %T/away.jsonl -q");
+    wait_for_a_line("away.jsonl");
+    kill(run, SIGINT);
+    kill(run, SIGHUP);
+    const size_t seen = strlen(rig_read("away.jsonl"));
+    for (int i = 0; i < 2400 && strlen(rig_read("away.jsonl")) <= seen + 1000; i++) {
+        usleep(50000); /* several steps later it still runs */
+    }
+    check_int(waitpid(run, NULL, WNOHANG), ==, 0);
+    kill(run, SIGTERM);
+    rig_expect(__LINE__, rig_wait(run), 130);
+    rig_remove("hung");
+    rig_remove("away");
+    rig_end();
+}
+
 /* TIDE_ISA leaves instructions out, in every part of the library; a name that is none is said. */
 static void instruction_sets(void)
 {
@@ -614,9 +661,9 @@ static void here(void)
 TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
           {"resumed_otherwise", resumed_otherwise}, {"small_stack", small_stack},
           {"instruction_sets", instruction_sets}, {"under_valgrind", under_valgrind},
-          {"anywhere", anywhere}, {"stopped_at_once", stopped_at_once}, {"resumed", resumed},
-          {"kinds", kinds}, {"config", config}, {"packed", packed},
-          {"resumed_texts", resumed_texts}, {"texts", texts}, {"ranks", ranks},
-          {"shared_store", shared_store}, {"killed_store", killed_store},
-          {"frozen_in_part", frozen_in_part}, {"too_small", too_small},
-          {"config_alone", config_alone})
+          {"anywhere", anywhere}, {"stopped_at_once", stopped_at_once},
+          {"hung_up_and_ignored", hung_up_and_ignored}, {"resumed", resumed}, {"kinds", kinds},
+          {"config", config}, {"packed", packed}, {"resumed_texts", resumed_texts},
+          {"texts", texts}, {"ranks", ranks}, {"shared_store", shared_store},
+          {"killed_store", killed_store}, {"frozen_in_part", frozen_in_part},
+          {"too_small", too_small}, {"config_alone", config_alone})

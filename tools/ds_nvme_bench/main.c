@@ -12,7 +12,7 @@
 #include "tools/ds_nvme_bench/report.h"
 #include "tools/ds_nvme_bench/version.h"
 
-/* Set by Ctrl-C and SIGTERM; everything that runs for long looks at it. A second signal ends the
+/* Set by Ctrl-C, SIGTERM and SIGHUP; everything that runs for long looks at it. A second signal ends the
  * process at once, and even then nothing stays behind: scratch files have no name. */
 static volatile sig_atomic_t interrupted;
 static volatile int stop;
@@ -26,10 +26,9 @@ static void on_signal(int number)
 
 static void listen(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cli_signal_catch(SIGINT, on_signal);
+    cli_signal_catch(SIGTERM, on_signal);
+    cli_signal_catch(SIGHUP, on_signal);
 }
 
 /* The exit code of an error: what the user named is wrong, or the run failed. */

@@ -74,6 +74,16 @@ int cli_fail(const struct cli_command *command, int code, const char *format, ..
     return code;
 }
 
+void cli_signal_catch(int number, void (*handler)(int number))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction before;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        sigaction(number, &action, NULL);
+    }
+}
+
 /* Has whoever read our pipe seen enough, as head does? That is no news to anybody. */
 static bool reader_is_gone(void)
 {

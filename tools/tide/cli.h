@@ -86,6 +86,10 @@ void cli_log_also(void (*write)(void *user, enum core_log_level level, const cha
 int cli_fail(const struct cli_command *command, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Calls `handler` for the next signal of this number; the one after it has its usual effect. A signal that
+ * whoever started the program has made ignored stays so. */
+void cli_signal_catch(int number, void (*handler)(int number));
+
 /* Flushes stdout; CLI_FAILED where what was printed did not arrive, with a message but where the
  * reader of a pipe has gone, else `code`. */
 int cli_close(const struct cli_command *command, int code);

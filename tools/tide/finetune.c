@@ -300,6 +300,7 @@ static int work(struct job *job)
     rc = rc != 0 ? rc : tune_settings_init(&job->settings, &job->flags, &model);
     rc = rc != 0 ? rc : open_inputs(job);
     if (rc != 0) {
+        tune_stop_begin(); /* from here on a signal must not use the context, which is closed next */
         return fail(job, rc == -EFBIG ? -EINVAL : rc); /* only a plan can be too big */
     }
     job->talk.live.steps = (uint64_t)job->settings.steps;

@@ -12,8 +12,9 @@ static volatile sig_atomic_t asked;
 static void (*volatile undo_made)(void *context);
 static void *volatile undo_context; /* of it, and there before it is */
 static bool begun;
-static struct sigaction before[2];
-static const int signals[2] = {SIGINT, SIGTERM};
+enum { SIGNALS = 3 };
+static struct sigaction before[SIGNALS];
+static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
 
 /* SA_RESETHAND has put the default back, for who cannot wait. */
 static void remember(int number)
@@ -40,10 +41,11 @@ static void leave(int number)
 
 static void install(void (*handler)(int number))
 {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    for (int i = 0; i < 2; i++) {
-        sigaction(signals[i], &action, begun ? NULL : &before[i]);
+    for (int i = 0; i < SIGNALS; i++) {
+        if (!begun) {
+            sigaction(signals[i], NULL, &before[i]);
+        }
+        cli_signal_catch(signals[i], handler);
     }
     begun = true;
 }
@@ -63,7 +65,7 @@ void tune_stop_begin(void)
 
 void tune_stop_end(void)
 {
-    for (int i = 0; begun && i < 2; i++) {
+    for (int i = 0; begun && i < SIGNALS; i++) {
         sigaction(signals[i], &before[i], NULL);
     }
     begun = false;

@@ -1,6 +1,7 @@
-/* finetune_stop.h: Ctrl-C and SIGTERM as a wish to stop after the step that runs. The second one ends
- * the process at once, as if nothing had been installed. Signals are a process's, so this is its one
- * state. */
+/* finetune_stop.h: Ctrl-C, SIGTERM and SIGHUP ask for a stop after the current step. The second one of a kind
+ * ends the process at once, as if nothing had been installed. One that the process was started with as
+ * ignored (nohup, a shell's background) stays ignored. Signals belong to the process, so this is its
+ * only state. */
 #ifndef TOOLS_TIDE_FINETUNE_STOP_H
 #define TOOLS_TIDE_FINETUNE_STOP_H
 
