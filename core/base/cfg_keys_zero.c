@@ -248,7 +248,7 @@ static const struct core_cfg_row rows[] = {
      .flags = CORE_CFG_LEGACY, .means = "An older way to write pin_memory of both."},
     {BOOL("zero_optimization.grad_hooks", NULL), .state = CORE_CFG_REFUSED,
      .means = "In the documentation of DeepSpeed, but its reader forbids it.",
-     .why = "DeepSpeed's reader forbids it too; remove it"},
+     .why = "DeepSpeed forbids it, too"},
 };
 
 const struct core_cfg_rows core_cfg_rows_zero = {rows, sizeof rows / sizeof rows[0]};

@@ -174,6 +174,18 @@ static void apply_zero(struct core_cfg_detail *detail)
     }
 }
 
+/* What a type that is refused would know of its parameters is not known: the type is the reason. */
+static void forget_parameters(struct core_cfg_detail *detail, const char *params)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < detail->notes_count; i++) {
+        if (strncmp(detail->notes[i].key, params, strlen(params)) != 0) {
+            detail->notes[kept++] = detail->notes[i];
+        }
+    }
+    detail->notes_count = kept;
+}
+
 /* Defaults that belong to a type of optimizer, where nothing was said. */
 static void type_default(struct core_cfg_detail *detail, const char *path, double value)
 {
@@ -190,6 +202,10 @@ static void apply_optimizer(struct core_cfg_detail *detail)
     size_t row = core_cfg_index("optimizer.type");
     const struct core_cfg_value *type = &detail->values[row];
     struct core_cfg_value *decoupled = value_of(detail, "optimizer.params.adam_w_mode");
+    if (core_cfg_was_refused(detail, "optimizer.type")) {
+        forget_parameters(detail, "optimizer.params.");
+        return;
+    }
     if (type->is_none) {
         if (value_of(detail, "optimizer.params")->given) {
             core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, core_cfg_index("optimizer"),
@@ -200,6 +216,7 @@ static void apply_optimizer(struct core_cfg_detail *detail)
     if (type->integer >= CORE_CFG_OPTIMIZERS) {
         char name[32];
         core_cfg_choice_name(core_cfg_row(row), type->integer, name, sizeof name);
+        forget_parameters(detail, "optimizer.params.");
         bool one_bit = strncmp(name, "OneBit", 6) == 0 || strncmp(name, "ZeroOne", 7) == 0;
         core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, row,
                       "%s %s; allowed: one of Adam, AdamW, Adagrad, Lion, SGD", name,
@@ -225,6 +242,10 @@ static void require(struct core_cfg_detail *detail, const char *path, const char
 static void apply_scheduler(struct core_cfg_detail *detail)
 {
     const struct core_cfg_value *type = value_of(detail, "scheduler.type");
+    if (core_cfg_was_refused(detail, "scheduler.type")) {
+        forget_parameters(detail, "scheduler.params.");
+        return;
+    }
     if (type->is_none) {
         if (value_of(detail, "scheduler")->given) {
             warn(detail, "scheduler", "has no type, so there is no schedule");

@@ -1,6 +1,7 @@
 /* cfg_value.c: one value against its row: type, range, default, and back to text. */
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,11 +30,11 @@ static void add_range(const struct core_cfg_row *row, char *out, size_t bytes)
     }
 }
 
-static void add_choices(const struct core_cfg_row *row, char *out, size_t bytes)
+static void add_choices(const struct core_cfg_row *row, int most, char *out, size_t bytes)
 {
     snprintf(out, bytes, "one of");
     const char *comma = " ";
-    for (const char *at = row->choices; at != NULL; comma = ", ") {
+    for (const char *at = row->choices; at != NULL && most-- > 0; comma = ", ") {
         size_t used = strlen(out);
         snprintf(out + used, bytes - used, "%s%.*s", comma, (int)strcspn(at, "=|"), at);
         at = strchr(at, '|');
@@ -57,7 +58,7 @@ void core_cfg_allowed(const struct core_cfg_row *row, char *out, size_t bytes)
         [CORE_CFG_LIST] = "an array of objects",
     };
     if (row->type == CORE_CFG_CHOICE) {
-        add_choices(row, out, bytes);
+        add_choices(row, INT_MAX, out, bytes);
         return;
     }
     snprintf(out, bytes, "%s", names[row->type]);
@@ -165,6 +166,8 @@ static int switches(const struct core_json_value *object)
         int below = -1;
         if (strcmp(member.key, "enabled") == 0 || strcmp(member.key, "deepcompile") == 0) {
             below = is_on(member.value);
+        } else if (strcmp(member.key, "disable") == 0) {
+            below = !is_on(member.value);
         } else if (core_json_kind(member.value) == CORE_JSON_OBJECT) {
             below = switches(member.value);
         }
@@ -238,6 +241,9 @@ void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t index,
     char allowed[256];
     core_json_print(value, found, sizeof found);
     core_cfg_allowed(row, allowed, sizeof allowed);
+    if (strcmp(row->path, "optimizer.type") == 0) { /* its other choices are refused, too */
+        add_choices(row, CORE_CFG_OPTIMIZERS, allowed, sizeof allowed);
+    }
     core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, index, "found %s; allowed: %s", found, allowed);
 }
 
@@ -297,9 +303,14 @@ void core_cfg_set(struct core_cfg_detail *detail, size_t index, const struct cor
                       taken.truth ? "true" : "false");
     }
     if (row->state == CORE_CFG_REFUSED && !is_preset(row, kept)) {
-        core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, index, "%s; allowed: %s", row->why,
-                      row->type == CORE_CFG_SECTION || row->preset == NULL ? "only to leave it out"
-                                                                           : row->preset);
+        char allowed[256];
+        core_cfg_allowed(row, allowed, sizeof allowed);
+        const bool none = row->type == CORE_CFG_SECTION || row->preset == NULL;
+        core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, index, "%s; %s%s", row->why,
+                      none ? "allowed: only to leave it out" : "allowed: ",
+                      none                            ? ""
+                      : row->type == CORE_CFG_FEATURE ? allowed
+                                                      : row->preset);
     }
 }
 

@@ -46,9 +46,17 @@ static void guess(const char *prefix, const char *key, char *out, size_t bytes)
     }
 }
 
+/* "_comment", "//", "#lr": how people write comments, or switch a key off, where JSON has none. */
+static bool is_comment(const char *key)
+{
+    return key[0] == '_' || key[0] == '#' || key[0] == '$' || strncmp(key, "//", 2) == 0 ||
+           strcmp(key, "comment") == 0 || strcmp(key, "comments") == 0;
+}
+
 static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_member *member,
                          const char *prefix, bool strict)
 {
+    const bool comment = is_comment(member->key);
     if (++detail->unknown_count > UNKNOWN_MAX) {
         return;
     }
@@ -58,9 +66,12 @@ static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_
     const char *why = core_cfg_keep(
         detail, strict ? "unknown key; %s" : "unknown key, without effect; %s",
         meant[0] != '\0' ? meant : "see docs/ds_config.md for the keys that there are");
+    why = comment ? "a comment" : why;
     core_cfg_add_note(
         detail, &(struct core_cfg_note){
-                    .kind = strict ? CORE_CFG_NOTE_REFUSED : CORE_CFG_NOTE_WARNING,
+                    .kind = comment  ? CORE_CFG_NOTE_IGNORED
+                            : strict ? CORE_CFG_NOTE_REFUSED
+                                     : CORE_CFG_NOTE_WARNING,
                     .line = place.line,
                     .column = place.column,
                     .key = core_cfg_keep(detail, "%s%s%.100s", prefix, prefix[0] != '\0' ? "." : "",
@@ -201,9 +212,12 @@ static void check_types(struct core_cfg_detail *detail)
         bool refused = !schedule && !detail->values[optimizer].is_none &&
                        detail->values[optimizer].integer >= CORE_CFG_OPTIMIZERS;
         size_t type = core_cfg_index(schedule ? "scheduler.type" : "optimizer.type");
-        if (!refused && detail->values[type].given) {
+        if (!refused && !detail->values[type].is_none) {
+            char name[32];
+            core_cfg_choice_name(core_cfg_row(type), detail->values[type].integer, name,
+                                 sizeof name);
             core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, i,
-                          "the type in line %zu has no such parameter; it belongs to %s",
+                          "%s (line %zu) has no such parameter; it belongs to %s", name,
                           detail->values[type].place.line, row->only);
         }
     }

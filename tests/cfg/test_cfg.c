@@ -198,6 +198,9 @@ static void unknown_keys(void)
 {
     rig_expect("{" BATCH ",\n\"gradient_cliping\": 1}", WARNING, "gradient_cliping", 2,
                "did you mean gradient_clipping?");
+    rig_expect("{" BATCH ",\n\"_comment\": 3}", CORE_CFG_NOTE_IGNORED, "_comment", 2, "a comment");
+    rig_expect("{" BATCH ", \"fp16\": {\n\"//\": \"off\"}}", CORE_CFG_NOTE_IGNORED, "fp16.//", 2,
+               "a comment");
     rig_expect("{" BATCH ",\n\"stage\": 3}", WARNING, "stage", 2,
                "did you mean zero_optimization.stage?");
     rig_expect("{" BATCH ", \"zero_optimization\": {\n\"stge\": 1}}", REFUSED,
@@ -328,6 +331,40 @@ static void types(void)
     core_cfg_destroy(cfg);
 }
 
+/* Where a type is refused, it is the reason: what its parameters are is not judged. Each of these files,
+ * as they are in use, has exactly one. */
+static void refused_types(void)
+{
+    static const struct {
+        const char *section;
+        const char *key, *why;
+    } cases[] = {
+        {"\"optimizer\": {\"type\": \"OneBitAdam\", \"params\": {\"lr\": 4e-4, \"freeze_step\": "
+         "23000,"
+         "\"cuda_aware\": false, \"comm_backend_name\": \"nccl\"}}",
+         "optimizer.type", "OneBitAdam cannot be used"},
+        {"\"optimizer\": {\"params\": {\"lr\": 11e-3, \"max_coeff\": 0.3, \"min_coeff\": 0.01,"
+         "\"bias_correction\": false}, \"type\": \"Lamb\"}",
+         "optimizer.type", "Lamb is not built"},
+        {"\"optimizer\": {\"type\": \"RMSprop\", \"params\": {\"lr\": 1e-3, \"alpha\": 0.9}}",
+         "optimizer.type", "found \"RMSprop\"; allowed: one of Adam, AdamW, Adagrad, Lion, SGD"},
+        {"\"scheduler\": {\"type\": \"CosineAnnealingLR\", \"params\": {\"T_max\": 100}}",
+         "scheduler.type", "found \"CosineAnnealingLR\""},
+        {"\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1e-5,"
+         "\"cycle_max_lr\": 1e-3, \"warmup_num_steps\": 10}}",
+         "scheduler.params.warmup_num_steps", "OneCycle (line 1) has no such parameter"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{" BATCH ", %s}", cases[i].section);
+        rig_expect(text, REFUSED, cases[i].key, 1, cases[i].why);
+        struct core_cfg *cfg = rig_parse(text, NULL);
+        check_uint(core_cfg_notes_of(cfg, REFUSED), ==, 1);
+        check_uint(core_cfg_notes_of(cfg, WARNING), ==, 0);
+        core_cfg_destroy(cfg);
+    }
+}
+
 /* Switched-off features pass in every form, switched-on ones do not. */
 static void features(void)
 {
@@ -336,19 +373,21 @@ static void features(void)
                                       "{\"enabled\": false}",
                                       "\"auto\"",
                                       "{\"a\": {\"enabled\": false}}",
-                                      "{\"enabled\": \"false\"}"};
+                                      "{\"enabled\": \"false\"}",
+                                      "{\"disable\": true}"};
     static const char *const on[] = {"true",
                                      "{\"x\": 1}",
                                      "{\"enabled\": true}",
                                      "{\"a\": {\"b\": {\"enabled\": true}}}",
                                      "{\"enabled\": \"true\"}",
-                                     "{\"deepcompile\": true}"};
+                                     "{\"deepcompile\": true}",
+                                     "{\"disable\": false}"};
     char text[128];
-    for (size_t i = 0; i < 6; i++) {
+    for (size_t i = 0; i < 7; i++) {
         snprintf(text, sizeof text, "{" BATCH ", \"compile\": %s}", off[i]);
         core_cfg_destroy(rig_accept(text));
         snprintf(text, sizeof text, "{" BATCH ", \"compile\": %s}", on[i]);
-        rig_expect(text, REFUSED, "compile", 1, "allowed: false");
+        rig_expect(text, REFUSED, "compile", 1, "\"enabled\": false, or false");
     }
 }
 
@@ -484,5 +523,5 @@ static void lines(void)
 
 TEST_MAIN({"batch_rule", batch_rule}, {"auto_alone", auto_alone}, {"auto_asked", auto_asked},
           {"older_forms", older_forms}, {"unknown_keys", unknown_keys}, {"precision", precision},
-          {"offload", offload}, {"types", types}, {"features", features}, {"bad_files", bad_files},
-          {"base64", base64}, {"lines", lines})
+          {"offload", offload}, {"types", types}, {"refused_types", refused_types},
+          {"features", features}, {"bad_files", bad_files}, {"base64", base64}, {"lines", lines})
