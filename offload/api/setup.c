@@ -361,6 +361,10 @@ static int open_model(struct setup *setup, bool weights)
         return core_err_set(-EINVAL, "no model folder is given");
     }
     int rc = model_config_load(given->model, &config);
+    if (rc == 0 && config.dropouts[0] != '\0') {
+        core_log(CORE_LOG_WARN, "%s/config.json: dropout is not applied (%s)", given->model,
+                 config.dropouts);
+    }
     rc = rc != 0 ? rc : model_create(&config, &options, &setup->model);
     if (rc == 0 && given->length > config.length_max) {
         return core_err_set(-EINVAL,

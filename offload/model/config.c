@@ -15,7 +15,7 @@
 #include "offload/model/family.h"
 #include "offload/model/files.h"
 
-enum { SIZE_MAX_VALUE = INT32_MAX, DROPOUT_LINE_BYTES = 256 };
+enum { SIZE_MAX_VALUE = INT32_MAX };
 
 static bool is_null(const struct core_json_value *object, const char *key)
 {
@@ -205,9 +205,10 @@ static int read_padding(const struct core_json *doc, struct model_config *config
     return 0;
 }
 
-static int tell_dropout(const struct core_json *doc, const struct model_config *config)
+static int read_dropouts(const struct core_json *doc, struct model_config *config)
 {
-    char line[DROPOUT_LINE_BYTES] = "";
+    char *line = config->dropouts;
+    line[0] = '\0';
     for (const char *const *key = config->family->dropout_keys; *key != NULL; key++) {
         double value = config->family->dropout_default;
         int rc = core_json_get_real(doc, core_json_root(doc), *key, &value);
@@ -216,11 +217,9 @@ static int tell_dropout(const struct core_json *doc, const struct model_config *
         }
         if (value > 0.0) {
             size_t at = strlen(line);
-            snprintf(line + at, sizeof line - at, "%s%s %g", at > 0 ? ", " : "", *key, value);
+            snprintf(line + at, MODEL_DROPOUTS_BYTES - at, "%s%s %g", at > 0 ? ", " : "", *key,
+                     value);
         }
-    }
-    if (line[0] != '\0') {
-        core_log(CORE_LOG_WARN, "%s: dropout is not applied (%s)", core_json_source(doc), line);
     }
     return 0;
 }
@@ -331,7 +330,7 @@ int model_config_parse(const struct core_json *doc, struct model_config *out)
     if (rc == 0 && family->finish != NULL) {
         rc = family->finish(doc, &config);
     }
-    rc = rc != 0 ? rc : tell_dropout(doc, &config);
+    rc = rc != 0 ? rc : read_dropouts(doc, &config);
     if (rc == 0) {
         *out = config;
     }

@@ -14,7 +14,7 @@
 struct core_json;
 struct model_family;
 
-enum { MODEL_LAYERS_MAX = 1024 };
+enum { MODEL_LAYERS_MAX = 1024, MODEL_DROPOUTS_BYTES = 256 };
 
 struct model_config {
     const struct model_family *family; /* static */
@@ -39,13 +39,13 @@ struct model_config {
     bool scale_by_layer; /* and by 1 / (layer + 1) */
     int64_t window;      /* of the layers below; 0: none */
     bool sliding[MODEL_LAYERS_MAX];
-    struct kern_rope_config rope; /* of families that turn q and k */
-    enum model_dtype dtype;       /* as config.json says; MODEL_OTHER where it does not */
+    struct kern_rope_config rope;        /* of families that turn q and k */
+    enum model_dtype dtype;              /* as config.json says; MODEL_OTHER where it does not */
+    char dropouts[MODEL_DROPOUTS_BYTES]; /* "attention_dropout 0.1": asked for, never applied */
 };
 
-/* Fills `out` from FOLDER/config.json. -ENOENT, -EINVAL: the sentence names file and key. One log
- * line says which dropouts the file asks for, for none is applied. A tied model whose files hold a
- * head of its own is not tied, which another line says. */
+/* Fills `out` from FOLDER/config.json. -ENOENT, -EINVAL: the sentence names file and key. A tied model
+ * whose files hold a head of its own is not tied, which a line of the log says. */
 int model_config_load(const char *folder, struct model_config *out);
 /* The same from a document; `doc`'s source is the file's name in messages. */
 int model_config_parse(const struct core_json *doc, struct model_config *out);
