@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/cfg.h"
 #include "core/base/err.h"
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
@@ -335,11 +336,132 @@ static void contradictions(void)
            "--store /b", &s);
     check_uint(s.engine.store_count, ==, 1);
     check_string(s.engine.stores[0].directory, "/b");
-    check_contains(test_heard(), "--store wins over nvme_path /a");
+    check_contains(test_heard(),
+                   "--store wins over zero_optimization.offload_param.nvme_path: \"/a\"");
     tune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"dump_state\": true}", "", &s);
     check_contains(test_heard(), "without effect here: dump_state");
     tune_settings_fini(&s);
+}
+
+/* A flag wins over every key that sets the same, and says so of each that had another value. */
+static void every_flag_tells(void)
+{
+    static const struct {
+        const char *config; /* besides the batch size */
+        const char *flag;
+        const char *key; /* NULL: nothing is told */
+    } cases[] = {
+        {"\"train_micro_batch_size_per_gpu\": 2", "--batch 1", "train_micro_batch_size_per_gpu: 2"},
+        {"\"gradient_accumulation_steps\": 2", "--accum 1", "gradient_accumulation_steps: 2"},
+        {"\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.5}}", "--lr 0.1",
+         "optimizer.params.lr: 0.5"},
+        {"\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.5}}", "--lr 0.5", NULL},
+        {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": 0.5}}",
+         "--lr 0.1", "scheduler.params.warmup_max_lr: 0.5"},
+        {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 5}}",
+         "--warmup 3", "scheduler.params.warmup_num_steps: 5"},
+        {"\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.5, 0.5]}}",
+         "--betas 0.9,0.5", "optimizer.params.betas: [0.5"},
+        {"\"optimizer\": {\"type\": \"Adam\", \"params\": {\"eps\": 0.5}}", "--eps 0.1",
+         "optimizer.params.eps: 0.5"},
+        {"\"optimizer\": {\"type\": \"Adam\", \"params\": {\"weight_decay\": 0.5}}",
+         "--weight-decay 0.1", "optimizer.params.weight_decay: 0.5"},
+        {"\"gradient_clipping\": 0.5", "--clip 1", "gradient_clipping: 0.5"},
+        {"\"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}",
+         "--optimizer adamw", "optimizer.type: \"Adam\""},
+        {"\"fp16\": {\"enabled\": true}", "--precision bf16", "fp16.enabled: true"},
+        {"\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": false}", "--precision fp32",
+         "bf16.enabled: true"},
+        {"\"bf16\": {\"enabled\": true}", "--precision bf16", NULL},
+        {"\"optimizer\": {\"type\": \"Adam\", \"params\": {\"fp32_optimizer_states\": false}}",
+         "--moments fp32", "optimizer.params.fp32_optimizer_states: false"},
+        {"\"data_types\": {\"grad_accum_dtype\": \"bf16\"}", "--fp32-grads",
+         "data_types.grad_accum_dtype: \"bf16\""},
+        {"\"zero_optimization\": {\"stage\": 2}", "--zero 1", "zero_optimization.stage: 2"},
+        {"\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}",
+         "--place weights=device", "zero_optimization.offload_param.device: \"cpu\""},
+        {"\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}",
+         "--place states=host", NULL},
+        {"\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}}",
+         "--place states=device", "zero_optimization.offload_optimizer.device: \"cpu\""},
+        {"\"activation_checkpointing\": {\"cpu_checkpointing\": true}", "--place acts=keep",
+         "activation_checkpointing.cpu_checkpointing: true"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tune_settings s;
+        char text[512];
+        char sentence[256];
+        const char *flag = cases[i].flag;
+        const bool batch = strncmp(cases[i].config, "\"train_m", 8) == 0;
+        snprintf(text, sizeof text, "{%s%s}",
+                 batch ? "" : "\"train_micro_batch_size_per_gpu\": 4, ", cases[i].config);
+        expect(text, flag, &s);
+        tune_settings_fini(&s);
+        snprintf(sentence, sizeof sentence, "%.*s wins over %s", (int)strcspn(flag, " "), flag,
+                 cases[i].key != NULL ? cases[i].key : "");
+        const char *told = strstr(test_heard(), " wins over ");
+        if (cases[i].key == NULL ? told != NULL
+                                 : strstr(test_heard(), sentence) == NULL ||
+                                       strstr(told + 1, " wins over ") != NULL) {
+            test_fail(__FILE__, __LINE__, "%s %s: heard %s, wanted %s", text, flag, test_heard(),
+                      sentence);
+        }
+    }
+}
+
+/* Many keys without effect are counted where a line cannot hold them, and none is cut. */
+static void many_keys_are_told_whole(void)
+{
+    struct tune_settings s;
+    expect("{\"train_batch_size\": 2, \"dump_state\": true, \"memory_breakdown\": true,\n"
+           "\"wall_clock_breakdown\": true, \"prescale_gradients\": true,\n"
+           "\"disable_allgather\": true, \"zero_optimization\": {\"stage\": 2,\n"
+           "\"contiguous_gradients\": true, \"reduce_scatter\": true, \"overlap_comm\": true,\n"
+           "\"allgather_partitions\": true, \"reduce_bucket_size\": 5e8,\n"
+           "\"allgather_bucket_size\": 5e8, \"round_robin_gradients\": true,\n"
+           "\"sub_group_size\": 1e9, \"stage3_prefetch_bucket_size\": 5e7,\n"
+           "\"stage3_param_persistence_threshold\": 1e5, \"stage3_max_live_parameters\": 1e9,\n"
+           "\"stage3_max_reuse_distance\": 1e9}}",
+           "", &s);
+    const char *line = strstr(test_heard(), "without effect here: ");
+    check_true(line != NULL);
+    const char *more = strstr(line, " and ");
+    check_true(more != NULL && strstr(more, " more (tide config says why)") != NULL);
+    const char *last = more;
+    while (last[-1] != ' ') {
+        last--;
+    }
+    size_t known = 0;
+    for (size_t i = 0; i < core_cfg_notes_count(s.cfg); i++) {
+        const struct core_cfg_note note = core_cfg_note(s.cfg, i);
+        known += strlen(note.key) == (size_t)(more - last) &&
+                 strncmp(note.key, last, strlen(note.key)) == 0;
+    }
+    check_uint(known, ==, 1);
+    tune_settings_fini(&s);
+}
+
+/* Names of other programs are none of ours, and each answer names a flag that there is. */
+static void synonyms(void)
+{
+    struct tune_flags all;
+    struct cli_option options[TUNE_OPTIONS_MAX];
+    const size_t count = tune_flags_options(&all, options);
+    size_t rows = 0;
+    for (const struct cli_synonym *row = tune_flags_synonyms; row->theirs != NULL; row++, rows++) {
+        bool known = strncmp(row->ours, "--", 2) != 0;
+        for (size_t i = 0; i < count; i++) {
+            const size_t length = strlen(options[i].name);
+            check_true(strcmp(options[i].name, row->theirs) != 0);
+            known |= strncmp(row->ours + 2, options[i].name, length) == 0 &&
+                     (row->ours[2 + length] == ' ' || row->ours[2 + length] == '\0');
+        }
+        if (!known) {
+            test_fail(__FILE__, __LINE__, "--%s: %s", row->theirs, row->ours);
+        }
+    }
+    check_uint(rows, >, 100);
 }
 
 /* What is wrong ends with what would be right. */
@@ -354,7 +476,7 @@ static void refusals(void)
         {NULL, "--place acts=device", "\"acts=device\" says nothing"},
         {NULL, "--place weights", "\"weights\" says nothing"},
         {NULL, "--place weights=host,weights=device", "says twice where weights lie"},
-        {NULL, "--place states=store", "there is none: give --store DIR"},
+        {NULL, "--place states=store", "--place needs a store: give --store DIR"},
         {NULL, "--store :1G", "--store :1G: allowed: the path"},
         {NULL, "--store a:0", "a store of 0 bytes"},
         {NULL, "--store a:1X", "--store a:1X"},
@@ -429,8 +551,10 @@ static void stores(void)
                   i < TIDE_STORES_MAX ? 0 : -EINVAL);
     }
     options.store_count = 0;
-    check_int(tune_store_parse("a:b", &options, paths, names[0], sizeof names[0]), ==, 0);
-    check_string(names[0], "a:b");
+    check_int(tune_store_parse("a:b", &options, paths, names[0], sizeof names[0]), ==, -EINVAL);
+    check_contains(core_err_sentence(), "\"b\" is not a size");
+    check_int(tune_store_parse("a:b/c", &options, paths, names[0], sizeof names[0]), ==, 0);
+    check_string(names[0], "a:b/c");
     check_int(tune_store_parse("far/too/long/a/name", &options, paths, names[1], sizeof names[1]),
               ==, -EINVAL);
     double betas[2];
@@ -516,7 +640,9 @@ static void plans(void)
     free(text);
 }
 
-TEST_MAIN({"warmups", warmups}, {"data", data}, {"plans", plans}, {"defaults", defaults},
-          {"flags", flags}, {"optimizers", optimizers}, {"config", config},
-          {"schedules", schedules}, {"moving_betas", moving_betas},
-          {"contradictions", contradictions}, {"refusals", refusals}, {"stores", stores})
+TEST_MAIN({"warmups", warmups}, {"every_flag_tells", every_flag_tells},
+          {"many_keys_are_told_whole", many_keys_are_told_whole}, {"synonyms", synonyms},
+          {"data", data}, {"plans", plans}, {"defaults", defaults}, {"flags", flags},
+          {"optimizers", optimizers}, {"config", config}, {"schedules", schedules},
+          {"moving_betas", moving_betas}, {"contradictions", contradictions},
+          {"refusals", refusals}, {"stores", stores})

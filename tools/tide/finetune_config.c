@@ -38,19 +38,24 @@ static bool is_given(const struct tune_settings *settings, const char *key)
 static void tell_kind(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *what)
 {
     char names[512] = "";
-    size_t length = 0;
-    size_t count = core_cfg_notes_of(cfg, kind);
-    for (size_t i = 0; i < core_cfg_notes_count(cfg) && length < sizeof names; i++) {
+    char more[32] = "";
+    size_t told = 0;
+    const size_t count = core_cfg_notes_of(cfg, kind);
+    for (size_t i = 0; i < core_cfg_notes_count(cfg); i++) {
         struct core_cfg_note note = core_cfg_note(cfg, i);
-        if (note.kind == kind) {
-            int more = snprintf(names + length, sizeof names - length, "%s%s",
-                                length > 0 ? ", " : "", note.key);
-            length += more > 0 ? (size_t)more : 0;
+        const size_t length = strlen(names);
+        if (note.kind != kind || length + strlen(note.key) + 3 > sizeof names) {
+            continue;
         }
+        snprintf(names + length, sizeof names - length, "%s%s", length > 0 ? ", " : "", note.key);
+        told++;
+    }
+    if (told < count) {
+        snprintf(more, sizeof more, " and %zu more", count - told);
     }
     if (count > 0) {
-        core_log(CORE_LOG_WARN, "%s: %s: %s (tide config says why)", core_cfg_source(cfg), what,
-                 names);
+        core_log(CORE_LOG_WARN, "%s: %s: %s%s (tide config says why)", core_cfg_source(cfg), what,
+                 names, more);
     }
 }
 
@@ -269,10 +274,7 @@ static int take_offload(struct tune_settings *settings, const struct tune_flags 
                            engine->states == TIDE_STORE ? cfg->zero.offload_optimizer.nvme_path
                                                         : NULL};
     for (size_t i = 0; i < 2; i++) {
-        if (paths[i] != NULL && flags->stores.count > 0) {
-            core_log(CORE_LOG_WARN, "--store wins over nvme_path %s of %s", paths[i],
-                     core_cfg_source(cfg));
-        } else if (add_store(settings, paths[i]) != 0) {
+        if (flags->stores.count == 0 && add_store(settings, paths[i]) != 0) {
             return -EINVAL;
         }
     }

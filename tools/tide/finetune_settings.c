@@ -35,25 +35,82 @@ static void take_defaults(struct tune_settings *settings, const struct tune_flag
     settings->epochs = settings->steps > 0 ? 0 : isnan(flags->epochs) ? 1 : flags->epochs;
 }
 
-/* Says that a flag and a key contradict each other, where they do. */
-static void tell_winner(const struct tune_settings *settings, const char *flag, const char *key)
+/* A flag, where its value goes, and the keys of a ds_config.json that set the same. */
+struct winner {
+    const char *flag;
+    size_t at, bytes;         /* of it in struct tune_flags */
+    size_t out_at, out_bytes; /* of what it sets in struct tune_settings; 0 bytes: always another */
+    const char *keys[3];
+};
+
+#define SETS(name, member, out, ...)                                                               \
+    {                                                                                              \
+        name, offsetof(struct tune_flags, member), sizeof((struct tune_flags *)0)->member,         \
+            offsetof(struct tune_settings, out), sizeof((struct tune_settings *)0)->out,           \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+static const struct winner winners[] = {
+    SETS("batch", batch, engine.batch, "train_micro_batch_size_per_gpu"),
+    SETS("accum", accum, engine.accum, "gradient_accumulation_steps"),
+    SETS("lr", lr, schedule.lr, "optimizer.params.lr", "scheduler.params.warmup_max_lr"),
+    SETS("betas", betas, engine.beta1, "optimizer.params.betas"),
+    SETS("betas", betas, engine.beta2, "optimizer.params.betas"),
+    SETS("betas", betas, engine.beta1, "optimizer.params.momentum"),
+    SETS("eps", eps, engine.eps, "optimizer.params.eps"),
+    SETS("weight-decay", decay, engine.decay, "optimizer.params.weight_decay"),
+    SETS("clip", clip, engine.clip, "gradient_clipping"),
+    SETS("optimizer", optimizer, engine.optimizer, "optimizer.type"),
+    SETS("schedule", schedule, schedule.kind, "scheduler.type"),
+    SETS("warmup", warmup, schedule.warmup, "scheduler.params.warmup_num_steps"),
+    SETS("precision", precision, engine.precision, "bf16.enabled", "fp16.enabled"),
+    SETS("moments", moments, engine.moments, "bf16.bf16_optimizer_states",
+         "optimizer.params.fp32_optimizer_states"),
+    SETS("fp32-grads", gradients_fp32, engine.gradients_fp32, "data_types.grad_accum_dtype"),
+    SETS("zero", zero, engine.zero_stage, "zero_optimization.stage"),
+    SETS("place", place, engine.weights, "zero_optimization.offload_param.device"),
+    SETS("place", place, engine.states, "zero_optimization.offload_optimizer.device"),
+    SETS("place", place, engine.acts, "activation_checkpointing.cpu_checkpointing"),
+    SETS("store", stores, engine.store_count, "zero_optimization.offload_param.nvme_path",
+         "zero_optimization.offload_optimizer.nvme_path"),
+};
+
+/* Warns once of each key of the file that a flag has overruled with another value. `before`: the settings
+ * as the file left them. */
+static void tell_winners(const struct tune_settings *settings, const struct tune_flags *flags,
+                         const struct tune_settings *before)
 {
-    struct core_cfg_note note;
-    if (tune_config_given(settings, key, &note)) {
-        core_log(CORE_LOG_WARN, "--%s wins over %s: %s in %s, line %zu", flag, key,
-                 note.value != NULL ? note.value : "", core_cfg_source(settings->cfg), note.line);
+    struct tune_flags none;
+    const char *told = "";
+    tune_flags_init(&none);
+    for (size_t i = 0; i < sizeof winners / sizeof winners[0]; i++) {
+        const struct winner *row = &winners[i];
+        if (memcmp((const char *)flags + row->at, (const char *)&none + row->at, row->bytes) == 0 ||
+            memcmp((const char *)settings + row->out_at, (const char *)before + row->out_at,
+                   row->out_bytes) == 0) {
+            continue;
+        }
+        for (int k = 0; k < 3 && row->keys[k] != NULL; k++) {
+            const char *key = row->keys[k];
+            struct core_cfg_note note;
+            if (!tune_config_given(settings, key, &note) || strcmp(key, told) == 0 ||
+                (row->out_at == offsetof(struct tune_settings, engine.precision) &&
+                 strcmp(note.value, "false") == 0)) {
+                continue;
+            }
+            core_log(CORE_LOG_WARN, "--%s wins over %s: %s in %s, line %zu", row->flag, key,
+                     note.value != NULL ? note.value : "", core_cfg_source(settings->cfg),
+                     note.line);
+            told = key;
+        }
     }
 }
 
-static void take_real(const struct tune_settings *settings, const char *flag, const char *key,
-                      double value, double *out)
+static void take_real(double value, double *out)
 {
-    if (!isnan(value)) {
-        if (value != *out) {
-            tell_winner(settings, flag, key);
-        }
-        *out = value;
-    }
+    *out = isnan(value) ? *out : value;
 }
 
 /* train = micro x accumulation x ranks. One of the flags alone keeps the file's train_batch_size,
@@ -70,7 +127,6 @@ static int take_batch(struct tune_settings *settings, const struct tune_flags *f
         if (asked[i] == CORE_CFG_NONE || asked[i] == *out[i]) {
             continue;
         }
-        tell_winner(settings, i == 0 ? "batch" : "accum", keys[i]);
         *out[i] = (uint32_t)asked[i];
         if (asked[1 - i] != CORE_CFG_NONE || tune_config_given(settings, keys[1 - i], &note) ||
             !tune_config_given(settings, "train_batch_size", &note)) {
@@ -118,33 +174,21 @@ static void take_type_defaults(struct tune_settings *settings, const struct tune
 static int take_learning(struct tune_settings *settings, const struct tune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
-    take_real(settings, "eps", "optimizer.params.eps", flags->eps, &engine->eps);
-    take_real(settings, "weight-decay", "optimizer.params.weight_decay", flags->decay,
-              &engine->decay);
-    take_real(settings, "clip", "gradient_clipping", flags->clip, &engine->clip);
-    if (flags->betas != NULL) {
-        double betas[2];
-        if (tune_betas_parse(flags->betas, &betas[0], &betas[1]) != 0) {
-            return -EINVAL;
-        }
-        if (betas[0] != engine->beta1 || betas[1] != engine->beta2) {
-            tell_winner(settings, "betas", "optimizer.params.betas");
-        }
-        engine->beta1 = betas[0];
-        engine->beta2 = betas[1];
+    take_real(flags->eps, &engine->eps);
+    take_real(flags->decay, &engine->decay);
+    take_real(flags->clip, &engine->clip);
+    if (flags->betas != NULL &&
+        tune_betas_parse(flags->betas, &engine->beta1, &engine->beta2) != 0) {
+        return -EINVAL;
     }
-    if (flags->optimizer >= 0 && (uint32_t)flags->optimizer != engine->optimizer) {
-        tell_winner(settings, "optimizer", "optimizer.type");
+    if (flags->optimizer >= 0) {
         engine->optimizer = (uint32_t)flags->optimizer;
     }
     take_type_defaults(settings, flags);
-    if (flags->precision >= 0 && (uint32_t)flags->precision != engine->precision) {
-        tell_winner(settings, "precision",
-                    engine->precision == TIDE_FP16 ? "fp16.enabled" : "bf16.enabled");
+    if (flags->precision >= 0) {
         engine->precision = (uint32_t)flags->precision;
     }
-    if (flags->moments >= 0 && (uint32_t)flags->moments != engine->moments) {
-        tell_winner(settings, "moments", "bf16.bf16_optimizer_states");
+    if (flags->moments >= 0) {
         engine->moments = (uint32_t)flags->moments;
     }
     engine->gradients_fp32 |= flags->gradients_fp32;
@@ -202,7 +246,6 @@ static void take_schedule(struct tune_settings *settings, const struct tune_flag
 {
     struct schedule *schedule = &settings->schedule;
     if (flags->schedule >= 0) {
-        tell_winner(settings, "schedule", "scheduler.type");
         *schedule = (struct schedule){.kind = (enum schedule_kind)flags->schedule,
                                       .lr = has_own_rates(schedule) ? settings->cfg->optimizer.lr
                                                                     : schedule->lr};
@@ -216,16 +259,8 @@ static void take_schedule(struct tune_settings *settings, const struct tune_flag
         }
         return;
     }
-    const bool max_counts = schedule->kind == SCHEDULE_WARMUP ||
-                            schedule->kind == SCHEDULE_WARMUP_DECAY;
-    struct core_cfg_note note;
-    take_real(settings, "lr",
-              max_counts && tune_config_given(settings, "scheduler.params.warmup_max_lr", &note)
-                  ? "scheduler.params.warmup_max_lr"
-                  : "optimizer.params.lr",
-              flags->lr, &schedule->lr);
-    if (flags->warmup != CORE_CFG_NONE && flags->warmup != schedule->warmup) {
-        tell_winner(settings, "warmup", "scheduler.params.warmup_num_steps");
+    take_real(flags->lr, &schedule->lr);
+    if (flags->warmup != CORE_CFG_NONE) {
         schedule->warmup = flags->warmup;
     }
 }
@@ -262,8 +297,8 @@ static int take_memory(struct tune_settings *settings, const struct tune_flags *
     const bool wants_store = engine->weights == TIDE_STORE || engine->states == TIDE_STORE ||
                              engine->grads == TIDE_STORE || engine->acts == TIDE_ACTS_STORE;
     if (wants_store && engine->store_count == 0) {
-        return core_err_set(-EINVAL, "something is to lie in the store, and there is none: give "
-                                     "--store DIR, a directory on a drive");
+        return core_err_set(-EINVAL,
+                            "--place needs a store: give --store DIR, a directory on a drive");
     }
     return 0;
 }
@@ -310,9 +345,6 @@ static int take_machine(struct tune_settings *settings, const struct tune_flags 
     engine->threads = flags->threads != CORE_CFG_NONE ? (uint32_t)flags->threads : 0;
     engine->ranks = flags->ranks != CORE_CFG_NONE ? (uint32_t)flags->ranks : 1;
     if (flags->zero != CORE_CFG_NONE) {
-        if (flags->zero != (int64_t)engine->zero_stage) {
-            tell_winner(settings, "zero", "zero_optimization.stage");
-        }
         engine->zero_stage = (uint32_t)flags->zero;
     }
     return 0;
@@ -343,6 +375,7 @@ int tune_settings_init(struct tune_settings *out, const struct tune_flags *flags
     if (rc == 0 && flags->config != NULL) {
         rc = tune_config_take(out, flags, model);
     }
+    const struct tune_settings before = *out;
     rc = rc != 0 ? rc : take_machine(out, flags);
     rc = rc != 0 ? rc : take_learning(out, flags);
     rc = rc != 0 ? rc : take_batch(out, flags);
@@ -352,6 +385,7 @@ int tune_settings_init(struct tune_settings *out, const struct tune_flags *flags
         return rc;
     }
     take_schedule(out, flags);
+    tell_winners(out, flags, &before);
     return 0;
 }
 
