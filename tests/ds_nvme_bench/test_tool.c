@@ -78,7 +78,7 @@ static void usage(void)
         const char *sentence;
     } cases[] = {
         {"--mode point", "--nvme_dir DIR names it"},
-        {"", "the name of a directory is empty"},
+        {"", "an argument is empty"},
         {"--mode sweeep /d", "--mode takes one of sweep|point|verify|swap|soak"},
         {"--op reads /d", "--op takes read, write and rw"},
         {"--block_size 1000 /d", "multiples of 4096"},
@@ -165,8 +165,8 @@ static void memory_file_system(void)
     check_contains(tool_err, "does not fit");
 }
 
-/* --json, --csv and --plot in one run; the emitted configuration is one that `tide config` takes
- * without a warning about aio; "-" gives stdout to the file alone. */
+/* --json, --csv and --plot in one run; the emitted block is all of its file, and one that `tide config`
+ * takes without a warning about aio; "-" gives stdout to the file alone. */
 static void files(void)
 {
     char options[2048];
@@ -185,7 +185,7 @@ static void files(void)
     check_int(core_file_read(tool_path("r.svg"), 1 << 20, &text, &bytes), ==, 0);
     check_contains(text, "</svg>");
     free(text);
-    snprintf(options, sizeof options, "config --json %s", tool_path("c.json"));
+    snprintf(options, sizeof options, "config --json --batch 1 %s", tool_path("c.json"));
     check_int(tool_finish(tool_start("tide", options, NULL)), ==, 0);
     static const char *const keys[] = {"block_size", "queue_depth", "intra_op_parallelism",
                                        "single_submit", "overlap_events"};

@@ -216,9 +216,6 @@ static int take_dirs(const struct raw *raw, const struct cli_parsed *parsed,
     for (size_t i = 0; i < count; i++) {
         const char *dir = i < raw->dirs.count ? raw->dirs.items[i]
                                               : parsed->arguments[i - raw->dirs.count];
-        if (dir[0] == '\0') {
-            return core_err_set(-EINVAL, "the name of a directory is empty");
-        }
         for (unsigned k = 0; k < out->dir_count; k++) {
             if (strcmp(out->dirs[k], dir) == 0) {
                 return core_err_set(-EINVAL, "%s is named twice", dir);

@@ -219,8 +219,6 @@ int bench_report_json(const struct bench_report *report, FILE *out)
     return rc;
 }
 
-static const char batch_key[] = "train_micro_batch_size_per_gpu";
-
 int bench_report_replaceable(const char *path)
 {
     struct stat info;
@@ -234,7 +232,7 @@ int bench_report_replaceable(const char *path)
                 core_json_kind(core_json_root(doc)) == CORE_JSON_OBJECT;
     for (bool any = ours && core_json_first(core_json_root(doc), &member); any && ours;
          any = core_json_next(&member)) {
-        ours = strcmp(member.key, "aio") == 0 || strcmp(member.key, batch_key) == 0;
+        ours = strcmp(member.key, "aio") == 0;
     }
     core_json_destroy(doc);
     return ours ? 0
@@ -249,9 +247,7 @@ int bench_report_config(const struct bench_report *report, FILE *out)
     struct core_json_write json;
     core_json_write_init_file(&json, out);
     json.indent = 2;
-    /* The batch size makes it a configuration that an engine starts with. */
     core_json_write_object_begin(&json, NULL);
-    core_json_write_integer(&json, batch_key, 1);
     write_aio(&json, &report->recommendation);
     core_json_write_object_end(&json);
     int rc = core_json_write_end(&json);

@@ -111,6 +111,10 @@ static int choose_bytes(const struct bench_target *target,
         *bytes = free_bytes / 4;
     }
     *bytes = *bytes / GRAIN * GRAIN;
+    if (options->bytes != 0 && *bytes < least_bytes) {
+        return core_err_set(-EINVAL, "--io_size %" PRIu64 ": allowed: %d MiB and more",
+                            options->bytes, (int)(least_bytes >> 20));
+    }
     if (*bytes < least_bytes || *bytes > free_bytes) {
         return core_err_set(
             -ENOSPC,
