@@ -19,8 +19,7 @@ static const struct kind kinds[] = {
     {"cuda", &dev_backend_cuda, NULL},
 #else
     {"cuda", NULL,
-     "nvcc or the CUDA libraries were not found when it was configured; "
-     "install the CUDA 13 toolkit and build again with -Dcuda=enabled"},
+     DEV_CUDA_STATE "; install the CUDA 13 toolkit and build again with -Dcuda=enabled"},
 #endif
 };
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };

@@ -57,6 +57,17 @@ static void usage(void)
         {"finetune --model %M --data %T/d.jsonl", "--out DIR is missing"},
         {"plan", "--model DIR is missing"},
         {"finetune --modl x", "did you mean --model?"},
+        {"finetune --learning_rate 1", "there is no option --learning_rate: use --lr X"},
+        {"plan --per-device-train-batch-size=4", "use --batch ROWS"},
+        {"finetune --lora 8", "adapters are not built yet"},
+        {"plan --model Qwen/Qwen3-0.6B",
+         "tide downloads nothing: hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B"},
+        {"plan --model %M --store %T/x:yy", "\"yy\" is not a size"},
+        {"plan --model %M --trace %T/no/such.json", "such.json cannot be written"},
+        {"plan --model %M --batch 99999999999999999999",
+         "--batch takes an integer from 1 to 1048576"},
+        {"plan --model= --batch 1", "--model is empty; it needs a value: DIR"},
+        {"export --out x", "CHECKPOINT is missing"},
         {TRAIN "--out %T/o --save-every 0", "--save-every takes an integer from 1"},
         {TRAIN "--out %T/o --keep 0", "--keep takes an integer from 1"},
         {TRAIN "--out %T/o --tensorboard %T/d.jsonl", "d.jsonl"},
@@ -511,7 +522,7 @@ static void plans(void)
     expect(3, TRAIN "--out %T/p --host-memory 4K");
     check_true(!rig_has("p"));
     expect_with(1, "TIDE_PAPER_FAIL=plan 1 5", "plan --model %M");
-    expect(1, "plan --model %M --trace %T/no/where");
+    expect(2, "plan --model %M --trace %T/no/where");
     expect(2, "plan --model %M --data %T/none");
     rig_end();
 }

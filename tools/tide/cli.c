@@ -150,11 +150,37 @@ static void print_help(const struct cli_command *command, const struct cli_optio
     printf("\nExample:\n  %s\n", command->example);
 }
 
+static bool same_name(const char *option, const char *name, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        char a = option[i] == '_' ? '-' : option[i];
+        char b = name[i] == '_' ? '-' : name[i];
+        if (a != b) {
+            return false;
+        }
+    }
+    return option[length] == '\0';
+}
+
+static const struct cli_synonym *find_synonym(const struct cli_command *command, const char *name)
+{
+    const struct cli_synonym *at = command->synonyms;
+    while (at != NULL && at->theirs != NULL && !same_name(at->theirs, name, strlen(name))) {
+        at++;
+    }
+    return at != NULL && at->theirs != NULL ? at : NULL;
+}
+
 static int refuse_unknown(const struct cli_command *command, const struct cli_option *options,
                           size_t count, const char *argument)
 {
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
+    const struct cli_synonym *synonym = find_synonym(command, name);
+    if (synonym != NULL) {
+        return cli_fail(command, CLI_WRONG, "there is no option --%s: %s%s", name,
+                        synonym->ours[0] == '-' ? "use " : "", synonym->ours);
+    }
     struct core_guess guess;
     core_guess_init(&guess, name);
     for (size_t i = 0; i < count; i++) {
@@ -174,12 +200,12 @@ static int take_integer(const struct cli_option *option, const char *text)
     errno = 0;
     int64_t value = strtoll(text, &end, 10);
     bool limited = option->low != 0 || option->high != 0;
-    if (errno != 0 || end == text || *end != '\0') {
+    if (end == text || *end != '\0' || (errno != 0 && !limited)) {
         return core_err_set(-EINVAL, "--%s takes an integer, not \"%s\"", option->name, text);
     }
-    if (limited && ((double)value < option->low || (double)value > option->high)) {
-        return core_err_set(-EINVAL, "--%s takes an integer from %.15g to %.15g, not %" PRId64,
-                            option->name, option->low, option->high, value);
+    if (limited && (errno != 0 || (double)value < option->low || (double)value > option->high)) {
+        return core_err_set(-EINVAL, "--%s takes an integer from %.15g to %.15g, not %s",
+                            option->name, option->low, option->high, text);
     }
     *(int64_t *)option->out = value;
     return 0;
@@ -229,8 +255,13 @@ static int take_files(const struct cli_option *option, const char *text)
     return 0;
 }
 
+/* `text` is not looked at for a CLI_FLAG. */
 static int take_value(const struct cli_option *option, const char *text)
 {
+    if (option->kind != CLI_FLAG && text[0] == '\0') {
+        return core_err_set(-EINVAL, "--%s is empty; it needs a value: %s", option->name,
+                            option->value);
+    }
     switch (option->kind) {
     case CLI_FLAG: *(bool *)option->out = true; return 0;
     case CLI_TEXT: *(const char **)option->out = text; return 0;
@@ -253,18 +284,6 @@ static int take_value(const struct cli_option *option, const char *text)
     case CLI_CHOICE: return take_choice(option, text);
     }
     return -EINVAL;
-}
-
-static bool same_name(const char *option, const char *name, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        char a = option[i] == '_' ? '-' : option[i];
-        char b = name[i] == '_' ? '-' : name[i];
-        if (a != b) {
-            return false;
-        }
-    }
-    return option[length] == '\0';
 }
 
 /* One --option, whose value may be the next argument. */
@@ -312,16 +331,22 @@ static bool take_short(struct cli_common *common, const char *letters)
 
 static int check_arguments(const struct cli_command *command, char **arguments, size_t count)
 {
+    for (size_t i = 0; i < count; i++) {
+        if (arguments[i][0] == '\0') {
+            return cli_fail(command, CLI_WRONG, "an argument is empty; see %s --help",
+                            full_name(command));
+        }
+    }
     if (count < command->arguments_min) {
         return cli_fail(command, CLI_WRONG, "%s is missing; see %s --help", command->arguments,
                         full_name(command));
     }
     if (count > command->arguments_max) {
         return command->arguments_max == 0
-                   ? cli_fail(command, CLI_WRONG, "\"%s\" is none of its options; see %s --help",
+                   ? cli_fail(command, CLI_WRONG, "\"%s\" is not an option; see %s --help",
                               arguments[0], full_name(command))
                    : cli_fail(command, CLI_WRONG,
-                              "%zu arguments, where at most %zu can stand; see %s --help", count,
+                              "%zu arguments were given, at most %zu can be; see %s --help", count,
                               command->arguments_max, full_name(command));
     }
     return -1;

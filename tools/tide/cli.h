@@ -54,6 +54,12 @@ struct cli_common {
     bool color;  /* of stdout */
 };
 
+/* An option's name in other programs. */
+struct cli_synonym {
+    const char *theirs; /* "learning-rate", for --learning-rate and --learning_rate */
+    const char *ours;   /* what to write here: "--lr X"; or why there is nothing of the kind */
+};
+
 struct cli_command {
     const char *program;   /* "ds_nvme_bench": a program of its own; NULL: tide */
     const char *name;      /* "config"; NULL where the program has no subcommands */
@@ -62,6 +68,7 @@ struct cli_command {
     size_t arguments_min, arguments_max;
     const char *example; /* one real command line, and what comes of it */
     const char *help[4]; /* the whole text of --help in pieces, instead of a line an option */
+    const struct cli_synonym *synonyms; /* ends with a row of NULL; NULL: none */
     int (*run)(const struct cli_command *command, int argc, char **argv); /* an enum cli_exit */
 };
 

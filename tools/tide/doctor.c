@@ -73,9 +73,6 @@ static int check_stores(const struct cli_command *command, const struct cli_text
         struct stat info;
         char quoted[CORE_QUOTE_BYTES];
         const char *store = stores->items[i];
-        if (store[0] == '\0') {
-            return cli_fail(command, CLI_WRONG, "--store needs the path of a folder, not \"\"");
-        }
         if (stat(store, &info) == 0) {
             if (!S_ISDIR(info.st_mode)) {
                 return cli_fail(command, CLI_WRONG, "--store %s: that is no folder", store);

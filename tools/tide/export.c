@@ -23,7 +23,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
         return code;
     }
     if (out == NULL) {
-        return cli_fail(command, CLI_WRONG, "--out DIR is missing");
+        return cli_fail(command, CLI_WRONG,
+                        "--out DIR is missing: the folder to write; see tide export --help");
     }
     char whole[PATH_MAX];
     int rc = cli_out_resolve(out, whole);

@@ -371,5 +371,6 @@ const struct cli_command cli_command_finetune = {
     .summary = "trains a model that need not fit, writes a Hugging Face folder",
     .help = {help, tune_flags_help, help_output},
     .example = "tide finetune --model Qwen3-4B --data rows.jsonl --out tuned --store /nvme",
+    .synonyms = tune_flags_synonyms,
     .run = run,
 };

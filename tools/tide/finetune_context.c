@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
@@ -90,10 +91,34 @@ static int refuse_kind(const char *path, uint32_t what)
                         path);
 }
 
+/* "Qwen/Qwen3-0.6B" or "gpt2": what a model is called where it can be downloaded. */
+static bool is_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return path[0] != '.' && path[0] != '/' && path[0] != '~' &&
+           (slash == NULL || (slash[1] != '\0' && strchr(slash + 1, '/') == NULL));
+}
+
+static int refuse_missing(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    return is_hub_name(path)
+               ? core_err_set(
+                     -ENOENT,
+                     "--model %s: there is no such folder; --model takes a folder, and tide "
+                     "downloads nothing: hf download %s --local-dir %s",
+                     path, path, name)
+               : core_err_set(-ENOENT, "--model %s: there is no such folder", path);
+}
+
 int tune_context_inspect(struct tune_context *talk, const char *path, bool weights,
                          struct tide_inspection *out)
 {
     *out = (struct tide_inspection){.struct_bytes = sizeof *out};
+    if (access(path, F_OK) != 0 && errno == ENOENT) {
+        return refuse_missing(path);
+    }
     int rc = tide_inspect(talk->context, path, NULL, out);
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());

@@ -61,6 +61,9 @@ size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out);
 int tune_flags_check(const struct cli_command *command, const struct tune_flags *flags,
                      bool trains);
 
+/* What these flags are called in transformers, TRL, Axolotl, LLaMA-Factory and DeepSpeed. */
+extern const struct cli_synonym tune_flags_synonyms[];
+
 /* Shown instead of a table of options: three of them a line. */
 extern const char tune_flags_help[];
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/size.h"
@@ -115,9 +116,16 @@ int tune_store_parse(const char *text, struct tide_engine_options *out,
     }
     if (length == 0 || length >= room) {
         return core_err_set(-EINVAL,
-                            "--store %s: allowed: the path of a directory, and behind a "
-                            "colon the most that may be taken there (--store DIR:64GiB)",
+                            "--store %s: allowed: the path of a folder, and after a colon the "
+                            "most that may be taken there (--store DIR:64GiB)",
                             text);
+    }
+    if (colon != NULL && length == strlen(text) && strchr(colon, '/') == NULL &&
+        access(text, F_OK) != 0) {
+        return core_err_set(-EINVAL,
+                            "--store %s: \"%s\" is not a size, and no folder has this name; "
+                            "allowed: DIR or DIR:64GiB",
+                            text, colon + 1);
     }
     if (out->store_count == TIDE_STORES_MAX) {
         return core_err_set(-EINVAL, "--store may be given at most %d times", TIDE_STORES_MAX);

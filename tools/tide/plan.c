@@ -73,7 +73,9 @@ static int check_written(const struct wish *wish)
         {CLI_PATH_WRITTEN, "--save-rates", wish->rates_out},
     };
     tune_flags_paths(&wish->flags, paths + 1);
-    return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
+    int rc = cli_paths_check(paths, sizeof paths / sizeof paths[0]);
+    rc = rc != 0 ? rc : cli_path_try("--trace", wish->flags.trace, CLI_PATH_FILE);
+    return rc != 0 ? rc : cli_path_try("--save-rates", wish->rates_out, CLI_PATH_FILE);
 }
 
 static int make(const struct cli_command *command, const struct wish *wish,
@@ -148,5 +150,6 @@ const struct cli_command cli_command_plan = {
     .summary = "what a run would take: bytes a tier, time a step, wear of the drives",
     .help = {help, tune_flags_help, help_rest},
     .example = "tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB",
+    .synonyms = tune_flags_synonyms,
     .run = run,
 };
