@@ -111,6 +111,29 @@ static void timeline_on_a_full_disk(void)
     end_disk("disk");
 }
 
+/* In a container's image no folder can be renamed, and no names can be exchanged: a run goes on there with
+ * the checkpoints of the image, takes them away when their turn comes, and replaces the model. */
+static void overlay(void)
+{
+    char lower[700];
+    begin();
+    mkdir(rig_path("image"), 0700);
+    expect(0, TRAIN_SMALL "--out %T/image/out --steps 4 --save-every 1 -q");
+    test_file("image/out/thesis.tex", "of years", 8);
+    snprintf(lower, sizeof lower, "%s", rig_path("image"));
+    if (test_mount_overlay("layers", lower) == NULL) {
+        test_skip("no overlay can be mounted here: %s", strerror(errno));
+    }
+    expect(0, TRAIN_SMALL "--out %T/layers/out --steps 8 --save-every 1 --keep 2 --resume -q");
+    check_true(rig_has("layers/out/checkpoint-8") && rig_has("layers/out/checkpoint-7"));
+    check_true(!rig_has("layers/out/checkpoint-4") && !rig_has("layers/out/checkpoint-3"));
+    check_true(!rig_has("layers/out.partial"));
+    check_string(rig_read("layers/out/thesis.tex"), "of years");
+    expect(0, TRAIN_SMALL "--out %T/plain --steps 8 -q");
+    rig_same_model("plain", "layers/out");
+    end_disk("layers");
+}
+
 /* Kilobytes of a folder on its small file system. */
 static unsigned kib_of(const char *name)
 {
@@ -231,7 +254,7 @@ static void somebody_elses_store(void)
 
 TEST_MAIN({"store_at_step_0", store_at_step_0},
           {"output_at_the_first_save", output_at_the_first_save},
-          {"timeline_on_a_full_disk", timeline_on_a_full_disk},
+          {"timeline_on_a_full_disk", timeline_on_a_full_disk}, {"overlay", overlay},
           {"spare_gives_way", spare_gives_way},
           {"output_is_a_mount_point", output_is_a_mount_point},
           {"two_runs_on_one_output", two_runs_on_one_output}, {"missing_store", missing_store},

@@ -77,6 +77,26 @@ const char *test_mount_image(const char *name, const char *type, unsigned size_m
     return system(quiet) == 0 ? path : NULL;
 }
 
+const char *test_mount_overlay(const char *name, const char *lower)
+{
+    char above[64];
+    char options[COMMAND_BYTES];
+    char part[COMMAND_BYTES];
+    snprintf(above, sizeof above, "%s.above", name);
+    const char *upper = test_mount_memory(above, "size=64m,mode=0700");
+    const char *path = upper != NULL ? make_place(name) : NULL;
+    if (path == NULL) {
+        return NULL;
+    }
+    snprintf(part, sizeof part, "%s/upper", upper);
+    bool made = mkdir(part, 0700) == 0;
+    snprintf(part, sizeof part, "%s/work", upper);
+    made = made && mkdir(part, 0700) == 0;
+    snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s/upper,workdir=%s/work", lower, upper,
+             upper);
+    return made && mount("overlay", path, "overlay", 0, options) == 0 ? path : NULL;
+}
+
 void test_mount_end(const char *path)
 {
     if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) != 0) {

@@ -15,6 +15,9 @@ const char *test_mount_memory(const char *name, const char *options);
 /* An empty file system ("ext4", "ext2") of so many MiB in a file beside it; NULL where there are no loop
  * devices. */
 const char *test_mount_image(const char *name, const char *type, unsigned size_mib);
+/* An overlay at `name`, as of a container: below it the folder `lower` as it is, above it nothing. NULL, with errno,
+ * where it cannot be made. */
+const char *test_mount_overlay(const char *name, const char *lower);
 /* Takes it away, also where something in it is still open. */
 void test_mount_end(const char *path);
 
