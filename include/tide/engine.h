@@ -234,8 +234,8 @@ struct tide_engine;
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);
-/* Destroys an engine and removes its files from the stores. Waits for nothing to be saved: a checkpoint
- * that is still being written is discarded. */
+/* Destroys an engine and removes its files from the stores. A checkpoint that is still being written is
+ * discarded. */
 TIDE_API void tide_engine_destroy(struct tide_engine *engine);
 
 /* Returns the plan of an engine. It is valid as long as the engine and is not destroyed by the caller. */
@@ -283,7 +283,7 @@ struct tide_step {
  *
  * Returns 0; -EINVAL for wrong arguments or micro-batches, after which the engine can be used as before;
  * or an error that ends the run (-EDOM, -ERANGE for an overflow at the smallest loss scale, -EIO, -ENOSPC,
- * -EBADMSG, -ETIMEDOUT, -ECANCELED): every later call that needs the model returns it again, and the
+ * -EBADMSG, -ETIMEDOUT): every later call that needs the model returns it again, and the
  * engine can only be destroyed. */
 TIDE_API int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches,
                               unsigned count, double lr, struct tide_step *out);

@@ -17,14 +17,15 @@
  * otherwise. Text that is an array in a struct always ends with a zero byte and is cut where it does
  * not fit.
  *
- * Threads. The library has no state outside its objects, except each thread's last error and caches of
- * what the machine can do. A context and the objects made with it form a group that one thread at a time
+ * Threads. The library has no state outside its objects that one object could notice of another, except
+ * each thread's last error. A context and the objects made with it form a group that one thread at a time
  * may use, and any thread may be that one. Different groups are independent: several threads may work
  * with a context each at the same time. An object that was made with the context NULL is a group of its
  * own. Functions without a context or an object may be called by any thread at any time.
  *
- * The host. The library installs no signal handlers, never exits, and never writes to stdout or stderr.
- * Its threads block all signals.
+ * The application. The library installs no signal handlers, never exits, writes neither to stdout nor to
+ * stderr, and changes neither the environment nor the working directory. Its threads block all signals except
+ * those that report faults. The caller's floating-point modes and locale are not used and not changed.
  *
  * Growth. The library may be newer or older than the header that a program was compiled with:
  *   - Every struct begins with `struct_bytes`. The caller sets it to the struct's sizeof, also in structs

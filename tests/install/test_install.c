@@ -172,6 +172,16 @@ static void symbols(void)
     check_int(count, >=, 40);
 }
 
+/* The comment of every public function says what it returns. */
+static void contracts(void)
+{
+    static char text[16384];
+    check_int(shell(text, sizeof text, "cd '%s' && awk -f api/contracts.awk ../include/tide/*.h",
+                    test_root()),
+              ==, 0);
+    check_string(text, "");
+}
+
 /* The library needs no function that ends the process, prints, changes what belongs to the whole process, or
  * keeps a state for all threads; and calls of its own functions cannot be diverted to another library. */
 static void needs(void)
@@ -236,5 +246,5 @@ static void shared_state(void)
 }
 
 TEST_MAIN({"c_program", c_program}, {"cxx_program", cxx_program}, {"command", command},
-          {"contents", contents}, {"symbols", symbols}, {"needs", needs},
+          {"contents", contents}, {"symbols", symbols}, {"contracts", contracts}, {"needs", needs},
           {"shared_state", shared_state})
