@@ -129,7 +129,7 @@ static void refuses(void)
         {"--model model --data 'ro*.jsonl' --out ./rows.jsonl",
          "would be written over what --data "},
         {"--model model --data rows.jsonl --out model/tokenizer.json",
-         "belongs to what --model model reads"},
+         "would be written over a file of what --model model reads"},
         {"--model model --data - --out rows.jsonl <rows.jsonl",
          "--out rows.jsonl would be written over what --data - names"},
         {"--model model --data rows.jsonl --data bad.jsonl --out bad.jsonl",
