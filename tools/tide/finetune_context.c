@@ -73,12 +73,18 @@ void tune_context_fini(struct tune_context *talk)
 }
 
 /* A checkpoint, a store and a file of tensors are no model folders, though all can be inspected. */
-static int refuse_kind(const char *path, uint32_t what)
+static int refuse_kind(const char *path, uint32_t what, bool empty)
 {
     if (what == TIDE_CHECKPOINT) {
         return core_err_set(-EINVAL,
                             "--model %s is a checkpoint; --resume goes on with its run, and "
                             "`tide export` makes a model folder of it",
+                            path);
+    }
+    if (what == TIDE_STORE_FOLDER && empty) {
+        return core_err_set(-EINVAL,
+                            "--model %s is empty: neither a model (there is no config.json) nor a "
+                            "checkpoint (no manifest.json)",
                             path);
     }
     if (what == TIDE_STORE_FOLDER) {
@@ -127,7 +133,7 @@ int tune_context_inspect(struct tune_context *talk, const char *path, bool weigh
         return core_err_set(-EINVAL, "--model %s: %s", path, out->problem);
     }
     if (out->what != TIDE_MODEL_FOLDER) {
-        return refuse_kind(path, out->what);
+        return refuse_kind(path, out->what, out->files == 0);
     }
     const bool understood = out->parameters > 0; /* config.json was, whatever is with the weights */
     if (!out->verified && (weights || !understood)) {
