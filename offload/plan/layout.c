@@ -48,6 +48,11 @@ uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape)
     return plan_round_up(larger(shape->forward_bytes, shape->backward_bytes), PLAN_ALIGN_BYTES);
 }
 
+uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block)
+{
+    return input->blocks[block].kept_bytes * (input->group > 1 ? input->group : 1);
+}
+
 bool plan_layout_has_sums(const struct plan_input *input)
 {
     return input->wishes.micro_batches > 1 && input->format.grad_bytes < PLAN_SUM_BYTES;

@@ -110,6 +110,9 @@ uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block);
 /* Scratch bytes of a block's temporaries; what is recomputed lies behind them. */
 uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 
+/* Bytes of a block's kept activations, of all micro-batches of a group. */
+uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);
+
 /* Several micro-batches whose sum is not the stored gradient itself. */
 bool plan_layout_has_sums(const struct plan_input *input);
 

@@ -70,7 +70,8 @@ int plan_layout_add_acts(struct plan_layout *layout, const struct plan_input *in
     for (uint32_t i = 0; rc == 0 && i < input->block_count * in_flight; i++) {
         bool kept = layout->places[i / in_flight].kept;
         rc = add_numbered(layout, "kept", i / in_flight, i % in_flight, PLAN_DEVICE,
-                          kept ? input->blocks[i / in_flight].kept_bytes : 0, &layout->kept[i]);
+                          kept ? plan_layout_kept_bytes(input, i / in_flight) : 0,
+                          &layout->kept[i]);
     }
     return rc;
 }

@@ -16,11 +16,13 @@ int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier
     }
     if (layout->count == layout->room) {
         uint32_t wider = layout->room == 0 ? 256 : layout->room * 2;
-        struct plan_buffer *moved = wider > PLAN_NONE
+        wider = wider < PLAN_NONE ? wider : PLAN_NONE; /* no buffer has that number */
+        struct plan_buffer *moved = wider == layout->room
                                         ? NULL
                                         : realloc(layout->buffers, wider * sizeof *moved);
         if (moved == NULL) {
-            return core_err_set(-ENOMEM, "no memory for %u buffers of the plan", wider);
+            return core_err_set(-ENOMEM, "no memory for more than %u buffers of the plan",
+                                layout->room);
         }
         layout->buffers = moved;
         layout->room = wider;

@@ -123,6 +123,10 @@ struct plan_input {
     uint32_t world; /* ranks; 0 and 1: one */
     uint32_t rank;
     uint32_t stage; /* of ZeRO, 0 to 3; one rank has none */
+    uint32_t
+        group; /* micro-batches that a command does one after another; 0 and 1: one. What is said
+                       of a micro-batch is then said of a group, but for a block's `kept_bytes`:
+                       recomputed, they are there for one micro-batch at a time */
 };
 
 /* ---- what is decided ---- */

@@ -74,6 +74,7 @@ static int block_forward(struct plan_step *step, uint32_t block, uint32_t micro,
     if (rc != 0) {
         return rc;
     }
+    command.single = !training;
     command.work = shape->forward_flops;
     command.seconds = seconds_of(step, shape->forward_seconds, shape->forward_flops);
     name_in(step, &command);
@@ -81,8 +82,9 @@ static int block_forward(struct plan_step *step, uint32_t block, uint32_t micro,
         uint16_t out = layout->acts[plan_move_act_index(step, block, micro)];
         plan_move_operand(&command, PLAN_AS_OUT, PLAN_WRITES, part(out, shape->out_bytes));
     }
-    plan_move_operand(&command, PLAN_AS_KEPT, PLAN_WRITES,
-                      part(kept_of(step, block, micro), shape->kept_bytes));
+    plan_move_operand(
+        &command, PLAN_AS_KEPT, PLAN_WRITES,
+        part(kept_of(step, block, micro), plan_layout_kept_bytes(step->input, block)));
     plan_move_operand(&command, PLAN_AS_SCRATCH, PLAN_WRITES,
                       plan_move_whole(step, layout->scratch));
     rc = plan_builder_add(step->builder, &command);
@@ -118,7 +120,8 @@ static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro
                                               : shape->out_bytes;
     plan_move_operand(&command, PLAN_AS_OUT_GRAD, is_last(step, block) ? PLAN_WRITES : PLAN_CHANGES,
                       part(layout->out_grads[micro % layout->in_flight], out_bytes));
-    plan_move_operand(&command, PLAN_AS_KEPT, PLAN_READS, part(kept, shape->kept_bytes));
+    plan_move_operand(&command, PLAN_AS_KEPT, PLAN_READS,
+                      part(kept, plan_layout_kept_bytes(step->input, block)));
     plan_move_operand(&command, PLAN_AS_SCRATCH, PLAN_WRITES,
                       plan_move_whole(step, layout->scratch));
     plan_gradient_name(step, &command);

@@ -131,10 +131,11 @@ struct plan_command {
     uint8_t queue;
     uint8_t streams; /* enum plan_stream bits that READ, WRITE and copies move */
     uint8_t operand_count;
-    bool ahead; /* part of an update before its step's norm is known: what it leaves goes to the
+    bool ahead;  /* part of an update before its step's norm is known: what it leaves goes to the
                    other generation, where there is one */
+    bool single; /* FWD of the first micro-batch of its group alone: of an evaluation */
     uint16_t block;
-    uint16_t micro;    /* micro-batch, or PLAN_NONE */
+    uint16_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */
     uint32_t place;    /* this command's number on its queue, from 1 */
     uint64_t elements; /* of the chunk or the block */

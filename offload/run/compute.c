@@ -13,6 +13,37 @@ static const struct model_block *block_of(const struct run_compute *compute,
     return &compute->shapes->model->blocks[command->block];
 }
 
+/* ---- micro-batches ---- */
+
+/* The micro-batch that is handed over now. */
+static uint32_t micro_of(const struct run_compute *compute, const struct plan_command *command)
+{
+    return command->micro * compute->group + compute->done;
+}
+
+/* How many the command does; of the last group what is left of the step. */
+static uint32_t micros_of(const struct run_compute *compute, const struct plan_command *command)
+{
+    const uint32_t left = compute->micro_batches - command->micro * compute->group;
+    return command->single ? 1 : left < compute->group ? left : compute->group;
+}
+
+static bool is_first(const struct run_compute *compute, const struct plan_command *command)
+{
+    return micro_of(compute, command) == 0;
+}
+
+static bool is_last(const struct run_compute *compute, const struct plan_command *command)
+{
+    return micro_of(compute, command) + 1 == compute->micro_batches;
+}
+
+/* Activations of a group lie side by side. */
+static char *own_part(const struct run_compute *compute, char *base, uint64_t stride)
+{
+    return base != NULL ? base + compute->done * stride : NULL;
+}
+
 /* ---- gradients ---- */
 
 /* Where gradients of the block's own parameters go. */
@@ -22,10 +53,10 @@ static struct kern_grad own_grad(const struct run_compute *compute,
     char *stored = run_memory_of(compute->memory, command, PLAN_AS_GRAD);
     char *sum = run_memory_of(compute->memory, command, PLAN_AS_SUM);
     struct kern_grad grad = {
-        .out = stored,
+        .out = sum == NULL || is_last(compute, command) ? stored : NULL,
         .out_type = compute->grad_type,
-        .first = command->micro == 0,
-        .last = command->micro + 1u == compute->micro_batches,
+        .first = is_first(compute, command),
+        .last = is_last(compute, command),
     };
     if (!grad.first || !grad.last) {
         grad.sum = (float *)(void *)(sum != NULL ? sum : stored);
@@ -52,9 +83,8 @@ static void bind_shared(const struct run_compute *compute, const struct plan_com
         binding->weights[index] = weights + table->offset * kern_type_bytes(compute->type);
         if (shared != NULL) {
             binding->grads[index] = (struct kern_grad){.sum = (float *)(void *)shared,
-                                                       .first = command->micro == 0,
-                                                       .last = command->micro + 1u ==
-                                                               compute->micro_batches};
+                                                       .first = is_first(compute, command),
+                                                       .last = is_last(compute, command)};
         }
     } else if (block->kind == MODEL_BLOCK_EMBEDDING && command->op == PLAN_BWD) {
         struct kern_grad *grad = &binding->grads[model_block_param(block, MODEL_TOKEN_TABLE)];
@@ -78,15 +108,19 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
     const struct kern_grad grad = command->op == PLAN_BWD ? own_grad(compute, command)
                                                           : (struct kern_grad){0};
     char *scratch = run_memory_of(memory, command, PLAN_AS_SCRATCH);
-    char *kept = run_memory_of(memory, command, PLAN_AS_KEPT);
+    char *kept = own_part(compute, run_memory_of(memory, command, PLAN_AS_KEPT),
+                          run_shapes_stride(program->kept_bytes));
     *binding = (struct model_binding){0};
     model_binding_set_flat(binding, block, compute->type,
                            run_memory_of(memory, command, PLAN_AS_WEIGHTS), &grad);
     bind_shared(compute, command, binding);
-    run_inputs_bind(compute->inputs, command->micro, binding);
-    binding->base[MODEL_BASE_IN] = run_memory_of(memory, command, PLAN_AS_IN);
-    binding->base[MODEL_BASE_OUT] = run_memory_of(memory, command, PLAN_AS_OUT);
-    binding->base[MODEL_BASE_GRAD] = run_memory_of(memory, command, PLAN_AS_OUT_GRAD);
+    run_inputs_bind(compute->inputs, micro_of(compute, command), binding);
+    binding->base[MODEL_BASE_IN] = own_part(compute, run_memory_of(memory, command, PLAN_AS_IN),
+                                            run_shapes_stride(program->in_bytes));
+    binding->base[MODEL_BASE_OUT] = own_part(compute, run_memory_of(memory, command, PLAN_AS_OUT),
+                                             run_shapes_stride(program->out_bytes));
+    binding->base[MODEL_BASE_GRAD] = own_part(
+        compute, run_memory_of(memory, command, PLAN_AS_OUT_GRAD), compute->grad_stride);
     binding->base[MODEL_BASE_TEMP] = scratch;
     binding->base[MODEL_BASE_KEPT] = kept != NULL || scratch == NULL
                                          ? kept
@@ -124,7 +158,7 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
     const uint64_t width = kern_type_bytes(compute->grad_type);
     char *grads = run_memory_of(compute->memory, command, PLAN_AS_GRAD);
     const uint32_t turn = compute->grad_type == KERN_F32 ? 0 : compute->micro_batches - 1;
-    if (command->op != PLAN_BWD || grads == NULL || command->micro != turn) {
+    if (command->op != PLAN_BWD || grads == NULL || micro_of(compute, command) != turn) {
         return 0;
     }
     while (compute->cleared < block->elements) {
@@ -144,8 +178,8 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
     return 0;
 }
 
-/* The parts of a command, one after another. */
-static int run_steps(struct run_compute *compute, const struct plan_command *command,
+/* The parts of a command for one micro-batch, one after another. */
+static int run_micro(struct run_compute *compute, const struct plan_command *command,
                      struct core_fence *out)
 {
     const struct model_program *program = compute->shapes->programs[command->block];
@@ -180,6 +214,19 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
     }
     compute->phase = 0;
     compute->cleared = 0;
+    return 0;
+}
+
+static int run_steps(struct run_compute *compute, const struct plan_command *command,
+                     struct core_fence *out)
+{
+    for (; compute->done < micros_of(compute, command); compute->done++) {
+        int rc = run_micro(compute, command, out);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    compute->done = 0;
     return 0;
 }
 

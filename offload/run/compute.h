@@ -18,7 +18,10 @@ struct run_compute {
     enum kern_type type;      /* of weights and activations */
     enum kern_type grad_type; /* of gradients as they are kept */
     uint32_t micro_batches;
+    uint32_t group;       /* micro-batches of a command; 1 at least */
+    uint64_t grad_stride; /* between gradients of boundary activations of a group */
     /* How far the command in work has been handed over: a queue that is full makes it wait. */
+    uint32_t done; /* micro-batches of the command */
     unsigned phase;
     uint64_t cleared; /* elements of a block's gradients: gaps before it are handed over */
     struct model_cursor cursor;

@@ -59,6 +59,9 @@ struct run_options {
     struct run_cache cache;
 };
 
+/* Groups that the micro-batches of a step are made into where they are more: a command does a group. */
+enum { RUN_OPTIONS_GROUPS = 64 };
+
 /* Bytes an element of each stream. */
 struct plan_format run_options_format(const struct run_options *options);
 /* The back end for files that are no store: where that one is memory, whichever works. */

@@ -40,6 +40,36 @@ static int keep_from_card(struct run_planned *planned, const struct model *model
     return 0;
 }
 
+/* Groups of micro-batches, so that tapes and their buffers do not grow with a step. */
+static void group_micro_batches(struct run_planned *planned, const struct run_options *options,
+                                uint32_t groups_max)
+{
+    const uint32_t group = (options->micro_batches + groups_max - 1) / groups_max;
+    for (uint32_t b = 0; b < planned->shapes->model->block_count; b++) {
+        planned->blocks[b] = run_shapes_grouped(&planned->shapes->blocks[b], group);
+    }
+    planned->input.group = group;
+    planned->input.wishes.micro_batches = (options->micro_batches + group - 1) / group;
+}
+
+/* Smaller groups, in a longer tape, where the larger ones do not fit: of a step that goes micro-batch by
+ * micro-batch a whole group's activations are in memory. */
+static int plan_groups(struct run_planned *planned, const struct run_options *options)
+{
+    static const uint32_t groups_max[] = {RUN_OPTIONS_GROUPS, 8 * RUN_OPTIONS_GROUPS};
+    int rc = -EFBIG;
+    for (size_t i = 0; i < sizeof groups_max / sizeof groups_max[0] && rc == -EFBIG; i++) {
+        const bool smaller = i > 0 && options->micro_batches > groups_max[i - 1] &&
+                             options->wishes.order != PLAN_ORDER_LAYER;
+        if (i == 0 || smaller) {
+            group_micro_batches(planned, options, groups_max[i]);
+            planned->input.wishes.order = smaller ? PLAN_ORDER_MICRO : options->wishes.order;
+            rc = plan_create(&planned->input, &planned->plan);
+        }
+    }
+    return rc;
+}
+
 int run_planned_create(const struct model *model, const struct run_options *options,
                        const struct run_rates *rates, struct run_planned **out)
 {
@@ -48,6 +78,13 @@ int run_planned_create(const struct model *model, const struct run_options *opti
         return core_err_set(-ENOMEM, "no memory for a plan");
     }
     int rc = run_shapes_create(model, options, &planned->shapes);
+    if (rc == 0) {
+        planned->blocks = calloc(model->block_count, sizeof *planned->blocks);
+        rc = planned->blocks != NULL
+                 ? 0
+                 : core_err_set(-ENOMEM, "no memory for the shapes of %u blocks",
+                                model->block_count);
+    }
     if (rc == 0 && rates != NULL) {
         planned->rates = *rates;
     } else if (rc == 0) {
@@ -57,10 +94,11 @@ int run_planned_create(const struct model *model, const struct run_options *opti
         const int64_t start_ns = core_clock_now_ns();
         give_seconds(planned);
         planned->input = run_shapes_input(planned->shapes, options, &planned->rates.machine);
+        planned->input.blocks = planned->blocks;
         planned->input.budgets.device_taken_bytes += run_rank_device_bytes(planned->shapes,
                                                                            options);
         rc = keep_from_card(planned, model, options);
-        rc = rc != 0 ? rc : plan_create(&planned->input, &planned->plan);
+        rc = rc != 0 ? rc : plan_groups(planned, options);
         planned->plan_seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9;
     }
     if (rc != 0) {
@@ -78,6 +116,7 @@ void run_planned_destroy(struct run_planned *planned)
         return;
     }
     plan_destroy(planned->plan);
+    free(planned->blocks);
     run_shapes_destroy(planned->shapes);
     free(planned);
 }

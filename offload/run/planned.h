@@ -8,7 +8,8 @@
 #include "offload/run/shapes.h"
 
 struct run_planned {
-    struct run_shapes *shapes; /* owned */
+    struct run_shapes *shapes;       /* owned */
+    struct plan_block_shape *blocks; /* owned: those of `shapes`, by groups of micro-batches */
     struct plan_input input;
     struct plan *plan; /* owned */
     struct run_rates rates;

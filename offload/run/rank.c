@@ -134,6 +134,11 @@ static uint32_t longest_tape(const struct plan *plan)
 static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
 {
     const bool f32_grads = run_options_gradients(rank->options) == CORE_VEC_F32;
+    uint64_t grad_stride = 0;
+    for (uint32_t b = 0; b < rank->model->block_count; b++) {
+        const uint64_t stride = run_shapes_stride(rank->shapes->blocks[b].out_bytes);
+        grad_stride = stride > grad_stride ? stride : grad_stride;
+    }
     rank->compute = (struct run_compute){
         .shapes = rank->shapes,
         .memory = &rank->memory,
@@ -143,6 +148,8 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
         .type = rank->options->type,
         .grad_type = f32_grads ? KERN_F32 : rank->options->type,
         .micro_batches = rank->options->micro_batches,
+        .group = rank->input->group > 1 ? rank->input->group : 1,
+        .grad_stride = grad_stride,
     };
     rank->up = (struct run_copy){.memory = &rank->memory, .queue = rank->up_queue};
     rank->down = (struct run_copy){.memory = &rank->memory, .queue = rank->down_queue};

@@ -15,6 +15,8 @@ static const uint64_t libraries_bytes = UINT64_C(28) << 20;
 static const uint64_t least_base_bytes = UINT64_C(8) << 20;
 static const uint64_t block_bytes = 96 << 10; /* tapes, tables and extents of a block */
 
+static const uint64_t group_bytes = 6 << 10; /* of them, of a group of micro-batches */
+
 static uint64_t status(const char *key)
 {
     char text[STATUS_BYTES];
@@ -56,5 +58,8 @@ static uint64_t base_bytes(void)
 uint64_t run_runtime_bytes(const struct model *model, const struct run_options *options)
 {
     const uint64_t saves = options->wishes.saves ? STORE_FLOW_BYTES : 0;
-    return base_bytes() + libraries_bytes + model->block_count * block_bytes + saves;
+    const uint32_t groups = options->micro_batches < RUN_OPTIONS_GROUPS ? options->micro_batches
+                                                                        : RUN_OPTIONS_GROUPS;
+    return base_bytes() + libraries_bytes + saves +
+           model->block_count * (block_bytes + groups * group_bytes);
 }

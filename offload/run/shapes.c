@@ -25,6 +25,25 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+uint64_t run_shapes_stride(uint64_t bytes)
+{
+    return aligned(bytes);
+}
+
+struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape, uint32_t group)
+{
+    struct plan_block_shape grouped = *shape;
+    if (group > 1) {
+        grouped.out_bytes = group * aligned(shape->out_bytes);
+        grouped.forward_flops *= group;
+        grouped.backward_flops *= group;
+        grouped.forward_seconds *= group;
+        grouped.recompute_seconds *= group;
+        grouped.backward_seconds *= group;
+    }
+    return grouped;
+}
+
 uint64_t run_shapes_kept_offset(const struct model_program *program)
 {
     return aligned(larger(program->forward.temp_bytes, program->backward.temp_bytes));

@@ -21,6 +21,12 @@ void run_shapes_destroy(struct run_shapes *shapes);
 /* Kept activations behind temporaries: where they begin in a block's scratch. */
 uint64_t run_shapes_kept_offset(const struct model_program *program);
 
+/* Between the activations of one micro-batch of a group and the next. */
+uint64_t run_shapes_stride(uint64_t bytes);
+
+/* A block as the planner sees it where a command does `group` micro-batches. */
+struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape, uint32_t group);
+
 /* What the planner is asked: blocks, formats, wishes and budgets; rates are the caller's. */
 struct plan_input run_shapes_input(const struct run_shapes *shapes,
                                    const struct run_options *options,

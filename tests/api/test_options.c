@@ -330,6 +330,24 @@ static void plan_and_engine_agree(void)
     free(taken);
 }
 
+/* What a plan takes does not grow with a step: a command does a group of micro-batches. */
+static void many_micro_batches(void)
+{
+    uint32_t commands[2] = {0, 0};
+    world_init(&world);
+    for (int i = 0; i < 2; i++) {
+        struct tide_engine_options options = world.options;
+        struct tide_plan_info info = {.struct_bytes = sizeof info};
+        struct tide_plan *plan = NULL;
+        options.accum = i == 0 ? 64 : 16384;
+        check_int(tide_plan_create(NULL, &options, &plan), ==, 0);
+        check_int(tide_plan_describe(plan, &info), ==, 0);
+        commands[i] = (uint32_t)info.commands;
+        tide_plan_destroy(plan);
+    }
+    check_uint(commands[1], <=, 2 * commands[0]);
+}
+
 /* A drive with nothing to spare is no drive of a tebibyte; memory in a drive's place has no limit; paths
  * of one file system share what is free there. */
 static void no_space_is_no_store(void)
@@ -356,7 +374,8 @@ static void no_space_is_no_store(void)
 }
 
 TEST_MAIN({"plan_and_engine_agree", plan_and_engine_agree},
-          {"no_space_is_no_store", no_space_is_no_store}, {"struct_sizes", struct_sizes},
+          {"no_space_is_no_store", no_space_is_no_store},
+          {"many_micro_batches", many_micro_batches}, {"struct_sizes", struct_sizes},
           {"numbers_out_of_range", numbers_out_of_range}, {"names", names},
           {"not_a_directory", not_a_directory},
           {"an_unwritable_directory", an_unwritable_directory}, {"a_store_of_two", a_store_of_two},

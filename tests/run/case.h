@@ -7,7 +7,7 @@
 #include "offload/run/checkpoint.h"
 #include "offload/run/planned.h"
 
-enum { CASE_ROWS = 2, CASE_LENGTH = 16, CASE_STEPS_MAX = 8, CASE_MICRO_MAX = 4 };
+enum { CASE_ROWS = 2, CASE_LENGTH = 16, CASE_STEPS_MAX = 8, CASE_MICRO_MAX = 80 };
 
 /* What rows the steps over a model get. */
 enum case_rows {

@@ -170,6 +170,17 @@ static void micro_batches(void)
     hold(&options, "three micro-batches, not clipped", 2);
 }
 
+/* So many that a command does a group of them, the last of which is smaller; sums that are the stored
+ * gradients, too. */
+static void groups(void)
+{
+    struct run_options options = case_options();
+    options.micro_batches = RUN_OPTIONS_GROUPS + 3;
+    hold(&options, "groups of micro-batches", 8);
+    options.type = KERN_F32;
+    hold(&options, "groups of micro-batches, fp32", 8);
+}
+
 static void fp32(void)
 {
     struct run_options options = case_options();
@@ -197,4 +208,5 @@ static void tiled(void)
 }
 
 TEST_MAIN({"bf16_deferred", bf16_deferred}, {"bf16_inside", bf16_inside},
-          {"micro_batches", micro_batches}, {"fp32", fp32}, {"fp16", fp16}, {"tiled", tiled})
+          {"micro_batches", micro_batches}, {"groups", groups}, {"fp32", fp32}, {"fp16", fp16},
+          {"tiled", tiled})
