@@ -1,16 +1,16 @@
-/* test_arrows.c: reads every #include and enforces which folder may see which, and that each
- * foreign library has one door. */
+/* test_dependencies.c: reads every #include and enforces which folder may include which, and that
+ * each foreign library has one wrapper file. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/harness/test.h"
-#include "tests/house/house.h"
+#include "tests/rules/tree.h"
 
-/* The first row whose folder a file stands in says what else that file may include. */
-static const struct arrow {
+/* The first row whose folder contains a file lists what that file may include. */
+static const struct dependency {
     const char *from;
     const char *to[12];
-} arrows[] = {
+} dependencies[] = {
     {"include/tide/", {"include/tide/"}},
     {"core/base/", {"core/base/"}},
     {"core/dev/", {"core/dev/", "core/base/"}},
@@ -33,13 +33,13 @@ static const struct arrow {
     {"tests/", {""}},
 };
 
-/* A foreign header (or all that start so, with a '*'), the place of its door, and how many files
- * may open it. */
-static const struct door {
+/* A foreign header (a prefix, if it ends in '*'), the path of its wrapper, and how many files may
+ * include it. */
+static const struct wrapper {
     const char *header;
     const char *place;
     int files_max;
-} doors[] = {
+} wrappers[] = {
     {"liburing.h", "aio/", 1},         {"libaio.h", "aio/", 1},
     {"cuda*", "core/dev/dev_cuda", 2}, {"cuda*", "tests/dev/fake_cuda.c", 1},
     {"cuda*", "kernels/cuda/", 1000},  {"cublas*", "kernels/cuda/", 1000},
@@ -54,7 +54,7 @@ static const struct door {
     {"zlib.h", "tools/text/", 1},      {"zstd.h", "tools/text/", 1},
 };
 
-/* What the C library, the compiler and the kernel bring. */
+/* Headers of the C library, the compiler and the kernel. */
 static const char *const native[] = {
     "assert.h",   "ctype.h",    "errno.h",       "float.h",     "fenv.h",      "inttypes.h",
     "iso646.h",   "limits.h",   "locale.h",      "math.h",      "setjmp.h",    "signal.h",
@@ -73,7 +73,7 @@ static bool is_native(const char *header)
     static const char *const folders[] = {"sys/", "linux/",   "asm/",      "arpa/",
                                           "net/", "netinet/", "sanitizer/"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        if (house_starts(header, folders[i])) {
+        if (rules_starts(header, folders[i])) {
             return true;
         }
     }
@@ -92,20 +92,20 @@ static bool names(const char *pattern, const char *header)
                                       : strcmp(pattern, header) == 0;
 }
 
-static const struct arrow *arrow_of(const char *path)
+static const struct dependency *dependency_of(const char *path)
 {
-    for (size_t i = 0; i < sizeof arrows / sizeof arrows[0]; i++) {
-        if (house_starts(path, arrows[i].from)) {
-            return &arrows[i];
+    for (size_t i = 0; i < sizeof dependencies / sizeof dependencies[0]; i++) {
+        if (rules_starts(path, dependencies[i].from)) {
+            return &dependencies[i];
         }
     }
     return NULL;
 }
 
-static bool reaches(const struct arrow *arrow, const char *target)
+static bool reaches(const struct dependency *row, const char *target)
 {
-    for (size_t i = 0; i < 12 && arrow->to[i] != NULL; i++) {
-        if (house_starts(target, arrow->to[i])) {
+    for (size_t i = 0; i < 12 && row->to[i] != NULL; i++) {
+        if (rules_starts(target, row->to[i])) {
             return true;
         }
     }
@@ -113,43 +113,46 @@ static bool reaches(const struct arrow *arrow, const char *target)
 }
 
 /* An include of one of our own files, named from the root. */
-static void check_own(const struct house_tree *tree, struct house_report *report,
-                      const struct house_file *file, size_t line, const char *target)
+static void check_own(const struct rules_tree *tree, struct rules_report *report,
+                      const struct rules_file *file, size_t line, const char *target)
 {
-    const struct arrow *arrow = arrow_of(file->path);
-    if (house_find(tree, target) == NULL) {
-        house_breach(report, file, line, "includes \"%s\", which is no file from the root", target);
-    } else if (arrow == NULL) {
-        house_breach(report, file, line, "stands in no room that the arrows know");
-    } else if (!reaches(arrow, target)) {
-        house_breach(report, file, line, "includes \"%s\": no arrow leads there", target);
+    const struct dependency *row = dependency_of(file->path);
+    if (rules_find(tree, target) == NULL) {
+        rules_violation(report, file, line, "includes \"%s\", which is not a path from the root",
+                        target);
+    } else if (row == NULL) {
+        rules_violation(report, file, line, "is in a folder without a row of dependencies");
+    } else if (!reaches(row, target)) {
+        rules_violation(report, file, line, "includes \"%s\", which its folder may not include",
+                        target);
     }
 }
 
-static void check_foreign(struct house_report *report, int *opened, const struct house_file *file,
-                          size_t line, const char *header)
+static void check_foreign(struct rules_report *report, int *wrapper_count,
+                          const struct rules_file *file, size_t line, const char *header)
 {
     bool known = false;
-    for (size_t i = 0; i < sizeof doors / sizeof doors[0]; i++) {
-        bool same = names(doors[i].header, header);
+    for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++) {
+        bool same = names(wrappers[i].header, header);
         known |= same;
-        if (same && house_starts(file->path, doors[i].place)) {
-            opened[i]++;
-            if (opened[i] > doors[i].files_max) {
-                house_breach(report, file, line, "opens a second door to <%s>", header);
-            } else if (house_ends(file->path, ".h")) {
-                house_breach(report, file, line, "a header opens <%s>; a .c must", header);
+        if (same && rules_starts(file->path, wrappers[i].place)) {
+            wrapper_count[i]++;
+            if (wrapper_count[i] > wrappers[i].files_max) {
+                rules_violation(report, file, line, "is a second wrapper of <%s>", header);
+            } else if (rules_ends(file->path, ".h")) {
+                rules_violation(report, file, line, "a header includes <%s>; only a .c may",
+                                header);
             }
             return;
         }
     }
-    house_breach(report, file, line,
-                 known ? "includes <%s>, whose door stands elsewhere"
-                       : "includes <%s>, a library without a door",
-                 header);
+    rules_violation(report, file, line,
+                    known ? "includes <%s>, whose wrapper is another file"
+                          : "includes <%s>, a library without a wrapper",
+                    header);
 }
 
-/* Reads one line; true with the name between the quotes or angles where it is an include. */
+/* Parses one line; true and the name between quotes or angle brackets if it is an include. */
 static bool parse_include(const char *line, char *name, size_t bytes, bool *angle)
 {
     char mark;
@@ -164,10 +167,10 @@ static bool parse_include(const char *line, char *name, size_t bytes, bool *angl
     return true;
 }
 
-static void check_file(const struct house_tree *tree, struct house_report *report, int *opened,
-                       const struct house_file *file)
+static void check_file(const struct rules_tree *tree, struct rules_report *report,
+                       int *wrapper_count, const struct rules_file *file)
 {
-    bool test = house_starts(file->path, "tests/");
+    bool test = rules_starts(file->path, "tests/");
     size_t at = 1;
     for (const char *line = file->code; line != NULL; at++) {
         char name[512];
@@ -176,11 +179,11 @@ static void check_file(const struct house_tree *tree, struct house_report *repor
         if (parse_include(line, name, sizeof name, &angle)) {
             if (!angle) {
                 check_own(tree, report, file, at, name);
-            } else if (house_starts(name, "tide/")) {
+            } else if (rules_starts(name, "tide/")) {
                 snprintf(own, sizeof own, "include/%s", name);
                 check_own(tree, report, file, at, own);
             } else if (!is_native(name) && !test) {
-                check_foreign(report, opened, file, at, name);
+                check_foreign(report, wrapper_count, file, at, name);
             }
         }
         line = strchr(line, '\n');
@@ -190,30 +193,30 @@ static void check_file(const struct house_tree *tree, struct house_report *repor
 
 static bool is_c(const char *path)
 {
-    return house_ends(path, ".c") || house_ends(path, ".h") || house_ends(path, ".cu") ||
-           house_ends(path, ".cuh") || house_ends(path, ".inc");
+    return rules_ends(path, ".c") || rules_ends(path, ".h") || rules_ends(path, ".cu") ||
+           rules_ends(path, ".cuh") || rules_ends(path, ".inc");
 }
 
-static void rule_arrows(const struct house_tree *tree, struct house_report *report)
+static void rule_dependencies(const struct rules_tree *tree, struct rules_report *report)
 {
-    int opened[sizeof doors / sizeof doors[0]] = {0};
+    int wrapper_count[sizeof wrappers / sizeof wrappers[0]] = {0};
     for (size_t i = 0; i < tree->count; i++) {
         if (is_c(tree->files[i].path)) {
-            check_file(tree, report, opened, &tree->files[i]);
+            check_file(tree, report, wrapper_count, &tree->files[i]);
         }
     }
 }
 
-/* Every include of the checkout follows an arrow and every foreign header has one door. */
-static void arrows_hold(void)
+/* Every include of the checkout is allowed, and every foreign header has one wrapper. */
+static void dependencies_hold(void)
 {
-    house_check_tree(rule_arrows);
+    rules_check_tree(rule_dependencies);
 }
 
-/* Each kind of breach is found where it was planted, and what is allowed is not. */
-static void breaches_are_found(void)
+/* Each planted violation is found, and nothing else. */
+static void violations_are_found(void)
 {
-    static const struct house_plant plants[] = {
+    static const struct rules_plant plants[] = {
         {"core/base/a.h", "#include <stdint.h>\n"},
         {"core/base/up.c", "#include \"aio/q.h\"\n"},
         {"core/base/short.c", "#include \"a.h\"\n"},
@@ -232,18 +235,21 @@ static void breaches_are_found(void)
         {"tests/x/t.c", "#include <mpi.h>\n#include \"tools/t.h\"\n"},
         {"attic/old.c", "#include \"core/base/a.h\"\n"},
     };
-    const char *text = house_check_planted(rule_arrows, plants, sizeof plants / sizeof plants[0],
-                                           10);
-    check_contains(text, "core/base/up.c:1: includes \"aio/q.h\": no arrow");
-    check_contains(text, "core/base/short.c:1: includes \"a.h\", which is no file");
-    check_contains(text, "core/base/second.c:1: opens a second door to <jansson.h>");
+    const char *text = rules_check_planted(rule_dependencies, plants,
+                                           sizeof plants / sizeof plants[0], 10);
+    check_contains(text, "core/base/up.c:1: includes \"aio/q.h\", which its folder may not");
+    check_contains(text, "core/base/short.c:1: includes \"a.h\", which is not a path");
+    check_contains(text, "core/base/second.c:1: is a second wrapper of <jansson.h>");
     check_contains(text, "core/base/strange.c:1: includes <curl/curl.h>, a library without");
-    check_contains(text, "aio/far.c:1: includes <jansson.h>, whose door stands elsewhere");
-    check_contains(text, "aio/ring.h:1: a header opens <liburing.h>");
-    check_contains(text, "offload/model/m.h:1: includes \"offload/plan/p.h\": no arrow");
-    check_contains(text, "tools/deep.c:1: includes \"offload/model/m.h\": no arrow");
-    check_contains(text, "include/tide/t.h:1: includes \"core/base/a.h\": no arrow");
-    check_contains(text, "attic/old.c:1: stands in no room");
+    check_contains(text, "aio/far.c:1: includes <jansson.h>, whose wrapper is another file");
+    check_contains(text, "aio/ring.h:1: a header includes <liburing.h>");
+    check_contains(text,
+                   "offload/model/m.h:1: includes \"offload/plan/p.h\", which its folder may not");
+    check_contains(text,
+                   "tools/deep.c:1: includes \"offload/model/m.h\", which its folder may not");
+    check_contains(text,
+                   "include/tide/t.h:1: includes \"core/base/a.h\", which its folder may not");
+    check_contains(text, "attic/old.c:1: is in a folder without");
 }
 
-TEST_MAIN({"arrows_hold", arrows_hold}, {"breaches_are_found", breaches_are_found})
+TEST_MAIN({"dependencies_hold", dependencies_hold}, {"violations_are_found", violations_are_found})

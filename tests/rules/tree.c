@@ -1,5 +1,5 @@
-/* house.c: reads a tree of sources into memory and collects what rules say about it. */
-#include "tests/house/house.h"
+/* tree.c: reads a tree of sources into memory and collects the violations that rules report. */
+#include "tests/rules/tree.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -13,8 +13,8 @@
 static const char *const suffixes[] = {".c",  ".h",  ".cu",    ".cuh", ".inc",
                                        ".md", ".sh", ".build", ".awk", ".txt"};
 
-void house_breach(struct house_report *report, const struct house_file *file, size_t at,
-                  const char *format, ...)
+void rules_violation(struct rules_report *report, const struct rules_file *file, size_t at,
+                     const char *format, ...)
 {
     char sentence[512];
     va_list list;
@@ -34,25 +34,25 @@ void house_breach(struct house_report *report, const struct house_file *file, si
     report->count++;
 }
 
-bool house_starts(const char *text, const char *prefix)
+bool rules_starts(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-bool house_ends(const char *text, const char *suffix)
+bool rules_ends(const char *text, const char *suffix)
 {
     size_t length = strlen(text);
     size_t tail = strlen(suffix);
     return length >= tail && strcmp(text + length - tail, suffix) == 0;
 }
 
-char *house_folder(const char *path)
+char *rules_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return strndup(path, slash == NULL ? 0 : (size_t)(slash - path));
 }
 
-const struct house_file *house_find(const struct house_tree *tree, const char *path)
+const struct rules_file *rules_find(const struct rules_tree *tree, const char *path)
 {
     for (size_t i = 0; i < tree->count; i++) {
         if (strcmp(tree->files[i].path, path) == 0) {
@@ -62,7 +62,7 @@ const struct house_file *house_find(const struct house_tree *tree, const char *p
     return NULL;
 }
 
-size_t house_line(const char *text, size_t at)
+size_t rules_line(const char *text, size_t at)
 {
     size_t line = 1;
     for (size_t i = 0; i < at; i++) {
@@ -71,7 +71,7 @@ size_t house_line(const char *text, size_t at)
     return line;
 }
 
-/* Blanks text[from, to) but for its line ends. */
+/* Blanks text[from, to) except its line ends. */
 static void blank(char *text, size_t from, size_t to)
 {
     for (size_t i = from; i < to; i++) {
@@ -81,7 +81,7 @@ static void blank(char *text, size_t from, size_t to)
     }
 }
 
-/* The end of the comment or literal that starts at `at`, or `at` where none starts there. */
+/* The end of the comment or literal that starts at `at`, or `at` if none starts there. */
 static size_t skip_token(const char *text, size_t at)
 {
     if (text[at] == '/' && text[at + 1] == '*') {
@@ -147,7 +147,7 @@ static char *read_whole(const char *path)
 static bool is_source(const char *name)
 {
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        if (house_ends(name, suffixes[i])) {
+        if (rules_ends(name, suffixes[i])) {
             return true;
         }
     }
@@ -164,11 +164,11 @@ static char *join(const char *folder, const char *name)
     return path;
 }
 
-static void add_file(struct house_tree *tree, const char *whole, const char *path)
+static void add_file(struct rules_tree *tree, const char *whole, const char *path)
 {
-    struct house_file file = {.path = strdup(path), .text = read_whole(whole)};
+    struct rules_file file = {.path = strdup(path), .text = read_whole(whole)};
     file.code = file.text == NULL ? NULL : code_of(file.text);
-    struct house_file *files = realloc(tree->files, (tree->count + 1) * sizeof *files);
+    struct rules_file *files = realloc(tree->files, (tree->count + 1) * sizeof *files);
     if (files == NULL || file.path == NULL || file.code == NULL) {
         test_fail(__FILE__, __LINE__, "%s cannot be read", whole);
     }
@@ -176,17 +176,17 @@ static void add_file(struct house_tree *tree, const char *whole, const char *pat
     tree->files = files;
 }
 
-static void walk(struct house_tree *tree, const char *root, const char *folder);
+static void walk(struct rules_tree *tree, const char *root, const char *folder);
 
 /* Adds a source, or what a folder holds; skips hidden names and build trees. */
-static void walk_name(struct house_tree *tree, const char *root, const char *folder,
+static void walk_name(struct rules_tree *tree, const char *root, const char *folder,
                       const char *name)
 {
     char *path = join(folder, name);
     char *whole = join(root, path);
     struct stat info;
     bool ours = name[0] != '.' && lstat(whole, &info) == 0;
-    if (ours && S_ISDIR(info.st_mode) && !house_starts(name, "build")) {
+    if (ours && S_ISDIR(info.st_mode) && !rules_starts(name, "build")) {
         walk(tree, root, path);
     } else if (ours && S_ISREG(info.st_mode) && is_source(name)) {
         add_file(tree, whole, path);
@@ -195,7 +195,7 @@ static void walk_name(struct house_tree *tree, const char *root, const char *fol
     free(path);
 }
 
-static void walk(struct house_tree *tree, const char *root, const char *folder)
+static void walk(struct rules_tree *tree, const char *root, const char *folder)
 {
     char *whole = join(root, folder);
     struct dirent **names;
@@ -210,7 +210,7 @@ static void walk(struct house_tree *tree, const char *root, const char *folder)
     free(whole);
 }
 
-static void tree_free(struct house_tree *tree)
+static void tree_free(struct rules_tree *tree)
 {
     for (size_t i = 0; i < tree->count; i++) {
         free(tree->files[i].path);
@@ -218,15 +218,15 @@ static void tree_free(struct house_tree *tree)
         free(tree->files[i].code);
     }
     free(tree->files);
-    *tree = (struct house_tree){0};
+    *tree = (struct rules_tree){0};
 }
 
-void house_check_tree(house_rule *rule)
+void rules_check_tree(rule_fn *rule)
 {
     char root[4096];
     snprintf(root, sizeof root, "%s/..", test_root());
-    struct house_tree tree = {0};
-    struct house_report report = {0};
+    struct rules_tree tree = {0};
+    struct rules_report report = {0};
     walk(&tree, root, "");
     check_int(tree.count, >, 20);
     rule(&tree, &report);
@@ -241,7 +241,7 @@ void house_check_tree(house_rule *rule)
     tree_free(&tree);
 }
 
-static void plant(const char *root, const struct house_plant *one)
+static void plant(const char *root, const struct rules_plant *one)
 {
     char *path = join(root, one->path);
     for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
@@ -256,11 +256,11 @@ static void plant(const char *root, const struct house_plant *one)
     free(path);
 }
 
-const char *house_check_planted(house_rule *rule, const struct house_plant *plants, size_t count,
-                                int breaches)
+const char *rules_check_planted(rule_fn *rule, const struct rules_plant *plants, size_t count,
+                                int violations)
 {
     static int trees;
-    static struct house_report report;
+    static struct rules_report report;
     char root[1024];
     snprintf(root, sizeof root, "%s/planted%d", test_directory(), trees++);
     mkdir(root, 0700);
@@ -268,14 +268,14 @@ const char *house_check_planted(house_rule *rule, const struct house_plant *plan
         plant(root, &plants[i]);
     }
     free(report.text);
-    report = (struct house_report){0};
-    struct house_tree tree = {0};
+    report = (struct rules_report){0};
+    struct rules_tree tree = {0};
     walk(&tree, root, "");
     rule(&tree, &report);
     tree_free(&tree);
-    if (report.count != breaches) {
-        test_note("%s", report.text != NULL ? report.text : "no breach");
+    if (report.count != violations) {
+        test_note("%s", report.text != NULL ? report.text : "no violation");
     }
-    check_int(report.count, ==, breaches);
+    check_int(report.count, ==, violations);
     return report.text != NULL ? report.text : "";
 }

@@ -1,0 +1,55 @@
+/* tree.h: the files of a source tree in memory, and a list of violations.
+ *
+ * A rule is a function over a tree that reports violations. Each rule's program runs it twice: over
+ * the checkout, where it must find nothing, and over a small planted tree, where it must find exactly
+ * what was planted. One thread. */
+#ifndef TESTS_RULES_TREE_H
+#define TESTS_RULES_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct rules_file {
+    char *path; /* owned; from the root of the tree, as `core/base/err.h` */
+    char *text; /* owned; ends in NUL */
+    char *code; /* owned; `text` with comments and literals of C blanked, lines kept */
+};
+
+struct rules_tree {
+    struct rules_file *files; /* owned */
+    size_t count;
+};
+
+struct rules_report {
+    char *text; /* owned; one line per violation: `path:line: sentence` */
+    size_t bytes;
+    int count;
+};
+
+/* A file of a planted tree. */
+struct rules_plant {
+    const char *path;
+    const char *text;
+};
+
+typedef void rule_fn(const struct rules_tree *tree, struct rules_report *report);
+
+/* Adds a violation in line `at` (1-based; 0: of the file as a whole). */
+void rules_violation(struct rules_report *report, const struct rules_file *file, size_t at,
+                     const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+bool rules_starts(const char *text, const char *prefix);
+bool rules_ends(const char *text, const char *suffix);
+/* The folder of a path without the last slash, or "" at the root; the caller frees it. */
+char *rules_folder(const char *path);
+const struct rules_file *rules_find(const struct rules_tree *tree, const char *path);
+/* The line number of text[at], from 1. */
+size_t rules_line(const char *text, size_t at);
+
+/* Fails the case, with the violations printed, if the checkout breaks the rule. */
+void rules_check_tree(rule_fn *rule);
+/* Runs the rule over a planted tree; returns the report's text, valid until the program ends. */
+const char *rules_check_planted(rule_fn *rule, const struct rules_plant *plants, size_t count,
+                                int violations);
+
+#endif
