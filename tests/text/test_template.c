@@ -277,6 +277,116 @@ static void times(void)
     check_contains(out, "the time cannot be written in that format");
 }
 
+/* Everything that takes time in proportion to its operands counts work in proportion to them: a thousand
+ * times over a hundred thousand bytes ends at the limit of 200,000 steps, whatever it makes of them. */
+static void counts_work(void)
+{
+    static const char *const operations[] = {
+        "s.find('b')",
+        "s.rfind('b')",
+        "s.find(t)",
+        "s.rfind(t)",
+        "s.count('b')",
+        "s.count(t)",
+        "s.count('')",
+        "'b' in s",
+        "t in s",
+        "s.split('b')",
+        "s.rsplit('b', 1)",
+        "s.split()",
+        "s.rsplit(None, 1)",
+        "s.splitlines()",
+        "s.partition('b')",
+        "s.rpartition(t)",
+        "s.startswith(s)",
+        "s.endswith(('x', s))",
+        "s.strip('ba')",
+        "s.lstrip('a')",
+        "s.rstrip('a')",
+        "s.replace('b', '')",
+        "s.removeprefix(s)",
+        "s.removesuffix(s)",
+        "s.isalpha()",
+        "s.isupper()",
+        "s.isascii()",
+        "s == r",
+        "s < r",
+        "s != r",
+        "[s].index(r)",
+        "[s].count(r)",
+        "s[200000]",
+        "s[9:10]",
+        "s[99998]",
+        "s | length",
+        "s | wordcount",
+        "s | trim('a')",
+        "b | int",
+        "s | truncate(5)",
+        "s.upper()",
+        "s | tojson",
+        "s | e",
+        "s.title()",
+        "s is upper",
+        "s | first",
+        "[s, r] | unique",
+        "[s, r] | sort",
+        "[s, r] | min",
+        "{s: 1}[r]",
+        "[{'k': s}] | selectattr('k', 'equalto', r) | list",
+        "'%99999d' % 1",
+        "s.zfill(100009)",
+        "s.center(100009)",
+        "s.ljust(100009)",
+        "[s, s] | join",
+        "['x'] | map(attribute=dots) | list",
+        "['x'] | groupby(dots)",
+        "'%s' | format(s)",
+    };
+    const struct text_template_limits limits = {.steps = 200000};
+    for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++) {
+        char source[1000];
+        char out[1000];
+        snprintf(source, sizeof source,
+                 "{%% set s = 'a' * 100000 %%}{%% set r = 'a' * 99999 ~ 'a' %%}"
+                 "{%% set t = 'a' * 40000 ~ 'b' %%}{%% set b = ' ' * 100000 %%}"
+                 "{%% set dots = '0' ~ '.0' * 10000 %%}"
+                 "{%% for i in range(1000) %%}{%% if (%s) is none %%}{%% endif %%}{%% endfor %%}",
+                 operations[i]);
+        if (render(source, &limits, NULL, 0, out, sizeof out) != -E2BIG) {
+            test_fail(__FILE__, __LINE__, "%s is not counted: %s", operations[i], out);
+        }
+    }
+}
+
+/* Searches are those of Python, long parts and borders included, and one in ten million bytes ends. */
+static void searches(void)
+{
+    static const struct {
+        const char *source;
+        const char *want;
+    } rows[] = {
+        {"{{ ('a'*10000000).rfind('a'*5000000 ~ 'b') }}", "-1"},
+        {"{{ ('a'*10000000).find('a'*5000000 ~ 'b') }}", "-1"},
+        {"{{ ('a'*10000000).rfind('a'*5000000) }}", "5000000"},
+        {"{{ ('ab'*1000).rfind('ba'*20) }} {{ ('ab'*1000).find('ba'*20) }}", "1959 1"},
+        {"{{ ('x' ~ 'abcabd'*9 ~ 'abcabcabdabcabdabcabc').find('abcabcabdabcabdabcabc') }}", "55"},
+        {"{{ ('abcabcabdabcabdabcabc' ~ 'abc'*9).rfind('abcabcabdabcabdabcabc') }}", "0"},
+        {"{{ ('ab'*40).count('ab'*10) }} {{ ('ab'*40).split('ba'*9) | length }}", "4 5"},
+        {"{{ ('ab'*40).rsplit('ab'*9, 2) | length }} {{ 'b'*20 in 'a' ~ 'b'*20 }}", "3 True"},
+        {"{{ ''.rfind('') }} {{ 'ab'.rfind('') }} {{ 'ab'.find('') }} {{ 'ab'.rfind('b', 0, 1) }}",
+         "0 2 0 -1"},
+        {"{{ 'abc'[1::9223372036854775807] }}{{ [1, 2, 3][1::9223372036854775807] }}", "b[2]"},
+        {"{{ 'abc'[1::-9223372036854775807] }}{{ 'abc'[::-1] }}", "bcba"},
+    };
+    char out[300];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        check_int(render(rows[i].source, NULL, NULL, 0, out, sizeof out), ==, 0);
+        check_string(out, rows[i].want);
+    }
+    check_int(render("{{ '%d' % 1e300 }}", NULL, NULL, 0, out, sizeof out), ==, -EINVAL);
+    check_contains(out, "a number of more than 64 bits");
+}
+
 /* Whatever memory is refused, rendering says so and gives back what it had. */
 static void out_of_memory(void)
 {
@@ -288,4 +398,5 @@ static void out_of_memory(void)
 }
 
 TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"bounds", bounds},
-          {"times", times}, {"kept", kept}, {"out_of_memory", out_of_memory})
+          {"times", times}, {"counts_work", counts_work}, {"searches", searches}, {"kept", kept},
+          {"out_of_memory", out_of_memory})

@@ -59,6 +59,7 @@ struct template_value template_attribute(struct text_template_run *run, struct t
                              (int)bytes, name, template_type_name(value));
     }
     if (value.kind == TEMPLATE_DICT || value.kind == TEMPLATE_NAMESPACE) {
+        template_step(run, value.as.dict->count / 8);
         found = template_dict_get(value.as.dict, name, bytes);
     } else if (value.kind == TEMPLATE_LOOP) {
         return template_loop_attribute(run, value, name, bytes);
@@ -86,10 +87,10 @@ static struct template_value at_index(struct text_template_run *run, struct temp
 {
     size_t at;
     if (value.kind == TEMPLATE_STRING) {
+        template_step_text(run, value.bytes);
         if (!place(index, template_char_count(value.as.text, value.bytes), &at)) {
             return template_undefined("str object has no such element");
         }
-        template_step(run, value.bytes / 64);
         const char *begin = value.as.text + template_char_offset(value.as.text, value.bytes, at);
         return template_string(begin, template_char_bytes(begin));
     }
@@ -152,6 +153,19 @@ static bool read_bounds(struct text_template_run *run, const struct template_val
     return true;
 }
 
+/* Of first, end and step. */
+static bool is_inside(int64_t at, const int64_t bounds[3])
+{
+    return bounds[2] > 0 ? at < bounds[1] : at > bounds[1];
+}
+
+/* The next index, or the end where that is beyond all numbers. */
+static int64_t after(int64_t at, const int64_t bounds[3])
+{
+    int64_t next;
+    return __builtin_add_overflow(at, bounds[2], &next) ? bounds[1] : next;
+}
+
 static struct template_value slice_text(struct text_template_run *run, struct template_value value,
                                         const int64_t bounds[3])
 {
@@ -166,8 +180,7 @@ static struct template_value slice_text(struct text_template_run *run, struct te
     }
     const struct template_list *characters = template_iterate(run, value);
     const size_t mark = template_capture_begin(run);
-    for (int64_t at = bounds[0];
-         run->code == 0 && (bounds[2] > 0 ? at < bounds[1] : at > bounds[1]); at += bounds[2]) {
+    for (int64_t at = bounds[0]; run->code == 0 && is_inside(at, bounds); at = after(at, bounds)) {
         template_write_value(run, characters->items[at]);
     }
     return template_capture_end(run, mark);
@@ -184,9 +197,9 @@ struct template_value template_slice(struct text_template_run *run, struct templ
     if (!text && value.kind != TEMPLATE_LIST && value.kind != TEMPLATE_TUPLE) {
         return template_undefined("a slice of what has no elements");
     }
+    template_step_text(run, text ? value.bytes : 0);
     const size_t count = text ? template_char_count(value.as.text, value.bytes)
                               : value.as.list->count;
-    template_step(run, value.bytes / 64);
     if (!read_bounds(run, bounds, (int64_t)count, at)) {
         return template_undefined("");
     }
@@ -194,7 +207,7 @@ struct template_value template_slice(struct text_template_run *run, struct templ
         return slice_text(run, value, at);
     }
     struct template_value list = template_list(run, value.kind);
-    for (int64_t i = at[0]; run->code == 0 && (at[2] > 0 ? i < at[1] : i > at[1]); i += at[2]) {
+    for (int64_t i = at[0]; run->code == 0 && is_inside(i, at); i = after(i, at)) {
         template_list_add(run, list.as.list, value.as.list->items[i]);
     }
     return list;
@@ -207,7 +220,7 @@ struct template_value template_attribute_path(struct text_template_run *run,
     if (path.kind != TEMPLATE_STRING) {
         return template_item(run, value, path);
     }
-    for (size_t at = 0; at <= path.bytes && run->code == 0;) {
+    for (size_t at = 0; at <= path.bytes && template_step(run, 1);) {
         const char *part = path.as.text + at;
         const char *dot = memchr(part, '.', path.bytes - at);
         const size_t bytes = dot != NULL ? (size_t)(dot - part) : path.bytes - at;

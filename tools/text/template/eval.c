@@ -31,6 +31,7 @@ static struct template_variable *find(const struct template_scope *scope, unsign
 void template_scope_set(struct text_template_run *run, unsigned name, struct template_value value)
 {
     struct template_scope *scope = run->scope;
+    template_step(run, scope->count / 16);
     struct template_variable *there = find(scope, name);
     if (there != NULL) {
         template_watch_write(run, scope->born, &there->value, sizeof there->value);
@@ -56,6 +57,7 @@ void template_scope_set(struct text_template_run *run, unsigned name, struct tem
 struct template_value template_scope_get(struct text_template_run *run, unsigned name)
 {
     for (const struct template_scope *scope = run->scope; scope != NULL; scope = scope->outer) {
+        template_step(run, 1 + scope->count / 16);
         const struct template_variable *there = find(scope, name);
         if (there != NULL) {
             return there->value;

@@ -80,6 +80,7 @@ static void bind_rest(struct text_template_run *run, const struct template_macro
                       const struct template_arguments *arguments, size_t used)
 {
     size_t parameters = 0;
+    template_step(run, run->names->count / 16);
     for (const struct template_node *p = macro->node->first; p != NULL; p = p->next) {
         parameters++;
     }

@@ -85,7 +85,7 @@ static struct template_value key_of(struct text_template_run *run, struct templa
                                     struct template_value attribute, bool case_sensitive)
 {
     struct template_value key = item;
-    if (attribute.kind == TEMPLATE_STRING &&
+    if (attribute.kind == TEMPLATE_STRING && template_step(run, attribute.bytes / 64) &&
         memchr(attribute.as.text, ',', attribute.bytes) != NULL) {
         struct template_value keys = template_list(run, TEMPLATE_LIST);
         for (size_t at = 0; at <= attribute.bytes && run->code == 0;) {
@@ -208,6 +208,7 @@ static struct template_value call_join(struct text_template_run *run, struct tem
     const size_t mark = template_capture_begin(run);
     for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
         const struct template_value item = key_of(run, items->items[i], attribute, true);
+        template_step(run, 1);
         template_write(run, separator.as.text, i > 0 ? separator.bytes : 0);
         template_write_value(run, item);
     }

@@ -22,10 +22,10 @@ static struct template_value call_abs(struct text_template_run *run, struct temp
 }
 
 /* A number as Python reads it from text: spaces around it, underscores between digits. */
-static bool read_text(struct template_value value, char out[80])
+static bool read_text(struct text_template_run *run, struct template_value value, char out[80])
 {
     size_t length = 0;
-    const struct template_value text = template_strip(value, NULL, true, true);
+    const struct template_value text = template_strip(run, value, NULL, true, true);
     for (size_t i = 0; i < text.bytes; i++) {
         const char c = text.as.text[i];
         const bool between = c == '_' && i > 0 && i + 1 < text.bytes &&
@@ -41,7 +41,7 @@ static bool read_text(struct template_value value, char out[80])
     return length > 0 && strpbrk(out, " \t\n") == NULL;
 }
 
-static bool to_real(struct template_value self, double *out)
+static bool to_real(struct text_template_run *run, struct template_value self, double *out)
 {
     char text[80];
     char *end;
@@ -49,19 +49,20 @@ static bool to_real(struct template_value self, double *out)
         *out = template_number(self);
         return true;
     }
-    if (self.kind != TEMPLATE_STRING || !read_text(self, text) || strpbrk(text, "xXpP") != NULL ||
-        strchr(text, '(') != NULL) {
+    if (self.kind != TEMPLATE_STRING || !read_text(run, self, text) ||
+        strpbrk(text, "xXpP") != NULL || strchr(text, '(') != NULL) {
         return false;
     }
     *out = strtod(text, &end);
     return *end == '\0';
 }
 
-static bool to_whole(struct template_value self, int base, int64_t *out)
+static bool to_whole(struct text_template_run *run, struct template_value self, int base,
+                     int64_t *out)
 {
     char text[80];
     char *end;
-    if (self.kind != TEMPLATE_STRING || !read_text(self, text)) {
+    if (self.kind != TEMPLATE_STRING || !read_text(run, self, text)) {
         return false;
     }
     const char *digits = text + (text[0] == '-' || text[0] == '+');
@@ -86,10 +87,10 @@ static struct template_value call_int(struct text_template_run *run, struct temp
     if (self.kind == TEMPLATE_INTEGER || self.kind == TEMPLATE_BOOL) {
         return self.kind == TEMPLATE_BOOL ? template_integer(self.as.truth) : self;
     }
-    if (base >= 2 && base <= 36 && to_whole(self, (int)base, &whole)) {
+    if (base >= 2 && base <= 36 && to_whole(run, self, (int)base, &whole)) {
         return template_integer(whole);
     }
-    if (to_real(self, &real) && fabs(real) < 9.2e18) {
+    if (to_real(run, self, &real) && fabs(real) < 9.2e18) {
         return template_integer((int64_t)real);
     }
     return template_argument(arguments, 0, "default", template_integer(0));
@@ -102,8 +103,8 @@ static struct template_value call_float(struct text_template_run *run, struct te
     if (self.kind == TEMPLATE_UNDEFINED) {
         return template_fail(run, -EINVAL, "'%s' is undefined", self.as.text);
     }
-    return to_real(self, &real) ? template_real(real)
-                                : template_argument(arguments, 0, "default", template_real(0));
+    return to_real(run, self, &real) ? template_real(real)
+                                     : template_argument(arguments, 0, "default", template_real(0));
 }
 
 /* Rounded to decimals as Python does: to even where the text of the double lies in the middle. */
@@ -138,9 +139,8 @@ static struct template_value call_round(struct text_template_run *run, struct te
         return template_fail(run, -EINVAL, "method must be common, ceil or floor");
     }
     if (self.kind != TEMPLATE_REAL) {
-        return precision >= 0
-                   ? template_operate(run, "+", template_integer(0), self)
-                   : template_integer((int64_t)round_to(template_number(self), precision));
+        return precision >= 0 ? template_operate(run, "+", template_integer(0), self)
+                              : template_whole(run, round_to(template_number(self), precision));
     }
     return template_real(round_to(self.as.real, precision));
 }
@@ -189,6 +189,7 @@ static struct template_value call_truncate(struct text_template_run *run,
     const struct template_value end = template_argument_text(run, arguments, 2, "end", "...");
     const int64_t leeway = template_argument_integer(run, arguments, 3, "leeway", 5);
     const int64_t tail = (int64_t)template_char_count(end.as.text, end.bytes);
+    template_step_text(run, (size_t)text.bytes + end.bytes);
     if (run->code == 0 && (length < tail || leeway < 0)) {
         return template_fail(run, -EINVAL, "expected length >= %lld, got %lld", (long long)tail,
                              (long long)length);

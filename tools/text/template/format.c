@@ -98,6 +98,7 @@ static void write_filled(struct text_template_run *run, const struct spec *spec,
 {
     const int64_t count = (int64_t)(strlen(sign) + template_char_count(text.as.text, text.bytes));
     const int64_t room = spec->width > count ? spec->width - count : 0;
+    template_step(run, (size_t)room / 8 + text.bytes / 16);
     const int64_t left = align == '<' ? 0 : align == '^' ? room / 2 : room;
     if (align == '=') {
         template_write(run, sign, strlen(sign));
@@ -164,6 +165,7 @@ static size_t read_name(struct text_template_run *run, const char *text, size_t 
         template_fail(run, -EINVAL, "%%(name) needs a dict, or has no end");
         return bytes;
     }
+    template_step(run, dict.as.dict->count / 8);
     const struct template_value *found = template_dict_get(dict.as.dict, text + 1,
                                                            (size_t)(end - text) - 1);
     if (found == NULL) {
@@ -223,7 +225,7 @@ static size_t write_conversion(struct text_template_run *run, const char *text, 
         value = template_capture_end(run, mark);
         spec.type = 's';
     } else if (spec.type == 'd' && value.kind == TEMPLATE_REAL) {
-        value = template_integer((int64_t)value.as.real);
+        value = template_whole(run, value.as.real);
     }
     if (!one_of(spec.type, "sdxXofFeEgG")) {
         template_fail(run, -EINVAL, "the format '%%%c' is not supported", type);

@@ -79,6 +79,9 @@ struct template_value template_function_call(struct text_template_run *run,
         return template_fail(run, -EINVAL, "%s takes %zu arguments, and %zu were given",
                              function->name, most, arguments->count);
     }
+    if (arguments->named != NULL && !template_step(run, arguments->named->count)) {
+        return template_undefined("");
+    }
     for (size_t i = 0; !any && arguments->named != NULL && i < arguments->named->count; i++) {
         const struct template_value name = arguments->named->pairs[i].key;
         if (!is_parameter(function->parameters, name.as.text, name.bytes)) {

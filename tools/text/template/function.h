@@ -92,7 +92,7 @@ struct template_value template_to_json(struct text_template_run *run, struct tem
 struct template_value template_case(struct text_template_run *run, struct template_value text,
                                     bool upper);
 /* Without what stands in `characters` (NULL: white space) at its ends. */
-struct template_value template_strip(struct template_value text,
+struct template_value template_strip(struct text_template_run *run, struct template_value text,
                                      const struct template_value *characters, bool left,
                                      bool right);
 

@@ -34,6 +34,7 @@ static struct template_list *select_items(struct text_template_run *run,
 static void run_turn(struct text_template_run *run, const struct template_node *node,
                      struct template_loop *loop)
 {
+    template_step(run, run->names->count / 16);
     const unsigned name = template_name_find(run->names, "loop", 4);
     run->scope = template_scope_make(run, loop->outer);
     if (run->scope == NULL) {

@@ -41,6 +41,16 @@ bool template_step(struct text_template_run *run, size_t steps)
     return run->code == 0;
 }
 
+bool template_step_text(struct text_template_run *run, size_t bytes)
+{
+    return template_step(run, bytes / 16);
+}
+
+bool template_step_bytes(struct text_template_run *run, size_t bytes)
+{
+    return template_step(run, bytes / 256);
+}
+
 bool template_deeper(struct text_template_run *run)
 {
     if (run->depth >= TEMPLATE_DEPTH_MAX) {

@@ -5,17 +5,6 @@
 #include "tools/text/template/chars.h"
 #include "tools/text/template/function.h"
 
-/* The last place of `part` in a text, or NULL. */
-static const char *find_last(const char *text, size_t bytes, struct template_value part)
-{
-    for (size_t at = bytes + 1; at-- > part.bytes;) {
-        if (memcmp(text + at - part.bytes, part.as.text, part.bytes) == 0) {
-            return text + at - part.bytes;
-        }
-    }
-    return part.bytes == 0 ? text + bytes : NULL;
-}
-
 /* The piece of the text that start and stop (characters, as in a slice) leave. */
 static struct template_value piece(struct text_template_run *run, struct template_value self,
                                    const struct template_arguments *arguments)
@@ -34,11 +23,10 @@ static struct template_value find(struct text_template_run *run, struct template
 {
     const struct template_value part = template_argument_text(run, arguments, 0, "sub", NULL);
     const struct template_value text = piece(run, self, arguments);
-    if (run->code != 0 || !template_step(run, text.bytes / 64)) {
+    if (run->code != 0 || !template_step(run, self.bytes / 64)) {
         return text;
     }
-    const char *found = last ? find_last(text.as.text, text.bytes, part)
-                             : memmem(text.as.text, text.bytes, part.as.text, part.bytes);
+    const char *found = template_search(run, text, part, last);
     if (found == NULL) {
         return required ? template_fail(run, -EINVAL, "substring not found") : template_integer(-1);
     }
@@ -70,6 +58,13 @@ static struct template_value call_rindex(struct text_template_run *run, struct t
     return find(run, self, arguments, true, true);
 }
 
+/* The next place of a part from `at` on. */
+static const char *find_next(struct text_template_run *run, struct template_value text,
+                             struct template_value part, size_t at)
+{
+    return template_search(run, template_string(text.as.text + at, text.bytes - at), part, false);
+}
+
 static struct template_value call_count(struct text_template_run *run, struct template_value self,
                                         const struct template_arguments *arguments)
 {
@@ -77,11 +72,12 @@ static struct template_value call_count(struct text_template_run *run, struct te
     const struct template_value part = template_argument_text(run, arguments, 0, "sub", NULL);
     const struct template_value text = piece(run, self, arguments);
     if (run->code != 0 || part.bytes == 0) {
+        template_step(run, text.bytes / 64);
         return template_integer((int64_t)template_char_count(text.as.text, text.bytes) + 1);
     }
     size_t at = 0;
     while (at < text.bytes && template_step(run, 1)) {
-        const char *found = memmem(text.as.text + at, text.bytes - at, part.as.text, part.bytes);
+        const char *found = find_next(run, text, part, at);
         if (found == NULL) {
             break;
         }
@@ -91,9 +87,11 @@ static struct template_value call_count(struct text_template_run *run, struct te
     return template_integer(count);
 }
 
-static bool has_end(struct template_value text, struct template_value end, bool front)
+static bool has_end(struct text_template_run *run, struct template_value text,
+                    struct template_value end, bool front)
 {
-    return end.bytes <= text.bytes &&
+    return template_step(run, 1) && end.bytes <= text.bytes &&
+           template_step_bytes(run, end.bytes) &&
            memcmp(text.as.text + (front ? 0 : text.bytes - end.bytes), end.as.text, end.bytes) == 0;
 }
 
@@ -105,7 +103,7 @@ static struct template_value ends(struct text_template_run *run, struct template
                                                          template_undefined("prefix"));
     const struct template_value text = piece(run, self, arguments);
     if (what.kind == TEMPLATE_STRING) {
-        return template_bool(run->code == 0 && has_end(text, what, front));
+        return template_bool(run->code == 0 && has_end(run, text, what, front));
     }
     if (what.kind != TEMPLATE_TUPLE) {
         return template_fail(run, -EINVAL, "a str or a tuple of them was expected, not %s",
@@ -114,7 +112,7 @@ static struct template_value ends(struct text_template_run *run, struct template
     bool any = false;
     for (size_t i = 0; i < what.as.list->count && run->code == 0; i++) {
         any |= what.as.list->items[i].kind == TEMPLATE_STRING &&
-               has_end(text, what.as.list->items[i], front);
+               has_end(run, text, what.as.list->items[i], front);
     }
     return template_bool(any);
 }
@@ -189,7 +187,7 @@ static void split_at(struct text_template_run *run, struct template_value text,
     const char *end = at + text.bytes;
     while (run->code == 0) {
         const char *found = most < 0 || (int64_t)out->count < most
-                                ? memmem(at, (size_t)(end - at), separator.as.text, separator.bytes)
+                                ? find_next(run, text, separator, (size_t)(at - text.as.text))
                                 : NULL;
         if (found == NULL) {
             break;
@@ -205,8 +203,10 @@ static void split_at_back(struct text_template_run *run, struct template_value t
 {
     size_t end = text.bytes;
     while (run->code == 0) {
-        const char *found = (int64_t)out->count < most ? find_last(text.as.text, end, separator)
-                                                       : NULL;
+        const struct template_value front = template_string(text.as.text, end);
+        const char *found = (int64_t)out->count < most
+                                ? template_search(run, front, separator, true)
+                                : NULL;
         if (found == NULL) {
             break;
         }
@@ -284,6 +284,7 @@ static struct template_value call_splitlines(struct text_template_run *run,
                                              const struct template_arguments *arguments)
 {
     const bool keeps = template_argument_truth(arguments, 0, "keepends", false);
+    template_step_text(run, self.bytes);
     struct template_value list = template_list(run, TEMPLATE_LIST);
     const char *end = self.as.text + self.bytes;
     const char *begin = self.as.text;
@@ -311,8 +312,7 @@ static struct template_value partition(struct text_template_run *run, struct tem
         return template_fail(run, -EINVAL, "empty separator");
     }
     const struct template_value nothing = template_string("", 0);
-    const char *found = last ? find_last(self.as.text, self.bytes, separator)
-                             : memmem(self.as.text, self.bytes, separator.as.text, separator.bytes);
+    const char *found = template_search(run, self, separator, last);
     const size_t at = found != NULL ? (size_t)(found - self.as.text) : 0;
     const struct template_value front = template_string(self.as.text, at);
     const struct template_value behind = template_string(self.as.text + at + separator.bytes,
@@ -351,6 +351,7 @@ static struct template_value call_join(struct text_template_run *run, struct tem
         }
         template_write(run, self.as.text, i > 0 ? self.bytes : 0);
         template_write_value(run, items->items[i]);
+        template_step(run, 1);
     }
     return template_capture_end(run, mark);
 }

@@ -48,6 +48,7 @@ static struct template_value change_case(struct text_template_run *run, struct t
     uint32_t before = 0;
     const struct template_value text = template_to_string(run, self);
     const size_t mark = template_capture_begin(run);
+    template_step_text(run, text.bytes);
     for (size_t at = 0; at < text.bytes && run->code == 0;) {
         const uint32_t point = template_char_point(text.as.text + at);
         write_case(run, point, makes_upper(casing, before, point));
@@ -92,15 +93,17 @@ static bool is_stripped(const char *at, size_t length, const struct template_val
     return false;
 }
 
-struct template_value template_strip(struct template_value text,
+struct template_value template_strip(struct text_template_run *run, struct template_value text,
                                      const struct template_value *characters, bool left, bool right)
 {
     const char *begin = text.as.text;
     const char *end = begin + text.bytes;
-    while (left && begin < end && is_stripped(begin, template_char_bytes(begin), characters)) {
+    const size_t steps = 1 + (characters != NULL ? characters->bytes / 16 : 0); /* a character */
+    while (left && begin < end && template_step(run, steps) &&
+           is_stripped(begin, template_char_bytes(begin), characters)) {
         begin += template_char_bytes(begin);
     }
-    while (right && begin < end) {
+    while (right && begin < end && template_step(run, steps)) {
         const size_t length = template_char_before(begin, end);
         if (!is_stripped(end - length, length, characters)) {
             break;
@@ -117,11 +120,10 @@ static struct template_value strip(struct text_template_run *run, struct templat
     const struct template_value text = template_to_string(run, self);
     const struct template_value characters = template_argument(arguments, 0, "chars",
                                                                template_none());
-    template_step(run, text.bytes / 64);
     if (characters.kind != TEMPLATE_NONE && characters.kind != TEMPLATE_STRING) {
         return template_fail(run, -EINVAL, "strip takes a str or nothing");
     }
-    return template_strip(text, characters.kind == TEMPLATE_STRING ? &characters : NULL, left,
+    return template_strip(run, text, characters.kind == TEMPLATE_STRING ? &characters : NULL, left,
                           right);
 }
 
@@ -152,7 +154,8 @@ static struct template_value replace(struct text_template_run *run, struct templ
     const size_t mark = template_capture_begin(run);
     assert(text.as.text != NULL && from.as.text != NULL); /* of strings, also of empty ones */
     while (run->code == 0 && most != 0 && at <= text.bytes) {
-        const char *found = memmem(text.as.text + at, text.bytes - at, from.as.text, from.bytes);
+        const struct template_value rest = template_string(text.as.text + at, text.bytes - at);
+        const char *found = template_search(run, rest, from, false);
         if (found == NULL) {
             break;
         }
@@ -196,6 +199,7 @@ static struct template_value justify(struct text_template_run *run, struct templ
     const struct template_value text = template_to_string(run, self);
     const int64_t width = template_argument_integer(run, arguments, 0, "width", otherwise);
     const struct template_value with = template_argument_text(run, arguments, 1, "fillchar", " ");
+    template_step_text(run, text.bytes);
     const int64_t count = (int64_t)template_char_count(text.as.text, text.bytes);
     const int64_t room = width > count ? width - count : 0;
     /* Python puts the odd one to the left where the width is odd, too. */
@@ -234,6 +238,7 @@ static struct template_value call_zfill(struct text_template_run *run, struct te
 {
     const bool sign = self.bytes > 0 && (self.as.text[0] == '-' || self.as.text[0] == '+');
     const int64_t width = template_argument_integer(run, arguments, 0, "width", 0);
+    template_step_text(run, self.bytes);
     int64_t zeros = width - (int64_t)template_char_count(self.as.text, self.bytes);
     const size_t mark = template_capture_begin(run);
     template_write(run, self.as.text, sign);
@@ -253,6 +258,7 @@ static struct template_value remove_end(struct text_template_run *run, struct te
         return self;
     }
     const size_t at = front ? 0 : self.bytes - end.bytes;
+    template_step_bytes(run, end.bytes);
     if (memcmp(self.as.text + at, end.as.text, end.bytes) != 0) {
         return self;
     }
@@ -315,6 +321,7 @@ static struct template_value call_escape(struct text_template_run *run, struct t
     static const char *const escapes[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     const struct template_value text = template_to_string(run, self);
     const size_t mark = template_capture_begin(run);
+    template_step_text(run, text.bytes);
     for (size_t at = 0; at < text.bytes && run->code == 0; at++) {
         const char c = text.as.text[at];
         const char *found = c != '\0' ? strchr(characters, c) : NULL;
@@ -354,7 +361,8 @@ static struct template_value call_wordcount(struct text_template_run *run,
                                             const struct template_arguments *arguments)
 {
     (void)arguments;
-    return template_integer((int64_t)count_words(template_to_string(run, self)));
+    const struct template_value text = template_to_string(run, self);
+    return template_integer(template_step_text(run, text.bytes) ? (int64_t)count_words(text) : 0);
 }
 
 const struct template_function template_filters_text[] = {

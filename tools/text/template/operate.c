@@ -103,8 +103,12 @@ static struct template_value repeat_text(struct text_template_run *run, struct t
                              run->bytes_max);
     }
     const struct template_value made = template_string_room(run, text.bytes * (size_t)times, &out);
-    for (int64_t i = 0; i < times && out != NULL; i++) {
-        memcpy(out + (size_t)i * text.bytes, text.as.text, text.bytes);
+    for (size_t done = 0; out != NULL && done < made.bytes;) { /* twice as much each time */
+        const size_t from = done == 0                  ? text.bytes
+                            : done < made.bytes - done ? done
+                                                       : made.bytes - done;
+        memcpy(out + done, done == 0 ? text.as.text : out, from);
+        done += from;
     }
     return made;
 }
@@ -114,7 +118,7 @@ static struct template_value repeat_list(struct text_template_run *run, struct t
 {
     struct template_value made = template_list(run, list.kind);
     for (int64_t i = 0; i < times && run->code == 0 && list.as.list->count > 0; i++) {
-        for (size_t k = 0; k < list.as.list->count; k++) {
+        for (size_t k = 0; k < list.as.list->count && run->code == 0; k++) {
             template_list_add(run, made.as.list, list.as.list->items[k]);
         }
         template_step(run, 1);

@@ -22,8 +22,9 @@ unsigned template_name_find(const struct template_names *names, const char *text
 unsigned template_name(struct text_template_run *run, struct template_names *names,
                        const char *text, size_t bytes)
 {
-    const unsigned there = template_name_find(names, text, bytes);
-    if (there != UINT_MAX || !template_step(run, names->count)) {
+    const unsigned there = template_step(run, names->count) ? template_name_find(names, text, bytes)
+                                                            : UINT_MAX;
+    if (there != UINT_MAX || run->code != 0) {
         return there != UINT_MAX ? there : 0;
     }
     if (names->count == names->room) {

@@ -97,6 +97,7 @@ static void write_escape(struct text_template_run *run, uint32_t point)
 
 static void write_quoted(struct text_template_run *run, struct template_value value)
 {
+    template_step_text(run, value.bytes);
     const bool single = memchr(value.as.text, '\'', value.bytes) == NULL ||
                         memchr(value.as.text, '"', value.bytes) != NULL;
     const char quote = single ? '\'' : '"';

@@ -34,6 +34,13 @@ struct template_value template_real(double real)
     return (struct template_value){.kind = TEMPLATE_REAL, .as.real = real};
 }
 
+struct template_value template_whole(struct text_template_run *run, double real)
+{
+    return real >= -0x1p63 && real < 0x1p63
+               ? template_integer((int64_t)real)
+               : template_fail(run, -EINVAL, "a number of more than 64 bits");
+}
+
 struct template_value template_string(const char *text, size_t bytes)
 {
     return (struct template_value){
@@ -273,7 +280,8 @@ bool template_equal(struct text_template_run *run, struct template_value left,
     case TEMPLATE_UNDEFINED:
     case TEMPLATE_NONE: return true;
     case TEMPLATE_STRING:
-        return left.bytes == right.bytes && memcmp(left.as.text, right.as.text, left.bytes) == 0;
+        return left.bytes == right.bytes && template_step_bytes(run, left.bytes) &&
+               memcmp(left.as.text, right.as.text, left.bytes) == 0;
     case TEMPLATE_LIST:
     case TEMPLATE_TUPLE: return equal_lists(run, left.as.list, right.as.list);
     case TEMPLATE_DICT: return equal_dicts(run, left.as.dict, right.as.dict);
@@ -324,7 +332,9 @@ int template_compare(struct text_template_run *run, struct template_value left,
     if (left.kind == TEMPLATE_STRING && right.kind == TEMPLATE_STRING) {
         /* UTF-8 sorts as its characters do. */
         const size_t least = left.bytes < right.bytes ? left.bytes : right.bytes;
-        const int order = memcmp(left.as.text, right.as.text, least);
+        const int order = template_step_bytes(run, least)
+                              ? memcmp(left.as.text, right.as.text, least)
+                              : 0;
         return order != 0 ? order : (left.bytes > right.bytes) - (left.bytes < right.bytes);
     }
     if (left.kind == right.kind && (left.kind == TEMPLATE_LIST || left.kind == TEMPLATE_TUPLE)) {
@@ -333,6 +343,72 @@ int template_compare(struct text_template_run *run, struct template_value left,
     template_fail(run, -EINVAL, "%s and %s have no order", template_type_name(left),
                   template_type_name(right));
     return 0;
+}
+
+/* The byte at `at` of a text, counted from its end where that is searched first. */
+static char byte_of(struct template_value text, size_t at, bool last)
+{
+    return text.as.text[last ? text.bytes - 1 - at : at];
+}
+
+/* Knuth, Morris and Pratt: `borders` says how much of the part still agrees after a byte that does not.
+ * How far the part's end lies from where the search began; 0: not found. */
+static size_t find_by_borders(struct template_value text, struct template_value part, bool last,
+                              uint32_t *borders)
+{
+    uint32_t same = 0;
+    for (uint32_t i = 1; i < part.bytes; i++) {
+        while (same > 0 && byte_of(part, i, last) != byte_of(part, same, last)) {
+            same = borders[same - 1];
+        }
+        same += byte_of(part, i, last) == byte_of(part, same, last);
+        borders[i] = same;
+    }
+    same = 0;
+    for (size_t at = 0; at < text.bytes; at++) {
+        while (same > 0 && byte_of(text, at, last) != byte_of(part, same, last)) {
+            same = borders[same - 1];
+        }
+        same += byte_of(text, at, last) == byte_of(part, same, last);
+        if (same == part.bytes) {
+            return at + 1;
+        }
+    }
+    return 0;
+}
+
+/* The last place of a short part. */
+static const char *find_last(struct template_value text, struct template_value part)
+{
+    for (size_t at = text.bytes + 1; at-- > part.bytes;) {
+        const char *place = text.as.text + at - part.bytes;
+        if (memcmp(place, part.as.text, part.bytes) == 0) {
+            return place;
+        }
+    }
+    return NULL;
+}
+
+const char *template_search(struct text_template_run *run, struct template_value text,
+                            struct template_value part, bool last)
+{
+    enum { SHORT_BYTES = 16 };
+    if (part.bytes > text.bytes || part.bytes == 0) {
+        return part.bytes > 0 ? NULL : text.as.text + (last ? text.bytes : 0);
+    }
+    const char *found = NULL;
+    if (part.bytes <= SHORT_BYTES) {
+        found = last ? find_last(text, part)
+                     : memmem(text.as.text, text.bytes, part.as.text, part.bytes);
+    } else {
+        const struct template_mark mark = template_mark(run);
+        uint32_t *borders = template_alloc(run, part.bytes * sizeof *borders);
+        const size_t end = borders != NULL ? find_by_borders(text, part, last, borders) : 0;
+        template_rewind(run, mark);
+        found = end == 0 ? NULL : text.as.text + (last ? text.bytes - end : end - part.bytes);
+    }
+    const size_t begin = found != NULL ? (size_t)(found - text.as.text) : last ? 0 : text.bytes;
+    return template_step_text(run, last ? text.bytes - begin : begin) ? found : NULL;
 }
 
 bool template_contains(struct text_template_run *run, struct template_value right,
@@ -344,9 +420,7 @@ bool template_contains(struct text_template_run *run, struct template_value righ
                           template_type_name(left));
             return false;
         }
-        template_step(run, right.bytes / 256);
-        return left.bytes == 0 ||
-               memmem(right.as.text, right.bytes, left.as.text, left.bytes) != NULL;
+        return template_search(run, right, left, false) != NULL;
     }
     if (right.kind == TEMPLATE_DICT) {
         return template_dict_find(run, right.as.dict, left) != NULL;

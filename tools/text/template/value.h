@@ -140,8 +140,12 @@ enum { TEMPLATE_DEPTH_MAX = 400 };
 /* Fails the run. Returns an undefined value. */
 struct template_value template_fail(struct text_template_run *run, int code, const char *format,
                                     ...) __attribute__((format(printf, 3, 4), cold));
-/* Counts work; false where the run is over. */
+/* Counts work; false where the run is over. Whatever takes time in proportion to its operands counts it
+ * before it does it, for what makes nothing is not bounded by memory. */
 bool template_step(struct text_template_run *run, size_t steps);
+/* The same for passes over texts: by character, and by what memcmp and memchr do. */
+bool template_step_text(struct text_template_run *run, size_t bytes);
+bool template_step_bytes(struct text_template_run *run, size_t bytes);
 /* One level deeper in what is nested, for which run->depth-- comes afterwards; false, without that,
  * where it is too deep. */
 bool template_deeper(struct text_template_run *run);
@@ -161,6 +165,8 @@ struct template_value template_undefined(const char *name);
 struct template_value template_bool(bool truth);
 struct template_value template_integer(int64_t integer);
 struct template_value template_real(double real);
+/* A real without its fraction; fails the run beyond 64 bits, and for what is not finite. */
+struct template_value template_whole(struct text_template_run *run, double real);
 /* The bytes have to stay. */
 struct template_value template_string(const char *text, size_t bytes);
 /* A copy. */
@@ -197,6 +203,10 @@ int template_compare(struct text_template_run *run, struct template_value left,
 struct template_pair *template_sorted(struct text_template_run *run,
                                       const struct template_pair *pairs, size_t count,
                                       bool reverse);
+/* The first or the last place of `part` in a text; NULL where there is none, or where the run is over.
+ * Takes time, and counts work, in proportion to the part and to what it looked at until there. */
+const char *template_search(struct text_template_run *run, struct template_value text,
+                            struct template_value part, bool last);
 /* left in right */
 bool template_contains(struct text_template_run *run, struct template_value right,
                        struct template_value left);
