@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/base/file.h"
 #include "tests/harness/test.h"
@@ -51,6 +52,8 @@ static void make_files(void)
     check_int(core_file_read(path, 1 << 24, &tokenizer, &bytes), ==, 0);
     snprintf(path, sizeof path, "%s/model", test_directory());
     mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/model/config.json", test_directory());
+    unlink(path); /* of the case before */
     test_file("model/tokenizer.json", tokenizer, bytes);
     test_file("model/tokenizer_config.json", config, strlen(config));
     test_file("rows.jsonl", rows, strlen(rows));
@@ -178,5 +181,123 @@ static void helps(void)
     check_contains(said, "2: ");
 }
 
+/* A file that a failing command was to write is as it was, and nothing is left beside it; one in the
+ * model's folder is written where it overwrites nothing. */
+static void keeps_what_was_there(void)
+{
+    make_files();
+    test_file("kept.jsonl", "mine\n", 5);
+    check_int(run("--model model --data bad.jsonl --out kept.jsonl"), ==, 2);
+    char *text = read_out("kept.jsonl");
+    check_string(text, "mine\n");
+    free(text);
+    check_int(run("--model model --data rows.jsonl --out kept.jsonl && ls -a >ls && chmod 600 "
+                  "kept.jsonl && ln -s kept.jsonl link.jsonl"),
+              ==, 0);
+    char *files = read_out("ls");
+    check_true(strstr(files, "kept.jsonl.") == NULL);
+    free(files);
+    check_int(run("--model model --data rows.jsonl --out link.jsonl && test -L link.jsonl"), ==, 0);
+    char *first = read_out("kept.jsonl");
+    check_contains(first, "{\"input_ids\":[");
+    check_int(run("--model model --data rows.jsonl --out model/ids.jsonl"), ==, 0);
+    char *second = read_out("model/ids.jsonl");
+    check_string(first, second);
+    free(first);
+    free(second);
+    check_int(run("--model model --data rows.jsonl --out model/ids.jsonl"), ==, 2);
+    check_contains(said, "belongs to what --model model reads");
+}
+
+/* The rows' order with --shuffle and no --seed is that of tide finetune, whose seed is 42. */
+static void shuffles_as_training(void)
+{
+    char rows[4000] = "";
+    make_files();
+    for (size_t i = 0; i < 50; i++) {
+        snprintf(rows + strlen(rows), 64, "{\"input_ids\": [%zu, 1]}\n", i);
+    }
+    test_file("many.jsonl", rows, strlen(rows));
+    check_int(run("--data many.jsonl --shuffle --out a.jsonl"), ==, 0);
+    check_int(run("--data many.jsonl --shuffle --seed 42 --out b.jsonl"), ==, 0);
+    char *first = read_out("a.jsonl");
+    char *second = read_out("b.jsonl");
+    check_string(first, second);
+    free(first);
+    free(second);
+}
+
+/* No byte of a row steers the terminal, in messages or as tokens. */
+static void steers_no_terminal(void)
+{
+    static const char role[] = "{\"messages\": [{\"role\": \"k\\u001b[2J\\u009b1m\\u202e\\nx\", "
+                               "\"content\": \"a\"}]}\n";
+    static const char text[] = "{\"text\": \"a\\u001b[31m\\u007f\\u0085b\"}\n";
+    make_files();
+    test_file("role.jsonl", role, strlen(role));
+    test_file("text.jsonl", text, strlen(text));
+    check_int(run("--model model --data role.jsonl"), ==, 2);
+    check_contains(said, "role: \"k\\x1b[2J\\u009b1m\\u202e\\nx\" is unknown");
+    check_int(run("--model model --data role.jsonl --data rows.jsonl --on-bad-row skip"), ==, 0);
+    check_contains(said, "\"k\\x1b[2J");
+    check_true(strchr(said, '\x1b') == NULL);
+    check_int(run("--model model --data text.jsonl"), ==, 0);
+    check_contains(said, "\\x1b");
+    for (const char *at = said; *at != '\0'; at++) {
+        check_true(*at == '\n' || ((unsigned char)*at >= 0x20 && *at != 0x7F));
+    }
+}
+
+/* Files in other encodings are named with the command that converts them; a byte that is not UTF-8 with
+ * its line. */
+static void names_encodings(void)
+{
+    static const struct {
+        const char *bytes;
+        size_t count;
+        const char *says;
+    } files[] = {
+        {"\xFF\xFE{\0\"\0", 6,
+         "odd.jsonl is UTF-16, and tide reads UTF-8: iconv -f UTF-16 -t UTF-8"},
+        {"\xFE\xFF\0{\0\"", 6, "iconv -f UTF-16 "},
+        {"{\0\"\0", 4, "iconv -f UTF-16LE "},
+        {"\0{\0\"", 4, "iconv -f UTF-16BE "},
+        {"\xFF\xFE\0\0{\0\0\0", 8, "iconv -f UTF-32 "},
+        {"{\"input_ids\": [1, 2]}\n{\"text\": \"a\xE9\"}\n", 38, "odd.jsonl:2: "},
+        {"{\"input_ids\": [1, 2]}\n{\"text\": \"a\xE9\"}\n", 38, "UTF-8"},
+    };
+    make_files();
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        test_file("odd.jsonl", files[i].bytes, files[i].count);
+        check_int(run("--model model --data odd.jsonl --stats"), ==, 2);
+        check_contains(said, files[i].says);
+    }
+}
+
+/* What a template writes of the time is the run's: SOURCE_DATE_EPOCH in UTC, whatever the zone. */
+static void keeps_the_time(void)
+{
+    static const char config[] =
+        "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"{% for m in "
+        "messages %}{{ strftime_now('%d %b %Y %H:%M:%S') }}{{ m.content }}"
+        "{% endfor %}\"}";
+    make_files();
+    test_file("model/tokenizer_config.json", config, strlen(config));
+    check_int(run("--help >/dev/null; export TZ=UTC-5 SOURCE_DATE_EPOCH=1700000000; tide() { "
+                  "\"$TIDE_BUILD_ROOT/tools/tide\" tokenize \"$@\"; }; tide --model model --data "
+                  "rows.jsonl --stats --show 1 --train-on all"),
+              ==, 0);
+    check_contains(said, "chat template's time  2023-11-14 22:13:20");
+    check_int(
+        run("--help >/dev/null; SOURCE_DATE_EPOCH=now \"$TIDE_BUILD_ROOT/tools/tide\" tokenize "
+            "--model model --data rows.jsonl"),
+        ==, 2);
+    check_contains(said, "SOURCE_DATE_EPOCH: \"now\" is not a number of seconds");
+}
+
 TEST_MAIN({"shows", shows}, {"writes", writes}, {"counts", counts}, {"refuses", refuses},
-          {"helps", helps}, {"beyond_the_model", beyond_the_model})
+          {"helps", helps}, {"beyond_the_model", beyond_the_model},
+          {"keeps_what_was_there", keeps_what_was_there},
+          {"shuffles_as_training", shuffles_as_training},
+          {"steers_no_terminal", steers_no_terminal}, {"names_encodings", names_encodings},
+          {"keeps_the_time", keeps_the_time})

@@ -408,12 +408,42 @@ int text_lines_spool(struct text_lines *lines, bool lines_only)
     return code;
 }
 
+/* Files that other programs write: Excel, PowerShell's > and Python with another encoding. */
+static int refuse_encoding(const struct text_lines *lines)
+{
+    static const struct {
+        const char *bytes;
+        size_t count;
+        const char *encoding;
+    } marks[] = {
+        {"\xFF\xFE\0\0", 4, "UTF-32"}, {"\0\0\xFE\xFF", 4, "UTF-32"}, {"\xFF\xFE", 2, "UTF-16"},
+        {"\xFE\xFF", 2, "UTF-16"},     {"{\0\0\0", 4, "UTF-32LE"},    {"[\0\0\0", 4, "UTF-32LE"},
+        {"\0\0\0{", 4, "UTF-32BE"},    {"\0\0\0[", 4, "UTF-32BE"},    {"{\0", 2, "UTF-16LE"},
+        {"[\0", 2, "UTF-16LE"},        {"\0{", 2, "UTF-16BE"},        {"\0[", 2, "UTF-16BE"}};
+    const char *name = text_source_name(lines->source);
+    const size_t there = lines->end - lines->begin;
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        if (there >= marks[i].count &&
+            memcmp(lines->text + lines->begin, marks[i].bytes, marks[i].count) == 0) {
+            return core_err_set(-EINVAL,
+                                "%s is %s, and tide reads UTF-8: iconv -f %s -t UTF-8 %s > "
+                                "utf8.jsonl",
+                                name, marks[i].encoding, marks[i].encoding, name);
+        }
+    }
+    return 0;
+}
+
 /* A byte order mark, and whether the file is an array. */
 static int look_at(struct text_lines *lines)
 {
     static const char mark[] = "\xEF\xBB\xBF";
     int byte;
-    int code = byte_at(lines, 2, &byte);
+    int code = byte_at(lines, 3, &byte);
+    code = code == 0 ? refuse_encoding(lines) : code;
+    if (code == 0) {
+        code = byte_at(lines, 2, &byte);
+    }
     if (code == 0 && byte >= 0 && memcmp(lines->text + lines->begin, mark, 3) == 0) {
         lines->mark_bytes = 3;
     }

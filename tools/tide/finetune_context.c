@@ -30,7 +30,9 @@ static void write_line(void *user, uint32_t level, const char *line)
     struct tune_context *talk = user;
     static const char *const names[] = {"error", "warn", "info", "debug"};
     /* Over the live line, which comes again with the next step. */
-    fprintf(stderr, "%stide: %s: %s\n", talk->live.terminal ? "\r\033[K" : "", names[level], line);
+    fprintf(stderr, "%stide: %s: ", talk->live.terminal ? "\r\033[K" : "", names[level]);
+    cli_print_text(stderr, line, strlen(line));
+    fputc('\n', stderr);
     keep_line(&talk->events, level == TIDE_LOG_ERROR, level == TIDE_LOG_WARN, line);
 }
 

@@ -19,7 +19,7 @@ static void take_defaults(struct tune_settings *settings, const struct tune_flag
     settings->engine.batch = 8;
     settings->engine.accum = 1;
     settings->engine.precision = TIDE_BF16;
-    settings->engine.seed = flags->seed != CORE_CFG_NONE ? (uint64_t)flags->seed : 42;
+    settings->engine.seed = flags->seed != CORE_CFG_NONE ? (uint64_t)flags->seed : TUNE_SEED;
     settings->schedule = (struct schedule){.kind = SCHEDULE_CONSTANT, .lr = 5e-5};
     settings->total_unknown = true;
     settings->print_every = 1;
@@ -416,6 +416,7 @@ struct tune_data_options tune_settings_data(const struct tune_settings *settings
         .drop_last = trains && settings->drop_last,
         .shuffle = trains && settings->shuffle,
         .seed = engine->seed,
+        .now = settings->now,
         .cache = settings->cache[0] != '\0' ? settings->cache : NULL,
         .steps = trains ? settings->steps : 0,
     };

@@ -12,6 +12,7 @@
 #include "tools/tide/schedule.h"
 
 enum { TUNE_PATH_BYTES = 1024, TUNE_LENGTH_UNKNOWN = 1024 };
+enum { TUNE_SEED = 42 }; /* where nobody gives one */
 
 struct core_cfg;
 
@@ -23,6 +24,8 @@ struct tune_settings {
     int64_t length;                    /* --seq-len; 0: not given */
     int64_t length_max;                /* of a row: --seq-len, or the model's positions */
     int64_t vocab;
+    int64_t
+        now; /* that chat templates are given; the run's beginning, also of one that is resumed */
     bool shuffle, pack, split, skip_bad, drop_last, train_on_all;
     const char *chat_format; /* NULL: the model's */
     int64_t print_every;     /* steps between two lines of progress in a pipe */

@@ -102,7 +102,7 @@ void cli_table_print(const struct cli_table *table, FILE *stream, const char *in
         char *const *cells = table->cells + row * table->columns;
         fputs(indent, stream);
         for (size_t column = 0; column < table->columns; column++) {
-            fputs(cells[column], stream);
+            cli_print_text(stream, cells[column], strlen(cells[column]));
             if (!more_follows(cells, column, table->columns)) {
                 break;
             }

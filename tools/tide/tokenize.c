@@ -1,9 +1,13 @@
 /* tokenize.c: `tide tokenize`: what rows of data become: their tokens with what is trained on, figures
  * over all of them, and rows of ids in a file. The main thread. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/json.h"
@@ -14,6 +18,7 @@
 #include "tools/text/special.h"
 #include "tools/text/tokenizer.h"
 #include "tools/tide/commands.h"
+#include "tools/tide/finetune_settings.h"
 #include "tools/tide/paths.h"
 
 enum { BUCKETS = 32, BAR = 40, NO_LIMIT = 1 << 26 };
@@ -37,25 +42,17 @@ struct tokenize {
     int64_t show;
     int64_t threads;
     bool stats;
+    bool writes;                      /* `json` is there */
     struct text_reader *reader;       /* owned */
     struct text_pack *pack;           /* owned */
     struct text_tokenizer *tokenizer; /* owned: where rows had ids already */
     struct text_scratch *scratch;     /* owned; NULL: ids are shown as numbers */
     FILE *file;                       /* owned */
+    char *target;                     /* owned: the file that `partial` becomes; NULL: none */
+    char *partial;                    /* owned: what is written until then */
     struct core_json_write json;
     struct figures figures;
 };
-
-static void print_character(const char *text, size_t bytes)
-{
-    if (bytes == 1 && text[0] == '\n') {
-        printf("\\n\n");
-    } else if (bytes == 1 && (unsigned char)text[0] < 0x20) {
-        printf("\\x%02x", (unsigned)(unsigned char)text[0]);
-    } else {
-        fwrite(text, 1, bytes, stdout);
-    }
-}
 
 /* Colours: trained on green, the rest dim, every other token underlined. Without: [trained on]. */
 static int print_token(const struct tokenize *t, int32_t id, bool trained, size_t index)
@@ -79,12 +76,11 @@ static int print_token(const struct tokenize *t, int32_t id, bool trained, size_
     } else {
         printf("%s%s", index > 0 && t->scratch == NULL ? " " : "", trained ? "[" : "");
     }
-    for (size_t at = 0; at < bytes;) {
-        size_t length = 1;
-        while (at + length < bytes && ((unsigned char)text[at + length] & 0xC0) == 0x80) {
-            length++;
-        }
-        print_character(text + at, length);
+    for (size_t at = 0; at < bytes;) { /* a line's end is shown, and ends the line */
+        const char *end = memchr(text + at, '\n', bytes - at);
+        const size_t length = end != NULL ? (size_t)(end - text) + 1 - at : bytes - at;
+        cli_print_text(stdout, text + at, length);
+        fputs(end != NULL ? "\n" : "", stdout);
         at += length;
     }
     printf("%s", t->common.color ? "\x1b[0m" : trained ? "]" : "");
@@ -239,6 +235,13 @@ static void print_stats(const struct tokenize *t)
                figures->rows, t->options.pack ? "packed" : "not packed",
                share(figures->tokens, figures->rows * seq_len));
     }
+    if (text_reader_dated(t->reader)) {
+        char clock[40];
+        struct tm parts;
+        const time_t now = (time_t)t->options.now;
+        strftime(clock, sizeof clock, "%Y-%m-%d %H:%M:%S", gmtime_r(&now, &parts));
+        printf("chat template's time  %s; SOURCE_DATE_EPOCH sets it\n", clock);
+    }
     print_lengths(figures);
 }
 
@@ -273,20 +276,74 @@ static int check_out(const struct tokenize *t)
     return cli_paths_check(paths, 2 + t->data.count);
 }
 
+static int refuse_out(const struct tokenize *t)
+{
+    return core_err_set(-errno, "%s cannot be written: %s", t->out, strerror(errno));
+}
+
+/* A new file beside the one that is named, which gets its name when all rows are in it: whatever goes
+ * wrong before leaves what was there. Pipes and devices are written as they are. */
+static int open_out(struct tokenize *t)
+{
+    struct stat info;
+    const bool there = stat(t->out, &info) == 0;
+    if (strcmp(t->out, "-") == 0 || (there && !S_ISREG(info.st_mode)) ||
+        (!there && lstat(t->out, &info) == 0)) { /* a link to what is not there */
+        t->file = strcmp(t->out, "-") == 0 ? stdout : fopen(t->out, "we");
+        return t->file != NULL ? 0 : refuse_out(t);
+    }
+    if (there && access(t->out, W_OK) != 0) {
+        return refuse_out(t);
+    }
+    const mode_t mask = umask(0);
+    umask(mask);
+    t->target = there ? realpath(t->out, NULL) : strdup(t->out);
+    if (t->target == NULL || asprintf(&t->partial, "%s.XXXXXX", t->target) < 0) {
+        t->partial = NULL;
+        return core_err_set(-ENOMEM, "no memory to write %s", t->out);
+    }
+    const int fd = mkostemp(t->partial, O_CLOEXEC);
+    if (fd < 0) {
+        const int rc = refuse_out(t);
+        free(t->partial);
+        t->partial = NULL;
+        return rc;
+    }
+    (void)fchmod(fd, there ? info.st_mode & 07777 : 0666 & ~mask);
+    t->file = fdopen(fd, "w");
+    return t->file != NULL ? 0 : core_err_set(-ENOMEM, "no memory to write %s", t->out);
+}
+
+/* Ends the file; its name is given where everything went well. */
+static int close_out(struct tokenize *t, int code)
+{
+    if (t->file != NULL && t->file != stdout && fclose(t->file) != 0 && code == 0) {
+        code = refuse_out(t);
+    }
+    if (t->partial != NULL && code == 0 && rename(t->partial, t->target) != 0) {
+        code = refuse_out(t);
+    }
+    if (t->partial != NULL && code != 0) {
+        unlink(t->partial);
+    }
+    free(t->partial);
+    free(t->target);
+    return code;
+}
+
 static int open_all(struct tokenize *t)
 {
     const struct text_pack_options pack = {
         .seq_len = t->options.seq_len, .pack = t->options.pack, .split = t->options.split};
     int code = check_out(t);
+    code = code == 0 ? text_feed_now(&t->options.now) : code;
     code = code == 0 && t->options.model != NULL ? read_vocab(t) : code;
     code = code == 0 ? text_reader_open(&t->options, &t->reader) : code;
     code = code == 0 ? text_pack_create(&pack, &t->pack) : code;
-    if (code == 0 && t->out != NULL) {
-        t->file = strcmp(t->out, "-") == 0 ? stdout : fopen(t->out, "we");
-        if (t->file == NULL) {
-            return core_err_set(-errno, "%s cannot be written: %s", t->out, strerror(errno));
-        }
+    code = code == 0 && t->out != NULL ? open_out(t) : code;
+    if (code == 0 && t->file != NULL) {
         core_json_write_init_file(&t->json, t->file);
+        t->writes = true;
     }
     return code == 0 ? text_reader_seek(t->reader, 0, (struct text_place){0}) : code;
 }
@@ -298,12 +355,10 @@ static int work(struct tokenize *t)
     if (code == 0 && t->stats) {
         print_stats(t);
     }
-    if (t->file != NULL) {
+    if (t->writes) {
         core_json_write_fini(&t->json);
     }
-    if (t->file != NULL && t->file != stdout && fclose(t->file) != 0 && code == 0) {
-        code = core_err_set(-errno, "%s cannot be written: %s", t->out, strerror(errno));
-    }
+    code = close_out(t, code);
     text_scratch_destroy(t->scratch);
     text_tokenizer_destroy(t->tokenizer);
     text_pack_destroy(t->pack);
@@ -345,7 +400,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct tokenize t = {.command = command, .show = -1};
     int train_on = 0;
     int on_bad_row = 0;
-    int64_t seed = 0;
+    int64_t seed = TUNE_SEED;
     const struct cli_option options[] = {
         {.name = "model",
          .kind = CLI_TEXT,
@@ -422,7 +477,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .value = "N",
          .low = 0,
          .high = 9e15,
-         .help = "of --shuffle; default 0"},
+         .help = "of --shuffle; default 42, as in tide finetune"},
     };
     struct cli_parsed parsed;
     int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
