@@ -65,6 +65,14 @@ struct tide_resumed {
 /* Tells how an engine began. Returns 0, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out);
 
+/* Copies the application's data of the newest checkpoint in a directory whose manifest can be read to
+ * `out`, which has `room` bytes, and sets *bytes to its size. For what an application must know before it
+ * creates an engine that resumes. Only the manifest is verified, so that the engine may resume from an
+ * older checkpoint. Returns 0, -EINVAL, -EFBIG if the data does not fit (*bytes is set), or -ENOENT if
+ * there is no such checkpoint. */
+TIDE_API int tide_checkpoint_peek(struct tide_context *context, const char *directory, void *out,
+                                  size_t room, size_t *bytes);
+
 /* Converts a checkpoint to a Hugging Face folder with the configuration and the tokenizer files that the
  * checkpoint contains. Verifies every byte. Progress is reported as "export". Returns 0, -EINVAL,
  * -EEXIST as tide_engine_save, -EBADMSG if the checkpoint is damaged, -ECANCELED, or the error of reading

@@ -99,6 +99,45 @@ int engine_begin(struct tide_engine *engine, struct run_engine_options *run)
     return rc;
 }
 
+static int peek(const char *directory, void *out, size_t room, size_t *bytes)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    bool found = false;
+    int rc = store_shelf_list(directory, &steps, &count);
+    for (size_t i = count; rc == 0 && !found && i-- > 0;) {
+        struct store_manifest manifest = {.step = 0};
+        char path[PATH_BYTES];
+        store_shelf_path(directory, steps[i], path, sizeof path);
+        found = store_checkpoint_peek(path, &manifest) == 0;
+        if (found) {
+            *bytes = manifest.application_bytes;
+            if (*bytes > room) {
+                rc = core_err_set(-EFBIG, "%s holds %zu bytes of the application, not %zu", path,
+                                  *bytes, room);
+            } else if (*bytes > 0) {
+                memcpy(out, manifest.application, *bytes);
+            }
+        }
+        store_manifest_fini(&manifest);
+    }
+    free(steps);
+    return rc != 0 || found ? rc
+                            : core_err_set(-ENOENT, "no checkpoint in %s can be read", directory);
+}
+
+int tide_checkpoint_peek(struct tide_context *context, const char *directory, void *out,
+                         size_t room, size_t *bytes)
+{
+    if (directory == NULL || bytes == NULL || (out == NULL && room > 0)) {
+        return core_err_set(-EINVAL, "a checkpoint's bytes need a directory and memory");
+    }
+    const struct core_log *before = context_enter(context);
+    int rc = peek(directory, out, room, bytes);
+    context_leave(before);
+    return rc;
+}
+
 int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out)
 {
     const bool any = engine->resumed_path[0] != '\0';

@@ -353,6 +353,17 @@ int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *o
     return 0;
 }
 
+int tide_checkpoint_peek(struct tide_context *context, const char *directory, void *out,
+                         size_t room, size_t *bytes)
+{
+    (void)context;
+    (void)directory;
+    (void)out;
+    (void)room;
+    (void)bytes;
+    return -ENOENT;
+}
+
 int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out)
 {
     (void)engine;

@@ -233,8 +233,8 @@ static void counted_each_time(void)
     options.cache = test_directory();
     tune_counts_place(&options, INT64_MAX, &counts);
     check_string(counts.path, "");
-    check_true(!tune_counts_find(&counts, &info));
-    tune_counts_keep(&counts, &info);
+    check_true(!tune_counts_find(&counts, 0, &info));
+    tune_counts_keep(&counts, 0, &info);
     options.path = "-";
     tune_counts_place(&options, INT64_MAX, &counts);
     check_string(counts.path, "");

@@ -657,12 +657,45 @@ static void here(void)
     rig_end();
 }
 
+/* A chat template that writes the time gives a resumed run the time at which the first part began: the
+ * same losses, the same model as without an interruption, whatever the clock says. */
+static void resumed_clock(void)
+{
+    static const char config[] =
+        "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"{% for m in messages %}{{ m.role "
+        "}} "
+        "{{ strftime_now('%d %b %Y %H:%M:%S') }}:{{ m.content }}{{ eos_token }}{% endfor %}\"}";
+    static const char row[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": "
+        "\"assistant\", \"content\": \"Yo\"}]}\n";
+    static const char base[] =
+        "finetune --model %T/chat/model --data %T/clock.jsonl --batch 1 --lr 1e-2 --threads 2 "
+        "--rates %T/rates.json -q --train-on all --save-every 2 ";
+    char line[600];
+    rig_train_begin();
+    chat_model();
+    test_file("chat/model/tokenizer_config.json", config, strlen(config));
+    test_file("clock.jsonl", row, strlen(row));
+    snprintf(line, sizeof line, "%s --out %%T/c0 --steps 4 --log %%T/c0.jsonl", base);
+    expect_with(0, "SOURCE_DATE_EPOCH=1000000000", line);
+    snprintf(line, sizeof line, "%s --out %%T/c1 --steps 2 --log %%T/c1.jsonl", base);
+    expect_with(0, "SOURCE_DATE_EPOCH=1000000000", line);
+    snprintf(line, sizeof line, "%s --out %%T/c1 --steps 4 --resume --log %%T/c1.jsonl", base);
+    expect_with(0, "SOURCE_DATE_EPOCH=1111111111", line);
+    rig_same_model("c0", "c1");
+    snprintf(line, sizeof line, "%s --out %%T/c2 --steps 4 --log %%T/c2.jsonl", base);
+    expect_with(0, "SOURCE_DATE_EPOCH=1111111111", line);
+    check_true(number_of("c2.jsonl", 3, "loss") != number_of("c0.jsonl", 3, "loss"));
+    check_double(number_of("c1.jsonl", 4, "loss"), ==, number_of("c0.jsonl", 3, "loss"));
+}
+
 TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
           {"resumed_otherwise", resumed_otherwise}, {"small_stack", small_stack},
           {"instruction_sets", instruction_sets}, {"under_valgrind", under_valgrind},
           {"anywhere", anywhere}, {"stopped_at_once", stopped_at_once},
           {"hung_up_and_ignored", hung_up_and_ignored}, {"resumed", resumed}, {"kinds", kinds},
           {"config", config}, {"packed", packed}, {"resumed_texts", resumed_texts},
-          {"texts", texts}, {"ranks", ranks}, {"shared_store", shared_store},
-          {"killed_store", killed_store}, {"frozen_in_part", frozen_in_part},
-          {"too_small", too_small}, {"config_alone", config_alone})
+          {"resumed_clock", resumed_clock}, {"texts", texts}, {"ranks", ranks},
+          {"shared_store", shared_store}, {"killed_store", killed_store},
+          {"frozen_in_part", frozen_in_part}, {"too_small", too_small},
+          {"config_alone", config_alone})

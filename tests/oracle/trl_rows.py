@@ -57,6 +57,18 @@ def rows_of(kind, rng, count, wild):
     return out
 
 
+def without_tail(tokenizer, row):
+    """TRL trains on what the template writes behind the token that ends the last turn; tide does not."""
+    labels, end = list(row["labels"]), 0
+    for length in row.get("seq_lengths") or [len(labels)]:
+        end += length
+        for i in range(end - 1, end - length - 1, -1):
+            if tokenizer.decode(row["input_ids"][i:i + 1]).strip() != "":
+                break
+            labels[i] = -100
+    return labels
+
+
 def theirs(tokenizer, kind, rows, length, packing):
     args = SFTConfig(output_dir=tempfile.mkdtemp(), max_length=length, packing=packing, report_to=[],
                      assistant_only_loss=kind == "messages", bf16=False, use_cpu=True)
@@ -64,6 +76,8 @@ def theirs(tokenizer, kind, rows, length, packing):
                                completion_only_loss=kind in ("completion", "chat_completion"),
                                _signature_columns=None, args=args)
     data = SFTTrainer._prepare_dataset(me, Dataset.from_list(rows), tokenizer, args, packing, None, "train")
+    if kind == "chat_completion":
+        data = [dict(r, labels=without_tail(tokenizer, r)) for r in data]
     return [{"ids": r["input_ids"], "labels": r["labels"], "lengths": r.get("seq_lengths")} for r in data]
 
 

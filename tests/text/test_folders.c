@@ -241,7 +241,7 @@ static void beyond(void)
     check_int(text_tokenizer_check(tokenizer, (size_t)size - 2), ==, -EINVAL);
     check_contains(core_err_sentence(), "they belong to different models");
     text_tokenizer_destroy(tokenizer);
-    check_int(text_encoder_create(folder, NULL, size - 1, &encoder), ==, 0);
+    check_int(text_encoder_create(folder, NULL, size - 1, 1, &encoder), ==, 0);
     for (size_t i = 0; i < 2; i++) {
         check_int(text_row_parse(rows[i], strlen(rows[i]), &row), ==, 0);
         check_int(text_encoder_encode(encoder, &row, TEXT_TRAIN_ALL, &sample), ==,
@@ -286,7 +286,7 @@ static void check_rendering(const char *folder, bool tools, const char *wanted)
                              : "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}";
     check_int(text_row_parse(json, strlen(json), &row), ==, 0);
     check_int(text_template_run_create(NULL, &run), ==, 0);
-    check_int(text_chat_load(folder, NULL, &chat), ==, 0);
+    check_int(text_chat_load(folder, NULL, 1, &chat), ==, 0);
     if (wanted != NULL) {
         check_int(text_chat_render(chat, run, &row, 0, false, &got), ==, 0);
         check_string(got.text, wanted);
@@ -325,7 +325,7 @@ static void templates(void)
     check_rendering(folder, true, "file tools");
     put("named", "additional_chat_templates/tool_use.jinja", "{% broken");
     struct text_chat *chat = NULL;
-    check_int(text_chat_load(folder, NULL, &chat), ==, -EINVAL);
+    check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
     check_contains(core_err_sentence(), "additional_chat_templates/tool_use.jinja:1: ");
 }
 
@@ -336,7 +336,7 @@ static int folder_life(void)
     struct text_chat *chat = NULL;
     struct text_tokenizer *tokenizer = NULL;
     int code = text_tokenizer_load(life_folder, &tokenizer);
-    code = code == 0 ? text_chat_load(life_folder, NULL, &chat) : code;
+    code = code == 0 ? text_chat_load(life_folder, NULL, 1, &chat) : code;
     text_tokenizer_destroy(tokenizer);
     text_chat_destroy(chat);
     return code;

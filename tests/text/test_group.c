@@ -215,7 +215,7 @@ static void shared_encoder(void)
     if (folder == NULL) {
         test_skip("this build lacks what the tokenizer needs");
     }
-    check_int(text_encoder_create(folder, NULL, 0, &encoders[0]), ==, 0);
+    check_int(text_encoder_create(folder, NULL, 0, 1, &encoders[0]), ==, 0);
     check_int(text_encoder_share(encoders[0], &encoders[1]), ==, 0);
     check_uint(text_encoder_mark(encoders[1]), ==, text_encoder_mark(encoders[0]));
     check_int(text_row_parse(json, strlen(json), &row), ==, 0);

@@ -96,6 +96,7 @@ static void kinds(void)
         const char *row;
         const char *want;
     } cases[] = {
+        {"{\"prompt\": \"\", \"completion\": \"4\"}", "[4<|im_end|>]"}, /* no token yet */
         {"{\"text\": \"hello there\"}", "[hello there<|im_end|>]"},
         {"{\"text\": \"done<|im_end|>\"}", "[done<|im_end|>]"},
         {"{\"prompt\": \"2 + 2 =\", \"completion\": \" 4\"}", "2 + 2 =[ 4<|im_end|>]"},
@@ -115,22 +116,22 @@ static void kinds(void)
          "[Yo<|im_end|>]\n"},
         {"{\"prompt\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"completion\": [{\"role\": "
          "\"assistant\", \"content\": \"Yo\"}]}",
-         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n[Yo<|im_end|>\n]"},
+         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n[Yo<|im_end|>]\n"},
         {"{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"3\"}",
-         "<|im_start|>user\nAdd\n\n1 2<|im_end|>\n<|im_start|>assistant\n[3<|im_end|>\n]"},
+         "<|im_start|>user\nAdd\n\n1 2<|im_end|>\n<|im_start|>assistant\n[3<|im_end|>]\n"},
         {"{\"instruction\": \"Say\", \"input\": \"\", \"output\": \"x\"}",
-         "<|im_start|>user\nSay<|im_end|>\n<|im_start|>assistant\n[x<|im_end|>\n]"},
+         "<|im_start|>user\nSay<|im_end|>\n<|im_start|>assistant\n[x<|im_end|>]\n"},
         {"{\"system\": \"S\\u0001\", \"instruction\": \"A\\u0000B\", \"input\": \"C\\u0000D\", "
          "\"output\": \"E\\u0000F\"}",
          "<|im_start|>system\nS\x01<|im_end|>\n<|im_start|>user\nA^B\n\nC^D<|im_end|>\n"
-         "<|im_start|>assistant\n[E^F<|im_end|>\n]"},
+         "<|im_start|>assistant\n[E^F<|im_end|>]\n"},
     };
     struct text_encoder *encoder = NULL;
     const char *folder = make_folder("qwen", "qwen2", qwen_config);
     if (folder == NULL) {
         test_skip("this build lacks what the tokenizer needs");
     }
-    check_int(text_encoder_create(folder, NULL, 0, &encoder), ==, 0);
+    check_int(text_encoder_create(folder, NULL, 0, 1, &encoder), ==, 0);
     check_true(text_encoder_mark(encoder) != 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char got[2000] = "";
@@ -138,15 +139,15 @@ static void kinds(void)
         check_string(got, cases[i].want);
     }
     char got[2000] = "";
-    show(encoder, cases[3].row, TEXT_TRAIN_ALL, got, sizeof got);
+    show(encoder, cases[4].row, TEXT_TRAIN_ALL, got, sizeof got);
     check_string(got, "[<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n"
                       "<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n!<|im_end|>\n]");
     show(encoder, "{\"text\": \"\"}", TEXT_TRAIN_COMPLETION, got, sizeof got);
     check_string(got, "text: is empty");
     text_encoder_destroy(encoder);
     encoder = NULL;
-    check_int(text_encoder_create(folder, NULL, 10, &encoder), ==, -EINVAL);
-    check_int(text_encoder_create(folder, "frob", 0, &encoder), ==, -EINVAL);
+    check_int(text_encoder_create(folder, NULL, 10, 1, &encoder), ==, -EINVAL);
+    check_int(text_encoder_create(folder, "frob", 0, 1, &encoder), ==, -EINVAL);
     check_contains(core_err_sentence(), "--chat-format: \"frob\" is unknown; there are chatml|");
 }
 
@@ -233,7 +234,7 @@ static void too_many_variables(void)
     struct text_template_run *run = NULL;
     struct text_rendering rendering;
     check_int(text_template_run_create(NULL, &run), ==, 0);
-    check_int(text_chat_load(NULL, "chatml", &chat), ==, 0);
+    check_int(text_chat_load(NULL, "chatml", 1, &chat), ==, 0);
     for (int members = 64; members <= 65; members++) {
         char json[2000] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
                           "\"chat_template_kwargs\": {";
@@ -295,7 +296,7 @@ static void formats(void)
     check_int(text_row_parse(json, strlen(json), &row), ==, 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct text_rendering got;
-        check_int(text_chat_load(NULL, cases[i].name, &chat), ==, 0);
+        check_int(text_chat_load(NULL, cases[i].name, 1, &chat), ==, 0);
         check_int(text_chat_render(chat, run, &row, 0, false, &got), ==, 0);
         check_string(got.text, cases[i].want);
         check_uint(got.generated_count, ==, 2);
@@ -309,7 +310,7 @@ static void formats(void)
         check_true(text_chat_format(cases[i].name) != NULL);
     }
     check_true(text_chat_format("none") == NULL);
-    check_int(text_chat_load(NULL, NULL, &chat), ==, 0);
+    check_int(text_chat_load(NULL, NULL, 1, &chat), ==, 0);
     struct text_rendering got;
     check_int(text_chat_render(chat, run, &row, 0, false, &got), ==, -ENOTSUP);
     check_contains(core_err_sentence(), "--chat-format chatml|");
@@ -334,7 +335,7 @@ static void folders(void)
     test_file("lists/special_tokens_map.json", "{\"bos_token\": \"no\", \"pad_token\": \"<p>\"}",
               39);
     check_true(folder != NULL);
-    check_int(text_chat_load(folder, NULL, &chat), ==, 0);
+    check_int(text_chat_load(folder, NULL, 1, &chat), ==, 0);
     const uint64_t mark = text_chat_mark(chat);
     check_string(text_chat_token(chat, "bos_token"), "no"); /* as in transformers */
     check_string(text_chat_token(chat, "pad_token"), "<p>");
@@ -342,20 +343,20 @@ static void folders(void)
     check_true(text_chat_template(chat, true) != text_chat_template(chat, false));
     text_chat_destroy(chat);
     test_file("lists/chat_template.jinja", "{{ 'file' }}", 12);
-    check_int(text_chat_load(folder, NULL, &chat), ==, 0);
+    check_int(text_chat_load(folder, NULL, 1, &chat), ==, 0);
     check_true(text_chat_mark(chat) != mark);
     check_true(text_chat_template(chat, true) == text_chat_template(chat, false));
     text_chat_destroy(chat);
     test_file("lists/chat_template.jinja", "{{", 2);
-    check_int(text_chat_load(folder, NULL, &chat), ==, -EINVAL);
+    check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
     check_contains(core_err_sentence(), "lists/chat_template.jinja:1: ");
     folder = make_folder("broken", "gpt2", "{\"chat_template\": [{\"name\": \"x\"}]}");
-    check_int(text_chat_load(folder, NULL, &chat), ==, -EINVAL);
+    check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
     check_contains(core_err_sentence(), "chat_template[0]: has no name or no template");
     folder = make_folder("broken", "gpt2", "{\"chat_template\": 3}");
-    check_int(text_chat_load(folder, NULL, &chat), ==, -EINVAL);
+    check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
     test_file("broken/tokenizer_config.json", "[]", 2);
-    check_int(text_chat_load(folder, NULL, &chat), ==, -EINVAL);
+    check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
 }
 
 static char talk[4000];
@@ -389,7 +390,7 @@ static void ambiguous(void)
         test_skip("this build lacks what the tokenizer needs");
     }
     core_log_bind(&log);
-    check_int(text_encoder_create(folder, NULL, 0, &encoder), ==, 0);
+    check_int(text_encoder_create(folder, NULL, 0, 1, &encoder), ==, 0);
     show(encoder, json, TEXT_TRAIN_COMPLETION, got, sizeof got);
     core_log_bind(NULL);
     check_contains(talk, "{% generation %} in the template would say it");
@@ -453,7 +454,7 @@ static void long_chat(void)
         if (folder == NULL) {
             test_skip("this build lacks what the tokenizer needs");
         }
-        check_int(text_encoder_create(folder, NULL, 0, &encoder), ==, 0);
+        check_int(text_encoder_create(folder, NULL, 0, 1, &encoder), ==, 0);
         show(encoder, json, TEXT_TRAIN_COMPLETION, got[i], sizeof got[i]);
         text_encoder_destroy(encoder);
         check_string(got[i], got[0]);
@@ -475,7 +476,7 @@ static void beginnings(void)
     struct text_template_run *runs[2] = {NULL, NULL};
     struct text_template_prefix items[] = {{.messages = 1, .prompt = true}, {.messages = 2}};
     struct text_template_prefixes asked = {.whole = &whole, .items = items, .count = 2};
-    check_int(text_chat_load(NULL, "chatml", &chat), ==, 0);
+    check_int(text_chat_load(NULL, "chatml", 1, &chat), ==, 0);
     check_int(text_row_parse(json, strlen(json), &row), ==, 0);
     for (size_t i = 0; i < 2; i++) {
         check_int(text_template_run_create(NULL, &runs[i]), ==, 0);
@@ -508,7 +509,7 @@ static int life(void)
         chat, "{\"prompt\": \"a\", \"completion\": \"b\"}"};
     struct text_encoder *encoder = NULL;
     struct text_sample sample = {0};
-    int code = text_encoder_create(life_folder, NULL, 0, &encoder);
+    int code = text_encoder_create(life_folder, NULL, 0, 1, &encoder);
     for (size_t i = 0; i < 4 && code == 0; i++) {
         struct text_row row;
         code = text_row_parse(rows[i], strlen(rows[i]), &row);

@@ -68,7 +68,7 @@ static void open_bench(struct bench *bench, const char *source,
         test_skip("this build lacks what the tokenizer needs");
     }
     check_int(text_tokenizer_load(folder, &bench->tokenizer), ==, 0);
-    check_int(text_chat_load(folder, NULL, &bench->chat), ==, 0);
+    check_int(text_chat_load(folder, NULL, 1, &bench->chat), ==, 0);
     check_int(text_template_run_create(NULL, &bench->run), ==, 0);
     check_int(text_turns_init(&bench->turns, &bench->said), ==, 0);
 }

@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/json_write.h"
 #include "tools/text/chat.h"
+#include "tools/text/feed.h"
 #include "tools/text/row.h"
 #include "tools/text/tokenizer.h"
 #include "tools/tide/cli.h"
@@ -54,9 +55,11 @@ static int create_engine(struct speaker *speaker, const char *model)
 
 static int open_speaker(struct speaker *speaker, const char *model)
 {
+    int64_t now = 0;
     int code = text_tokenizer_load(model, &speaker->tokenizer);
     code = code == 0 ? text_scratch_create(speaker->tokenizer, &speaker->scratch) : code;
-    code = code == 0 ? text_chat_load(model, NULL, &speaker->chat) : code;
+    code = code == 0 ? text_feed_now(&now) : code;
+    code = code == 0 ? text_chat_load(model, NULL, now, &speaker->chat) : code;
     code = code == 0 ? text_template_run_create(NULL, &speaker->run) : code;
     speaker->end = code == 0 ? text_chat_end(speaker->chat) : -1;
     return code == 0 ? create_engine(speaker, model) : code;

@@ -25,13 +25,17 @@ struct text_chat {
     char names[NAMES_BYTES];     /* of templates that are neither, ", " between them */
     struct text_special special;
     int64_t end;
+    int64_t now; /* see text_feed_options */
+    bool dated;
     uint64_t mark;
 };
 
 static int make_template(struct text_chat *chat, const char *source, size_t bytes, const char *name,
                          struct text_template **out)
 {
+    static const char clock[] = "strftime_now";
     chat->mark = core_hash(source, bytes, chat->mark);
+    chat->dated |= memmem(source, bytes, clock, sizeof clock - 1) != NULL;
     return text_template_create(source, bytes, name, out);
 }
 
@@ -186,7 +190,7 @@ static int read_tokens(struct text_chat *chat, const char *folder)
     return code;
 }
 
-int text_chat_load(const char *folder, const char *format, struct text_chat **out)
+int text_chat_load(const char *folder, const char *format, int64_t now, struct text_chat **out)
 {
     const char *source = format != NULL ? text_chat_format(format) : NULL;
     if (format != NULL && source == NULL) {
@@ -198,6 +202,7 @@ int text_chat_load(const char *folder, const char *format, struct text_chat **ou
         return core_err_set(-ENOMEM, "no memory for a chat template");
     }
     chat->end = -1;
+    chat->now = now;
     int code = folder != NULL ? read_tokens(chat, folder) : 0;
     code = code == 0 && folder != NULL && format == NULL ? read_templates(chat, folder) : code;
     if (code == 0 && source != NULL) {
@@ -240,6 +245,11 @@ int64_t text_chat_end(const struct text_chat *chat)
 uint64_t text_chat_mark(const struct text_chat *chat)
 {
     return chat->mark;
+}
+
+bool text_chat_dated(const struct text_chat *chat)
+{
+    return chat->dated;
 }
 
 static int refuse_row(const struct text_chat *chat)
@@ -317,7 +327,7 @@ int text_chat_render(const struct text_chat *chat, struct text_template_run *run
         return code;
     }
     count = add_messages(variables, count, row, messages, prompt);
-    return text_template_render(template, run, variables, count, 0, out);
+    return text_template_render(template, run, variables, count, chat->now, out);
 }
 
 void text_chat_prefixes(const struct text_chat *chat, struct text_template_run *run,
@@ -329,7 +339,7 @@ void text_chat_prefixes(const struct text_chat *chat, struct text_template_run *
     if (template != NULL && list_variables(chat, row, variables, &count) == 0) {
         asked->variables = variables;
         asked->variables_count = add_messages(variables, count, row, 0, false);
-        asked->now = 0;
+        asked->now = chat->now;
         text_template_prefixes(template, run, asked);
         asked->variables = NULL;
     }

@@ -12,8 +12,8 @@ struct text_row;
 /* Of the folder's chat_template.jinja and additional_chat_templates (else tokenizer_config.json), the
  * files of special.h, generation_config.json and config.json, whichever are there. `format` NULL:
  * the model's own template, if it has one; -EINVAL for a name that is no format. `folder` may be
- * NULL. */
-int text_chat_load(const char *folder, const char *format, struct text_chat **out);
+ * NULL. `now` is what strftime_now() of a template writes: see text_feed_options. */
+int text_chat_load(const char *folder, const char *format, int64_t now, struct text_chat **out);
 void text_chat_destroy(struct text_chat *chat);
 
 /* The template for rows with or without tools; NULL where the model has none. */
@@ -24,6 +24,8 @@ const char *text_chat_token(const struct text_chat *chat, const char *name);
 int64_t text_chat_end(const struct text_chat *chat);
 /* Of what is read: changes with template and special tokens. */
 uint64_t text_chat_mark(const struct text_chat *chat);
+/* Whether a template asks for the time. */
+bool text_chat_dated(const struct text_chat *chat);
 
 /* Renders the first `messages` of a row (0: all). */
 int text_chat_render(const struct text_chat *chat, struct text_template_run *run,

@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "tools/text/chat.h"
+#include "tools/text/place.h"
 #include "tools/text/room.h"
 #include "tools/text/row.h"
 #include "tools/text/tokenizer.h"
@@ -75,12 +76,13 @@ static void warn_unknown(const struct text_encoder *encoder, const char *format)
     }
 }
 
-static int load(struct text_encoder *encoder, const char *folder, const char *format, int64_t vocab)
+static int load(struct text_encoder *encoder, const char *folder, const char *format, int64_t vocab,
+                int64_t now)
 {
     int code = text_tokenizer_load(folder, &encoder->tokenizer);
     code = code == 0 && vocab > 0 ? text_tokenizer_check(encoder->tokenizer, (size_t)vocab) : code;
-    code = code == 0 ? text_chat_load(folder, format, &encoder->chat) : code;
-    code = code == 0 ? text_chat_load(folder, "alpaca", &encoder->alpaca) : code;
+    code = code == 0 ? text_chat_load(folder, format, now, &encoder->chat) : code;
+    code = code == 0 ? text_chat_load(folder, "alpaca", now, &encoder->alpaca) : code;
     return code == 0 ? find_end(encoder) : code;
 }
 
@@ -92,7 +94,7 @@ static int make_own(struct text_encoder *encoder)
     return code == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : code;
 }
 
-int text_encoder_create(const char *folder, const char *format, int64_t vocab,
+int text_encoder_create(const char *folder, const char *format, int64_t vocab, int64_t now,
                         struct text_encoder **out)
 {
     struct text_encoder *encoder = calloc(1, sizeof *encoder);
@@ -100,7 +102,7 @@ int text_encoder_create(const char *folder, const char *format, int64_t vocab,
         return core_err_set(-ENOMEM, "no memory for an encoder");
     }
     encoder->first = encoder;
-    int code = load(encoder, folder, format, vocab);
+    int code = load(encoder, folder, format, vocab, now);
     code = code == 0 ? make_own(encoder) : code;
     if (code != 0) {
         text_encoder_destroy(encoder);
@@ -166,6 +168,11 @@ const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *e
 uint64_t text_encoder_mark(const struct text_encoder *encoder)
 {
     return encoder->mark;
+}
+
+bool text_encoder_dated(const struct text_encoder *encoder)
+{
+    return text_chat_dated(encoder->chat);
 }
 
 /* Tokens that tokenizer_config.json adds may lie beyond the model's embeddings: no text may use
@@ -239,10 +246,10 @@ static int encode_prompt(struct text_encoder *encoder, const char *text, size_t 
     code = code == 0 ? text_room_grow("a row", &encoder->prompt, &encoder->prompt_room,
                                       encoding.count + 1, sizeof *encoder->prompt)
                      : code;
-    if (code == 0) {
+    if (code == 0 && encoding.count > 0) { /* ids is NULL where no text was encoded yet */
         memcpy(encoder->prompt, encoding.ids, encoding.count * sizeof *encoding.ids);
-        *count = encoding.count;
     }
+    *count = code == 0 ? encoding.count : 0;
     return code;
 }
 
@@ -290,6 +297,17 @@ static const struct text_chat *chat_for(const struct text_encoder *encoder,
     return none && row->instruction ? encoder->alpaca : encoder->chat;
 }
 
+/* White space that a template writes behind the token that ends the last turn is not trained on. */
+static void mask_tail(const struct text_encoder *encoder, const struct text_rendering *whole,
+                      const struct text_encoding *encoding, struct text_sample *out)
+{
+    size_t end = whole->bytes;
+    text_place_end_token(encoder->tokenizer, whole->text, 0, &end);
+    for (size_t i = out->count; i > 0 && encoding->spans[i - 1].begin >= end; i--) {
+        out->labels[i - 1] = TEXT_IGNORED;
+    }
+}
+
 static int encode_chat_completion(struct text_encoder *encoder, const struct text_row *row,
                                   bool all, struct text_sample *out)
 {
@@ -300,12 +318,13 @@ static int encode_chat_completion(struct text_encoder *encoder, const struct tex
     int code = text_chat_render(chat, encoder->run, row, row->prompt_messages, true, &rendering);
     code = code == 0 ? encode_prompt(encoder, rendering.text, rendering.bytes, 0, &prompt) : code;
     code = code == 0 ? text_chat_render(chat, encoder->run, row, 0, false, &rendering) : code;
-    code = code == 0 ? text_tokenizer_encode(encoder->scratch, rendering.text, rendering.bytes, 0,
-                                             &encoding)
+    code = code == 0 ? text_tokenizer_encode(encoder->scratch, rendering.text, rendering.bytes,
+                                             all ? 0 : TEXT_ENCODE_SPANS, &encoding)
                      : code;
     code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
     if (code == 0 && !all) {
         mask_prompt(encoder, prompt, out);
+        mask_tail(encoder, &rendering, &encoding, out);
     }
     return code;
 }

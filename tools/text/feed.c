@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/base/bell.h"
 #include "core/base/clock.h"
@@ -211,6 +212,27 @@ int text_feed_next(struct text_feed *feed, struct text_batch *out)
 int64_t text_feed_wait_ns(const struct text_feed *feed)
 {
     return feed->wait_ns;
+}
+
+int text_feed_now(int64_t *out)
+{
+    const char *fixed = getenv("SOURCE_DATE_EPOCH");
+    char *end = NULL;
+    struct tm parts;
+    time_t now = time(NULL);
+    if (fixed == NULL || fixed[0] == '\0') {
+        *out = now + (localtime_r(&now, &parts) != NULL ? parts.tm_gmtoff : 0);
+        return 0;
+    }
+    errno = 0;
+    const long long seconds = strtoll(fixed, &end, 10);
+    now = (time_t)seconds;
+    if (errno != 0 || *end != '\0' || gmtime_r(&now, &parts) == NULL) {
+        return core_err_set(
+            -EINVAL, "SOURCE_DATE_EPOCH: \"%.60s\" is not a number of seconds since 1970", fixed);
+    }
+    *out = seconds;
+    return 0;
 }
 
 unsigned text_feed_threads(int64_t asked)

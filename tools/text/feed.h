@@ -50,6 +50,9 @@ struct text_feed_options {
     bool split; /* what is longer than seq_len goes on in a row of its own, instead of being cut */
     bool quiet; /* only errors are said: the same files were read with these options before */
     bool shuffle; /* else the order of the files */
+    int64_t
+        now; /* the time that chat templates are given (strftime_now), as a local clock shows it,
+                     in seconds since 1970: text_feed_now(). Part of what a run's rows depend on */
     uint64_t seed;
     int input;       /* what "-" means: a descriptor of text_spool_input(), with which it can be
                                 read again; 0: standard input itself */
@@ -82,6 +85,7 @@ struct text_counts {
     uint64_t documents;  /* in batches */
     uint64_t tokens;     /* in batches, without padding */
     uint64_t targets;    /* of these, trained on */
+    uint64_t dated;      /* 1: rows went through a chat template that asks for the time */
 };
 
 /* Borrowed from the feed until the next call. The arrays are [batch_rows][length]. */
@@ -112,6 +116,10 @@ void text_feed_close(struct text_feed *feed);
  * (with TEXT_BAD_STOP), for a file that cannot be read, and for an epoch with nothing to train on.
  * What failed stays failed. */
 int text_feed_next(struct text_feed *feed, struct text_batch *out);
+
+/* The time for `now` where a run begins: SOURCE_DATE_EPOCH (UTC), or else this machine's local time.
+ * -EINVAL for a SOURCE_DATE_EPOCH that is no number of seconds. */
+int text_feed_now(int64_t *out);
 
 /* How long text_feed_next() has waited in all, but for the first batch. */
 int64_t text_feed_wait_ns(const struct text_feed *feed);

@@ -159,7 +159,7 @@ static int need_encoders(struct text_group *group)
     }
     int code = options->model != NULL
                    ? text_encoder_create(options->model, options->chat_format, options->vocab,
-                                         &group->encoders[0])
+                                         options->now, &group->encoders[0])
                    : core_err_set(-ENOTSUP,
                                   "a row without input_ids needs a model folder (--model) with "
                                   "tokenizer.json");

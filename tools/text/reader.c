@@ -8,6 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "tools/text/encode.h"
 #include "tools/text/group.h"
 
 enum { WARNINGS_MAX = 10 }; /* then bad rows are only counted */
@@ -90,6 +91,12 @@ uint64_t text_reader_rows(const struct text_reader *reader)
 uint64_t text_reader_bad(const struct text_reader *reader)
 {
     return reader->bad;
+}
+
+bool text_reader_dated(const struct text_reader *reader)
+{
+    const struct text_encoder *encoder = text_group_encoder(reader->group);
+    return encoder != NULL && text_encoder_dated(encoder);
 }
 
 /* A row that is wrong: 0 where it is skipped. */

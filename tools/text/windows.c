@@ -13,6 +13,7 @@ struct window {
     struct text_place after;
     uint64_t rows; /* read until its end */
     uint64_t bad;
+    bool dated;
     double part;
     bool begun;
     bool full; /* nothing more comes into it */
@@ -114,6 +115,7 @@ static void add_row(struct text_windows *windows, struct window *window)
     window->part = text_reader_part(windows->reader);
     window->rows = text_reader_rows(windows->reader);
     window->bad = text_reader_bad(windows->reader);
+    window->dated = text_reader_dated(windows->reader);
 }
 
 /* An epoch that nobody asks for is not read. */
@@ -142,6 +144,7 @@ static void sum_counts(struct text_windows *windows)
     text_pack_count(windows->windows[1].pack, &sums[1]);
     windows->counts = (struct text_counts){.rows = window->rows,
                                            .bad = window->bad,
+                                           .dated = window->dated,
                                            .cut = sums[0].cut + sums[1].cut,
                                            .cut_tokens = sums[0].cut_tokens + sums[1].cut_tokens,
                                            .split = sums[0].split + sums[1].split,
@@ -196,6 +199,7 @@ void text_windows_count(const struct text_windows *windows, struct text_counts *
 {
     counts->rows = windows->counts.rows;
     counts->bad = windows->counts.bad;
+    counts->dated = windows->counts.dated;
     counts->cut = windows->counts.cut;
     counts->cut_tokens = windows->counts.cut_tokens;
     counts->split = windows->counts.split;

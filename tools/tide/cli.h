@@ -96,6 +96,7 @@ int cli_fail(const struct cli_command *command, int code, const char *format, ..
 /* Calls `handler` for the next signal of this number; the one after it has its usual effect. A signal that
  * whoever started the program has made ignored stays so. */
 void cli_signal_catch(int number, void (*handler)(int number));
+
 /* Writes a text that may come from data, for people: control characters, bytes that are not UTF-8 and
  * characters that turn the direction of a line are written as \x1b or \u202e, so that no row, name or
  * template can steer the terminal. All sentences, log lines and tables go through this. */

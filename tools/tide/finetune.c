@@ -115,6 +115,9 @@ static int open_inputs(struct job *job)
     int rc = check_written(job);
     rc = rc != 0 ? rc : claim_out(job);
     rc = rc != 0 ? rc : try_written(job);
+    rc = rc != 0 ? rc
+                 : tune_checkpoint_now(job->talk.context, job->flags.resume ? job->flags.out : NULL,
+                                       &job->settings.now);
     if (rc == 0 && job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&
         strcmp(job->flags.data, "-") == 0) {
         rc = core_err_set(-EINVAL, "--data and --eval-data are both standard input, and there is "

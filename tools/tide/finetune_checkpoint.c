@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <tide/checkpoint.h>
@@ -10,8 +11,10 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "tools/text/feed.h"
 
-static const char mark[8] = "tune 1";
+static const char mark[8] = "tune 2";
+static const char mark_undated[8] = "tune 1"; /* ends before `now` */
 
 /* Where the run is, besides what the engine knows; stored as it is. */
 struct place {
@@ -21,6 +24,7 @@ struct place {
     double first_loss;
     double last_loss;
     struct tune_data_place data;
+    int64_t now;
 };
 
 static struct tide_checkpoint_options options_of(const struct tune_run *run)
@@ -60,7 +64,8 @@ static int save(struct tune_run *run)
     struct place place = {.steps = run->steps,
                           .skipped = run->skipped,
                           .first_loss = run->first_loss,
-                          .last_loss = run->last_loss};
+                          .last_loss = run->last_loss,
+                          .now = run->settings->now};
     memcpy(place.mark, mark, sizeof place.mark);
     tune_data_tell(run->data, &place.data);
     options.application = &place;
@@ -122,10 +127,60 @@ void tune_checkpoint_end(struct tune_run *run)
     }
 }
 
+/* Takes the bytes of a checkpoint; false where tide finetune did not write them. *dated: with a time. */
+static bool read_place(const void *bytes, size_t count, struct place *out, bool *dated)
+{
+    *dated = count == sizeof *out && memcmp(bytes, mark, sizeof mark) == 0;
+    const bool undated = count == offsetof(struct place, now) &&
+                         memcmp(bytes, mark_undated, sizeof mark_undated) == 0;
+    if (*dated || undated) {
+        *out = (struct place){.steps = 0};
+        memcpy(out, bytes, count);
+    }
+    return *dated || undated;
+}
+
+int tune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now)
+{
+    struct place place;
+    struct place kept;
+    size_t bytes = 0;
+    bool dated = false;
+    if (out != NULL && tide_checkpoint_peek(context, out, &kept, sizeof kept, &bytes) == 0 &&
+        read_place(&kept, bytes, &place, &dated) && dated) {
+        *now = place.now;
+        return 0;
+    }
+    return text_feed_now(now); /* what is wrong with a checkpoint is said when it is resumed */
+}
+
+/* The rows were read with the time of one checkpoint, and the engine resumed from another one. */
+static int check_now(const struct tune_run *run, const struct place *place, bool dated,
+                     const char *path)
+{
+    struct tune_data_info info;
+    tune_data_describe(run->data, &info);
+    if (info.dated == 0 || (dated && place->now == run->settings->now)) {
+        return 0;
+    }
+    if (dated) {
+        return core_err_set(-EINVAL,
+                            "%s is of a run that began at another time than the newer checkpoints "
+                            "in %s, and the chat template writes the time; remove the newer ones",
+                            path, run->out);
+    }
+    core_log(CORE_LOG_WARN,
+             "%s keeps no time (an earlier tide wrote it), and the chat template writes the time: "
+             "rows are now made with the time of this start, or with SOURCE_DATE_EPOCH",
+             path);
+    return 0;
+}
+
 int tune_checkpoint_resume(struct tune_run *run, bool talks)
 {
     struct tide_resumed resumed = {.struct_bytes = sizeof resumed};
     struct place place;
+    bool dated = false;
     int rc = tide_engine_resumed(run->engine, &resumed);
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
@@ -137,14 +192,12 @@ int tune_checkpoint_resume(struct tune_run *run, bool talks)
         }
         return 0;
     }
-    if (resumed.application_bytes != sizeof place ||
-        memcmp(resumed.application, mark, sizeof mark) != 0) {
+    if (!read_place(resumed.application, resumed.application_bytes, &place, &dated)) {
         return core_err_set(-EINVAL,
                             "%s was not written by tide finetune: where in the data its "
                             "run was is not known",
                             resumed.path);
     }
-    memcpy(&place, resumed.application, sizeof place);
     run->steps = run->begun = place.steps;
     run->skipped = place.skipped;
     run->first_loss = place.first_loss;
@@ -155,5 +208,6 @@ int tune_checkpoint_resume(struct tune_run *run, bool talks)
         fprintf(stderr, "resumed from %s, after step %" PRId64 " of %" PRId64 "\n", resumed.path,
                 run->steps, run->settings->steps);
     }
-    return tune_data_seek(run->data, &place.data);
+    rc = check_now(run, &place, dated, resumed.path);
+    return rc != 0 ? rc : tune_data_seek(run->data, &place.data);
 }

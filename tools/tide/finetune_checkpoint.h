@@ -20,6 +20,10 @@ int tune_checkpoint_step(struct tune_run *run, bool skipped);
  * there, if it is not, the run says then. */
 void tune_checkpoint_end(struct tune_run *run);
 
+/* The time that a run's rows depend on: that kept by the checkpoints in `out`, which a run with
+ * --resume goes on from (NULL: none), or else that of this moment (text_feed_now). */
+int tune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now);
+
 /* Sets the run to where the engine began, and says which checkpoint that was. */
 int tune_checkpoint_resume(struct tune_run *run, bool talks);
 

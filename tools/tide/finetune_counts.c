@@ -31,6 +31,7 @@ static const struct {
     {"wrong", offsetof(struct tune_data_info, wrong)},
     {"cut", offsetof(struct tune_data_info, cut)},
     {"untrained", offsetof(struct tune_data_info, untrained)},
+    {"dated", offsetof(struct tune_data_info, dated)},
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
@@ -171,24 +172,25 @@ static bool fit_together(const struct tune_data_info *info)
            (__builtin_mul_overflow(info->rows, info->longest, &most) || info->tokens <= most);
 }
 
-bool tune_counts_find(const struct tune_counts *counts, struct tune_data_info *info)
+bool tune_counts_find(const struct tune_counts *counts, int64_t now, struct tune_data_info *info)
 {
     struct core_json *doc = NULL;
     struct tune_data_info found = {0};
     int64_t whole = 0;
+    int64_t then = 0;
     if (counts->path[0] == '\0' || !core_cache_counts(counts->path) ||
         core_json_load(counts->path, NULL, &doc) != 0) {
         return false;
     }
     const struct core_json_value *root = core_json_root(doc);
-    bool right = read_field(root, "whole", &whole);
+    bool right = read_field(root, "whole", &whole) && read_field(root, "now", &then);
     for (size_t i = 0; i < FIELDS && right; i++) {
         int64_t value = 0;
         right = read_field(root, fields[i].name, &value);
         memcpy((char *)&found + fields[i].offset, &value, sizeof value);
     }
     core_json_destroy(doc);
-    right = right && fit_together(&found);
+    right = right && fit_together(&found) && (found.dated == 0 || then == now);
     if (right) {
         found.whole = whole == 1;
         *info = found;
@@ -200,10 +202,18 @@ bool tune_counts_find(const struct tune_counts *counts, struct tune_data_info *i
     return right;
 }
 
-static void put(struct core_json_write *json, const void *from)
+/* What is kept. */
+struct record {
+    const struct tune_data_info *info; /* borrowed */
+    int64_t now;
+};
+
+static void write_record(struct core_json_write *json, const void *from)
 {
-    const struct tune_data_info *info = from;
+    const struct record *record = from;
+    const struct tune_data_info *info = record->info;
     core_json_write_object_begin(json, NULL);
+    core_json_write_integer(json, "now", record->now);
     core_json_write_integer(json, "whole", info->whole);
     for (size_t i = 0; i < FIELDS; i++) {
         int64_t value;
@@ -213,9 +223,12 @@ static void put(struct core_json_write *json, const void *from)
     core_json_write_object_end(json);
 }
 
-void tune_counts_keep(const struct tune_counts *counts, const struct tune_data_info *info)
+void tune_counts_keep(const struct tune_counts *counts, int64_t now,
+                      const struct tune_data_info *info)
 {
-    const int rc = counts->path[0] != '\0' ? core_cache_write(counts->path, put, info) : 0;
+    const struct record record = {.info = info, .now = now};
+    const int rc = counts->path[0] != '\0' ? core_cache_write(counts->path, write_record, &record)
+                                           : 0;
     if (rc != 0) {
         core_log(CORE_LOG_INFO, "the number of rows is not kept in %s: %s", counts->path,
                  strerror(-rc));

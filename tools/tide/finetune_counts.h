@@ -17,10 +17,12 @@ struct tune_counts {
  * what is not a file, has no place. */
 void tune_counts_place(const struct tune_data_options *options, int64_t rows,
                        struct tune_counts *out);
-/* What was kept there; false where nothing was, or something else. */
-bool tune_counts_find(const struct tune_counts *counts, struct tune_data_info *info);
+/* What was kept there; false where nothing was, or something else. Counts of rows that depend on the
+ * time count for that time alone. */
+bool tune_counts_find(const struct tune_counts *counts, int64_t now, struct tune_data_info *info);
 /* A folder that cannot be written is no error: the log says it. */
-void tune_counts_keep(const struct tune_counts *counts, const struct tune_data_info *info);
+void tune_counts_keep(const struct tune_counts *counts, int64_t now,
+                      const struct tune_data_info *info);
 /* So that the rows are counted again; whether anything was kept. */
 bool tune_counts_forget(const struct tune_counts *counts);
 

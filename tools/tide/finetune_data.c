@@ -97,6 +97,7 @@ static int scan(struct tune_data *data)
     info->wrong = (int64_t)batch.counts.bad;
     info->cut = (int64_t)batch.counts.cut;
     info->untrained = (int64_t)batch.counts.untrained;
+    info->dated = (int64_t)batch.counts.dated;
     return rc != 0 && strstr(core_err_sentence(), name_of(data)) == NULL &&
                    strncmp(core_err_sentence(), "--", 2) != 0
                ? core_err_prefix(rc, "%s", name_of(data))
@@ -109,14 +110,14 @@ static int count_rows(struct tune_data *data)
     struct tune_counts after;
     const int64_t most = rows_needed(&data->options);
     tune_counts_place(&data->options, most, &data->counts);
-    data->counted_before = tune_counts_find(&data->counts, &data->info);
+    data->counted_before = tune_counts_find(&data->counts, data->options.now, &data->info);
     if (data->counted_before) {
         return 0;
     }
     int rc = scan(data);
     tune_counts_place(&data->options, most, &after);
     if (rc == 0 && data->counts.key == after.key) { /* nobody wrote meanwhile */
-        tune_counts_keep(&data->counts, &data->info);
+        tune_counts_keep(&data->counts, data->options.now, &data->info);
     }
     return rc;
 }
@@ -252,6 +253,7 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         .on_bad_row = options->skip_bad ? TEXT_BAD_SKIP : TEXT_BAD_STOP,
         .shuffle = options->shuffle,
         .seed = options->seed,
+        .now = options->now,
         .ahead = ahead_of(options->step_max),
         .input = data->input > 0 ? data->input : 0,
     };

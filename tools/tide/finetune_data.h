@@ -24,6 +24,7 @@ struct tune_data_options {
     bool drop_last;          /* rows that fill no micro-batch at an epoch's end are left out */
     bool shuffle;            /* else the order of the file */
     uint64_t seed;
+    int64_t now;       /* the time that a chat template is given: see text_feed_options */
     const char *cache; /* a folder in which counts of large files are kept; NULL: none */
     int64_t steps;     /* that will be made: further rows are not looked at; 0: an epoch or more */
     /* Called while rows are counted, with how much of their bytes was read, 0 to 1. NULL: nobody asks. */
@@ -43,6 +44,7 @@ struct tune_data_info {
     int64_t cut;       /* rows that were longer */
     int64_t untrained; /* dropped with nothing left to train on: cut rows, pieces of split ones */
     int64_t micro_batches;
+    int64_t dated; /* 1: rows depend on `now` */
 };
 
 /* Reads once through the rows that will be trained on: how long the longest is, and, for a run told in

@@ -3,6 +3,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json_write.h"
+#include "tools/text/feed.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/finetune_data.h"
@@ -27,8 +28,12 @@ static int look_at_data(const struct tune_flags *flags, struct tune_context *tal
     struct tune_data_info info = {0};
     int64_t steps = settings->steps;
     if (flags->data != NULL) {
+        int rc = text_feed_now(&settings->now);
+        if (rc != 0) {
+            return rc;
+        }
         const struct tune_data_options options = tune_settings_data(settings, flags->data, true);
-        int rc = tune_context_data(talk, &options, &data);
+        rc = tune_context_data(talk, &options, &data);
         if (rc != 0) {
             return rc;
         }

@@ -170,12 +170,14 @@ static struct template_value call_strftime(struct text_template_run *run,
     char format[512];
     char text[512];
     struct tm parts;
-    const time_t now = run->now != 0 ? (time_t)run->now : time(NULL);
+    const time_t now = (time_t)run->now;
     const struct template_value asked = template_argument_text(run, arguments, 0, "format", NULL);
     if (run->code != 0 || asked.bytes == 0) {
         return template_string("", 0);
     }
-    localtime_r(&now, &parts);
+    if (gmtime_r(&now, &parts) == NULL) {
+        return template_fail(run, -EINVAL, "the time cannot be written in that format");
+    }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     const size_t bytes = write_format(&asked, format, sizeof format)

@@ -72,7 +72,8 @@ struct text_rendering {
 };
 
 /* -EINVAL for what is wrong in the template or refused by it (raise_exception), -E2BIG above a limit;
- * with "name:line: ...". `now` is the time for strftime_now, in seconds; 0: the clock's. */
+ * with "name:line: ...". `now` is the time that strftime_now writes, in seconds since
+ * 1970 without a zone: nothing here reads a clock. */
 int text_template_render(const struct text_template *source, struct text_template_run *run,
                          const struct text_template_variable *variables, size_t count, int64_t now,
                          struct text_rendering *out);
