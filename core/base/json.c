@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
 
@@ -19,7 +20,10 @@ struct core_json {
     char *source; /* owned */
     char *text;   /* owned; strict JSON, every byte where it was in the file */
     size_t bytes;
-    json_t *root; /* owned */
+    json_t *root;               /* owned */
+    struct core_budget *budget; /* borrowed: which `charged` bytes are charged to; NULL */
+    uint64_t charged;
+    bool copied; /* `text` is charged by itself */
 };
 
 static const json_t *tree(const struct core_json_value *value)
@@ -53,12 +57,43 @@ static void make_real(char *text, size_t bytes, double value)
     memcpy(text, short_form, used);
 }
 
+/* What jansson takes for a value, its place in its container, and its text, at the most; and for the text
+ * of the longest one once more while it is read. */
+enum { NUMBER_BYTES = 64, CONTAINER_BYTES = 352, TEXT_BYTES = 176, DOCUMENT_BYTES = 4096 };
+
+static uint64_t cost_of(const struct core_json_token *token)
+{
+    switch ((int)token->kind) {
+    case CORE_JSON_TOKEN_KEY:
+    case CORE_JSON_TOKEN_STRING: return TEXT_BYTES + token->bytes;
+    case CORE_JSON_TOKEN_OBJECT_BEGIN:
+    case CORE_JSON_TOKEN_ARRAY_BEGIN: return CONTAINER_BYTES;
+    default: return NUMBER_BYTES;
+    }
+}
+
+/* Charges what the document and its tree take to the thread's budget, before the tree is made. */
+static int charge(struct core_json *doc, uint64_t bytes)
+{
+    struct core_budget *budget = core_charge_bound();
+    int rc = core_charge_take(budget, bytes);
+    if (rc != 0) {
+        return core_err_set(rc, "no memory for the tree of %s (%zu bytes of JSON)", doc->source,
+                            doc->bytes);
+    }
+    doc->budget = budget;
+    doc->charged = bytes;
+    return 0;
+}
+
 /* Reads the whole text once: refuses what is not JSON, blanks what lenient text may hold, and
  * turns integers beyond int64 into reals. */
 static int prepare(struct core_json *doc, bool lenient)
 {
     struct core_json_scan scan;
     struct core_json_token token;
+    uint64_t cost = DOCUMENT_BYTES + (doc->copied ? 0 : doc->bytes);
+    uint64_t longest = 0;
     if (lenient) {
         core_json_scan_init_lenient(&scan, doc->text, doc->bytes, doc->source);
     } else {
@@ -69,6 +104,8 @@ static int prepare(struct core_json *doc, bool lenient)
         if (code != 0) {
             return code;
         }
+        cost += cost_of(&token);
+        longest = token.bytes > longest ? token.bytes : longest;
         if (token.kind == CORE_JSON_TOKEN_REAL && memchr(token.text, '.', token.bytes) == NULL &&
             memchr(token.text, 'e', token.bytes) == NULL &&
             memchr(token.text, 'E', token.bytes) == NULL) {
@@ -76,7 +113,7 @@ static int prepare(struct core_json *doc, bool lenient)
                       core_json_token_real(&token));
         }
     } while (token.kind != CORE_JSON_TOKEN_END);
-    return 0;
+    return charge(doc, cost + 3 * longest);
 }
 
 /* The offset of the first key of the object at `object` that equals `key`. */
@@ -192,16 +229,26 @@ static int build(struct core_json *doc)
                                     doc->source, doc->bytes);
 }
 
+static void free_text(char *text, bool copied)
+{
+    if (copied) {
+        core_charge_free(text);
+    } else {
+        free(text);
+    }
+}
+
 /* Takes over `text`, which is freed with the document or on failure. */
-static int adopt(char *text, size_t bytes, const char *source,
+static int adopt(char *text, bool copied, size_t bytes, const char *source,
                  const struct core_json_options *options, struct core_json **out)
 {
     struct core_json *doc = calloc(1, sizeof *doc);
     if (doc == NULL) {
-        free(text);
+        free_text(text, copied);
         return core_err_set(-ENOMEM, "no memory to parse %s", source);
     }
     doc->text = text;
+    doc->copied = copied;
     doc->bytes = bytes;
     doc->source = strdup(source);
     int code = doc->source == NULL ? core_err_set(-ENOMEM, "no memory to parse %s", source)
@@ -220,13 +267,13 @@ static int adopt(char *text, size_t bytes, const char *source,
 int core_json_parse(const char *text, size_t bytes, const char *source,
                     const struct core_json_options *options, struct core_json **out)
 {
-    char *copy = malloc(bytes + 1);
+    char *copy = core_charge_alloc(bytes + 1);
     if (copy == NULL) {
         return core_err_set(-ENOMEM, "no memory for the %zu bytes of %s", bytes, source);
     }
     memcpy(copy, text, bytes);
     copy[bytes] = '\0';
-    return adopt(copy, bytes, source, options, out);
+    return adopt(copy, true, bytes, source, options, out);
 }
 
 int core_json_load(const char *path, const struct core_json_options *options,
@@ -242,7 +289,8 @@ int core_json_load(const char *path, const struct core_json_options *options,
     if (code != 0) {
         return code;
     }
-    return adopt(text, bytes, strcmp(path, "-") == 0 ? "standard input" : path, options, out);
+    return adopt(text, false, bytes, strcmp(path, "-") == 0 ? "standard input" : path, options,
+                 out);
 }
 
 void core_json_destroy(struct core_json *doc)
@@ -251,8 +299,9 @@ void core_json_destroy(struct core_json *doc)
         return;
     }
     json_decref(doc->root);
+    core_charge_give(doc->budget, doc->charged);
     free(doc->source);
-    free(doc->text);
+    free_text(doc->text, doc->copied);
     free(doc);
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/utf8.h"
@@ -23,7 +24,7 @@ void core_json_write_init_file(struct core_json_write *write, FILE *file)
 
 void core_json_write_fini(struct core_json_write *write)
 {
-    free(write->text);
+    core_charge_free(write->text);
     write->text = NULL;
 }
 
@@ -35,7 +36,7 @@ static void put_text(struct core_json_write *write, const char *text, size_t byt
     }
     if (write->bytes + bytes + 1 > write->room) {
         size_t room = (write->bytes + bytes + 1) * 2;
-        char *larger = realloc(write->text, room);
+        char *larger = core_charge_grow(write->text, room);
         if (larger == NULL) {
             write->code = core_err_set(-ENOMEM, "no memory for %zu bytes of JSON text", room);
             return;

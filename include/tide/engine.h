@@ -128,6 +128,10 @@ struct tide_engine_options {
     uint64_t
         stores_must_exist; /* 1: a directory of `stores` that does not exist is -ENOENT, unless a
                                    file system is mounted in the folder above; 0: it is made */
+
+    /* What the planner is to know of the application. */
+    uint64_t application_bytes; /* of host memory that it will take while the engine is there */
+    double tokens_per_row; /* of data, on average, for predicted tokens per second; 0: `length` */
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:

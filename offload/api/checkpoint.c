@@ -132,9 +132,9 @@ int tide_checkpoint_peek(struct tide_context *context, const char *directory, vo
     if (directory == NULL || bytes == NULL || (out == NULL && room > 0)) {
         return core_err_set(-EINVAL, "a checkpoint's bytes need a directory and memory");
     }
-    const struct core_log *before = context_enter(context);
+    const struct context_before before = context_enter(context);
     int rc = peek(directory, out, room, bytes);
-    context_leave(before);
+    context_leave(&before);
     return rc;
 }
 

@@ -272,7 +272,9 @@ static int fill_budgets(struct setup *setup)
     const uint64_t usable = limits.usable_bytes + used;
     const uint64_t spare = usable > 4 * reserve_bytes ? reserve_bytes : usable / 16;
     budgets->device_is_host = strncmp(setup->options.device, "cpu", 3) == 0;
-    budgets->host_taken_bytes = run_runtime_bytes(setup->model, &setup->options);
+    budgets->host_data_bytes = given->application_bytes;
+    budgets->host_taken_bytes = run_runtime_bytes(setup->model, &setup->options) +
+                                given->application_bytes;
     budgets->advice_spare_bytes = advice_spare_bytes;
     budgets->device_bytes = given->device_bytes;
     budgets->host_bytes = given->host_bytes;
@@ -310,8 +312,9 @@ static int fill_budgets(struct setup *setup)
 static void share_budgets(struct run_options *options)
 {
     struct plan_budgets *budgets = &options->budgets;
-    uint64_t *const shared[] = {&budgets->device_bytes, &budgets->host_bytes, &budgets->store_bytes,
-                                &budgets->joint_bytes, &budgets->host_taken_bytes};
+    uint64_t *const shared[] = {&budgets->device_bytes,     &budgets->host_bytes,
+                                &budgets->store_bytes,      &budgets->joint_bytes,
+                                &budgets->host_taken_bytes, &budgets->host_data_bytes};
     for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
         *shared[i] /= options->world;
     }

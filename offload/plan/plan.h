@@ -87,6 +87,7 @@ struct plan_budgets {
     uint64_t joint_bytes;        /* DEVICE + HOST together; 0: no such limit */
     uint64_t device_taken_bytes; /* by the runtime itself */
     uint64_t host_taken_bytes;
+    uint64_t host_data_bytes;    /* of these, by the application's data */
     uint64_t advice_spare_bytes; /* of HOST: on top of what a refusal says would do */
     bool device_is_host; /* the CPU device: compute reads and writes HOST, I/O reaches DEVICE */
 };

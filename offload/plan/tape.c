@@ -46,7 +46,7 @@ const char *plan_consumer_name(enum plan_consumer consumer)
         [PLAN_FOR_WEIGHTS] = "weights",     [PLAN_FOR_STATES] = "states",
         [PLAN_FOR_GRADIENTS] = "gradients", [PLAN_FOR_ACTIVATIONS] = "activations",
         [PLAN_FOR_SLOTS] = "slots",         [PLAN_FOR_SCRATCH] = "scratch",
-        [PLAN_FOR_RUNTIME] = "runtime",
+        [PLAN_FOR_DATA] = "data",           [PLAN_FOR_RUNTIME] = "runtime",
     };
     return names[consumer];
 }

@@ -98,6 +98,7 @@ enum plan_consumer {
     PLAN_FOR_ACTIVATIONS,
     PLAN_FOR_SLOTS,
     PLAN_FOR_SCRATCH,
+    PLAN_FOR_DATA,    /* what the application takes; no buffer, as the next */
     PLAN_FOR_RUNTIME, /* what runs the plan takes itself; no buffer */
     PLAN_CONSUMER_COUNT,
 };

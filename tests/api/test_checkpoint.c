@@ -158,6 +158,7 @@ static void damaged_ones_are_passed_over(void)
     check_uint(resumed.step, ==, 2);
     check_uint(resumed.passed_over, ==, 1);
     tide_engine_destroy(engine);
+    saving.replace = 0;
     damage(2, "manifest.json", 40);
     check_int(truncate(path_of(1), 0), ==, -1); /* a folder: nothing happens */
     engine = resume(&resumed);
@@ -219,6 +220,28 @@ static void one_run_a_folder(void)
     save(second);
     check_true(!there(1) && there(2));
     tide_engine_destroy(second);
+}
+
+/* The application's bytes are read without an engine: of the newest checkpoint whose manifest is whole. */
+static void peeks(void)
+{
+    char bytes[16] = "";
+    size_t count = 0;
+    begin();
+    check_int(tide_checkpoint_peek(NULL, directory, bytes, sizeof bytes, &count), ==, -ENOENT);
+    train(1);
+    saving.application = "row 18!";
+    saving.application_bytes = 8;
+    saving.replace = 1;
+    saving.keep = 2;
+    train(2);
+    check_int(tide_checkpoint_peek(NULL, directory, bytes, sizeof bytes, &count), ==, 0);
+    check_uint(count, ==, 8);
+    check_string(bytes, "row 18!");
+    check_int(tide_checkpoint_peek(NULL, directory, bytes, 3, &count), ==, -EFBIG);
+    check_int(tide_checkpoint_peek(NULL, NULL, bytes, sizeof bytes, &count), ==, -EINVAL);
+    damage(2, "manifest.json", 40);
+    check_int(tide_checkpoint_peek(NULL, directory, bytes, sizeof bytes, &count), ==, 0);
 }
 
 /* What is wrong with a call is said before anything is touched. */
@@ -375,7 +398,7 @@ static void tensors_are_bound(void)
     check_contains(found.problem, "tensors: is not the list of the model");
 }
 
-TEST_MAIN({"tensors_are_bound", tensors_are_bound}, {"goes_on", goes_on},
+TEST_MAIN({"peeks", peeks}, {"tensors_are_bound", tensors_are_bound}, {"goes_on", goes_on},
           {"spelled_otherwise", spelled_otherwise},
           {"begins_with_the_model", begins_with_the_model},
           {"damaged_ones_are_passed_over", damaged_ones_are_passed_over},

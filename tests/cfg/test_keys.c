@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/cfg_table.h"
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/json.h"
@@ -319,8 +320,8 @@ static void resolved_again(void)
     }
     core_cfg_destroy(cfg);
     bool same = strcmp(text[0], text[1]) == 0;
-    free(text[0]);
-    free(text[1]);
+    core_charge_free(text[0]);
+    core_charge_free(text[1]);
     check_true(same);
 }
 

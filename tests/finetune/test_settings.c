@@ -42,7 +42,9 @@ static int settings_of(const char *config, const char *arguments, struct tune_se
     test_listen(CORE_LOG_WARN);
     int rc = tune_settings_init(out, &flags, &model);
     if (rc == 0) {
-        rc = tune_settings_fit(out, 40, out->steps > 0 ? out->steps : 100);
+        rc = tune_settings_fit(out,
+                               &(struct tune_data_info){.rows = 10, .longest = 40, .tokens = 125},
+                               out->steps > 0 ? out->steps : 100);
         if (rc != 0) {
             const struct core_err kept = core_err_keep(rc);
             tune_settings_fini(out);
@@ -520,7 +522,10 @@ static void warmups(void)
     expect(NULL, "--warmup 9 --steps 5 --schedule wsd --lr 0.9", &s);
     check_contains(test_heard(), "--warmup 9 is no shorter than the run, 5 steps: ");
     check_double(fabs(schedule_lr(&s.schedule, 4) - 0.4), <, 1e-12);
-    check_int(tune_settings_fit(&s, 40, TUNE_STEPS_MAX + INT64_C(1)), ==, -EINVAL);
+    check_int(tune_settings_fit(&s,
+                                &(struct tune_data_info){.rows = 10, .longest = 40, .tokens = 125},
+                                TUNE_STEPS_MAX + INT64_C(1)),
+              ==, -EINVAL);
     check_contains(core_err_sentence(), "at most 100000000 are possible");
     tune_settings_fini(&s);
 #define WARMUP(steps)                                                                              \

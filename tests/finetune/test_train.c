@@ -687,6 +687,7 @@ static void resumed_clock(void)
     expect_with(0, "SOURCE_DATE_EPOCH=1111111111", line);
     check_true(number_of("c2.jsonl", 3, "loss") != number_of("c0.jsonl", 3, "loss"));
     check_double(number_of("c1.jsonl", 4, "loss"), ==, number_of("c0.jsonl", 3, "loss"));
+    check_int(unlink(rig_path("chat/model/tokenizer_config.json")), ==, 0);
 }
 
 TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},

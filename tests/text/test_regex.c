@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tests/harness/test.h"
 #include "tools/text/token_pcre.h"
@@ -139,7 +140,7 @@ static void classes(void)
                                         &regex, &length),
                   ==, 0);
         int code = token_pcre_create(regex, length, "test", &pcre);
-        free(regex);
+        core_charge_free(regex);
         if (code == -ENOTSUP) {
             test_note("%s", core_err_sentence());
             break;
@@ -225,7 +226,7 @@ static void translates(void)
             check_contains(core_err_sentence(), "t.json: pre_tokenizer");
             check_contains(core_err_sentence(), cases[i].says);
         }
-        free(regex);
+        core_charge_free(regex);
     }
     token_unicode_destroy(unicode);
 }

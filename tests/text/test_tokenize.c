@@ -206,7 +206,7 @@ static void keeps_what_was_there(void)
     free(first);
     free(second);
     check_int(run("--model model --data rows.jsonl --out model/ids.jsonl"), ==, 2);
-    check_contains(said, "belongs to what --model model reads");
+    check_contains(said, "would be written over a file of what --model model reads");
 }
 
 /* The rows' order with --shuffle and no --seed is that of tide finetune, whose seed is 42. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "tools/text/windows.h"
@@ -103,12 +104,12 @@ static int go_to(struct text_batches *batches, const struct text_position *from)
 int text_batches_open(const struct text_feed_options *options, const struct text_position *from,
                       struct text_batches **out)
 {
-    struct text_batches *batches = calloc(1, sizeof *batches);
+    struct text_batches *batches = core_charge_zeroed(1, sizeof *batches);
     if (batches == NULL) {
         return core_err_set(-ENOMEM, "no memory to feed data");
     }
     batches->options = options;
-    batches->held = calloc((size_t)options->batch_rows, sizeof *batches->held);
+    batches->held = core_charge_zeroed((size_t)options->batch_rows, sizeof *batches->held);
     int code = batches->held != NULL ? 0 : core_err_set(-ENOMEM, "no memory to feed data");
     code = code == 0 ? text_windows_open(options, &batches->windows) : code;
     if (code == 0) {
@@ -127,8 +128,8 @@ void text_batches_close(struct text_batches *batches)
 {
     if (batches != NULL) {
         text_windows_close(batches->windows);
-        free(batches->held);
-        free(batches);
+        core_charge_free(batches->held);
+        core_charge_free(batches);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
@@ -197,7 +198,7 @@ int text_chat_load(const char *folder, const char *format, int64_t now, struct t
         return core_err_set(-EINVAL, "--chat-format: \"%.60s\" is unknown; there are %s", format,
                             text_chat_formats());
     }
-    struct text_chat *chat = calloc(1, sizeof *chat);
+    struct text_chat *chat = core_charge_zeroed(1, sizeof *chat);
     if (chat == NULL) {
         return core_err_set(-ENOMEM, "no memory for a chat template");
     }
@@ -224,7 +225,7 @@ void text_chat_destroy(struct text_chat *chat)
     text_special_fini(&chat->special);
     text_template_destroy(chat->plain);
     text_template_destroy(chat->tools);
-    free(chat);
+    core_charge_free(chat);
 }
 
 const struct text_template *text_chat_template(const struct text_chat *chat, bool tools)

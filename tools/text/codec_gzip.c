@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <zlib.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/codec.h"
 
@@ -16,9 +17,9 @@ enum { WINDOW_BITS = 15, GZIP_ALONE = 16 }; /* zlib: 16 more means a gzip header
 
 static int gzip_create(void **state)
 {
-    struct gzip *gzip = calloc(1, sizeof *gzip);
+    struct gzip *gzip = core_charge_zeroed(1, sizeof *gzip);
     if (gzip == NULL || inflateInit2(&gzip->stream, WINDOW_BITS + GZIP_ALONE) != Z_OK) {
-        free(gzip);
+        core_charge_free(gzip);
         return core_err_set(-ENOMEM, "no memory to unpack gzip");
     }
     *state = gzip;
@@ -30,7 +31,7 @@ static void gzip_destroy(void *state)
     struct gzip *gzip = state;
     if (gzip != NULL) {
         inflateEnd(&gzip->stream);
-        free(gzip);
+        core_charge_free(gzip);
     }
 }
 

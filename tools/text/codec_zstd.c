@@ -3,12 +3,15 @@
 #include <stdlib.h>
 #include <zstd.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/codec.h"
 
 struct zstd {
-    ZSTD_DStream *stream; /* owned */
-    bool ended;           /* between two frames */
+    ZSTD_DStream *stream;       /* owned */
+    struct core_budget *budget; /* borrowed: what the stream takes is charged to it; NULL: none */
+    uint64_t charged;
+    bool ended; /* between two frames */
 };
 
 static void zstd_destroy(void *state)
@@ -16,17 +19,19 @@ static void zstd_destroy(void *state)
     struct zstd *zstd = state;
     if (zstd != NULL) {
         ZSTD_freeDStream(zstd->stream);
-        free(zstd);
+        core_charge_give(zstd->budget, zstd->charged);
+        core_charge_free(zstd);
     }
 }
 
 static int zstd_create(void **state)
 {
-    struct zstd *zstd = calloc(1, sizeof *zstd);
+    struct zstd *zstd = core_charge_zeroed(1, sizeof *zstd);
     if (zstd == NULL || (zstd->stream = ZSTD_createDStream()) == NULL) {
-        free(zstd);
+        core_charge_free(zstd);
         return core_err_set(-ENOMEM, "no memory to unpack zstd");
     }
+    zstd->budget = core_charge_bound();
     *state = zstd;
     return 0;
 }
@@ -37,6 +42,19 @@ static int zstd_restart(void *state)
     zstd->ended = false;
     const size_t code = ZSTD_initDStream(zstd->stream);
     return ZSTD_isError(code) ? core_err_set(-EIO, "zstd cannot start again") : 0;
+}
+
+/* A frame says how large a window it needs, up to 128 MiB; nothing is taken before that was read. */
+static int charge(struct zstd *zstd)
+{
+    const uint64_t bytes = ZSTD_sizeof_DStream(zstd->stream);
+    const uint64_t more = bytes > zstd->charged ? bytes - zstd->charged : 0;
+    if (core_charge_take(zstd->budget, more) != 0) {
+        return core_err_set(-ENOMEM, "no memory for the %zu bytes that unpacking zstd takes",
+                            (size_t)bytes);
+    }
+    zstd->charged += more;
+    return 0;
 }
 
 static int zstd_run(void *state, struct text_codec_io *io)
@@ -58,7 +76,7 @@ static int zstd_run(void *state, struct text_codec_io *io)
     io->in_bytes -= in.pos;
     io->out += out.pos;
     io->out_bytes -= out.pos;
-    return 0;
+    return charge(zstd);
 }
 
 static bool zstd_whole(const void *state)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
@@ -52,7 +53,7 @@ static int find_end(struct text_encoder *encoder)
     if (end == NULL) {
         return 0;
     }
-    encoder->end = strndup(end, bytes);
+    encoder->end = core_charge_text(end, bytes);
     return encoder->end != NULL ? 0 : core_err_set(-ENOMEM, "no memory for an encoder");
 }
 
@@ -86,18 +87,23 @@ static int load(struct text_encoder *encoder, const char *folder, const char *fo
     return code == 0 ? find_end(encoder) : code;
 }
 
+static int make_rows(struct text_encoder *encoder)
+{
+    int code = text_template_run_create(NULL, &encoder->run);
+    return code == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : code;
+}
+
 /* What each thread has for itself. */
 static int make_own(struct text_encoder *encoder)
 {
     int code = text_scratch_create(encoder->tokenizer, &encoder->scratch);
-    code = code == 0 ? text_template_run_create(NULL, &encoder->run) : code;
-    return code == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : code;
+    return code == 0 ? make_rows(encoder) : code;
 }
 
 int text_encoder_create(const char *folder, const char *format, int64_t vocab, int64_t now,
                         struct text_encoder **out)
 {
-    struct text_encoder *encoder = calloc(1, sizeof *encoder);
+    struct text_encoder *encoder = core_charge_zeroed(1, sizeof *encoder);
     if (encoder == NULL) {
         return core_err_set(-ENOMEM, "no memory for an encoder");
     }
@@ -121,7 +127,7 @@ int text_encoder_create(const char *folder, const char *format, int64_t vocab, i
 
 int text_encoder_share(struct text_encoder *first, struct text_encoder **out)
 {
-    struct text_encoder *encoder = calloc(1, sizeof *encoder);
+    struct text_encoder *encoder = core_charge_zeroed(1, sizeof *encoder);
     if (encoder == NULL) {
         return core_err_set(-ENOMEM, "no memory for an encoder");
     }
@@ -141,23 +147,41 @@ int text_encoder_share(struct text_encoder *first, struct text_encoder **out)
     return 0;
 }
 
+/* What grows with rows, but for the tokenizer's. */
+static void free_rows(struct text_encoder *encoder)
+{
+    text_template_run_destroy(encoder->run);
+    text_turns_fini(&encoder->turns);
+    core_charge_free(encoder->text);
+    core_charge_free(encoder->prompt);
+    encoder->run = NULL;
+    encoder->turns = (struct text_turns){.spans = NULL};
+    encoder->text = NULL;
+    encoder->prompt = NULL;
+    encoder->text_room = encoder->prompt_room = 0;
+}
+
+int text_encoder_trim(struct text_encoder *encoder)
+{
+    text_scratch_trim(encoder->scratch);
+    free_rows(encoder);
+    return make_rows(encoder);
+}
+
 void text_encoder_destroy(struct text_encoder *encoder)
 {
     if (encoder == NULL) {
         return;
     }
     text_scratch_destroy(encoder->scratch);
-    text_template_run_destroy(encoder->run);
-    text_turns_fini(&encoder->turns);
+    free_rows(encoder);
     if (encoder->first == encoder) {
         text_tokenizer_destroy(encoder->tokenizer);
         text_chat_destroy(encoder->chat);
         text_chat_destroy(encoder->alpaca);
-        free(encoder->end);
+        core_charge_free(encoder->end);
     }
-    free(encoder->text);
-    free(encoder->prompt);
-    free(encoder);
+    core_charge_free(encoder);
 }
 
 const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder)

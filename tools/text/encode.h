@@ -19,6 +19,8 @@ int text_encoder_create(const char *folder, const char *format, int64_t vocab, i
  * destroyed after this one. What is said once is said by one of them. */
 int text_encoder_share(struct text_encoder *first, struct text_encoder **out);
 void text_encoder_destroy(struct text_encoder *encoder);
+/* Frees what it keeps from row to row. -ENOMEM. */
+int text_encoder_trim(struct text_encoder *encoder);
 
 const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder);
 /* Of tokenizer and template: changes with what rows become. */

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "core/base/bell.h"
+#include "core/base/charge.h"
 #include "core/base/clock.h"
 #include "core/base/cpus.h"
 #include "core/base/err.h"
@@ -72,6 +73,11 @@ static int check_options(const struct text_feed_options *options)
     return 0;
 }
 
+static struct core_budget *shared_of(const struct text_feed_options *options)
+{
+    return options->memory != NULL ? &options->memory->shared : NULL;
+}
+
 static int prepare(struct text_feed *feed, struct slot *slot)
 {
     slot->code = text_batches_next(feed->batches, slot->tokens, &slot->batch);
@@ -85,6 +91,7 @@ static void *work(void *argument)
 {
     struct text_feed *feed = argument;
     core_log_bind(feed->log);
+    core_charge_bind(shared_of(&feed->options));
     int code = 1;
     for (uint64_t made = 0; code == 1; made++) {
         for (;;) {
@@ -113,7 +120,7 @@ static int alloc_slots(struct text_feed *feed)
     const size_t tokens = (size_t)feed->options.batch_rows *
                           (size_t)text_batches_room(&feed->options);
     for (unsigned i = 0; i < feed->options.ahead; i++) {
-        feed->slots[i].tokens = malloc(arrays * tokens * sizeof(int32_t));
+        feed->slots[i].tokens = core_charge_alloc(arrays * tokens * sizeof(int32_t));
         if (feed->slots[i].tokens == NULL) {
             return core_err_set(-ENOMEM, "no memory for %u batches of %zu tokens",
                                 feed->options.ahead, tokens);
@@ -122,14 +129,14 @@ static int alloc_slots(struct text_feed *feed)
     return 0;
 }
 
-int text_feed_open(const struct text_feed_options *options, const struct text_position *from,
-                   struct text_feed **out)
+static int open_feed(const struct text_feed_options *options, const struct text_position *from,
+                     struct text_feed **out)
 {
     int code = check_options(options);
     if (code != 0) {
         return code;
     }
-    struct text_feed *feed = calloc(1, sizeof *feed);
+    struct text_feed *feed = core_charge_zeroed(1, sizeof *feed);
     if (feed == NULL) {
         return core_err_set(-ENOMEM, "no memory to feed data");
     }
@@ -159,6 +166,15 @@ int text_feed_open(const struct text_feed_options *options, const struct text_po
     return 0;
 }
 
+int text_feed_open(const struct text_feed_options *options, const struct text_position *from,
+                   struct text_feed **out)
+{
+    struct core_budget *before = core_charge_bind(shared_of(options));
+    const int code = open_feed(options, from, out);
+    core_charge_bind(before);
+    return code;
+}
+
 void text_feed_close(struct text_feed *feed)
 {
     if (feed == NULL) {
@@ -171,9 +187,9 @@ void text_feed_close(struct text_feed *feed)
     }
     text_batches_close(feed->batches);
     for (unsigned i = 0; i < feed->options.ahead; i++) {
-        free(feed->slots[i].tokens);
+        core_charge_free(feed->slots[i].tokens);
     }
-    free(feed);
+    core_charge_free(feed);
 }
 
 /* Until batch number `index` is there. */
@@ -250,9 +266,11 @@ int text_feed_measure(const struct text_feed_options *options, struct text_measu
     struct text_feed_options once = *options;
     struct text_batches *batches = NULL;
     once.epochs = 1;
+    struct core_budget *before = core_charge_bind(shared_of(options));
     int code = check_options(options);
     code = code == 0 ? text_batches_open(&once, NULL, &batches) : code;
     code = code == 0 ? text_batches_measure(batches, out) : code;
     text_batches_close(batches);
+    core_charge_bind(before);
     return code;
 }

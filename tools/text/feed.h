@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/mem.h"
+
 struct text_feed;
 
 enum { TEXT_AHEAD_MAX = 1024, TEXT_THREADS_MAX = 64 };
@@ -32,6 +34,25 @@ enum text_on_bad_row {
     TEXT_BAD_STOP, /* with an error that names file, row and key */
     TEXT_BAD_SKIP, /* with a warning, and counted */
 };
+
+/* What a feed may take and took. A row's way from JSON to tokens has a limit, so that one row cannot take
+ * all of the machine; everything else has sizes of its own and is counted. Rows that need little are made by
+ * all threads at once, in buffers that stay; what needs more is made again alone, from empty buffers, so
+ * that which rows are refused depends on the rows alone. The caller's memory; outlives the feed. */
+struct text_memory {
+    uint64_t row_bytes;                         /* the limit of one row */
+    uint64_t line_bytes;                        /* of its text, besides */
+    struct core_budget shared;                  /* files, tokenizer, windows, batches */
+    struct core_budget large;                   /* a row that needs much */
+    struct core_budget small[TEXT_THREADS_MAX]; /* of each thread: rows that need little */
+};
+
+/* `row_bytes` 0: half of what this process may use, at most 1 GiB. */
+void text_memory_init(struct text_memory *memory, uint64_t row_bytes);
+/* What a feed of one thread takes for the rows that feeds with this memory have read. */
+uint64_t text_memory_peak(const struct text_memory *memory);
+/* The same of the largest row alone: a limit under which the same rows are read. */
+uint64_t text_memory_row(const struct text_memory *memory);
 
 /* Zero is the default of each but the first six. */
 struct text_feed_options {
@@ -54,6 +75,8 @@ struct text_feed_options {
         now; /* the time that chat templates are given (strftime_now), as a local clock shows it,
                      in seconds since 1970: text_feed_now(). Part of what a run's rows depend on */
     uint64_t seed;
+    struct text_memory
+        *memory;     /* borrowed; NULL: rows have TEXT_ROW_BYTES_MAX, nothing is counted */
     int input;       /* what "-" means: a descriptor of text_spool_input(), with which it can be
                                 read again; 0: standard input itself */
     uint64_t epochs; /* then text_feed_next() ends; 0: for ever */

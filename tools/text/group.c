@@ -2,11 +2,13 @@
 #include "tools/text/group.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/team.h"
 #include "tools/text/encode.h"
@@ -17,6 +19,7 @@ enum { TEXTS_BYTES = 2 * TEXT_GROUP_BYTES }; /* of a group without a row that is
 struct item {
     struct text_made made;
     size_t begin; /* of its text in `texts` */
+    bool waits;   /* for the other threads to end: it needs much memory */
     char sentence[CORE_ERR_SENTENCE_BYTES];
 };
 
@@ -39,15 +42,15 @@ struct text_group {
 
 int text_group_create(const struct text_feed_options *options, struct text_group **out)
 {
-    struct text_group *group = calloc(1, sizeof *group);
+    struct text_group *group = core_charge_zeroed(1, sizeof *group);
     if (group == NULL) {
         return core_err_set(-ENOMEM, "no memory to read data");
     }
     group->options = options;
     group->threads = options->threads > 0 ? options->threads : 1;
     group->rows_max = group->threads > 1 ? TEXT_GROUP_ROWS : 1;
-    group->items = calloc(group->rows_max, sizeof *group->items);
-    group->encoders = calloc(group->threads, sizeof *group->encoders);
+    group->items = core_charge_zeroed(group->rows_max, sizeof *group->items);
+    group->encoders = core_charge_zeroed(group->threads, sizeof *group->encoders);
     if (group->items == NULL || group->encoders == NULL) {
         text_group_destroy(group);
         return core_err_set(-ENOMEM, "no memory for groups of %d rows", TEXT_GROUP_ROWS);
@@ -68,10 +71,10 @@ void text_group_destroy(struct text_group *group)
     for (unsigned i = group->threads; group->encoders != NULL && i > 0; i--) {
         text_encoder_destroy(group->encoders[i - 1]); /* the first one, which others use, is last */
     }
-    free(group->encoders);
-    free(group->items);
-    free(group->texts);
-    free(group);
+    core_charge_free(group->encoders);
+    core_charge_free(group->items);
+    core_charge_free(group->texts);
+    core_charge_free(group);
 }
 
 const struct text_encoder *text_group_encoder(const struct text_group *group)
@@ -89,17 +92,17 @@ void text_group_drop(struct text_group *group)
 
 static int keep_text(struct text_group *group, size_t begin, const struct text_record *record)
 {
-    const size_t least = begin + record->bytes;
+    const size_t least = begin + (size_t)record->bytes;
     if (least > group->texts_room) {
         const size_t room = least > TEXTS_BYTES ? least : TEXTS_BYTES;
-        char *more = realloc(group->texts, room);
+        char *more = core_charge_grow(group->texts, room);
         if (more == NULL) {
             return core_err_set(-ENOMEM, "no memory for rows of %zu bytes", room);
         }
         group->texts = more;
         group->texts_room = room;
     }
-    memcpy(group->texts + begin, record->text, record->bytes);
+    memcpy(group->texts + begin, record->text, (size_t)record->bytes);
     return 0;
 }
 
@@ -120,7 +123,7 @@ static void read_rows(struct text_group *group, struct text_records *records)
     size_t bytes = 0;
     int code = 1;
     if (group->texts_room > TEXTS_BYTES) { /* what a long row took */
-        free(group->texts);
+        core_charge_free(group->texts);
         group->texts = NULL;
         group->texts_room = 0;
     }
@@ -132,14 +135,16 @@ static void read_rows(struct text_group *group, struct text_records *records)
         if (code == 1) {
             item->begin = bytes;
             item->made.after = text_records_place(records);
-            const int kept = copies ? keep_text(group, bytes, &item->made.record) : 0;
-            bytes += copies ? item->made.record.bytes : 0;
+            const bool holds = copies && item->made.record.text != NULL;
+            const int kept = holds ? keep_text(group, bytes, &item->made.record) : 0;
+            bytes += holds ? (size_t)item->made.record.bytes : 0;
             code = kept == 0 ? 1 : kept;
             group->count += kept == 0;
         }
     }
     for (size_t i = 0; copies && i < group->count; i++) {
-        group->items[i].made.record.text = group->texts + group->items[i].begin;
+        struct text_record *record = &group->items[i].made.record;
+        record->text = record->text != NULL ? group->texts + group->items[i].begin : NULL;
     }
     group->ended = code != 1;
     group->end = code;
@@ -150,6 +155,12 @@ static void read_rows(struct text_group *group, struct text_records *records)
 
 /* ---- encoding ---- */
 
+static struct core_budget *budget_of(const struct text_group *group, unsigned thread)
+{
+    struct text_memory *memory = group->options->memory;
+    return memory != NULL ? &memory->small[thread] : NULL;
+}
+
 /* What all rows of text need, loaded with the first of them. */
 static int need_encoders(struct text_group *group)
 {
@@ -157,6 +168,8 @@ static int need_encoders(struct text_group *group)
     if (group->encoders[0] != NULL) {
         return 0;
     }
+    struct core_budget *before = core_charge_bind(options->memory != NULL ? &options->memory->shared
+                                                                          : NULL);
     int code = options->model != NULL
                    ? text_encoder_create(options->model, options->chat_format, options->vocab,
                                          options->now, &group->encoders[0])
@@ -164,19 +177,21 @@ static int need_encoders(struct text_group *group)
                                   "a row without input_ids needs a model folder (--model) with "
                                   "tokenizer.json");
     for (unsigned i = 1; i < group->threads && code == 0; i++) {
+        core_charge_bind(NULL); /* a feed that a plan counts has one thread */
         code = text_encoder_share(group->encoders[0], &group->encoders[i]);
     }
     const struct core_team_options team = {.name = "text", .count = group->threads, .spin_ns = -1};
     if (code == 0 && group->threads > 1) {
         code = core_team_create(&team, &group->team);
     }
+    core_charge_bind(before);
     return code;
 }
 
 static int encode_row(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct text_row row;
-    int code = text_row_parse(made->record.text, made->record.bytes, &row);
+    int code = text_row_parse(made->record.text, (size_t)made->record.bytes, &row);
     if (code != 0) {
         return code;
     }
@@ -190,10 +205,10 @@ static int encode_row(struct text_group *group, struct text_made *made, unsigned
     return code;
 }
 
-static int make_sample(struct text_group *group, struct text_made *made, unsigned thread)
+static int make_sample_in(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct text_sample *sample = &made->sample;
-    int code = text_sample_read(sample, made->record.text, made->record.bytes,
+    int code = text_sample_read(sample, made->record.text, (size_t)made->record.bytes,
                                 group->options->vocab);
     if (code < 0) {
         return code;
@@ -212,10 +227,85 @@ static int make_sample(struct text_group *group, struct text_made *made, unsigne
                               sample->count);
 }
 
-static void encode_item(struct text_group *group, size_t index, unsigned thread)
+/* Within a thread's own memory: 1 where the row needs more than that. */
+static int make_small(struct text_group *group, struct text_made *made, unsigned thread)
+{
+    struct core_budget *before = core_charge_bind(budget_of(group, thread));
+    const int code = made->record.text == NULL ? -E2BIG : make_sample_in(group, made, thread);
+    const bool more = code == -ENOMEM && core_charge_refused() > 0;
+    core_charge_bind(before);
+    return more ? 1 : code;
+}
+
+static double megabytes(uint64_t bytes)
+{
+    return (double)bytes / 1e6;
+}
+
+/* The tokens go where those of other rows are, in as much memory as they need. */
+static int keep_sample(struct text_group *group, struct text_sample *sample)
+{
+    struct core_budget *before = core_charge_bind(&group->options->memory->shared);
+    struct text_sample kept = {0};
+    const int code = text_sample_copy(sample, &kept);
+    core_charge_bind(before);
+    text_sample_fini(sample);
+    *sample = kept;
+    return code;
+}
+
+/* Alone, from empty buffers, within the limit of a row. The caller's thread. */
+static int make_large(struct text_group *group, struct text_made *made)
+{
+    struct text_memory *memory = group->options->memory;
+    struct text_encoder *encoder = group->encoders[0];
+    text_sample_fini(&made->sample);
+    struct core_budget *before = core_charge_bind(&memory->large);
+    int code = encoder != NULL ? text_encoder_trim(encoder) : 0;
+    code = code == 0 ? make_sample_in(group, made, 0) : code;
+    const bool more = code == -ENOMEM && core_charge_refused() > 0;
+    core_charge_bind(before);
+    if (code == 0) {
+        code = keep_sample(group, &made->sample);
+    } else if (more) {
+        code = core_err_set(-E2BIG,
+                            "the row has %" PRIu64 " bytes, and to become tokens it needs more "
+                            "than the %.1f MB of memory that a row may take; --data-memory "
+                            "allows more",
+                            made->record.bytes, megabytes(memory->row_bytes));
+        text_sample_fini(&made->sample);
+    }
+    before = core_charge_bind(budget_of(group, 0));
+    const int trimmed = encoder != NULL ? text_encoder_trim(encoder) : 0;
+    core_charge_bind(before);
+    made->broken |= trimmed != 0;
+    return trimmed != 0 ? trimmed : code;
+}
+
+static int refuse_length(const struct text_group *group, const struct text_made *made)
+{
+    const struct text_memory *memory = group->options->memory;
+    if (memory == NULL) {
+        return core_err_set(-E2BIG, "the row has %" PRIu64 " bytes, and %d MiB are the most",
+                            made->record.bytes, TEXT_ROW_BYTES_MAX >> 20);
+    }
+    return core_err_set(-E2BIG,
+                        "the row has %" PRIu64 " bytes, and the text of a row may take %.1f MB of "
+                        "memory, half of --data-memory; that flag allows more",
+                        made->record.bytes, megabytes(memory->line_bytes));
+}
+
+/* `alone`: no other thread makes tokens now; else a row that needs much waits for that. */
+static void encode_item(struct text_group *group, size_t index, unsigned thread, bool alone)
 {
     struct item *item = &group->items[index];
-    item->made.code = make_sample(group, &item->made, thread);
+    struct text_made *made = &item->made;
+    made->code = made->record.text == NULL ? refuse_length(group, made)
+                                           : make_small(group, made, thread);
+    item->waits = made->code == 1 && !alone;
+    if (made->code == 1 && alone) {
+        made->code = make_large(group, made);
+    }
     if (item->made.code != 0) {
         snprintf(item->sentence, sizeof item->sentence, "%s", core_err_sentence());
     }
@@ -229,7 +319,7 @@ static void encode_rows(void *argument, unsigned thread, unsigned count)
     struct text_group *group = argument;
     while ((index = atomic_fetch_add_explicit(&group->to, 1, memory_order_relaxed)) <
            group->count) {
-        encode_item(group, index, thread);
+        encode_item(group, index, thread, false);
     }
 }
 
@@ -238,13 +328,18 @@ static void encode_group(struct text_group *group)
 {
     size_t index = 0;
     while (index < group->count && group->team == NULL) {
-        encode_item(group, index, 0);
+        encode_item(group, index, 0, true);
         index += group->items[index].made.broken ? group->count : 1;
     }
     if (index < group->count) {
         /* core_team_run() orders it for the others. */
         atomic_store_explicit(&group->to, index, memory_order_relaxed);
         core_team_run(group->team, encode_rows, group);
+    }
+    for (; index < group->count && group->team != NULL; index++) {
+        if (group->items[index].waits) {
+            encode_item(group, index, 0, true);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/records.h"
 #include "tools/text/source.h"
@@ -17,6 +18,7 @@ struct text_lines {
     size_t begin;
     size_t end;
     size_t room;
+    size_t room_max;
     size_t read_bytes; /* of the next read; grows while reading goes on */
     uint64_t offset;   /* in the file, of text[begin] */
     uint64_t row;      /* rows before it */
@@ -34,8 +36,8 @@ void text_lines_close(struct text_lines *lines)
 {
     if (lines != NULL) {
         text_source_close(lines->source);
-        free(lines->text);
-        free(lines);
+        core_charge_free(lines->text);
+        core_charge_free(lines);
     }
 }
 
@@ -73,22 +75,21 @@ static int refuse(const struct text_lines *lines, const char *what)
                         array ? " row " : "", (unsigned long long)lines->row + 1, what);
 }
 
-static int grow(struct text_lines *lines)
+/* Twice the buffer, up to its limit; where it cannot grow it stays as it is. */
+static void grow(struct text_lines *lines)
 {
     size_t room = lines->room == 0 ? READ_BYTES_MIN : lines->room * 2;
-    if (room > (size_t)TEXT_ROW_BYTES_MAX * 2) {
-        return refuse(lines, "the row has more than 256 MiB");
+    room = room < lines->room_max ? room : lines->room_max;
+    char *more = room > lines->room ? core_charge_grow(lines->text, room) : NULL;
+    if (more != NULL) {
+        lines->text = more;
+        lines->room = room;
     }
-    char *more = realloc(lines->text, room);
-    if (more == NULL) {
-        return core_err_set(-ENOMEM, "no memory for a row of %zu bytes", room);
-    }
-    lines->text = more;
-    lines->room = room;
-    return 0;
 }
 
-/* More of the file behind what is there: 1, 0 at the end, or -errno. */
+enum { ENDED, MORE, FULL };
+
+/* More of the file behind what is there: MORE, ENDED, FULL where the buffer is, or -errno. */
 static int fill(struct text_lines *lines)
 {
     if (lines->begin > 0) {
@@ -96,19 +97,26 @@ static int fill(struct text_lines *lines)
         lines->end -= lines->begin;
         lines->begin = 0;
     }
-    int code = 0;
-    while (code == 0 && lines->room - lines->end < lines->read_bytes) {
-        code = grow(lines);
+    for (size_t before = SIZE_MAX;
+         before != lines->room && lines->room - lines->end < lines->read_bytes;) {
+        before = lines->room;
+        grow(lines);
     }
+    if (lines->room == 0) {
+        return core_err_set(-ENOMEM, "no memory to read %s", text_source_name(lines->source));
+    }
+    if (lines->room == lines->end) {
+        return FULL;
+    }
+    const size_t left = lines->room - lines->end;
     size_t got = 0;
-    code = code == 0
-               ? text_source_read(lines->source, lines->text + lines->end, lines->read_bytes, &got)
-               : code;
+    int code = text_source_read(lines->source, lines->text + lines->end,
+                                left < lines->read_bytes ? left : lines->read_bytes, &got);
     lines->end += got;
     if (lines->read_bytes < READ_BYTES_MAX) {
         lines->read_bytes *= 2;
     }
-    return code != 0 ? code : got > 0;
+    return code != 0 ? code : got > 0 ? MORE : ENDED;
 }
 
 static void use(struct text_lines *lines, size_t bytes)
@@ -117,25 +125,43 @@ static void use(struct text_lines *lines, size_t bytes)
     lines->offset += bytes;
 }
 
+/* What lies between the place of reading and a row's end. */
+struct reach {
+    uint64_t gone; /* passed over already, for the buffer was full */
+    size_t bytes;  /* behind that */
+    bool ended;    /* by a line's end */
+};
+
+/* Passes over all that is in the buffer. */
+static void discard(struct text_lines *lines, struct reach *reach)
+{
+    const size_t there = lines->end - lines->begin;
+    reach->gone += there;
+    use(lines, there);
+}
+
 /* The line that begins here, without its end: 1, 0 at the end of the file, or -errno. */
-static int find_line(struct text_lines *lines, size_t *bytes, bool *ended)
+static int find_line(struct text_lines *lines, struct reach *out)
 {
     size_t seen = 0; /* of what is there, already searched */
+    *out = (struct reach){.gone = 0};
     for (;;) {
         const size_t there = lines->end - lines->begin;
         const char *begin = there > 0 ? lines->text + lines->begin : NULL;
         const char *end = there > seen ? memchr(begin + seen, '\n', there - seen) : NULL;
-        int more = 1;
+        int more = MORE;
         if (end == NULL) {
             seen = there;
             more = fill(lines);
         }
-        if (more < 0 || (more == 0 && there == 0)) {
+        if (more == FULL) {
+            discard(lines, out);
+            seen = 0;
+        } else if (more < 0 || (more == ENDED && there == 0 && out->gone == 0)) {
             return more;
-        }
-        if (end != NULL || more == 0) {
-            *ended = end != NULL;
-            *bytes = end != NULL ? (size_t)(end - begin) : there;
+        } else if (end != NULL || more == ENDED) {
+            out->ended = end != NULL;
+            out->bytes = end != NULL ? (size_t)(end - begin) : there;
             return 1;
         }
     }
@@ -156,31 +182,40 @@ static bool is_blank(const char *text, size_t bytes)
     return true;
 }
 
+/* The row that begins at `offset` and of which the rest is here; `behind` its end is passed, too. */
+static void take_row(struct text_lines *lines, uint64_t offset, const struct reach *reach,
+                     size_t behind, struct text_line *out)
+{
+    *out = (struct text_line){.text = reach->gone == 0 ? lines->text + lines->begin : NULL,
+                              .bytes = reach->gone + reach->bytes,
+                              .offset = offset,
+                              .row = ++lines->row};
+    use(lines, reach->bytes + behind);
+}
+
 static int next_line(struct text_lines *lines, struct text_line *out)
 {
-    int code;
-    bool ended = false;
-    struct text_line line = {0};
+    struct reach reach;
+    struct text_line line;
     do {
-        code = find_line(lines, &line.bytes, &ended);
+        const uint64_t offset = lines->offset;
+        int code = find_line(lines, &reach);
         if (code != 1) {
             return code;
         }
-        line.text = lines->text + lines->begin;
-        line.offset = lines->offset;
-        line.row = ++lines->row;
-        use(lines, line.bytes + ended);
-    } while (is_blank(line.text, line.bytes));
+        take_row(lines, offset, &reach, reach.ended, &line);
+    } while (line.text != NULL && is_blank(line.text, (size_t)line.bytes));
     *out = line;
     return 1;
 }
 
-/* The byte `at` behind the place of reading, or -1 at the end of the file. */
+/* The byte `at` behind the place of reading, or -1 at the end of the file. FULL where the buffer does not
+ * reach so far. */
 static int byte_at(struct text_lines *lines, size_t at, int *byte)
 {
     while (lines->end - lines->begin <= at) {
         int more = fill(lines);
-        if (more <= 0) {
+        if (more != MORE) {
             *byte = -1;
             return more;
         }
@@ -198,17 +233,30 @@ static int pass_space(struct text_lines *lines, int *byte)
     return code;
 }
 
+/* The next byte of a value, which is passed over up to there where the buffer is full. */
+static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach, int *byte)
+{
+    int code = byte_at(lines, *at, byte);
+    while (code == FULL) {
+        *at -= lines->end - lines->begin;
+        discard(lines, reach);
+        code = byte_at(lines, *at, byte);
+    }
+    return code != 0 || *byte >= 0 ? code : refuse(lines, "the file ends inside the row");
+}
+
 /* How long the value is that begins here: by its brackets and quotes; what else is wrong with it is
  * found by who parses it. */
-static int measure_value(struct text_lines *lines, size_t *bytes)
+static int measure_value(struct text_lines *lines, struct reach *out)
 {
     size_t depth = 0;
     bool quoted = false;
+    *out = (struct reach){.gone = 0};
     for (size_t at = 0;; at++) {
         int byte;
-        int code = byte_at(lines, at, &byte);
-        if (code != 0 || byte < 0) {
-            return code != 0 ? code : refuse(lines, "the file ends inside the row");
+        int code = value_byte(lines, &at, out, &byte);
+        if (code != 0) {
+            return code;
         }
         if (quoted) {
             if (byte < 0x20) {
@@ -219,19 +267,19 @@ static int measure_value(struct text_lines *lines, size_t *bytes)
             if (quoted || depth > 0) {
                 continue;
             }
-            *bytes = at + 1;
+            out->bytes = at + 1;
             return 0;
         }
         const bool closes = byte == ']' || byte == '}';
         if (depth == 0 && (closes || byte == ',' || is_space((char)byte))) {
-            *bytes = at;
-            return at > 0 ? 0 : refuse(lines, "a row was expected");
+            out->bytes = at;
+            return at + out->gone > 0 ? 0 : refuse(lines, "a row was expected");
         }
         quoted = byte == '"';
         depth += byte == '[' || byte == '{';
         depth -= closes;
         if (closes && depth == 0) {
-            *bytes = at + 1;
+            out->bytes = at + 1;
             return 0;
         }
     }
@@ -262,20 +310,17 @@ static int pass_comma(struct text_lines *lines)
 
 static int next_element(struct text_lines *lines, struct text_line *out)
 {
-    size_t bytes = 0;
+    struct reach reach;
     int code = lines->closed ? 0 : pass_comma(lines);
     if (code != 1) {
         return code;
     }
-    code = measure_value(lines, &bytes);
+    const uint64_t offset = lines->offset;
+    code = measure_value(lines, &reach);
     if (code != 0) {
         return code;
     }
-    *out = (struct text_line){.text = lines->text + lines->begin,
-                              .bytes = bytes,
-                              .offset = lines->offset,
-                              .row = ++lines->row};
-    use(lines, bytes);
+    take_row(lines, offset, &reach, 0, out);
     return 1;
 }
 
@@ -304,7 +349,7 @@ int text_lines_seek(struct text_lines *lines, uint64_t offset, uint64_t row)
 
 void text_lines_trim(struct text_lines *lines)
 {
-    free(lines->text);
+    core_charge_free(lines->text);
     lines->text = NULL;
     lines->begin = lines->end = lines->room = 0;
     lines->offset = UINT64_MAX; /* so that a seek goes to the source */
@@ -313,12 +358,11 @@ void text_lines_trim(struct text_lines *lines)
 
 int text_lines_seek_near(struct text_lines *lines, uint64_t offset)
 {
-    size_t bytes = 0;
-    bool ended = false;
+    struct reach reach = {.gone = 0};
     int code = text_lines_seek(lines, offset > 0 ? offset - 1 : 0, 0);
     if (code == 0 && offset > 0) {
-        code = find_line(lines, &bytes, &ended);
-        use(lines, code == 1 ? bytes + ended : 0);
+        code = find_line(lines, &reach);
+        use(lines, code == 1 ? reach.bytes + reach.ended : 0);
     }
     return code < 0 ? code : 0;
 }
@@ -330,14 +374,13 @@ int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows)
     }
     int code = text_lines_seek(lines, lines->counted.offset, lines->counted.rows);
     while (code == 0 && lines->offset < offset) {
-        size_t bytes = 0;
-        bool ended = false;
-        code = find_line(lines, &bytes, &ended);
+        struct reach reach;
+        code = find_line(lines, &reach);
         if (code != 1) {
             return code;
         }
         code = 0;
-        use(lines, bytes + ended);
+        use(lines, reach.bytes + reach.ended);
         lines->row++;
     }
     if (code == 0) {
@@ -367,19 +410,26 @@ static int element_piece(void *user, const char **piece, size_t *bytes)
     if (code != 1) {
         return code;
     }
+    if (line.text == NULL) {
+        return core_err_set(-E2BIG,
+                            "%s: row %llu has %llu bytes, too many for an array that is shuffled; "
+                            "--data-memory allows more",
+                            text_source_name(spool->lines->source), (unsigned long long)line.row,
+                            (unsigned long long)line.bytes);
+    }
     char *text = spool->lines->text + spool->lines->begin - line.bytes;
     for (size_t i = 0; i < line.bytes; i++) {
         text[i] = is_space(text[i]) ? ' ' : text[i];
     }
     *piece = text;
-    *bytes = line.bytes;
+    *bytes = (size_t)line.bytes;
     return 1;
 }
 
 static int raw_piece(void *user, const char **piece, size_t *bytes)
 {
     struct text_lines *lines = ((struct spool *)user)->lines;
-    int more = lines->end == lines->begin ? fill(lines) : 1;
+    int more = lines->end == lines->begin ? fill(lines) : MORE;
     *piece = lines->text + lines->begin;
     *bytes = lines->end - lines->begin;
     use(lines, *bytes);
@@ -457,13 +507,14 @@ static int look_at(struct text_lines *lines)
     return code == 0 ? text_lines_seek(lines, 0, 0) : code;
 }
 
-int text_lines_open(const char *path, int input, struct text_lines **out)
+int text_lines_open(const char *path, int input, size_t row_bytes, struct text_lines **out)
 {
-    struct text_lines *lines = calloc(1, sizeof *lines);
+    struct text_lines *lines = core_charge_zeroed(1, sizeof *lines);
     if (lines == NULL) {
         return core_err_set(-ENOMEM, "no memory to read %s", path);
     }
     lines->read_bytes = READ_BYTES_MIN;
+    lines->room_max = row_bytes > READ_BYTES_MIN ? row_bytes : READ_BYTES_MIN;
     int code = text_source_open(path, input, &lines->source);
     code = code == 0 ? look_at(lines) : code;
     if (code != 0) {

@@ -1,6 +1,6 @@
 /* lines.h: the rows of one file as JSON texts: lines of JSONL, or, where the first character is
- * "[", the elements of the one array that the file then is. What stays in memory is one row (at
- * most TEXT_ROW_BYTES_MAX). Private to records.c. One thread. */
+ * "[", the elements of the one array that the file then is. What stays in memory is one row, of
+ * a length that has a limit. Private to records.c. One thread. */
 #ifndef TOOLS_TEXT_LINES_H
 #define TOOLS_TEXT_LINES_H
 
@@ -11,14 +11,14 @@
 struct text_lines;
 
 struct text_line {
-    const char *text; /* borrowed until the next call */
-    size_t bytes;
+    const char *text; /* borrowed until the next call; NULL: too long to be held */
+    uint64_t bytes;
     uint64_t offset; /* of its first byte */
     uint64_t row;    /* from 1, where reading began at the beginning */
 };
 
-/* `input`: see source.h. */
-int text_lines_open(const char *path, int input, struct text_lines **out);
+/* `input`: see source.h. A row whose text does not fit into `row_bytes` is passed over, to find its end. */
+int text_lines_open(const char *path, int input, size_t row_bytes, struct text_lines **out);
 void text_lines_close(struct text_lines *lines);
 
 bool text_lines_array(const struct text_lines *lines);

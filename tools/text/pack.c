@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 
 struct document {
@@ -37,7 +38,7 @@ struct text_pack {
 
 int text_pack_create(const struct text_pack_options *options, struct text_pack **out)
 {
-    struct text_pack *pack = calloc(1, sizeof *pack);
+    struct text_pack *pack = core_charge_zeroed(1, sizeof *pack);
     if (pack == NULL) {
         return core_err_set(-ENOMEM, "no memory to pack rows");
     }
@@ -52,18 +53,18 @@ void text_pack_destroy(struct text_pack *pack)
         return;
     }
     text_sample_fini(&pack->tokens);
-    free(pack->documents);
-    free(pack->rows);
-    free(pack->order);
-    free(pack->placed);
-    free(pack->open);
-    free(pack);
+    core_charge_free(pack->documents);
+    core_charge_free(pack->rows);
+    core_charge_free(pack->order);
+    core_charge_free(pack->placed);
+    core_charge_free(pack->open);
+    core_charge_free(pack);
 }
 
 static int grow(void *array, size_t count, size_t size)
 {
     void **owned = array;
-    void *more = realloc(*owned, count * size);
+    void *more = core_charge_grow(*owned, count * size);
     if (more == NULL) {
         return core_err_set(-ENOMEM, "no memory to pack %zu documents", count);
     }

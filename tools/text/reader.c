@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
@@ -24,17 +25,19 @@ struct text_reader {
 
 int text_reader_open(const struct text_feed_options *options, struct text_reader **out)
 {
-    struct text_reader *reader = calloc(1, sizeof *reader);
+    struct text_reader *reader = core_charge_zeroed(1, sizeof *reader);
     if (reader == NULL) {
         return core_err_set(-ENOMEM, "no memory to read data");
     }
     reader->options = options;
-    const struct text_records_options records = {.paths = options->files,
-                                                 .paths_count = options->files_count,
-                                                 .seed = options->seed,
-                                                 .shuffle = options->shuffle,
-                                                 .again = options->epochs != 1,
-                                                 .input = options->input};
+    const struct text_records_options records = {
+        .paths = options->files,
+        .paths_count = options->files_count,
+        .seed = options->seed,
+        .shuffle = options->shuffle,
+        .again = options->epochs != 1,
+        .input = options->input,
+        .row_bytes = options->memory != NULL ? options->memory->line_bytes : 0};
     int code = text_records_open(&records, &reader->records);
     code = code == 0 ? text_group_create(options, &reader->group) : code;
     if (code != 0) {
@@ -50,7 +53,7 @@ void text_reader_close(struct text_reader *reader)
     if (reader != NULL) {
         text_group_destroy(reader->group);
         text_records_close(reader->records);
-        free(reader);
+        core_charge_free(reader);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
@@ -73,7 +74,8 @@ static int take_file(struct text_records *records, size_t index, struct text_lin
     struct file *file = &records->files[index];
     if (file->lines == NULL) {
         make_room(records);
-        int code = text_lines_open(file->path, records->options.input, &file->lines);
+        int code = text_lines_open(file->path, records->options.input, records->options.row_bytes,
+                                   &file->lines);
         if (code != 0) {
             return code;
         }
@@ -94,7 +96,7 @@ static int add_file(struct text_records *records, const char *path)
     }
     if (records->count == records->room) {
         const size_t room = records->room * 2 + 16;
-        struct file *more = realloc(records->files, room * sizeof *more);
+        struct file *more = core_charge_grow(records->files, room * sizeof *more);
         if (more == NULL) {
             return core_err_set(-ENOMEM, "no memory for a list of %zu files", room);
         }
@@ -103,12 +105,12 @@ static int add_file(struct text_records *records, const char *path)
     }
     struct text_lines *lines = NULL;
     make_room(records);
-    int code = text_lines_open(path, records->options.input, &lines);
+    int code = text_lines_open(path, records->options.input, records->options.row_bytes, &lines);
     if (code != 0) {
         return code;
     }
     struct file *file = &records->files[records->count++];
-    *file = (struct file){.path = strdup(path), .lines = lines, .stays = true};
+    *file = (struct file){.path = core_charge_text(path, SIZE_MAX), .lines = lines, .stays = true};
     if (file->path == NULL) {
         return core_err_set(-ENOMEM, "no memory to read %s", path);
     }
@@ -152,7 +154,7 @@ static int add_path(struct text_records *records, const char *path)
 /* Blocks of all files, one after the other. */
 static int count_blocks(struct text_records *records)
 {
-    records->before = calloc(records->count + 1, sizeof *records->before);
+    records->before = core_charge_zeroed(records->count + 1, sizeof *records->before);
     if (records->before == NULL) {
         return core_err_set(-ENOMEM, "no memory for the sizes of %zu files", records->count);
     }
@@ -170,11 +172,14 @@ static int count_blocks(struct text_records *records)
 
 int text_records_open(const struct text_records_options *options, struct text_records **out)
 {
-    struct text_records *records = calloc(1, sizeof *records);
+    struct text_records *records = core_charge_zeroed(1, sizeof *records);
     if (records == NULL) {
         return core_err_set(-ENOMEM, "no memory to read data");
     }
     records->options = *options;
+    if (records->options.row_bytes == 0) {
+        records->options.row_bytes = TEXT_ROW_BYTES_MAX;
+    }
     records->window_index = UINT64_MAX;
     int code = 0;
     for (size_t i = 0; i < options->paths_count && code == 0; i++) {
@@ -199,12 +204,12 @@ void text_records_close(struct text_records *records)
     }
     for (size_t i = 0; i < records->count; i++) {
         text_lines_close(records->files[i].lines);
-        free(records->files[i].path);
+        core_charge_free(records->files[i].path);
     }
-    free(records->files);
-    free(records->before);
-    free(records->window);
-    free(records);
+    core_charge_free(records->files);
+    core_charge_free(records->before);
+    core_charge_free(records->window);
+    core_charge_free(records);
 }
 
 size_t text_records_files(const struct text_records *records)
@@ -301,7 +306,7 @@ static int add_row(struct text_records *records, uint64_t file, uint64_t offset)
 {
     if (records->window_count == records->window_room) {
         const size_t room = records->window_room * 2 + 1024;
-        uint64_t *more = realloc(records->window, room * sizeof *more);
+        uint64_t *more = core_charge_grow(records->window, room * sizeof *more);
         if (more == NULL) {
             return core_err_set(-ENOMEM, "no memory to shuffle %zu rows", room);
         }

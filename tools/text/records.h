@@ -30,6 +30,7 @@ struct text_records_options {
     bool shuffle;
     bool again; /* the rows will be read more than once: pipes are kept in a nameless file */
     int input;  /* what "-" means: a descriptor of text_spool_input(); 0: standard input itself */
+    size_t row_bytes; /* longer rows come without their text; 0: TEXT_ROW_BYTES_MAX */
 };
 
 /* Where reading goes on: in order, the file, the byte and how many lines or elements came before;
@@ -41,8 +42,8 @@ struct text_place {
 };
 
 struct text_record {
-    const char *text; /* borrowed from the reader until the next call */
-    size_t bytes;
+    const char *text; /* borrowed from the reader until the next call; NULL: too long to be held */
+    uint64_t bytes;
     uint32_t file; /* index of its file */
     uint64_t offset;
     uint64_t row; /* line or element, from 1; 0: not counted, ask text_records_name() */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 
 int text_room_grow(const char *what, void *array, size_t *room, size_t count, size_t size)
@@ -12,7 +13,7 @@ int text_room_grow(const char *what, void *array, size_t *room, size_t count, si
     if (count <= *room) {
         return 0;
     }
-    void *more = realloc(*owned, (count + count / 2) * size);
+    void *more = core_charge_grow(*owned, (count + count / 2) * size);
     if (more == NULL) {
         return core_err_set(-ENOMEM, "no memory for %s of %zu", what, count);
     }

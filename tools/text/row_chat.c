@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
@@ -201,7 +202,7 @@ static int join_parts(const struct text_row_instruction *parts, char **out, size
     const char *instruction = core_json_string(parts->instruction, &first);
     const char *input = parts->input != NULL ? core_json_string(parts->input, &second) : "";
     const size_t between = parts->input != NULL ? 2 : 0;
-    char *joined = malloc(first + between + second + 1);
+    char *joined = core_charge_alloc(first + between + second + 1);
     if (joined == NULL) {
         return core_err_set(-ENOMEM, "no memory for an instruction");
     }
@@ -240,6 +241,6 @@ int text_row_chat_instruct(const struct text_row_instruction *parts, struct core
     }
     core_json_write_object_end(&json);
     write_plain(&json, "assistant", parts->output);
-    free(content);
+    core_charge_free(content);
     return finish(&json, 0, out);
 }

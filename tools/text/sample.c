@@ -7,23 +7,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/json_scan.h"
 
 void text_sample_fini(struct text_sample *sample)
 {
-    free(sample->ids);
-    free(sample->labels);
+    core_charge_free(sample->ids);
+    core_charge_free(sample->labels);
     *sample = (struct text_sample){0};
+}
+
+int text_sample_copy(const struct text_sample *sample, struct text_sample *out)
+{
+    const size_t bytes = sample->count * sizeof *sample->ids;
+    struct text_sample made = {.ids = core_charge_alloc(bytes),
+                               .labels = core_charge_alloc(bytes),
+                               .count = sample->count,
+                               .room = sample->count};
+    if (made.ids == NULL || made.labels == NULL) {
+        text_sample_fini(&made);
+        return core_err_set(-ENOMEM, "no memory for a row of %zu tokens", sample->count);
+    }
+    if (bytes > 0) {
+        memcpy(made.ids, sample->ids, bytes);
+        memcpy(made.labels, sample->labels, bytes);
+    }
+    *out = made;
+    return 0;
 }
 
 int text_sample_add(struct text_sample *sample, int32_t id, int32_t label)
 {
     if (sample->count == sample->room) {
         const size_t room = sample->room * 2 + 1024;
-        int32_t *ids = realloc(sample->ids, room * sizeof *ids);
+        int32_t *ids = core_charge_grow(sample->ids, room * sizeof *ids);
         sample->ids = ids != NULL ? ids : sample->ids;
-        int32_t *labels = ids != NULL ? realloc(sample->labels, room * sizeof *labels) : NULL;
+        int32_t *labels = ids != NULL ? core_charge_grow(sample->labels, room * sizeof *labels)
+                                      : NULL;
         if (labels == NULL) {
             return core_err_set(-ENOMEM, "no memory for a row of %zu tokens", room);
         }

@@ -16,6 +16,8 @@ struct text_sample {
 };
 
 void text_sample_fini(struct text_sample *sample);
+/* A copy that takes no more memory than it needs. -ENOMEM. */
+int text_sample_copy(const struct text_sample *sample, struct text_sample *out);
 /* Appends a token. -ENOMEM. */
 int text_sample_add(struct text_sample *sample, int32_t id, int32_t label);
 /* Tokens that something predicts: labels behind the first token. */

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
@@ -96,11 +97,11 @@ static int look_at(struct text_source *source, bool named)
 static int create(int fd, const char *path, const char *name, bool plain, struct text_source **out)
 {
     int code = 0;
-    struct text_source *source = calloc(1, sizeof *source);
+    struct text_source *source = core_charge_zeroed(1, sizeof *source);
     if (source != NULL) {
         source->fd = fd;
-        source->name = strdup(name);
-        source->packed = malloc(PACKED_BYTES);
+        source->name = core_charge_text(name, SIZE_MAX);
+        source->packed = core_charge_alloc(PACKED_BYTES);
         source->room = MAGIC_BYTES; /* a plain file needs no more */
     } else if (fd > STDIN_FILENO) {
         close(fd);
@@ -159,9 +160,9 @@ void text_source_close(struct text_source *source)
     if (source->fd > STDIN_FILENO) {
         close(source->fd);
     }
-    free(source->packed);
-    free(source->name);
-    free(source);
+    core_charge_free(source->packed);
+    core_charge_free(source->name);
+    core_charge_free(source);
 }
 
 const char *text_source_name(const struct text_source *source)
@@ -249,7 +250,7 @@ static int restart(struct text_source *source)
 
 static int skip(struct text_source *source, uint64_t bytes)
 {
-    char *passed = malloc(SKIP_BYTES);
+    char *passed = core_charge_alloc(SKIP_BYTES);
     int code = passed != NULL ? 0 : core_err_set(-ENOMEM, "no memory to skip in a file");
     while (code == 0 && bytes > 0) {
         size_t got = 0;
@@ -260,7 +261,7 @@ static int skip(struct text_source *source, uint64_t bytes)
         }
         bytes -= code == 0 ? got : 0;
     }
-    free(passed);
+    core_charge_free(passed);
     return code;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 
@@ -36,8 +37,8 @@ int text_special_read(const char *folder, const char *name, struct core_json **o
 
 static void free_token(struct text_special_token *token)
 {
-    free(token->name);
-    free(token->content);
+    core_charge_free(token->name);
+    core_charge_free(token->content);
 }
 
 void text_special_fini(struct text_special *special)
@@ -45,8 +46,8 @@ void text_special_fini(struct text_special *special)
     for (size_t i = 0; i < special->count; i++) {
         free_token(&special->tokens[i]);
     }
-    free(special->tokens);
-    free(special->tokenizer_class);
+    core_charge_free(special->tokens);
+    core_charge_free(special->tokenizer_class);
     *special = (struct text_special){0};
 }
 
@@ -81,19 +82,20 @@ static int put(struct reading *reading, struct text_special_token token, const c
     struct text_special *out = reading->out;
     for (size_t i = 0; i < out->count && name != NULL; i++) {
         if (out->tokens[i].name != NULL && strcmp(out->tokens[i].name, name) == 0) {
-            free(out->tokens[i].content);
+            core_charge_free(out->tokens[i].content);
             token.name = out->tokens[i].name;
             out->tokens[i] = token;
             return 0;
         }
     }
     if (name != NULL && reading->named == TEXT_SPECIAL_NAMES_MAX) {
-        free(token.content);
+        core_charge_free(token.content);
         return core_err_set(-E2BIG, "%s: more than %d tokens with names",
                             core_json_source(reading->doc), TEXT_SPECIAL_NAMES_MAX);
     }
-    token.name = name != NULL ? strdup(name) : NULL;
-    struct text_special_token *more = realloc(out->tokens, (out->count + 1) * sizeof *more);
+    token.name = name != NULL ? core_charge_text(name, SIZE_MAX) : NULL;
+    struct text_special_token *more = core_charge_grow(out->tokens,
+                                                       (out->count + 1) * sizeof *more);
     out->tokens = more != NULL ? more : out->tokens;
     if (more == NULL || (name != NULL && token.name == NULL)) {
         free_token(&token);
@@ -141,7 +143,7 @@ static int read_token(struct reading *reading, const char *key, const struct cor
     if (text[0] == '\0') {
         return 0;
     }
-    token.content = strdup(text);
+    token.content = core_charge_text(text, SIZE_MAX);
     return token.content != NULL ? put(reading, token, name)
                                  : core_err_set(-ENOMEM, "no memory for special tokens");
 }
@@ -278,7 +280,7 @@ static int read_config(struct reading *reading, bool *decoder)
     }
     value = core_json_find(root, "tokenizer_class");
     if (code == 0 && value != NULL && core_json_kind(value) == CORE_JSON_STRING) {
-        out->tokenizer_class = strdup(core_json_string(value, NULL));
+        out->tokenizer_class = core_charge_text(core_json_string(value, NULL), SIZE_MAX);
         code = out->tokenizer_class != NULL ? 0
                                             : core_err_set(-ENOMEM, "no memory for a class's name");
     }

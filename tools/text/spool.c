@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
 
@@ -72,12 +73,12 @@ int text_spool_input(int *fd, uint64_t *copied)
         return made >= 0 ? 0 : core_err_set(-errno, "standard input: %s", strerror(errno));
     }
     int code = text_spool_open("standard input", &made);
-    char *piece = code == 0 ? malloc(PIECE_BYTES) : NULL;
+    char *piece = code == 0 ? core_charge_alloc(PIECE_BYTES) : NULL;
     if (code == 0 && piece == NULL) {
         code = core_err_set(-ENOMEM, "no memory to read standard input");
     }
     code = code == 0 ? copy_input(made, piece, copied) : code;
-    free(piece);
+    core_charge_free(piece);
     if (code != 0) {
         if (made >= 0) {
             close(made);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
 
@@ -79,7 +80,7 @@ int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *d
         return token_section_refuse(&section, list, "must be", "an array");
     }
     size_t count = core_json_count(list);
-    tokenizer->added = calloc(count + 1, sizeof *tokenizer->added);
+    tokenizer->added = core_charge_zeroed(count + 1, sizeof *tokenizer->added);
     if (tokenizer->added == NULL) {
         return core_err_set(-ENOMEM, "no memory for %zu added tokens", count);
     }
@@ -137,7 +138,7 @@ static int place(struct text_scratch *scratch, struct text_tokenizer *tokenizer,
     if (code != 0 || scratch->text[0].bytes == 0) {
         return code;
     }
-    tokenizer->shown[index] = strndup(scratch->text[0].at, scratch->text[0].bytes);
+    tokenizer->shown[index] = core_charge_text(scratch->text[0].at, scratch->text[0].bytes);
     if (tokenizer->shown[index] == NULL) {
         return core_err_set(-ENOMEM, "no memory for added token %u", index);
     }
@@ -152,8 +153,8 @@ int token_added_finish(struct text_tokenizer *tokenizer)
     memset(tokenizer->early.root, 0xFF, sizeof tokenizer->early.root);
     memset(tokenizer->late.root, 0xFF, sizeof tokenizer->late.root);
     size_t ids = tokenizer->model->vocab.count;
-    tokenizer->added_of = malloc((ids + 1) * sizeof *tokenizer->added_of);
-    tokenizer->shown = calloc(tokenizer->added_count + 1, sizeof *tokenizer->shown);
+    tokenizer->added_of = core_charge_alloc((ids + 1) * sizeof *tokenizer->added_of);
+    tokenizer->shown = core_charge_zeroed(tokenizer->added_count + 1, sizeof *tokenizer->shown);
     if (tokenizer->added_of == NULL || tokenizer->shown == NULL) {
         return core_err_set(-ENOMEM, "no memory for %zu added tokens", tokenizer->added_count);
     }
@@ -171,14 +172,14 @@ void token_added_free(struct text_tokenizer *tokenizer)
 {
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         char *content = (char *)(uintptr_t)tokenizer->added[i].content;
-        free(content);
-        free(tokenizer->shown == NULL ? NULL : tokenizer->shown[i]);
+        core_charge_free(content);
+        core_charge_free(tokenizer->shown == NULL ? NULL : tokenizer->shown[i]);
     }
-    free(tokenizer->shown);
-    free(tokenizer->added_of);
-    free(tokenizer->added);
-    free(tokenizer->early.nodes);
-    free(tokenizer->late.nodes);
+    core_charge_free(tokenizer->shown);
+    core_charge_free(tokenizer->added_of);
+    core_charge_free(tokenizer->added);
+    core_charge_free(tokenizer->early.nodes);
+    core_charge_free(tokenizer->late.nodes);
 }
 
 /* The longest token that begins at `at`: its index and end. */

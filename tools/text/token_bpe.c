@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
 
@@ -280,13 +281,13 @@ static uint32_t whole(const struct token_model *model, const char *text, size_t 
     if (model->byte_level) {
         if (bytes > sizeof letters / 2) {
             length = 0;
-            char *room = malloc(bytes * 2);
+            char *room = core_charge_alloc(bytes * 2);
             for (size_t i = 0; room != NULL && i < bytes; i++) {
                 length += token_point_write(token_byte_letter((unsigned char)text[i]),
                                             room + length);
             }
             uint32_t id = room == NULL ? TOKEN_NONE : token_vocab_find(&model->vocab, room, length);
-            free(room);
+            core_charge_free(room);
             return id < model->vocab.model_count ? id : TOKEN_NONE;
         }
         length = 0;

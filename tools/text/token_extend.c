@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/text/special.h"
@@ -32,13 +33,13 @@ static void set_flags(struct text_added *added, const struct text_special_token 
 static int add(struct text_tokenizer *tokenizer, const struct text_special_token *token,
                uint32_t id)
 {
-    char *content = strdup(token->content);
+    char *content = core_charge_text(token->content, SIZE_MAX);
     struct text_added *more = content == NULL
                                   ? NULL
-                                  : realloc(tokenizer->added,
-                                            (tokenizer->added_count + 1) * sizeof *more);
+                                  : core_charge_grow(tokenizer->added,
+                                                     (tokenizer->added_count + 1) * sizeof *more);
     if (more == NULL) {
-        free(content);
+        core_charge_free(content);
         return core_err_set(-ENOMEM, "no memory for added tokens");
     }
     struct text_added *added = &more[tokenizer->added_count++];
@@ -135,7 +136,8 @@ static void compare_class(const struct text_tokenizer *tokenizer,
 int token_added_extend(struct text_tokenizer *tokenizer, const struct text_special *special,
                        const char *folder)
 {
-    uint32_t *place = calloc(tokenizer->model->vocab.count + special->count + 1, sizeof *place);
+    uint32_t *place = core_charge_zeroed(tokenizer->model->vocab.count + special->count + 1,
+                                         sizeof *place);
     if (place == NULL) {
         return core_err_set(-ENOMEM, "no memory for added tokens");
     }
@@ -146,7 +148,7 @@ int token_added_extend(struct text_tokenizer *tokenizer, const struct text_speci
     for (size_t i = 0; i < special->count && code == 0; i++) {
         code = extend_by(tokenizer, &special->tokens[i], place, folder);
     }
-    free(place);
+    core_charge_free(place);
     if (code == 0) {
         compare_frame(tokenizer, special, folder);
         compare_class(tokenizer, special, folder);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
 #include "tools/text/token_unicode.h"
@@ -86,7 +87,7 @@ static bool is_stable(const struct token_form *form, uint32_t point)
 
 int token_form_create(enum token_form_kind kind, const char *what, struct token_form **out)
 {
-    struct token_form *form = calloc(1, sizeof *form);
+    struct token_form *form = core_charge_zeroed(1, sizeof *form);
     if (form == NULL) {
         return core_err_set(-ENOMEM, "%s: no memory for a normal form", what);
     }
@@ -106,7 +107,7 @@ int token_form_create(enum token_form_kind kind, const char *what, struct token_
 
 void token_form_destroy(struct token_form *form)
 {
-    free(form);
+    core_charge_free(form);
 }
 
 static bool stable(const struct token_form *form, uint32_t point)
@@ -168,7 +169,7 @@ static int decompose(const struct token_form *form, const char *text, size_t byt
         assert(more >= 0 && more <= PARTS_MAX);
         int code = token_grow((void **)&chars, &room, used, (size_t)more, sizeof *chars);
         if (code != 0) {
-            free(chars);
+            core_charge_free(chars);
             return code;
         }
         for (utf8proc_ssize_t i = 0; i < more; i++, used++) {

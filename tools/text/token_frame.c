@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
 
@@ -15,7 +16,7 @@ static int put_id(struct token_section *section, int64_t id, bool before)
         return core_err_set(-EINVAL, "%s: post_processor: %lld is the id of no token",
                             section->tokenizer->source, (long long)id);
     }
-    uint32_t *grown = realloc(*ids, (*count + 1) * sizeof *grown);
+    uint32_t *grown = core_charge_grow(*ids, (*count + 1) * sizeof *grown);
     if (grown == NULL) {
         return core_err_set(-ENOMEM, "no memory for %zu ids", *count + 1);
     }

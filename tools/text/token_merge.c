@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
 
@@ -72,7 +73,7 @@ static int grow(struct token_model *model)
     size_t count = model->merges == NULL ? 1024 : 4 * (model->mask + 1);
     struct token_merge *old = model->merges;
     size_t old_count = old == NULL ? 0 : model->mask + 1;
-    struct token_merge *merges = malloc(count * sizeof *merges);
+    struct token_merge *merges = core_charge_alloc(count * sizeof *merges);
     if (merges == NULL) {
         return core_err_set(-ENOMEM, "no memory for %zu merges", count);
     }
@@ -85,7 +86,7 @@ static int grow(struct token_model *model)
             insert(model, old[i]);
         }
     }
-    free(old);
+    core_charge_free(old);
     return 0;
 }
 
@@ -202,7 +203,7 @@ int token_model_merges(struct token_model *model, struct core_json_scan *scan)
         code = code == 0 ? add(model, scan, &in) : code;
         in.index++;
     }
-    free(in.text);
+    core_charge_free(in.text);
     return code;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
 
@@ -26,9 +27,9 @@ static const char *plain(const struct core_json_token *token, char **copy, size_
         return token->text;
     }
     if (*room < token->bytes) {
-        free(*copy);
+        core_charge_free(*copy);
         *room = token->bytes;
-        *copy = malloc(*room);
+        *copy = core_charge_alloc(*room);
     }
     *bytes = *copy == NULL ? 0 : core_json_token_string(token, *copy, *room);
     *room = *copy == NULL ? 0 : *room;
@@ -63,7 +64,7 @@ static int load_vocab(struct token_model *model, struct core_json_scan *scan)
             code = code == 0 ? 0 : core_err_prefix(code, "%s: model.vocab", scan->source);
         }
     }
-    free(copy);
+    core_charge_free(copy);
     model->vocab.model_count = model->vocab.count;
     return code; /* ids that are missing here may be those of added tokens */
 }
@@ -90,12 +91,12 @@ static int load_string(struct core_json_scan *scan, const char *key, char **out)
     if (token.kind != CORE_JSON_TOKEN_STRING) {
         return refuse(scan, key, "must be a string");
     }
-    char *text = malloc(token.bytes + 1);
+    char *text = core_charge_alloc(token.bytes + 1);
     if (text == NULL) {
         return core_err_set(-ENOMEM, "%s: no memory for model.%s", scan->source, key);
     }
     text[core_json_token_string(&token, text, token.bytes)] = '\0';
-    free(*out);
+    core_charge_free(*out);
     *out = text;
     return 0;
 }
@@ -108,7 +109,7 @@ static int load_type(struct core_json_scan *scan)
         code = core_err_set(-ENOTSUP, "%s: model.type is \"%s\"; tide reads BPE", scan->source,
                             type);
     }
-    free(type);
+    core_charge_free(type);
     return code;
 }
 
@@ -126,7 +127,7 @@ static int load_dropout(struct core_json_scan *scan)
 static void drop_empty(char **text)
 {
     if (*text != NULL && **text == '\0') {
-        free(*text);
+        core_charge_free(*text);
         *text = NULL;
     }
 }
@@ -202,10 +203,10 @@ void token_model_free(struct token_model *model)
 {
     if (model != NULL) {
         token_vocab_free(&model->vocab);
-        free(model->merges);
-        free(model->prefix);
-        free(model->suffix);
-        free(model->unk_token);
-        free(model);
+        core_charge_free(model->merges);
+        core_charge_free(model->prefix);
+        core_charge_free(model->suffix);
+        core_charge_free(model->unk_token);
+        core_charge_free(model);
     }
 }

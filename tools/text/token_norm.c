@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
 
@@ -126,7 +127,7 @@ static int run_form(const struct token_norm *norm, const struct token_text *from
         size_t reach = token_form_reach(norm->form, from->at + at, from->bytes - at);
         code = token_form_apply(norm->form, from->at + at, reach, &chars, &count);
         code = code == 0 ? put_form(from, at, chars, count, to) : code;
-        free(chars);
+        core_charge_free(chars);
         at += reach;
     }
     return code;

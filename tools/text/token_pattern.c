@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 
 /* A set of characters while it is read. */
@@ -400,14 +401,14 @@ static bool read_pattern(struct reader *in)
 int token_pattern_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
                          struct token_pattern **out)
 {
-    struct token_pattern *pattern = calloc(1, sizeof *pattern);
+    struct token_pattern *pattern = core_charge_zeroed(1, sizeof *pattern);
     if (pattern == NULL) {
         return core_err_set(-ENOMEM, "no memory for a pattern of %zu bytes", bytes);
     }
     pattern->unicode = unicode;
     struct reader in = {.out = pattern, .at = regex, .end = regex + bytes};
     if (memchr(regex, '\0', bytes) != NULL || !read_pattern(&in)) {
-        free(pattern);
+        core_charge_free(pattern);
         return -ENOTSUP;
     }
     *out = pattern;
@@ -416,5 +417,5 @@ int token_pattern_create(const struct token_unicode *unicode, const char *regex,
 
 void token_pattern_destroy(struct token_pattern *pattern)
 {
-    free(pattern);
+    core_charge_free(pattern);
 }

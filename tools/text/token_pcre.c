@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 
 struct token_pcre {
@@ -23,7 +24,7 @@ int token_pcre_create(const char *regex, size_t bytes, const char *what, struct 
 {
     int error;
     PCRE2_SIZE offset;
-    struct token_pcre *pcre = calloc(1, sizeof *pcre);
+    struct token_pcre *pcre = core_charge_zeroed(1, sizeof *pcre);
     if (pcre == NULL) {
         return core_err_set(-ENOMEM, "no memory for a regular expression");
     }
@@ -33,7 +34,7 @@ int token_pcre_create(const char *regex, size_t bytes, const char *what, struct 
     if (pcre->code == NULL) {
         char text[200];
         pcre2_get_error_message(error, (PCRE2_UCHAR *)text, sizeof text);
-        free(pcre);
+        core_charge_free(pcre);
         return core_err_set(-EINVAL, "%s: regular expression, character %zu: %s", what,
                             (size_t)offset, text);
     }
@@ -61,13 +62,13 @@ void token_pcre_destroy(struct token_pcre *pcre)
 {
     if (pcre != NULL) {
         pcre2_code_free(pcre->code);
-        free(pcre);
+        core_charge_free(pcre);
     }
 }
 
 int token_pcre_scratch_create(struct token_pcre_scratch **out)
 {
-    struct token_pcre_scratch *scratch = calloc(1, sizeof *scratch);
+    struct token_pcre_scratch *scratch = core_charge_zeroed(1, sizeof *scratch);
     if (scratch != NULL) {
         scratch->match = pcre2_match_data_create(1, NULL);
         scratch->context = pcre2_match_context_create(NULL);
@@ -90,7 +91,7 @@ void token_pcre_scratch_destroy(struct token_pcre_scratch *scratch)
         pcre2_jit_stack_free(scratch->stack);
         pcre2_match_context_free(scratch->context);
         pcre2_match_data_free(scratch->match);
-        free(scratch);
+        core_charge_free(scratch);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/token_pcre.h"
 
@@ -39,7 +40,7 @@ static void put(struct writer *writer, const char *text, size_t bytes)
 {
     if (writer->code == 0 && writer->bytes + bytes > writer->room) {
         const size_t room = (writer->room + bytes) * 2 + 256;
-        char *more = realloc(writer->text, room);
+        char *more = core_charge_grow(writer->text, room);
         if (more == NULL) {
             writer->code = core_err_set(-ENOMEM, "%s: no memory for a regular expression",
                                         writer->what);
@@ -399,7 +400,7 @@ int token_regex_translate(const struct token_unicode *unicode, const char *regex
     }
     put(&writer, "", 1);
     if (writer.code != 0) {
-        free(writer.text);
+        core_charge_free(writer.text);
         return writer.code;
     }
     *out = writer.text;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
 
@@ -57,7 +58,7 @@ int token_section_string(struct token_section *section, const struct core_json_v
         return code;
     }
     *bytes = strlen(text);
-    *out = strdup(text);
+    *out = core_charge_text(text, SIZE_MAX);
     return *out != NULL ? 0 : core_err_set(-ENOMEM, "no memory for %zu bytes", *bytes);
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/token_detail.h"
 #include "tools/text/token_regex.h"
@@ -13,7 +14,7 @@ int token_grow(void **array, size_t *room, size_t count, size_t more, size_t siz
         return 0;
     }
     size_t want = count + more + *room / 2 + 64;
-    void *grown = want <= SIZE_MAX / 2 / size ? realloc(*array, want * size) : NULL;
+    void *grown = want <= SIZE_MAX / 2 / size ? core_charge_grow(*array, want * size) : NULL;
     if (grown == NULL) {
         return core_err_set(-ENOMEM, "no memory for %zu entries of %zu bytes while tokenizing",
                             want, size);
@@ -36,13 +37,13 @@ int token_text_reserve(struct token_text *text, size_t more)
     int code = token_grow(&at, &room, text->bytes, more, 1);
     text->at = at;
     if (code == 0 && text->tracks) {
-        struct text_span *spans = realloc(text->spans, room * sizeof *spans);
+        struct text_span *spans = core_charge_grow(text->spans, room * sizeof *spans);
         if (spans == NULL) {
             return core_err_set(-ENOMEM, "no memory for the spans of %zu bytes", room);
         }
         text->spans = spans;
     } else if (code == 0) {
-        free(text->spans);
+        core_charge_free(text->spans);
         text->spans = NULL;
     }
     text->room = code == 0 ? room : text->room;
@@ -88,8 +89,8 @@ struct text_span token_text_span(const struct token_text *text, size_t at)
 
 void token_text_free(struct token_text *text)
 {
-    free(text->at);
-    free(text->spans);
+    core_charge_free(text->at);
+    core_charge_free(text->spans);
 }
 
 int token_pieces_put(struct token_pieces *pieces, size_t begin, size_t end)
@@ -112,7 +113,7 @@ int token_search_create(const struct token_unicode *unicode, const char *regex, 
 {
     *out = (struct token_search){0};
     if (literal) {
-        out->literal = malloc(bytes + 1);
+        out->literal = core_charge_alloc(bytes + 1);
         if (out->literal == NULL) {
             return core_err_set(-ENOMEM, "%s: no memory for %zu bytes", what, bytes);
         }
@@ -127,13 +128,13 @@ int token_search_create(const struct token_unicode *unicode, const char *regex, 
     char *text = NULL;
     code = token_regex_translate(unicode, regex, bytes, what, &text, &bytes);
     code = code == 0 ? token_pcre_create(text, bytes, what, &out->pcre) : code;
-    free(text);
+    core_charge_free(text);
     return code;
 }
 
 void token_search_free(struct token_search *search)
 {
-    free(search->literal);
+    core_charge_free(search->literal);
     token_pattern_destroy(search->pattern);
     token_pcre_destroy(search->pcre);
     *search = (struct token_search){0};

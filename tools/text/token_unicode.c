@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 
 enum { LETTERS_MAX = 2 };
@@ -140,11 +141,11 @@ static void unpack(struct token_unicode *unicode)
 int token_unicode_create(struct token_unicode **out)
 {
     enum { PAGES_MAX = 512 };
-    struct token_unicode *unicode = calloc(1, sizeof *unicode);
-    uint8_t *kinds = malloc((size_t)PAGES_MAX * 256);
+    struct token_unicode *unicode = core_charge_zeroed(1, sizeof *unicode);
+    uint8_t *kinds = core_charge_alloc((size_t)PAGES_MAX * 256);
     if (unicode == NULL || kinds == NULL) {
-        free(unicode);
-        free(kinds);
+        core_charge_free(unicode);
+        core_charge_free(kinds);
         return core_err_set(-ENOMEM, "no memory for the table of characters");
     }
     unicode->kinds = kinds;
@@ -156,8 +157,8 @@ int token_unicode_create(struct token_unicode **out)
 void token_unicode_destroy(struct token_unicode *unicode)
 {
     if (unicode != NULL) {
-        free(unicode->kinds);
-        free(unicode);
+        core_charge_free(unicode->kinds);
+        core_charge_free(unicode);
     }
 }
 

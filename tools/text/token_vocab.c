@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "tools/text/token_detail.h"
@@ -40,7 +41,7 @@ uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, siz
 static int grow_slots(struct token_vocab *vocab)
 {
     size_t count = vocab->slots == NULL ? 1024 : 4 * (vocab->mask + 1);
-    struct token_slot *slots = malloc(count * sizeof *slots);
+    struct token_slot *slots = core_charge_alloc(count * sizeof *slots);
     if (slots == NULL) {
         return core_err_set(-ENOMEM, "no memory for a vocabulary of %zu tokens", count);
     }
@@ -54,7 +55,7 @@ static int grow_slots(struct token_vocab *vocab)
             slots[at] = vocab->slots[i];
         }
     }
-    free(vocab->slots);
+    core_charge_free(vocab->slots);
     vocab->slots = slots;
     vocab->mask = count - 1;
     return 0;
@@ -113,7 +114,7 @@ int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, u
 
 void token_vocab_free(struct token_vocab *vocab)
 {
-    free(vocab->text);
-    free(vocab->tokens);
-    free(vocab->slots);
+    core_charge_free(vocab->text);
+    core_charge_free(vocab->tokens);
+    core_charge_free(vocab->slots);
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/utf8.h"
@@ -126,11 +127,11 @@ static int build(struct text_tokenizer *tokenizer, const char *json, size_t byte
 static int parse(const char *json, size_t bytes, const char *source, const char *folder,
                  struct text_tokenizer **out)
 {
-    struct text_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+    struct text_tokenizer *tokenizer = core_charge_zeroed(1, sizeof *tokenizer);
     int code = 0;
     if (tokenizer != NULL) {
-        tokenizer->source = strdup(source);
-        tokenizer->model = calloc(1, sizeof *tokenizer->model);
+        tokenizer->source = core_charge_text(source, SIZE_MAX);
+        tokenizer->model = core_charge_zeroed(1, sizeof *tokenizer->model);
     }
     if (tokenizer == NULL || tokenizer->source == NULL || tokenizer->model == NULL) {
         code = core_err_set(-ENOMEM, "%s: no memory for a tokenizer", source);
@@ -205,26 +206,26 @@ void text_tokenizer_destroy(struct text_tokenizer *tokenizer)
     for (size_t i = 0; i < TOKEN_STEPS_MAX; i++) {
         token_form_destroy(tokenizer->norm[i].form);
         token_search_free(&tokenizer->norm[i].search);
-        free(tokenizer->norm[i].content);
+        core_charge_free(tokenizer->norm[i].content);
         token_search_free(&tokenizer->split[i].search);
         token_search_free(&tokenizer->decode[i].search);
-        free(tokenizer->decode[i].content);
+        core_charge_free(tokenizer->decode[i].content);
     }
-    free(tokenizer->frame.before);
-    free(tokenizer->frame.after);
+    core_charge_free(tokenizer->frame.before);
+    core_charge_free(tokenizer->frame.after);
     token_added_free(tokenizer);
     token_model_free(tokenizer->model);
     token_unicode_destroy(tokenizer->unicode);
-    free(tokenizer->source);
-    free(tokenizer);
+    core_charge_free(tokenizer->source);
+    core_charge_free(tokenizer);
 }
 
 int text_scratch_create(const struct text_tokenizer *tokenizer, struct text_scratch **out)
 {
-    struct text_scratch *scratch = calloc(1, sizeof *scratch);
+    struct text_scratch *scratch = core_charge_zeroed(1, sizeof *scratch);
     if (scratch != NULL) {
         scratch->tokenizer = tokenizer;
-        scratch->words = calloc(TOKEN_WORDS, sizeof *scratch->words);
+        scratch->words = core_charge_zeroed(TOKEN_WORDS, sizeof *scratch->words);
     }
     if (scratch == NULL || scratch->words == NULL) {
         text_scratch_destroy(scratch);
@@ -239,24 +240,30 @@ int text_scratch_create(const struct text_tokenizer *tokenizer, struct text_scra
     return 0;
 }
 
-void text_scratch_destroy(struct text_scratch *scratch)
+void text_scratch_trim(struct text_scratch *scratch)
 {
-    if (scratch == NULL) {
-        return;
-    }
     for (size_t i = 0; i < sizeof scratch->text / sizeof scratch->text[0]; i++) {
         token_text_free(&scratch->text[i]);
     }
-    free(scratch->pieces[0].at);
-    free(scratch->pieces[1].at);
-    free(scratch->marks.at);
-    free(scratch->words);
-    free(scratch->symbols);
-    free(scratch->heap);
-    free(scratch->spans);
-    free(scratch->ids);
-    token_pcre_scratch_destroy(scratch->pcre);
-    free(scratch);
+    core_charge_free(scratch->pieces[0].at);
+    core_charge_free(scratch->pieces[1].at);
+    core_charge_free(scratch->marks.at);
+    core_charge_free(scratch->symbols);
+    core_charge_free(scratch->heap);
+    core_charge_free(scratch->spans);
+    core_charge_free(scratch->ids);
+    *scratch = (struct text_scratch){
+        .tokenizer = scratch->tokenizer, .words = scratch->words, .pcre = scratch->pcre};
+}
+
+void text_scratch_destroy(struct text_scratch *scratch)
+{
+    if (scratch != NULL) {
+        text_scratch_trim(scratch);
+        core_charge_free(scratch->words);
+        token_pcre_scratch_destroy(scratch->pcre);
+        core_charge_free(scratch);
+    }
 }
 
 static int check_text(const char *text, size_t bytes)

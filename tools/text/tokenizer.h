@@ -24,6 +24,8 @@ void text_tokenizer_destroy(struct text_tokenizer *tokenizer);
 /* `tokenizer` outlives the scratch. */
 int text_scratch_create(const struct text_tokenizer *tokenizer, struct text_scratch **out);
 void text_scratch_destroy(struct text_scratch *scratch);
+/* Frees what grows with texts. */
+void text_scratch_trim(struct text_scratch *scratch);
 
 enum {
     TEXT_ENCODE_SPECIAL = 1, /* with what the post-processor adds: <s>, </s> ... */

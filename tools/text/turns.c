@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
@@ -27,9 +28,9 @@ int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous)
 void text_turns_fini(struct text_turns *turns)
 {
     text_template_run_destroy(turns->run);
-    free(turns->spans);
-    free(turns->prefixes);
-    free(turns->prompt_text);
+    core_charge_free(turns->spans);
+    core_charge_free(turns->prefixes);
+    core_charge_free(turns->prompt_text);
 }
 
 int text_turns_add(struct text_turns *turns, size_t begin, size_t end)

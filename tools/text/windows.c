@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 
 struct window {
@@ -35,7 +36,7 @@ struct text_windows {
 
 int text_windows_open(const struct text_feed_options *options, struct text_windows **out)
 {
-    struct text_windows *windows = calloc(1, sizeof *windows);
+    struct text_windows *windows = core_charge_zeroed(1, sizeof *windows);
     if (windows == NULL) {
         return core_err_set(-ENOMEM, "no memory to feed data");
     }
@@ -60,7 +61,7 @@ void text_windows_close(struct text_windows *windows)
         text_reader_close(windows->reader);
         text_pack_destroy(windows->windows[0].pack);
         text_pack_destroy(windows->windows[1].pack);
-        free(windows);
+        core_charge_free(windows);
     }
 }
 

@@ -139,10 +139,15 @@ static int open_inputs(struct job *job)
     int64_t steps = job->settings.steps > 0 ? job->settings.steps
                                             : tune_data_steps(&info, engine->accum * engine->ranks,
                                                               job->settings.epochs);
-    rc = tune_settings_fit(&job->settings, info.longest, steps);
+    rc = tune_settings_fit(&job->settings, &info, steps);
     if (rc == 0 && job->flags.eval_data != NULL) {
         rc = open_data(job, job->flags.eval_data, false, &job->eval);
     }
+    job->settings.engine.application_bytes = rc == 0 ? tune_data_memory(job->data) +
+                                                           (job->eval != NULL
+                                                                ? tune_data_memory(job->eval)
+                                                                : 0)
+                                                     : 0;
     return rc;
 }
 

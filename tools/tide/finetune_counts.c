@@ -32,6 +32,8 @@ static const struct {
     {"cut", offsetof(struct tune_data_info, cut)},
     {"untrained", offsetof(struct tune_data_info, untrained)},
     {"dated", offsetof(struct tune_data_info, dated)},
+    {"memory", offsetof(struct tune_data_info, memory)},
+    {"row_memory", offsetof(struct tune_data_info, row_memory)},
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
@@ -134,7 +136,8 @@ static uint64_t hash_options(const struct tune_data_options *options, int64_t ro
                               options->train_on_all,
                               order,
                               order ? options->seed : 0,
-                              (uint64_t)rows};
+                              (uint64_t)rows,
+                              options->row_bytes};
     uint64_t key = core_hash(words, sizeof words, 1);
     add_text(options->chat_format, &key);
     return key;

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ struct tune_data {
     struct text_feed *feed; /* owned; NULL until the first step, and after an error of rewinding */
     int input;              /* owned: where standard input is kept; -1: it is not read */
     struct tune_data_info info;
+    struct text_memory memory;  /* of the run's feed; while rows are counted, of that feed */
     struct tune_counts counts;  /* where `info` is kept */
     bool counted_before;        /* by an earlier run */
     struct tide_batch *batches; /* owned */
@@ -93,6 +95,8 @@ static int scan(struct tune_data *data)
     }
     info->whole = info->rows < most;
     text_feed_close(feed);
+    info->memory = (int64_t)text_memory_peak(&data->memory);
+    info->row_memory = (int64_t)text_memory_row(&data->memory);
     info->read = (int64_t)(batch.counts.rows - batch.counts.bad);
     info->wrong = (int64_t)batch.counts.bad;
     info->cut = (int64_t)batch.counts.cut;
@@ -184,6 +188,35 @@ static int64_t row_room(const struct tune_data *data)
                                                      : data->info.longest;
 }
 
+/* The run's feed gets as much for a row as the rows took that were counted. Further rows, which are read
+ * ahead of a run that ends before them, may be larger: what is refused there is never asked for. */
+static void limit_memory(struct tune_data *data)
+{
+    const uint64_t line_bytes = data->memory.line_bytes;
+    text_memory_init(&data->memory, (uint64_t)data->info.row_memory);
+    data->memory.line_bytes = line_bytes;
+    malloc_trim(0); /* what counting took is the plan's to give */
+}
+
+/* Where rows of a shuffled window begin; the list grows by doubling. */
+static uint64_t window_bytes(const struct tune_data *data)
+{
+    enum { ROW_BYTES = 16, BYTES_MAX = 8 << 20 };
+    const uint64_t rows = (uint64_t)(data->info.read + data->info.wrong);
+    const uint64_t bytes = rows < BYTES_MAX / ROW_BYTES ? rows * ROW_BYTES : BYTES_MAX;
+    return data->options.shuffle ? bytes : 0;
+}
+
+uint64_t tune_data_memory(const struct tune_data *data)
+{
+    const uint64_t arrays = data->options.pack ? 4 : 2;
+    const uint64_t batch = arrays * data->options.batch * (uint64_t)row_room(data) *
+                           sizeof(int32_t);
+    /* As they come from the feed, and those of a step. */
+    const uint64_t batches = data->feed_options.ahead + (uint64_t)data->options.step_max;
+    return (uint64_t)data->info.memory + batches * batch + window_bytes(data);
+}
+
 static int take_room(struct tune_data *data)
 {
     const size_t count = data->options.step_max;
@@ -254,9 +287,11 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         .shuffle = options->shuffle,
         .seed = options->seed,
         .now = options->now,
+        .memory = &data->memory,
         .ahead = ahead_of(options->step_max),
         .input = data->input > 0 ? data->input : 0,
     };
+    text_memory_init(&data->memory, options->row_bytes);
     rc = rc != 0 ? rc : count_rows(data);
     rc = rc != 0 ? rc : check_scan(data);
     rc = rc != 0 ? rc : count_batches(data);
@@ -266,6 +301,7 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
             data->feed_options.length_room = data->info.longest; /* its rows are no longer */
         }
         rc = take_room(data);
+        limit_memory(data);
     }
     if (rc != 0) {
         tune_data_close(data);

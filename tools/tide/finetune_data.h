@@ -24,9 +24,10 @@ struct tune_data_options {
     bool drop_last;          /* rows that fill no micro-batch at an epoch's end are left out */
     bool shuffle;            /* else the order of the file */
     uint64_t seed;
-    int64_t now;       /* the time that a chat template is given: see text_feed_options */
-    const char *cache; /* a folder in which counts of large files are kept; NULL: none */
-    int64_t steps;     /* that will be made: further rows are not looked at; 0: an epoch or more */
+    int64_t now;        /* the time that a chat template is given: see text_feed_options */
+    uint64_t row_bytes; /* memory that one row may take (text_memory_init); 0: chosen */
+    const char *cache;  /* a folder in which counts of large files are kept; NULL: none */
+    int64_t steps;      /* that will be made: further rows are not looked at; 0: an epoch or more */
     /* Called while rows are counted, with how much of their bytes was read, 0 to 1. NULL: nobody asks. */
     void (*progress)(void *user, double part);
     void *user; /* handed to it */
@@ -44,7 +45,9 @@ struct tune_data_info {
     int64_t cut;       /* rows that were longer */
     int64_t untrained; /* dropped with nothing left to train on: cut rows, pieces of split ones */
     int64_t micro_batches;
-    int64_t dated; /* 1: rows depend on `now` */
+    int64_t dated;      /* 1: rows depend on `now` */
+    int64_t memory;     /* bytes that reading the rows takes, batches aside */
+    int64_t row_memory; /* of these, a limit for one row */
 };
 
 /* Reads once through the rows that will be trained on: how long the longest is, and, for a run told in
@@ -54,6 +57,8 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
 void tune_data_close(struct tune_data *data);
 
 void tune_data_describe(const struct tune_data *data, struct tune_data_info *out);
+/* Bytes that the data takes while the run goes on. */
+uint64_t tune_data_memory(const struct tune_data *data);
 
 /* The micro-batches of the next step, borrowed until the next call: up to `step_max` of one epoch.
  * Returns how many, or -errno. After an epoch's last the next one begins. */

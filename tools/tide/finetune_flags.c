@@ -19,8 +19,8 @@ const char tune_flags_help[] =
     "  --eps X [1e-8]   --weight-decay X [0]   --clip X [1], 0: off   --fp32-grads [no]\n"
     "  --precision bf16|fp16|fp32 [bf16]   --moments fp32|bf16|8bit [fp32]\n"
     "  --freeze PATTERN [none]   --dev cpu|cuda[:N] [cpu]   --threads N [all]\n"
-    "  --ranks N [1]   --zero 0|1|2|3 [0]   --io uring|libaio|threads|mem [probed]\n"
-    "  --device-memory SIZE, --host-memory SIZE [free]   --store DIR[:SIZE]   --make-store\n"
+    "  --ranks N [1]   --zero 0|1|2|3 [0]   --io uring|libaio|threads|mem   --make-store\n"
+    "  --device-memory, --host-memory, --data-memory SIZE [free]   --store DIR[:SIZE]\n"
     "  --place weights=device|host|store,states=...,grads=...,acts=keep|recompute|...\n"
     "  --tile-bytes SIZE [no limit]   --trace FILE [none]   --rates FILE, --measure [kept]\n";
 
@@ -190,6 +190,7 @@ void tune_flags_init(struct tune_flags *flags)
         .tile_bytes = TUNE_SIZE_NONE,
         .device_bytes = TUNE_SIZE_NONE,
         .host_bytes = TUNE_SIZE_NONE,
+        .data_bytes = TUNE_SIZE_NONE,
         .eval_every = CORE_CFG_NONE,
         .save_every = CORE_CFG_NONE,
         .keep = CORE_CFG_NONE,
@@ -267,6 +268,7 @@ size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
         SIZE("tile-bytes", flags->tile_bytes),
         SIZE("device-memory", flags->device_bytes),
         SIZE("host-memory", flags->host_bytes),
+        SIZE("data-memory", flags->data_bytes),
         TEXTS("store", flags->stores, "DIR[:SIZE]"),
         TRUTH("make-store", flags->make_store),
         TEXT("place", flags->place, "WHAT=WHERE,..."),

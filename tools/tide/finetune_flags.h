@@ -36,7 +36,7 @@ struct tune_flags {
 
     const char *device;
     int64_t threads, ranks, zero;
-    uint64_t tile_bytes, device_bytes, host_bytes;
+    uint64_t tile_bytes, device_bytes, host_bytes, data_bytes;
     struct cli_texts stores;
     bool make_store;
     const char *place, *io, *rates, *trace;

@@ -274,8 +274,9 @@ static int take_memory(struct tune_settings *settings, const struct tune_flags *
         uint64_t *out;
     } sizes[] = {{"device-memory", flags->device_bytes, &engine->device_bytes},
                  {"host-memory", flags->host_bytes, &engine->host_bytes},
-                 {"tile-bytes", flags->tile_bytes, &engine->tile_bytes}};
-    for (size_t i = 0; i < 3; i++) {
+                 {"tile-bytes", flags->tile_bytes, &engine->tile_bytes},
+                 {"data-memory", flags->data_bytes, &settings->row_bytes}};
+    for (size_t i = 0; i < 4; i++) {
         if (sizes[i].value == 0) {
             return core_err_set(-EINVAL,
                                 "--%s 0: nothing fits into 0 bytes; leave it out to take "
@@ -417,13 +418,16 @@ struct tune_data_options tune_settings_data(const struct tune_settings *settings
         .shuffle = trains && settings->shuffle,
         .seed = engine->seed,
         .now = settings->now,
+        .row_bytes = settings->row_bytes,
         .cache = settings->cache[0] != '\0' ? settings->cache : NULL,
         .steps = trains ? settings->steps : 0,
     };
 }
 
-int tune_settings_fit(struct tune_settings *settings, int64_t longest, int64_t steps)
+int tune_settings_fit(struct tune_settings *settings, const struct tune_data_info *info,
+                      int64_t steps)
 {
+    const int64_t longest = info->longest;
     struct schedule *schedule = &settings->schedule;
     int64_t length = settings->length > 0 ? settings->length : longest;
     if (length == 0) {
@@ -431,6 +435,9 @@ int tune_settings_fit(struct tune_settings *settings, int64_t longest, int64_t s
                                                             : TUNE_LENGTH_UNKNOWN;
     }
     settings->engine.length = (uint32_t)length;
+    if (info->rows > 0) {
+        settings->engine.tokens_per_row = (double)info->tokens / (double)info->rows;
+    }
     if (steps == 0) {
         return 0;
     }

@@ -24,6 +24,7 @@ struct tune_settings {
     int64_t length;                    /* --seq-len; 0: not given */
     int64_t length_max;                /* of a row: --seq-len, or the model's positions */
     int64_t vocab;
+    uint64_t row_bytes; /* memory that one row of data may take; 0: chosen */
     int64_t
         now; /* that chat templates are given; the run's beginning, also of one that is resumed */
     bool shuffle, pack, split, skip_bad, drop_last, train_on_all;
@@ -52,8 +53,9 @@ void tune_settings_fini(struct tune_settings *settings);
 struct tune_data_options tune_settings_data(const struct tune_settings *settings, const char *path,
                                             bool trains);
 
-/* Fills in what follows from the data: tokens a row (0: no data was given) and steps of the run
+/* Fills in what follows from the data: tokens a row (no rows: no data was given) and steps of the run
  * (0: not known; then schedules run over what they say themselves). */
-int tune_settings_fit(struct tune_settings *settings, int64_t longest, int64_t steps);
+int tune_settings_fit(struct tune_settings *settings, const struct tune_data_info *info,
+                      int64_t steps);
 
 #endif

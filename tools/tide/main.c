@@ -1,4 +1,5 @@
 /* main.c: finds the subcommand. */
+#include <malloc.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -75,6 +76,8 @@ static int tide_main(int argc, char **argv)
      * stack that the process's limit says. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OMP_STACKSIZE", "8M", 0);
+    /* Large blocks are given back when they are freed, so that what is counted is what is there. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
     name_first(argc, argv);
     if (argc < 2) {
         print_help(stderr);

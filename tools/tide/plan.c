@@ -38,11 +38,12 @@ static int look_at_data(const struct tune_flags *flags, struct tune_context *tal
             return rc;
         }
         tune_data_describe(data, &info);
+        settings->engine.application_bytes = tune_data_memory(data);
         tune_data_close(data);
         steps = steps > 0 ? steps
                           : tune_data_steps(&info, engine->accum * engine->ranks, settings->epochs);
     }
-    return tune_settings_fit(settings, info.longest, steps);
+    return tune_settings_fit(settings, &info, steps);
 }
 
 static int print(const struct cli_command *command, const struct wish *wish,

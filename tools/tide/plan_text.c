@@ -125,16 +125,21 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     struct tide_plan_info info = {.struct_bytes = sizeof info};
     char all[CLI_NUMBER_BYTES];
     char trained[CLI_NUMBER_BYTES];
+    char mean[96] = "without --data all of them count";
     int rc = tide_plan_describe(plan, &info);
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
     }
+    if (options->tokens_per_row > 0) {
+        snprintf(mean, sizeof mean, "the data has %.1f a row, which count",
+                 options->tokens_per_row);
+    }
     fprintf(stream,
             "%s: %s parameters, %s of them trained; a step has %" PRIu32 " x %" PRIu32
-            " rows of %" PRIu32 " tokens%s\n\n",
+            " rows of %" PRIu32 " tokens%s; %s\n\n",
             options->model, cli_count_print(info.parameters, all),
             cli_count_print(info.trained_parameters, trained), options->accum * options->ranks,
-            options->batch, options->length, options->ranks > 1 ? " over all ranks" : "");
+            options->batch, options->length, options->ranks > 1 ? " over all ranks" : "", mean);
     rc = print_tiers(plan, &info, stream);
     if (rc != 0) {
         return rc;

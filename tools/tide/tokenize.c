@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
@@ -41,6 +42,8 @@ struct tokenize {
     const char *out;
     int64_t show;
     int64_t threads;
+    struct text_memory memory;
+    uint64_t row_bytes;
     bool stats;
     bool writes;                      /* `json` is there */
     struct text_reader *reader;       /* owned */
@@ -350,6 +353,7 @@ static int open_all(struct tokenize *t)
 
 static int work(struct tokenize *t)
 {
+    core_charge_bind(&t->memory.shared);
     int code = open_all(t);
     code = code == 0 ? read_all(t) : code;
     if (code == 0 && t->stats) {
@@ -391,6 +395,8 @@ static int settle(struct tokenize *t)
     t->options.files = t->data.items;
     t->options.files_count = t->data.count;
     t->options.epochs = 1;
+    text_memory_init(&t->memory, t->row_bytes);
+    t->options.memory = &t->memory;
     t->options.threads = text_feed_threads(t->threads);
     return -1;
 }
@@ -467,17 +473,17 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .low = 1,
          .high = TEXT_THREADS_MAX,
          .help = "that make tokens of rows; default: one a processor"},
+        {.name = "data-memory",
+         .kind = CLI_SIZE,
+         .out = &t.row_bytes,
+         .value = "SIZE",
+         .help = "that a row may take while it becomes tokens; default: half of what is free"},
         {.name = "shuffle",
          .kind = CLI_FLAG,
          .out = &t.options.shuffle,
-         .help = "in the order of --seed; default: of the file"},
-        {.name = "seed",
-         .kind = CLI_INTEGER,
-         .out = &seed,
-         .value = "N",
-         .low = 0,
-         .high = 9e15,
-         .help = "of --shuffle; default 42, as in tide finetune"},
+         .help =
+             "in the order of --seed N, by default 42 as in tide finetune; else as in the file"},
+        {.name = "seed", .kind = CLI_INTEGER, .out = &seed, .value = "N", .low = 0, .high = 9e15},
     };
     struct cli_parsed parsed;
     int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/template/eval.h"
 #include "tools/text/template/watch.h"
@@ -204,7 +205,7 @@ static void run_generation(struct text_template_run *run, const struct template_
     }
     if (run->spans_count == run->spans_room) {
         const size_t room = run->spans_room * 2 + 16;
-        struct text_template_span *more = realloc(run->spans, room * sizeof *more);
+        struct text_template_span *more = core_charge_grow(run->spans, room * sizeof *more);
         if (more == NULL) {
             template_fail(run, -ENOMEM, "no memory to render a template");
             return;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/template/value.h"
 
@@ -69,7 +70,7 @@ static void add_chunk(struct text_template_run *run, size_t bytes)
                       run->bytes_max);
         return;
     }
-    struct template_chunk *chunk = malloc(sizeof *chunk + room);
+    struct template_chunk *chunk = core_charge_alloc(sizeof *chunk + room);
     if (chunk == NULL) {
         template_fail(run, -ENOMEM, "no memory to render a template");
         return;
@@ -107,7 +108,7 @@ void template_rewind(struct text_template_run *run, struct template_mark mark)
     while (run->chunks != mark.chunk) {
         struct template_chunk *next = run->chunks->next;
         run->bytes -= run->chunks->room;
-        free(run->chunks);
+        core_charge_free(run->chunks);
         run->chunks = next;
     }
     if (run->chunks != NULL) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/template/node.h"
 
@@ -430,9 +431,9 @@ int text_template_create(const char *source, size_t bytes, const char *name,
         return core_err_set(-EFBIG, "%s: a template of %zu bytes, and %d are possible", name, bytes,
                             TEXT_TEMPLATE_BYTES_MAX);
     }
-    struct text_template *made = calloc(1, sizeof *made);
-    if (made == NULL || (made->name = strdup(name)) == NULL) {
-        free(made);
+    struct text_template *made = core_charge_zeroed(1, sizeof *made);
+    if (made == NULL || (made->name = core_charge_text(name, SIZE_MAX)) == NULL) {
+        core_charge_free(made);
         return core_err_set(-ENOMEM, "%s: no memory for a template", name);
     }
     made->memory.bytes_max = SOURCE_MEMORY_BYTES;
@@ -458,8 +459,8 @@ void text_template_destroy(struct text_template *source)
 {
     if (source != NULL) {
         template_release(&source->memory);
-        free(source->name);
-        free(source);
+        core_charge_free(source->name);
+        core_charge_free(source);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/json.h"
 #include "tools/text/template/chars.h"
 #include "tools/text/template/value.h"
@@ -22,7 +23,7 @@ void template_write(struct text_template_run *run, const char *text, size_t byte
                           run->bytes_max);
             return;
         }
-        char *more = realloc(run->out, room);
+        char *more = core_charge_grow(run->out, room);
         if (more == NULL) {
             template_fail(run, -ENOMEM, "no memory to render a template");
             return;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/template/watch.h"
 
@@ -13,7 +14,7 @@ enum { STEPS = 50000000, BYTES = 512 << 20 };
 int text_template_run_create(const struct text_template_limits *limits,
                              struct text_template_run **out)
 {
-    struct text_template_run *run = calloc(1, sizeof *run);
+    struct text_template_run *run = core_charge_zeroed(1, sizeof *run);
     if (run == NULL) {
         return core_err_set(-ENOMEM, "no memory to render templates");
     }
@@ -63,9 +64,9 @@ void text_template_run_destroy(struct text_template_run *run)
     if (run != NULL) {
         text_template_run_keep(run, NULL);
         template_release(run);
-        free(run->out);
-        free(run->spans);
-        free(run);
+        core_charge_free(run->out);
+        core_charge_free(run->spans);
+        core_charge_free(run);
     }
 }
 
