@@ -202,6 +202,14 @@ static int begin(const struct plan_input *input, const struct plan_choice *choic
     return rc;
 }
 
+int plan_candidate_fits(const struct plan_input *input, const struct plan_choice *choice,
+                        bool *fitted)
+{
+    struct plan_needs unused = {.count = 0};
+    struct plan_residence residence;
+    return begin(input, choice, &unused, &residence, fitted);
+}
+
 int plan_candidate_need(const struct plan_input *input, const struct plan_choice *choice,
                         struct plan_needs *needs)
 {

@@ -28,6 +28,10 @@ struct plan {
 int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_needs *needs, struct plan **out);
 
+/* Whether it fits at all; nothing is built. */
+int plan_candidate_fits(const struct plan_input *input, const struct plan_choice *choice,
+                        bool *fitted);
+
 /* Notes the least that a choice takes, whatever the budgets of DEVICE and HOST, and the least of STORE
  * where it fits into these. */
 int plan_candidate_need(const struct plan_input *input, const struct plan_choice *choice,

@@ -121,25 +121,107 @@ static int note_policy(void *user, const struct plan_choice *policy)
     return plan_candidate_need(search->input, &choice, &search->needs);
 }
 
-/* What would do with a store that is large enough, or with one at all. */
-static int note_larger_store(struct search *search)
+/* Visits each policy with each place of gradients and size of chunks. */
+static int visit_all(const struct plan_input *input, plan_policy_visit *visit, void *user)
 {
     static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE};
-    const uint64_t wished = search->input->wishes.chunk_elements;
-    struct plan_input open = *search->input;
-    struct search larger = {.input = &open, .needs = search->needs};
-    open.budgets.store_bytes = UINT64_MAX;
+    const uint64_t wished = input->wishes.chunk_elements;
     int rc = 0;
     for (size_t g = 0; rc == 0 && g < sizeof grads / sizeof grads[0]; g++) {
         for (unsigned i = 0; rc == 0 && i < (wished != 0 ? 1 : PLAN_CHUNK_SIZES); i++) {
             const struct plan_choice choice = {
                 .grads = grads[g], .chunk_elements = wished != 0 ? wished : plan_policy_chunk(i)};
-            rc = plan_policy_grads(&open, grads[g])
-                     ? plan_policy_each(&open, &choice, note_policy, &larger)
-                     : 0;
+            rc = plan_policy_grads(input, grads[g]) ? plan_policy_each(input, &choice, visit, user)
+                                                    : 0;
         }
     }
+    return rc;
+}
+
+/* What would do with a store that is large enough, or with one at all. */
+static int note_larger_store(struct search *search)
+{
+    struct plan_input open = *search->input;
+    struct search larger = {.input = &open, .needs = search->needs};
+    open.budgets.store_bytes = UINT64_MAX;
+    int rc = visit_all(&open, note_policy, &larger);
     search->needs = larger.needs;
+    return rc;
+}
+
+struct fitting {
+    const struct plan_input *input; /* borrowed */
+    bool fitted;
+};
+
+static int fit_policy(void *user, const struct plan_choice *policy)
+{
+    struct fitting *fitting = user;
+    struct plan_choice choice = *policy;
+    plan_policy_slots(fitting->input, false, &choice);
+    return fitting->fitted ? 0 : plan_candidate_fits(fitting->input, &choice, &fitting->fitted);
+}
+
+/* A budget that a flag gives in MiB, as a rank gets it. */
+static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
+{
+    return (mib << 20) / (input->world > 0 ? input->world : 1);
+}
+
+/* Whether anything fits into these budgets in MiB (0: the input's own), less what is to be spare. */
+static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
+{
+    struct plan_input tried = *input;
+    struct plan_budgets *budgets = &tried.budgets;
+    struct fitting fitting = {.input = &tried};
+    uint64_t *const bytes[PLAN_TIER_COUNT] = {[PLAN_DEVICE] = &budgets->device_bytes,
+                                              [PLAN_HOST] = &budgets->host_bytes,
+                                              [PLAN_STORE] = &budgets->store_bytes};
+    for (int tier = 0; tier < PLAN_TIER_COUNT; tier++) {
+        *bytes[tier] = mib[tier] > 0 ? of_rank(input, mib[tier]) : *bytes[tier];
+    }
+    if (mib[PLAN_DEVICE] > 0 && mib[PLAN_HOST] > 0) {
+        budgets->joint_bytes = 0;
+    }
+    budgets->host_bytes -= budgets->advice_spare_bytes < budgets->host_bytes
+                               ? budgets->advice_spare_bytes
+                               : budgets->host_bytes;
+    int rc = visit_all(&tried, fit_policy, &fitting);
+    *out = fitting.fitted;
+    return rc;
+}
+
+/* Raises one of the budgets until a plan is found, by 1 MiB, 2 more, 4 more ...; 0 where none is. What
+ * candidates need leaves out what a rank's share and whole chunks round away. */
+static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TIER_COUNT],
+                            enum plan_tier tier)
+{
+    enum { RAISES_MAX = 12 };
+    bool fitted = false;
+    int rc = 0;
+    for (int i = 0; rc == 0 && mib[tier] > 0; i++) {
+        rc = fits(input, mib, &fitted);
+        if (fitted || rc != 0) {
+            return rc;
+        }
+        mib[tier] = i < RAISES_MAX ? mib[tier] + (UINT64_C(1) << i) : 0;
+    }
+    return rc;
+}
+
+/* The budgets that would do, each of them planned with. */
+static int advise(const struct search *search, struct plan_advice *out)
+{
+    struct plan_advice advice = plan_needs_advise(search->input, &search->needs);
+    int rc = 0;
+    for (int tier = 0; rc == 0 && tier < PLAN_TIER_COUNT; tier++) {
+        uint64_t mib[PLAN_TIER_COUNT] = {0};
+        mib[tier] = advice.alone_mib[tier];
+        rc = raise_until_fits(search->input, mib, (enum plan_tier)tier);
+        advice.alone_mib[tier] = mib[tier];
+    }
+    rc = rc != 0 ? rc : raise_until_fits(search->input, advice.together_mib, PLAN_HOST);
+    *out = advice;
     return rc;
 }
 
@@ -210,7 +292,9 @@ static int choose(const struct plan_input *input, struct plan **out)
     int rc = try_all(&search);
     if (rc == 0 && none_fits(&search)) {
         rc = note_larger_store(&search);
-        rc = rc != 0 ? rc : plan_needs_refuse(input, &search.needs);
+        struct plan_advice advice;
+        rc = rc != 0 ? rc : advise(&search, &advice);
+        rc = rc != 0 ? rc : plan_needs_refuse(input, &advice);
     }
     rc = rc != 0 ? rc : climb(&search);
     if (rc == 0) {

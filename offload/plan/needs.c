@@ -101,13 +101,11 @@ static uint64_t mib(const struct plan_input *input, uint64_t bytes)
     return (bytes * (input->world > 0 ? input->world : 1) + (1 << 20) - 1) >> 20;
 }
 
-/* One tier more, the others as they are. */
-static bool say_alone(struct sentence *sentence, const struct plan_input *input,
-                      const struct plan_needs *needs, enum plan_tier tier)
+/* ---- advice ---- */
+
+static uint64_t least_alone(const struct plan_input *input, const struct plan_needs *needs,
+                            enum plan_tier tier)
 {
-    static const char *const others[] = {[PLAN_DEVICE] = "host and store",
-                                         [PLAN_HOST] = "device and store",
-                                         [PLAN_STORE] = "device and host"};
     const struct plan_budgets *budgets = &input->budgets;
     const struct plan_need given = {
         {[PLAN_DEVICE] = budgets->device_bytes,
@@ -115,51 +113,66 @@ static bool say_alone(struct sentence *sentence, const struct plan_input *input,
                            ? budgets->host_bytes - budgets->advice_spare_bytes
                            : 0,
          [PLAN_STORE] = budgets->store_bytes}};
+    const uint64_t spare = tier == PLAN_HOST ? budgets->advice_spare_bytes : 0;
     struct plan_need need;
-    if (!plan_needs_least(needs, tier, &given, budgets->joint_bytes, &need)) {
-        return false;
-    }
-    uint64_t spare = tier == PLAN_HOST ? budgets->advice_spare_bytes : 0;
-    say(sentence, " %s %" PRIu64 "M with %s as they are;",
-        tier == PLAN_DEVICE ? "device"
-        : tier == PLAN_HOST ? "host"
-                            : "store",
-        mib(input, need.bytes[tier] + spare), others[tier]);
-    return true;
+    return plan_needs_least(needs, tier, &given, budgets->joint_bytes, &need)
+               ? mib(input, need.bytes[tier] + spare)
+               : 0;
 }
 
-static void say_together(struct sentence *sentence, const struct plan_input *input,
-                         const struct plan_need *need)
+struct plan_advice plan_needs_advise(const struct plan_input *input, const struct plan_needs *needs)
 {
-    const uint64_t host = need->bytes[PLAN_HOST] + input->budgets.advice_spare_bytes;
-    say(sentence, " device %" PRIu64 "M, host %" PRIu64 "M and store %" PRIu64 "M",
-        mib(input, need->bytes[PLAN_DEVICE]), mib(input, host),
-        mib(input, need->bytes[PLAN_STORE]));
-    if (input->budgets.joint_bytes > 0) {
-        say(sentence, " (%" PRIu64 "M of memory together)",
-            mib(input, need->bytes[PLAN_DEVICE]) + mib(input, host));
+    struct plan_advice advice = {.alone_mib = {0}};
+    struct plan_need least;
+    for (int tier = 0; tier < PLAN_TIER_COUNT; tier++) {
+        advice.alone_mib[tier] = least_alone(input, needs, (enum plan_tier)tier);
     }
+    if (plan_needs_together(needs, input->budgets.store_bytes, &least) ||
+        plan_needs_together(needs, UINT64_MAX, &least)) {
+        least.bytes[PLAN_HOST] += input->budgets.advice_spare_bytes;
+        for (int tier = 0; tier < PLAN_TIER_COUNT; tier++) {
+            advice.together_mib[tier] = mib(input, least.bytes[tier]);
+        }
+    }
+    return advice;
 }
 
-int plan_needs_refuse(const struct plan_input *input, const struct plan_needs *needs)
+int plan_needs_refuse(const struct plan_input *input, const struct plan_advice *advice)
 {
+    static const struct {
+        enum plan_tier tier;
+        const char *flag;
+    } flags[] = {{PLAN_HOST, "--host-memory "},
+                 {PLAN_DEVICE, "--device-memory "},
+                 {PLAN_STORE, "--store DIR:"}};
     const struct plan_budgets *budgets = &input->budgets;
+    const uint64_t *together = advice->together_mib;
     struct sentence sentence = {.used = 0};
-    struct plan_need least = {{0}};
+    bool any = false;
     say(&sentence, "it cannot fit into device %" PRIu64 "M, host %" PRIu64 "M, store %" PRIu64 "M",
         mib(input, budgets->device_bytes), mib(input, budgets->host_bytes),
         mib(input, budgets->store_bytes));
     if (budgets->joint_bytes > 0) {
         say(&sentence, " (%" PRIu64 "M of memory together)", mib(input, budgets->joint_bytes));
     }
-    say(&sentence, "; what would do:");
-    bool any = say_alone(&sentence, input, needs, PLAN_HOST);
-    any |= say_alone(&sentence, input, needs, PLAN_DEVICE);
-    any |= say_alone(&sentence, input, needs, PLAN_STORE);
-    if (plan_needs_together(needs, budgets->store_bytes, &least) ||
-        plan_needs_together(needs, UINT64_MAX, &least)) {
-        say(&sentence, any ? " the least memory is" : "");
-        say_together(&sentence, input, &least);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        const uint64_t alone = advice->alone_mib[flags[i].tier];
+        if (alone > 0) {
+            say(&sentence, "; %s%s%" PRIu64 "M", any ? "" : "any one of: ", flags[i].flag, alone);
+            any = true;
+        }
+    }
+    if (together[PLAN_HOST] > 0) {
+        say(&sentence,
+            "; the least memory%s: --device-memory %" PRIu64 "M --host-memory %" PRIu64 "M",
+            any ? "" : " that would do", together[PLAN_DEVICE], together[PLAN_HOST]);
+        if (together[PLAN_STORE] > 0) {
+            say(&sentence, " --store DIR:%" PRIu64 "M", together[PLAN_STORE]);
+        }
+        if (budgets->joint_bytes > 0) {
+            say(&sentence, " (%" PRIu64 "M of memory together)",
+                together[PLAN_DEVICE] + together[PLAN_HOST]);
+        }
     }
     return core_err_set(-EFBIG, "%s", sentence.text);
 }

@@ -28,8 +28,17 @@ bool plan_needs_least(const struct plan_needs *needs, enum plan_tier tier,
 bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most,
                          struct plan_need *out);
 
-/* -EFBIG: the sentence says what would do instead of the input's budgets. `needs` has the candidates
- * of the input. */
-int plan_needs_refuse(const struct plan_input *input, const struct plan_needs *needs);
+/* Budgets of all ranks in MiB, as flags take them, host with `advice_spare_bytes`. */
+struct plan_advice {
+    uint64_t alone_mib[PLAN_TIER_COUNT]; /* of one tier, the others as they are; 0: none would do */
+    uint64_t together_mib[PLAN_TIER_COUNT]; /* with the least memory; 0 of HOST: none would do */
+};
+
+/* What would do by what candidates need, which `needs` has. */
+struct plan_advice plan_needs_advise(const struct plan_input *input,
+                                     const struct plan_needs *needs);
+
+/* -EFBIG: the sentence says what would do instead of the input's budgets. */
+int plan_needs_refuse(const struct plan_input *input, const struct plan_advice *advice);
 
 #endif

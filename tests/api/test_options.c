@@ -286,12 +286,12 @@ static void budgets_that_do(void)
         options.host_bytes = 4096;
         refuse(&options, -EFBIG, "cannot fit");
         snprintf(sentence, sizeof sentence, "%s", tide_last_error());
-        const char *would = strstr(sentence, "would do:");
+        const char *would = strstr(sentence, "; the least memory");
         check_true(would != NULL);
-        options.device_bytes = number_behind(would, " device ") << 20;
-        options.host_bytes = (number_behind(would, "M, host ") << 20) + heap_spare_bytes;
+        options.device_bytes = number_behind(would, "--device-memory ") << 20;
+        options.host_bytes = (number_behind(would, "--host-memory ") << 20) + heap_spare_bytes;
         if (ways[i].store) {
-            path.bytes = number_behind(would, " and store ") << 20;
+            path.bytes = number_behind(would, "--store DIR:") << 20;
         }
         struct tide_plan *plan = NULL;
         int rc = tide_plan_create(NULL, &options, &plan);

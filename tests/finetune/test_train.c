@@ -393,6 +393,33 @@ static void frozen_in_part(void)
     rig_end();
 }
 
+/* The budget that a refusal offers for one tier works, with the others as they were. */
+static void offers_work(void)
+{
+    static const struct {
+        const char *given, *offered;
+    } cases[] = {{"--device-memory 64M --host-memory 1M ", "--host-memory "},
+                 {"--host-memory 256M --device-memory 4K ", "--device-memory "},
+                 {"--device-memory 64M --ranks 2 --zero 3 --host-memory 1M ", "--host-memory "}};
+    static const char little[] = TRAIN_SMALL "--out %T/offer --overwrite --steps 1";
+    rig_train_begin();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "%s %s", little, cases[i].given);
+        expect(3, line);
+        const char *any = strstr(rig_err, "any one of: ");
+        const char *at = any != NULL ? strstr(any, cases[i].offered) : NULL;
+        check_true(at != NULL);
+        const unsigned long mib = strtoul(at + strlen(cases[i].offered), NULL, 10);
+        test_note("%s%s%luM", cases[i].given, cases[i].offered, mib);
+        const int kept = (int)(strstr(cases[i].given, cases[i].offered) - cases[i].given);
+        snprintf(line, sizeof line, "%s %.*s %s%luM", little, kept, cases[i].given,
+                 cases[i].offered, mib);
+        expect(0, line);
+    }
+    rig_end();
+}
+
 /* What cannot fit ends 3 and names what would do; nothing is left, not even the folder. */
 static void too_small(void)
 {
@@ -699,4 +726,4 @@ TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
           {"resumed_clock", resumed_clock}, {"texts", texts}, {"ranks", ranks},
           {"shared_store", shared_store}, {"killed_store", killed_store},
           {"frozen_in_part", frozen_in_part}, {"too_small", too_small},
-          {"config_alone", config_alone})
+          {"offers_work", offers_work}, {"config_alone", config_alone})

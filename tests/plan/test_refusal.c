@@ -59,21 +59,13 @@ static int plans(const struct world *world, uint64_t device, uint64_t host, uint
     return rc;
 }
 
-/* "<tier> 12M with": a word that is there alone; 0 where it is not. */
-static uint64_t alone(const char *sentence, const char *tier)
+/* The number behind a flag among those of which any one would do; 0 where it is not. */
+static uint64_t alone(const char *sentence, const char *flag)
 {
-    const char *at = strstr(sentence, "would do:");
-    char word[16];
-    snprintf(word, sizeof word, " %s ", tier);
-    while (at != NULL && (at = strstr(at, word)) != NULL) {
-        char *end = NULL;
-        uint64_t value = strtoull(at + strlen(word), &end, 10);
-        if (strncmp(end, "M with ", 7) == 0) {
-            return value;
-        }
-        at += strlen(word);
-    }
-    return 0;
+    const char *any = strstr(sentence, "any one of: ");
+    const char *end = strstr(sentence, "; the least memory");
+    const char *at = any != NULL ? strstr(any, flag) : NULL;
+    return at != NULL && (end == NULL || at < end) ? strtoull(at + strlen(flag), NULL, 10) : 0;
 }
 
 /* Everything that the refusal of these budgets names. Returns how many there were. */
@@ -84,8 +76,8 @@ static int check_refusal(const struct world *world, const char *name, uint64_t d
     check_int(plans(world, device, host, store), ==, -EFBIG);
     snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
     test_note("%s: %s", name, sentence);
-    const uint64_t more[3] = {alone(sentence, "device"), alone(sentence, "host"),
-                              alone(sentence, "store")};
+    const uint64_t more[3] = {alone(sentence, "--device-memory "),
+                              alone(sentence, "--host-memory "), alone(sentence, "--store DIR:")};
     /* Exact, but where STORE holds a part alone: how much memory then holds depends on what whole blocks
      * and chunks leave over. */
     const uint64_t part = store < 100;
@@ -103,14 +95,14 @@ static int check_refusal(const struct world *world, const char *name, uint64_t d
                         t == 1 ? more[1] - fewer[1] : host, t == 2 ? more[2] - fewer[2] : store),
                   ==, -EFBIG);
     }
-    const char *at = sentence;
+    const char *at = strstr(sentence, "; the least memory");
     uint64_t together[3] = {0};
-    while ((at = strstr(at, " device ")) != NULL &&
-           sscanf(at, " device %" SCNu64 "M, host %" SCNu64 "M and store %" SCNu64 "M",
-                  &together[0], &together[1], &together[2]) != 3) {
-        at++;
-    }
+    at = at != NULL ? strchr(at, ':') : NULL;
     check_true(at != NULL);
+    check_int(
+        sscanf(at, ": --device-memory %" SCNu64 "M --host-memory %" SCNu64 "M --store DIR:%" SCNu64,
+               &together[0], &together[1], &together[2]),
+        >=, 2);
     struct world larger = *world;
     larger.input.budgets.joint_bytes = world->input.budgets.joint_bytes > 0
                                            ? (together[0] + together[1]) * mib
@@ -163,7 +155,7 @@ static void one_memory_is_not_named_twice(void)
     world.input.budgets.joint_bytes = mib;
     check_int(plan_create(&world.input, &plan), ==, -EFBIG);
     check_contains(core_err_sentence(), "of memory together)");
-    check_int((int64_t)alone(core_err_sentence(), "host"), ==, 0);
+    check_int((int64_t)alone(core_err_sentence(), "--host-memory "), ==, 0);
 }
 
 static void refused(const struct world *world, const char *sentence)
@@ -212,7 +204,7 @@ static void ranks_are_told_together(void)
     struct plan *plan = NULL;
     check_int(plan_create(&world.input, &plan), ==, -EFBIG);
     check_contains(core_err_sentence(), "host 4M, ");
-    uint64_t host = alone(core_err_sentence(), "host");
+    uint64_t host = alone(core_err_sentence(), "--host-memory ");
     check_int(host, >, 4);
     world.input.budgets.host_bytes = host * mib / 4;
     plan = world_plan(&world);
