@@ -165,12 +165,19 @@ static int read_source(enum core_topo_from from, const char *text, struct core_t
     if (from == CORE_TOPO_SYSFS) {
         return core_topo_read_sysfs(text, topo);
     }
+#if HAVE_HWLOC
     int rc = core_topo_read_hwloc(from, text, topo);
     if (from != CORE_TOPO_LIVE || rc == 0) {
         return rc;
     }
     topo->node_count = 0;
     topo->device_count = 0;
+#else
+    if (from != CORE_TOPO_LIVE) {
+        return core_err_set(-ENOTSUP, "this build has no hwloc: \"%s\" cannot be read",
+                            text != NULL ? text : "");
+    }
+#endif
     return core_topo_read_sysfs("", topo);
 }
 
