@@ -8,36 +8,21 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/poison.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ARENA_RED_ZONES 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define ARENA_RED_ZONES 1
-#endif
-
-#ifdef ARENA_RED_ZONES
-#include <sanitizer/asan_interface.h>
-#define RED_ZONE_BYTES DEV_ALIGN_BYTES
-#else
-#define RED_ZONE_BYTES                             0
-#define ASAN_POISON_MEMORY_REGION(memory, bytes)   ((void)(memory), (void)(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
-#endif
+#define RED_ZONE_BYTES (CORE_POISON_ON ? DEV_ALIGN_BYTES : 0)
 
 static void poison(const struct dev_arena *arena, size_t offset, size_t bytes)
 {
     if (arena->host) {
-        ASAN_POISON_MEMORY_REGION(arena->base + offset, bytes);
+        core_poison(arena->base + offset, bytes);
     }
 }
 
 static void unpoison(const struct dev_arena *arena, size_t offset, size_t bytes)
 {
     if (arena->host) {
-        ASAN_UNPOISON_MEMORY_REGION(arena->base + offset, bytes);
+        core_unpoison(arena->base + offset, bytes);
     }
 }
 
