@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +137,7 @@ static int check_room(const char *name, uint64_t bytes)
                         name, bytes, limits.cgroup, limits.usable_bytes, limits.cgroup_bytes);
 }
 
-/* Charges and maps with one kind of pages. 0, -ENOMEM with a sentence. */
+/* Maps with one kind of pages. 0, -ENOMEM with a sentence. */
 static int try_kind(const struct core_region_options *options, enum core_pages pages,
                     struct core_region *region)
 {
@@ -150,18 +151,9 @@ static int try_kind(const struct core_region_options *options, enum core_pages p
             return rc;
         }
     }
-    if (options->budget != NULL) {
-        int rc = core_budget_take(options->budget, mapped_bytes, options->name);
-        if (rc != 0) {
-            return rc;
-        }
-    }
     unsigned char *base = map_kind(pages, mapped_bytes);
     if (base == NULL) {
         int code = errno;
-        if (options->budget != NULL) {
-            core_budget_give(options->budget, mapped_bytes);
-        }
         return core_err_set(-ENOMEM, "%s: %" PRIu64 " bytes on pages of %s cannot be mapped: %s",
                             options->name, mapped_bytes, core_pages_name(pages), strerror(code));
     }
@@ -379,7 +371,7 @@ int core_region_alloc(const struct core_region_options *wishes, struct core_regi
         return core_err_set(-EINVAL, "%s cannot have %" PRIu64 " bytes", options.name,
                             options.bytes);
     }
-    struct core_region region = {.bytes = options.bytes, .budget = options.budget, .node = -1};
+    struct core_region region = {.bytes = options.bytes, .node = -1};
     int rc = map_best(&options, &region);
     if (rc != 0) {
         return rc;
@@ -409,8 +401,5 @@ void core_region_free(struct core_region *region)
     int rc = munmap(region->base, region->mapped_bytes);
     assert(rc == 0);
     (void)rc;
-    if (region->budget != NULL) {
-        core_budget_give(region->budget, region->mapped_bytes);
-    }
     *region = (struct core_region){0};
 }

@@ -12,12 +12,9 @@
 #include "core/base/json.h"
 #include "core/base/json_write.h"
 #include "core/base/mem.h"
-#include "core/base/pool.h"
 #include "core/base/queue.h"
-#include "core/base/ring.h"
 #include "core/base/team.h"
 #include "core/base/topo.h"
-#include "core/base/trace.h"
 #include "tests/base/dgx.h"
 #include "tests/harness/child.h"
 #include "tests/harness/fail_alloc.h"
@@ -39,54 +36,12 @@ static int queue_life(void)
     return rc;
 }
 
-static int pool_life(void)
-{
-    static _Alignas(64) unsigned char memory[256];
-    struct core_pool *pool = NULL;
-    int rc = core_pool_create(
-        &(struct core_pool_options){.base = memory, .count = 4, .slot_bytes = 64}, &pool);
-    core_pool_destroy(pool);
-    return rc;
-}
-
-static int ring_life(void)
-{
-    struct core_ring *ring = NULL;
-    int rc = core_ring_create(8, 16, &ring);
-    core_ring_destroy(ring);
-    return rc;
-}
-
-static int arena_life(void)
-{
-    static _Alignas(64) unsigned char memory[4096];
-    struct core_arena *arena = NULL;
-    void *block = NULL;
-    int rc = core_arena_create("a", memory, sizeof memory, 8, &arena);
-    rc = rc == 0 ? core_arena_cut(arena, "b", 100, 0, &block) : rc;
-    core_arena_destroy(arena);
-    return rc;
-}
-
 static int region_life(void)
 {
-    struct core_budget budget;
-    core_budget_init(&budget, "HOST", UINT64_C(64) << 20);
     struct core_region region = {0};
-    struct core_region_options options = {.name = "arena", .bytes = 5 << 20, .budget = &budget};
+    struct core_region_options options = {.name = "arena", .bytes = 5 << 20};
     int rc = core_region_alloc(&options, &region);
     core_region_free(&region);
-    if (core_budget_used(&budget) != 0) {
-        return core_err_set(-EPROTO, "the budget lost bytes");
-    }
-    return rc;
-}
-
-static int trace_life(void)
-{
-    struct core_trace *trace = NULL;
-    int rc = core_trace_create(2, 8, &trace);
-    core_trace_destroy(trace);
     return rc;
 }
 
@@ -186,16 +141,12 @@ static void objects_end_clean(void)
 {
     check_int(test_fail_nth(team_life), ==, 5);
     check_int(test_fail_nth(queue_life), ==, 3);
-    check_int(test_fail_nth(pool_life), ==, 1);
-    check_int(test_fail_nth(ring_life), ==, 1);
-    check_int(test_fail_nth(arena_life), ==, 1);
-    check_int(test_fail_nth(trace_life), ==, 2);
     check_int(test_fail_nth(json_write_life), >=, 2);
     dgx_root = dgx_files("machine");
     check_int(test_fail_nth(topo_life), >=, 1);
 }
 
-/* A region falls back from kind to kind, and gives its budget back where none is left. */
+/* A region falls back from one kind of page to the next and leaves no mapping where none is left. */
 static void regions_end_clean(void)
 {
     check_int(test_fail_nth(region_life), >=, 2);

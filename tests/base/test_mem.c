@@ -1,5 +1,5 @@
-/* Proves budgets and regions: exact sizes and numbers in every refusal, fallbacks that are one line
- * and still work. */
+/* Proves that a region has the exact size, that every refusal has the numbers, and that every
+ * fallback is one warning and works. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -12,76 +12,13 @@
 #include "core/base/err.h"
 #include "core/base/mem.h"
 #include "core/base/mem_limits.h"
+#include "core/base/poison.h"
 #include "core/base/team.h"
 #include "tests/harness/child.h"
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
 #define MIB ((uint64_t)1 << 20)
-
-/* ---- budget ------------------------------------------------------------------------------------*/
-
-/* The limit is exact; a refusal has every number and charges nothing. */
-static void budget_is_hard(void)
-{
-    struct core_budget budget;
-    core_budget_init(&budget, "HOST", 1000);
-    check_int(core_budget_take(&budget, 600, "weights"), ==, 0);
-    check_int(core_budget_take(&budget, 401, "staging"), ==, -ENOMEM);
-    check_string(core_err_sentence(), "staging does not fit in the HOST budget: limit 1000 bytes, "
-                                      "used 600, asked 401, 1 missing");
-    check_int(core_budget_used(&budget), ==, 600);
-    check_int(core_budget_take(&budget, 400, "staging"), ==, 0);
-    check_int(core_budget_left(&budget), ==, 0);
-    check_int(core_budget_take(&budget, UINT64_MAX, "everything"), ==, -ENOMEM);
-    core_budget_give(&budget, 1000);
-    check_int(core_budget_used(&budget), ==, 0);
-    check_int(core_budget_peak(&budget), ==, 1000);
-    core_budget_init(&budget, "count", CORE_BUDGET_NONE);
-    check_int(core_budget_take(&budget, UINT64_C(1) << 62, "much"), ==, 0);
-}
-
-struct contest {
-    struct core_budget budget;
-    _Atomic uint64_t most;
-    _Atomic int refused;
-};
-
-static void contest_part(void *argument, unsigned index, unsigned count)
-{
-    struct contest *contest = argument;
-    (void)count;
-    for (uint64_t i = 0; i < 20000; i++) {
-        uint64_t bytes = 1 + (i * 7 + index) % 50;
-        if (core_budget_take(&contest->budget, bytes, "part") != 0) {
-            contest->refused++;
-            continue;
-        }
-        if (i % 16 == 0) {
-            sched_yield();
-        }
-        uint64_t used = core_budget_used(&contest->budget);
-        if (used > contest->most) {
-            contest->most = used;
-        }
-        core_budget_give(&contest->budget, bytes);
-    }
-}
-
-/* Four threads that take and give never pass the limit, and nothing is lost. */
-static void budget_holds_under_threads(void)
-{
-    struct contest contest = {0};
-    core_budget_init(&contest.budget, "tier", 60);
-    struct core_team *team = NULL;
-    check_int(core_team_create(&(struct core_team_options){.count = 4}, &team), ==, 0);
-    core_team_run(team, contest_part, &contest);
-    core_team_destroy(team);
-    check_int(contest.most, <=, 60);
-    check_int(core_budget_peak(&contest.budget), <=, 60);
-    check_int(core_budget_used(&contest.budget), ==, 0);
-    test_note("%d refused", contest.refused);
-}
 
 /* ---- region ------------------------------------------------------------------------------------*/
 
@@ -94,26 +31,22 @@ static void check_zero_and_writable(const struct core_region *region)
     region->base[region->bytes - 1] = 1;
 }
 
-/* Sizes are rounded to pages only, the budget is charged what is mapped, all is given back. */
+/* Sizes are rounded up to whole pages only, and all of a region is touched. */
 static void region_is_exact(void)
 {
     const uint64_t sizes[] = {1, 4096, 4097, 2 * MIB - 1, 2 * MIB, 3 * MIB + 1, 37 * MIB + 12345};
     struct core_team *team = NULL;
     check_int(core_team_create(&(struct core_team_options){.count = 3}, &team), ==, 0);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct core_budget budget;
-        core_budget_init(&budget, "HOST", 64 * MIB);
         struct core_region region = {0};
         struct core_region_options options = {.name = "exact",
                                               .bytes = sizes[i],
                                               .pages = CORE_PAGES_THP,
-                                              .team = i % 2 == 0 ? team : NULL,
-                                              .budget = &budget};
+                                              .team = i % 2 == 0 ? team : NULL};
         check_int(core_region_alloc(&options, &region), ==, 0);
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         check_int(region.bytes, ==, sizes[i]);
         check_int(region.mapped_bytes, ==, (sizes[i] + page - 1) / page * page);
-        check_int(core_budget_used(&budget), ==, region.mapped_bytes);
         check_int((uintptr_t)region.base % (sizes[i] < 2 * MIB ? page : 2 * MIB), ==, 0);
         check_true(region.touched);
         check_true(region.huge_bytes <= region.mapped_bytes);
@@ -123,22 +56,16 @@ static void region_is_exact(void)
         check_zero_and_writable(&region);
         core_region_free(&region);
         check_true(region.base == NULL);
-        check_int(core_budget_used(&budget), ==, 0);
         core_region_free(&region);
     }
     core_team_destroy(team);
 }
 
-/* A size that fits in no budget, no machine and no address space is refused with the numbers. */
+/* A size beyond the machine or the address space is refused with the numbers. */
 static void region_refuses_with_numbers(void)
 {
     struct core_region region = {0};
-    struct core_budget budget;
-    core_budget_init(&budget, "HOST", MIB);
-    struct core_region_options options = {.name = "arena", .bytes = 2 * MIB, .budget = &budget};
-    check_int(core_region_alloc(&options, &region), ==, -ENOMEM);
-    check_contains(core_err_sentence(), "HOST budget: limit 1048576 bytes, used 0, asked 2097152");
-    options = (struct core_region_options){.name = "arena", .bytes = 0};
+    struct core_region_options options = {.name = "arena", .bytes = 0};
     check_int(core_region_alloc(&options, &region), ==, -EINVAL);
     options.bytes = UINT64_MAX;
     check_int(core_region_alloc(&options, &region), ==, -EINVAL);
@@ -380,16 +307,14 @@ static int small_address_space(void *argument)
     (void)argument;
     const struct rlimit limit = {256 * MIB, 256 * MIB};
     setrlimit(RLIMIT_AS, &limit);
-    struct core_budget budget;
-    core_budget_init(&budget, "HOST", 1024 * MIB);
     struct core_region region = {0};
-    struct core_region_options options = {.name = "arena", .bytes = 512 * MIB, .budget = &budget};
+    struct core_region_options options = {.name = "arena", .bytes = 512 * MIB};
     int rc = core_region_alloc(&options, &region);
     bool named = strstr(core_err_sentence(), "arena: 536870912 bytes on pages of 4 KiB") != NULL;
-    return rc == -ENOMEM && named && core_budget_used(&budget) == 0 ? 0 : 1;
+    return rc == -ENOMEM && named ? 0 : 1;
 }
 
-/* mmap itself refuses: the sentence has the bytes, and the budget is whole again. */
+/* mmap itself refuses: the error names the bytes and the pages. */
 static void mapping_refused_is_clean(void)
 {
 #if CORE_POISON_ON || defined(__SANITIZE_THREAD__)
@@ -398,9 +323,7 @@ static void mapping_refused_is_clean(void)
     check_int(test_child(small_address_space, NULL), ==, 0);
 }
 
-TEST_MAIN({"budget_is_hard", budget_is_hard},
-          {"budget_holds_under_threads", budget_holds_under_threads},
-          {"region_is_exact", region_is_exact},
+TEST_MAIN({"region_is_exact", region_is_exact},
           {"region_refuses_with_numbers", region_refuses_with_numbers},
           {"region_can_be_lazy", region_can_be_lazy},
           {"region_is_not_inherited", region_is_not_inherited},

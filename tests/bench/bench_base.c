@@ -1,6 +1,6 @@
-/* bench_base.c: what the moving parts of core/base cost: waking a team, a fence, a queue, a pool, a
- * ring, and the first touch of memory. Prints `name value unit` lines; medians unless the name says
- * otherwise. `--quick` takes a tenth of the rounds. Ends 1 where a bar is missed. */
+/* bench_base.c: times of core/base: waking a team, a fence, a queue, and the first touch of memory.
+ * Prints `name value unit` lines; medians unless the name says otherwise. `--quick` takes a tenth of
+ * the rounds. Ends 1 where a bar is missed. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,11 +15,8 @@
 #include "core/base/err.h"
 #include "core/base/fence.h"
 #include "core/base/mem.h"
-#include "core/base/pool.h"
 #include "core/base/queue.h"
-#include "core/base/ring.h"
 #include "core/base/team.h"
-#include "core/base/trace.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -218,78 +215,6 @@ static void bench_queue(void)
     free(round);
 }
 
-/* ---- single operations -------------------------------------------------------------------------*/
-
-enum { BATCH = 1000 };
-
-static double batch_ns(int64_t begin_ns, int operations)
-{
-    return (double)(core_clock_now_ns() - begin_ns) / operations;
-}
-
-static void bench_pool(double *ns, int count)
-{
-    static _Alignas(64) unsigned char memory[16 * 64];
-    struct core_pool *pool = NULL;
-    struct core_pool_options options = {.base = memory, .count = 16, .slot_bytes = 64};
-    if (core_pool_create(&options, &pool) != 0) {
-        stop("pool");
-    }
-    for (int i = 0; i < count; i++) {
-        int64_t begin_ns = core_clock_now_ns();
-        for (int k = 0; k < BATCH; k++) {
-            void *slot = NULL;
-            core_pool_take(pool, &slot);
-            core_pool_give(pool, slot);
-        }
-        ns[i] = batch_ns(begin_ns, 2 * BATCH);
-    }
-    core_pool_destroy(pool);
-    print("pool_operation", quantile(ns, count, 0.5), "ns", 50);
-}
-
-static void bench_ring(double *ns, int count)
-{
-    struct core_ring *ring = NULL;
-    if (core_ring_create(64, 32, &ring) != 0) {
-        stop("ring");
-    }
-    for (int i = 0; i < count; i++) {
-        int64_t begin_ns = core_clock_now_ns();
-        for (int k = 0; k < BATCH; k++) {
-            uint64_t item[4] = {(uint64_t)k};
-            core_ring_put(ring, item);
-            core_ring_get(ring, item);
-        }
-        ns[i] = batch_ns(begin_ns, 2 * BATCH);
-    }
-    core_ring_destroy(ring);
-    print("ring_operation", quantile(ns, count, 0.5), "ns", 50);
-}
-
-static void bench_trace(double *ns, int count)
-{
-    static const struct core_trace_kind kind = {"bench", "EVENT", {"number"}};
-    struct core_trace *trace = NULL;
-    if (core_trace_create(1, 1 << 20, &trace) != 0) {
-        stop("trace");
-    }
-    struct core_trace_track *volatile off = NULL;
-    struct core_trace_track *on = core_trace_track_take(trace, 0, "bench");
-    for (int both = 0; both < 2; both++) {
-        for (int i = 0; i < count; i++) {
-            int64_t begin_ns = core_clock_now_ns();
-            for (int k = 0; k < BATCH; k++) {
-                core_trace(both == 0 ? off : on, CORE_TRACE_INSTANT, &kind,
-                           (struct core_trace_numbers){{k}});
-            }
-            ns[i] = batch_ns(begin_ns, BATCH);
-        }
-        print(both == 0 ? "trace_event_off" : "trace_event_on", quantile(ns, count, 0.5), "ns", 0);
-    }
-    core_trace_destroy(trace);
-}
-
 /* ---- first touch -------------------------------------------------------------------------------*/
 
 static uint64_t touch_bytes = UINT64_C(1) << 30;
@@ -412,14 +337,6 @@ int main(int argc, char **argv)
     bench_fence("fence_spinning", 2000, 5);
     bench_fence("fence_asleep", 200000, 0);
     bench_queue();
-    double *ns = calloc((size_t)rounds, sizeof *ns);
-    if (ns == NULL) {
-        stop("memory");
-    }
-    bench_pool(ns, rounds / 10);
-    bench_ring(ns, rounds / 10);
-    bench_trace(ns, rounds / 40);
-    free(ns);
     bench_touch("huge", CORE_PAGES_THP, quick ? 3 : 7);
     bench_touch("base", CORE_PAGES_4K, quick ? 3 : 5);
     printf("# %d bars missed\n", missed);
