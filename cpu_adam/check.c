@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "core/base/err.h"
-#include "cpu_adam/adam_room.h"
+#include "cpu_adam/description.h"
 #include "cpu_adam/fp_mode.h"
 
 enum { ARRAYS_MAX = ADAM_STREAMS };

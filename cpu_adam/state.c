@@ -4,7 +4,7 @@
 
 #include "core/base/err.h"
 #include "core/base/half.h"
-#include "cpu_adam/adam_room.h"
+#include "cpu_adam/description.h"
 #include "cpu_adam/fp_mode.h"
 
 uint64_t adam_stream_bytes(const struct adam *adam, enum adam_stream stream, uint64_t count)

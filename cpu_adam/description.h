@@ -1,7 +1,7 @@
-/* adam_room.h: what the files of cpu_adam know of a description, and its checks. Private to
+/* description.h: what the files of cpu_adam know of a description, and its checks. Private to
  * cpu_adam. */
-#ifndef CPU_ADAM_ADAM_ROOM_H
-#define CPU_ADAM_ADAM_ROOM_H
+#ifndef CPU_ADAM_DESCRIPTION_H
+#define CPU_ADAM_DESCRIPTION_H
 
 #include "cpu_adam/adam.h"
 #include "cpu_adam/pass.h"

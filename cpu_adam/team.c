@@ -1,4 +1,4 @@
-/* node.c: a team on the node of given pages: asked from the kernel, no library. */
+/* team.c: a team on the node of given pages: asked from the kernel, no library. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/syscall.h>

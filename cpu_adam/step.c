@@ -1,10 +1,10 @@
-/* pieces.c: a step as the launches that a device does it with: the windows, scalars and random
+/* step.c: a step as the launches that a device does it with: the windows, scalars and random
  * numbers of the pass, and nothing computed. */
 #include <errno.h>
 #include <inttypes.h>
 
 #include "core/base/err.h"
-#include "cpu_adam/adam_room.h"
+#include "cpu_adam/description.h"
 
 /* Where the run of parameters with one group that holds `index` ends: neighbours of a group are one. */
 static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *group)

@@ -1,4 +1,4 @@
-/* adam.c: the description, and the step: checked, then shared out to the team. */
+/* description.c: the description, and the step: checked, then shared out to the team. */
 #include "cpu_adam/adam.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #include "core/base/cpus.h"
 #include "core/base/err.h"
-#include "cpu_adam/adam_room.h"
+#include "cpu_adam/description.h"
 #include "cpu_adam/fp_mode.h"
 
 enum { STEP_GRAIN = 4096 }; /* elements; members of a team begin at its multiples */
