@@ -115,17 +115,16 @@ enum adam_stream {
     ADAM_STREAMS,
 };
 
-/* Bytes of `count` parameters (from a block's border) in a stream; 0 where the formats have none. */
-uint64_t adam_stream_bytes(const struct adam *adam, enum adam_stream stream, uint64_t count);
+/* Bytes of `count` parameters in a stream, counted from the start of a block; 0 if the rule and the
+ * formats of `options` do not use the stream. */
+uint64_t adam_stream_bytes(const struct adam_options *options, enum adam_stream stream,
+                           uint64_t count);
 
-/* The state as fp32 numbers, whatever the format. */
 enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };
 
-/* Copies out the values of begin .. end - 1; -ENOTSUP where the rule has no such moment. */
-int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
-                    uint64_t begin, uint64_t end, float *out);
-/* Loads them, rounded to nearest where the format is narrow; the working weight follows the
- * master. 8-bit moments: `end` too stands at a block's border, or at the array's end. */
+/* Sets the values of begin .. end - 1, rounded to nearest where the format is narrower than fp32;
+ * the working weight follows the master. 8-bit moments: `end`, too, is a multiple of
+ * CORE_VEC_Q8_BLOCK or the end of the array. -ENOTSUP if the rule has no such moment. */
 int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                      uint64_t begin, uint64_t end, const float *in);
 

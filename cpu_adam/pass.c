@@ -4,10 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-size_t adam_type_bytes(enum core_vec_type type)
-{
-    return type == CORE_VEC_F32 ? 4 : type == CORE_VEC_Q8 ? 1 : 2;
-}
+#include "cpu_adam/format.h"
 
 /* `bytes` further; NULL stays NULL. */
 static void *further(const void *at, uint64_t bytes)

@@ -26,9 +26,6 @@ unsigned adam_pass_range(const struct adam_pass *pass, uint64_t begin, uint64_t 
 /* The arrays with element 0 at global index `from`. */
 struct core_vec_update adam_pass_from(const struct core_vec_update *arrays, uint64_t from);
 
-/* Bytes of an element of `type`. */
-size_t adam_type_bytes(enum core_vec_type type);
-
 /* 8-bit moments of begin .. end - 1 to fp32 (in `m`, `v`, room for whole blocks, at most
  * ADAM_STAGE elements; either NULL) and back. `chance` false rounds to nearest. */
 enum { ADAM_STAGE = 1024 };

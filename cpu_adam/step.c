@@ -1,12 +1,73 @@
-/* step.c: a step as the launches that a device does it with: the windows, scalars and random
- * numbers of the pass, and nothing computed. */
+/* step.c: one step over a range: computed by the team on the CPU (adam_step), or handed out as
+ * launches for a device (adam_pieces). */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 
 #include "core/base/err.h"
 #include "cpu_adam/description.h"
+#include "cpu_adam/fp_mode.h"
+#include "cpu_adam/pass.h"
 
-/* Where the run of parameters with one group that holds `index` ends: neighbours of a group are one. */
+enum { STEP_GRAIN = 4096 }; /* elements; the shares of a team start at its multiples */
+
+/* One call of adam_step(), shared by the members of the team. */
+struct team_step {
+    struct adam_pass pass;
+    uint64_t begin;
+    uint64_t end;
+    _Atomic unsigned nonfinite; /* relaxed: read after the team has returned */
+};
+
+static void step_share(void *argument, unsigned index, unsigned count)
+{
+    struct team_step *step = argument;
+    const uint64_t base = step->begin / STEP_GRAIN * STEP_GRAIN;
+    uint64_t begin;
+    uint64_t end;
+    core_team_share(step->end - base, STEP_GRAIN, index, count, &begin, &end);
+    begin = begin + base > step->begin ? begin + base : step->begin;
+    end += base;
+    if (begin < end) {
+        const uint64_t mode = adam_fp_begin();
+        const unsigned nonfinite = adam_pass_range(&step->pass, begin, end);
+        adam_fp_end(mode);
+        atomic_fetch_or_explicit(&step->nonfinite, nonfinite, memory_order_relaxed);
+    }
+}
+
+int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
+              double gradient_scale, unsigned *nonfinite)
+{
+    int rc = adam_check_arrays(adam, arrays, begin, end, true);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = adam_step_scalars(adam, gradient_scale);
+    if (rc != 0) {
+        return rc;
+    }
+    struct team_step step = {
+        .pass = {.ops = &adam->ops,
+                 .arrays = adam_bind(adam, arrays),
+                 .runs = adam->runs,
+                 .runs_count = adam->options.runs_count,
+                 .scalars = adam->scalars},
+        .begin = begin,
+        .end = end,
+    };
+    if (adam->options.team == NULL || end - begin <= STEP_GRAIN) {
+        step_share(&step, 0, 1);
+    } else {
+        core_team_run(adam->options.team, step_share, &step);
+    }
+    if (nonfinite != NULL) {
+        *nonfinite = atomic_load_explicit(&step.nonfinite, memory_order_relaxed);
+    }
+    return 0;
+}
+
+/* The end of the consecutive runs of one group around element `index`, and that group. */
 static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *group)
 {
     const struct adam_run *runs = adam->runs;
@@ -23,7 +84,8 @@ static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *gro
     return end;
 }
 
-static bool is_cut(const struct adam *adam, uint64_t end)
+/* Whether a piece that ends at `end` would cut a block of 8-bit moments. */
+static bool cuts_block(const struct adam *adam, uint64_t end)
 {
     return adam->options.moments == CORE_VEC_Q8 && end % CORE_VEC_Q8_BLOCK != 0 &&
            end != adam->options.count;
@@ -34,7 +96,7 @@ bool adam_pieces_possible(const struct adam *adam)
     uint32_t group = 0;
     for (uint64_t at = 0; at < adam->options.count;) {
         at = piece_end(adam, at, &group);
-        if (is_cut(adam, at)) {
+        if (cuts_block(adam, at)) {
             return false;
         }
     }
@@ -45,26 +107,32 @@ int adam_pieces(struct adam *adam, const struct adam_window *window, adam_take *
 {
     const struct adam_arrays *arrays = window->arrays;
     int rc = adam_check_arrays(adam, arrays, window->begin, window->end, true);
-    rc = rc != 0 ? rc : adam_step_scalars(adam, window->gradient_scale);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = adam_step_scalars(adam, window->gradient_scale);
     if (rc != 0) {
         return rc;
     }
     const struct core_vec_update all = adam_bind(adam, arrays);
-    for (uint64_t at = window->begin; rc == 0 && at < window->end;) {
+    for (uint64_t at = window->begin; at < window->end;) {
         uint32_t group = 0;
         uint64_t end = piece_end(adam, at, &group);
         end = end < window->end ? end : window->end;
-        if (is_cut(adam, end)) {
+        if (cuts_block(adam, end)) {
             return core_err_set(-ENOTSUP,
-                                "parameters of two groups share the block of 8-bit moments in "
-                                "front of %" PRIu64,
+                                "two parameter groups share the block of 8-bit moments around "
+                                "parameter %" PRIu64,
                                 end);
         }
         struct core_vec_update piece = adam_pass_from(&all, at);
         piece.count = end - at;
         piece.scalars = adam->scalars[group];
         rc = take(context, &piece);
+        if (rc != 0) {
+            return rc;
+        }
         at = end;
     }
-    return rc;
+    return 0;
 }

@@ -9,8 +9,8 @@
 
 #include "core/base/cpus.h"
 #include "core/base/err.h"
+#include "cpu_adam/format.h"
 #include "cpu_adam/fp_mode.h"
-#include "cpu_adam/pass.h"
 
 enum { GRAIN = 16384 }; /* elements; shares of casts, axpy and scale begin at its multiples */
 

@@ -200,6 +200,15 @@ static float moment_get(const struct adam_options *o, const struct adam_arrays *
     return code & 128 ? -size : size;
 }
 
+void ref_read(const struct adam_options *o, const struct adam_arrays *a, enum adam_value value,
+              uint64_t begin, uint64_t end, float *out)
+{
+    for (uint64_t i = begin - a->first; i < end - a->first; i++) {
+        *out++ = value == ADAM_VALUE_MASTER ? master_get(o, a, i)
+                                            : moment_get(o, a, value == ADAM_VALUE_M, i);
+    }
+}
+
 /* The moments of one block, i .. i + count - 1, from x. */
 static void block_set(const struct adam_options *o, const struct adam_arrays *a, bool is_m,
                       uint64_t i, uint64_t count, const float *x)

@@ -13,6 +13,10 @@ unsigned ref_step(const struct adam_options *options, const struct adam_arrays *
 enum { REF_FORMATS = 4 * 3 * 3 }; /* master x gradients x moments */
 struct adam_options ref_options(enum core_vec_rule rule, int n);
 
+/* Decodes the values of begin .. end - 1. */
+void ref_read(const struct adam_options *options, const struct adam_arrays *arrays,
+              enum adam_value value, uint64_t begin, uint64_t end, float *out);
+
 float ref_load(const void *x, enum core_vec_type type, uint64_t i);
 void ref_store(void *x, enum core_vec_type type, uint64_t i, float value);
 

@@ -1,5 +1,5 @@
-/* Proves that an optimizer is made or refused when memory is short, and that after that nothing is
- * allocated: neither by steps over windows, cut anywhere, nor by new scalars or state going out and in. */
+/* Proves that creating an optimizer succeeds or fails cleanly when memory is short, and that nothing
+ * is allocated afterwards: not by steps over windows, by new scalars or by loading state. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -36,7 +36,6 @@ static int life(void)
         rc = adam_group_set(adam, 0, &group);
         rc = rc == 0 ? adam_step(adam, &arrays, 0, 40192, 1.0, NULL) : rc;
         rc = rc == 0 ? adam_step(adam, &arrays, 40192, ROOM_COUNT, 1.0, NULL) : rc;
-        rc = rc == 0 ? adam_state_read(adam, &arrays, ADAM_VALUE_M, 256, 1280, state) : rc;
         rc = rc == 0 ? adam_state_write(adam, &arrays, ADAM_VALUE_M, 256, 1280, state) : rc;
     }
     adam_destroy(adam);

@@ -110,9 +110,13 @@ static void touch_part(void *argument, unsigned index, unsigned count)
 static void arena_fill(struct bench_arena *arena, const struct bench_format *format)
 {
     const struct bench_setting *setting = arena->setting;
+    const struct adam_options options = {.rule = format->rule,
+                                         .master = format->master,
+                                         .gradients = format->gradients,
+                                         .moments = format->moments};
     for (int s = 0; s < ADAM_STREAMS; s++) {
         struct bench_stream *stream = &arena->streams[s];
-        stream->bytes = adam_stream_bytes(arena->adam, (enum adam_stream)s, setting->count);
+        stream->bytes = adam_stream_bytes(&options, (enum adam_stream)s, setting->count);
         if (stream->bytes == 0) {
             continue;
         }

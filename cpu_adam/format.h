@@ -1,0 +1,17 @@
+/* format.h: which moments a rule keeps and how many bytes an element has. A leaf: it knows no
+ * description. Any thread; no state. Private to cpu_adam. */
+#ifndef CPU_ADAM_FORMAT_H
+#define CPU_ADAM_FORMAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/base/vec.h"
+
+bool adam_has_m(enum core_vec_rule rule);
+bool adam_has_v(enum core_vec_rule rule);
+
+/* Bytes of one element of `type`: 4, 2, 2, 1. */
+size_t adam_type_bytes(enum core_vec_type type);
+
+#endif
