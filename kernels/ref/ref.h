@@ -6,10 +6,7 @@
 #define KERNELS_REF_REF_H
 
 #include "kernels/kern.h"
-
-/* Element `index` of an array, and the store with one rounding. */
-double kern_ref_load(enum kern_type type, const void *from, int64_t index);
-void kern_ref_store(enum kern_type type, void *to, int64_t index, double value);
+#include "kernels/ref/element.h"
 
 void kern_ref_linear(const struct kern_linear_arguments *a);
 void kern_ref_linear_grad_input(const struct kern_linear_grad_input_arguments *a);

@@ -1,5 +1,4 @@
 /* ref_linear.c: products, the bias and the embedding in double. */
-#include "kernels/ref/grad.h"
 #include "kernels/ref/ref.h"
 
 void kern_ref_linear(const struct kern_linear_arguments *a)

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/ref/grad.h"
 #include "kernels/ref/ref.h"
 
 static double logit(enum kern_type type, const void *x, int64_t x_at, const void *w, int64_t w_at,

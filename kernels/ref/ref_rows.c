@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/ref/grad.h"
 #include "kernels/ref/ref.h"
 
 static int64_t row_at(int64_t row, int64_t heads, int64_t stride, int64_t width)
