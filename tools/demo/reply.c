@@ -1,6 +1,5 @@
-/* reply.c: what a model says to a question, by the most likely token again and again: how ./quickstart
- * shows what was learnt. Each token is a whole forward pass of the training engine on the CPU device,
- * so this is for small models. One thread. */
+/* reply.c: prints the greedy reply of a small model to a question, for ./quickstart. Each token takes
+ * a whole forward pass of the training engine on the CPU device. One thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -33,7 +32,7 @@ static int adopt(int rc)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Everything but the head is frozen: nothing is trained here, and so no state takes memory. */
+/* Freezes everything except the head: nothing is trained, so states would waste memory. */
 static int create_engine(struct speaker *speaker, const char *model)
 {
     static const char *const frozen[] = {"model.*"};
@@ -75,7 +74,7 @@ static void close_speaker(struct speaker *speaker)
     text_tokenizer_destroy(speaker->tokenizer);
 }
 
-/* The question as the chat template writes it, up to where the assistant begins. */
+/* Encodes the question with the chat template, up to the beginning of the reply. */
 static int encode(struct speaker *speaker, const char *question, struct text_encoding *out)
 {
     struct text_row row;
@@ -104,28 +103,31 @@ static int encode(struct speaker *speaker, const char *question, struct text_enc
     return code;
 }
 
-/* Ids beyond the tokenizer's, which only a model that was not trained says, are shown as numbers. */
+/* A model that has not been trained also predicts ids that the tokenizer has no text for; they are
+ * counted, not printed. */
 static int print_tokens(struct speaker *speaker, const int32_t *ids, uint32_t count)
 {
     const uint32_t known = (uint32_t)text_tokenizer_size(speaker->tokenizer);
-    int code = 0;
-    for (uint32_t at = 0; at < count && code == 0;) {
-        const char *text = NULL;
-        size_t bytes = 0;
-        uint32_t some = 0;
-        while (at + some < count && (uint32_t)ids[at + some] < known) {
-            some++;
+    uint32_t words[LENGTH];
+    uint32_t some = 0;
+    for (uint32_t at = 0; at < count; at++) {
+        if ((uint32_t)ids[at] < known) {
+            words[some++] = (uint32_t)ids[at];
         }
-        if (some == 0) {
-            printf("<%" PRId32 ">", ids[at++]);
-            continue;
-        }
-        code = text_tokenizer_decode(speaker->scratch, (const uint32_t *)ids + at, some, false,
-                                     &text, &bytes);
-        fwrite(text, 1, code == 0 ? bytes : 0, stdout);
-        at += some;
     }
-    printf("\n");
+    const char *text = "";
+    size_t bytes = 0;
+    int code = some == 0
+                   ? 0
+                   : text_tokenizer_decode(speaker->scratch, words, some, false, &text, &bytes);
+    if (code == 0) {
+        printf("%.*s", (int)bytes, text);
+        if (some < count) {
+            printf(" (and %" PRIu32 " tokens without text: the weights are still random)",
+                   count - some);
+        }
+        printf("\n");
+    }
     return code;
 }
 
@@ -160,7 +162,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct speaker speaker = {0};
     int64_t most = 24;
     const struct cli_option options[] = {
-        {"tokens", CLI_INTEGER, &most, "N", "of a reply at most (24)", 1, LENGTH, NULL},
+        {"tokens", CLI_INTEGER, &most, "N", "maximum length of a reply (24)", 1, LENGTH, NULL},
     };
     struct cli_parsed parsed;
     int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
@@ -180,7 +182,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 static const struct cli_command command = {
     .program = "tide_demo_reply",
-    .summary = "what a small model says to each QUESTION, the most likely token at a time",
+    .summary = "print the greedy reply of a small model to each QUESTION",
     .arguments = "MODEL QUESTION...",
     .arguments_min = 2,
     .arguments_max = 64,
