@@ -60,7 +60,7 @@ static bool may_spin(void)
         const bool passive = text != NULL && strcmp(text, "passive") == 0;
         found = passive ? PASSIVE : ACTIVE;
         atomic_store_explicit(&policy, found, memory_order_relaxed);
-        if (text != NULL && !passive && strcmp(text, "active") != 0) {
+        if (text != NULL && text[0] != '\0' && !passive && strcmp(text, "active") != 0) {
             core_log(
                 CORE_LOG_WARN,
                 "TIDE_WAIT_POLICY is \"%s\", which is neither active nor passive: threads spin "
