@@ -38,8 +38,8 @@ enum { AIO_FILES_MAX = 64, AIO_DEPTH_MAX = 1024, AIO_BUFFERS_MAX = 1024 };
 struct aio_backend_options {
     const char *drive;      /* for messages */
     uint32_t depth;         /* ops in flight at once, 1 to AIO_DEPTH_MAX */
-    void *context;          /* what the back end needs besides: mem: a struct aio_mem_disk; fault: a
-                          struct aio_fault; else NULL */
+    void *context;          /* from the drive's options. mem: its struct aio_mem_disk; else NULL */
+    void *user;             /* from the recipe */
     bool sqpoll;            /* uring: a kernel thread submits */
     bool iopoll;            /* uring: completions are polled (needs poll queues and direct I/O) */
     bool no_file_table;     /* uring: do not register files */
@@ -48,6 +48,7 @@ struct aio_backend_options {
 
 struct aio_backend {
     const char *name;
+    void *user;         /* borrowed; passed to open; NULL in the back ends of this folder */
     uint32_t depth_max; /* ops that it can have in flight; 0: AIO_DEPTH_MAX */
     /* 0 if it works on this machine, else -errno; `reason` gets the why in either case. */
     int (*probe)(char *reason, size_t bytes);
@@ -76,6 +77,5 @@ extern const struct aio_backend aio_uring;
 extern const struct aio_backend aio_libaio;
 extern const struct aio_backend aio_threads;
 extern const struct aio_backend aio_mem;
-extern const struct aio_backend aio_fault;
 
 #endif

@@ -282,6 +282,7 @@ static int open_backend(struct aio_drive *drive, struct control *self)
         .drive = drive->name,
         .depth = drive->depth,
         .context = drive->options.context,
+        .user = drive->backend->user,
         .sqpoll = drive->options.sqpoll,
         .iopoll = drive->options.iopoll,
         .no_file_table = drive->options.no_file_table,

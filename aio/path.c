@@ -16,7 +16,6 @@
 #include <linux/fs.h>
 
 #include "aio/dir.h"
-#include "aio/fault.h"
 #include "aio/fs.h"
 #include "aio/mem.h"
 #include "aio/probe.h"
@@ -224,21 +223,17 @@ static int open_drive(struct aio_path *path, const struct aio_path_options *opti
     const char *name = mem ? "memory" : options->directory;
     struct aio_drive_options drive = options->drive;
     char reason[AIO_REASON_BYTES];
-    int rc = aio_backend_choose(mem ? "mem" : options->backend, path->direct, reason, sizeof reason,
-                                &drive.backend);
-    if (rc != 0) {
-        return rc;
-    }
-    core_log(CORE_LOG_INFO, "%s: I/O by %s", name, reason);
+    int rc = 0;
     drive.name = name;
     drive.context = options->disk;
-    if (options->fault != NULL) {
-        if (options->fault->inner != drive.backend) { /* several drives may share it */
-            options->fault->inner = drive.backend;
+    drive.backend = options->recipe;
+    if (drive.backend == NULL) {
+        rc = aio_backend_choose(mem ? "mem" : options->backend, path->direct, reason, sizeof reason,
+                                &drive.backend);
+        if (rc != 0) {
+            return rc;
         }
-        options->fault->inner_context = options->disk;
-        drive.backend = &aio_fault;
-        drive.context = options->fault;
+        core_log(CORE_LOG_INFO, "%s: I/O by %s", name, reason);
     }
     rc = aio_drive_create(&drive, &path->drive);
     if (rc != 0) {

@@ -36,10 +36,10 @@ struct aio_path_options {
     uint64_t data_bytes; /* a multiple of align_bytes */
     uint64_t align_bytes;
     uint64_t run;
-    uint32_t index, count;          /* of the store's paths */
-    const char *backend;            /* NULL: chosen by probing */
-    struct aio_fault *fault;        /* wrapped around it, for tests; NULL: none */
-    struct aio_drive_options drive; /* depth, block_bytes, cpus, limits ... are read */
+    uint32_t index, count;            /* of the store's paths */
+    const char *backend;              /* NULL: chosen by probing */
+    const struct aio_backend *recipe; /* borrowed; replaces `backend`; NULL: none */
+    struct aio_drive_options drive;   /* depth, block_bytes, cpus, limits ... are read */
     bool unwritten; /* space is taken but not written: for who writes every extent before use */
     /* Called now and then while the file is written; not 0 stops with -ECANCELED. NULL is fine. */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);

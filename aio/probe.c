@@ -14,7 +14,8 @@ static const struct aio_backend *const backends[] = {
 #if HAVE_LIBAIO
     &aio_libaio,
 #endif
-    &aio_threads, &aio_mem, &aio_fault,
+    &aio_threads,
+    &aio_mem,
 };
 static const char names[] = "auto, uring, libaio, threads, mem";
 

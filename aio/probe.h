@@ -16,7 +16,7 @@ int aio_probe_uring(char *reason, size_t bytes);
 int aio_probe_libaio(char *reason, size_t bytes);
 int aio_probe_threads(char *reason, size_t bytes);
 
-/* The back end of that name: uring (io_uring), libaio, threads, mem, fault. NULL: not known or not
+/* The back end of that name: uring (io_uring), libaio, threads, mem. NULL: not known or not
  * built in. */
 const struct aio_backend *aio_backend_find(const char *name);
 

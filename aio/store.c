@@ -57,7 +57,7 @@ static int open_path(struct aio_store *store, const struct aio_store_options *op
         .index = i,
         .count = options->paths_count,
         .backend = options->backend,
-        .fault = given->fault,
+        .recipe = given->recipe,
         .unwritten = options->unwritten,
         .drive = options->drive,
         .progress = options->progress,

@@ -12,7 +12,6 @@
 
 struct aio_store;
 struct aio_extent;
-struct aio_fault;
 struct aio_mem_disk;
 
 #define AIO_EXTENT_ALIGN_BYTES ((uint64_t)2 << 20)
@@ -23,7 +22,7 @@ struct aio_store_path {
     uint64_t bytes;            /* for extents; a multiple of the align */
     double weight;             /* speed, in any unit common to the paths; 0: measured at open where
                                   there are several */
-    struct aio_fault *fault;   /* for tests; NULL: none */
+    const struct aio_backend *recipe; /* borrowed; replaces `backend` on this path; NULL: none */
 };
 
 struct aio_store_options {

@@ -11,7 +11,7 @@ struct run_checkpoint_options {
     uint32_t keep;
     const void *application; /* bytes that a resumed run gets back */
     size_t application_bytes;
-    struct aio_fault *fault; /* for tests; NULL: none */
+    const struct aio_backend *recipe; /* back end of its files; NULL: the run's */
 };
 
 /* Says that one is wanted behind the next step: what updates of that step make goes there as they make

@@ -137,7 +137,7 @@ static int begin(struct run_engine *engine, const struct run_checkpoint_options 
         .source = options->source,
         .keep = options->keep,
         .backend = run_options_file_io(given->options),
-        .fault = options->fault,
+        .recipe = options->recipe,
     };
     struct store_manifest manifest = {.step = 0};
     int rc = run_engine_let_go(engine); /* of one that may be written over */

@@ -18,8 +18,8 @@ struct store_checkpoint_options {
     const char *source; /* folder whose configuration and tokenizer go along; NULL: none */
     uint32_t keep;      /* checkpoints that stay, this one counted; 0: all */
     const char *backend;
-    struct aio_fault *fault; /* for tests; NULL: none */
-    int64_t limit_ns;        /* of one block's I/O; 0: the drive's own */
+    const struct aio_backend *recipe; /* replaces `backend`; NULL: none */
+    int64_t limit_ns;                 /* of one block's I/O; 0: the drive's own */
 };
 
 /* Makes the folder and its files at full size. `manifest` says everything that is known now; what it
@@ -52,7 +52,7 @@ struct store_checkpoint;
 /* What it says of itself, and nothing else; for store_manifest_fini. */
 int store_checkpoint_peek(const char *path, struct store_manifest *out);
 /* Checks everything but the streams themselves. `path` is the checkpoint's own folder. */
-int store_checkpoint_open(const char *path, const char *backend, struct aio_fault *fault,
+int store_checkpoint_open(const char *path, const char *backend, const struct aio_backend *recipe,
                           struct store_checkpoint **out);
 int store_checkpoint_close(struct store_checkpoint *checkpoint); /* NULL is fine */
 const struct store_manifest *store_checkpoint_manifest(const struct store_checkpoint *checkpoint);

@@ -77,7 +77,7 @@ static int read_sums(struct store_checkpoint *checkpoint)
 }
 
 static int open_all(struct store_checkpoint *checkpoint, const char *backend,
-                    struct aio_fault *fault)
+                    const struct aio_backend *recipe)
 {
     const struct store_manifest *manifest = &checkpoint->manifest;
     checkpoint->fd = open_folder(checkpoint->path);
@@ -94,12 +94,12 @@ static int open_all(struct store_checkpoint *checkpoint, const char *backend,
                                             .folder = checkpoint->fd,
                                             .name = checkpoint->path,
                                             .backend = backend,
-                                            .fault = fault};
+                                            .recipe = recipe};
     rc = rc != 0 ? rc : store_flow_open(&flow, &checkpoint->flow);
     return rc != 0 ? rc : read_sums(checkpoint);
 }
 
-int store_checkpoint_open(const char *path, const char *backend, struct aio_fault *fault,
+int store_checkpoint_open(const char *path, const char *backend, const struct aio_backend *recipe,
                           struct store_checkpoint **out)
 {
     struct store_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
@@ -108,7 +108,7 @@ int store_checkpoint_open(const char *path, const char *backend, struct aio_faul
     }
     snprintf(checkpoint->path, sizeof checkpoint->path, "%s", path);
     checkpoint->fd = -1;
-    int rc = open_all(checkpoint, backend, fault);
+    int rc = open_all(checkpoint, backend, recipe);
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
         return core_err_first(&kept, store_checkpoint_close(checkpoint));

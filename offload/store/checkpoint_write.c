@@ -74,7 +74,7 @@ static int begin(struct store_checkpoint_write *checkpoint)
                                             .name = checkpoint->path,
                                             .writes = true,
                                             .backend = given->backend,
-                                            .fault = given->fault,
+                                            .recipe = given->recipe,
                                             .limit_ns = given->limit_ns};
     return rc != 0 ? rc : store_flow_open(&flow, &checkpoint->flow);
 }
@@ -232,7 +232,7 @@ static int verify(struct store_checkpoint_write *checkpoint)
 {
     struct store_checkpoint *back = NULL;
     int rc = store_checkpoint_open(checkpoint->path, checkpoint->given.backend,
-                                   checkpoint->given.fault, &back);
+                                   checkpoint->given.recipe, &back);
     if (rc == 0) {
         const struct store_manifest *found = store_checkpoint_manifest(back);
         if (found->step != checkpoint->manifest.step ||

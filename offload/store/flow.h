@@ -16,14 +16,14 @@ enum { STORE_FLOW_PIECES = 16, STORE_FLOW_PIECE_BYTES = 1 << 20 };
 #define STORE_FLOW_BYTES ((uint64_t)STORE_FLOW_PIECES * STORE_FLOW_PIECE_BYTES)
 
 struct store_flow_options {
-    const struct store_image *image; /* borrowed, as all here */
-    int folder;                      /* of the checkpoint: descriptor */
-    const char *name;                /* and its name, for messages */
-    bool writes;                     /* the files are made where they are not there, at full
+    const struct store_image *image;  /* borrowed, as all here */
+    int folder;                       /* of the checkpoint: descriptor */
+    const char *name;                 /* and its name, for messages */
+    bool writes;                      /* the files are made where they are not there, at full
                                         size, with their headers */
-    const char *backend;             /* NULL: chosen by probing */
-    struct aio_fault *fault;         /* for tests; NULL: none */
-    int64_t limit_ns;                /* of one block's I/O; 0: the drive's own */
+    const char *backend;              /* NULL: chosen by probing */
+    const struct aio_backend *recipe; /* replaces `backend`; NULL: none */
+    int64_t limit_ns;                 /* of one block's I/O; 0: the drive's own */
 };
 
 /* Opens or makes the files. Headers of files that are there have to be those of the image, and their

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aio/fault.h"
 #include "aio/probe.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
@@ -128,10 +127,8 @@ static int start_drive(struct store_flow *flow, const struct store_flow_options 
     const struct aio_queue_options queue = {
         .name = "checkpoint", .urgency = AIO_CHECKPOINT, .depth = 2 * STORE_FLOW_PIECES};
     int rc = 0;
-    if (options->fault != NULL) {
-        drive.backend = &aio_fault;
-        drive.context = options->fault;
-    } else {
+    drive.backend = options->recipe;
+    if (drive.backend == NULL) {
         rc = aio_backend_choose(options->backend, true, NULL, 0, &drive.backend);
     }
     rc = rc != 0 ? rc : aio_drive_create(&drive, &flow->drive);

@@ -19,11 +19,11 @@ struct store;
 enum { STORE_PATHS_MAX = AIO_PATHS_MAX };
 
 struct store_path {
-    const char *directory;     /* a directory of our own is made in it; NULL: `disk` */
-    uint64_t bytes;            /* the most that may be taken; 0: no limit but the disk's */
-    double weight;             /* speed, in any unit common to the paths; 0: measured */
-    struct aio_fault *fault;   /* for tests; NULL: none */
-    struct aio_mem_disk *disk; /* borrowed; for `mem` */
+    const char *directory;            /* a directory of our own is made in it; NULL: `disk` */
+    uint64_t bytes;                   /* the most that may be taken; 0: no limit but the disk's */
+    double weight;                    /* speed, in any unit common to the paths; 0: measured */
+    const struct aio_backend *recipe; /* borrowed; the drive's back end; NULL: the store's */
+    struct aio_mem_disk *disk;        /* borrowed; for `mem` */
 };
 
 /* What an extent holds. */

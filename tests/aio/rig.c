@@ -77,9 +77,7 @@ void rig_open(struct rig *rig, const struct rig_options *options)
     drive.context = rig->disk;
     if (options->fault != NULL) {
         options->fault->inner = drive.backend;
-        options->fault->inner_context = rig->disk;
-        drive.backend = &aio_fault;
-        drive.context = options->fault;
+        drive.backend = aio_fault_recipe(options->fault);
     }
     int rc = aio_drive_create(&drive, &rig->drive);
     if (rc != 0) {

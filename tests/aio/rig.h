@@ -3,9 +3,9 @@
 #define TESTS_AIO_RIG_H
 
 #include "aio/drive.h"
-#include "aio/fault.h"
 #include "aio/mem.h"
 #include "aio/queue.h"
+#include "tests/aio/fault.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define RIG_SLOW 1
@@ -29,7 +29,7 @@ struct rig {
 
 struct rig_options {
     const char *backend;     /* uring, libaio, threads, mem */
-    struct aio_fault *fault; /* wrapped around it; `inner` is filled in; NULL: none */
+    struct aio_fault *fault; /* wrapped around it; `inner` is set; NULL: none */
     uint64_t bytes;
     struct aio_drive_options drive; /* backend and context are filled in */
     uint32_t queue_depth;

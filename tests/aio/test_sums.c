@@ -25,7 +25,8 @@ static void open_guarded(struct guarded *g)
 {
     *g = (struct guarded){.fault = {.inner = &aio_mem, .seed = seed}};
     check_int(aio_mem_create(1 << 20, &g->disk), ==, 0);
-    struct aio_store_path path = {.disk = g->disk, .bytes = 1 << 20, .fault = &g->fault};
+    struct aio_store_path path = {
+        .disk = g->disk, .bytes = 1 << 20, .recipe = aio_fault_recipe(&g->fault)};
     struct aio_store_options options = {
         .paths = &path, .paths_count = 1, .run = 77, .align_bytes = 4096};
     check_int(aio_store_open(&options, &g->store), ==, 0);

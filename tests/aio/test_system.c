@@ -526,8 +526,6 @@ static void bad_requests_are_refused(void)
     check_int(aio_drive_create(&options, &drive), ==, -EINVAL);
     options = (struct aio_drive_options){.backend = &aio_mem};
     check_int(aio_drive_create(&options, &drive), ==, -EINVAL);
-    options = (struct aio_drive_options){.backend = &aio_fault};
-    check_int(aio_drive_create(&options, &drive), ==, -EINVAL);
     check_int(aio_drive_destroy(NULL), ==, 0);
     check_int(aio_queue_close(NULL), ==, 0);
     check_true(aio_backend_find("floppy") == NULL);

@@ -8,9 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aio/fault.h"
+#include "aio/probe.h"
 #include "core/base/err.h"
 #include "core/base/rng.h"
+#include "tests/aio/fault.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -92,7 +93,10 @@ static struct run_options options_of(const struct setting *setting, struct aio_f
         snprintf(directories[i], sizeof directories[i], "%s/store %u", test_directory(), i);
         options.stores[i] = (struct store_path){.directory = directories[i], .weight = 1};
     }
-    options.stores[0].fault = fault;
+    if (fault != NULL && setting->io != NULL) {
+        fault->inner = aio_backend_find(setting->io);
+    }
+    options.stores[0].recipe = aio_fault_recipe(fault);
     return options;
 }
 

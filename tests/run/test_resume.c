@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "aio/backend.h"
-#include "aio/fault.h"
+#include "tests/aio/fault.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -214,7 +214,7 @@ static void fails_alone(void)
     const struct run_engine_options engine_options = {
         .planned = planned, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
-    struct run_checkpoint_options save = {.shelf = shelf, .fault = &fault};
+    struct run_checkpoint_options save = {.shelf = shelf, .recipe = aio_fault_recipe(&fault)};
     for (unsigned s = 0; s < 3; s++) {
         int32_t ids[CASE_ROWS * CASE_LENGTH];
         const struct model_batch batch = case_batch(&made, s, 0, ids);
@@ -225,7 +225,7 @@ static void fails_alone(void)
     }
     check_int(run_checkpoint_wait(engine), ==, -ENOSPC);
     check_int(run_checkpoint_wait(engine), ==, 0);
-    save.fault = NULL;
+    save.recipe = NULL;
     check_int(run_checkpoint_save(engine, &save), ==, 0);
     run_engine_destroy(engine);
     run_planned_destroy(planned);

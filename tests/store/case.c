@@ -153,12 +153,13 @@ int case_put(struct store_checkpoint_write *write, uint64_t step)
     return rc;
 }
 
-int case_write(struct store_shelf *shelf, uint64_t step, uint32_t keep, struct aio_fault *fault)
+int case_write(struct store_shelf *shelf, uint64_t step, uint32_t keep,
+               const struct aio_backend *recipe)
 {
     const struct store_checkpoint_options options = {.shelf = shelf,
                                                      .keep = keep,
                                                      .backend = "threads",
-                                                     .fault = fault,
+                                                     .recipe = recipe,
                                                      .limit_ns = case_limit_ns};
     struct store_checkpoint_write *write = NULL;
     struct store_manifest manifest;

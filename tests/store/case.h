@@ -21,7 +21,8 @@ extern void (*case_guard)(bool inside);
 extern int64_t case_limit_ns;
 
 /* Writes the checkpoint of a step. */
-int case_write(struct store_shelf *shelf, uint64_t step, uint32_t keep, struct aio_fault *fault);
+int case_write(struct store_shelf *shelf, uint64_t step, uint32_t keep,
+               const struct aio_backend *recipe);
 /* Puts all the bytes of a step. */
 int case_put(struct store_checkpoint_write *write, uint64_t step);
 /* Opens it and compares every byte. 0, or what refused it; a byte that differs fails the case. */

@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aio/fault.h"
 #include "core/base/err.h"
 #include "offload/model/publish.h"
+#include "tests/aio/fault.h"
 #include "tests/harness/test.h"
 #include "tests/store/case.h"
 
@@ -210,7 +210,7 @@ static void operations_fail(void)
             struct aio_fault fault = drive_of(n);
             fault.rules[0] = (struct aio_fault_rule){
                 .kind = AIO_FAULT_ERROR, .from = n, .count = once ? 1 : AIO_FAULT_FOREVER};
-            int rc = case_write(shelf, 2, 0, &fault);
+            int rc = case_write(shelf, 2, 0, aio_fault_recipe(&fault));
             check_outcome(shelf, rc, "operation", n);
             store_shelf_remove(shelf, 2);
             if (once == 0 && fault.hits[AIO_FAULT_ERROR] == 0) {
@@ -232,14 +232,14 @@ static void drives_stall(void)
     good.rules_count = 0;
     case_shrink(true);
     check_int(case_write(shelf, 1, 0, NULL), ==, 0);
-    check_int(case_write(shelf, 2, 0, &good), ==, 0);
+    check_int(case_write(shelf, 2, 0, aio_fault_recipe(&good)), ==, 0);
     store_shelf_remove(shelf, 2);
     check_uint(good.ops, >, 4);
     case_limit_ns = 50000000;
     for (uint64_t n = 1; n <= good.ops; n++) {
         struct aio_fault fault = drive_of(n);
         fault.rules[0] = (struct aio_fault_rule){.kind = AIO_FAULT_STALLED, .from = n};
-        int rc = case_write(shelf, 2, 0, &fault);
+        int rc = case_write(shelf, 2, 0, aio_fault_recipe(&fault));
         check_uint(fault.hits[AIO_FAULT_STALLED], ==, 1);
         check_int(rc, ==, -ETIMEDOUT);
         check_contains(core_err_sentence(), store_shelf_directory(shelf));
@@ -269,7 +269,7 @@ static void drives_lie(void)
                                                  .count = 1 + seed % 3,
                                                  .writes_only = seed % 5 != 0,
                                                  .reads_only = seed % 5 == 0};
-        int rc = case_write(shelf, 2, 0, &fault);
+        int rc = case_write(shelf, 2, 0, aio_fault_recipe(&fault));
         lied += fault.hits[kinds[seed % 4]] > 0;
         refused += rc != 0;
         check_outcome(shelf, rc, "seed", seed);

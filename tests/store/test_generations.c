@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "aio/fault.h"
 #include "core/base/err.h"
 #include "offload/store/chunk.h"
 #include "offload/store/store.h"
+#include "tests/aio/fault.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -118,7 +118,8 @@ static void bench_begin(struct bench *bench, struct aio_fault *fault)
 {
     struct run_options options = case_options();
     case_model_make(&bench->made, "llama");
-    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1, .fault = fault};
+    options.stores[0] = (struct store_path){
+        .directory = "unused", .weight = 1, .recipe = aio_fault_recipe(fault)};
     options.store_count = 1;
     options.budgets.store_bytes = UINT64_C(1) << 30;
     options.wishes = (struct plan_wishes){.weights = PLAN_WHERE_STORE,

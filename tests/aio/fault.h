@@ -1,8 +1,9 @@
-/* fault.h: a back end around another one that does what drives, kernels and cables do on bad days,
- * reproducibly: everything follows from the seed and the count of operations. The drive's thread
- * applies it; rules may be changed while nothing is in flight. */
-#ifndef AIO_FAULT_H
-#define AIO_FAULT_H
+/* fault.h: a back end for tests that wraps another one and injects faults: errors, short transfers,
+ * stalls, lost and corrupted writes. Faults are reproducible: they depend only on the rules, the seed
+ * and the number of operations so far. The drive's thread applies them; the rules may change while
+ * nothing is in flight. */
+#ifndef TESTS_AIO_FAULT_H
+#define TESTS_AIO_FAULT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -42,20 +43,23 @@ struct aio_fault_rule {
     uint64_t offset_from, offset_end; /* only operations that begin here; 0, 0: all */
 };
 
-/* The context of back end `fault`; the caller's, and outlives the drive. */
+/* What to inject. Owned by the test; outlives the drives that use it. */
 struct aio_fault {
-    const struct aio_backend *inner;
-    void *inner_context;
+    const struct aio_backend *inner; /* NULL: mem where the drive has a disk, else by probing */
     uint64_t seed;
     unsigned rules_count;
     struct aio_fault_rule rules[AIO_FAULT_RULES_MAX];
-    _Atomic bool released;                  /* stalled operations go on */
-    _Atomic uint64_t ops;                   /* operations handed in so far */
-    _Atomic uint64_t hits[AIO_FAULT_KINDS]; /* how often each was applied */
+    _Atomic bool released;                  /* stalled operations continue */
+    _Atomic uint64_t ops;                   /* operations submitted so far */
+    _Atomic uint64_t hits[AIO_FAULT_KINDS]; /* how often each kind was applied */
+    struct aio_backend recipe;              /* see aio_fault_recipe */
 };
 
-/* Lets stalled operations go on. Any thread. */
+/* The back end that injects these faults, for the `backend` or `recipe` member of options. Belongs to
+ * `fault`. NULL gives NULL. */
+const struct aio_backend *aio_fault_recipe(struct aio_fault *fault);
+
+/* Lets stalled operations continue. Any thread. */
 void aio_fault_release(struct aio_fault *fault);
-const char *aio_fault_name(enum aio_fault_kind kind);
 
 #endif

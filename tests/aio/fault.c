@@ -1,7 +1,7 @@
-/* aio_fault.c: the back end that breaks another one, by rules and a seed. Every operation handed to
- * the inner one has an entry that says what to do with its answer; answers that are made up or held
- * back wait in a ring. Drive's thread. */
-#include "aio/fault.h"
+/* fault.c: the fault-injecting back end. Each operation passed to the inner back end has an entry that
+ * says how to change its completion; invented and delayed completions wait in an array. The drive's
+ * thread. */
+#include "tests/aio/fault.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aio/probe.h"
 #include "core/base/err.h"
 #include "core/base/rng.h"
 
@@ -30,8 +31,9 @@ struct held {
 };
 
 struct fault {
-    struct aio_fault *plan; /* borrowed */
-    void *inner;            /* owned: the inner back end's state */
+    struct aio_fault *plan;            /* borrowed */
+    const struct aio_backend *backend; /* the inner one */
+    void *inner;                       /* owned: its state */
     uint32_t depth;
     struct entry *entries; /* owned, [depth] */
     struct held *held;     /* owned, [held_size] */
@@ -40,16 +42,6 @@ struct fault {
     uint64_t ops, submits, reaps; /* counts, from 1 */
     char words[128];
 };
-
-static const char *const kind_names[AIO_FAULT_KINDS] = {
-    "short", "error", "end",         "late",    "reorder", "duplicate", "stranger",
-    "lost",  "torn",  "misdirected", "corrupt", "stalled", "submit",    "reap",
-};
-
-const char *aio_fault_name(enum aio_fault_kind kind)
-{
-    return kind_names[kind];
-}
 
 void aio_fault_release(struct aio_fault *plan)
 {
@@ -69,7 +61,7 @@ static void fault_close(void *state)
         return;
     }
     if (fault->inner != NULL) {
-        fault->plan->inner->close(fault->inner);
+        fault->backend->close(fault->inner);
     }
     for (uint32_t i = 0; fault->entries != NULL && i < fault->depth; i++) {
         free(fault->entries[i].copy);
@@ -79,12 +71,21 @@ static void fault_close(void *state)
     free(fault);
 }
 
+/* The inner back end where the test names none. */
+static int find_inner(const struct aio_fault *plan, const struct aio_backend_options *options,
+                      const struct aio_backend **out)
+{
+    if (plan->inner == NULL && options->context == NULL) {
+        return aio_backend_choose(NULL, true, NULL, 0, out);
+    }
+    *out = plan->inner != NULL ? plan->inner : &aio_mem;
+    return 0;
+}
+
 static int fault_open(const struct aio_backend_options *options, void **state)
 {
-    struct aio_fault *plan = options->context;
-    if (plan == NULL || plan->inner == NULL || plan->rules_count > AIO_FAULT_RULES_MAX) {
-        return core_err_set(-EINVAL, "%s: back end fault needs a struct aio_fault", options->drive);
-    }
+    struct aio_fault *plan = options->user;
+    assert(plan != NULL && plan->rules_count <= AIO_FAULT_RULES_MAX);
     struct fault *fault = calloc(1, sizeof *fault);
     if (fault == NULL) {
         return core_err_set(-ENOMEM, "%s: no memory for back end fault", options->drive);
@@ -94,31 +95,38 @@ static int fault_open(const struct aio_backend_options *options, void **state)
     fault->held_size = 4 * options->depth + 16;
     fault->entries = calloc(fault->depth, sizeof *fault->entries);
     fault->held = calloc(fault->held_size, sizeof *fault->held);
-    struct aio_backend_options inner = *options;
-    inner.context = plan->inner_context;
-    int rc = fault->entries != NULL && fault->held != NULL
-                 ? plan->inner->open(&inner, &fault->inner)
-                 : core_err_set(-ENOMEM, "%s: no memory for back end fault", options->drive);
+    int rc = -ENOMEM;
+    if (fault->entries == NULL || fault->held == NULL) {
+        core_err_set(rc, "%s: no memory for back end fault", options->drive);
+        goto fail;
+    }
+    rc = find_inner(plan, options, &fault->backend);
     if (rc != 0) {
-        fault_close(fault);
-        return rc;
+        goto fail;
+    }
+    rc = fault->backend->open(options, &fault->inner);
+    if (rc != 0) {
+        goto fail;
     }
     snprintf(fault->words, sizeof fault->words, "fault (seed %llu) over %s",
-             (unsigned long long)plan->seed, plan->inner->describe(fault->inner));
+             (unsigned long long)plan->seed, fault->backend->describe(fault->inner));
     *state = fault;
     return 0;
+fail:
+    fault_close(fault);
+    return rc;
 }
 
 static int fault_attach(void *state, uint32_t index, int fd)
 {
     struct fault *fault = state;
-    return fault->plan->inner->attach(fault->inner, index, fd);
+    return fault->backend->attach(fault->inner, index, fd);
 }
 
 static int fault_buffers(void *state, const struct iovec *slabs, unsigned count)
 {
     struct fault *fault = state;
-    return fault->plan->inner->buffers(fault->inner, slabs, count);
+    return fault->backend->buffers(fault->inner, slabs, count);
 }
 
 static uint32_t chance(const struct fault *fault, uint64_t stream, uint64_t position)
@@ -239,7 +247,7 @@ static void drop_copy(struct entry *entry)
 /* A part of the bytes, never none and never all; whole sectors where the inner one is a drive. */
 static uint32_t part_of(const struct fault *fault, const struct entry *entry)
 {
-    uint32_t grain = fault->plan->inner == &aio_mem ? 1 : SECTOR_BYTES;
+    uint32_t grain = fault->backend == &aio_mem ? 1 : SECTOR_BYTES;
     uint32_t grains = entry->op.bytes / grain;
     if (grains < 2) {
         return entry->op.bytes;
@@ -276,7 +284,7 @@ static int hand_on(struct fault *fault, struct entry *entry)
 {
     struct aio_op op = entry->op;
     int rc = change(fault, entry, &op);
-    int taken = rc == 0 ? fault->plan->inner->submit(fault->inner, &op, 1) : rc;
+    int taken = rc == 0 ? fault->backend->submit(fault->inner, &op, 1) : rc;
     if (taken != 1) {
         drop_copy(entry);
     }
@@ -423,7 +431,7 @@ static int fault_reap(void *state, struct aio_event *events, unsigned max, unsig
     unsigned room = (fault->held_size - fault->held_count) / 4;
     unsigned most = room < 64 ? room : 64;
     most = most < max ? most : max;
-    int rc = fault->plan->inner->reap(fault->inner, found, most, min < most ? min : most, wait_ns);
+    int rc = fault->backend->reap(fault->inner, found, most, min < most ? min : most, wait_ns);
     for (int i = 0; i < rc; i++) {
         change_answer(fault, &found[i]);
     }
@@ -434,7 +442,7 @@ static int fault_reap(void *state, struct aio_event *events, unsigned max, unsig
 static void fault_wake(void *state)
 {
     struct fault *fault = state;
-    fault->plan->inner->wake(fault->inner);
+    fault->backend->wake(fault->inner);
 }
 
 static void fault_cancel(void *state, uint64_t token)
@@ -446,7 +454,7 @@ static void fault_cancel(void *state, uint64_t token)
         fault->stalled_count--;
         hold(fault, token, -ECANCELED, 0);
     } else {
-        fault->plan->inner->cancel(fault->inner, token);
+        fault->backend->cancel(fault->inner, token);
     }
 }
 
@@ -456,7 +464,7 @@ static const char *fault_describe(void *state)
     return fault->words;
 }
 
-const struct aio_backend aio_fault = {
+static const struct aio_backend functions = {
     .name = "fault",
     .probe = fault_probe,
     .open = fault_open,
@@ -469,3 +477,13 @@ const struct aio_backend aio_fault = {
     .cancel = fault_cancel,
     .describe = fault_describe,
 };
+
+const struct aio_backend *aio_fault_recipe(struct aio_fault *fault)
+{
+    if (fault == NULL) {
+        return NULL;
+    }
+    fault->recipe = functions;
+    fault->recipe.user = fault;
+    return &fault->recipe;
+}
