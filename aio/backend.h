@@ -78,4 +78,37 @@ extern const struct aio_backend aio_libaio;
 extern const struct aio_backend aio_threads;
 extern const struct aio_backend aio_mem;
 
+/* The context of back end `mem`. Every attached file is these bytes. Read by the drive's thread;
+ * the caller may look at `bytes` when nothing is in flight, and change the rates between runs. */
+struct aio_mem_disk {
+    unsigned char *memory; /* owned */
+    uint64_t bytes;
+    uint64_t read_bytes_per_s;  /* 0: as fast as memory is */
+    uint64_t write_bytes_per_s; /* the same; both share one drive */
+    int64_t latency_ns;         /* added to each transfer */
+    int64_t free_ns;            /* when the drive has done what was asked of it */
+};
+
+/* Zeroed bytes. */
+int aio_mem_create(uint64_t bytes, struct aio_mem_disk **out);
+void aio_mem_destroy(struct aio_mem_disk *disk);
+
+enum { AIO_REASON_BYTES = 256 };
+
+/* 0 if it works here, else -errno (-ENOSYS, -EPERM, -ENOTSUP when not built in ...). `reason` says
+ * why in words in either case. Nothing stays open. */
+int aio_probe_uring(char *reason, size_t bytes);
+int aio_probe_libaio(char *reason, size_t bytes);
+int aio_probe_threads(char *reason, size_t bytes);
+
+/* The back end of that name: uring (io_uring), libaio, threads, mem. NULL: not known or not
+ * built in. */
+const struct aio_backend *aio_backend_find(const char *name);
+
+/* Picks a back end. `wanted` NULL or "auto": io_uring, else libaio where `direct` (buffered libaio
+ * blocks in submit), else threads; any other name: that one or an error that says why not.
+ * `reason` (may be NULL) tells what was picked and why. */
+int aio_backend_choose(const char *wanted, bool direct, char *reason, size_t bytes,
+                       const struct aio_backend **out);
+
 #endif

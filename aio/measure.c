@@ -9,9 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "aio/dir.h"
-#include "aio/fs.h"
-#include "aio/probe.h"
+#include "aio/backend.h"
+#include "aio/files.h"
 #include "aio/queue.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"

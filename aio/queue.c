@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aio/drive_parts.h"
+#include "aio/drive_internal.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 

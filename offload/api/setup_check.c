@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "core/base/err.h"
 #include "core/base/team.h"
 #include "core/dev/dev.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "core/base/kfile.h"
 #include "offload/doctor/doctor.h"
 

@@ -10,8 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "aio/dir.h"
-#include "aio/fs.h"
+#include "aio/files.h"
 #include "aio/measure.h"
 #include "core/base/err.h"
 #include "core/base/quote.h"

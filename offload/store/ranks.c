@@ -9,8 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "aio/look.h"
-#include "aio/path.h"
+#include "aio/files.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aio/mem.h"
+#include "aio/backend.h"
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
 #include "offload/store/adopt.h"

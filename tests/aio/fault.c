@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "core/base/err.h"
 #include "core/base/rng.h"
 

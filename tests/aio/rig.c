@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "core/base/err.h"
 #include "core/base/rng.h"
 #include "tests/harness/test.h"

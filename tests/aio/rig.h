@@ -2,8 +2,8 @@
 #ifndef TESTS_AIO_RIG_H
 #define TESTS_AIO_RIG_H
 
+#include "aio/backend.h"
 #include "aio/drive.h"
-#include "aio/mem.h"
 #include "aio/queue.h"
 #include "tests/aio/fault.h"
 

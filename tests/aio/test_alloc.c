@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "tests/aio/rig.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"

@@ -11,9 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aio/dir.h"
-#include "aio/fs.h"
-#include "aio/path.h"
+#include "aio/files.h"
 #include "aio/store.h"
 #include "core/base/err.h"
 #include "core/base/rng.h"

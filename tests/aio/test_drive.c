@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/rng.h"

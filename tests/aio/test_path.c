@@ -11,8 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aio/look.h"
-#include "aio/path.h"
+#include "aio/files.h"
 #include "aio/queue.h"
 #include "core/base/err.h"
 #include "tests/aio/rig.h"

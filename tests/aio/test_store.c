@@ -8,10 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aio/extent.h"
 #include "aio/measure.h"
+#include "aio/space.h"
 #include "aio/store.h"
-#include "aio/stripe.h"
 #include "core/base/bell.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"

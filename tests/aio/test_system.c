@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aio/backend.h"
 #include "aio/measure.h"
-#include "aio/probe.h"
 #include "aio/store.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"

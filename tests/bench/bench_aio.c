@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "aio/mem.h"
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "tests/bench/bench_aio.h"

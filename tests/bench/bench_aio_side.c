@@ -1,7 +1,7 @@
 /* bench_aio_side.c: our own side of each contest: a drive, a queue that reads and one that writes. */
 #include <stdlib.h>
 
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "core/base/clock.h"
 #include "tests/bench/bench_aio.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "core/base/err.h"
 #include "tests/harness/test.h"
 #include "tools/ds_nvme_bench/environment.h"

@@ -8,7 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "core/base/cpus.h"
 #include "core/base/kfile.h"
 #include "core/base/mem_limits.h"

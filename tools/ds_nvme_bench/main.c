@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aio/probe.h"
+#include "aio/backend.h"
 #include "core/base/err.h"
 #include "tools/ds_nvme_bench/options.h"
 #include "tools/ds_nvme_bench/progress.h"

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "aio/dir.h"
-#include "aio/probe.h"
+#include "aio/backend.h"
+#include "aio/files.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/file.h"

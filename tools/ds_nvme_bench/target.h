@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "aio/backend.h"
-#include "aio/fs.h"
+#include "aio/files.h"
 #include "core/base/cpus.h"
 
 struct bench_target {

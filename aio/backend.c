@@ -1,5 +1,5 @@
 /* probe.c: the registry of back ends, and which one works here. */
-#include "aio/probe.h"
+#include "aio/backend.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,13 +1,12 @@
 /* aio_mem.c: the back end whose drive is memory. Copies at submit and answers when a drive of the
  * given speed would have. One thread at a time (the drive's). */
-#include "aio/mem.h"
+#include "aio/backend.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "aio/backend.h"
 #include "core/base/bell.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"

@@ -1,6 +1,6 @@
 /* drive_sums.c: the checksums of a block: taken right before its bytes leave, checked when they have
  * come. Drive's thread. */
-#include "aio/drive_parts.h"
+#include "aio/drive_internal.h"
 #include "core/base/hash.h"
 
 void aio_sums_take(struct aio_drive *drive, const struct block *block)

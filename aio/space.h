@@ -29,4 +29,11 @@ uint64_t aio_space_free_bytes(const struct aio_space *space);
 /* Free ranges in order, none touching the next; how many there are. */
 uint32_t aio_space_ranges(const struct aio_space *space, const struct aio_range **out);
 
+/* Shares `units` over `count` paths: in proportion to `weights`, where `credit` (zeros at first)
+ * carries what rounding left over, so that the sum over many extents is exact to one unit a path.
+ * A path gets no more than `free_units`; the others take what it cannot. `units` must not exceed
+ * the sum of them. */
+void aio_stripe_share(const double *weights, double *credit, const uint64_t *free_units,
+                      unsigned count, uint64_t units, uint64_t *out);
+
 #endif

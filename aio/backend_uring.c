@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "aio/backend.h"
-#include "aio/probe.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "aio/drive_parts.h"
+#include "aio/drive_internal.h"
 #include "core/base/err.h"
 
 /* A part that makes durable waits for all before it; what follows waits for the part, because it is
