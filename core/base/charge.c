@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/budget.h"
 #include "core/base/err.h"
-#include "core/base/mem.h"
 
 /* What malloc itself takes for a block. */
 enum { MALLOC_BYTES = 16 };

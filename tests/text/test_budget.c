@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "core/base/budget.h"
 #include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
-#include "core/base/mem.h"
 #include "tests/harness/test.h"
 #include "tools/text/feed.h"
 

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/mem.h"
+#include "core/base/budget.h"
 
 struct text_feed;
 

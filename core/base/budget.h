@@ -1,0 +1,30 @@
+/* budget.h: a hard limit on bytes, counted by whoever allocates. Any thread. */
+#ifndef CORE_BASE_BUDGET_H
+#define CORE_BASE_BUDGET_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define CORE_BUDGET_NONE UINT64_MAX /* no limit: it only counts */
+enum { CORE_BUDGET_NAME_BYTES = 32 };
+
+struct core_budget {
+    char name[CORE_BUDGET_NAME_BYTES];
+    uint64_t limit_bytes;
+    _Atomic uint64_t used_bytes; /* never above limit_bytes; relaxed: it orders nothing else */
+    _Atomic uint64_t peak_bytes; /* the highest `used_bytes` so far */
+};
+
+void core_budget_init(struct core_budget *budget, const char *name, uint64_t limit_bytes);
+
+/* Charges `bytes` for `what`. -ENOMEM if they do not fit: the error has the budget's name, its limit,
+ * the used and the requested bytes, and nothing is charged. */
+int core_budget_take(struct core_budget *budget, uint64_t bytes, const char *what);
+/* Gives back bytes that were taken; asserts that they were. */
+void core_budget_give(struct core_budget *budget, uint64_t bytes);
+
+uint64_t core_budget_used(const struct core_budget *budget);
+uint64_t core_budget_peak(const struct core_budget *budget);
+uint64_t core_budget_left(const struct core_budget *budget);
+
+#endif
