@@ -333,6 +333,10 @@ static void texts(void)
     test_file("t.jsonl", rows, strlen(rows));
     expect(2, "finetune --model %T/chat/model --data %T/t.jsonl --out %T/x --steps 1 --batch 4");
     check_contains(rig_err, "t.jsonl:3: the model has no chat template");
+    expect(2, "finetune --model %T/chat/model --data %T/t.jsonl --out %T/x --steps 1 "
+              "--data-memory 1000");
+    check_contains(rig_err, "t.jsonl:1: the row has 49 bytes");
+    check_contains(rig_err, "--data-memory allows more");
     expect(2, "plan --model %T/chat/model --data %T/t.jsonl --chat-format letters");
     check_contains(rig_err, "tide plan: --chat-format: \"letters\" is unknown");
     static const char *const flags[] = {"", "--train-on all", "--pack --seq-len 100"};

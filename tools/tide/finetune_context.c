@@ -181,8 +181,9 @@ int tune_context_data(struct tune_context *talk, const struct tune_data_options 
 
 int tune_exit_code(int rc)
 {
-    static const int given_wrong[] = {-EINVAL, -ENOENT, -EEXIST,  -ENOTDIR, -EISDIR, -EACCES,
-                                      -EPERM,  -EROFS,  -ENOTSUP, -ENODEV,  -EBUSY,  -ENAMETOOLONG};
+    static const int given_wrong[] = {-EINVAL, -ENOENT,       -EEXIST, -ENOTDIR, -EISDIR,
+                                      -EACCES, -EPERM,        -EROFS,  -ENOTSUP, -ENODEV,
+                                      -EBUSY,  -ENAMETOOLONG, -E2BIG};
     if (rc == -EFBIG) {
         return CLI_NO_FIT;
     }
