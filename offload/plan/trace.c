@@ -53,8 +53,8 @@ void plan_trace_begin(const struct plan_input *input, const struct plan_trace_si
 /* Microseconds with three decimals, and a point in every locale. */
 static const char *print_micros(double seconds, char text[32])
 {
-    const long long ns = llround(seconds * 1e9);
-    snprintf(text, 32, "%lld.%03lld", ns / 1000, ns % 1000);
+    const long long ns = llround(fabs(seconds) * 1e9);
+    snprintf(text, 32, "%s%lld.%03lld", seconds < 0 ? "-" : "", ns / 1000, ns % 1000);
     return text;
 }
 
