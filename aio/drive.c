@@ -1,5 +1,5 @@
-/* drive.c: the drive's thread and its turn: serve what others ask, hand blocks out, collect answers,
- * verify, watch the clock. */
+/* drive.c: the drive's thread. One turn answers calls, submits pieces, collects completions, verifies
+ * reads and looks for late pieces. Files and memory are attached by calls from other threads. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,126 +17,130 @@
 
 enum {
     EVENTS = 64,
-    VERIFY_AT_ONCE = 4,      /* blocks hashed before the ring is looked after again */
-    SPIN_NS = 20000,         /* looked for work before sleeping */
-    WAIT_NS = 100000000,     /* for completions, before the watchdog looks again */
-    BATCH_WAIT_NS = 5000000, /* for several completions at once */
-    WATCH_NS = 250000000,
+    VERIFY_AT_ONCE = 4,        /* pieces hashed before completions are collected again */
+    SPIN_NS = 20000,           /* spinning before sleeping */
+    WAIT_NS = 100000000,       /* the longest wait for completions */
+    BATCH_WAIT_NS = 5000000,   /* for several completions at once */
+    WATCH_NS = 250000000,      /* between looks for late pieces */
     FAILING_CALLS_MAX = 10000, /* submit or reap, in a row */
 };
+_Static_assert((int)AIO_DRIVE_QUEUES_MAX == (int)AIO_CHANNELS_MAX, "a queue has one channel on a drive");
 static const int64_t warn_default_ns = 5000000000;
 static const int64_t limit_default_ns = 60000000000;
 
 static void read_clock(struct aio_drive *drive)
 {
-    if (drive->options.now_ns != NULL) {
-        drive->now_ns = drive->ran_ns = drive->options.now_ns(drive->options.now_user);
+    if (drive->clock_ns != NULL) {
+        drive->now_ns = drive->ran_ns = drive->clock_ns(drive->clock_user);
     } else {
         drive->now_ns = core_clock_now_ns();
         drive->ran_ns = core_clock_ran_ns();
     }
 }
 
-void aio_drive_ring(struct aio_drive *drive)
+void aio_drive_wake(struct aio_drive *drive)
 {
     core_bell_ring(&drive->bell);
-    if ((atomic_load_explicit(&drive->waiting, memory_order_seq_cst) & WAKE_FOR_PARTS) != 0 &&
+    if ((atomic_load_explicit(&drive->waiting, memory_order_seq_cst) & WAKE_FOR_REQUESTS) != 0 &&
         atomic_exchange_explicit(&drive->waiting, 0, memory_order_seq_cst) != 0) {
         drive->backend->wake(drive->state);
     }
 }
 
-int aio_drive_ask(struct aio_drive *drive, int (*run)(struct aio_drive *, struct control *),
-                  void *argument)
+/* Lets the drive's thread run a function and waits for its result. Any thread. */
+static int drive_call_run(struct aio_drive *drive,
+                          int (*run)(struct aio_drive *, struct drive_call *), void *argument)
 {
-    struct control control = {.run = run, .argument = argument};
-    pthread_mutex_lock(&drive->asking);
-    atomic_store_explicit(&drive->control, &control, memory_order_seq_cst);
+    struct drive_call call = {.run = run, .argument = argument};
+    pthread_mutex_lock(&drive->calling);
+    atomic_store_explicit(&drive->call, &call, memory_order_seq_cst);
     core_bell_ring(&drive->bell);
     if (atomic_exchange_explicit(&drive->waiting, 0, memory_order_seq_cst) != 0) {
         drive->backend->wake(drive->state);
     }
     for (;;) {
         uint32_t seen = core_bell_look(&drive->answers);
-        if (atomic_load_explicit(&control.answered, memory_order_acquire)) {
+        if (atomic_load_explicit(&call.answered, memory_order_acquire)) {
             break;
         }
         core_bell_sleep(&drive->answers, seen, -1);
     }
-    pthread_mutex_unlock(&drive->asking);
-    return core_err_first(&control.result, 0);
+    pthread_mutex_unlock(&drive->calling);
+    return core_err_first(&call.result, 0);
 }
 
-static void answer(struct aio_drive *drive, struct control *control, int rc)
+static void answer_call(struct aio_drive *drive, struct drive_call *call, int rc)
 {
-    control->result = core_err_keep(rc);
-    atomic_store_explicit(&control->answered, true, memory_order_release);
+    call->result = core_err_keep(rc);
+    atomic_store_explicit(&call->answered, true, memory_order_release);
     core_bell_ring(&drive->answers);
 }
 
-static void serve(struct aio_drive *drive)
+static void serve_call(struct aio_drive *drive)
 {
-    struct control *control = atomic_exchange_explicit(&drive->control, NULL, memory_order_seq_cst);
-    if (control != NULL) {
-        int rc = control->run(drive, control);
+    struct drive_call *call = atomic_exchange_explicit(&drive->call, NULL, memory_order_seq_cst);
+    if (call != NULL) {
+        int rc = call->run(drive, call);
         if (rc != -EINPROGRESS) {
-            answer(drive, control, rc);
+            answer_call(drive, call, rc);
         }
     }
 }
 
-/* Lanes whose last block is through, or whose blocks will not come back. */
-static void close_lanes(struct aio_drive *drive)
+/* Answers those who close a channel: nothing is in flight any more, or it will not complete. */
+static void close_channels(struct aio_drive *drive)
 {
-    for (unsigned i = 0; i < drive->lanes_count; i++) {
-        struct lane *lane = drive->lanes[i];
-        if (lane->closer == NULL) {
+    for (unsigned i = 0; i < drive->channels_count; i++) {
+        struct channel *channel = drive->channels[i];
+        if (channel->closer == NULL) {
             continue;
         }
-        int64_t limit_ns = drive->dead ? drive->options.warn_ns : drive->options.limit_ns;
-        struct control *closer = lane->closer;
-        if (lane->flying == 0) {
-            drive->lanes[i--] = drive->lanes[--drive->lanes_count];
-            answer(drive, closer, 0); /* the lane is gone */
-        } else if (drive->ran_ns - lane->closing_ns >= limit_ns) {
-            lane->closer = NULL;
-            answer(drive, closer,
-                   core_err_set(-ETIMEDOUT,
-                                "%s does not give back %" PRIu64
-                                " blocks; their memory stays with the kernel",
-                                drive->name, lane->flying));
+        int64_t limit_ns = drive->dead ? drive->warn_ns : drive->limit_ns;
+        struct drive_call *closer = channel->closer;
+        if (channel->in_flight == 0) {
+            drive->channels[i--] = drive->channels[--drive->channels_count];
+            answer_call(drive, closer, 0); /* the channel is gone */
+        } else if (drive->ran_ns - channel->closing_ns >= limit_ns) {
+            channel->closer = NULL;
+            answer_call(drive, closer,
+                        core_err_set(-ETIMEDOUT,
+                                     "%s: %" PRIu64
+                                     " transfers do not complete; the kernel may still access"
+                                     " their memory",
+                                     drive->name, channel->in_flight));
         }
     }
 }
 
-void aio_drive_die(struct aio_drive *drive, int code)
+/* Ends all queues with this thread's error message. */
+static void drive_fail(struct aio_drive *drive, int rc)
 {
     drive->dead = true;
     core_log(CORE_LOG_ERROR, "%s", core_err_sentence());
-    for (unsigned i = 0; i < drive->lanes_count; i++) {
-        aio_queue_fail(drive->lanes[i]->queue, code, core_err_sentence());
+    for (unsigned i = 0; i < drive->channels_count; i++) {
+        aio_channel_fail(drive->channels[i], 0, rc);
     }
-    aio_block_sweep(drive);
-    for (unsigned i = 0; i < drive->lanes_count; i++) {
-        aio_lane_drop(drive->lanes[i]);
+    aio_pieces_drop(drive);
+    for (unsigned i = 0; i < drive->channels_count; i++) {
+        aio_channel_drop(drive->channels[i]);
     }
-    aio_block_cancel(drive, NULL);
+    aio_pieces_cancel(drive, NULL);
 }
 
-/* A call into the back end failed. Some failures pass; the number in a row is bounded. The call is
- * not made again before *call_ns. */
+/* A call into the back end failed. Transient failures are repeated, with a limit on how many follow each
+ * other; the next call waits until *call_ns. */
 static void note_failure(struct aio_drive *drive, const char *call, int rc, int64_t *call_ns)
 {
-    bool passes = rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM;
-    if (drive->dead) { /* only late answers are waited for */
+    const bool transient = rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM;
+    if (drive->dead) { /* only late completions are collected */
         *call_ns = drive->now_ns + 1000000;
         return;
     }
     count(&drive->repeats, 1);
-    if (!passes || ++drive->failing_calls > FAILING_CALLS_MAX) {
+    if (!transient || ++drive->failing_calls > FAILING_CALLS_MAX) {
         core_err_set(rc, "%s: %s of %s failed %u times: %s", drive->name, call,
-                     drive->backend->name, passes ? drive->failing_calls : 1, strerror(-rc));
-        aio_drive_die(drive, rc);
+                     drive->backend->name, transient ? drive->failing_calls : 1, strerror(-rc));
+        drive_fail(drive, rc);
         return;
     }
     if (drive->failing_calls > 8) {
@@ -146,39 +150,38 @@ static void note_failure(struct aio_drive *drive, const char *call, int rc, int6
 
 static bool is_closing(const struct aio_drive *drive)
 {
-    for (unsigned i = 0; i < drive->lanes_count; i++) {
-        if (drive->lanes[i]->closer != NULL) {
+    for (unsigned i = 0; i < drive->channels_count; i++) {
+        if (drive->channels[i]->closer != NULL) {
             return true;
         }
     }
     return false;
 }
 
-static bool is_asked(struct aio_drive *drive)
+static bool is_called(struct aio_drive *drive)
 {
-    return atomic_load_explicit(&drive->control, memory_order_seq_cst) != NULL;
+    return atomic_load_explicit(&drive->call, memory_order_seq_cst) != NULL;
 }
 
-/* How long nothing but `until_ns` and a ring of the bell is waited for; 0: there is work now. */
+/* How long there is nothing to do, at most until `until_ns`; 0: there is work now; -1: no limit. */
 static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
 {
-    const bool full = drive->dead || drive->flying >= drive->depth;
-    const int64_t due_ns = full ? INT64_MAX : aio_block_due(drive);
+    const bool full = drive->dead || drive->in_flight >= drive->depth;
+    const int64_t due_ns = full ? INT64_MAX : aio_pieces_due(drive);
     const int64_t first_ns = due_ns < until_ns ? due_ns : until_ns;
-    if (first_ns <= drive->now_ns || is_asked(drive) || drive->done.first != NONE) {
+    if (first_ns <= drive->now_ns || is_called(drive) || drive->done.first != NONE) {
         return 0;
     }
     return first_ns == INT64_MAX ? -1 : first_ns - drive->now_ns;
 }
 
-/* Waits as briefly as what is there to do asks for. With many blocks in flight several completions
- * are collected at a time: fewer calls, and the drive still has most of its depth. */
-static int collect(struct aio_drive *drive, struct aio_event *events)
+/* Collects completions and waits for some where there is nothing else to do. At full depth it waits for
+ * several at once: fewer calls, and most of the depth is still in flight. */
+static int drive_reap(struct aio_drive *drive, struct aio_event *events)
 {
-    bool full = drive->flying >= drive->depth;
+    bool full = drive->in_flight >= drive->depth;
     unsigned min = 1;
-    atomic_store_explicit(&drive->waiting,
-                          full ? WAKE_FOR_CONTROL : WAKE_FOR_CONTROL | WAKE_FOR_PARTS,
+    atomic_store_explicit(&drive->waiting, full ? WAKE_FOR_CALL : WAKE_FOR_CALL | WAKE_FOR_REQUESTS,
                           memory_order_seq_cst);
     int64_t wait_ns = idle_ns(drive, drive->now_ns + WAIT_NS);
     if (wait_ns == 0) {
@@ -195,8 +198,8 @@ static int collect(struct aio_drive *drive, struct aio_event *events)
     return rc;
 }
 
-/* Until `until_ns`, or until there is work. */
-static void rest(struct aio_drive *drive, int64_t until_ns)
+/* Sleeps until `until_ns` or until there is work. */
+static void drive_sleep(struct aio_drive *drive, int64_t until_ns)
 {
     uint32_t seen = core_bell_look(&drive->bell);
     int64_t wait_ns = idle_ns(drive, until_ns);
@@ -205,39 +208,39 @@ static void rest(struct aio_drive *drive, int64_t until_ns)
     }
 }
 
-/* Takes in the answers that are there. False: the back end does not tell now. */
-static bool drain(struct aio_drive *drive, int got)
+/* Collects all completions that are ready. False: reap failed. */
+static bool drive_drain(struct aio_drive *drive, int got)
 {
     struct aio_event events[EVENTS];
     for (int i = 0; got == EVENTS && i <= AIO_DEPTH_MAX / EVENTS; i++) {
         got = drive->backend->reap(drive->state, events, EVENTS, 0, 0);
         for (int n = 0; n < got; n++) {
-            aio_block_event(drive, &events[n]);
+            aio_pieces_complete(drive, &events[n]);
         }
     }
     return got >= 0;
 }
 
-static void turn(struct aio_drive *drive)
+static void drive_turn(struct aio_drive *drive)
 {
     struct aio_event events[EVENTS];
     read_clock(drive);
-    serve(drive);
-    close_lanes(drive);
-    int rc = aio_block_fill(drive);
+    serve_call(drive);
+    close_channels(drive);
+    int rc = aio_pieces_submit(drive);
     if (rc < 0) {
         note_failure(drive, "submit", rc, &drive->submit_ns);
     }
-    if (drive->flying == 0 && drive->done.first == NONE) {
-        rest(drive, INT64_MAX);
+    if (drive->in_flight == 0 && drive->done.first == NONE) {
+        drive_sleep(drive, INT64_MAX);
         return;
     }
     const bool reaps = drive->reap_ns <= drive->now_ns;
     int got = 0;
     if (reaps) {
-        got = collect(drive, events);
+        got = drive_reap(drive, events);
     } else {
-        rest(drive, drive->reap_ns);
+        drive_sleep(drive, drive->reap_ns);
     }
     read_clock(drive);
     if (got < 0) {
@@ -246,18 +249,21 @@ static void turn(struct aio_drive *drive)
         drive->failing_calls = 0;
     }
     for (int i = 0; i < got; i++) {
-        aio_block_event(drive, &events[i]);
+        aio_pieces_complete(drive, &events[i]);
     }
     if (drive->done.first != NONE) {
-        rc = aio_block_fill(drive); /* the drive works on while this thread hashes */
+        rc = aio_pieces_submit(drive); /* keeps the drive busy while this thread hashes */
         if (rc < 0) {
             note_failure(drive, "submit", rc, &drive->submit_ns);
         }
-        aio_block_verify(drive, VERIFY_AT_ONCE);
+        aio_pieces_verify(drive, VERIFY_AT_ONCE);
     }
-    if (reaps && drive->ran_ns - drive->looked_ns >= WATCH_NS && drain(drive, got)) {
-        drive->looked_ns = drive->ran_ns; /* what is still flying has not been answered */
-        aio_block_watch(drive);
+    if (reaps && drive->ran_ns - drive->watched_ns >= WATCH_NS && drive_drain(drive, got)) {
+        drive->watched_ns = drive->ran_ns; /* all completions so far are taken in */
+        rc = drive->dead ? 0 : aio_pieces_watch(drive);
+        if (rc != 0) {
+            drive_fail(drive, rc);
+        }
     }
 }
 
@@ -267,26 +273,27 @@ static void *drive_main(void *argument)
     core_log_bind(drive->log);
     pthread_setname_np(pthread_self(), "tide-drive");
     if (core_cpus_count(&drive->cpus) > 0 && core_cpus_bind_self(&drive->cpus) != 0) {
-        core_log(CORE_LOG_WARN, "%s; it runs where the kernel puts it", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s; the thread of the drive is left unpinned",
+                 core_err_sentence());
     }
     while (!drive->ending) {
-        turn(drive);
+        drive_turn(drive);
     }
     return NULL;
 }
 
-static int open_backend(struct aio_drive *drive, struct control *self)
+static int open_backend(struct aio_drive *drive, struct drive_call *self)
 {
-    (void)self;
-    struct aio_backend_options options = {
+    const struct aio_drive_options *given = self->argument;
+    const struct aio_backend_options options = {
         .drive = drive->name,
         .depth = drive->depth,
-        .context = drive->options.context,
+        .context = given->context,
         .user = drive->backend->user,
-        .sqpoll = drive->options.sqpoll,
-        .iopoll = drive->options.iopoll,
-        .no_file_table = drive->options.no_file_table,
-        .refused_flags = drive->options.refused_flags,
+        .sqpoll = given->sqpoll,
+        .iopoll = given->iopoll,
+        .no_file_table = given->no_file_table,
+        .refused_flags = given->refused_flags,
     };
     int rc = drive->backend->open(&options, &drive->state);
     if (rc == 0) {
@@ -296,13 +303,13 @@ static int open_backend(struct aio_drive *drive, struct control *self)
     return rc;
 }
 
-static int end(struct aio_drive *drive, struct control *self)
+static int close_backend(struct aio_drive *drive, struct drive_call *self)
 {
     (void)self;
     drive->ending = true;
-    if (drive->flying > 0) {
-        return core_err_set(-ETIMEDOUT, "%s: %u blocks never came back", drive->name,
-                            drive->flying);
+    if (drive->in_flight > 0) {
+        return core_err_set(-ETIMEDOUT, "%s: %u transfers never completed", drive->name,
+                            drive->in_flight);
     }
     if (drive->state != NULL) {
         drive->backend->close(drive->state);
@@ -315,20 +322,20 @@ static int check_options(const struct aio_drive_options *options)
 {
     const char *name = options->name != NULL ? options->name : "drive";
     if (options->depth > AIO_DEPTH_MAX) {
-        return core_err_set(-EINVAL, "%s: depth %u; %d at most", name, options->depth,
+        return core_err_set(-EINVAL, "%s: depth %u is out of range 1..%d", name, options->depth,
                             AIO_DEPTH_MAX);
     }
     if (options->block_bytes % AIO_ALIGN_BYTES != 0 ||
         options->block_bytes > AIO_BUFFER_MAX_BYTES) {
-        return core_err_set(-EINVAL, "%s: blocks of %u bytes; a multiple of %d up to 1 GiB", name,
+        return core_err_set(-EINVAL, "%s: block size %u is not a multiple of %d up to 1 GiB", name,
                             options->block_bytes, AIO_ALIGN_BYTES);
     }
     return 0;
 }
 
-static int start(struct aio_drive *drive)
+static int start(struct aio_drive *drive, struct aio_drive_options options)
 {
-    int rc = aio_block_init(drive);
+    int rc = aio_pieces_create(drive);
     if (rc != 0) {
         return rc;
     }
@@ -337,28 +344,28 @@ static int start(struct aio_drive *drive)
         return core_err_set(-rc, "cannot start the thread of %s: %s", drive->name, strerror(rc));
     }
     drive->started = true;
-    return aio_drive_ask(drive, open_backend, NULL);
+    return drive_call_run(drive, open_backend, &options);
 }
 
 static void set_options(struct aio_drive *drive, const struct aio_drive_options *options)
 {
-    drive->options = *options;
     snprintf(drive->name, sizeof drive->name, "%s",
              options->name != NULL ? options->name : "drive");
-    drive->options.name = drive->name;
-    drive->options.cpus = NULL;
     if (options->cpus != NULL) {
         drive->cpus = *options->cpus;
     }
-    drive->options.warn_ns = options->warn_ns > 0 ? options->warn_ns : warn_default_ns;
-    drive->options.limit_ns = options->limit_ns > 0 ? options->limit_ns : limit_default_ns;
-    if (drive->options.warn_ns > drive->options.limit_ns) {
-        drive->options.warn_ns = drive->options.limit_ns;
+    drive->warn_ns = options->warn_ns > 0 ? options->warn_ns : warn_default_ns;
+    drive->limit_ns = options->limit_ns > 0 ? options->limit_ns : limit_default_ns;
+    if (drive->warn_ns > drive->limit_ns) {
+        drive->warn_ns = drive->limit_ns;
     }
+    drive->clock_ns = options->now_ns;
+    drive->clock_user = options->now_user;
+    drive->iopoll = options->iopoll;
     drive->depth = options->depth != 0 ? options->depth : AIO_DEPTH_DEFAULT;
     drive->block_bytes = options->block_bytes != 0 ? options->block_bytes : AIO_BLOCK_DEFAULT_BYTES;
     read_clock(drive);
-    drive->looked_ns = drive->ran_ns;
+    drive->watched_ns = drive->ran_ns;
 }
 
 int aio_drive_create(const struct aio_drive_options *options, struct aio_drive **out)
@@ -369,10 +376,10 @@ int aio_drive_create(const struct aio_drive_options *options, struct aio_drive *
     }
     struct aio_drive *drive = calloc(1, sizeof *drive);
     if (drive == NULL) {
-        return core_err_set(-ENOMEM, "no memory for a drive");
+        return core_err_set(-ENOMEM, "out of memory for a drive");
     }
     set_options(drive, options);
-    pthread_mutex_init(&drive->asking, NULL);
+    pthread_mutex_init(&drive->calling, NULL);
     core_bell_init(&drive->bell);
     core_bell_init(&drive->answers);
     drive->log = core_log_bound();
@@ -385,10 +392,10 @@ int aio_drive_create(const struct aio_drive_options *options, struct aio_drive *
         }
     }
     if (rc == 0) {
-        /* Blocks that it takes no more would be offered to it without a rest. */
+        /* A deeper drive would offer it pieces that it refuses, in a busy loop. */
         const uint32_t most = drive->backend->depth_max;
         drive->depth = most != 0 && drive->depth > most ? most : drive->depth;
-        rc = start(drive);
+        rc = start(drive, *options);
     }
     if (rc != 0) {
         aio_drive_destroy(drive);
@@ -404,18 +411,20 @@ int aio_drive_destroy(struct aio_drive *drive)
         return 0;
     }
     if (drive->started) {
-        int rc = aio_drive_ask(drive, end, NULL);
+        int rc = drive_call_run(drive, close_backend, NULL);
         pthread_join(drive->thread, NULL);
         if (rc != 0) {
-            return rc; /* leaked on purpose: the kernel may still write to what it points to */
+            return rc; /* leaked on purpose: the kernel may still write to its memory */
         }
     }
-    pthread_mutex_destroy(&drive->asking);
-    free(drive->blocks);
+    pthread_mutex_destroy(&drive->calling);
+    free(drive->pieces);
     free(drive->slabs);
     free(drive);
     return 0;
 }
+
+/* ---- files and memory ---- */
 
 enum { HUGE_BYTES = 2 << 20 };
 
@@ -424,7 +433,7 @@ struct attaching {
     uint32_t index;
 };
 
-static int attach(struct aio_drive *drive, struct control *self)
+static int attach(struct aio_drive *drive, struct drive_call *self)
 {
     struct attaching *attaching = self->argument;
     uint32_t index = 0;
@@ -433,14 +442,15 @@ static int attach(struct aio_drive *drive, struct control *self)
         index++;
     }
     if (index == AIO_FILES_MAX) {
-        return core_err_set(-ENOSPC, "%s: %d files are open already", drive->name, AIO_FILES_MAX);
+        return core_err_set(-ENOSPC, "%s: no more than %d files can be attached", drive->name,
+                            AIO_FILES_MAX);
     }
     int rc = drive->backend->attach(drive->state, index, attaching->file->fd);
     if (rc != 0) {
         return core_err_set(rc, "%s: cannot attach %s: %s", drive->name, attaching->file->name,
                             strerror(-rc));
     }
-    struct file *file = &drive->files[index];
+    struct attached_file *file = &drive->files[index];
     file->fd = attaching->file->fd;
     file->size_bytes = attaching->file->size_bytes;
     file->direct = attaching->file->direct;
@@ -453,19 +463,19 @@ static int attach(struct aio_drive *drive, struct control *self)
 int aio_drive_attach(struct aio_drive *drive, const struct aio_file *file, uint32_t *index)
 {
     struct attaching attaching = {.file = file};
-    int rc = aio_drive_ask(drive, attach, &attaching);
+    int rc = drive_call_run(drive, attach, &attaching);
     if (rc == 0) {
         *index = attaching.index;
     }
     return rc;
 }
 
-static int detach(struct aio_drive *drive, struct control *self)
+static int detach(struct aio_drive *drive, struct drive_call *self)
 {
     uint32_t index = *(const uint32_t *)self->argument;
     if (index >= AIO_FILES_MAX ||
         !atomic_load_explicit(&drive->files[index].used, memory_order_relaxed)) {
-        return core_err_set(-ENOENT, "%s has no file %" PRIu32, drive->name, index);
+        return core_err_set(-ENOENT, "%s: no file %" PRIu32 " is attached", drive->name, index);
     }
     atomic_store_explicit(&drive->files[index].used, false, memory_order_release);
     drive->backend->attach(drive->state, index, -1);
@@ -474,7 +484,7 @@ static int detach(struct aio_drive *drive, struct control *self)
 
 int aio_drive_detach(struct aio_drive *drive, uint32_t index)
 {
-    return aio_drive_ask(drive, detach, &index);
+    return drive_call_run(drive, detach, &index);
 }
 
 struct registering {
@@ -482,18 +492,19 @@ struct registering {
     unsigned count;
 };
 
-static int register_slabs(struct aio_drive *drive, struct control *self)
+static int register_slabs(struct aio_drive *drive, struct drive_call *self)
 {
     const struct registering *registering = self->argument;
     if (drive->slabs_count > 0) {
-        return core_err_set(-EALREADY, "%s has registered its memory already", drive->name);
+        return core_err_set(-EALREADY, "%s: memory is registered already", drive->name);
     }
-    if (drive->flying > 0) {
-        return core_err_set(-EBUSY, "%s: memory is registered before requests begin", drive->name);
+    if (drive->in_flight > 0) {
+        return core_err_set(-EBUSY, "%s: memory must be registered before the first request",
+                            drive->name);
     }
     int rc = drive->backend->buffers(drive->state, registering->slabs, registering->count);
     if (rc != 0) {
-        return rc; /* no sentence: the asker knows what to say */
+        return rc; /* no message: the caller has one */
     }
     free(drive->slabs);
     drive->slabs = registering->slabs;
@@ -508,9 +519,9 @@ static int by_address(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Where the slab that begins at `at` ends. The kernel takes a slab's huge pages as they are only where
- * it has no other pages; else it splits each block into as many segments as it has small ones, and a
- * block of 1 MiB into two requests. So what is ragged at the ends of a piece of memory stands alone. */
+/* The end of the slab that begins at `at`. The kernel keeps huge pages whole only in a slab that has no
+ * small ones; otherwise it splits each transfer into one segment for each small page, and 1 MiB into two
+ * requests. So the unaligned ends of memory become slabs of their own. */
 static uintptr_t slab_end(uintptr_t at, uintptr_t end)
 {
     const uintptr_t whole = end / HUGE_BYTES * HUGE_BYTES;
@@ -543,16 +554,17 @@ static unsigned cut_slabs(const struct iovec *memory, unsigned count_in, struct 
     return made;
 }
 
-static void warn_unregistered(const struct aio_drive *drive, uint64_t bytes, int code)
+static void warn_unregistered(const struct aio_drive *drive, uint64_t bytes, int rc)
 {
-    if (code == -ENOMEM || code == -EPERM) {
+    if (rc == -ENOMEM || rc == -EPERM) {
         core_log(CORE_LOG_WARN,
-                 "%s: the limit of locked memory forbids registered buffers; it works without, at a"
-                 " little more CPU time. `ulimit -l %" PRIu64 "` (KiB, for each drive) would do",
+                 "%s: buffers are not registered because the limit on locked memory is too low; "
+                 "this costs"
+                 " a little CPU time. Raise it with `ulimit -l %" PRIu64 "` (KiB, for each drive)",
                  drive->name, (bytes + 1023) / 1024);
-    } else if (code != -EOPNOTSUPP) {
-        core_log(CORE_LOG_WARN, "%s: buffers are not registered: %s; it works without", drive->name,
-                 strerror(-code));
+    } else if (rc != -EOPNOTSUPP) {
+        core_log(CORE_LOG_WARN, "%s: buffers are not registered (%s); this costs a little CPU time",
+                 drive->name, strerror(-rc));
     }
 }
 
@@ -561,19 +573,20 @@ int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsi
     struct registering registering = {.count = cut_slabs(memory, count_in, NULL)};
     uint64_t bytes = 0;
     if (registering.count == 0 || registering.count > AIO_BUFFERS_MAX) {
-        return core_err_set(-EINVAL, "%s: %u pieces of memory to register; 1 to %d", drive->name,
-                            registering.count, AIO_BUFFERS_MAX);
+        return core_err_set(-EINVAL, "%s: %u ranges of memory to register; must be 1 to %d",
+                            drive->name, registering.count, AIO_BUFFERS_MAX);
     }
     registering.slabs = calloc(registering.count, sizeof *registering.slabs);
     if (registering.slabs == NULL) {
-        return core_err_set(-ENOMEM, "%s: no memory to register buffers", drive->name);
+        return core_err_set(-ENOMEM, "%s: out of memory for the list of registered buffers",
+                            drive->name);
     }
     cut_slabs(memory, count_in, registering.slabs);
     qsort(registering.slabs, registering.count, sizeof *registering.slabs, by_address);
     for (unsigned i = 0; i < registering.count; i++) {
         bytes += registering.slabs[i].iov_len;
     }
-    int rc = aio_drive_ask(drive, register_slabs, &registering);
+    int rc = drive_call_run(drive, register_slabs, &registering);
     if (rc == 0) {
         atomic_store_explicit(&drive->registered_bytes, bytes, memory_order_relaxed);
         return 0;
@@ -586,7 +599,51 @@ int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsi
     return 0;
 }
 
-static uint64_t get(const _Atomic uint64_t *counter)
+/* ---- channels ---- */
+
+static int open_channel(struct aio_drive *drive, struct drive_call *self)
+{
+    struct channel *channel = self->argument;
+    if (drive->dead) {
+        return core_err_set(-EIO, "%s has failed; no queue can be opened on it", drive->name);
+    }
+    if (drive->channels_count == AIO_DRIVE_QUEUES_MAX) {
+        return core_err_set(-ENOSPC, "%s has %d queues already", drive->name, AIO_DRIVE_QUEUES_MAX);
+    }
+    channel->pass = drive->pass;
+    drive->channels[drive->channels_count++] = channel;
+    return 0;
+}
+
+int aio_drive_open_channel(struct aio_drive *drive, struct channel *channel)
+{
+    return drive_call_run(drive, open_channel, channel);
+}
+
+/* Answered by close_channels when nothing is in flight any more. */
+static int close_channel(struct aio_drive *drive, struct drive_call *self)
+{
+    struct channel *channel = self->argument;
+    const uint64_t tail = atomic_load_explicit(&channel->tail, memory_order_seq_cst);
+    channel->closing = true;
+    channel->closer = self;
+    channel->closing_ns = drive->ran_ns;
+    if (tail != atomic_load_explicit(&channel->head, memory_order_relaxed)) {
+        aio_channel_fail(channel, 0, core_err_set(-ECANCELED, "the queue was closed"));
+        aio_channel_drop(channel);
+        aio_pieces_cancel(drive, channel);
+    }
+    return -EINPROGRESS;
+}
+
+int aio_drive_close_channel(struct aio_drive *drive, struct channel *channel)
+{
+    return drive_call_run(drive, close_channel, channel);
+}
+
+/* ---- counts ---- */
+
+static uint64_t load(const _Atomic uint64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
@@ -594,23 +651,23 @@ static uint64_t get(const _Atomic uint64_t *counter)
 void aio_drive_stats(struct aio_drive *drive, struct aio_drive_stats *out)
 {
     *out = (struct aio_drive_stats){
-        .read_bytes = get(&drive->read_bytes),
-        .write_bytes = get(&drive->write_bytes),
-        .blocks = get(&drive->finished),
-        .shorts = get(&drive->shorts),
-        .repeats = get(&drive->repeats),
-        .retries = get(&drive->retries),
-        .errors = get(&drive->errors),
-        .mismatches = get(&drive->mismatches),
-        .strangers = get(&drive->strangers),
-        .stalls = get(&drive->stalls),
-        .waits = get(&drive->waits),
-        .hashed_bytes = get(&drive->hashed_bytes),
-        .registered_bytes = get(&drive->registered_bytes),
+        .read_bytes = load(&drive->read_bytes),
+        .write_bytes = load(&drive->write_bytes),
+        .pieces = load(&drive->finished),
+        .short_transfers = load(&drive->short_transfers),
+        .repeats = load(&drive->repeats),
+        .retries = load(&drive->retries),
+        .errors = load(&drive->errors),
+        .mismatches = load(&drive->mismatches),
+        .unknown_completions = load(&drive->unknown_completions),
+        .stalls = load(&drive->stalls),
+        .waits = load(&drive->waits),
+        .hashed_bytes = load(&drive->hashed_bytes),
+        .registered_bytes = load(&drive->registered_bytes),
     };
     for (unsigned i = 0; i < AIO_LATENCY_BUCKETS; i++) {
-        out->latency[0][i] = get(&drive->latency[0][i]);
-        out->latency[1][i] = get(&drive->latency[1][i]);
+        out->latency[0][i] = load(&drive->latency[0][i]);
+        out->latency[1][i] = load(&drive->latency[1][i]);
     }
     clockid_t clock;
     struct timespec used;

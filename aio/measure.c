@@ -53,13 +53,13 @@ struct stream {
 static int ask(struct stream *stream, uint64_t bytes, struct core_fence *out)
 {
     const uint64_t offset = stream->begin + stream->at;
-    struct aio_piece piece = {.file = stream->file,
-                              .offset = offset,
-                              .memory = stream->memory + stream->memory_at,
-                              .bytes = bytes};
+    struct aio_iov piece = {.file = stream->file,
+                            .offset = offset,
+                            .memory = stream->memory + stream->memory_at,
+                            .bytes = bytes};
     if (stream->sums != NULL) {
         piece.sums = (struct aio_sums){.table = stream->sums + offset / AIO_SUM_BYTES,
-                                       .block = offset / AIO_SUM_BYTES};
+                                       .first = offset / AIO_SUM_BYTES};
     }
     return aio_queue_submit(stream->queue, stream->kind, &piece, 1, out);
 }

@@ -1,61 +1,69 @@
-/* drive_block.c: the life of a block: handed to the back end, answered, continued or tried again,
- * verified, finished. Drive's thread. */
+/* piece.c: one transfer from its submission to its end: continued when short, repeated after errors,
+ * verified after a read, reported when late. The drive's thread. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "aio/drive.h"
 #include "aio/drive_internal.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 
 enum { BATCH = 64, TOKEN_INDEX_BITS = 16 };
 
-static void append(struct aio_drive *drive, struct list *list, int32_t index)
+static const char *kind_name(enum aio_kind kind)
 {
-    drive->blocks[index].next = NONE;
+    static const char *const names[] = {"read", "write", "sync"};
+    return names[kind];
+}
+
+static void list_append(struct aio_drive *drive, struct piece_list *list, int32_t index)
+{
+    drive->pieces[index].next = NONE;
     if (list->first == NONE) {
         list->first = index;
     } else {
-        drive->blocks[list->last].next = index;
+        drive->pieces[list->last].next = index;
     }
     list->last = index;
 }
 
-static void prepend(struct aio_drive *drive, struct list *list, int32_t index)
+static void list_prepend(struct aio_drive *drive, struct piece_list *list, int32_t index)
 {
-    drive->blocks[index].next = list->first;
+    drive->pieces[index].next = list->first;
     if (list->first == NONE) {
         list->last = index;
     }
     list->first = index;
 }
 
-static int32_t take(struct aio_drive *drive, struct list *list)
+static int32_t list_take(struct aio_drive *drive, struct piece_list *list)
 {
     int32_t index = list->first;
     if (index != NONE) {
-        list->first = drive->blocks[index].next;
+        list->first = drive->pieces[index].next;
     }
     return index;
 }
 
-int aio_block_init(struct aio_drive *drive)
+int aio_pieces_create(struct aio_drive *drive)
 {
-    drive->blocks_count = 2 * drive->depth;
-    drive->blocks = calloc(drive->blocks_count, sizeof *drive->blocks);
-    if (drive->blocks == NULL) {
-        return core_err_set(-ENOMEM, "no memory for %u blocks of %s", drive->blocks_count,
+    drive->pieces_count = 2 * drive->depth;
+    drive->pieces = calloc(drive->pieces_count, sizeof *drive->pieces);
+    if (drive->pieces == NULL) {
+        return core_err_set(-ENOMEM, "out of memory for %u transfers of %s", drive->pieces_count,
                             drive->name);
     }
-    drive->unused = drive->ready = drive->done = (struct list){NONE, NONE};
-    for (uint32_t i = 0; i < drive->blocks_count; i++) {
-        append(drive, &drive->unused, (int32_t)i);
+    drive->unused = drive->ready = drive->done = (struct piece_list){NONE, NONE};
+    for (uint32_t i = 0; i < drive->pieces_count; i++) {
+        list_append(drive, &drive->unused, (int32_t)i);
     }
     return 0;
 }
 
+/* The registered buffer that holds all of the memory, or NONE. */
 static int32_t buffer_of(const struct aio_drive *drive, const unsigned char *memory, uint32_t bytes)
 {
     unsigned low = 0;
@@ -78,115 +86,116 @@ static int32_t buffer_of(const struct aio_drive *drive, const unsigned char *mem
 
 static struct aio_op op_of(const struct aio_drive *drive, int32_t index)
 {
-    const struct block *block = &drive->blocks[index];
-    const struct part *part = aio_part_of(block);
-    uint64_t at = block->within + block->moved;
+    const struct io_piece *piece = &drive->pieces[index];
+    const struct drive_request *request = aio_request_of(piece);
+    uint64_t at = piece->within + piece->moved;
     struct aio_op op = {
-        .token = (uint64_t)block->generation << TOKEN_INDEX_BITS | (uint32_t)index,
-        .kind = part->kind,
-        .bytes = block->bytes - block->moved,
-        .file = part->file,
+        .token = (uint64_t)piece->generation << TOKEN_INDEX_BITS | (uint32_t)index,
+        .kind = request->kind,
+        .bytes = piece->bytes - piece->moved,
+        .file = request->file,
         .buffer = NONE,
-        .fd = drive->files[part->file].fd,
-        .offset = part->offset + at,
-        .memory = part->kind == AIO_SYNC ? NULL : part->memory + at,
+        .fd = drive->files[request->file].fd,
+        .offset = request->offset + at,
+        .memory = request->kind == AIO_SYNC ? NULL : request->memory + at,
     };
-    if (drive->slabs_count > 0 && part->kind != AIO_SYNC) {
+    if (drive->slabs_count > 0 && request->kind != AIO_SYNC) {
         op.buffer = buffer_of(drive, op.memory, op.bytes);
     }
     return op;
 }
 
-static void release(struct aio_drive *drive, int32_t index)
+static void piece_release(struct aio_drive *drive, int32_t index)
 {
-    struct block *block = &drive->blocks[index];
-    block->state = BLOCK_FREE;
-    append(drive, &drive->unused, index);
-    aio_lane_finish(block->lane, block->part);
+    struct io_piece *piece = &drive->pieces[index];
+    piece->state = PIECE_FREE;
+    list_append(drive, &drive->unused, index);
+    aio_channel_finish(piece->channel, piece->request);
 }
 
-/* Goes again, unless its queue has failed meanwhile. */
-static void again(struct aio_drive *drive, int32_t index)
+/* Queues the piece for another submission, unless its queue has failed meanwhile. */
+static void piece_retry(struct aio_drive *drive, int32_t index)
 {
-    if (drive->dead || aio_queue_failed(drive->blocks[index].lane->queue)) {
-        release(drive, index);
+    if (drive->dead || aio_channel_failed(drive->pieces[index].channel)) {
+        piece_release(drive, index);
         return;
     }
-    drive->blocks[index].state = BLOCK_READY;
-    append(drive, &drive->ready, index);
+    drive->pieces[index].state = PIECE_READY;
+    list_append(drive, &drive->ready, index);
 }
 
-static bool is_dropped(const struct block *block)
+static bool is_dropped(const struct io_piece *piece)
 {
-    return aio_queue_failed(block->lane->queue);
+    return aio_channel_failed(piece->channel);
 }
 
-/* Takes the first block off the ready list whose pause is over, and releases those of failed queues. */
-static int32_t take_ready(struct aio_drive *drive)
+/* Takes the first ready piece whose pause is over; releases ready pieces of failed queues. */
+static int32_t ready_take(struct aio_drive *drive)
 {
-    struct list kept = {NONE, NONE};
+    struct piece_list kept = {NONE, NONE};
     int32_t found = NONE;
-    for (int32_t index = NONE; found == NONE && (index = take(drive, &drive->ready)) != NONE;) {
-        const struct block *block = &drive->blocks[index];
-        if (is_dropped(block)) {
-            release(drive, index);
-        } else if (block->retry_ns <= drive->now_ns) {
+    for (int32_t index = NONE;
+         found == NONE && (index = list_take(drive, &drive->ready)) != NONE;) {
+        const struct io_piece *piece = &drive->pieces[index];
+        if (is_dropped(piece)) {
+            piece_release(drive, index);
+        } else if (piece->retry_ns <= drive->now_ns) {
             found = index;
         } else {
-            append(drive, &kept, index);
+            list_append(drive, &kept, index);
         }
     }
-    if (kept.first != NONE) { /* pausing blocks stay in front of the rest */
-        drive->blocks[kept.last].next = drive->ready.first;
+    if (kept.first != NONE) { /* pausing pieces stay in front */
+        drive->pieces[kept.last].next = drive->ready.first;
         drive->ready.last = drive->ready.first != NONE ? drive->ready.last : kept.last;
         drive->ready.first = kept.first;
     }
     return found;
 }
 
-int64_t aio_block_due(struct aio_drive *drive)
+int64_t aio_pieces_due(struct aio_drive *drive)
 {
     int64_t due_ns = INT64_MAX;
-    for (int32_t i = drive->ready.first; i != NONE; i = drive->blocks[i].next) {
-        const struct block *block = &drive->blocks[i];
-        const int64_t retry_ns = is_dropped(block) ? 0 : block->retry_ns;
+    for (int32_t i = drive->ready.first; i != NONE; i = drive->pieces[i].next) {
+        const struct io_piece *piece = &drive->pieces[i];
+        const int64_t retry_ns = is_dropped(piece) ? 0 : piece->retry_ns;
         due_ns = retry_ns < due_ns ? retry_ns : due_ns;
     }
-    if (due_ns > drive->now_ns && drive->unused.first != NONE && aio_lane_pick(drive) != NULL) {
+    if (due_ns > drive->now_ns && drive->unused.first != NONE && aio_channel_pick(drive) != NULL) {
         due_ns = 0;
     }
     return due_ns > drive->submit_ns ? due_ns : drive->submit_ns;
 }
 
-/* What waits to go again goes before what is new. */
-static int32_t next_block(struct aio_drive *drive)
+/* Repeated pieces go before new ones. */
+static int32_t next_piece(struct aio_drive *drive)
 {
-    int32_t index = take_ready(drive);
+    int32_t index = ready_take(drive);
     if (index != NONE) {
         return index;
     }
-    struct lane *lane = drive->unused.first != NONE ? aio_lane_pick(drive) : NULL;
-    if (lane == NULL) {
+    struct channel *channel = drive->unused.first != NONE ? aio_channel_pick(drive) : NULL;
+    if (channel == NULL) {
         return NONE;
     }
-    index = take(drive, &drive->unused);
-    aio_lane_cut(drive, lane, &drive->blocks[index]);
+    index = list_take(drive, &drive->unused);
+    aio_channel_cut(drive, channel, &drive->pieces[index]);
     return index;
 }
 
-int aio_block_fill(struct aio_drive *drive)
+int aio_pieces_submit(struct aio_drive *drive)
 {
     struct aio_op ops[BATCH];
     int32_t index[BATCH];
-    while (!drive->dead && drive->flying < drive->depth && drive->submit_ns <= drive->now_ns) {
+    while (!drive->dead && drive->in_flight < drive->depth && drive->submit_ns <= drive->now_ns) {
         unsigned count_ops = 0;
-        while (count_ops < BATCH && drive->flying + count_ops < drive->depth) {
-            index[count_ops] = next_block(drive);
+        while (count_ops < BATCH && drive->in_flight + count_ops < drive->depth) {
+            index[count_ops] = next_piece(drive);
             if (index[count_ops] == NONE) {
                 break;
             }
-            struct block *block = &drive->blocks[index[count_ops]];
-            block->generation++;
+            struct io_piece *piece = &drive->pieces[index[count_ops]];
+            piece->generation++;
             ops[count_ops] = op_of(drive, index[count_ops]);
             count_ops++;
         }
@@ -196,12 +205,12 @@ int aio_block_fill(struct aio_drive *drive)
         int taken = drive->backend->submit(drive->state, ops, count_ops);
         unsigned from = taken > 0 ? (unsigned)taken : 0;
         for (unsigned i = 0; i < from; i++) {
-            drive->blocks[index[i]].state = BLOCK_FLYING;
+            drive->pieces[index[i]].state = PIECE_IN_FLIGHT;
         }
-        drive->flying += from;
+        drive->in_flight += from;
         for (unsigned i = count_ops; i-- > from;) {
-            drive->blocks[index[i]].state = BLOCK_READY;
-            prepend(drive, &drive->ready, index[i]);
+            drive->pieces[index[i]].state = PIECE_READY;
+            list_prepend(drive, &drive->ready, index[i]);
         }
         if (from < count_ops) {
             return taken < 0 ? taken : 0;
@@ -210,301 +219,278 @@ int aio_block_fill(struct aio_drive *drive)
     return 0;
 }
 
-void aio_block_sweep(struct aio_drive *drive)
+void aio_pieces_drop(struct aio_drive *drive)
 {
-    struct list kept = {NONE, NONE};
-    for (int32_t index = take(drive, &drive->ready); index != NONE;
-         index = take(drive, &drive->ready)) {
-        if (is_dropped(&drive->blocks[index])) {
-            release(drive, index);
+    struct piece_list kept = {NONE, NONE};
+    for (int32_t index = list_take(drive, &drive->ready); index != NONE;
+         index = list_take(drive, &drive->ready)) {
+        if (is_dropped(&drive->pieces[index])) {
+            piece_release(drive, index);
         } else {
-            append(drive, &kept, index);
+            list_append(drive, &kept, index);
         }
     }
     drive->ready = kept;
 }
 
-static void give_up(struct aio_drive *drive, int32_t index, int code)
+/* Ends a piece with this thread's error message. */
+static void piece_fail(struct aio_drive *drive, int32_t index, int rc)
 {
+    const struct io_piece *piece = &drive->pieces[index];
     count(&drive->errors, 1);
-    aio_queue_fail(drive->blocks[index].lane->queue, code, core_err_sentence());
-    release(drive, index);
+    aio_channel_fail(piece->channel, aio_request_of(piece)->value, rc);
+    piece_release(drive, index);
 }
 
-static void finish(struct aio_drive *drive, int32_t index)
+static void piece_finish(struct aio_drive *drive, int32_t index)
 {
-    const struct block *block = &drive->blocks[index];
-    const struct part *part = aio_part_of(block);
+    const struct io_piece *piece = &drive->pieces[index];
+    const struct drive_request *request = aio_request_of(piece);
     count(&drive->finished, 1);
-    if (part->kind != AIO_SYNC) {
-        bool write = part->kind == AIO_WRITE;
-        int64_t ns = drive->now_ns - block->start_ns;
-        count(write ? &drive->write_bytes : &drive->read_bytes, block->bytes);
+    if (request->kind != AIO_SYNC) {
+        bool write = request->kind == AIO_WRITE;
+        int64_t ns = drive->now_ns - piece->start_ns;
+        count(write ? &drive->write_bytes : &drive->read_bytes, piece->bytes);
         count(&drive->latency[write][aio_latency_bucket(ns > 0 ? (uint64_t)ns : 0)], 1);
     }
-    release(drive, index);
+    piece_release(drive, index);
 }
 
-/* Pauses grow, so that a kernel short of memory gets some time; the whole budget is about 4 s. The
- * block and its lane pause; other lanes go on. */
-static void pause_before_repeat(const struct aio_drive *drive, struct block *block)
+/* Pauses grow to give a kernel that is short of memory some time; all of them together last about 4 s.
+ * Only the piece and its channel pause. */
+static void pause_before_repeat(const struct aio_drive *drive, struct io_piece *piece)
 {
-    if (block->repeats > 8) {
-        block->retry_ns = drive->now_ns + (block->repeats < 64 ? 20000 : 1000000);
-        block->lane->retry_ns = block->retry_ns;
+    if (piece->repeats > 8) {
+        piece->retry_ns = drive->now_ns + (piece->repeats < 64 ? 20000 : 1000000);
+        piece->channel->retry_ns = piece->retry_ns;
     }
 }
 
-/* ECANCELED that nobody asked for: io_uring gives it where a signal keeps the kernel from starting a
- * thread of its own. */
-static bool is_transient(int64_t code)
+/* io_uring returns ECANCELED without a cancel when a signal keeps the kernel from starting a worker
+ * thread. */
+static bool is_transient(int64_t rc)
 {
-    return code == -EINTR || code == -EAGAIN || code == -EBUSY || code == -ENOMEM ||
-           code == -ECANCELED;
+    return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM || rc == -ECANCELED;
 }
 
-/* Errors that trying again cannot cure. */
-static bool is_final(int64_t code)
+/* Errors that a retry cannot fix. */
+static bool is_final(int64_t rc)
 {
-    return code == -ENOSPC || code == -EDQUOT || code == -EFBIG || code == -EINVAL ||
-           code == -EBADF || code == -EFAULT || code == -EROFS || code == -EPERM ||
-           code == -EOPNOTSUPP;
+    return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG || rc == -EINVAL || rc == -EBADF ||
+           rc == -EFAULT || rc == -EROFS || rc == -EPERM || rc == -EOPNOTSUPP;
 }
 
-static void failed(struct aio_drive *drive, int32_t index, int code)
+/* Repeats after transient errors, retries after others, else ends the piece with an error. */
+static void piece_failed(struct aio_drive *drive, int32_t index, int rc)
 {
-    struct block *block = &drive->blocks[index];
-    const struct part *part = aio_part_of(block);
-    const char *file = drive->files[part->file].name;
-    uint64_t offset = part->offset + block->within + block->moved;
-    uint32_t bytes = block->bytes - block->moved;
-    bool leaving = block->lane->closing || drive->ending || drive->dead;
-    if (is_transient(code) && ++block->repeats <= AIO_REPEATS_MAX && !leaving) {
+    struct io_piece *piece = &drive->pieces[index];
+    const struct drive_request *request = aio_request_of(piece);
+    const char *file = drive->files[request->file].name;
+    uint64_t offset = request->offset + piece->within + piece->moved;
+    uint32_t bytes = piece->bytes - piece->moved;
+    bool leaving = piece->channel->closing || drive->ending || drive->dead;
+    if (is_transient(rc) && ++piece->repeats <= AIO_REPEATS_MAX && !leaving) {
         count(&drive->repeats, 1);
-        pause_before_repeat(drive, block);
-        again(drive, index);
+        pause_before_repeat(drive, piece);
+        piece_retry(drive, index);
         return;
     }
-    if (!is_transient(code) && !is_final(code) && block->retries < AIO_RETRIES_MAX && !leaving) {
-        block->retries++;
+    if (!is_transient(rc) && !is_final(rc) && piece->retries < AIO_RETRIES_MAX && !leaving) {
+        piece->retries++;
         count(&drive->retries, 1);
         core_log(CORE_LOG_WARN, "%s: %s of %u bytes at offset %" PRIu64 ": %s; retry %u of %d",
-                 file, aio_kind_name(part->kind), bytes, offset, strerror(-code), block->retries,
+                 file, kind_name(request->kind), bytes, offset, strerror(-rc), piece->retries,
                  AIO_RETRIES_MAX);
-        again(drive, index);
+        piece_retry(drive, index);
         return;
     }
-    if (code == -ENOSPC || code == -EDQUOT) {
-        core_err_set(code, "%s is full: %s of %u bytes at offset %" PRIu64 ": %s", file,
-                     aio_kind_name(part->kind), bytes, offset, strerror(-code));
-    } else if (code == -EOPNOTSUPP && drive->options.iopoll) {
-        core_err_set(code,
-                     "%s: completions can be polled only on a drive with poll queues "
-                     "(nvme.poll_queues=N at boot) and with direct I/O: %s of %u bytes: %s",
-                     file, aio_kind_name(part->kind), bytes, strerror(-code));
-    } else if (block->retries > 0 || block->repeats > 0) {
-        core_err_set(code, "%s: %s of %u bytes at offset %" PRIu64 " failed %u times: %s", file,
-                     aio_kind_name(part->kind), bytes, offset, block->retries + block->repeats + 1,
-                     strerror(-code));
+    if (rc == -ENOSPC || rc == -EDQUOT) {
+        core_err_set(rc, "%s is full: %s of %u bytes at offset %" PRIu64 ": %s", file,
+                     kind_name(request->kind), bytes, offset, strerror(-rc));
+    } else if (rc == -EOPNOTSUPP && drive->iopoll) {
+        core_err_set(rc,
+                     "%s: polled completions need direct I/O and a drive with poll queues "
+                     "(nvme.poll_queues=N at boot): %s of %u bytes: %s",
+                     file, kind_name(request->kind), bytes, strerror(-rc));
+    } else if (piece->retries > 0 || piece->repeats > 0) {
+        core_err_set(rc, "%s: %s of %u bytes at offset %" PRIu64 " failed %u times: %s", file,
+                     kind_name(request->kind), bytes, offset, piece->retries + piece->repeats + 1,
+                     strerror(-rc));
     } else {
-        core_err_set(code, "%s: %s of %u bytes at offset %" PRIu64 ": %s", file,
-                     aio_kind_name(part->kind), bytes, offset, strerror(-code));
+        core_err_set(rc, "%s: %s of %u bytes at offset %" PRIu64 ": %s", file,
+                     kind_name(request->kind), bytes, offset, strerror(-rc));
     }
-    give_up(drive, index, code);
+    piece_fail(drive, index, rc);
 }
 
-/* The rest of a short transfer goes on where it stopped; on a direct file at the last aligned byte.
- * A transfer that gains nothing that way counts as a repeat, so that the loop has an end. */
-static void continue_short(struct aio_drive *drive, int32_t index, uint32_t moved)
+/* Continues a short transfer where it stopped; on a direct file at the last aligned byte. A transfer that
+ * makes no progress this way counts as a repeat, which bounds the loop. */
+static void piece_continue(struct aio_drive *drive, int32_t index, uint32_t moved)
 {
-    struct block *block = &drive->blocks[index];
-    const struct file *file = &drive->files[aio_part_of(block)->file];
-    count(&drive->shorts, 1);
+    struct io_piece *piece = &drive->pieces[index];
+    const struct attached_file *file = &drive->files[aio_request_of(piece)->file];
+    count(&drive->short_transfers, 1);
     if (file->direct) {
         moved = moved / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
     }
     if (moved == 0) {
-        failed(drive, index, -EAGAIN);
+        piece_failed(drive, index, -EAGAIN);
         return;
     }
-    block->moved += moved;
-    again(drive, index);
+    piece->moved += moved;
+    piece_retry(drive, index);
 }
 
-static void ended_early(struct aio_drive *drive, int32_t index)
+/* A transfer of 0 bytes: the file is shorter than expected. */
+static void piece_ended_early(struct aio_drive *drive, int32_t index)
 {
-    const struct block *block = &drive->blocks[index];
-    const struct part *part = aio_part_of(block);
-    core_err_set(
-        -ENODATA, "%s: %s at offset %" PRIu64 " moved nothing: the file ends before byte %" PRIu64,
-        drive->files[part->file].name, aio_kind_name(part->kind),
-        part->offset + block->within + block->moved, part->offset + block->within + block->bytes);
-    give_up(drive, index, -ENODATA);
+    const struct io_piece *piece = &drive->pieces[index];
+    const struct drive_request *request = aio_request_of(piece);
+    core_err_set(-ENODATA,
+                 "%s: %s at offset %" PRIu64
+                 " transferred 0 bytes: the file ends before byte %" PRIu64,
+                 drive->files[request->file].name, kind_name(request->kind),
+                 request->offset + piece->within + piece->moved,
+                 request->offset + piece->within + piece->bytes);
+    piece_fail(drive, index, -ENODATA);
 }
 
-static void answered(struct aio_drive *drive, int32_t index, int64_t result)
+static void piece_completed(struct aio_drive *drive, int32_t index, int64_t result)
 {
-    struct block *block = &drive->blocks[index];
-    const struct part *part = aio_part_of(block);
-    uint32_t asked = block->bytes - block->moved;
-    if (part->kind == AIO_SYNC && result >= 0) {
-        finish(drive, index);
+    struct io_piece *piece = &drive->pieces[index];
+    const struct drive_request *request = aio_request_of(piece);
+    uint32_t wanted = piece->bytes - piece->moved;
+    if (request->kind == AIO_SYNC && result >= 0) {
+        piece_finish(drive, index);
     } else if (result < 0) {
-        failed(drive, index, (int)result);
-    } else if (result > asked) {
-        core_err_set(-EPROTO, "%s: %s of %u bytes answered %" PRId64, drive->name,
-                     aio_kind_name(part->kind), asked, result);
-        give_up(drive, index, -EPROTO);
+        piece_failed(drive, index, (int)result);
+    } else if (result > wanted) {
+        core_err_set(-EPROTO, "%s: %s of %u bytes returned %" PRId64, drive->name,
+                     kind_name(request->kind), wanted, result);
+        piece_fail(drive, index, -EPROTO);
     } else if (result == 0) {
-        ended_early(drive, index);
-    } else if (result < asked) {
-        continue_short(drive, index, (uint32_t)result);
-    } else if (part->kind == AIO_READ && part->sums.table != NULL) {
-        block->moved = block->bytes;
-        block->state = BLOCK_DONE;
-        append(drive, &drive->done, index);
+        piece_ended_early(drive, index);
+    } else if (result < wanted) {
+        piece_continue(drive, index, (uint32_t)result);
+    } else if (request->kind == AIO_READ && request->sums.table != NULL) {
+        piece->moved = piece->bytes;
+        piece->state = PIECE_DONE;
+        list_append(drive, &drive->done, index);
     } else {
-        finish(drive, index);
+        piece_finish(drive, index);
     }
 }
 
-void aio_block_event(struct aio_drive *drive, const struct aio_event *event)
+void aio_pieces_complete(struct aio_drive *drive, const struct aio_event *event)
 {
     uint32_t index = event->token & ((1u << TOKEN_INDEX_BITS) - 1);
     uint32_t generation = (uint32_t)(event->token >> TOKEN_INDEX_BITS);
-    if (event->token >= AIO_TOKEN_LIMIT || index >= drive->blocks_count ||
-        drive->blocks[index].state != BLOCK_FLYING ||
-        drive->blocks[index].generation != generation) {
-        bool first = atomic_load_explicit(&drive->strangers, memory_order_relaxed) == 0;
-        count(&drive->strangers, 1);
+    if (event->token >= AIO_TOKEN_LIMIT || index >= drive->pieces_count ||
+        drive->pieces[index].state != PIECE_IN_FLIGHT ||
+        drive->pieces[index].generation != generation) {
+        bool first = atomic_load_explicit(&drive->unknown_completions, memory_order_relaxed) == 0;
+        count(&drive->unknown_completions, 1);
         core_log(first ? CORE_LOG_WARN : CORE_LOG_DEBUG,
-                 "%s: an answer to nothing that was asked (token %" PRIx64 ", result %" PRId64
-                 ") is ignored",
+                 "%s: unknown completion token %" PRIx64 " (result %" PRId64 ") ignored",
                  drive->name, event->token, event->result);
         return;
     }
-    drive->flying--;
-    answered(drive, (int32_t)index, event->result);
+    drive->in_flight--;
+    piece_completed(drive, (int32_t)index, event->result);
 }
 
-static void mismatched(struct aio_drive *drive, int32_t index, int64_t sum_index, uint64_t found)
+static void sum_mismatched(struct aio_drive *drive, int32_t index, int64_t sum_index,
+                           uint64_t found)
 {
-    struct block *block = &drive->blocks[index];
-    const struct part *part = aio_part_of(block);
-    const struct aio_sum *sum = &part->sums.table[sum_index];
-    const char *file = drive->files[part->file].name;
-    uint64_t offset = part->offset + (uint64_t)sum_index * AIO_SUM_BYTES;
+    struct io_piece *piece = &drive->pieces[index];
+    const struct drive_request *request = aio_request_of(piece);
+    const struct aio_sum *sum = &request->sums.table[sum_index];
+    const char *file = drive->files[request->file].name;
+    uint64_t offset = request->offset + (uint64_t)sum_index * AIO_SUM_BYTES;
     count(&drive->mismatches, 1);
     if (sum->generation == 0) {
         core_err_set(-ENODATA, "%s: block %" PRIu64 " at offset %" PRIu64 " was never written",
-                     file, part->sums.block + (uint64_t)sum_index, offset);
-        give_up(drive, index, -ENODATA);
-    } else if (block->rereads == 0 && !drive->dead) {
-        block->rereads = 1;
-        block->moved = 0;
+                     file, request->sums.first + (uint64_t)sum_index, offset);
+        piece_fail(drive, index, -ENODATA);
+    } else if (piece->rereads == 0 && !drive->dead) {
+        piece->rereads = 1;
+        piece->moved = 0;
         core_log(CORE_LOG_WARN,
-                 "%s: checksum at offset %" PRIu64 " is %016" PRIx64 ", not %016" PRIx64
-                 "; read again",
+                 "%s: checksum mismatch at offset %" PRIu64 ": found %016" PRIx64
+                 ", expected %016" PRIx64 "; reading again",
                  file, offset, found, sum->value);
-        again(drive, index);
+        piece_retry(drive, index);
     } else {
         core_err_set(-EBADMSG,
-                     "%s: checksum at offset %" PRIu64 " is %016" PRIx64 ", not %016" PRIx64
-                     " (block %" PRIu64 ", generation %" PRIu64
-                     "), read twice: the drive gave back something else than was written",
-                     file, offset, found, sum->value, part->sums.block + (uint64_t)sum_index,
+                     "%s: checksum mismatch at offset %" PRIu64 ": found %016" PRIx64
+                     ", expected %016" PRIx64 " (block %" PRIu64 ", generation %" PRIu64
+                     "), read twice: the drive returned other data than was written",
+                     file, offset, found, sum->value, request->sums.first + (uint64_t)sum_index,
                      sum->generation);
-        give_up(drive, index, -EBADMSG);
+        piece_fail(drive, index, -EBADMSG);
     }
 }
 
-void aio_block_verify(struct aio_drive *drive, unsigned max)
+void aio_pieces_verify(struct aio_drive *drive, unsigned max)
 {
     for (unsigned i = 0; i < max; i++) {
-        int32_t index = take(drive, &drive->done);
+        int32_t index = list_take(drive, &drive->done);
         if (index == NONE) {
             return;
         }
         uint64_t found = 0;
-        int64_t wrong = aio_sums_check(drive, &drive->blocks[index], &found);
-        if (wrong != NONE) {
-            mismatched(drive, index, wrong, found);
+        const struct io_piece *piece = &drive->pieces[index];
+        const struct drive_request *request = aio_request_of(piece);
+        const int64_t wrong = aio_sums_verify(
+            &request->sums, piece->within, request->memory + piece->within, piece->bytes, &found);
+        count(&drive->hashed_bytes, piece->bytes);
+        if (wrong >= 0) {
+            sum_mismatched(drive, index, wrong, found);
         } else {
-            finish(drive, index);
+            piece_finish(drive, index);
         }
     }
 }
 
-void aio_block_cancel(struct aio_drive *drive, const struct lane *lane)
+void aio_pieces_cancel(struct aio_drive *drive, const struct channel *channel)
 {
-    for (uint32_t i = 0; i < drive->blocks_count; i++) {
-        const struct block *block = &drive->blocks[i];
-        if (block->state == BLOCK_FLYING && (lane == NULL || block->lane == lane)) {
+    for (uint32_t i = 0; i < drive->pieces_count; i++) {
+        const struct io_piece *piece = &drive->pieces[i];
+        if (piece->state == PIECE_IN_FLIGHT && (channel == NULL || piece->channel == channel)) {
             drive->backend->cancel(drive->state,
-                                   (uint64_t)block->generation << TOKEN_INDEX_BITS | i);
+                                   (uint64_t)piece->generation << TOKEN_INDEX_BITS | i);
         }
     }
 }
 
-const char *aio_kind_name(enum aio_kind kind)
+int aio_pieces_watch(struct aio_drive *drive)
 {
-    static const char *const names[] = {"read", "write", "sync"};
-    return names[kind];
-}
-
-unsigned aio_latency_bucket(uint64_t ns)
-{
-    if (ns < 4) {
-        return (unsigned)ns;
-    }
-    unsigned top = 63u - (unsigned)__builtin_clzll(ns);
-    return top * 4 + (unsigned)(ns >> (top - 2) & 3);
-}
-
-uint64_t aio_latency_ns(const uint64_t latency[AIO_LATENCY_BUCKETS], double share)
-{
-    uint64_t total = 0;
-    for (unsigned i = 0; i < AIO_LATENCY_BUCKETS; i++) {
-        total += latency[i];
-    }
-    uint64_t seen = 0;
-    for (unsigned i = 0; i < AIO_LATENCY_BUCKETS; i++) {
-        seen += latency[i];
-        if (latency[i] > 0 && (double)seen >= share * (double)total) {
-            /* the upper end of the bucket */
-            return i < 8 ? i : (uint64_t)(i % 4 + 5) << (i / 4 - 2);
+    for (uint32_t i = 0; i < drive->pieces_count; i++) {
+        struct io_piece *piece = &drive->pieces[i];
+        const int64_t late_ns = drive->ran_ns - piece->start_ran_ns;
+        if (piece->state != PIECE_IN_FLIGHT || late_ns < drive->warn_ns) {
+            continue;
+        }
+        const struct drive_request *request = aio_request_of(piece);
+        const char *kind = kind_name(request->kind);
+        const char *file = drive->files[request->file].name;
+        const uint64_t offset = request->offset + piece->within + piece->moved;
+        const uint32_t bytes = piece->bytes - piece->moved;
+        if (late_ns >= drive->limit_ns) {
+            return core_err_set(-ETIMEDOUT,
+                                "%s does not respond: %s of %u bytes at offset %" PRIu64
+                                " of %s has been waiting for %.1f s",
+                                drive->name, kind, bytes, offset, file, (double)late_ns / 1e9);
+        }
+        if (!piece->warned) {
+            piece->warned = true;
+            count(&drive->stalls, 1);
+            core_log(CORE_LOG_WARN,
+                     "%s is slow: %s of %u bytes at offset %" PRIu64
+                     " of %s has been waiting for %.1f s (error at %.1f s)",
+                     drive->name, kind, bytes, offset, file, (double)late_ns / 1e9,
+                     (double)drive->limit_ns / 1e9);
         }
     }
     return 0;
-}
-
-void aio_block_watch(struct aio_drive *drive)
-{
-    for (uint32_t i = 0; i < drive->blocks_count && !drive->dead; i++) {
-        struct block *block = &drive->blocks[i];
-        int64_t late_ns = drive->ran_ns - block->start_ran_ns;
-        if (block->state != BLOCK_FLYING || late_ns < drive->options.warn_ns) {
-            continue;
-        }
-        const struct part *part = aio_part_of(block);
-        const char *kind = aio_kind_name(part->kind);
-        const char *file = drive->files[part->file].name;
-        uint64_t offset = part->offset + block->within + block->moved;
-        uint32_t bytes = block->bytes - block->moved;
-        if (late_ns >= drive->options.limit_ns) {
-            core_err_set(-ETIMEDOUT,
-                         "%s does not answer: %s of %u bytes at offset %" PRIu64
-                         " of %s has waited for %.1f s",
-                         drive->name, kind, bytes, offset, file, (double)late_ns / 1e9);
-            aio_drive_die(drive, -ETIMEDOUT);
-        } else if (!block->warned) {
-            block->warned = true;
-            count(&drive->stalls, 1);
-            core_log(CORE_LOG_WARN,
-                     "%s is slow: %s of %u bytes at offset %" PRIu64 " of %s has waited for %.1f s"
-                     " (error at %.1f s)",
-                     drive->name, kind, bytes, offset, file, (double)late_ns / 1e9,
-                     (double)drive->options.limit_ns / 1e9);
-        }
-    }
 }

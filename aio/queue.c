@@ -1,7 +1,8 @@
-/* queue.c: the submitter's side of a queue, and retiring in order.
- * Several drives may finish parts of several requests at once. Each request counts its parts down;
- * whoever finishes one notices it, and the first to notice moves the line for all (the others have
- * left their notice and go on), so nobody waits for anybody. */
+/* queue.c: the submitting side of a queue, and its completion in order.
+ * A request has a drive_request in the channel of each drive it touches. `left` counts those that are
+ * unfinished. The drives' threads may finish requests at the same time: whoever finishes one adds a notice,
+ * and the thread that adds the first one advances the line for all. The others go on at once, so no
+ * drive waits for another. */
 #include "aio/queue.h"
 
 #include <assert.h>
@@ -12,7 +13,6 @@
 
 #include "aio/drive_internal.h"
 #include "core/base/err.h"
-#include "core/base/hash.h"
 
 enum { DEPTH_MAX = 1 << 16, MEMORY_ALIGN_BYTES = 512 };
 static const uint32_t not_submitted = UINT32_MAX;
@@ -21,36 +21,31 @@ struct aio_queue {
     struct core_line line;
     unsigned drives_count;
     struct aio_drive *drives[AIO_PATHS_MAX]; /* borrowed */
-    struct lane *lanes[AIO_PATHS_MAX];       /* owned, with their parts */
+    struct channel *channels[AIO_PATHS_MAX]; /* owned, with their requests */
     uint32_t depth;
     uint64_t mask;
     uint64_t submitted;     /* the owner's */
-    uint64_t retired;       /* whose of the drives' threads is just moving the line */
-    _Atomic uint32_t *left; /* owned, [mask + 1]: parts of a request that are not whole yet */
+    uint64_t completed;     /* of the drive's thread that is advancing the line */
+    _Atomic uint32_t *left; /* owned, [mask + 1]: drive_requests of a request that are unfinished */
     _Atomic uint32_t notices;
     _Atomic bool failed; /* release pairs with the drives' acquire */
 };
 
-uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t generation)
-{
-    return core_hash_seed(sums->run, sums->owner, sums->block + index, generation);
-}
-
-bool aio_queue_failed(const struct aio_queue *queue)
+static bool is_failed(const struct aio_queue *queue)
 {
     return atomic_load_explicit(&queue->failed, memory_order_acquire);
 }
 
-/* Every caller sets `failed` before it counts its part as done, so that no drive completes a request
- * of which another one has failed a part and is still writing the sentence. */
-void aio_queue_fail(struct aio_queue *queue, int code, const char *sentence)
+/* What channels call (drive_internal.h). `failed` is set before the failing drive counts its share as
+ * finished, so that no other drive completes the request while the error message is being written. */
+static void queue_done(void *user, uint64_t value, int rc)
 {
-    atomic_store_explicit(&queue->failed, true, memory_order_release);
-    core_line_fail(&queue->line, code, sentence);
-}
-
-void aio_queue_part_done(struct aio_queue *queue, uint64_t value)
-{
+    struct aio_queue *queue = user;
+    if (rc != 0) {
+        atomic_store_explicit(&queue->failed, true, memory_order_release);
+        core_line_fail(&queue->line, rc, core_err_sentence());
+        return;
+    }
     if (atomic_fetch_sub_explicit(&queue->left[value & queue->mask], 1, memory_order_acq_rel) !=
         1) {
         return;
@@ -60,16 +55,16 @@ void aio_queue_part_done(struct aio_queue *queue, uint64_t value)
     }
     uint32_t seen = 1;
     do {
-        uint64_t next = queue->retired;
+        uint64_t next = queue->completed;
         while (atomic_load_explicit(&queue->left[(next + 1) & queue->mask], memory_order_acquire) ==
                0) {
             next++;
             atomic_store_explicit(&queue->left[next & queue->mask], not_submitted,
                                   memory_order_relaxed);
         }
-        if (next != queue->retired) {
-            queue->retired = next;
-            if (!aio_queue_failed(queue)) {
+        if (next != queue->completed) {
+            queue->completed = next;
+            if (!is_failed(queue)) {
                 core_line_reach(&queue->line, next);
             }
         }
@@ -87,50 +82,52 @@ static uint64_t power_of_two(uint64_t n)
     return power;
 }
 
-static void free_lane(struct lane *lane)
+static void channel_free(struct channel *channel)
 {
-    if (lane != NULL) {
-        free(lane->parts);
-        free(lane);
+    if (channel != NULL) {
+        free(channel->requests);
+        free(channel);
     }
 }
 
-static int no_lane(const struct aio_queue *queue, const struct aio_drive *drive)
+static int channel_no_memory(const struct aio_queue *queue, const struct aio_drive *drive)
 {
-    return core_err_set(-ENOMEM, "no memory for %u requests of queue %s on %s", queue->depth,
+    return core_err_set(-ENOMEM, "out of memory for %u requests of queue %s on %s", queue->depth,
                         queue->line.name, drive->name);
 }
 
-static int make_lane(struct aio_queue *queue, struct aio_drive *drive, uint64_t weight,
-                     struct lane **out)
+static int channel_create(struct aio_queue *queue, struct aio_drive *drive, uint64_t weight,
+                          struct channel **out)
 {
-    struct lane *lane = aligned_alloc(64, (sizeof *lane + 63) / 64 * 64);
-    if (lane == NULL) {
-        return no_lane(queue, drive);
+    struct channel *channel = aligned_alloc(64, (sizeof *channel + 63) / 64 * 64);
+    if (channel == NULL) {
+        return channel_no_memory(queue, drive);
     }
-    memset(lane, 0, sizeof *lane);
+    memset(channel, 0, sizeof *channel);
     uint64_t size = power_of_two(2 * (uint64_t)queue->depth);
-    size = size < AIO_PIECES_MAX ? AIO_PIECES_MAX : size;
-    lane->queue = queue;
-    lane->mask = size - 1;
-    lane->weight = weight;
-    lane->parts = calloc(size, sizeof *lane->parts);
-    int rc = lane->parts != NULL ? aio_drive_ask(drive, aio_lane_open, lane)
-                                 : no_lane(queue, drive);
+    size = size < AIO_IOV_MAX ? AIO_IOV_MAX : size;
+    channel->done = queue_done;
+    channel->user = queue;
+    channel->failed = &queue->failed;
+    channel->mask = size - 1;
+    channel->weight = weight;
+    channel->requests = calloc(size, sizeof *channel->requests);
+    int rc = channel->requests != NULL ? aio_drive_open_channel(drive, channel)
+                                       : channel_no_memory(queue, drive);
     if (rc != 0) {
-        free_lane(lane);
+        channel_free(channel);
         return rc;
     }
-    *out = lane;
+    *out = channel;
     return 0;
 }
 
-static int make_requests(struct aio_queue *queue)
+static int create_counts(struct aio_queue *queue)
 {
     queue->mask = power_of_two((uint64_t)queue->depth + 1) - 1;
     queue->left = calloc(queue->mask + 1, sizeof *queue->left);
     if (queue->left == NULL) {
-        return core_err_set(-ENOMEM, "no memory for %u requests of queue %s", queue->depth,
+        return core_err_set(-ENOMEM, "out of memory for %u requests of queue %s", queue->depth,
                             queue->line.name);
     }
     for (uint64_t i = 0; i <= queue->mask; i++) {
@@ -145,22 +142,22 @@ int aio_queue_open(struct aio_drive *const *drives, unsigned drives_count,
     if (drives_count == 0 || drives_count > AIO_PATHS_MAX || options->depth > DEPTH_MAX ||
         options->urgency >= AIO_URGENCY_COUNT) {
         return core_err_set(-EINVAL,
-                            "a queue over %u drives (1 to %d), %u requests deep (%d at most), of"
+                            "invalid queue: %u drives (1 to %d), depth %u (at most %d),"
                             " urgency %u (below %d)",
                             drives_count, AIO_PATHS_MAX, options->depth, DEPTH_MAX,
                             options->urgency, AIO_URGENCY_COUNT);
     }
     struct aio_queue *queue = calloc(1, sizeof *queue);
     if (queue == NULL) {
-        return core_err_set(-ENOMEM, "no memory for a queue");
+        return core_err_set(-ENOMEM, "out of memory for a queue");
     }
     core_line_init(&queue->line, options->name != NULL ? options->name : "io", options->bell);
     queue->depth = options->depth != 0 ? options->depth : AIO_QUEUE_DEPTH_DEFAULT;
     uint64_t weight = (uint64_t)1 << (3 * (AIO_URGENCY_COUNT - 1 - options->urgency));
-    int rc = make_requests(queue);
+    int rc = create_counts(queue);
     for (unsigned i = 0; rc == 0 && i < drives_count; i++) {
         queue->drives[i] = drives[i];
-        rc = make_lane(queue, drives[i], weight, &queue->lanes[i]);
+        rc = channel_create(queue, drives[i], weight, &queue->channels[i]);
         queue->drives_count += rc == 0;
     }
     if (rc != 0) {
@@ -178,58 +175,57 @@ int aio_queue_close(struct aio_queue *queue)
     }
     int rc = 0;
     for (unsigned i = 0; i < queue->drives_count; i++) {
-        int lane_rc = aio_drive_ask(queue->drives[i], aio_lane_close, queue->lanes[i]);
-        rc = rc != 0 ? rc : lane_rc;
+        const int channel_rc = aio_drive_close_channel(queue->drives[i], queue->channels[i]);
+        rc = rc != 0 ? rc : channel_rc;
     }
     if (rc != 0) {
-        return rc; /* leaked on purpose: late answers still find their lane */
+        return rc; /* leaked on purpose: late completions still refer to their channel */
     }
     for (unsigned i = 0; i < queue->drives_count; i++) {
-        free_lane(queue->lanes[i]);
+        channel_free(queue->channels[i]);
     }
     free(queue->left);
     free(queue);
     return 0;
 }
 
-static int check_piece(const struct aio_queue *queue, const struct aio_piece *piece)
+static int check_iov(const struct aio_queue *queue, const struct aio_iov *iov)
 {
-    if (piece->drive >= queue->drives_count || piece->file >= AIO_FILES_MAX) {
+    if (iov->drive >= queue->drives_count || iov->file >= AIO_FILES_MAX) {
         return core_err_set(-EINVAL, "queue %s: no file %u on drive %u", queue->line.name,
-                            piece->file, piece->drive);
+                            iov->file, iov->drive);
     }
-    const struct file *file = &queue->drives[piece->drive]->files[piece->file];
+    const struct attached_file *file = &queue->drives[iov->drive]->files[iov->file];
     if (!atomic_load_explicit(&file->used, memory_order_acquire)) {
         return core_err_set(-EINVAL, "queue %s: file %u of %s is not attached", queue->line.name,
-                            piece->file, queue->drives[piece->drive]->name);
+                            iov->file, queue->drives[iov->drive]->name);
     }
-    if (piece->bytes == 0 ||
+    if (iov->bytes == 0 ||
         (file->size_bytes != 0 &&
-         (piece->offset > file->size_bytes || piece->bytes > file->size_bytes - piece->offset))) {
+         (iov->offset > file->size_bytes || iov->bytes > file->size_bytes - iov->offset))) {
         return core_err_set(-EINVAL,
-                            "%s: %" PRIu64 " bytes at offset %" PRIu64 " of %" PRIu64 " bytes",
-                            file->name, piece->bytes, piece->offset, file->size_bytes);
+                            "%s: %" PRIu64 " bytes at offset %" PRIu64
+                            " are outside the file of %" PRIu64 " bytes",
+                            file->name, iov->bytes, iov->offset, file->size_bytes);
     }
-    if (file->direct &&
-        (piece->offset % AIO_ALIGN_BYTES != 0 || piece->bytes % AIO_ALIGN_BYTES != 0 ||
-         (uintptr_t)piece->memory % MEMORY_ALIGN_BYTES != 0)) {
-        return core_err_set(-EINVAL,
-                            "%s: offset %" PRIu64 " and %" PRIu64
-                            " bytes must be multiples of %d, memory %p of %d",
-                            file->name, piece->offset, piece->bytes, AIO_ALIGN_BYTES, piece->memory,
-                            MEMORY_ALIGN_BYTES);
+    if (file->direct && (iov->offset % AIO_ALIGN_BYTES != 0 || iov->bytes % AIO_ALIGN_BYTES != 0 ||
+                         (uintptr_t)iov->memory % MEMORY_ALIGN_BYTES != 0)) {
+        return core_err_set(
+            -EINVAL,
+            "%s: offset %" PRIu64 " and %" PRIu64 " bytes must be multiples of %d, memory %p of %d",
+            file->name, iov->offset, iov->bytes, AIO_ALIGN_BYTES, iov->memory, MEMORY_ALIGN_BYTES);
     }
     return 0;
 }
 
-/* How many more parts the lane has room for. */
-static uint64_t room(const struct lane *lane)
+/* How many more requests fit into the channel. */
+static uint64_t channel_room(const struct channel *channel)
 {
-    uint64_t tail = atomic_load_explicit(&lane->tail, memory_order_relaxed);
-    return lane->mask + 1 - (tail - atomic_load_explicit(&lane->head, memory_order_acquire));
+    uint64_t tail = atomic_load_explicit(&channel->tail, memory_order_relaxed);
+    return channel->mask + 1 - (tail - atomic_load_explicit(&channel->head, memory_order_acquire));
 }
 
-static int check_room(const struct aio_queue *queue, const struct aio_piece *pieces, unsigned n)
+static int check_room(const struct aio_queue *queue, const struct aio_iov *iovs, unsigned n)
 {
     int error = atomic_load_explicit(&queue->line.error, memory_order_acquire);
     if (error != 0) {
@@ -241,34 +237,34 @@ static int check_room(const struct aio_queue *queue, const struct aio_piece *pie
     }
     unsigned wanted[AIO_PATHS_MAX] = {0};
     for (unsigned i = 0; i < n; i++) {
-        if (++wanted[pieces[i].drive] > room(queue->lanes[pieces[i].drive])) {
+        if (++wanted[iovs[i].drive] > channel_room(queue->channels[iovs[i].drive])) {
             return -EAGAIN;
         }
     }
     return 0;
 }
 
-static void push(struct aio_queue *queue, enum aio_kind kind, const struct aio_piece *piece)
+static void queue_push(struct aio_queue *queue, enum aio_kind kind, const struct aio_iov *iov)
 {
-    struct lane *lane = queue->lanes[piece->drive];
-    uint64_t tail = atomic_load_explicit(&lane->tail, memory_order_relaxed);
-    lane->parts[tail & lane->mask] = (struct part){
+    struct channel *channel = queue->channels[iov->drive];
+    uint64_t tail = atomic_load_explicit(&channel->tail, memory_order_relaxed);
+    channel->requests[tail & channel->mask] = (struct drive_request){
         .kind = kind,
-        .file = piece->file,
-        .offset = piece->offset,
-        .memory = piece->memory,
-        .bytes = piece->bytes,
-        .sums = piece->sums,
+        .file = iov->file,
+        .offset = iov->offset,
+        .memory = iov->memory,
+        .bytes = iov->bytes,
+        .sums = iov->sums,
         .value = queue->submitted,
         .left = 1,
     };
-    atomic_store_explicit(&lane->tail, tail + 1, memory_order_seq_cst);
+    atomic_store_explicit(&channel->tail, tail + 1, memory_order_seq_cst);
 }
 
-static int submit(struct aio_queue *queue, enum aio_kind kind, const struct aio_piece *pieces,
-                  unsigned n, struct core_fence *out)
+static int queue_submit(struct aio_queue *queue, enum aio_kind kind, const struct aio_iov *iovs,
+                        unsigned n, struct core_fence *out)
 {
-    int rc = check_room(queue, pieces, n);
+    int rc = check_room(queue, iovs, n);
     if (rc != 0) {
         return rc;
     }
@@ -276,39 +272,39 @@ static int submit(struct aio_queue *queue, enum aio_kind kind, const struct aio_
     atomic_store_explicit(&queue->left[queue->submitted & queue->mask], n, memory_order_release);
     uint32_t touched = 0;
     for (unsigned i = 0; i < n; i++) {
-        push(queue, kind, &pieces[i]);
-        touched |= 1u << pieces[i].drive;
+        queue_push(queue, kind, &iovs[i]);
+        touched |= 1u << iovs[i].drive;
     }
     for (unsigned i = 0; touched != 0; i++, touched >>= 1) {
         if ((touched & 1) != 0) {
-            aio_drive_ring(queue->drives[i]);
+            aio_drive_wake(queue->drives[i]);
         }
     }
     *out = aio_queue_tail(queue);
     return 0;
 }
 
-int aio_queue_submit(struct aio_queue *queue, enum aio_kind kind, const struct aio_piece *pieces,
+int aio_queue_submit(struct aio_queue *queue, enum aio_kind kind, const struct aio_iov *iovs,
                      unsigned n, struct core_fence *out)
 {
-    if (n == 0 || n > AIO_PIECES_MAX || kind == AIO_SYNC) {
-        return core_err_set(-EINVAL, "queue %s: a request of %u pieces; 1 to %d", queue->line.name,
-                            n, AIO_PIECES_MAX);
+    if (n == 0 || n > AIO_IOV_MAX || kind == AIO_SYNC) {
+        return core_err_set(-EINVAL, "queue %s: a request of %u ranges; must be 1 to %d",
+                            queue->line.name, n, AIO_IOV_MAX);
     }
     for (unsigned i = 0; i < n; i++) {
-        int rc = check_piece(queue, &pieces[i]);
+        int rc = check_iov(queue, &iovs[i]);
         if (rc != 0) {
             return rc;
         }
     }
-    return submit(queue, kind, pieces, n, out);
+    return queue_submit(queue, kind, iovs, n, out);
 }
 
 int aio_queue_read(struct aio_queue *queue, uint32_t file, uint64_t offset, void *memory,
                    uint64_t bytes, struct core_fence *out)
 {
-    struct aio_piece piece = {.file = file, .offset = offset, .memory = memory, .bytes = bytes};
-    return aio_queue_submit(queue, AIO_READ, &piece, 1, out);
+    struct aio_iov iov = {.file = file, .offset = offset, .memory = memory, .bytes = bytes};
+    return aio_queue_submit(queue, AIO_READ, &iov, 1, out);
 }
 
 int aio_queue_write(struct aio_queue *queue, uint32_t file, uint64_t offset, const void *memory,
@@ -318,20 +314,19 @@ int aio_queue_write(struct aio_queue *queue, uint32_t file, uint64_t offset, con
         const void *in;
         void *out;
     } pointer = {.in = memory}; /* a write only reads it */
-    struct aio_piece piece = {
-        .file = file, .offset = offset, .memory = pointer.out, .bytes = bytes};
-    return aio_queue_submit(queue, AIO_WRITE, &piece, 1, out);
+    struct aio_iov iov = {.file = file, .offset = offset, .memory = pointer.out, .bytes = bytes};
+    return aio_queue_submit(queue, AIO_WRITE, &iov, 1, out);
 }
 
 int aio_queue_sync(struct aio_queue *queue, unsigned drive, uint32_t file, struct core_fence *out)
 {
-    struct aio_piece piece = {.drive = drive, .file = file};
+    struct aio_iov iov = {.drive = drive, .file = file};
     if (drive >= queue->drives_count || file >= AIO_FILES_MAX ||
         !atomic_load_explicit(&queue->drives[drive]->files[file].used, memory_order_acquire)) {
         return core_err_set(-EINVAL, "queue %s: no file %u on drive %u", queue->line.name, file,
                             drive);
     }
-    return submit(queue, AIO_SYNC, &piece, 1, out);
+    return queue_submit(queue, AIO_SYNC, &iov, 1, out);
 }
 
 struct core_fence aio_queue_tail(struct aio_queue *queue)

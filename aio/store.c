@@ -27,7 +27,7 @@ struct aio_extent {
     struct aio_sum *sums; /* owned, one a MiB; NULL: none are kept */
     bool adopted;         /* in files that are not the store's */
     unsigned segments_count;
-    struct segment segments[AIO_PIECES_MAX];
+    struct segment segments[AIO_IOV_MAX];
 };
 
 struct aio_store {
@@ -227,8 +227,8 @@ static int take(struct aio_store *store, struct aio_extent *extent, unsigned pat
 {
     while (bytes > 0) {
         struct aio_range range;
-        if (extent->segments_count == AIO_PIECES_MAX) {
-            return core_err_set(-ENOSPC, "%s: its free space is in too many small pieces",
+        if (extent->segments_count == AIO_IOV_MAX) {
+            return core_err_set(-ENOSPC, "%s: its free space is in too many small iovs",
                                 aio_drive_name(store->drives[path]));
         }
         int rc = aio_space_take(store->spaces[path], bytes, &range);
@@ -332,7 +332,7 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
     if (extent == NULL) {
         return core_err_set(-ENOMEM, "no memory for an extent");
     }
-    int rc = count > 0 && count <= AIO_PIECES_MAX
+    int rc = count > 0 && count <= AIO_IOV_MAX
                  ? 0
                  : core_err_set(-EINVAL, "an extent of %u parts", count);
     extent->owner = owner;
@@ -432,9 +432,9 @@ static int check_range(const struct aio_extent *extent, uint64_t offset, uint64_
                                         bytes, offset, extent->bytes);
 }
 
-/* The pieces of [offset, offset + bytes), one a segment that it touches. */
-static unsigned pieces_of(const struct aio_extent *extent, uint64_t offset, unsigned char *memory,
-                          uint64_t bytes, struct aio_piece pieces[AIO_PIECES_MAX])
+/* The iovs of [offset, offset + bytes), one a segment that it touches. */
+static unsigned iovs_of(const struct aio_extent *extent, uint64_t offset, unsigned char *memory,
+                        uint64_t bytes, struct aio_iov iovs[AIO_IOV_MAX])
 {
     unsigned count = 0;
     for (unsigned i = 0; i < extent->segments_count; i++) {
@@ -445,17 +445,17 @@ static unsigned pieces_of(const struct aio_extent *extent, uint64_t offset, unsi
         if (begin >= end) {
             continue;
         }
-        uint64_t block = begin / AIO_SUM_BYTES;
-        pieces[count++] = (struct aio_piece){
+        uint64_t first = begin / AIO_SUM_BYTES;
+        iovs[count++] = (struct aio_iov){
             .drive = segment->path,
             .file = segment->file,
             .offset = segment->offset + (begin - segment->at),
             .memory = memory + (begin - offset),
             .bytes = end - begin,
-            .sums = {.table = extent->sums != NULL ? extent->sums + block : NULL,
+            .sums = {.table = extent->sums != NULL ? extent->sums + first : NULL,
                      .run = extent->run,
                      .owner = extent->owner,
-                     .block = block},
+                     .first = first},
         };
     }
     return count;
@@ -464,52 +464,52 @@ static unsigned pieces_of(const struct aio_extent *extent, uint64_t offset, unsi
 int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,
                    void *memory, uint64_t bytes, struct core_fence *out)
 {
-    struct aio_piece pieces[AIO_PIECES_MAX];
+    struct aio_iov iovs[AIO_IOV_MAX];
     int rc = check_range(extent, offset, bytes);
     if (rc != 0) {
         return rc;
     }
-    unsigned count = pieces_of(extent, offset, memory, bytes, pieces);
-    return aio_queue_submit(queue, AIO_READ, pieces, count, out);
+    unsigned count = iovs_of(extent, offset, memory, bytes, iovs);
+    return aio_queue_submit(queue, AIO_READ, iovs, count, out);
 }
 
 static int write_extent(struct aio_queue *queue, struct aio_extent *extent,
-                        const struct aio_piece *whole, bool given, struct core_fence *out)
+                        const struct aio_iov *whole, bool given, struct core_fence *out)
 {
-    struct aio_piece pieces[AIO_PIECES_MAX];
+    struct aio_iov iovs[AIO_IOV_MAX];
     assert(!extent->adopted);
     int rc = check_range(extent, whole->offset, whole->bytes);
     if (rc != 0) {
         return rc;
     }
-    unsigned count = pieces_of(extent, whole->offset, whole->memory, whole->bytes, pieces);
+    unsigned count = iovs_of(extent, whole->offset, whole->memory, whole->bytes, iovs);
     for (unsigned i = 0; i < count; i++) {
-        pieces[i].sums.given = given;
+        iovs[i].sums.given = given;
     }
-    return aio_queue_submit(queue, AIO_WRITE, pieces, count, out);
+    return aio_queue_submit(queue, AIO_WRITE, iovs, count, out);
 }
 
-/* A write only reads its memory; pieces serve both directions. */
-static struct aio_piece whole_of(uint64_t offset, const void *memory, uint64_t bytes)
+/* A write only reads its memory; iovs serve both directions. */
+static struct aio_iov whole_of(uint64_t offset, const void *memory, uint64_t bytes)
 {
     union {
         const void *in;
         void *out;
     } pointer = {.in = memory};
-    return (struct aio_piece){.offset = offset, .memory = pointer.out, .bytes = bytes};
+    return (struct aio_iov){.offset = offset, .memory = pointer.out, .bytes = bytes};
 }
 
 int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
                     const void *memory, uint64_t bytes, struct core_fence *out)
 {
-    struct aio_piece whole = whole_of(offset, memory, bytes);
+    struct aio_iov whole = whole_of(offset, memory, bytes);
     return write_extent(queue, extent, &whole, false, out);
 }
 
 int aio_store_write_hashed(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
                            const void *memory, uint64_t bytes, struct core_fence *out)
 {
-    struct aio_piece whole = whole_of(offset, memory, bytes);
+    struct aio_iov whole = whole_of(offset, memory, bytes);
     return write_extent(queue, extent, &whole, true, out);
 }
 

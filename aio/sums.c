@@ -1,35 +1,36 @@
-/* drive_sums.c: the checksums of a block: taken right before its bytes leave, checked when they have
- * come. Drive's thread. */
-#include "aio/drive_internal.h"
+/* sums.c: see sums.h. */
+#include "aio/sums.h"
+
 #include "core/base/hash.h"
 
-void aio_sums_take(struct aio_drive *drive, const struct block *block)
+uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t generation)
 {
-    const struct part *part = aio_part_of(block);
-    for (uint32_t at = 0; at < block->bytes; at += AIO_SUM_BYTES) {
-        uint32_t bytes = block->bytes - at < AIO_SUM_BYTES ? block->bytes - at : AIO_SUM_BYTES;
-        uint64_t index = (block->within + at) / AIO_SUM_BYTES;
-        struct aio_sum *sum = &part->sums.table[index];
-        sum->generation++;
-        sum->value = core_hash(part->memory + block->within + at, bytes,
-                               aio_sum_seed(&part->sums, index, sum->generation));
-    }
-    count(&drive->hashed_bytes, block->bytes);
+    return core_hash_seed(sums->run, sums->owner, sums->first + index, generation);
 }
 
-int64_t aio_sums_check(struct aio_drive *drive, const struct block *block, uint64_t *found)
+void aio_sums_compute(const struct aio_sums *sums, uint64_t offset, const unsigned char *memory,
+                      uint32_t bytes)
 {
-    const struct part *part = aio_part_of(block);
-    count(&drive->hashed_bytes, block->bytes);
-    for (uint32_t at = 0; at < block->bytes; at += AIO_SUM_BYTES) {
-        uint32_t bytes = block->bytes - at < AIO_SUM_BYTES ? block->bytes - at : AIO_SUM_BYTES;
-        uint64_t index = (block->within + at) / AIO_SUM_BYTES;
-        const struct aio_sum *sum = &part->sums.table[index];
-        *found = core_hash(part->memory + block->within + at, bytes,
-                           aio_sum_seed(&part->sums, index, sum->generation));
+    for (uint32_t at = 0; at < bytes; at += AIO_SUM_BYTES) {
+        const uint32_t length = bytes - at < AIO_SUM_BYTES ? bytes - at : AIO_SUM_BYTES;
+        const uint64_t index = (offset + at) / AIO_SUM_BYTES;
+        struct aio_sum *sum = &sums->table[index];
+        sum->generation++;
+        sum->value = core_hash(memory + at, length, aio_sum_seed(sums, index, sum->generation));
+    }
+}
+
+int64_t aio_sums_verify(const struct aio_sums *sums, uint64_t offset, const unsigned char *memory,
+                        uint32_t bytes, uint64_t *found)
+{
+    for (uint32_t at = 0; at < bytes; at += AIO_SUM_BYTES) {
+        const uint32_t length = bytes - at < AIO_SUM_BYTES ? bytes - at : AIO_SUM_BYTES;
+        const uint64_t index = (offset + at) / AIO_SUM_BYTES;
+        const struct aio_sum *sum = &sums->table[index];
+        *found = core_hash(memory + at, length, aio_sum_seed(sums, index, sum->generation));
         if (*found != sum->value || sum->generation == 0) {
             return (int64_t)index;
         }
     }
-    return NONE;
+    return -1;
 }

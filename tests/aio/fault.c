@@ -367,7 +367,7 @@ static void change_answer(struct fault *fault, const struct aio_event *event)
         reaps = random % 3;
     } else if (entry->fault == AIO_FAULT_DUPLICATE) {
         hold(fault, event->token, result, random % 3);
-    } else if (entry->fault == AIO_FAULT_STRANGER) {
+    } else if (entry->fault == AIO_FAULT_UNKNOWN) {
         hold(fault, event->token ^ (uint64_t)1 << 40, result, 0);
         hold(fault, AIO_TOKEN_LIMIT + random, 4096, 0);
     }

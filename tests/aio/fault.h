@@ -18,7 +18,7 @@ enum aio_fault_kind {
     AIO_FAULT_LATE,        /* answers `argument` reaps later (0: from the seed) */
     AIO_FAULT_REORDER,     /* answers after others that were asked for later */
     AIO_FAULT_DUPLICATE,   /* answers twice */
-    AIO_FAULT_STRANGER,    /* besides, an answer to nothing that was asked */
+    AIO_FAULT_UNKNOWN,     /* besides, an answer to nothing that was asked */
     AIO_FAULT_LOST,        /* does nothing and answers as if it had */
     AIO_FAULT_TORN,        /* moves only a part (`argument` bytes; 0: from the seed), claims all */
     AIO_FAULT_MISDIRECTED, /* at another offset, claims all */

@@ -21,10 +21,10 @@ static unsigned rounds;
 static int move(struct aio_queue *queue, enum aio_kind kind, uint32_t file,
                 struct core_fence *fence)
 {
-    const struct aio_piece piece = {.file = file,
-                                    .memory = memory,
-                                    .bytes = BYTES,
-                                    .sums = {.table = sums, .run = 1, .owner = 2}};
+    const struct aio_iov piece = {.file = file,
+                                  .memory = memory,
+                                  .bytes = BYTES,
+                                  .sums = {.table = sums, .run = 1, .owner = 2}};
     int rc = aio_queue_submit(queue, kind, &piece, 1, fence);
     return rc == 0 ? core_fence_wait(*fence, patience_ns) : rc;
 }

@@ -67,7 +67,7 @@ static void short_at_every_split(void)
         check_uint(fault.hits[AIO_FAULT_SHORT], ==, 2);
         struct aio_drive_stats stats;
         aio_drive_stats(rig.drive, &stats);
-        check_uint(stats.shorts, ==, 2);
+        check_uint(stats.short_transfers, ==, 2);
         rig_close(&rig);
     }
     for (const char *const *name = rig_backends(); *name != NULL; name++) {
@@ -93,7 +93,7 @@ static void early_end_is_an_error(void)
     struct rig rig;
     open_mem(&rig, &fault, 8192, 1);
     check_int(there_and_back(&rig, 8192, 2, 1), ==, -ENODATA);
-    check_contains(core_err_sentence(), "rig-file: write at offset 4096 moved nothing");
+    check_contains(core_err_sentence(), "rig-file: write at offset 4096 transferred 0 bytes");
     rig_close(&rig);
 }
 
@@ -201,7 +201,7 @@ static void disorder_is_harmless(void)
     struct aio_fault fault = {.rules_count = 4,
                               .rules = {{.kind = AIO_FAULT_LATE, .one_in = 4},
                                         {.kind = AIO_FAULT_DUPLICATE, .one_in = 3},
-                                        {.kind = AIO_FAULT_STRANGER, .one_in = 3},
+                                        {.kind = AIO_FAULT_UNKNOWN, .one_in = 3},
                                         {.kind = AIO_FAULT_REORDER, .one_in = 1}}};
     struct rig rig;
     uint64_t hits = 0;
@@ -215,7 +215,7 @@ static void disorder_is_harmless(void)
     }
     struct aio_drive_stats stats;
     aio_drive_stats(rig.drive, &stats);
-    check_uint(stats.strangers, >=, fault.hits[AIO_FAULT_STRANGER] * 2);
+    check_uint(stats.unknown_completions, >=, fault.hits[AIO_FAULT_UNKNOWN] * 2);
     check_uint(stats.errors, ==, 0);
     rig_close(&rig);
 }
@@ -271,7 +271,7 @@ static void stalled_drive_is_named(void)
             atomic_store_explicit(&clock_ns, 61000000000, memory_order_release);
             check_int(core_fence_wait(stuck, patience_ns), ==, -ETIMEDOUT);
             check_contains(core_err_sentence(),
-                           "nvme7 does not answer: read of 4096 bytes at offset 4096 of rig-file");
+                           "nvme7 does not respond: read of 4096 bytes at offset 4096 of rig-file");
             /* The drive tells its queues one after the other: this write is refused, or fails. */
             int rc = aio_queue_write(second, rig.file, 0, memory, 4096, &other);
             check_int(rc == 0 ? core_fence_wait(other, patience_ns) : rc, ==, -ETIMEDOUT);
@@ -299,9 +299,9 @@ static void lost_completion_ends_in_an_error(void)
     check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
     check_int(core_fence_wait(fence, patience_ns), ==, -ETIMEDOUT);
     check_int(aio_queue_close(rig.queue), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "nvme8 does not give back 1 blocks");
+    check_contains(core_err_sentence(), "nvme8: 1 transfers do not complete");
     check_int(aio_drive_destroy(rig.drive), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "never came back");
+    check_contains(core_err_sentence(), "never completed");
 }
 
 /* Closing with requests in flight and pending, memory freed right after: nothing writes to it any

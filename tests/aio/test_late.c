@@ -17,9 +17,6 @@
 
 static const int64_t patience_ns = 20000000000;
 
-/* The drives' side of a queue (aio/drive_parts.h). */
-void aio_queue_fail(struct aio_queue *queue, int code, const char *sentence);
-
 static int64_t told_clock(void *user)
 {
     return atomic_load_explicit((_Atomic int64_t *)user, memory_order_acquire);
@@ -106,7 +103,7 @@ static void a_call_that_blocks_is_late(void)
     check_contains(core_err_sentence(), "did not reach");
     atomic_store_explicit(&gate_shut, false, memory_order_release);
     check_int(core_fence_wait(fence, patience_ns), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "nvme10 does not answer: read of 4096 bytes at offset 0");
+    check_contains(core_err_sentence(), "nvme10 does not respond: read of 4096 bytes at offset 0");
     check_int(aio_queue_close(rig.queue), ==, -ETIMEDOUT);
     check_int(aio_drive_destroy(rig.drive), ==, -ETIMEDOUT);
 }
@@ -221,9 +218,10 @@ static void hold_reader(int number, siginfo_t *info, void *context)
     mprotect(held_sentence, 4096, PROT_READ);
 }
 
+/* Fails the queue's line as another drive would that is still writing its error message. */
 static void *fail_queue(void *queue)
 {
-    aio_queue_fail(queue, -EIO, (const char *)held_sentence);
+    core_line_fail(aio_queue_line(queue), -EIO, (const char *)held_sentence);
     return NULL;
 }
 

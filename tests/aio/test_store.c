@@ -372,7 +372,7 @@ static void sums_by_the_caller(void)
         check_int(aio_store_read(queue, extent, 0, memory, 2 * MIB, &fence), ==, 0);
         check_int(core_fence_wait(fence, patience_ns), ==, wrong ? -EBADMSG : 0);
     }
-    check_contains(core_err_sentence(), "checksum at offset 1048576");
+    check_contains(core_err_sentence(), "checksum mismatch at offset 1048576");
     check_int(aio_queue_close(queue), ==, 0);
     aio_extent_free(s.store, extent);
 
@@ -385,7 +385,7 @@ static void sums_by_the_caller(void)
     aio_extent_free(s.store, extent);
     close_striped(&s);
     rig_free(memory);
-    struct aio_sums sums = {.run = 1, .owner = 2, .block = 3};
+    struct aio_sums sums = {.run = 1, .owner = 2, .first = 3};
     check_true(aio_sum_seed(&sums, 0, 1) != aio_sum_seed(&sums, 1, 1));
     check_true(aio_sum_seed(&sums, 0, 1) != aio_sum_seed(&sums, 0, 2));
 }

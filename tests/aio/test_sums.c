@@ -97,7 +97,7 @@ static void bad_write(struct guarded *g, enum aio_fault_kind kind, uint64_t i, u
         1);
     check_int(guarded_write(g, extent, i), ==, 0);
     check_int(guarded_read(g, extent), ==, -EBADMSG);
-    check_contains(core_err_sentence(), "memory: checksum at offset ");
+    check_contains(core_err_sentence(), "memory: checksum mismatch at offset ");
     check_contains(core_err_sentence(), "read twice");
     renew(g);
     if (kind == AIO_FAULT_MISDIRECTED) {
@@ -162,7 +162,7 @@ static void lasting_read_faults_end(void)
     check_int(guarded_write(&g, 3, 5), ==, 0);
     arm(&g, AIO_FAULT_CORRUPT, 99, 2);
     check_int(guarded_read(&g, 3), ==, -EBADMSG);
-    check_contains(core_err_sentence(), ", not ");
+    check_contains(core_err_sentence(), ", expected ");
     check_contains(core_err_sentence(), "generation 1");
     renew(&g);
     for (int step = 0; step < 20; step++) {

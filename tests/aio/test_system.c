@@ -271,7 +271,7 @@ static int run_locked(void *argument)
     struct aio_drive_stats stats;
     aio_drive_stats(drive, &stats);
     check_uint(stats.registered_bytes, ==, 0);
-    check_contains(test_heard(), "nvme3: the limit of locked memory forbids registered buffers");
+    check_contains(test_heard(), "nvme3: buffers are not registered because the limit on locked memory is too low");
     check_contains(test_heard(), "`ulimit -l 4096`");
     check_int(aio_drive_destroy(drive), ==, 0);
     aio_mem_destroy(disk);

@@ -51,12 +51,12 @@ void bench_side_push(struct bench_side *side, int which, uint64_t index, struct 
     uint64_t at = index * bench_request_bytes % bench.bytes;
     uint64_t window = index % BENCH_WINDOW * bench_request_bytes +
                       (uint64_t)which * BENCH_WINDOW * bench_request_bytes;
-    struct aio_piece piece = {.file = side->files[0],
-                              .offset = at,
-                              .memory = bench.region.base + window,
-                              .bytes = bench_request_bytes};
+    struct aio_iov piece = {.file = side->files[0],
+                            .offset = at,
+                            .memory = bench.region.base + window,
+                            .bytes = bench_request_bytes};
     if (side->sums != NULL) {
-        piece.sums = (struct aio_sums){.table = side->sums + (at >> 20), .block = at >> 20};
+        piece.sums = (struct aio_sums){.table = side->sums + (at >> 20), .first = at >> 20};
     }
     if (aio_queue_submit(side->queues[which], which == 0 ? AIO_READ : AIO_WRITE, &piece, 1,
                          fence) != 0) {

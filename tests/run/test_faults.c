@@ -119,7 +119,7 @@ static const struct day days[] = {
     {.name = "often late", .rule = {.kind = AIO_FAULT_LATE, .one_in = 3}, .outcome = EQUAL},
     {.name = "reordered", .rule = {.kind = AIO_FAULT_REORDER, .one_in = 2}, .outcome = EQUAL},
     {.name = "answered twice", .rule = {.kind = AIO_FAULT_DUPLICATE}, .outcome = EQUAL},
-    {.name = "strangers", .rule = {.kind = AIO_FAULT_STRANGER, .one_in = 5}, .outcome = EQUAL},
+    {.name = "strangers", .rule = {.kind = AIO_FAULT_UNKNOWN, .one_in = 5}, .outcome = EQUAL},
     {.name = "failed once", .rule = {.kind = AIO_FAULT_ERROR}, .outcome = EQUAL},
     {.name = "busy",
      .rule = {.kind = AIO_FAULT_ERROR, .one_in = 3, .argument = EAGAIN},

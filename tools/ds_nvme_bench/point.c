@@ -222,16 +222,16 @@ static int stream_pump(struct bench_run *run, struct stream *stream)
     }
     while (stream->submitted - stream->retired < stream->window) {
         unsigned slot = (unsigned)(stream->submitted % stream->window);
-        struct aio_piece piece = {.file = stream->file,
-                                  .offset = stream->begin + stream->at,
-                                  .memory = stream->memory + stream->submitted % stream->slots *
-                                                                 stream->request_bytes,
-                                  .bytes = stream->request_bytes};
+        struct aio_iov piece = {.file = stream->file,
+                                .offset = stream->begin + stream->at,
+                                .memory = stream->memory +
+                                          stream->submitted % stream->slots * stream->request_bytes,
+                                .bytes = stream->request_bytes};
         if (stream->sums != NULL) {
             piece.sums = (struct aio_sums){.table = stream->sums + stream->at / SUM,
                                            .run = 1,
                                            .owner = stream->begin,
-                                           .block = stream->at / SUM};
+                                           .first = stream->at / SUM};
         }
         int rc = aio_queue_submit(stream->queue, stream->kind, &piece, 1, &stream->fences[slot]);
         if (rc != 0) {
@@ -361,7 +361,7 @@ static void take_stats(const struct bench_run *run, const struct bench_how *how,
     for (unsigned t = 0; t < point->params.threads; t++) {
         struct aio_drive_stats stats;
         aio_drive_stats(run->drives[t], &stats);
-        point->shorts += stats.shorts;
+        point->shorts += stats.short_transfers;
         point->retries += stats.retries;
         point->errors += stats.errors + stats.mismatches;
         point->unregistered = how->buffers && stats.registered_bytes == 0;

@@ -35,10 +35,10 @@ static int submit(struct swap *swap, enum aio_kind kind, unsigned tensor)
 {
     uint64_t bytes = swap->options->tensor_bytes;
     tell(swap, bytes);
-    struct aio_piece piece = {.file = swap->flow.file,
-                              .offset = tensor * bytes,
-                              .memory = swap->flow.memory.base + tensor % SLOTS * bytes,
-                              .bytes = bytes};
+    struct aio_iov piece = {.file = swap->flow.file,
+                            .offset = tensor * bytes,
+                            .memory = swap->flow.memory.base + tensor % SLOTS * bytes,
+                            .bytes = bytes};
     if (swap->sums != NULL) {
         piece.sums = (struct aio_sums){
             .table = swap->sums + tensor * (bytes / AIO_SUM_BYTES), .run = 2, .owner = tensor};

@@ -1,0 +1,36 @@
+/* sums.h: checksums of data on a drive, one for each MiB. The owner of the data keeps them in memory; the
+ * drive computes them just before a write and compares them just after a read. No state; any thread. */
+#ifndef AIO_SUMS_H
+#define AIO_SUMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The checksum of 1 MiB (of the last one: what is left), and how often it was written. */
+enum { AIO_SUM_BYTES = 1 << 20 };
+struct aio_sum {
+    uint64_t value;
+    uint64_t generation; /* 0: never written */
+};
+
+/* Checksums of a range of bytes. The seed of each is (run, owner, number, generation). */
+struct aio_sums {
+    struct aio_sum *table; /* borrowed; of the range's first byte, which starts a sum; NULL: none */
+    uint64_t run, owner;   /* owner: a shard or an extent; tells equal data apart */
+    uint64_t first;        /* number of the first sum within the owner */
+    bool given;            /* writes: the caller has hashed and raised the generation already */
+};
+
+/* The seed of sum `index` of the table. */
+uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t generation);
+
+/* Both take `bytes` bytes at `memory`, which begin `offset` bytes, whole sums, into the range. */
+
+/* Computes the sums before a write; raises their generations. */
+void aio_sums_compute(const struct aio_sums *sums, uint64_t offset, const unsigned char *memory,
+                      uint32_t bytes);
+/* Returns the index of the first sum that does not match and stores what was found, or -1 where all do. */
+int64_t aio_sums_verify(const struct aio_sums *sums, uint64_t offset, const unsigned char *memory,
+                        uint32_t bytes, uint64_t *found);
+
+#endif
