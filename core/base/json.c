@@ -1,11 +1,11 @@
-/* json.c: jansson's door. The scanner has read the text before jansson sees it, so what jansson
- * still refuses is a duplicate key, a key that holds a NUL, half of a surrogate pair, or a want of
- * memory. */
+/* json.c: a document's tree. The text is read twice by the scanner: once to check it, to blank what
+ * lenient text may hold and to count, then to fill memory of exactly the counted size. Values lie in
+ * the order of the text and know where they begin, so a place needs no search. All members of a
+ * document are in one hash table, which finds duplicate keys while it is filled. */
 #include "core/base/json.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,220 +13,359 @@
 #include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/hash.h"
 
 static const size_t default_bytes_max = (size_t)256 << 20;
+
+struct core_json_value {
+    enum core_json_kind kind;
+    bool truth;
+    size_t at;                            /* offset in the text; of the opening quote */
+    size_t key_at;                        /* the same of the key */
+    const char *key;                      /* borrowed from `strings`; NULL: not a member */
+    const struct core_json_value *parent; /* NULL: the root */
+    struct core_json_value *next;         /* in the same container; NULL: the last */
+    union {
+        int64_t integer;
+        double real;
+        struct {              /* a string */
+            const char *text; /* borrowed from `strings` */
+            size_t bytes;
+        };
+        struct { /* an object or array; its first child, if any, is the next value */
+            size_t count;
+            union {
+                const struct core_json *doc;          /* of an object */
+                const struct core_json_value **items; /* of an array: [count] */
+            };
+        };
+    };
+};
 
 struct core_json {
     char *source; /* owned */
     char *text;   /* owned; strict JSON, every byte where it was in the file */
     size_t bytes;
-    json_t *root;               /* owned */
-    struct core_budget *budget; /* borrowed: which `charged` bytes are charged to; NULL */
-    uint64_t charged;
-    bool copied; /* `text` is charged by itself */
+    struct core_json_value *values;         /* owned; the first is the root */
+    const struct core_json_value **items;   /* owned; those of every array */
+    const struct core_json_value **members; /* owned; hash table of all members */
+    size_t members_mask;                    /* its slots - 1 */
+    char *strings;                          /* owned; keys and strings, decoded, with NULs */
+    struct core_budget *budget;             /* borrowed: `text` is charged to it; NULL */
+    bool copied;                            /* `text` is from core_charge_alloc */
 };
 
-static const json_t *tree(const struct core_json_value *value)
-{
-    return (const json_t *)value;
-}
+/* What a document needs, counted before anything is allocated. */
+struct needs {
+    size_t values;
+    size_t items;
+    size_t members;
+    size_t string_bytes;
+};
 
-static const struct core_json_value *handle(const json_t *value)
-{
-    return (const struct core_json_value *)value;
-}
+/* ---- reading -----------------------------------------------------------------------------------*/
 
-/* Rewrites an integer of 19 or more digits as 17 digits and an exponent, which is the same double
- * and never longer: "1000000000000000019884624838656" -> "10000000000000000e14           ". */
-static void make_real(char *text, size_t bytes, double value)
-{
-    char whole[64];
-    char short_form[64];
-    snprintf(whole, sizeof whole, "%.16e", value);
-    size_t used = 0;
-    const char *at = whole;
-    for (; *at != 'e'; at++) {
-        if (*at == '-' || (*at >= '0' && *at <= '9')) {
-            short_form[used++] = *at;
-        }
-    }
-    int exponent = atoi(at + 1) - 16;
-    used += (size_t)snprintf(short_form + used, sizeof short_form - used, "e%d", exponent);
-    assert(used <= bytes);
-    memset(text, ' ', bytes);
-    memcpy(text, short_form, used);
-}
-
-/* What jansson takes for a value, its place in its container, and its text, at the most; and for the text
- * of the longest one once more while it is read. */
-enum { NUMBER_BYTES = 64, CONTAINER_BYTES = 352, TEXT_BYTES = 176, DOCUMENT_BYTES = 4096 };
-
-static uint64_t cost_of(const struct core_json_token *token)
-{
-    switch ((int)token->kind) {
-    case CORE_JSON_TOKEN_KEY:
-    case CORE_JSON_TOKEN_STRING: return TEXT_BYTES + token->bytes;
-    case CORE_JSON_TOKEN_OBJECT_BEGIN:
-    case CORE_JSON_TOKEN_ARRAY_BEGIN: return CONTAINER_BYTES;
-    default: return NUMBER_BYTES;
-    }
-}
-
-/* Charges what the document and its tree take to the thread's budget, before the tree is made. */
-static int charge(struct core_json *doc, uint64_t bytes)
-{
-    struct core_budget *budget = core_charge_bound();
-    int rc = core_charge_take(budget, bytes);
-    if (rc != 0) {
-        return core_err_set(rc, "no memory for the tree of %s (%zu bytes of JSON)", doc->source,
-                            doc->bytes);
-    }
-    doc->budget = budget;
-    doc->charged = bytes;
-    return 0;
-}
-
-/* Reads the whole text once: refuses what is not JSON, blanks what lenient text may hold, and
- * turns integers beyond int64 into reals. */
-static int prepare(struct core_json *doc, bool lenient)
+/* Reads the text once: refuses what is not JSON, blanks what lenient text may hold, and counts. */
+static int check_text(const struct core_json *doc, bool lenient, struct needs *out)
 {
     struct core_json_scan scan;
-    struct core_json_token token;
-    uint64_t cost = DOCUMENT_BYTES + (doc->copied ? 0 : doc->bytes);
-    uint64_t longest = 0;
+    struct core_json_token token = {.kind = CORE_JSON_TOKEN_END};
+    struct needs needs = {0};
     if (lenient) {
         core_json_scan_init_lenient(&scan, doc->text, doc->bytes, doc->source);
     } else {
         core_json_scan_init(&scan, doc->text, doc->bytes, doc->source);
     }
-    do {
-        int code = core_json_scan_next(&scan, &token);
-        if (code != 0) {
-            return code;
+    for (;;) {
+        bool member = token.kind == CORE_JSON_TOKEN_KEY;
+        int rc = core_json_scan_next(&scan, &token);
+        if (rc != 0) {
+            return rc;
         }
-        cost += cost_of(&token);
-        longest = token.bytes > longest ? token.bytes : longest;
-        if (token.kind == CORE_JSON_TOKEN_REAL && memchr(token.text, '.', token.bytes) == NULL &&
-            memchr(token.text, 'e', token.bytes) == NULL &&
-            memchr(token.text, 'E', token.bytes) == NULL) {
-            make_real(doc->text + (token.text - doc->text), token.bytes,
-                      core_json_token_real(&token));
+        switch (token.kind) {
+        case CORE_JSON_TOKEN_END: *out = needs; return 0;
+        case CORE_JSON_TOKEN_OBJECT_END:
+        case CORE_JSON_TOKEN_ARRAY_END: continue;
+        case CORE_JSON_TOKEN_KEY:
+            needs.members++;
+            needs.string_bytes += token.bytes + 1;
+            continue;
+        case CORE_JSON_TOKEN_STRING: needs.string_bytes += token.bytes + 1; break;
+        case CORE_JSON_TOKEN_OBJECT_BEGIN:
+        case CORE_JSON_TOKEN_ARRAY_BEGIN:
+        case CORE_JSON_TOKEN_INTEGER:
+        case CORE_JSON_TOKEN_REAL:
+        case CORE_JSON_TOKEN_TRUE:
+        case CORE_JSON_TOKEN_FALSE:
+        case CORE_JSON_TOKEN_NULL: break;
         }
-    } while (token.kind != CORE_JSON_TOKEN_END);
-    return charge(doc, cost + 3 * longest);
+        needs.values++;
+        needs.items += !member;
+    }
 }
 
-/* The offset of the first key of the object at `object` that equals `key`. */
-static size_t first_like(const struct core_json *doc, size_t object,
-                         const struct core_json_token *key)
+static int refuse_memory(const struct core_json *doc)
 {
-    size_t found = (size_t)(key->text - doc->text);
-    char *plain = malloc(key->bytes + 1);
-    if (plain == NULL) {
-        return found;
-    }
-    size_t bytes = core_json_token_string(key, plain, key->bytes);
-    struct core_json_scan scan;
-    struct core_json_token token;
-    core_json_scan_init(&scan, doc->text + object, doc->bytes - object, doc->source);
-    while (core_json_scan_next(&scan, &token) == 0 && token.text < key->text) {
-        if (scan.depth == 1 && token.kind == CORE_JSON_TOKEN_KEY &&
-            core_json_token_equals(&token, plain, bytes)) {
-            found = (size_t)(token.text - doc->text);
-            break;
-        }
-    }
-    free(plain);
-    return found;
+    return core_err_set(-ENOMEM, "no memory for the tree of %s (%zu bytes of JSON)", doc->source,
+                        doc->bytes);
 }
 
-/* `end` is the offset behind the closing quote of the second of two equal keys. */
-static int refuse_duplicate(const struct core_json *doc, size_t end)
+static int allocate(struct core_json *doc, const struct needs *needs)
 {
-    struct core_json_scan scan;
-    struct core_json_token token;
-    size_t objects[CORE_JSON_DEPTH_MAX + 1] = {0};
-    core_json_scan_init(&scan, doc->text, doc->bytes, doc->source);
-    while (core_json_scan_next(&scan, &token) == 0 && token.kind != CORE_JSON_TOKEN_END) {
-        size_t at = (size_t)(token.text - doc->text);
-        if (token.kind == CORE_JSON_TOKEN_OBJECT_BEGIN) {
-            objects[scan.depth] = at;
-        } else if (token.kind == CORE_JSON_TOKEN_KEY && at + token.bytes + 1 == end) {
-            struct core_json_place second = core_json_place_of(doc->text, at - 1);
-            size_t first = first_like(doc, objects[scan.depth], &token);
-            return core_err_set(-EINVAL,
-                                "%s:%zu:%zu: key \"%.*s\" stands twice in one object, "
-                                "first in line %zu; keep one of the two",
-                                doc->source, second.line, second.column,
-                                (int)(token.bytes > 200 ? 200 : token.bytes), token.text,
-                                core_json_place_of(doc->text, first).line);
-        }
+    size_t slots = 1;
+    while (slots < 2 * needs->members) {
+        slots *= 2;
     }
-    return core_err_set(-EINVAL, "%s: a key stands twice in one object", doc->source);
+    doc->members_mask = slots - 1;
+    doc->values = core_charge_zeroed(needs->values, sizeof *doc->values);
+    doc->items = core_charge_zeroed(needs->items, sizeof *doc->items);
+    doc->members = core_charge_zeroed(slots, sizeof *doc->members);
+    doc->strings = core_charge_alloc(needs->string_bytes + 1);
+    return doc->values != NULL && doc->items != NULL && doc->members != NULL && doc->strings != NULL
+               ? 0
+               : refuse_memory(doc);
 }
 
-/* Whether `unit` is the first (0xD800) or the second (0xDC00) half of a pair. */
+/* ---- members -----------------------------------------------------------------------------------*/
+
+/* The slot of the member `key`, or the empty one where it goes. The table is never full. */
+static const struct core_json_value **slot_of(const struct core_json *doc,
+                                              const struct core_json_value *object, const char *key,
+                                              size_t key_bytes)
+{
+    size_t at = core_hash(key, key_bytes, object->at) & doc->members_mask;
+    const struct core_json_value *found;
+    while ((found = doc->members[at]) != NULL &&
+           (found->parent != object || strcmp(found->key, key) != 0)) {
+        at = (at + 1) & doc->members_mask;
+    }
+    return &doc->members[at];
+}
+
+/* ---- building ----------------------------------------------------------------------------------*/
+
+struct build {
+    struct core_json *doc;
+    struct core_json_value *value; /* the next one to be filled; a key belongs to it already */
+    const struct core_json_value **items;
+    char *string;
+    unsigned depth;
+    struct core_json_value *open[CORE_JSON_DEPTH_MAX];   /* the containers that are not closed */
+    struct core_json_value *newest[CORE_JSON_DEPTH_MAX]; /* the last child of each; NULL: none */
+};
+
+static size_t offset_of(const struct core_json *doc, const char *text)
+{
+    return (size_t)(text - doc->text);
+}
+
+/* Whether `unit` is the first (0xD800) or the second (0xDC00) half of a surrogate pair. */
 static bool is_half(unsigned unit, unsigned half)
 {
     return (unit & 0xFC00) == half;
 }
 
-/* The code of the escape \uXXXX at `at`; 0 where none stands there. */
-static unsigned escape_at(const struct core_json *doc, size_t at)
+/* The code of the escape \uXXXX at `at`, whose digits the scanner has checked; 0: another text. */
+static unsigned escape_at(const char *at, const char *end)
 {
     char digits[5] = "";
-    if (at + 6 > doc->bytes || doc->text[at] != '\\' || doc->text[at + 1] != 'u') {
+    if (end - at < 6 || at[0] != '\\' || at[1] != 'u') {
         return 0;
     }
-    memcpy(digits, doc->text + at + 2, 4);
+    memcpy(digits, at + 2, 4);
     return (unsigned)strtoul(digits, NULL, 16);
 }
 
-/* Refuses the first escape that is one half of a character without the other; 0: there is none. */
-static int refuse_half(const struct core_json *doc)
+/* Refuses an escape that is one half of a surrogate pair without the other half. */
+static int check_pairs(const struct core_json *doc, const struct core_json_token *token)
 {
-    for (size_t at = 0; at < doc->bytes; at++) {
-        const unsigned unit = escape_at(doc, at);
+    const char *end = token->text + token->bytes;
+    const char *at = token->text;
+    while (token->escaped && (at = memchr(at, '\\', (size_t)(end - at))) != NULL) {
+        const unsigned unit = escape_at(at, end);
         const bool first = is_half(unit, 0xD800);
-        if (first && is_half(escape_at(doc, at + 6), 0xDC00)) {
-            at += 11;
+        if (first && is_half(escape_at(at + 6, end), 0xDC00)) {
+            at += 12;
         } else if (first || is_half(unit, 0xDC00)) {
-            const struct core_json_place place = core_json_place_of(doc->text, at);
+            const struct core_json_place place = core_json_place_of(doc->text, offset_of(doc, at));
             return core_err_set(-EINVAL,
                                 "%s:%zu:%zu: \\u%04x is one half of a character, and its other "
                                 "half does not stand beside it",
                                 doc->source, place.line, place.column, unit);
         } else {
-            at += doc->text[at] == '\\';
+            at += 2;
         }
     }
     return 0;
 }
 
-static int build(struct core_json *doc)
+/* Decodes a key or string into the document's strings, with a NUL after it. */
+static int take_string(struct build *build, const struct core_json_token *token, const char **out,
+                       size_t *bytes)
 {
-    json_error_t error;
-    doc->root = json_loadb(doc->text, doc->bytes,
-                           JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
-    if (doc->root != NULL) {
-        return 0;
+    int rc = check_pairs(build->doc, token);
+    if (rc != 0) {
+        return rc;
     }
-    size_t offset = error.position < 0 ? 0 : (size_t)error.position;
-    offset = offset > doc->bytes ? doc->bytes : offset;
-    enum json_error_code cause = json_error_code(&error);
-    if (cause == json_error_duplicate_key) {
-        return refuse_duplicate(doc, offset);
+    *out = build->string;
+    *bytes = core_json_token_string(token, build->string, token->bytes);
+    build->string += *bytes;
+    *build->string++ = '\0';
+    return 0;
+}
+
+static int take_key(struct build *build, const struct core_json_token *token)
+{
+    struct core_json *doc = build->doc;
+    struct core_json_value *value = build->value;
+    size_t bytes = 0;
+    int rc = take_string(build, token, &value->key, &bytes);
+    if (rc != 0) {
+        return rc;
     }
-    if (cause == json_error_null_byte_in_key) {
-        struct core_json_place place = core_json_place_of(doc->text, offset);
+    value->parent = build->open[build->depth - 1];
+    value->key_at = offset_of(doc, token->text) - 1;
+    if (memchr(value->key, '\0', bytes) != NULL) {
+        struct core_json_place place = core_json_place_of(doc->text,
+                                                          value->key_at + token->bytes + 2);
         return core_err_set(-EINVAL, "%s:%zu:%zu: a key with \\u0000 in it; keys are plain text",
                             doc->source, place.line, place.column);
     }
-    const int code = cause == json_error_invalid_syntax ? refuse_half(doc) : 0;
-    /* Not always said by jansson, but nothing else is left. */
-    return code != 0 ? code
-                     : core_err_set(-ENOMEM, "no memory for the tree of %s (%zu bytes of JSON)",
-                                    doc->source, doc->bytes);
+    const struct core_json_value **slot = slot_of(doc, value->parent, value->key, bytes);
+    if (*slot != NULL) {
+        struct core_json_place second = core_json_place_of(doc->text, value->key_at);
+        return core_err_set(-EINVAL,
+                            "%s:%zu:%zu: key \"%.*s\" stands twice in one object, "
+                            "first in line %zu; keep one of the two",
+                            doc->source, second.line, second.column,
+                            (int)(token->bytes > 200 ? 200 : token->bytes), token->text,
+                            core_json_place_of(doc->text, (*slot)->key_at).line);
+    }
+    *slot = value;
+    return 0;
+}
+
+static void open_container(struct build *build, struct core_json_value *value)
+{
+    if (value->kind == CORE_JSON_OBJECT) {
+        value->doc = build->doc;
+    }
+    build->open[build->depth] = value;
+    build->newest[build->depth++] = NULL;
+}
+
+static void close_container(struct build *build)
+{
+    struct core_json_value *container = build->open[--build->depth];
+    if (container->kind == CORE_JSON_ARRAY) {
+        container->items = build->items;
+        const struct core_json_value *child = container->count > 0 ? container + 1 : NULL;
+        for (; child != NULL; child = child->next) {
+            *build->items++ = child;
+        }
+    }
+}
+
+/* Appends the next value to the container that is open. */
+static struct core_json_value *append(struct build *build, const struct core_json_token *token)
+{
+    struct core_json_value *value = build->value++;
+    value->at = offset_of(build->doc, token->text) - (token->kind == CORE_JSON_TOKEN_STRING);
+    if (build->depth > 0) {
+        struct core_json_value **newest = &build->newest[build->depth - 1];
+        value->parent = build->open[build->depth - 1];
+        build->open[build->depth - 1]->count++;
+        if (*newest != NULL) {
+            (*newest)->next = value;
+        }
+        *newest = value;
+    }
+    return value;
+}
+
+static int take_value(struct build *build, const struct core_json_token *token)
+{
+    struct core_json_value *value = append(build, token);
+    switch (token->kind) {
+    case CORE_JSON_TOKEN_OBJECT_BEGIN:
+    case CORE_JSON_TOKEN_ARRAY_BEGIN:
+        value->kind = token->kind == CORE_JSON_TOKEN_OBJECT_BEGIN ? CORE_JSON_OBJECT
+                                                                  : CORE_JSON_ARRAY;
+        open_container(build, value);
+        return 0;
+    case CORE_JSON_TOKEN_STRING:
+        value->kind = CORE_JSON_STRING;
+        return take_string(build, token, &value->text, &value->bytes);
+    case CORE_JSON_TOKEN_INTEGER:
+        value->kind = CORE_JSON_INTEGER;
+        value->integer = core_json_token_integer(token);
+        return 0;
+    case CORE_JSON_TOKEN_REAL:
+        value->kind = CORE_JSON_REAL;
+        value->real = core_json_token_real(token);
+        return 0;
+    case CORE_JSON_TOKEN_TRUE:
+    case CORE_JSON_TOKEN_FALSE:
+        value->kind = CORE_JSON_BOOL;
+        value->truth = token->kind == CORE_JSON_TOKEN_TRUE;
+        return 0;
+    case CORE_JSON_TOKEN_NULL:
+    case CORE_JSON_TOKEN_KEY:
+    case CORE_JSON_TOKEN_OBJECT_END:
+    case CORE_JSON_TOKEN_ARRAY_END:
+    case CORE_JSON_TOKEN_END: break;
+    }
+    value->kind = CORE_JSON_NULL;
+    return 0;
+}
+
+/* Fills the memory that allocate() has made, from text that check_text() has accepted. */
+static int build_tree(struct core_json *doc)
+{
+    struct build build = {
+        .doc = doc, .value = doc->values, .items = doc->items, .string = doc->strings};
+    struct core_json_scan scan;
+    struct core_json_token token;
+    core_json_scan_init(&scan, doc->text, doc->bytes, doc->source);
+    for (;;) {
+        int rc = core_json_scan_next(&scan, &token);
+        if (rc != 0 || token.kind == CORE_JSON_TOKEN_END) {
+            return rc;
+        }
+        if (token.kind == CORE_JSON_TOKEN_OBJECT_END || token.kind == CORE_JSON_TOKEN_ARRAY_END) {
+            close_container(&build);
+            continue;
+        }
+        rc = token.kind == CORE_JSON_TOKEN_KEY ? take_key(&build, &token)
+                                               : take_value(&build, &token);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+}
+
+/* ---- documents ---------------------------------------------------------------------------------*/
+
+static int fill(struct core_json *doc, const char *source, bool lenient)
+{
+    if (!doc->copied) {
+        struct core_budget *budget = core_charge_bound();
+        if (core_charge_take(budget, doc->bytes) != 0) {
+            return refuse_memory(doc);
+        }
+        doc->budget = budget;
+    }
+    doc->source = strdup(source);
+    if (doc->source == NULL) {
+        return core_err_set(-ENOMEM, "no memory to parse %s", source);
+    }
+    struct needs needs;
+    int rc = check_text(doc, lenient, &needs);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = allocate(doc, &needs);
+    return rc != 0 ? rc : build_tree(doc);
 }
 
 static void free_text(char *text, bool copied)
@@ -250,15 +389,10 @@ static int adopt(char *text, bool copied, size_t bytes, const char *source,
     doc->text = text;
     doc->copied = copied;
     doc->bytes = bytes;
-    doc->source = strdup(source);
-    int code = doc->source == NULL ? core_err_set(-ENOMEM, "no memory to parse %s", source)
-                                   : prepare(doc, options != NULL && options->lenient);
-    if (code == 0) {
-        code = build(doc);
-    }
-    if (code != 0) {
+    int rc = fill(doc, source, options != NULL && options->lenient);
+    if (rc != 0) {
         core_json_destroy(doc);
-        return code;
+        return rc;
     }
     *out = doc;
     return 0;
@@ -284,10 +418,10 @@ int core_json_load(const char *path, const struct core_json_options *options,
     size_t limit = options != NULL && options->bytes_max > 0 ? options->bytes_max
                                                              : default_bytes_max;
     const bool regular = options != NULL && options->regular;
-    int code = regular ? core_file_read_regular(path, limit, &text, &bytes)
-                       : core_file_read(path, limit, &text, &bytes);
-    if (code != 0) {
-        return code;
+    int rc = regular ? core_file_read_regular(path, limit, &text, &bytes)
+                     : core_file_read(path, limit, &text, &bytes);
+    if (rc != 0) {
+        return rc;
     }
     return adopt(text, false, bytes, strcmp(path, "-") == 0 ? "standard input" : path, options,
                  out);
@@ -298,8 +432,13 @@ void core_json_destroy(struct core_json *doc)
     if (doc == NULL) {
         return;
     }
-    json_decref(doc->root);
-    core_charge_give(doc->budget, doc->charged);
+    core_charge_free(doc->values);
+    core_charge_free(doc->items);
+    core_charge_free(doc->members);
+    core_charge_free(doc->strings);
+    if (!doc->copied) {
+        core_charge_give(doc->budget, doc->bytes);
+    }
     free(doc->source);
     free_text(doc->text, doc->copied);
     free(doc);
@@ -318,92 +457,158 @@ const char *core_json_text(const struct core_json *doc, size_t *bytes)
 
 const struct core_json_value *core_json_root(const struct core_json *doc)
 {
-    return handle(doc->root);
+    return doc->values;
 }
+
+/* ---- values ------------------------------------------------------------------------------------*/
 
 enum core_json_kind core_json_kind(const struct core_json_value *value)
 {
-    switch (json_typeof(tree(value))) {
-    case JSON_OBJECT: return CORE_JSON_OBJECT;
-    case JSON_ARRAY: return CORE_JSON_ARRAY;
-    case JSON_STRING: return CORE_JSON_STRING;
-    case JSON_INTEGER: return CORE_JSON_INTEGER;
-    case JSON_REAL: return CORE_JSON_REAL;
-    case JSON_TRUE:
-    case JSON_FALSE: return CORE_JSON_BOOL;
-    case JSON_NULL: break;
-    }
-    return CORE_JSON_NULL;
+    return value->kind;
+}
+
+static bool is_container(const struct core_json_value *value)
+{
+    return value != NULL && (value->kind == CORE_JSON_OBJECT || value->kind == CORE_JSON_ARRAY);
 }
 
 bool core_json_bool(const struct core_json_value *value)
 {
-    return json_is_true(tree(value));
+    return value->truth;
 }
 
 int64_t core_json_integer(const struct core_json_value *value)
 {
-    return json_integer_value(tree(value));
+    return value->kind == CORE_JSON_INTEGER ? value->integer : 0;
 }
 
 double core_json_real(const struct core_json_value *value)
 {
-    return json_number_value(tree(value));
+    return value->kind == CORE_JSON_REAL ? value->real : (double)core_json_integer(value);
 }
 
 const char *core_json_string(const struct core_json_value *value, size_t *bytes)
 {
+    const bool string = value->kind == CORE_JSON_STRING;
     if (bytes != NULL) {
-        *bytes = json_string_length(tree(value));
+        *bytes = string ? value->bytes : 0;
     }
-    return json_string_value(tree(value));
+    return string ? value->text : NULL;
 }
 
 size_t core_json_count(const struct core_json_value *value)
 {
-    const json_t *node = tree(value);
-    return json_is_object(node) ? json_object_size(node) : json_array_size(node);
+    return is_container(value) ? value->count : 0;
 }
 
 const struct core_json_value *core_json_find(const struct core_json_value *object, const char *key)
 {
-    return handle(json_object_get(tree(object), key));
+    if (object == NULL || object->kind != CORE_JSON_OBJECT || key == NULL) {
+        return NULL;
+    }
+    return *slot_of(object->doc, object, key, strlen(key));
 }
 
 const struct core_json_value *core_json_at(const struct core_json_value *array, size_t index)
 {
-    return handle(json_array_get(tree(array), index));
-}
-
-/* jansson's iterators take an object that may change; ours does not. */
-static json_t *iterated(const struct core_json_value *object)
-{
-    union {
-        const struct core_json_value *value;
-        json_t *node;
-    } both = {.value = object};
-    return both.node;
+    return array != NULL && array->kind == CORE_JSON_ARRAY && index < array->count
+               ? array->items[index]
+               : NULL;
 }
 
 static bool fill_member(struct core_json_member *member)
 {
-    if (member->at == NULL) {
+    if (member->value == NULL) {
         return false;
     }
-    member->key = json_object_iter_key(member->at);
-    member->key_bytes = json_object_iter_key_len(member->at);
-    member->value = handle(json_object_iter_value(member->at));
+    member->key = member->value->key;
+    member->key_bytes = strlen(member->key);
     return true;
 }
 
 bool core_json_first(const struct core_json_value *object, struct core_json_member *member)
 {
-    *member = (struct core_json_member){.object = object, .at = json_object_iter(iterated(object))};
+    const bool any = object != NULL && object->kind == CORE_JSON_OBJECT && object->count > 0;
+    *member = (struct core_json_member){.value = any ? object + 1 : NULL, .object = object};
     return fill_member(member);
 }
 
 bool core_json_next(struct core_json_member *member)
 {
-    member->at = json_object_iter_next(iterated(member->object), member->at);
+    member->value = member->value->next;
     return fill_member(member);
+}
+
+/* ---- places ------------------------------------------------------------------------------------*/
+
+struct path {
+    char *text;
+    size_t room;
+    size_t bytes; /* of the whole path; what does not fit is counted and cut */
+};
+
+/* Appends ".key" or "[index]". */
+static void path_add(struct path *path, const char *key, size_t index)
+{
+    size_t at = path->bytes < path->room ? path->bytes : path->room - 1;
+    int length = key != NULL
+                     ? snprintf(path->text + at, path->room - at, "%s%s", at > 0 ? "." : "", key)
+                     : snprintf(path->text + at, path->room - at, "[%zu]", index);
+    path->bytes += length > 0 ? (size_t)length : 0;
+}
+
+static size_t index_of(const struct core_json_value *element)
+{
+    size_t index = 0;
+    while (element->parent->items[index] != element) {
+        index++;
+    }
+    return index;
+}
+
+/* The way from the root to `value`. */
+static void path_of(struct path *path, const struct core_json_value *value)
+{
+    const struct core_json_value *way[CORE_JSON_DEPTH_MAX];
+    size_t count = 0;
+    for (; value->parent != NULL; value = value->parent) {
+        way[count++] = value;
+    }
+    while (count-- > 0) {
+        path_add(path, way[count]->key, way[count]->key == NULL ? index_of(way[count]) : 0);
+    }
+}
+
+int core_json_locate(const struct core_json *doc, const struct core_json_value *container,
+                     const char *key, size_t index, struct core_json_site *out)
+{
+    struct core_json_site site = {.place = {.line = 1, .column = 1}};
+    const struct core_json_value *found = NULL;
+    if (is_container(container)) {
+        found = key != NULL ? core_json_find(container, key) : core_json_at(container, index);
+        size_t at = found == NULL ? container->at : key != NULL ? found->key_at : found->at;
+        site.place = core_json_place_of(doc->text, at);
+        struct path path = {.text = site.path, .room = sizeof site.path};
+        path_of(&path, container);
+        path_add(&path, key, index);
+        if (path.bytes >= sizeof site.path) {
+            memcpy(site.path + sizeof site.path - 4, "...", 4);
+        }
+    }
+    *out = site;
+    return found != NULL ? 0 : -ENOENT;
+}
+
+int core_json_refuse(const struct core_json *doc, const struct core_json_value *container,
+                     const char *key, size_t index, int code, const char *format, ...)
+{
+    char what[CORE_ERR_SENTENCE_BYTES];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(what, sizeof what, format, list);
+    va_end(list);
+    struct core_json_site site;
+    core_json_locate(doc, container, key, index, &site);
+    return core_err_set(code, "%s:%zu:%zu: %s: %s", core_json_source(doc), site.place.line,
+                        site.place.column, site.path, what);
 }

@@ -75,7 +75,6 @@ struct core_json_member {
     size_t key_bytes;
     const struct core_json_value *value;
     const struct core_json_value *object;
-    void *at;
 };
 bool core_json_first(const struct core_json_value *object, struct core_json_member *member);
 bool core_json_next(struct core_json_member *member);
@@ -99,7 +98,7 @@ int core_json_get(const struct core_json *doc, const struct core_json_value *obj
 bool core_json_as_integer(const struct core_json_value *value, int64_t *out);
 
 /* Where a member's key or an element stands, and how it is reached from the root:
- * "zero_optimization.offload_param.device", "layers[3].size". Reads the text again: for messages.
+ * "zero_optimization.offload_param.device", "layers[3].size". Counts lines: for messages.
  * An element is asked for with `key` NULL. -ENOENT where there is none. */
 struct core_json_site {
     struct core_json_place place;

@@ -1,5 +1,5 @@
-/* Proves the document tree over jansson and the writer: values, order, places of members, every
- * refusal with its sentence, and that what is written reads back the same. */
+/* Proves the document tree and the writer: values, order, places of members, every refusal with
+ * its message, and that what is written reads back the same. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

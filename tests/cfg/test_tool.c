@@ -107,7 +107,7 @@ static void help(void)
     check_contains(out_text, "commit ");
     check_contains(out_text, "compiler ");
     check_contains(out_text, "device: cpu");
-    check_contains(out_text, "jansson");
+    check_contains(out_text, "xxhash");
 }
 
 /* Wrong usage ends 2, says so on stderr and leaves stdout empty. */
