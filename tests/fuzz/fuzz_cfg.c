@@ -6,6 +6,7 @@
 
 #include "core/base/base64.h"
 #include "core/base/cfg.h"
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/json_write.h"
 #include "tests/fuzz/fuzz.h"
@@ -55,8 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         char *second = resolved(cfg);
         assert(strcmp(first, second) == 0);
         core_cfg_destroy(cfg);
-        free(second);
+        core_charge_free(second);
     }
-    free(first);
+    core_charge_free(first);
     return 0;
 }

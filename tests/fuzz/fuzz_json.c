@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
@@ -57,8 +58,8 @@ static void round_trip(const uint8_t *data, size_t bytes, bool lenient)
     char *second = written(doc);
     assert(strcmp(first, second) == 0);
     core_json_destroy(doc);
-    free(first);
-    free(second);
+    core_charge_free(first);
+    core_charge_free(second);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
