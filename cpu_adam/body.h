@@ -3,8 +3,8 @@
 #ifndef CPU_ADAM_BODY_H
 #define CPU_ADAM_BODY_H
 
-#include "cpu_adam/body_array.h"
 #include "cpu_adam/body_q8.h"
+#include "cpu_adam/body_squares.h"
 #include "cpu_adam/body_update.h"
 
 __attribute__((unused)) static void fill(struct adam_ops *ops, const char *name)
@@ -19,10 +19,6 @@ __attribute__((unused)) static void fill(struct adam_ops *ops, const char *name)
         .q8_decode = q8_decode,
         .q8_encode = q8_encode,
         .squares = squares,
-        .cast = cast,
-        .axpy = axpy,
-        .scale = scale,
-        .count_bad = count_bad,
     };
 }
 

@@ -25,17 +25,6 @@ V_INLINE vu bf16_of(vf a)
     return u_add(bits, u_add(odd, u_set(0x7fff)));
 }
 
-V_INLINE void store_any(void *x, enum core_vec_type type, uint64_t i, vf a)
-{
-    if (type == CORE_VEC_BF16) {
-        u_store16((uint16_t *)x + i, u_shr(bf16_of(a), 16));
-    } else if (type == CORE_VEC_FP16) {
-        v_store_fp16((uint16_t *)x + i, a);
-    } else {
-        v_store((float *)x + i, a);
-    }
-}
-
 /* Pairs: the even elements in one vector, the odd ones in the other. */
 enum { PAIR = 2 * V_LANES, GROUP_PAIRS = CORE_VEC_GROUP / PAIR };
 

@@ -38,11 +38,6 @@ struct adam_ops {
     /* Adds squares to the 32 lanes of one tile. */
     void (*squares)(const void *x, enum core_vec_type type, uint64_t count,
                     double lanes[ADAM_NORM_LANES]);
-    void (*cast)(const struct core_vec_cast *cast);
-    void (*axpy)(const struct core_vec_axpy *axpy);
-    void (*scale)(const struct core_vec_scale *scale);
-    /* Elements that are not finite. */
-    uint64_t (*count_bad)(const void *x, enum core_vec_type type, uint64_t count);
 };
 
 /* Fills `ops` with the best variant that the processor has and `mask` (enum core_cpu_flag) allows;

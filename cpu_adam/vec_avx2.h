@@ -39,11 +39,6 @@ V_INLINE vf v_add(vf a, vf b)
     return _mm256_add_ps(a, b);
 }
 
-V_INLINE vf v_sub(vf a, vf b)
-{
-    return _mm256_sub_ps(a, b);
-}
-
 V_INLINE vf v_fma(vf a, vf b, vf c)
 {
     return _mm256_fmadd_ps(a, b, c);
@@ -104,14 +99,6 @@ V_INLINE vu u_load16(const uint16_t *from)
     return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)from));
 }
 
-V_INLINE void u_store16(uint16_t *to, vu a)
-{
-    vu low = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
-    __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(low),
-                                      _mm256_extracti128_si256(low, 1));
-    _mm_storeu_si128((__m128i *)(void *)to, packed);
-}
-
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     const vu low = _mm256_set1_epi32(0xffff);
@@ -122,11 +109,6 @@ V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 V_INLINE vu u_add(vu a, vu b)
 {
     return _mm256_add_epi32(a, b);
-}
-
-V_INLINE vu u_sub(vu a, vu b)
-{
-    return _mm256_sub_epi32(a, b);
 }
 
 V_INLINE vu u_and(vu a, vu b)
@@ -142,11 +124,6 @@ V_INLINE vu u_or(vu a, vu b)
 V_INLINE vu u_xor(vu a, vu b)
 {
     return _mm256_xor_si256(a, b);
-}
-
-V_INLINE vu u_min(vu a, vu b)
-{
-    return _mm256_min_epu32(a, b);
 }
 
 V_INLINE vu u_max(vu a, vu b)

@@ -39,11 +39,6 @@ V_INLINE vf v_add(vf a, vf b)
     return _mm512_add_ps(a, b);
 }
 
-V_INLINE vf v_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-
 V_INLINE vf v_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);
@@ -105,11 +100,6 @@ V_INLINE vu u_load16(const uint16_t *from)
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)from));
 }
 
-V_INLINE void u_store16(uint16_t *to, vu a)
-{
-    _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(a));
-}
-
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     const vu low = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32,
@@ -120,11 +110,6 @@ V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 V_INLINE vu u_add(vu a, vu b)
 {
     return _mm512_add_epi32(a, b);
-}
-
-V_INLINE vu u_sub(vu a, vu b)
-{
-    return _mm512_sub_epi32(a, b);
 }
 
 V_INLINE vu u_and(vu a, vu b)
@@ -140,11 +125,6 @@ V_INLINE vu u_or(vu a, vu b)
 V_INLINE vu u_xor(vu a, vu b)
 {
     return _mm512_xor_si512(a, b);
-}
-
-V_INLINE vu u_min(vu a, vu b)
-{
-    return _mm512_min_epu32(a, b);
 }
 
 V_INLINE vu u_max(vu a, vu b)

@@ -40,11 +40,6 @@ V_INLINE vf v_add(vf a, vf b)
     return vaddq_f32(a, b);
 }
 
-V_INLINE vf v_sub(vf a, vf b)
-{
-    return vsubq_f32(a, b);
-}
-
 V_INLINE vf v_fma(vf a, vf b, vf c)
 {
     return vfmaq_f32(c, a, b);
@@ -83,11 +78,6 @@ V_INLINE vf v_load_fp16(const uint16_t *from)
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 }
 
-V_INLINE void v_store_fp16(uint16_t *to, vf a)
-{
-    vst1_u16(to, vreinterpret_u16_f16(vcvt_f16_f32(v_canonical(a))));
-}
-
 V_INLINE vu u_set(uint32_t x)
 {
     return vdupq_n_u32(x);
@@ -104,11 +94,6 @@ V_INLINE vu u_load16(const uint16_t *from)
     return vmovl_u16(vld1_u16(from));
 }
 
-V_INLINE void u_store16(uint16_t *to, vu a)
-{
-    vst1_u16(to, vmovn_u32(a));
-}
-
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     vst1q_u16(to, vuzp1q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)));
@@ -117,11 +102,6 @@ V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 V_INLINE vu u_add(vu a, vu b)
 {
     return vaddq_u32(a, b);
-}
-
-V_INLINE vu u_sub(vu a, vu b)
-{
-    return vsubq_u32(a, b);
 }
 
 V_INLINE vu u_and(vu a, vu b)
@@ -137,11 +117,6 @@ V_INLINE vu u_or(vu a, vu b)
 V_INLINE vu u_xor(vu a, vu b)
 {
     return veorq_u32(a, b);
-}
-
-V_INLINE vu u_min(vu a, vu b)
-{
-    return vminq_u32(a, b);
 }
 
 V_INLINE vu u_max(vu a, vu b)

@@ -43,11 +43,6 @@ V_INLINE vf v_add(vf a, vf b)
     return a + b;
 }
 
-V_INLINE vf v_sub(vf a, vf b)
-{
-    return a - b;
-}
-
 V_INLINE vf v_fma(vf a, vf b, vf c)
 {
     return fmaf(a, b, c);
@@ -133,11 +128,6 @@ V_INLINE vu u_add(vu a, vu b)
     return a + b;
 }
 
-V_INLINE vu u_sub(vu a, vu b)
-{
-    return a - b;
-}
-
 V_INLINE vu u_and(vu a, vu b)
 {
     return a & b;
@@ -151,11 +141,6 @@ V_INLINE vu u_or(vu a, vu b)
 V_INLINE vu u_xor(vu a, vu b)
 {
     return a ^ b;
-}
-
-V_INLINE vu u_min(vu a, vu b)
-{
-    return a < b ? a : b;
 }
 
 V_INLINE vu u_max(vu a, vu b)

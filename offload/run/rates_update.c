@@ -7,7 +7,7 @@
 #include "core/base/err.h"
 #include "core/base/mem.h"
 #include "core/dev/dev.h"
-#include "cpu_adam/work.h"
+#include "cpu_adam/norm.h"
 #include "offload/run/rates_parts.h"
 
 /* What is measured with, at most; less where the budgets are small, for measuring has to stay in them
@@ -87,12 +87,12 @@ int run_rates_update(const struct run_shapes *shapes, const struct run_options *
     }
     rc = rc != 0 ? rc : time_update(adam, &arrays, &out->update_elements);
     if (rc == 0) {
-        struct adam_work work;
-        adam_work_init(&work, team, CORE_CPU_ALL);
-        const struct core_vec_norm norm = {
+        struct adam_norm norm;
+        adam_norm_init(&norm, team, CORE_CPU_ALL);
+        const struct core_vec_norm of = {
             .x = arrays.g, .type = run_options_gradients(options), .count = elements, .sums = sums};
         const int64_t start_ns = core_clock_now_ns();
-        rc = adam_work_norm(&work, &norm);
+        rc = adam_norm_sums(&norm, &of);
         out->sums_elements = (double)elements / run_rates_since(start_ns);
     }
     adam_destroy(adam);

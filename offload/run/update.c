@@ -21,7 +21,7 @@ struct run_update {
     const struct run_memory *memory;
     struct core_queue *queue; /* owned */
     struct core_team *team;   /* owned */
-    struct adam_work work;
+    struct adam_norm norm;
     struct adam **adams; /* owned, [blocks]; NULL where nothing is trained */
     struct plan_format format;
     enum core_vec_type gradients; /* as they are kept */
@@ -118,7 +118,7 @@ static int make(struct run_update *update, struct core_bell *bell)
     if (rc != 0) {
         return rc;
     }
-    adam_work_init(&update->work, update->team, CORE_CPU_ALL);
+    adam_norm_init(&update->norm, update->team, CORE_CPU_ALL);
     update->adams = calloc(update->model->block_count, sizeof(*update->adams));
     if (update->adams == NULL) {
         return core_err_set(-ENOMEM, "no memory for the optimizer of %u blocks",
@@ -222,7 +222,7 @@ struct core_vec_norm run_update_squares(const struct run_update *update,
 static int do_sums(struct run_update *update, const struct plan_command *command)
 {
     const struct core_vec_norm norm = run_update_squares(update, command);
-    return adam_work_norm(&update->work, &norm);
+    return adam_norm_sums(&update->norm, &norm);
 }
 
 /* The block to which a tile belongs. */

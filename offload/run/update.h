@@ -6,7 +6,7 @@
 #define OFFLOAD_RUN_UPDATE_H
 
 #include "core/base/queue.h"
-#include "cpu_adam/work.h"
+#include "cpu_adam/norm.h"
 #include "offload/model/model.h"
 #include "offload/run/executor.h"
 #include "offload/run/memory.h"

@@ -37,12 +37,8 @@ float check_random_float(bool with_bad);
 void check_floats(const char *what, const float *a, const float *b, uint64_t count);
 void check_numbers(const char *what, enum core_vec_type type, const void *a, const void *b);
 
-/* Cases of check_arrays.c: each over all variants, types, sizes and alignments. */
-void check_casts(void);
-void check_axpys(void);
-void check_scales(void);
+/* In check_norm.c: the tile sums over all variants, types, sizes and alignments. */
 void check_norms(void);
-void check_finites(void);
 
 /* Nanoseconds an element of every rule, format and variant, on one thread. */
 int check_bench(void);

@@ -243,11 +243,7 @@ int main(int argc, char **argv)
         {"update_lion", update_lion},
         {"update_adagrad", update_adagrad},
         {"update_sgd", update_sgd},
-        {"casts", check_casts},
-        {"axpys", check_axpys},
-        {"scales", check_scales},
         {"norms", check_norms},
-        {"finites", check_finites},
     };
     const char *step = getenv("CHECK_ADAM_STEP");
     if (step != NULL && strtoul(step, NULL, 10) > 0) {

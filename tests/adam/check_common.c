@@ -8,7 +8,7 @@
 #include "core/base/cpus.h"
 #include "core/base/half.h"
 #include "core/base/rng.h"
-#include "cpu_adam/work.h"
+#include "cpu_adam/norm.h"
 #include "tests/adam/ref.h"
 #include "tests/harness/test.h"
 
@@ -21,8 +21,8 @@ const struct check_variant check_variants[CHECK_VARIANTS] = {
 
 bool check_present(const struct check_variant *variant)
 {
-    struct adam_work work;
-    adam_work_init(&work, NULL, variant->mask);
+    struct adam_norm work;
+    adam_norm_init(&work, NULL, variant->mask);
     return strcmp(work.ops.name, variant->name) == 0;
 }
 

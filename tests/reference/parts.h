@@ -2,7 +2,7 @@
 #ifndef TESTS_REFERENCE_PARTS_H
 #define TESTS_REFERENCE_PARTS_H
 
-#include "cpu_adam/work.h"
+#include "cpu_adam/norm.h"
 #include "offload/model/run.h"
 #include "tests/reference/plain.h"
 
@@ -21,7 +21,7 @@ struct plain {
     struct kern_ops *ops;    /* owned */
     struct dev_queue *queue; /* owned */
     struct core_team *team;  /* owned: of the update */
-    struct adam_work work;
+    struct adam_norm norm;
     struct adam **adams;             /* owned, [blocks] */
     struct model_program **programs; /* owned where block->like is the block; else borrowed */
     uint64_t *offsets;               /* owned, [blocks + 1]: elements in front of a block's array */

@@ -196,7 +196,7 @@ static int make_queue(struct plain *plain)
     int rc = dev_queue_create(plain->device, &options, &plain->queue);
     rc = rc != 0 ? rc : core_team_create(&team, &plain->team);
     if (rc == 0) {
-        adam_work_init(&plain->work, plain->team, CORE_CPU_ALL);
+        adam_norm_init(&plain->norm, plain->team, CORE_CPU_ALL);
     }
     return rc;
 }

@@ -23,7 +23,7 @@ static int take_norm(struct plain *plain, double *norm)
             .count = elements,
             .sums = plain->tile_sums + tile,
         };
-        int rc = adam_work_norm(&plain->work, &one);
+        int rc = adam_norm_sums(&plain->norm, &one);
         if (rc != 0) {
             return rc;
         }

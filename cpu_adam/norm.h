@@ -1,0 +1,33 @@
+/* norm.h: sums of squares of an array, tile by tile, on a team. The number of threads never changes
+ * a bit. The caller's thread takes part; one caller at a time per team. Nothing is allocated. */
+#ifndef CPU_ADAM_NORM_H
+#define CPU_ADAM_NORM_H
+
+#include <stdint.h>
+
+#include "core/base/team.h"
+#include "core/base/vec.h"
+#include "cpu_adam/ops.h"
+
+/* A value; read-only after init. */
+struct adam_norm {
+    struct adam_ops ops;
+    struct core_team *team; /* borrowed; NULL: the caller's thread alone */
+};
+
+/* `mask` as for core_cpu_flags: CORE_CPU_ALL, or less to use a slower variant. */
+void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mask);
+
+/* Writes one sum per tile. Only the last tile of the array may be shorter than CORE_VEC_TILE.
+ * -EINVAL for an array that is missing, misaligned or too long, for 8-bit codes, or if `first` is
+ * not a multiple of CORE_VEC_TILE; then nothing is written. */
+int adam_norm_sums(const struct adam_norm *norm, const struct core_vec_norm *of);
+
+/* The sum of squares of one or more arrays from the sums of their tiles, added in order. It is not
+ * finite exactly if an element is not. */
+double adam_norm_total(const double *sums, uint64_t count);
+
+/* The first tile whose sum is not finite, or `count`. */
+uint64_t adam_norm_bad_tile(const double *sums, uint64_t count);
+
+#endif
