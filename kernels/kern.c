@@ -27,12 +27,8 @@ static const struct {
     [KERN_LOSS_STATS] = {"loss_stats", sizeof(struct kern_loss_stats_arguments)},
     [KERN_LOSS_SUM] = {"loss_sum", sizeof(struct kern_loss_sum_arguments)},
     [KERN_LOSS_GRAD] = {"loss_grad", sizeof(struct kern_loss_grad_arguments)},
-    [KERN_CAST] = {"cast", sizeof(struct core_vec_cast)},
     [KERN_UPDATE] = {"update", sizeof(struct kern_update_arguments)},
     [KERN_SQUARES] = {"squares", sizeof(struct core_vec_norm)},
-    [KERN_AXPY] = {"axpy", sizeof(struct core_vec_axpy)},
-    [KERN_SCALE] = {"scale", sizeof(struct core_vec_scale)},
-    [KERN_FINITE] = {"finite", sizeof(struct kern_finite_arguments)},
 };
 
 enum { TILE_GRAIN = 64 };

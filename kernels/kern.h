@@ -65,12 +65,8 @@ enum kern_op {
     KERN_LOSS_STATS,
     KERN_LOSS_SUM,
     KERN_LOSS_GRAD,
-    KERN_CAST,    /* with struct core_vec_cast of core/base/vec.h */
-    KERN_UPDATE,  /* this and what follows: of devices; the CPU's side is cpu_adam */
+    KERN_UPDATE,  /* this and the next on CUDA only: on the CPU, cpu_adam does it */
     KERN_SQUARES, /* with struct core_vec_norm */
-    KERN_AXPY,    /* with struct core_vec_axpy */
-    KERN_SCALE,   /* with struct core_vec_scale */
-    KERN_FINITE,
     KERN_OP_COUNT /* below DEV_OP_MAX */
 };
 
@@ -397,14 +393,6 @@ struct kern_loss_grad_arguments {
 struct kern_update_arguments {
     struct core_vec_update update;
     uint32_t *met; /* enum core_vec_met flags are or-ed into it; NULL: not asked for */
-};
-
-/* KERN_FINITE: stores how many elements are not finite and where the first stands, x.count where
- * there is none. */
-struct kern_finite_arguments {
-    struct core_vec_finite x;
-    uint64_t *bad_count;
-    uint64_t *first_bad;
 };
 
 #ifdef __cplusplus

@@ -1,8 +1,7 @@
-/* vec.h: the arguments of everything that runs over long arrays of parameters or gradients: the
- * fused update, the tile sums of a norm, casts, axpy, scale and the search for non-finite numbers.
- * The CPU side stands in cpu_adam/, the CUDA side in kernels/cuda/; both compute the formulas of
- * docs/optimizers.md, so that where an update runs never changes its bits. Values only; every
- * pointer is borrowed for the call. Compiles as C and as CUDA C++. */
+/* vec.h: the arguments of the optimizer's update and of the tile sums of a norm. cpu_adam/ computes
+ * them on the CPU, kernels/cuda/ on CUDA; both follow docs/optimizers.md to the bit, so that a
+ * parameter's update does not depend on where it runs. Values only; every pointer is borrowed for
+ * the call. Compiles as C and as CUDA C++. */
 #ifndef CORE_BASE_VEC_H
 #define CORE_BASE_VEC_H
 
@@ -84,40 +83,6 @@ struct core_vec_norm {
     uint64_t first;
     uint64_t count;
     double *sums;
-};
-
-/* to[i] = from[i]; narrowing rounds to nearest even. The arrays do not overlap, or are the same
- * with types of the same size. */
-struct core_vec_cast {
-    const void *from;
-    void *to;
-    enum core_vec_type from_type;
-    enum core_vec_type to_type;
-    uint64_t count;
-};
-
-/* y[i] = fma(x[i], a, y[i]): with a = 1, y + x rounded once. */
-struct core_vec_axpy {
-    float *y;
-    const void *x;
-    enum core_vec_type x_type;
-    float a;
-    uint64_t count;
-};
-
-/* x[i] = x[i] x a, rounded to nearest even. */
-struct core_vec_scale {
-    void *x;
-    enum core_vec_type type;
-    float a;
-    uint64_t count;
-};
-
-/* How many elements are not finite, and where the first one stands. */
-struct core_vec_finite {
-    const void *x;
-    enum core_vec_type type;
-    uint64_t count;
 };
 
 #endif

@@ -8,7 +8,6 @@
 
 #include "core/base/cpus.h"
 #include "core/base/err.h"
-#include "kernels/cpu/cast.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/product_dnnl.h"
 
@@ -19,12 +18,9 @@
         return kern_cpu_##name##_bytes(arguments, threads);                                        \
     }
 KERN_CPU_OPS(LAUNCH)
-DEV_OP_LAUNCH(kern_cpu_cast, core_vec_cast)
 
 #define ROW(id, name) {id, #name, sizeof(struct kern_##name##_arguments), kern_cpu_##name##_launch},
-static const struct dev_op rows[] = {
-    KERN_CPU_OPS(ROW){KERN_CAST, "cast", sizeof(struct core_vec_cast), kern_cpu_cast_launch},
-};
+static const struct dev_op rows[] = {KERN_CPU_OPS(ROW)};
 
 #define BYTES(id, name) [id] = name##_bytes,
 static size_t (*const bytes_of[KERN_OP_COUNT])(const void *, unsigned) = {KERN_CPU_OPS(BYTES)};

@@ -34,12 +34,8 @@ struct kern_cuda {
             each(KERN_ACT_GRAD, act_grad, kern_act_grad_arguments)                                 \
                 each(KERN_ADD, add, kern_add_arguments)                                            \
                     each(KERN_LOSS_SUM, loss_sum, kern_loss_sum_arguments)                         \
-                        each(KERN_CAST, cast, core_vec_cast)                                       \
-                            each(KERN_UPDATE, update, kern_update_arguments)                       \
-                                each(KERN_SQUARES, squares, core_vec_norm)                         \
-                                    each(KERN_AXPY, axpy, core_vec_axpy)                           \
-                                        each(KERN_SCALE, scale, core_vec_scale)                    \
-                                            each(KERN_FINITE, finite, kern_finite_arguments)
+                        each(KERN_UPDATE, update, kern_update_arguments)                           \
+                            each(KERN_SQUARES, squares, core_vec_norm)
 
 #define KERN_CUDA_SCRATCH_OPS(each)                                                                \
     each(KERN_LINEAR, linear, kern_linear_arguments)                                               \

@@ -121,9 +121,6 @@ static void pointwise(void)
     const struct kern_add_arguments add = {count,           KERN_BF16, bench.arrays[0], KERN_BF16,
                                            bench.arrays[1], KERN_BF16, bench.arrays[2]};
     moves("add", KERN_ADD, &add, 3 * wide);
-    const struct core_vec_cast cast = {bench.arrays[0], bench.arrays[1], CORE_VEC_F32,
-                                       CORE_VEC_BF16, (uint64_t)count};
-    moves("cast", KERN_CAST, &cast, 3 * wide);
 }
 
 static void arrays(void)
@@ -158,9 +155,6 @@ static void arrays(void)
     moves("adamw_8bit_moments", KERN_UPDATE, &update, 14.0 * (double)count);
     const struct core_vec_norm norm = {bench.arrays[0], CORE_VEC_BF16, 0, count, bench.arrays[7]};
     moves("squares", KERN_SQUARES, &norm, 2.0 * (double)count);
-    const struct core_vec_axpy axpy = {bench.arrays[3], bench.arrays[0], CORE_VEC_BF16, 1.0f,
-                                       count};
-    moves("axpy", KERN_AXPY, &axpy, 10.0 * (double)count);
 }
 
 /* ---- Ops bound by the card's arithmetic ---- */

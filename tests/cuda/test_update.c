@@ -1,5 +1,5 @@
-/* Proves that the update, tile sums, axpy, scale and the search for bad numbers have on a card the bits
- * that cpu_adam has: every rule and format, sizes, tails, alignments, numbers at the ends of formats. */
+/* Proves that the update and the tile sums of a card have the bits of cpu_adam: every rule and format,
+ * sizes, tails, alignments and numbers at the ends of formats. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "core/base/err.h"
 #include "core/base/half.h"
 #include "cpu_adam/adam.h"
-#include "cpu_adam/work.h"
+#include "cpu_adam/norm.h"
 #include "tests/adam/ref.h"
 #include "tests/kernels/rig.h"
 
@@ -234,42 +234,22 @@ static void bad_updates_are_refused(void)
 
 static void one_line(enum core_vec_type type, uint64_t size, int64_t into)
 {
-    struct adam_work work;
-    adam_work_init(&work, NULL, 0);
+    struct adam_norm alone;
+    adam_norm_init(&alone, NULL, 0);
     rig_case(size * 7 + (uint64_t)into);
     const int64_t room = (int64_t)size + 16;
     char *x = numbers(type, room, true, true);
     char *at = x + (size_t)into * type_bytes(type);
-    float *y = numbers(CORE_VEC_F32, room, true, true);
     double *sums = rig_zeros(KERN_F64, 8);
-    uint64_t *found = rig_zeros(KERN_F64, 2);
 
     const struct core_vec_norm norm = {at, type, 7 * CORE_VEC_TILE, size, sums};
     check_int(rig_run(KERN_SQUARES, &norm), ==, 0);
-    check_int(adam_work_norm(&work, &norm), ==, 0);
+    check_int(adam_norm_sums(&alone, &norm), ==, 0);
     const double *card = rig_fetch(sums);
     for (uint64_t t = 0; t * CORE_VEC_TILE < size; t++) {
         check_true(memcmp(&card[t], &sums[t], sizeof *card) == 0 ||
                    (isnan(card[t]) && isnan(sums[t])));
     }
-
-    const struct core_vec_axpy axpy = {y + into, at, type, size % 2 == 0 ? 1.0f : -0.37f, size};
-    check_int(rig_run(KERN_AXPY, &axpy), ==, 0);
-    check_int(adam_work_axpy(&work, &axpy), ==, 0);
-    same("axpy", CORE_VEC_F32, y, room);
-
-    const struct kern_finite_arguments finite = {{at, type, size}, found, found + 1};
-    struct adam_finite want;
-    check_int(rig_run(KERN_FINITE, &finite), ==, 0);
-    check_int(adam_work_finite(&work, &finite.x, &want), ==, 0);
-    const uint64_t *got = rig_fetch(found);
-    check_uint(got[0], ==, want.bad_count);
-    check_uint(got[1], ==, want.first_bad);
-
-    const struct core_vec_scale scale = {at, type, 0.3f, size};
-    check_int(rig_run(KERN_SCALE, &scale), ==, 0);
-    check_int(adam_work_scale(&work, &scale), ==, 0);
-    same("scale", type, x, room);
 }
 
 /* Every type, tails, alignments, more tiles than one. */
@@ -291,15 +271,15 @@ static void lines(void)
 static void bad_lines_are_refused(void)
 {
     const struct core_vec_norm norm = {.first = 3, .count = 1};
-    const struct core_vec_axpy axpy = {.x_type = CORE_VEC_Q8, .count = 1};
+    const struct core_vec_norm codes = {.type = CORE_VEC_Q8, .count = 1};
     rig_open(NULL, 1);
     rig_case(1);
     check_int(rig_run(KERN_SQUARES, &norm), ==, -EINVAL);
     check_contains(core_err_sentence(), "within a tile");
     rig_close();
     rig_open(NULL, 1);
-    check_int(rig_run(KERN_AXPY, &axpy), ==, -EINVAL);
-    check_contains(core_err_sentence(), "op axpy takes fp32, bf16 or fp16");
+    check_int(rig_run(KERN_SQUARES, &codes), ==, -EINVAL);
+    check_contains(core_err_sentence(), "op squares takes fp32, bf16 or fp16");
     rig_close();
 }
 

@@ -1,0 +1,73 @@
+/* squares.cu: sums of squares, tile by tile; the bits are those of cpu_adam. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace
+{
+
+constexpr int THREADS = 256;
+constexpr int WARP = 32;
+constexpr int64_t TILE = CORE_VEC_TILE;
+constexpr int AHEAD = 16; /* loads of a thread in flight */
+
+/* A warp a tile: lane l adds the squares of elements l, l + 32, ... in order. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS) tile_squares(struct core_vec_norm a, int64_t tiles)
+{
+    const int64_t tile = static_cast<int64_t>(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
+    if (tile >= tiles) {
+        return;
+    }
+    const int64_t begin = tile * TILE;
+    const int64_t rest = static_cast<int64_t>(a.count) - begin;
+    const int64_t count = rest < TILE ? rest : TILE;
+    const typename T::store *x = static_cast<const typename T::store *>(a.x) + begin;
+    double sum = 0.0;
+    for (int64_t i = threadIdx.x % WARP; i < count; i += WARP * AHEAD) {
+        typename T::store in[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            in[k] = i + k * WARP < count ? x[i + k * WARP] : typename T::store(0);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const double wide = static_cast<double>(T::widen(in[k]));
+            sum = __fma_rn(wide, wide, sum);
+        }
+    }
+#pragma unroll
+    for (int half = WARP / 2; half > 0; half /= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, half);
+    }
+    if (threadIdx.x % WARP == 0) {
+        a.sums[tile] = sum;
+    }
+}
+
+/* Calls f with the type's class of half.cuh. */
+template <typename F> int by_type(enum core_vec_type type, F f)
+{
+    switch (type) {
+    case CORE_VEC_F32: return f(kern_f32{});
+    case CORE_VEC_BF16: return f(kern_bf16{});
+    case CORE_VEC_FP16: return f(kern_fp16{});
+    case CORE_VEC_Q8: break;
+    }
+    return core_err_set(-EINVAL, "op squares takes fp32, bf16 or fp16, not type %d",
+                        static_cast<int>(type));
+}
+
+} // namespace
+
+extern "C" int kern_cuda_squares(const struct dev_launch *where, const struct core_vec_norm *a)
+{
+    const int64_t tiles = kern_div_up(static_cast<int64_t>(a->count), CORE_VEC_TILE);
+    const kern_grid grid = kern_grid_of(kern_div_up(tiles, THREADS / WARP), THREADS);
+    if (a->first % CORE_VEC_TILE != 0) {
+        return core_err_set(-EINVAL, "op squares begins at element %llu, within a tile of %d",
+                            (unsigned long long)a->first, CORE_VEC_TILE);
+    }
+    return by_type(a->type, [&](auto type) {
+        return kern_cuda_launch(where, "squares", grid, tile_squares<decltype(type)>, *a, tiles);
+    });
+}
