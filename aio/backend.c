@@ -1,4 +1,4 @@
-/* probe.c: the registry of back ends, and which one works here. */
+/* backend.c: the registry of back ends, and the choice of one that works. */
 #include "aio/backend.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ int aio_probe_libaio(char *reason, size_t bytes)
 
 int aio_probe_threads(char *reason, size_t bytes)
 {
-    snprintf(reason, bytes, "threads with pread and pwrite work everywhere");
+    snprintf(reason, bytes, "threads work everywhere");
     return 0;
 }
 
@@ -59,7 +59,7 @@ static int choose_auto(bool direct, char *reason, size_t bytes, const struct aio
     char uring[AIO_REASON_BYTES];
     char libaio[AIO_REASON_BYTES];
     if (aio_probe_uring(uring, sizeof uring) == 0) {
-        snprintf(reason, bytes, "io_uring: it works here");
+        snprintf(reason, bytes, "io_uring: works on this machine");
         *out = aio_backend_find("uring");
     } else if (!direct) {
         snprintf(reason, bytes, "threads: %.120s; libaio would block on buffered files", uring);
@@ -87,9 +87,9 @@ static int choose_named(const char *name, char *reason, size_t bytes,
     }
     int rc = found->probe(why, sizeof why);
     if (rc != 0) {
-        return core_err_set(rc, "I/O back end %s was asked for, but %s", name, why);
+        return core_err_set(rc, "I/O back end %s was requested, but %s", name, why);
     }
-    snprintf(reason, bytes, "%s: asked for", found->name);
+    snprintf(reason, bytes, "%s: requested", found->name);
     *out = found;
     return 0;
 }
@@ -97,15 +97,16 @@ static int choose_named(const char *name, char *reason, size_t bytes,
 int aio_backend_choose(const char *wanted, bool direct, char *reason, size_t bytes,
                        const struct aio_backend **out)
 {
-    char unheard[AIO_REASON_BYTES];
+    char unused[AIO_REASON_BYTES];
     if (reason == NULL) {
-        reason = unheard;
-        bytes = sizeof unheard;
+        reason = unused;
+        bytes = sizeof unused;
     }
     if (wanted == NULL || strcmp(wanted, "auto") == 0) {
         return choose_auto(direct, reason, bytes, out);
     }
     int rc = choose_named(wanted, reason, bytes, out);
-    return rc == -EINVAL ? core_err_set(rc, "I/O back end \"%s\" is not one of %s", wanted, names)
-                         : rc;
+    return rc == -EINVAL
+               ? core_err_set(rc, "unknown I/O back end \"%s\" (one of %s)", wanted, names)
+               : rc;
 }

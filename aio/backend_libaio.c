@@ -1,6 +1,5 @@
-/* aio_libaio.c: the back end of the kernel's older asynchronous I/O, and the door of libaio. It is
- * asynchronous on direct files only. Used by the drive's thread; `wake` writes an eventfd that the
- * context polls. */
+/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio. It is asynchronous on
+ * direct files only. The drive's thread; `wake` writes an eventfd that the context polls. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>
@@ -16,7 +15,8 @@
 #include "core/base/log.h"
 
 enum { BATCH = 64 };
-static const int64_t slice_ns = 1000000; /* where an eventfd cannot be polled (before 4.19) */
+static const int64_t slice_ns =
+    1000000; /* the longest wait where an eventfd cannot be polled (before 4.19) */
 
 struct libaio {
     io_context_t context;
@@ -37,7 +37,7 @@ int aio_probe_libaio(char *reason, size_t bytes)
         io_destroy(context);
         snprintf(reason, bytes, "libaio works");
     } else if (rc == -EAGAIN) {
-        snprintf(reason, bytes, "libaio: fs.aio-max-nr is used up");
+        snprintf(reason, bytes, "libaio: the limit fs.aio-max-nr is reached");
     } else {
         snprintf(reason, bytes, "libaio cannot be set up: %s", strerror(-rc));
     }
@@ -80,7 +80,7 @@ static int libaio_open(const struct aio_backend_options *options, void **state)
 {
     struct libaio *libaio = calloc(1, sizeof *libaio);
     if (libaio == NULL) {
-        return core_err_set(-ENOMEM, "%s: no memory for libaio", options->drive);
+        return core_err_set(-ENOMEM, "%s: out of memory for libaio", options->drive);
     }
     libaio->eventfd = -1;
     int rc = allocate(libaio, options->depth);
@@ -196,11 +196,11 @@ static void libaio_wake(void *state)
     struct libaio *libaio = state;
     const uint64_t one = 1;
     if (write(libaio->eventfd, &one, sizeof one) < 0) {
-        return; /* the counter is full: it is awake */
+        return; /* the counter is full: the thread is awake */
     }
 }
 
-/* io_cancel works on none of the transfers that we make. */
+/* io_cancel supports none of these transfers. */
 static void libaio_cancel(void *state, uint64_t token)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* aio_mem.c: the back end whose drive is memory. Copies at submit and answers when a drive of the
- * given speed would have. One thread at a time (the drive's). */
+/* backend_mem.c: a back end whose disk is memory, for `--io mem` and for tests. Copies in submit; completes
+ * when a disk of the given speed would have. The drive's thread. */
 #include "aio/backend.h"
 
 #include <errno.h>
@@ -11,14 +11,14 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 
-struct answer {
+struct completion {
     struct aio_event event;
-    int64_t due_ns; /* 0: at once */
+    int64_t due_ns; /* when it completes; 0: at once */
 };
 
 struct mem {
-    struct aio_mem_disk *disk; /* borrowed */
-    struct answer *answers;    /* owned, a ring of [size] in order of being due */
+    struct aio_mem_disk *disk;      /* borrowed */
+    struct completion *completions; /* owned, a ring of [size] in order of due_ns */
     uint32_t size;
     uint32_t first, count;
     struct core_bell bell;
@@ -34,7 +34,7 @@ int aio_mem_create(uint64_t bytes, struct aio_mem_disk **out)
         if (memory != MAP_FAILED) {
             munmap(memory, bytes);
         }
-        return core_err_set(-ENOMEM, "no memory for a drive of %llu bytes in memory",
+        return core_err_set(-ENOMEM, "out of memory for a disk of %llu bytes in memory",
                             (unsigned long long)bytes);
     }
     disk->memory = memory;
@@ -54,7 +54,7 @@ void aio_mem_destroy(struct aio_mem_disk *disk)
 static int mem_probe(char *reason, size_t bytes)
 {
     if (bytes > 0) {
-        strncpy(reason, "memory works everywhere", bytes - 1);
+        strncpy(reason, "mem works everywhere", bytes - 1);
         reason[bytes - 1] = '\0';
     }
     return 0;
@@ -64,7 +64,7 @@ static void mem_close(void *state)
 {
     struct mem *mem = state;
     if (mem != NULL) {
-        free(mem->answers);
+        free(mem->completions);
         free(mem);
     }
 }
@@ -72,19 +72,18 @@ static void mem_close(void *state)
 static int mem_open(const struct aio_backend_options *options, void **state)
 {
     if (options->context == NULL) {
-        return core_err_set(-EINVAL, "%s: back end mem needs a struct aio_mem_disk",
-                            options->drive);
+        return core_err_set(-EINVAL, "%s: back end mem needs a disk in memory", options->drive);
     }
     struct mem *mem = calloc(1, sizeof *mem);
     if (mem == NULL) {
-        return core_err_set(-ENOMEM, "%s: no memory for back end mem", options->drive);
+        return core_err_set(-ENOMEM, "%s: out of memory for back end mem", options->drive);
     }
     mem->disk = options->context;
     mem->size = options->depth;
-    mem->answers = calloc(mem->size, sizeof *mem->answers);
-    if (mem->answers == NULL) {
+    mem->completions = calloc(mem->size, sizeof *mem->completions);
+    if (mem->completions == NULL) {
         mem_close(mem);
-        return core_err_set(-ENOMEM, "%s: no memory for back end mem", options->drive);
+        return core_err_set(-ENOMEM, "%s: out of memory for back end mem", options->drive);
     }
     core_bell_init(&mem->bell);
     *state = mem;
@@ -142,9 +141,9 @@ static int mem_submit(void *state, const struct aio_op *ops, unsigned count)
     unsigned taken = 0;
     while (taken < count && mem->count < mem->size) {
         const struct aio_op *op = &ops[taken++];
-        struct answer *answer = &mem->answers[(mem->first + mem->count++) % mem->size];
-        answer->event = (struct aio_event){op->token, transfer(mem->disk, op)};
-        answer->due_ns = due(mem->disk, op);
+        struct completion *completion = &mem->completions[(mem->first + mem->count++) % mem->size];
+        completion->event = (struct aio_event){op->token, transfer(mem->disk, op)};
+        completion->due_ns = due(mem->disk, op);
     }
     return (int)taken;
 }
@@ -154,14 +153,14 @@ static int collect(struct mem *mem, struct aio_event *events, unsigned max)
     int64_t now_ns = 0;
     unsigned got = 0;
     while (got < max && mem->count > 0) {
-        const struct answer *answer = &mem->answers[mem->first];
-        if (answer->due_ns > now_ns) {
+        const struct completion *completion = &mem->completions[mem->first];
+        if (completion->due_ns > now_ns) {
             now_ns = core_clock_now_ns();
         }
-        if (answer->due_ns > now_ns) {
+        if (completion->due_ns > now_ns) {
             break;
         }
-        events[got++] = answer->event;
+        events[got++] = completion->event;
         mem->first = (mem->first + 1) % mem->size;
         mem->count--;
     }
@@ -178,7 +177,7 @@ static int mem_reap(void *state, struct aio_event *events, unsigned max, unsigne
         return got;
     }
     if (mem->count > 0) {
-        int64_t next_ns = mem->answers[mem->first].due_ns - core_clock_now_ns();
+        int64_t next_ns = mem->completions[mem->first].due_ns - core_clock_now_ns();
         wait_ns = next_ns < wait_ns ? next_ns : wait_ns;
     }
     if (wait_ns > 0) {

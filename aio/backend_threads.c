@@ -1,6 +1,6 @@
-/* aio_threads.c: the back end of plain pread and pwrite, one thread a transfer; works everywhere.
- * The drive's thread hands a transfer to an idle hand and collects from those that are done; each
- * hand has a place of its own, so two bit masks and a bell are all they share. */
+/* backend_threads.c: pread and pwrite on worker threads, one transfer each; works everywhere. The drive's
+ * thread hands a transfer to an idle worker and collects results of finished ones. Each worker has its own
+ * slot, so all they share is a bit mask and a bell. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,25 +15,25 @@
 #include "core/base/log.h"
 #include "core/base/thread.h"
 
-enum { HANDS_MAX = 64, SPIN_NS = 5000 };
+enum { WORKERS_MAX = 64, SPIN_NS = 5000 };
 
-struct hand {
+struct worker {
     struct threads *threads; /* borrowed */
     pthread_t thread;
     unsigned index;
-    struct aio_op op;       /* the drive's release of `asked` pairs with the hand's acquire */
-    struct aio_event event; /* the hand's release of its bit in `done` with the drive's */
-    _Alignas(64) _Atomic bool asked;
+    struct aio_op op;       /* the drive's release of `assigned` pairs with the worker's acquire */
+    struct aio_event event; /* the worker's release of its bit in `done` with the drive's */
+    _Alignas(64) _Atomic bool assigned;
     struct core_bell bell;
 };
 
 struct threads {
-    struct hand *hands; /* owned */
+    struct worker *workers; /* owned */
     unsigned count, started;
-    uint64_t idle; /* the drive's: hands with nothing to do */
+    uint64_t idle; /* the drive's: bit mask of workers without a transfer */
     const struct core_log *log;
     _Atomic bool ending;
-    _Alignas(64) _Atomic uint64_t done; /* hands whose event waits */
+    _Alignas(64) _Atomic uint64_t done; /* bit mask of workers whose event is ready */
     struct core_bell bell;
     char words[32];
 };
@@ -56,24 +56,24 @@ static int64_t transfer(const struct aio_op *op)
     return rc < 0 ? -errno : rc;
 }
 
-static void *hand_main(void *argument)
+static void *worker_main(void *argument)
 {
-    struct hand *hand = argument;
-    struct threads *threads = hand->threads;
+    struct worker *worker = argument;
+    struct threads *threads = worker->threads;
     core_log_bind(threads->log);
     pthread_setname_np(pthread_self(), "tide-io");
     for (;;) {
-        uint32_t seen = core_bell_look(&hand->bell);
-        if (atomic_load_explicit(&hand->asked, memory_order_acquire)) {
-            hand->event = (struct aio_event){hand->op.token, transfer(&hand->op)};
-            atomic_store_explicit(&hand->asked, false, memory_order_relaxed);
-            atomic_fetch_or_explicit(&threads->done, (uint64_t)1 << hand->index,
+        uint32_t seen = core_bell_look(&worker->bell);
+        if (atomic_load_explicit(&worker->assigned, memory_order_acquire)) {
+            worker->event = (struct aio_event){worker->op.token, transfer(&worker->op)};
+            atomic_store_explicit(&worker->assigned, false, memory_order_relaxed);
+            atomic_fetch_or_explicit(&threads->done, (uint64_t)1 << worker->index,
                                      memory_order_seq_cst);
             core_bell_ring(&threads->bell);
         } else if (atomic_load_explicit(&threads->ending, memory_order_acquire)) {
             return NULL;
         } else {
-            core_bell_spin_sleep(&hand->bell, seen, SPIN_NS, -1);
+            core_bell_spin_sleep(&worker->bell, seen, SPIN_NS, -1);
         }
     }
 }
@@ -86,21 +86,21 @@ static void threads_close(void *state)
     }
     atomic_store_explicit(&threads->ending, true, memory_order_release);
     for (unsigned i = 0; i < threads->started; i++) {
-        core_bell_ring(&threads->hands[i].bell);
-        pthread_join(threads->hands[i].thread, NULL);
+        core_bell_ring(&threads->workers[i].bell);
+        pthread_join(threads->workers[i].thread, NULL);
     }
-    free(threads->hands);
+    free(threads->workers);
     free(threads);
 }
 
 static int start(struct threads *threads, const char *drive)
 {
     for (unsigned i = 0; i < threads->count; i++) {
-        struct hand *hand = &threads->hands[i];
-        hand->threads = threads;
-        hand->index = i;
-        core_bell_init(&hand->bell);
-        int rc = core_thread_start(&hand->thread, hand_main, hand);
+        struct worker *worker = &threads->workers[i];
+        worker->threads = threads;
+        worker->index = i;
+        core_bell_init(&worker->bell);
+        int rc = core_thread_start(&worker->thread, worker_main, worker);
         if (rc != 0) {
             return core_err_set(-rc, "%s: cannot start thread %u of %u: %s", drive, i + 1,
                                 threads->count, strerror(rc));
@@ -114,22 +114,22 @@ static int threads_open(const struct aio_backend_options *options, void **state)
 {
     struct threads *threads = aligned_alloc(64, (sizeof *threads + 63) / 64 * 64);
     if (threads == NULL) {
-        return core_err_set(-ENOMEM, "%s: no memory for threads", options->drive);
+        return core_err_set(-ENOMEM, "%s: out of memory for back end threads", options->drive);
     }
     memset(threads, 0, sizeof *threads);
     core_bell_init(&threads->bell);
     threads->log = core_log_bound();
-    threads->count = options->depth < HANDS_MAX ? options->depth : HANDS_MAX;
+    threads->count = options->depth < WORKERS_MAX ? options->depth : WORKERS_MAX;
     threads->idle = threads->count == 64 ? UINT64_MAX : ((uint64_t)1 << threads->count) - 1;
     snprintf(threads->words, sizeof threads->words, "threads (%u)", threads->count);
-    size_t bytes = threads->count * sizeof *threads->hands;
-    threads->hands = aligned_alloc(64, bytes);
+    size_t bytes = threads->count * sizeof *threads->workers;
+    threads->workers = aligned_alloc(64, bytes);
     int rc = -ENOMEM;
-    if (threads->hands != NULL) {
-        memset(threads->hands, 0, bytes);
+    if (threads->workers != NULL) {
+        memset(threads->workers, 0, bytes);
         rc = start(threads, options->drive);
     } else {
-        core_err_set(rc, "%s: no memory for %u threads", options->drive, threads->count);
+        core_err_set(rc, "%s: out of memory for %u threads", options->drive, threads->count);
     }
     if (rc != 0) {
         threads_close(threads);
@@ -161,11 +161,11 @@ static int threads_submit(void *state, const struct aio_op *ops, unsigned count)
     unsigned taken = 0;
     while (taken < count && threads->idle != 0) {
         unsigned index = (unsigned)__builtin_ctzll(threads->idle);
-        struct hand *hand = &threads->hands[index];
+        struct worker *worker = &threads->workers[index];
         threads->idle &= threads->idle - 1;
-        hand->op = ops[taken++];
-        atomic_store_explicit(&hand->asked, true, memory_order_release);
-        core_bell_ring(&hand->bell);
+        worker->op = ops[taken++];
+        atomic_store_explicit(&worker->assigned, true, memory_order_release);
+        core_bell_ring(&worker->bell);
     }
     return (int)taken;
 }
@@ -177,7 +177,7 @@ static int collect(struct threads *threads, struct aio_event *events, unsigned m
     unsigned got = 0;
     while (done != 0 && got < max) {
         uint64_t bit = done & -done;
-        events[got++] = threads->hands[__builtin_ctzll(bit)].event;
+        events[got++] = threads->workers[__builtin_ctzll(bit)].event;
         done ^= bit;
         took |= bit;
     }
@@ -221,7 +221,7 @@ static const char *threads_describe(void *state)
 
 const struct aio_backend aio_threads = {
     .name = "threads",
-    .depth_max = HANDS_MAX,
+    .depth_max = WORKERS_MAX,
     .probe = threads_probe,
     .open = threads_open,
     .close = threads_close,

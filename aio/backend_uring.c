@@ -1,5 +1,5 @@
-/* aio_uring.c: the io_uring back end, and the door of liburing (2.3 is enough). Created, used and
- * closed by the drive's thread; `wake` writes an eventfd that the ring reads. */
+/* backend_uring.c: io_uring, and the wrapper of liburing (2.3 or later). Created, used and closed by the
+ * drive's thread; `wake` writes an eventfd that the ring reads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -21,7 +21,7 @@ struct uring {
     struct io_uring ring;
     bool ring_open;
     bool file_table; /* files are registered */
-    bool can_wake;   /* not where completions are polled: such a ring cannot read an eventfd */
+    bool can_wake;   /* false where completions are polled: such a ring cannot read an eventfd */
     bool armed;      /* the read of the eventfd is in flight */
     int eventfd;     /* owned */
     uint64_t wake_count;
@@ -41,17 +41,17 @@ static const struct {
     {IORING_SETUP_SUBMIT_ALL, "submit_all"},
 };
 
-/* What the kernel may refuse, the newest first; each step drops one more. */
+/* Flags that older kernels refuse, the newest first; set-up drops one more after each refusal. */
 static const unsigned droppable[] = {IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SINGLE_ISSUER,
                                      IORING_SETUP_COOP_TASKRUN, IORING_SETUP_SUBMIT_ALL};
 
-/* liburing maps and unmaps rings by bare system calls, which the thread sanitizer does not see: that one
- * drive's ring is gone before another's lies at the same address is said here for it. */
-static void ring_changes_hands(void)
+/* Tells ThreadSanitizer that one drive's ring is unmapped before another's is mapped at the same address:
+ * liburing uses bare system calls for both, which it does not see. */
+static void ring_order_mappings(void)
 {
 #ifdef __SANITIZE_THREAD__
-    static _Atomic unsigned hands;
-    atomic_fetch_add_explicit(&hands, 1, memory_order_acq_rel);
+    static _Atomic unsigned mappings;
+    atomic_fetch_add_explicit(&mappings, 1, memory_order_acq_rel);
 #endif
 }
 
@@ -73,7 +73,7 @@ static int set_up(struct uring *uring, const struct aio_backend_options *options
         }
         flags &= ~droppable[dropped];
     }
-    ring_changes_hands();
+    ring_order_mappings();
     uring->flags = flags;
     uring->ring_open = rc == 0;
     return rc;
@@ -112,20 +112,21 @@ static void explain(int rc, char *reason, size_t bytes)
     if (rc == 0) {
         snprintf(reason, bytes, "io_uring works");
     } else if (rc == -EPERM && disabled != 0) {
-        snprintf(reason, bytes, "io_uring is switched off (sysctl kernel.io_uring_disabled = %d)",
+        snprintf(reason, bytes, "io_uring is disabled (sysctl kernel.io_uring_disabled = %d)",
                  disabled);
     } else if (rc == -EPERM || rc == -EACCES) {
         snprintf(reason, bytes,
-                 "io_uring is forbidden (%s): a seccomp filter, as containers have by default",
+                 "io_uring is forbidden (%s), probably by the seccomp filter of a container",
                  strerror(-rc));
     } else if (rc == -ENOSYS) {
-        snprintf(reason, bytes,
-                 "this kernel has no io_uring (%s): older than 5.1, or a seccomp filter hides it",
-                 strerror(-rc));
+        snprintf(
+            reason, bytes,
+            "this kernel has no io_uring (%s): it is older than 5.1, or a seccomp filter hides it",
+            strerror(-rc));
     } else if (rc == -ENOMEM) {
         snprintf(reason, bytes,
-                 "io_uring cannot be set up (%s): the limit of locked memory"
-                 " (ulimit -l) is too small for a ring",
+                 "io_uring cannot be set up (%s): the limit on locked memory"
+                 " (ulimit -l) is too low for a ring",
                  strerror(-rc));
     } else {
         snprintf(reason, bytes, "io_uring cannot be set up: %s", strerror(-rc));
@@ -150,8 +151,9 @@ static void uring_close(void *state)
         return;
     }
     if (uring->ring_open) {
-        ring_changes_hands();
-        if (uring->file_table) { /* the kernel ends a ring later, and would hold removed files */
+        ring_order_mappings();
+        if (uring
+                ->file_table) { /* the kernel frees a ring later, and would hold removed files until then */
             (void)io_uring_unregister_files(&uring->ring);
         }
         io_uring_queue_exit(&uring->ring);
@@ -162,7 +164,7 @@ static void uring_close(void *state)
     free(uring);
 }
 
-/* An empty table that attach fills; without it every call looks the file up again. */
+/* Registers an empty table of files, which attach fills. Without it each transfer looks its file up. */
 static void make_file_table(struct uring *uring)
 {
     int fds[AIO_FILES_MAX];
@@ -176,7 +178,7 @@ static int uring_open(const struct aio_backend_options *options, void **state)
 {
     struct uring *uring = calloc(1, sizeof *uring);
     if (uring == NULL) {
-        return core_err_set(-ENOMEM, "%s: no memory for a ring", options->drive);
+        return core_err_set(-ENOMEM, "%s: out of memory for a ring", options->drive);
     }
     uring->eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = uring->eventfd < 0 ? -errno : set_up(uring, options);
@@ -281,7 +283,7 @@ static int collect(struct uring *uring, struct aio_event *events, unsigned max, 
             *woken = true;
         } else if (token < AIO_TOKEN_LIMIT) {
             events[got++] = (struct aio_event){token, cqe->res};
-        } /* else of a cancel, or of liburing's own time-out on kernels before 5.11 */
+        } /* else a cancel, or liburing's own timeout on kernels before 5.11 */
     }
     io_uring_cq_advance(&uring->ring, seen);
     return (int)got;
@@ -301,8 +303,8 @@ static int enter(struct uring *uring, unsigned min, int64_t wait_ns)
     return rc == -ETIME || rc == -EINTR || rc > 0 ? 0 : rc;
 }
 
-/* A wake-up that comes while several completions are waited for counts as one of them; the drive
- * waits for several only when it has no use for a wake-up. */
+/* A wake-up counts as one of the `min` completions; the drive waits for several only when it does not need
+ * wake-ups. */
 static int uring_reap(void *state, struct aio_event *events, unsigned max, unsigned min,
                       int64_t wait_ns)
 {
@@ -321,7 +323,7 @@ static void uring_wake(void *state)
     struct uring *uring = state;
     const uint64_t one = 1;
     if (uring->can_wake && write(uring->eventfd, &one, sizeof one) < 0) {
-        return; /* the counter is full: it is awake */
+        return; /* the counter is full: the thread is awake */
     }
 }
 
@@ -329,7 +331,7 @@ static void uring_cancel(void *state, uint64_t token)
 {
     struct uring *uring = state;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
-    if (sqe != NULL) { /* full: this one ends by itself */
+    if (sqe != NULL) { /* else the ring is full, and the transfer ends by itself */
         io_uring_prep_cancel64(sqe, token, 0);
         io_uring_sqe_set_data64(sqe, cancel_token);
     }

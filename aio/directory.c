@@ -1,5 +1,5 @@
-/* directory.c: the rules of directories, by descriptors and inodes rather than by paths; and what kind of
- * file system they are on. */
+/* directory.c: opens and checks directories and files by descriptor and inode, never twice by path, so that
+ * nobody can exchange them in between; and examines their file system. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -23,13 +23,13 @@ enum { PATH_BYTES = 4096, LOCK_TRIES = 500, LOCK_TRIES_A_SECOND = 100 };
 
 struct aio_dir {
     int fd;        /* owned, locked */
-    int parent_fd; /* owned; -1: the directory was there */
+    int parent_fd; /* owned; -1: the directory existed already */
     char path[PATH_BYTES];
 };
 
 static const int dir_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-/* One component after the other, for kernels and filters without openat2. */
+/* Opens one component after the other, where the kernel or a seccomp filter has no openat2. */
 static int walk(int at, const char *path, int flags)
 {
     char rest[PATH_BYTES];
@@ -77,8 +77,8 @@ static int explain(const char *path, int cause)
 {
     if (cause == ELOOP) {
         return core_err_set(-ELOOP,
-                            "%s is, or leads through, a symbolic link, which could be turned"
-                            " elsewhere; give the real path (realpath %s)",
+                            "%s contains a symbolic link, whose target could change;"
+                            " give the real path (realpath %s)",
                             path, path);
     }
     return core_err_set(-cause, "cannot open directory %s: %s", path, strerror(cause));
@@ -90,7 +90,7 @@ int aio_dir_look(const char *path)
     return fd >= 0 ? fd : explain(path, errno);
 }
 
-/* Cuts the last name off. False where there is none to be made ("/", ".."). */
+/* Splits off the last name. False where it cannot be created ("/", ".."). */
 static bool split(const char *path, char *parent, char *leaf)
 {
     size_t end = strlen(path);
@@ -124,11 +124,11 @@ static int make(struct aio_dir *dir)
     }
     if ((info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0) {
         return core_err_set(
-            -EPERM, "%s may be written by everybody: a directory made there is not safe", parent);
+            -EPERM, "everybody can write to %s: a directory created there is not safe", parent);
     }
     if (mkdirat(dir->parent_fd, leaf, 0700) != 0 && errno != EEXIST) {
         int cause = errno;
-        return core_err_set(-cause, "cannot make directory %s: %s", dir->path, strerror(cause));
+        return core_err_set(-cause, "cannot create directory %s: %s", dir->path, strerror(cause));
     }
     dir->fd = openat(dir->parent_fd, leaf, dir_flags | O_NOFOLLOW);
     return dir->fd >= 0 ? 0 : explain(dir->path, errno == ENOTDIR ? ELOOP : errno);
@@ -141,8 +141,8 @@ static int check(const struct aio_dir *dir)
         return explain(dir->path, errno);
     }
     if (info.st_uid != geteuid()) {
-        return core_err_set(-EPERM, "%s belongs to user %u, not to us (user %u)", dir->path,
-                            info.st_uid, geteuid());
+        return core_err_set(-EPERM, "%s belongs to user %u, not to user %u who runs this",
+                            dir->path, info.st_uid, geteuid());
     }
     if ((info.st_mode & 0077) != 0) {
         return core_err_set(-EPERM,
@@ -153,7 +153,7 @@ static int check(const struct aio_dir *dir)
     return 0;
 }
 
-/* The lock and, since a run that ends removes its directory, whether it still has a name. */
+/* Locks the directory, then checks that it still has a name: a run that ends removes its own. */
 static int lock(const struct aio_dir *dir)
 {
     struct stat info;
@@ -164,7 +164,8 @@ static int lock(const struct aio_dir *dir)
                    : core_err_set(-cause, "cannot lock %s: %s", dir->path, strerror(cause));
     }
     if (fstat(dir->fd, &info) != 0 || info.st_nlink == 0) {
-        return core_err_set(-EAGAIN, "%s was removed while it was opened; try again", dir->path);
+        return core_err_set(-EAGAIN, "%s was removed while it was being opened; try again",
+                            dir->path);
     }
     return 0;
 }
@@ -183,11 +184,12 @@ static void dispose(struct aio_dir *dir)
 int aio_dir_open(const char *path, struct aio_dir **out)
 {
     if (path[0] == '\0' || strlen(path) >= PATH_BYTES) {
-        return core_err_set(-EINVAL, "a directory needs a path of 1 to %d bytes", PATH_BYTES - 1);
+        return core_err_set(-EINVAL, "the path of a directory must have 1 to %d bytes",
+                            PATH_BYTES - 1);
     }
     struct aio_dir *dir = calloc(1, sizeof *dir);
     if (dir == NULL) {
-        return core_err_set(-ENOMEM, "no memory to open %s", path);
+        return core_err_set(-ENOMEM, "out of memory while opening %s", path);
     }
     dir->parent_fd = -1;
     snprintf(dir->path, sizeof dir->path, "%s", path);
@@ -203,7 +205,7 @@ int aio_dir_open(const char *path, struct aio_dir **out)
     return 0;
 }
 
-/* Whether a name in a directory leads to what `fd` is. */
+/* Whether a name in a directory refers to the same inode as `fd`. */
 static bool is_same(int at, const char *name, int fd)
 {
     struct stat here;
@@ -223,8 +225,8 @@ int aio_dir_close(struct aio_dir *dir)
     if (dir->parent_fd >= 0 && split(dir->path, parent, leaf)) {
         if (!is_same(dir->parent_fd, leaf, dir->fd)) {
             rc = core_err_set(-ESTALE,
-                              "%s is not the directory any more that was opened;"
-                              " it is left as it is",
+                              "%s is no longer the directory that was opened;"
+                              " it is not removed",
                               dir->path);
         } else if (unlinkat(dir->parent_fd, leaf, AT_REMOVEDIR) != 0 && errno != ENOTEMPTY &&
                    errno != EEXIST) {
@@ -258,8 +260,9 @@ static int open_below(const struct aio_dir *dir, const char *name, int flags, mo
     return fd;
 }
 
-/* The kernel ends what a killed process had in flight after the process is gone, and until then the
- * file stays locked: a short patience. The directory's lock has already told who runs. */
+/* Locks a file and waits for it up to LOCK_TRIES times: the kernel ends the I/O of a killed process after
+ * the process is gone, and until then the file stays locked. Whether another run is active, the lock of
+ * the directory has already shown. */
 static bool lock_soon(int fd)
 {
     for (int i = 0; i < LOCK_TRIES; i++) {
@@ -279,9 +282,9 @@ int aio_dir_create(struct aio_dir *dir, const char *name, bool direct)
     int fd = open_below(dir, name, O_RDWR | O_CREAT | O_EXCL | (direct ? O_DIRECT : 0), 0600);
     if (fd < 0) {
         int cause = errno;
-        return core_err_set(-cause, "cannot make %s in %s: %s", name, dir->path, strerror(cause));
+        return core_err_set(-cause, "cannot create %s in %s: %s", name, dir->path, strerror(cause));
     }
-    (void)lock_soon(fd); /* who only looks has it for a moment at most */
+    (void)lock_soon(fd); /* only aio_look can hold this lock, and for a moment */
     return fd;
 }
 
@@ -289,10 +292,10 @@ static const char *why_not_ours(int fd)
 {
     struct stat info;
     if (fstat(fd, &info) != 0) {
-        return "it cannot be looked at";
+        return "it cannot be examined";
     }
     if (!S_ISREG(info.st_mode)) {
-        return "it is no regular file";
+        return "it is not a regular file";
     }
     if (info.st_uid != geteuid()) {
         return "it belongs to another user";
@@ -332,8 +335,8 @@ int aio_dir_remove(struct aio_dir *dir, const char *name, int fd)
 {
     if (!is_same(dir->fd, name, fd)) {
         return core_err_set(-ESTALE,
-                            "%s in %s is not the file any more that was opened;"
-                            " it is left as it is",
+                            "%s in %s is no longer the file that was opened;"
+                            " it is not removed",
                             name, dir->path);
     }
     if (unlinkat(dir->fd, name, 0) != 0) {
@@ -357,7 +360,7 @@ enum { PROBE_BYTES = 4096, ALIGN_DEFAULT = 4096 };
 static const struct {
     uint64_t magic;
     const char *type;
-    enum aio_fs_verdict verdict; /* where the probe succeeds */
+    enum aio_fs_verdict verdict; /* if direct I/O works */
     const char *reason;
 } known[] = {
     {0xef53, "ext4", AIO_FS_DIRECT, ""},
@@ -366,17 +369,19 @@ static const struct {
     {0x9123683e, "btrfs", AIO_FS_DIRECT,
      "btrfs copies on write unless the file is marked (chattr +C, done here): expect less speed"},
     {0x794c7630, "overlayfs", AIO_FS_DIRECT,
-     "overlayfs: the data lies in a container's layer; a real directory of a drive is better"},
+     "overlayfs: the data is in a layer of a container; a directory on a drive is better"},
     {0x01021994, "tmpfs", AIO_FS_BUFFERED, "tmpfs is memory, not a drive"},
     {0x858458f6, "ramfs", AIO_FS_BUFFERED, "ramfs is memory, not a drive"},
-    {0x2fc12fc1, "zfs", AIO_FS_BUFFERED, "ZFS caches and compresses what is written"},
-    {0x65735546, "fuse", AIO_FS_BUFFERED, "a FUSE file system may cache and promise what it likes"},
-    {0x6969, "nfs", AIO_FS_REFUSED, "NFS is a network, not a drive, and its locks are not enough"},
-    {0xff534d42, "cifs", AIO_FS_REFUSED, "CIFS is a network, not a drive"},
-    {0xfe534d42, "smb2", AIO_FS_REFUSED, "SMB is a network, not a drive"},
-    {0x01021997, "9p", AIO_FS_REFUSED, "9p is a network, not a drive"},
-    {0x0bd00bd0, "lustre", AIO_FS_REFUSED, "Lustre is a network, not a drive"},
-    {0x00c36400, "ceph", AIO_FS_REFUSED, "Ceph is a network, not a drive"},
+    {0x2fc12fc1, "zfs", AIO_FS_BUFFERED, "ZFS caches and compresses data"},
+    {0x65735546, "fuse", AIO_FS_BUFFERED,
+     "a FUSE file system may cache data and report it as durable"},
+    {0x6969, "nfs", AIO_FS_REFUSED,
+     "NFS is a network file system, and its locks are not sufficient"},
+    {0xff534d42, "cifs", AIO_FS_REFUSED, "CIFS is a network file system"},
+    {0xfe534d42, "smb2", AIO_FS_REFUSED, "SMB is a network file system"},
+    {0x01021997, "9p", AIO_FS_REFUSED, "9p is a network file system"},
+    {0x0bd00bd0, "lustre", AIO_FS_REFUSED, "Lustre is a network file system"},
+    {0x00c36400, "ceph", AIO_FS_REFUSED, "Ceph is a network file system"},
 };
 
 void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out)
@@ -413,17 +418,16 @@ int aio_fs_scratch(int directory_fd, const char *name, bool direct)
         int cause = errno;
         if (cause == EROFS) {
             return core_err_set(
-                -EROFS, "%s is on a read-only file system: give a folder that can be written",
-                name);
+                -EROFS, "%s is on a read-only file system: give a writable directory", name);
         }
-        return core_err_set(-cause, "cannot make a%s file in %s: %s", direct ? " direct" : "", name,
-                            strerror(cause));
+        return core_err_set(-cause, "cannot create a%s file in %s: %s", direct ? " direct" : "",
+                            name, strerror(cause));
     }
     return fd;
 }
 
-/* 1: what was written came back; 0: this file cannot do that; -errno: nothing can be written. */
-static int there_and_back(int fd)
+/* Writes one block and reads it back. 1: the data is equal; 0: not with this file; -errno: writing failed. */
+static int write_and_read(int fd)
 {
     void *memory = NULL;
     if (posix_memalign(&memory, PROBE_BYTES, 2 * PROBE_BYTES) != 0) {
@@ -463,14 +467,14 @@ int aio_fs_look(int directory_fd, const char *name, struct aio_fs *out)
     struct statfs info;
     if (fstatfs(directory_fd, &info) != 0) {
         int cause = errno;
-        return core_err_set(-cause, "cannot look at the file system of %s: %s", name,
+        return core_err_set(-cause, "cannot examine the file system of %s: %s", name,
                             strerror(cause));
     }
     int direct = 0;
     int fd = aio_fs_scratch(directory_fd, name, true);
     out->memory_align = out->offset_align = ALIGN_DEFAULT;
     if (fd >= 0) {
-        direct = there_and_back(fd);
+        direct = write_and_read(fd);
         ask_alignment(fd, out);
         close(fd);
     } else if (fd != -EINVAL) {
@@ -483,8 +487,8 @@ int aio_fs_look(int directory_fd, const char *name, struct aio_fs *out)
     aio_fs_judge((uint64_t)(uint32_t)info.f_type, direct > 0, out);
     if (out->offset_align > ALIGN_DEFAULT) {
         out->verdict = AIO_FS_BUFFERED;
-        snprintf(out->reason, sizeof out->reason, "direct I/O here needs offsets of %u bytes",
-                 out->offset_align);
+        snprintf(out->reason, sizeof out->reason,
+                 "direct I/O needs offsets aligned to %u bytes here", out->offset_align);
     }
     return 0;
 }

@@ -24,7 +24,8 @@ enum {
     WATCH_NS = 250000000,      /* between looks for late pieces */
     FAILING_CALLS_MAX = 10000, /* submit or reap, in a row */
 };
-_Static_assert((int)AIO_DRIVE_QUEUES_MAX == (int)AIO_CHANNELS_MAX, "a queue has one channel on a drive");
+_Static_assert((int)AIO_DRIVE_QUEUES_MAX == (int)AIO_CHANNELS_MAX,
+               "a queue has one channel on a drive");
 static const int64_t warn_default_ns = 5000000000;
 static const int64_t limit_default_ns = 60000000000;
 

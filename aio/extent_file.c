@@ -1,4 +1,4 @@
-/* extent_file.c: makes, takes over, inspects and removes an extent file. */
+/* extent_file.c: creates, reuses, inspects and removes an extent file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -31,10 +31,10 @@ struct aio_path {
     struct aio_drive *drive; /* owned */
     int fd;                  /* owned */
     bool direct;
-    bool reserved;  /* the file has its space without being written */
-    bool formatted; /* by the run that left it */
+    bool reserved;  /* the file's space is allocated before it is written */
+    bool formatted; /* the run that left the file has written all of it */
     bool reclaimed;
-    bool linked; /* the name is there and is ours to remove */
+    bool linked; /* the file exists and must be removed at close */
     uint32_t file;
     uint64_t file_bytes, data_offset;
 };
@@ -47,7 +47,7 @@ void aio_header_seal(struct aio_header *header)
 int aio_header_check(const struct aio_header *header, const char *name)
 {
     if (memcmp(header->magic, magic, sizeof magic) != 0) {
-        return core_err_set(-EBADMSG, "%s is no extent file", name);
+        return core_err_set(-EBADMSG, "%s is not an extent file", name);
     }
     if (header->version != AIO_HEADER_VERSION) {
         return core_err_set(-EBADMSG, "%s is an extent file of version %u, not %d", name,
@@ -64,7 +64,7 @@ static int write_header(const struct aio_path *path, const struct aio_path_optio
 {
     void *memory = NULL;
     if (posix_memalign(&memory, AIO_HEADER_BYTES, AIO_HEADER_BYTES) != 0) {
-        return core_err_set(-ENOMEM, "no memory for a header");
+        return core_err_set(-ENOMEM, "out of memory for a header");
     }
     memset(memory, 0, AIO_HEADER_BYTES);
     struct aio_header *header = memory;
@@ -89,8 +89,8 @@ static int write_header(const struct aio_path *path, const struct aio_path_optio
                                   AIO_PATH_FILE_NAME, strerror(-rc));
 }
 
-/* What a dead run left: nothing, an extent file of ours, or something that is not touched. A file
- * without any byte is one whose maker died before it wrote the header. */
+/* Takes over the extent file of a dead run, if there is one. Any other file of that name is an error and is
+ * not touched. An empty file was left by a run that died before it wrote the header. */
 static int take_over(struct aio_path *path, const struct aio_path_options *options)
 {
     int fd = aio_dir_open_file(path->dir, AIO_PATH_FILE_NAME, path->direct);
@@ -103,13 +103,13 @@ static int take_over(struct aio_path *path, const struct aio_path_options *optio
     int rc = 0;
     snprintf(name, sizeof name, "%.480s/%s", options->directory, AIO_PATH_FILE_NAME);
     if (fstat(fd, &info) != 0 || posix_memalign(&memory, AIO_HEADER_BYTES, AIO_HEADER_BYTES) != 0) {
-        rc = core_err_set(-ENOMEM, "%s cannot be looked at", name);
+        rc = core_err_set(-ENOMEM, "%s cannot be examined", name);
     } else if (info.st_size > 0) {
         const struct aio_header *header = memory;
         rc = core_file_read_at(fd, memory, AIO_HEADER_BYTES, 0) == AIO_HEADER_BYTES
                  ? aio_header_check(header, name)
-                 : core_err_set(-EBADMSG, "%s is no extent file", name);
-        rc = rc == 0 ? 0 : core_err_prefix(rc, "a file is in the way and is not touched");
+                 : core_err_set(-EBADMSG, "%s is not an extent file", name);
+        rc = rc == 0 ? 0 : core_err_prefix(rc, "another file has this name and is not touched");
         path->formatted = rc == 0 && header->formatted != 0 &&
                           header->file_bytes == path->file_bytes &&
                           (uint64_t)info.st_size == path->file_bytes;
@@ -127,25 +127,25 @@ static int take_over(struct aio_path *path, const struct aio_path_options *optio
 static int no_space(const struct aio_path *path, const struct aio_path_options *options,
                     const struct aio_fs *fs, int cause)
 {
-    return core_err_set(
-        -cause, "%s is full: the store needs %" PRIu64 " bytes there, %" PRIu64 " are free: %s",
-        options->directory, path->file_bytes, fs->free_bytes, strerror(cause));
+    return core_err_set(-cause,
+                        "%s is full: the store needs %" PRIu64 " bytes, %" PRIu64 " are free: %s",
+                        options->directory, path->file_bytes, fs->free_bytes, strerror(cause));
 }
 
-/* Space is asked for at once, so that a full drive is known at the start. */
+/* Allocates all space at once, so that a full drive is noticed at the start. */
 static int reserve(struct aio_path *path, const struct aio_path_options *options,
                    const struct aio_fs *fs)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < path->file_bytes) {
         return core_err_set(-EFBIG,
-                            "the limit of file sizes (ulimit -f) is %" PRIu64
+                            "the limit on file sizes (ulimit -f) is %" PRIu64
                             " bytes; the store in %s needs %" PRIu64,
                             (uint64_t)limit.rlim_cur, options->directory, path->file_bytes);
     }
     if (ftruncate(path->fd, (off_t)path->file_bytes) != 0) {
         int cause = errno;
-        return core_err_set(-cause, "cannot make a file of %" PRIu64 " bytes in %s: %s",
+        return core_err_set(-cause, "cannot create a file of %" PRIu64 " bytes in %s: %s",
                             path->file_bytes, options->directory, strerror(cause));
     }
     int rc = core_file_reserve(path->fd, path->file_bytes, &path->reserved);
@@ -156,10 +156,11 @@ static int reserve(struct aio_path *path, const struct aio_path_options *options
         return no_space(path, options, fs, ENOSPC);
     }
     if (!path->reserved) {
-        core_log(CORE_LOG_WARN,
-                 "%s: this file system (%s) cannot reserve space: the store's %.2f GB are written "
-                 "out first",
-                 options->directory, fs->type, (double)path->file_bytes / 1e9);
+        core_log(
+            CORE_LOG_WARN,
+            "%s: this file system (%s) cannot reserve space, so the store's %.2f GB are written "
+            "first",
+            options->directory, fs->type, (double)path->file_bytes / 1e9);
     }
     return 0;
 }
@@ -172,22 +173,22 @@ static int open_file(struct aio_path *path, const struct aio_path_options *optio
         return rc;
     }
     if (path->fd >= 0) {
-        core_log(CORE_LOG_INFO, "%s/%s of a run that ended without cleaning up is taken over%s",
+        core_log(CORE_LOG_INFO, "reusing %s/%s of a run that did not end cleanly%s",
                  options->directory, AIO_PATH_FILE_NAME,
-                 path->formatted ? "" : " and written anew");
+                 path->formatted ? "" : "; it is written again");
     } else {
         path->fd = aio_dir_create(path->dir, AIO_PATH_FILE_NAME, path->direct);
         if (path->fd < 0) {
             return path->fd;
         }
         path->linked = true;
-        int flags = 0; /* btrfs: overwrite in place; elsewhere refused and not missed */
+        int flags = 0; /* btrfs: overwrite in place; other file systems do not need it */
         if (ioctl(path->fd, FS_IOC_GETFLAGS, &flags) == 0 && strcmp(fs->type, "btrfs") == 0) {
             flags |= FS_NOCOW_FL;
             ioctl(path->fd, FS_IOC_SETFLAGS, &flags);
         }
     }
-    /* Header first: a file of ours is recognised whatever happens from here on. */
+    /* The header comes first, so that the next run recognizes the file even if this one is killed. */
     rc = write_header(path, options, path->formatted);
     return rc == 0 && !path->formatted ? reserve(path, options, fs) : rc;
 }
@@ -229,7 +230,7 @@ static int open_drive(struct aio_path *path, const struct aio_path_options *opti
         if (rc != 0) {
             return rc;
         }
-        core_log(CORE_LOG_INFO, "%s: I/O by %s", name, reason);
+        core_log(CORE_LOG_INFO, "%s: I/O back end %s", name, reason);
     }
     rc = aio_drive_create(&drive, &path->drive);
     if (rc != 0) {
@@ -242,7 +243,7 @@ static int open_drive(struct aio_path *path, const struct aio_path_options *opti
     return aio_drive_attach(path->drive, &file, &path->file);
 }
 
-/* One request of zeros after the other, a few in flight. */
+/* Fills the file with zeros, with a few requests in flight. */
 static int write_zeros(struct aio_path *path, const struct aio_path_options *options,
                        struct aio_queue *queue, const unsigned char *zeros)
 {
@@ -261,7 +262,7 @@ static int write_zeros(struct aio_path *path, const struct aio_path_options *opt
         done += bytes;
         if (options->progress != NULL &&
             options->progress(options->user, options->directory, done, total) != 0) {
-            return core_err_set(-ECANCELED, "%s: stopped while its file was written",
+            return core_err_set(-ECANCELED, "%s: stopped while its file was being written",
                                 options->directory);
         }
     }
@@ -292,7 +293,7 @@ int aio_path_open(const struct aio_path_options *options, struct aio_path **out)
     struct aio_fs fs = {0};
     struct aio_path *path = calloc(1, sizeof *path);
     if (path == NULL) {
-        return core_err_set(-ENOMEM, "no memory for a path");
+        return core_err_set(-ENOMEM, "out of memory for a path");
     }
     path->fd = -1;
     path->data_offset = options->directory != NULL ? options->align_bytes : 0;
@@ -320,7 +321,8 @@ int aio_path_close(struct aio_path *path)
         int removed = aio_dir_remove(path->dir, AIO_PATH_FILE_NAME, path->fd);
         rc = rc != 0 ? rc : removed;
     }
-    if (path->fd >= 0 && rc != -ETIMEDOUT) { /* else a call that hangs may yet use its number */
+    if (path->fd >= 0 &&
+        rc != -ETIMEDOUT) { /* else a pending transfer may still use the descriptor */
         close(path->fd);
     }
     int closed = aio_dir_close(path->dir);
@@ -372,7 +374,7 @@ static bool is_locked(int fd)
     return false;
 }
 
-/* Whoever makes a file writes the header first, then takes its room. */
+/* The message for a file with a header whose space is not allocated yet. */
 static int unfinished(const char *name, const struct aio_look *look, uint64_t wanted)
 {
     char of[48] = "";
@@ -381,11 +383,11 @@ static int unfinished(const char *name, const struct aio_look *look, uint64_t wa
     }
     return look->in_use
                ? core_err_set(-EBADMSG,
-                              "%s is being made: a running process is at %" PRIu64 "%s bytes", name,
-                              look->bytes, of)
+                              "%s is being created: a running process is at %" PRIu64 "%s bytes",
+                              name, look->bytes, of)
                : core_err_set(-EBADMSG,
-                              "%s was never finished: whoever made it ended at %" PRIu64
-                              "%s bytes; the next run with this store takes it over",
+                              "%s is incomplete: its run ended at %" PRIu64
+                              "%s bytes; the next run with this store reuses it",
                               name, look->bytes, of);
 }
 
@@ -394,7 +396,7 @@ static int read_header(int fd, const char *name, struct aio_look *out)
     struct aio_header header;
     if (out->bytes < AIO_HEADER_BYTES) {
         return out->bytes == 0 ? unfinished(name, out, 0)
-                               : core_err_set(-EBADMSG, "%s is no extent file", name);
+                               : core_err_set(-EBADMSG, "%s is not an extent file", name);
     }
     const ssize_t got = core_file_read_at(fd, &header, sizeof header, 0);
     if (got != (ssize_t)sizeof header) {
@@ -414,7 +416,7 @@ static int read_header(int fd, const char *name, struct aio_look *out)
     }
     return out->bytes == header.file_bytes
                ? 0
-               : core_err_set(-EBADMSG, "%s has %" PRIu64 " bytes, and its header says %" PRIu64,
+               : core_err_set(-EBADMSG, "%s has %" PRIu64 " bytes, but its header says %" PRIu64,
                               name, out->bytes, header.file_bytes);
 }
 
@@ -434,9 +436,9 @@ int aio_look(const char *directory, struct aio_look *out)
                    : core_err_set(-code, "%s cannot be opened: %s", name, strerror(code));
     }
     if (fstat(fd, &info) != 0) {
-        rc = core_err_set(-errno, "%s cannot be looked at: %s", name, strerror(errno));
+        rc = core_err_set(-errno, "%s cannot be examined: %s", name, strerror(errno));
     } else if (!S_ISREG(info.st_mode)) {
-        rc = core_err_set(-EBADMSG, "%s is no regular file", name);
+        rc = core_err_set(-EBADMSG, "%s is not a regular file", name);
     } else {
         out->bytes = (uint64_t)info.st_size;
         out->in_use = is_locked(fd);

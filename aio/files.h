@@ -1,5 +1,5 @@
-/* files.h: the directory of a store's path, the kind of file system it lies on, and the extent file in
- * it. One thread at a time, except where it says otherwise. */
+/* files.h: one path of a store: its directory, the file system that holds it, and the extent file with the
+ * drive that serves it. One thread at a time, unless said otherwise. */
 #ifndef AIO_FILES_H
 #define AIO_FILES_H
 
@@ -9,92 +9,89 @@
 #include "aio/drive.h"
 #include "core/base/clock.h"
 
-/* ---- a directory of our own ---- */
+/* ---- directories ---- */
 
-/* a directory that is ours alone, and files in it that are never somebody else's.
- * Rules: no symbolic link anywhere on the way; owned by us, mode 0700; locked while it is open;
- * files made exclusively with mode 0600; what is removed is what we made, compared by inode. One
- * thread at a time. */
+/* A directory for this process alone. Its path has no symbolic links; it belongs to our user, has mode 0700
+ * and is locked while it is open. Files are created exclusively with mode 0600. Only files that were
+ * created or opened here are removed, compared by inode. */
 
 struct aio_dir;
 
-/* Opens `path`, or makes it (its parent must exist). -ELOOP: a symbolic link; -EPERM: not ours, or
- * others may write; -EBUSY: another run has it; each with a sentence that says what to do. */
+/* Opens the directory, or creates it (its parent must exist). -ELOOP: a symbolic link. -EPERM: it belongs
+ * to another user, or others can access it. -EBUSY: another run uses it. The message says what to do. */
 int aio_dir_open(const char *path, struct aio_dir **out);
 
-/* Unlocks, and removes the directory if this open made it and it is empty. 0, or
- * -ESTALE: the path leads elsewhere by now, nothing was removed. NULL is fine. */
+/* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. -ESTALE: the path is
+ * another directory by now, and nothing was removed. NULL is fine. */
 int aio_dir_close(struct aio_dir *dir);
 
 int aio_dir_fd(const struct aio_dir *dir);
 const char *aio_dir_path(const struct aio_dir *dir);
 
-/* Makes a file that must not exist. The descriptor, or -errno with a sentence. */
+/* Creates a file, which must not exist. Returns the descriptor, or -errno with a message. */
 int aio_dir_create(struct aio_dir *dir, const char *name, bool direct);
-/* Opens one that is there: a regular file of ours, mode 0600, one name, not locked by anybody.
- * -ENOENT without a sentence: there is none. The descriptor, locked, or -errno with a sentence. */
+/* Opens and locks a file, which must be regular, ours, of mode 0600, with one link, and unlocked. Returns
+ * the descriptor, or -errno with a message; -ENOENT without one: there is no such file. */
 int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct);
-/* Removes the name if it still leads to what `fd` is; else -ESTALE with a sentence, and it stays. */
+/* Removes a file if it is still the one that `fd` refers to; else -ESTALE with a message. */
 int aio_dir_remove(struct aio_dir *dir, const char *name, int fd);
-/* Makes names created, renamed or removed in it durable (fsync). */
+/* Makes the creation, renaming and removal of its files durable (fsync). */
 int aio_dir_sync(struct aio_dir *dir);
 
-/* Opens any directory for looking or for scratch files: no symbolic link on the way, no other rule.
- * The descriptor, or -errno with a sentence. */
+/* Opens any directory without following symbolic links; no other rule applies. Returns the descriptor, or
+ * -errno with a message. */
 int aio_dir_look(const char *path);
 
-/* ---- its file system ---- */
+/* ---- file systems ---- */
 
-/* what kind of file system a directory is on, and whether direct I/O is real there. No state;
- * any thread. */
+/* Which file system holds a directory, and whether it supports direct I/O. No state; any thread. */
 
 enum aio_fs_verdict {
-    AIO_FS_DIRECT,   /* direct I/O, as meant */
-    AIO_FS_BUFFERED, /* works through the page cache: a warning with the reason */
-    AIO_FS_REFUSED,  /* an error with the reason */
+    AIO_FS_DIRECT,   /* direct I/O works */
+    AIO_FS_BUFFERED, /* usable through the page cache; warn with the reason */
+    AIO_FS_REFUSED,  /* not usable; fail with the reason */
 };
 
 struct aio_fs {
-    char type[24]; /* "ext4", "tmpfs" ..., or the magic number */
+    char type[24]; /* "ext4", "tmpfs" ..., or its magic number */
     enum aio_fs_verdict verdict;
-    char reason[200];      /* of anything but AIO_FS_DIRECT, or a remark; else "" */
-    uint64_t free_bytes;   /* for us */
-    uint32_t memory_align; /* as the kernel says (STATX_DIOALIGN), else 4096 */
+    char reason[200];      /* why it is not AIO_FS_DIRECT, or a remark; else "" */
+    uint64_t free_bytes;   /* for our user */
+    uint32_t memory_align; /* from the kernel (STATX_DIOALIGN), else 4096 */
     uint32_t offset_align;
 };
 
-/* What follows from the magic number of statfs and from a probe: `direct` says that a direct write
- * came back by a direct read. Fills type, verdict and reason. */
+/* Fills type, verdict and reason from the magic number of statfs. `direct`: a direct write could be read
+ * back with direct I/O. */
 void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out);
 
-/* Looks at a directory: statfs, and a block written, read back and gone again. 0, or -errno with a
- * sentence where nothing can be written (EACCES, ENOSPC, EROFS); a file system that is no good is 0
- * with its verdict. */
+/* Examines a directory: statfs, and one block written to a temporary file and read back. Returns 0 with a
+ * verdict, also for a file system that is not usable; -errno with a message where nothing can be
+ * written (EACCES, ENOSPC, EROFS). */
 int aio_fs_look(int directory_fd, const char *name, struct aio_fs *out);
 
-/* A file without a name in a directory, gone with the last descriptor. `direct` O_DIRECT. The
- * descriptor, or -errno with a sentence. */
+/* Creates an unnamed file, which is gone with its last descriptor. `direct`: with O_DIRECT. Returns the
+ * descriptor, or -errno with a message. */
 int aio_fs_scratch(int directory_fd, const char *name, bool direct);
 
-/* ---- the extent file and the drive that serves it ---- */
+/* ---- extent files ---- */
 
-/* one path of a store: a directory of ours, the extent file in it and the drive that serves
- * it. The file is made once at its exact size and written with zeros, so that a run's writes never
- * change the file system's metadata; it starts with a header that says whose it is; it is removed at
- * a clean end, and taken over after a crash only where header and lock prove that it is ours and
- * nobody uses it. Set-up thread only. */
+/* One path of a store: its directory, the extent file in it and the drive that serves the file. The file
+ * is created at its full size and filled with zeros, so that writes of a run never change metadata of the
+ * file system. It begins with a header that identifies it. It is removed when the path is closed; after a
+ * crash the next run reuses it if header and lock prove that it is ours and not in use. Set-up thread. */
 
 struct aio_path;
 
 #define AIO_PATH_FILE_NAME "tide-extents"
 enum { AIO_HEADER_BYTES = 4096, AIO_HEADER_VERSION = 1 };
 
-/* The first bytes of an extent file, little-endian as the machine. */
+/* The first bytes of an extent file, little-endian. */
 struct aio_header {
     char magic[8]; /* "TIDEEXT" */
     uint32_t version;
     uint32_t path_index, paths_count;
-    uint32_t formatted; /* 1: every byte has been written once */
+    uint32_t formatted; /* 1: every byte of the file has been written */
     uint64_t run;
     uint64_t file_bytes, data_offset, align_bytes;
     uint64_t owner; /* user */
@@ -103,7 +100,7 @@ struct aio_header {
 };
 
 struct aio_path_options {
-    const char *directory; /* NULL: `disk` serves (back end mem) */
+    const char *directory; /* NULL: `disk` is used (back end mem) */
     struct aio_mem_disk *disk;
     uint64_t data_bytes; /* a multiple of align_bytes */
     uint64_t align_bytes;
@@ -112,48 +109,47 @@ struct aio_path_options {
     const char *backend;              /* NULL: chosen by probing */
     const struct aio_backend *recipe; /* borrowed; replaces `backend`; NULL: none */
     struct aio_drive_options drive;   /* depth, block_bytes, cpus, limits ... are read */
-    bool unwritten; /* space is taken but not written: for who writes every extent before use */
-    /* Called now and then while the file is written; not 0 stops with -ECANCELED. NULL is fine. */
+    bool
+        unwritten; /* reserve the space but write no zeros: every extent is written before it is read */
+    /* Called repeatedly while zeros are written; a result other than 0 stops with -ECANCELED. May be NULL. */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };
 
 int aio_path_open(const struct aio_path_options *options, struct aio_path **out);
-/* All queues closed before. Removes file and, if we made it, directory. 0, or -ESTALE where the path
- * leads elsewhere by now, or -ETIMEDOUT as aio_drive_destroy. NULL is fine. */
+/* Removes the file, and the directory if aio_path_open created it. Queues must be closed before. -ESTALE:
+ * the path leads to another file by now. -ETIMEDOUT: see aio_drive_destroy. NULL is fine. */
 int aio_path_close(struct aio_path *path);
 
-/* Removes an extent file that a run left which is not there any more, from a directory that is. -ENOENT
- * without a sentence: there is no such file. -EBUSY: a run has the directory. What is not ours is left
- * as it is and an error, as when it is taken over. */
+/* Removes the extent file that an ended run left in a directory. -ENOENT without a message: there is none.
+ * -EBUSY: a run uses the directory. A file that is not ours is left alone and is an error. */
 int aio_path_discard(const char *directory);
 
 struct aio_drive *aio_path_drive(const struct aio_path *path);
 uint32_t aio_path_file(const struct aio_path *path);
 uint64_t aio_path_data_offset(const struct aio_path *path);
-bool aio_path_reclaimed(const struct aio_path *path); /* a dead run's file was taken over */
+bool aio_path_reclaimed(const struct aio_path *path); /* the file of a dead run is reused */
 
-/* 0 if these are the first bytes of an extent file; else -EBADMSG with a sentence. */
+/* -EBADMSG with a message: this is not the header of an extent file. */
 int aio_header_check(const struct aio_header *header, const char *name);
 void aio_header_seal(struct aio_header *header);
 
-/* ---- looking at an extent file ---- */
+/* ---- inspecting an extent file ---- */
 
-/* what an extent file says of itself, for who only looks: nothing is written, its directory's
- * lock is not taken, and a run that has it, takes it over or ends meanwhile does not notice.
- * Any thread. */
+/* What the header of an extent file says. Nothing is written and the directory is not locked, so a run that
+ * uses the file is not disturbed. Any thread. */
 
 struct aio_look {
-    bool in_use;  /* a running process has the file, or had it a moment ago: the kernel ends what a
-                             killed one had under way first */
-    uint64_t run; /* that made it; 0 where the header is not there or not sound */
+    bool
+        in_use; /* a running process has the file open, or a killed one whose I/O has not ended yet */
+    uint64_t run;         /* run that created it; 0: no valid header */
     uint64_t process;     /* the same */
-    uint64_t bytes;       /* of the file, as it is */
-    uint32_t path, paths; /* which of its store's paths this is, and how many these are */
+    uint64_t bytes;       /* current size of the file */
+    uint32_t path, paths; /* index of this path in its store, and their number */
 };
 
-/* Looks at the extent file of a directory. -ENOENT without a sentence: there is none. -EBADMSG: it is
- * not sound, and the sentence says what of it; *out is filled in all the same. */
+/* Inspects the extent file of a directory. -ENOENT without a message: there is none. -EBADMSG with a
+ * message: it is invalid; *out is filled in even so. */
 int aio_look(const char *directory, struct aio_look *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* measure.c: keeps one or two queues over a drive full for a while and counts. */
+/* measure.c: keeps one or two queues of a drive full for a while and counts bytes. */
 #include "aio/measure.h"
 
 #include <errno.h>
@@ -26,14 +26,14 @@ enum {
     FILL_LEAST = 32 << 20,
     FILL_PIECE = 8 << 20
 };
-/* Of one direction, at most and at least. */
+/* Buffer of one direction, at most and at least. */
 static const uint64_t buffer_bytes_max = (uint64_t)64 << 20;
 static const uint64_t buffer_bytes_min = (uint64_t)8 << 20;
 static const uint64_t scratch_default_bytes = (uint64_t)512 << 20;
 static const double seconds_default = 1.6;
 static const int64_t patience_ns = 120000000000;
 
-/* One direction: a window of requests that walks round and round over its part of the file. */
+/* One direction: a window of requests that moves over its part of the file again and again. */
 struct stream {
     struct aio_queue *queue; /* owned */
     enum aio_kind kind;
@@ -41,16 +41,16 @@ struct stream {
     uint64_t memory_bytes, request_bytes;
     uint32_t file;
     uint64_t begin, bytes; /* of the file */
-    struct aio_sum *sums;  /* borrowed, of the file from its begin; NULL: none */
+    struct aio_sum *sums;  /* borrowed, from the file's first byte; NULL: none */
     uint64_t at, memory_at;
     uint64_t submitted;
     struct core_fence fences[AHEAD_MAX];
     uint64_t ahead;     /* requests kept in flight */
-    uint64_t ahead_max; /* what the drive's depth asks for */
+    uint64_t ahead_max; /* from the drive's depth */
 };
 
-/* A request, with the sums of what it moves where there are any. */
-static int ask(struct stream *stream, uint64_t bytes, struct core_fence *out)
+/* Submits a request, with checksums if the stream has any. */
+static int stream_submit(struct stream *stream, uint64_t bytes, struct core_fence *out)
 {
     const uint64_t offset = stream->begin + stream->at;
     struct aio_iov piece = {.file = stream->file,
@@ -64,7 +64,7 @@ static int ask(struct stream *stream, uint64_t bytes, struct core_fence *out)
     return aio_queue_submit(stream->queue, stream->kind, &piece, 1, out);
 }
 
-static int push(struct stream *stream)
+static int stream_push(struct stream *stream)
 {
     struct core_fence *fence = &stream->fences[stream->submitted % AHEAD_MAX];
     if (stream->submitted >= stream->ahead) {
@@ -74,7 +74,7 @@ static int push(struct stream *stream)
             return rc;
         }
     }
-    int rc = ask(stream, stream->request_bytes, fence);
+    int rc = stream_submit(stream, stream->request_bytes, fence);
     stream->submitted++;
     stream->at += stream->request_bytes;
     stream->memory_at += stream->request_bytes;
@@ -87,8 +87,8 @@ static int push(struct stream *stream)
     return rc;
 }
 
-/* As many requests in flight as a tenth of the time moves: what is under way when the time is over
- * has to be waited for. */
+/* Keeps as many requests in flight as complete in a tenth of the time, because those in flight at the end
+ * have to be waited for. */
 static void pace(struct stream *stream, double passed, double seconds)
 {
     const uint64_t done = stream->submitted > stream->ahead ? stream->submitted - stream->ahead : 0;
@@ -107,7 +107,7 @@ static int run(struct stream *streams, unsigned count, double seconds, double *b
         streams[i].ahead = AHEAD_MIN;
     }
     for (unsigned i = 0; passed < seconds; i = (i + 1) % count) {
-        int rc = push(&streams[i]);
+        int rc = stream_push(&streams[i]);
         if (rc != 0) {
             return rc;
         }
@@ -125,8 +125,7 @@ static int run(struct stream *streams, unsigned count, double seconds, double *b
     return 0;
 }
 
-/* Requests of a block, enough of them for twice the depth; each half of the memory serves one
- * direction. */
+/* Requests of one block, enough for twice the drive's depth. Each direction has half of the memory. */
 static void plan(struct stream *stream, struct aio_drive *drive, uint64_t half)
 {
     uint64_t request = aio_drive_block_bytes(drive);
@@ -146,8 +145,7 @@ static double middle(const double rates[TURNS])
     return fmax(low, fmin(high, rates[2]));
 }
 
-/* The middle one of three turns each: a drive that stalls for a moment, or answers from a cache for
- * one, is neither as slow nor as fast as that. */
+/* Takes the median of three measurements, so that a short stall or a cache does not decide. */
 static int measure_in(struct aio_drive *drive, struct stream streams[2], double seconds,
                       struct aio_rates *out)
 {
@@ -177,11 +175,11 @@ static int measure_in(struct aio_drive *drive, struct stream streams[2], double 
     return 0;
 }
 
-/* What is measured on. */
+/* The bytes to measure on. */
 struct range {
     uint32_t file;
     uint64_t offset, bytes;
-    struct aio_sum *sums; /* borrowed, of the file from its begin; NULL: none */
+    struct aio_sum *sums; /* borrowed, from the file's first byte; NULL: none */
 };
 
 static int measure(struct aio_drive *drive, const struct range *range, double seconds,
@@ -191,7 +189,7 @@ static int measure(struct aio_drive *drive, const struct range *range, double se
     const uint64_t bytes = range->bytes;
     uint64_t half = bytes / 2 / align * align;
     if (half < align) {
-        return core_err_set(-EINVAL, "%s: %" PRIu64 " bytes are too few to measure on",
+        return core_err_set(-EINVAL, "%s: %" PRIu64 " bytes are too few for a measurement",
                             aio_drive_name(drive), bytes);
     }
     uint64_t buffer_bytes = 2 * (uint64_t)aio_drive_depth(drive) * aio_drive_block_bytes(drive);
@@ -223,7 +221,7 @@ static int measure(struct aio_drive *drive, const struct range *range, double se
     }
     bool stuck = aio_queue_close(queues[0]) != 0;
     stuck |= aio_queue_close(queues[1]) != 0;
-    if (!stuck) { /* else the kernel may still write to it */
+    if (!stuck) { /* else the kernel may still access it */
         core_region_free(&region);
     }
     return rc;
@@ -236,8 +234,8 @@ int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, u
                    out);
 }
 
-/* Zeros once over the file, since first writes are slower than what a run will see; on a slow path
- * over as much as `seconds` allow. range->bytes gets what was written. */
+/* Fills the file with zeros, because first writes are slower than those of a run; on a slow path as much of
+ * it as `seconds` allow. Sets range->bytes to what was written. */
 static int fill(struct aio_drive *drive, double seconds, struct range *range)
 {
     struct core_region region = {0};
@@ -256,8 +254,8 @@ static int fill(struct aio_drive *drive, double seconds, struct range *range)
         struct core_fence fence;
         const uint64_t left = range->bytes - stream.at;
         const uint64_t piece = left < FILL_PIECE ? left : FILL_PIECE;
-        rc = ask(&stream, piece, &fence);
-        rc = rc == 0 ? core_fence_wait(before, patience_ns) : rc; /* two on their way */
+        rc = stream_submit(&stream, piece, &fence);
+        rc = rc == 0 ? core_fence_wait(before, patience_ns) : rc; /* two in flight */
         before = fence;
         stream.at += piece;
     }
@@ -269,7 +267,7 @@ static int fill(struct aio_drive *drive, double seconds, struct range *range)
     return rc;
 }
 
-/* As a store asks: each MiB with a sum, where requests are whole ones. */
+/* One checksum for each MiB, as in a store, if requests are whole MiB. */
 static int make_sums(const struct aio_drive *drive, struct range *range)
 {
     const uint64_t sums = range->bytes / AIO_SUM_BYTES;
@@ -278,7 +276,9 @@ static int make_sums(const struct aio_drive *drive, struct range *range)
     }
     range->bytes = sums * AIO_SUM_BYTES;
     range->sums = calloc(sums, sizeof *range->sums);
-    return range->sums != NULL ? 0 : core_err_set(-ENOMEM, "no memory for %" PRIu64 " sums", sums);
+    return range->sums != NULL
+               ? 0
+               : core_err_set(-ENOMEM, "out of memory for %" PRIu64 " checksums", sums);
 }
 
 static int measure_file(const char *directory, int fd, const struct aio_fs *fs,
@@ -290,11 +290,11 @@ static int measure_file(const char *directory, int fd, const struct aio_fs *fs,
         bytes = fs->free_bytes / 4;
     }
     bytes = bytes / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
-    bool reserved; /* where it cannot be, the first writes take the space */
+    bool reserved; /* if false, the first writes allocate the space */
     int rc = bytes > 0 ? core_file_reserve(fd, bytes, &reserved) : -ENOSPC;
     if (rc != 0) {
-        return core_err_set(rc, "%s: no file of %" PRIu64 " bytes to measure on: %s", directory,
-                            bytes, strerror(-rc));
+        return core_err_set(rc, "%s: cannot create a temporary file of %" PRIu64 " bytes: %s",
+                            directory, bytes, strerror(-rc));
     }
     struct aio_drive_options drive_options = {
         .name = directory, .depth = options->depth, .block_bytes = options->block_bytes};

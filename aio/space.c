@@ -1,5 +1,4 @@
-/* space.c: first fit over an ordered array of free ranges that are joined when they touch; shares of
- * paths by largest credit first. */
+/* space.c: first fit over an ordered array of free ranges; shares by the largest remaining credit. */
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -12,7 +11,7 @@
 struct aio_space {
     struct aio_range *free; /* owned, in order of offset, [room] */
     uint32_t count, room;
-    uint32_t taken; /* ranges given out: each may come back as one more free range */
+    uint32_t taken; /* ranges in use: each may become one more free range */
     uint64_t free_bytes;
 };
 
@@ -32,7 +31,7 @@ int aio_space_create(uint64_t begin, uint64_t bytes, struct aio_space **out)
     if (space == NULL || ranges == NULL) {
         free(space);
         free(ranges);
-        return core_err_set(-ENOMEM, "no memory for the free ranges of a store");
+        return core_err_set(-ENOMEM, "out of memory for the free ranges of a store");
     }
     space->free = ranges;
     space->room = ROOM;
@@ -51,7 +50,7 @@ static int make_room(struct aio_space *space)
     }
     struct aio_range *more = realloc(space->free, 2 * (size_t)space->room * sizeof *more);
     if (more == NULL) {
-        return core_err_set(-ENOMEM, "no memory for the free ranges of a store");
+        return core_err_set(-ENOMEM, "out of memory for the free ranges of a store");
     }
     space->free = more;
     space->room *= 2;
@@ -178,7 +177,6 @@ void aio_stripe_share(const double *weights, double *credit, const uint64_t *fre
     while (left > 0) {
         unsigned best = richest(credit, free_units, out, count);
         assert(best < count);
-        /* All that this path still takes, where it is the last one; else one unit. */
         out[best]++;
         credit[best] -= 1;
         left--;

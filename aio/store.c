@@ -1,4 +1,5 @@
-/* store.c: the paths of a store: opened, weighed, closed. Set-up thread. */
+/* store.c: the paths of a store, the allocation of extents on them, and requests on extents. Set-up
+ * thread, except for requests: the owner of the queue. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -24,8 +25,8 @@ struct segment {
 struct aio_extent {
     uint64_t bytes;
     uint64_t run, owner;
-    struct aio_sum *sums; /* owned, one a MiB; NULL: none are kept */
-    bool adopted;         /* in files that are not the store's */
+    struct aio_sum *sums; /* owned, one for each MiB; NULL: no checksums */
+    bool adopted;         /* its data is in files of others; read-only */
     unsigned segments_count;
     struct segment segments[AIO_IOV_MAX];
 };
@@ -37,7 +38,7 @@ struct aio_store {
     struct aio_space *spaces[AIO_PATHS_MAX]; /* owned */
     double weights[AIO_PATHS_MAX], credit[AIO_PATHS_MAX];
     uint64_t bytes;
-    uint64_t align_bytes, unit_bytes; /* unit: a stripe's grain, whole sums */
+    uint64_t align_bytes, unit_bytes; /* unit: what paths are shared by; whole checksums */
     uint64_t run;
     bool no_sums;
 };
@@ -50,8 +51,8 @@ static int check_options(const struct aio_store_options *options, uint64_t align
         align % AIO_ALIGN_BYTES != 0 ||
         (align % AIO_SUM_BYTES != 0 && AIO_SUM_BYTES % align != 0)) {
         return core_err_set(-EINVAL,
-                            "a store of %u paths (1 to %d) in units of %" PRIu64
-                            " bytes (a multiple of %d that divides 1 MiB, or a multiple of 1 MiB)",
+                            "invalid store: %u paths (1 to %d), alignment %" PRIu64
+                            " (a multiple of %d that divides 1 MiB, or a multiple of 1 MiB)",
                             options->paths_count, AIO_PATHS_MAX, align, AIO_ALIGN_BYTES);
     }
     for (unsigned i = 0; i < options->paths_count; i++) {
@@ -63,13 +64,15 @@ static int check_options(const struct aio_store_options *options, uint64_t align
         if (path->bytes == 0 || path->bytes % align != 0 || path->weight < 0 ||
             (path->disk != NULL && path->disk->bytes < path->bytes)) {
             return core_err_set(-EINVAL,
-                                "%s: %" PRIu64 " bytes for extents of %" PRIu64 " bytes' grain",
+                                "%s: invalid size %" PRIu64 " (must be a multiple of %" PRIu64
+                                ", and"
+                                " the weight not negative)",
                                 name, path->bytes, align);
         }
         for (unsigned j = 0; j < i && path->directory != NULL; j++) {
             if (options->paths[j].directory != NULL &&
                 strcmp(options->paths[j].directory, path->directory) == 0) {
-                return core_err_set(-EINVAL, "%s is given twice", name);
+                return core_err_set(-EINVAL, "store directory %s is given twice", name);
             }
         }
     }
@@ -105,8 +108,8 @@ static int open_path(struct aio_store *store, const struct aio_store_options *op
     return aio_space_create(aio_path_data_offset(store->paths[i]), given->bytes, &store->spaces[i]);
 }
 
-/* Where the caller does not know, each path is measured alone; what counts is the mixed rate. */
-static int weigh(struct aio_store *store, const struct aio_store_options *options)
+/* Measures the paths without a weight, one after the other. The weight is the mixed rate. */
+static int measure_weights(struct aio_store *store, const struct aio_store_options *options)
 {
     for (unsigned i = 0; i < store->paths_count; i++) {
         struct aio_rates rates = {0};
@@ -124,7 +127,7 @@ static int weigh(struct aio_store *store, const struct aio_store_options *option
             return rc;
         }
         store->weights[i] = rates.mixed_bytes_per_s;
-        core_log(CORE_LOG_INFO, "%s: %.2f GB/s reading and writing at once",
+        core_log(CORE_LOG_INFO, "%s: %.2f GB/s, reads and writes together",
                  aio_drive_name(store->drives[i]), rates.mixed_bytes_per_s / 1e9);
     }
     return 0;
@@ -139,7 +142,7 @@ int aio_store_open(const struct aio_store_options *options, struct aio_store **o
     }
     struct aio_store *store = calloc(1, sizeof *store);
     if (store == NULL) {
-        return core_err_set(-ENOMEM, "no memory for a store");
+        return core_err_set(-ENOMEM, "out of memory for a store");
     }
     store->align_bytes = align;
     store->unit_bytes = (align + AIO_SUM_BYTES - 1) / AIO_SUM_BYTES * AIO_SUM_BYTES;
@@ -148,7 +151,7 @@ int aio_store_open(const struct aio_store_options *options, struct aio_store **o
     for (unsigned i = 0; rc == 0 && i < options->paths_count; i++) {
         rc = open_path(store, options, i);
     }
-    rc = rc == 0 ? weigh(store, options) : rc;
+    rc = rc == 0 ? measure_weights(store, options) : rc;
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
         return core_err_first(&kept, aio_store_close(store));
@@ -221,14 +224,14 @@ int aio_store_queue(struct aio_store *store, const struct aio_queue_options *opt
     return aio_queue_open(store->drives, store->paths_count, options, out);
 }
 
-/* Takes `bytes` of one path, as few ranges as there are; *at moves on. */
+/* Allocates `bytes` on one path in as few ranges as possible; advances *at. */
 static int take(struct aio_store *store, struct aio_extent *extent, unsigned path, uint64_t bytes,
                 uint64_t *at)
 {
     while (bytes > 0) {
         struct aio_range range;
         if (extent->segments_count == AIO_IOV_MAX) {
-            return core_err_set(-ENOSPC, "%s: its free space is in too many small iovs",
+            return core_err_set(-ENOSPC, "%s: the free space is too fragmented",
                                 aio_drive_name(store->drives[path]));
         }
         int rc = aio_space_take(store->spaces[path], bytes, &range);
@@ -236,7 +239,7 @@ static int take(struct aio_store *store, struct aio_extent *extent, unsigned pat
             return rc;
         }
         uint64_t over = range.bytes < bytes ? range.bytes % store->unit_bytes : 0;
-        if (over == range.bytes) { /* shorter than a unit: no sum may straddle two ranges */
+        if (over == range.bytes) { /* shorter than a unit: no checksum may span two ranges */
             aio_space_give(store->spaces[path], range);
             return -ENOSPC;
         }
@@ -257,13 +260,13 @@ static int take(struct aio_store *store, struct aio_extent *extent, unsigned pat
     return 0;
 }
 
-/* Units that a path still has; a last piece shorter than a unit counts on small grains only. */
+/* Whole units that are free on a path. */
 static uint64_t free_units(const struct aio_store *store, unsigned path)
 {
     return aio_space_free_bytes(store->spaces[path]) / store->unit_bytes;
 }
 
-/* Where the last piece goes that is shorter than a unit: the path that is furthest behind. */
+/* The path for a rest that is shorter than a unit: the one with the largest credit. */
 static unsigned place_rest(struct aio_store *store, uint64_t bytes)
 {
     unsigned best = store->paths_count;
@@ -322,7 +325,7 @@ static int make_sums(const struct aio_store *store, struct aio_extent *extent)
     extent->sums = store->no_sums ? NULL : calloc(sums, sizeof *extent->sums);
     return extent->sums != NULL || store->no_sums
                ? 0
-               : core_err_set(-ENOMEM, "no memory for the checksums of an extent");
+               : core_err_set(-ENOMEM, "out of memory for the checksums of an extent");
 }
 
 int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
@@ -330,11 +333,12 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
 {
     struct aio_extent *extent = calloc(1, sizeof *extent);
     if (extent == NULL) {
-        return core_err_set(-ENOMEM, "no memory for an extent");
+        return core_err_set(-ENOMEM, "out of memory for an extent");
     }
     int rc = count > 0 && count <= AIO_IOV_MAX
                  ? 0
-                 : core_err_set(-EINVAL, "an extent of %u parts", count);
+                 : core_err_set(-EINVAL, "an extent of %u parts; must be 1 to %d", count,
+                                AIO_IOV_MAX);
     extent->owner = owner;
     extent->adopted = true;
     for (unsigned i = 0; rc == 0 && i < count; i++) {
@@ -342,8 +346,8 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
         if (parts[i].bytes == 0 || parts[i].bytes % unit != 0 ||
             parts[i].offset % AIO_ALIGN_BYTES != 0) {
             rc = core_err_set(-EINVAL,
-                              "part %u of an extent: %" PRIu64 " bytes at %" PRIu64
-                              " of a file; whole MiB, the last one whole pages",
+                              "part %u of an extent: %" PRIu64 " bytes at offset %" PRIu64
+                              " are not whole MiB (the last part: whole pages)",
                               i, parts[i].bytes, parts[i].offset);
             break;
         }
@@ -368,12 +372,12 @@ int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
     uint64_t free_before = aio_store_free_bytes(store);
     if (bytes == 0 || bytes > store->bytes) {
         return core_err_set(bytes == 0 ? -EINVAL : -ENOSPC,
-                            "an extent of %" PRIu64 " bytes in a store of %" PRIu64, bytes,
-                            store->bytes);
+                            "an extent of %" PRIu64 " bytes does not fit into a store of %" PRIu64,
+                            bytes, store->bytes);
     }
     struct aio_extent *extent = calloc(1, sizeof *extent);
     if (extent == NULL) {
-        return core_err_set(-ENOMEM, "no memory for an extent");
+        return core_err_set(-ENOMEM, "out of memory for an extent");
     }
     extent->bytes = (bytes + AIO_ALIGN_BYTES - 1) / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
     extent->owner = owner;
@@ -383,7 +387,7 @@ int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
         aio_extent_free(store, extent);
         return rc != -ENOSPC ? rc
                              : core_err_set(-ENOSPC,
-                                            "the store is full: %" PRIu64 " bytes are asked for,"
+                                            "the store is full: %" PRIu64 " bytes are needed,"
                                             " %" PRIu64 " of %" PRIu64 " are free",
                                             bytes, free_before, store->bytes);
     }
@@ -428,11 +432,11 @@ static int check_range(const struct aio_extent *extent, uint64_t offset, uint64_
     return fits && whole ? 0
                          : core_err_set(-EINVAL,
                                         "%" PRIu64 " bytes at %" PRIu64 " of an extent of %" PRIu64
-                                        ": whole MiB, or up to its end",
+                                        " are not whole MiB and do not end at its end",
                                         bytes, offset, extent->bytes);
 }
 
-/* The iovs of [offset, offset + bytes), one a segment that it touches. */
+/* The ranges of [offset, offset + bytes) on the drives, one for each segment that it touches. */
 static unsigned iovs_of(const struct aio_extent *extent, uint64_t offset, unsigned char *memory,
                         uint64_t bytes, struct aio_iov iovs[AIO_IOV_MAX])
 {
@@ -489,7 +493,7 @@ static int write_extent(struct aio_queue *queue, struct aio_extent *extent,
     return aio_queue_submit(queue, AIO_WRITE, iovs, count, out);
 }
 
-/* A write only reads its memory; iovs serve both directions. */
+/* struct aio_iov serves reads and writes, so its memory is not const; a write only reads it. */
 static struct aio_iov whole_of(uint64_t offset, const void *memory, uint64_t bytes)
 {
     union {

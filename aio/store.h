@@ -1,7 +1,7 @@
-/* store.h: the extent store: bytes on one path or striped over several, every MiB with a checksum.
- * Extents are allocated at set-up; from then on reads and writes allocate nothing. The thread that
- * opened the store allocates and frees; each queue belongs to the thread that submits to it.
- * Order: a read that must see a write waits for its fence first, across queues and within one. */
+/* store.h: the extent store: data on one path or striped over several, with a checksum for each MiB.
+ * Extents are allocated at set-up; after that reads and writes allocate no memory. The thread that opened
+ * the store allocates and frees extents; each queue belongs to the thread that submits to it.
+ * Order: before a read that must see a write, wait for the fence of the write, even on the same queue. */
 #ifndef AIO_STORE_H
 #define AIO_STORE_H
 
@@ -17,9 +17,9 @@ struct aio_mem_disk;
 #define AIO_EXTENT_ALIGN_BYTES ((uint64_t)2 << 20)
 
 struct aio_store_path {
-    const char *directory;     /* ours alone, see dir.h; NULL: `disk` */
+    const char *directory;     /* used by this store alone, see files.h; NULL: `disk` */
     struct aio_mem_disk *disk; /* borrowed; at least `bytes` long */
-    uint64_t bytes;            /* for extents; a multiple of the align */
+    uint64_t bytes;            /* for extents; a multiple of align_bytes */
     double weight;             /* speed, in any unit common to the paths; 0: measured at open where
                                   there are several */
     const struct aio_backend *recipe; /* borrowed; replaces `backend` on this path; NULL: none */
@@ -28,25 +28,25 @@ struct aio_store_path {
 struct aio_store_options {
     const struct aio_store_path *paths;
     unsigned paths_count;           /* 1 to AIO_PATHS_MAX */
-    uint64_t run;                   /* tells runs apart: a random number, say */
+    uint64_t run;                   /* identifies the run, for example a random number */
     uint64_t align_bytes;           /* of extents; 0: AIO_EXTENT_ALIGN_BYTES; a multiple of 4096
                                        that divides 1 MiB, or a multiple of 1 MiB */
     const char *backend;            /* NULL: chosen by probing */
-    bool no_sums;                   /* write and read without checksums */
-    bool unwritten;                 /* files take their space but are not written at open: for who
-                                       writes every extent before a run begins */
+    bool no_sums;                   /* neither compute nor verify checksums */
+    bool unwritten;                 /* reserve files but write no zeros at open: every extent is
+                                       written before it is read */
     struct aio_drive_options drive; /* depth, block_bytes, cpus, limits: of every path */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };
 
 int aio_store_open(const struct aio_store_options *options, struct aio_store **out);
-/* Queues closed before. Every path is closed in any case; the first error is returned. NULL is
+/* Queues must be closed before. Closes every path even after an error; returns the first one. NULL is
  * fine. */
 int aio_store_close(struct aio_store *store);
 
 uint64_t aio_store_bytes(const struct aio_store *store);      /* for extents, all paths */
-uint64_t aio_store_free_bytes(const struct aio_store *store); /* not taken by extents */
+uint64_t aio_store_free_bytes(const struct aio_store *store); /* not allocated to extents */
 unsigned aio_store_paths(const struct aio_store *store);
 struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);
 double aio_store_weight(const struct aio_store *store, unsigned path);
@@ -54,15 +54,15 @@ bool aio_store_reclaimed(const struct aio_store *store, unsigned path);
 /* Registers memory with every drive (aio_drive_register). */
 int aio_store_register(struct aio_store *store, const struct iovec *memory, unsigned count);
 
-/* An extent of `bytes` (rounded up to 4096), spread over the paths in proportion to their weights.
- * `owner` tells it apart from all others in the checksums' seeds. -ENOSPC with the numbers: the
- * store is full. */
+/* Allocates an extent of `bytes` (rounded up to 4096), spread over the paths in proportion to their
+ * weights. `owner` distinguishes it from all others in the seeds of its checksums. -ENOSPC: the store is
+ * full; the message has the numbers. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
-/* An extent whose bytes lie in other files, one part behind the other: it is read as others are, with
- * the sums that aio_extent_hashed was told by who has read and checked them, and never written. Files
- * are those of the first path's drive (aio_drive_attach), and outlive it. -EINVAL: a part is not whole
- * MiB, or the last one not whole pages. */
+/* Makes a read-only extent of parts of other files, one after the other. The caller, who has verified the
+ * data, tells its checksums by aio_extent_hashed. The files are attached to the first path's drive
+ * (aio_drive_attach) and outlive the extent. -EINVAL: a part is not whole MiB (the last one: whole
+ * pages). */
 struct aio_extent_part {
     uint32_t file;
     uint64_t offset;
@@ -70,27 +70,28 @@ struct aio_extent_part {
 };
 int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
                      uint64_t owner, struct aio_extent **out);
-/* With nothing in flight on it. `store` NULL: the store has been closed. An extent of NULL is fine. */
+/* No request may be in flight on it. `store` is NULL if it is closed already. `extent` may be NULL. */
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent);
 uint64_t aio_extent_bytes(const struct aio_extent *extent);
-/* How many of its bytes lie on a path. */
+/* How many of its bytes are on a path. */
 uint64_t aio_extent_on(const struct aio_extent *extent, unsigned path);
 
 /* A queue over all paths of the store; closed by aio_queue_close. */
 int aio_store_queue(struct aio_store *store, const struct aio_queue_options *options,
                     struct aio_queue **out);
 
-/* Part of an extent: offset a multiple of 1 MiB, bytes a multiple of 1 MiB or up to the extent's
- * end; memory 4 KiB-aligned. As aio_queue_submit. A read fails with -EBADMSG (file, offset, both
- * sums) when what comes back is not what was written last, and with -ENODATA where nothing was. */
+/* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB, `bytes` too unless it reaches the
+ * end; `memory` is aligned to 4 KiB. Returns as aio_queue_submit. A read fails with -EBADMSG (the message
+ * names file, offset and both checksums) when the data is not what was written last, and with -ENODATA
+ * when nothing was written. */
 int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,
                    void *memory, uint64_t bytes, struct core_fence *out);
 int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
                     const void *memory, uint64_t bytes, struct core_fence *out);
 
-/* For whoever hashes data while it is hot: announces the next write of MiB `index` with the hash of
- * its bytes, core_hash(data, bytes, aio_extent_seed(extent, index)), and then uses
- * aio_store_write_hashed, which hashes nothing. */
+/* For callers that hash data while it is in the cache. Before the next write of MiB `index`, pass the hash
+ * of its bytes, core_hash(data, bytes, aio_extent_seed(extent, index)), to aio_extent_hashed; then write
+ * with aio_store_write_hashed, which does not hash. */
 uint64_t aio_extent_seed(const struct aio_extent *extent, uint64_t index);
 void aio_extent_hashed(struct aio_extent *extent, uint64_t index, uint64_t hash);
 int aio_store_write_hashed(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,

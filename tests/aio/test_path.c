@@ -239,13 +239,13 @@ static void looked_at_and_wrong(void)
 {
     leave_behind();
     check_int(truncate(file_name(), 3 * MIB), ==, 0);
-    expect_wrong("was never finished: whoever made it ended at 3145728 of 10485760 bytes");
+    expect_wrong("is incomplete: its run ended at 3145728 of 10485760 bytes");
     const int fd = open(file_name(), O_RDONLY);
     check_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
-    expect_wrong("is being made: a running process is at 3145728 of 10485760 bytes");
+    expect_wrong("is being created: a running process is at 3145728 of 10485760 bytes");
     close(fd);
     check_int(truncate(file_name(), DATA + ALIGN + 1), ==, 0);
-    expect_wrong("has 10485761 bytes, and its header says 10485760");
+    expect_wrong("has 10485761 bytes, but its header says 10485760");
     check_int(truncate(file_name(), DATA + ALIGN), ==, 0);
     change(40);
     expect_wrong("the header of extent file");
@@ -254,20 +254,20 @@ static void looked_at_and_wrong(void)
     expect_wrong("version");
     change(8);
     change(0);
-    expect_wrong("is no extent file");
+    expect_wrong("is not an extent file");
     change(0);
     struct aio_look look;
     check_int(aio_look(directory(), &look), ==, 0);
     check_int(truncate(file_name(), 100), ==, 0);
-    expect_wrong("is no extent file");
+    expect_wrong("is not an extent file");
     check_int(truncate(file_name(), 0), ==, 0);
-    expect_wrong("was never finished: whoever made it ended at 0 bytes");
+    expect_wrong("is incomplete: its run ended at 0 bytes");
     check_int(unlink(file_name()), ==, 0);
     check_int(symlink("/dev/null", file_name()), ==, 0);
     expect_wrong("is a symbolic link");
     check_int(unlink(file_name()), ==, 0);
     check_int(mkdir(file_name(), 0700), ==, 0);
-    expect_wrong("is no regular file");
+    expect_wrong("is not a regular file");
     check_int(rmdir(file_name()), ==, 0);
 }
 
@@ -305,7 +305,7 @@ static void stopped_or_refused(void)
     options.data_bytes = 256 * (uint64_t)MIB;
     options.progress = stop;
     check_int(aio_path_open(&options, &path), ==, -ECANCELED);
-    check_contains(core_err_sentence(), "stopped while its file was written");
+    check_contains(core_err_sentence(), "stopped while its file was being written");
     check_nothing_left();
     options = options_of();
     options.data_bytes = (uint64_t)1 << 60;

@@ -84,7 +84,7 @@ static int run_forbidden(void *argument)
     check_int(aio_backend_choose("auto", false, reason, sizeof reason, &backend), ==, 0);
     check_string(backend->name, "threads");
     check_int(aio_backend_choose("uring", true, reason, sizeof reason, &backend), ==, -row->code);
-    check_contains(core_err_sentence(), "was asked for, but");
+    check_contains(core_err_sentence(), "was requested, but");
     struct rig rig;
     rig_open(&rig, &(struct rig_options){.backend = row->name, .bytes = 1 << 16});
     there_and_back(&rig, 1 << 16);
@@ -271,7 +271,9 @@ static int run_locked(void *argument)
     struct aio_drive_stats stats;
     aio_drive_stats(drive, &stats);
     check_uint(stats.registered_bytes, ==, 0);
-    check_contains(test_heard(), "nvme3: buffers are not registered because the limit on locked memory is too low");
+    check_contains(
+        test_heard(),
+        "nvme3: buffers are not registered because the limit on locked memory is too low");
     check_contains(test_heard(), "`ulimit -l 4096`");
     check_int(aio_drive_destroy(drive), ==, 0);
     aio_mem_destroy(disk);
@@ -329,7 +331,7 @@ static void without_reservation(void)
     check_int(file.st_blocks * 512, >=, 16 << 20);
     check_int(closed, ==, 0);
     check_int(left, ==, -1);
-    check_contains(test_heard(), "cannot reserve space: the store's 0.02 GB are written out first");
+    check_contains(test_heard(), "cannot reserve space, so the store's 0.02 GB are written first");
 }
 
 /* A folder that cannot be written is refused in plain words, by measuring and by a store. */

@@ -193,7 +193,7 @@ static void uring_forbidden(void)
                strstr(tool_out, "direct, threads") != NULL);
     check_int(tool_run_prepared(tool_with_drive("--mode point --ioengine io_uring"), forbid_uring),
               ==, 2);
-    check_contains(tool_err, TIDE_TEST_URING ? "was asked for, but" : "is not built in");
+    check_contains(tool_err, TIDE_TEST_URING ? "was requested, but" : "is not built in");
 }
 
 TEST_MAIN({"not_writable", not_writable}, {"memory_not_locked", memory_not_locked},
