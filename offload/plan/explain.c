@@ -10,7 +10,7 @@
 
 enum { LINE_BYTES = 256 };
 
-/* A resource that is at work less than this is not what a step waits for. */
+/* A resource that is busy for less than this share is not the bottleneck. */
 static const double busy_share = 0.85;
 
 struct talk {
@@ -97,10 +97,9 @@ const char *plan_bottleneck_print(const struct plan_prediction *predicted, char 
     double share = predicted->step_seconds > 0 ? busy / predicted->step_seconds : 0;
     const char *name = plan_resource_name(predicted->bottleneck);
     if (share >= busy_share) {
-        snprintf(text, bytes, "the %s, at work %.0f %% of the step", name, share * 100);
+        snprintf(text, bytes, "the %s, %.0f %% busy", name, share * 100);
     } else {
-        snprintf(text, bytes, "none alone: parts wait for each other; the %s is at work %.0f %%",
-                 name, share * 100);
+        snprintf(text, bytes, "no single bottleneck; the %s %.0f %% busy", name, share * 100);
     }
     return text;
 }

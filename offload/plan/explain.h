@@ -11,7 +11,7 @@
 void plan_explain(const struct plan_input *input, const struct plan *plan,
                   void (*line)(void *user, const char *text), void *user);
 
-/* What holds a step up, as a phrase: "the drive, at work 97 % of the step". Returns text. */
+/* The bottleneck as a phrase: "the drive, 97 % busy". Returns text. */
 const char *plan_bottleneck_print(const struct plan_prediction *predicted, char *text,
                                   size_t bytes);
 

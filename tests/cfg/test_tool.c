@@ -99,7 +99,7 @@ static void help(void)
         check_uint(count, <=, 24);
     }
     check_int(run("help config"), ==, 0);
-    check_contains(out_text, "Use: tide config");
+    check_contains(out_text, "Usage: tide config");
     check_int(run("config --version"), ==, 0);
     check_contains(out_text, "tide 0.");
     check_int(run("--version"), ==, 0);

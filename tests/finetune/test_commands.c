@@ -380,7 +380,7 @@ static void talk(void)
     check_contains(rig_err, "plan: 1.0M parameters; DEVICE 2.000 GB, HOST 1.000 GB");
     check_contains(rig_err, "step 1/3  loss 8.0000");
     check_contains(rig_err, "step 3/3  loss 2.6667");
-    check_contains(rig_err, "waits 40 % for reads of the store");
+    check_contains(rig_err, "40 % stalled on store reads");
     check_contains(rig_err, "planned: 0.5 s a step, 3.000 GB of memory; measured: 0.25 s");
     check_contains(rig_out, "eval loss 3.0000\n");
     check_true(strstr(rig_err, "\r") == NULL);
@@ -493,7 +493,7 @@ static void plans(void)
     check_contains(rig_out, "1.0M parameters");
     check_contains(rig_out, "1 x 2 rows of 16 tokens");
     check_contains(rig_out, "weights  2.000 GB");
-    check_contains(rig_out, "bound by reads of the store");
+    check_contains(rig_out, "bottleneck: reads of the store");
     check_contains(rig_out,
                    "instead of this: activations keep, update deferred: 0.5 s in 4.000 GB: "
                    "twice as slow");

@@ -86,8 +86,9 @@ static void terminal(void)
     live.recent_count = 1;
     record = record_of(60, 2);
     tune_live_step(&live, &record);
-    check_string(said(other), "\r\033[Kstep 60/90  loss 2.5000  50 tok/s  ETA 1:00  waits 25 % for "
-                              "the update");
+    check_string(said(other),
+                 "\r\033[Kstep 60/90  loss 2.5000  50 tok/s  ETA 1:00  25 % stalled on "
+                 "the update");
     const struct tide_progress progress = {.phase = "load", .done = 1, .total = 4};
     tune_live_progress(&live, &progress);
     check_string(said(other), "\r\033[Kload: 25 %");

@@ -14,7 +14,7 @@
 
 const struct cli_command bench_command = {
     .program = "ds_nvme_bench",
-    .summary = "finds the best I/O setting for a drive, and says what it gives",
+    .summary = "find the best I/O setting for a drive",
     .arguments = "DIR...",
     .arguments_min = 0,
     .arguments_max = BENCH_DIRS_MAX,

@@ -161,7 +161,7 @@ static void print_help(const struct cli_command *command, const struct cli_optio
     if (command->help[0] != NULL) {
         return;
     }
-    printf("%s: %s\n\nUse: ", full_name(command), command->summary);
+    printf("%s: %s\n\nUsage: ", full_name(command), command->summary);
     fputs(full_name(command), stdout);
     printf("%s%s%s\n\n", count > 0 ? " [OPTIONS]" : "", command->arguments != NULL ? " " : "",
            command->arguments != NULL ? command->arguments : "");

@@ -230,7 +230,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_command_config = {
     .name = "config",
-    .summary = "shows how a ds_config.json is understood",
+    .summary = "show how a ds_config.json is understood",
     .arguments = "FILE | - | BASE64",
     .arguments_max = 1,
     .example = "tide config ds_config.json --world 8\n"

@@ -164,7 +164,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_command_doctor = {
     .name = "doctor",
-    .summary = "what this machine can do and what would slow a run down",
+    .summary = "show what this machine can do and what would slow a run down",
     .example =
         "tide doctor --store /scratch/tide --store /scratch2/tide\n"
         "      a line a finding: ok, warn or fail, each with its cure; exit 1 where one fails",

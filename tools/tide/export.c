@@ -44,7 +44,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_command_export = {
     .name = "export",
-    .summary = "makes the Hugging Face folder of a checkpoint",
+    .summary = "write the Hugging Face folder of a checkpoint",
     .arguments = "CHECKPOINT",
     .arguments_min = 1,
     .arguments_max = 1,

@@ -1,4 +1,4 @@
-/* finetune.c: `tide finetune`: trains a model that need not fit and writes a Hugging Face folder.
+/* finetune.c: `tide finetune`: fine-tunes a model larger than memory and writes a Hugging Face folder.
  * The main thread. */
 #include <errno.h>
 #include <inttypes.h>
@@ -183,8 +183,8 @@ static int open_engine(struct job *job)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Where what was kept of this machine foretold badly, it is not kept. What a step of a tiny model takes
- * besides its work says nothing of rates. */
+/* Removes the kept rates of this machine if the plan was far off. Steps of tiny models, whose time is mostly
+ * overhead, say nothing about rates. */
 static void judge_rates(const struct job *job)
 {
     enum { STEPS_MIN = 3 };
@@ -197,7 +197,8 @@ static void judge_rates(const struct job *job)
         (ratio > wrong || ratio < 1 / wrong) &&
         fabs(sum->median_seconds - sum->plan_seconds) > least_seconds &&
         tide_plan_forget(tide_engine_plan(job->engine)) == 0 && job->common.verbose >= 0) {
-        fprintf(stderr, "that is far from what was planned: rates will be measured again\n");
+        fprintf(stderr, "plan was off by %.0f %%; rates will be re-measured on the next run\n",
+                100 * fabs(ratio - 1));
     }
 }
 
@@ -362,9 +363,9 @@ static int run(const struct cli_command *command, int argc, char **argv)
 }
 
 static const char help[] =
-    "tide finetune: trains a model that need not fit, writes a Hugging Face folder\n"
+    "tide finetune: fine-tune a model larger than memory; writes a Hugging Face folder\n"
     "\n"
-    "Use: tide finetune --model DIR --data FILE --out DIR [OPTIONS]\n"
+    "Usage: tide finetune --model DIR --data FILE --out DIR [OPTIONS]\n"
     "\n";
 static const char help_output[] =
     "  --eval-data FILE [none]   --eval-every N [at the end]   --overwrite [no]\n"
@@ -376,7 +377,7 @@ static const char help_output[] =
 
 const struct cli_command cli_command_finetune = {
     .name = "finetune",
-    .summary = "trains a model that need not fit, writes a Hugging Face folder",
+    .summary = "fine-tune a model larger than memory; writes a Hugging Face folder",
     .help = {help, tune_flags_help, help_output},
     .example = "tide finetune --model Qwen3-4B --data rows.jsonl --out tuned --store /nvme",
     .synonyms = tune_flags_synonyms,

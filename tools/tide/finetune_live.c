@@ -11,12 +11,9 @@
 #include "tools/tide/cli.h"
 
 static const char *const causes[TUNE_WAITS] = {
-    [TIDE_WAIT_STORE_READ] = "reads of the store",
-    [TIDE_WAIT_STORE_WRITE] = "writes to the store",
-    [TIDE_WAIT_UPDATE] = "the update",
-    [TIDE_WAIT_COPY] = "copies",
-    [TIDE_WAIT_IMBALANCE] = "other ranks",
-    [TIDE_WAIT_OTHER] = "other things",
+    [TIDE_WAIT_STORE_READ] = "store reads", [TIDE_WAIT_STORE_WRITE] = "store writes",
+    [TIDE_WAIT_UPDATE] = "the update",      [TIDE_WAIT_COPY] = "copies",
+    [TIDE_WAIT_IMBALANCE] = "other ranks",  [TIDE_WAIT_OTHER] = "other work",
 };
 
 void tune_live_init(struct tune_live *live, FILE *stream, bool quiet, uint64_t steps,
@@ -94,7 +91,7 @@ static double mean_seconds(const struct tune_live *live)
     return count > 0 ? sum / (double)count : 0;
 }
 
-/* "41 % for reads of the store", or "nothing" where it is less than one percent. */
+/* "41 % stalled on store reads", or "no stalls" below one percent. */
 static void print_wait(const struct tune_record *record, char *out, size_t bytes)
 {
     const struct tide_step *step = &record->step;
@@ -106,15 +103,15 @@ static void print_wait(const struct tune_record *record, char *out, size_t bytes
     double wait = record->waits[most];
     double seconds = step->seconds;
     if (record->data_wait > wait) { /* comes before the step, and is not in its time */
-        cause = "rows of data";
+        cause = "data";
         wait = record->data_wait;
         seconds += wait;
     }
     const double part = seconds > 0 ? wait / seconds : 0;
     if (part < 0.01) {
-        snprintf(out, bytes, "waits for nothing");
+        snprintf(out, bytes, "no stalls");
     } else {
-        snprintf(out, bytes, "waits %.0f %% for %s", 100 * part, cause);
+        snprintf(out, bytes, "%.0f %% stalled on %s", 100 * part, cause);
     }
 }
 

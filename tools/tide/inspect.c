@@ -257,8 +257,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_command_inspect = {
     .name = "inspect",
-    .summary =
-        "what is in a model, a checkpoint, a store or a safetensors file, and whether it fits",
+    .summary = "show what is in a model, checkpoint, store or safetensors file, and verify it",
     .arguments = "PATH",
     .arguments_min = 1,
     .arguments_max = 1,

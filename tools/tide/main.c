@@ -21,9 +21,10 @@ static char help_word[] = "--help";
 static void print_help(FILE *stream)
 {
     struct cli_table *table = NULL;
-    fprintf(stream, "tide trains models that do not fit: parameters, gradients and optimizer\n"
-                    "states live in GPU memory, host memory and on NVMe drives.\n\n"
-                    "Use: tide COMMAND [OPTIONS]\n\n");
+    fprintf(stream,
+            "tide fine-tunes models larger than memory: parameters, gradients and optimizer\n"
+            "states are kept in GPU memory, host memory and on NVMe drives.\n\n"
+            "Usage: tide COMMAND [OPTIONS]\n\n");
     if (cli_table_create(2, &table) != 0) {
         return;
     }
@@ -31,7 +32,7 @@ static void print_help(FILE *stream)
         cli_table_add(table, (const char *const[]){commands[i]->name, commands[i]->summary});
     }
     cli_table_add(table, (const char *const[]){"--version", "version, commit, compiler, backends"});
-    cli_table_add(table, (const char *const[]){"--help", "this text; after a command, its own"});
+    cli_table_add(table, (const char *const[]){"--help", "this help; after a command, its help"});
     cli_table_print(table, stream, "  ");
     cli_table_destroy(table);
     fprintf(stream, "\nExample:\n  %s\n", commands[COMMANDS - 1]->example);

@@ -139,9 +139,9 @@ static int run(const struct cli_command *command, int argc, char **argv)
 }
 
 static const char help[] =
-    "tide plan: what a run would take: bytes a tier, time a step, wear of the drives\n"
+    "tide plan: show memory per tier, step time and drive wear before you start\n"
     "\n"
-    "Use: tide plan --model DIR [--data FILE] [OPTIONS]\n"
+    "Usage: tide plan --model DIR [--data FILE] [OPTIONS]\n"
     "\n"
     "  --json   one object   --tape   the commands of a step   --save-rates FILE [none]\n";
 static const char help_rest[] =
@@ -153,7 +153,7 @@ static const char help_rest[] =
 
 const struct cli_command cli_command_plan = {
     .name = "plan",
-    .summary = "what a run would take: bytes a tier, time a step, wear of the drives",
+    .summary = "show memory per tier, step time and drive wear before you start",
     .help = {help, tune_flags_help, help_rest},
     .example = "tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB",
     .synonyms = tune_flags_synonyms,

@@ -97,7 +97,7 @@ static void print_stores(const struct tide_engine_options *options, FILE *stream
 
 static void print_step(const struct tide_plan_info *info, FILE *stream)
 {
-    fprintf(stream, "step: %.3g s, %.*f tokens/s, bound by %s\n", info->step_seconds,
+    fprintf(stream, "step: %.3g s, %.*f tokens/s, bottleneck: %s\n", info->step_seconds,
             cli_rate_digits(info->tokens_per_second), info->tokens_per_second, info->bottleneck);
     if (info->clipped_seconds > info->step_seconds) {
         fprintf(stream,

@@ -183,7 +183,7 @@ static int run_report(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_command_report = {
     .name = "report",
-    .summary = "pictures of a run from its log: loss, step time by cause, bytes by path",
+    .summary = "make a page of charts from a run's log: loss, step time by cause, bytes by path",
     .arguments = "RUN",
     .arguments_min = 1,
     .arguments_max = 1,

@@ -500,7 +500,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_command_tokenize = {
     .name = "tokenize",
-    .summary = "what rows of data become: tokens, what is trained on, figures, ids",
+    .summary = "show how rows are tokenized and masked; statistics; rows of ids",
     .example = "tide tokenize --model ./Qwen3-4B --data chat.jsonl --show 2\n"
                "      two rows as tokens, with what is trained on in green",
     .run = run,
