@@ -92,8 +92,8 @@ struct adam_window {
     uint64_t begin, end;
     double gradient_scale;
 };
-typedef int adam_take(void *context, const struct core_vec_update *piece);
-int adam_pieces(struct adam *adam, const struct adam_window *window, adam_take *take,
+typedef int adam_piece_fn(void *context, const struct core_vec_update *piece);
+int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_fn *take,
                 void *context);
 bool adam_pieces_possible(const struct adam *adam);
 

@@ -15,9 +15,9 @@
 struct factors {
     vf gradient_scale;
     vf beta1;
-    vf beta1_rest;
+    vf one_minus_beta1;
     vf beta2;
-    vf beta2_rest;
+    vf one_minus_beta2;
     vf root_scale;
     vf eps;
     vf decay;
@@ -36,9 +36,9 @@ V_INLINE struct factors factors_of(const struct core_vec_scalars *s)
     return (struct factors){
         .gradient_scale = v_set(s->gradient_scale),
         .beta1 = v_set(s->beta1),
-        .beta1_rest = v_set(s->beta1_rest),
+        .one_minus_beta1 = v_set(s->one_minus_beta1),
         .beta2 = v_set(s->beta2),
-        .beta2_rest = v_set(s->beta2_rest),
+        .one_minus_beta2 = v_set(s->one_minus_beta2),
         .root_scale = v_set(s->root_scale),
         .eps = v_set(s->eps),
         .decay = v_set(s->decay),
@@ -83,8 +83,8 @@ V_INLINE void adam_rule(struct element *e, vf g, const struct factors *f, bool d
     if (f->decays && !decoupled) {
         g = v_fma(e->p, f->decay, g);
     }
-    e->m = v_fma(g, f->beta1_rest, v_mul(e->m, f->beta1));
-    e->v = v_fma(v_mul(g, g), f->beta2_rest, v_mul(e->v, f->beta2));
+    e->m = v_fma(g, f->one_minus_beta1, v_mul(e->m, f->beta1));
+    e->v = v_fma(v_mul(g, g), f->one_minus_beta2, v_mul(e->v, f->beta2));
     vf size = v_fma(v_sqrt(e->v), f->root_scale, f->eps);
     vf direction = v_div_or_zero(e->m, size);
     if (f->decays && decoupled) { /* one rounding of the weight, not two */
@@ -96,11 +96,11 @@ V_INLINE void adam_rule(struct element *e, vf g, const struct factors *f, bool d
 
 V_INLINE void lion_rule(struct element *e, vf g, const struct factors *f)
 {
-    vf mixed = v_fma(g, f->beta1_rest, v_mul(e->m, f->beta1));
+    vf mixed = v_fma(g, f->one_minus_beta1, v_mul(e->m, f->beta1));
     vu sign = u_and(v_bits(mixed), u_set(0x80000000u));
     vf move = v_float(u_xor(sign, v_bits(f->rate)));
     e->p = v_fma(e->p, f->decay, move);
-    e->m = v_fma(g, f->beta2_rest, v_mul(e->m, f->beta2));
+    e->m = v_fma(g, f->one_minus_beta2, v_mul(e->m, f->beta2));
 }
 
 V_INLINE void adagrad_rule(struct element *e, vf g, const struct factors *f)

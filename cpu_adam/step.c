@@ -103,7 +103,8 @@ bool adam_pieces_possible(const struct adam *adam)
     return true;
 }
 
-int adam_pieces(struct adam *adam, const struct adam_window *window, adam_take *take, void *context)
+int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_fn *take,
+                void *context)
 {
     const struct adam_arrays *arrays = window->arrays;
     int rc = adam_check_arrays(adam, arrays, window->begin, window->end, true);

@@ -37,9 +37,9 @@ enum core_vec_master {
 struct core_vec_scalars {
     float gradient_scale; /* 1 / loss scale x clip factor */
     float beta1;
-    float beta1_rest; /* 1 - beta1 */
+    float one_minus_beta1;
     float beta2;
-    float beta2_rest; /* 1 - beta2 */
+    float one_minus_beta2;
     float root_scale; /* 1 / sqrt(1 - beta2^step), or 1 */
     float eps;
     float decay; /* Adam, Adagrad, SGD: wd; AdamW: -lr x wd; Lion: 1 - lr x wd */

@@ -25,8 +25,8 @@ __device__ inline void kern_adam(kern_element &e, float g, const core_vec_scalar
     if (s.decays && !decoupled) {
         g = __fmaf_rn(e.p, s.decay, g);
     }
-    e.m = __fmaf_rn(g, s.beta1_rest, e.m * s.beta1);
-    e.v = __fmaf_rn(g * g, s.beta2_rest, e.v * s.beta2);
+    e.m = __fmaf_rn(g, s.one_minus_beta1, e.m * s.beta1);
+    e.v = __fmaf_rn(g * g, s.one_minus_beta2, e.v * s.beta2);
     const float size = __fmaf_rn(__fsqrt_rn(e.v), s.root_scale, s.eps);
     const float direction = kern_div_or_zero(e.m, size);
     if (s.decays && decoupled) { /* one rounding of the weight, not two */
@@ -38,10 +38,10 @@ __device__ inline void kern_adam(kern_element &e, float g, const core_vec_scalar
 
 __device__ inline void kern_lion(kern_element &e, float g, const core_vec_scalars &s)
 {
-    const float mixed = __fmaf_rn(g, s.beta1_rest, e.m * s.beta1);
+    const float mixed = __fmaf_rn(g, s.one_minus_beta1, e.m * s.beta1);
     const uint32_t sign = __float_as_uint(mixed) & 0x80000000u;
     e.p = __fmaf_rn(e.p, s.decay, __uint_as_float(sign ^ __float_as_uint(s.rate)));
-    e.m = __fmaf_rn(g, s.beta2_rest, e.m * s.beta2);
+    e.m = __fmaf_rn(g, s.one_minus_beta2, e.m * s.beta2);
 }
 
 __device__ inline void kern_adagrad(kern_element &e, float g, const core_vec_scalars &s)

@@ -365,7 +365,7 @@ static int do_update(struct run_update *update, const struct plan_command *comma
 }
 
 int run_update_pieces(struct run_update *update, const struct plan_command *command,
-                      adam_take *take, void *context)
+                      adam_piece_fn *take, void *context)
 {
     const struct run_update_terms *terms = terms_of(update, command);
     const struct adam_arrays arrays = arrays_of(update, command);

@@ -64,7 +64,7 @@ struct core_vec_norm run_update_squares(const struct run_update *update,
                                         const struct plan_command *command);
 /* The launches of an UPDATE, by the terms that hold now. */
 int run_update_pieces(struct run_update *update, const struct plan_command *command,
-                      adam_take *take, void *context);
+                      adam_piece_fn *take, void *context);
 /* Whether 8-bit moments keep the card from it: parameters of a model that are updated with different
  * numbers share a block of them. */
 bool run_update_is_cut(const struct model *model, const struct run_options *options);

@@ -122,8 +122,8 @@ static void rule_step(enum core_vec_rule rule, const struct core_vec_scalars *s,
         g = fmaf(e->p, s->decay, g);
     }
     if (rule == CORE_VEC_ADAM || rule == CORE_VEC_ADAMW) {
-        e->m = fmaf(g, s->beta1_rest, e->m * s->beta1);
-        e->v = fmaf(g * g, s->beta2_rest, e->v * s->beta2);
+        e->m = fmaf(g, s->one_minus_beta1, e->m * s->beta1);
+        e->v = fmaf(g * g, s->one_minus_beta2, e->v * s->beta2);
         const float u = over(e->m, fmaf(sqrtf(e->v), s->root_scale, s->eps));
         if (s->decays && rule == CORE_VEC_ADAMW) {
             e->p = e->p + fmaf(u, s->rate, e->p * s->decay);
@@ -131,9 +131,9 @@ static void rule_step(enum core_vec_rule rule, const struct core_vec_scalars *s,
             e->p = fmaf(u, s->rate, e->p);
         }
     } else if (rule == CORE_VEC_LION) {
-        const float mixed = fmaf(g, s->beta1_rest, e->m * s->beta1);
+        const float mixed = fmaf(g, s->one_minus_beta1, e->m * s->beta1);
         e->p = fmaf(e->p, s->decay, signbit(mixed) ? -s->rate : s->rate);
-        e->m = fmaf(g, s->beta2_rest, e->m * s->beta2);
+        e->m = fmaf(g, s->one_minus_beta2, e->m * s->beta2);
     } else if (rule == CORE_VEC_ADAGRAD) {
         e->v = fmaf(g, g, e->v);
         e->p = fmaf(over(g, sqrtf(e->v) + s->eps), s->rate, e->p);

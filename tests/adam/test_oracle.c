@@ -159,8 +159,8 @@ static void run_double(const struct adam_group *group, bool rounded, double *end
         check_int(adam_scalars(CORE_VEC_ADAMW, &now, 1.0, &s), ==, 0);
         for (int i = 0; i < COUNT; i++) {
             const double g = (double)gradients[step][i];
-            m[i] = (double)s.beta1 * m[i] + (double)s.beta1_rest * g;
-            v[i] = (double)s.beta2 * v[i] + (double)s.beta2_rest * g * g;
+            m[i] = (double)s.beta1 * m[i] + (double)s.one_minus_beta1 * g;
+            v[i] = (double)s.beta2 * v[i] + (double)s.one_minus_beta2 * g * g;
             end[i] += (double)s.decay * end[i];
             end[i] += (double)s.rate * m[i] / (sqrt(v[i]) * (double)s.root_scale + (double)s.eps);
             end[i] = rounded ? (double)(float)end[i] : end[i];
