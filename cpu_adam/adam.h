@@ -1,13 +1,12 @@
 /* adam.h: the optimizer of an array of parameters, on the CPU, in one pass over memory.
  *
- * A `struct adam` is a description: the rule, the formats of weights, gradients and moments, which
- * parameters belong to which group, the random seed, the team. It owns no array. The caller binds
- * arrays with each call: a window that holds some or all of the parameters, so that an array may
- * lie in slots that come and go. A step may be cut at any element (8-bit moments: at multiples of
- * CORE_VEC_Q8_BLOCK) without a change of a bit, and neither threads nor instructions change one:
- * docs/optimizers.md has the formulas and what each format does to training.
+ * A `struct adam` describes the rule, the formats of weights, gradients and moments, the group of
+ * each parameter, the random seed and the team. It owns no array: each call passes a window of the
+ * arrays, with some or all of the parameters. A step may be split at any element (8-bit moments: at
+ * multiples of CORE_VEC_Q8_BLOCK); the result is the same to the bit, for any number of threads and
+ * any instruction set. docs/optimizers.md has the formulas and the effect of each format.
  *
- * One thread at a time uses an `adam`; its team joins in. Nothing is allocated after create. */
+ * One thread at a time uses an `adam`; its team takes part. Nothing is allocated after create. */
 #ifndef CPU_ADAM_ADAM_H
 #define CPU_ADAM_ADAM_H
 
@@ -20,18 +19,18 @@
 
 struct adam;
 
-/* What is the same for a group of parameters and may change from step to step. */
+/* Hyperparameters of one group; they may change between steps. */
 struct adam_group {
     double lr;            /* 0 or more */
     double beta1;         /* in [0, 1); SGD: the momentum */
     double beta2;         /* in [0, 1); Adagrad and SGD have none */
     double eps;           /* 0 or more: with 0, a direction over zero is zero */
     double decay;         /* 0 or more */
-    uint64_t step;        /* the step to be taken, counted from 1 */
+    uint64_t step;        /* the next step; the first is 1 */
     bool bias_correction; /* of Adam and AdamW */
 };
 
-/* Parameters up to `end` (not included) that do not belong to an earlier run. */
+/* The parameters from the end of the previous run to `end`, exclusive. */
 struct adam_run {
     uint64_t end;
     uint32_t group;
@@ -56,7 +55,7 @@ struct adam_options {
 };
 
 /* The window [first, first + count) of every array, each aligned to its elements, none overlapping
- * another. Those that the formats do not use are not looked at. */
+ * another. Arrays that the formats do not use are ignored. */
 struct adam_arrays {
     uint64_t first; /* 8-bit moments: a multiple of CORE_VEC_Q8_BLOCK */
     uint64_t count;
@@ -70,11 +69,11 @@ struct adam_arrays {
     float *v_scale;
 };
 
-/* -EINVAL with a sentence for a description that means nothing; -ENOMEM. */
+/* -EINVAL if the options contradict each other or are out of range; -ENOMEM. */
 int adam_create(const struct adam_options *options, struct adam **out);
 void adam_destroy(struct adam *adam); /* NULL is fine */
 
-/* The scalars of a group for the next steps: a schedule, a new step. On failure the old ones stay. */
+/* Replaces a group's hyperparameters for the next steps. On failure the old ones stay. */
 int adam_group_set(struct adam *adam, size_t index, const struct adam_group *group);
 
 /* Updates the parameters begin .. end - 1. Gradients are multiplied by `gradient_scale` (1 / loss

@@ -1,5 +1,5 @@
-/* body.h: all array work of one variant. A variant's .c file names its vector words, includes
- * this and defines the function that fills the table. Formulas: docs/optimizers.md. */
+/* body.h: all inner loops of one variant. A variant's .c file chooses its vector header, includes
+ * this file and defines the function that fills the table. Formulas: docs/optimizers.md. */
 #ifndef CPU_ADAM_BODY_H
 #define CPU_ADAM_BODY_H
 

@@ -1,7 +1,7 @@
-/* ops.h: the table of array work, filled with plain C and then overwritten by what the processor
- * has. Every function takes whole groups: counts are multiples of CORE_VEC_GROUP, `first` too where
- * there is one; work.c and pass.c bring other lengths into this form. Any thread; no state. Private to
- * cpu_adam. */
+/* ops.h: the inner loops of the update and the norm, as a table of functions: plain C first, then
+ * overwritten by the best variant of the processor. Every function takes whole groups: counts, and
+ * `first` where there is one, are multiples of CORE_VEC_GROUP; norm.c and pass.c pad other lengths.
+ * Any thread; no state. Private to cpu_adam. */
 #ifndef CPU_ADAM_OPS_H
 #define CPU_ADAM_OPS_H
 
@@ -44,7 +44,7 @@ struct adam_ops {
  * mask 0 gives plain C. */
 void adam_ops_init(struct adam_ops *ops, unsigned mask);
 
-/* One a variant; call only what the processor has. */
+/* One per variant; call one only if the processor supports it. */
 void adam_ops_fill_scalar(struct adam_ops *ops);
 void adam_ops_fill_avx2(struct adam_ops *ops);
 void adam_ops_fill_avx512(struct adam_ops *ops);

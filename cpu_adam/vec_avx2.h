@@ -1,5 +1,5 @@
-/* vec_avx2.h: the vector words of body_*.h with eight lanes: AVX2, FMA and F16C. What each word
- * means stands in vec_scalar.h. */
+/* vec_avx2.h: the vector functions of body_*.h with eight lanes: AVX2, FMA and F16C. vec_scalar.h
+ * says what each function does. */
 #ifndef CPU_ADAM_VEC_AVX2_H
 #define CPU_ADAM_VEC_AVX2_H
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
