@@ -19,7 +19,6 @@ struct core_cfg_detail;
 #define CORE_CFG_NONE INT64_MIN
 
 enum core_cfg_dtype { CORE_CFG_FP32, CORE_CFG_FP16, CORE_CFG_BF16 };
-enum core_cfg_reduce { CORE_CFG_MEAN, CORE_CFG_SUM };
 enum core_cfg_device { CORE_CFG_DEVICE_NONE, CORE_CFG_DEVICE_CPU, CORE_CFG_DEVICE_NVME };
 enum core_cfg_optimizer {
     CORE_CFG_ADAM, /* decoupled decay unless adam_w_mode is false */
@@ -37,7 +36,6 @@ enum core_cfg_scheduler {
     CORE_CFG_WARMUP_COSINE,
 };
 enum core_cfg_warmup { CORE_CFG_WARMUP_LOG, CORE_CFG_WARMUP_LINEAR };
-enum core_cfg_tag { CORE_CFG_TAG_WARN, CORE_CFG_TAG_IGNORE, CORE_CFG_TAG_FAIL };
 
 struct core_cfg {
     /* Batch: all three follow from what was given; CORE_CFG_NONE where nothing was. */
@@ -47,12 +45,9 @@ struct core_cfg {
     int64_t world_size; /* that the batch was worked out for */
 
     int64_t steps_per_print;
-    double gradient_clipping;    /* 0: off */
-    int gradient_allreduce_op;   /* enum core_cfg_reduce */
-    int communication_data_type; /* enum core_cfg_dtype */
-    int grad_accum_dtype;        /* enum core_cfg_dtype */
+    double gradient_clipping; /* 0: off */
+    int grad_accum_dtype;     /* enum core_cfg_dtype */
     bool dataloader_drop_last;
-    const char *log_level;
 
     struct {
         int type; /* enum core_cfg_optimizer */
@@ -61,8 +56,6 @@ struct core_cfg {
         double eps;
         double weight_decay;
         double momentum;
-        double dampening;
-        bool nesterov;
         bool bias_correction;
         bool adam_w_mode; /* the decay is decoupled; always for AdamW */
         bool fp32_optimizer_states;
@@ -94,51 +87,38 @@ struct core_cfg {
         bool enabled;
         bool check_grad_overflow;
         bool check_grad_overflow_given; /* skips are possible only where it was asked for */
-        bool master_weights_and_grads;
         bool optimizer_states;
     } bf16;
 
     struct {
         int64_t stage;
         bool overlap_comm;
-        int64_t reduce_bucket_size, allgather_bucket_size; /* elements, as all below */
-        int64_t sub_group_size, prefetch_bucket_size;
-        int64_t param_persistence_threshold, model_persistence_threshold;
-        int64_t max_live_parameters, max_reuse_distance;
-        bool gather_16bit_weights_on_model_save;
+        int64_t reduce_bucket_size; /* elements */
         struct {
             int device; /* enum core_cfg_device */
             const char *nvme_path;
-            int64_t buffer_count, buffer_size, max_in_cpu;
             bool pin_memory;
         } offload_param;
         struct {
             int device; /* enum core_cfg_device */
             const char *nvme_path;
-            int64_t buffer_count;
-            bool pin_memory, pipeline_read, pipeline_write, fast_init;
+            bool pin_memory;
             double ratio;
         } offload_optimizer;
     } zero;
 
     struct {
-        int64_t block_size, queue_depth, intra_op_parallelism;
-        bool single_submit, overlap_events, use_gds;
+        int64_t block_size;
     } aio;
 
     struct {
-        bool partition_activations, cpu_checkpointing;
-        int64_t number_checkpoints;
+        bool cpu_checkpointing;
     } activation;
 
     struct {
         bool enabled;
         const char *output_path, *job_name;
     } tensorboard, csv_monitor;
-
-    struct {
-        int tag_validation; /* enum core_cfg_tag */
-    } checkpoint;
 
     struct core_cfg_detail *detail; /* owned; values and notes of all keys, and the text */
 };

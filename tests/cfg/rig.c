@@ -28,6 +28,17 @@ bool rig_note(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const ch
     return false;
 }
 
+const char *rig_value(const struct core_cfg *cfg, const char *key)
+{
+    for (size_t i = 0; i < core_cfg_notes_count(cfg); i++) {
+        struct core_cfg_note note = core_cfg_note(cfg, i);
+        if (strcmp(note.key, key) == 0 && note.value != NULL) {
+            return note.value;
+        }
+    }
+    return "";
+}
+
 void rig_expect(const char *text, enum core_cfg_note_kind kind, const char *key, size_t line,
                 const char *why)
 {

@@ -11,6 +11,9 @@ struct core_cfg *rig_parse(const char *text, const struct core_cfg_options *opti
 bool rig_note(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *key,
               struct core_cfg_note *out);
 
+/* The key's value as JSON, as its note shows it; "" where no note does. Lives as long as `cfg`. */
+const char *rig_value(const struct core_cfg *cfg, const char *key);
+
 /* `text` has a note of this kind about `key` in line `line` (0: any) whose reason contains `why`. */
 void rig_expect(const char *text, enum core_cfg_note_kind kind, const char *key, size_t line,
                 const char *why);
