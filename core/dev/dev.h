@@ -135,6 +135,9 @@ struct dev_command {
     const void *arguments; /* copied */
     size_t arguments_bytes;
     struct core_fence after[DEV_AFTER_MAX]; /* unused ones are zero */
+    bool more; /* launches of the same unit of work follow, the last one without `more`. A card then
+                  records one event for all of them; their fences are reached with the last one's and
+                  must not be waited for before it was submitted. The CPU device ignores it */
 };
 
 enum dev_copy_direction {
@@ -152,6 +155,7 @@ struct dev_copy {
     const void *from;
     size_t bytes; /* 0 is fine: a command that only waits for its edges */
     struct core_fence after[DEV_AFTER_MAX];
+    bool more; /* as of dev_command */
 };
 
 /* Both never block. 0 and a fence that is reached when the command is done;

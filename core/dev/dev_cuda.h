@@ -12,7 +12,7 @@ struct cuda_queue {
     struct dev_queue base;
     struct core_line line;      /* issued: by the owner; reached: by the watch */
     struct CUstream_st *stream; /* owned */
-    struct CUevent_st **events; /* owned, [depth]; command v records events[(v - 1) % depth] */
+    struct CUevent_st **events; /* owned, [depth]; unit of work v records events[(v - 1) % depth] */
     uint32_t event_count;       /* that exist */
     uint32_t depth;
 };

@@ -1,4 +1,5 @@
-/* dev_cuda_queue.c: a queue of a CUDA card: a stream with a ring of events, one a command.
+/* dev_cuda_queue.c: a queue of a CUDA card: a stream with a ring of events, one for each unit of work
+ * (a copy, or launches up to the one without `more`).
  * The thread that submits puts work on the stream; one thread a device watches the events and moves
  * the lines (`reached`). Edges inside the device are waited for by the card. */
 #include <cuda_runtime_api.h>
@@ -324,12 +325,13 @@ static int submit_begin(struct cuda_queue *queue, const struct core_fence *edges
     return rc == 0 ? 0 : fail_queue(queue, rc);
 }
 
-/* Everything behind it: the event, the count, the watch. */
-static int submit_end(struct cuda_queue *queue, int rc, struct core_fence *out)
+/* Everything after the work: the event, the count, the watch; with `more` all of these come with a
+ * later launch. */
+static int submit_end(struct cuda_queue *queue, int rc, bool more, struct core_fence *out)
 {
     struct cuda_device *device = (struct cuda_device *)queue->base.device;
     uint64_t value = atomic_load_explicit(&queue->line.issued, memory_order_relaxed) + 1;
-    if (rc == 0) {
+    if (rc == 0 && !more) {
         cudaError_t error = cudaEventRecord(queue->events[(value - 1) % queue->depth],
                                             queue->stream);
         if (error != cudaSuccess) {
@@ -339,8 +341,10 @@ static int submit_end(struct cuda_queue *queue, int rc, struct core_fence *out)
     if (rc != 0) {
         return fail_queue(queue, rc);
     }
-    core_line_issue(&queue->line, value);
-    core_bell_ring(&device->work);
+    if (!more) {
+        core_line_issue(&queue->line, value);
+        core_bell_ring(&device->work);
+    }
     *out = (struct core_fence){.line = &queue->line, .value = value};
     return 0;
 }
@@ -364,7 +368,7 @@ int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
     if (rc != 0) {
         core_err_prefix(rc, "op %s", entry->row.name);
     }
-    return submit_end(queue, rc, out);
+    return submit_end(queue, rc, command->more, out);
 }
 
 /* How far a copy goes before its host side meets a border of pinned pieces. */
@@ -423,7 +427,7 @@ int dev_cuda_copy(struct dev_queue *base, const struct dev_copy *copy, struct co
     rc = copy->direction == DEV_COPY_ZEROS
              ? put_zeros(queue, copy)
              : put_copy((const struct cuda_device *)base->device, queue, copy);
-    return submit_end(queue, rc, out);
+    return submit_end(queue, rc, copy->more, out);
 }
 
 struct core_fence dev_cuda_tail(const struct dev_queue *base)

@@ -56,20 +56,29 @@ static void fill_grads(const struct model_step *step, const struct model_binding
     }
 }
 
+/* The first step from `from` on that is to run; steps->count if there is none. */
+static size_t next_step(const struct model_steps *steps, enum model_which which, size_t from)
+{
+    while (from < steps->count && which == MODEL_RUN_RECOMPUTE && !steps->list[from].recompute) {
+        from++;
+    }
+    return from;
+}
+
 int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
               const struct model_binding *binding, const struct core_fence *after,
               struct model_cursor *cursor, struct core_fence *out)
 {
-    for (; cursor->next < steps->count; cursor->next++) {
+    cursor->next = next_step(steps, which, cursor->next);
+    while (cursor->next < steps->count) {
         const struct model_step *step = &steps->list[cursor->next];
-        if (which == MODEL_RUN_RECOMPUTE && !step->recompute) {
-            continue;
-        }
+        const size_t following = next_step(steps, which, cursor->next + 1);
         _Alignas(16) unsigned char arguments[MODEL_STEP_BYTES];
         struct dev_command command = {
             .op = step->op,
             .arguments = arguments,
             .arguments_bytes = kern_op_argument_bytes(step->op),
+            .more = cursor->more || following < steps->count,
         };
         memcpy(arguments, step->arguments, command.arguments_bytes);
         fill_pointers(step, binding, arguments);
@@ -82,6 +91,7 @@ int model_run(struct dev_queue *queue, const struct model_steps *steps, enum mod
             return rc;
         }
         cursor->started = true;
+        cursor->next = following;
     }
     return 0;
 }

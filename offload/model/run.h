@@ -26,10 +26,11 @@ enum model_which {
     MODEL_RUN_RECOMPUTE, /* of forward: the steps that bring kept activations back */
 };
 
-/* Where a run stands; zero to begin. */
+/* How far a run has come; zero to begin. */
 struct model_cursor {
     size_t next;
     bool started; /* a step was submitted: `after` has been waited for */
+    bool more;    /* set by the caller: launches of the same unit of work follow the last step */
 };
 
 /* Submits steps from cursor->next on. 0 when all are submitted: *out is reached when they are done

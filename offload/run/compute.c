@@ -166,7 +166,10 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
         uint64_t end = 0;
         if (model_block_gap(block, at, &end)) {
             const struct dev_copy zeros = {
-                .direction = DEV_COPY_ZEROS, .to = grads + at * width, .bytes = (end - at) * width};
+                .direction = DEV_COPY_ZEROS,
+                .to = grads + at * width,
+                .bytes = (end - at) * width,
+                .more = compute->shapes->programs[command->block]->backward.count > 0};
             struct core_fence unused;
             const int rc = dev_queue_copy(compute->queue, &zeros, &unused);
             if (rc != 0) {
@@ -204,6 +207,9 @@ static int run_micro(struct run_compute *compute, const struct plan_command *com
     *out = dev_queue_tail(compute->queue);
     for (; compute->phase < sizeof parts / sizeof parts[0]; compute->phase++) {
         if (parts[compute->phase].wanted) {
+            /* Backward follows the recomputed steps of forward, as one unit of work. */
+            compute->cursor.more = parts[compute->phase].which == MODEL_RUN_RECOMPUTE &&
+                                   program->backward.count > 0;
             rc = model_run(compute->queue, parts[compute->phase].steps, parts[compute->phase].which,
                            &binding, NULL, &compute->cursor, out);
             if (rc != 0) {
@@ -230,26 +236,46 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
     return 0;
 }
 
-/* One launch of an update; those that are handed over already pass. */
+/* The launches of an update. A piece is kept until the next one comes, because only the last one ends
+ * the unit of work. */
 struct launching {
     struct run_compute *compute;
-    unsigned index;
+    unsigned index; /* of the next piece; those below compute->phase were submitted earlier */
+    bool kept;
+    struct kern_update_arguments arguments; /* of the piece that is kept */
     struct core_fence *out;
 };
+
+static int launch_kept(struct launching *launching, bool more)
+{
+    const struct dev_command launch = {.op = KERN_UPDATE,
+                                       .arguments = &launching->arguments,
+                                       .arguments_bytes = sizeof launching->arguments,
+                                       .more = more};
+    if (!launching->kept) {
+        return 0;
+    }
+    const int rc = dev_queue_launch(launching->compute->queue, &launch, launching->out);
+    if (rc == 0) {
+        launching->compute->phase++;
+        launching->kept = false;
+    }
+    return rc;
+}
 
 static int launch_piece(void *context, const struct core_vec_update *piece)
 {
     struct launching *launching = context;
-    struct run_compute *compute = launching->compute;
-    const struct kern_update_arguments arguments = {.update = *piece};
-    const struct dev_command launch = {
-        .op = KERN_UPDATE, .arguments = &arguments, .arguments_bytes = sizeof arguments};
-    if (launching->index++ < compute->phase) {
+    if (launching->index++ < launching->compute->phase) {
         return 0;
     }
-    int rc = dev_queue_launch(compute->queue, &launch, launching->out);
-    compute->phase += rc == 0;
-    return rc;
+    const int rc = launch_kept(launching, true);
+    if (rc != 0) {
+        return rc;
+    }
+    launching->arguments = (struct kern_update_arguments){.update = *piece};
+    launching->kept = true;
+    return 0;
 }
 
 /* The optimizer over a chunk that stays on the card. */
@@ -259,6 +285,7 @@ static int update_on_card(struct run_compute *compute, const struct plan_command
     struct launching launching = {.compute = compute, .out = out};
     *out = dev_queue_tail(compute->queue);
     int rc = run_update_pieces(compute->update, command, launch_piece, &launching);
+    rc = rc != 0 ? rc : launch_kept(&launching, false);
     compute->phase = rc == 0 ? 0 : compute->phase;
     return rc;
 }

@@ -4,6 +4,8 @@
 #include <stdio.h>
 
 #include "kernels/table.h"
+#include "offload/plan/plan.h"
+#include "offload/run/planned.h"
 #include "offload/run/rates.h"
 #include "offload/run/shapes.h"
 #include "tests/dev/fake_cuda.h"
@@ -69,5 +71,47 @@ static void a_card_is_measured(void)
     case_model_free(&made);
 }
 
+/* Events that a run of so many steps records, with everything on the card. */
+static unsigned events_of(struct case_model *made, const struct run_options *options,
+                          unsigned steps)
+{
+    struct case_outcome outcome;
+    (void)rig_machine();
+    const unsigned before = fake_events_recorded();
+    case_run_engine(made, options, steps, &outcome);
+    return fake_events_recorded() - before;
+}
+
+/* A step records one event for each plan command, not one for each op: there are three times as many
+ * ops. The rest are copies of inputs, and of zeros to padding. */
+static void a_command_has_one_event(void)
+{
+    struct case_model made;
+    struct run_planned *planned = NULL;
+    struct run_options options = case_options();
+    kern_ops_detach(NULL);
+    options.device = rig_machine();
+    options.budgets.device_is_host = false;
+    options.wishes.weights = PLAN_WHERE_DEVICE;
+    options.wishes.states = PLAN_WHERE_DEVICE;
+    case_model_make(&made, "llama");
+    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    uint32_t longest = 0;
+    for (int before = 0; before <= PLAN_KIND_COUNT; before++) {
+        for (int kind = 0; kind < PLAN_KIND_COUNT; kind++) {
+            const struct plan_tape *tape = plan_tape(planned->plan, (enum plan_kind)before,
+                                                     (enum plan_kind)kind);
+            longest = tape != NULL && tape->count > longest ? tape->count : longest;
+        }
+    }
+    run_planned_destroy(planned);
+    const unsigned step = events_of(&made, &options, 2) - events_of(&made, &options, 1);
+    test_note("%u events in a step, %u commands in the longest tape", step, longest);
+    check_uint(step, >, 0);
+    check_uint(step, <=, longest + longest / 2);
+    case_model_free(&made);
+}
+
 TEST_MAIN({"unpinned_memory_is_told", unpinned_memory_is_told},
-          {"a_card_is_measured", a_card_is_measured})
+          {"a_card_is_measured", a_card_is_measured},
+          {"a_command_has_one_event", a_command_has_one_event})

@@ -23,6 +23,8 @@ int fake_failed(void);
 void fake_break(int error);
 /* Allocations, streams, events and pinned ranges that exist. */
 int fake_live(void);
+/* Calls of cudaEventRecord since the program began. */
+unsigned fake_events_recorded(void);
 /* The error that the next cudaGetLastError would tell. */
 int fake_sticky(void);
 

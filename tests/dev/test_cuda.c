@@ -191,6 +191,47 @@ static void random_graphs(void)
     check_int(fake_live(), ==, 0);
 }
 
+/* Launches up to the one without `more` are one unit of work: one event, one step of the line, in order
+ * with what another queue waits for; a unit that fails in its middle ends the queue. */
+static void a_unit_has_one_event(void)
+{
+    struct dev_device *device = open_card(1 << 20);
+    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE);
+    struct dev_queue *other = make_queue(device, DEV_QUEUE_DOWN);
+    uint64_t *cells = alloc(device, 8 * CELLS);
+    uint64_t serial[CELLS + 1] = {0};
+    struct core_fence fence = {0};
+    memset(cells, 0, 8 * CELLS);
+    const unsigned before = fake_events_recorded();
+    for (size_t i = 1; i < CELLS; i++) {
+        struct mix_arguments a = {.to = &cells[i], .value = i};
+        const struct dev_command command = {
+            .op = OP_MIX, .arguments = &a, .arguments_bytes = sizeof a, .more = i + 1 < CELLS};
+        for (size_t k = 0; k < DEV_AFTER_MAX; k++) {
+            a.from[k] = &cells[i - 1];
+        }
+        const struct mix_arguments expected = {
+            .value = i, .from = {&serial[i - 1], &serial[i - 1], &serial[i - 1]}};
+        serial[i] = mix(&expected);
+        check_int(dev_queue_launch(queue, &command, &fence), ==, 0);
+        check_uint(fence.value, ==, 1);
+        check_uint(dev_queue_tail(queue).value, ==, command.more ? 0 : 1);
+    }
+    check_uint(fake_events_recorded() - before, ==, 1);
+    const struct dev_copy last = {.direction = DEV_COPY_DOWN,
+                                  .to = &serial[CELLS],
+                                  .from = &cells[CELLS - 1],
+                                  .bytes = sizeof serial[0],
+                                  .after = {fence}};
+    check_int(core_fence_wait(copy(other, last), LONG_NS), ==, 0);
+    check_uint(serial[CELLS], ==, serial[CELLS - 1]);
+    dev_queue_destroy(queue);
+    dev_queue_destroy(other);
+    dev_memory_free(device, cells);
+    dev_close(device);
+    check_int(fake_live(), ==, 0);
+}
+
 /* An edge from outside has to be reached before the command is taken, one from inside issued; a
  * failed edge ends the queue with its sentence. */
 static void outside_edges(void)
@@ -389,6 +430,7 @@ static void every_call_fails(void)
 }
 
 TEST_MAIN({"absence", absence}, {"budget", budget}, {"random_graphs", random_graphs},
-          {"outside_edges", outside_edges}, {"failing_op", failing_op}, {"lost_card", lost_card},
+          {"a_unit_has_one_event", a_unit_has_one_event}, {"outside_edges", outside_edges},
+          {"failing_op", failing_op}, {"lost_card", lost_card},
           {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
           {"every_call_fails", every_call_fails})
