@@ -24,9 +24,6 @@ static const struct {
     [KERN_ACT_GRAD] = {"act_grad", sizeof(struct kern_act_grad_arguments)},
     [KERN_ADD] = {"add", sizeof(struct kern_add_arguments)},
     [KERN_LOSS] = {"loss", sizeof(struct kern_loss_arguments)},
-    [KERN_LOSS_STATS] = {"loss_stats", sizeof(struct kern_loss_stats_arguments)},
-    [KERN_LOSS_SUM] = {"loss_sum", sizeof(struct kern_loss_sum_arguments)},
-    [KERN_LOSS_GRAD] = {"loss_grad", sizeof(struct kern_loss_grad_arguments)},
     [KERN_UPDATE] = {"update", sizeof(struct kern_update_arguments)},
     [KERN_SQUARES] = {"squares", sizeof(struct core_vec_norm)},
 };

@@ -62,9 +62,6 @@ enum kern_op {
     KERN_ACT_GRAD,
     KERN_ADD,
     KERN_LOSS,
-    KERN_LOSS_STATS,
-    KERN_LOSS_SUM,
-    KERN_LOSS_GRAD,
     KERN_UPDATE,  /* this and the next on CUDA only: on the CPU, cpu_adam does it */
     KERN_SQUARES, /* with struct core_vec_norm */
     KERN_OP_COUNT /* below DEV_OP_MAX */
@@ -323,12 +320,14 @@ struct kern_loss {
     int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED */
 };
 
-/* KERN_LOSS: logits = x w^T by runs of tokens, their cross-entropy and, unless dx is NULL, the
- * gradients of *scale * sum. Labels are already shifted: labels[t] is what token t predicts. A label
- * that is neither KERN_LABEL_IGNORED nor in 0 .. vocab - 1 is -EINVAL on the CPU. */
+/* KERN_LOSS: logits = x w^T by tiles of the vocabulary, their cross-entropy and, unless dx is NULL, the
+ * gradients of *scale * sum; the logits of a tile are then computed a second time. Labels are already
+ * shifted: labels[t] is what token t predicts. A label that is neither KERN_LABEL_IGNORED nor in
+ * 0 .. vocab - 1 is -EINVAL on the CPU. */
 struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;
+    int64_t tile; /* rows of w in a tile; 0: as many as the device's limit for logits allows */
     const void *x;
     int64_t x_stride;
     const void *w;         /* [vocab][width] */
@@ -338,53 +337,6 @@ struct kern_loss_arguments {
     void *dx; /* may be x; NULL: the loss alone */
     int64_t dx_stride;
     struct kern_grad dw; /* [vocab][width] */
-};
-
-/* The same by tiles of w, for a head above the tile size: KERN_LOSS_STATS over all tiles in order,
- * KERN_LOSS_SUM once, KERN_LOSS_GRAD over all tiles in order (the logits of a tile are computed
- * again; a tile's dw is complete after its call). `n` rows of w from row `begin` of the vocabulary.
- * Gradients are those of KERN_LOSS up to rounding. */
-struct kern_loss_stats_arguments {
-    enum kern_type type;
-    int64_t tokens, n, width;
-    int64_t begin, vocab;
-    const void *x;
-    int64_t x_stride;
-    const void *w; /* [n][width] */
-    const int32_t *labels;
-    float *maxima; /* [tokens], over the tiles so far */
-    float *sums;   /* [tokens], of exp(logit - maximum) */
-    float *picked; /* [tokens], the label's logit once its tile was met */
-    bool first;
-};
-
-struct kern_loss_sum_arguments {
-    int64_t tokens;
-    const int32_t *labels;
-    const float *maxima;
-    const float *sums;
-    const float *picked;
-    struct kern_loss *loss;
-};
-
-struct kern_loss_grad_arguments {
-    enum kern_type type;
-    int64_t tokens, n, width;
-    int64_t begin;
-    const void *x;
-    int64_t x_stride;
-    const void *w; /* [n][width] */
-    const int32_t *labels;
-    const float *maxima;
-    const float *sums;
-    const float *scale;
-    float *dx_sum; /* dense fp32 [tokens][width], over the tiles so far; first and last as in
-                      KERN_LINEAR_GRAD_INPUT */
-    bool first;
-    bool last;
-    void *dx; /* NULL unless last; may be x */
-    int64_t dx_stride;
-    struct kern_grad dw; /* [n][width] */
 };
 
 /* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of CORE_VEC_Q8_BLOCK,

@@ -21,9 +21,6 @@ struct kern_options {
     unsigned
         cpu_flags; /* CPU: instructions that may be used, a mask over core_cpu_flags(); 0: all */
     enum kern_products products;
-    const char
-        *cuda_choices; /* CUDA: file of ways to compute products, which are timed once a shape
-                                 and kept there; NULL: cuBLASLt's first proposal, untimed */
 };
 
 /* Adds the ops of the device's kind to its table, before any queue of the device exists. `options`

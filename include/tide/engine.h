@@ -122,9 +122,10 @@ struct tide_engine_options {
     const char *resume; /* a directory of checkpoints. The run continues from the newest one that
                                 verifies, or begins with the model if there is none. NULL: begins with the
                                 model */
-    const char *cache;  /* a folder that keeps measured rates, and the ways in which a GPU computes
-                                products (which affect bits), for later runs. NULL: each engine measures
-                                rates and computes products in the way that the GPU library suggests */
+    /* A folder that keeps measured rates for later runs; NULL: each engine measures them. A GPU's matrix
+     * products use the first algorithm that its library proposes: their bits depend on the library, the
+     * driver and the GPU, and a run that is resumed with others warns. */
+    const char *cache;
     uint64_t
         stores_must_exist; /* 1: a directory of `stores` that does not exist is -ENOENT, unless a
                                    file system is mounted in the folder above; 0: it is made */

@@ -1,5 +1,6 @@
 /* loss.c: linear + cross-entropy over tiles of the vocabulary: statistics of all tiles first, then
- * gradients, for which a tile's logits are computed again. Only a tile of logits ever exists. */
+ * gradients, for which a tile's logits are computed a second time. Only one tile of logits exists at a
+ * time; the gradients of the logits replace them. */
 #include <errno.h>
 #include <math.h>
 
@@ -7,7 +8,7 @@
 #include "core/base/team.h"
 #include "kernels/cpu/cpu.h"
 
-enum { TOKEN_GRAIN = 4, LOGITS_BYTES = 8 << 20, TILE_GRAIN = 64, TILE_LEAST = 512 };
+enum { TOKEN_GRAIN = 4, LOGITS_BYTES = 8 << 20, TILE_GRAIN = 64, TILE_MIN = 512 };
 
 static int labels_check(const int32_t *labels, int64_t tokens, int64_t vocab)
 {
@@ -42,107 +43,98 @@ static size_t logits_bytes(int64_t tokens, int64_t n)
     return kern_cpu_round((size_t)(tokens * n) * sizeof(float));
 }
 
-/* logits[tokens][n] = x w^T in fp32. */
-static struct kern_product logits_product(enum kern_type type, const int64_t shape[3],
-                                          const void *x, int64_t x_stride, const void *w)
+/* Arrays over all tiles. */
+struct arrays {
+    float *maxima, *sums, *picked; /* [tokens] */
+    float *dx_sum;                 /* [tokens][width] */
+};
+
+/* Rows begin .. begin + n - 1 of w. */
+struct part {
+    int64_t begin, n;
+};
+
+static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
 {
-    return (struct kern_product){
-        .type = type,
-        .m = shape[0],
-        .n = shape[1],
-        .k = shape[2],
-        .a = x,
-        .a_stride = x_stride,
-        .b = w,
-        .b_stride = shape[2],
+    return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
+}
+
+/* logits[tokens][n] = x w^T in fp32, to the scratch. */
+static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                          struct part part, char **scratch, float **out)
+{
+    float *logits = kern_cpu_take(scratch, logits_bytes(a->tokens, part.n));
+    const struct kern_product product = {
+        .type = a->type,
+        .m = a->tokens,
+        .n = part.n,
+        .k = a->width,
+        .a = a->x,
+        .a_stride = a->x_stride,
+        .b = weights_at(a, part.begin),
+        .b_stride = a->width,
         .b_turned = true,
-        .finish = {.first = true, .out_type = KERN_F32, .out_stride = shape[1]},
+        .finish = {.first = true, .out = logits, .out_type = KERN_F32, .out_stride = part.n},
     };
+    *out = logits;
+    return kern_cpu_product(where, &product, *scratch);
 }
 
-size_t kern_cpu_loss_stats_bytes(const struct kern_loss_stats_arguments *a, unsigned threads)
+static int stats_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                     const struct arrays *arrays, struct part part, char *scratch)
 {
-    return logits_bytes(a->tokens, a->n) +
-           kern_cpu_product_bytes(a->type, a->tokens, a->n, a->width, threads);
-}
-
-/* Without checks: of labels, of scratch. */
-static int stats_run(const struct dev_launch *where, const struct kern_loss_stats_arguments *a,
-                     char *scratch)
-{
-    const int64_t shape[3] = {a->tokens, a->n, a->width};
-    struct kern_product product = logits_product(a->type, shape, a->x, a->x_stride, a->w);
-    float *logits = kern_cpu_take(&scratch, logits_bytes(a->tokens, a->n));
-    product.finish.out = logits;
-    int rc = kern_cpu_product(where, &product, scratch);
+    float *logits = NULL;
+    const int rc = logits_product(where, a, part, &scratch, &logits);
     if (rc != 0) {
         return rc;
     }
     const struct tile_job job = {.isa = kern_cpu_isa(where),
-                                 .tile = {.n = a->n,
-                                          .begin = a->begin,
+                                 .tile = {.n = part.n,
+                                          .begin = part.begin,
                                           .logits = logits,
                                           .labels = a->labels,
-                                          .maxima = a->maxima,
-                                          .sums = a->sums,
-                                          .picked = a->picked,
-                                          .first = a->first}};
+                                          .maxima = arrays->maxima,
+                                          .sums = arrays->sums,
+                                          .picked = arrays->picked,
+                                          .first = part.begin == 0}};
     kern_cpu_spread(where, a->tokens, TOKEN_GRAIN, stats_range, &job);
     return 0;
 }
 
-int kern_cpu_loss_stats(const struct dev_launch *where, const struct kern_loss_stats_arguments *a)
+static struct kern_loss sum_losses(const struct kern_loss_arguments *a, const struct arrays *arrays)
 {
-    int rc = kern_cpu_need(where, KERN_LOSS_STATS,
-                           kern_cpu_loss_stats_bytes(a, core_team_count(where->team)));
-    if (rc == 0 && a->first) {
-        rc = labels_check(a->labels, a->tokens, a->vocab);
-    }
-    return rc == 0 ? stats_run(where, a, where->scratch) : rc;
-}
-
-size_t kern_cpu_loss_sum_bytes(const struct kern_loss_sum_arguments *a, unsigned threads)
-{
-    (void)a;
-    (void)threads;
-    return 0;
-}
-
-int kern_cpu_loss_sum(const struct dev_launch *where, const struct kern_loss_sum_arguments *a)
-{
-    (void)where;
     struct kern_loss loss = {0};
     for (int64_t t = 0; t < a->tokens; t++) {
         if (a->labels[t] != KERN_LABEL_IGNORED) {
-            loss.sum += (double)a->maxima[t] - (double)a->picked[t] + log((double)a->sums[t]);
+            loss.sum += (double)arrays->maxima[t] - (double)arrays->picked[t] +
+                        log((double)arrays->sums[t]);
             loss.count++;
         }
     }
-    *a->loss = loss;
-    return 0;
+    return loss;
 }
 
-size_t kern_cpu_loss_grad_bytes(const struct kern_loss_grad_arguments *a, unsigned threads)
+/* The weight's gradient from element `first` on. */
+static struct kern_grad grad_at(const struct kern_grad *grad, int64_t first)
 {
-    const size_t products[] = {
-        kern_cpu_product_bytes(a->type, a->tokens, a->n, a->width, threads),
-        kern_cpu_product_bytes(a->type, a->n, a->width, a->tokens, threads),
-        kern_cpu_product_bytes(a->type, a->tokens, a->width, a->n, threads),
-    };
-    size_t most = products[0];
-    for (int i = 1; i < 3; i++) {
-        most = products[i] > most ? products[i] : most;
+    struct kern_grad at = *grad;
+    if (at.sum != NULL) {
+        at.sum += first;
     }
-    return logits_bytes(a->tokens, a->n) + most;
+    if (at.out != NULL) {
+        at.out = (char *)at.out + (size_t)first * kern_type_bytes(at.out_type);
+    }
+    return at;
 }
 
-/* The gradients of the logits stand where the logits stood. */
-static int grad_products(const struct dev_launch *where, const struct kern_loss_grad_arguments *a,
-                         const struct kern_loss_tile *tile, char *scratch)
+static int grad_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                         const struct arrays *arrays, const struct kern_loss_tile *tile,
+                         char *scratch)
 {
-    struct kern_product dw = {
+    const struct kern_grad grad = grad_at(&a->dw, tile->begin * a->width);
+    const struct kern_product dw = {
         .type = a->type,
-        .m = a->n,
+        .m = tile->n,
         .n = a->width,
         .k = a->tokens,
         .a = tile->logits,
@@ -150,111 +142,83 @@ static int grad_products(const struct dev_launch *where, const struct kern_loss_
         .a_turned = true,
         .b = a->x,
         .b_stride = a->x_stride,
-        .finish = kern_finish_grad(&a->dw, a->width),
+        .finish = kern_finish_grad(&grad, a->width),
     };
     const struct kern_product dx = {
         .type = a->type,
         .m = a->tokens,
         .n = a->width,
-        .k = a->n,
+        .k = tile->n,
         .a = tile->logits,
         .a_stride = tile->grad_stride,
-        .b = a->w,
+        .b = weights_at(a, tile->begin),
         .b_stride = a->width,
-        .finish = {.sum = a->dx_sum,
+        .finish = {.sum = arrays->dx_sum,
                    .sum_stride = a->width,
-                   .first = a->first,
-                   .out = a->last ? a->dx : NULL,
+                   .first = tile->begin == 0,
+                   .out = tile->begin + tile->n == a->vocab ? a->dx : NULL,
                    .out_type = a->type,
                    .out_stride = a->dx_stride},
     };
-    int rc = kern_grad_wanted(&a->dw) ? kern_cpu_product(where, &dw, scratch) : 0;
-    return rc == 0 ? kern_cpu_product(where, &dx, scratch) : rc;
+    const int rc = kern_grad_wanted(&grad) ? kern_cpu_product(where, &dw, scratch) : 0;
+    return rc != 0 ? rc : kern_cpu_product(where, &dx, scratch);
 }
 
-static int grad_run(const struct dev_launch *where, const struct kern_loss_grad_arguments *a,
-                    char *scratch)
+static int grad_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                    const struct arrays *arrays, struct part part, char *scratch)
 {
-    const int64_t shape[3] = {a->tokens, a->n, a->width};
-    struct kern_product product = logits_product(a->type, shape, a->x, a->x_stride, a->w);
-    float *logits = kern_cpu_take(&scratch, logits_bytes(a->tokens, a->n));
-    product.finish.out = logits;
-    int rc = kern_cpu_product(where, &product, scratch);
+    float *logits = NULL;
+    const int rc = logits_product(where, a, part, &scratch, &logits);
     if (rc != 0) {
         return rc;
     }
     const int64_t in_row = (int64_t)(sizeof(float) / kern_type_bytes(a->type));
     const struct tile_job job = {.isa = kern_cpu_isa(where),
-                                 .tile = {.n = a->n,
-                                          .begin = a->begin,
+                                 .tile = {.n = part.n,
+                                          .begin = part.begin,
                                           .logits = logits,
                                           .labels = a->labels,
-                                          .maxima = (float *)(uintptr_t)a->maxima,
-                                          .sums = (float *)(uintptr_t)a->sums,
+                                          .maxima = arrays->maxima,
+                                          .sums = arrays->sums,
                                           .type = a->type,
-                                          .grad_stride = a->n * in_row,
+                                          .grad_stride = part.n * in_row,
                                           .scale = *a->scale}};
     kern_cpu_spread(where, a->tokens, TOKEN_GRAIN, grad_range, &job);
-    return grad_products(where, a, &job.tile, scratch);
+    return grad_products(where, a, arrays, &job.tile, scratch);
 }
 
-int kern_cpu_loss_grad(const struct dev_launch *where, const struct kern_loss_grad_arguments *a)
-{
-    int rc = kern_cpu_need(where, KERN_LOSS_GRAD,
-                           kern_cpu_loss_grad_bytes(a, core_team_count(where->team)));
-    return rc == 0 ? grad_run(where, a, where->scratch) : rc;
-}
-
-/* Columns of a tile of logits: what LOGITS_BYTES hold, but no fewer than products need. */
-static int64_t tile_columns(const struct kern_loss_arguments *a)
+static int64_t tile_rows(const struct kern_loss_arguments *a)
 {
     const int64_t row_bytes = (a->tokens > 0 ? a->tokens : 1) * (int64_t)sizeof(float);
-    int64_t n = LOGITS_BYTES / row_bytes / TILE_GRAIN * TILE_GRAIN;
-    n = n > TILE_LEAST ? n : TILE_LEAST;
+    const int64_t held = LOGITS_BYTES / row_bytes / TILE_GRAIN * TILE_GRAIN;
+    const int64_t chosen = held > TILE_MIN ? held : TILE_MIN;
+    const int64_t n = a->tile > 0 ? a->tile : chosen;
     return n < a->vocab ? n : a->vocab;
 }
 
-static struct kern_loss_grad_arguments grad_of_tile(const struct kern_loss_arguments *a,
-                                                    int64_t begin, int64_t n)
+static size_t tile_bytes(const struct kern_loss_arguments *a, int64_t n, unsigned threads)
 {
-    const size_t row = (size_t)(begin * a->width);
-    struct kern_loss_grad_arguments g = {
-        .type = a->type,
-        .tokens = a->tokens,
-        .n = n,
-        .width = a->width,
-        .begin = begin,
-        .x = a->x,
-        .x_stride = a->x_stride,
-        .w = (const char *)a->w + row * kern_type_bytes(a->type),
-        .labels = a->labels,
-        .scale = a->scale,
-        .first = begin == 0,
-        .last = begin + n == a->vocab,
-        .dx = a->dx,
-        .dx_stride = a->dx_stride,
-        .dw = a->dw,
+    const size_t products[] = {
+        kern_cpu_product_bytes(a->type, a->tokens, n, a->width, threads),
+        kern_cpu_product_bytes(a->type, n, a->width, a->tokens, threads),
+        kern_cpu_product_bytes(a->type, a->tokens, a->width, n, threads),
     };
-    if (g.dw.sum != NULL) {
-        g.dw.sum += row;
+    size_t most = products[0];
+    for (int i = 1; i < 3; i++) {
+        most = products[i] > most ? products[i] : most;
     }
-    if (g.dw.out != NULL) {
-        g.dw.out = (char *)g.dw.out + row * kern_type_bytes(g.dw.out_type);
-    }
-    return g;
+    return logits_bytes(a->tokens, n) + most;
 }
 
 size_t kern_cpu_loss_bytes(const struct kern_loss_arguments *a, unsigned threads)
 {
-    const int64_t n = tile_columns(a);
+    const int64_t n = tile_rows(a);
     const int64_t rest = a->vocab % n;
-    struct kern_loss_grad_arguments grad = grad_of_tile(a, 0, n);
-    size_t tile = kern_cpu_loss_grad_bytes(&grad, threads);
-    grad.n = rest;
-    const size_t last = rest > 0 ? kern_cpu_loss_grad_bytes(&grad, threads) : 0;
-    tile = tile > last ? tile : last;
+    const size_t tile = tile_bytes(a, n, threads);
+    const size_t last = rest > 0 ? tile_bytes(a, rest, threads) : 0;
     return 3 * kern_cpu_round((size_t)a->tokens * sizeof(float)) +
-           kern_cpu_round((size_t)(a->tokens * a->width) * sizeof(float)) + tile;
+           kern_cpu_round((size_t)(a->tokens * a->width) * sizeof(float)) +
+           (tile > last ? tile : last);
 }
 
 int kern_cpu_loss(const struct dev_launch *where, const struct kern_loss_arguments *a)
@@ -266,42 +230,22 @@ int kern_cpu_loss(const struct dev_launch *where, const struct kern_loss_argumen
     }
     char *scratch = where->scratch;
     const size_t bytes = (size_t)a->tokens * sizeof(float);
-    float *maxima = kern_cpu_take(&scratch, bytes);
-    float *sums = kern_cpu_take(&scratch, bytes);
-    float *picked = kern_cpu_take(&scratch, bytes);
-    float *dx_sum = kern_cpu_take(&scratch, (size_t)a->width * bytes);
-    const int64_t step = tile_columns(a);
+    struct arrays arrays = {.maxima = kern_cpu_take(&scratch, bytes)};
+    arrays.sums = kern_cpu_take(&scratch, bytes);
+    arrays.picked = kern_cpu_take(&scratch, bytes);
+    arrays.dx_sum = kern_cpu_take(&scratch, (size_t)a->width * bytes);
+    const int64_t step = tile_rows(a);
     for (int64_t begin = 0; begin < a->vocab && rc == 0; begin += step) {
-        const int64_t n = begin + step < a->vocab ? step : a->vocab - begin;
-        const struct kern_loss_grad_arguments g = grad_of_tile(a, begin, n);
-        rc = stats_run(where,
-                       &(struct kern_loss_stats_arguments){.type = a->type,
-                                                           .tokens = a->tokens,
-                                                           .n = n,
-                                                           .width = a->width,
-                                                           .begin = begin,
-                                                           .vocab = a->vocab,
-                                                           .x = a->x,
-                                                           .x_stride = a->x_stride,
-                                                           .w = g.w,
-                                                           .labels = a->labels,
-                                                           .maxima = maxima,
-                                                           .sums = sums,
-                                                           .picked = picked,
-                                                           .first = begin == 0},
-                       scratch);
+        const struct part part = {begin, begin + step < a->vocab ? step : a->vocab - begin};
+        rc = stats_run(where, a, &arrays, part, scratch);
     }
-    if (rc == 0) {
-        rc = kern_cpu_loss_sum(where, &(struct kern_loss_sum_arguments){
-                                          a->tokens, a->labels, maxima, sums, picked, a->loss});
+    if (rc != 0) {
+        return rc;
     }
+    *a->loss = sum_losses(a, &arrays);
     for (int64_t begin = 0; a->dx != NULL && begin < a->vocab && rc == 0; begin += step) {
-        const int64_t n = begin + step < a->vocab ? step : a->vocab - begin;
-        struct kern_loss_grad_arguments g = grad_of_tile(a, begin, n);
-        g.maxima = maxima;
-        g.sums = sums;
-        g.dx_sum = dx_sum;
-        rc = grad_run(where, &g, scratch);
+        const struct part part = {begin, begin + step < a->vocab ? step : a->vocab - begin};
+        rc = grad_run(where, a, &arrays, part, scratch);
     }
     return rc;
 }

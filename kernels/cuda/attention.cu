@@ -98,14 +98,14 @@ int launch(const struct dev_launch *where, const struct kern_attention_arguments
     return kern_cuda_launch(where, "attention", grid, attend<T, D>, *a, tiles);
 }
 
-template <typename T>
-int launch_type(const struct dev_launch *where, const struct kern_attention_arguments *a,
+int launch_bf16(const struct dev_launch *where, const struct kern_attention_arguments *a,
                 const struct kern_tiles &tiles)
 {
     if (a->head_dim <= 64) {
-        return launch<T, 64>(where, a, tiles);
+        return launch<kern_bf16, 64>(where, a, tiles);
     }
-    return a->head_dim <= 96 ? launch<T, 96>(where, a, tiles) : launch<T, 128>(where, a, tiles);
+    return a->head_dim <= 96 ? launch<kern_bf16, 96>(where, a, tiles)
+                             : launch<kern_bf16, 128>(where, a, tiles);
 }
 
 } // namespace
@@ -125,19 +125,8 @@ int kern_cuda_attention_mma(const struct dev_launch *where,
     if (rc != 0) {
         return rc;
     }
-    return a->type == KERN_BF16 ? launch_type<kern_bf16>(where, a, tiles)
-                                : launch_type<kern_fp16>(where, a, tiles);
-}
-
-int kern_cuda_attention_own(const struct dev_launch *where,
-                            const struct kern_attention_arguments *a)
-{
-    struct kern_cuda *cuda = static_cast<struct kern_cuda *>(where->context);
-    if (cuda->sm90 == KERN_SM90_UNKNOWN) {
-        cuda->sm90 = kern_cuda_attention_check(where) ? KERN_SM90_WORKS : KERN_SM90_LEFT_OUT;
-    }
-    return cuda->sm90 == KERN_SM90_WORKS ? kern_cuda_attention_sm90(where, a)
-                                         : kern_cuda_attention_mma(where, a);
+    return a->type == KERN_BF16 ? launch_bf16(where, a, tiles)
+                                : launch<kern_fp16, 128>(where, a, tiles);
 }
 
 extern "C" int kern_cuda_attention(const struct dev_launch *where,
@@ -153,7 +142,9 @@ extern "C" int kern_cuda_attention(const struct dev_launch *where,
     if (!kern_cuda_attention_sm90_fits(a)) {
         return kern_cuda_attention_mma(where, a);
     }
-    bool taken = false;
-    const int rc = kern_dnn_attention(cuda->dnn, where, a, &taken);
-    return rc != 0 || taken ? rc : kern_cuda_attention_own(where, a);
+    if (cuda->sm90 == KERN_SM90_UNKNOWN) {
+        cuda->sm90 = kern_cuda_attention_check(where) ? KERN_SM90_WORKS : KERN_SM90_LEFT_OUT;
+    }
+    return cuda->sm90 == KERN_SM90_WORKS ? kern_cuda_attention_sm90(where, a)
+                                         : kern_cuda_attention_mma(where, a);
 }

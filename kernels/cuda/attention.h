@@ -66,34 +66,12 @@ int kern_cuda_attention_sm90(const struct dev_launch *where,
 bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_arguments *g);
 int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
                                   const struct kern_attention_grad_arguments *g);
-/* The best of ours for 16 bits and heads of 64 and 128, whatever else is there; waits for the card where it
- * has not been asked yet. */
-int kern_cuda_attention_own(const struct dev_launch *where,
-                            const struct kern_attention_arguments *a);
-int kern_cuda_attention_grad_own(const struct dev_launch *where,
-                                 const struct kern_attention_grad_arguments *g);
 /* Whether the card has them, and they agree with attention.cu and attention_grad.cu: in the queue's
  * scratch, which has that many bytes; waits for the card. A disagreement is a warning. */
 bool kern_cuda_attention_check(const struct dev_launch *where);
 size_t kern_cuda_attention_check_bytes(void);
 bool kern_cuda_attention_grad_check(const struct dev_launch *where);
 size_t kern_cuda_attention_grad_check_bytes(void);
-
-/* attention_cudnn.c: by cuDNN, in the shapes in which it was measured faster. `choices`: as of products;
- * `by_hand`: it is not timed. The library is opened when the first shape that it may take comes. */
-struct kern_dnn_ways;
-int kern_dnn_ways_create(const char *choices, bool by_hand, struct kern_dnn_ways **out);
-void kern_dnn_ways_destroy(struct kern_dnn_ways *ways); /* NULL is fine */
-/* Whether cuDNN computes the very thing: one document a row, no window that hides a key, heads of 64 and 128,
- * results that take the place of no input.
- * `grad`: NULL for attention itself. */
-bool kern_dnn_takes(const struct kern_attention_arguments *a,
-                    const struct kern_attention_grad_arguments *grad);
-/* *taken is false, and nothing done, where ours is to be used. NULL ways take nothing. */
-int kern_dnn_attention(struct kern_dnn_ways *ways, const struct dev_launch *where,
-                       const struct kern_attention_arguments *a, bool *taken);
-int kern_dnn_attention_grad(struct kern_dnn_ways *ways, const struct dev_launch *where,
-                            const struct kern_attention_grad_arguments *g, bool *taken);
 
 /* Without tensor cores: any type, head_dim up to 512, any alignment. */
 int kern_cuda_attention_plain(const struct dev_launch *where,

@@ -292,12 +292,13 @@ int launch(const struct dev_launch *where, const struct kern_grad_job &j)
     return rc != 0 ? rc : kern_cuda_launch(where, "attention_grad", dq, attend_dq<T, D>, j);
 }
 
-template <typename T> int launch_type(const struct dev_launch *where, const struct kern_grad_job &j)
+int launch_bf16(const struct dev_launch *where, const struct kern_grad_job &j)
 {
     if (j.g.forward.head_dim <= 64) {
-        return launch<T, 64>(where, j);
+        return launch<kern_bf16, 64>(where, j);
     }
-    return j.g.forward.head_dim <= 96 ? launch<T, 96>(where, j) : launch<T, 128>(where, j);
+    return j.g.forward.head_dim <= 96 ? launch<kern_bf16, 96>(where, j)
+                                      : launch<kern_bf16, 128>(where, j);
 }
 
 } // namespace
@@ -320,20 +321,7 @@ int kern_cuda_attention_grad_mma(const struct dev_launch *where,
         return rc;
     }
     j.g = *g;
-    return g->forward.type == KERN_BF16 ? launch_type<kern_bf16>(where, j)
-                                        : launch_type<kern_fp16>(where, j);
-}
-
-int kern_cuda_attention_grad_own(const struct dev_launch *where,
-                                 const struct kern_attention_grad_arguments *g)
-{
-    struct kern_cuda *cuda = static_cast<struct kern_cuda *>(where->context);
-    if (cuda->sm90_grad == KERN_SM90_UNKNOWN) {
-        cuda->sm90_grad = kern_cuda_attention_grad_check(where) ? KERN_SM90_WORKS
-                                                                : KERN_SM90_LEFT_OUT;
-    }
-    return cuda->sm90_grad == KERN_SM90_WORKS ? kern_cuda_attention_grad_sm90(where, g)
-                                              : kern_cuda_attention_grad_mma(where, g);
+    return g->forward.type == KERN_BF16 ? launch_bf16(where, j) : launch<kern_fp16, 128>(where, j);
 }
 
 extern "C" int kern_cuda_attention_grad(const struct dev_launch *where,
@@ -352,7 +340,10 @@ extern "C" int kern_cuda_attention_grad(const struct dev_launch *where,
     if (!kern_cuda_attention_grad_sm90_fits(g)) {
         return kern_cuda_attention_grad_mma(where, g);
     }
-    bool taken = false;
-    const int rc = kern_dnn_attention_grad(cuda->dnn, where, g, &taken);
-    return rc != 0 || taken ? rc : kern_cuda_attention_grad_own(where, g);
+    if (cuda->sm90_grad == KERN_SM90_UNKNOWN) {
+        cuda->sm90_grad = kern_cuda_attention_grad_check(where) ? KERN_SM90_WORKS
+                                                                : KERN_SM90_LEFT_OUT;
+    }
+    return cuda->sm90_grad == KERN_SM90_WORKS ? kern_cuda_attention_grad_sm90(where, g)
+                                              : kern_cuda_attention_grad_mma(where, g);
 }

@@ -14,16 +14,14 @@ extern "C" {
 #endif
 
 struct kern_lt;
-struct kern_dnn_ways;
 
 enum kern_sm90 { KERN_SM90_UNKNOWN, KERN_SM90_WORKS, KERN_SM90_LEFT_OUT };
 
-/* What dev_launch.context points at. The thread that submits alone changes the rest. */
+/* What dev_launch.context points at. Only the submitting thread changes it. */
 struct kern_cuda {
-    struct kern_lt *lt;        /* owned; NULL: all products are plain */
-    struct kern_dnn_ways *dnn; /* owned; NULL: attention is our own */
-    enum kern_sm90 sm90;       /* attention_sm90.cu */
-    enum kern_sm90 sm90_grad;  /* attention_grad_sm90.cu */
+    struct kern_lt *lt;       /* owned; NULL: all products are plain */
+    enum kern_sm90 sm90;      /* attention_sm90.cu */
+    enum kern_sm90 sm90_grad; /* attention_grad_sm90.cu */
     char description[160];
 };
 
@@ -33,9 +31,8 @@ struct kern_cuda {
         each(KERN_ROPE, rope, kern_rope_arguments) each(KERN_ACT, act, kern_act_arguments)         \
             each(KERN_ACT_GRAD, act_grad, kern_act_grad_arguments)                                 \
                 each(KERN_ADD, add, kern_add_arguments)                                            \
-                    each(KERN_LOSS_SUM, loss_sum, kern_loss_sum_arguments)                         \
-                        each(KERN_UPDATE, update, kern_update_arguments)                           \
-                            each(KERN_SQUARES, squares, core_vec_norm)
+                    each(KERN_UPDATE, update, kern_update_arguments)                               \
+                        each(KERN_SQUARES, squares, core_vec_norm)
 
 #define KERN_CUDA_SCRATCH_OPS(each)                                                                \
     each(KERN_LINEAR, linear, kern_linear_arguments)                                               \
@@ -46,10 +43,8 @@ struct kern_cuda {
                         each(KERN_NORM_GRAD, norm_grad, kern_norm_grad_arguments)                  \
                             each(KERN_ATTENTION, attention, kern_attention_arguments)              \
                                 each(KERN_ATTENTION_GRAD, attention_grad,                          \
-                                     kern_attention_grad_arguments) each(KERN_LOSS, loss,          \
-                                                                         kern_loss_arguments)      \
-                                    each(KERN_LOSS_STATS, loss_stats, kern_loss_stats_arguments)   \
-                                        each(KERN_LOSS_GRAD, loss_grad, kern_loss_grad_arguments)
+                                     kern_attention_grad_arguments)                                \
+                                    each(KERN_LOSS, loss, kern_loss_arguments)
 
 #define KERN_CUDA_DECLARE(id, name, type)                                                          \
     int kern_cuda_##name(const struct dev_launch *where, const struct type *a);

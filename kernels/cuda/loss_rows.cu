@@ -1,8 +1,7 @@
 /* loss_rows.cu: running maxima and sums of rows of logits, their gradients in place, and the sum of
- * the loss. A block a row. */
+ * the loss. A block has one row. */
 #include "kernels/cuda/loss_rows.h"
 
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/wide.cuh"
@@ -14,12 +13,12 @@ constexpr int THREADS = 512;
 constexpr int SUMMERS = 1024;
 constexpr int GROUP = KERN_GROUP;
 
-__global__ void __launch_bounds__(THREADS)
-    stats_rows(struct kern_loss_stats_arguments a, const float *logits, bool wide)
+__global__ void __launch_bounds__(THREADS) stats_rows(struct kern_loss_rows a, bool wide)
 {
     __shared__ float rooms[2][THREADS / KERN_WARP];
     const int64_t t = blockIdx.x;
-    const float *row = logits + t * a.n;
+    const bool first = a.begin == 0;
+    const float *row = a.logits + t * a.n;
     const float none = -__uint_as_float(0x7f800000u);
     float top = none;
     float sum = 0.0f;
@@ -38,34 +37,34 @@ __global__ void __launch_bounds__(THREADS)
             sum += i + j < a.n && top > none ? expf(v[j] - top) : 0.0f;
         }
     }
-    const float old_top = a.first ? none : a.maxima[t];
+    const float old_top = first ? none : a.maxima[t];
     const float new_top = fmaxf(kern_team_max<THREADS>(top, rooms[0]), old_top);
     sum = top > none ? sum * expf(top - new_top) : 0.0f;
     sum = kern_team_sum<THREADS>(sum, rooms[1]);
     if (threadIdx.x == 0) {
         const int64_t column = static_cast<int64_t>(a.labels[t]) - a.begin;
-        a.sums[t] = (a.first ? 0.0f : a.sums[t] * expf(old_top - new_top)) + sum;
+        a.sums[t] = (first ? 0.0f : a.sums[t] * expf(old_top - new_top)) + sum;
         a.maxima[t] = new_top;
         if (column >= 0 && column < a.n) {
             a.picked[t] = row[column];
-        } else if (a.first) {
+        } else if (first) {
             a.picked[t] = 0.0f;
         }
     }
 }
 
-/* A slice of the row is read by all threads before any of them writes: what is written of it lies in
- * the front of what was read, by then or in slices before. */
+/* All threads read a slice of the row before any of them writes: what is written lies within the
+ * slices that were read. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    grad_rows(struct kern_loss_grad_arguments a, float *logits, bool wide)
+    grad_rows(struct kern_loss_rows a, const float *factor, bool wide)
 {
     const int64_t t = blockIdx.x;
-    float *row = logits + t * a.n;
+    float *row = a.logits + t * a.n;
     const bool ignored = a.labels[t] == KERN_LABEL_IGNORED;
     const int64_t column = static_cast<int64_t>(a.labels[t]) - a.begin;
     const float top = a.maxima[t];
-    const float scale = *a.scale;
+    const float scale = *factor;
     const float each = scale / a.sums[t];
     for (int64_t first = 0; first < a.n; first += THREADS * GROUP) {
         const int64_t i = first + threadIdx.x * GROUP;
@@ -82,8 +81,9 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Threads in a fixed order of halves. */
-__global__ void __launch_bounds__(SUMMERS) sum_losses(struct kern_loss_sum_arguments a)
+/* The sums of the threads are added by halves, in a fixed order. */
+__global__ void __launch_bounds__(SUMMERS)
+    sum_losses(struct kern_loss_rows a, struct kern_loss *loss)
 {
     __shared__ double sums[SUMMERS];
     __shared__ int64_t counts[SUMMERS];
@@ -106,34 +106,34 @@ __global__ void __launch_bounds__(SUMMERS) sum_losses(struct kern_loss_sum_argum
         }
     }
     if (threadIdx.x == 0) {
-        a.loss->sum = sums[0];
-        a.loss->count = counts[0];
+        loss->sum = sums[0];
+        loss->count = counts[0];
     }
 }
 
 } // namespace
 
-int kern_cuda_loss_stats_rows(const struct dev_launch *where,
-                              const struct kern_loss_stats_arguments *a, const float *logits)
+extern "C" int kern_cuda_loss_stats_rows(const struct dev_launch *where,
+                                         const struct kern_loss_rows *rows)
 {
-    const kern_grid grid = kern_grid_of(a->tokens, THREADS);
-    return kern_cuda_launch(where, "loss_stats", grid, stats_rows, *a, logits,
-                            kern_is_wide(KERN_F32, logits, a->n));
+    const kern_grid grid = kern_grid_of(rows->tokens, THREADS);
+    return kern_cuda_launch(where, "loss", grid, stats_rows, *rows,
+                            kern_is_wide(KERN_F32, rows->logits, rows->n));
 }
 
-int kern_cuda_loss_grad_rows(const struct dev_launch *where,
-                             const struct kern_loss_grad_arguments *a, float *logits)
+extern "C" int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type,
+                                        const struct kern_loss_rows *rows, const float *scale)
 {
-    const kern_grid grid = kern_grid_of(a->tokens, THREADS);
-    return kern_by_type("loss_grad", a->type, [&](auto type) {
-        return kern_cuda_launch(where, "loss_grad", grid, grad_rows<decltype(type)>, *a, logits,
-                                kern_is_wide(KERN_F32, logits, a->n));
+    const kern_grid grid = kern_grid_of(rows->tokens, THREADS);
+    return kern_by_type("loss", type, [&](auto words) {
+        return kern_cuda_launch(where, "loss", grid, grad_rows<decltype(words)>, *rows, scale,
+                                kern_is_wide(KERN_F32, rows->logits, rows->n));
     });
 }
 
-extern "C" int kern_cuda_loss_sum(const struct dev_launch *where,
-                                  const struct kern_loss_sum_arguments *a)
+extern "C" int kern_cuda_loss_sum(const struct dev_launch *where, const struct kern_loss_rows *rows,
+                                  struct kern_loss *loss)
 {
     const kern_grid grid = kern_grid_of(1, SUMMERS);
-    return kern_cuda_launch(where, "loss_sum", grid, sum_losses, *a);
+    return kern_cuda_launch(where, "loss", grid, sum_losses, *rows, loss);
 }

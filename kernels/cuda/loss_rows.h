@@ -1,14 +1,34 @@
-/* loss_rows.h: the cross-entropy of a tile of logits [tokens][n]; private to loss*.cu. */
+/* loss_rows.h: the cross-entropy of a tile of logits; private to loss*.c and loss*.cu. Host side. */
 #ifndef KERNELS_CUDA_LOSS_ROWS_H
 #define KERNELS_CUDA_LOSS_ROWS_H
 
 #include "core/dev/launch.h"
 #include "kernels/kern.h"
 
-int kern_cuda_loss_stats_rows(const struct dev_launch *where,
-                              const struct kern_loss_stats_arguments *a, const float *logits);
-/* The gradients, in the type, take the logits' place: row t begins where it began. */
-int kern_cuda_loss_grad_rows(const struct dev_launch *where,
-                             const struct kern_loss_grad_arguments *a, float *logits);
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Columns begin .. begin + n - 1 of the vocabulary for all tokens, and the arrays over all tiles. */
+struct kern_loss_rows {
+    int64_t tokens, n, begin;
+    float *logits; /* [tokens][n] */
+    const int32_t *labels;
+    float *maxima; /* [tokens], over the tiles so far */
+    float *sums;   /* [tokens], of exp(logit - maximum) */
+    float *picked; /* [tokens], the label's logit, once its tile was read */
+};
+
+int kern_cuda_loss_stats_rows(const struct dev_launch *where, const struct kern_loss_rows *rows);
+/* Replaces the logits by their gradients, in the type: each row begins where it began. */
+int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type,
+                             const struct kern_loss_rows *rows, const float *scale);
+/* After the statistics of all tiles. */
+int kern_cuda_loss_sum(const struct dev_launch *where, const struct kern_loss_rows *rows,
+                       struct kern_loss *loss);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

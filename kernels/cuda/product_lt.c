@@ -1,4 +1,4 @@
-/* product_lt.c: the door of cuBLASLt. The library counts columns first, so that out[m][n] in rows is
+/* product_lt.c: the wrapper of cuBLASLt. The library stores matrices by columns, so out[m][n] by rows is
  * its n x m result of b (its A) and a (its B). fp32 is computed in fp32, never in TF32. */
 #include "kernels/cuda/product_lt.h"
 
@@ -13,7 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 
-enum { WAYS_MAX = 12, TIMED_RUNS = 4 };
+enum { PROPOSALS_MAX = 12, ALGORITHMS_MAX = 1024 };
 
 typedef cublasStatus_t create_function(cublasLtHandle_t *);
 typedef cublasStatus_t destroy_function(cublasLtHandle_t);
@@ -33,25 +33,34 @@ typedef cublasStatus_t heuristic_function(cublasLtHandle_t, cublasLtMatmulDesc_t
                                           cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                           cublasLtMatmulPreference_t, int,
                                           cublasLtMatmulHeuristicResult_t *, int *);
-typedef cublasStatus_t check_function(cublasLtHandle_t, cublasLtMatmulDesc_t,
-                                      cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                      cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                      const cublasLtMatmulAlgo_t *,
-                                      cublasLtMatmulHeuristicResult_t *);
 typedef cublasStatus_t matmul_function(cublasLtHandle_t, cublasLtMatmulDesc_t, const void *,
                                        const void *, cublasLtMatrixLayout_t, const void *,
                                        cublasLtMatrixLayout_t, const void *, const void *,
                                        cublasLtMatrixLayout_t, void *, cublasLtMatrixLayout_t,
                                        const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t);
 
+/* What the library's proposal may depend on; compared as bytes. */
+struct key {
+    int64_t m, n, k;
+    int64_t a_stride, b_stride, out_stride;
+    uint8_t type, out_type, a_turned, b_turned;
+    uint8_t bias;                        /* alignment of its address; 0: none */
+    uint8_t a_align, b_align, out_align; /* of the addresses: 16, 8, 4 or 2 */
+};
+
+struct algorithm {
+    struct key key;
+    bool exists; /* false: the library proposes none */
+    cublasLtMatmulAlgo_t algo;
+};
+
 struct kern_lt {
     void (*symbols[KERN_LT_SYMBOLS])(void);
-    void *library; /* owned */
     cublasLtHandle_t handle;
-    struct kern_lt_choices choices;
-    bool told; /* that a shape has no way */
+    struct algorithm *algorithms; /* owned, [ALGORITHMS_MAX]; the oldest is replaced */
+    size_t count, next;
+    bool warned; /* of a shape without an algorithm */
     char description[64];
-    cudaEvent_t begin, end; /* owned: of timing; NULL without a file */
 };
 
 #define CALL(lt, symbol, type) ((type *)(lt)->symbols[symbol])
@@ -131,19 +140,17 @@ static void *workspace(const struct dev_launch *where)
 
 static cublasStatus_t matmul(const struct kern_lt *lt, const struct dev_launch *where,
                              const struct kern_cuda_product *p, struct shape *shape,
-                             const uint64_t *words)
+                             const cublasLtMatmulAlgo_t *algo)
 {
     const float one = 1.0f;
     const float zero = 0.0f;
-    cublasLtMatmulAlgo_t algo;
-    memcpy(&algo, words, sizeof algo);
     return CALL(lt, KERN_LT_MATMUL,
                 matmul_function)(lt->handle, &shape->desc, &one, p->b, &shape->a, p->a, &shape->b,
-                                 &zero, p->out, &shape->out, p->out, &shape->out, &algo,
+                                 &zero, p->out, &shape->out, p->out, &shape->out, algo,
                                  workspace(where), KERN_CUDA_WORKSPACE_BYTES - 256, where->stream);
 }
 
-/* ---- Choosing. ---- */
+/* ---- Algorithms. ---- */
 
 static uint8_t alignment(const void *address)
 {
@@ -151,9 +158,9 @@ static uint8_t alignment(const void *address)
     return (uint8_t)(bits & (~bits + 1));
 }
 
-static struct kern_lt_key key_of(const struct kern_cuda_product *p)
+static struct key key_of(const struct kern_cuda_product *p)
 {
-    return (struct kern_lt_key){
+    return (struct key){
         .m = p->m,
         .n = p->n,
         .k = p->k,
@@ -171,12 +178,13 @@ static struct kern_lt_key key_of(const struct kern_cuda_product *p)
     };
 }
 
-static int ways_of(const struct kern_lt *lt, const struct kern_lt_key *key, struct shape *shape,
-                   cublasLtMatmulHeuristicResult_t *ways)
+/* The number of algorithms that the library proposes, the best by its own estimate first. */
+static int proposals_of(const struct kern_lt *lt, const struct key *key, struct shape *shape,
+                        cublasLtMatmulHeuristicResult_t proposals[PROPOSALS_MAX])
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     const uint64_t bytes = KERN_CUDA_WORKSPACE_BYTES - 256;
-    /* Where k is split, its parts are added in fp32: by default they may be in the result's type. */
+    /* If k is split, its parts are added in fp32: the library's default allows the result's type. */
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = key->b_align;
     const uint32_t b = key->a_align;
@@ -203,175 +211,127 @@ static int ways_of(const struct kern_lt *lt, const struct kern_lt_key *key, stru
     if (status == 0) {
         status = CALL(lt, KERN_LT_HEURISTIC, heuristic_function)(
             lt->handle, &shape->desc, &shape->a, &shape->b, &shape->out, &shape->out, &preference,
-            WAYS_MAX, ways, &count);
+            PROPOSALS_MAX, proposals, &count);
     }
     return status == 0 ? count : 0;
 }
 
-/* Milliseconds of TIMED_RUNS runs after one that warms up; negative where the way fails. */
-static float time_way(const struct kern_lt *lt, const struct dev_launch *where,
-                      const struct kern_cuda_product *p, struct shape *shape, const uint64_t *words)
+static void warn_none(struct kern_lt *lt, const char *op, const struct key *key)
 {
-    float ms = 0.0f;
-    bool works = matmul(lt, where, p, shape, words) == 0 &&
-                 cudaEventRecord(lt->begin, where->stream) == cudaSuccess;
-    for (int run = 0; run < TIMED_RUNS && works; run++) {
-        works = matmul(lt, where, p, shape, words) == 0;
-    }
-    works = works && cudaEventRecord(lt->end, where->stream) == cudaSuccess &&
-            cudaEventSynchronize(lt->end) == cudaSuccess &&
-            cudaEventElapsedTime(&ms, lt->begin, lt->end) == cudaSuccess;
-    return works ? ms : -1.0f;
-}
-
-static void tell_none(struct kern_lt *lt, const char *op, const struct kern_lt_key *key)
-{
-    if (!lt->told) {
+    if (!lt->warned) {
         core_log(CORE_LOG_WARN,
-                 "op %s: cuBLASLt has no way to compute a product of %" PRId64 " x %" PRId64
-                 " over %" PRId64 " %s numbers (strides %" PRId64 ", %" PRId64 ", %" PRId64
-                 "); it goes without tensor cores and is slow, as others of its kind may",
+                 "op %s: cuBLASLt has no algorithm for a product of %" PRId64 " x %" PRId64
+                 " over %" PRId64 " %s elements (strides %" PRId64 ", %" PRId64 ", %" PRId64
+                 "); it is computed without tensor cores, slowly, and so may others of its kind",
                  op, key->m, key->n, key->k, kern_type_name((enum kern_type)key->type),
                  key->a_stride, key->b_stride, key->out_stride);
-        lt->told = true;
+        lt->warned = true;
     }
 }
 
-/* The result is written over and over: products never add to what is there. */
-static void choose(struct kern_lt *lt, const struct dev_launch *where,
-                   const struct kern_cuda_product *p, struct shape *shape,
-                   struct kern_lt_choice *choice)
+static const struct algorithm *algorithm_find(const struct kern_lt *lt, const struct key *key)
 {
-    cublasLtMatmulHeuristicResult_t ways[WAYS_MAX];
-    memset(ways, 0, sizeof ways);
-    const int count = ways_of(lt, &choice->key, shape, ways);
-    const bool timed = lt->begin != NULL;
-    float best = -1.0f;
-    choice->none = true;
-    for (int i = 0; i < count && (timed || choice->none); i++) {
-        uint64_t words[KERN_LT_ALGO_WORDS] = {0};
-        if (ways[i].state != CUBLAS_STATUS_SUCCESS) {
-            continue;
-        }
-        memcpy(words, &ways[i].algo, sizeof ways[i].algo);
-        const float ms = timed ? time_way(lt, where, p, shape, words) : 0.0f;
-        if (ms >= 0.0f && (best < 0.0f || ms < best)) {
-            best = ms;
-            choice->none = false;
-            memcpy(choice->algo, words, sizeof words);
+    for (size_t i = 0; i < lt->count; i++) {
+        if (memcmp(&lt->algorithms[i].key, key, sizeof *key) == 0) {
+            return &lt->algorithms[i];
         }
     }
+    return NULL;
 }
 
-/* Whether a way from a file is one for this library: asked once. */
-static bool still_good(const struct kern_lt *lt, struct shape *shape, struct kern_lt_choice *choice)
+/* Asks the library, and keeps its answer in place of the oldest one where the table is full. */
+static const struct algorithm *algorithm_ask(struct kern_lt *lt, const char *op,
+                                             const struct key *key, struct shape *shape)
 {
-    if (choice->checked) {
-        return true;
+    cublasLtMatmulHeuristicResult_t proposals[PROPOSALS_MAX];
+    struct algorithm *made = &lt->algorithms[lt->next];
+    memset(proposals, 0, sizeof proposals);
+    const int count = proposals_of(lt, key, shape, proposals);
+    *made = (struct algorithm){.key = *key};
+    for (int i = 0; i < count && !made->exists; i++) {
+        made->exists = proposals[i].state == CUBLAS_STATUS_SUCCESS;
+        made->algo = proposals[i].algo;
     }
-    cublasLtMatmulHeuristicResult_t result;
-    cublasLtMatmulAlgo_t algo;
-    memset(&result, 0, sizeof result);
-    memcpy(&algo, choice->algo, sizeof algo);
-    choice->checked = CALL(lt, KERN_LT_CHECK, check_function)(lt->handle, &shape->desc, &shape->a,
-                                                              &shape->b, &shape->out, &shape->out,
-                                                              &algo, &result) == 0 &&
-                      result.workspaceSize <= KERN_CUDA_WORKSPACE_BYTES - 256;
-    return choice->checked;
-}
-
-/* Another run may have chosen meanwhile. */
-static struct kern_lt_choice *choose_or_learn(struct kern_lt *lt, const struct dev_launch *where,
-                                              const struct kern_cuda_product *p,
-                                              struct shape *shape, const struct kern_lt_key *key)
-{
-    const int lock = kern_lt_choices_begin(&lt->choices);
-    struct kern_lt_choice *found = kern_lt_choices_find(&lt->choices, key);
-    if (found == NULL || found->none || !still_good(lt, shape, found)) {
-        struct kern_lt_choice choice = {.key = *key, .checked = true};
-        choose(lt, where, p, shape, &choice);
-        kern_lt_choices_add(&lt->choices, &choice);
-        found = kern_lt_choices_find(&lt->choices, key);
+    lt->next = (lt->next + 1) % ALGORITHMS_MAX;
+    lt->count += lt->count < ALGORITHMS_MAX;
+    if (!made->exists) {
+        warn_none(lt, op, key);
     }
-    kern_lt_choices_end(lock);
-    return found;
+    return made;
 }
 
 int kern_lt_product(struct kern_lt *lt, const struct dev_launch *where, const char *op,
                     const struct kern_cuda_product *product, bool *taken)
 {
     struct shape shape;
-    const struct kern_lt_key key = key_of(product);
-    struct kern_lt_choice *found = kern_lt_choices_find(&lt->choices, &key);
+    const struct key key = key_of(product);
+    const struct algorithm *found = algorithm_find(lt, &key);
     *taken = false;
-    if (found != NULL && found->none) {
+    if (found != NULL && !found->exists) {
         return 0;
     }
     int rc = shape_init(lt, op, product, &shape);
     if (rc != 0) {
         return rc;
     }
-    if (found == NULL || !still_good(lt, &shape, found)) {
-        found = choose_or_learn(lt, where, product, &shape, &key);
-        if (found->none) {
-            tell_none(lt, op, &key);
-            return 0;
-        }
+    if (found == NULL) {
+        found = algorithm_ask(lt, op, &key, &shape);
     }
-    const cublasStatus_t status = matmul(lt, where, product, &shape, found->algo);
+    if (!found->exists) {
+        return 0;
+    }
+    const cublasStatus_t status = matmul(lt, where, product, &shape, &found->algo);
     *taken = status == CUBLAS_STATUS_SUCCESS;
     return *taken ? 0 : fail(op, "cublasLtMatmul", status);
 }
 
 /* ---- Create and destroy. ---- */
 
-static int start_timing(struct kern_lt *lt)
+static int describe(struct kern_lt *lt)
 {
-    cudaError_t error = cudaEventCreateWithFlags(&lt->begin, cudaEventDefault);
-    error = error == cudaSuccess ? cudaEventCreateWithFlags(&lt->end, cudaEventDefault) : error;
-    return error == cudaSuccess
-               ? 0
-               : core_err_set(-EIO, "events to time products: %s", cudaGetErrorString(error));
-}
-
-int kern_lt_create(const char *choices, struct kern_lt **out)
-{
-    struct kern_lt *lt = calloc(1, sizeof *lt);
     struct cudaDeviceProp card;
     int index = 0;
+    int driver = 0;
+    if (cudaGetDevice(&index) != cudaSuccess ||
+        cudaGetDeviceProperties(&card, index) != cudaSuccess ||
+        cudaDriverGetVersion(&driver) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return core_err_set(-EIO, "cannot read the name of the card for cuBLASLt");
+    }
+    snprintf(lt->description, sizeof lt->description, "cuBLASLt %zu, driver %d, %.31s",
+             CALL(lt, KERN_LT_VERSION, version_function)(), driver, card.name);
+    return 0;
+}
+
+int kern_lt_create(struct kern_lt **out)
+{
+    struct kern_lt *lt = calloc(1, sizeof *lt);
     if (lt == NULL) {
         return core_err_set(-ENOMEM, "no memory for cuBLASLt");
     }
-    int rc = kern_lt_load(lt->symbols, &lt->library);
-    if (rc == 0) {
-        const cublasStatus_t status = CALL(lt, KERN_LT_CREATE, create_function)(&lt->handle);
-        rc = status == 0 ? 0 : fail("create", "cublasLtCreate", status);
-    }
-    if (rc == 0 && (cudaGetDevice(&index) != cudaSuccess ||
-                    cudaGetDeviceProperties(&card, index) != cudaSuccess)) {
-        (void)cudaGetLastError();
-        rc = core_err_set(-EIO, "the card that products are for cannot be asked for its name");
-    }
-    if (rc == 0) {
-        char machine[128];
-        int driver = 0;
-        const size_t version = CALL(lt, KERN_LT_VERSION, version_function)();
-        snprintf(lt->description, sizeof lt->description, "cuBLASLt %zu%s", version,
-                 choices != NULL ? ", timed" : "");
-        (void)cudaDriverGetVersion(&driver);
-        snprintf(machine, sizeof machine, "%.60s, %d multiprocessors, cuBLASLt %zu, driver %d",
-                 card.name, card.multiProcessorCount, version, driver);
-        rc = kern_lt_choices_init(&lt->choices, choices, machine);
-    }
-    if (rc == 0 && choices != NULL) {
-        rc = start_timing(lt);
-    }
+    int rc = kern_lt_load(lt->symbols);
     if (rc != 0) {
-        kern_lt_destroy(lt);
-        return rc;
+        goto fail;
+    }
+    lt->algorithms = calloc(ALGORITHMS_MAX, sizeof *lt->algorithms);
+    if (lt->algorithms == NULL) {
+        rc = core_err_set(-ENOMEM, "no memory for the algorithms of %d products", ALGORITHMS_MAX);
+        goto fail;
+    }
+    const cublasStatus_t status = CALL(lt, KERN_LT_CREATE, create_function)(&lt->handle);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        rc = fail("create", "cublasLtCreate", status);
+        goto fail;
+    }
+    rc = describe(lt);
+    if (rc != 0) {
+        goto fail;
     }
     *out = lt;
     return 0;
+fail:
+    kern_lt_destroy(lt);
+    return rc;
 }
 
 void kern_lt_destroy(struct kern_lt *lt)
@@ -382,14 +342,7 @@ void kern_lt_destroy(struct kern_lt *lt)
     if (lt->handle != NULL) {
         (void)CALL(lt, KERN_LT_DESTROY, destroy_function)(lt->handle);
     }
-    if (lt->begin != NULL) {
-        (void)cudaEventDestroy(lt->begin);
-    }
-    if (lt->end != NULL) {
-        (void)cudaEventDestroy(lt->end);
-    }
-    kern_lt_choices_fini(&lt->choices);
-    kern_lt_unload(lt->library);
+    free(lt->algorithms);
     free(lt);
 }
 

@@ -10,9 +10,9 @@
 #include "kernels/cuda/product_lt.h"
 
 static const char name[] = "libcublasLt.so.13";
-/* Where the loader does not look: folders, or variables that name a toolkit's. */
+/* The folders to search, in order: the loader's own, then those of a toolkit. */
 static const struct {
-    const char *variable; /* NULL: `folder` stands alone */
+    const char *variable; /* an environment variable that names the toolkit; NULL: none */
     const char *folder;
 } places[] = {
     {NULL, ""},
@@ -32,11 +32,11 @@ static const char *const names[KERN_LT_SYMBOLS] = {
     [KERN_LT_PREFERENCE_INIT] = "cublasLtMatmulPreferenceInit_internal",
     [KERN_LT_PREFERENCE_SET] = "cublasLtMatmulPreferenceSetAttribute",
     [KERN_LT_HEURISTIC] = "cublasLtMatmulAlgoGetHeuristic",
-    [KERN_LT_CHECK] = "cublasLtMatmulAlgoCheck",
     [KERN_LT_MATMUL] = "cublasLtMatmul",
 };
 
-/* The library where it is found first; its path comes to `path`. */
+/* Opens the first library found and writes its path to `path`. RTLD_NODELETE: unloading would drop
+ * the kernels that the library has put on the card, and the next engine would load them again. */
 static void *library_open(char *path, size_t path_bytes)
 {
     void *opened = NULL;
@@ -44,20 +44,20 @@ static void *library_open(char *path, size_t path_bytes)
         const char *home = places[i].variable != NULL ? getenv(places[i].variable) : "";
         if (home != NULL) {
             snprintf(path, path_bytes, "%s%s%s", home, places[i].folder, name);
-            opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+            opened = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         }
     }
     return opened;
 }
 
-int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void), void **library)
+int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void))
 {
     char path[PATH_MAX];
     void *opened = library_open(path, sizeof path);
     if (opened == NULL) {
         return core_err_set(-ENOTSUP,
-                            "cuBLASLt is not there (%s); install the libraries of CUDA 13, or name "
-                            "their folder in LD_LIBRARY_PATH or the toolkit in CUDA_HOME",
+                            "cannot open cuBLASLt (%s); install the libraries of CUDA 13, or add "
+                            "their folder to LD_LIBRARY_PATH, or set CUDA_HOME to the toolkit",
                             dlerror());
     }
     for (size_t i = 0; i < KERN_LT_SYMBOLS; i++) {
@@ -68,13 +68,6 @@ int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void), void **library)
         }
         memcpy(&symbols[i], &symbol, sizeof symbol);
     }
-    *library = opened;
+    dlclose(opened); /* the functions stay: see RTLD_NODELETE above */
     return 0;
-}
-
-void kern_lt_unload(void *library)
-{
-    if (library != NULL) {
-        dlclose(library);
-    }
 }

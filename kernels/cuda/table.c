@@ -56,20 +56,18 @@ size_t kern_cuda_scratch_bytes(enum kern_op op, const void *arguments)
     return bytes_of[op] != NULL ? bytes_of[op](arguments) : 0;
 }
 
-/* docs/cuda.md: TIDE_ATTENTION says whose attention is used. */
-static int choose_attention(struct kern_cuda *cuda, const char *choices)
+/* TIDE_ATTENTION=mma disables the Hopper kernels, for a card on which they fault (docs/cuda.md). */
+static int choose_attention(struct kern_cuda *cuda)
 {
     const char *wanted = getenv("TIDE_ATTENTION");
-    if (wanted != NULL && strcmp(wanted, "mma") == 0) { /* for a card that faults */
-        cuda->sm90 = cuda->sm90_grad = KERN_SM90_LEFT_OUT;
+    if (wanted == NULL) {
         return 0;
     }
-    if (wanted != NULL && strcmp(wanted, "own") != 0 && strcmp(wanted, "cudnn") != 0) {
-        return core_err_set(-EINVAL, "TIDE_ATTENTION is %s; it may be mma, own or cudnn", wanted);
+    if (strcmp(wanted, "mma") != 0) {
+        return core_err_set(-EINVAL, "invalid TIDE_ATTENTION \"%s\" (expected mma, or unset)",
+                            wanted);
     }
-    if (wanted == NULL ? choices != NULL : strcmp(wanted, "cudnn") == 0) {
-        return kern_dnn_ways_create(choices, wanted != NULL, &cuda->dnn);
-    }
+    cuda->sm90 = cuda->sm90_grad = KERN_SM90_LEFT_OUT;
     return 0;
 }
 
@@ -79,13 +77,13 @@ int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out)
     if (cuda == NULL) {
         return core_err_set(-ENOMEM, "no memory for the ops of a CUDA device");
     }
-    int rc = choose_attention(cuda, options->cuda_choices);
+    int rc = choose_attention(cuda);
     if (rc != 0) {
         kern_cuda_destroy(cuda);
         return rc;
     }
     if (options->products != KERN_PRODUCTS_PLAIN) {
-        rc = kern_lt_create(options->cuda_choices, &cuda->lt);
+        rc = kern_lt_create(&cuda->lt);
         if (rc == -ENOTSUP) {
             core_log(CORE_LOG_WARN, "%s; products go without tensor cores and are slow",
                      core_err_sentence());
@@ -103,7 +101,6 @@ int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out)
 void kern_cuda_destroy(struct kern_cuda *cuda)
 {
     if (cuda != NULL) {
-        kern_dnn_ways_destroy(cuda->dnn);
         kern_lt_destroy(cuda->lt);
         free(cuda);
     }

@@ -23,9 +23,6 @@ void kern_ref_act(const struct kern_act_arguments *a);
 void kern_ref_act_grad(const struct kern_act_grad_arguments *a);
 void kern_ref_add(const struct kern_add_arguments *a);
 void kern_ref_loss(const struct kern_loss_arguments *a);
-void kern_ref_loss_stats(const struct kern_loss_stats_arguments *a);
-void kern_ref_loss_sum(const struct kern_loss_sum_arguments *a);
-void kern_ref_loss_grad(const struct kern_loss_grad_arguments *a);
 
 /* One op by its id, with the op's argument struct. */
 void kern_ref_run(enum kern_op op, const void *arguments);

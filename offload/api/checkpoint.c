@@ -52,6 +52,9 @@ static int try_one(struct tide_engine *engine, struct run_engine_options *run, c
     }
     rc = run_engine_create(run, &engine->engine);
     *other = rc != 0 && (!damaged || rc == -ECANCELED || rc == -ENOMEM);
+    if (rc == 0) {
+        run_checkpoint_compare_products(&engine->resumed, engine->engine);
+    }
     return rc;
 }
 

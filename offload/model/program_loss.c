@@ -19,7 +19,7 @@ static double products(const struct loss *loss, int64_t rows)
     return 2.0 * (double)loss->build->tokens * (double)rows * (double)loss->param->cols;
 }
 
-static void loss_whole(const struct loss *loss, bool grads)
+static void loss_step(const struct loss *loss, int64_t tile, bool grads)
 {
     struct model_build *build = loss->build;
     const bool trained = grads && loss->param->trained;
@@ -28,6 +28,7 @@ static void loss_whole(const struct loss *loss, bool grads)
         .tokens = build->tokens,
         .vocab = loss->param->rows,
         .width = loss->param->cols,
+        .tile = tile < loss->param->rows ? tile : 0,
         .x_stride = loss->param->cols,
         .dx_stride = loss->param->cols,
     };
@@ -42,101 +43,6 @@ static void loss_whole(const struct loss *loss, bool grads)
     if (grads) {
         model_build_write(build, step, AT(loss, dx), loss->x, 0);
         model_build_weight_grad(build, step, AT(loss, dw), loss->weight, 0);
-    }
-}
-
-struct statistics {
-    int maxima;
-    int sums;
-    int picked;
-};
-
-static void loss_stats(const struct loss *loss, const struct statistics *stats, int64_t at,
-                       int64_t rows)
-{
-    struct model_build *build = loss->build;
-    const struct kern_loss_stats_arguments arguments = {
-        .type = build->shape.type,
-        .tokens = build->tokens,
-        .n = rows,
-        .width = loss->param->cols,
-        .begin = at,
-        .vocab = loss->param->rows,
-        .x_stride = loss->param->cols,
-        .first = at == 0,
-    };
-    struct model_step *step = model_build_step(build, KERN_LOSS_STATS, &arguments);
-    step->flops = products(loss, rows);
-    model_build_point(build, step, AT(loss_stats, x), loss->x, 0);
-    model_build_param(build, step, AT(loss_stats, w), loss->weight, at, rows);
-    model_build_base(build, step, AT(loss_stats, labels), MODEL_BASE_LABELS);
-    model_build_write(build, step, AT(loss_stats, maxima), stats->maxima, 0);
-    model_build_write(build, step, AT(loss_stats, sums), stats->sums, 0);
-    model_build_write(build, step, AT(loss_stats, picked), stats->picked, 0);
-}
-
-static void loss_sum(const struct loss *loss, const struct statistics *stats)
-{
-    struct model_build *build = loss->build;
-    const struct kern_loss_sum_arguments arguments = {.tokens = build->tokens};
-    struct model_step *step = model_build_step(build, KERN_LOSS_SUM, &arguments);
-    model_build_base(build, step, AT(loss_sum, labels), MODEL_BASE_LABELS);
-    model_build_point(build, step, AT(loss_sum, maxima), stats->maxima, 0);
-    model_build_point(build, step, AT(loss_sum, sums), stats->sums, 0);
-    model_build_point(build, step, AT(loss_sum, picked), stats->picked, 0);
-    model_build_base(build, step, AT(loss_sum, loss), MODEL_BASE_LOSS);
-}
-
-static void loss_grad(const struct loss *loss, const struct statistics *stats, int dx_sum,
-                      int64_t at, int64_t rows)
-{
-    struct model_build *build = loss->build;
-    const struct kern_loss_grad_arguments arguments = {
-        .type = build->shape.type,
-        .tokens = build->tokens,
-        .n = rows,
-        .width = loss->param->cols,
-        .begin = at,
-        .x_stride = loss->param->cols,
-        .first = at == 0,
-        .last = at + rows == loss->param->rows,
-        .dx_stride = loss->param->cols,
-    };
-    struct model_step *step = model_build_step(build, KERN_LOSS_GRAD, &arguments);
-    step->flops = products(loss, rows) * (loss->param->trained ? 3.0 : 2.0);
-    model_build_point(build, step, AT(loss_grad, x), loss->x, 0);
-    model_build_param(build, step, AT(loss_grad, w), loss->weight, at, rows);
-    model_build_base(build, step, AT(loss_grad, labels), MODEL_BASE_LABELS);
-    model_build_base(build, step, AT(loss_grad, scale), MODEL_BASE_SCALE);
-    model_build_point(build, step, AT(loss_grad, maxima), stats->maxima, 0);
-    model_build_point(build, step, AT(loss_grad, sums), stats->sums, 0);
-    model_build_write(build, step, AT(loss_grad, dx_sum), dx_sum, 0);
-    if (arguments.last) {
-        model_build_write(build, step, AT(loss_grad, dx), loss->x, 0);
-    }
-    model_build_weight_grad(build, step, AT(loss_grad, dw), loss->weight, at);
-}
-
-static void loss_tiled(const struct loss *loss, int64_t tile, bool grads)
-{
-    struct model_build *build = loss->build;
-    const uint64_t bytes = (uint64_t)build->tokens * sizeof(float);
-    const int64_t rows = loss->param->rows;
-    const struct statistics stats = {
-        .maxima = model_build_buffer(build, bytes),
-        .sums = model_build_buffer(build, bytes),
-        .picked = model_build_buffer(build, bytes),
-    };
-    for (int64_t at = 0; at < rows; at += tile) {
-        loss_stats(loss, &stats, at, rows - at < tile ? rows - at : tile);
-    }
-    loss_sum(loss, &stats);
-    if (!grads) {
-        return;
-    }
-    const int dx_sum = model_build_buffer(build, bytes * (uint64_t)loss->param->cols);
-    for (int64_t at = 0; at < rows; at += tile) {
-        loss_grad(loss, &stats, dx_sum, at, rows - at < tile ? rows - at : tile);
     }
 }
 
@@ -178,10 +84,8 @@ void model_build_loss(struct model_build *build, const struct model_op_row *row,
         for (int64_t at = 0; at < loss.param->rows; at += tile) {
             logits(&loss, at, loss.param->rows - at < tile ? loss.param->rows - at : tile);
         }
-    } else if (tile < loss.param->rows) {
-        loss_tiled(&loss, tile, what == MODEL_LOSS_GRAD);
     } else {
-        loss_whole(&loss, what == MODEL_LOSS_GRAD);
+        loss_step(&loss, tile, what == MODEL_LOSS_GRAD);
     }
     build->grad[row->x.value] = loss.x;
 }

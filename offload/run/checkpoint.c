@@ -47,7 +47,7 @@ static const char *moments_name(enum core_vec_type moments)
 }
 
 /* The first three say what states are; a run with others cannot go on. */
-enum { FORMAT_PARAMETERS = 3 };
+enum { FORMAT_PARAMETERS = 3, VALUE_CHARS = STORE_PARAMETER_BYTES - 1 };
 
 static void add_parameters(struct store_manifest *manifest, const struct run_options *options)
 {
@@ -73,6 +73,8 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "check_overflow", "%d", options->may_skip);
 }
 
+static const char PRODUCTS[] = "products"; /* of a card: its library, driver and name */
+
 static const char *weight_dtype(enum kern_type type)
 {
     return type == KERN_BF16 ? "BF16" : type == KERN_FP16 ? "F16" : "F32";
@@ -94,6 +96,9 @@ int run_checkpoint_describe(const struct run_options *options, const struct mode
     snprintf(manifest.weight_dtype, sizeof manifest.weight_dtype, "%s",
              weight_dtype(options->type));
     add_parameters(&manifest, options);
+    if (position->products != NULL) {
+        add(&manifest, PRODUCTS, "%s", position->products);
+    }
     int rc = store_manifest_set_model(&manifest, model);
     if (rc == 0) {
         *out = manifest;
@@ -187,6 +192,21 @@ int run_checkpoint_check(const struct store_manifest *manifest, const struct mod
     rc = rc != 0 ? rc : check_format(manifest, &mine);
     store_manifest_fini(&mine);
     return rc;
+}
+
+void run_checkpoint_compare_products(const struct store_manifest *manifest,
+                                     const struct run_engine *engine)
+{
+    const char *ours = run_engine_position(engine).products;
+    const char *theirs = store_manifest_parameter(manifest, PRODUCTS);
+    if (theirs == NULL ? ours == NULL : ours != NULL && strncmp(theirs, ours, VALUE_CHARS) == 0) {
+        return;
+    }
+    core_log(CORE_LOG_WARN,
+             "matrix products were computed by %s before this run was resumed and are computed by "
+             "%s now: bits may differ from those of the run that was not interrupted",
+             theirs != NULL ? theirs : "the CPU or an earlier version of tide",
+             ours != NULL ? ours : "the CPU");
 }
 
 unsigned run_checkpoint_threads(const char *directory, uint32_t world)

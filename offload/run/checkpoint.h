@@ -33,6 +33,11 @@ int run_checkpoint_save(struct run_engine *engine, const struct run_checkpoint_o
 int run_checkpoint_check(const struct store_manifest *manifest, const struct model *model,
                          const struct run_options *options);
 
+/* Warns if the engine's matrix products are computed by another library, driver or card than those of
+ * the run that wrote the manifest, which changes bits. */
+void run_checkpoint_compare_products(const struct store_manifest *manifest,
+                                     const struct run_engine *engine);
+
 /* The compute threads of a rank of the run whose newest readable checkpoint lies in a directory; 0:
  * there is none, or it is of another number of ranks than `world`. */
 unsigned run_checkpoint_threads(const char *directory, uint32_t world);

@@ -71,6 +71,8 @@ struct run_position {
     uint64_t steps;
     uint64_t updates;
     struct run_scale scale;
+    const char *products; /* what computes a card's matrix products; NULL: the device is the CPU.
+                             Borrowed from the engine */
 };
 struct run_position run_engine_position(const struct run_engine *engine);
 /* What it was made with. */

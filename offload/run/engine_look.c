@@ -132,7 +132,8 @@ struct run_position run_engine_position(const struct run_engine *engine)
     return (struct run_position){.run = engine->run,
                                  .steps = engine->steps,
                                  .updates = run_rank_updates(engine->members[0].rank),
-                                 .scale = engine->scale};
+                                 .scale = engine->scale,
+                                 .products = run_rank_products(engine->members[0].rank)};
 }
 
 const struct run_engine_options *run_engine_given(const struct run_engine *engine)

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "offload/run/rates_cache.h"
-
 static uint8_t moment_bytes(enum core_vec_type moments)
 {
     return moments == CORE_VEC_F32 ? 4 : moments == CORE_VEC_BF16 ? 2 : 1;
@@ -60,14 +58,4 @@ int64_t run_options_stall_ns(const struct run_options *options)
     const int64_t half_an_hour_ns = INT64_C(1800) * 1000000000;
     const int64_t group = 1 + options->micro_batches / RUN_OPTIONS_GROUPS; /* about: planned.c */
     return options->stall_limit_ns > 0 ? options->stall_limit_ns : half_an_hour_ns * group;
-}
-
-struct kern_options run_options_kernels(const struct run_options *options,
-                                        char path[RUN_OPTIONS_PATH_BYTES])
-{
-    const bool card = strncmp(options->device, "cuda", 4) == 0;
-    return (struct kern_options){.cuda_choices = card ? run_cache_file(options->cache.folder,
-                                                                       "products-cuda", path,
-                                                                       RUN_OPTIONS_PATH_BYTES)
-                                                      : NULL};
 }

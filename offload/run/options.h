@@ -66,11 +66,6 @@ enum { RUN_OPTIONS_GROUPS = 64 };
 struct plan_format run_options_format(const struct run_options *options);
 /* The back end for files that are no store: where that one is memory, whichever works. */
 const char *run_options_file_io(const struct run_options *options);
-/* How ops are attached to the device: its ways to compute products are kept in the cache. `path` has room
- * for the file's name and outlives the attaching. */
-enum { RUN_OPTIONS_PATH_BYTES = 4096 };
-struct kern_options run_options_kernels(const struct run_options *options,
-                                        char path[RUN_OPTIONS_PATH_BYTES]);
 int64_t run_options_stall_ns(const struct run_options *options);
 /* In the words of the update. */
 enum core_vec_type run_options_gradients(const struct run_options *options);

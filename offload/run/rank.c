@@ -229,13 +229,11 @@ static int make_executor(struct run_rank *rank)
 
 static int make(struct run_rank *rank)
 {
-    char path[RUN_OPTIONS_PATH_BYTES];
-    const struct kern_options kernels = run_options_kernels(rank->options, path);
     const struct dev_options device = {
         .memory_bytes = plan_tier_bytes(rank->plan, PLAN_DEVICE) +
                         run_rank_device_bytes(rank->shapes, rank->options)};
     int rc = dev_open(rank->options->device, &device, &rank->device);
-    rc = rc != 0 ? rc : kern_ops_attach(rank->device, &kernels, &rank->ops);
+    rc = rc != 0 ? rc : kern_ops_attach(rank->device, NULL, &rank->ops);
     rc = rc != 0 ? rc : make_queues(rank);
     rc = rc != 0 ? rc
                  : run_memory_init(&rank->memory, rank->plan, rank->device,
@@ -368,4 +366,10 @@ bool run_rank_destroy(struct run_rank *rank)
     }
     free(rank);
     return true;
+}
+
+const char *run_rank_products(const struct run_rank *rank)
+{
+    const bool card = strcmp(dev_properties(rank->device)->kind, "cpu") != 0;
+    return card ? kern_ops_describe(rank->ops) : NULL;
 }

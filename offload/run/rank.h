@@ -58,6 +58,9 @@ uint64_t run_rank_adopted_bytes(struct run_rank *rank);
 int run_rank_let_go(struct run_rank *rank);
 /* Updates done or pending. */
 uint64_t run_rank_updates(const struct run_rank *rank);
+/* What computes a card's matrix products: "cuBLASLt 130002, driver 13000, NVIDIA H200"; NULL: the device
+ * is the CPU. Valid until destroy. */
+const char *run_rank_products(const struct run_rank *rank);
 /* Where a window's streams lie, in a checkpoint's words. */
 struct store_arrays run_rank_streams(const struct adam_arrays *arrays);
 

@@ -138,14 +138,12 @@ static int stage_open(struct stage *stage, const struct run_shapes *shapes,
                       const struct run_options *options, unsigned index)
 {
     const uint64_t bytes = lay_out(shapes, options, index, NULL, NULL);
-    char path[RUN_OPTIONS_PATH_BYTES];
-    const struct kern_options kernels = run_options_kernels(options, path);
     const struct dev_options device = {.memory_bytes = stage_bytes(shapes, options, index)};
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE,
                                             .depth = 1024,
                                             .threads = options->threads,
                                             .scratch_bytes = shapes->scratch_bytes};
-    int rc = run_rates_device_open(&stage->on, options->device, &device, &kernels, &queue, bytes);
+    int rc = run_rates_device_open(&stage->on, options->device, &device, NULL, &queue, bytes);
     if (rc != 0) {
         return rc;
     }

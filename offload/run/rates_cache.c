@@ -88,10 +88,3 @@ void run_cache_forget(const struct run_cache_part *part)
         (void)unlink(path);
     }
 }
-
-const char *run_cache_file(const char *folder, const char *name, char *text, size_t bytes)
-{
-    const bool made = folder != NULL && core_cache_make_folder(folder) == 0;
-    const int length = made ? snprintf(text, bytes, "%s/%s", folder, name) : -1;
-    return length >= 0 && (size_t)length < bytes ? text : NULL;
-}

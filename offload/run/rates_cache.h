@@ -28,8 +28,4 @@ void run_cache_write(const struct run_cache_part *part);
 /* So that the part is measured again. */
 void run_cache_forget(const struct run_cache_part *part);
 
-/* The path of a file of that name in the folder, which is made; NULL where there is none or it cannot be
- * made. Returns text. */
-const char *run_cache_file(const char *folder, const char *name, char *text, size_t bytes);
-
 #endif

@@ -121,7 +121,7 @@ static void begin(const struct kern_options *options)
 void card_bench_open(int argc, char **argv)
 {
     (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is cut short keeps its lines */
-    struct kern_options options = {.products = KERN_PRODUCTS_BEST};
+    const struct kern_options options = {.products = KERN_PRODUCTS_BEST};
     bench.name = strrchr(argv[0], '/') != NULL ? strrchr(argv[0], '/') + 1 : argv[0];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
@@ -129,10 +129,8 @@ void card_bench_open(int argc, char **argv)
             bench.batches = 2;
         } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
             bench.only = argv[++i];
-        } else if (strcmp(argv[i], "--choices") == 0 && i + 1 < argc) {
-            options.cuda_choices = argv[++i];
         } else {
-            fprintf(stderr, "%s [--quick] [--only WORD] [--choices FILE]\n", bench.name);
+            fprintf(stderr, "%s [--quick] [--only WORD]\n", bench.name);
             exit(2);
         }
     }

@@ -1,7 +1,7 @@
 /* card_bench.h: what the measurements of a card share: the card with a queue and large arrays of small
- * numbers, the shapes of an 8B Llama, and the time that ops take one after another. One thread.
- * `--quick` takes a quarter of the tokens and fewer runs, `--only WORD` the lines whose name has it,
- * `--choices FILE` times products and keeps the ways there. Failures end the program with a sentence. */
+ * numbers, the shapes of an 8B Llama, and the time of an op that runs repeatedly. One thread.
+ * `--quick` takes a quarter of the tokens and fewer runs; `--only WORD` measures only the lines whose
+ * name contains WORD. A failure ends the program with a sentence. */
 #ifndef TESTS_BENCH_CARD_BENCH_H
 #define TESTS_BENCH_CARD_BENCH_H
 

@@ -45,4 +45,10 @@ void card_copy_wait(unsigned left);
 extern unsigned card_group_products;
 extern bool card_group_products_are_wrong;
 
+/* The played cuBLASLt (fake_lt.c): calls of its heuristic, the algorithm of the last product, and
+ * whether it calls its first proposal unusable. */
+extern unsigned card_lt_asked;
+extern uint64_t card_lt_algorithm;
+extern bool card_lt_first_is_bad;
+
 #endif

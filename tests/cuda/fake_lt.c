@@ -10,6 +10,7 @@
 
 #include "core/base/half.h"
 #include "kernels/cuda/product_lt.h"
+#include "tests/cuda/card.h"
 #include "tests/dev/fake_cuda.h"
 
 /* What the opaque structs hold here. */
@@ -30,6 +31,10 @@ struct preference {
 };
 
 enum { FIRST_WAY = 40, WAYS = 3, WORKSPACE_BYTES = 1 << 20 };
+
+unsigned card_lt_asked;
+uint64_t card_lt_algorithm;
+bool card_lt_first_is_bad;
 
 static void bad(const char *what)
 {
@@ -167,6 +172,7 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
         bad("parts of a sum may be added in 16 bits");
     }
     *count = 0;
+    card_lt_asked++;
     /* Rows that do not begin at even addresses are not taken, so that the other way is met too. */
     const uint64_t strides = (uint64_t)a.stride * type_bytes(a.type) |
                              (uint64_t)b.stride * type_bytes(b.type) | preference.align[0] |
@@ -178,28 +184,12 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
         memset(&results[i], 0, sizeof results[i]);
         results[i].algo.data[0] = (uint64_t)(FIRST_WAY + i);
         results[i].workspaceSize = WORKSPACE_BYTES;
+        results[i].state = i == 0 && card_lt_first_is_bad ? CUBLAS_STATUS_NOT_SUPPORTED
+                                                          : CUBLAS_STATUS_SUCCESS;
         (*count)++;
     }
     return preference.workspace_bytes >= WORKSPACE_BYTES ? CUBLAS_STATUS_SUCCESS
                                                          : CUBLAS_STATUS_NOT_SUPPORTED;
-}
-
-static cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                            cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                            cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
-                            const cublasLtMatmulAlgo_t *algo,
-                            cublasLtMatmulHeuristicResult_t *result)
-{
-    (void)handle;
-    (void)desc;
-    (void)a;
-    (void)b;
-    (void)c;
-    (void)out;
-    result->workspaceSize = WORKSPACE_BYTES;
-    return algo->data[0] >= FIRST_WAY && algo->data[0] < FIRST_WAY + WAYS
-               ? CUBLAS_STATUS_SUCCESS
-               : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 static float load(int32_t type, const void *base, uint64_t index)
@@ -284,6 +274,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                              void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
     struct product p = {.a = a, .b = b, .out = out, .workspace = workspace};
+    card_lt_algorithm = algo->data[0];
     (void)handle;
     (void)c;
     (void)c_layout;
@@ -301,7 +292,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void), void **library)
+int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void))
 {
     symbols[KERN_LT_CREATE] = (void (*)(void))lt_create;
     symbols[KERN_LT_DESTROY] = (void (*)(void))lt_destroy;
@@ -312,13 +303,6 @@ int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void), void **library)
     symbols[KERN_LT_PREFERENCE_INIT] = (void (*)(void))preference_init;
     symbols[KERN_LT_PREFERENCE_SET] = (void (*)(void))preference_set;
     symbols[KERN_LT_HEURISTIC] = (void (*)(void))heuristic;
-    symbols[KERN_LT_CHECK] = (void (*)(void))check;
     symbols[KERN_LT_MATMUL] = (void (*)(void))matmul;
-    *library = NULL;
     return 0;
-}
-
-void kern_lt_unload(void *library)
-{
-    (void)library;
 }

@@ -1,9 +1,12 @@
 /* Proves that Hopper's own attention, and its gradient, is used where it agrees with the other, and only
  * there: a card that reads its descriptors otherwise is found out, told of once, and computes by the other
  * kernel. */
+#include <errno.h>
 #include <stdlib.h>
 
+#include "core/base/err.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/table.h"
 #include "tests/cuda/card.h"
 #include "tests/harness/heard.h"
 #include "tests/kernels/rig.h"
@@ -101,6 +104,17 @@ static void a_card_that_differs_is_found_out(void)
     test_listen_end();
 }
 
+/* The warpgroup kernels take bf16 alone; fp16 goes by the kernels of all cards. */
+static void fp16_goes_without(void)
+{
+    rig_open(NULL, 1);
+    struct kern_attention_arguments a = arguments_of(WIDTH);
+    a.type = KERN_FP16;
+    check_true(kern_cuda_attention_fits(&a));
+    check_true(!kern_cuda_attention_sm90_fits(&a));
+    rig_close();
+}
+
 /* What the environment leaves out is not even tried. */
 static void it_can_be_left_out(void)
 {
@@ -111,6 +125,17 @@ static void it_can_be_left_out(void)
     check_uint(grad_products_of(WIDTH), ==, 0);
     check_uint(grad_products_of(128), ==, 0);
     rig_close();
+}
+
+/* A value that is not known is refused; the sentence names it and what is expected. */
+static void other_values_are_refused(void)
+{
+    struct kern_cuda *cuda = NULL;
+    setenv("TIDE_ATTENTION", "cudnn", 1);
+    check_int(kern_cuda_create(&(const struct kern_options){0}, &cuda), ==, -EINVAL);
+    unsetenv("TIDE_ATTENTION");
+    check_string(core_err_sentence(), "invalid TIDE_ATTENTION \"cudnn\" (expected mma, or unset)");
+    check_true(cuda == NULL);
 }
 
 /* The check asks for scratch of its own, also for shapes that need none. */
@@ -139,4 +164,6 @@ static void the_check_has_room(void)
 
 RIG_MAIN({"it_is_used_where_it_agrees", it_is_used_where_it_agrees},
          {"a_card_that_differs_is_found_out", a_card_that_differs_is_found_out},
-         {"it_can_be_left_out", it_can_be_left_out}, {"the_check_has_room", the_check_has_room})
+         {"fp16_goes_without", fp16_goes_without}, {"it_can_be_left_out", it_can_be_left_out},
+         {"other_values_are_refused", other_values_are_refused},
+         {"the_check_has_room", the_check_has_room})

@@ -54,59 +54,24 @@ static void references(void)
     const float w[] = {0, logf(3)};
     const int32_t labels[] = {1, KERN_LABEL_IGNORED};
     const float scale = 2;
-    float maxima[2];
-    float sums[2];
-    float picked[2];
-    float dx_sum[2];
     float dx[2];
     float dw[2];
     struct kern_loss loss;
-    for (int tile = 0; tile < 2; tile++) {
-        const struct kern_loss_stats_arguments stats = {.tokens = 2,
-                                                        .n = 1,
-                                                        .width = 1,
-                                                        .begin = tile,
-                                                        .vocab = 2,
-                                                        .x = x,
-                                                        .x_stride = 1,
-                                                        .w = &w[tile],
-                                                        .labels = labels,
-                                                        .maxima = maxima,
-                                                        .sums = sums,
-                                                        .picked = picked,
-                                                        .first = tile == 0};
-        kern_ref_loss_stats(&stats);
-    }
-    const struct kern_loss_sum_arguments sum = {.tokens = 2,
-                                                .labels = labels,
-                                                .maxima = maxima,
-                                                .sums = sums,
-                                                .picked = picked,
-                                                .loss = &loss};
-    kern_ref_loss_sum(&sum);
+    const struct kern_loss_arguments whole = {.tokens = 2,
+                                              .vocab = 2,
+                                              .width = 1,
+                                              .x = x,
+                                              .x_stride = 1,
+                                              .w = w,
+                                              .labels = labels,
+                                              .scale = &scale,
+                                              .loss = &loss,
+                                              .dx = dx,
+                                              .dx_stride = 1,
+                                              .dw = {.out = dw, .first = true, .last = true}};
+    kern_ref_loss(&whole);
     check_int(loss.count, ==, 1);
     check_double(fabs(loss.sum - log(4.0 / 3.0)), <, 1e-6);
-    for (int tile = 0; tile < 2; tile++) {
-        const struct kern_loss_grad_arguments grad = {
-            .tokens = 2,
-            .n = 1,
-            .width = 1,
-            .begin = tile,
-            .x = x,
-            .x_stride = 1,
-            .w = &w[tile],
-            .labels = labels,
-            .maxima = maxima,
-            .sums = sums,
-            .scale = &scale,
-            .dx_sum = dx_sum,
-            .first = tile == 0,
-            .last = tile == 1,
-            .dx = tile == 1 ? dx : NULL,
-            .dx_stride = 1,
-            .dw = {.out = &dw[tile], .first = true, .last = true}};
-        kern_ref_loss_grad(&grad);
-    }
     /* p = (1/4, 3/4): slopes 2 p - 2 hit = (1/2, -1/2) of the first token's logits. */
     check_double(fabs((double)dw[0] - 0.5), <, 1e-6);
     check_double(fabs((double)dw[1] + 0.5), <, 1e-6);

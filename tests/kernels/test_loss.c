@@ -69,83 +69,40 @@ static void losses_are_right(void)
     rig_each(loss_sizes);
 }
 
-static void one_tiled(enum kern_type type)
-{
-    const int64_t tokens = 37;
-    const int64_t vocab = 150;
-    const int64_t width = 24;
-    const int64_t step = 64;
-    const struct kern_loss_arguments a = arguments_of(type, tokens, vocab, width);
-    float *maxima = rig_zeros(KERN_F32, tokens);
-    float *sums = rig_zeros(KERN_F32, tokens);
-    float *picked = rig_zeros(KERN_F32, tokens);
-    float *dx_sum = rig_zeros(KERN_F32, tokens * width);
-    const size_t bytes = kern_type_bytes(type);
-    for (int64_t begin = 0; begin < vocab; begin += step) {
-        const int64_t n = begin + step < vocab ? step : vocab - begin;
-        const struct kern_loss_stats_arguments s = {.type = type,
-                                                    .tokens = tokens,
-                                                    .n = n,
-                                                    .width = width,
-                                                    .begin = begin,
-                                                    .vocab = vocab,
-                                                    .x = a.x,
-                                                    .x_stride = a.x_stride,
-                                                    .w = (const char *)a.w +
-                                                         (size_t)(begin * width) * bytes,
-                                                    .labels = a.labels,
-                                                    .maxima = maxima,
-                                                    .sums = sums,
-                                                    .picked = picked,
-                                                    .first = begin == 0};
-        rig_check(KERN_LOSS_STATS, &s, (struct rig_bound){2.0, 64.0}, maxima, sums, picked, NULL);
-    }
-    const struct kern_loss_sum_arguments sum = {tokens, a.labels, maxima, sums, picked, a.loss};
-    rig_check(KERN_LOSS_SUM, &sum, bound_of(type), NULL);
-    check_loss(rig_fetch(a.loss), a.loss);
-    for (int64_t begin = 0; begin < vocab; begin += step) {
-        const int64_t n = begin + step < vocab ? step : vocab - begin;
-        struct kern_loss_grad_arguments g = {.type = type,
-                                             .tokens = tokens,
-                                             .n = n,
-                                             .width = width,
-                                             .begin = begin,
-                                             .x = a.x,
-                                             .x_stride = a.x_stride,
-                                             .w = (const char *)a.w +
-                                                  (size_t)(begin * width) * bytes,
-                                             .labels = a.labels,
-                                             .maxima = maxima,
-                                             .sums = sums,
-                                             .scale = a.scale,
-                                             .dx_sum = dx_sum,
-                                             .first = begin == 0,
-                                             .last = begin + n == vocab,
-                                             .dx = a.dx,
-                                             .dx_stride = a.dx_stride,
-                                             .dw = a.dw};
-        g.dw.out = (char *)a.dw.out + (size_t)(begin * width) * bytes;
-        rig_check(KERN_LOSS_GRAD, &g, bound_of(type), g.last ? a.dx : (void *)dx_sum, NULL);
-    }
-    rig_compare("dw of all tiles", a.dw.out, bound_of(type));
-    /* And both sides are the gradients of the whole. */
-    rig_reference(KERN_LOSS, &a);
-    rig_compare("dw of the whole", a.dw.out, bound_of(type));
-    rig_compare("dx of the whole", a.dx, bound_of(type));
-}
-
+/* The size of a tile is given, and changes nothing but roundings: tiles that end with the vocabulary and
+ * tiles that do not, one that holds all of it, and a gradient that is added to a sum. */
 static void tiled_case(void)
 {
-    for (int type = 0; type < 3; type++) {
-        rig_case((uint64_t)type);
-        one_tiled((enum kern_type)type);
+    static const int64_t tiles[] = {64, 50, 149, 1000};
+    for (uint64_t seed = 0; seed < 3 * sizeof tiles / sizeof tiles[0]; seed++) {
+        const enum kern_type type = (enum kern_type)(seed % 3);
+        rig_case(seed);
+        struct kern_loss_arguments a = arguments_of(type, 19, 150, 24);
+        a.tile = tiles[seed / 3];
+        if (seed % 2 == 1) {
+            a.dw.sum = rig_random(KERN_F32, 150 * 24, 1.0);
+            a.dw.first = false;
+        }
+        rig_check(KERN_LOSS, &a, bound_of(type), a.dx, a.dw.out, NULL);
+        check_loss(rig_fetch(a.loss), a.loss);
     }
 }
 
-/* By tiles: statistics, sum and gradients each agree, and together they are the whole. */
 static void tiles_are_right(void)
 {
     rig_each(tiled_case);
+}
+
+/* The scratch is that of the largest tile: a smaller tile takes less. */
+static void smaller_tiles_take_less_scratch(void)
+{
+    struct kern_loss_arguments a = {.type = KERN_BF16, .tokens = 64, .vocab = 4096, .width = 8};
+    size_t before = kern_scratch_bytes(rig_is_card() ? "cuda" : "cpu", KERN_LOSS, &a, 1);
+    for (a.tile = 2048; a.tile >= 64; a.tile /= 2) {
+        const size_t bytes = kern_scratch_bytes(rig_is_card() ? "cuda" : "cpu", KERN_LOSS, &a, 1);
+        check_uint(bytes, <, before);
+        before = bytes;
+    }
 }
 
 /* A label outside the vocabulary is an error that names the token. */
@@ -165,4 +122,5 @@ static void bad_labels_are_refused(void)
 }
 
 RIG_MAIN({"losses_are_right", losses_are_right}, {"tiles_are_right", tiles_are_right},
+         {"smaller_tiles_take_less_scratch", smaller_tiles_take_less_scratch},
          {"bad_labels_are_refused", bad_labels_are_refused})

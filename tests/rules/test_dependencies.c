@@ -46,7 +46,6 @@ static const struct wrapper {
     {"cuda*", "tests/dev/fake_cuda.c", 1},
     {"cuda*", "kernels/cuda/", 1000},
     {"cublas*", "kernels/cuda/", 1000},
-    {"cudnn*", "kernels/cuda/", 1},
     {"nvml.h", "core/dev/dev_cuda.c", 1},
     {"mma.h", "kernels/cuda/", 1000},
     {"cooperative_groups*", "kernels/cuda/", 1000},

@@ -19,25 +19,6 @@
 
 /* ---- options ---- */
 
-/* A card's products are kept in the cache, where there is one; the CPU has none to keep. */
-static void products_are_kept_in_the_cache(void)
-{
-    char folder[600];
-    char path[RUN_OPTIONS_PATH_BYTES];
-    char small[8];
-    struct run_options options = case_options();
-    snprintf(folder, sizeof folder, "%s/new/cache", test_directory());
-    options.device = "cuda:1";
-    check_true(run_options_kernels(&options, path).cuda_choices == NULL);
-    options.cache.folder = folder;
-    check_contains(run_options_kernels(&options, path).cuda_choices, "/new/cache/products-cuda");
-    check_int(access(folder, W_OK), ==, 0);
-    options.device = "cpu";
-    check_true(run_options_kernels(&options, path).cuda_choices == NULL);
-    check_true(run_cache_file(folder, "name", small, sizeof small) == NULL);
-    check_true(run_cache_file("/proc/none/here", "name", path, sizeof path) == NULL);
-}
-
 /* Bytes an element of each stream, for every precision, optimizer and kind of moments. */
 static void formats(void)
 {
@@ -474,8 +455,7 @@ static void memory_of_two_generations(void)
     }
 }
 
-TEST_MAIN({"products_are_kept_in_the_cache", products_are_kept_in_the_cache}, {"formats", formats},
-          {"memory_of_two_generations", memory_of_two_generations},
+TEST_MAIN({"formats", formats}, {"memory_of_two_generations", memory_of_two_generations},
           {"short_rows_are_filled", short_rows_are_filled}, {"packed_rows", packed_rows},
           {"losses_are_added", losses_are_added}, {"rates_in_a_file", rates_in_a_file},
           {"rates_without_seconds", rates_without_seconds},

@@ -11,6 +11,7 @@
 #include "offload/plan/layout.h"
 #include "offload/plan/shard.h"
 #include "offload/run/timeline.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -283,6 +284,19 @@ static void timelines(void)
 
 /* ---- what a run says of itself ---- */
 
+/* The one warning, or none (NULL), that a resumed run's matrix products cause. */
+static void check_products_warning(const struct store_manifest *manifest,
+                                   const struct run_engine *engine, const char *text)
+{
+    test_listen(CORE_LOG_WARN);
+    run_checkpoint_compare_products(manifest, engine);
+    check_uint(test_heard_lines(""), ==, text != NULL ? 1 : 0);
+    if (text != NULL) {
+        check_contains(test_heard(), text);
+    }
+    test_listen_end();
+}
+
 /* Position and manifest follow the steps, and a manifest fits the run that it describes and no run of
  * another format or model. */
 static void positions_and_manifests(void)
@@ -324,6 +338,18 @@ static void positions_and_manifests(void)
     wrong = options;
     wrong.rule = CORE_VEC_LION;
     check_int(run_checkpoint_check(&manifest, made.model, &wrong), ==, -EINVAL);
+    check_true(position.products == NULL); /* the device is the CPU */
+    check_true(store_manifest_parameter(&manifest, "products") == NULL);
+    check_products_warning(&manifest, engine, NULL);
+    store_manifest_fini(&manifest);
+    struct run_position on_a_card = position;
+    on_a_card.products = "cuBLASLt 130002, driver 13000, NVIDIA H200";
+    check_int(run_checkpoint_describe(&options, made.model, &on_a_card, &manifest), ==, 0);
+    check_string(store_manifest_parameter(&manifest, "products"), on_a_card.products);
+    check_int(run_checkpoint_check(&manifest, made.model, &options), ==, 0);
+    check_products_warning(&manifest, engine,
+                           "computed by cuBLASLt 130002, driver 13000, NVIDIA H200 before this run "
+                           "was resumed and are computed by the CPU now");
     store_manifest_fini(&manifest);
     check_uint(run_checkpoint_threads(test_directory(), 1), ==, 0); /* no checkpoint there */
     run_engine_destroy(engine);

@@ -1,0 +1,204 @@
+/* loss.c: linear + cross-entropy over tiles of the vocabulary: statistics of all tiles first, then
+ * gradients, for which a tile's logits are computed a second time. Only one tile of logits exists at a
+ * time; the gradients of the logits replace them. Host side; the kernels are in loss_rows.cu. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/loss_rows.h"
+#include "kernels/cuda/product.h"
+
+enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512 };
+
+static size_t floats_bytes(int64_t floats)
+{
+    return (size_t)((floats + 63) / 64 * 64) * sizeof(float);
+}
+
+static void *take(char **scratch, size_t bytes)
+{
+    void *taken = *scratch;
+    *scratch += bytes;
+    return taken;
+}
+
+/* Arrays over all tiles, and the scratch left for one tile. */
+struct arrays {
+    float *maxima, *sums, *picked; /* [tokens] */
+    float *dx_sum;                 /* [tokens][width] */
+    float *logits;
+    char *rest;
+};
+
+static int64_t tile_columns(const struct kern_loss_arguments *a)
+{
+    const int64_t row_bytes = (a->tokens > 0 ? a->tokens : 1) * (int64_t)sizeof(float);
+    const int64_t held = LOGITS_BYTES / row_bytes / TILE_GRAIN * TILE_GRAIN;
+    const int64_t chosen = held > TILE_MIN ? held : TILE_MIN;
+    const int64_t n = a->tile > 0 ? a->tile : chosen;
+    return n < a->vocab ? n : a->vocab;
+}
+
+static struct arrays arrays_of(const struct kern_loss_arguments *a, void *scratch)
+{
+    char *at = scratch;
+    struct arrays arrays = {0};
+    arrays.maxima = take(&at, floats_bytes(a->tokens));
+    arrays.sums = take(&at, floats_bytes(a->tokens));
+    arrays.picked = take(&at, floats_bytes(a->tokens));
+    arrays.dx_sum = take(&at, floats_bytes(a->tokens * a->width));
+    arrays.logits = take(&at, floats_bytes(a->tokens * tile_columns(a)));
+    arrays.rest = at;
+    return arrays;
+}
+
+static struct kern_loss_rows rows_of(const struct kern_loss_arguments *a,
+                                     const struct arrays *arrays, int64_t begin, int64_t n)
+{
+    return (struct kern_loss_rows){
+        .tokens = a->tokens,
+        .n = n,
+        .begin = begin,
+        .logits = arrays->logits,
+        .labels = a->labels,
+        .maxima = arrays->maxima,
+        .sums = arrays->sums,
+        .picked = arrays->picked,
+    };
+}
+
+static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
+{
+    return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
+}
+
+/* logits[tokens][n] = x w^T in fp32. */
+static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                          const struct kern_loss_rows *rows)
+{
+    const struct kern_cuda_product product = {
+        .type = a->type,
+        .m = a->tokens,
+        .n = rows->n,
+        .k = a->width,
+        .a = a->x,
+        .a_stride = a->x_stride,
+        .b = weights_at(a, rows->begin),
+        .b_stride = a->width,
+        .b_turned = true,
+        .out = rows->logits,
+        .out_type = KERN_F32,
+        .out_stride = rows->n,
+    };
+    return kern_cuda_product(where, "loss", &product);
+}
+
+static int stats_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                     const struct kern_loss_rows *rows)
+{
+    const int rc = logits_product(where, a, rows);
+    return rc != 0 ? rc : kern_cuda_loss_stats_rows(where, rows);
+}
+
+/* The weight's gradient of the tile's rows. */
+static struct kern_grad grad_at(const struct kern_grad *grad, int64_t first)
+{
+    struct kern_grad at = *grad;
+    if (at.sum != NULL) {
+        at.sum += first;
+    }
+    if (at.out != NULL) {
+        at.out = (char *)at.out + (size_t)first * kern_type_bytes(at.out_type);
+    }
+    return at;
+}
+
+/* The gradients have the type's size in memory, a row of them begins where its logits began. */
+static int grad_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                         const struct arrays *arrays, const struct kern_loss_rows *rows)
+{
+    const int64_t grads_stride = rows->n * (int64_t)(sizeof(float) / kern_type_bytes(a->type));
+    const struct kern_cuda_product dw = {
+        .type = a->type,
+        .m = rows->n,
+        .n = a->width,
+        .k = a->tokens,
+        .a = rows->logits,
+        .a_stride = grads_stride,
+        .a_turned = true,
+        .b = a->x,
+        .b_stride = a->x_stride,
+    };
+    const struct kern_cuda_product dx = {
+        .type = a->type,
+        .m = a->tokens,
+        .n = a->width,
+        .k = rows->n,
+        .a = rows->logits,
+        .a_stride = grads_stride,
+        .b = weights_at(a, rows->begin),
+        .b_stride = a->width,
+    };
+    const struct kern_cuda_finish onto = {
+        .width = a->width,
+        .sum = arrays->dx_sum,
+        .first = rows->begin == 0,
+        .out = rows->begin + rows->n == a->vocab ? a->dx : NULL,
+        .out_type = a->type,
+        .out_stride = a->dx_stride,
+    };
+    if (a->dw.sum != NULL || a->dw.out != NULL) {
+        const struct kern_grad grad = grad_at(&a->dw, rows->begin * a->width);
+        const struct kern_cuda_finish finish = kern_cuda_finish_grad(&grad, a->width);
+        const int rc = kern_cuda_product_sum(where, "loss", &dw, &finish, arrays->rest);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return kern_cuda_product_sum(where, "loss", &dx, &onto, arrays->rest);
+}
+
+static int grad_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                    const struct arrays *arrays, const struct kern_loss_rows *rows)
+{
+    int rc = logits_product(where, a, rows);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = kern_cuda_loss_grad_rows(where, a->type, rows, a->scale);
+    return rc != 0 ? rc : grad_products(where, a, arrays, rows);
+}
+
+size_t kern_cuda_loss_bytes(const struct kern_loss_arguments *a)
+{
+    const int64_t n = tile_columns(a);
+    const size_t dw = kern_cuda_product_sum_bytes(n, a->width);
+    const size_t dx = kern_cuda_product_sum_bytes(a->tokens, a->width);
+    return 3 * floats_bytes(a->tokens) + floats_bytes(a->tokens * a->width) +
+           floats_bytes(a->tokens * n) + (dw > dx ? dw : dx) + KERN_CUDA_WORKSPACE_BYTES;
+}
+
+int kern_cuda_loss(const struct dev_launch *where, const struct kern_loss_arguments *a)
+{
+    const struct arrays arrays = arrays_of(a, where->scratch);
+    const int64_t step = tile_columns(a);
+    for (int64_t begin = 0; begin < a->vocab; begin += step) {
+        const int64_t n = begin + step < a->vocab ? step : a->vocab - begin;
+        const struct kern_loss_rows rows = rows_of(a, &arrays, begin, n);
+        const int rc = stats_run(where, a, &rows);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    const struct kern_loss_rows all = rows_of(a, &arrays, 0, a->vocab);
+    const int rc = kern_cuda_loss_sum(where, &all, a->loss);
+    if (rc != 0 || a->dx == NULL) {
+        return rc;
+    }
+    for (int64_t begin = 0; begin < a->vocab; begin += step) {
+        const int64_t n = begin + step < a->vocab ? step : a->vocab - begin;
+        const struct kern_loss_rows rows = rows_of(a, &arrays, begin, n);
+        const int grad_rc = grad_run(where, a, &arrays, &rows);
+        if (grad_rc != 0) {
+            return grad_rc;
+        }
+    }
+    return 0;
+}
