@@ -124,7 +124,6 @@ template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N]
                      : "memory");                                                                  \
     }
 KERN_WG_SCORES(kern_bf16, "bf16.bf16")
-KERN_WG_SCORES(kern_fp16, "f16.f16")
 
 /* d[64][n] += a b, a[64][16] in registers, b[16][n] rows of a tile. */
 #define KERN_WG_GATHER(tag, name)                                                                  \
@@ -149,7 +148,6 @@ KERN_WG_SCORES(kern_fp16, "f16.f16")
                      : "memory");                                                                  \
     }
 KERN_WG_GATHER(kern_bf16, "bf16.bf16")
-KERN_WG_GATHER(kern_fp16, "f16.f16")
 
 #undef KERN_WG_SCORES
 #undef KERN_WG_GATHER

@@ -240,7 +240,7 @@ static bool card_is_hopper(void)
 
 static bool answer(const struct dev_launch *where, const struct question *question)
 {
-    static const struct check_case cases[] = {{KERN_BF16, 128, 0}, {KERN_FP16, 64, 150}};
+    static const struct check_case cases[] = {{KERN_BF16, 128, 0}, {KERN_BF16, 64, 150}};
     if (!card_is_hopper()) {
         return false; /* attention.cu and attention_grad.cu are what it has */
     }

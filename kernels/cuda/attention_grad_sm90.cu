@@ -375,11 +375,6 @@ template <typename T, int D> int launch(const struct dev_launch *where, const ke
     return rc != 0 ? rc : kern_cuda_launch(where, "attention_grad", dq, attend_dq<T, D>, j);
 }
 
-template <typename T> int launch_type(const struct dev_launch *where, const kern_grad_job &j)
-{
-    return j.g.forward.head_dim == 64 ? launch<T, 64>(where, j) : launch<T, 128>(where, j);
-}
-
 } // namespace
 
 bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_arguments *g)
@@ -396,6 +391,6 @@ int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
         return rc;
     }
     j.g = *g;
-    return g->forward.type == KERN_BF16 ? launch_type<kern_bf16>(where, j)
-                                        : launch_type<kern_fp16>(where, j);
+    return g->forward.head_dim == 64 ? launch<kern_bf16, 64>(where, j)
+                                     : launch<kern_bf16, 128>(where, j);
 }

@@ -168,18 +168,12 @@ int launch(const struct dev_launch *where, const struct kern_attention_arguments
     return kern_cuda_launch(where, "attention", grid, attend<T, D>, *a, tiles);
 }
 
-template <typename T>
-int launch_type(const struct dev_launch *where, const struct kern_attention_arguments *a,
-                const struct kern_tiles &tiles)
-{
-    return a->head_dim == 64 ? launch<T, 64>(where, a, tiles) : launch<T, 128>(where, a, tiles);
-}
-
 } // namespace
 
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a)
 {
-    return (a->head_dim == 64 || a->head_dim == 128) && kern_cuda_attention_fits(a);
+    return a->type == KERN_BF16 && (a->head_dim == 64 || a->head_dim == 128) &&
+           kern_cuda_attention_fits(a);
 }
 
 int kern_cuda_attention_sm90(const struct dev_launch *where,
@@ -190,6 +184,6 @@ int kern_cuda_attention_sm90(const struct dev_launch *where,
     if (rc != 0) {
         return rc;
     }
-    return a->type == KERN_BF16 ? launch_type<kern_bf16>(where, a, tiles)
-                                : launch_type<kern_fp16>(where, a, tiles);
+    return a->head_dim == 64 ? launch<kern_bf16, 64>(where, a, tiles)
+                             : launch<kern_bf16, 128>(where, a, tiles);
 }

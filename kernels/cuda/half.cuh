@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include <cuda_fp16.h>
+#include "kernels/cuda/asm_half.cuh"
 
 /* A type of array: `store` is what lies in memory. */
 struct kern_f32 {
@@ -35,19 +35,21 @@ struct kern_bf16 {
     }
 };
 
+template <typename T> constexpr bool kern_is_bf16 = false;
+template <> constexpr bool kern_is_bf16<kern_bf16> = true;
+
 struct kern_fp16 {
     using store = uint16_t;
     static __device__ float widen(store bits)
     {
         uint32_t nan = (bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x3ffu) << 13;
-        return (bits & 0x7fffu) > 0x7c00u ? __uint_as_float(nan)
-                                          : __half2float(__ushort_as_half(bits));
+        return (bits & 0x7fffu) > 0x7c00u ? __uint_as_float(nan) : kern_half_widen(bits);
     }
     static __device__ store narrow(float value)
     {
         uint32_t bits = __float_as_uint(value);
         uint32_t nan = (bits >> 16 & 0x8000u) | 0x7e00u;
-        uint32_t rounded = __half_as_ushort(__float2half_rn(value));
+        uint32_t rounded = kern_half_narrow(value);
         return static_cast<store>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
     }
 };

@@ -1,7 +1,7 @@
-/* norm.cu: RMSNorm and LayerNorm over rows, forward. A row belongs to a team: a warp where it is
- * short, else a block; each thread keeps its groups in registers between the passes over the row, as
- * many as there is room for, and reads the rest again. A thread writes only what it alone reads, so
- * that results may take the place of their inputs. */
+/* norm.cu: RMSNorm and LayerNorm over rows, forward. A row belongs to a team: a warp if the row is
+ * short, else a block. Each thread keeps its groups in registers between the passes over the row, up to
+ * KEPT of them, and reads the others again. A thread writes only what no other thread reads, so a result
+ * may replace its input. bf16 has a kernel for each width, the other types one for short rows and one for all others. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -11,7 +11,7 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int KEPT_MOST = 4; /* groups of a thread; with fewer a row has no more */
+constexpr int KEPT_MAX = 4; /* groups of a thread; with fewer a row has no more */
 
 /* Element 0 of a row (token, head) in an array of this stride. */
 __device__ int64_t row_at(const kern_norm_arguments &a, int64_t row, int64_t stride)
@@ -34,7 +34,8 @@ template <typename T, int TEAM, int KEPT> struct row {
     /* Whether the row goes on from group g, for all threads of the team alike. */
     __device__ bool has_rest(int g) const
     {
-        return KEPT == KEPT_MOST && static_cast<int64_t>(g) * TEAM * KERN_GROUP < a.width;
+        return (KEPT == KEPT_MAX || !kern_is_bf16<T>)&&static_cast<int64_t>(g) * TEAM * KERN_GROUP <
+               a.width;
     }
 
     /* s = x (+ add), rounded and stored where there is something to add. */
@@ -82,7 +83,7 @@ template <typename T, int TEAM, int KEPT> struct row {
 };
 
 /* Blocks of a multiprocessor, as many as registers without spills allow. */
-template <typename T, bool LAYER, int TEAM, int KEPT>
+template <typename T, int TEAM, int KEPT>
 __global__ void __launch_bounds__(THREADS, KEPT == 1   ? 5
                                            : KEPT == 2 ? 4
                                                        : 3)
@@ -90,7 +91,8 @@ __global__ void __launch_bounds__(THREADS, KEPT == 1   ? 5
 {
     __shared__ float rooms[2][THREADS / KERN_WARP];
     const int64_t index = static_cast<int64_t>(blockIdx.x) * (THREADS / TEAM) + threadIdx.x / TEAM;
-    const bool lives = index < a.tokens * a.heads; /* the others only come to the meetings */
+    const bool lives = index < a.tokens * a.heads;
+    const bool layer = a.kind == KERN_NORM_LAYER;
     if (TEAM == KERN_WARP && !lives) {
         return;
     }
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(THREADS, KEPT == 1   ? 5
         }
     });
     float mean = 0.0f;
-    if (LAYER) {
+    if (layer) {
         mean = kern_team_sum<TEAM>(sum, rooms[0]) / static_cast<float>(a.width);
         squares = 0.0f;
         r.each(false, [&](const float(&v)[KERN_GROUP], int g) {
@@ -120,7 +122,7 @@ __global__ void __launch_bounds__(THREADS, KEPT == 1   ? 5
     const float rstd = 1.0f / sqrtf(squares / static_cast<float>(a.width) + a.eps);
     if (threadIdx.x % TEAM == 0) {
         a.rstd[index] = rstd;
-        if (LAYER) {
+        if (layer) {
             a.mean[index] = mean;
         }
     }
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(THREADS, KEPT == 1   ? 5
         for (int j = 0; j < KERN_GROUP; j++) {
             y[j] = (v[j] - mean) * rstd * weight[j];
         }
-        if (LAYER && a.bias != nullptr) {
+        if (layer && a.bias != nullptr) {
             kern_load<T>(weight, a.bias, i, a.width - i, wide);
 #pragma unroll
             for (int j = 0; j < KERN_GROUP; j++) {
@@ -149,9 +151,7 @@ template <typename T, int TEAM, int KEPT>
 int launch(const struct dev_launch *where, const struct kern_norm_arguments *a, bool wide)
 {
     const kern_grid grid = kern_grid_of(kern_div_up(a->tokens * a->heads, THREADS / TEAM), THREADS);
-    return a->kind == KERN_NORM_LAYER
-               ? kern_cuda_launch(where, "norm", grid, norm_rows<T, true, TEAM, KEPT>, *a, wide)
-               : kern_cuda_launch(where, "norm", grid, norm_rows<T, false, TEAM, KEPT>, *a, wide);
+    return kern_cuda_launch(where, "norm", grid, norm_rows<T, TEAM, KEPT>, *a, wide);
 }
 
 } // namespace
@@ -169,10 +169,14 @@ extern "C" int kern_cuda_norm(const struct dev_launch *where, const struct kern_
         if (a->width <= KERN_WARP * KERN_GROUP) {
             return launch<T, KERN_WARP, 1>(where, a, wide);
         }
-        if (a->width <= THREADS * KERN_GROUP) {
-            return launch<T, THREADS, 1>(where, a, wide);
+        if constexpr (kern_is_bf16<T>) {
+            if (a->width <= THREADS * KERN_GROUP) {
+                return launch<T, THREADS, 1>(where, a, wide);
+            }
+            return a->width <= 2 * THREADS * KERN_GROUP
+                       ? launch<T, THREADS, 2>(where, a, wide)
+                       : launch<T, THREADS, KEPT_MAX>(where, a, wide);
         }
-        return a->width <= 2 * THREADS * KERN_GROUP ? launch<T, THREADS, 2>(where, a, wide)
-                                                    : launch<T, THREADS, KEPT_MOST>(where, a, wide);
+        return launch<T, THREADS, 1>(where, a, wide);
     });
 }

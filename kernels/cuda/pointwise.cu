@@ -1,6 +1,6 @@
 /* pointwise.cu: ops in which a token or an element stands alone: RoPE, activations, addition.
  * Bound by memory: a thread moves groups of eight elements. It reads a group of every array before it
- * writes, so results may take the place of what they came from. */
+ * writes, so a result may replace its input. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
@@ -13,7 +13,36 @@ namespace
 
 constexpr int THREADS = KERN_ROWS_THREADS;
 
-/* ---- Activations ---- */
+/* ---- Activations: bf16 has kernels of its own; fp16 and fp32 share kernels that read the type. ---- */
+
+template <typename T> struct shared_by {
+    using type = kern_f32; /* also of fp16 */
+};
+template <> struct shared_by<kern_bf16> {
+    using type = kern_bf16;
+};
+
+template <typename T>
+__device__ void act_load(float (&to)[KERN_GROUP], enum kern_type type, const void *base,
+                         int64_t index, int64_t left, bool wide)
+{
+    if (!kern_is_bf16<T> && type == KERN_FP16) {
+        kern_load<kern_fp16>(to, base, index, left, wide);
+    } else {
+        kern_load<T>(to, base, index, left, wide);
+    }
+}
+
+template <typename T>
+__device__ void act_store(const float (&from)[KERN_GROUP], enum kern_type type, void *base,
+                          int64_t index, int64_t left, bool wide)
+{
+    if (!kern_is_bf16<T> && type == KERN_FP16) {
+        kern_store<kern_fp16>(from, base, index, left, wide);
+    } else {
+        kern_store<T>(from, base, index, left, wide);
+    }
+}
 
 template <int KIND> __device__ float act_value(float x, float *slope)
 {
@@ -49,9 +78,9 @@ __global__ void __launch_bounds__(THREADS)
     }
     float gate[KERN_GROUP];
     float up[KERN_GROUP];
-    kern_load<T>(gate, a.gate, at.token * a.gate_stride + at.i, left, wide);
+    act_load<T>(gate, a.type, a.gate, at.token * a.gate_stride + at.i, left, wide);
     if (a.up != nullptr) {
-        kern_load<T>(up, a.up, at.token * a.up_stride + at.i, left, wide);
+        act_load<T>(up, a.type, a.up, at.token * a.up_stride + at.i, left, wide);
     }
 #pragma unroll
     for (int i = 0; i < KERN_GROUP; i++) {
@@ -59,7 +88,7 @@ __global__ void __launch_bounds__(THREADS)
         gate[i] = act_value<KIND>(gate[i], &slope);
         gate[i] = a.up != nullptr ? gate[i] * up[i] : gate[i];
     }
-    kern_store<T>(gate, a.y, at.token * a.y_stride + at.i, left, wide);
+    act_store<T>(gate, a.type, a.y, at.token * a.y_stride + at.i, left, wide);
 }
 
 template <typename T, int KIND>
@@ -75,10 +104,10 @@ __global__ void __launch_bounds__(THREADS)
     float gate[KERN_GROUP];
     float up[KERN_GROUP];
     float dy[KERN_GROUP];
-    kern_load<T>(gate, a.gate, at.token * a.gate_stride + at.i, left, wide);
-    kern_load<T>(dy, a.dy, at.token * a.dy_stride + at.i, left, wide);
+    act_load<T>(gate, a.type, a.gate, at.token * a.gate_stride + at.i, left, wide);
+    act_load<T>(dy, a.type, a.dy, at.token * a.dy_stride + at.i, left, wide);
     if (gated) {
-        kern_load<T>(up, a.up, at.token * a.up_stride + at.i, left, wide);
+        act_load<T>(up, a.type, a.up, at.token * a.up_stride + at.i, left, wide);
     }
     float y[KERN_GROUP];
 #pragma unroll
@@ -90,12 +119,12 @@ __global__ void __launch_bounds__(THREADS)
         gate[i] = dy[i] * factor * slope;
         up[i] = dy[i] * value;
     }
-    kern_store<T>(gate, a.dgate, at.token * a.dgate_stride + at.i, left, wide);
+    act_store<T>(gate, a.type, a.dgate, at.token * a.dgate_stride + at.i, left, wide);
     if (gated) {
-        kern_store<T>(up, a.dup, at.token * a.dup_stride + at.i, left, wide);
+        act_store<T>(up, a.type, a.dup, at.token * a.dup_stride + at.i, left, wide);
     }
     if (a.y != nullptr) {
-        kern_store<T>(y, a.y, at.token * a.y_stride + at.i, left, wide);
+        act_store<T>(y, a.type, a.y, at.token * a.y_stride + at.i, left, wide);
     }
 }
 
@@ -103,7 +132,7 @@ template <int N> struct kind {
     static constexpr int value = N;
 };
 
-/* `from` may hold what is no kind: it is read as a number. */
+/* Reads `from` as a number: it may hold an invalid kind. */
 template <typename F> int by_kind(const char *op, const enum kern_act_kind *from, F f)
 {
     int which;
@@ -184,8 +213,9 @@ extern "C" int kern_cuda_act(const struct dev_launch *where, const struct kern_a
     const kern_cut c = kern_cut_of(a->tokens, kern_div_up(a->width, KERN_GROUP));
     return kern_by_type("act", a->type, [&](auto type) {
         return by_kind("act", &a->kind, [&](auto which) {
-            return kern_cuda_launch(where, "act", c.grid, act_rows<decltype(type), which.value>, *a,
-                                    c.parts, wide);
+            return kern_cuda_launch(where, "act", c.grid,
+                                    act_rows<typename shared_by<decltype(type)>::type, which.value>,
+                                    *a, c.parts, wide);
         });
     });
 }
@@ -202,8 +232,10 @@ extern "C" int kern_cuda_act_grad(const struct dev_launch *where,
     const kern_cut c = kern_cut_of(a->tokens, kern_div_up(a->width, KERN_GROUP));
     return kern_by_type("act_grad", a->type, [&](auto type) {
         return by_kind("act_grad", &a->kind, [&](auto which) {
-            return kern_cuda_launch(where, "act_grad", c.grid,
-                                    act_grad_rows<decltype(type), which.value>, *a, c.parts, wide);
+            return kern_cuda_launch(
+                where, "act_grad", c.grid,
+                act_grad_rows<typename shared_by<decltype(type)>::type, which.value>, *a, c.parts,
+                wide);
         });
     });
 }

@@ -13,28 +13,32 @@ constexpr int STEP = 16; /* of k */
 constexpr int EACH = 4;  /* rows and columns of a thread's results, TILE / EACH apart */
 constexpr int LANES = TILE / EACH;
 
-/* STEP x TILE of an operand to shared memory: element (k, i) is at i * outer + k * inner. */
-template <typename T>
-__device__ void tile_load(float (&to)[STEP][TILE + 1], const void *from, int64_t outer,
-                          int64_t inner, int64_t k_left, int64_t i_left)
+__device__ float element(enum kern_type type, const void *from, int64_t index)
 {
-    for (int e = threadIdx.x; e < STEP * TILE; e += THREADS) {
-        /* Neighbouring threads take what lies side by side in memory. */
-        const int k = inner == 1 ? e % STEP : e / TILE;
-        const int i = inner == 1 ? e / STEP : e % TILE;
-        const bool inside = k < k_left && i < i_left;
-        to[k][i] = inside ? T::widen(
-                                static_cast<const typename T::store *>(from)[i * outer + k * inner])
-                          : 0.0f;
+    switch (type) {
+    case KERN_BF16: return kern_bf16::widen(static_cast<const uint16_t *>(from)[index]);
+    case KERN_FP16: return kern_fp16::widen(static_cast<const uint16_t *>(from)[index]);
+    default: return static_cast<const float *>(from)[index];
     }
 }
 
-__device__ float out_bias(const struct kern_cuda_product &p, int64_t n)
+/* An operand: element (k, i) is at first + i * outer + k * inner. */
+struct operand {
+    enum kern_type type;
+    const void *from;
+    int64_t first, outer, inner;
+};
+
+/* STEP x TILE of an operand to shared memory. */
+__device__ void tile_load(float (&to)[STEP][TILE + 1], const operand &o, int64_t k_left,
+                          int64_t i_left)
 {
-    switch (p.type) {
-    case KERN_BF16: return kern_bf16::widen(static_cast<const uint16_t *>(p.bias)[n]);
-    case KERN_FP16: return kern_fp16::widen(static_cast<const uint16_t *>(p.bias)[n]);
-    default: return static_cast<const float *>(p.bias)[n];
+    for (int e = threadIdx.x; e < STEP * TILE; e += THREADS) {
+        /* Neighbouring threads read neighbouring elements of memory. */
+        const int k = o.inner == 1 ? e % STEP : e / TILE;
+        const int i = o.inner == 1 ? e / STEP : e % TILE;
+        const bool inside = k < k_left && i < i_left;
+        to[k][i] = inside ? element(o.type, o.from, o.first + i * o.outer + k * o.inner) : 0.0f;
     }
 }
 
@@ -43,7 +47,7 @@ __device__ void out_put(const struct kern_cuda_product &p, int64_t m, int64_t n,
     if (m >= p.m || n >= p.n) {
         return;
     }
-    value += p.bias != nullptr ? out_bias(p, n) : 0.0f;
+    value += p.bias != nullptr ? element(p.type, p.bias, n) : 0.0f;
     const int64_t at = m * p.out_stride + n;
     if (p.out_type == KERN_BF16) {
         static_cast<uint16_t *>(p.out)[at] = kern_bf16::narrow(value);
@@ -54,12 +58,10 @@ __device__ void out_put(const struct kern_cuda_product &p, int64_t m, int64_t n,
     }
 }
 
-template <typename T>
 __global__ void __launch_bounds__(THREADS) product_tiles(struct kern_cuda_product p)
 {
     __shared__ float a[STEP][TILE + 1];
     __shared__ float b[STEP][TILE + 1];
-    using store = typename T::store;
     const int64_t m = static_cast<int64_t>(blockIdx.x) * TILE;
     const int64_t n = static_cast<int64_t>(blockIdx.y) * TILE;
     const int64_t a_outer = p.a_turned ? 1 : p.a_stride;
@@ -70,10 +72,8 @@ __global__ void __launch_bounds__(THREADS) product_tiles(struct kern_cuda_produc
     const int column = threadIdx.x % LANES;
     float sums[EACH][EACH] = {};
     for (int64_t k = 0; k < p.k; k += STEP) {
-        tile_load<T>(a, static_cast<const store *>(p.a) + m * a_outer + k * a_inner, a_outer,
-                     a_inner, p.k - k, p.m - m);
-        tile_load<T>(b, static_cast<const store *>(p.b) + n * b_outer + k * b_inner, b_outer,
-                     b_inner, p.k - k, p.n - n);
+        tile_load(a, {p.type, p.a, m * a_outer + k * a_inner, a_outer, a_inner}, p.k - k, p.m - m);
+        tile_load(b, {p.type, p.b, n * b_outer + k * b_inner, b_outer, b_inner}, p.k - k, p.n - n);
         __syncthreads();
 #pragma unroll
         for (int s = 0; s < STEP; s++) {
@@ -132,9 +132,7 @@ extern "C" int kern_cuda_product_plain(const struct dev_launch *where, const cha
                             .threads = THREADS,
                             .lines = static_cast<unsigned>(kern_div_up(product->n, TILE)),
                             .shared_bytes = 0};
-    return kern_by_type(op, product->type, [&](auto type) {
-        return kern_cuda_launch(where, op, grid, product_tiles<decltype(type)>, *product);
-    });
+    return kern_cuda_launch(where, op, grid, product_tiles, *product);
 }
 
 extern "C" int kern_cuda_finish(const struct dev_launch *where, const char *op,
