@@ -190,7 +190,7 @@ static void bounds(void)
     memcpy(deep + 299999 - 4, "1 }}", 4);
     check_int(text_template_create(deep, 299999, "deep", &template), ==, -E2BIG);
     free(deep);
-    check_int(text_template_create("", TEXT_TEMPLATE_BYTES_MAX + 1, "big", &template), ==, -EFBIG);
+    check_int(text_template_create("", TEXT_TEMPLATE_BYTES_MAX + 1, "big", &template), ==, -E2BIG);
 }
 
 static const char life_source[] =
@@ -358,6 +358,59 @@ static void counts_work(void)
     }
 }
 
+/* A loop over characters counts each of them, and a write is a step: what takes long ends soon. */
+static void counts_characters(void)
+{
+    static const struct {
+        const char *source;
+        uint64_t steps; /* too few */
+    } rows[] = {
+        {"{{ ('a '*50000)|title|length }}", 150000},
+        {"{{ ('a '*50000).upper()|length }}", 150000},
+        {"{{ ('a '*50000)|tojson|length }}", 150000},
+        {"{{ ('<'*100000)|e|length }}", 150000},
+        {"{{ ('a '*50000)|wordcount }}", 90000},
+        {"{{ ('a'*100000).isalpha() }}", 90000},
+        {"{{ ('a'*100000).splitlines()|length }}", 90000},
+        {"{{ [[0, 0, 0, 0, 0, 0, 0, 0] * 1000]|tojson|length }}", 20000},
+        {"{% set ns = namespace(t=[0]) %}{% for i in range(60) %}{% set ns.t = [ns.t, ns.t] %}"
+         "{% endfor %}{{ ns.t|tojson|length }}",
+         50000},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char out[600];
+        const struct text_template_limits limits = {.steps = rows[i].steps};
+        if (render(rows[i].source, &limits, NULL, 0, out, sizeof out) != -E2BIG) {
+            test_fail(__FILE__, __LINE__, "%s ends within %llu steps: %s", rows[i].source,
+                      (unsigned long long)rows[i].steps, out);
+        }
+        check_contains(out, "does not end within");
+    }
+}
+
+/* The characters of a strip are looked up, not searched: its work is the sum of both texts, not their
+ * product. */
+static void strips_sets(void)
+{
+    static const struct {
+        const char *source;
+        const char *want;
+    } rows[] = {
+        {"{{ ('a'*100000).strip('b'*100000 ~ 'a')|length }}", "0"},
+        {"{{ ('a'*100000).lstrip('b'*100000 ~ 'a')|length }}", "0"},
+        {"{{ ('a'*100000).rstrip('b'*100000 ~ 'a')|length }}", "0"},
+        {"{{ 'é𝄞xé'.strip('𝄞é') }}", "x"},
+        {"{{ 'éxè'.strip('é') }}", "xè"},
+        {"{{ 'xéy'.strip('') }}", "xéy"},
+    };
+    const struct text_template_limits limits = {.steps = 400000};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char out[600];
+        check_int(render(rows[i].source, &limits, NULL, 0, out, sizeof out), ==, 0);
+        check_string(out, rows[i].want);
+    }
+}
+
 /* Searches are those of Python, long parts and borders included, and one in ten million bytes ends. */
 static void searches(void)
 {
@@ -398,5 +451,6 @@ static void out_of_memory(void)
 }
 
 TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"bounds", bounds},
-          {"times", times}, {"counts_work", counts_work}, {"searches", searches}, {"kept", kept},
+          {"times", times}, {"counts_work", counts_work}, {"counts_characters", counts_characters},
+          {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
           {"out_of_memory", out_of_memory})

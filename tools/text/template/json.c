@@ -52,7 +52,7 @@ static void write_character(struct writer *writer, const char *at, size_t length
 static void write_string(struct writer *writer, struct template_value value)
 {
     put(writer, "\"");
-    template_step_text(writer->run, value.bytes);
+    template_step_characters(writer->run, value.bytes);
     for (size_t at = 0; at < value.bytes && writer->run->code == 0;) {
         const size_t length = template_char_bytes(value.as.text + at);
         write_character(writer, value.as.text + at, length);

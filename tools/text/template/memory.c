@@ -42,6 +42,11 @@ bool template_step(struct text_template_run *run, size_t steps)
     return run->code == 0;
 }
 
+bool template_step_characters(struct text_template_run *run, size_t bytes)
+{
+    return template_step(run, bytes);
+}
+
 bool template_step_text(struct text_template_run *run, size_t bytes)
 {
     return template_step(run, bytes / 16);

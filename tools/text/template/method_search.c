@@ -236,7 +236,7 @@ static struct template_value split(struct text_template_run *run, struct templat
     if (run->code == 0 && !spaces && (separator.kind != TEMPLATE_STRING || separator.bytes == 0)) {
         return template_fail(run, -EINVAL, "the separator of split is no str, or empty");
     }
-    template_step(run, self.bytes / 16);
+    template_step_characters(run, self.bytes);
     if (run->code != 0) {
         return list;
     }
@@ -284,7 +284,7 @@ static struct template_value call_splitlines(struct text_template_run *run,
                                              const struct template_arguments *arguments)
 {
     const bool keeps = template_argument_truth(arguments, 0, "keepends", false);
-    template_step_text(run, self.bytes);
+    template_step_characters(run, self.bytes);
     struct template_value list = template_list(run, TEMPLATE_LIST);
     const char *end = self.as.text + self.bytes;
     const char *begin = self.as.text;
@@ -392,8 +392,8 @@ static bool is_ascii(struct template_value text)
                                       const struct template_arguments *arguments)                  \
     {                                                                                              \
         (void)arguments;                                                                           \
-        template_step(run, self.bytes / 16);                                                       \
-        return template_bool(condition);                                                           \
+        const bool may = template_step_characters(run, self.bytes);                                \
+        return template_bool(may && (condition));                                                  \
     }
 IS_FUNCTION(call_isspace, all_are(self, TEMPLATE_CHAR_SPACE, TEMPLATE_CHAR_SPACE))
 IS_FUNCTION(call_isalpha, all_are(self, TEMPLATE_CHAR_ALPHA, TEMPLATE_CHAR_ALPHA))

@@ -48,7 +48,7 @@ static struct template_value change_case(struct text_template_run *run, struct t
     uint32_t before = 0;
     const struct template_value text = template_to_string(run, self);
     const size_t mark = template_capture_begin(run);
-    template_step_text(run, text.bytes);
+    template_step_characters(run, text.bytes);
     for (size_t at = 0; at < text.bytes && run->code == 0;) {
         const uint32_t point = template_char_point(text.as.text + at);
         write_case(run, point, makes_upper(casing, before, point));
@@ -78,19 +78,38 @@ CASE_FUNCTION(call_title, TITLED)
 CASE_FUNCTION(call_title_words, TITLED_WORDS)
 CASE_FUNCTION(call_swapcase, SWAPPED)
 
-static bool is_stripped(const char *at, size_t length, const struct template_value *characters)
+/* The characters that a strip removes: a bit for each code point. `bits` NULL: white space. */
+struct strip_set {
+    unsigned char *bits;
+    size_t points;
+};
+
+static void strip_set_fill(struct text_template_run *run, struct template_value characters,
+                           struct strip_set *out)
 {
-    if (characters == NULL) {
-        return template_char_is(template_char_point(at), TEMPLATE_CHAR_SPACE);
+    uint32_t largest = 0;
+    template_step_characters(run, 2 * (size_t)characters.bytes);
+    for (size_t i = 0; i < characters.bytes && run->code == 0;) {
+        const uint32_t point = template_char_point(characters.as.text + i);
+        largest = point > largest ? point : largest;
+        i += template_char_bytes(characters.as.text + i);
     }
-    for (size_t i = 0; i < characters->bytes;) {
-        const size_t bytes = template_char_bytes(characters->as.text + i);
-        if (bytes == length && memcmp(characters->as.text + i, at, length) == 0) {
-            return true;
-        }
-        i += bytes;
+    out->points = (size_t)largest + 1;
+    out->bits = template_alloc(run, out->points / 8 + 1);
+    for (size_t i = 0; i < characters.bytes && run->code == 0;) {
+        const uint32_t point = template_char_point(characters.as.text + i);
+        out->bits[point / 8] |= (unsigned char)(1U << point % 8);
+        i += template_char_bytes(characters.as.text + i);
     }
-    return false;
+}
+
+static bool is_stripped(const char *at, const struct strip_set *set)
+{
+    const uint32_t point = template_char_point(at);
+    if (set->bits == NULL) {
+        return template_char_is(point, TEMPLATE_CHAR_SPACE);
+    }
+    return point < set->points && (set->bits[point / 8] >> point % 8 & 1) != 0;
 }
 
 struct template_value template_strip(struct text_template_run *run, struct template_value text,
@@ -98,18 +117,22 @@ struct template_value template_strip(struct text_template_run *run, struct templ
 {
     const char *begin = text.as.text;
     const char *end = begin + text.bytes;
-    const size_t steps = 1 + (characters != NULL ? characters->bytes / 16 : 0); /* a character */
-    while (left && begin < end && template_step(run, steps) &&
-           is_stripped(begin, template_char_bytes(begin), characters)) {
+    const struct template_mark mark = template_mark(run);
+    struct strip_set set = {0};
+    if (characters != NULL) {
+        strip_set_fill(run, *characters, &set);
+    }
+    while (left && begin < end && template_step(run, 1) && is_stripped(begin, &set)) {
         begin += template_char_bytes(begin);
     }
-    while (right && begin < end && template_step(run, steps)) {
+    while (right && begin < end && template_step(run, 1)) {
         const size_t length = template_char_before(begin, end);
-        if (!is_stripped(end - length, length, characters)) {
+        if (!is_stripped(end - length, &set)) {
             break;
         }
         end -= length;
     }
+    template_rewind(run, mark);
     return template_string(begin, (size_t)(end - begin));
 }
 
@@ -321,7 +344,7 @@ static struct template_value call_escape(struct text_template_run *run, struct t
     static const char *const escapes[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     const struct template_value text = template_to_string(run, self);
     const size_t mark = template_capture_begin(run);
-    template_step_text(run, text.bytes);
+    template_step_characters(run, text.bytes);
     for (size_t at = 0; at < text.bytes && run->code == 0; at++) {
         const char c = text.as.text[at];
         const char *found = c != '\0' ? strchr(characters, c) : NULL;
@@ -362,7 +385,8 @@ static struct template_value call_wordcount(struct text_template_run *run,
 {
     (void)arguments;
     const struct template_value text = template_to_string(run, self);
-    return template_integer(template_step_text(run, text.bytes) ? (int64_t)count_words(text) : 0);
+    const bool may = template_step_characters(run, text.bytes);
+    return template_integer(may ? (int64_t)count_words(text) : 0);
 }
 
 const struct template_function template_filters_text[] = {

@@ -428,7 +428,7 @@ int text_template_create(const char *source, size_t bytes, const char *name,
                          struct text_template **out)
 {
     if (bytes > TEXT_TEMPLATE_BYTES_MAX) {
-        return core_err_set(-EFBIG, "%s: a template of %zu bytes, and %d are possible", name, bytes,
+        return core_err_set(-E2BIG, "%s: a template of %zu bytes, and %d are possible", name, bytes,
                             TEXT_TEMPLATE_BYTES_MAX);
     }
     struct text_template *made = core_charge_zeroed(1, sizeof *made);

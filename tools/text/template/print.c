@@ -13,7 +13,7 @@
 
 void template_write(struct text_template_run *run, const char *text, size_t bytes)
 {
-    if (!template_step(run, bytes / 256)) {
+    if (!template_step(run, 1 + bytes / 256)) {
         return;
     }
     if (run->out_room - run->out_bytes <= bytes) {
@@ -98,7 +98,7 @@ static void write_escape(struct text_template_run *run, uint32_t point)
 
 static void write_quoted(struct text_template_run *run, struct template_value value)
 {
-    template_step_text(run, value.bytes);
+    template_step_characters(run, value.bytes);
     const bool single = memchr(value.as.text, '\'', value.bytes) == NULL ||
                         memchr(value.as.text, '"', value.bytes) != NULL;
     const char quote = single ? '\'' : '"';

@@ -143,7 +143,9 @@ struct template_value template_fail(struct text_template_run *run, int code, con
 /* Counts work; false where the run is over. Whatever takes time in proportion to its operands counts it
  * before it does it, for what makes nothing is not bounded by memory. */
 bool template_step(struct text_template_run *run, size_t steps);
-/* The same for passes over texts: by character, and by what memcmp and memchr do. */
+/* The same for passes over texts: character by character with a table or a branch for each; a plain
+ * scan of the bytes; and what memcmp and memcpy do. A step of each takes about as long. */
+bool template_step_characters(struct text_template_run *run, size_t bytes);
 bool template_step_text(struct text_template_run *run, size_t bytes);
 bool template_step_bytes(struct text_template_run *run, size_t bytes);
 /* One level deeper in what is nested, for which run->depth-- comes afterwards; false, without that,
