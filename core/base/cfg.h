@@ -138,7 +138,7 @@ struct core_cfg_options {
 void core_cfg_options_init(struct core_cfg_options *options);
 
 /* Reads `argument`: a path, "-" for standard input, or url-safe base64 text of a configuration.
- * Fails where there is no JSON object to look at (-EINVAL, -ENOENT, -EISDIR, -EFBIG ...). What is
+ * Fails where there is no JSON object to look at (-EINVAL, -ENOENT, -EISDIR, -E2BIG ...). What is
  * wrong inside it is collected, so that all of it can be told at once: see core_cfg_check(). */
 int core_cfg_load(const char *argument, const struct core_cfg_options *options,
                   struct core_cfg **out);

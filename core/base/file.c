@@ -84,7 +84,7 @@ static int read_all(int fd, const char *path, size_t expected, size_t bytes_max,
         filled += (size_t)got;
         if (filled > bytes_max) {
             free(buffer);
-            return core_err_set(-EFBIG,
+            return core_err_set(-E2BIG,
                                 "%s is larger than the %zu bytes that are read of such a file",
                                 path, bytes_max);
         }
@@ -111,7 +111,7 @@ static int read_opened(int fd, const char *path, size_t bytes_max, char **text, 
     }
     size_t expected = S_ISREG(info.st_mode) ? (size_t)info.st_size : 0;
     if (expected > bytes_max) {
-        return core_err_set(-EFBIG, "%s has %zu bytes; at most %zu are read of such a file", path,
+        return core_err_set(-E2BIG, "%s has %zu bytes; at most %zu are read of such a file", path,
                             expected, bytes_max);
     }
     return read_all(fd, path, expected, bytes_max, text, bytes);

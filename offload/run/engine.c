@@ -147,7 +147,9 @@ static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
         .progress = index == 0 ? given->progress : NULL,
         .user = given->user,
     };
-    return run_rank_create(&rank, &member->rank);
+    rc = run_rank_create(&rank, &member->rank);
+    return rc == -EFBIG ? -EIO
+                        : rc; /* a file system's limit; only a plan that does not fit is -EFBIG */
 }
 
 /* A loss scale that was asked for by number stays, whatever the checkpoint has. */

@@ -89,6 +89,7 @@ int run_planned_create(const struct model *model, const struct run_options *opti
         planned->rates = *rates;
     } else if (rc == 0) {
         rc = run_rates_measure(planned->shapes, options, &planned->rates);
+        rc = rc == -EFBIG ? -EIO : rc; /* a drive's refusal; the planner's own means no fit */
     }
     if (rc == 0) {
         const int64_t start_ns = core_clock_now_ns();

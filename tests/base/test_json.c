@@ -208,9 +208,9 @@ static void files(void)
     check_int(core_json_load("/nonexistent/x.json", NULL, &doc), ==, -ENOENT);
     check_contains(core_err_sentence(), "/nonexistent/x.json cannot be opened");
     const struct core_json_options small = {.bytes_max = 7};
-    check_int(core_json_load(path, &small, &doc), ==, -EFBIG);
+    check_int(core_json_load(path, &small, &doc), ==, -E2BIG);
     check_contains(core_err_sentence(), "has 8 bytes; at most 7");
-    check_int(core_json_load("/dev/zero", &small, &doc), ==, -EFBIG);
+    check_int(core_json_load("/dev/zero", &small, &doc), ==, -E2BIG);
     check_contains(core_err_sentence(), "larger than the 7 bytes");
     path = test_file("empty.json", "", 0);
     check_int(core_json_load(path, NULL, &doc), ==, -EINVAL);

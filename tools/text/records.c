@@ -161,7 +161,7 @@ static int count_blocks(struct text_records *records)
     for (size_t i = 0; i < records->count; i++) {
         const uint64_t bytes = records->files[i].bytes;
         if (bytes >> OFFSET_BITS != 0) {
-            return core_err_set(-EFBIG, "%s is too large to be shuffled",
+            return core_err_set(-E2BIG, "%s is too large to be shuffled",
                                 text_records_file(records, i));
         }
         records->before[i + 1] = records->before[i] +

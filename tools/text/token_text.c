@@ -28,7 +28,7 @@ int token_text_reserve(struct token_text *text, size_t more)
 {
     size_t room = text->room;
     if (text->bytes + more > INT32_MAX) {
-        return core_err_set(-EFBIG, "a text grows beyond 2 GiB while it is normalised");
+        return core_err_set(-E2BIG, "a text grows beyond 2 GiB while it is normalised");
     }
     if (text->bytes + more <= room && (!text->tracks || text->spans != NULL)) {
         return 0;

@@ -269,7 +269,7 @@ void text_scratch_destroy(struct text_scratch *scratch)
 static int check_text(const char *text, size_t bytes)
 {
     if (bytes > TEXT_BYTES_MAX) {
-        return core_err_set(-EFBIG, "a text of %zu bytes; at most %d can be tokenized at once",
+        return core_err_set(-E2BIG, "a text of %zu bytes; at most %d can be tokenized at once",
                             bytes, TEXT_BYTES_MAX);
     }
     for (size_t at = 0; at < bytes;) {

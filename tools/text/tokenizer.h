@@ -45,7 +45,7 @@ struct text_encoding {
     size_t count;
 };
 
-/* -EILSEQ with the byte's number where the text is not UTF-8; -EFBIG above TEXT_BYTES_MAX. */
+/* -EILSEQ with the byte's number where the text is not UTF-8; -E2BIG above TEXT_BYTES_MAX. */
 int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t bytes,
                           unsigned flags, struct text_encoding *out);
 

@@ -29,6 +29,7 @@ struct job {
     struct tune_log *log;       /* owned */
     struct tide_engine *engine; /* owned */
     struct tune_run run;
+    bool unfit;         /* the plan was refused: exit code 3, unlike a file system's EFBIG */
     bool begun;         /* the first step was */
     bool trained;       /* and the last one */
     char out[PATH_MAX]; /* of --out, where that is a name of its own */
@@ -38,7 +39,7 @@ struct job {
  * after it is a failure of the run. */
 static int fail(struct job *job, int rc)
 {
-    int code = tune_exit_code(rc);
+    int code = job->unfit ? CLI_NO_FIT : tune_exit_code(rc);
     if (job->begun && (job->trained || rc != -EINVAL)) {
         code = CLI_FAILED;
     }
@@ -171,6 +172,7 @@ static int open_engine(struct job *job)
     job->settings.engine.saves = job->flags.save_every > 0;
     job->settings.engine.resume = job->flags.resume ? job->flags.out : NULL;
     int rc = tide_engine_create(job->talk.context, &job->settings.engine, &job->engine);
+    job->unfit = rc == -EFBIG;
     job->talk.may_stop = false;
     tune_live_end(&job->talk.live);
     if (rc == 0 && job->common.verbose >= 0) {
@@ -310,7 +312,7 @@ static int work(struct job *job)
     rc = rc != 0 ? rc : open_inputs(job);
     if (rc != 0) {
         tune_stop_begin(); /* from here on a signal must not use the context, which is closed next */
-        return fail(job, rc == -EFBIG ? -EINVAL : rc); /* only a plan can be too big */
+        return fail(job, rc);
     }
     job->talk.live.steps = (uint64_t)job->settings.steps;
     job->talk.live.print_every = (uint64_t)job->settings.print_every;

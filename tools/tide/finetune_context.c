@@ -184,9 +184,6 @@ int tune_exit_code(int rc)
     static const int given_wrong[] = {-EINVAL, -ENOENT,       -EEXIST, -ENOTDIR, -EISDIR,
                                       -EACCES, -EPERM,        -EROFS,  -ENOTSUP, -ENODEV,
                                       -EBUSY,  -ENAMETOOLONG, -E2BIG};
-    if (rc == -EFBIG) {
-        return CLI_NO_FIT;
-    }
     for (size_t i = 0; i < sizeof given_wrong / sizeof given_wrong[0]; i++) {
         if (rc == given_wrong[i]) {
             return CLI_WRONG;

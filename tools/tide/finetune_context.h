@@ -30,7 +30,8 @@ int tune_context_inspect(struct tune_context *talk, const char *path, bool weigh
 int tune_context_data(struct tune_context *talk, const struct tune_data_options *options,
                       struct tune_data **out);
 
-/* The enum cli_exit of a negative errno: what the caller gave wrong is 2, what cannot fit 3. */
+/* The enum cli_exit of a negative errno: what the caller gave wrong is 2. A file
+ * system's -EFBIG is 1: only the caller knows of a plan that does not fit, which is 3. */
 int tune_exit_code(int rc);
 
 #endif

@@ -1,4 +1,5 @@
 /* plan.c: `tide plan`: the options of a run, and what it would take. The main thread. */
+#include <errno.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -90,6 +91,7 @@ static int make(const struct cli_command *command, const struct wish *wish,
     struct tide_inspection model;
     struct tune_settings settings;
     struct tide_plan *plan = NULL;
+    bool unfit = false;
     int rc = check_written(wish);
     rc = rc != 0 ? rc : tune_context_inspect(talk, wish->flags.model, false, &model);
     rc = rc != 0 ? rc : tune_settings_init(&settings, &wish->flags, &model);
@@ -100,11 +102,12 @@ static int make(const struct cli_command *command, const struct wish *wish,
     if (rc == 0) {
         settings.engine.trace = NULL; /* nothing runs; the simulated timeline is written below */
         rc = tide_plan_create(talk->context, &settings.engine, &plan);
+        unfit = rc == -EFBIG;
         tune_live_end(&talk->live);
         rc = rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
     }
     int code = rc == 0 ? print(command, wish, plan, &settings.engine)
-                       : cli_fail(command, tune_exit_code(rc), NULL);
+                       : cli_fail(command, unfit ? CLI_NO_FIT : tune_exit_code(rc), NULL);
     tide_plan_destroy(plan);
     tune_settings_fini(&settings);
     return code;
