@@ -57,6 +57,10 @@ struct tide_inspection {
     uint64_t in_use;  /* 1: that run is still alive; 0: the files were left behind */
     uint32_t path;    /* index of this directory among the run's stores */
     uint32_t paths;   /* number of the run's stores */
+
+    /* What training warns of though the model can be trained: surplus tensors, a head of its own. A model;
+     * several are separated by "; ". */
+    char note[512];
 };
 
 /* One tensor. It and everything it points to are valid during the callback that receives it. */
@@ -82,6 +86,8 @@ struct tide_inspect_options {
  * checkpoint is read completely and compared with its checksums; progress is reported as "verify". Of a
  * store the headers and the sizes of its files are read, and a run that uses it is not disturbed; the
  * checksums of its contents exist only in the memory of that run. `options` may be NULL.
+ *
+ * What a run would warn of is in `note`, and is not logged.
  *
  * Returns 0 also if the contents are damaged or incomplete: then `verified` is 0 and `problem` says why.
  * Returns -EINVAL for a path that is neither a folder nor a file, -ECANCELED, or the error that reading

@@ -1,6 +1,7 @@
 /* export.c: tide_checkpoint_export: from a checkpoint's streams to a folder that others load. The
  * caller's thread. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tide/checkpoint.h>
@@ -66,13 +67,34 @@ static int put_block(struct export *export, uint32_t block, enum model_dtype typ
     return rc;
 }
 
+/* A run's folder is often given in place of a checkpoint in it. */
+static int open_checkpoint(const char *path, struct store_checkpoint **out)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    char newest[PATH_MAX];
+    int rc = store_checkpoint_open(path, NULL, NULL, out);
+    if (rc != -ENOENT) {
+        return rc;
+    }
+    const struct core_err kept = core_err_keep(rc);
+    if (store_shelf_list(path, &steps, &count) == 0 && count > 0) {
+        rc = core_err_set(-ENOENT, "%s is not a checkpoint; its newest is %s", path,
+                          store_shelf_path(path, steps[count - 1], newest, sizeof newest));
+        free(steps);
+        return rc;
+    }
+    free(steps);
+    return core_err_first(&kept, 0);
+}
+
 static int run(struct export *export, const char *path, const char *folder, int overwrite)
 {
     void *buffer = NULL;
     if (core_file_is_same(path, folder)) { /* its states would be lost */
         return core_err_set(-EINVAL, "%s is the checkpoint itself; name another folder", folder);
     }
-    int rc = store_checkpoint_open(path, NULL, NULL, &export->checkpoint);
+    int rc = open_checkpoint(path, &export->checkpoint);
     rc = rc != 0 ? rc : open_model(export, path);
     if (rc == 0 && posix_memalign(&buffer, PLAN_ALIGN_BYTES, (size_t)ELEMENTS * 4) != 0) {
         rc = core_err_set(-ENOMEM, "no memory to export %s", path);

@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/log.h"
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
 #include "offload/model/files.h"
@@ -214,13 +215,25 @@ static int nothing_here(const char *path, struct tide_inspection *out)
 
 /* ---- all ---- */
 
+/* The warnings of reading a model become the note: a run that opens the model next logs them itself. */
+static void keep_note(void *user, enum core_log_level level, const char *line)
+{
+    struct tide_inspection *out = user;
+    const size_t at = strlen(out->note);
+    (void)level;
+    snprintf(out->note + at, sizeof out->note - at, "%s%s", at > 0 ? "; " : "", line);
+}
+
 static int inspect_model(const char *path, const struct tide_inspect_options *options,
                          struct tide_inspection *out)
 {
     struct model_config config;
     struct model *model = NULL;
     struct model_files *files = NULL;
+    const struct core_log *bound = core_log_bound();
+    const struct core_log noting = {.level = CORE_LOG_WARN, .write = keep_note, .user = out};
     out->what = TIDE_MODEL_FOLDER;
+    core_log_bind(&noting);
     int rc = model_config_load(path, &config);
     rc = rc != 0 ? rc : model_create(&config, NULL, &model);
     if (rc == 0) {
@@ -231,6 +244,7 @@ static int inspect_model(const char *path, const struct tide_inspect_options *op
         count_file(model_files_shard(files, i), options, out);
     }
     rc = rc != 0 ? rc : model_files_check(files, model);
+    core_log_bind(bound);
     model_files_close(files);
     model_destroy(model);
     return judge(rc, out);
@@ -260,6 +274,12 @@ static int inspect_file(const char *path, const struct tide_inspect_options *opt
         count_file(file, options, out);
     }
     model_safetensors_close(file);
+    if (rc == -EINVAL && !model_safetensors_is_possible(path)) {
+        return core_err_set(-EINVAL,
+                            "%s is not a safetensors file: its first 8 bytes are not the "
+                            "length of a header within the file",
+                            path);
+    }
     return judge(rc, out);
 }
 

@@ -107,6 +107,25 @@ static int open_file(struct model_safetensors *file)
     return 0;
 }
 
+bool model_safetensors_is_possible(const char *path)
+{
+    unsigned char length[LENGTH_BYTES];
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    uint64_t bytes = 0;
+    bool possible = fd >= 0 && fstat(fd, &info) == 0 && info.st_size >= LENGTH_BYTES &&
+                    core_file_read_at(fd, length, sizeof length, 0) == LENGTH_BYTES;
+    for (int i = LENGTH_BYTES - 1; possible && i >= 0; i--) {
+        bytes = bytes << 8 | length[i];
+    }
+    possible = possible && bytes <= HEADER_BYTES_MAX;
+    possible = possible && bytes <= (uint64_t)info.st_size - LENGTH_BYTES;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return possible;
+}
+
 int model_safetensors_open(const char *path, struct model_safetensors **out)
 {
     struct model_safetensors *file = calloc(1, sizeof *file);

@@ -5,6 +5,7 @@
 #ifndef OFFLOAD_MODEL_SAFETENSORS_H
 #define OFFLOAD_MODEL_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,8 @@ struct model_safetensors;
 
 /* 0, or -errno with a sentence that names the file and what is wrong with it. */
 int model_safetensors_open(const char *path, struct model_safetensors **out);
+/* Whether the file begins with the length of a header that the file can hold. */
+bool model_safetensors_is_possible(const char *path);
 void model_safetensors_close(struct model_safetensors *file);
 
 const char *model_safetensors_path(const struct model_safetensors *file);

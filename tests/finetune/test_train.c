@@ -105,6 +105,8 @@ static void resumed(void)
     check_contains(rig_out, "parts/checkpoint-4: checkpoint\n  WRONG: ");
     check_contains(rig_out, "manifest.json cannot be opened: No such file");
     expect(2, "export %T/parts --out %T/nothing");
+    check_contains(rig_err, "parts is not a checkpoint; its newest is ");
+    check_contains(rig_err, "parts/checkpoint-4");
     expect(2, "inspect %T/whole/checkpoint-1");
 }
 
@@ -336,6 +338,7 @@ static void texts(void)
     expect(2, "finetune --model %T/chat/model --data %T/t.jsonl --out %T/x --steps 1 "
               "--data-memory 1000");
     check_contains(rig_err, "t.jsonl:1: the row has 49 bytes");
+    check_contains(rig_err, "needs more than the 1000 bytes of memory");
     check_contains(rig_err, "--data-memory allows more");
     expect(2, "plan --model %T/chat/model --data %T/t.jsonl --chat-format letters");
     check_contains(rig_err, "tide plan: --chat-format: \"letters\" is unknown");
@@ -547,6 +550,31 @@ static void small_stack(void)
     rig_end();
 }
 
+/* A limit of file sizes is the system's: exit code 1 wherever it is met, and not 3, which says that no
+ * plan fits. */
+static void file_size_limit(void)
+{
+    static const char *const stores[] = {
+        "", "--store limited:1G --make-store --place states=store --io threads"};
+    char command[2048];
+    rig_train_begin();
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
+        snprintf(command, sizeof command,
+                 "cd '%s' && ulimit -f 16 && '%s/tools/tide' finetune "
+                 "--model '%s/model/fixtures/llama' --data d.jsonl --out limited-out --steps 1 "
+                 "--threads 2 --rates rates.json -q %s >limited.txt 2>&1",
+                 test_directory(), root != NULL ? root : "build", test_root(), stores[i]);
+        const int status = system(command);
+        const char *said = rig_read("limited.txt");
+        if (strstr(said, "File too large") == NULL && strstr(said, "ulimit -f") == NULL) {
+            test_fail(__FILE__, __LINE__, "no word of the limit: %s", said);
+        }
+        check_int(WEXITSTATUS(status), ==, 1);
+    }
+    rig_end();
+}
+
 static int start_ignoring(const int *signals, const char *arguments)
 {
     for (int i = 0; i < 2; i++) {
@@ -723,11 +751,11 @@ static void resumed_clock(void)
 
 TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
           {"resumed_otherwise", resumed_otherwise}, {"small_stack", small_stack},
-          {"instruction_sets", instruction_sets}, {"under_valgrind", under_valgrind},
-          {"anywhere", anywhere}, {"stopped_at_once", stopped_at_once},
-          {"hung_up_and_ignored", hung_up_and_ignored}, {"resumed", resumed}, {"kinds", kinds},
-          {"config", config}, {"packed", packed}, {"resumed_texts", resumed_texts},
-          {"resumed_clock", resumed_clock}, {"texts", texts}, {"ranks", ranks},
-          {"shared_store", shared_store}, {"killed_store", killed_store},
+          {"file_size_limit", file_size_limit}, {"instruction_sets", instruction_sets},
+          {"under_valgrind", under_valgrind}, {"anywhere", anywhere},
+          {"stopped_at_once", stopped_at_once}, {"hung_up_and_ignored", hung_up_and_ignored},
+          {"resumed", resumed}, {"kinds", kinds}, {"config", config}, {"packed", packed},
+          {"resumed_texts", resumed_texts}, {"resumed_clock", resumed_clock}, {"texts", texts},
+          {"ranks", ranks}, {"shared_store", shared_store}, {"killed_store", killed_store},
           {"frozen_in_part", frozen_in_part}, {"too_small", too_small},
           {"offers_work", offers_work}, {"config_alone", config_alone})

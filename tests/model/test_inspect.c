@@ -44,6 +44,27 @@ static void folder(void)
     check_uint(one.tied, ==, 0);
 }
 
+/* A model with surplus tensors can be trained, and a note says what a run warns of. */
+static void surplus(void)
+{
+    char command[3200];
+    char path[600];
+    struct tide_inspection one = {.struct_bytes = sizeof one};
+    snprintf(path, sizeof path, "%s/surplus", test_directory());
+    snprintf(command, sizeof command,
+             "mkdir '%s' && cp '%s'/model.safetensors '%s' && "
+             "sed 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/' '%s'/config.json "
+             ">'%s'/config.json",
+             path, fixture("llama"), path, fixture("llama"), path);
+    check_int(system(command), ==, 0);
+    check_int(tide_inspect(NULL, path, NULL, &one), ==, 0);
+    check_uint(one.verified, ==, 1);
+    check_int(one.layers, ==, 1);
+    check_contains(one.note, "9 tensors are not part of the model");
+    check_int(tide_inspect(NULL, fixture("llama"), NULL, &one), ==, 0);
+    check_string(one.note, "");
+}
+
 /* One file, a file that is none, a folder without weights, and no path at all. */
 static void others(void)
 {
@@ -53,9 +74,8 @@ static void others(void)
     check_uint(one.verified, ==, 1);
     check_uint(one.files, ==, 1);
     check_string(one.family, "");
-    check_int(tide_inspect(NULL, fixture("gpt2/config.json"), NULL, &one), ==, 0);
-    check_uint(one.verified, ==, 0);
-    check_contains(one.problem, "config.json");
+    check_int(tide_inspect(NULL, fixture("gpt2/config.json"), NULL, &one), ==, -EINVAL);
+    check_contains(tide_last_error(), "config.json is not a safetensors file");
     check_int(tide_inspect(NULL, test_directory(), NULL, &one), ==, 0);
     check_uint(one.verified, ==, 1); /* empty, as a store that no run uses */
     check_uint(one.what, ==, TIDE_STORE_FOLDER);
@@ -99,8 +119,8 @@ static void prints(void)
     check_int(command(arguments, out, sizeof out), ==, 0);
     check_contains(out, "\"verified\": true");
     check_contains(out, "\"tied\": true");
-    check_int(command(fixture("gpt2/config.json"), out, sizeof out), ==, 4);
-    check_contains(out, "WRONG: ");
+    check_int(command(fixture("gpt2/config.json"), out, sizeof out), ==, 2);
+    check_contains(out, "config.json is not a safetensors file");
     /* The file is shorter than its header says: what could be read of it is nothing, and not "0". */
     char path[600];
     const char *config = "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":4,"
@@ -130,4 +150,4 @@ static void prints(void)
     check_true(strstr(out, "WRONG") == NULL);
 }
 
-TEST_MAIN({"folder", folder}, {"others", others}, {"prints", prints})
+TEST_MAIN({"folder", folder}, {"others", others}, {"prints", prints}, {"surplus", surplus})

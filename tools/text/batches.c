@@ -64,13 +64,13 @@ static int refuse_position(const struct text_position *from)
     static const char same[] = "files and their sizes, --seq-len, --pack, --split, --shuffle, "
                                "--seed, --train-on and --chat-format have to be the same";
     if (from->word[7] == POSITION_VERSION) {
-        return core_err_set(-EINVAL, "the position is one of other data or other options (%s)",
-                            same);
+        return core_err_set(
+            -EINVAL, "the data or the options differ from those of the checkpoint: %s", same);
     }
     return core_err_set(-EINVAL,
                         "the position was written by another version of tide (it has format %llu, "
-                        "and this one writes %d), or is one of other data or other options (%s): "
-                        "that version can go on with it, or a run begin anew from its last model",
+                        "and this one writes %d), or the data or the options differ (%s): "
+                        "resume with that version, or start a new run from its last model",
                         (unsigned long long)from->word[7], POSITION_VERSION, same);
 }
 

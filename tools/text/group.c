@@ -237,11 +237,6 @@ static int make_small(struct text_group *group, struct text_made *made, unsigned
     return more ? 1 : code;
 }
 
-static double megabytes(uint64_t bytes)
-{
-    return (double)bytes / 1e6;
-}
-
 /* The tokens go where those of other rows are, in as much memory as they need. */
 static int keep_sample(struct text_group *group, struct text_sample *sample)
 {
@@ -270,9 +265,10 @@ static int make_large(struct text_group *group, struct text_made *made)
     } else if (more) {
         code = core_err_set(-E2BIG,
                             "the row has %" PRIu64 " bytes, and to become tokens it needs more "
-                            "than the %.1f MB of memory that a row may take; --data-memory "
+                            "than the %" PRIu64
+                            " bytes of memory that a row may take; --data-memory "
                             "allows more",
-                            made->record.bytes, megabytes(memory->row_bytes));
+                            made->record.bytes, memory->row_bytes);
         text_sample_fini(&made->sample);
     }
     before = core_charge_bind(budget_of(group, 0));
@@ -290,9 +286,9 @@ static int refuse_length(const struct text_group *group, const struct text_made 
                             made->record.bytes, TEXT_ROW_BYTES_MAX >> 20);
     }
     return core_err_set(-E2BIG,
-                        "the row has %" PRIu64 " bytes, and the text of a row may take %.1f MB of "
-                        "memory, half of --data-memory; that flag allows more",
-                        made->record.bytes, megabytes(memory->line_bytes));
+                        "the row has %" PRIu64 " bytes, and the text of a row may take %" PRIu64
+                        " bytes of memory, half of --data-memory; that flag allows more",
+                        made->record.bytes, memory->line_bytes);
 }
 
 /* `alone`: no other thread makes tokens now; else a row that needs much waits for that. */

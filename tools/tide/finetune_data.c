@@ -438,7 +438,7 @@ int tune_data_seek(struct tune_data *data, const struct tune_data_place *place)
     struct text_position from;
     memcpy(from.word, place->word, sizeof from.word);
     int rc = open_feed(data, &from);
-    return rc == 0 ? 0 : core_err_prefix(rc, "%s cannot be gone on with", name_of(data));
+    return rc == 0 ? 0 : core_err_prefix(rc, "%s", name_of(data));
 }
 
 int64_t tune_data_steps(const struct tune_data_info *info, unsigned step_max, double epochs)

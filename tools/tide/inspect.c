@@ -42,6 +42,20 @@ static void write_tensor(void *user, const struct tide_tensor *tensor)
     core_json_write_object_end(json);
 }
 
+/* Texts of files go to a terminal: without control characters. */
+static void print_safe(const char *text)
+{
+    cli_print_text(stdout, text, strlen(text));
+}
+
+static void print_verdict(bool verified, const char *verified_text, const char *problem)
+{
+    fputs("  ", stdout);
+    fputs(verified ? verified_text : "WRONG: ", stdout);
+    print_safe(problem);
+    putchar('\n');
+}
+
 static const char *what_name(uint32_t what)
 {
     return what == TIDE_MODEL_FOLDER   ? "model"
@@ -51,29 +65,33 @@ static const char *what_name(uint32_t what)
                                        : "safetensors";
 }
 
-static void print_checkpoint(const char *path, const struct tide_inspection *one)
+static void print_checkpoint(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
     if (one->family[0] == '\0') { /* what it is of cannot be read, and the problem says why */
-        printf("%s: checkpoint\n", path);
+        printf(": checkpoint\n");
     } else {
-        printf("%s: checkpoint of a %s run after step %" PRIu64 "\n", path, one->family, one->step);
-        printf("  %s in %s, %" PRIu64 " updates; %" PRIu64 " tensors in %" PRIu64 " files, %s\n",
-               one->optimizer, one->precision, one->updates, one->tensors, one->files,
-               cli_bytes_print(one->bytes, bytes));
+        printf(": checkpoint of a ");
+        print_safe(one->family);
+        printf(" run after step %" PRIu64 "\n  ", one->step);
+        print_safe(one->optimizer);
+        printf(" in ");
+        print_safe(one->precision);
+        printf(", %" PRIu64 " updates; %" PRIu64 " tensors in %" PRIu64 " files, %s\n",
+               one->updates, one->tensors, one->files, cli_bytes_print(one->bytes, bytes));
         printf("  run %016" PRIx64 "\n", one->run);
     }
-    printf("  %s%s\n", one->verified ? "verified: every byte" : "WRONG: ", one->problem);
+    print_verdict(one->verified, "verified: every byte", one->problem);
 }
 
-static void print_store(const char *path, const struct tide_inspection *one)
+static void print_store(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
     if (one->files == 0 && one->verified) {
-        printf("%s: empty; a store that no run uses is so\n", path);
+        printf(": empty; a store that no run uses is so\n");
         return;
     }
-    printf("%s: store of a run", path);
+    printf(": store of a run");
     if (one->paths > 1) {
         printf(", %" PRIu32 " of %" PRIu32, one->path + 1, one->paths);
     }
@@ -87,44 +105,51 @@ static void print_store(const char *path, const struct tide_inspection *one)
                          ? "not in use: its run ended without cleaning up; the next one "
                            "with this store takes it over"
                          : "not in use");
-    printf("  %s%s\n",
-           one->verified ? "verified: headers and sizes (what is in a store is checked by its run "
-                           "alone, whenever it reads)"
-                         : "WRONG: ",
-           one->problem);
+    print_verdict(one->verified,
+                  "verified: headers and sizes (what is in a store is checked by its run alone, "
+                  "whenever it reads)",
+                  one->problem);
 }
 
 static void print_text(const char *path, const struct tide_inspection *one)
 {
+    print_safe(path);
     if (one->what == TIDE_CHECKPOINT) {
-        print_checkpoint(path, one);
+        print_checkpoint(one);
         return;
     }
     if (one->what == TIDE_STORE_FOLDER) {
-        print_store(path, one);
+        print_store(one);
         return;
     }
     const bool model = one->what == TIDE_MODEL_FOLDER;
     char number[CLI_NUMBER_BYTES];
-    printf("%s: %s\n", path,
-           model                            ? "model folder"
-           : one->what == TIDE_OTHER_FOLDER ? "folder"
-                                            : "safetensors file");
+    printf(": %s\n", model                            ? "model folder"
+                     : one->what == TIDE_OTHER_FOLDER ? "folder"
+                                                      : "safetensors file");
     if (model && one->family[0] != '\0') {
-        printf("  %s: %s parameters, %" PRId64 " layers, hidden %" PRId64 ", inner %" PRId64
+        fputs("  ", stdout);
+        print_safe(one->family);
+        printf(": %s parameters, %" PRId64 " layer%s, hidden %" PRId64 ", inner %" PRId64
                "\n  %" PRId64 " heads of %" PRId64 " (%" PRId64 " for keys), vocabulary %" PRId64
                "%s, %" PRId64 " positions\n",
-               one->family, cli_count_print(one->parameters, number), one->layers, one->hidden,
-               one->inner, one->heads, one->head_dim, one->kv_heads, one->vocab,
+               cli_count_print(one->parameters, number), one->layers, one->layers == 1 ? "" : "s",
+               one->hidden, one->inner, one->heads, one->head_dim, one->kv_heads, one->vocab,
                one->tied ? " (tied)" : "", one->positions);
     }
     if (one->files > 0) { /* else none could be read, and the problem says why */
-        printf("  %" PRIu64 " tensors in %" PRIu64 " file%s, %s%s%s\n", one->tensors, one->files,
+        printf("  %" PRIu64 " tensors in %" PRIu64 " file%s, %s%s", one->tensors, one->files,
                one->files == 1 ? "" : "s", cli_bytes_print(one->bytes, number),
-               one->dtype[0] != '\0' ? ", " : "", one->dtype);
+               one->dtype[0] != '\0' ? ", " : "");
+        print_safe(one->dtype);
+        putchar('\n');
     }
-    printf("  %s%s\n",
-           one->verified ? "verified: headers, names and shapes fit" : "WRONG: ", one->problem);
+    print_verdict(one->verified, "verified: headers, names and shapes fit", one->problem);
+    if (one->note[0] != '\0') {
+        fputs("  note: ", stdout);
+        print_safe(one->note);
+        putchar('\n');
+    }
 }
 
 /* 64 bits do not go into a JSON number. */
@@ -154,6 +179,7 @@ static void write_figures(struct core_json_write *json, const struct tide_inspec
                            !known          ? tide_last_error()
                            : one->verified ? NULL
                                            : one->problem);
+    core_json_write_string(json, "note", one->note[0] != '\0' ? one->note : NULL);
     core_json_write_unsigned(json, "files", one->files);
     core_json_write_unsigned(json, "tensors", one->tensors);
     core_json_write_unsigned(json, "bytes", one->bytes);
