@@ -299,8 +299,11 @@ static int save_open(struct tide_engine *engine, const char *folder, int overwri
         return rc;
     }
     (void)folder_take_over(engine->context, folder, &engine->claim);
+    const struct run_position position = run_engine_position(engine->engine);
     const struct model_save_options options = {
         .folder = folder,
+        .run = position.run,
+        .steps = position.steps,
         .source = engine->setup.folder,
         .type = model_dtype_of(engine->setup.options.type),
         .replace = overwrite != 0,

@@ -42,6 +42,8 @@ struct model_save {
     const struct model *model; /* borrowed */
     enum model_dtype type;
     bool replace;
+    uint64_t run; /* 0: of none */
+    uint64_t steps;
     bool published;
     bool claimed;           /* by who saves: the folder stays his when this ends */
     char *folder;           /* owned */
@@ -266,6 +268,8 @@ int model_save_open(const struct model *model, const struct model_save_options *
     save->model = model;
     save->type = options->type;
     save->replace = options->replace;
+    save->run = options->run;
+    save->steps = options->steps;
     save->fd = -1;
     atomic_init(&save->put, 0);
     struct model_save_options exact = *options;
@@ -550,6 +554,10 @@ int model_save_finish(struct model_save *save)
                             save->folder, put, save->model->parameters);
     }
     int rc = verify(save);
+    if (rc == 0 && save->run != 0) {
+        rc = model_folder_note(&(struct model_folder){save->path, save->fd}, save->run,
+                               save->steps);
+    }
     if (rc != 0) {
         return rc;
     }

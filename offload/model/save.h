@@ -23,6 +23,8 @@ struct model_save_options {
     enum model_dtype type; /* of the weights in the files */
     uint64_t shard_bytes;  /* a shard ends before it would be larger; 0: 5 GB */
     bool replace;          /* a FOLDER that exists is replaced; else it is an error */
+    uint64_t run;          /* number of the run whose model it is, noted beside it; 0: of none */
+    uint64_t steps;        /* that the run had made */
     /* On FOLDER, which no other process writes until it is dropped (claim.h); NULL: none is held. */
     const struct model_claim *claim;
 };

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,6 +194,36 @@ int model_folder_write(const struct model_folder *folder, const char *name, cons
                        size_t bytes)
 {
     return write_file(folder, name, &(struct content){.fd = -1, .text = text, .bytes = bytes});
+}
+
+int model_folder_note(const struct model_folder *folder, uint64_t run, uint64_t steps)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    DIR *dir = opendir(folder->path);
+    if (dir == NULL) {
+        return model_folder_failed(folder, MODEL_NOTE, -errno, 0);
+    }
+    FILE *lines = open_memstream(&text, &bytes);
+    if (lines == NULL) {
+        closedir(dir);
+        return model_folder_failed(folder, MODEL_NOTE, -ENOMEM, 0);
+    }
+    fprintf(lines, "tide-model 1 %016" PRIx64 " %" PRIu64 "\n", run, steps);
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        struct stat info;
+        if (entry->d_name[0] != '.' && strchr(entry->d_name, '\n') == NULL &&
+            fstatat(folder->fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(info.st_mode)) {
+            fprintf(lines, "%jd %jd.%09ld %s\n", (intmax_t)info.st_size,
+                    (intmax_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, entry->d_name);
+        }
+    }
+    closedir(dir);
+    int rc = fclose(lines) == 0 ? 0 : model_folder_failed(folder, MODEL_NOTE, -ENOMEM, 0);
+    rc = rc != 0 ? rc : model_folder_write(folder, MODEL_NOTE, text, bytes);
+    free(text);
+    return rc;
 }
 
 static int copy_file(const struct model_folder *folder, int source_fd, const char *source,

@@ -34,6 +34,12 @@ int model_folder_copy(const struct model_folder *folder, const char *source,
 int model_folder_write(const struct model_folder *folder, const char *name, const char *text,
                        size_t bytes);
 
+/* Notes in MODEL_NOTE whose model it is and after how many steps: a line `tide-model 1 RUN STEPS` (the run
+ * in hex), then size, time of change (`seconds.nanoseconds`) and name of each file of the folder, a line each. A file
+ * that no longer has both was changed or replaced by somebody else. Written when all others are. */
+#define MODEL_NOTE ".tide-model"
+int model_folder_note(const struct model_folder *folder, uint64_t run, uint64_t steps);
+
 /* Sets the sentence for a file of `bytes` that could not be written, and returns `code`; where the disk is
  * full it has what is needed and what is free. */
 int model_folder_failed(const struct model_folder *folder, const char *name, int code,

@@ -688,14 +688,75 @@ static void files_of_the_user(void)
     check_string(rig_read("twice.jsonl"), log);
     free(log);
     expect(0, TRAIN_SMALL "--out %T/v --steps 1 -q");
-    expect(2, TRAIN_SMALL "--out %T/v --steps 2 --resume -q");
-    check_contains(rig_err, "no checkpoint to go on from");
+    expect(0, TRAIN_SMALL "--out %T/v --steps 2 --resume"); /* from the start */
+    check_contains(rig_err, "there is no checkpoint in ");
+    expect(2, TRAIN_SMALL "--out %T/v --steps 1 --resume -q");
+    check_contains(rig_err, "--steps 1, but the model in ");
     mkdir(rig_path("w"), 0700);
     expect(0, TRAIN_SMALL "--out %T/w --steps 2 --save-every 1 -q");
     test_file("w/tokenizer.json", "changed by hand", 15);
     expect(2, "finetune --model %T/mt --data %T/d.jsonl --batch 2 --out %T/w --steps 3 --resume");
     check_contains(rig_err, "the file tokenizer.json in it is not a copy");
     check_string(rig_read("w/tokenizer.json"), "changed by hand");
+    rig_end();
+}
+
+/* What --resume would replace is this run's, and unchanged; it never replaces a model by an older one. */
+static void model_of_another(void)
+{
+    static const char *const names[] = {"config.json", "model.safetensors",
+                                        "model-00001-of-00002.safetensors",
+                                        "model.safetensors.index.json"};
+    char line[3000];
+    rig_train_begin();
+    for (int noted = 0; noted < 2; noted++) {
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "r/%s", names[i]);
+            expect(0, TRAIN_SMALL "--out %T/r --steps 2 --save-every 1 -q");
+            if (noted == 0) {
+                check_int(unlink(rig_path("r/.tide-model")), ==, 0);
+                check_int(unlink(rig_path("r/config.json")), ==, 0);
+                check_int(unlink(rig_path("r/model.safetensors")), ==, 0);
+            }
+            test_file(name, "my own", 6);
+            expect(2, TRAIN_SMALL "--out %T/r --steps 3 --resume -q");
+            check_contains(rig_err, names[i]);
+            check_contains(rig_err, "this run did not write it");
+            check_string(rig_read(name), "my own");
+            check_true(!rig_has("r.partial") && !rig_has("r/checkpoint-3"));
+            rig_remove("r");
+        }
+    }
+    /* A model of another run, with its note; and one that has no note, without checkpoints. */
+    expect(0, TRAIN_SMALL "--out %T/r --steps 2 --save-every 1 -q");
+    expect(0, TRAIN_SMALL "--out %T/s --steps 1 -q");
+    snprintf(line, sizeof line, "cp -p '%s/s/'*.* '%s/s/.tide-model' '%s/r/'", test_directory(),
+             test_directory(), test_directory());
+    check_int(system(line), ==, 0);
+    expect(2, TRAIN_SMALL "--out %T/r --steps 3 --resume -q");
+    check_contains(rig_err, "is of another run than the checkpoints");
+    check_int(unlink(rig_path("s/.tide-model")), ==, 0);
+    expect(2, TRAIN_SMALL "--out %T/s --steps 3 --resume -q");
+    check_contains(rig_err, "this run did not write it");
+    /* Trained further than the checkpoint: it stays. */
+    expect(0, TRAIN_SMALL "--out %T/q --steps 2 --save-every 2 -q");
+    expect(0, TRAIN_SMALL "--out %T/q --steps 5 --resume -q");
+    check_int(mkdir(rig_path("copy"), 0700), ==, 0);
+    check_int(link(rig_path("q/model.safetensors"), rig_path("copy/model.safetensors")), ==, 0);
+    expect(0, TRAIN_SMALL "--out %T/q --steps 2 --resume");
+    check_contains(rig_err, "nothing was trained");
+    check_contains(rig_out, "/q: 5 steps, left as it was");
+    rig_same_model("q", "copy");
+    expect(2, TRAIN_SMALL "--out %T/q --steps 4 --resume -q");
+    check_contains(rig_err, "is after step 5; ask for that many or more");
+    expect(2, TRAIN_SMALL "--out %T/q --steps 1 --resume -q");
+    check_contains(rig_err, "/q/checkpoint-2 is after step 2");
+    rig_same_model("q", "copy");
+    /* One whose files are gone is made again. */
+    check_int(unlink(rig_path("q/config.json")), ==, 0);
+    expect(0, TRAIN_SMALL "--out %T/q --steps 2 --resume -q");
+    check_true(rig_has("q/config.json"));
     rig_end();
 }
 
@@ -754,8 +815,9 @@ TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
           {"file_size_limit", file_size_limit}, {"instruction_sets", instruction_sets},
           {"under_valgrind", under_valgrind}, {"anywhere", anywhere},
           {"stopped_at_once", stopped_at_once}, {"hung_up_and_ignored", hung_up_and_ignored},
-          {"resumed", resumed}, {"kinds", kinds}, {"config", config}, {"packed", packed},
-          {"resumed_texts", resumed_texts}, {"resumed_clock", resumed_clock}, {"texts", texts},
-          {"ranks", ranks}, {"shared_store", shared_store}, {"killed_store", killed_store},
+          {"resumed", resumed}, {"model_of_another", model_of_another}, {"kinds", kinds},
+          {"config", config}, {"packed", packed}, {"resumed_texts", resumed_texts},
+          {"resumed_clock", resumed_clock}, {"texts", texts}, {"ranks", ranks},
+          {"shared_store", shared_store}, {"killed_store", killed_store},
           {"frozen_in_part", frozen_in_part}, {"too_small", too_small},
           {"offers_work", offers_work}, {"config_alone", config_alone})

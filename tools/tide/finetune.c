@@ -32,6 +32,7 @@ struct job {
     bool unfit;         /* the plan was refused: exit code 3, unlike a file system's EFBIG */
     bool begun;         /* the first step was */
     bool trained;       /* and the last one */
+    int64_t there;      /* steps of the model in --out; 0: there is none, or it may be replaced */
     char out[PATH_MAX]; /* of --out, where that is a name of its own */
 };
 
@@ -55,17 +56,20 @@ static void undo_claim(void *context)
 /* From here on no other run writes there; and none has meanwhile, before it was so. */
 static int claim_out(struct job *job)
 {
-    const struct cli_out out = {.path = job->flags.out,
-                                .model = job->flags.model,
-                                .overwrite = job->flags.overwrite,
-                                .resume = job->flags.resume};
+    struct cli_out out = {.path = job->flags.out,
+                          .model = job->flags.model,
+                          .overwrite = job->flags.overwrite,
+                          .resume = job->flags.resume};
     int rc = cli_out_check(&out);
     if (rc != 0) {
         return rc;
     }
     tune_stop_early(undo_claim, job->talk.context);
     rc = tide_folder_claim(job->talk.context, job->flags.out);
-    return rc != 0 ? core_err_adopt(rc, tide_last_error()) : cli_out_check(&out);
+    out.claimed = true;
+    rc = rc != 0 ? core_err_adopt(rc, tide_last_error()) : cli_out_check(&out);
+    job->there = rc == 0 && out.resume && !out.overwrite ? cli_out_steps(out.path) : 0;
+    return rc;
 }
 
 static int open_data(struct job *job, const char *path, bool trains, struct tune_data **out)
@@ -204,6 +208,12 @@ static void judge_rates(const struct job *job)
     }
 }
 
+/* Nothing was trained, and the model that would be written is there, or one that was trained further. */
+static bool stays(const struct job *job)
+{
+    return job->run.steps == job->run.begun && job->there > 0 && job->there >= job->run.steps;
+}
+
 /* What was planned, and what it was. */
 static void print_outcome(const struct job *job)
 {
@@ -221,6 +231,11 @@ static void print_outcome(const struct job *job)
                 sum->plan_seconds, sum->plan_host_gb + sum->plan_device_gb, sum->median_seconds,
                 sum->peak_rss_gb, cli_rate_digits(sum->tokens_per_second), sum->tokens_per_second);
     }
+    if (stays(job)) {
+        printf("%s: %" PRId64 " step%s, left as it was\n", job->flags.out, job->there,
+               job->there == 1 ? "" : "s");
+        return;
+    }
     printf("%s: %" PRId64 " step%s, loss %.4f -> %.4f", job->flags.out, run->steps,
            run->steps == 1 ? "" : "s", run->first_loss, run->last_loss);
     if (run->skipped > 0) {
@@ -234,6 +249,24 @@ static void print_outcome(const struct job *job)
                run->saves);
     }
     printf("\n");
+}
+
+/* A run goes on; it does not go back. */
+static int check_steps(const struct job *job)
+{
+    const int64_t steps = job->settings.steps;
+    if (job->run.begun > steps) {
+        return core_err_set(-EINVAL,
+                            "--steps %" PRId64 ", but %s/checkpoint-%" PRId64
+                            " is after step %" PRId64 "; ask for that many or more",
+                            steps, job->flags.out, job->run.begun, job->run.begun);
+    }
+    return job->there <= steps || job->run.begun == steps
+               ? 0
+               : core_err_set(-EINVAL,
+                              "--steps %" PRId64 ", but the model in %s is after step %" PRId64
+                              "; ask for that many or more, or give --overwrite",
+                              steps, job->flags.out, job->there);
 }
 
 static int train(struct job *job)
@@ -252,6 +285,7 @@ static int train(struct job *job)
         .events = &job->talk.events,
     };
     int rc = job->flags.resume ? tune_checkpoint_resume(&job->run, job->common.verbose >= 0) : 0;
+    rc = rc != 0 ? rc : check_steps(job);
     rc = rc != 0 ? rc : open_log(job);
     if (rc == 0) {
         tune_log_begin(job->log, &(struct tune_log_head){
@@ -269,6 +303,10 @@ static int train(struct job *job)
         return rc;
     }
     job->trained = true;
+    if (stays(job)) {
+        print_outcome(job);
+        return 0;
+    }
     rc = tide_engine_save(job->engine, job->flags.out, 1);
     tune_live_end(&job->talk.live);
     if (rc != 0) {

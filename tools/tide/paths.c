@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "tools/text/records.h"
 
 enum { LINKS_MAX = 40 };
@@ -300,12 +302,96 @@ static int check_parent(const char *path)
                                                    path, parent, strerror(errno));
 }
 
+/* Names that publishing a model replaces or removes, besides copies of the model's other files. */
 static bool is_model_file(const char *name)
 {
-    const size_t length = strlen(name);
-    static const char tensors[] = ".safetensors";
-    return strcmp(name, "config.json") == 0 ||
-           (length >= sizeof tensors && strcmp(name + length - sizeof tensors + 1, tensors) == 0);
+    return strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors") == 0 ||
+           strcmp(name, "model.safetensors.index.json") == 0 ||
+           fnmatch("model-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors", name,
+                   0) == 0;
+}
+
+/* The note that a run puts beside its model. */
+struct note {
+    char *text;  /* owned; NULL: there is none */
+    size_t head; /* bytes of the first line */
+    uint64_t run;
+    int64_t steps;
+};
+
+static void read_note(const char *path, struct note *out)
+{
+    enum { NOTE_BYTES_MAX = 1 << 24 };
+    char name[PATH_MAX];
+    size_t bytes = 0;
+    int end = 0;
+    *out = (struct note){.text = NULL};
+    if (join(name, path, "/", ".tide-model") != 0 ||
+        core_file_read_regular(name, NOTE_BYTES_MAX, &out->text, &bytes) != 0) {
+        out->text = NULL;
+        return;
+    }
+    if (strlen(out->text) != bytes ||
+        sscanf(out->text, "tide-model 1 %" SCNx64 " %" SCNd64 "%n", &out->run, &out->steps, &end) !=
+            2 ||
+        out->text[end] != '\n' || out->run == 0) {
+        free(out->text);
+        out->text = NULL;
+        return;
+    }
+    out->head = (size_t)end + 1;
+}
+
+/* Whether a file is the one that the note is about. */
+static bool is_noted(const struct note *note, int folder, const char *name)
+{
+    char line[NAME_MAX + 96];
+    struct stat info;
+    if (note->text == NULL || fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(info.st_mode)) {
+        return false;
+    }
+    snprintf(line, sizeof line, "\n%jd %jd.%09ld %s\n", (intmax_t)info.st_size,
+             (intmax_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, name);
+    return strstr(note->text + note->head - 1, line) != NULL;
+}
+
+int64_t cli_out_steps(const char *path)
+{
+    struct note note;
+    read_note(path, &note);
+    const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char *lines = note.text != NULL ? strdup(note.text + note.head) : NULL;
+    bool whole = lines != NULL && folder >= 0;
+    char *rest = NULL;
+    for (char *line = whole ? strtok_r(lines, "\n", &rest) : NULL; line != NULL && whole;
+         line = strtok_r(NULL, "\n", &rest)) {
+        const char *time = strchr(line, ' ');
+        const char *name = time != NULL ? strchr(time + 1, ' ') : NULL;
+        whole = name != NULL && is_noted(&note, folder, name + 1);
+    }
+    if (folder >= 0) {
+        close(folder);
+    }
+    free(lines);
+    free(note.text);
+    return whole ? note.steps : 0;
+}
+
+/* Whether a checkpoint says that it is of this run. */
+static bool is_of_run(int folder, const char *name, uint64_t run)
+{
+    char path[PATH_MAX];
+    struct core_json *doc = NULL;
+    bool same = false;
+    snprintf(path, sizeof path, "/proc/self/fd/%d/%s/manifest.json", folder, name);
+    if (core_json_load(path, &(struct core_json_options){.regular = true}, &doc) == 0) {
+        const struct core_json_value *value = core_json_find(core_json_root(doc), "run");
+        const char *text = value != NULL ? core_json_string(value, NULL) : NULL;
+        same = text != NULL && strtoull(text, NULL, 16) == run;
+    }
+    core_json_destroy(doc);
+    return same;
 }
 
 /* Whether OUT/NAME is a copy of MODEL/NAME; true where there is nothing to copy. */
@@ -345,40 +431,68 @@ static bool is_copy(int folder, const char *model, const char *name)
 struct content {
     unsigned entries;
     bool checkpoint;
-    bool model;
+    bool of_run;                /* one of them is of the run whose model is there */
+    bool model;                 /* there is one with a note */
     char foreign[NAME_MAX + 1]; /* a file that the run would replace, and did not write; "": none */
+    bool foreign_model;         /* it is config.json or weights, and not a copy of the model's */
 };
+
+static void look_at(struct content *out, const struct note *note, int folder, const char *name,
+                    const char *model)
+{
+    static const char checkpoint[] = "checkpoint-";
+    struct stat info;
+    out->entries++;
+    if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        return;
+    }
+    if (S_ISDIR(info.st_mode) && strncmp(name, checkpoint, sizeof checkpoint - 1) == 0 &&
+        name[strcspn(name, ".")] == '\0') {
+        out->checkpoint = true;
+        out->of_run = out->of_run || (note->text != NULL && is_of_run(folder, name, note->run));
+        return;
+    }
+    const bool noted = is_noted(note, folder, name);
+    const bool tensors = is_model_file(name);
+    out->model = out->model || (noted && tensors);
+    const bool copy = tensors ? S_ISDIR(info.st_mode)
+                              : !S_ISREG(info.st_mode) || name[0] == '.' || model == NULL ||
+                                    is_copy(folder, model, name);
+    if (!noted && !copy) {
+        snprintf(out->foreign, sizeof out->foreign, "%s", name);
+        out->foreign_model = tensors;
+    }
+}
 
 static int list_content(const char *path, const char *model, struct content *out)
 {
-    static const char checkpoint[] = "checkpoint-";
+    struct note note;
     DIR *folder = opendir(path);
     *out = (struct content){.entries = 0};
     if (folder == NULL) {
         return core_err_set(-errno, "--out %s: %s", path, strerror(errno));
     }
+    read_note(path, &note);
     for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        const char *name = entry->d_name;
-        struct stat info;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-            continue;
-        }
-        out->entries++;
-        if (fstatat(dirfd(folder), name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
-            continue;
-        }
-        const bool file = S_ISREG(info.st_mode);
-        out->checkpoint = out->checkpoint ||
-                          (S_ISDIR(info.st_mode) &&
-                           strncmp(name, checkpoint, sizeof checkpoint - 1) == 0);
-        out->model = out->model || (file && is_model_file(name));
-        if (file && name[0] != '.' && !is_model_file(name) && model != NULL &&
-            !is_copy(dirfd(folder), model, name)) {
-            snprintf(out->foreign, sizeof out->foreign, "%s", name);
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            look_at(out, &note, dirfd(folder), entry->d_name, model);
         }
     }
+    free(note.text);
     closedir(folder);
     return 0;
+}
+
+/* Whether a run was stopped while it moved its model there: claiming --out moves the rest. */
+static bool is_half_moved(const struct cli_out *out)
+{
+    char path[PATH_MAX];
+    char name[PATH_MAX];
+    if (out->claimed || join(path, out->path, "", "") != 0) {
+        return false;
+    }
+    cut_slashes(path);
+    return join(name, path, ".partial", "/.tide-publish") == 0 && access(name, F_OK) == 0;
 }
 
 /* What is in the folder and not this run's goes only where it was said to be given up. */
@@ -398,18 +512,27 @@ static int check_content(const struct cli_out *out)
                                                : ", or --resume to go on with the run whose "
                                                  "checkpoints are in it");
     }
-    if (content.model && !content.checkpoint) {
-        return core_err_set(-EEXIST,
-                            "--out %s has a model in it and no checkpoint to go on from; name "
-                            "another folder, or give --overwrite to replace the model",
-                            out->path);
+    if (is_half_moved(out)) {
+        return 0;
     }
-    return content.foreign[0] == '\0'
+    if (content.foreign[0] != '\0' && content.foreign_model) {
+        return core_err_set(-EEXIST,
+                            "--out %s: the file %s in it would be replaced, and this run did not "
+                            "write it, or it was changed since; move it away, or give --overwrite",
+                            out->path, content.foreign);
+    }
+    if (content.foreign[0] != '\0') {
+        return core_err_set(-EEXIST,
+                            "--out %s: the file %s in it is not a copy of the one in %s, which "
+                            "would replace it; move it away, or give --overwrite",
+                            out->path, content.foreign, out->model);
+    }
+    return !content.model || !content.checkpoint || content.of_run
                ? 0
                : core_err_set(-EEXIST,
-                              "--out %s: the file %s in it is not a copy of the one in %s, which "
-                              "would replace it; move it away, or give --overwrite",
-                              out->path, content.foreign, out->model);
+                              "--out %s: the model in it is of another run than the checkpoints; "
+                              "move it away, or give --overwrite",
+                              out->path);
 }
 
 int cli_out_check(const struct cli_out *out)

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum cli_path_kind {
     CLI_PATH_WRITTEN, /* a file, or a folder that files are put into */
@@ -40,6 +41,7 @@ struct cli_out {
     const char *model; /* that is trained; NULL: none is */
     bool overwrite;
     bool resume;
+    bool claimed; /* --out is: what a run left that was killed has been moved there */
 };
 
 /* "." and ".." as what they lead to: beside them the model is made. */
@@ -47,5 +49,9 @@ int cli_out_resolve(const char *path, char whole[PATH_MAX]);
 
 /* -EEXIST, -ENOTDIR ... where --out cannot be used, before anything long begins. */
 int cli_out_check(const struct cli_out *out);
+
+/* Steps of the model in a folder, as the note beside it says (see model_folder_note), where none of its files
+ * was changed since; 0: there is no such model. */
+int64_t cli_out_steps(const char *path);
 
 #endif
