@@ -166,6 +166,49 @@ static int read_list(const char *path, struct list *list)
     return rc;
 }
 
+/* Names of files in the folder itself. */
+static int check_list(const char *path, const struct list *list)
+{
+    for (const char *name = first_name(list); name != NULL; name = next_name(list, name)) {
+        if (name[0] == '\0' || strchr(name, '/') != NULL || is_dots(name)) {
+            return core_err_set(-EINVAL,
+                                "%s/" MODEL_PUBLISH_LIST " has '%s', which is no name of a file; "
+                                "move %s away",
+                                path, name, path);
+        }
+    }
+    return 0;
+}
+
+/* The keys that are there were there when the list was written, or came from `path` behind all others: who
+ * restored the folder since then put others there. */
+static int check_state(const char *path, int fd, const char *folder)
+{
+    struct stat list;
+    struct stat info;
+    int rc = fstatat(fd, MODEL_PUBLISH_LIST, &list, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : -errno;
+    const int into = rc == 0 ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    for (int k = 0; into >= 0 && rc == 0 && k < KEYS; k++) {
+        const bool waits = fstatat(fd, keys[k], &info, AT_SYMLINK_NOFOLLOW) == 0;
+        if (!waits || fstatat(into, keys[k], &info, AT_SYMLINK_NOFOLLOW) != 0) {
+            continue;
+        }
+        const bool later = info.st_ctim.tv_sec != list.st_ctim.tv_sec
+                               ? info.st_ctim.tv_sec > list.st_ctim.tv_sec
+                               : info.st_ctim.tv_nsec > list.st_ctim.tv_nsec;
+        rc = later ? core_err_set(-EEXIST,
+                                  "%s/%s was put there after a run was stopped that had all of its "
+                                  "result in %s; move %s away to keep what is in %s, or remove "
+                                  "%s/%s to have that result moved there",
+                                  folder, keys[k], path, path, folder, folder, keys[k])
+                   : 0;
+    }
+    if (into >= 0) {
+        close(into);
+    }
+    return rc;
+}
+
 bool model_publish_is_kept(int fd)
 {
     struct stat info;
@@ -398,6 +441,12 @@ int model_publish_resume(const char *path, int fd, const char *folder)
     int rc = read_list(path, &list);
     if (rc != 0) {
         return rc == -ENOENT ? 0 : rc;
+    }
+    rc = check_list(path, &list);
+    rc = rc != 0 || !is_there(folder) ? rc : check_state(path, fd, folder);
+    if (rc != 0) {
+        free(list.text);
+        return rc;
     }
     rc = is_there(folder) ? move_into(path, fd, folder, &list) : rename_whole(path, fd, folder);
     free(list.text);

@@ -335,6 +335,40 @@ static void torn_list(void)
     close(fd);
 }
 
+/* A folder that was restored after a run was stopped is left alone; so is what is outside of it. */
+static void restored(void)
+{
+    static const char bad[] = "../thesis.tex\0";
+    struct model_claim claim;
+    make_old();
+    check_int(mkdir(partial, 0755), ==, 0);
+    put("../out.partial/" MODEL_CLAIM_MARK, "");
+    put("../out.partial/config.json", "new");
+    put("../out.partial/model.safetensors", "new weights");
+    put("../out.partial/tokenizer.json", "new words");
+    const int fd = open(partial, O_RDONLY | O_DIRECTORY);
+    check_int(model_publish_keep(partial, fd), ==, 0);
+    usleep(50000); /* coarse clocks of file systems */
+    check_int(unlink(in("config.json")), ==, 0);
+    put("config.json", "old");
+    check_int(model_claim_take(out, &claim), ==, -EEXIST);
+    check_contains(core_err_sentence(), "was put there after a run was stopped");
+    check_true(is_old());
+    check_owners();
+    check_int(unlink(in("config.json")), ==, 0);
+    go_on();
+    check_true(is_new());
+    check_owners();
+    close(fd);
+    check_int(mkdir(partial, 0755), ==, 0);
+    put("../out.partial/" MODEL_CLAIM_MARK, "");
+    FILE *list = fopen(in("../out.partial/" MODEL_PUBLISH_LIST), "w");
+    check_true(list != NULL && fwrite(bad, 1, sizeof bad, list) == sizeof bad && fclose(list) == 0);
+    check_int(model_claim_take(out, &claim), ==, -EINVAL);
+    check_contains(core_err_sentence(), "no name of a file");
+    check_owners();
+}
+
 /* ---- the weights ---- */
 
 static int save_all(struct fixture *fixture, const struct model_save_options *options)
@@ -450,5 +484,5 @@ static void kept(void)
 }
 
 TEST_MAIN({"replaced", replaced}, {"in_the_way", in_the_way}, {"killed", killed},
-          {"refused", refused}, {"torn_list", torn_list}, {"drives_lie", drives_lie},
-          {"kept", kept})
+          {"refused", refused}, {"torn_list", torn_list}, {"restored", restored},
+          {"drives_lie", drives_lie}, {"kept", kept})
