@@ -321,7 +321,7 @@ static void refuses(void)
     text_feed_close(feed);
     options.files = other;
     check_int(text_feed_open(&options, &after[0], &feed), ==, -EINVAL);
-    check_contains(core_err_sentence(), "other data");
+    check_contains(core_err_sentence(), "differ from those of the checkpoint");
     options = options_for(files, 1);
     options.vocab = 2;
     options.on_bad_row = TEXT_BAD_SKIP;

@@ -260,22 +260,23 @@ static int make_large(struct text_group *group, struct text_made *made)
     code = code == 0 ? make_sample_in(group, made, 0) : code;
     const bool more = code == -ENOMEM && core_charge_refused() > 0;
     core_charge_bind(before);
-    if (code == 0) {
-        code = keep_sample(group, &made->sample);
-    } else if (more) {
+    before = core_charge_bind(&memory->shared); /* empty buffers are no row's */
+    const int trimmed = encoder != NULL ? text_encoder_trim(encoder) : 0;
+    core_charge_bind(before);
+    made->broken |= trimmed != 0;
+    if (code == 0 && trimmed == 0) {
+        return keep_sample(group, &made->sample);
+    }
+    if (more) { /* after the trim, whose own sentence says less */
         code = core_err_set(-E2BIG,
                             "the row has %" PRIu64 " bytes, and to become tokens it needs more "
                             "than the %" PRIu64
                             " bytes of memory that a row may take; --data-memory "
                             "allows more",
                             made->record.bytes, memory->row_bytes);
-        text_sample_fini(&made->sample);
     }
-    before = core_charge_bind(budget_of(group, 0));
-    const int trimmed = encoder != NULL ? text_encoder_trim(encoder) : 0;
-    core_charge_bind(before);
-    made->broken |= trimmed != 0;
-    return trimmed != 0 ? trimmed : code;
+    text_sample_fini(&made->sample);
+    return code != 0 ? code : trimmed;
 }
 
 static int refuse_length(const struct text_group *group, const struct text_made *made)
