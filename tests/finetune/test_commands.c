@@ -9,7 +9,8 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-#define RUN_M "finetune --model %T/m --data %T/d.jsonl --out %T/o "
+#define RUN_M   "finetune --model %T/m --data %T/d.jsonl --out %T/o "
+#define RUN_HAD "finetune --model %T/m --data %T/d.jsonl --resume --out %T/had "
 
 /* --help fits a screen, names every flag, and shows an example that is real. */
 static void help(void)
@@ -168,6 +169,12 @@ static void written(void)
         {"finetune --model %T/m --data %T/d.jsonl --resume --out %T/had --log "
          "%T/had/checkpoint-2/log",
          "--log ", "--out "},
+        {RUN_HAD "--log %T/had/config.json", "--log ", "--out "},
+        {RUN_HAD "--trace %T/had/model.safetensors", "--trace ", "--out "},
+        {RUN_HAD "--log %T/had/model.safetensors.index.json", "--log ", "--out "},
+        {RUN_HAD "--csv %T/had/.tide-lock", "--csv ", "--out "},
+        {RUN_HAD "--log %T/had/generation_config.json", "--log ", "--out "},
+        {RUN_HAD "--log %T/had.partial/log", "--log ", "--out "},
         {"finetune --model %T/m --data %T/d*.jsonl --out %T/o --log %T/dd.jsonl", "--log ",
          "--data "},
     };
@@ -181,6 +188,8 @@ static void written(void)
     check_int(symlink("m/new.json", rig_path("dangling")), ==, 0);
     check_int(link(rig_path("d.jsonl"), rig_path("hard.jsonl")), ==, 0);
     check_int(mkdir(rig_path("had"), 0700) + mkdir(rig_path("had/checkpoint-2"), 0700), ==, 0);
+    check_int(mkdir(rig_path("had.partial"), 0700), ==, 0);
+    test_file("m/generation_config.json", "{}", 2);
     check_int(mkdir(rig_path("m/deep"), 0700), ==, 0);
     test_file("m/deep/x.csv", "old", 3);
     test_file("r.json", "{}\n", 3);

@@ -774,6 +774,14 @@ static void here(void)
     check_true(rig_has("dot/model.safetensors") && !rig_has("dot.partial"));
     expect(2, TRAIN_SMALL "--out %T/dot/. --steps 1 -q");
     check_contains(rig_err, "dot is there and not empty");
+    /* A link is what it leads to: a folder on a larger drive, say. */
+    check_int(mkdir(rig_path("far"), 0700), ==, 0);
+    check_int(symlink("far", rig_path("link")), ==, 0);
+    expect(0, TRAIN_SMALL "--out %T/link/ --steps 1 -q");
+    check_true(rig_has("far/model.safetensors") && !rig_has("link.partial"));
+    check_int(symlink("nowhere", rig_path("dangling")), ==, 0);
+    expect(2, TRAIN_SMALL "--out %T/dangling --steps 1 -q");
+    check_contains(rig_err, "--out ");
     rig_end();
 }
 

@@ -186,10 +186,69 @@ static bool will_match(const char *pattern, const struct place *place)
     return matches;
 }
 
-static int check_pair(const struct cli_path *written, const struct place *place,
-                      const struct cli_path *other)
+/* Names that publishing a model replaces or removes, besides copies of the model's other files. */
+static bool is_model_file(const char *name)
+{
+    return strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors") == 0 ||
+           strcmp(name, "model.safetensors.index.json") == 0 ||
+           fnmatch("model-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors", name,
+                   0) == 0;
+}
+
+/* Whether the name in the output is one that the run writes or removes itself: the model's, a copy of a file of
+ * the model's folder, a checkpoint's, a mark's. */
+static bool is_reserved(const char *name, const struct cli_path *paths, size_t count)
 {
     static const char checkpoint[] = "checkpoint-";
+    static const char mark[] = ".tide-";
+    bool copied = false;
+    for (size_t i = 0; i < count && !copied; i++) {
+        char path[PATH_MAX];
+        struct stat info;
+        copied = paths[i].kind == CLI_PATH_KEPT && paths[i].path != NULL &&
+                 join(path, paths[i].path, "/", name) == 0 && stat(path, &info) == 0 &&
+                 S_ISREG(info.st_mode);
+    }
+    return copied || is_model_file(name) || strncmp(name, checkpoint, sizeof checkpoint - 1) == 0 ||
+           strncmp(name, mark, sizeof mark - 1) == 0;
+}
+
+/* Whether the place is below the output `path` (at `out`), or in the folder beside it that the run works in, whose
+ * names are all the run's. `child` is the first name below the output. */
+static bool name_in_output(const struct place *place, const char *path, const struct place *out,
+                           char child[PATH_MAX])
+{
+    char partial[PATH_MAX];
+    char name[PATH_MAX];
+    struct stat info;
+    const size_t made = strlen(out->rest);
+    if (made > 0) { /* the output is yet to be made */
+        if (!is_same(&place->info, &out->info) || strncmp(place->rest, out->rest, made) != 0 ||
+            place->rest[made] != '/') {
+            return false;
+        }
+        memcpy(child, place->rest + made + 1, strlen(place->rest + made + 1) + 1);
+        child[strcspn(child, "/")] = '\0';
+        return true;
+    }
+    if (lies_in(place, &out->info, child)) {
+        return child[0] != '\0';
+    }
+    if (join(name, path, "", "") != 0) {
+        return false;
+    }
+    cut_slashes(name);
+    if (join(partial, name, "", ".partial") != 0 || stat(partial, &info) != 0 ||
+        !lies_in(place, &info, child)) {
+        return false;
+    }
+    memcpy(child, ".tide-partial", sizeof ".tide-partial");
+    return true;
+}
+
+static int check_pair(const struct cli_path *written, const struct place *place,
+                      const struct cli_path *other, const struct cli_path *paths, size_t count)
+{
     struct place second;
     char child[PATH_MAX];
     const char *path = written->path;
@@ -215,10 +274,11 @@ static int check_pair(const struct cli_path *written, const struct place *place,
         return core_err_set(-EINVAL, "%s and %s both write %s; name two files", written->flag,
                             other->flag, path);
     }
-    if (other->kind == CLI_PATH_MADE && second.rest[0] == '\0' &&
-        lies_in(place, &second.info, child) &&
-        strncmp(child, checkpoint, sizeof checkpoint - 1) == 0) {
-        return core_err_set(-EINVAL, "%s %s lies in a checkpoint of %s %s; name another file",
+    if (other->kind == CLI_PATH_MADE && name_in_output(place, other->path, &second, child) &&
+        is_reserved(child, paths, count)) {
+        return core_err_set(-EINVAL,
+                            "%s %s is a name that the run uses in %s %s for its model, its "
+                            "checkpoints or its marks; name another file",
                             written->flag, path, other->flag, other->path);
     }
     return 0;
@@ -239,7 +299,9 @@ int cli_paths_check(const struct cli_path *paths, size_t count)
         }
         for (size_t o = 0; o < count && rc == 0 && holds_bytes(&place.info); o++) {
             const bool done = o <= w && paths[o].kind == CLI_PATH_WRITTEN;
-            rc = done || paths[o].path == NULL ? 0 : check_pair(written, &place, &paths[o]);
+            rc = done || paths[o].path == NULL
+                     ? 0
+                     : check_pair(written, &place, &paths[o], paths, count);
         }
         if (rc != 0) {
             return rc;
@@ -300,15 +362,6 @@ static int check_parent(const char *path)
     return stat(parent, &info) == 0 ? 0
                                     : core_err_set(-errno, "--out %s cannot be made in %s: %s",
                                                    path, parent, strerror(errno));
-}
-
-/* Names that publishing a model replaces or removes, besides copies of the model's other files. */
-static bool is_model_file(const char *name)
-{
-    return strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors") == 0 ||
-           strcmp(name, "model.safetensors.index.json") == 0 ||
-           fnmatch("model-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors", name,
-                   0) == 0;
 }
 
 /* The note that a run puts beside its model. */
@@ -559,12 +612,17 @@ int cli_out_check(const struct cli_out *out)
 
 int cli_out_resolve(const char *path, char whole[PATH_MAX])
 {
-    const char *slash = strrchr(path, '/');
-    const char *last = slash != NULL ? slash + 1 : path;
-    if (strcmp(last, ".") != 0 && strcmp(last, "..") != 0) {
-        return join(whole, path, "", "") == 0
-                   ? 0
-                   : core_err_set(-ENAMETOOLONG, "--out %s: the name is too long", path);
+    char name[PATH_MAX];
+    struct stat info;
+    if (join(name, path, "", "") != 0) {
+        return core_err_set(-ENAMETOOLONG, "--out %s: the name is too long", path);
+    }
+    cut_slashes(name);
+    const char *slash = strrchr(name, '/');
+    const char *last = slash != NULL ? slash + 1 : name;
+    const bool link = lstat(name, &info) == 0 && S_ISLNK(info.st_mode);
+    if (!link && strcmp(last, ".") != 0 && strcmp(last, "..") != 0) {
+        return join(whole, path, "", "");
     }
     return realpath(path, whole) != NULL
                ? 0

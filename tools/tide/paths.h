@@ -44,7 +44,7 @@ struct cli_out {
     bool claimed; /* --out is: what a run left that was killed has been moved there */
 };
 
-/* "." and ".." as what they lead to: beside them the model is made. */
+/* Resolves ".", ".." and a symbolic link to the folder that they lead to: the model is made beside it. */
 int cli_out_resolve(const char *path, char whole[PATH_MAX]);
 
 /* -EEXIST, -ENOTDIR ... where --out cannot be used, before anything long begins. */
