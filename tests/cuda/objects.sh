@@ -58,7 +58,7 @@ assembled() { # name pattern...
 cd "$folder" || exit 1
 echo "1..11"
 status=0
-for kernel in attention attention_grad norm norm_grad pointwise loss_rows update array; do
+for kernel in attention attention_grad norm norm_grad pointwise loss_rows update squares; do
     compile $kernel 80 90
     in_registers $kernel || status=1
 done
