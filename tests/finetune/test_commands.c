@@ -175,6 +175,7 @@ static void written(void)
         {RUN_HAD "--csv %T/had/.tide-lock", "--csv ", "--out "},
         {RUN_HAD "--log %T/had/generation_config.json", "--log ", "--out "},
         {RUN_HAD "--log %T/had.partial/log", "--log ", "--out "},
+        {RUN_M "--log %T/o.partial/log", "--log ", "--out "},
         {"finetune --model %T/m --data %T/d*.jsonl --out %T/o --log %T/dd.jsonl", "--log ",
          "--data "},
     };
@@ -189,6 +190,8 @@ static void written(void)
     check_int(link(rig_path("d.jsonl"), rig_path("hard.jsonl")), ==, 0);
     check_int(mkdir(rig_path("had"), 0700) + mkdir(rig_path("had/checkpoint-2"), 0700), ==, 0);
     check_int(mkdir(rig_path("had.partial"), 0700), ==, 0);
+    check_int(mkdir(rig_path("o.partial"), 0700), ==,
+              0); /* a first run was killed: there is no o */
     test_file("m/generation_config.json", "{}", 2);
     check_int(mkdir(rig_path("m/deep"), 0700), ==, 0);
     test_file("m/deep/x.csv", "old", 3);
@@ -206,6 +209,7 @@ static void written(void)
     }
     check_int(stat(rig_path("cached"), &after), ==, 0);
     check_true(before.st_size == after.st_size && before.st_mtime == after.st_mtime);
+    check_int(rmdir(rig_path("o.partial")), ==, 0);
     check_contains(rig_read("d.jsonl"), "{\"input_ids\": [7, 2,");
     check_string(rig_read("r.json"), "{}\n");
     check_true(!rig_has("m/new.json") && !rig_has("had/checkpoint-2/log"));

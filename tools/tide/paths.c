@@ -222,17 +222,14 @@ static bool name_in_output(const struct place *place, const char *path, const st
     char name[PATH_MAX];
     struct stat info;
     const size_t made = strlen(out->rest);
-    if (made > 0) { /* the output is yet to be made */
-        if (!is_same(&place->info, &out->info) || strncmp(place->rest, out->rest, made) != 0 ||
-            place->rest[made] != '/') {
-            return false;
-        }
+    if (made == 0 && lies_in(place, &out->info, child)) {
+        return child[0] != '\0';
+    }
+    if (made > 0 && is_same(&place->info, &out->info) &&
+        strncmp(place->rest, out->rest, made) == 0 && place->rest[made] == '/') {
         memcpy(child, place->rest + made + 1, strlen(place->rest + made + 1) + 1);
         child[strcspn(child, "/")] = '\0';
         return true;
-    }
-    if (lies_in(place, &out->info, child)) {
-        return child[0] != '\0';
     }
     if (join(name, path, "", "") != 0) {
         return false;
