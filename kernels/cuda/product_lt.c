@@ -184,8 +184,10 @@ static int proposals_of(const struct kern_lt *lt, const struct key *key, struct 
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     const uint64_t bytes = KERN_CUDA_WORKSPACE_BYTES - 256;
-    /* If k is split, its parts are added in fp32: the library's default allows the result's type. */
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    /* If k is split, its parts are added in fp32: the library's default allows the result's type. Not
+     * split with a bias, which cuBLASLt 13.1 on an H100 added after it had rounded the sum to bf16. */
+    const uint32_t schemes = key->bias != 0 ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                            : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = key->b_align;
     const uint32_t b = key->a_align;
     const uint32_t out = key->out_align;

@@ -132,7 +132,8 @@ static void rule_step(enum core_vec_rule rule, const struct core_vec_scalars *s,
         }
     } else if (rule == CORE_VEC_LION) {
         const float mixed = fmaf(g, s->one_minus_beta1, e->m * s->beta1);
-        e->p = fmaf(e->p, s->decay, signbit(mixed) ? -s->rate : s->rate);
+        const float move = signbit(mixed) ? -s->rate : s->rate;
+        e->p = fmaf(e->p, s->decay, isfinite(mixed) ? move : NAN);
         e->m = fmaf(g, s->one_minus_beta2, e->m * s->beta2);
     } else if (rule == CORE_VEC_ADAGRAD) {
         e->v = fmaf(g, g, e->v);

@@ -148,6 +148,9 @@ static void arrays(void)
                                                                   .decay = -1e-5f,
                                                                   .rate = -1e-4f,
                                                                   .decays = 1}}};
+    for (int moments = 3; moments < 7; moments++) { /* a negative v would become NaN */
+        card_bench_zero(moments);
+    }
     moves("adamw", KERN_UPDATE, &update, 26.0 * (double)count);
     update.update.moments = CORE_VEC_BF16;
     moves("adamw_bf16_moments", KERN_UPDATE, &update, 18.0 * (double)count);

@@ -37,6 +37,7 @@ struct card_bench_step {
 /* Reads the arguments of the program, opens the card and prints what copies reach. */
 void card_bench_open(int argc, char **argv);
 void card_bench_close(void);
+void card_bench_zero(int array); /* makes an array zeros */
 bool card_bench_wanted(const char *name);
 /* Best seconds of all steps, one after another, end to end. */
 double card_bench_best(const struct card_bench_step *steps, int length);
