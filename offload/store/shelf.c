@@ -1,4 +1,4 @@
-/* shelf.c: a lock file, names, and removing. */
+/* shelf.c: a lock file, names, and rotation. */
 #include "offload/store/shelf.h"
 
 #include <ctype.h>
@@ -17,6 +17,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "offload/model/publish.h"
+#include "offload/store/checkpoint_remove.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -96,6 +97,32 @@ static int list(DIR *dir, const char *end, uint64_t **steps, size_t *count)
     return 0;
 }
 
+/* Others use names of this form, too, and a rotated checkpoint may leave a folder of files that are not
+ * its own. One whose manifest is lost is listed, so that somebody tells that it is damaged. */
+static bool is_checkpoint(const char *directory, uint64_t step)
+{
+    static const char *const files[] = {"manifest.json", "weights.safetensors"};
+    char folder[PATH_BYTES + 64];
+    char path[2][PATH_BYTES + 128];
+    store_shelf_path(directory, step, folder, sizeof folder);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%s", folder, files[i]);
+    }
+    return access(path[0], F_OK) == 0 ||
+           (access(path[1], F_OK) == 0 && !store_checkpoint_is_marked(folder));
+}
+
+static size_t keep_checkpoints(const char *directory, uint64_t *steps, size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_checkpoint(directory, steps[i])) {
+            steps[kept++] = steps[i];
+        }
+    }
+    return kept;
+}
+
 int store_shelf_list(const char *directory, uint64_t **steps, size_t *count)
 {
     DIR *dir = opendir(directory);
@@ -110,6 +137,9 @@ int store_shelf_list(const char *directory, uint64_t **steps, size_t *count)
     }
     int rc = list(dir, "", steps, count);
     closedir(dir);
+    if (rc == 0) {
+        *count = keep_checkpoints(directory, *steps, *count);
+    }
     return rc;
 }
 
@@ -167,7 +197,27 @@ static bool publish(const struct store_shelf *shelf, const char *path, uint64_t 
     return rc != 0;
 }
 
-/* What runs left that were killed. */
+/* Whether a run left it that was killed: it has its mark, or nothing at all. */
+static bool is_left(const char *path, const char *end)
+{
+    char mark[PATH_BYTES + 128];
+    struct stat info;
+    snprintf(mark, sizeof mark, "%s/" MODEL_CLAIM_MARK, path);
+    return (end == unfinished ? lstat(mark, &info) == 0 && S_ISREG(info.st_mode)
+                              : store_checkpoint_is_marked(path)) ||
+           (end[0] != '\0' && model_folder_is_empty(path) == 1);
+}
+
+static void remove_left(const char *path, const char *end)
+{
+    if (end == unfinished) {
+        model_folder_remove(path);
+    } else if (rmdir(path) != 0) {
+        store_checkpoint_remove(path);
+    }
+}
+
+/* What runs left that were killed. Folders of these names that no run left stay as they are. */
 static void sweep(const struct store_shelf *shelf, const char *end, const char *why)
 {
     DIR *dir = opendir(shelf->directory);
@@ -179,11 +229,11 @@ static void sweep(const struct store_shelf *shelf, const char *end, const char *
     for (size_t i = 0; i < count; i++) {
         char path[PATH_BYTES + 64];
         path_with(shelf, steps[i], end, path, sizeof path);
-        if (end == unfinished && publish(shelf, path, steps[i])) {
+        if ((end == unfinished && publish(shelf, path, steps[i])) || !is_left(path, end)) {
             continue;
         }
         core_log(CORE_LOG_INFO, "%s %s: it is removed", path, why);
-        model_folder_remove(path);
+        remove_left(path, end);
     }
     free(steps);
     if (dir != NULL) {
@@ -217,6 +267,7 @@ int store_shelf_open(const char *directory, struct store_shelf **out)
     sweep(shelf, unfinished, "was never finished");
     sweep(shelf, spare, "was kept to be written over");
     sweep(shelf, removed, "was being removed");
+    sweep(shelf, "", "was being removed");
     *out = shelf;
     return 0;
 }
@@ -238,21 +289,28 @@ void store_shelf_close(struct store_shelf *shelf)
 
 /* ---- rotation ---- */
 
-/* Takes the name away first, so that half a checkpoint is never found. In an image of an overlay file
- * system no folder can be renamed: there the files go one by one, the manifest first. */
+/* Takes the name away first, so that half a checkpoint is never found. One that has files of others stays
+ * where it is, and so does a folder that cannot be renamed (an overlay's, or the new name is somebody's):
+ * there only the checkpoint's own files go. Whether it was renamed. */
 static bool take_away(const struct store_shelf *shelf, uint64_t step, const char *end)
 {
     char path[PATH_BYTES + 64];
     char away[PATH_BYTES + 64];
+    bool foreign = false;
     store_shelf_path(shelf->directory, step, path, sizeof path);
-    if (rename(path, path_with(shelf, step, end, away, sizeof away)) == 0) {
+    if (!store_checkpoint_is_ours(path)) {
+        core_log(CORE_LOG_WARN, "%s is not removed: it has no manifest of a checkpoint", path);
+        return false;
+    }
+    if (store_checkpoint_mark(path, &foreign) != 0) {
+        core_log(CORE_LOG_WARN, "%s is not removed: %s", path, core_err_sentence());
+        return false;
+    }
+    path_with(shelf, step, end, away, sizeof away);
+    if (!foreign && rename(path, away) == 0) {
         return true;
     }
-    if (errno == EXDEV) {
-        model_folder_remove(path);
-    } else {
-        core_log(CORE_LOG_WARN, "%s cannot be removed: %s", path, strerror(errno));
-    }
+    store_checkpoint_remove(path);
     return false;
 }
 
@@ -260,7 +318,7 @@ void store_shelf_remove(const struct store_shelf *shelf, uint64_t step)
 {
     char away[PATH_BYTES + 64];
     if (take_away(shelf, step, removed)) {
-        model_folder_remove(path_with(shelf, step, removed, away, sizeof away));
+        store_checkpoint_remove(path_with(shelf, step, removed, away, sizeof away));
     }
 }
 
@@ -283,10 +341,15 @@ void store_shelf_rotate(struct store_shelf *shelf, uint64_t step, uint32_t keep)
     if (keep == 0 || store_shelf_list(shelf->directory, &steps, &count) != 0) {
         return;
     }
-    while (count > 0 && steps[count - 1] > step) {
-        count--;
+    size_t ours = 0;
+    for (size_t i = 0; i < count && steps[i] <= step; i++) {
+        char path[PATH_BYTES + 64];
+        if (store_checkpoint_is_ours(
+                store_shelf_path(shelf->directory, steps[i], path, sizeof path))) {
+            steps[ours++] = steps[i];
+        }
     }
-    for (size_t i = 0; i + keep < count; i++) {
+    for (size_t i = 0; i + keep < ours; i++) {
         if (shelf->has_spare) {
             store_shelf_remove(shelf, steps[i]);
         } else {
@@ -305,7 +368,7 @@ void store_shelf_spare_drop(struct store_shelf *shelf)
 {
     char path[PATH_BYTES + 64];
     if (shelf->has_spare) {
-        model_folder_remove(path_with(shelf, shelf->spare, spare, path, sizeof path));
+        store_checkpoint_remove(path_with(shelf, shelf->spare, spare, path, sizeof path));
         shelf->has_spare = false;
     }
 }

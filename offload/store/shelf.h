@@ -22,12 +22,13 @@ const char *store_shelf_directory(const struct store_shelf *shelf);
 const char *store_shelf_path(const char *directory, uint64_t step, char *text, size_t bytes);
 
 /* The steps of the checkpoints that are there, ascending; the caller's to free. A folder that is not
- * there has none. */
+ * there has none. A checkpoint-N without a checkpoint's files is none. */
 int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
 
-/* Removes one; what cannot be removed is a warning. */
+/* Removes the files that its manifest lists, and the folder if no others are in it; what cannot be
+ * removed is a warning. */
 void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
-/* Takes the oldest away until `keep` are left of those up to `step`, the one just written; 0: all stay. What
+/* Removes the oldest (see store_shelf_remove) until `keep` are left of those up to `step`, the one just written; 0: all stay. What
  * is behind it a resumed run has passed over as damaged: that keeps nothing else away, and goes when the
  * run has come so far. The first becomes the spare where there is
  * none: a drive that frees gigabytes under a run stands still meanwhile, and files that are written over

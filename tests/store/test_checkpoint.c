@@ -13,6 +13,7 @@
 #include "offload/model/publish.h"
 #include "offload/model/safetensors.h"
 #include "offload/plan/shard.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/store/case.h"
 
@@ -316,6 +317,97 @@ static void one_writer(void)
     store_shelf_close(NULL);
 }
 
+static void in_shelf(const struct store_shelf *shelf, const char *command)
+{
+    char text[1400];
+    snprintf(text, sizeof text, "cd '%s' && %s", store_shelf_directory(shelf), command);
+    check_int(system(text), ==, 0);
+}
+
+/* Rotation and the next run remove what tide wrote, and no file of anybody else: neither in a checkpoint's
+ * folder nor in one that only has a name like those of tide's. */
+static void files_of_others(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    char directory[600];
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    case_shrink(true);
+    test_listen(CORE_LOG_INFO);
+    snprintf(directory, sizeof directory, "%s", store_shelf_directory(shelf));
+    check_int(case_write(shelf, 1, 0, NULL), ==, 0);
+    in_shelf(shelf,
+             "echo mine > checkpoint-1/notes.txt && mkdir checkpoint-1/plots && "
+             "cp -r checkpoint-1 checkpoint-7.spare && cp -r checkpoint-1 checkpoint-7.removed "
+             "&& cp -r checkpoint-1 checkpoint-7.partial && mkdir checkpoint-2 && "
+             "echo mine > checkpoint-2/optimizer.pt && echo mine > checkpoint-2/config.json && "
+             "mkdir checkpoint-3 && echo '{}' > checkpoint-3/manifest.json && "
+             "echo mine > checkpoint-3/weights.safetensors && ls -R > ../before");
+    check_int(case_write(shelf, 4, 2, NULL), ==, 0);
+    check_int(case_write(shelf, 5, 2, NULL), ==, 0);
+    in_shelf(shelf, "test \"$(ls checkpoint-1)\" = \"$(printf 'notes.txt\\nplots')\"");
+    check_uint(test_heard_lines("checkpoint-1 stays: it has files that are not of the checkpoint"),
+               ==, 1);
+    check_int(store_shelf_list(directory, &steps, &count), ==, 0);
+    check_uint(count, ==, 3); /* 3 is named, as a damaged one is */
+    check_uint(steps[0], ==, 3);
+    check_uint(steps[1], ==, 4);
+    free(steps);
+    /* What others put into a spare stays, too. */
+    check_int(case_write(shelf, 6, 2, NULL), ==, 0);
+    in_shelf(shelf, "echo mine > checkpoint-4.spare/notes.txt");
+    store_shelf_close(shelf);
+    check_uint(test_heard_lines("checkpoint-4.spare stays"), ==, 1);
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    in_shelf(shelf,
+             "test \"$(ls -A checkpoint-4.spare)\" = notes.txt && rm -r checkpoint-4.spare && "
+             "rm -r checkpoint-5 checkpoint-6 && cp -r checkpoint-7.spare/* checkpoint-1 && "
+             "ls -R > ../after && cmp ../before ../after");
+    store_shelf_close(shelf);
+    check_uint(test_heard_lines(" stays"), ==, 2);
+    test_listen_end();
+}
+
+/* A removal that was cut short is gone on with, wherever that was; a checkpoint is none from its first moment
+ * on. Of a damaged manifest no name is believed: what every checkpoint has goes, and nothing else. */
+static void half_removed(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    char directory[600];
+    char path[700];
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    case_shrink(true);
+    snprintf(directory, sizeof directory, "%s", store_shelf_directory(shelf));
+    for (uint64_t step = 1; step < 6; step++) {
+        check_int(case_write(shelf, step, 0, NULL), ==, 0);
+    }
+    in_shelf(shelf,
+             "for i in 1 2 3; do mv checkpoint-$i/manifest.json checkpoint-$i/.tide-removed; "
+             "done; mv checkpoint-2 checkpoint-2.removed; rm checkpoint-2.removed/m.safetensors; "
+             "mv checkpoint-3 checkpoint-3.spare; echo mine > checkpoint-4/notes.txt; "
+             "sed -i 's/beta1/beta7/' checkpoint-4/manifest.json");
+    check_int(store_shelf_list(directory, &steps, &count), ==, 0);
+    check_uint(count, ==, 2);
+    free(steps);
+    store_shelf_remove(shelf, 4);
+    in_shelf(shelf, "test \"$(ls -A checkpoint-4)\" = notes.txt");
+    store_shelf_close(shelf);
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    static const char *const gone[] = {"1", "2", "2.removed", "3", "3.spare"};
+    for (int i = 0; i < 5; i++) {
+        snprintf(path, sizeof path, "%s/checkpoint-%s", directory, gone[i]);
+        check_true(access(path, F_OK) != 0);
+    }
+    check_int(case_compare(directory, 5), ==, 0);
+    /* A mark beside a manifest says nothing: the checkpoint was written since. */
+    in_shelf(shelf, "cp checkpoint-5/manifest.json checkpoint-5/.tide-removed");
+    store_shelf_close(shelf);
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    check_int(case_compare(directory, 5), ==, 0);
+    store_shelf_close(shelf);
+}
+
 /* A checkpoint of which something was not put is none. */
 static void unfinished(void)
 {
@@ -420,4 +512,5 @@ TEST_MAIN({"round_trip", round_trip}, {"read_ahead", read_ahead},
           {"manifest", manifest}, {"cuts", cuts}, {"rotation", rotation},
           {"rotation_in_front_of_a_damaged_one", rotation_in_front_of_a_damaged_one},
           {"a_spare", a_spare}, {"a_spare_in_use", a_spare_in_use}, {"one_writer", one_writer},
+          {"files_of_others", files_of_others}, {"half_removed", half_removed},
           {"unfinished", unfinished})
