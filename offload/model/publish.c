@@ -5,6 +5,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,30 +23,59 @@ enum { LIST_BYTES_MAX = 1 << 24 };
 static const char *const keys[] = {"config.json", "manifest.json"};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
-/* Names, a NUL after each. */
+/* Entries, a NUL after each: LIST_HEAD and the inode of FOLDER (0: there was none), then for each file of the
+ * result `new INODE SIZE TIME NAME` (time of change of its bytes), and for each file of FOLDER that it
+ * replaces `old INODE SIZE TIME NAME` (time of the last change of any kind). */
 struct list {
     char *text; /* owned */
     size_t bytes;
 };
 
-static const char *first_name(const struct list *list)
+#define LIST_HEAD "tide-publish 2"
+
+struct entry {
+    bool old;
+    uint64_t inode;
+    uint64_t bytes;
+    int64_t seconds;
+    long nanoseconds;
+    const char *name; /* in the list's text */
+};
+
+/* One entry's text; false where it is none. */
+static bool parse_entry(const char *text, struct entry *out)
 {
-    return list->bytes > 0 ? list->text : NULL;
+    char kind[4];
+    int end = 0;
+    if (sscanf(text, "%3s %" SCNu64 " %" SCNu64 " %" SCNd64 ".%ld%n", kind, &out->inode,
+               &out->bytes, &out->seconds, &out->nanoseconds, &end) != 5 ||
+        text[end] != ' ' || (strcmp(kind, "new") != 0 && strcmp(kind, "old") != 0)) {
+        return false;
+    }
+    out->old = kind[0] == 'o';
+    out->name = text + end + 1;
+    return out->name[0] != '\0' && strchr(out->name, '/') == NULL && strcmp(out->name, ".") != 0 &&
+           strcmp(out->name, "..") != 0;
 }
 
-static const char *next_name(const struct list *list, const char *name)
+/* The next entry behind `at`, which is NULL for the first. A list in memory was checked. */
+static const char *next_entry(const struct list *list, const char *at, struct entry *out)
 {
-    name += strlen(name) + 1;
-    return name < list->text + list->bytes ? name : NULL;
+    at = at != NULL ? at : list->text;
+    at += strlen(at) + 1;
+    return at < list->text + list->bytes && parse_entry(at, out) ? at : NULL;
 }
 
 static bool has_name(const struct list *list, const char *wanted)
 {
-    const char *name = first_name(list);
-    while (name != NULL && strcmp(name, wanted) != 0) {
-        name = next_name(list, name);
+    struct entry entry;
+    const char *at = NULL;
+    while ((at = next_entry(list, at, &entry)) != NULL) {
+        if (!entry.old && strcmp(entry.name, wanted) == 0) {
+            return true;
+        }
     }
-    return name != NULL;
+    return false;
 }
 
 static bool is_key(const char *name)
@@ -55,6 +86,11 @@ static bool is_key(const char *name)
 static bool is_dots(const char *name)
 {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static bool is_mark(const char *name)
+{
+    return strcmp(name, MODEL_CLAIM_MARK) == 0 || strcmp(name, MODEL_PUBLISH_LIST) == 0;
 }
 
 int model_folder_is_empty(const char *path)
@@ -104,28 +140,114 @@ void model_folder_remove(const char *path)
 
 /* ---- the list ---- */
 
-/* All files of the folder but its marks. */
-static int list_files(const char *path, struct list *list)
+/* "model.safetensors", "model-00001-of-00003.safetensors", "model.safetensors.index.json". */
+static bool is_weights(const char *name)
 {
-    FILE *text = open_memstream(&list->text, &list->bytes);
-    DIR *dir = text != NULL ? opendir(path) : NULL;
+    static const char shape[] = "model-#####-of-#####.safetensors";
+    if (strcmp(name, "model.safetensors") == 0 ||
+        strcmp(name, "model.safetensors.index.json") == 0) {
+        return true;
+    }
+    bool same = strlen(name) == sizeof shape - 1;
+    for (size_t i = 0; same && i < sizeof shape - 1; i++) {
+        same = shape[i] == '#' ? isdigit((unsigned char)name[i]) != 0 : shape[i] == name[i];
+    }
+    return same;
+}
+
+static int failed(const char *folder, const char *name, const char *what)
+{
+    const int code = errno;
+    return core_err_set(-code, "%s/%s cannot be %s: %s", folder, name, what, strerror(code));
+}
+
+static void print_entry(FILE *text, const char *name, const struct stat *info, bool old)
+{
+    const struct timespec time = old ? info->st_ctim : info->st_mtim;
+    fprintf(text, "%s %ju %jd %jd.%09ld %s", old ? "old" : "new", (uintmax_t)info->st_ino,
+            (intmax_t)info->st_size, (intmax_t)time.tv_sec, time.tv_nsec, name);
+    fputc('\0', text);
+}
+
+/* A file that is still the one that was listed. */
+static bool is_same(int folder, const struct entry *entry)
+{
+    struct stat info;
+    if (fstatat(folder, entry->name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) {
+        return false;
+    }
+    const struct timespec time = entry->old ? info.st_ctim : info.st_mtim;
+    return info.st_ino == entry->inode && (uint64_t)info.st_size == entry->bytes &&
+           time.tv_sec == entry->seconds && time.tv_nsec == entry->nanoseconds;
+}
+
+/* Every regular file of a folder: those of the result, or of what it replaces in FOLDER. */
+static int each_file(const char *path, const struct list *result, FILE *text, bool *weights)
+{
+    DIR *dir = opendir(path);
     if (dir == NULL) {
-        const int code = errno;
-        if (text != NULL) {
-            fclose(text);
-        }
-        return core_err_set(-code, "the folder %s cannot be read: %s", path, strerror(code));
+        return failed(path, ".", "read");
     }
     for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         struct stat info;
         const char *name = entry->d_name;
-        if (strcmp(name, MODEL_CLAIM_MARK) != 0 && strcmp(name, MODEL_PUBLISH_LIST) != 0 &&
-            fstatat(dirfd(dir), name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode)) {
-            fwrite(name, 1, strlen(name) + 1, text);
+        if (fstatat(dirfd(dir), name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode) ||
+            is_mark(name)) {
+            continue;
+        }
+        if (result == NULL) {
+            *weights = *weights || is_weights(name);
+            print_entry(text, name, &info, false);
+        } else if (has_name(result, name) || (*weights && is_weights(name))) {
+            print_entry(text, name, &info, true);
         }
     }
     closedir(dir);
-    return fclose(text) == 0 ? 0 : core_err_set(-ENOMEM, "no memory to list the files of %s", path);
+    return 0;
+}
+
+static int list_new(const char *path, const struct stat *folder, bool *weights, struct list *list)
+{
+    FILE *text = open_memstream(&list->text, &list->bytes);
+    if (text == NULL) {
+        return core_err_set(-ENOMEM, "no memory to list the files of %s", path);
+    }
+    fprintf(text, LIST_HEAD " %ju", (uintmax_t)folder->st_ino);
+    fputc('\0', text);
+    const int rc = each_file(path, NULL, text, weights);
+    if (fclose(text) != 0 && rc == 0) {
+        return core_err_set(-ENOMEM, "no memory to list the files of %s", path);
+    }
+    return rc;
+}
+
+static int list_old(const char *folder, bool weights, struct list *list)
+{
+    struct list old = {.text = NULL};
+    FILE *text = open_memstream(&old.text, &old.bytes);
+    int rc = text != NULL ? each_file(folder, list, text, &weights) : -ENOMEM;
+    char *joined = text != NULL && fclose(text) == 0 && rc == 0
+                       ? realloc(list->text, list->bytes + old.bytes)
+                       : NULL;
+    if (joined != NULL) {
+        memcpy(joined + list->bytes, old.text, old.bytes);
+        list->text = joined;
+        list->bytes += old.bytes;
+    } else if (rc == 0 || rc == -ENOMEM) {
+        rc = core_err_set(-ENOMEM, "no memory to list the files of %s", folder);
+    }
+    free(old.text);
+    return rc;
+}
+
+/* All files of `path` but its marks, and what they replace in `folder`, if that is there. */
+static int make_list(const char *path, const char *folder, struct list *list)
+{
+    struct stat info = {.st_ino = 0};
+    bool weights = false;
+    const bool there = lstat(folder, &info) == 0;
+    int rc = list_new(path, &info, &weights, list);
+    return rc != 0 || !there ? rc : list_old(folder, weights, list);
 }
 
 /* Durable when it returns; one that was cut short lacks its last NUL, and is none. */
@@ -166,45 +288,109 @@ static int read_list(const char *path, struct list *list)
     return rc;
 }
 
-/* Names of files in the folder itself. */
+/* The head and all entries have to be as they are written. */
 static int check_list(const char *path, const struct list *list)
 {
-    for (const char *name = first_name(list); name != NULL; name = next_name(list, name)) {
-        if (name[0] == '\0' || strchr(name, '/') != NULL || is_dots(name)) {
+    const size_t head = sizeof LIST_HEAD - 1;
+    if (strncmp(list->text, LIST_HEAD, head) != 0 || list->text[head] != ' ') {
+        return core_err_set(-EINVAL,
+                            "%s/" MODEL_PUBLISH_LIST " was not written by this version of tide: "
+                            "%s holds all of what a run wrote; move its files where they belong, "
+                            "or move %s away",
+                            path, path, path);
+    }
+    for (const char *at = list->text + strlen(list->text) + 1; at < list->text + list->bytes;
+         at += strlen(at) + 1) {
+        struct entry entry;
+        if (!parse_entry(at, &entry)) {
             return core_err_set(-EINVAL,
                                 "%s/" MODEL_PUBLISH_LIST " has '%s', which is no name of a file; "
                                 "move %s away",
-                                path, name, path);
+                                path, at, path);
         }
     }
     return 0;
 }
 
-/* The keys that are there were there when the list was written, or came from `path` behind all others: who
- * restored the folder since then put others there. */
-static int check_state(const char *path, int fd, const char *folder)
+/* How much of a result is still to be moved. */
+struct state {
+    unsigned waiting; /* files that are in `path` */
+    unsigned moved;
+};
+
+/* Each file of the result is where it was written or where it was moved, `into`, and is still the same. */
+static int find_files(const char *path, int fd, const char *folder, int into,
+                      const struct list *list, struct state *out)
 {
-    struct stat list;
-    struct stat info;
-    int rc = fstatat(fd, MODEL_PUBLISH_LIST, &list, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : -errno;
-    const int into = rc == 0 ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    for (int k = 0; into >= 0 && rc == 0 && k < KEYS; k++) {
-        const bool waits = fstatat(fd, keys[k], &info, AT_SYMLINK_NOFOLLOW) == 0;
-        if (!waits || fstatat(into, keys[k], &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    struct entry entry;
+    struct entry lost = {.name = NULL};
+    *out = (struct state){.waiting = 0};
+    for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
+        if (entry.old) {
             continue;
         }
-        const bool later = info.st_ctim.tv_sec != list.st_ctim.tv_sec
-                               ? info.st_ctim.tv_sec > list.st_ctim.tv_sec
-                               : info.st_ctim.tv_nsec > list.st_ctim.tv_nsec;
-        rc = later ? core_err_set(-EEXIST,
-                                  "%s/%s was put there after a run was stopped that had all of its "
-                                  "result in %s; move %s away to keep what is in %s, or remove "
-                                  "%s/%s to have that result moved there",
-                                  folder, keys[k], path, path, folder, folder, keys[k])
-                   : 0;
+        if (is_same(fd, &entry)) {
+            out->waiting++;
+        } else if (into >= 0 && is_same(into, &entry)) {
+            out->moved++;
+        } else {
+            lost = entry;
+        }
     }
-    if (into >= 0) {
-        close(into);
+    return lost.name == NULL || out->waiting == 0
+               ? 0
+               : core_err_set(-ENOENT,
+                              "%s has the rest of a result of which a run moved %s to %s before "
+                              "it was stopped, and that is not there any more; move %s away",
+                              path, lost.name, folder, path);
+}
+
+static bool is_replaced(const struct list *list, const char *name, int fd, bool weights)
+{
+    struct stat info;
+    return has_name(list, name) ? fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0
+                                : weights && is_weights(name);
+}
+
+static bool is_listed_old(const struct list *list, int into, const char *name)
+{
+    struct entry entry;
+    const char *at = NULL;
+    while ((at = next_entry(list, at, &entry)) != NULL) {
+        if (entry.old && strcmp(entry.name, name) == 0 && is_same(into, &entry)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What would be replaced or removed in `folder` was there when the list was written: who restored the
+ * folder since then put other files there. */
+static int check_replaced(const char *path, int fd, const char *folder, int into,
+                          const struct list *list)
+{
+    struct stat info;
+    bool weights = false;
+    struct entry entry;
+    for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
+        weights = weights || (!entry.old && is_weights(entry.name));
+    }
+    const bool other = fstat(into, &info) != 0 ||
+                       info.st_ino != strtoull(list->text + sizeof LIST_HEAD, NULL, 10);
+    DIR *dir = opendir(folder);
+    int rc = dir != NULL ? 0 : failed(folder, ".", "read");
+    for (const struct dirent *found; rc == 0 && (found = readdir(dir)) != NULL;) {
+        const char *name = found->d_name;
+        if (is_replaced(list, name, fd, weights) && (other || !is_listed_old(list, into, name))) {
+            rc = core_err_set(-EEXIST,
+                              "%s/%s was put there after a run was stopped that had all of its "
+                              "result in %s; move %s away to keep what is in %s, or remove "
+                              "%s/%s to have that result moved there",
+                              folder, name, path, path, folder, folder, name);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
     }
     return rc;
 }
@@ -216,37 +402,16 @@ bool model_publish_is_kept(int fd)
            S_ISREG(info.st_mode);
 }
 
-int model_publish_keep(const char *path, int fd)
+int model_publish_keep(const char *path, int fd, const char *folder)
 {
     struct list list = {.text = NULL};
-    int rc = list_files(path, &list);
+    int rc = make_list(path, folder, &list);
     rc = rc != 0 ? rc : write_list(path, fd, &list);
     free(list.text);
     return rc;
 }
 
 /* ---- moving ---- */
-
-/* "model.safetensors", "model-00001-of-00003.safetensors", "model.safetensors.index.json". */
-static bool is_weights(const char *name)
-{
-    static const char shape[] = "model-#####-of-#####.safetensors";
-    if (strcmp(name, "model.safetensors") == 0 ||
-        strcmp(name, "model.safetensors.index.json") == 0) {
-        return true;
-    }
-    bool same = strlen(name) == sizeof shape - 1;
-    for (size_t i = 0; same && i < sizeof shape - 1; i++) {
-        same = shape[i] == '#' ? isdigit((unsigned char)name[i]) != 0 : shape[i] == name[i];
-    }
-    return same;
-}
-
-static int failed(const char *folder, const char *name, const char *what)
-{
-    const int code = errno;
-    return core_err_set(-code, "%s/%s cannot be %s: %s", folder, name, what, strerror(code));
-}
 
 static int take_away(int into, const char *folder, const char *name)
 {
@@ -256,31 +421,28 @@ static int take_away(int into, const char *folder, const char *name)
 /* Shards of another number of files would be read beside the new ones. */
 static int remove_weights(int into, const char *folder, const struct list *list)
 {
-    DIR *dir = opendir(folder);
-    int rc = dir != NULL ? 0 : failed(folder, ".", "read");
-    for (const struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
-        if (is_weights(entry->d_name) && !has_name(list, entry->d_name)) {
-            rc = take_away(into, folder, entry->d_name);
+    struct entry entry;
+    int rc = 0;
+    for (const char *at = NULL; rc == 0 && (at = next_entry(list, at, &entry)) != NULL;) {
+        if (entry.old && !has_name(list, entry.name) && is_same(into, &entry)) {
+            rc = take_away(into, folder, entry.name);
         }
-    }
-    if (dir != NULL) {
-        closedir(dir);
     }
     return rc;
 }
 
 /* What is no longer there a process that was killed has moved. */
-static int move_file(int fd, int into, const char *folder, const char *name)
+static int move_file(int fd, int into, const char *folder, const struct entry *entry)
 {
-    if (renameat(fd, name, into, name) == 0) {
+    if (renameat(fd, entry->name, into, entry->name) == 0) {
         return 0;
     }
     const int code = errno;
-    if (code == ENOENT && faccessat(into, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (code == ENOENT && is_same(into, entry)) {
         return 0;
     }
     errno = code;
-    return failed(folder, name, "put there");
+    return failed(folder, entry->name, "put there");
 }
 
 static int sync_folder(int fd, const char *folder)
@@ -293,22 +455,28 @@ static int sync_folder(int fd, const char *folder)
 
 static int move_files(int fd, int into, const char *folder, const struct list *list)
 {
-    int rc = 0;
-    bool moved[KEYS] = {false};
+    struct entry entry;
+    struct stat info;
     for (int k = 0; k < KEYS; k++) {
-        struct stat info;
         /* Its own key, moved by a process that was killed behind it, stays. */
-        moved[k] = fstatat(fd, keys[k], &info, AT_SYMLINK_NOFOLLOW) == 0;
-        rc = rc == 0 && moved[k] ? take_away(into, folder, keys[k]) : rc;
+        int rc = fstatat(fd, keys[k], &info, AT_SYMLINK_NOFOLLOW) == 0
+                     ? take_away(into, folder, keys[k])
+                     : 0;
+        if (rc != 0) {
+            return rc;
+        }
     }
-    rc = rc != 0 ? rc : remove_weights(into, folder, list);
-    const char *name = first_name(list);
-    for (; rc == 0 && name != NULL; name = next_name(list, name)) {
-        rc = is_key(name) ? 0 : move_file(fd, into, folder, name);
+    int rc = remove_weights(into, folder, list);
+    for (const char *at = NULL; rc == 0 && (at = next_entry(list, at, &entry)) != NULL;) {
+        rc = entry.old || is_key(entry.name) ? 0 : move_file(fd, into, folder, &entry);
     }
     rc = rc != 0 ? rc : sync_folder(into, folder);
     for (int k = 0; rc == 0 && k < KEYS; k++) {
-        rc = moved[k] ? move_file(fd, into, folder, keys[k]) : 0;
+        for (const char *at = NULL; rc == 0 && (at = next_entry(list, at, &entry)) != NULL;) {
+            rc = entry.old || strcmp(entry.name, keys[k]) != 0
+                     ? 0
+                     : move_file(fd, into, folder, &entry);
+        }
     }
     return rc != 0 ? rc : sync_folder(into, folder);
 }
@@ -319,22 +487,33 @@ static void remove_marks(int fd)
     unlinkat(fd, MODEL_CLAIM_MARK, 0);
 }
 
-static int move_into(const char *path, int fd, const char *folder, const struct list *list)
+static void remove_folder(const char *path, int fd)
+{
+    remove_marks(fd);
+    if (rmdir(path) != 0) {
+        core_log(CORE_LOG_WARN, "%s cannot be removed: %s", path, strerror(errno));
+    }
+}
+
+static int open_into(const char *folder, int *out)
 {
     const int into = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (into < 0) {
         const int code = errno;
         return core_err_set(-code, "the folder %s cannot be opened: %s", folder, strerror(code));
     }
-    int rc = move_files(fd, into, folder, list);
+    *out = into;
+    return 0;
+}
+
+static int move_into(const char *path, int fd, const char *folder, int into,
+                     const struct list *list)
+{
+    const int rc = move_files(fd, into, folder, list);
     if (rc == 0) {
         remove_marks(into); /* of a rename that was cut short */
-        remove_marks(fd);
-        if (rmdir(path) != 0) {
-            core_log(CORE_LOG_WARN, "%s cannot be removed: %s", path, strerror(errno));
-        }
+        remove_folder(path, fd);
     }
-    close(into);
     return rc;
 }
 
@@ -382,37 +561,56 @@ static bool is_there(const char *folder)
 
 int model_publish_check(const char *path, const char *folder)
 {
-    struct list list = {.text = NULL};
     struct stat info;
     if (!is_there(folder)) {
         return 0;
     }
     const int into = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = into >= 0 ? opendir(path) : NULL;
+    int rc = 0;
     if (into < 0 || faccessat(into, ".", W_OK | X_OK, AT_EACCESS) != 0) {
         const int code = errno;
-        if (into >= 0) {
-            close(into);
-        }
-        return core_err_set(-code, "the folder %s cannot be written: %s", folder, strerror(code));
+        rc = core_err_set(-code, "the folder %s cannot be written: %s", folder, strerror(code));
+    } else if (dir == NULL) {
+        rc = failed(path, ".", "read");
     }
-    int rc = list_files(path, &list);
-    const char *name = rc == 0 ? first_name(&list) : NULL;
-    for (; rc == 0 && name != NULL; name = next_name(&list, name)) {
-        if (fstatat(into, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode)) {
+    for (const struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
+        if (!is_dots(entry->d_name) && !is_mark(entry->d_name) &&
+            fstatat(into, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISDIR(info.st_mode)) {
             rc = core_err_set(-EISDIR,
                               "%s/%s is a folder, and a file of that name is to be written; "
                               "move it away or name another folder",
-                              folder, name);
+                              folder, entry->d_name);
         }
     }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    if (into >= 0) {
+        close(into);
+    }
+    return rc;
+}
+
+static int publish_into(const char *path, int fd, const char *folder)
+{
+    struct list list = {.text = NULL};
+    int into = -1;
+    int rc = model_publish_check(path, folder);
+    rc = rc != 0 ? rc : make_list(path, folder, &list);
+    rc = rc != 0 ? rc : write_list(path, fd, &list);
+    rc = rc != 0 ? rc : open_into(folder, &into);
+    if (rc == 0) {
+        rc = move_into(path, fd, folder, into, &list);
+        close(into);
+    }
     free(list.text);
-    close(into);
     return rc;
 }
 
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace)
 {
-    struct list list = {.text = NULL};
     if (fsync(fd) != 0) {
         const int code = errno;
         return core_err_set(-code, "%s cannot be made durable: %s", path, strerror(code));
@@ -424,11 +622,31 @@ int model_folder_publish(const char *path, int fd, const char *folder, bool repl
     if (empty != 1) {
         return empty < 0 ? empty : core_err_set(-EEXIST, "%s is there and not empty", folder);
     }
-    int rc = model_publish_check(path, folder);
-    rc = rc != 0 ? rc : list_files(path, &list);
-    rc = rc != 0 ? rc : write_list(path, fd, &list);
-    rc = rc != 0 ? rc : move_into(path, fd, folder, &list);
-    free(list.text);
+    return publish_into(path, fd, folder);
+}
+
+/* Moves what is left, or only removes the marks where all was moved. */
+static int publish_rest(const char *path, int fd, const char *folder, const struct list *list)
+{
+    struct state state;
+    int into = -1;
+    int rc = is_there(folder) ? open_into(folder, &into) : 0;
+    rc = rc != 0 ? rc : find_files(path, fd, folder, into, list, &state);
+    if (rc != 0) {
+        goto done;
+    }
+    if (state.waiting == 0) {
+        remove_folder(path, fd);
+    } else if (into < 0) {
+        rc = rename_whole(path, fd, folder);
+    } else {
+        rc = check_replaced(path, fd, folder, into, list);
+        rc = rc != 0 ? rc : move_into(path, fd, folder, into, list);
+    }
+done:
+    if (into >= 0) {
+        close(into);
+    }
     return rc;
 }
 
@@ -443,18 +661,18 @@ int model_publish_resume(const char *path, int fd, const char *folder)
         return rc == -ENOENT ? 0 : rc;
     }
     rc = check_list(path, &list);
-    rc = rc != 0 || !is_there(folder) ? rc : check_state(path, fd, folder);
-    if (rc != 0) {
-        free(list.text);
-        return rc;
+    if (rc == 0) {
+        rc = publish_rest(path, fd, folder, &list);
+        rc = rc == 0 || rc == -EEXIST || rc == -ENOENT
+                 ? rc
+                 : core_err_prefix(rc,
+                                   "%s holds all of what a run wrote for %s, which is still to be "
+                                   "moved there",
+                                   path, folder);
     }
-    rc = is_there(folder) ? move_into(path, fd, folder, &list) : rename_whole(path, fd, folder);
     free(list.text);
     if (rc != 0) {
-        return core_err_prefix(rc,
-                               "%s holds all of what a run wrote for %s, which is still to be "
-                               "moved there",
-                               path, folder);
+        return rc;
     }
     core_log(CORE_LOG_INFO,
              "%s is complete: the run that wrote it was stopped before it had moved "

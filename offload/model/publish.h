@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-/* The list, a file in FOLDER.partial: names with a NUL after each, and one NUL more at its end. */
+/* The list, a file in FOLDER.partial: entries with a NUL after each, and one NUL more at its end. It says which
+ * files are the result's and which files of FOLDER they replace, each with inode, size and time. */
 #define MODEL_PUBLISH_LIST ".tide-publish"
 
 /* Says that what is in FOLDER.partial is a run's. It is the last file that goes when a folder is emptied,
@@ -32,12 +33,13 @@ int model_publish_check(const char *path, const char *folder);
  * that it is the old one, none, or the new one, and never a mixture. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
-/* Says in `path` that its files are complete, so that model_publish_resume gives them their name. */
-int model_publish_keep(const char *path, int fd);
+/* Says in `path` that its files are complete, so that model_publish_resume gives them the name `folder`. */
+int model_publish_keep(const char *path, int fd, const char *folder);
 bool model_publish_is_kept(int fd);
 
 /* Goes on where another process was killed. 0: there is nothing to do; 1: it was published, and `path`
- * is gone. */
+ * is gone. -EEXIST: files that were put into `folder` since then would be replaced; -ENOENT: files that
+ * were moved there are gone. Then nothing is changed. */
 int model_publish_resume(const char *path, int fd, const char *folder);
 
 #endif

@@ -536,7 +536,7 @@ static int keep(struct model_save *save, int rc)
         return rc; /* nobody may */
     }
     const struct core_err kept = core_err_keep(rc);
-    if (!model_publish_is_kept(save->fd) && model_publish_keep(save->path, save->fd) != 0) {
+    if (!model_publish_is_kept(save->fd) && model_publish_keep(save->path, save->fd, save->folder) != 0) {
         return core_err_first(&kept, 0);
     }
     rc = core_err_first(&kept, 0);

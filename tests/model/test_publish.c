@@ -324,11 +324,11 @@ static void torn_list(void)
     const int fd = open(partial, O_RDONLY | O_DIRECTORY);
     put("../out.partial/" MODEL_CLAIM_MARK, "");
     put("../out.partial/config.json", "half");
-    put("../out.partial/" MODEL_PUBLISH_LIST, "config.json");
+    put("../out.partial/" MODEL_PUBLISH_LIST, "tide-publish 2 0");
     check_true(model_publish_is_kept(fd));
     check_int(model_publish_resume(partial, fd, out), ==, 0);
     check_true(is_old());
-    check_int(model_publish_keep(partial, fd), ==, 0);
+    check_int(model_publish_keep(partial, fd, out), ==, 0);
     check_int(model_publish_resume(partial, fd, out), ==, 1);
     check_true(holds("config.json", "half"));
     check_int(access(partial, F_OK), !=, 0);
@@ -338,7 +338,8 @@ static void torn_list(void)
 /* A folder that was restored after a run was stopped is left alone; so is what is outside of it. */
 static void restored(void)
 {
-    static const char bad[] = "../thesis.tex\0";
+    static const char bad[] = "tide-publish 2 1\0new 1 1 1.000000001 ../thesis.tex\0";
+    static const char older[] = "config.json\0";
     struct model_claim claim;
     make_old();
     check_int(mkdir(partial, 0755), ==, 0);
@@ -347,7 +348,7 @@ static void restored(void)
     put("../out.partial/model.safetensors", "new weights");
     put("../out.partial/tokenizer.json", "new words");
     const int fd = open(partial, O_RDONLY | O_DIRECTORY);
-    check_int(model_publish_keep(partial, fd), ==, 0);
+    check_int(model_publish_keep(partial, fd, out), ==, 0);
     usleep(50000); /* coarse clocks of file systems */
     check_int(unlink(in("config.json")), ==, 0);
     put("config.json", "old");
@@ -366,7 +367,103 @@ static void restored(void)
     check_true(list != NULL && fwrite(bad, 1, sizeof bad, list) == sizeof bad && fclose(list) == 0);
     check_int(model_claim_take(out, &claim), ==, -EINVAL);
     check_contains(core_err_sentence(), "no name of a file");
+    list = fopen(in("../out.partial/" MODEL_PUBLISH_LIST), "w");
+    check_true(list != NULL && fwrite(older, 1, sizeof older, list) == sizeof older &&
+               fclose(list) == 0);
+    check_int(model_claim_take(out, &claim), ==, -EINVAL);
+    check_contains(core_err_sentence(), "was not written by this version of tide");
     check_owners();
+}
+
+static void in_out(const char *command)
+{
+    char text[2200];
+    snprintf(text, sizeof text, "cd '%s/..' && %s", out, command);
+    check_int(system(text), ==, 0);
+}
+
+/* Stopped at the n-th request of publishing; `backup` is a copy of what was there before. */
+static void stop_at(int n)
+{
+    int status = 0;
+    make_old();
+    in_out("rm -rf backup; cp -a out backup");
+    fflush(stdout);
+    const pid_t child = fork();
+    check_true(child >= 0);
+    if (child == 0) {
+        _exit(write_and_publish(n, true) == 0 ? 0 : 1);
+    }
+    check_int(waitpid(child, &status, 0), ==, child);
+    check_true(WIFEXITED(status));
+}
+
+/* Wherever a run was stopped: what was put into the folder since then, or in its place, is never replaced nor
+ * removed, also where its files have the sizes and times of those that were there. */
+static void restored_anywhere(void)
+{
+    static const char *const ways[] = {
+        "rm -r out; mv backup out",                       /* the folder itself */
+        "rm -r out/*; cp -a backup/. out/",               /* every file, with its times */
+        "cp -a backup/model.safetensors.index.json out/", /* one of several */
+        "cp -a backup/model-00001-of-00002.safetensors out/",
+    };
+    int refused = 0;
+    int rest = 0;
+    for (int n = 1; n < 60; n++) {
+        for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+            struct model_claim claim;
+            stop_at(n);
+            if (access(partial, F_OK) != 0 || !has("../out.partial/" MODEL_PUBLISH_LIST)) {
+                continue;
+            }
+            in_out(ways[i]);
+            in_out("rm -rf before; cp -a out before");
+            const int rc = model_claim_take(out, &claim);
+            check_true(rc == 0 || rc == -EEXIST || rc == -ENOENT);
+            in_out("diff -r out before");
+            refused += rc != 0;
+            rest += rc == 0;
+            if (rc == 0) {
+                model_claim_drop(&claim);
+            }
+        }
+    }
+    test_note("%d refused; %d times only marks were left", refused, rest);
+    check_int(refused, >, 20);
+    check_int(rest, >, 2);
+}
+
+/* What a run had moved is gone with its folder: the rest is no model and does not become one. */
+static void folder_is_gone(void)
+{
+    int whole = 0;
+    int parts = 0;
+    for (int n = 1; n < 60; n++) {
+        struct model_claim claim;
+        stop_at(n);
+        if (!has("../out.partial/" MODEL_PUBLISH_LIST)) {
+            continue;
+        }
+        const bool all = has("../out.partial/config.json") &&
+                         has("../out.partial/model.safetensors") &&
+                         has("../out.partial/tokenizer.json");
+        const bool none = !has("../out.partial/config.json");
+        in_out("rm -r out");
+        const int rc = model_claim_take(out, &claim);
+        check_int(rc, ==, all || none ? 0 : -ENOENT);
+        check_true(rc == 0 || !has("config.json"));
+        check_true(is_new() || !has("config.json")); /* a list that was cut short is none */
+        if (rc == 0) {
+            model_claim_drop(&claim);
+        } else {
+            check_contains(core_err_sentence(), "that is not there any more");
+            parts++;
+        }
+        whole += is_new();
+    }
+    check_int(whole, >, 0);
+    check_int(parts, >, 0);
 }
 
 /* ---- the weights ---- */
@@ -485,4 +582,5 @@ static void kept(void)
 
 TEST_MAIN({"replaced", replaced}, {"in_the_way", in_the_way}, {"killed", killed},
           {"refused", refused}, {"torn_list", torn_list}, {"restored", restored},
+          {"restored_anywhere", restored_anywhere}, {"folder_is_gone", folder_is_gone},
           {"drives_lie", drives_lie}, {"kept", kept})

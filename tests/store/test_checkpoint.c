@@ -301,7 +301,9 @@ static void one_writer(void)
     check_int(system(path), ==, 0);
     snprintf(path, sizeof path, "%s/checkpoint-5.partial", directory);
     const int fd = open(path, O_RDONLY | O_DIRECTORY);
-    check_int(model_publish_keep(path, fd), ==, 0);
+    char checkpoint[1300];
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-5", directory);
+    check_int(model_publish_keep(path, fd, checkpoint), ==, 0);
     close(fd);
     check_int(store_shelf_open(directory, &shelf), ==, 0);
     for (int i = 0; i < 3; i++) {
