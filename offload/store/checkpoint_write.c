@@ -17,6 +17,7 @@
 #include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
+#include "offload/store/checkpoint_remove.h"
 #include "offload/store/spare.h"
 
 struct store_checkpoint_write {
@@ -50,14 +51,35 @@ static void take_spare(struct store_checkpoint_write *checkpoint)
     }
 }
 
+static bool has(const char *folder, const char *name)
+{
+    char path[4096 + 64];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Other programs call folders of their checkpoints so, too: their files are not replaced. */
+static int check_place(const char *folder)
+{
+    const bool others = (has(folder, "config.json") || has(folder, STORE_MANIFEST_NAME)) &&
+                        !has(folder, STORE_SUMS_NAME) && !store_checkpoint_is_ours(folder);
+    return !others ? 0
+                   : core_err_set(-EEXIST,
+                                  "%s has files that tide did not write and would replace; move "
+                                  "it away or name another folder",
+                                  folder);
+}
+
 static int begin(struct store_checkpoint_write *checkpoint)
 {
     const struct store_checkpoint_options *given = &checkpoint->given;
     const struct store_manifest *manifest = &checkpoint->manifest;
     store_shelf_path(store_shelf_directory(given->shelf), manifest->step, checkpoint->folder,
                      sizeof checkpoint->folder);
-    int rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
-                              manifest->blocks, manifest->block_count);
+    int rc = check_place(checkpoint->folder);
+    rc = rc != 0 ? rc
+                 : store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
+                                    manifest->blocks, manifest->block_count);
     rc = rc != 0 ? rc
                  : model_folder_begin(checkpoint->folder, true, NULL, &checkpoint->path,
                                       &checkpoint->fd);
