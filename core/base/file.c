@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/hash.h"
 
 /* read(2), or pread(2) where `at` is not negative. */
 static ssize_t read_once(int fd, void *to, size_t bytes, off_t at)
@@ -44,6 +45,36 @@ ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at)
         done += (size_t)got;
     }
     return (ssize_t)done;
+}
+
+uint64_t core_file_sum_bytes(const void *bytes, size_t count, uint64_t at)
+{
+    uint64_t sum = 0;
+    for (size_t done = 0; done < count; done += CORE_FILE_SUM_BYTES) {
+        const size_t left = count - done;
+        sum += core_hash((const char *)bytes + done,
+                         left < CORE_FILE_SUM_BYTES ? left : CORE_FILE_SUM_BYTES, at + done);
+    }
+    return sum;
+}
+
+int core_file_sum(int fd, uint64_t *out)
+{
+    enum { BUFFER_BYTES = 16 * CORE_FILE_SUM_BYTES };
+    char *buffer = malloc(BUFFER_BYTES);
+    uint64_t sum = 0;
+    uint64_t at = 0;
+    ssize_t got = buffer != NULL ? 1 : -ENOMEM;
+    while (got > 0) {
+        got = core_file_read_at(fd, buffer, BUFFER_BYTES, at);
+        sum += got > 0 ? core_file_sum_bytes(buffer, (size_t)got, at) : 0;
+        at += got > 0 ? (uint64_t)got : 0;
+    }
+    free(buffer);
+    if (got == 0) {
+        *out = sum;
+    }
+    return (int)got;
 }
 
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved)

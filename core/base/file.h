@@ -31,6 +31,13 @@ ssize_t core_file_read_some(int fd, void *to, size_t bytes);
 /* All `bytes` from byte `at` on, fewer only where the file ends. How many, or -errno without a sentence. */
 ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at);
 
+/* The sum of a file's bytes: over its pieces of CORE_FILE_SUM_BYTES, each hashed with its place. Bytes from `at`
+ * on, a multiple of that, add `core_file_sum_bytes` to it. */
+enum { CORE_FILE_SUM_BYTES = 1 << 16 };
+uint64_t core_file_sum_bytes(const void *bytes, size_t count, uint64_t at);
+/* That of a whole file; 0, or -errno without a sentence. */
+int core_file_sum(int fd, uint64_t *out);
+
 /* Gives a file this size and, where the file system can reserve space, all of it: *reserved says so. 0,
  * or -errno without a sentence. */
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved);

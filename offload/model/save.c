@@ -36,6 +36,7 @@ struct shard {
     char *head; /* owned: what stands before the data */
     uint64_t head_bytes;
     _Atomic uint64_t sum; /* of the elements put so far; relaxed: read after everybody has put */
+    uint64_t file_sum;    /* of the file as it was read back: core_file_sum */
 };
 
 struct model_save {
@@ -483,7 +484,7 @@ static bool check_bytes(const struct model_save *save, const struct shard *shard
     return true;
 }
 
-static int read_back(const struct model_save *save, const struct shard *shard, char *buffer)
+static int read_back(const struct model_save *save, struct shard *shard, char *buffer)
 {
     const uint64_t size = shard->head_bytes + shard->data_bytes;
     uint64_t sum = 0;
@@ -498,6 +499,7 @@ static int read_back(const struct model_save *save, const struct shard *shard, c
     }
     while (same && at < size && (got = read_full(fd, buffer, at)) > 0) {
         same = check_bytes(save, shard, buffer, at, (size_t)got, &sum);
+        shard->file_sum += core_file_sum_bytes(buffer, (size_t)got, at);
         at += (uint64_t)got;
     }
     close(fd);
@@ -536,7 +538,8 @@ static int keep(struct model_save *save, int rc)
         return rc; /* nobody may */
     }
     const struct core_err kept = core_err_keep(rc);
-    if (!model_publish_is_kept(save->fd) && model_publish_keep(save->path, save->fd, save->folder) != 0) {
+    if (!model_publish_is_kept(save->fd) &&
+        model_publish_keep(save->path, save->fd, save->folder) != 0) {
         return core_err_first(&kept, 0);
     }
     rc = core_err_first(&kept, 0);
@@ -544,6 +547,23 @@ static int keep(struct model_save *save, int rc)
                            "the model is complete in %s, and the next run with this output "
                            "moves it to %s",
                            save->path, save->folder);
+}
+
+static int write_note(const struct model_save *save)
+{
+    struct model_sum *sums = calloc(save->shard_count, sizeof *sums);
+    if (sums == NULL) {
+        return core_err_set(-ENOMEM, "no memory to note the files of %s", save->path);
+    }
+    for (size_t i = 0; i < save->shard_count; i++) {
+        sums[i] = (struct model_sum){save->shards[i].name, save->shards[i].file_sum};
+    }
+    const int rc = model_folder_note(
+        &(struct model_folder){save->path, save->fd},
+        &(struct model_note){
+            .run = save->run, .steps = save->steps, .sums = sums, .sum_count = save->shard_count});
+    free(sums);
+    return rc;
 }
 
 int model_save_finish(struct model_save *save)
@@ -555,8 +575,7 @@ int model_save_finish(struct model_save *save)
     }
     int rc = verify(save);
     if (rc == 0 && save->run != 0) {
-        rc = model_folder_note(&(struct model_folder){save->path, save->fd}, save->run,
-                               save->steps);
+        rc = write_note(save);
     }
     if (rc != 0) {
         return rc;

@@ -15,7 +15,6 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
 #include "offload/model/claim.h"
@@ -99,7 +98,7 @@ struct content {
     uint64_t bytes;
 };
 
-enum { PIECE_BYTES = 1 << 16 };
+enum { PIECE_BYTES = CORE_FILE_SUM_BYTES };
 
 /* Up to PIECE_BYTES at `at`; the number, 0 at the end. */
 static ssize_t read_piece(int fd, uint64_t at, char *piece)
@@ -121,7 +120,7 @@ static ssize_t content_piece(const struct content *content, uint64_t at, char *p
     return (ssize_t)some;
 }
 
-/* What was written: its bytes, and a sum over the hashes of its pieces. */
+/* What was written: its bytes and their sum (core_file_sum). */
 struct written {
     uint64_t bytes;
     uint64_t sum;
@@ -129,7 +128,7 @@ struct written {
 
 static void add_piece(struct written *written, const char *piece, size_t bytes)
 {
-    written->sum += core_hash(piece, bytes, written->bytes);
+    written->sum += core_file_sum_bytes(piece, bytes, written->bytes);
     written->bytes += bytes;
 }
 
@@ -196,31 +195,64 @@ int model_folder_write(const struct model_folder *folder, const char *name, cons
     return write_file(folder, name, &(struct content){.fd = -1, .text = text, .bytes = bytes});
 }
 
-int model_folder_note(const struct model_folder *folder, uint64_t run, uint64_t steps)
+static int note_file(const struct model_folder *folder, const char *name, const struct stat *info,
+                     const struct model_sum *sums, size_t count, FILE *lines)
 {
-    char *text = NULL;
-    size_t bytes = 0;
+    size_t i = 0;
+    uint64_t sum = 0;
+    int rc = 0;
+    while (i < count && strcmp(sums[i].name, name) != 0) {
+        i++;
+    }
+    if (i < count) {
+        sum = sums[i].sum;
+    } else {
+        const int fd = openat(folder->fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        rc = fd >= 0 ? core_file_sum(fd, &sum) : -errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    if (rc != 0) {
+        return core_err_set(rc, "%s/%s cannot be read: %s", folder->path, name, strerror(-rc));
+    }
+    fprintf(lines, "%jd %jd.%09ld %016" PRIx64 " %s\n", (intmax_t)info->st_size,
+            (intmax_t)info->st_mtim.tv_sec, info->st_mtim.tv_nsec, sum, name);
+    return 0;
+}
+
+static int note_files(const struct model_folder *folder, const struct model_sum *sums, size_t count,
+                      FILE *lines)
+{
     DIR *dir = opendir(folder->path);
-    if (dir == NULL) {
-        return model_folder_failed(folder, MODEL_NOTE, -errno, 0);
-    }
-    FILE *lines = open_memstream(&text, &bytes);
-    if (lines == NULL) {
-        closedir(dir);
-        return model_folder_failed(folder, MODEL_NOTE, -ENOMEM, 0);
-    }
-    fprintf(lines, "tide-model 1 %016" PRIx64 " %" PRIu64 "\n", run, steps);
-    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+    int rc = dir != NULL ? 0 : model_folder_failed(folder, MODEL_NOTE, -errno, 0);
+    for (const struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
         struct stat info;
         if (entry->d_name[0] != '.' && strchr(entry->d_name, '\n') == NULL &&
             fstatat(folder->fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISREG(info.st_mode)) {
-            fprintf(lines, "%jd %jd.%09ld %s\n", (intmax_t)info.st_size,
-                    (intmax_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, entry->d_name);
+            rc = note_file(folder, entry->d_name, &info, sums, count, lines);
         }
     }
-    closedir(dir);
-    int rc = fclose(lines) == 0 ? 0 : model_folder_failed(folder, MODEL_NOTE, -ENOMEM, 0);
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return rc;
+}
+
+int model_folder_note(const struct model_folder *folder, const struct model_note *note)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *lines = open_memstream(&text, &bytes);
+    if (lines == NULL) {
+        return model_folder_failed(folder, MODEL_NOTE, -ENOMEM, 0);
+    }
+    fprintf(lines, "tide-model 2 %016" PRIx64 " %" PRIu64 "\n", note->run, note->steps);
+    int rc = note_files(folder, note->sums, note->sum_count, lines);
+    if (fclose(lines) != 0 && rc == 0) {
+        rc = model_folder_failed(folder, MODEL_NOTE, -ENOMEM, 0);
+    }
     rc = rc != 0 ? rc : model_folder_write(folder, MODEL_NOTE, text, bytes);
     free(text);
     return rc;

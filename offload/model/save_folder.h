@@ -34,11 +34,26 @@ int model_folder_copy(const struct model_folder *folder, const char *source,
 int model_folder_write(const struct model_folder *folder, const char *name, const char *text,
                        size_t bytes);
 
-/* Notes in MODEL_NOTE whose model it is and after how many steps: a line `tide-model 1 RUN STEPS` (the run
- * in hex), then size, time of change (`seconds.nanoseconds`) and name of each file of the folder, a line each. A file
- * that no longer has both was changed or replaced by somebody else. Written when all others are. */
 #define MODEL_NOTE ".tide-model"
-int model_folder_note(const struct model_folder *folder, uint64_t run, uint64_t steps);
+
+/* A file whose sum (core_file_sum) is known. */
+struct model_sum {
+    const char *name; /* borrowed */
+    uint64_t sum;
+};
+
+struct model_note {
+    uint64_t run;
+    uint64_t steps;
+    const struct model_sum *sums; /* borrowed; of other files the sum is read */
+    size_t sum_count;
+};
+
+/* Notes in MODEL_NOTE whose model it is and after how many steps: a line `tide-model 2 RUN STEPS` (the run
+ * in hex), then size, time of change (`seconds.nanoseconds`), sum (in hex) and name of each file of the folder,
+ * a line each. A file that has neither this time nor this sum was changed or replaced by somebody else. Written
+ * when all others are. Version 1 had no sums. */
+int model_folder_note(const struct model_folder *folder, const struct model_note *note);
 
 /* Sets the sentence for a file of `bytes` that could not be written, and returns `code`; where the disk is
  * full it has what is needed and what is free. */

@@ -178,6 +178,33 @@ static void same_files(void)
     check_int(unlink(link_path), ==, 0);
 }
 
-TEST_MAIN({"regular_files", regular_files}, {"writes_are_whole", writes_are_whole},
+/* A file's sum is that of its pieces at their places, whatever the cuts; moved or changed bytes give another. */
+static void sums(void)
+{
+    enum { BYTES = 3 * CORE_FILE_SUM_BYTES + 100 };
+    char *bytes = malloc(BYTES);
+    check_true(bytes != NULL);
+    for (size_t i = 0; i < BYTES; i++) {
+        bytes[i] = (char)(i % 251);
+    }
+    const uint64_t whole = core_file_sum_bytes(bytes, BYTES, 0);
+    check_uint(whole, ==,
+               core_file_sum_bytes(bytes, 2 * CORE_FILE_SUM_BYTES, 0) +
+                   core_file_sum_bytes(bytes + 2 * CORE_FILE_SUM_BYTES,
+                                       BYTES - 2 * CORE_FILE_SUM_BYTES, 2 * CORE_FILE_SUM_BYTES));
+    for (int changed = 0; changed < 2; changed++) {
+        uint64_t found = 0;
+        bytes[BYTES - 1] = (char)(bytes[BYTES - 1] ^ changed);
+        const int fd = open(test_file("sums", bytes, BYTES), O_RDONLY | O_CLOEXEC);
+        check_int(core_file_sum(fd, &found), ==, 0);
+        check_true((found == whole) == (changed == 0));
+        close(fd);
+    }
+    uint64_t found = 0;
+    check_int(core_file_sum(-1, &found), ==, -EBADF);
+    free(bytes);
+}
+
+TEST_MAIN({"sums", sums}, {"regular_files", regular_files}, {"writes_are_whole", writes_are_whole},
           {"interrupts_are_bounded", interrupts_are_bounded},
           {"space_is_reserved", space_is_reserved}, {"same_files", same_files})

@@ -739,6 +739,20 @@ static void model_of_another(void)
     check_int(unlink(rig_path("s/.tide-model")), ==, 0);
     expect(2, TRAIN_SMALL "--out %T/s --steps 3 --resume -q");
     check_contains(rig_err, "this run did not write it");
+    /* A copy without the times is the same model; one of which a byte was changed is not. */
+    expect(0, TRAIN_SMALL "--out %T/t --steps 2 --save-every 1 -q");
+    snprintf(line, sizeof line, "cd '%s' && cp -r t t2 && find t2 -exec touch -d 2001-01-01 {} +",
+             test_directory());
+    check_int(system(line), ==, 0);
+    expect(0, TRAIN_SMALL "--out %T/t2 --steps 3 --resume -q");
+    snprintf(line, sizeof line,
+             "cd '%s' && cp -r t t3 && find t3 -exec touch -d 2001-01-01 {} + && "
+             "printf Z | dd of=t3/model.safetensors bs=1 seek=4000 conv=notrunc 2>dd.txt",
+             test_directory());
+    check_int(system(line), ==, 0);
+    expect(2, TRAIN_SMALL "--out %T/t3 --steps 3 --resume -q");
+    check_contains(rig_err, "model.safetensors");
+    check_contains(rig_err, "this run did not write it");
     /* Trained further than the checkpoint: it stays. */
     expect(0, TRAIN_SMALL "--out %T/q --steps 2 --save-every 2 -q");
     expect(0, TRAIN_SMALL "--out %T/q --steps 5 --resume -q");

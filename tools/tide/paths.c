@@ -365,6 +365,7 @@ static int check_parent(const char *path)
 struct note {
     char *text;  /* owned; NULL: there is none */
     size_t head; /* bytes of the first line */
+    int version; /* 2: with sums */
     uint64_t run;
     int64_t steps;
 };
@@ -382,9 +383,9 @@ static void read_note(const char *path, struct note *out)
         return;
     }
     if (strlen(out->text) != bytes ||
-        sscanf(out->text, "tide-model 1 %" SCNx64 " %" SCNd64 "%n", &out->run, &out->steps, &end) !=
-            2 ||
-        out->text[end] != '\n' || out->run == 0) {
+        sscanf(out->text, "tide-model %d %" SCNx64 " %" SCNd64 "%n", &out->version, &out->run,
+               &out->steps, &end) != 3 ||
+        out->version < 1 || out->version > 2 || out->text[end] != '\n' || out->run == 0) {
         free(out->text);
         out->text = NULL;
         return;
@@ -392,38 +393,88 @@ static void read_note(const char *path, struct note *out)
     out->head = (size_t)end + 1;
 }
 
+/* A line of the note: one file. */
+struct noted {
+    int64_t bytes;
+    int64_t seconds;
+    long nanoseconds;
+    uint64_t sum; /* version 2 */
+    char name[NAME_MAX + 1];
+};
+
+/* The line at `at`; the next one, or NULL behind the last and for what is none. */
+static const char *next_noted(const struct note *note, const char *at, struct noted *out)
+{
+    int end = 0;
+    int more = 0;
+    if (sscanf(at, "%" SCNd64 " %" SCNd64 ".%ld%n", &out->bytes, &out->seconds, &out->nanoseconds,
+               &end) != 3 ||
+        (note->version == 2 && sscanf(at + end, " %" SCNx64 "%n", &out->sum, &more) != 1)) {
+        return NULL;
+    }
+    if (at[end + more] != ' ') {
+        return NULL;
+    }
+    const char *name = at + end + more + 1;
+    const size_t length = strcspn(name, "\n");
+    if (name[length] != '\n' || length >= sizeof out->name) {
+        return NULL;
+    }
+    memcpy(out->name, name, length);
+    out->name[length] = '\0';
+    return name + length + 1;
+}
+
+/* A file with other times, as copies are, is the same where its bytes are. */
+static bool is_same_file(const struct note *note, const struct noted *noted, int folder)
+{
+    struct stat info;
+    uint64_t sum = 0;
+    if (fstatat(folder, noted->name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode) ||
+        info.st_size != noted->bytes) {
+        return false;
+    }
+    if (info.st_mtim.tv_sec == noted->seconds && info.st_mtim.tv_nsec == noted->nanoseconds) {
+        return true;
+    }
+    const int fd = note->version == 2
+                       ? openat(folder, noted->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+                       : -1;
+    const bool same = fd >= 0 && core_file_sum(fd, &sum) == 0 && sum == noted->sum;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return same;
+}
+
 /* Whether a file is the one that the note is about. */
 static bool is_noted(const struct note *note, int folder, const char *name)
 {
-    char line[NAME_MAX + 96];
-    struct stat info;
-    if (note->text == NULL || fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISREG(info.st_mode)) {
-        return false;
+    struct noted noted;
+    const char *at = note->text != NULL ? note->text + note->head : NULL;
+    while (at != NULL && (at = next_noted(note, at, &noted)) != NULL) {
+        if (strcmp(noted.name, name) == 0) {
+            return is_same_file(note, &noted, folder);
+        }
     }
-    snprintf(line, sizeof line, "\n%jd %jd.%09ld %s\n", (intmax_t)info.st_size,
-             (intmax_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, name);
-    return strstr(note->text + note->head - 1, line) != NULL;
+    return false;
 }
 
 int64_t cli_out_steps(const char *path)
 {
     struct note note;
+    struct noted noted;
     read_note(path, &note);
     const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    char *lines = note.text != NULL ? strdup(note.text + note.head) : NULL;
-    bool whole = lines != NULL && folder >= 0;
-    char *rest = NULL;
-    for (char *line = whole ? strtok_r(lines, "\n", &rest) : NULL; line != NULL && whole;
-         line = strtok_r(NULL, "\n", &rest)) {
-        const char *time = strchr(line, ' ');
-        const char *name = time != NULL ? strchr(time + 1, ' ') : NULL;
-        whole = name != NULL && is_noted(&note, folder, name + 1);
+    const char *at = note.text != NULL && folder >= 0 ? note.text + note.head : NULL;
+    bool whole = at != NULL;
+    while (whole && *at != '\0') {
+        at = next_noted(&note, at, &noted);
+        whole = at != NULL && is_same_file(&note, &noted, folder);
     }
     if (folder >= 0) {
         close(folder);
     }
-    free(lines);
     free(note.text);
     return whole ? note.steps : 0;
 }
