@@ -423,18 +423,17 @@ static void ambiguous(void)
     text_feed_close(feed);
 }
 
-/* A long conversation is trained on alike, whether its template says what the assistant wrote, or its
- * beginnings are told on the way through the whole, or each has to be rendered. */
+/* In a long conversation the same tokens are trained on, whether the template marks what the assistant
+ * wrote or the beginnings of the conversation are rendered to find it. */
 static void long_chat(void)
 {
     static const char *const turns[] = {
         "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}",
         "{{ m.content }}<|im_end|>",
-        "{{ m.content }}<|im_end|>{% if messages | length == 0 %}never{% endif %}",
     };
     enum { TURNS = 30 };
     static char json[TURNS * 120];
-    static char got[3][TURNS * 60];
+    static char got[2][TURNS * 60];
     size_t bytes = (size_t)snprintf(json, sizeof json, "{\"messages\": [");
     for (int i = 0; i < TURNS; i++) {
         bytes += (size_t)snprintf(json + bytes, sizeof json - bytes,
@@ -442,7 +441,7 @@ static void long_chat(void)
                                   i > 0 ? "," : "", i % 2 == 0 ? "user" : "assistant", i);
     }
     snprintf(json + bytes, sizeof json - bytes, "]}");
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 2; i++) {
         char config[1000];
         struct text_encoder *encoder = NULL;
         snprintf(config, sizeof config,
@@ -463,7 +462,7 @@ static void long_chat(void)
     check_contains(got[0], "<u>turn 0<a>[turn 1<|im_end|>]<u>");
 }
 
-/* A row's beginnings are given to its template as the whole is. */
+/* A run that keeps the conversation renders its beginnings as a run that does not. */
 static void beginnings(void)
 {
     static const char json[] =
@@ -471,26 +470,22 @@ static void beginnings(void)
         "\"content\": \"a\"}, {\"role\": \"user\", \"content\": \"r\"}]}";
     struct text_chat *chat = NULL;
     struct text_row row;
-    struct text_rendering whole;
-    struct text_rendering part;
+    struct text_rendering parts[2];
     struct text_template_run *runs[2] = {NULL, NULL};
-    struct text_template_prefix items[] = {{.messages = 1, .prompt = true}, {.messages = 2}};
-    struct text_template_prefixes asked = {.whole = &whole, .items = items, .count = 2};
     check_int(text_chat_load(NULL, "chatml", 1, &chat), ==, 0);
     check_int(text_row_parse(json, strlen(json), &row), ==, 0);
     for (size_t i = 0; i < 2; i++) {
         check_int(text_template_run_create(NULL, &runs[i]), ==, 0);
     }
-    check_int(text_chat_render(chat, runs[0], &row, 0, false, &whole), ==, 0);
     check_int(text_template_run_keep(runs[1], row.messages), ==, 0);
-    text_chat_prefixes(chat, runs[1], &row, &asked);
-    for (size_t i = 0; i < 2; i++) {
-        check_true(items[i].known);
-        check_int(text_chat_render(chat, runs[1], &row, items[i].messages, items[i].prompt, &part),
-                  ==, 0);
-        check_uint(items[i].bytes, ==, part.bytes);
-        check_uint(items[i].common, ==, part.bytes);
+    for (size_t messages = 0; messages <= 3; messages++) {
+        for (size_t i = 0; i < 2; i++) {
+            check_int(text_chat_render(chat, runs[i], &row, messages, messages == 1, &parts[i]), ==,
+                      0);
+        }
+        check_string(parts[1].text, parts[0].text);
     }
+    check_contains(parts[0].text, "r<|im_end|>");
     text_template_run_destroy(runs[0]);
     text_template_run_destroy(runs[1]);
     text_row_fini(&row);

@@ -330,18 +330,3 @@ int text_chat_render(const struct text_chat *chat, struct text_template_run *run
     count = add_messages(variables, count, row, messages, prompt);
     return text_template_render(template, run, variables, count, chat->now, out);
 }
-
-void text_chat_prefixes(const struct text_chat *chat, struct text_template_run *run,
-                        const struct text_row *row, struct text_template_prefixes *asked)
-{
-    struct text_template_variable variables[VARIABLES_MAX];
-    size_t count = 0;
-    const struct text_template *template = text_chat_template(chat, row->tools != NULL);
-    if (template != NULL && list_variables(chat, row, variables, &count) == 0) {
-        asked->variables = variables;
-        asked->variables_count = add_messages(variables, count, row, 0, false);
-        asked->now = chat->now;
-        text_template_prefixes(template, run, asked);
-        asked->variables = NULL;
-    }
-}

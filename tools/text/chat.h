@@ -32,11 +32,6 @@ int text_chat_render(const struct text_chat *chat, struct text_template_run *run
                      const struct text_row *row, size_t messages, bool prompt,
                      struct text_rendering *out);
 
-/* Looks for beginnings of a row's conversation, which the run keeps (template/template.h): `whole`,
- * `items` and `count` are the caller's. */
-void text_chat_prefixes(const struct text_chat *chat, struct text_template_run *run,
-                        const struct text_row *row, struct text_template_prefixes *asked);
-
 /* The names of formats with "|" between them, and the source of one; NULL where there is none. */
 const char *text_chat_formats(void);
 const char *text_chat_format(const char *name);

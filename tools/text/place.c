@@ -11,8 +11,14 @@
 size_t text_place_common(const struct text_rendering *whole, const struct text_rendering *part,
                          const struct text_place *from)
 {
+    enum { STRIDE_BYTES = 256 }; /* memcmp is fast, and does not say where texts part */
     size_t left = from->whole;
     size_t right = from->part;
+    while (left + STRIDE_BYTES <= whole->bytes && right + STRIDE_BYTES <= part->bytes &&
+           memcmp(whole->text + left, part->text + right, STRIDE_BYTES) == 0) {
+        left += STRIDE_BYTES;
+        right += STRIDE_BYTES;
+    }
     while (left < whole->bytes && right < part->bytes && whole->text[left] == part->text[right]) {
         left++;
         right++;

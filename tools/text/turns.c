@@ -16,8 +16,14 @@
 #include "tools/text/row.h"
 #include "tools/text/tokenizer.h"
 
-/* So many conversations without any beginning found on the way, and it is not tried any more. */
-enum { MISSES_MAX = 4 };
+/* A beginning of the conversation, and how much of its text is the whole's as well. */
+struct beginning {
+    size_t messages;
+    bool prompt;   /* rendered with the generation prompt */
+    bool rendered; /* the following are set */
+    size_t bytes;  /* of its text */
+    size_t common; /* bytes, from the first on, that are the same in the whole */
+};
 
 int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous)
 {
@@ -29,7 +35,6 @@ void text_turns_fini(struct text_turns *turns)
 {
     text_template_run_destroy(turns->run);
     core_charge_free(turns->spans);
-    core_charge_free(turns->prefixes);
     core_charge_free(turns->prompt_text);
 }
 
@@ -59,56 +64,14 @@ static bool is_assistant(const struct core_json_value *message)
     return strcmp(core_json_string(core_json_find(message, "role"), NULL), "assistant") == 0;
 }
 
-/* The beginnings that are asked for, ascending: in front of each turn of the assistant, without and with
- * the prompt, but where nothing stands there, and up to its end, but where that is the whole. */
-static size_t list_prefixes(struct text_turns *turns, const struct core_json_value *messages)
-{
-    size_t count = 0;
-    const size_t all = core_json_count(messages);
-    for (size_t i = 0; i < all; i++) {
-        if (!is_assistant(core_json_at(messages, i))) {
-            continue;
-        }
-        if (i > 0) {
-            turns->prefixes[count++] = (struct text_template_prefix){.messages = i};
-            turns->prefixes[count++] = (struct text_template_prefix){.messages = i, .prompt = true};
-        }
-        if (i + 1 < all) {
-            turns->prefixes[count++] = (struct text_template_prefix){.messages = i + 1};
-        }
-    }
-    return count;
-}
-
-/* Finds those that can be told on the way through the whole, where that is less work. */
-static void find_on_the_way(struct text_turns *turns, const struct text_turns_whole *whole,
-                            size_t count)
-{
-    struct text_template_prefixes asked = {
-        .whole = whole->text, .items = turns->prefixes, .count = count};
-    size_t work = 0;
-    size_t known = 0;
-    for (size_t i = 0; i < count; i++) {
-        work += turns->prefixes[i].messages;
-    }
-    if (work <= 4 * core_json_count(whole->row->messages) || turns->misses >= MISSES_MAX) {
-        return;
-    }
-    text_chat_prefixes(whole->chat, turns->run, whole->row, &asked);
-    for (size_t i = 0; i < count; i++) {
-        known += turns->prefixes[i].known;
-    }
-    turns->misses = known > 0 ? 0 : turns->misses + 1;
-}
-
 /* Renders a beginning by itself. */
 static int read_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
-                       struct text_template_prefix *prefix, struct text_rendering *out)
+                       struct beginning *prefix, struct text_rendering *out)
 {
     int code = text_chat_render(whole->chat, turns->run, whole->row, prefix->messages,
                                 prefix->prompt, out);
     if (code == 0) {
-        prefix->known = true;
+        prefix->rendered = true;
         prefix->bytes = out->bytes;
         prefix->common = text_place_common(whole->text, out, &(struct text_place){0});
     }
@@ -117,15 +80,15 @@ static int read_prefix(struct text_turns *turns, const struct text_turns_whole *
 
 /* Is the beginning's text the whole's as well? Where not, `out` is that text. */
 static int compare_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
-                          struct text_template_prefix *prefix, struct text_rendering *out)
+                          struct beginning *prefix, struct text_rendering *out)
 {
-    if (prefix->known && prefix->common == prefix->bytes) {
+    if (prefix->rendered && prefix->common == prefix->bytes) {
         return 0;
     }
     return read_prefix(turns, whole, prefix, out);
 }
 
-static bool agrees(const struct text_template_prefix *prefix)
+static bool agrees(const struct beginning *prefix)
 {
     return prefix->common == prefix->bytes;
 }
@@ -200,8 +163,7 @@ static int skip_token(struct text_turns *turns, const struct text_turns_whole *w
 
 /* Up to where the messages in front of a turn are in both texts from `from` on, their last token aside
  * where that differs (`cut`); SIZE_MAX: they are not. */
-static size_t find_front(const struct text_turns_whole *whole,
-                         const struct text_template_prefix *prefix,
+static size_t find_front(const struct text_turns_whole *whole, const struct beginning *prefix,
                          const struct text_rendering *part, const struct text_place *from,
                          bool *cut)
 {
@@ -227,7 +189,7 @@ static size_t find_front(const struct text_turns_whole *whole,
  * the turn differs but their last token: from the text's beginning, or from the end of the turn before.
  * `part` is the prompted beginning. */
 static int find_cut_begin(struct text_turns *turns, const struct text_turns_whole *whole,
-                          struct text_template_prefix *front, const struct text_place from[2],
+                          struct beginning *front, const struct text_place from[2],
                           struct text_rendering *part, struct text_place *out)
 {
     size_t begin[2] = {0};
@@ -258,7 +220,7 @@ static int find_cut_begin(struct text_turns *turns, const struct text_turns_whol
 
 /* A prompt that adds nothing, though the whole has one where the turn begins: that is passed. */
 static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
-                       struct text_template_prefix prefixes[2], struct text_place *out)
+                       struct beginning prefixes[2], struct text_place *out)
 {
     struct text_rendering part = {0};
     const struct text_rendering *text = whole->text;
@@ -275,11 +237,11 @@ static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *
  * behind the turn before is what the whole has there. Else behind what both have of the prompt, if
  * what is before it can be found; and else it is not known. */
 static int find_begin(struct text_turns *turns, const struct text_turns_whole *whole,
-                      struct text_template_prefix prefixes[2], const struct text_place *before,
+                      struct beginning prefixes[2], const struct text_place *before,
                       struct text_place *out)
 {
     struct text_rendering part = {0};
-    struct text_template_prefix *prompted = &prefixes[1];
+    struct beginning *prompted = &prefixes[1];
     int code = compare_prefix(turns, whole, prompted, &part);
     if (code != 0) {
         return code;
@@ -299,7 +261,7 @@ static int find_begin(struct text_turns *turns, const struct text_turns_whole *w
 /* A first turn begins behind the first prompt, or where there is none with the text; else it is not
  * known. `first` is the beginning up to its end, NULL where that is the whole. */
 static int find_first_begin(struct text_turns *turns, const struct text_turns_whole *whole,
-                            struct text_template_prefix *first, struct text_place *out)
+                            struct beginning *first, struct text_place *out)
 {
     struct text_rendering part = {0};
     struct text_rendering text = *whole->text;
@@ -320,7 +282,7 @@ static int find_first_begin(struct text_turns *turns, const struct text_turns_wh
 
 /* Where the turn ends that begins at `begin`; `before` is the end of the turn before. */
 static int find_end(struct text_turns *turns, const struct text_turns_whole *whole,
-                    struct text_template_prefix *prefix, const struct text_place places[2],
+                    struct beginning *prefix, const struct text_place places[2],
                     struct text_place *out)
 {
     struct text_rendering part = {0};
@@ -357,20 +319,20 @@ static int find_end(struct text_turns *turns, const struct text_turns_whole *who
     return 0;
 }
 
-/* The turn of message `index`; the next beginning is the first that belongs to it. */
+/* The turn of message `index`; `before` is the end of the turn before it, and becomes this one's. */
 static int find_turn(struct text_turns *turns, const struct text_turns_whole *whole, size_t index,
-                     struct text_template_prefix **next, struct text_place *before)
+                     struct text_place *before)
 {
+    struct beginning fronts[2] = {{.messages = index}, {.messages = index, .prompt = true}};
+    struct beginning through = {.messages = index + 1};
     struct text_place places[2] = {*before};
     struct text_place *begin = &places[1];
     struct text_place end = {.end = whole->text->bytes};
     const bool goes_on = index + 1 < core_json_count(whole->row->messages);
-    int code = index == 0 ? find_first_begin(turns, whole, goes_on ? *next : NULL, begin)
-                          : find_begin(turns, whole, *next, before, begin);
-    *next += index > 0 ? 2 : 0;
-    if (code == 0 && goes_on) {
-        code = begin->known ? find_end(turns, whole, *next, places, &end) : 0;
-        (*next)++;
+    int code = index == 0 ? find_first_begin(turns, whole, goes_on ? &through : NULL, begin)
+                          : find_begin(turns, whole, fronts, before, begin);
+    if (code == 0 && goes_on && begin->known) {
+        code = find_end(turns, whole, &through, places, &end);
     }
     if (code != 0) {
         return core_err_prefix(code, "messages[%zu]: what the assistant wrote cannot be told",
@@ -392,17 +354,11 @@ int text_turns_find(struct text_turns *turns, const struct text_turns_whole *who
     const size_t all = core_json_count(messages);
     turns->count = 0;
     turns->prompt_asked = false;
-    int code = text_room_grow("a conversation", &turns->prefixes, &turns->prefixes_room, 3 * all,
-                              sizeof *turns->prefixes);
-    code = code == 0 ? text_template_run_keep(turns->run, messages) : code;
-    if (code == 0) {
-        find_on_the_way(turns, whole, list_prefixes(turns, messages));
-    }
-    struct text_template_prefix *next = turns->prefixes;
+    int code = text_template_run_keep(turns->run, messages);
     struct text_place before = {.known = true};
     for (size_t i = 0; i < all && code == 0; i++) {
         if (is_assistant(core_json_at(messages, i))) {
-            code = find_turn(turns, whole, i, &next, &before);
+            code = find_turn(turns, whole, i, &before);
         }
     }
     text_template_run_keep(turns->run, NULL);

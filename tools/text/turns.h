@@ -17,15 +17,11 @@ struct text_turns {
     struct text_template_span *spans; /* owned: found last, in order */
     size_t count;
     size_t room;
-    struct text_template_prefix *prefixes; /* owned: beginnings that are looked at */
-    size_t prefixes_room;
-    struct text_template_run *run; /* owned: of the beginnings */
+    struct text_template_run *run; /* owned: renders the beginnings */
     char *prompt_text;             /* owned */
     size_t prompt_room;
-    struct text_rendering
-        prompt; /* of this conversation, in prompt_text; its text NULL: not known */
+    struct text_rendering prompt; /* of this conversation, in prompt_text; text NULL: unknown */
     bool prompt_asked;
-    unsigned misses;              /* conversations of which no beginning was found on the way */
     _Atomic bool *said_ambiguous; /* borrowed: by any of those that share it; orders nothing */
 };
 

@@ -30,7 +30,8 @@ static bool is_refused(enum template_kind kind, const char *name, size_t bytes)
     for (; (kind == TEMPLATE_DICT || kind == TEMPLATE_LIST || kind == TEMPLATE_STRING) &&
            *names != NULL;
          names++) {
-        if (strlen(*names) == bytes && memcmp(*names, name, bytes) == 0) {
+        if (bytes > 0 && **names == *name && strncmp(*names, name, bytes) == 0 &&
+            (*names)[bytes] == '\0') {
             return true;
         }
     }

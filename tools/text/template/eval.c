@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "tools/text/template/global.h"
-#include "tools/text/template/watch.h"
 
 struct template_scope *template_scope_make(struct text_template_run *run,
                                            struct template_scope *outer)
@@ -13,7 +12,6 @@ struct template_scope *template_scope_make(struct text_template_run *run,
     struct template_scope *scope = template_alloc(run, sizeof *scope);
     if (scope != NULL) {
         scope->outer = outer;
-        scope->born = run->serial;
     }
     return scope;
 }
@@ -34,11 +32,9 @@ void template_scope_set(struct text_template_run *run, unsigned name, struct tem
     template_step(run, scope->count / 16);
     struct template_variable *there = find(scope, name);
     if (there != NULL) {
-        template_watch_write(run, scope->born, &there->value, sizeof there->value);
         there->value = value;
         return;
     }
-    template_watch_write(run, scope->born, scope, sizeof *scope);
     if (scope->count == scope->room) {
         const size_t room = scope->room * 2 + 4;
         struct template_variable *more = template_alloc(run, room * sizeof *more);
@@ -131,10 +127,7 @@ static bool compare(struct text_template_run *run, const char *sign, struct temp
 static struct template_value evaluate_compare(struct text_template_run *run,
                                               const struct template_node *node)
 {
-    struct template_value left;
-    if (!template_watch_length(run, node, &left)) {
-        left = template_evaluate(run, node->first);
-    }
+    struct template_value left = template_evaluate(run, node->first);
     for (const struct template_node *operand = node->second; operand != NULL && run->code == 0;
          operand = operand->next) {
         const struct template_value right = template_evaluate(run, operand->first);
@@ -149,12 +142,8 @@ static struct template_value evaluate_compare(struct text_template_run *run,
 static struct template_value evaluate_item(struct text_template_run *run,
                                            const struct template_node *node)
 {
-    struct template_value value;
     const struct template_node *key = node->second;
-    if (template_watch_item(run, node, &value)) {
-        return value;
-    }
-    value = template_evaluate(run, node->first);
+    const struct template_value value = template_evaluate(run, node->first);
     if (run->code != 0 || key->kind != TEMPLATE_NODE_SLICE) {
         return run->code != 0 ? value : template_item(run, value, template_evaluate(run, key));
     }
@@ -240,7 +229,7 @@ struct template_value template_call_value(struct text_template_run *run,
         return template_loop_call(run, callee.as.loop, arguments);
     }
     if (callee.kind == TEMPLATE_JOINER) {
-        return template_joiner_call(run, callee);
+        return template_joiner_call(callee);
     }
     if (callee.kind == TEMPLATE_UNDEFINED) {
         return template_fail(run, -EINVAL, "'%s' is undefined", callee.as.text);
@@ -304,10 +293,7 @@ static struct template_value evaluate_node(struct text_template_run *run,
     struct template_value value;
     switch ((int)node->kind) {
     case TEMPLATE_NODE_CONSTANT: return node->value;
-    case TEMPLATE_NODE_NAME:
-        value = template_scope_get(run, node->name);
-        template_watch_read(run, node->name, value);
-        return value;
+    case TEMPLATE_NODE_NAME: return template_scope_get(run, node->name);
     case TEMPLATE_NODE_LIST: return evaluate_items(run, node, TEMPLATE_LIST);
     case TEMPLATE_NODE_TUPLE: return evaluate_items(run, node, TEMPLATE_TUPLE);
     case TEMPLATE_NODE_DICT: return evaluate_dict(run, node);
@@ -323,7 +309,7 @@ static struct template_value evaluate_node(struct text_template_run *run,
     default: break;
     }
     /* The others begin with their first part. */
-    value = template_watch_first(run, node);
+    value = template_evaluate(run, node->first);
     if (run->code != 0) {
         return value;
     }

@@ -14,18 +14,9 @@ struct template_scope {
     } * variables;
     size_t count;
     size_t room;
-    uint64_t born; /* serial number of the run */
 };
 
 enum { TEMPLATE_JUMP_NONE, TEMPLATE_JUMP_BREAK, TEMPLATE_JUMP_CONTINUE };
-
-/* A list of statements under way: what comes behind the one being worked on. */
-struct template_frame {
-    const struct template_node *next;
-    struct template_scope *scope;
-    struct template_frame *outer; /* the list in which this one stands */
-    unsigned depth;
-};
 
 /* A scope inside `outer`. NULL where the run fails. */
 struct template_scope *template_scope_make(struct text_template_run *run,

@@ -6,7 +6,6 @@
 #include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/template/eval.h"
-#include "tools/text/template/watch.h"
 
 void template_assign(struct text_template_run *run, const struct template_node *target,
                      struct template_value value)
@@ -220,7 +219,7 @@ static void run_generation(struct text_template_run *run, const struct template_
 static void run_if(struct text_template_run *run, const struct template_node *node)
 {
     while (node != NULL && run->code == 0) {
-        const struct template_value condition = template_watch_truth(run, node->first);
+        const struct template_value condition = template_evaluate(run, node->first);
         if (run->code != 0 || template_truth(condition)) {
             template_execute(run, node->second);
             return;
@@ -242,13 +241,10 @@ static void run_statement(struct text_template_run *run, const struct template_n
         break;
     case TEMPLATE_NODE_IF: run_if(run, node); break;
     case TEMPLATE_NODE_FOR:
-        template_loop_run(run, node, template_watch_items(run, node->loop->items), 0);
+        template_loop_run(run, node, template_evaluate(run, node->loop->items), 0);
         break;
     case TEMPLATE_NODE_SET:
-        template_assign(run, node->first,
-                        node->first->kind == TEMPLATE_NODE_NAME
-                            ? template_watch_items(run, node->second)
-                            : template_evaluate(run, node->second));
+        template_assign(run, node->first, template_evaluate(run, node->second));
         break;
     case TEMPLATE_NODE_SET_BLOCK: {
         struct template_value text = capture(run, node->second);
@@ -277,17 +273,13 @@ static void run_statement(struct text_template_run *run, const struct template_n
 
 void template_execute(struct text_template_run *run, const struct template_node *node)
 {
-    struct template_frame frame = {.scope = run->scope, .outer = run->frame, .depth = run->depth};
     if (node == NULL || run->code != 0 || !template_deeper(run)) {
         return;
     }
-    run->frame = &frame;
     for (; node != NULL && run->jump == TEMPLATE_JUMP_NONE && template_step(run, 1);
          node = node->next) {
         run->line = node->line;
-        frame.next = node->next;
         run_statement(run, node);
     }
-    run->frame = frame.outer;
     run->depth--;
 }

@@ -7,8 +7,9 @@
 const struct template_function *template_function_find(const struct template_function *rows,
                                                        const char *name, size_t bytes)
 {
-    for (; rows->name != NULL; rows++) {
-        if (strlen(rows->name) == bytes && memcmp(rows->name, name, bytes) == 0) {
+    for (; rows->name != NULL && bytes > 0; rows++) {
+        if (rows->name[0] == name[0] && strncmp(rows->name, name, bytes) == 0 &&
+            rows->name[bytes] == '\0') {
             return rows;
         }
     }

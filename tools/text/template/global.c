@@ -5,8 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/text/template/watch.h"
-
 enum { RANGE_MAX = 100000 }; /* as in Jinja's sandbox */
 
 static struct template_value call_range(struct text_template_run *run, struct template_value self,
@@ -121,10 +119,8 @@ static struct template_value call_joiner(struct text_template_run *run, struct t
     return (struct template_value){.kind = TEMPLATE_JOINER, .as.cycler = joiner};
 }
 
-struct template_value template_joiner_call(struct text_template_run *run,
-                                           struct template_value joiner)
+struct template_value template_joiner_call(struct template_value joiner)
 {
-    template_watch_write(run, 0, joiner.as.cycler, sizeof *joiner.as.cycler);
     return joiner.as.cycler->at++ == 0 ? template_string("", 0) : joiner.as.cycler->separator;
 }
 
@@ -223,7 +219,6 @@ static struct template_value call_changed(struct text_template_run *run, struct 
         template_list_add(run, now.as.list, arguments->items[i]);
     }
     const bool changed = !loop->changes || !template_equal(run, loop->changed, now);
-    template_watch_write(run, 0, loop, sizeof *loop);
     loop->changed = now;
     loop->changes = true;
     return template_bool(changed);
@@ -236,7 +231,6 @@ struct template_value template_loop_attribute(struct text_template_run *run,
     static const struct template_function functions[] = {
         {"cycle", call_cycle, "*"}, {"changed", call_changed, "*"}, {NULL, NULL, NULL}};
     const struct template_loop *loop = value.as.loop;
-    template_watch_loop(run, loop, name, bytes);
     const struct template_function *function = template_function_find(functions, name, bytes);
     if (function != NULL) {
         return template_bind(run, value, function);
@@ -276,9 +270,9 @@ struct template_value template_loop_attribute(struct text_template_run *run,
 static struct template_value call_next(struct text_template_run *run, struct template_value self,
                                        const struct template_arguments *arguments)
 {
+    (void)run;
     (void)arguments;
     struct template_cycler *cycler = self.as.cycler;
-    template_watch_write(run, 0, cycler, sizeof *cycler);
     const struct template_value item = cycler->items->items[cycler->at];
     cycler->at = (cycler->at + 1) % cycler->items->count;
     return item;
@@ -287,8 +281,8 @@ static struct template_value call_next(struct text_template_run *run, struct tem
 static struct template_value call_reset(struct text_template_run *run, struct template_value self,
                                         const struct template_arguments *arguments)
 {
+    (void)run;
     (void)arguments;
-    template_watch_write(run, 0, self.as.cycler, sizeof *self.as.cycler);
     self.as.cycler->at = 0;
     return template_none();
 }

@@ -12,7 +12,6 @@ struct template_value template_cycler_attribute(struct text_template_run *run,
                                                 struct template_value cycler, const char *name,
                                                 size_t bytes);
 /* A joiner called: nothing the first time, its separator afterwards. */
-struct template_value template_joiner_call(struct text_template_run *run,
-                                           struct template_value joiner);
+struct template_value template_joiner_call(struct template_value joiner);
 
 #endif

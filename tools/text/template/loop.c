@@ -1,9 +1,8 @@
-/* loop.c: {% for %}, and the beginnings of a conversation that are told on its way. */
+/* loop.c: {% for %}. */
 #include <errno.h>
 #include <limits.h>
 
 #include "tools/text/template/eval.h"
-#include "tools/text/template/watch.h"
 
 /* The items of a loop that its condition lets through. */
 static struct template_list *select_items(struct text_template_run *run,
@@ -63,62 +62,10 @@ static void run_turns(struct text_template_run *run, const struct template_node 
     run->scope = loop->outer;
 }
 
-/* A beginning of the conversation, which ends with this iteration's message: that, and all that comes
- * behind the loop. */
-static void run_beginning(struct text_template_run *run, const struct template_node *node,
-                          struct template_loop *loop, struct text_template_prefix *prefix)
-{
-    struct template_fork fork;
-    template_watch_fork_begin(run, loop, prefix, &fork);
-    run_turns(run, node, loop);
-    run->loops--;
-    for (const struct template_frame *frame = fork.frame; frame != NULL && run->code == 0;
-         frame = frame->outer) {
-        run->scope = frame->scope;
-        run->frame = frame->outer;
-        run->depth = frame->depth;
-        template_execute(run, frame->next);
-    }
-    template_watch_fork_end(run, loop, prefix, &fork);
-}
-
-/* The iterations over a conversation that is watched. */
-static void run_watched(struct text_template_run *run, const struct template_node *node,
-                        struct template_loop *loop)
-{
-    struct template_watched_loop watched;
-    const size_t skip = loop->items->skip;
-    if (node->loop->otherwise != NULL && loop->items->count > 0) {
-        template_watch_see(run, skip + 1); /* else that would be done */
-    }
-    template_watch_loop_begin(run, &watched);
-    for (; loop->index < loop->items->count && run->code == 0; loop->index++) {
-        struct text_template_prefix *prefix;
-        while (watched.tells && run->code == 0 &&
-               (prefix = template_watch_asked(run, loop)) != NULL) {
-            run_beginning(run, node, loop, prefix);
-        }
-        template_watch_turn_begin(run, &watched);
-        template_watch_see(run, skip + loop->index + 1);
-        run_turn(run, node, loop);
-        template_watch_turn_end(run, loop, &watched);
-        const int jump = run->jump;
-        run->jump = TEMPLATE_JUMP_NONE;
-        if (jump == TEMPLATE_JUMP_BREAK) {
-            break;
-        }
-    }
-    template_watch_loop_end(run, loop, &watched);
-    run->scope = loop->outer;
-}
-
 void template_loop_run(struct text_template_run *run, const struct template_node *node,
                        struct template_value items, size_t depth)
 {
     struct template_scope *outer = run->scope;
-    const bool tail = template_watch_tail(run, items) != NULL;
-    const bool watched = tail && run->loops == 0 && run->captures == 0 &&
-                         node->loop->filter == NULL && !node->loop->recursive;
     struct template_loop *loop = template_alloc(run, sizeof *loop);
     struct template_list *list = select_items(run, node->loop, items);
     if (loop == NULL || list == NULL) {
@@ -126,21 +73,12 @@ void template_loop_run(struct text_template_run *run, const struct template_node
     }
     *loop = (struct template_loop){
         .items = list, .depth = depth, .node = node->loop->recursive ? node : NULL, .outer = outer};
-    run->loops++;
-    if (watched) {
-        run_watched(run, node, loop);
-    } else {
-        if (tail) {
-            template_watch_see_end(run);
-        }
-        run_turns(run, node, loop);
-    }
+    run_turns(run, node, loop);
     if (list->count == 0 && run->code == 0) {
         run->scope = template_scope_make(run, outer);
         template_execute(run, node->loop->otherwise);
     }
     run->scope = outer;
-    run->loops--;
 }
 
 struct template_value template_loop_call(struct text_template_run *run,

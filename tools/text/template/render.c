@@ -6,9 +6,8 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "tools/text/template/watch.h"
+#include "tools/text/template/eval.h"
 
-#define PROMPT "add_generation_prompt"
 enum { STEPS = 50000000, BYTES = 512 << 20 };
 
 int text_template_run_create(const struct text_template_limits *limits,
@@ -98,10 +97,6 @@ static void set_variable(struct text_template_run *run,
     case TEXT_TEMPLATE_BOOL: value = template_bool(variable->truth); break;
     case TEXT_TEMPLATE_TEXT: value = template_string(variable->text, strlen(variable->text)); break;
     case TEXT_TEMPLATE_JSON:
-        if (run->watch != NULL && variable->json == run->kept_json) {
-            value = template_watch_conversation(run, run->kept);
-            break;
-        }
         value = run->kept_json != NULL && variable->json == run->kept_json
                     ? share_kept(run, variable->items_max)
                     : template_from_json(run, variable->json, variable->items_max);
@@ -120,8 +115,6 @@ int text_template_render(const struct text_template *source, struct text_templat
     run->names = &source->names;
     run->jump = TEMPLATE_JUMP_NONE;
     run->now = now;
-    run->loops = 0;
-    run->frame = NULL;
     run->scope = template_scope_make(run, NULL);
     for (size_t i = 0; i < count && run->code == 0; i++) {
         set_variable(run, &variables[i]);
@@ -141,28 +134,4 @@ int text_template_render(const struct text_template *source, struct text_templat
                                    .generated = run->spans,
                                    .generated_count = run->spans_count};
     return 0;
-}
-
-void text_template_prefixes(const struct text_template *source, struct text_template_run *run,
-                            struct text_template_prefixes *asked)
-{
-    struct text_rendering ignored;
-    size_t loops = 0; /* over the conversation, in a first rendering: the last of them writes it */
-    for (size_t i = 0; i < asked->count; i++) {
-        asked->items[i].known = false;
-    }
-    for (int pass = 0; pass < 2 && run->kept_json != NULL; pass++) {
-        struct template_watch watch = {
-            .asked = asked,
-            .prompt = template_name_find(&source->names, PROMPT, strlen(PROMPT)),
-            .loop_last = pass == 0 ? SIZE_MAX : loops - 1};
-        run->watch = &watch;
-        const int code = text_template_render(source, run, asked->variables, asked->variables_count,
-                                              asked->now, &ignored);
-        run->watch = NULL;
-        loops = watch.loops;
-        if (code != 0 || loops == 0) {
-            break;
-        }
-    }
 }

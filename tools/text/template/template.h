@@ -78,28 +78,4 @@ int text_template_render(const struct text_template *source, struct text_templat
                          const struct text_template_variable *variables, size_t count, int64_t now,
                          struct text_rendering *out);
 
-/* A beginning of a conversation, and how its text agrees with that of the whole. */
-struct text_template_prefix {
-    size_t messages;
-    bool prompt;   /* add_generation_prompt is true; the whole's is false */
-    bool known;    /* what follows was found */
-    size_t bytes;  /* of its text */
-    size_t common; /* so many, from its beginning, are the whole's as well */
-};
-
-struct text_template_prefixes {
-    const struct text_template_variable *variables; /* of the whole */
-    size_t variables_count;
-    int64_t now;
-    const struct text_rendering *whole;
-    struct text_template_prefix *items; /* ascending by messages */
-    size_t count;
-};
-
-/* Beginnings of the conversation that the run keeps, from two renderings of the whole: those of which
- * it is certain that rendering them by themselves would say the same. A template that looks ahead, at
- * the number of messages or at the last of them, leaves others unknown. */
-void text_template_prefixes(const struct text_template *source, struct text_template_run *run,
-                            struct text_template_prefixes *asked);
-
 #endif

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "tools/text/template/chars.h"
-#include "tools/text/template/watch.h"
 
 struct template_value template_none(void)
 {
@@ -119,9 +118,6 @@ struct template_value template_pair_tuple(struct text_template_run *run, struct 
 struct template_value template_dict(struct text_template_run *run)
 {
     struct template_dict *dict = template_alloc(run, sizeof *dict);
-    if (dict != NULL) {
-        dict->born = run->serial;
-    }
     return dict != NULL ? (struct template_value){.kind = TEMPLATE_DICT, .as.dict = dict}
                         : template_undefined("");
 }
@@ -166,13 +162,11 @@ void template_dict_set(struct text_template_run *run, struct template_dict *dict
     if (there != NULL) {
         for (size_t i = 0; i < dict->count; i++) {
             if (&dict->pairs[i].value == there) {
-                template_watch_write(run, dict->born, &dict->pairs[i].value, sizeof value);
                 dict->pairs[i].value = value;
             }
         }
         return;
     }
-    template_watch_write(run, dict->born, dict, sizeof *dict);
     if (dict->count == dict->room) {
         void *place = grow(run, dict->pairs, dict->count, &dict->room, sizeof *dict->pairs);
         if (place == NULL) {
@@ -460,7 +454,6 @@ struct template_list *template_iterate(struct text_template_run *run, struct tem
             template_list_add(run, list.as.list, value.as.dict->pairs[i].key);
         }
     } else if (value.kind == TEMPLATE_LOOP) {
-        template_watch_see_end(run);
         return value.as.loop->items;
     } else if (value.kind != TEMPLATE_UNDEFINED) {
         template_fail(run, -EINVAL, "'%s' object is not iterable", template_type_name(value));

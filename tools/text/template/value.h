@@ -53,9 +53,7 @@ struct template_list {
     struct template_value *items;
     size_t count;
     size_t room;
-    bool group;  /* a tuple of groupby: its parts are also .grouper and .list */
-    bool tail;   /* of the conversation, to its end (watch.h) */
-    size_t skip; /* tail: messages in front of it */
+    bool group; /* a tuple of groupby: its parts are also .grouper and .list */
 };
 
 struct template_pair {
@@ -68,7 +66,6 @@ struct template_dict {
     struct template_pair *pairs;
     size_t count;
     size_t room;
-    uint64_t born; /* serial number of the run */
 };
 
 struct template_method {
@@ -101,8 +98,6 @@ struct template_macro {
 };
 
 struct template_chunk;
-struct template_frame;
-struct template_watch;
 
 struct text_template_run {
     struct template_chunk *chunks;           /* owned: memory of values, newest first */
@@ -128,10 +123,6 @@ struct text_template_run {
     struct template_scope *scope;
     const struct template_names *names; /* borrowed from the template */
     int jump;                           /* break or continue on its way to its loop */
-    size_t loops;                       /* that are under way */
-    uint64_t serial;                    /* counts up: what was made before, and what after */
-    struct template_frame *frame;       /* the list of statements being worked on */
-    struct template_watch *watch;       /* borrowed from the caller; NULL */
     int64_t now;
 };
 
