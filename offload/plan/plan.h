@@ -99,8 +99,12 @@ struct plan_rates {
     double mixed_bytes; /* read + write together, both at once */
     double up_bytes;
     double down_bytes;
+    double both_bytes; /* each direction while both are busy; 0: as if alone */
     double flops;
     double update_elements;
+    double
+        memory_bytes; /* what an update reads and writes at `update_elements`: the host memory's rate,
+                            of which a card's copies take their share; 0: they cost it nothing */
     double sums_elements;
     double card_update_elements; /* of a device whose memory the processor does not reach, in that
                                     memory; 0: it is not known, and nothing is updated there */

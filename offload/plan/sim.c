@@ -47,6 +47,7 @@ struct sim {
     const struct plan_rates *rates; /* borrowed */
     bool device_is_host;
     double byte_cores; /* of a core of a drive's thread, what a byte a second takes */
+    double copy_cores; /* of the update's speed, what a copied byte a second of host memory takes */
     const struct plan_tape *const *tapes; /* borrowed */
     uint32_t tape_count;
     uint32_t until;                 /* tapes to retire before it ends */
@@ -198,6 +199,15 @@ static double drive_speed(const struct sim *sim, int queue, const struct load *l
     return sim->rates->mixed_bytes / users / alone;
 }
 
+/* The same of a copy, by the link of its direction. */
+static double link_speed(const struct sim *sim, int queue, const struct load *load)
+{
+    const bool up = queue == PLAN_Q_UP;
+    const double alone = up ? sim->rates->up_bytes : sim->rates->down_bytes;
+    const bool both = load->users[up ? PLAN_R_DOWN : PLAN_R_UP] > 0 && sim->rates->both_bytes > 0;
+    return both ? fmin(sim->rates->both_bytes / alone, 1) : 1;
+}
+
 static struct load load_of(const struct sim *sim)
 {
     struct load load = {.cores_left = 1};
@@ -217,8 +227,13 @@ static struct load load_of(const struct sim *sim)
     for (int q = PLAN_Q_READ_WEIGHT; sim->byte_cores > 0 && q < PLAN_Q_COUNT; q++) {
         bytes += sim->cursors[q].running ? item_at(sim, q)->bytes * drive_speed(sim, q, &load) : 0;
     }
+    double copied = 0;
+    for (int q = PLAN_Q_UP; sim->copy_cores > 0 && q <= PLAN_Q_DOWN; q++) {
+        copied += sim->cursors[q].running ? item_at(sim, q)->bytes * link_speed(sim, q, &load) : 0;
+    }
     /* A team is as slow as its member that shares a core with a drive's thread. */
-    load.cores_left = fmax(1 - bytes * sim->byte_cores, cores_left_least);
+    load.cores_left = fmax(1 - bytes * sim->byte_cores - copied * sim->copy_cores,
+                           cores_left_least);
     return load;
 }
 
@@ -231,6 +246,9 @@ static double speed(const struct sim *sim, int queue, const struct load *load)
     }
     if (resource == PLAN_R_DRIVE) {
         return drive_speed(sim, queue, load);
+    }
+    if (resource == PLAN_R_UP || resource == PLAN_R_DOWN) {
+        return link_speed(sim, queue, load) / load->users[resource];
     }
     return (resource == PLAN_R_CORES ? load->cores_left : 1) / load->users[resource];
 }
@@ -369,6 +387,7 @@ static int run(struct sim *sim)
     size_t rows = sim->tape_count;
     sim->byte_cores = (rates->hash_bytes > 0 ? 1 / rates->hash_bytes : 0) +
                       (rates->io_bytes > 0 ? 1 / rates->io_bytes : 0);
+    sim->copy_cores = rates->memory_bytes > 0 && !sim->device_is_host ? 1 / rates->memory_bytes : 0;
     sim->rows = calloc(rows, sizeof *sim->rows);
     sim->reached = calloc(rows * PLAN_Q_COUNT, sizeof *sim->reached);
     sim->left = calloc(rows, sizeof *sim->left);

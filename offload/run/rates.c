@@ -23,7 +23,7 @@ static const uint64_t file_bytes_max = UINT64_C(4) << 30;
 static const double memory_bytes_per_s = 8e9; /* of a drive that is memory */
 static const double command_seconds = 3e-6;
 
-/* What measuring takes at most; of a model that is smaller than that, what a run of it takes, too. */
+/* What measuring takes at most, but for the update's arrays; of a model that is smaller than that, what a run of it takes, too. */
 static const uint64_t spare_bytes_max = UINT64_C(256) << 20;
 static const uint64_t small_bytes = UINT64_C(16) << 20;
 
@@ -65,10 +65,15 @@ uint64_t run_rates_budget(const struct run_options *options)
 
 uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options)
 {
-    const uint64_t most = run_rates_within(kept_bytes(shapes, options) / 6 + small_bytes, 0,
-                                           spare_bytes_max);
+    return run_rates_spare_within(shapes, options, spare_bytes_max);
+}
+
+uint64_t run_rates_spare_within(const struct run_shapes *shapes, const struct run_options *options,
+                                uint64_t limit)
+{
+    const uint64_t most = run_rates_within(kept_bytes(shapes, options) / 6 + small_bytes, 0, limit);
     const uint64_t budget = run_rates_budget(options) / 4;
-    uint64_t spare = spare_bytes_max;
+    uint64_t spare = limit;
     while (spare > most && spare > small_bytes) {
         spare /= 2;
     }
@@ -276,6 +281,8 @@ static int find_update(const struct run_shapes *shapes, const struct run_options
         {"sums_elements_per_second", &out->sums_elements},
         {"up_bytes_per_second", &out->up_bytes},
         {"down_bytes_per_second", &out->down_bytes},
+        {"both_bytes_per_second", &out->both_bytes},
+        {"memory_bytes_per_second", &out->memory_bytes},
         {"round_elements_per_second", &out->round_elements},
         {"coll_bytes_per_second", &out->coll_bytes},
         {"card_update_elements_per_second", &out->card_update_elements},

@@ -9,6 +9,9 @@ double run_rates_since(int64_t start_ns);
 /* What measuring may take, for it has to stay in the budgets too: a quarter of them; and no more than
  * a run of the model would. */
 uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options);
+/* The same with another upper limit, a power of two. */
+uint64_t run_rates_spare_within(const struct run_shapes *shapes, const struct run_options *options,
+                                uint64_t limit);
 uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most);
 
 /* What the budgets of HOST and DEVICE are together. */

@@ -12,7 +12,8 @@
 
 /* What is measured with, at most; less where the budgets are small, for measuring has to stay in them
  * too. */
-enum { UPDATE_ELEMENTS_MAX = 4 << 20, UPDATE_ELEMENTS_MIN = 64 << 10, COPY_BYTES_MAX = 16 << 20 };
+enum { UPDATE_ELEMENTS_MIN = 64 << 10, COPY_BYTES_MAX = 16 << 20 };
+static const uint64_t update_bytes_max = UINT64_C(1) << 30; /* beyond every cache */
 enum { COPY_BYTES_MIN = 1 << 20 };
 enum { CARD_BYTES_MAX = 256 << 20 }; /* milliseconds of a link, beside which waiting is nothing */
 
@@ -21,9 +22,16 @@ static uint64_t update_elements(const struct run_shapes *shapes, const struct ru
 {
     const struct plan_format format = run_options_format(options);
     const uint64_t each = 8 + plan_state_bytes(&format, CORE_VEC_TILE) / CORE_VEC_TILE;
-    return run_rates_within(run_rates_spare(shapes, options) / each, UPDATE_ELEMENTS_MIN,
-                            UPDATE_ELEMENTS_MAX) /
+    const uint64_t spare = run_rates_spare_within(shapes, options, update_bytes_max);
+    return run_rates_within(spare / each, UPDATE_ELEMENTS_MIN, update_bytes_max / each) /
            CORE_VEC_TILE * CORE_VEC_TILE;
+}
+
+/* Bytes of host memory that the update of an element reads and writes. */
+static double touched_bytes(const struct plan_format *format)
+{
+    const double states = (double)plan_state_bytes(format, CORE_VEC_TILE) / CORE_VEC_TILE;
+    return 2 * states + format->grad_bytes + 2 * format->weight_bytes;
 }
 
 static int time_update(struct adam *adam, const struct adam_arrays *arrays, double *per_second)
@@ -87,6 +95,8 @@ int run_rates_update(const struct run_shapes *shapes, const struct run_options *
     }
     rc = rc != 0 ? rc : time_update(adam, &arrays, &out->update_elements);
     if (rc == 0) {
+        const bool host = strncmp(options->device, "cpu", 3) == 0;
+        out->memory_bytes = host ? 0 : out->update_elements * touched_bytes(&format);
         struct adam_norm norm;
         adam_norm_init(&norm, team, CORE_CPU_ALL);
         const struct core_vec_norm of = {
@@ -116,6 +126,7 @@ int run_rates_copies(const struct run_shapes *shapes, const struct run_options *
     if (rc == 0) {
         out->up_bytes = rates.up;
         out->down_bytes = rates.down;
+        out->both_bytes = host ? 0 : rates.both;
         out->round_elements = rates.within / 4;
         out->coll_bytes = rates.within;
         out->shared_cores = host;

@@ -84,5 +84,50 @@ static void simulator_shares_resources(void)
     check_int(plan_sim_predict(&rates, false, &tape, &predicted), ==, -EDEADLK);
 }
 
-TEST_MAIN({"prediction_keeps_its_bounds", prediction_keeps_its_bounds},
+/* Two commands that need nothing of each other; when each ends. */
+static void run_pair(const struct plan_rates *rates, bool device_is_host,
+                     const struct plan_command *first, const struct plan_command *second,
+                     struct plan_time times[2])
+{
+    struct plan_command commands[2] = {*first, *second};
+    for (int i = 0; i < 2; i++) {
+        commands[i].place = 1;
+        for (int e = 0; e < PLAN_EDGE_MAX; e++) {
+            commands[i].edges[e].queue = PLAN_Q_COUNT;
+        }
+    }
+    struct plan_tape tape = {.commands = commands, .count = 2};
+    tape.queue_count[first->queue]++;
+    tape.queue_count[second->queue]++;
+    const struct plan_tape *tapes[] = {&tape};
+    struct plan_time *const times_of[] = {times};
+    double end = 0;
+    check_int(plan_sim_run(rates, device_is_host, tapes, 1, times_of, &end), ==, 0);
+}
+
+/* A card's copies slow each other down, and the update by their share of host memory. */
+static void copies_share_links_and_memory(void)
+{
+    struct plan_rates rates = {.up_bytes = 10, .down_bytes = 20, .update_elements = 1};
+    const struct plan_command up = {.op = PLAN_H2D, .queue = PLAN_Q_UP, .bytes = 10};
+    const struct plan_command down = {.op = PLAN_D2H, .queue = PLAN_Q_DOWN, .bytes = 20};
+    const struct plan_command update = {.op = PLAN_UPDATE, .queue = PLAN_Q_UPDATE, .elements = 10};
+    struct plan_time times[2];
+    run_pair(&rates, false, &up, &down, times);
+    check_double(fabs(times[0].end_seconds - 1), <, 1e-9);
+    check_double(fabs(times[1].end_seconds - 1), <, 1e-9);
+    rates.both_bytes = 5;
+    run_pair(&rates, false, &up, &down, times);
+    check_double(fabs(times[0].end_seconds - 2), <, 1e-9);
+    check_double(fabs(times[1].end_seconds - 2.5), <, 1e-9); /* 10 bytes at 5, 10 at 20 */
+    run_pair(&rates, false, &up, &update, times);
+    check_double(fabs(times[1].end_seconds - 10), <, 1e-9);
+    rates.memory_bytes = 20;
+    run_pair(&rates, false, &up, &update, times);
+    check_double(fabs(times[0].end_seconds - 1), <, 1e-9);
+    check_double(fabs(times[1].end_seconds - 10.5), <, 1e-9); /* half speed for a second */
+}
+
+TEST_MAIN({"copies_share_links_and_memory", copies_share_links_and_memory},
+          {"prediction_keeps_its_bounds", prediction_keeps_its_bounds},
           {"simulator_shares_resources", simulator_shares_resources})
