@@ -61,9 +61,8 @@ static void memory_not_locked(void)
     }
     check_int(chmod(test_directory(), 0755), ==, 0);
     check_int(chmod(tool_drive(), 0777), ==, 0);
-    int code = tool_run_prepared(
-        tool_with_drive("--ioengine io_uring --block_size 1M --op read,rw"),
-        become_nobody_unlocked);
+    int code = tool_run_prepared(tool_with_drive("--backend uring --block_size 1M --op read,rw"),
+                                 become_nobody_unlocked);
     check_int(chmod(tool_drive(), 0700), ==, 0);
     if (code != 0) {
         test_skip("no io_uring, or the build folder is not open to others: %.100s", tool_err);
@@ -191,8 +190,8 @@ static void uring_forbidden(void)
     check_int(code, ==, 0);
     check_true(strstr(tool_out, "direct, libaio") != NULL ||
                strstr(tool_out, "direct, threads") != NULL);
-    check_int(tool_run_prepared(tool_with_drive("--mode point --ioengine io_uring"), forbid_uring),
-              ==, 2);
+    check_int(tool_run_prepared(tool_with_drive("--mode point --backend uring"), forbid_uring), ==,
+              2);
     check_contains(tool_err, TIDE_TEST_URING ? "was requested, but" : "is not built in");
 }
 

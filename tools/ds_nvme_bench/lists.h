@@ -1,4 +1,4 @@
-/* lists.h: lists of numbers as people write them ("128K,1M"), and as DeepSpeed's sweep files hold them. */
+/* lists.h: lists of numbers as people write them: "128K,1M". */
 #ifndef TOOLS_DS_NVME_BENCH_LISTS_H
 #define TOOLS_DS_NVME_BENCH_LISTS_H
 
@@ -11,16 +11,5 @@
  * for the message. */
 int bench_list_parse(const char *name, const char *text, bool size, uint32_t high, uint32_t *list,
                      unsigned *count);
-
-/* A file of ds_nvme_tune's --sweep_config, as lists for bench_list_parse(). */
-struct bench_sweep_file {
-    char blocks[512];  /* block_size; 1M where the file has none, as in ds_io */
-    char depths[512];  /* queue_depth; 32 */
-    char threads[512]; /* io_parallel; 1 */
-    bool ignores;      /* it also has sequential_requests or single_submit */
-};
-
-/* -EINVAL with the file, the line and the key for anything else. */
-int bench_sweep_file_load(const char *path, struct bench_sweep_file *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* options.c: our options, and those of ds_nvme_tune, ds_io and fio that mean the same. */
+/* options.c: reads the command line into struct bench_options. */
 #include "tools/ds_nvme_bench/options.h"
 
 #include <errno.h>
@@ -12,12 +12,43 @@
 #include "tools/ds_nvme_bench/lists.h"
 #include "tools/ds_nvme_bench/wear.h"
 
+#define NO_GPU                                                                                     \
+    "GPU memory and GDS are not measured; optimizer states go between the drive and host memory"
+
+/* Options of fio, ds_io and ds_nvme_tune. */
+static const struct cli_synonym synonyms[] = {
+    {"folder", "--nvme_dir DIR"},
+    {"directory", "--nvme_dir DIR"},
+    {"bs", "--block_size LIST"},
+    {"iodepth", "--queue_depth LIST"},
+    {"numjobs", "--threads LIST"},
+    {"io_parallel", "--threads LIST"},
+    {"intra_op_parallelism", "--threads LIST"},
+    {"multi_process", "--threads LIST"},
+    {"size", "--io_size SIZE"},
+    {"ioengine", "--backend NAME"},
+    {"rw", "--op LIST"},
+    {"readwrite", "--op LIST"},
+    {"read", "--op read"},
+    {"no_read", "--op write"},
+    {"no_write", "--op read"},
+    {"validate", "--mode verify"},
+    {"verify", "--mode verify"},
+    {"verbose", "-v"},
+    {"sweep_config", "--full with --block_size, --queue_depth and --threads"},
+    {"gpu", NO_GPU},
+    {"gds", NO_GPU},
+    {"use_gds", NO_GPU},
+    {NULL, NULL},
+};
+
 const struct cli_command bench_command = {
     .program = "ds_nvme_bench",
     .summary = "find the best I/O setting for a drive",
     .arguments = "DIR...",
     .arguments_min = 0,
     .arguments_max = BENCH_DIRS_MAX,
+    .synonyms = synonyms,
     .example = "ds_nvme_bench --nvme_dir /nvme0/scratch --params 7B --emit-config aio.json\n"
                "  sweeps in under a minute and writes the aio block for ds_config.json"};
 
@@ -42,17 +73,9 @@ struct raw {
     bool iopoll;
     const char *numa;
     int checksum;
-    bool only_read;
-    bool no_read;
-    bool no_write;
-    bool validate;
-    bool gds;
-    bool verbose;
-    const char *nothing_text; /* of options of others that change nothing here */
     uint64_t tensor_bytes;
     const char *tolerance;
     const char *params;
-    const char *sweep_config;
     double tbw;
 };
 
@@ -66,12 +89,11 @@ const char *bench_mode_name(enum bench_mode mode)
 static int take_ops(const struct raw *raw, bool ops[BENCH_OP_COUNT])
 {
     char copy[64];
-    snprintf(copy, sizeof copy, "%s", raw->only_read ? "read" : raw->ops);
+    snprintf(copy, sizeof copy, "%s", raw->ops);
     char *rest = NULL;
     for (char *item = strtok_r(copy, ",", &rest); item != NULL; item = strtok_r(NULL, ",", &rest)) {
-        const char *name = strcmp(item, "readwrite") == 0 ? "rw" : item; /* as fio has it */
         int op = 0;
-        while (op < BENCH_OP_COUNT && strcmp(name, bench_op_name((enum bench_op)op)) != 0) {
+        while (op < BENCH_OP_COUNT && strcmp(item, bench_op_name((enum bench_op)op)) != 0) {
             op++;
         }
         if (op == BENCH_OP_COUNT) {
@@ -79,13 +101,9 @@ static int take_ops(const struct raw *raw, bool ops[BENCH_OP_COUNT])
         }
         ops[op] = true;
     }
-    ops[BENCH_READ] = ops[BENCH_READ] && !raw->no_read;
-    ops[BENCH_WRITE] = ops[BENCH_WRITE] && !raw->no_write;
-    ops[BENCH_RW] = ops[BENCH_RW] && !raw->no_read && !raw->no_write;
-    if (!ops[BENCH_READ] && !ops[BENCH_WRITE] && !ops[BENCH_RW]) {
-        return core_err_set(-EINVAL, "no operation is left to measure");
-    }
-    return 0;
+    return ops[BENCH_READ] || ops[BENCH_WRITE] || ops[BENCH_RW]
+               ? 0
+               : core_err_set(-EINVAL, "--op names no operation; it takes read, write and rw");
 }
 
 /* "10%" or "0.1". */
@@ -122,26 +140,6 @@ static int take_node(const char *text, struct bench_how *how)
 }
 
 /* ---- from raw to asked ---- */
-
-/* The lists of a sweep file stand for those of the command line, and all of it is measured. */
-static int take_sweep_file(struct raw *raw, struct bench_sweep_file *file)
-{
-    if (raw->sweep_config == NULL) {
-        return 0;
-    }
-    if (raw->blocks != NULL || raw->depths != NULL || raw->threads != NULL) {
-        return core_err_set(-EINVAL,
-                            "--sweep_config %s has its own lists: leave out --block_size, "
-                            "--queue_depth and --threads",
-                            raw->sweep_config);
-    }
-    int rc = bench_sweep_file_load(raw->sweep_config, file);
-    raw->blocks = file->blocks;
-    raw->depths = file->depths;
-    raw->threads = file->threads;
-    raw->full = true;
-    return rc;
-}
 
 static void default_lists(const struct raw *raw, struct bench_options *out, const char **blocks,
                           const char **depths, const char **threads)
@@ -229,7 +227,7 @@ static int take_dirs(const struct raw *raw, const struct cli_parsed *parsed,
 /* Back ends of drives; those that stand in for one are for tests. */
 static int check_backend(const char *name)
 {
-    static const char *const known[] = {"auto", "uring", "io_uring", "libaio", "threads"};
+    static const char *const known[] = {"auto", "uring", "libaio", "threads"};
     for (size_t i = 0; name != NULL && i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(name, known[i]) == 0) {
             return 0;
@@ -280,17 +278,12 @@ static int resolve(const struct raw *raw, const struct cli_parsed *parsed,
 {
     static const enum core_pages pages[] = {CORE_PAGES_AUTO, CORE_PAGES_2M, CORE_PAGES_THP,
                                             CORE_PAGES_4K, CORE_PAGES_1G};
-    if (raw->gds) {
-        return core_err_set(-EINVAL, "GPU memory and GDS are not measured: optimizer states go "
-                                     "between the drive and host memory");
-    }
-    out->mode = raw->validate ? BENCH_VERIFY : (enum bench_mode)raw->mode;
+    out->mode = (enum bench_mode)raw->mode;
     out->backend = raw->backend;
     out->io_bytes = raw->io_bytes;
     out->tensor_bytes = raw->tensor_bytes >> 20 << 20;
     out->rated_bytes = raw->tbw * 1e12;
     out->common = parsed->common;
-    out->common.verbose += raw->verbose;
     struct bench_how *how = &out->sweep.how;
     how->buffers = raw->fixed == 0;
     how->files = raw->files == 0;
@@ -321,7 +314,6 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
                       .tolerance = "10%",
                       .numa = "auto"};
     struct bench_options made = {.dir_count = 0};
-    bool ignored = false;
     const struct cli_option options[] = {
         {"nvme_dir", CLI_TEXTS, &raw.dirs, "DIR", "a directory on the drive; several may be named",
          0, 0, NULL},
@@ -371,43 +363,6 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
          "a --json file to compare with; slower: exit 3", 0, 0, NULL},
         {"tolerance", CLI_TEXT, &raw.tolerance, "P", "how much slower is too much (10%)", 0, 0,
          NULL},
-        /* As others spell them: not in the help. */
-        {"folder", CLI_TEXTS, &raw.dirs, "DIR", NULL, 0, 0, NULL},
-        {"directory", CLI_TEXTS, &raw.dirs, "DIR", NULL, 0, 0, NULL},
-        {"bs", CLI_TEXT, &raw.blocks, "LIST", NULL, 0, 0, NULL},
-        {"iodepth", CLI_TEXT, &raw.depths, "LIST", NULL, 0, 0, NULL},
-        {"numjobs", CLI_TEXT, &raw.threads, "LIST", NULL, 0, 0, NULL},
-        {"io_parallel", CLI_TEXT, &raw.threads, "LIST", NULL, 0, 0, NULL},
-        {"intra_op_parallelism", CLI_TEXT, &raw.threads, "LIST", NULL, 0, 0, NULL},
-        {"size", CLI_SIZE, &raw.io_bytes, "SIZE", NULL, 0, 0, NULL},
-        {"ioengine", CLI_TEXT, &raw.backend, "NAME", NULL, 0, 0, NULL},
-        {"engine", CLI_TEXT, &raw.nothing_text, "NAME", NULL, 0, 0, NULL},
-        {"multi_process", CLI_TEXT, &raw.threads, "N", NULL, 0, 0, NULL},
-        {"rw", CLI_TEXT, &raw.ops, "LIST", NULL, 0, 0, NULL},
-        {"readwrite", CLI_TEXT, &raw.ops, "LIST", NULL, 0, 0, NULL},
-        {"read", CLI_FLAG, &raw.only_read, NULL, NULL, 0, 0, NULL},
-        {"no_read", CLI_FLAG, &raw.no_read, NULL, NULL, 0, 0, NULL},
-        {"no_write", CLI_FLAG, &raw.no_write, NULL, NULL, 0, 0, NULL},
-        {"validate", CLI_FLAG, &raw.validate, NULL, NULL, 0, 0, NULL},
-        {"verify", CLI_FLAG, &raw.validate, NULL, NULL, 0, 0, NULL},
-        {"verbose", CLI_FLAG, &raw.verbose, NULL, NULL, 0, 0, NULL},
-        {"use_gds", CLI_FLAG, &raw.gds, NULL, NULL, 0, 0, NULL},
-        {"gds", CLI_FLAG, &raw.gds, NULL, NULL, 0, 0, NULL},
-        {"gpu", CLI_FLAG, &raw.gds, NULL, NULL, 0, 0, NULL},
-        {"single_submit", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
-        {"sequential_requests", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
-        {"flush_page_cache", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
-        {"yes-destroy", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
-        {"handle", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
-        {"slow_bounce_buffer", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
-        {"torch_legacy_save", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
-        {"use_accelerator_pin_memory", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
-        {"include_warmup_time", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
-        {"different_file_each_iteration", CLI_FLAG, &ignored, NULL, NULL, 0, 0, NULL},
-        {"fast_io_size", CLI_TEXT, &raw.nothing_text, "SIZE", NULL, 0, 0, NULL},
-        {"warmup_loops", CLI_TEXT, &raw.nothing_text, "N", NULL, 0, 0, NULL},
-        {"sweep_config", CLI_TEXT, &raw.sweep_config, "FILE", NULL, 0, 0, NULL},
-        {"log_dir", CLI_TEXT, &raw.nothing_text, "DIR", NULL, 0, 0, NULL},
     };
     struct cli_parsed parsed;
     int code = cli_parse(&bench_command, options, sizeof options / sizeof options[0], argc, argv,
@@ -415,16 +370,8 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
     if (code >= 0) {
         return code;
     }
-    struct bench_sweep_file file = {0};
-    if (take_sweep_file(&raw, &file) != 0 || resolve(&raw, &parsed, &made) != 0) {
+    if (resolve(&raw, &parsed, &made) != 0) {
         return cli_fail(&bench_command, CLI_WRONG, NULL);
-    }
-    if (ignored || file.ignores || raw.nothing_text != NULL) {
-        core_log(CORE_LOG_WARN,
-                 "--single_submit, --sequential_requests, --flush_page_cache, --yes-destroy, "
-                 "--engine, --handle, --slow_bounce_buffer, --log_dir, --fast_io_size, warm-up and "
-                 "the other options of ds_io change nothing here: I/O is direct and overlapped, on "
-                 "files without a name");
     }
     *out = made;
     return -1;
