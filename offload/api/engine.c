@@ -329,7 +329,7 @@ static int put(void *context, uint64_t first, uint64_t count, const void *weight
 static int make_room(struct tide_engine *engine)
 {
     int rc = run_engine_drain(engine->engine);
-    rc = rc != 0 ? rc : run_engine_let_go(engine->engine);
+    rc = rc != 0 ? rc : run_engine_release_checkpoint(engine->engine);
     if (rc == 0 && engine->shelf != NULL && !run_checkpoint_open(engine->engine)) {
         store_shelf_spare_drop(engine->shelf);
     }
@@ -413,13 +413,13 @@ int tide_engine_trace(struct tide_engine *engine)
 
 int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out)
 {
-    const struct run_planned *planned = engine->setup.planned;
+    const struct run_prepared *planned = engine->setup.planned;
     const unsigned world = engine->setup.options.world;
     struct tide_engine_memory memory = {
         .rss_bytes = run_runtime_used_bytes(),
         .peak_bytes = run_runtime_peak_bytes(),
-        .device_bytes = run_planned_bytes(planned, PLAN_DEVICE) * world,
-        .host_bytes = run_planned_bytes(planned, PLAN_HOST) * world,
+        .device_bytes = run_prepared_bytes(planned, PLAN_DEVICE) * world,
+        .host_bytes = run_prepared_bytes(planned, PLAN_HOST) * world,
     };
     return abi_struct_write("tide_engine_memory", &memory, sizeof memory, out);
 }

@@ -69,7 +69,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
         return core_err_set(-EINVAL, "the plan is NULL");
     }
     const struct setup *setup = from->setup;
-    const struct run_planned *planned = setup->planned;
+    const struct run_prepared *planned = setup->planned;
     const struct plan *plan = planned->plan;
     const struct plan_prediction *predicted = plan_predicted(plan);
     const struct plan_layout *layout = plan_layout_of(plan);
@@ -80,9 +80,9 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
     struct tide_plan_info info = {
         .parameters = setup->model->parameters,
         .trained_parameters = setup->model->trained_parameters,
-        .device_bytes = run_planned_bytes(planned, PLAN_DEVICE) * setup->options.world,
-        .host_bytes = run_planned_bytes(planned, PLAN_HOST) * setup->options.world,
-        .store_bytes = run_planned_bytes(planned, PLAN_STORE) * setup->options.world,
+        .device_bytes = run_prepared_bytes(planned, PLAN_DEVICE) * setup->options.world,
+        .host_bytes = run_prepared_bytes(planned, PLAN_HOST) * setup->options.world,
+        .store_bytes = run_prepared_bytes(planned, PLAN_STORE) * setup->options.world,
         .acts = plan_chosen_acts(plan),
         .order = plan_chosen_order(plan),
         .timing = plan_chosen_timing(plan),
@@ -110,7 +110,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
 /* ---- who takes what ---- */
 
 /* The index-th pair of tier and consumer that takes anything. */
-static int find_part(const struct run_planned *planned, unsigned index, struct tide_plan_part *out)
+static int find_part(const struct run_prepared *planned, unsigned index, struct tide_plan_part *out)
 {
     static const enum tide_place places[] = {
         [PLAN_DEVICE] = TIDE_DEVICE, [PLAN_HOST] = TIDE_HOST, [PLAN_STORE] = TIDE_STORE};
@@ -146,7 +146,7 @@ int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
     if (plan == NULL) {
         return core_err_set(-EINVAL, "the plan is NULL");
     }
-    const struct run_planned *planned = plan->setup->planned;
+    const struct run_prepared *planned = plan->setup->planned;
     const uint64_t ranks = plan->setup->options.world;
     struct plan_alternative found;
     if (!plan_alternative(planned->plan, index, &found)) {
@@ -168,7 +168,7 @@ int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text
     if (plan == NULL || text == NULL || bytes == 0) {
         return core_err_set(-EINVAL, "a line of a tape needs a plan and room");
     }
-    const struct run_planned *planned = plan->setup->planned;
+    const struct run_prepared *planned = plan->setup->planned;
     const struct plan_tape *tape = steady_tape(planned->plan);
     if (index >= tape->count) {
         return core_err_set(-ENOENT, "command %u of a tape of %u", index, tape->count);
@@ -199,6 +199,6 @@ int tide_plan_trace(const struct tide_plan *plan, const char *path)
     if (plan == NULL || path == NULL) {
         return core_err_set(-EINVAL, "a timeline needs a plan and a path");
     }
-    const struct run_planned *planned = plan->setup->planned;
+    const struct run_prepared *planned = plan->setup->planned;
     return run_timeline_predict(&planned->input, planned->plan, TRACED_STEPS, path);
 }

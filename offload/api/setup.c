@@ -413,7 +413,7 @@ static int plan(struct setup *setup)
     const char *path = setup->given.rates;
     int rc = path != NULL ? run_rates_read(path, &rates) : 0;
     return rc != 0 ? rc
-                   : run_planned_create(setup->model, &setup->options, path != NULL ? &rates : NULL,
+                   : run_prepared_create(setup->model, &setup->options, path != NULL ? &rates : NULL,
                                         &setup->planned);
 }
 
@@ -445,7 +445,7 @@ int setup_plan(struct setup *setup)
 
 void setup_fini(struct setup *setup)
 {
-    run_planned_destroy(setup->planned);
+    run_prepared_destroy(setup->planned);
     model_files_close(setup->files);
     model_destroy(setup->model);
     for (size_t i = 0; i < sizeof setup->texts / sizeof setup->texts[0]; i++) {

@@ -6,7 +6,7 @@
 #include <tide/engine.h>
 
 #include "offload/model/files.h"
-#include "offload/run/planned.h"
+#include "offload/run/prepare.h"
 
 struct setup {
     struct tide_engine_options
@@ -20,7 +20,7 @@ struct setup {
     char build[96];                   /* which library this is */
     struct model *model;              /* owned */
     struct model_files *files;        /* owned */
-    struct run_planned *planned;      /* owned */
+    struct run_prepared *planned;      /* owned */
 };
 
 /* What 0 means. */

@@ -97,7 +97,7 @@ static int put_frozen(struct run_engine *engine, struct store_checkpoint_write *
         if (model->blocks[b].trained) {
             continue;
         }
-        rc = run_engine_rest(engine);
+        rc = run_engine_quiesce(engine);
         for (uint32_t r = 0; rc == 0 && r < parts; r++) {
             rc = run_rank_weights(run_engine_rank(engine, r), b, put_weights, &putting);
         }
@@ -140,7 +140,7 @@ static int begin(struct run_engine *engine, const struct run_checkpoint_options 
         .recipe = options->recipe,
     };
     struct store_manifest manifest = {.step = 0};
-    int rc = run_engine_let_go(engine); /* of one that may be written over */
+    int rc = run_engine_release_checkpoint(engine); /* of one that may be written over */
     rc = rc != 0 ? rc : describe(engine, options, ahead, &manifest);
     return rc != 0 ? rc : store_checkpoint_begin(&wanted, &manifest, out);
 }
@@ -149,7 +149,7 @@ static uint32_t lanes(struct run_engine *engine)
 {
     uint32_t count = 0;
     for (uint32_t r = 0; r < run_engine_world(engine); r++) {
-        count += run_rank_puts(run_engine_rank(engine, r));
+        count += run_rank_writes_states(run_engine_rank(engine, r));
     }
     return count;
 }
@@ -159,7 +159,7 @@ static void for_lanes(struct run_engine *engine, void (*call)(struct run_rank *r
 {
     for (uint32_t r = 0; r < run_engine_world(engine); r++) {
         struct run_rank *rank = run_engine_rank(engine, r);
-        if (run_rank_puts(rank)) {
+        if (run_rank_writes_states(rank)) {
             call(rank);
         }
     }
@@ -192,8 +192,8 @@ int run_checkpoint_wait(struct run_engine *engine)
     if (!run_checkpoint_open(engine)) {
         return 0;
     }
-    int rc = run_rank_owes(run_engine_rank(engine, 0)) ? run_engine_drain(engine)
-                                                       : run_engine_rest(engine);
+    int rc = run_rank_save_due(run_engine_rank(engine, 0)) ? run_engine_drain(engine)
+                                                           : run_engine_quiesce(engine);
     bool stuck = false;
     for (uint32_t r = 0; r < run_engine_world(engine); r++) {
         struct run_rank *rank = run_engine_rank(engine, r);
@@ -267,7 +267,7 @@ static int seal(struct run_engine *engine, const struct run_checkpoint_options *
     run_saving_tell(run_engine_saving(engine), &manifest);
     for (uint32_t r = 0; rc == 0 && r < run_engine_world(engine); r++) {
         struct run_rank *rank = run_engine_rank(engine, r);
-        rc = run_rank_puts(rank) ? run_rank_save_seal(rank) : 0;
+        rc = run_rank_writes_states(rank) ? run_rank_save_seal(rank) : 0;
     }
     return rc;
 }

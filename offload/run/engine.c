@@ -26,7 +26,7 @@ static _Atomic(struct run_engine *) lost_engines;
 
 static int run_job(void *context, const void *arguments)
 {
-    struct run_member *member = context;
+    struct run_engine_worker *member = context;
     const struct run_engine_job *job = arguments;
     int rc = job->work(job->engine, member, job->arguments);
     if (rc != 0) {
@@ -38,7 +38,7 @@ static int run_job(void *context, const void *arguments)
 /* Waits for a rank as long as it gets on; each of its own waits ends before that. */
 static int wait_member(struct run_engine *engine, uint32_t index, struct core_fence done)
 {
-    const struct run_member *member = &engine->members[index];
+    const struct run_engine_worker *member = &engine->members[index];
     const int64_t limit_ns = 2 * run_options_stall_ns(&member->options);
     uint64_t before;
     uint64_t now = run_rank_pulse(member->rank);
@@ -59,8 +59,8 @@ static int wait_member(struct run_engine *engine, uint32_t index, struct core_fe
     return rc;
 }
 
-int run_engine_ask(struct run_engine *engine, run_engine_work *work, const void *arguments,
-                   size_t arguments_bytes)
+int run_engine_call_ranks(struct run_engine *engine, run_engine_work *work, const void *arguments,
+                          size_t arguments_bytes)
 {
     struct core_fence done[RUN_RANKS_MAX] = {{0}};
     int rc = 0;
@@ -100,7 +100,7 @@ static uint64_t run_number(const struct run_engine *engine)
  * Rates from a file do not say it. */
 static int weigh_stores(const struct run_engine *engine, double drive_bytes[STORE_PATHS_MAX])
 {
-    const struct run_planned *planned = engine->given.planned;
+    const struct run_prepared *planned = engine->given.planned;
     const unsigned count = engine->given.options->store_count;
     bool known = true;
     for (unsigned i = 0; i < count; i++) {
@@ -114,9 +114,9 @@ static int weigh_stores(const struct run_engine *engine, double drive_bytes[STOR
 
 static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
 {
-    struct run_member *member = &engine->members[index];
+    struct run_engine_worker *member = &engine->members[index];
     const struct run_engine_options *given = &engine->given;
-    const struct run_planned *planned = given->planned;
+    const struct run_prepared *planned = given->planned;
     int rc = 0;
     member->options = *given->options;
     member->options.rank = index;
@@ -125,7 +125,7 @@ static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
         path->weight = path->weight > 0 ? path->weight : engine->drive_bytes[i];
     }
     if (index > 0) {
-        rc = run_planned_create(given->model, &member->options, &planned->rates, &member->planned);
+        rc = run_prepared_create(given->model, &member->options, &planned->rates, &member->planned);
         planned = member->planned;
     }
     if (rc == 0 && engine->world > 1) {
@@ -182,7 +182,7 @@ static int compare_plans(const struct run_engine *engine)
 }
 
 /* Every rank opens the checkpoint for itself: it reads its own parts. */
-static int resume(struct run_engine *engine, struct run_member *member)
+static int resume(struct run_engine *engine, struct run_engine_worker *member)
 {
     struct store_checkpoint *checkpoint = NULL;
     int rc = store_checkpoint_open(engine->given.checkpoint, run_options_file_io(&member->options),
@@ -201,7 +201,7 @@ static int resume(struct run_engine *engine, struct run_member *member)
     return rc != 0 ? rc : closed;
 }
 
-static int load(struct run_engine *engine, struct run_member *member, const void *arguments)
+static int load(struct run_engine *engine, struct run_engine_worker *member, const void *arguments)
 {
     (void)arguments;
     return engine->given.checkpoint != NULL ? resume(engine, member)
@@ -231,7 +231,7 @@ static int make(struct run_engine *engine)
     if (rc != 0) {
         return rc;
     }
-    rc = run_engine_ask(engine, load, "", 0);
+    rc = run_engine_call_ranks(engine, load, "", 0);
     if (engine->given.damaged != NULL) {
         *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
     }
@@ -248,7 +248,7 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     engine->world = options->options->world > 0 ? options->options->world : 1;
     run_scale_init(&engine->scale, &options->options->scale);
     run_engine_betas(engine, options->options->group.beta1, options->options->group.beta2);
-    run_guess_init(&engine->guess);
+    run_speculation_init(&engine->guess);
     int rc = make(engine);
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
@@ -279,7 +279,7 @@ bool run_engine_destroy(struct run_engine *engine)
         return false;
     }
     for (uint32_t r = 0; r < members; r++) {
-        run_planned_destroy(engine->members[r].planned);
+        run_prepared_destroy(engine->members[r].planned);
     }
     run_saving_destroy(engine->saving);
     coll_meeting_destroy(engine->meeting);
@@ -290,7 +290,8 @@ bool run_engine_destroy(struct run_engine *engine)
 
 /* ---- steps ---- */
 
-static int step_rank(struct run_engine *engine, struct run_member *member, const void *arguments)
+static int step_rank(struct run_engine *engine, struct run_engine_worker *member,
+                     const void *arguments)
 {
     (void)engine;
     return run_rank_step(member->rank, arguments, &member->result);
@@ -307,7 +308,7 @@ static int feed(struct run_engine *engine, const struct model_batch *batches, ui
                             each * engine->world);
     }
     for (uint32_t r = 0; r < engine->world; r++) {
-        struct run_member *member = &engine->members[r];
+        struct run_engine_worker *member = &engine->members[r];
         const uint32_t first = r * each < count ? r * each : count;
         const uint32_t own = count - first < each ? count - first : each;
         int rc = run_rank_feed(member->rank, batches + first, own, &member->targets);
@@ -323,7 +324,7 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
 {
     double loss_sum = 0;
     for (uint32_t r = 0; r < engine->world; r++) {
-        struct run_member *member = &engine->members[r];
+        struct run_engine_worker *member = &engine->members[r];
         const struct plan_traffic traffic = run_rank_traffic_take(member->rank);
         const struct run_stats stats = run_rank_stats_take(member->rank);
         loss_sum += member->result.loss_sum;
@@ -335,30 +336,31 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
     step->norm = engine->members[0].result.norm;
     step->skipped = engine->members[0].result.skipped;
     step->guessed = engine->members[0].result.guessed;
-    step->guess_right = step->guessed && engine->members[0].result.calm;
+    step->guess_right = step->guessed && engine->members[0].result.norm_neutral;
 }
 
 /* Whether the next update goes ahead of its norm: the first rank's time and verdict speak for all. */
 static bool next_guess(const struct run_engine *engine)
 {
     const struct run_options *options = engine->given.options;
-    if (engine->defers || run_rank_owes(engine->members[0].rank)) {
+    if (engine->defers || run_rank_save_due(engine->members[0].rank)) {
         return false;
     }
     return options->guesses_given ? engine->steps < 64 && options->guesses >> engine->steps & 1
-                                  : run_guess_next(&engine->guess);
+                                  : run_speculation_next(&engine->guess);
 }
 
 static double note_guess(struct run_engine *engine, int64_t start_ns)
 {
     const struct run_result *result = &engine->members[0].result;
     const double clip = engine->given.options->clip;
-    const struct run_guess_step step = {.guessed = result->guessed,
-                                        .calm = result->calm,
-                                        .far = result->calm && result->norm < clip / 2,
-                                        .steady = result->steady,
-                                        .seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9};
-    return run_guess_note(&engine->guess, &step);
+    const struct run_speculation_step step = {
+        .guessed = result->guessed,
+        .neutral = result->norm_neutral,
+        .far = result->norm_neutral && result->norm < clip / 2,
+        .steady = result->steady,
+        .seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9};
+    return run_speculation_note(&engine->guess, &step);
 }
 
 void run_engine_betas(struct run_engine *engine, double beta1, double beta2)
@@ -379,13 +381,13 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
     if (rc != 0) {
         return rc; /* nothing has begun: other batches may do */
     }
-    const struct run_order order = {.lr = lr,
-                                    .betas = {engine->betas[0], engine->betas[1]},
-                                    .loss_scale = step.loss_scale,
-                                    .targets = step.targets,
-                                    .guess = next_guess(engine)};
+    const struct run_step_request order = {.lr = lr,
+                                           .betas = {engine->betas[0], engine->betas[1]},
+                                           .loss_scale = step.loss_scale,
+                                           .targets = step.targets,
+                                           .guess = next_guess(engine)};
     const int64_t start_ns = core_clock_now_ns();
-    rc = run_engine_ask(engine, step_rank, &order, sizeof order);
+    rc = run_engine_call_ranks(engine, step_rank, &order, sizeof order);
     if (rc == 0) {
         gather_step(engine, &step);
         step.guess_seconds = note_guess(engine, start_ns);

@@ -4,7 +4,7 @@
 #define OFFLOAD_RUN_ENGINE_H
 
 #include "offload/model/files.h"
-#include "offload/run/planned.h"
+#include "offload/run/prepare.h"
 #include "offload/run/rank.h"
 
 struct run_engine;
@@ -12,7 +12,7 @@ struct run_engine;
 enum { RUN_RANKS_MAX = 64 };
 
 struct run_engine_options {
-    const struct run_planned *planned; /* borrowed, as all here; made for these options */
+    const struct run_prepared *planned; /* borrowed, as all here; made for these options */
     const struct run_options *options;
     const struct model *model;
     const struct model_files *files;
@@ -59,7 +59,7 @@ int run_engine_drain(struct run_engine *engine);
 /* Writes the timeline of the options; 0 where they have none. */
 int run_engine_trace(struct run_engine *engine);
 /* Lets go of the files of the checkpoint that the run resumed from, once nothing is left in them. */
-int run_engine_let_go(struct run_engine *engine);
+int run_engine_release_checkpoint(struct run_engine *engine);
 
 /* The working weights of a block, in order, drained before. */
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
@@ -79,7 +79,7 @@ struct run_position run_engine_position(const struct run_engine *engine);
 const struct run_engine_options *run_engine_given(const struct run_engine *engine);
 
 /* Waits for what all ranks have begun, and begins nothing. */
-int run_engine_rest(struct run_engine *engine);
+int run_engine_quiesce(struct run_engine *engine);
 /* The next step does not guess: its update is to go to a checkpoint. */
 void run_engine_defer_next(struct run_engine *engine);
 /* The checkpoint that the run writes while steps go on; NULL: its plan has no tapes that save. */

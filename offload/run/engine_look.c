@@ -4,7 +4,7 @@
 #include "offload/run/engine_parts.h"
 #include "offload/run/predict.h"
 
-static int evaluate_rank(struct run_engine *engine, struct run_member *member,
+static int evaluate_rank(struct run_engine *engine, struct run_engine_worker *member,
                          const void *arguments)
 {
     const struct model_batch *batch = member == &engine->members[0] ? arguments : NULL;
@@ -21,7 +21,7 @@ int run_engine_evaluate(struct run_engine *engine, const struct model_batch *bat
     if (rc != 0) {
         return rc;
     }
-    rc = run_engine_ask(engine, evaluate_rank, batch, sizeof *batch);
+    rc = run_engine_call_ranks(engine, evaluate_rank, batch, sizeof *batch);
     engine->error = rc;
     if (rc == 0) {
         *out = engine->members[0].loss;
@@ -35,7 +35,8 @@ struct logits_order {
     float *out;
 };
 
-static int logits_rank(struct run_engine *engine, struct run_member *member, const void *arguments)
+static int logits_rank(struct run_engine *engine, struct run_engine_worker *member,
+                       const void *arguments)
 {
     const struct logits_order *order = arguments;
     return member == &engine->members[0]
@@ -52,13 +53,14 @@ int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t len
     }
     int rc = run_rank_check(engine->members[0].rank, &batch);
     if (rc == 0) {
-        rc = run_engine_ask(engine, logits_rank, &order, sizeof order);
+        rc = run_engine_call_ranks(engine, logits_rank, &order, sizeof order);
         engine->error = rc;
     }
     return rc;
 }
 
-static int drain_rank(struct run_engine *engine, struct run_member *member, const void *arguments)
+static int drain_rank(struct run_engine *engine, struct run_engine_worker *member,
+                      const void *arguments)
 {
     (void)engine;
     (void)arguments;
@@ -69,7 +71,7 @@ int run_engine_drain(struct run_engine *engine)
 {
     int rc = engine->error != 0
                  ? core_err_set(engine->error, "the run ended with an error before this")
-                 : run_engine_ask(engine, drain_rank, "", 0);
+                 : run_engine_call_ranks(engine, drain_rank, "", 0);
     engine->error = rc;
     return rc;
 }
@@ -80,27 +82,28 @@ int run_engine_trace(struct run_engine *engine)
     return rc != 0 ? rc : run_rank_trace(run_engine_rank(engine, 0));
 }
 
-int run_engine_let_go(struct run_engine *engine)
+int run_engine_release_checkpoint(struct run_engine *engine)
 {
     int rc = 0;
     for (uint32_t r = 0; rc == 0 && r < run_engine_world(engine); r++) {
-        rc = run_rank_let_go(run_engine_rank(engine, r));
+        rc = run_rank_release_checkpoint(run_engine_rank(engine, r));
     }
     return rc;
 }
 
-static int rest_rank(struct run_engine *engine, struct run_member *member, const void *arguments)
+static int rest_rank(struct run_engine *engine, struct run_engine_worker *member,
+                     const void *arguments)
 {
     (void)engine;
     (void)arguments;
-    return run_rank_rest(member->rank);
+    return run_rank_quiesce(member->rank);
 }
 
-int run_engine_rest(struct run_engine *engine)
+int run_engine_quiesce(struct run_engine *engine)
 {
     int rc = engine->error != 0
                  ? core_err_set(engine->error, "the run ended with an error before this")
-                 : run_engine_ask(engine, rest_rank, "", 0);
+                 : run_engine_call_ranks(engine, rest_rank, "", 0);
     engine->error = rc;
     return rc;
 }

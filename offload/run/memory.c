@@ -114,7 +114,7 @@ char *run_memory_slot_of(const struct run_memory *memory, const struct plan_comm
 
 /* ---- generations ---- */
 
-void run_memory_turn(struct run_memory *memory)
+void run_memory_swap_generations(struct run_memory *memory)
 {
     for (uint32_t i = 0; i < memory->count; i++) {
         const uint16_t twin = plan_buffer(memory->plan, i)->twin;
@@ -126,7 +126,7 @@ void run_memory_turn(struct run_memory *memory)
     }
 }
 
-bool run_memory_turns(const struct run_memory *memory)
+bool run_memory_has_generations(const struct run_memory *memory)
 {
     for (uint32_t i = 0; i < memory->count; i++) {
         const struct plan_buffer *buffer = plan_buffer(memory->plan, i);

@@ -41,9 +41,9 @@ const char *run_memory_current(const struct run_memory *memory, const struct pla
 
 /* What commands ahead have left becomes current. They are done, and nothing is under way that
  * reads. */
-void run_memory_turn(struct run_memory *memory);
+void run_memory_swap_generations(struct run_memory *memory);
 /* Whether there is anything to turn. */
-bool run_memory_turns(const struct run_memory *memory);
+bool run_memory_has_generations(const struct run_memory *memory);
 /* Where the buffer of that operand begins, whatever part of it the operand names: for slots, whose
  * streams have places of their own (plan_slot_states_offset). */
 char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,

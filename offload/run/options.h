@@ -52,7 +52,7 @@ struct run_options {
 
     bool
         guesses_given; /* which steps' updates go ahead of their norms: those of `guesses`; else the
-                           policy of guess.h decides */
+                           policy of speculation.h decides */
     uint64_t guesses;  /* bit n: step n + 1 */
 
     const struct plan_rates *rates; /* NULL: measured */

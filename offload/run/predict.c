@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/half.h"
 #include "core/dev/dev.h"
-#include "offload/run/rank_parts.h"
+#include "offload/run/rank_internal.h"
 
 /* The forward of the head in the tape that was run last. */
 static const struct plan_command *head_command(const struct run_rank *rank)

@@ -10,7 +10,7 @@
 #include "core/base/log.h"
 #include "core/dev/dev.h"
 #include "kernels/table.h"
-#include "offload/run/rank_parts.h"
+#include "offload/run/rank_internal.h"
 
 /* Queues of a device that are this deep never make a block's steps wait. */
 enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256, COLL_DEPTH = 64 };

@@ -55,7 +55,7 @@ int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint);
 /* Bytes of it that still are where the checkpoint has them; and the checkpoint's files let go where
  * there are none. */
 uint64_t run_rank_adopted_bytes(struct run_rank *rank);
-int run_rank_let_go(struct run_rank *rank);
+int run_rank_release_checkpoint(struct run_rank *rank);
 /* Updates done or pending. */
 uint64_t run_rank_updates(const struct run_rank *rank);
 /* What computes a card's matrix products: "cuBLASLt 130002, driver 13000, NVIDIA H200"; NULL: the device
@@ -64,13 +64,13 @@ const char *run_rank_products(const struct run_rank *rank);
 /* Where a window's streams lie, in a checkpoint's words. */
 struct store_arrays run_rank_streams(const struct adam_arrays *arrays);
 
-/* What a step is done with. */
-struct run_order {
+/* Inputs of one step besides its micro-batches. */
+struct run_step_request {
     double lr;
     double betas[2];
     double loss_scale;
     int64_t targets; /* of all ranks */
-    bool guess;      /* update ahead of the norm, where the plan has a tape for it */
+    bool guess;      /* update before the norm is known, where the plan has a tape for it */
 };
 
 struct run_result {
@@ -78,10 +78,10 @@ struct run_result {
     int64_t targets; /* of this rank */
     double norm;     /* of the whole gradient, before clipping */
     bool skipped;
-    bool calm;            /* the norm changed nothing: neither clipped nor skipped */
-    bool guessed;         /* its update was made ahead of the norm; right where it was calm */
-    bool steady;          /* nothing but the step before lay behind it */
-    uint64_t guess_bytes; /* moved for nothing, where the guess was wrong */
+    bool norm_neutral;    /* the norm neither clipped nor skipped the update */
+    bool guessed;         /* the update was made before the norm was known; right if norm_neutral */
+    bool steady;          /* nothing lay between this step and the one before */
+    uint64_t guess_bytes; /* moved for nothing by a wrong guess */
 };
 
 /* Takes in the step's micro-batches ([count], fewer than the shape's are filled up) and counts their
@@ -89,7 +89,8 @@ struct run_result {
 int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,
                   int64_t *targets);
 /* The step itself, over what was fed. */
-int run_rank_step(struct run_rank *rank, const struct run_order *order, struct run_result *out);
+int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
+                  struct run_result *out);
 /* Whether a batch could be evaluated; -EINVAL says why not. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
 /* The loss of one micro-batch; NULL: of none, for a rank that helps others. */
@@ -99,12 +100,12 @@ int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
 int run_rank_drain(struct run_rank *rank);
 
 /* Waits for everything that was begun, and begins nothing. */
-int run_rank_rest(struct run_rank *rank);
+int run_rank_quiesce(struct run_rank *rank);
 
 /* ---- what updates make, put into the checkpoint that is open ---- */
 
 /* Whether this rank has states that no rank before it has. */
-bool run_rank_puts(const struct run_rank *rank);
+bool run_rank_writes_states(const struct run_rank *rank);
 /* Whether a step's update, or a part of it, is made inside the step. */
 bool run_rank_updates_inside(const struct run_rank *rank);
 /* Whether the update that is pending can go there, and is the whole of the step's. */
@@ -117,7 +118,7 @@ void run_rank_save_next(struct run_rank *rank);
 /* Whether that step left all of its update there or pending; a step that was skipped has none. */
 bool run_rank_saved_step(const struct run_rank *rank);
 /* Whether what is pending waits to be put there. */
-bool run_rank_owes(const struct run_rank *rank);
+bool run_rank_save_due(const struct run_rank *rank);
 /* Nothing is to follow what was asked for. */
 int run_rank_save_seal(struct run_rank *rank);
 /* Waits for what was begun, and forgets what was not. */

@@ -4,7 +4,7 @@
 #define OFFLOAD_RUN_RANK_CHUNKS_H
 
 #include "offload/plan/layout.h"
-#include "offload/run/rank_parts.h"
+#include "offload/run/rank_internal.h"
 
 /* Slots of the host that hold a chunk each, its weights too where the device is another: those of
  * states, or of weights where no states move. Returns how many. */

@@ -406,7 +406,7 @@ uint64_t run_rank_adopted_bytes(struct run_rank *rank)
     return rank->store != NULL ? store_adopted_bytes(rank->store) : 0;
 }
 
-int run_rank_let_go(struct run_rank *rank)
+int run_rank_release_checkpoint(struct run_rank *rank)
 {
     return store_adopt_release(rank->store);
 }

@@ -68,7 +68,7 @@ static size_t list_runs(const struct model_block *block, const struct run_option
     return count;
 }
 
-bool run_update_is_cut(const struct model *model, const struct run_options *options)
+bool run_update_splits_q8_block(const struct model *model, const struct run_options *options)
 {
     struct adam_run runs[MODEL_PARAMS_MAX];
     bool cut = false;
@@ -186,12 +186,12 @@ struct core_team *run_update_team(struct run_update *update)
 
 /* ---- between tapes ---- */
 
-void run_update_ahead(struct run_update *update, const struct run_update_terms *terms)
+void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms)
 {
     update->ahead = *terms;
 }
 
-void run_update_pending(struct run_update *update, const struct run_update_terms *terms)
+void run_update_set_deferred(struct run_update *update, const struct run_update_terms *terms)
 {
     update->pending = *terms;
 }
@@ -201,7 +201,7 @@ struct run_verdict run_update_verdict(const struct run_update *update)
     return update->verdict;
 }
 
-void run_update_scaled(struct run_update *update, double loss_scale)
+void run_update_set_loss_scale(struct run_update *update, double loss_scale)
 {
     update->loss_scale = loss_scale;
 }

@@ -43,8 +43,8 @@ struct run_update_terms {
 };
 /* The terms of a step's update ahead of its norm, before its tape is pushed; and of one that is
  * pending, by its norm. */
-void run_update_ahead(struct run_update *update, const struct run_update_terms *terms);
-void run_update_pending(struct run_update *update, const struct run_update_terms *terms);
+void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms);
+void run_update_set_deferred(struct run_update *update, const struct run_update_terms *terms);
 
 /* What the last NORM found. */
 struct run_verdict {
@@ -55,7 +55,7 @@ struct run_verdict {
 };
 struct run_verdict run_update_verdict(const struct run_update *update);
 /* The loss scale that gradients of the next NORM carry. */
-void run_update_scaled(struct run_update *update, double loss_scale);
+void run_update_set_loss_scale(struct run_update *update, double loss_scale);
 
 /* ---- of blocks that the card updates; the engine's thread ---- */
 
@@ -67,7 +67,7 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
                       adam_piece_fn *take, void *context);
 /* Whether 8-bit moments keep the card from it: parameters of a model that are updated with different
  * numbers share a block of them. */
-bool run_update_is_cut(const struct model *model, const struct run_options *options);
+bool run_update_splits_q8_block(const struct model *model, const struct run_options *options);
 
 /* Where the streams of a chunk lie: `weights`, and `states` packed as the plan says. */
 struct adam_arrays run_update_arrays(const struct run_update *update, uint64_t first,

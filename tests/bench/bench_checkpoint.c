@@ -55,7 +55,7 @@ static struct {
     unsigned rest_seconds;
     struct model *model;
     struct run_options options;
-    struct run_planned *planned;
+    struct run_prepared *planned;
     struct store_image image;
     struct core_region slot; /* what every chunk is written from and read into */
     double bytes;            /* of a checkpoint's arrays */
@@ -126,7 +126,7 @@ static void make_plan(void)
         .stores = {{.directory = bench.store, .weight = 1}},
         .store_count = 1,
     };
-    check(run_planned_create(bench.model, &bench.options, &rates, &bench.planned), "plan");
+    check(run_prepared_create(bench.model, &bench.options, &rates, &bench.planned), "plan");
 }
 
 static struct store_arrays arrays_of(void)
@@ -397,7 +397,7 @@ int main(int argc, char **argv)
     }
     clear();
     store_image_fini(&bench.image);
-    run_planned_destroy(bench.planned);
+    run_prepared_destroy(bench.planned);
     model_destroy(bench.model);
     core_region_free(&bench.slot);
     return 0;

@@ -348,9 +348,9 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
 int case_try_part(const struct case_model *made, const struct run_options *options,
                   const struct case_part *part, struct case_outcome *out)
 {
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct run_engine *engine = NULL;
-    int rc = run_planned_create(made->model, options, case_rates(), &planned);
+    int rc = run_prepared_create(made->model, options, case_rates(), &planned);
     if (rc != 0) {
         return rc;
     }
@@ -364,7 +364,7 @@ int case_try_part(const struct case_model *made, const struct run_options *optio
     rc = rc != 0 ? rc : hash_all(made, engine, options, out);
     snprintf(out->sentence, sizeof out->sentence, "%s", rc != 0 ? core_err_sentence() : "");
     run_engine_destroy(engine);
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     return rc != 0 ? core_err_adopt(rc, out->sentence) : 0;
 }
 

@@ -5,7 +5,7 @@
 
 #include "offload/model/files.h"
 #include "offload/run/checkpoint.h"
-#include "offload/run/planned.h"
+#include "offload/run/prepare.h"
 
 enum { CASE_ROWS = 2, CASE_LENGTH = 16, CASE_STEPS_MAX = 8, CASE_MICRO_MAX = 80 };
 

@@ -100,10 +100,10 @@ static void rotated_away(void)
 }
 
 /* An engine that goes on from the checkpoint. */
-static struct run_engine *resume(const struct run_options *options, struct run_planned **planned)
+static struct run_engine *resume(const struct run_options *options, struct run_prepared **planned)
 {
     struct run_engine *engine = NULL;
-    check_int(run_planned_create(made.model, options, case_rates(), planned), ==, 0);
+    check_int(run_prepared_create(made.model, options, case_rates(), planned), ==, 0);
     const struct run_engine_options given = {.planned = *planned,
                                              .options = options,
                                              .model = made.model,
@@ -140,7 +140,7 @@ static void is_let_go(void)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, NULL);
     struct case_outcome parts = {.steps = 0};
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct store_stats stats;
     struct store_shelf *shelf = begin(&options, &parts);
     struct run_engine *engine = resume(&options, &planned);
@@ -156,16 +156,16 @@ static void is_let_go(void)
         check_uint(stats.write_bytes, <, adopted);
         check_uint(files_open(), ==, 4);
     }
-    check_int(run_rank_let_go(rank), ==, 0);
+    check_int(run_rank_release_checkpoint(rank), ==, 0);
     check_uint(run_rank_adopted_bytes(rank), ==, adopted);
     check_int(step(engine, SAVED), ==, 0);
     check_int(run_engine_drain(engine), ==, 0);
     check_uint(run_rank_adopted_bytes(rank), ==, 0);
-    check_int(run_engine_let_go(engine), ==, 0);
+    check_int(run_engine_release_checkpoint(engine), ==, 0);
     check_uint(files_open(), ==, 0);
     check_int(step(engine, SAVED + 1), ==, 0);
     run_engine_destroy(engine);
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     store_shelf_close(shelf);
 }
 
@@ -174,7 +174,7 @@ static void a_change_is_found(bool cut)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, NULL);
     struct case_outcome parts = {.steps = 0};
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct store_shelf *shelf = begin(&options, &parts);
     struct run_engine *engine = resume(&options, &planned);
     if (run_rank_adopted_bytes(run_engine_rank(engine, 0)) > 0) {
@@ -194,7 +194,7 @@ static void a_change_is_found(bool cut)
         check_true(strstr(core_err_sentence(), "m.safetensors") != NULL);
     }
     run_engine_destroy(engine);
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     store_shelf_close(shelf);
 }
 
@@ -209,7 +209,7 @@ static void one_chunk(void)
     const struct plan_span span = {.count = CHUNK};
     const struct plan_span part = {.count = CHUNK / 8};
     struct case_outcome parts = {.steps = 0};
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct store *store = NULL;
     struct store_checkpoint *from = NULL;
     struct aio_queue *queue = NULL;
@@ -219,7 +219,7 @@ static void one_chunk(void)
     char *again = memory + (size_t)CHUNK * 10;
     check_true(memory != NULL);
     memset(memory, 0, (size_t)CHUNK * 20);
-    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
     check_int(store_open(&given, &planned->input, planned->plan, &store), ==, 0);
     check_int(store_queue_open(store, &named, &queue), ==, 0);
     check_int(store_checkpoint_open(checkpoint, "threads", NULL, &from), ==, 0);
@@ -249,7 +249,7 @@ static void one_chunk(void)
     check_uint(files_open(), ==, 0);
     check_int(aio_queue_close(queue), ==, 0);
     check_int(store_close(store), ==, 0);
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     free(memory);
     store_shelf_close(shelf);
 }

@@ -298,7 +298,7 @@ static void bad_days(void)
 static void after_an_error(void)
 {
     struct case_model made;
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct run_engine *engine = NULL;
     struct good_day good;
     int32_t ids[CASE_ROWS * CASE_LENGTH];
@@ -310,7 +310,7 @@ static void after_an_error(void)
         .rules_count = 1,
         .rules = {{.kind = AIO_FAULT_ERROR, .from = good.ops / 2, .count = AIO_FAULT_FOREVER}}};
     const struct run_options options = options_of(&settings[FILES], &fault);
-    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
     const struct run_engine_options engine_options = {
         .planned = planned, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
@@ -331,7 +331,7 @@ static void after_an_error(void)
     check_uint(stats.retries, >=, 3);
     check_true(stats.read_bytes > 0 && stats.write_bytes > 0);
     run_engine_destroy(engine);
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     check_nothing_left();
     struct good_day again;
     have_good_day(&made, &settings[FILES], &again);
@@ -381,7 +381,7 @@ static void a_rank_that_stands_still(void)
 {
     static struct case_model made; /* its rank may look at all of these until the program ends */
     static struct run_options options;
-    static struct run_planned *planned;
+    static struct run_prepared *planned;
     static int left = 1;
     struct run_engine *engine = NULL;
     case_model_make(&made, "llama tied");
@@ -390,7 +390,7 @@ static void a_rank_that_stands_still(void)
     options.stage = 3;
     options.threads = 1;
     options.stall_limit_ns = 250000000;
-    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
     const struct run_engine_options engine_options = {.planned = planned,
                                                       .options = &options,
                                                       .model = made.model,

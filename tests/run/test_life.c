@@ -14,7 +14,7 @@
 
 static struct case_model made;
 static struct run_options options;
-static struct run_planned *planned;
+static struct run_prepared *planned;
 
 static void begin(const char *io)
 {
@@ -28,14 +28,14 @@ static void begin(const char *io)
     options.store_count = 1;
     options.budgets.store_bytes = UINT64_C(1) << 30;
     options.wishes.weights = options.wishes.states = PLAN_WHERE_STORE;
-    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
 }
 
 static void end(void)
 {
     struct stat info;
     char path[700];
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     planned = NULL;
     case_model_free(&made);
     snprintf(path, sizeof path, "%s/store", test_directory());
@@ -82,8 +82,8 @@ static void ranks(void)
     options.wishes.acts = PLAN_ACTS_RECOMPUTE;
     options.wishes.order = PLAN_ORDER_LAYER;
     options.wishes.weight_slots = options.wishes.state_slots = 2;
-    run_planned_destroy(planned);
-    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    run_prepared_destroy(planned);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
     check_int(engine_life(), ==, 0);
     const unsigned requests = test_fail_nth(engine_life);
     test_note("%u requests", requests);
@@ -93,9 +93,9 @@ static void ranks(void)
 
 static int plan_life(void)
 {
-    struct run_planned *one = NULL;
-    int rc = run_planned_create(made.model, &options, case_rates(), &one);
-    run_planned_destroy(one);
+    struct run_prepared *one = NULL;
+    int rc = run_prepared_create(made.model, &options, case_rates(), &one);
+    run_prepared_destroy(one);
     return rc;
 }
 

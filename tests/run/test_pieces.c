@@ -240,13 +240,13 @@ static struct core_json *read_json(const char *path)
 static void timelines(void)
 {
     struct case_model made;
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct run_timeline *timeline = NULL;
     const struct run_options options = case_options();
     char path[2][600];
     struct stat files[2];
     case_model_make(&made, "gpt2");
-    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
     const struct plan_block_shape thirsty = {.forward_bytes = 8192, .backward_bytes = 4096};
     check_uint(plan_layout_temporary_bytes(&thirsty), ==, 8192); /* one place serves both */
     check_uint(plan_layout_of(planned->plan)->places[0].weights, ==,
@@ -278,7 +278,7 @@ static void timelines(void)
     core_json_destroy(read_json(path[0]));
     check_int(run_timeline_predict(&planned->input, planned->plan, 2, "/nowhere/t.json"), ==,
               -ENOENT);
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     case_model_free(&made);
 }
 
@@ -303,14 +303,14 @@ static void positions_and_manifests(void)
 {
     struct case_model made;
     struct case_model other;
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct run_engine *engine = NULL;
     struct run_step step;
     int32_t ids[CASE_ROWS * CASE_LENGTH];
     struct run_options options = case_options();
     case_model_make(&made, "llama");
     case_model_make(&other, "llama tied");
-    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
     const struct run_engine_options engine_options = {
         .planned = planned, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
@@ -353,7 +353,7 @@ static void positions_and_manifests(void)
     store_manifest_fini(&manifest);
     check_uint(run_checkpoint_threads(test_directory(), 1), ==, 0); /* no checkpoint there */
     run_engine_destroy(engine);
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     case_model_free(&made);
     case_model_free(&other);
 }
@@ -361,12 +361,12 @@ static void positions_and_manifests(void)
 /* The loss of the third step; betas of 0 leave those of the options. */
 static double third_loss(const struct case_model *made, double beta1, double beta2)
 {
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct run_engine *engine = NULL;
     struct run_step step = {.loss = 0};
     int32_t ids[CASE_ROWS * CASE_LENGTH];
     struct run_options options = case_options();
-    check_int(run_planned_create(made->model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made->model, &options, case_rates(), &planned), ==, 0);
     const struct run_engine_options engine_options = {
         .planned = planned, .options = &options, .model = made->model, .files = made->files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
@@ -378,7 +378,7 @@ static double third_loss(const struct case_model *made, double beta1, double bet
         check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
     }
     run_engine_destroy(engine);
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     return step.loss;
 }
 

@@ -14,7 +14,7 @@
 #include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/dev/dev.h"
-#include "offload/run/planned.h"
+#include "offload/run/prepare.h"
 #include "offload/run/rates.h"
 #include "offload/run/rates_cache.h"
 #include "offload/run/rates_parts.h"
@@ -313,20 +313,20 @@ static void blocks_are_measured_in_budgets(void)
 static void what_cannot_fit_is_planned(void)
 {
     struct case_model made;
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct run_options options = case_options();
     options.io = "mem";
     case_model_make(&made, "llama");
     options.rows = 100000000; /* terabytes */
     options.budgets.joint_bytes = UINT64_C(64) << 20;
     device_bytes = 0;
-    check_int(run_planned_create(made.model, &options, NULL, &planned), ==, -EFBIG);
+    check_int(run_prepared_create(made.model, &options, NULL, &planned), ==, -EFBIG);
     check_contains(core_err_sentence(), "cannot fit");
     check_uint(device_bytes, >, 0);
     check_uint(device_bytes, <=, UINT64_C(64) << 20);
     options.budgets.joint_bytes = UINT64_C(64) << 10; /* not one token's layer */
     device_count = 0;
-    check_int(run_planned_create(made.model, &options, NULL, &planned), ==, -EFBIG);
+    check_int(run_prepared_create(made.model, &options, NULL, &planned), ==, -EFBIG);
     check_contains(core_err_sentence(), "cannot fit");
     check_int(device_count, ==, 1); /* for copies; no block */
     case_model_free(&made);

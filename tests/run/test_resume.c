@@ -201,7 +201,7 @@ static void under_the_next_step(void)
 static void fails_alone(void)
 {
     struct case_model made;
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct run_engine *engine = NULL;
     struct store_shelf *shelf = case_shelf_open();
     struct aio_fault fault = {.inner = &aio_threads, .rules_count = 1};
@@ -210,7 +210,7 @@ static void fails_alone(void)
     fault.rules[0] = (struct aio_fault_rule){
         .kind = AIO_FAULT_ERROR, .from = 5, .count = AIO_FAULT_FOREVER, .argument = ENOSPC};
     case_model_make(&made, "llama");
-    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
     const struct run_engine_options engine_options = {
         .planned = planned, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
@@ -228,7 +228,7 @@ static void fails_alone(void)
     save.recipe = NULL;
     check_int(run_checkpoint_save(engine, &save), ==, 0);
     run_engine_destroy(engine);
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     case_model_free(&made);
     uint64_t *steps = NULL;
     size_t count = 0;
@@ -243,7 +243,7 @@ static void fails_alone(void)
 static void ends_before_it_is_written(void)
 {
     struct case_model made;
-    struct run_planned *planned = NULL;
+    struct run_prepared *planned = NULL;
     struct run_engine *engine = NULL;
     struct store_shelf *shelf = case_shelf_open();
     const struct run_options base = case_options();
@@ -251,7 +251,7 @@ static void ends_before_it_is_written(void)
     const struct run_checkpoint_options save = {.shelf = shelf};
     char path[700];
     case_model_make(&made, "gpt2");
-    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
     const struct run_engine_options engine_options = {
         .planned = planned, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
@@ -265,7 +265,7 @@ static void ends_before_it_is_written(void)
     check_true(access(path, F_OK) != 0);
     snprintf(path, sizeof path, "%s/checkpoint-1.partial", store_shelf_directory(shelf));
     check_true(access(path, F_OK) != 0);
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     case_model_free(&made);
     store_shelf_close(shelf);
 }

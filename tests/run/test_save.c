@@ -258,12 +258,12 @@ static void not_asked_for(void)
     struct case_model made;
     case_model_make(&made, "llama tied");
     for (int t = 0; t < 3; t++) {
-        struct run_planned *planned = NULL;
+        struct run_prepared *planned = NULL;
         struct run_engine *engine = NULL;
         struct store_shelf *shelf = case_shelf_open();
         const struct run_options options = options_of(0, t);
         const struct run_checkpoint_options save = {.shelf = shelf};
-        check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+        check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
         const struct run_engine_options engine_options = {
             .planned = planned, .options = &options, .model = made.model, .files = made.files};
         check_int(run_engine_create(&engine_options, &engine), ==, 0);
@@ -279,10 +279,10 @@ static void not_asked_for(void)
         check_true(!run_checkpoint_open(engine));
         check_true(run_engine_saving(engine) != NULL);
         run_engine_defer_next(engine); /* who does not guess does not mind */
-        check_int(run_engine_rest(engine), ==, 0);
+        check_int(run_engine_quiesce(engine), ==, 0);
         check_int(run_checkpoint_ahead(engine, &save), ==, 0);
         run_engine_destroy(engine);
-        run_planned_destroy(planned);
+        run_prepared_destroy(planned);
         uint64_t *steps = NULL;
         size_t count = 0;
         check_int(store_shelf_list(store_shelf_directory(shelf), &steps, &count), ==, 0);

@@ -21,7 +21,7 @@ static const int64_t patience_ns = INT64_C(60) * 1000000000;
 enum { PLACES_MAX = 512, ALIGN_BYTES = 4096 };
 
 static struct case_model made;
-static struct run_planned *planned;
+static struct run_prepared *planned;
 static struct run_options options;
 
 /* A plan with everything in STORE, of two micro-batches. */
@@ -38,12 +38,12 @@ static void plan_begin(void)
                                           .acts = PLAN_ACTS_STORE,
                                           .order = PLAN_ORDER_LAYER,
                                           .chunk_elements = 65536};
-    check_int(run_planned_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
 }
 
 static void plan_end(void)
 {
-    run_planned_destroy(planned);
+    run_prepared_destroy(planned);
     case_model_free(&made);
 }
 

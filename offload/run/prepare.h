@@ -1,13 +1,13 @@
-/* planned.h: from a model and what is asked of a run to a plan, with everything that a plan is made
+/* prepare.h: from a model and what is asked of a run to a plan, with everything that a plan is made
  * from: shapes, budgets less what the runtime takes, rates. Created once; then constant. */
-#ifndef OFFLOAD_RUN_PLANNED_H
-#define OFFLOAD_RUN_PLANNED_H
+#ifndef OFFLOAD_RUN_PREPARE_H
+#define OFFLOAD_RUN_PREPARE_H
 
 #include "offload/run/options.h"
 #include "offload/run/rates.h"
 #include "offload/run/shapes.h"
 
-struct run_planned {
+struct run_prepared {
     struct run_shapes *shapes;       /* owned */
     struct plan_block_shape *blocks; /* owned: those of `shapes`, by groups of micro-batches */
     struct plan_input input;
@@ -17,11 +17,11 @@ struct run_planned {
 };
 
 /* Measures where `rates` is NULL. -EFBIG where it cannot fit. */
-int run_planned_create(const struct model *model, const struct run_options *options,
-                       const struct run_rates *rates, struct run_planned **out);
-void run_planned_destroy(struct run_planned *planned);
+int run_prepared_create(const struct model *model, const struct run_options *options,
+                        const struct run_rates *rates, struct run_prepared **out);
+void run_prepared_destroy(struct run_prepared *planned);
 
 /* Bytes of a tier, the runtime's own included. */
-uint64_t run_planned_bytes(const struct run_planned *planned, enum plan_tier tier);
+uint64_t run_prepared_bytes(const struct run_prepared *planned, enum plan_tier tier);
 
 #endif

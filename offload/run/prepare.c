@@ -1,5 +1,5 @@
-/* planned.c: measure, subtract what is taken, plan. */
-#include "offload/run/planned.h"
+/* prepare.c: measures, subtracts what is taken, plans. */
+#include "offload/run/prepare.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "offload/run/rank.h"
 #include "offload/run/update.h"
 
-static void give_seconds(struct run_planned *planned)
+static void give_seconds(struct run_prepared *planned)
 {
     const struct model *model = planned->shapes->model;
     for (unsigned b = 0; b < model->block_count; b++) {
@@ -22,11 +22,11 @@ static void give_seconds(struct run_planned *planned)
 }
 
 /* 8-bit moments whose blocks different parameters share are updated by the processor. */
-static int keep_from_card(struct run_planned *planned, const struct model *model,
+static int keep_from_card(struct run_prepared *planned, const struct model *model,
                           const struct run_options *options)
 {
     struct plan_input *input = &planned->input;
-    if (!run_update_is_cut(model, options)) {
+    if (!run_update_splits_q8_block(model, options)) {
         return 0;
     }
     input->rates.card_update_elements = 0;
@@ -41,7 +41,7 @@ static int keep_from_card(struct run_planned *planned, const struct model *model
 }
 
 /* Groups of micro-batches, so that tapes and their buffers do not grow with a step. */
-static void group_micro_batches(struct run_planned *planned, const struct run_options *options,
+static void group_micro_batches(struct run_prepared *planned, const struct run_options *options,
                                 uint32_t groups_max)
 {
     const uint32_t group = (options->micro_batches + groups_max - 1) / groups_max;
@@ -54,7 +54,7 @@ static void group_micro_batches(struct run_planned *planned, const struct run_op
 
 /* Smaller groups, in a longer tape, where the larger ones do not fit: of a step that goes micro-batch by
  * micro-batch a whole group's activations are in memory. */
-static int plan_groups(struct run_planned *planned, const struct run_options *options)
+static int plan_groups(struct run_prepared *planned, const struct run_options *options)
 {
     static const uint32_t groups_max[] = {RUN_OPTIONS_GROUPS, 8 * RUN_OPTIONS_GROUPS};
     int rc = -EFBIG;
@@ -70,10 +70,10 @@ static int plan_groups(struct run_planned *planned, const struct run_options *op
     return rc;
 }
 
-int run_planned_create(const struct model *model, const struct run_options *options,
-                       const struct run_rates *rates, struct run_planned **out)
+int run_prepared_create(const struct model *model, const struct run_options *options,
+                        const struct run_rates *rates, struct run_prepared **out)
 {
-    struct run_planned *planned = calloc(1, sizeof *planned);
+    struct run_prepared *planned = calloc(1, sizeof *planned);
     if (planned == NULL) {
         return core_err_set(-ENOMEM, "no memory for a plan");
     }
@@ -104,14 +104,14 @@ int run_planned_create(const struct model *model, const struct run_options *opti
     }
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
-        run_planned_destroy(planned);
+        run_prepared_destroy(planned);
         return core_err_first(&kept, 0);
     }
     *out = planned;
     return 0;
 }
 
-void run_planned_destroy(struct run_planned *planned)
+void run_prepared_destroy(struct run_prepared *planned)
 {
     if (planned == NULL) {
         return;
@@ -122,7 +122,7 @@ void run_planned_destroy(struct run_planned *planned)
     free(planned);
 }
 
-uint64_t run_planned_bytes(const struct run_planned *planned, enum plan_tier tier)
+uint64_t run_prepared_bytes(const struct run_prepared *planned, enum plan_tier tier)
 {
     const struct plan_budgets *budgets = &planned->input.budgets;
     const uint64_t taken[PLAN_TIER_COUNT] = {

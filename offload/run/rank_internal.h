@@ -1,0 +1,77 @@
+/* rank_internal.h: what a rank holds. Only for the files that make up a rank: rank.c, step.c, chunks.c,
+ * load.c, read_out.c and predict.c. */
+#ifndef OFFLOAD_RUN_RANK_INTERNAL_H
+#define OFFLOAD_RUN_RANK_INTERNAL_H
+
+#include "core/base/bell.h"
+#include "offload/run/collect.h"
+#include "offload/run/compute.h"
+#include "offload/run/rank.h"
+#include "offload/run/save.h"
+#include "offload/run/timeline.h"
+#include "offload/run/transfer.h"
+
+enum { RANK_IO_QUEUES = 5 }; /* PLAN_Q_READ_WEIGHT and the next four */
+
+/* What is left to do of the last step's update. */
+enum run_pending {
+    RUN_PENDING_NONE,     /* nothing */
+    RUN_PENDING_DEFERRED, /* the whole update or its deferred part: the next step or a drain does it */
+    RUN_PENDING_SAVED,    /* and writes what it makes to the checkpoint */
+    RUN_PENDING_COUNT,
+};
+
+/* Which step's update goes to the checkpoint. */
+enum run_saved {
+    RUN_SAVED_NONE,
+    RUN_SAVED_NEXT, /* that of the next step */
+    RUN_SAVED_LAST, /* that of a step that is done: it is in the checkpoint, or pending */
+};
+
+struct run_rank {
+    struct run_rank_options given;
+    const struct run_options *options; /* borrowed, as the next four */
+    const struct run_shapes *shapes;
+    const struct plan_input *input;
+    const struct plan *plan;
+    const struct model *model;
+
+    struct core_bell bell;     /* of every lane */
+    _Atomic uint64_t pulse;    /* grows while this rank makes progress; others only compare it */
+    struct dev_device *device; /* owned, as all below */
+    struct kern_ops *ops;
+    struct dev_queue *compute_queue;
+    struct dev_queue *up_queue;
+    struct dev_queue *down_queue;
+    struct run_update *update;
+    struct run_memory memory;
+    struct run_inputs inputs;
+    struct store *store; /* NULL: nothing is kept there */
+    struct aio_queue *io_queues[RANK_IO_QUEUES];
+
+    struct run_compute compute;
+    struct run_copy up;
+    struct run_copy down;
+    struct run_io io[RANK_IO_QUEUES];
+    struct coll *coll; /* owned; NULL: there is only one rank */
+    struct run_collect collect;
+    struct run_save *save; /* owned; NULL: no tape saves */
+    struct run_executor *executor;
+    struct run_timeline *timeline; /* owned; NULL: not asked for */
+    bool traced;                   /* the timeline was written, or could not be */
+
+    enum plan_kind last;  /* of the tape released last; PLAN_KIND_COUNT: none yet */
+    enum plan_kind ahead; /* of the tape pushed after it, which only reads; PLAN_KIND_COUNT: none */
+    struct core_line gate; /* a tape's other commands wait until this line reaches its number */
+    uint64_t gates;        /* tapes released */
+    enum run_pending pending;
+    enum run_saved saved;
+    uint64_t updates; /* done or pending; skipped steps have none */
+    struct plan_traffic traffic;
+    struct run_rank *lost; /* next in the list of ranks that could not be destroyed */
+};
+
+/* Waits for a fence of one of this rank's queues as long as that queue makes progress. */
+int run_rank_wait(struct run_rank *rank, struct core_fence fence);
+
+#endif

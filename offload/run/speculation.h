@@ -1,0 +1,50 @@
+/* speculation.h: whether a step's update starts before its norm is known, in the expectation that the norm
+ * neither clips nor skips it. The policy speculates after steps for which that would have been right. It
+ * asks for more such steps after wrong guesses, and stops for a while when measured time speaks against
+ * speculating. A norm far below the limit counts as two steps. A value; no thread, no I/O. */
+#ifndef OFFLOAD_RUN_SPECULATION_H
+#define OFFLOAD_RUN_SPECULATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    RUN_SPECULATION_FIRST = 2,        /* neutral steps before the first guess */
+    RUN_SPECULATION_NEUTRAL_MAX = 64, /* the most neutral steps that wrong guesses can ask for */
+    RUN_SPECULATION_TRUST = 16, /* right guesses that halve what is asked for; after as many, a
+                                         deferred step is measured if none was */
+    RUN_SPECULATION_PROBES = 2, /* steps deferred to be measured: something that lies between two
+                                         steps spoils a measurement */
+    RUN_SPECULATION_PAUSE = 64  /* steps without a guess after guessing did not pay */
+};
+
+struct run_speculation {
+    uint32_t neutral;           /* steps in a row for which a guess was or would have been right */
+    uint32_t needed;            /* of them before a guess */
+    uint32_t streak;            /* right guesses since the last wrong one */
+    uint32_t probes;            /* steps deferred to be measured */
+    uint32_t pause;             /* steps left without a guess */
+    double deferred_seconds;    /* of a step without a guess after another one; 0: unknown */
+    double speculative_seconds; /* of a right guess after a right guess; 0: unknown */
+    double balance_seconds;     /* won minus lost; older steps count less */
+    bool last_guessed;          /* the step before guessed */
+    bool last_wrong;            /* and was wrong */
+};
+
+/* How a step went. */
+struct run_speculation_step {
+    bool guessed;
+    bool neutral; /* the norm neither clipped nor skipped it */
+    bool far;     /* and was less than half of what would have clipped */
+    bool steady;  /* nothing lay between this step and the one before */
+    double seconds;
+};
+
+void run_speculation_init(struct run_speculation *policy);
+/* Whether the next step guesses. */
+bool run_speculation_next(const struct run_speculation *policy);
+/* Takes in a step. Returns the seconds that wrong guesses cost in it, as far as they are known. */
+double run_speculation_note(struct run_speculation *policy,
+                            const struct run_speculation_step *step);
+
+#endif

@@ -1,0 +1,441 @@
+/* step.c: one tape after another: which tape follows, what its update is computed with, and what is read
+ * when it has ended. The thread of the rank. */
+#include <errno.h>
+#include <math.h>
+
+#include "core/base/err.h"
+#include "offload/plan/layout.h"
+#include "offload/plan/shard.h"
+#include "offload/run/rank_internal.h"
+
+/* What a rank is asked to run. */
+enum request {
+    REQUEST_STEP,
+    REQUEST_STEP_SPECULATIVE, /* a step whose update does not wait for its norm */
+    REQUEST_STEP_SAVED,       /* a step that writes the update made inside it to the checkpoint */
+    REQUEST_DRAIN,            /* the pending update alone */
+    REQUEST_COUNT,
+};
+
+/* The tape for a request. With nothing pending there is nothing to drain. While the pending update goes
+ * to a checkpoint, the step does not speculate. */
+static const enum plan_kind next_tape[RUN_PENDING_COUNT][REQUEST_COUNT] = {
+    [RUN_PENDING_NONE] = {PLAN_FIRST, PLAN_GUESS, PLAN_FIRST_SAVE_OWN, PLAN_KIND_COUNT},
+    [RUN_PENDING_DEFERRED] = {PLAN_NEXT, PLAN_GUESS_NEXT, PLAN_NEXT_SAVE_OWN, PLAN_DRAIN},
+    [RUN_PENDING_SAVED] = {PLAN_NEXT_SAVE, PLAN_NEXT_SAVE, PLAN_NEXT_SAVE, PLAN_DRAIN_SAVE},
+};
+
+/* ---- tapes ---- */
+
+/* Appends the tape of `kind` to the one released last. Its gate stays closed. */
+static int push_tape(struct run_rank *rank, enum plan_kind kind)
+{
+    const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
+    const struct core_fence gate = {&rank->gate, rank->gates + 1};
+    if (tape == NULL) {
+        return core_err_set(-EPROTO, "tape %d cannot follow tape %d", (int)kind, (int)rank->last);
+    }
+    int rc = run_executor_push(rank->executor, tape, gate);
+    while (rc == -EAGAIN) { /* two are under way: the older one has to retire */
+        rc = run_executor_drive(rank->executor, 1);
+        if (rc == 0) {
+            rc = run_executor_push(rank->executor, tape, gate);
+        }
+    }
+    if (rc == 0 && rank->timeline != NULL) {
+        run_timeline_push(rank->timeline, tape);
+    }
+    return rc;
+}
+
+/* Withdraws the tape that was pushed for a step that does not follow, or follows as another kind. */
+static int withdraw_tape(struct run_rank *rank)
+{
+    struct plan_traffic traffic = {0};
+    if (rank->ahead == PLAN_KIND_COUNT) {
+        return 0;
+    }
+    rank->ahead = PLAN_KIND_COUNT;
+    if (rank->timeline != NULL) {
+        run_timeline_withdraw(rank->timeline);
+    }
+    int rc = run_executor_withdraw(rank->executor, &traffic.store_read_bytes);
+    if (rc == 0) {
+        plan_traffic_add(&rank->traffic, &traffic);
+    }
+    return rc;
+}
+
+/* Opens the gate of the tape of `kind`, which is pushed first unless it was pushed ahead. */
+static int release_tape(struct run_rank *rank, enum plan_kind kind)
+{
+    if (rank->ahead != kind) {
+        int rc = withdraw_tape(rank);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = push_tape(rank, kind);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    const struct plan_traffic traffic = plan_tape_traffic(plan_tape(rank->plan, rank->last, kind));
+    core_line_reach(&rank->gate, ++rank->gates);
+    plan_traffic_add(&rank->traffic, &traffic);
+    rank->last = kind;
+    rank->ahead = PLAN_KIND_COUNT;
+    return 0;
+}
+
+/* Pushes the tape that most likely follows the one released last, so that the drive reads for it while
+ * this one ends. Never after a speculative tape: its verdict says which of two generations is read. */
+static int push_ahead(struct run_rank *rank, const struct plan_tape *tape)
+{
+    const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
+    const enum plan_kind next = inside ? PLAN_FIRST : PLAN_NEXT;
+    if (tape->guesses || plan_tape(rank->plan, rank->last, next) == NULL) {
+        return 0;
+    }
+    int rc = push_tape(rank, next);
+    if (rc == 0) {
+        rank->ahead = next;
+    }
+    return rc;
+}
+
+/* Runs the tape of `kind` and all before it to their ends. */
+static int run_whole_tape(struct run_rank *rank, enum plan_kind kind)
+{
+    int rc = release_tape(rank, kind);
+    return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
+}
+
+/* Drives the step's tape, the `number`th, until the last command of its update is done. */
+static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uint64_t number)
+{
+    int rc = run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
+                                   tape->queue_count[PLAN_Q_UPDATE]);
+    /* The terms of this step must hold until the updates inside its backward are launched on the
+     * card. */
+    const bool on_card = plan_layout_of(rank->plan)->tile_sums_card != PLAN_NONE;
+    if (rc != 0 || !on_card) {
+        return rc;
+    }
+    return run_executor_drive_to(rank->executor, number, PLAN_Q_COMPUTE,
+                                 tape->queue_count[PLAN_Q_COMPUTE]);
+}
+
+/* ---- the speculative update ---- */
+
+/* Bytes that a speculative update moves for nothing where it is discarded, and its writes to the store. */
+static void count_speculative(const struct plan_tape *tape, uint64_t *bytes, uint64_t *writes)
+{
+    *bytes = *writes = 0;
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        *bytes += command->ahead ? command->bytes : 0;
+        if (command->ahead && command->op == PLAN_WRITE) {
+            *writes += plan_command_operand(command, PLAN_AS_EXTENT_W16) != NULL;
+            *writes += plan_command_operand(command, PLAN_AS_EXTENT_STATES) != NULL;
+        }
+    }
+}
+
+/* Keeps the speculative update, or discards it, as a whole. What it left in memory becomes current when
+ * all of it is there; in the store, as each write is done. */
+static int decide_speculative(struct run_rank *rank, const struct plan_tape *tape, bool keep,
+                              uint64_t *wasted_bytes)
+{
+    static const enum plan_queue leave[] = {PLAN_Q_UP, PLAN_Q_COLL};
+    const uint64_t number = run_executor_pushed(rank->executor) - 1; /* none is pushed ahead */
+    uint64_t bytes;
+    uint64_t writes;
+    int rc = 0;
+    count_speculative(tape, &bytes, &writes);
+    *wasted_bytes = keep ? 0 : bytes;
+    if (keep && run_memory_has_generations(&rank->memory)) {
+        for (size_t i = 0; rc == 0 && i < sizeof leave / sizeof leave[0]; i++) {
+            rc = run_executor_drive_to(rank->executor, number, leave[i],
+                                       tape->queue_count[leave[i]]);
+        }
+        if (rc == 0) {
+            run_memory_swap_generations(&rank->memory);
+        }
+    }
+    if (rank->store != NULL) { /* also after an error: its writes wait for the decision */
+        store_decide(rank->store, writes, keep);
+    }
+    return rc;
+}
+
+/* ---- a step ---- */
+
+/* Checkpoint commands of a tape that write a chunk. */
+static uint32_t count_saved_chunks(const struct run_rank *rank, enum plan_kind kind)
+{
+    const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        count += command->queue == PLAN_Q_WRITE_CHECKPOINT && command->op == PLAN_WRITE;
+    }
+    return count;
+}
+
+static void set_terms(struct run_rank *rank, const struct run_step_request *request)
+{
+    const struct run_update_terms speculative = {.lr = request->lr,
+                                                 .betas = {request->betas[0], request->betas[1]},
+                                                 .step = rank->updates + 1,
+                                                 .scale = 1 / request->loss_scale};
+    run_update_set_loss_scale(rank->update, request->loss_scale);
+    run_update_set_speculative(rank->update, &speculative);
+}
+
+/* Applies the norm's verdict to the update of the step: it was made already, becomes pending with the
+ * norm's factor, or is skipped. */
+static int settle(struct run_rank *rank, const struct plan_tape *tape,
+                  const struct run_step_request *request, struct run_result *result)
+{
+    const struct run_verdict verdict = run_update_verdict(rank->update);
+    const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
+    result->norm = verdict.norm;
+    result->skipped = !verdict.finite;
+    result->norm_neutral = verdict.finite && verdict.factor == 1;
+    if (result->guessed) {
+        int rc = decide_speculative(rank, tape, result->norm_neutral, &result->guess_bytes);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    const bool made = inside || (result->guessed && result->norm_neutral);
+    rank->updates += !result->skipped;
+    rank->pending = result->skipped || made ? RUN_PENDING_NONE : RUN_PENDING_DEFERRED;
+    const struct run_update_terms deferred = {.lr = request->lr,
+                                              .betas = {request->betas[0], request->betas[1]},
+                                              .step = rank->updates,
+                                              .scale = verdict.factor / request->loss_scale};
+    run_update_set_deferred(rank->update, &deferred);
+    if (rank->saved == RUN_SAVED_NEXT) {
+        const bool pending = rank->pending != RUN_PENDING_NONE;
+        rank->saved = pending || run_rank_updates_inside(rank) ? RUN_SAVED_LAST : RUN_SAVED_NONE;
+        if (pending) {
+            run_rank_save_pending(rank);
+        }
+    }
+    return 0;
+}
+
+int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,
+                  int64_t *targets)
+{
+    int64_t sum = 0;
+    if (count > rank->options->micro_batches) {
+        return core_err_set(-EINVAL, "a step has %u micro-batches; found %u",
+                            rank->options->micro_batches, count);
+    }
+    for (uint32_t i = 0; i < rank->options->micro_batches; i++) {
+        int rc = run_inputs_put(&rank->inputs, i, i < count ? &batches[i] : NULL, &sum);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    *targets = sum;
+    return 0;
+}
+
+int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
+                  struct run_result *out)
+{
+    const bool saves = rank->pending == RUN_PENDING_SAVED || rank->saved == RUN_SAVED_NEXT;
+    const bool saves_own = rank->saved == RUN_SAVED_NEXT && run_rank_updates_inside(rank);
+    const bool guess = request->guess && !saves && plan_generations(rank->plan) > 1;
+    const enum plan_kind kind = next_tape[rank->pending][saves_own ? REQUEST_STEP_SAVED
+                                                         : guess   ? REQUEST_STEP_SPECULATIVE
+                                                                   : REQUEST_STEP];
+    const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
+    const double targets = (double)request->targets;
+    const float scale = targets > 0 ? (float)(request->loss_scale / targets) : 0.0f;
+    struct run_result result = {.guessed = guess, .steady = rank->last < PLAN_DRAIN && !saves};
+    struct kern_loss loss;
+    (void)run_executor_stats_take(rank->executor); /* of an evaluation before */
+    set_terms(rank, request);
+    int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = release_tape(rank, kind);
+    if (rc != 0) {
+        return rc;
+    }
+    const uint64_t number = run_executor_pushed(rank->executor) - 1;
+    rc = push_ahead(rank, tape);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = drive_update(rank, tape, number);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_inputs_losses(&rank->inputs, rank->compute_queue, rank->options->micro_batches, &loss);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = settle(rank, tape, request, &result);
+    if (rc != 0) {
+        return rc;
+    }
+    result.loss_sum = loss.sum;
+    result.targets = loss.count;
+    *out = result;
+    return 0;
+}
+
+/* ---- between steps ---- */
+
+int run_rank_quiesce(struct run_rank *rank)
+{
+    int rc = withdraw_tape(rank);
+    return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
+}
+
+int run_rank_drain(struct run_rank *rank)
+{
+    if (rank->pending == RUN_PENDING_NONE) {
+        return run_rank_quiesce(rank);
+    }
+    int rc = run_whole_tape(rank, next_tape[rank->pending][REQUEST_DRAIN]);
+    if (rc == 0) {
+        rank->pending = RUN_PENDING_NONE;
+    }
+    return rc;
+}
+
+int run_rank_check(struct run_rank *rank, const struct model_batch *batch)
+{
+    int64_t targets = 0;
+    return run_inputs_put(&rank->inputs, 0, batch, &targets);
+}
+
+int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch, struct kern_loss *out)
+{
+    int64_t targets = 0;
+    int rc = run_rank_drain(rank);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_inputs_put(&rank->inputs, 0, batch, &targets);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_inputs_send(&rank->inputs, rank->compute_queue, 0);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_whole_tape(rank, PLAN_EVAL);
+    return rc != 0 ? rc : run_inputs_losses(&rank->inputs, rank->compute_queue, 1, out);
+}
+
+/* ---- checkpoints ---- */
+
+bool run_rank_writes_states(const struct run_rank *rank)
+{
+    return rank->options->rank == 0 || plan_shards_states(rank->input);
+}
+
+bool run_rank_updates_inside(const struct run_rank *rank)
+{
+    const enum plan_timing timing = plan_chosen_timing(rank->plan);
+    return timing == PLAN_TIMING_INSIDE || timing == PLAN_TIMING_SPLIT;
+}
+
+bool run_rank_can_save(const struct run_rank *rank)
+{
+    return rank->save != NULL && rank->pending != RUN_PENDING_NONE &&
+           !run_rank_updates_inside(rank) &&
+           plan_tape(rank->plan, rank->last, PLAN_NEXT_SAVE) != NULL;
+}
+
+void run_rank_save_pending(struct run_rank *rank)
+{
+    run_save_expect(rank->save, count_saved_chunks(rank, PLAN_NEXT_SAVE));
+    rank->pending = RUN_PENDING_SAVED;
+}
+
+void run_rank_save_next(struct run_rank *rank)
+{
+    if (run_rank_updates_inside(rank)) {
+        run_save_expect(rank->save,
+                        count_saved_chunks(rank, next_tape[rank->pending][REQUEST_STEP_SAVED]));
+    }
+    rank->saved = RUN_SAVED_NEXT;
+}
+
+bool run_rank_saved_step(const struct run_rank *rank)
+{
+    return rank->saved == RUN_SAVED_LAST;
+}
+
+bool run_rank_save_due(const struct run_rank *rank)
+{
+    return rank->pending == RUN_PENDING_SAVED;
+}
+
+int run_rank_save_seal(struct run_rank *rank)
+{
+    return run_save_seal(rank->save);
+}
+
+int run_rank_save_wait(struct run_rank *rank)
+{
+    rank->saved = RUN_SAVED_NONE;
+    if (rank->pending == RUN_PENDING_SAVED) {
+        rank->pending = RUN_PENDING_DEFERRED;
+    }
+    return run_save_wait(rank->save);
+}
+
+bool run_rank_save_stuck(const struct run_rank *rank)
+{
+    return rank != NULL && rank->save != NULL && run_save_stuck(rank->save);
+}
+
+/* ---- counters ---- */
+
+uint64_t run_rank_updates(const struct run_rank *rank)
+{
+    return rank->updates;
+}
+
+struct run_stats run_rank_stats_take(struct run_rank *rank)
+{
+    return run_executor_stats_take(rank->executor);
+}
+
+struct plan_traffic run_rank_traffic_take(struct run_rank *rank)
+{
+    const struct plan_traffic traffic = rank->traffic;
+    rank->traffic = (struct plan_traffic){0};
+    return traffic;
+}
+
+uint64_t run_rank_received_bytes(const struct run_rank *rank)
+{
+    struct coll_traffic traffic = {0};
+    uint64_t bytes = 0;
+    if (rank->coll != NULL) {
+        coll_traffic_report(rank->coll, &traffic);
+    }
+    for (int op = 0; op < COLL_OPS; op++) {
+        bytes += traffic.received_bytes[op];
+    }
+    return bytes;
+}
+
+void run_rank_store_stats(struct run_rank *rank, struct store_stats *out)
+{
+    *out = (struct store_stats){0};
+    if (rank->store != NULL) {
+        store_stats_take(rank->store, out);
+    }
+}
