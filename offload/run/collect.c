@@ -51,14 +51,12 @@ static char *operand_or(const struct run_collect *collect, const struct plan_com
     return at != NULL ? at : otherwise;
 }
 
-static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
-                  struct core_fence *out)
+static int submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_collect *collect = context;
     const uint32_t world = coll_world(collect->coll);
     const bool gather = command->op == PLAN_GATHER;
     const enum coll_op reduce = collect->input->stage == 0 ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER;
-    (void)after; /* reached */
     if (command->op == PLAN_JOIN) {
         *out = (struct core_fence){0};
         return 0;

@@ -299,11 +299,9 @@ static int sums_on_card(struct run_compute *compute, const struct plan_command *
     return dev_queue_launch(compute->queue, &launch, out);
 }
 
-static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
-                  struct core_fence *out)
+static int submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_compute *compute = context;
-    (void)after; /* reached */
     switch ((enum plan_op)command->op) {
     case PLAN_FWD:
     case PLAN_BWD: return run_steps(compute, command, out);

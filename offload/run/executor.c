@@ -1,4 +1,6 @@
-/* executor.c: the loop, and its view of edges as fences. */
+/* executor.c: the loop, its view of edges as fences, and the account of what compute and the update
+ * wait for. */
+#include "offload/run/executor.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -7,9 +9,44 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "offload/run/executor_parts.h"
 
-enum { UNDER_WAY_MAX = RUN_WINDOW - 1, SPIN_NS = 20000 };
+/* Tapes in the window: two under way, and the last one that has retired, for edges that point back. */
+enum { WINDOW = 3, UNDER_WAY_MAX = WINDOW - 1, SPIN_NS = 20000 };
+
+/* A tape in the window. */
+struct tape_state {
+    const struct plan_tape *tape; /* borrowed from the plan */
+    struct core_fence gate;
+    uint32_t *index[PLAN_Q_COUNT];           /* into `indices`: the queue's commands in the tape */
+    struct core_fence *fences[PLAN_Q_COUNT]; /* into `all_fences`: one per command, by place */
+    uint32_t *indices;                       /* owned, [commands_max] */
+    struct core_fence *all_fences;           /* owned, [commands_max] */
+    int64_t *all_ns;           /* owned, [commands_max], if watched: submitted, then done */
+    int64_t *ns[PLAN_Q_COUNT]; /* into `all_ns`, by place */
+    uint32_t submitted[PLAN_Q_COUNT];
+    uint32_t reached[PLAN_Q_COUNT];
+    bool withdrawn; /* nothing more of it is submitted */
+};
+
+struct run_executor {
+    struct run_lane lanes[PLAN_Q_COUNT];
+    struct core_bell *bell; /* borrowed */
+    uint32_t commands_max;
+    int64_t stall_limit_ns;
+    bool stalled;
+    _Atomic uint64_t *pulse; /* borrowed; NULL: nobody reads it */
+    void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
+                  int64_t end_ns);
+    void *watch_user;              /* borrowed */
+    int64_t done_ns[PLAN_Q_COUNT]; /* when the lane's last command was seen done */
+    struct tape_state tapes[WINDOW];
+    uint64_t pushed;  /* tapes; tapes[n % WINDOW] is the n-th */
+    uint64_t retired; /* tapes, in order */
+    int error;
+    struct run_stats stats;
+};
+
+/* ---- making, pushing ---- */
 
 int run_executor_create(const struct run_executor_options *options, struct run_executor **out)
 {
@@ -26,14 +63,14 @@ int run_executor_create(const struct run_executor_options *options, struct run_e
     executor->pulse = options->pulse;
     executor->watch = options->watch;
     executor->watch_user = options->watch_user;
-    for (int i = 0; i < RUN_WINDOW; i++) {
-        struct run_tape_state *run = &executor->runs[i];
+    for (int i = 0; i < WINDOW; i++) {
+        struct tape_state *state = &executor->tapes[i];
         size_t count = options->commands_max > 0 ? options->commands_max : 1;
-        run->indices = calloc(count, sizeof *run->indices);
-        run->all_fences = calloc(count, sizeof *run->all_fences);
-        run->all_ns = options->watch != NULL ? calloc(count, sizeof *run->all_ns) : NULL;
-        if (run->indices == NULL || run->all_fences == NULL ||
-            (options->watch != NULL && run->all_ns == NULL)) {
+        state->indices = calloc(count, sizeof *state->indices);
+        state->all_fences = calloc(count, sizeof *state->all_fences);
+        state->all_ns = options->watch != NULL ? calloc(count, sizeof *state->all_ns) : NULL;
+        if (state->indices == NULL || state->all_fences == NULL ||
+            (options->watch != NULL && state->all_ns == NULL)) {
             run_executor_destroy(executor);
             return core_err_set(-ENOMEM, "no memory for %zu commands of a tape", count);
         }
@@ -47,10 +84,10 @@ void run_executor_destroy(struct run_executor *executor)
     if (executor == NULL) {
         return;
     }
-    for (int i = 0; i < RUN_WINDOW; i++) {
-        free(executor->runs[i].indices);
-        free(executor->runs[i].all_fences);
-        free(executor->runs[i].all_ns);
+    for (int i = 0; i < WINDOW; i++) {
+        free(executor->tapes[i].indices);
+        free(executor->tapes[i].all_fences);
+        free(executor->tapes[i].all_ns);
     }
     free(executor);
 }
@@ -65,27 +102,27 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
         return -EAGAIN;
     }
     if (tape->count > executor->commands_max) {
-        return core_err_set(-EINVAL, "a tape of %u commands is longer than the %u made room for",
+        return core_err_set(-EINVAL, "a tape of %u commands is longer than the maximum of %u",
                             tape->count, executor->commands_max);
     }
-    struct run_tape_state *run = &executor->runs[executor->pushed % RUN_WINDOW];
+    struct tape_state *state = &executor->tapes[executor->pushed % WINDOW];
     uint32_t first = 0;
     uint32_t filled[PLAN_Q_COUNT] = {0};
-    run->tape = tape;
-    run->gate = gate;
-    run->withdrawn = false;
+    state->tape = tape;
+    state->gate = gate;
+    state->withdrawn = false;
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
-        run->index[q] = run->indices + first;
-        run->fences[q] = run->all_fences + first;
-        run->ns[q] = run->all_ns != NULL ? run->all_ns + first : NULL;
-        run->submitted[q] = 0;
-        run->reached[q] = 0;
+        state->index[q] = state->indices + first;
+        state->fences[q] = state->all_fences + first;
+        state->ns[q] = state->all_ns != NULL ? state->all_ns + first : NULL;
+        state->submitted[q] = 0;
+        state->reached[q] = 0;
         first += tape->queue_count[q];
     }
     for (uint32_t i = 0; i < tape->count; i++) {
         uint8_t q = tape->commands[i].queue;
         assert(executor->lanes[q].submit != NULL && tape->commands[i].place == filled[q] + 1);
-        run->index[q][filled[q]++] = i;
+        state->index[q][filled[q]++] = i;
     }
     executor->pushed++;
     return 0;
@@ -93,26 +130,22 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
 
 /* ---- edges ---- */
 
-/* The fence of an edge of the n-th tape. *submitted tells whether there is one yet. */
-static struct core_fence edge_fence(const struct run_executor *executor, uint64_t n,
-                                    struct plan_edge edge, bool *submitted)
+/* The tape and the place in it that an edge of tape `*n` names. False: there is no edge, or it points
+ * before the first tape. */
+static bool resolve_edge(const struct run_executor *executor, struct plan_edge edge, uint64_t *n,
+                         uint32_t *place)
 {
-    *submitted = true;
-    if (edge.queue == PLAN_Q_COUNT) {
-        return (struct core_fence){0};
+    int64_t at = edge.count;
+    if (edge.queue == PLAN_Q_COUNT || (at <= 0 && *n == 0)) {
+        return false;
     }
-    int64_t place = edge.count;
-    if (place <= 0) {
-        if (n == 0) {
-            return (struct core_fence){0};
-        }
-        n--;
-        place += executor->runs[n % RUN_WINDOW].tape->queue_count[edge.queue];
+    if (at <= 0) {
+        --*n;
+        at += executor->tapes[*n % WINDOW].tape->queue_count[edge.queue];
     }
-    const struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
-    assert(place > 0 && place <= run->tape->queue_count[edge.queue]);
-    *submitted = run->submitted[edge.queue] >= place;
-    return *submitted ? run->fences[edge.queue][place - 1] : (struct core_fence){0};
+    assert(at > 0 && at <= executor->tapes[*n % WINDOW].tape->queue_count[edge.queue]);
+    *place = (uint32_t)at;
+    return true;
 }
 
 static bool reads_store(uint8_t queue)
@@ -120,136 +153,216 @@ static bool reads_store(uint8_t queue)
     return queue == PLAN_Q_READ_WEIGHT || queue == PLAN_Q_READ_STATE || queue == PLAN_Q_READ_ACT;
 }
 
-int run_edges_look(const struct run_executor *executor, uint64_t n,
-                   const struct plan_command *command, bool takes_edges,
-                   struct core_fence after[PLAN_EDGE_MAX + 1], uint8_t *blocker)
+/* 1: the command of tape `n` may start. 0: not yet, and *blocker is the queue that it waits for,
+ * PLAN_Q_COUNT for its gate. Or the error of a line. */
+static int poll_edges(const struct run_executor *executor, uint64_t n,
+                      const struct plan_command *command, uint8_t *blocker)
 {
-    const struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
     for (int e = 0; e < PLAN_EDGE_MAX; e++) {
-        bool submitted = false;
-        after[e] = edge_fence(executor, n, command->edges[e], &submitted);
-        int state = submitted ? core_fence_poll(after[e]) : 0;
-        if (state < 0) {
-            return state;
+        const struct plan_edge edge = command->edges[e];
+        uint64_t of = n;
+        uint32_t place = 0;
+        if (!resolve_edge(executor, edge, &of, &place)) {
+            continue;
         }
-        if (!submitted || (state == 0 && !takes_edges)) {
-            *blocker = command->edges[e].queue;
-            return 0;
+        const struct tape_state *state = &executor->tapes[of % WINDOW];
+        const bool submitted = state->submitted[edge.queue] >= place;
+        int reached = submitted ? core_fence_poll(state->fences[edge.queue][place - 1]) : 0;
+        if (reached <= 0) {
+            *blocker = edge.queue;
+            return reached;
         }
     }
-    after[PLAN_EDGE_MAX] = reads_store(command->queue) ? (struct core_fence){0} : run->gate;
-    int state = core_fence_poll(after[PLAN_EDGE_MAX]);
     *blocker = PLAN_Q_COUNT;
-    return state == 0 && takes_edges ? 1 : state;
+    return reads_store(command->queue) ? 1 : core_fence_poll(executor->tapes[n % WINDOW].gate);
+}
+
+/* ---- waits ---- */
+
+enum { AT_WORK = PLAN_Q_COUNT + 1 };
+
+/* The kind of wait, by the queue that is waited for. */
+static enum run_wait wait_for(enum plan_queue blocker)
+{
+    switch (blocker) {
+    case PLAN_Q_READ_WEIGHT:
+    case PLAN_Q_READ_STATE:
+    case PLAN_Q_READ_ACT: return RUN_WAIT_STORE_READ;
+    case PLAN_Q_WRITE_STATE:
+    case PLAN_Q_WRITE_CHECKPOINT:
+    case PLAN_Q_WRITE_ACT: return RUN_WAIT_STORE_WRITE;
+    case PLAN_Q_UPDATE: return RUN_WAIT_UPDATE;
+    case PLAN_Q_UP:
+    case PLAN_Q_DOWN: return RUN_WAIT_COPY;
+    case PLAN_Q_COMPUTE:
+    case PLAN_Q_COLL: return RUN_WAIT_IMBALANCE;
+    case PLAN_Q_COUNT: break;
+    }
+    return RUN_WAIT_OTHER;
+}
+
+/* What a lane waits for now: a queue, PLAN_Q_COUNT for data, or AT_WORK. If that is a copy which waits
+ * itself, the answer is what the copy waits for. */
+static uint8_t lane_blocker(const struct run_executor *executor, uint8_t q, int hops)
+{
+    for (uint64_t n = executor->retired; n < executor->pushed; n++) {
+        const struct tape_state *state = &executor->tapes[n % WINDOW];
+        if (state->reached[q] == state->tape->queue_count[q]) {
+            continue;
+        }
+        const struct plan_command *next =
+            &state->tape->commands[state->index[q][state->reached[q]]];
+        uint8_t blocker = PLAN_Q_COUNT;
+        if (poll_edges(executor, n, next, &blocker) != 0) {
+            return AT_WORK;
+        }
+        if (hops > 0 && (blocker == PLAN_Q_UP || blocker == PLAN_Q_DOWN)) {
+            uint8_t cause = lane_blocker(executor, blocker, hops - 1);
+            return cause <= PLAN_Q_COUNT ? cause : blocker;
+        }
+        return blocker;
+    }
+    return PLAN_Q_COUNT;
+}
+
+static void find_blockers(const struct run_executor *executor, uint8_t blockers[2])
+{
+    blockers[0] = lane_blocker(executor, PLAN_Q_COMPUTE, 2);
+    blockers[1] = lane_blocker(executor, PLAN_Q_UPDATE, 2);
+}
+
+static void charge_wait(struct run_executor *executor, const uint8_t blockers[2], int64_t span_ns)
+{
+    int64_t *waits[] = {executor->stats.compute_wait_ns, executor->stats.update_wait_ns};
+    for (int w = 0; w < 2; w++) {
+        if (blockers[w] <= PLAN_Q_COUNT) {
+            waits[w][wait_for((enum plan_queue)blockers[w])] += span_ns;
+        }
+    }
+}
+
+static int report_stall(const struct run_executor *executor)
+{
+    for (uint8_t q = 0; q < PLAN_Q_COUNT; q++) {
+        uint8_t blocker = lane_blocker(executor, q, 0);
+        if (blocker == AT_WORK) {
+            return core_err_set(-ETIMEDOUT,
+                                "nothing moved for %.1f s: queue %s does not end its "
+                                "command",
+                                (double)executor->stall_limit_ns / 1e9,
+                                plan_queue_name((enum plan_queue)q));
+        }
+    }
+    return core_err_set(-ETIMEDOUT,
+                        "nothing moved for %.1f s: all queues wait for each other or "
+                        "for data",
+                        (double)executor->stall_limit_ns / 1e9);
 }
 
 /* ---- the loop ---- */
 
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place);
 
-/* When the command that an edge of the n-th tape names was done. The lane that waited for it is
- * done, so it is done too, and noted first. */
+/* When the command that an edge of the n-th tape names was done. The command that waited for it is done,
+ * so it is done, too; its lane is reaped first. */
 static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct plan_edge edge)
 {
-    int64_t place = edge.count;
-    if (edge.queue == PLAN_Q_COUNT || (place <= 0 && n == 0)) {
+    uint32_t place = 0;
+    if (!resolve_edge(executor, edge, &n, &place)) {
         return 0;
     }
-    if (place <= 0) {
-        n--;
-        place += executor->runs[n % RUN_WINDOW].tape->queue_count[edge.queue];
-    }
-    const struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
-    lane_reap(executor, n, edge.queue, (uint32_t)place);
-    return run->reached[edge.queue] >= place ? run->ns[edge.queue][place - 1] : 0;
+    const struct tape_state *state = &executor->tapes[n % WINDOW];
+    lane_reap(executor, n, edge.queue, place);
+    return state->reached[edge.queue] >= place ? state->ns[edge.queue][place - 1] : 0;
 }
 
-/* Tells the watcher of the lane's command that is done. */
+/* Reports the lane's next command, which is done, to the watcher. */
 static void lane_watch(struct run_executor *executor, uint64_t n, int q)
 {
-    struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
-    uint32_t place = run->reached[q];
-    const struct plan_command *command = &run->tape->commands[run->index[q][place]];
-    int64_t begin_ns = run->ns[q][place];
+    struct tape_state *state = &executor->tapes[n % WINDOW];
+    uint32_t place = state->reached[q];
+    const struct plan_command *command = &state->tape->commands[state->index[q][place]];
+    int64_t begin_ns = state->ns[q][place];
     begin_ns = executor->done_ns[q] > begin_ns ? executor->done_ns[q] : begin_ns;
     for (int e = 0; e < PLAN_EDGE_MAX; e++) {
         int64_t done_ns = edge_done_ns(executor, n, command->edges[e]);
         begin_ns = done_ns > begin_ns ? done_ns : begin_ns;
     }
     int64_t end_ns = core_clock_now_ns();
-    run->ns[q][place] = end_ns;
+    state->ns[q][place] = end_ns;
     executor->done_ns[q] = end_ns;
     executor->watch(executor->watch_user, n, command, begin_ns, end_ns);
 }
 
-/* Notes how far a lane has come, up to `place`. 1 where it moved, or the error of its line. */
+/* Counts the commands of a lane that are done, up to `place`. 1 if there were any, or the error of its
+ * line. */
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place)
 {
-    struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
+    struct tape_state *state = &executor->tapes[n % WINDOW];
     int moved = 0;
-    while (run->reached[q] < run->submitted[q] && run->reached[q] < place) {
-        int state = core_fence_poll(run->fences[q][run->reached[q]]);
-        if (state <= 0) {
-            return state < 0 ? state : moved;
+    while (state->reached[q] < state->submitted[q] && state->reached[q] < place) {
+        int reached = core_fence_poll(state->fences[q][state->reached[q]]);
+        if (reached <= 0) {
+            return reached < 0 ? reached : moved;
         }
         if (executor->watch != NULL) {
             lane_watch(executor, n, q);
         }
-        run->reached[q]++;
+        state->reached[q]++;
         moved = 1;
     }
     return moved;
 }
 
-/* Hands on as many commands of a lane as may start. 1 where there were any, or an error. */
+/* Submits as many commands of a lane as may start. 1 if there were any, or an error. */
 static int lane_feed(struct run_executor *executor, uint64_t n, int q)
 {
-    struct run_tape_state *run = &executor->runs[n % RUN_WINDOW];
+    struct tape_state *state = &executor->tapes[n % WINDOW];
     const struct run_lane *lane = &executor->lanes[q];
     int moved = 0;
-    while (!run->withdrawn && run->submitted[q] < run->tape->queue_count[q]) {
-        const struct plan_command *command = &run->tape->commands[run->index[q][run->submitted[q]]];
-        struct core_fence after[PLAN_EDGE_MAX + 1];
+    while (!state->withdrawn && state->submitted[q] < state->tape->queue_count[q]) {
+        const struct plan_command *command =
+            &state->tape->commands[state->index[q][state->submitted[q]]];
         uint8_t blocker = PLAN_Q_COUNT;
-        int rc = run_edges_look(executor, n, command, lane->takes_edges, after, &blocker);
+        int rc = poll_edges(executor, n, command, &blocker);
         if (rc <= 0) {
             return rc < 0 ? rc : moved;
         }
         if (executor->watch != NULL) {
-            run->ns[q][run->submitted[q]] = core_clock_now_ns();
+            state->ns[q][state->submitted[q]] = core_clock_now_ns();
         }
-        rc = lane->submit(lane->context, command, after, &run->fences[q][run->submitted[q]]);
+        rc = lane->submit(lane->context, command, &state->fences[q][state->submitted[q]]);
         if (rc != 0) {
             return rc == -EAGAIN ? moved : rc;
         }
-        run->submitted[q]++;
+        state->submitted[q]++;
         executor->stats.commands++;
         moved = 1;
     }
     return moved;
 }
 
-static bool run_retired(const struct run_tape_state *run)
+static bool tape_retired(const struct tape_state *state)
 {
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
-        if (run->reached[q] < run->tape->queue_count[q]) {
+        if (state->reached[q] < state->tape->queue_count[q]) {
             return false;
         }
     }
     return true;
 }
 
-/* A lane goes on to a tape when it has handed on all of the tape before. */
+/* A lane starts a tape when it has submitted all of its commands in the tape before. */
 static bool lane_open(const struct run_executor *executor, uint64_t n, int q)
 {
     if (n == executor->retired) {
         return true;
     }
-    const struct run_tape_state *before = &executor->runs[(n - 1) % RUN_WINDOW];
+    const struct tape_state *before = &executor->tapes[(n - 1) % WINDOW];
     return before->submitted[q] == before->tape->queue_count[q];
 }
 
-/* One look at everything. 1 where anything moved, 0 where all wait, or an error. */
+/* Looks at all lanes once. 1: something moved. 0: all wait. Or an error. */
 static int turn(struct run_executor *executor)
 {
     int moved = 0;
@@ -268,7 +381,7 @@ static int turn(struct run_executor *executor)
         }
     }
     while (executor->retired < executor->pushed &&
-           run_retired(&executor->runs[executor->retired % RUN_WINDOW])) {
+           tape_retired(&executor->tapes[executor->retired % WINDOW])) {
         executor->retired++;
         moved = 1;
     }
@@ -278,7 +391,7 @@ static int turn(struct run_executor *executor)
 /* What the loop works for. */
 struct goal {
     bool (*done)(const struct run_executor *executor, const struct goal *goal);
-    uint64_t tape; /* its number, or how many may be left */
+    uint64_t tape; /* its number, or how many tapes may be left */
     enum plan_queue queue;
     uint32_t place;
 };
@@ -291,22 +404,22 @@ static bool done_tapes(const struct run_executor *executor, const struct goal *g
 static bool done_command(const struct run_executor *executor, const struct goal *goal)
 {
     return executor->retired > goal->tape ||
-           executor->runs[goal->tape % RUN_WINDOW].reached[goal->queue] >= goal->place;
+           executor->tapes[goal->tape % WINDOW].reached[goal->queue] >= goal->place;
 }
 
-/* All that was handed on of a tape. */
-static bool done_begun(const struct run_executor *executor, const struct goal *goal)
+/* All commands of a tape that were submitted. */
+static bool done_submitted(const struct run_executor *executor, const struct goal *goal)
 {
-    const struct run_tape_state *run = &executor->runs[goal->tape % RUN_WINDOW];
+    const struct tape_state *state = &executor->tapes[goal->tape % WINDOW];
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
-        if (run->reached[q] < run->submitted[q]) {
+        if (state->reached[q] < state->submitted[q]) {
             return false;
         }
     }
     return true;
 }
 
-/* Tells whoever waits for this thread that it lives. A counter that others only compare. */
+/* Shows threads that wait for this one that it makes progress. They only compare the counter. */
 static void note_pulse(const struct run_executor *executor)
 {
     if (executor->pulse != NULL) {
@@ -335,17 +448,17 @@ static int drive(struct run_executor *executor, const struct goal *goal)
             continue;
         }
         if (limit_ns > 0 && ran_ns - moved_ns >= limit_ns) {
-            executor->error = run_waits_stalled(executor);
+            executor->error = report_stall(executor);
             executor->stalled = true;
             break;
         }
         uint8_t blockers[2];
-        run_waits_look(executor, blockers);
+        find_blockers(executor, blockers);
         const int64_t now_ns = core_clock_now_ns();
         const int64_t left_ns = moved_ns + limit_ns - ran_ns;
         core_bell_spin_sleep(executor->bell, seen, SPIN_NS,
                              limit_ns > 0 ? core_clock_beat_ns(left_ns) : -1);
-        run_waits_charge(executor, blockers, core_clock_now_ns() - now_ns);
+        charge_wait(executor, blockers, core_clock_now_ns() - now_ns);
     }
     return executor->error;
 }
@@ -365,14 +478,14 @@ int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum pla
 int run_executor_withdraw(struct run_executor *executor, uint64_t *read_bytes)
 {
     const uint64_t last = executor->pushed - 1;
-    const struct run_tape_state *run = &executor->runs[last % RUN_WINDOW];
+    const struct tape_state *state = &executor->tapes[last % WINDOW];
     uint64_t bytes = 0;
     assert(executor->pushed > executor->retired);
-    executor->runs[last % RUN_WINDOW].withdrawn = true;
-    int rc = drive(executor, &(struct goal){.done = done_begun, .tape = last});
+    executor->tapes[last % WINDOW].withdrawn = true;
+    int rc = drive(executor, &(struct goal){.done = done_submitted, .tape = last});
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
-        for (uint32_t i = 0; i < run->submitted[q]; i++) {
-            bytes += run->tape->commands[run->index[q][i]].bytes;
+        for (uint32_t i = 0; i < state->submitted[q]; i++) {
+            bytes += state->tape->commands[state->index[q][i]].bytes;
         }
     }
     if (rc == 0) {
@@ -397,4 +510,11 @@ struct run_stats run_executor_stats_take(struct run_executor *executor)
     struct run_stats stats = executor->stats;
     executor->stats = (struct run_stats){0};
     return stats;
+}
+
+const char *run_wait_name(enum run_wait wait)
+{
+    static const char *const names[RUN_WAIT_COUNT] = {"store_read", "store_write", "update",
+                                                      "copy",       "imbalance",   "other"};
+    return names[wait];
 }

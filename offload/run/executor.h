@@ -1,7 +1,7 @@
-/* executor.h: does what a tape says. One loop without policy: each lane (a queue of the tape, bound
- * to something that works) takes its commands in tape order, and a command starts when its edges
- * are reached. The engine's thread alone enters; lanes work elsewhere and ring the shared bell.
- * After create nothing is allocated and nothing is locked.
+/* executor.h: runs tapes. One loop without policy: each lane (a queue of the tape, bound to something
+ * that works) takes its commands in tape order, and a command starts when its edges are reached. Only the
+ * rank's thread enters. Lanes work on other threads and ring the shared bell. After create nothing is
+ * allocated and nothing is locked.
  *
  * At most two tapes are under way: a third starts when the first has retired. */
 #ifndef OFFLOAD_RUN_EXECUTOR_H
@@ -17,14 +17,11 @@ struct run_executor;
 
 /* What a queue of the tape is bound to. */
 struct run_lane {
-    /* Hands the command on. `after` has PLAN_EDGE_MAX + 1 fences, unused ones zero; they are all
-     * reached unless `takes_edges`. On success *out is reached when the command is done. -EAGAIN:
-     * full, the executor comes again when the bell rings. Any other error ends the run. */
-    int (*submit)(void *context, const struct plan_command *command, const struct core_fence *after,
-                  struct core_fence *out);
-    void *context;    /* borrowed */
-    bool takes_edges; /* it waits for fences itself, so a command is handed on as soon as the
-                         commands that it waits for have been */
+    /* Starts the command, whose edges are reached. On success *out is reached when the command is
+     * done. -EAGAIN: the lane is full; the executor tries again when the bell rings. Any other error ends
+     * the run. */
+    int (*submit)(void *context, const struct plan_command *command, struct core_fence *out);
+    void *context; /* borrowed */
 };
 
 struct run_executor_options {
@@ -32,15 +29,14 @@ struct run_executor_options {
     struct core_bell *bell;              /* borrowed: the bell of every lane's line */
     uint32_t commands_max;               /* of the longest tape */
     int64_t
-        stall_limit_ns; /* nothing moves for so long: -ETIMEDOUT naming who waits for what; 0: no
-                               limit */
+        stall_limit_ns; /* -ETIMEDOUT, naming a queue, if nothing moves for so long; 0: no limit */
 
-    _Atomic uint64_t *pulse; /* borrowed: grows whenever anything moved; NULL: nobody looks */
+    _Atomic uint64_t *pulse; /* borrowed: grows whenever anything moved; NULL: nobody reads it */
 
-    /* Called when a command is seen to be done, queue by queue in order, on the engine's thread.
-     * `tape` counts the tapes pushed, from 0. A command begins when it was handed on, the command
-     * before it on its queue was done and so were those that its edges name; it ends when the
-     * executor saw it done. Times are core_clock_now_ns(). NULL: nobody asks, nothing is kept. */
+    /* Called when a command is seen to be done, queue by queue in order, on the rank's thread. `tape`
+     * counts the tapes pushed, from 0. A command begins when it was submitted, the command before it on
+     * its queue was done, and so were those that its edges name; it ends when the executor saw it done.
+     * Times are core_clock_now_ns(). NULL: no times are kept. */
     void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
                   int64_t end_ns);
     void *watch_user; /* borrowed */
@@ -52,7 +48,7 @@ enum run_wait {
     RUN_WAIT_STORE_WRITE,
     RUN_WAIT_UPDATE,
     RUN_WAIT_COPY,
-    RUN_WAIT_IMBALANCE, /* compute and update wait for each other's work, ranks for ranks */
+    RUN_WAIT_IMBALANCE, /* compute and update wait for each other, or for another rank */
     RUN_WAIT_OTHER,     /* data, the end of the tape */
     RUN_WAIT_COUNT,
 };
@@ -67,19 +63,19 @@ struct run_stats {
 int run_executor_create(const struct run_executor_options *options, struct run_executor **out);
 void run_executor_destroy(struct run_executor *executor);
 
-/* Puts a tape behind those under way. All of its commands but what reads STORE wait for `gate` as well:
- * for its data, and for what the tape before turns out to mean for it. -EAGAIN while two are under
- * way. `tape` is borrowed until it has retired. */
+/* Appends a tape to those under way. Its commands that read STORE start when their edges allow; all
+ * others also wait for `gate`: for the step's data, and for the verdict on the tape before. -EAGAIN while
+ * two are under way. `tape` is borrowed until it has retired. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
-/* Takes the tape pushed last back, whose gate was never reached: waits for what it has read, so many
- * bytes. */
+/* Removes the tape pushed last, whose gate was never reached. Waits for its reads that were started;
+ * *read_bytes is what they moved. */
 int run_executor_withdraw(struct run_executor *executor, uint64_t *read_bytes);
 /* Tapes pushed and not withdrawn; the next one's number. */
 uint64_t run_executor_pushed(const struct run_executor *executor);
 
-/* Works until at most `tapes_left` tapes are under way. 0; or the error of the lane that failed,
- * after which the executor only answers with that error. */
+/* Works until at most `tapes_left` tapes are under way. 0, or the error of the lane that failed, which
+ * every later call returns, too. */
 int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
 
 /* Works until the tape of this number has done its command at `place` of `queue`. */

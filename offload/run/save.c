@@ -92,11 +92,9 @@ static int hand_over(struct run_save *save, const struct order *order, struct co
 }
 
 /* Never waits: the executor has other lanes to serve. */
-static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
-                  struct core_fence *out)
+static int submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_save *save = context;
-    (void)after; /* reached */
     const bool puts = command->op == PLAN_WRITE && save->left > 0;
     const struct order order = {
         .command = command, .puts = puts, .last = puts && save->sealed && save->left == 1};

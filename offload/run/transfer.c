@@ -7,8 +7,7 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 
-static int copy_submit(void *context, const struct plan_command *command,
-                       const struct core_fence *after, struct core_fence *out)
+static int copy_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_copy *copy = context;
     const struct dev_copy move = {
@@ -17,7 +16,6 @@ static int copy_submit(void *context, const struct plan_command *command,
         .from = run_memory_of(copy->memory, command, PLAN_AS_FROM),
         .bytes = command->bytes,
     };
-    (void)after; /* reached */
     if (command->op == PLAN_JOIN) {
         *out = (struct core_fence){0};
         return 0;
@@ -83,12 +81,10 @@ static int move_part(struct run_io *io, const struct plan_command *command, cons
                           : store_write(io->store, io->queue, &part->place, part->memory, out);
 }
 
-static int io_submit(void *context, const struct plan_command *command,
-                     const struct core_fence *after, struct core_fence *out)
+static int io_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_io *io = context;
     struct part parts[4];
-    (void)after; /* reached */
     const unsigned count = command->op == PLAN_JOIN ? 0 : parts_of(io, command, parts);
     struct core_fence fence = {0};
     for (; io->done < count; io->done++) {

@@ -406,14 +406,12 @@ static int work(void *context, const void *arguments)
                         plan_op_name((enum plan_op)order->command->op));
 }
 
-static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
-                  struct core_fence *out)
+static int submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_update *update = context;
     const struct order order = {.command = command};
     const struct core_job job = {
         .run = work, .context = update, .arguments = &order, .arguments_bytes = sizeof order};
-    (void)after; /* reached */
     return core_queue_submit(update->queue, &job, out);
 }
 

@@ -1,6 +1,6 @@
-/* Proves the executor: real threads run whole tapes and read what program order gives, with lanes
- * that take edges and lanes that do not, with lanes that are full at times; failures and stalls end
- * it with their sentence; waiting is charged to its cause; its turns a command are bounded. */
+/* Proves the executor: real threads run whole tapes and read what program order gives, also with lanes
+ * that are full at times; failures and stalls end it with their sentence; waiting is charged to its cause;
+ * its turns per command are bounded. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -75,24 +75,16 @@ static int work(void *context, const void *arguments)
     return 0;
 }
 
-static int submit(void *context, const struct plan_command *command, const struct core_fence *after,
-                  struct core_fence *out)
+static int submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct bench *bench = context;
     struct job arguments = {bench, command};
-    struct core_job job = {
+    const struct core_job job = {
         .run = work, .arguments = &arguments, .arguments_bytes = sizeof arguments};
-    /* Four edges at most stand in three places: the gate comes last and is reached here. */
-    if (core_fence_poll(after[PLAN_EDGE_MAX]) == 0) {
-        return -EAGAIN;
-    }
-    for (int e = 0; e < PLAN_EDGE_MAX; e++) {
-        job.after[e] = after[e];
-    }
     return core_queue_submit(bench->queues[command->queue], &job, out);
 }
 
-static void bench_init(struct bench *bench, bool takes_edges, uint32_t depth)
+static void bench_init(struct bench *bench, uint32_t depth)
 {
     bench->fail_op = -1;
     core_bell_init(&bench->bell);
@@ -109,8 +101,7 @@ static void bench_init(struct bench *bench, bool takes_edges, uint32_t depth)
                                            .bell = &bench->bell,
                                            .spin_ns = -1};
         check_int(core_queue_create(&queue, &bench->queues[q]), ==, 0);
-        options.lanes[q] = (struct run_lane){
-            .submit = submit, .context = bench, .takes_edges = takes_edges};
+        options.lanes[q] = (struct run_lane){.submit = submit, .context = bench};
     }
     options.watch = bench->watched != NULL ? watch : NULL;
     options.watch_user = bench->watched;
@@ -179,7 +170,7 @@ static void threads_read_what_program_order_reads(void)
         model_fini(&bench.model);
         model_init(&bench.model);
         bench.digests = calloc(total, sizeof *bench.digests);
-        bench_init(&bench, variant & 2, variant & 1 ? 2 : 64);
+        bench_init(&bench, variant & 2 ? 2 : 64);
         run_tapes(&bench, 3);
         bench_fini(&bench);
         check_memory(bench.digests, expected, total * sizeof *expected);
@@ -232,13 +223,13 @@ static void watch(void *user, uint64_t tape, const struct plan_command *command,
  * and a slow queue's commands are as long as they are slow. */
 static void a_watcher_sees_every_command(void)
 {
-    for (int takes_edges = 0; takes_edges < 2; takes_edges++) {
+    for (int tied = 0; tied < 2; tied++) {
         struct bench bench = {.fail_op = -1};
         struct seen *seen = calloc(1, sizeof *seen);
         seen->bench = &bench;
-        plan_init(&bench, takes_edges, 2);
+        plan_init(&bench, tied, 2);
         bench.watched = seen;
-        bench_init(&bench, takes_edges, 64);
+        bench_init(&bench, 64);
         bench.sleep_us[PLAN_Q_UPDATE] = 300;
         const int64_t start_ns = core_clock_now_ns();
         run_tapes(&bench, 3);
@@ -262,7 +253,7 @@ static void a_failure_ends_the_run(void)
 {
     struct bench bench = {0};
     plan_init(&bench, false, 1);
-    bench_init(&bench, false, 64);
+    bench_init(&bench, 64);
     bench.fail_op = PLAN_WRITE;
     check_int(run_executor_push(bench.executor, bench.model.tapes[0], (struct core_fence){0}), ==,
               0);
@@ -283,7 +274,7 @@ static void the_gate_holds_compute(void)
     core_line_init(&data, "rows", NULL);
     struct bench bench = {0};
     plan_init(&bench, false, 1);
-    bench_init(&bench, false, 64);
+    bench_init(&bench, 64);
     struct core_fence gate = {&data, 1};
     check_int(run_executor_push(bench.executor, bench.model.tapes[0], gate), ==, 0);
     check_true(!run_executor_stalled(bench.executor));
@@ -317,7 +308,7 @@ static int drives_and_stops(void *argument)
     pthread_t thread;
     (void)argument;
     plan_init(&bench, false, 1);
-    bench_init(&bench, false, 64);
+    bench_init(&bench, 64);
     data.bell = &bench.bell;
     int rc = run_executor_push(bench.executor, bench.model.tapes[0], (struct core_fence){&data, 1});
     rc = rc != 0 ? rc : pthread_create(&thread, NULL, stop_then_reach, &data);
@@ -344,7 +335,7 @@ static void a_tape_is_taken_back(void)
     core_line_init(&data, "the next step", NULL);
     struct bench bench = {0};
     plan_init(&bench, false, 1);
-    bench_init(&bench, false, 64);
+    bench_init(&bench, 64);
     const struct plan_tape *const *tapes = bench.model.tapes;
     check_int(run_executor_push(bench.executor, tapes[0], (struct core_fence){0}), ==, 0);
     check_int(run_executor_push(bench.executor, tapes[1], (struct core_fence){&data, 1}), ==, 0);
@@ -387,7 +378,7 @@ static void waiting_is_charged_to_its_cause(void)
     for (int slow = 0; slow < 2; slow++) {
         struct bench bench = {0};
         plan_init(&bench, false, 1);
-        bench_init(&bench, false, 64);
+        bench_init(&bench, 64);
         bench.sleep_us[slow == 0 ? PLAN_Q_READ_WEIGHT : PLAN_Q_UPDATE] = 6000;
         run_tapes(&bench, 2);
         struct run_stats stats = run_executor_stats_take(bench.executor);
@@ -406,12 +397,10 @@ static void waiting_is_charged_to_its_cause(void)
     }
 }
 
-static int submit_done(void *context, const struct plan_command *command,
-                       const struct core_fence *after, struct core_fence *out)
+static int submit_done(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct core_line *line = context;
     (void)command;
-    (void)after;
     uint64_t next = line[0].reached + 1;
     core_line_reach(line, next);
     *out = (struct core_fence){line, next};
@@ -447,12 +436,10 @@ static int nothing(void *context, const void *arguments)
     return 0;
 }
 
-static int submit_nothing(void *context, const struct plan_command *command,
-                          const struct core_fence *after, struct core_fence *out)
+static int submit_nothing(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct bench *bench = context;
     const struct core_job job = {.run = nothing};
-    (void)after; /* reached */
     return core_queue_submit(bench->queues[command->queue], &job, out);
 }
 
@@ -496,7 +483,7 @@ static void limits(void)
 {
     struct bench bench = {0};
     plan_init(&bench, false, 1);
-    bench_init(&bench, false, 64);
+    bench_init(&bench, 64);
     struct plan_tape longer = *bench.model.tapes[0];
     longer.count = 1 << 20;
     check_int(run_executor_push(bench.executor, &longer, (struct core_fence){0}), ==, -EINVAL);
