@@ -2,7 +2,6 @@
  * where it is. */
 #include "core/base/err.h"
 #include "offload/run/engine_parts.h"
-#include "offload/run/predict.h"
 
 static int evaluate_rank(struct run_engine *engine, struct run_engine_worker *member,
                          const void *arguments)
@@ -40,7 +39,7 @@ static int logits_rank(struct run_engine *engine, struct run_engine_worker *memb
 {
     const struct logits_order *order = arguments;
     return member == &engine->members[0]
-               ? run_predict_logits(member->rank, order->ids, order->length, order->out)
+               ? run_rank_logits(member->rank, order->ids, order->length, order->out)
                : run_rank_evaluate(member->rank, NULL, &member->loss);
 }
 

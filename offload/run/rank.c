@@ -35,7 +35,7 @@ uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run
 {
     enum { GRAIN = 4 * DEV_ALIGN_BYTES };
     const uint64_t logits = (uint64_t)shapes->model->config.vocab *
-                            kern_type_bytes(options->type); /* of one token: predict.h */
+                            kern_type_bytes(options->type); /* of one token: logits.c */
     return shapes->scratch_bytes + run_inputs_bytes(shapes->model, options) + logits +
            RUN_MEMORY_SPARE_BYTES + GRAIN;
 }

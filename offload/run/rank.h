@@ -96,6 +96,9 @@ int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
 /* The loss of one micro-batch; NULL: of none, for a rank that helps others. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
                       struct kern_loss *out);
+/* Logits of the token after the last of `ids` [length], as fp32 in `out` [vocab]. `length` is at most the
+ * rows' length. */
+int run_rank_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out);
 /* Does what is pending and waits for everything. */
 int run_rank_drain(struct run_rank *rank);
 

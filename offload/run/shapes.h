@@ -9,7 +9,7 @@
 struct run_shapes {
     const struct model *model;       /* borrowed */
     struct model_program **programs; /* owned where block->like is the block; else borrowed */
-    struct model_program *one;       /* owned: the head for one token, by tile (predict.h) */
+    struct model_program *one;       /* owned: the head for one token, by tile (logits.c) */
     struct plan_block_shape *blocks; /* owned, [block_count] */
     uint64_t scratch_bytes;          /* of the compute queue, on top of what blocks say */
 };

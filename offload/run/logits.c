@@ -1,7 +1,6 @@
-/* predict.c: the evaluation's tape leaves the last activations and the head's weights where its last
- * command had them; the head's logits are then computed for one token alone. */
-#include "offload/run/predict.h"
-
+/* logits.c: the logits of the token after a row: a look at what a model has learned, not a way to serve it.
+ * The evaluation's tape leaves the last activations and the head's weights where its last command had
+ * them; the head then runs for one token alone. No tape runs meanwhile. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 #include "core/dev/dev.h"
 #include "offload/run/rank_internal.h"
 
-/* The forward of the head in the tape that was run last. */
+/* The forward command of the head in the evaluation's tape, which ran last. */
 static const struct plan_command *head_command(const struct run_rank *rank)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, PLAN_EVAL, PLAN_EVAL);
@@ -54,8 +53,7 @@ static void widen(const void *from, enum kern_type type, int64_t count, float *o
     }
 }
 
-/* The head over the row's last token, into the place of the boundary gradient: nothing else wants
- * it while no step runs. */
+/* Runs the head over the row's last token. */
 static int last_logits(struct run_rank *rank, const struct model_program *program, int64_t length,
                        float *out)
 {
@@ -88,7 +86,9 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
     binding.base[MODEL_BASE_TEMP] = run_memory_of(&rank->memory, head, PLAN_AS_SCRATCH);
     binding.base[MODEL_BASE_OUT] = logits;
     rc = launch(rank, program, &binding);
-    rc = rc != 0 ? rc : fetch(rank, logits, bytes, host);
+    if (rc == 0) {
+        rc = fetch(rank, logits, bytes, host);
+    }
     if (rc == 0) {
         widen(host, type, model->config.vocab, out);
     }
@@ -97,7 +97,7 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
     return rc;
 }
 
-int run_predict_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out)
+int run_rank_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out)
 {
     const struct model_batch batch = {.rows = 1, .length = length, .ids = ids};
     struct kern_loss unused;

@@ -1,24 +1,13 @@
-/* rank_chunks.c: where chunks lie, and one of them on its way. */
-#include "offload/run/rank_chunks.h"
+/* chunks.c: finds chunks and moves one at a time. */
+#include "offload/run/chunks.h"
 
 #include <errno.h>
 
+#include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "offload/plan/shard.h"
 
-/* ---- where they lie ---- */
-
-uint32_t run_chunk_slots(const struct run_rank *rank, char *slots[PLAN_STATE_SLOT_MAX])
-{
-    const struct plan_layout *layout = plan_layout_of(rank->plan);
-    const bool states = layout->state_slots[0] != PLAN_NONE;
-    const uint16_t *buffers = states ? layout->state_slots : layout->weight_stages;
-    const uint32_t count = plan_layout_slots(buffers);
-    for (uint32_t i = 0; i < count; i++) {
-        slots[i] = rank->memory.at[buffers[i]];
-    }
-    return count;
-}
+/* ---- places ---- */
 
 struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index)
 {
@@ -61,9 +50,9 @@ char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chun
            chunk->index * layout->state_stride;
 }
 
-/* ---- to and from there ---- */
+/* ---- moves ---- */
 
-/* Between the host's memory and the card, where all of a block stays. */
+/* Between the host's memory and the card that keeps the whole block. */
 static int card_copy(struct run_rank *rank, enum dev_copy_direction direction,
                      const struct store_place *place, void *memory, struct core_fence *out)
 {
@@ -117,8 +106,8 @@ static int store_copy(struct run_rank *rank, enum dev_copy_direction direction,
     return rc;
 }
 
-static int copy(struct run_rank *rank, enum dev_copy_direction direction,
-                const struct store_place *place, void *memory, struct core_fence *out)
+static int chunk_copy(struct run_rank *rank, enum dev_copy_direction direction,
+                      const struct store_place *place, void *memory, struct core_fence *out)
 {
     return is_on_card(rank, place->block) ? card_copy(rank, direction, place, memory, out)
                                           : store_copy(rank, direction, place, memory, out);
@@ -127,11 +116,46 @@ static int copy(struct run_rank *rank, enum dev_copy_direction direction,
 int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *memory,
                   struct core_fence *out)
 {
-    return copy(rank, DEV_COPY_UP, place, memory, out);
+    return chunk_copy(rank, DEV_COPY_UP, place, memory, out);
 }
 
 int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
                   struct core_fence *out)
 {
-    return copy(rank, DEV_COPY_DOWN, place, memory, out);
+    return chunk_copy(rank, DEV_COPY_DOWN, place, memory, out);
+}
+
+/* ---- slots in rotation ---- */
+
+void run_slots_init(struct run_slots *slots, const struct run_rank *rank)
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    const bool states = layout->state_slots[0] != PLAN_NONE;
+    const uint16_t *buffers = states ? layout->state_slots : layout->weight_stages;
+    *slots = (struct run_slots){.count = plan_layout_slots(buffers)};
+    for (uint32_t i = 0; i < slots->count; i++) {
+        slots->at[i].memory = rank->memory.at[buffers[i]];
+    }
+}
+
+struct run_slot *run_slots_next(struct run_slots *slots)
+{
+    return &slots->at[slots->next++ % slots->count];
+}
+
+struct run_slot *run_slots_opposite(struct run_slots *slots)
+{
+    return &slots->at[(slots->next + slots->count / 2) % slots->count];
+}
+
+int run_slots_wait(struct run_rank *rank, const struct run_slots *slots)
+{
+    struct core_err first = core_err_keep(0);
+    for (uint32_t i = 0; i < slots->count && first.code != -ETIMEDOUT; i++) {
+        const int rc = run_rank_wait(rank, slots->at[i].moved);
+        if (rc != 0 && first.code == 0) {
+            first = core_err_keep(rc);
+        }
+    }
+    return core_err_first(&first, 0);
 }

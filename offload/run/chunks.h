@@ -1,0 +1,61 @@
+/* chunks.h: chunks of a rank's weights and states while no tape runs: where each is kept, the slots of
+ * the host that chunks pass through in rotation, and the moves between both. For load.c and read_out.c;
+ * the thread of the rank. */
+#ifndef OFFLOAD_RUN_CHUNKS_H
+#define OFFLOAD_RUN_CHUNKS_H
+
+#include "offload/plan/layout.h"
+#include "offload/run/rank_internal.h"
+
+struct run_chunk {
+    uint32_t block;
+    uint32_t index;
+    uint64_t first; /* in the block's array */
+    uint64_t count;
+};
+
+/* The chunk `index` of the states of a block; how many there are. */
+struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index);
+uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block);
+
+/* Working weights of a block where the host reaches them; NULL: they are in STORE, or only on the card.
+ * On a device whose memory the host does not see, the HOST copy is the one that counts. */
+char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block);
+/* The same of a chunk's states. */
+char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chunk *chunk);
+
+/* Begins to move a chunk from the host's memory to where it is kept, STORE or the card, or back. Moves in
+ * one direction keep their order. */
+int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *memory,
+                  struct core_fence *out);
+int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
+                  struct core_fence *out);
+
+/* ---- slots in rotation ---- */
+
+/* A slot that a chunk passes through. */
+struct run_slot {
+    char *memory;
+    struct core_fence moved; /* reached: the last move into or out of the slot is done */
+    uint64_t mark; /* the user's, 0 at first: what else has to end before the slot is free */
+};
+
+/* Slots that are used in turn, so that some are filled while others are emptied. */
+struct run_slots {
+    struct run_slot at[PLAN_STATE_SLOT_MAX];
+    uint32_t count;
+    uint32_t next;
+};
+
+/* The slots of the host that hold a chunk each: those of states, or of weights where no states move. If
+ * the device is not the host, each also has room for the chunk's weights. There may be none. */
+void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
+/* The slot whose turn it is; the user waits until it is free. */
+struct run_slot *run_slots_next(struct run_slots *slots);
+/* The slot whose turn it will be half a rotation later. */
+struct run_slot *run_slots_opposite(struct run_slots *slots);
+/* Waits for the last move of every slot, and returns the first error. Only a queue that makes no progress
+ * ends the wait earlier. */
+int run_slots_wait(struct run_rank *rank, const struct run_slots *slots);
+
+#endif

@@ -1,0 +1,422 @@
+/* load.c: moves parameters and states into the tiers when a run begins. Chunks for STORE pass through the
+ * slots that a step uses, so that loading takes no more memory: while some slots are read into, others
+ * are written to STORE, and the drive does both at once. Chunks of a checkpoint on the store's own drive
+ * stay in its files until they are updated (store/adopt.h). No tape runs meanwhile. */
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/team.h"
+#include "core/dev/dev.h"
+#include "offload/plan/shard.h"
+#include "offload/run/chunks.h"
+#include "offload/store/adopt.h"
+
+/* A chunk that is being read into a slot, and the place that it is moved to from there. */
+struct arrival {
+    uint64_t point; /* of the checkpoint: when it is reached, the chunk has been read */
+    struct store_place place;
+    struct plan_span span; /* of the block */
+    char *memory;
+    struct run_slot *slot; /* its mark counts the arrivals in it */
+};
+
+enum { ARRIVALS_MAX = 256 };
+
+/* Where a run begins, with a model's files or at a checkpoint, and what is being read. */
+struct loading {
+    struct run_rank *rank;               /* borrowed, as the next two */
+    const struct model_files *files;     /* NULL: the checkpoint */
+    struct store_checkpoint *checkpoint; /* NULL: the files */
+    struct run_slots chunks;
+    struct run_slots weights[PLAN_SIZE_COUNT]; /* for whole blocks, if the device is the host */
+    struct arrival arrivals[ARRIVALS_MAX];     /* a ring, in the order in which they were begun */
+    uint64_t begun, arrived;
+};
+
+/* ---- arrivals ---- */
+
+/* 1: the store takes the chunk over in the checkpoint's files, because an update will write it. 0: it has
+ * to be written. Frozen chunks would stay in those files for good, so they are always written. */
+static int adopt_chunk(struct loading *load, const struct arrival *chunk)
+{
+    const struct run_rank *rank = load->rank;
+    if (load->checkpoint == NULL || !rank->model->blocks[chunk->place.block].trained ||
+        plan_layout_of(rank->plan)->blocks[chunk->place.block].on_card) {
+        return 0;
+    }
+    return store_adopt(rank->store, &chunk->place, load->checkpoint, chunk->span, chunk->memory);
+}
+
+/* Waits until the oldest arrival has been read, and moves it on. */
+static int move_oldest(struct loading *load)
+{
+    const struct arrival *oldest = &load->arrivals[load->arrived++ % ARRIVALS_MAX];
+    int rc = 0;
+    oldest->slot->mark--;
+    if (load->checkpoint != NULL) {
+        rc = store_checkpoint_read_wait(load->checkpoint, oldest->point);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    rc = adopt_chunk(load, oldest);
+    if (rc != 0) {
+        return rc < 0 ? rc : 0;
+    }
+    return run_chunk_put(load->rank, &oldest->place, oldest->memory, &oldest->slot->moved);
+}
+
+/* Whether the oldest arrival has been read, so that moving it on waits for nothing. */
+static bool oldest_is_read(const struct loading *load)
+{
+    const struct arrival *oldest = &load->arrivals[load->arrived % ARRIVALS_MAX];
+    return load->checkpoint == NULL ||
+           oldest->point + STORE_FLOW_PIECES <= store_checkpoint_read_tail(load->checkpoint);
+}
+
+/* Adds the chunk whose read was begun last. */
+static int add_arrival(struct loading *load, const struct store_place *place, struct plan_span span,
+                       char *memory, struct run_slot *slot)
+{
+    int rc = load->begun - load->arrived == ARRIVALS_MAX ? move_oldest(load) : 0;
+    load->arrivals[load->begun++ % ARRIVALS_MAX] = (struct arrival){
+        .point = load->checkpoint != NULL ? store_checkpoint_read_tail(load->checkpoint) : 0,
+        .place = *place,
+        .span = span,
+        .memory = memory,
+        .slot = slot};
+    slot->mark++;
+    while (rc == 0 && load->begun > load->arrived && oldest_is_read(load)) {
+        rc = move_oldest(load);
+    }
+    return rc;
+}
+
+static int move_arrivals_of(struct loading *load, const struct run_slot *slot)
+{
+    int rc = 0;
+    while (rc == 0 && slot->mark > 0) {
+        rc = move_oldest(load);
+    }
+    return rc;
+}
+
+/* Takes the next slot when it is free. */
+static int take_slot(struct loading *load, struct run_slots *slots, struct run_slot **out)
+{
+    struct run_slot *slot = run_slots_next(slots);
+    int rc = move_arrivals_of(load, slot);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_rank_wait(load->rank, slot->moved);
+    if (rc == 0) {
+        *out = slot;
+    }
+    return rc;
+}
+
+/* The same of the chunks' slots, half of which are written from while the others are read into. */
+static int take_chunk_slot(struct loading *load, struct run_slot **out)
+{
+    int rc = move_arrivals_of(load, run_slots_opposite(&load->chunks));
+    return rc != 0 ? rc : take_slot(load, &load->chunks, out);
+}
+
+/* ---- reading ---- */
+
+/* Reads working weights: they are there on return, or when the checkpoint's tail is reached. */
+static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
+{
+    const struct run_rank *rank = load->rank;
+    const struct model_block *shape = &rank->model->blocks[block];
+    const enum model_dtype type = model_dtype_of(rank->options->type);
+    if (load->checkpoint != NULL) {
+        const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = to}};
+        return store_checkpoint_read_begin(load->checkpoint, block, span.first, span.count,
+                                           &arrays);
+    }
+    return span.count == shape->elements
+               ? model_files_read_block(load->files, shape, type, to, run_update_team(rank->update))
+               : model_files_read(load->files, shape, span.first, span.count, type, to);
+}
+
+/* The states that a run begins with: zero, except a master of more bits than the weights. It is read from
+ * the files: the weights, which may be on their way to STORE already, were rounded from it. */
+static int init_states(struct loading *load, const struct run_chunk *chunk,
+                       const struct adam_arrays *arrays, char *states)
+{
+    const struct run_rank *rank = load->rank;
+    memset(states, 0, plan_state_bytes(&rank->input->format, chunk->count));
+    return rank->options->type != KERN_FP16
+               ? 0
+               : model_files_read(load->files, &rank->model->blocks[chunk->block], chunk->first,
+                                  chunk->count, MODEL_F32, arrays->w32);
+}
+
+/* Reads states; they are there when weights would be. */
+static int read_states(struct loading *load, const struct run_chunk *chunk, char *weights,
+                       char *states)
+{
+    const struct adam_arrays arrays = run_update_arrays(load->rank->update, chunk->first,
+                                                        chunk->count, weights, states, NULL);
+    if (load->checkpoint == NULL) {
+        return init_states(load, chunk, &arrays, states);
+    }
+    struct store_arrays streams = run_rank_streams(&arrays);
+    streams.at[STORE_STREAM_WEIGHTS] = NULL; /* read_weights reads them */
+    return store_checkpoint_read_begin(load->checkpoint, chunk->block, chunk->first, chunk->count,
+                                       &streams);
+}
+
+/* ---- a block ---- */
+
+static int load_state_chunk(struct loading *load, const struct run_chunk *chunk, char *weights)
+{
+    const struct run_rank *rank = load->rank;
+    const struct store_place place = {STORE_STATES, chunk->block, chunk->index};
+    const struct plan_span span = {.first = chunk->first, .count = chunk->count};
+    char *resident = run_chunk_states_memory(rank, chunk);
+    struct run_slot *slot = NULL;
+    if (resident != NULL) {
+        return read_states(load, chunk, weights, resident);
+    }
+    int rc = take_chunk_slot(load, &slot);
+    if (rc != 0) {
+        return rc;
+    }
+    char *states = slot->memory + plan_slot_states_offset(rank->plan);
+    rc = read_states(load, chunk, weights, states);
+    return rc != 0 ? rc : add_arrival(load, &place, span, states, slot);
+}
+
+static int load_states(struct loading *load, uint32_t block, char *weights)
+{
+    const struct run_rank *rank = load->rank;
+    const uint64_t first = plan_weight_span(rank->input, block).first;
+    const uint64_t width = rank->input->format.weight_bytes;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < run_chunk_count(rank, block); i++) {
+        const struct run_chunk chunk = run_chunk_at(rank, block, i);
+        rc = load_state_chunk(load, &chunk, weights + (chunk.first - first) * width);
+    }
+    return rc;
+}
+
+/* Reads all of a block's weights into its slot. Files are read in one piece, a checkpoint by chunk; both
+ * go to STORE by chunk. */
+static int load_weights(struct loading *load, uint32_t block, struct run_slot *slot)
+{
+    const struct run_rank *rank = load->rank;
+    const struct plan_span span = plan_weight_span(rank->input, block);
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    const uint64_t width = rank->input->format.weight_bytes;
+    int rc = load->checkpoint == NULL ? read_weights(load, block, span, slot->memory) : 0;
+    for (uint32_t i = 0; rc == 0 && i < plan_chunk_count(span.count, elements); i++) {
+        const struct store_place place = {STORE_WEIGHTS, block, i};
+        const struct plan_span part = {.first = span.first + i * elements,
+                                       .count = plan_chunk_size(span.count, elements, i)};
+        char *to = slot->memory + i * elements * width;
+        if (load->checkpoint != NULL) {
+            rc = read_weights(load, block, part, to);
+        }
+        if (rc == 0) {
+            rc = add_arrival(load, &place, part, to, slot);
+        }
+    }
+    return rc;
+}
+
+/* Weights and states of one chunk, through one slot. */
+static int load_chunk(struct loading *load, const struct run_chunk *chunk)
+{
+    const struct run_rank *rank = load->rank;
+    const struct plan_span span = {.first = chunk->first, .count = chunk->count};
+    const struct store_place weights_place = {STORE_WEIGHTS, chunk->block, chunk->index};
+    const struct store_place states_place = {STORE_STATES, chunk->block, chunk->index};
+    char *resident = run_chunk_states_memory(rank, chunk);
+    struct run_slot *slot = NULL;
+    int rc = take_chunk_slot(load, &slot);
+    if (rc != 0) {
+        return rc;
+    }
+    char *weights = slot->memory;
+    char *states = resident != NULL ? resident : weights + plan_slot_states_offset(rank->plan);
+    rc = read_weights(load, chunk->block, span, weights);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = add_arrival(load, &weights_place, span, weights, slot);
+    if (rc != 0 || !rank->model->blocks[chunk->block].trained) {
+        return rc;
+    }
+    rc = read_states(load, chunk, weights, states);
+    return rc != 0 || resident != NULL ? rc : add_arrival(load, &states_place, span, states, slot);
+}
+
+/* Weights first, in their place or in a slot; then states, which may be made from them. */
+static int load_block(struct loading *load, uint32_t block)
+{
+    const struct run_rank *rank = load->rank;
+    char *weights = run_chunk_weights_memory(rank, block);
+    int rc = 0;
+    if (weights == NULL && !rank->input->budgets.device_is_host) {
+        /* The host does not reach the device's slots, nor the place of the block. */
+        for (uint32_t i = 0; rc == 0 && i < run_chunk_count(rank, block); i++) {
+            const struct run_chunk chunk = run_chunk_at(rank, block, i);
+            rc = load_chunk(load, &chunk);
+        }
+        return rc;
+    }
+    if (weights != NULL) {
+        rc = read_weights(load, block, plan_weight_span(rank->input, block), weights);
+    } else {
+        struct run_slot *slot = NULL;
+        rc = take_slot(load, &load->weights[plan_layout_of(rank->plan)->blocks[block].size], &slot);
+        if (rc != 0) {
+            return rc;
+        }
+        weights = slot->memory;
+        rc = load_weights(load, block, slot);
+    }
+    return rc != 0 || !rank->model->blocks[block].trained ? rc : load_states(load, block, weights);
+}
+
+/* ---- all blocks ---- */
+
+/* If the device is not the host, sends up the weights that stay on it. */
+static int send_weights(struct run_rank *rank, uint32_t block)
+{
+    const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
+    if (rank->input->budgets.device_is_host || where->weights_device == PLAN_NONE ||
+        where->on_card) {
+        return 0;
+    }
+    const struct dev_copy move = {
+        .direction = DEV_COPY_UP,
+        .to = rank->memory.at[where->weights_device],
+        .from = rank->memory.at[where->weights_host],
+        .bytes = plan_weight_span(rank->input, block).count * rank->input->format.weight_bytes,
+    };
+    struct core_fence done;
+    int rc = dev_queue_copy(rank->up_queue, &move, &done);
+    return rc != 0 ? rc : run_rank_wait(rank, done);
+}
+
+static void clear_part(void *argument, unsigned index, unsigned count)
+{
+    const struct run_rank *rank = argument;
+    for (uint32_t i = 0; i < plan_buffer_count(rank->plan); i++) {
+        const struct plan_buffer *buffer = plan_buffer(rank->plan, i);
+        uint64_t begin = 0;
+        uint64_t end = 0;
+        if (buffer->tier == PLAN_DEVICE && rank->memory.at[i] != NULL) {
+            core_team_share(buffer->bytes, PLAN_ALIGN_BYTES, index, count, &begin, &end);
+            memset(rank->memory.at[i] + begin, 0, end - begin);
+        }
+    }
+}
+
+/* Zeroes DEVICE: sums of blocks that are not trained stay zero, and so do gaps between parameters. HOST
+ * is zero already. */
+static void clear_device(struct run_rank *rank)
+{
+    if (rank->input->budgets.device_is_host) {
+        core_team_run(run_update_team(rank->update), clear_part, rank);
+    }
+}
+
+static void init_slots(struct loading *load)
+{
+    const struct plan_layout *layout = plan_layout_of(load->rank->plan);
+    run_slots_init(&load->chunks, load->rank);
+    for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
+        struct run_slots *slots = &load->weights[size];
+        slots->count = layout->weights.counts[size];
+        for (uint32_t i = 0; i < slots->count; i++) {
+            slots->at[i].memory = load->rank->memory.at[layout->weights.buffers[size][i]];
+        }
+    }
+}
+
+/* Waits until everything is in its place. */
+static int finish(struct loading *load)
+{
+    struct run_rank *rank = load->rank;
+    int rc = 0;
+    while (rc == 0 && load->arrived < load->begun) {
+        rc = move_oldest(load);
+    }
+    if (rc == 0 && load->checkpoint != NULL) {
+        rc = store_checkpoint_read_wait(load->checkpoint,
+                                        store_checkpoint_read_tail(load->checkpoint));
+    }
+    if (rc == 0) {
+        rc = run_slots_wait(rank, &load->chunks);
+    }
+    for (int size = 0; rc == 0 && size < PLAN_SIZE_COUNT; size++) {
+        rc = run_slots_wait(rank, &load->weights[size]);
+    }
+    for (uint32_t b = 0; rc == 0 && b < rank->model->block_count; b++) {
+        rc = send_weights(rank, b);
+    }
+    return rc;
+}
+
+static int load_blocks(struct loading *load)
+{
+    struct run_rank *rank = load->rank;
+    const uint32_t blocks = rank->model->block_count;
+    for (uint32_t b = 0; b < blocks; b++) {
+        int rc = load_block(load, b);
+        if (rc == 0 && b + 1 == blocks) {
+            rc = finish(load);
+        }
+        if (rc == 0 && rank->given.progress != NULL) {
+            rc = rank->given.progress(rank->given.user, "load", b + 1, blocks);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+int run_rank_load(struct run_rank *rank, const struct model_files *files)
+{
+    struct loading load = {.rank = rank, .files = files};
+    clear_device(rank);
+    init_slots(&load);
+    return load_blocks(&load);
+}
+
+int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint)
+{
+    struct loading load = {.rank = rank, .checkpoint = checkpoint};
+    if (rank->store != NULL) {
+        int rc = store_adopt_begin(rank->store, checkpoint);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    clear_device(rank);
+    init_slots(&load);
+    int rc = load_blocks(&load);
+    if (rc != 0) { /* the checkpoint must not read into memory that is freed soon */
+        const struct core_err kept = core_err_keep(rc);
+        const uint64_t tail = store_checkpoint_read_tail(checkpoint);
+        return core_err_first(&kept, store_checkpoint_read_wait(checkpoint, tail));
+    }
+    rank->updates = store_checkpoint_manifest(checkpoint)->updates;
+    return 0;
+}
+
+uint64_t run_rank_adopted_bytes(struct run_rank *rank)
+{
+    return rank->store != NULL ? store_adopted_bytes(rank->store) : 0;
+}
+
+int run_rank_release_checkpoint(struct run_rank *rank)
+{
+    return store_adopt_release(rank->store);
+}

@@ -1,0 +1,238 @@
+/* read_out.c: reads parameters and states out of the tiers, chunk by chunk in order. Chunks in STORE or on a
+ * card come through slots, so that some are read while the taker works on others. No tape runs
+ * meanwhile. */
+#include <assert.h>
+
+#include "core/base/err.h"
+#include "offload/plan/shard.h"
+#include "offload/run/chunks.h"
+
+struct store_arrays run_rank_streams(const struct adam_arrays *arrays)
+{
+    const bool halves = arrays->w16 != NULL;
+    char *master = arrays->lo16 != NULL ? (char *)arrays->lo16 : (char *)arrays->w32;
+    return (struct store_arrays){
+        .at = {[STORE_STREAM_WEIGHTS] = halves ? (char *)arrays->w16 : (char *)arrays->w32,
+               [STORE_STREAM_MASTER] = halves ? master : NULL,
+               [STORE_STREAM_M] = arrays->m,
+               [STORE_STREAM_V] = arrays->v,
+               [STORE_STREAM_M_SCALES] = (char *)arrays->m_scale,
+               [STORE_STREAM_V_SCALES] = (char *)arrays->v_scale}};
+}
+
+/* What is read out of one block. A slot's mark is the taker's point after the chunk from that slot. */
+struct reading {
+    struct run_rank *rank; /* borrowed, as all here */
+    uint32_t block;
+    uint32_t count; /* of chunks */
+    struct run_slots slots;
+    char *weights;                        /* of the whole block; NULL: a chunk's are in its slot */
+    struct core_fence weights_read;       /* reached: they are there */
+    const struct run_take_states *states; /* NULL: the weights alone, for: */
+    run_take_weights *take_weights;
+    void *context; /* of take_weights */
+};
+
+/* ---- one chunk ---- */
+
+/* Begins to read into a slot what the host's memory lacks of a chunk. */
+static int read_chunk(struct reading *reading, uint32_t index, struct run_slot *slot)
+{
+    struct run_rank *rank = reading->rank;
+    const struct store_place weights = {STORE_WEIGHTS, reading->block, index};
+    const struct store_place states = {STORE_STATES, reading->block, index};
+    if (reading->weights == NULL) {
+        int rc = run_chunk_get(rank, &weights, slot->memory, &slot->moved);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (reading->states == NULL) {
+        return 0;
+    }
+    const struct run_chunk chunk = run_chunk_at(rank, reading->block, index);
+    return run_chunk_states_memory(rank, &chunk) != NULL
+               ? 0
+               : run_chunk_get(rank, &states, slot->memory + plan_slot_states_offset(rank->plan),
+                               &slot->moved);
+}
+
+static int take_states(struct reading *reading, uint32_t index, struct run_slot *slot)
+{
+    struct run_rank *rank = reading->rank;
+    const struct run_take_states *taker = reading->states;
+    const struct run_chunk chunk = run_chunk_at(rank, reading->block, index);
+    const uint64_t before = chunk.first - plan_weight_span(rank->input, reading->block).first;
+    char *resident = run_chunk_states_memory(rank, &chunk);
+    const struct adam_arrays arrays = run_update_arrays(
+        rank->update, chunk.first, chunk.count,
+        reading->weights != NULL ? reading->weights + before * rank->input->format.weight_bytes
+                                 : slot->memory,
+        resident != NULL ? resident : slot->memory + plan_slot_states_offset(rank->plan), NULL);
+    int rc = run_rank_wait(rank, reading->weights_read);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = taker->take(taker->context, &arrays);
+    slot->mark = rc == 0 && taker->tail != NULL ? taker->tail(taker->context) : 0;
+    return rc;
+}
+
+/* Gives a chunk, which has been read, to the taker. */
+static int take_chunk(struct reading *reading, uint32_t index, struct run_slot *slot)
+{
+    if (reading->states != NULL) {
+        return take_states(reading, index, slot);
+    }
+    const uint64_t elements = plan_chunk_elements(reading->rank->plan);
+    const struct plan_span span = plan_weight_span(reading->rank->input, reading->block);
+    return reading->take_weights(reading->context, span.first + index * elements,
+                                 plan_chunk_size(span.count, elements, index), slot->memory);
+}
+
+/* ---- all chunks of a block ---- */
+
+static int wait_taken(const struct reading *reading, const struct run_slot *slot)
+{
+    const struct run_take_states *taker = reading->states;
+    return taker != NULL && taker->wait != NULL ? taker->wait(taker->context, slot->mark) : 0;
+}
+
+/* Half of the slots are read into while the taker works on the others. */
+static int pass_chunks(struct reading *reading)
+{
+    struct run_slots *slots = &reading->slots;
+    uint32_t begun = 0;
+    int rc = 0;
+    for (uint32_t i = 0; i < reading->count; i++) {
+        for (; begun < reading->count && begun < i + (slots->count + 1) / 2; begun++) {
+            struct run_slot *next = run_slots_next(slots);
+            rc = begun >= slots->count ? wait_taken(reading, next) : 0;
+            if (rc != 0) {
+                return rc;
+            }
+            rc = read_chunk(reading, begun, next);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+        struct run_slot *slot = &slots->at[i % slots->count];
+        rc = run_rank_wait(reading->rank, slot->moved);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = take_chunk(reading, i, slot);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    for (uint32_t i = 0; rc == 0 && i < slots->count && i < reading->count; i++) {
+        rc = wait_taken(reading, &slots->at[i]);
+    }
+    return rc;
+}
+
+/* On return nothing is being read into slots, also after an error. */
+static int read_block(struct reading *reading)
+{
+    struct core_err first = core_err_keep(pass_chunks(reading));
+    const int moved = run_slots_wait(reading->rank, &reading->slots);
+    first = first.code != 0 ? first : core_err_keep(moved);
+    return core_err_first(&first, run_rank_wait(reading->rank, reading->weights_read));
+}
+
+/* The slots that chunks pass through. If there are none, everything is in memory, and slots without memory
+ * keep the taker's points. */
+static void init_slots(struct reading *reading)
+{
+    run_slots_init(&reading->slots, reading->rank);
+    if (reading->slots.count == 0) {
+        reading->slots.count = PLAN_STATE_SLOT_MAX;
+    }
+}
+
+/* ---- weights ---- */
+
+/* The slot for all of a block's weights, on a device that is the host. */
+static char *block_slot(const struct run_rank *rank, uint32_t block)
+{
+    const struct plan_layout *layout = plan_layout_of(rank->plan);
+    return rank->memory.at[layout->weights.buffers[layout->blocks[block].size][0]];
+}
+
+/* Makes slots of one chunk each from the slot of a block. */
+static void split_block_slot(struct reading *reading)
+{
+    const struct run_rank *rank = reading->rank;
+    const uint64_t stride = plan_chunk_elements(rank->plan) * rank->input->format.weight_bytes;
+    struct run_slots *slots = &reading->slots;
+    slots->count = reading->count < PLAN_STATE_SLOT_MAX ? reading->count : PLAN_STATE_SLOT_MAX;
+    for (uint32_t i = 0; i < slots->count; i++) {
+        slots->at[i].memory = block_slot(rank, reading->block) + i * stride;
+    }
+}
+
+int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take_weights,
+                     void *context)
+{
+    const struct plan_span span = plan_weight_span(rank->input, block);
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    const char *resident = run_chunk_weights_memory(rank, block);
+    struct reading reading = {.rank = rank,
+                              .block = block,
+                              .count = (uint32_t)plan_chunk_count(span.count, elements),
+                              .take_weights = take_weights,
+                              .context = context};
+    if (resident != NULL) {
+        return take_weights(context, span.first, span.count, resident);
+    }
+    if (rank->input->budgets.device_is_host) {
+        split_block_slot(&reading);
+    } else {
+        init_slots(&reading);
+    }
+    return read_block(&reading);
+}
+
+/* ---- states ---- */
+
+/* Begins to read all chunks of a block's weights into the block's slot. */
+static int read_weights(struct reading *reading)
+{
+    struct run_rank *rank = reading->rank;
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    const uint64_t count = plan_chunk_count(plan_weight_span(rank->input, reading->block).count,
+                                            elements);
+    int rc = 0;
+    reading->weights = block_slot(rank, reading->block);
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        const struct store_place place = {STORE_WEIGHTS, reading->block, i};
+        rc = run_chunk_get(rank, &place,
+                           reading->weights + i * elements * rank->input->format.weight_bytes,
+                           &reading->weights_read);
+    }
+    return rc;
+}
+
+int run_rank_states(struct run_rank *rank, uint32_t block, const struct run_take_states *taker)
+{
+    struct reading reading = {.rank = rank,
+                              .block = block,
+                              .count = run_chunk_count(rank, block),
+                              .weights = run_chunk_weights_memory(rank, block),
+                              .states = taker};
+    assert(rank->model->blocks[block].trained);
+    if (reading.count == 0) { /* a shard of a small block may be empty */
+        return 0;
+    }
+    init_slots(&reading);
+    if (reading.weights == NULL && rank->input->budgets.device_is_host) {
+        int rc = read_weights(&reading);
+        if (rc != 0) {
+            const struct core_err kept = core_err_keep(rc);
+            (void)run_rank_wait(rank, reading.weights_read);
+            return core_err_first(&kept, 0);
+        }
+    }
+    return read_block(&reading);
+}
