@@ -53,7 +53,8 @@ static int try_one(struct tide_engine *engine, struct run_engine_options *run, c
     rc = run_engine_create(run, &engine->engine);
     *other = rc != 0 && (!damaged || rc == -ECANCELED || rc == -ENOMEM);
     if (rc == 0) {
-        run_checkpoint_compare_products(&engine->resumed, engine->engine);
+        run_checkpoint_compare_products(&engine->resumed,
+                                        run_engine_position(engine->engine).products);
     }
     return rc;
 }
@@ -227,10 +228,10 @@ static int prepare(struct tide_engine *engine, const struct tide_checkpoint_opti
                               options->replace ? SORT_COUNT : SORT_REFUSE, others);
 }
 
-static struct run_checkpoint_options wanted_of(const struct tide_engine *engine,
-                                               const struct tide_checkpoint_options *options)
+static struct run_save_options wanted_of(const struct tide_engine *engine,
+                                         const struct tide_checkpoint_options *options)
 {
-    return (struct run_checkpoint_options){
+    return (struct run_save_options){
         .shelf = engine->shelf,
         .source = engine->setup.folder,
         .keep = options->keep,
@@ -247,10 +248,10 @@ static int save(struct tide_engine *engine, const struct tide_checkpoint_options
     if (rc != 0) {
         return rc;
     }
-    const struct run_checkpoint_options wanted = wanted_of(engine, &options);
+    const struct run_save_options wanted = wanted_of(engine, &options);
     /* What is replaced goes only when the new one is there. */
-    rc = options.later && others == 0 ? run_checkpoint_later(engine->engine, &wanted)
-                                      : run_checkpoint_save(engine->engine, &wanted);
+    rc = options.later && others == 0 ? run_engine_save(engine->engine, &wanted, RUN_SAVE_LATER)
+                                      : run_engine_save(engine->engine, &wanted, RUN_SAVE_NOW);
     if (rc == 0 && others > 0) {
         rc = sort_out(engine, options.directory, SORT_REMOVE, &others);
     }
@@ -269,8 +270,8 @@ static int save_ahead(struct tide_engine *engine, const struct tide_checkpoint_o
     }
     options.application = NULL;
     options.application_bytes = 0;
-    const struct run_checkpoint_options wanted = wanted_of(engine, &options);
-    return run_checkpoint_ahead(engine->engine, &wanted);
+    const struct run_save_options wanted = wanted_of(engine, &options);
+    return run_engine_save(engine->engine, &wanted, RUN_SAVE_NEXT_STEP);
 }
 
 int tide_engine_checkpoint_ahead(struct tide_engine *engine,
@@ -294,7 +295,7 @@ int tide_engine_checkpoint(struct tide_engine *engine,
 int tide_engine_checkpoint_wait(struct tide_engine *engine)
 {
     const struct context_before before = context_enter(engine->context);
-    int rc = run_checkpoint_wait(engine->engine);
+    int rc = run_engine_save_wait(engine->engine);
     engine->step_ns = core_clock_now_ns();
     context_leave(&before);
     return rc;

@@ -47,7 +47,7 @@ static int make(struct tide_engine *engine, const struct tide_engine_options *op
     }
     const size_t count = (size_t)engine->setup.options.micro_batches * engine->setup.options.world;
     struct run_engine_options run = {
-        .planned = engine->setup.planned,
+        .prepared = engine->setup.prepared,
         .options = &engine->setup.options,
         .model = engine->setup.model,
         .files = engine->setup.files,
@@ -330,7 +330,7 @@ static int make_room(struct tide_engine *engine)
 {
     int rc = run_engine_drain(engine->engine);
     rc = rc != 0 ? rc : run_engine_release_checkpoint(engine->engine);
-    if (rc == 0 && engine->shelf != NULL && !run_checkpoint_open(engine->engine)) {
+    if (rc == 0 && engine->shelf != NULL && !run_engine_save_is_open(engine->engine)) {
         store_shelf_spare_drop(engine->shelf);
     }
     return rc;
@@ -413,13 +413,13 @@ int tide_engine_trace(struct tide_engine *engine)
 
 int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out)
 {
-    const struct run_prepared *planned = engine->setup.planned;
+    const struct run_prepared *prepared = engine->setup.prepared;
     const unsigned world = engine->setup.options.world;
     struct tide_engine_memory memory = {
         .rss_bytes = run_runtime_used_bytes(),
         .peak_bytes = run_runtime_peak_bytes(),
-        .device_bytes = run_prepared_bytes(planned, PLAN_DEVICE) * world,
-        .host_bytes = run_prepared_bytes(planned, PLAN_HOST) * world,
+        .device_bytes = run_prepared_bytes(prepared, PLAN_DEVICE) * world,
+        .host_bytes = run_prepared_bytes(prepared, PLAN_HOST) * world,
     };
     return abi_struct_write("tide_engine_memory", &memory, sizeof memory, out);
 }

@@ -69,8 +69,8 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
         return core_err_set(-EINVAL, "the plan is NULL");
     }
     const struct setup *setup = from->setup;
-    const struct run_prepared *planned = setup->planned;
-    const struct plan *plan = planned->plan;
+    const struct run_prepared *prepared = setup->prepared;
+    const struct plan *plan = prepared->plan;
     const struct plan_prediction *predicted = plan_predicted(plan);
     const struct plan_layout *layout = plan_layout_of(plan);
     const double row_tokens = setup->given.tokens_per_row > 0 ? setup->given.tokens_per_row
@@ -80,9 +80,9 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
     struct tide_plan_info info = {
         .parameters = setup->model->parameters,
         .trained_parameters = setup->model->trained_parameters,
-        .device_bytes = run_prepared_bytes(planned, PLAN_DEVICE) * setup->options.world,
-        .host_bytes = run_prepared_bytes(planned, PLAN_HOST) * setup->options.world,
-        .store_bytes = run_prepared_bytes(planned, PLAN_STORE) * setup->options.world,
+        .device_bytes = run_prepared_bytes(prepared, PLAN_DEVICE) * setup->options.world,
+        .host_bytes = run_prepared_bytes(prepared, PLAN_HOST) * setup->options.world,
+        .store_bytes = run_prepared_bytes(prepared, PLAN_STORE) * setup->options.world,
         .acts = plan_chosen_acts(plan),
         .order = plan_chosen_order(plan),
         .timing = plan_chosen_timing(plan),
@@ -96,7 +96,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
         .up_bytes = predicted->up_bytes,
         .down_bytes = predicted->down_bytes,
         .commands = steady_tape(plan)->count,
-        .plan_seconds = planned->plan_seconds,
+        .plan_seconds = prepared->plan_seconds,
         .clipped_seconds = plan_predicted_clipped(plan)->step_seconds,
     };
     _Static_assert((int)TIDE_ACTS_STORE == (int)PLAN_ACTS_STORE &&
@@ -110,15 +110,17 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
 /* ---- who takes what ---- */
 
 /* The index-th pair of tier and consumer that takes anything. */
-static int find_part(const struct run_prepared *planned, unsigned index, struct tide_plan_part *out)
+static int find_part(const struct run_prepared *prepared, unsigned index,
+                     struct tide_plan_part *out)
 {
     static const enum tide_place places[] = {
         [PLAN_DEVICE] = TIDE_DEVICE, [PLAN_HOST] = TIDE_HOST, [PLAN_STORE] = TIDE_STORE};
     unsigned seen = 0;
     for (int tier = 0; tier < PLAN_TIER_COUNT; tier++) {
         for (int consumer = 0; consumer < PLAN_CONSUMER_COUNT; consumer++) {
-            const uint64_t bytes = plan_consumer_bytes(
-                &planned->input, planned->plan, (enum plan_tier)tier, (enum plan_consumer)consumer);
+            const uint64_t bytes = plan_consumer_bytes(&prepared->input, prepared->plan,
+                                                       (enum plan_tier)tier,
+                                                       (enum plan_consumer)consumer);
             if (bytes > 0 && seen++ == index) {
                 *out = (struct tide_plan_part){.tier = places[tier], .bytes = bytes};
                 snprintf(out->what, sizeof out->what, "%s",
@@ -136,7 +138,7 @@ int tide_plan_part_at(const struct tide_plan *plan, unsigned index, struct tide_
     if (plan == NULL) {
         return core_err_set(-EINVAL, "the plan is NULL");
     }
-    int rc = find_part(plan->setup->planned, index, &part);
+    int rc = find_part(plan->setup->prepared, index, &part);
     return rc != 0 ? rc : abi_struct_write("tide_plan_part", &part, sizeof part, out);
 }
 
@@ -146,10 +148,10 @@ int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
     if (plan == NULL) {
         return core_err_set(-EINVAL, "the plan is NULL");
     }
-    const struct run_prepared *planned = plan->setup->planned;
+    const struct run_prepared *prepared = plan->setup->prepared;
     const uint64_t ranks = plan->setup->options.world;
     struct plan_alternative found;
-    if (!plan_alternative(planned->plan, index, &found)) {
+    if (!plan_alternative(prepared->plan, index, &found)) {
         return core_err_set(-ENOENT, "there is no alternative %u", index);
     }
     struct tide_plan_alternative made = {.acts = found.acts,
@@ -159,7 +161,8 @@ int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
                                          .device_bytes = found.device_bytes * ranks,
                                          .host_bytes = found.host_bytes * ranks,
                                          .store_write_bytes = found.store_write_bytes};
-    (void)plan_alternative_print(&planned->input, planned->plan, &found, made.why, sizeof made.why);
+    (void)plan_alternative_print(&prepared->input, prepared->plan, &found, made.why,
+                                 sizeof made.why);
     return abi_struct_write("tide_plan_alternative", &made, sizeof made, out);
 }
 
@@ -168,12 +171,12 @@ int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text
     if (plan == NULL || text == NULL || bytes == 0) {
         return core_err_set(-EINVAL, "a line of a tape needs a plan and room");
     }
-    const struct run_prepared *planned = plan->setup->planned;
-    const struct plan_tape *tape = steady_tape(planned->plan);
+    const struct run_prepared *prepared = plan->setup->prepared;
+    const struct plan_tape *tape = steady_tape(prepared->plan);
     if (index >= tape->count) {
         return core_err_set(-ENOENT, "command %u of a tape of %u", index, tape->count);
     }
-    (void)plan_print_command(&planned->input, planned->plan, &tape->commands[index], text, bytes);
+    (void)plan_print_command(&prepared->input, prepared->plan, &tape->commands[index], text, bytes);
     return 0;
 }
 
@@ -182,7 +185,7 @@ int tide_plan_rates(const struct tide_plan *plan, const char *path)
     if (plan == NULL || path == NULL) {
         return core_err_set(-EINVAL, "rates need a plan and a path");
     }
-    return run_rates_write(path, &plan->setup->planned->rates);
+    return run_rates_write(path, &plan->setup->prepared->rates);
 }
 
 int tide_plan_forget(const struct tide_plan *plan)
@@ -190,7 +193,7 @@ int tide_plan_forget(const struct tide_plan *plan)
     if (plan == NULL) {
         return core_err_set(-EINVAL, "the plan is NULL");
     }
-    run_rates_forget(plan->setup->planned->shapes, &plan->setup->options);
+    run_rates_forget(plan->setup->prepared->shapes, &plan->setup->options);
     return 0;
 }
 
@@ -199,6 +202,6 @@ int tide_plan_trace(const struct tide_plan *plan, const char *path)
     if (plan == NULL || path == NULL) {
         return core_err_set(-EINVAL, "a timeline needs a plan and a path");
     }
-    const struct run_prepared *planned = plan->setup->planned;
-    return run_timeline_predict(&planned->input, planned->plan, TRACED_STEPS, path);
+    const struct run_prepared *prepared = plan->setup->prepared;
+    return run_timeline_predict(&prepared->input, prepared->plan, TRACED_STEPS, path);
 }

@@ -413,8 +413,8 @@ static int plan(struct setup *setup)
     const char *path = setup->given.rates;
     int rc = path != NULL ? run_rates_read(path, &rates) : 0;
     return rc != 0 ? rc
-                   : run_prepared_create(setup->model, &setup->options, path != NULL ? &rates : NULL,
-                                        &setup->planned);
+                   : run_prepared_create(setup->model, &setup->options,
+                                         path != NULL ? &rates : NULL, &setup->prepared);
 }
 
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights)
@@ -445,7 +445,7 @@ int setup_plan(struct setup *setup)
 
 void setup_fini(struct setup *setup)
 {
-    run_prepared_destroy(setup->planned);
+    run_prepared_destroy(setup->prepared);
     model_files_close(setup->files);
     model_destroy(setup->model);
     for (size_t i = 0; i < sizeof setup->texts / sizeof setup->texts[0]; i++) {

@@ -20,7 +20,7 @@ struct setup {
     char build[96];                   /* which library this is */
     struct model *model;              /* owned */
     struct model_files *files;        /* owned */
-    struct run_prepared *planned;      /* owned */
+    struct run_prepared *prepared;    /* owned */
 };
 
 /* What 0 means. */

@@ -1,4 +1,4 @@
-/* checkpoint.c: describing a run, and comparing two. */
+/* checkpoint.c: describes a run, and compares two. */
 #include "offload/run/checkpoint.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "core/base/json_write.h"
 #include "core/base/log.h"
 
-/* ---- what a run was made with ---- */
+/* ---- describing ---- */
 
 static void add(struct store_manifest *manifest, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -46,7 +46,7 @@ static const char *moments_name(enum core_vec_type moments)
     return moments == CORE_VEC_F32 ? "fp32" : moments == CORE_VEC_BF16 ? "bf16" : "8bit";
 }
 
-/* The first three say what states are; a run with others cannot go on. */
+/* The first three say what states are; a run for which they differ cannot resume. */
 enum { FORMAT_PARAMETERS = 3, VALUE_CHARS = STORE_PARAMETER_BYTES - 1 };
 
 static void add_parameters(struct store_manifest *manifest, const struct run_options *options)
@@ -111,11 +111,12 @@ int run_checkpoint_describe(const struct run_options *options, const struct mode
 static int check_model(const struct store_manifest *found, const struct store_manifest *mine)
 {
     if (strcmp(found->family, mine->family) != 0) {
-        return core_err_set(-EINVAL, "the checkpoint is of a %s model, this one is %s",
+        return core_err_set(-EINVAL, "the checkpoint is of a %s model; this model is a %s",
                             found->family, mine->family);
     }
     if (found->block_count != mine->block_count) {
-        return core_err_set(-EINVAL, "the checkpoint has %" PRIu32 " blocks, the model %" PRIu32,
+        return core_err_set(-EINVAL,
+                            "the checkpoint has %" PRIu32 " blocks; the model has %" PRIu32,
                             found->block_count, mine->block_count);
     }
     for (uint32_t b = 0; b < mine->block_count; b++) {
@@ -140,7 +141,7 @@ static int check_model(const struct store_manifest *found, const struct store_ma
     return 0;
 }
 
-/* What the formats of the states are; more than their names, for a file may say anything. */
+/* Compares the formats of the states themselves: a file may contradict its own names of them. */
 static int check_format(const struct store_manifest *found, const struct store_manifest *mine)
 {
     const struct plan_format *a = &found->format;
@@ -178,6 +179,16 @@ static int check_parameters(const struct store_manifest *found, const struct sto
     return 0;
 }
 
+static int compare(const struct store_manifest *found, const struct store_manifest *mine)
+{
+    int rc = check_model(found, mine);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_parameters(found, mine);
+    return rc != 0 ? rc : check_format(found, mine);
+}
+
 int run_checkpoint_check(const struct store_manifest *manifest, const struct model *model,
                          const struct run_options *options)
 {
@@ -187,26 +198,23 @@ int run_checkpoint_check(const struct store_manifest *manifest, const struct mod
     if (rc != 0) {
         return rc;
     }
-    rc = check_model(manifest, &mine);
-    rc = rc != 0 ? rc : check_parameters(manifest, &mine);
-    rc = rc != 0 ? rc : check_format(manifest, &mine);
+    rc = compare(manifest, &mine);
     store_manifest_fini(&mine);
     return rc;
 }
 
-void run_checkpoint_compare_products(const struct store_manifest *manifest,
-                                     const struct run_engine *engine)
+void run_checkpoint_compare_products(const struct store_manifest *manifest, const char *products)
 {
-    const char *ours = run_engine_position(engine).products;
     const char *theirs = store_manifest_parameter(manifest, PRODUCTS);
-    if (theirs == NULL ? ours == NULL : ours != NULL && strncmp(theirs, ours, VALUE_CHARS) == 0) {
+    if (theirs == NULL ? products == NULL
+                       : products != NULL && strncmp(theirs, products, VALUE_CHARS) == 0) {
         return;
     }
     core_log(CORE_LOG_WARN,
              "matrix products were computed by %s before this run was resumed and are computed by "
              "%s now: bits may differ from those of the run that was not interrupted",
              theirs != NULL ? theirs : "the CPU or an earlier version of tide",
-             ours != NULL ? ours : "the CPU");
+             products != NULL ? products : "the CPU");
 }
 
 unsigned run_checkpoint_threads(const char *directory, uint32_t world)
@@ -226,7 +234,7 @@ unsigned run_checkpoint_threads(const char *directory, uint32_t world)
             const char *value = store_manifest_parameter(&manifest, "threads");
             const char *ranks = store_manifest_parameter(&manifest, "ranks");
             const bool same = ranks != NULL && strtoul(ranks, NULL, 10) == world;
-            if (!same) { /* the newest counts */
+            if (!same) { /* only the newest readable one counts */
                 i = 0;
             }
             threads = same && value != NULL ? strtoul(value, NULL, 10) : 0;

@@ -9,23 +9,23 @@
 #include "offload/run/rank.h"
 #include "offload/run/update.h"
 
-static void give_seconds(struct run_prepared *planned)
+static void give_seconds(struct run_prepared *prepared)
 {
-    const struct model *model = planned->shapes->model;
+    const struct model *model = prepared->shapes->model;
     for (unsigned b = 0; b < model->block_count; b++) {
-        struct plan_block_shape *shape = &planned->shapes->blocks[b];
+        struct plan_block_shape *shape = &prepared->shapes->blocks[b];
         const enum model_block_kind kind = model->blocks[b].kind;
-        shape->forward_seconds = planned->rates.forward_seconds[kind];
-        shape->recompute_seconds = planned->rates.recompute_seconds[kind];
-        shape->backward_seconds = planned->rates.backward_seconds[kind];
+        shape->forward_seconds = prepared->rates.forward_seconds[kind];
+        shape->recompute_seconds = prepared->rates.recompute_seconds[kind];
+        shape->backward_seconds = prepared->rates.backward_seconds[kind];
     }
 }
 
 /* 8-bit moments whose blocks different parameters share are updated by the processor. */
-static int keep_from_card(struct run_prepared *planned, const struct model *model,
+static int keep_from_card(struct run_prepared *prepared, const struct model *model,
                           const struct run_options *options)
 {
-    struct plan_input *input = &planned->input;
+    struct plan_input *input = &prepared->input;
     if (!run_update_splits_q8_block(model, options)) {
         return 0;
     }
@@ -41,20 +41,20 @@ static int keep_from_card(struct run_prepared *planned, const struct model *mode
 }
 
 /* Groups of micro-batches, so that tapes and their buffers do not grow with a step. */
-static void group_micro_batches(struct run_prepared *planned, const struct run_options *options,
+static void group_micro_batches(struct run_prepared *prepared, const struct run_options *options,
                                 uint32_t groups_max)
 {
     const uint32_t group = (options->micro_batches + groups_max - 1) / groups_max;
-    for (uint32_t b = 0; b < planned->shapes->model->block_count; b++) {
-        planned->blocks[b] = run_shapes_grouped(&planned->shapes->blocks[b], group);
+    for (uint32_t b = 0; b < prepared->shapes->model->block_count; b++) {
+        prepared->blocks[b] = run_shapes_grouped(&prepared->shapes->blocks[b], group);
     }
-    planned->input.group = group;
-    planned->input.wishes.micro_batches = (options->micro_batches + group - 1) / group;
+    prepared->input.group = group;
+    prepared->input.wishes.micro_batches = (options->micro_batches + group - 1) / group;
 }
 
 /* Smaller groups, in a longer tape, where the larger ones do not fit: of a step that goes micro-batch by
  * micro-batch a whole group's activations are in memory. */
-static int plan_groups(struct run_prepared *planned, const struct run_options *options)
+static int plan_groups(struct run_prepared *prepared, const struct run_options *options)
 {
     static const uint32_t groups_max[] = {RUN_OPTIONS_GROUPS, 8 * RUN_OPTIONS_GROUPS};
     int rc = -EFBIG;
@@ -62,9 +62,9 @@ static int plan_groups(struct run_prepared *planned, const struct run_options *o
         const bool smaller = i > 0 && options->micro_batches > groups_max[i - 1] &&
                              options->wishes.order != PLAN_ORDER_LAYER;
         if (i == 0 || smaller) {
-            group_micro_batches(planned, options, groups_max[i]);
-            planned->input.wishes.order = smaller ? PLAN_ORDER_MICRO : options->wishes.order;
-            rc = plan_create(&planned->input, &planned->plan);
+            group_micro_batches(prepared, options, groups_max[i]);
+            prepared->input.wishes.order = smaller ? PLAN_ORDER_MICRO : options->wishes.order;
+            rc = plan_create(&prepared->input, &prepared->plan);
         }
     }
     return rc;
@@ -73,59 +73,59 @@ static int plan_groups(struct run_prepared *planned, const struct run_options *o
 int run_prepared_create(const struct model *model, const struct run_options *options,
                         const struct run_rates *rates, struct run_prepared **out)
 {
-    struct run_prepared *planned = calloc(1, sizeof *planned);
-    if (planned == NULL) {
+    struct run_prepared *prepared = calloc(1, sizeof *prepared);
+    if (prepared == NULL) {
         return core_err_set(-ENOMEM, "no memory for a plan");
     }
-    int rc = run_shapes_create(model, options, &planned->shapes);
+    int rc = run_shapes_create(model, options, &prepared->shapes);
     if (rc == 0) {
-        planned->blocks = calloc(model->block_count, sizeof *planned->blocks);
-        rc = planned->blocks != NULL
+        prepared->blocks = calloc(model->block_count, sizeof *prepared->blocks);
+        rc = prepared->blocks != NULL
                  ? 0
                  : core_err_set(-ENOMEM, "no memory for the shapes of %u blocks",
                                 model->block_count);
     }
     if (rc == 0 && rates != NULL) {
-        planned->rates = *rates;
+        prepared->rates = *rates;
     } else if (rc == 0) {
-        rc = run_rates_measure(planned->shapes, options, &planned->rates);
+        rc = run_rates_measure(prepared->shapes, options, &prepared->rates);
         rc = rc == -EFBIG ? -EIO : rc; /* a drive's refusal; the planner's own means no fit */
     }
     if (rc == 0) {
         const int64_t start_ns = core_clock_now_ns();
-        give_seconds(planned);
-        planned->input = run_shapes_input(planned->shapes, options, &planned->rates.machine);
-        planned->input.blocks = planned->blocks;
-        planned->input.budgets.device_taken_bytes += run_rank_device_bytes(planned->shapes,
-                                                                           options);
-        rc = keep_from_card(planned, model, options);
-        rc = rc != 0 ? rc : plan_groups(planned, options);
-        planned->plan_seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9;
+        give_seconds(prepared);
+        prepared->input = run_shapes_input(prepared->shapes, options, &prepared->rates.machine);
+        prepared->input.blocks = prepared->blocks;
+        prepared->input.budgets.device_taken_bytes += run_rank_device_bytes(prepared->shapes,
+                                                                            options);
+        rc = keep_from_card(prepared, model, options);
+        rc = rc != 0 ? rc : plan_groups(prepared, options);
+        prepared->plan_seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9;
     }
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
-        run_prepared_destroy(planned);
+        run_prepared_destroy(prepared);
         return core_err_first(&kept, 0);
     }
-    *out = planned;
+    *out = prepared;
     return 0;
 }
 
-void run_prepared_destroy(struct run_prepared *planned)
+void run_prepared_destroy(struct run_prepared *prepared)
 {
-    if (planned == NULL) {
+    if (prepared == NULL) {
         return;
     }
-    plan_destroy(planned->plan);
-    free(planned->blocks);
-    run_shapes_destroy(planned->shapes);
-    free(planned);
+    plan_destroy(prepared->plan);
+    free(prepared->blocks);
+    run_shapes_destroy(prepared->shapes);
+    free(prepared);
 }
 
-uint64_t run_prepared_bytes(const struct run_prepared *planned, enum plan_tier tier)
+uint64_t run_prepared_bytes(const struct run_prepared *prepared, enum plan_tier tier)
 {
-    const struct plan_budgets *budgets = &planned->input.budgets;
+    const struct plan_budgets *budgets = &prepared->input.budgets;
     const uint64_t taken[PLAN_TIER_COUNT] = {
         [PLAN_DEVICE] = budgets->device_taken_bytes, [PLAN_HOST] = budgets->host_taken_bytes};
-    return plan_tier_bytes(planned->plan, tier) + taken[tier];
+    return plan_tier_bytes(prepared->plan, tier) + taken[tier];
 }

@@ -19,9 +19,9 @@ struct run_prepared {
 /* Measures where `rates` is NULL. -EFBIG where it cannot fit. */
 int run_prepared_create(const struct model *model, const struct run_options *options,
                         const struct run_rates *rates, struct run_prepared **out);
-void run_prepared_destroy(struct run_prepared *planned);
+void run_prepared_destroy(struct run_prepared *prepared);
 
 /* Bytes of a tier, the runtime's own included. */
-uint64_t run_prepared_bytes(const struct run_prepared *planned, enum plan_tier tier);
+uint64_t run_prepared_bytes(const struct run_prepared *prepared, enum plan_tier tier);
 
 #endif

@@ -191,20 +191,18 @@ static int make_executor(struct run_rank *rank)
         }
     }
     options.lanes[PLAN_Q_UPDATE] = run_update_lane(rank->update);
-    if (rank->given.saving != NULL) {
-        const struct run_save_options save = {
-            .input = rank->input,
-            .plan = rank->plan,
-            .memory = &rank->memory,
+    if (rank->given.writer != NULL) {
+        const struct run_checkpoint_lane_options lane = {
+            .rank = rank->options->rank,
+            .writes_states = run_rank_writes_states(rank),
             .update = rank->update,
-            .saving = rank->given.saving,
             .bell = &rank->bell,
             .stall_limit_ns = run_options_stall_ns(rank->options)};
-        int rc = run_save_create(&save, &rank->save);
+        int rc = run_checkpoint_lane_create(rank->given.writer, &lane, &rank->checkpoint_lane);
         if (rc != 0) {
             return rc;
         }
-        options.lanes[PLAN_Q_WRITE_CHECKPOINT] = run_save_lane(rank->save);
+        options.lanes[PLAN_Q_WRITE_CHECKPOINT] = run_checkpoint_lane(rank->checkpoint_lane);
     }
     for (int i = 0; rank->store != NULL && i < RANK_IO_QUEUES; i++) {
         rank->io[i] = (struct run_io){.memory = &rank->memory,
@@ -293,7 +291,7 @@ void run_rank_abort(struct run_rank *rank, int code)
 static bool stands_still(struct run_rank *rank)
 {
     static const int64_t last_chance_ns = INT64_C(10000000000);
-    if (run_rank_save_stuck(rank)) {
+    if (run_checkpoint_lane_stuck(rank->checkpoint_lane)) {
         return true;
     }
     if (rank->executor == NULL || !run_executor_stalled(rank->executor)) {
@@ -336,7 +334,7 @@ bool run_rank_destroy(struct run_rank *rank)
         core_log(CORE_LOG_WARN, "%s", core_err_sentence());
     }
     run_executor_destroy(rank->executor);
-    run_save_destroy(rank->save);
+    run_checkpoint_lane_destroy(rank->checkpoint_lane);
     run_timeline_destroy(rank->timeline);
     coll_close(rank->coll);
     run_collect_fini(&rank->collect);

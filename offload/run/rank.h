@@ -13,7 +13,7 @@
 #include "offload/store/checkpoint.h"
 
 struct coll_meeting;
-struct run_saving;
+struct run_checkpoint_writer;
 struct run_rank;
 
 struct run_rank_options {
@@ -21,10 +21,10 @@ struct run_rank_options {
     const struct run_shapes *shapes;
     const struct plan_input *input;
     const struct plan *plan;
-    struct run_saving *saving;    /* the run's checkpoint; NULL: no tape saves */
-    struct coll_meeting *meeting; /* where ranks of this process meet; NULL: there is one */
-    uint64_t run;                 /* tells runs apart */
-    const char *trace;            /* a file for the timeline of a few steps; NULL: none */
+    struct run_checkpoint_writer *writer; /* NULL: no tape saves */
+    struct coll_meeting *meeting;         /* where ranks of this process meet; NULL: there is one */
+    uint64_t run;                         /* tells runs apart */
+    const char *trace;                    /* a file for the timeline of a few steps; NULL: none */
     /* Reports what takes long at create and load; not 0 stops with -ECANCELED. May be NULL. */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
@@ -105,29 +105,26 @@ int run_rank_drain(struct run_rank *rank);
 /* Waits for everything that was begun, and begins nothing. */
 int run_rank_quiesce(struct run_rank *rank);
 
-/* ---- what updates make, put into the checkpoint that is open ---- */
+/* ---- updates that go to the open checkpoint ---- */
 
-/* Whether this rank has states that no rank before it has. */
+/* Whether this rank writes states to checkpoints: no earlier rank has the same. */
 bool run_rank_writes_states(const struct run_rank *rank);
 /* Whether a step's update, or a part of it, is made inside the step. */
 bool run_rank_updates_inside(const struct run_rank *rank);
-/* Whether the update that is pending can go there, and is the whole of the step's. */
+/* Whether the pending update is the whole update of its step, and can go to a checkpoint. */
 bool run_rank_can_save(const struct run_rank *rank);
-/* Then it does, with the next step or drain. */
+/* The pending update goes there, with the next step or drain. */
 void run_rank_save_pending(struct run_rank *rank);
-/* The next step's update does: what is made inside it, and what it leaves pending with the step or
- * drain behind it. */
+/* The next step's update goes there: what is made inside the step at once, what it leaves pending with the
+ * step or drain after it. */
 void run_rank_save_next(struct run_rank *rank);
-/* Whether that step left all of its update there or pending; a step that was skipped has none. */
+/* Whether the step after run_rank_save_next left all of its update there or pending. A skipped step has
+ * none. */
 bool run_rank_saved_step(const struct run_rank *rank);
-/* Whether what is pending waits to be put there. */
+/* Whether the pending update has yet to go there. */
 bool run_rank_save_due(const struct run_rank *rank);
-/* Nothing is to follow what was asked for. */
-int run_rank_save_seal(struct run_rank *rank);
-/* Waits for what was begun, and forgets what was not. */
-int run_rank_save_wait(struct run_rank *rank);
-/* Whether such a wait ended because nothing moved. NULL is fine. */
-bool run_rank_save_stuck(const struct run_rank *rank);
+/* Nothing more goes there. */
+void run_rank_save_forget(struct run_rank *rank);
 
 /* The working weights of a block that this rank keeps, in the memory where they are or of its slots:
  * calls `take` for each run of elements in order. Drained before. */

@@ -4,10 +4,10 @@
 #define OFFLOAD_RUN_RANK_INTERNAL_H
 
 #include "core/base/bell.h"
+#include "offload/run/checkpoint_writer.h"
 #include "offload/run/collect.h"
 #include "offload/run/compute.h"
 #include "offload/run/rank.h"
-#include "offload/run/save.h"
 #include "offload/run/timeline.h"
 #include "offload/run/transfer.h"
 
@@ -55,7 +55,7 @@ struct run_rank {
     struct run_io io[RANK_IO_QUEUES];
     struct coll *coll; /* owned; NULL: there is only one rank */
     struct run_collect collect;
-    struct run_save *save; /* owned; NULL: no tape saves */
+    struct run_checkpoint_lane *checkpoint_lane; /* owned; NULL: no tape saves */
     struct run_executor *executor;
     struct run_timeline *timeline; /* owned; NULL: not asked for */
     bool traced;                   /* the timeline was written, or could not be */

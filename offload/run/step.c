@@ -351,22 +351,23 @@ bool run_rank_updates_inside(const struct run_rank *rank)
 
 bool run_rank_can_save(const struct run_rank *rank)
 {
-    return rank->save != NULL && rank->pending != RUN_PENDING_NONE &&
+    return rank->checkpoint_lane != NULL && rank->pending != RUN_PENDING_NONE &&
            !run_rank_updates_inside(rank) &&
            plan_tape(rank->plan, rank->last, PLAN_NEXT_SAVE) != NULL;
 }
 
 void run_rank_save_pending(struct run_rank *rank)
 {
-    run_save_expect(rank->save, count_saved_chunks(rank, PLAN_NEXT_SAVE));
+    run_checkpoint_lane_expect(rank->checkpoint_lane, count_saved_chunks(rank, PLAN_NEXT_SAVE));
     rank->pending = RUN_PENDING_SAVED;
 }
 
 void run_rank_save_next(struct run_rank *rank)
 {
     if (run_rank_updates_inside(rank)) {
-        run_save_expect(rank->save,
-                        count_saved_chunks(rank, next_tape[rank->pending][REQUEST_STEP_SAVED]));
+        run_checkpoint_lane_expect(
+            rank->checkpoint_lane,
+            count_saved_chunks(rank, next_tape[rank->pending][REQUEST_STEP_SAVED]));
     }
     rank->saved = RUN_SAVED_NEXT;
 }
@@ -381,23 +382,12 @@ bool run_rank_save_due(const struct run_rank *rank)
     return rank->pending == RUN_PENDING_SAVED;
 }
 
-int run_rank_save_seal(struct run_rank *rank)
-{
-    return run_save_seal(rank->save);
-}
-
-int run_rank_save_wait(struct run_rank *rank)
+void run_rank_save_forget(struct run_rank *rank)
 {
     rank->saved = RUN_SAVED_NONE;
     if (rank->pending == RUN_PENDING_SAVED) {
         rank->pending = RUN_PENDING_DEFERRED;
     }
-    return run_save_wait(rank->save);
-}
-
-bool run_rank_save_stuck(const struct run_rank *rank)
-{
-    return rank != NULL && rank->save != NULL && run_save_stuck(rank->save);
 }
 
 /* ---- counters ---- */

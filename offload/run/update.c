@@ -330,8 +330,7 @@ static void bring(struct run_update *update, const struct plan_command *command,
     }
 }
 
-/* The chunk of an UPDATE: where its streams lie, in the generation that it leaves. */
-static struct adam_arrays arrays_of(const struct run_update *update,
+struct adam_arrays run_update_chunk(const struct run_update *update,
                                     const struct plan_command *command)
 {
     const struct run_memory *memory = update->memory;
@@ -355,7 +354,7 @@ static const struct run_update_terms *terms_of(const struct run_update *update,
 static int do_update(struct run_update *update, const struct plan_command *command)
 {
     const struct run_update_terms *terms = terms_of(update, command);
-    const struct adam_arrays arrays = arrays_of(update, command);
+    const struct adam_arrays arrays = run_update_chunk(update, command);
     bring(update, command, PLAN_AS_WEIGHTS_PLACE);
     bring(update, command, PLAN_AS_STATES);
     int rc = set_groups(update, command->block, terms);
@@ -368,7 +367,7 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
                       adam_piece_fn *take, void *context)
 {
     const struct run_update_terms *terms = terms_of(update, command);
-    const struct adam_arrays arrays = arrays_of(update, command);
+    const struct adam_arrays arrays = run_update_chunk(update, command);
     const struct adam_window window = {.arrays = &arrays,
                                        .begin = arrays.first,
                                        .end = arrays.first + arrays.count,

@@ -69,6 +69,10 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
  * numbers share a block of them. */
 bool run_update_splits_q8_block(const struct model *model, const struct run_options *options);
 
+/* Where a command's chunk is in memory: of an UPDATE, in the generation that it writes. */
+struct adam_arrays run_update_chunk(const struct run_update *update,
+                                    const struct plan_command *command);
+
 /* Where the streams of a chunk lie: `weights`, and `states` packed as the plan says. */
 struct adam_arrays run_update_arrays(const struct run_update *update, uint64_t first,
                                      uint64_t count, char *weights, char *states,

@@ -26,7 +26,7 @@
 #include "core/base/mem.h"
 #include "offload/model/config.h"
 #include "offload/plan/shard.h"
-#include "offload/run/checkpoint.h"
+#include "offload/run/engine.h"
 
 enum { CHUNK = 4 << 20, ROUNDS_MAX = 15, REST_SECONDS = 8, PATH_BYTES = 4096 };
 
@@ -55,7 +55,7 @@ static struct {
     unsigned rest_seconds;
     struct model *model;
     struct run_options options;
-    struct run_prepared *planned;
+    struct run_prepared *prepared;
     struct store_image image;
     struct core_region slot; /* what every chunk is written from and read into */
     double bytes;            /* of a checkpoint's arrays */
@@ -126,7 +126,7 @@ static void make_plan(void)
         .stores = {{.directory = bench.store, .weight = 1}},
         .store_count = 1,
     };
-    check(run_prepared_create(bench.model, &bench.options, &rates, &bench.planned), "plan");
+    check(run_prepared_create(bench.model, &bench.options, &rates, &bench.prepared), "plan");
 }
 
 static struct store_arrays arrays_of(void)
@@ -233,7 +233,7 @@ static int note(void *user, const char *phase, uint64_t done, uint64_t total)
 static double resume_all(void)
 {
     struct run_engine *engine = NULL;
-    const struct run_engine_options options = {.planned = bench.planned,
+    const struct run_engine_options options = {.prepared = bench.prepared,
                                                .options = &bench.options,
                                                .model = bench.model,
                                                .checkpoint = bench.checkpoint,
@@ -397,7 +397,7 @@ int main(int argc, char **argv)
     }
     clear();
     store_image_fini(&bench.image);
-    run_prepared_destroy(bench.planned);
+    run_prepared_destroy(bench.prepared);
     model_destroy(bench.model);
     core_region_free(&bench.slot);
     return 0;

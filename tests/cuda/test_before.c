@@ -87,7 +87,7 @@ static unsigned events_of(struct case_model *made, const struct run_options *opt
 static void a_command_has_one_event(void)
 {
     struct case_model made;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_options options = case_options();
     kern_ops_detach(NULL);
     options.device = rig_machine();
@@ -95,16 +95,16 @@ static void a_command_has_one_event(void)
     options.wishes.weights = PLAN_WHERE_DEVICE;
     options.wishes.states = PLAN_WHERE_DEVICE;
     case_model_make(&made, "llama");
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     uint32_t longest = 0;
     for (int before = 0; before <= PLAN_KIND_COUNT; before++) {
         for (int kind = 0; kind < PLAN_KIND_COUNT; kind++) {
-            const struct plan_tape *tape = plan_tape(planned->plan, (enum plan_kind)before,
+            const struct plan_tape *tape = plan_tape(prepared->plan, (enum plan_kind)before,
                                                      (enum plan_kind)kind);
             longest = tape != NULL && tape->count > longest ? tape->count : longest;
         }
     }
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     const unsigned step = events_of(&made, &options, 2) - events_of(&made, &options, 1);
     test_note("%u events in a step, %u commands in the longest tape", step, longest);
     check_uint(step, >, 0);

@@ -164,11 +164,11 @@ static void checkpoints(void)
         struct case_outcome parts = {0};
         char path[700];
         struct store_shelf *shelf = case_shelf_open();
-        const struct run_checkpoint_options save = {.shelf = shelf,
-                                                    .source = made.folder,
-                                                    .keep = 2,
-                                                    .application = "place",
-                                                    .application_bytes = 6};
+        const struct run_save_options save = {.shelf = shelf,
+                                              .source = made.folder,
+                                              .keep = 2,
+                                              .application = "place",
+                                              .application_bytes = 6};
         const struct case_part first = {
             .end = STEPS, .save = &save, .save_after = 1, .later = way == 0};
         (void)rig_machine();

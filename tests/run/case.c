@@ -274,15 +274,15 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         }
         const bool saves = part->save != NULL &&
                            (s + 1 == part->save_after || (part->save_on && s >= part->save_after));
-        int rc = saves && part->ahead ? run_checkpoint_ahead(engine, part->save) : 0;
+        int rc = saves && part->ahead ? run_engine_save(engine, part->save, RUN_SAVE_NEXT_STEP) : 0;
         rc = rc != 0
                  ? rc
                  : run_engine_step(engine, batches.list, batches.count, options->group.lr, &step);
         rc = rc == 0 && (part->evaluated >> s & 1) != 0 ? evaluate(made, engine) : rc;
         if (rc == 0 && saves) {
-            rc = part->later ? run_checkpoint_later(engine, part->save)
-                             : run_checkpoint_save(engine, part->save);
-            out->under_way = run_checkpoint_open(engine);
+            rc = part->later ? run_engine_save(engine, part->save, RUN_SAVE_LATER)
+                             : run_engine_save(engine, part->save, RUN_SAVE_NOW);
+            out->under_way = run_engine_save_is_open(engine);
         }
         if (rc != 0) {
             return rc;
@@ -295,7 +295,7 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         out->guess_bytes[s] = step.guess_bytes;
         out->steps = s + 1;
     }
-    int rc = run_checkpoint_wait(engine);
+    int rc = run_engine_save_wait(engine);
     return rc != 0 ? rc : run_engine_drain(engine);
 }
 
@@ -348,13 +348,13 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
 int case_try_part(const struct case_model *made, const struct run_options *options,
                   const struct case_part *part, struct case_outcome *out)
 {
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_engine *engine = NULL;
-    int rc = run_prepared_create(made->model, options, case_rates(), &planned);
+    int rc = run_prepared_create(made->model, options, case_rates(), &prepared);
     if (rc != 0) {
         return rc;
     }
-    const struct run_engine_options engine_options = {.planned = planned,
+    const struct run_engine_options engine_options = {.prepared = prepared,
                                                       .options = options,
                                                       .model = made->model,
                                                       .files = made->files,
@@ -364,7 +364,7 @@ int case_try_part(const struct case_model *made, const struct run_options *optio
     rc = rc != 0 ? rc : hash_all(made, engine, options, out);
     snprintf(out->sentence, sizeof out->sentence, "%s", rc != 0 ? core_err_sentence() : "");
     run_engine_destroy(engine);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     return rc != 0 ? core_err_adopt(rc, out->sentence) : 0;
 }
 

@@ -4,8 +4,7 @@
 #define TESTS_RUN_CASE_H
 
 #include "offload/model/files.h"
-#include "offload/run/checkpoint.h"
-#include "offload/run/prepare.h"
+#include "offload/run/engine.h"
 
 enum { CASE_ROWS = 2, CASE_LENGTH = 16, CASE_STEPS_MAX = 8, CASE_MICRO_MAX = 80 };
 
@@ -66,12 +65,12 @@ int case_try_engine(const struct case_model *made, const struct run_options *opt
  * what these steps did, and keeps what is in front of them. */
 struct case_part {
     unsigned first, end;
-    const char *resume;                        /* a checkpoint's folder; NULL: the files */
-    const struct run_checkpoint_options *save; /* NULL: none */
-    unsigned save_after;                       /* steps */
-    bool save_on;                              /* and after every one that follows */
-    bool later;                                /* the save goes on under the next step */
-    bool ahead;                                /* and was said before its step */
+    const char *resume;                  /* a checkpoint's folder; NULL: the files */
+    const struct run_save_options *save; /* NULL: none */
+    unsigned save_after;                 /* steps */
+    bool save_on;                        /* and after every one that follows */
+    bool later;                          /* the save goes on under the next step */
+    bool ahead;                          /* and was said before its step */
     uint64_t loud;      /* bit n: few targets in step n + 1, and so a norm many times the others' */
     uint64_t evaluated; /* bit n: a batch is evaluated after step n + 1 */
 };

@@ -41,7 +41,7 @@ static struct run_options options_of(enum plan_timing timing, const char *io)
 static struct store_shelf *begin(const struct run_options *options, struct case_outcome *out)
 {
     struct store_shelf *shelf = case_shelf_open();
-    const struct run_checkpoint_options save = {.shelf = shelf, .keep = 2};
+    const struct run_save_options save = {.shelf = shelf, .keep = 2};
     const struct case_part part = {.end = SAVED, .save = &save, .save_after = SAVED};
     store_shelf_path(store_shelf_directory(shelf), SAVED, checkpoint, sizeof checkpoint);
     case_run_part(&made, options, &part, out, "the first steps");
@@ -81,7 +81,7 @@ static void rotated_away(void)
         const struct case_part all = {.end = STEPS, .loud = loud};
         case_run_part(&made, &options, &all, &whole, "uninterrupted");
         struct store_shelf *shelf = begin(&options, &parts);
-        const struct run_checkpoint_options save = {.shelf = shelf, .keep = 1};
+        const struct run_save_options save = {.shelf = shelf, .keep = 1};
         const struct case_part rest = {.first = SAVED,
                                        .end = STEPS,
                                        .resume = checkpoint,
@@ -100,11 +100,11 @@ static void rotated_away(void)
 }
 
 /* An engine that goes on from the checkpoint. */
-static struct run_engine *resume(const struct run_options *options, struct run_prepared **planned)
+static struct run_engine *resume(const struct run_options *options, struct run_prepared **prepared)
 {
     struct run_engine *engine = NULL;
-    check_int(run_prepared_create(made.model, options, case_rates(), planned), ==, 0);
-    const struct run_engine_options given = {.planned = *planned,
+    check_int(run_prepared_create(made.model, options, case_rates(), prepared), ==, 0);
+    const struct run_engine_options given = {.prepared = *prepared,
                                              .options = options,
                                              .model = made.model,
                                              .files = made.files,
@@ -140,10 +140,10 @@ static void is_let_go(void)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, NULL);
     struct case_outcome parts = {.steps = 0};
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct store_stats stats;
     struct store_shelf *shelf = begin(&options, &parts);
-    struct run_engine *engine = resume(&options, &planned);
+    struct run_engine *engine = resume(&options, &prepared);
     struct run_rank *rank = run_engine_rank(engine, 0);
     const uint64_t adopted = run_rank_adopted_bytes(rank);
     run_rank_store_stats(rank, &stats);
@@ -165,7 +165,7 @@ static void is_let_go(void)
     check_uint(files_open(), ==, 0);
     check_int(step(engine, SAVED + 1), ==, 0);
     run_engine_destroy(engine);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     store_shelf_close(shelf);
 }
 
@@ -174,9 +174,9 @@ static void a_change_is_found(bool cut)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, NULL);
     struct case_outcome parts = {.steps = 0};
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct store_shelf *shelf = begin(&options, &parts);
-    struct run_engine *engine = resume(&options, &planned);
+    struct run_engine *engine = resume(&options, &prepared);
     if (run_rank_adopted_bytes(run_engine_rank(engine, 0)) > 0) {
         char path[PATH + 40];
         char byte = 0;
@@ -194,7 +194,7 @@ static void a_change_is_found(bool cut)
         check_true(strstr(core_err_sentence(), "m.safetensors") != NULL);
     }
     run_engine_destroy(engine);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     store_shelf_close(shelf);
 }
 
@@ -209,7 +209,7 @@ static void one_chunk(void)
     const struct plan_span span = {.count = CHUNK};
     const struct plan_span part = {.count = CHUNK / 8};
     struct case_outcome parts = {.steps = 0};
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct store *store = NULL;
     struct store_checkpoint *from = NULL;
     struct aio_queue *queue = NULL;
@@ -219,8 +219,8 @@ static void one_chunk(void)
     char *again = memory + (size_t)CHUNK * 10;
     check_true(memory != NULL);
     memset(memory, 0, (size_t)CHUNK * 20);
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
-    check_int(store_open(&given, &planned->input, planned->plan, &store), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    check_int(store_open(&given, &prepared->input, prepared->plan, &store), ==, 0);
     check_int(store_queue_open(store, &named, &queue), ==, 0);
     check_int(store_checkpoint_open(checkpoint, "threads", NULL, &from), ==, 0);
     check_string(store_checkpoint_path(from), checkpoint);
@@ -249,7 +249,7 @@ static void one_chunk(void)
     check_uint(files_open(), ==, 0);
     check_int(aio_queue_close(queue), ==, 0);
     check_int(store_close(store), ==, 0);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     free(memory);
     store_shelf_close(shelf);
 }

@@ -15,13 +15,13 @@ struct moved {
 static struct moved run(const struct case_model *made, const struct run_options *options,
                         unsigned steps)
 {
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_engine *engine = NULL;
     struct moved moved = {0};
     struct store_stats stats;
-    check_int(run_prepared_create(made->model, options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made->model, options, case_rates(), &prepared), ==, 0);
     const struct run_engine_options engine_options = {
-        .planned = planned, .options = options, .model = made->model, .files = made->files};
+        .prepared = prepared, .options = options, .model = made->model, .files = made->files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
     for (unsigned s = 0; s < steps; s++) {
         int32_t ids[CASE_ROWS * CASE_LENGTH];
@@ -38,7 +38,7 @@ static struct moved run(const struct case_model *made, const struct run_options 
     moved.read = stats.read_bytes;
     moved.written = stats.write_bytes;
     run_engine_destroy(engine);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     return moved;
 }
 

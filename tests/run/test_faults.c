@@ -298,7 +298,7 @@ static void bad_days(void)
 static void after_an_error(void)
 {
     struct case_model made;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_engine *engine = NULL;
     struct good_day good;
     int32_t ids[CASE_ROWS * CASE_LENGTH];
@@ -310,9 +310,9 @@ static void after_an_error(void)
         .rules_count = 1,
         .rules = {{.kind = AIO_FAULT_ERROR, .from = good.ops / 2, .count = AIO_FAULT_FOREVER}}};
     const struct run_options options = options_of(&settings[FILES], &fault);
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct run_engine_options engine_options = {
-        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
     const struct model_batch batch = case_batch(&made, 0, 0, ids);
     int rc = 0;
@@ -324,14 +324,14 @@ static void after_an_error(void)
     check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, -EIO);
     check_contains(core_err_sentence(), "before this step");
     check_int(run_engine_evaluate(engine, &batch, &loss), ==, -EIO);
-    check_contains(core_err_sentence(), "before this evaluation");
+    check_contains(core_err_sentence(), "before this call");
     check_true(run_rank_drain(run_engine_rank(engine, 0)) != 0);
     struct store_stats stats;
     run_rank_store_stats(run_engine_rank(engine, 0), &stats);
     check_uint(stats.retries, >=, 3);
     check_true(stats.read_bytes > 0 && stats.write_bytes > 0);
     run_engine_destroy(engine);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     check_nothing_left();
     struct good_day again;
     have_good_day(&made, &settings[FILES], &again);
@@ -381,7 +381,7 @@ static void a_rank_that_stands_still(void)
 {
     static struct case_model made; /* its rank may look at all of these until the program ends */
     static struct run_options options;
-    static struct run_prepared *planned;
+    static struct run_prepared *prepared;
     static int left = 1;
     struct run_engine *engine = NULL;
     case_model_make(&made, "llama tied");
@@ -390,8 +390,8 @@ static void a_rank_that_stands_still(void)
     options.stage = 3;
     options.threads = 1;
     options.stall_limit_ns = 250000000;
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
-    const struct run_engine_options engine_options = {.planned = planned,
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    const struct run_engine_options engine_options = {.prepared = prepared,
                                                       .options = &options,
                                                       .model = made.model,
                                                       .files = made.files,
@@ -399,7 +399,7 @@ static void a_rank_that_stands_still(void)
                                                       .user = &left};
     watch("a rank");
     check_int(run_engine_create(&engine_options, &engine), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "has not got on for 0.5 s");
+    check_contains(core_err_sentence(), "made no progress for 0.5 s");
     check_int(run_options_stall_ns(&options), ==, 250000000);
     options.stall_limit_ns = 0;
     check_int(run_options_stall_ns(&options), >, INT64_C(60) * 1000000000);

@@ -14,7 +14,7 @@
 
 static struct case_model made;
 static struct run_options options;
-static struct run_prepared *planned;
+static struct run_prepared *prepared;
 
 static void begin(const char *io)
 {
@@ -28,15 +28,15 @@ static void begin(const char *io)
     options.store_count = 1;
     options.budgets.store_bytes = UINT64_C(1) << 30;
     options.wishes.weights = options.wishes.states = PLAN_WHERE_STORE;
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
 }
 
 static void end(void)
 {
     struct stat info;
     char path[700];
-    run_prepared_destroy(planned);
-    planned = NULL;
+    run_prepared_destroy(prepared);
+    prepared = NULL;
     case_model_free(&made);
     snprintf(path, sizeof path, "%s/store", test_directory());
     check_int(stat(path, &info), ==, -1);
@@ -47,7 +47,7 @@ static void end(void)
 static int engine_life(void)
 {
     const struct run_engine_options engine_options = {
-        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
     struct run_engine *engine = NULL;
     struct run_step step;
     struct kern_loss loss;
@@ -82,8 +82,8 @@ static void ranks(void)
     options.wishes.acts = PLAN_ACTS_RECOMPUTE;
     options.wishes.order = PLAN_ORDER_LAYER;
     options.wishes.weight_slots = options.wishes.state_slots = 2;
-    run_prepared_destroy(planned);
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+    run_prepared_destroy(prepared);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     check_int(engine_life(), ==, 0);
     const unsigned requests = test_fail_nth(engine_life);
     test_note("%u requests", requests);
@@ -152,7 +152,7 @@ static void a_thousand_steps(void)
     int32_t ids[CASE_ROWS * CASE_LENGTH];
     begin("threads");
     const struct run_engine_options engine_options = {
-        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
     struct run_engine *engine = NULL;
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
     snprintf(path, sizeof path, "%s/store/tide-rank-0/tide-extents", test_directory());

@@ -334,7 +334,7 @@ static void shapes_and_plans(void)
 {
     struct case_model made;
     struct run_shapes *shapes = NULL;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_options options = case_options();
     options.budgets.host_taken_bytes = 12345;
     case_model_make(&made, "llama tied");
@@ -352,15 +352,15 @@ static void shapes_and_plans(void)
     check_uint(input.blocks[1].forward_bytes, >=, shapes->programs[1]->forward.temp_bytes);
     check_true(!input.blocks[0].backward_reads_weights && input.blocks[1].backward_reads_weights);
     run_shapes_destroy(shapes);
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
-    check_uint(run_prepared_bytes(planned, PLAN_HOST), ==,
-               plan_tier_bytes(planned->plan, PLAN_HOST) + 12345);
-    check_uint(run_prepared_bytes(planned, PLAN_DEVICE), >,
-               plan_tier_bytes(planned->plan, PLAN_DEVICE));
-    check_uint(run_prepared_bytes(planned, PLAN_DEVICE), <=, options.budgets.device_bytes);
-    check_uint(run_prepared_bytes(planned, PLAN_STORE), ==, 0);
-    check_true(planned->plan_seconds > 0);
-    run_prepared_destroy(planned);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    check_uint(run_prepared_bytes(prepared, PLAN_HOST), ==,
+               plan_tier_bytes(prepared->plan, PLAN_HOST) + 12345);
+    check_uint(run_prepared_bytes(prepared, PLAN_DEVICE), >,
+               plan_tier_bytes(prepared->plan, PLAN_DEVICE));
+    check_uint(run_prepared_bytes(prepared, PLAN_DEVICE), <=, options.budgets.device_bytes);
+    check_uint(run_prepared_bytes(prepared, PLAN_STORE), ==, 0);
+    check_true(prepared->plan_seconds > 0);
+    run_prepared_destroy(prepared);
     run_prepared_destroy(NULL);
     check_true(run_runtime_used_bytes() > 1 << 20);
     check_uint(run_runtime_peak_bytes(), >=, run_runtime_used_bytes() / 2);
@@ -375,13 +375,13 @@ static void shapes_and_plans(void)
 static void memory_by_buffer(void)
 {
     struct case_model made;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_options options = case_options();
     struct dev_device *device = NULL;
     struct run_memory memory;
     case_model_make(&made, "llama");
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
-    const struct plan *plan = planned->plan;
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    const struct plan *plan = prepared->plan;
     const struct dev_options size = {.memory_bytes = plan_tier_bytes(plan, PLAN_DEVICE) +
                                                      (1 << 20)};
     check_int(dev_open("cpu", &size, &device), ==, 0);
@@ -411,7 +411,7 @@ static void memory_by_buffer(void)
     run_memory_fini(&memory);
     run_memory_fini(&memory); /* a zeroed one is fine */
     dev_close(device);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     case_model_free(&made);
 }
 
@@ -420,7 +420,7 @@ static void memory_by_buffer(void)
 static void memory_of_two_generations(void)
 {
     struct case_model made;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_options options = case_options();
     struct dev_device *device = NULL;
     struct run_memory memory;
@@ -428,8 +428,8 @@ static void memory_of_two_generations(void)
         options.wishes.states = PLAN_WHERE_HOST;
         options.wishes.timing = twice ? PLAN_TIMING_SPECULATIVE : PLAN_TIMING_DEFERRED;
         case_model_make(&made, "llama");
-        check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
-        const struct plan *plan = planned->plan;
+        check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+        const struct plan *plan = prepared->plan;
         const struct dev_options size = {.memory_bytes = plan_tier_bytes(plan, PLAN_DEVICE) +
                                                          (1 << 20)};
         check_int(dev_open("cpu", &size, &device), ==, 0);
@@ -450,7 +450,7 @@ static void memory_of_two_generations(void)
         check_true(run_memory_of(&memory, &command, PLAN_AS_STATES) == fresh);
         run_memory_fini(&memory);
         dev_close(device);
-        run_prepared_destroy(planned);
+        run_prepared_destroy(prepared);
         case_model_free(&made);
     }
 }

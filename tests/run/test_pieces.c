@@ -240,18 +240,18 @@ static struct core_json *read_json(const char *path)
 static void timelines(void)
 {
     struct case_model made;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_timeline *timeline = NULL;
     const struct run_options options = case_options();
     char path[2][600];
     struct stat files[2];
     case_model_make(&made, "gpt2");
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct plan_block_shape thirsty = {.forward_bytes = 8192, .backward_bytes = 4096};
     check_uint(plan_layout_temporary_bytes(&thirsty), ==, 8192); /* one place serves both */
-    check_uint(plan_layout_of(planned->plan)->places[0].weights, ==,
-               plan_block_place(planned->plan, 0)->weights);
-    const struct plan_tape *tape = plan_tape(planned->plan, PLAN_KIND_COUNT, PLAN_FIRST);
+    check_uint(plan_layout_of(prepared->plan)->places[0].weights, ==,
+               plan_block_place(prepared->plan, 0)->weights);
+    const struct plan_tape *tape = plan_tape(prepared->plan, PLAN_KIND_COUNT, PLAN_FIRST);
     for (int kept = 0; kept < 2; kept++) {
         snprintf(path[kept], sizeof path[kept], "%s/timeline %d.json", test_directory(), kept);
         check_int(run_timeline_create(kept == 1 ? 1 : 2, 1, tape->count, &timeline), ==, 0);
@@ -265,8 +265,8 @@ static void timelines(void)
             run_timeline_watch(timeline, 1, &tape->commands[i], begin_ns + 1000 * i,
                                begin_ns + 1000 * i + 500);
         }
-        check_int(run_timeline_write(timeline, &planned->input, path[kept]), ==, 0);
-        check_int(run_timeline_write(timeline, &planned->input, "/nowhere/t.json"), ==, -ENOENT);
+        check_int(run_timeline_write(timeline, &prepared->input, path[kept]), ==, 0);
+        check_int(run_timeline_write(timeline, &prepared->input, "/nowhere/t.json"), ==, -ENOENT);
         check_contains(core_err_sentence(), "/nowhere/t.json");
         run_timeline_destroy(timeline);
         core_json_destroy(read_json(path[kept]));
@@ -274,11 +274,11 @@ static void timelines(void)
     }
     run_timeline_destroy(NULL);
     check_int(files[1].st_size, >, files[0].st_size + 20 * (int64_t)tape->count);
-    check_int(run_timeline_predict(&planned->input, planned->plan, 2, path[0]), ==, 0);
+    check_int(run_timeline_predict(&prepared->input, prepared->plan, 2, path[0]), ==, 0);
     core_json_destroy(read_json(path[0]));
-    check_int(run_timeline_predict(&planned->input, planned->plan, 2, "/nowhere/t.json"), ==,
+    check_int(run_timeline_predict(&prepared->input, prepared->plan, 2, "/nowhere/t.json"), ==,
               -ENOENT);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     case_model_free(&made);
 }
 
@@ -289,7 +289,7 @@ static void check_products_warning(const struct store_manifest *manifest,
                                    const struct run_engine *engine, const char *text)
 {
     test_listen(CORE_LOG_WARN);
-    run_checkpoint_compare_products(manifest, engine);
+    run_checkpoint_compare_products(manifest, run_engine_position(engine).products);
     check_uint(test_heard_lines(""), ==, text != NULL ? 1 : 0);
     if (text != NULL) {
         check_contains(test_heard(), text);
@@ -303,18 +303,17 @@ static void positions_and_manifests(void)
 {
     struct case_model made;
     struct case_model other;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_engine *engine = NULL;
     struct run_step step;
     int32_t ids[CASE_ROWS * CASE_LENGTH];
     struct run_options options = case_options();
     case_model_make(&made, "llama");
     case_model_make(&other, "llama tied");
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct run_engine_options engine_options = {
-        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
-    check_true(run_engine_given(engine)->model == made.model);
     for (unsigned s = 0; s < 3; s++) {
         const struct model_batch batch = case_batch(&made, s, 0, ids);
         check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
@@ -353,7 +352,7 @@ static void positions_and_manifests(void)
     store_manifest_fini(&manifest);
     check_uint(run_checkpoint_threads(test_directory(), 1), ==, 0); /* no checkpoint there */
     run_engine_destroy(engine);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     case_model_free(&made);
     case_model_free(&other);
 }
@@ -361,14 +360,14 @@ static void positions_and_manifests(void)
 /* The loss of the third step; betas of 0 leave those of the options. */
 static double third_loss(const struct case_model *made, double beta1, double beta2)
 {
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_engine *engine = NULL;
     struct run_step step = {.loss = 0};
     int32_t ids[CASE_ROWS * CASE_LENGTH];
     struct run_options options = case_options();
-    check_int(run_prepared_create(made->model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made->model, &options, case_rates(), &prepared), ==, 0);
     const struct run_engine_options engine_options = {
-        .planned = planned, .options = &options, .model = made->model, .files = made->files};
+        .prepared = prepared, .options = &options, .model = made->model, .files = made->files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
     if (beta1 > 0) {
         run_engine_betas(engine, beta1, beta2);
@@ -378,7 +377,7 @@ static double third_loss(const struct case_model *made, double beta1, double bet
         check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
     }
     run_engine_destroy(engine);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     return step.loss;
 }
 

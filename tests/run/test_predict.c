@@ -35,7 +35,7 @@ static void plain_last_logits(const struct case_model *made, const int32_t *ids,
 static void logits_of(const char *name)
 {
     struct case_model made;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_engine *engine = NULL;
     struct run_options options = case_options();
     int32_t ids[CASE_ROWS * CASE_LENGTH];
@@ -51,9 +51,9 @@ static void logits_of(const char *name)
     options.store_count = 1;
     options.io = "mem";
     options.budgets.store_bytes = UINT64_C(1) << 30;
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct run_engine_options create = {
-        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&create, &engine), ==, 0);
     check_int(run_engine_logits(engine, ids, CASE_LENGTH, got), ==, 0);
     for (size_t i = 0; i < vocab; i++) {
@@ -63,7 +63,7 @@ static void logits_of(const char *name)
     check_int(run_engine_logits(engine, ids, CASE_LENGTH + 1, got), ==, -EINVAL);
     check_int(run_engine_logits(engine, ids, 1, got), ==, 0);
     run_engine_destroy(engine);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     free(expected);
     free(got);
     case_model_free(&made);

@@ -313,20 +313,20 @@ static void blocks_are_measured_in_budgets(void)
 static void what_cannot_fit_is_planned(void)
 {
     struct case_model made;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_options options = case_options();
     options.io = "mem";
     case_model_make(&made, "llama");
     options.rows = 100000000; /* terabytes */
     options.budgets.joint_bytes = UINT64_C(64) << 20;
     device_bytes = 0;
-    check_int(run_prepared_create(made.model, &options, NULL, &planned), ==, -EFBIG);
+    check_int(run_prepared_create(made.model, &options, NULL, &prepared), ==, -EFBIG);
     check_contains(core_err_sentence(), "cannot fit");
     check_uint(device_bytes, >, 0);
     check_uint(device_bytes, <=, UINT64_C(64) << 20);
     options.budgets.joint_bytes = UINT64_C(64) << 10; /* not one token's layer */
     device_count = 0;
-    check_int(run_prepared_create(made.model, &options, NULL, &planned), ==, -EFBIG);
+    check_int(run_prepared_create(made.model, &options, NULL, &prepared), ==, -EFBIG);
     check_contains(core_err_sentence(), "cannot fit");
     check_int(device_count, ==, 1); /* for copies; no block */
     case_model_free(&made);

@@ -78,11 +78,11 @@ static void interrupt(const struct case_model *made, const struct run_options *b
     struct store_shelf *shelf = case_shelf_open();
     const struct run_options before = options_of(from, base);
     const struct run_options after = options_of(to, base);
-    const struct run_checkpoint_options save = {.shelf = shelf,
-                                                .source = made->folder,
-                                                .keep = 2,
-                                                .application = "place",
-                                                .application_bytes = 6};
+    const struct run_save_options save = {.shelf = shelf,
+                                          .source = made->folder,
+                                          .keep = 2,
+                                          .application = "place",
+                                          .application_bytes = 6};
     const struct case_part first = {.end = SAVED, .save = &save, .save_after = SAVED};
     const struct case_part second = {
         .first = SAVED,
@@ -178,7 +178,7 @@ static void under_the_next_step(void)
             struct case_outcome resumed = whole;
             struct store_shelf *shelf = case_shelf_open();
             const struct run_options options = options_of(&ways[w], &base);
-            const struct run_checkpoint_options save = {.shelf = shelf, .keep = 2};
+            const struct run_save_options save = {.shelf = shelf, .keep = 2};
             const struct case_part first = {
                 .end = STEPS, .save = &save, .save_after = SAVED, .later = true};
             const struct case_part second = {
@@ -201,7 +201,7 @@ static void under_the_next_step(void)
 static void fails_alone(void)
 {
     struct case_model made;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_engine *engine = NULL;
     struct store_shelf *shelf = case_shelf_open();
     struct aio_fault fault = {.inner = &aio_threads, .rules_count = 1};
@@ -210,25 +210,25 @@ static void fails_alone(void)
     fault.rules[0] = (struct aio_fault_rule){
         .kind = AIO_FAULT_ERROR, .from = 5, .count = AIO_FAULT_FOREVER, .argument = ENOSPC};
     case_model_make(&made, "llama");
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct run_engine_options engine_options = {
-        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
-    struct run_checkpoint_options save = {.shelf = shelf, .recipe = aio_fault_recipe(&fault)};
+    struct run_save_options save = {.shelf = shelf, .recipe = aio_fault_recipe(&fault)};
     for (unsigned s = 0; s < 3; s++) {
         int32_t ids[CASE_ROWS * CASE_LENGTH];
         const struct model_batch batch = case_batch(&made, s, 0, ids);
         struct run_step step;
         check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
-        check_int(s == 0 ? run_checkpoint_later(engine, &save) : 0, ==, 0);
-        check_true(run_checkpoint_open(engine));
+        check_int(s == 0 ? run_engine_save(engine, &save, RUN_SAVE_LATER) : 0, ==, 0);
+        check_true(run_engine_save_is_open(engine));
     }
-    check_int(run_checkpoint_wait(engine), ==, -ENOSPC);
-    check_int(run_checkpoint_wait(engine), ==, 0);
+    check_int(run_engine_save_wait(engine), ==, -ENOSPC);
+    check_int(run_engine_save_wait(engine), ==, 0);
     save.recipe = NULL;
-    check_int(run_checkpoint_save(engine, &save), ==, 0);
+    check_int(run_engine_save(engine, &save, RUN_SAVE_NOW), ==, 0);
     run_engine_destroy(engine);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     case_model_free(&made);
     uint64_t *steps = NULL;
     size_t count = 0;
@@ -243,29 +243,29 @@ static void fails_alone(void)
 static void ends_before_it_is_written(void)
 {
     struct case_model made;
-    struct run_prepared *planned = NULL;
+    struct run_prepared *prepared = NULL;
     struct run_engine *engine = NULL;
     struct store_shelf *shelf = case_shelf_open();
     const struct run_options base = case_options();
     const struct run_options options = options_of(&ways[0], &base);
-    const struct run_checkpoint_options save = {.shelf = shelf};
+    const struct run_save_options save = {.shelf = shelf};
     char path[700];
     case_model_make(&made, "gpt2");
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct run_engine_options engine_options = {
-        .planned = planned, .options = &options, .model = made.model, .files = made.files};
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
     int32_t ids[CASE_ROWS * CASE_LENGTH];
     const struct model_batch batch = case_batch(&made, 0, 0, ids);
     struct run_step step;
     check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
-    check_int(run_checkpoint_later(engine, &save), ==, 0);
+    check_int(run_engine_save(engine, &save, RUN_SAVE_LATER), ==, 0);
     run_engine_destroy(engine);
     store_shelf_path(store_shelf_directory(shelf), 1, path, sizeof path);
     check_true(access(path, F_OK) != 0);
     snprintf(path, sizeof path, "%s/checkpoint-1.partial", store_shelf_directory(shelf));
     check_true(access(path, F_OK) != 0);
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     case_model_free(&made);
     store_shelf_close(shelf);
 }

@@ -70,7 +70,7 @@ static void hold(const struct case_model *made, const struct run_options *from,
     struct case_outcome whole = {.steps = 0};
     struct case_outcome saving = {.steps = 0};
     struct store_shelf *shelf = case_shelf_open();
-    const struct run_checkpoint_options save = {.shelf = shelf, .keep = 1};
+    const struct run_save_options save = {.shelf = shelf, .keep = 1};
     const struct case_part all = {.end = STEPS};
     const struct case_part first = {.end = STEPS,
                                     .save = &save,
@@ -221,7 +221,7 @@ static void other_ranks(void)
         char name[200];
         char path[700];
         struct store_shelf *shelf = case_shelf_open();
-        const struct run_checkpoint_options save = {.shelf = shelf};
+        const struct run_save_options save = {.shelf = shelf};
         const struct case_part first = {.end = SAVED, .save = &save, .save_after = SAVED};
         struct case_part second = {
             .first = SAVED,
@@ -258,31 +258,29 @@ static void not_asked_for(void)
     struct case_model made;
     case_model_make(&made, "llama tied");
     for (int t = 0; t < 3; t++) {
-        struct run_prepared *planned = NULL;
+        struct run_prepared *prepared = NULL;
         struct run_engine *engine = NULL;
         struct store_shelf *shelf = case_shelf_open();
         const struct run_options options = options_of(0, t);
-        const struct run_checkpoint_options save = {.shelf = shelf};
-        check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+        const struct run_save_options save = {.shelf = shelf};
+        check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
         const struct run_engine_options engine_options = {
-            .planned = planned, .options = &options, .model = made.model, .files = made.files};
+            .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
         check_int(run_engine_create(&engine_options, &engine), ==, 0);
         for (unsigned s = 0; s < 4; s++) {
             int32_t ids[CASE_ROWS * CASE_LENGTH];
             const struct model_batch batch = case_batch(&made, s, 0, ids);
             struct run_step step;
-            check_int(s != 2 ? run_checkpoint_ahead(engine, &save) : 0, ==, 0);
+            check_int(s != 2 ? run_engine_save(engine, &save, RUN_SAVE_NEXT_STEP) : 0, ==, 0);
             check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
-            check_int(s == 1 || s == 3 ? run_checkpoint_later(engine, &save) : 0, ==, 0);
+            check_int(s == 1 || s == 3 ? run_engine_save(engine, &save, RUN_SAVE_LATER) : 0, ==, 0);
         }
-        check_int(run_checkpoint_wait(engine), ==, 0);
-        check_true(!run_checkpoint_open(engine));
-        check_true(run_engine_saving(engine) != NULL);
-        run_engine_defer_next(engine); /* who does not guess does not mind */
+        check_int(run_engine_save_wait(engine), ==, 0);
+        check_true(!run_engine_save_is_open(engine));
         check_int(run_engine_quiesce(engine), ==, 0);
-        check_int(run_checkpoint_ahead(engine, &save), ==, 0);
+        check_int(run_engine_save(engine, &save, RUN_SAVE_NEXT_STEP), ==, 0);
         run_engine_destroy(engine);
-        run_prepared_destroy(planned);
+        run_prepared_destroy(prepared);
         uint64_t *steps = NULL;
         size_t count = 0;
         check_int(store_shelf_list(store_shelf_directory(shelf), &steps, &count), ==, 0);

@@ -211,12 +211,12 @@ static void rows(void)
 
 static bool fits(const struct case_model *made, const struct run_options *options)
 {
-    struct run_prepared *planned = NULL;
-    int rc = run_prepared_create(made->model, options, case_rates(), &planned);
+    struct run_prepared *prepared = NULL;
+    int rc = run_prepared_create(made->model, options, case_rates(), &prepared);
     if (rc != 0 && rc != -EFBIG) {
         test_fail(__FILE__, __LINE__, "a plan ended with %d: %s", rc, core_err_sentence());
     }
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     return rc == 0;
 }
 
@@ -264,11 +264,11 @@ static void budgets(void)
             snprintf(name, sizeof name, "%s, device %.0f KB, host %.0f KB", families[f],
                      (double)options.budgets.device_bytes / 1e3,
                      (double)options.budgets.host_bytes / 1e3);
-            struct run_prepared *planned = NULL;
-            check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
-            check_uint(run_prepared_bytes(planned, PLAN_DEVICE), <=, options.budgets.device_bytes);
-            check_uint(run_prepared_bytes(planned, PLAN_HOST), <=, options.budgets.host_bytes);
-            run_prepared_destroy(planned);
+            struct run_prepared *prepared = NULL;
+            check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+            check_uint(run_prepared_bytes(prepared, PLAN_DEVICE), <=, options.budgets.device_bytes);
+            check_uint(run_prepared_bytes(prepared, PLAN_HOST), <=, options.budgets.host_bytes);
+            run_prepared_destroy(prepared);
             case_run_engine(&made, &options, STEPS, &engine);
             case_check_equal(&plain, &engine, name);
         }

@@ -21,7 +21,7 @@ static const int64_t patience_ns = INT64_C(60) * 1000000000;
 enum { PLACES_MAX = 512, ALIGN_BYTES = 4096 };
 
 static struct case_model made;
-static struct run_prepared *planned;
+static struct run_prepared *prepared;
 static struct run_options options;
 
 /* A plan with everything in STORE, of two micro-batches. */
@@ -38,12 +38,12 @@ static void plan_begin(void)
                                           .acts = PLAN_ACTS_STORE,
                                           .order = PLAN_ORDER_LAYER,
                                           .chunk_elements = 65536};
-    check_int(run_prepared_create(made.model, &options, case_rates(), &planned), ==, 0);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
 }
 
 static void plan_end(void)
 {
-    run_prepared_destroy(planned);
+    run_prepared_destroy(prepared);
     case_model_free(&made);
 }
 
@@ -57,8 +57,8 @@ struct spot {
 /* Everything that the plan keeps in STORE, worked out by hand. */
 static unsigned all_spots(struct spot spots[PLACES_MAX])
 {
-    const struct plan_input *input = &planned->input;
-    const uint64_t each = plan_chunk_elements(planned->plan);
+    const struct plan_input *input = &prepared->input;
+    const uint64_t each = plan_chunk_elements(prepared->plan);
     unsigned count = 0;
     for (uint32_t b = 0; b < input->block_count; b++) {
         const uint64_t elements = input->blocks[b].elements;
@@ -138,7 +138,7 @@ static void there_and_back(struct store *store)
     /* What no plan has. */
     const struct store_place beyond[] = {{STORE_WEIGHTS, 0, 1000},
                                          {STORE_ACTS, 0, 2},
-                                         {STORE_ACTS, planned->input.block_count - 1, 0}};
+                                         {STORE_ACTS, prepared->input.block_count - 1, 0}};
     for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
         check_int(store_read(store, reads, &beyond[i], memory, &done), ==, -ENOENT);
         check_contains(core_err_sentence(), "nothing of kind");
@@ -162,7 +162,7 @@ static void every_back_end(void)
         const struct store_options store_options = {
             .paths = &path, .path_count = 1, .backend = backends[i], .run = i + 1};
         struct store *store = NULL;
-        check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, 0);
+        check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, 0);
         there_and_back(store);
         check_int(store_close(store), ==, 0);
         check_int(stat(directory, &info), ==, -1);
@@ -192,7 +192,7 @@ static void several_paths(void)
     const struct store_options store_options = {
         .paths = paths, .path_count = 2, .backend = "threads", .run = 1, .rank = 3};
     struct store *store = NULL;
-    check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, 0);
+    check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, 0);
     snprintf(file, sizeof file, "%s/tide-rank-3", directories[1]);
     check_int(stat(file, &info), ==, 0);
     there_and_back(store);
@@ -207,7 +207,7 @@ static void several_paths(void)
     const struct store_path memory = {.disk = disk, .weight = 1};
     const struct store_options in_memory = {
         .paths = &memory, .path_count = 1, .backend = "mem", .run = 2};
-    check_int(store_open(&in_memory, &planned->input, planned->plan, &store), ==, 0);
+    check_int(store_open(&in_memory, &prepared->input, prepared->plan, &store), ==, 0);
     there_and_back(store);
     check_int(store_close(store), ==, 0);
     check_true(disk->memory != NULL); /* still the caller's */
@@ -229,27 +229,27 @@ static void refusals(void)
     struct store_path path = {.directory = directory, .bytes = 8 << 20, .weight = 1};
     struct store_options store_options = {
         .paths = &path, .path_count = 1, .backend = "threads", .run = 1};
-    check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, -ENOSPC);
+    check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -ENOSPC);
     check_true(core_err_sentence()[0] != '\0');
     check_int(stat(directory, &info), ==, -1);
     path.bytes = 0;
-    check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, 0);
-    check_int(store_open(&store_options, &planned->input, planned->plan, &other), ==, -EBUSY);
+    check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, 0);
+    check_int(store_open(&store_options, &prepared->input, prepared->plan, &other), ==, -EBUSY);
     check_contains(core_err_sentence(), directory);
     store_options.rank = 1; /* another rank of the same run lies beside it */
-    check_int(store_open(&store_options, &planned->input, planned->plan, &other), ==, 0);
+    check_int(store_open(&store_options, &prepared->input, prepared->plan, &other), ==, 0);
     check_int(store_close(store), ==, 0);
     check_int(stat(directory, &info), ==, 0);
     check_int(store_close(other), ==, 0);
     (void)rmdir(directory);
     path.directory = "/nowhere/at/all";
     store = NULL;
-    check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, -ENOENT);
+    check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -ENOENT);
     check_contains(core_err_sentence(), "/nowhere/at/all");
     path.directory = directory;
     path.weight = 0; /* measured where there are several; one needs none */
     store_options.backend = "abacus";
-    check_int(store_open(&store_options, &planned->input, planned->plan, &store), ==, -EINVAL);
+    check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -EINVAL);
     check_contains(core_err_sentence(), "abacus");
     check_true(store == NULL);
     check_int(stat(directory, &info), ==, -1);
@@ -291,7 +291,7 @@ static int die_with_three_ranks(void *argument)
     for (unsigned rank = 0; rc == 0 && rank < 3; rank++) {
         const struct store_options wanted = {
             .paths = &path, .path_count = 1, .run = killed->run, .rank = rank, .world = 3};
-        rc = store_open(&wanted, &planned->input, planned->plan, &store);
+        rc = store_open(&wanted, &prepared->input, prepared->plan, &store);
     }
     return kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
 }
@@ -331,13 +331,13 @@ static void left_by_more_ranks(void)
     check_uint(look.files, ==, 3);
     check_uint(look.run, ==, 5);
     check_true(!look.in_use);
-    check_int(store_open(&wanted, &planned->input, planned->plan, &other), ==, 0);
+    check_int(store_open(&wanted, &prepared->input, prepared->plan, &other), ==, 0);
     check_int(store_look(directory, &look), ==, -EBADMSG);
     check_contains(core_err_sentence(), "what lies beside it of run");
     check_true(look.in_use);
     wanted.rank = 0;
     wanted.world = 1;
-    check_int(store_open(&wanted, &planned->input, planned->plan, &store), ==, 0);
+    check_int(store_open(&wanted, &prepared->input, prepared->plan, &store), ==, 0);
     check_int(store_look(directory, &look), ==, 0);
     check_uint(look.files, ==, 2);
     check_uint(look.run, ==, 6);
@@ -368,7 +368,7 @@ static void left_by_somebody(void)
     const struct store_path path = {.directory = directory};
     const struct store_options wanted = {.paths = &path, .path_count = 1, .run = 8, .world = 1};
     plan_begin();
-    check_int(store_open(&wanted, &planned->input, planned->plan, &store), ==, 0);
+    check_int(store_open(&wanted, &prepared->input, prepared->plan, &store), ==, 0);
     check_int(access(name, F_OK), ==, 0);
     store_ranks_clear(directory, 0);
     check_int(access(name, F_OK), ==, 0);

@@ -108,7 +108,7 @@ static void what_is_borrowed_goes(void)
 
 struct bench {
     struct case_model made;
-    struct run_prepared *planned;
+    struct run_prepared *prepared;
     struct store *store;
     struct aio_queue *queue;
     unsigned char *memory;
@@ -126,14 +126,14 @@ static void bench_begin(struct bench *bench, struct aio_fault *fault)
                                           .states = PLAN_WHERE_STORE,
                                           .timing = PLAN_TIMING_SPECULATIVE,
                                           .chunk_elements = 65536};
-    check_int(run_prepared_create(bench->made.model, &options, case_rates(), &bench->planned), ==,
+    check_int(run_prepared_create(bench->made.model, &options, case_rates(), &bench->prepared), ==,
               0);
     const struct store_options store = {
         .paths = options.stores, .path_count = 1, .backend = "mem", .run = 5};
     const struct aio_queue_options queue = {.name = "test", .urgency = AIO_STATES};
     bench->memory = aligned_alloc(4096, CHUNK_BYTES);
     check_true(bench->memory != NULL);
-    check_int(store_open(&store, &bench->planned->input, bench->planned->plan, &bench->store), ==,
+    check_int(store_open(&store, &bench->prepared->input, bench->prepared->plan, &bench->store), ==,
               0);
     check_int(store_queue_open(bench->store, &queue, &bench->queue), ==, 0);
 }
@@ -142,7 +142,7 @@ static void bench_end(struct bench *bench)
 {
     (void)aio_queue_close(bench->queue);
     (void)store_close(bench->store);
-    run_prepared_destroy(bench->planned);
+    run_prepared_destroy(bench->prepared);
     case_model_free(&bench->made);
     free(bench->memory);
 }

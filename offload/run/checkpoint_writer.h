@@ -1,0 +1,61 @@
+/* checkpoint_writer.h: writes a checkpoint while the run's steps go on. A run has one writer, with one
+ * checkpoint open at most. Each rank has a lane of the writer: a queue whose thread writes the chunks of
+ * the rank's tapes as updates make them. The lane that ends last finishes the checkpoint. A failure fails
+ * the checkpoint, and not the run.
+ * The engine's thread enters while no rank works; a rank's thread enters its lane. */
+#ifndef OFFLOAD_RUN_CHECKPOINT_WRITER_H
+#define OFFLOAD_RUN_CHECKPOINT_WRITER_H
+
+#include "offload/run/executor.h"
+#include "offload/run/update.h"
+#include "offload/store/checkpoint.h"
+
+struct run_checkpoint_lane;
+struct run_checkpoint_writer;
+
+int run_checkpoint_writer_create(uint32_t ranks, struct run_checkpoint_writer **out);
+/* All lanes are destroyed. Removes a checkpoint that is not finished. NULL is fine. */
+void run_checkpoint_writer_destroy(struct run_checkpoint_writer *writer);
+
+/* ---- the engine's thread ---- */
+
+/* Takes over the checkpoint of a step. None is open. */
+void run_checkpoint_writer_open(struct run_checkpoint_writer *writer,
+                                struct store_checkpoint_write *checkpoint, uint64_t step);
+/* Whether a checkpoint is open, until run_checkpoint_writer_wait. */
+bool run_checkpoint_writer_is_open(const struct run_checkpoint_writer *writer);
+/* Whether a checkpoint of this step is open and not accepted yet. */
+bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, uint64_t step);
+/* Accepts the open checkpoint with the manifest that it gets, whose memory is taken over: it is finished
+ * when all lanes have written what they expect. Without this it is removed. */
+int run_checkpoint_writer_accept(struct run_checkpoint_writer *writer,
+                                 struct store_manifest *manifest);
+/* Waits for what the lanes have begun, and closes the checkpoint. 0: it is published, or was not accepted.
+ * -ECANCELED: it was accepted, and a lane never got all that it expects. -ETIMEDOUT: a lane made no
+ * progress; the checkpoint stays open, because that lane may still write to it. */
+int run_checkpoint_writer_wait(struct run_checkpoint_writer *writer);
+
+/* ---- a rank's thread ---- */
+
+struct run_checkpoint_lane_options {
+    uint32_t rank;
+    bool writes_states; /* false: an earlier rank has the same states, and writes them */
+    const struct run_update *update; /* borrowed, as the next; knows where a command's chunk is */
+    struct core_bell *bell;
+    int64_t stall_limit_ns; /* -ETIMEDOUT if the lane makes no progress for so long */
+};
+
+/* `writer` is borrowed. */
+int run_checkpoint_lane_create(struct run_checkpoint_writer *writer,
+                               const struct run_checkpoint_lane_options *options,
+                               struct run_checkpoint_lane **out);
+/* Waits for what was submitted. NULL is fine. */
+void run_checkpoint_lane_destroy(struct run_checkpoint_lane *lane);
+struct run_lane run_checkpoint_lane(struct run_checkpoint_lane *lane);
+/* The next `count` WRITE commands also go to the open checkpoint; commands that are not expected are
+ * ignored. */
+void run_checkpoint_lane_expect(struct run_checkpoint_lane *lane, uint32_t count);
+/* Whether a wait ended because the lane made no progress: its thread may still work. NULL is fine. */
+bool run_checkpoint_lane_stuck(const struct run_checkpoint_lane *lane);
+
+#endif

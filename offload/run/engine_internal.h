@@ -1,0 +1,61 @@
+/* engine_internal.h: what an engine holds, and how it calls its ranks. Only for engine.c and
+ * engine_save.c. */
+#ifndef OFFLOAD_RUN_ENGINE_INTERNAL_H
+#define OFFLOAD_RUN_ENGINE_INTERNAL_H
+
+#include "offload/run/engine.h"
+#include "offload/run/speculation.h"
+
+struct coll_meeting;
+struct core_queue;
+struct run_checkpoint_writer;
+
+/* A rank, its thread, and the results of the last call. */
+struct run_engine_worker {
+    struct run_options options;
+    struct run_prepared *prepared; /* owned; NULL: the engine's own is used */
+    struct core_queue *queue;      /* owned: the rank's thread; NULL: there is only one rank */
+    struct run_rank *rank;         /* owned */
+    int64_t targets;               /* of its micro-batches */
+    struct run_result result;
+    struct kern_loss loss;
+};
+
+enum { RUN_ENGINE_ARGUMENT_BYTES = 128 };
+
+/* What every rank does; `arguments` are the same for all. */
+typedef int run_engine_work(struct run_engine *engine, struct run_engine_worker *worker,
+                            const void *arguments);
+
+struct run_engine_job {
+    run_engine_work *work;
+    struct run_engine *engine;
+    const void *arguments; /* the engine's copy: a rank that does not return may still read it */
+};
+
+struct run_engine {
+    struct run_engine_options given;
+    struct run_engine_worker *workers; /* owned, [world] */
+    uint32_t world;
+    struct coll_meeting *meeting; /* owned; NULL: there is only one rank */
+    struct run_scale scale;
+    double betas[2];                     /* of the next step */
+    uint64_t run;                        /* the same in all its checkpoints */
+    double drive_bytes[STORE_PATHS_MAX]; /* per second, of each store; 0: unknown */
+    struct run_speculation speculation;
+    uint64_t steps;
+    struct run_engine_job job;                                       /* of the last call */
+    _Alignas(16) unsigned char arguments[RUN_ENGINE_ARGUMENT_BYTES]; /* of the last call */
+    bool lost; /* a rank did not return: its thread may still use all of this */
+    struct run_engine *next_lost;
+    struct run_checkpoint_writer *writer; /* owned; NULL: no tape saves */
+    bool defers;                          /* the next step does not speculate */
+    int error;                            /* of the call after which nothing can go on */
+};
+
+/* Calls `work` for all ranks and waits for them. A rank that fails passes its sentence to the others, so
+ * that each of them names the cause. Returns the first rank's error. `arguments` are copied. */
+int run_engine_call_ranks(struct run_engine *engine, run_engine_work *work, const void *arguments,
+                          size_t arguments_bytes);
+
+#endif
