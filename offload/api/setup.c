@@ -194,10 +194,6 @@ static int read_stores(struct setup *setup)
     return 0;
 }
 
-/* Memory in place of a drive has no limit where none is given (0 to the store); the planner takes it
- * for so much. */
-static const uint64_t memory_store_bytes = UINT64_C(1) << 40;
-
 enum { STORE_PATH_BYTES = 4096 };
 
 /* A directory that is missing may be that of a drive which is not mounted: then the run would fill and
@@ -253,7 +249,6 @@ static int fill_stores(struct setup *setup, bool makes)
         options->stores[i] = (struct store_path){.directory = setup->texts[2 + i],
                                                  .bytes = bytes,
                                                  .weight = given->store_count == 1 ? 1 : 0};
-        options->budgets.store_bytes += bytes > 0 ? bytes : memory_store_bytes;
     }
     options->store_count = (unsigned)given->store_count;
     return rc;
@@ -312,8 +307,7 @@ static int fill_budgets(struct setup *setup)
 static void share_budgets(struct run_options *options)
 {
     struct plan_budgets *budgets = &options->budgets;
-    uint64_t *const shared[] = {&budgets->device_bytes,     &budgets->host_bytes,
-                                &budgets->store_bytes,      &budgets->joint_bytes,
+    uint64_t *const shared[] = {&budgets->device_bytes, &budgets->host_bytes, &budgets->joint_bytes,
                                 &budgets->host_taken_bytes, &budgets->host_data_bytes};
     for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
         *shared[i] /= options->world;
@@ -322,6 +316,7 @@ static void share_budgets(struct run_options *options)
         const uint64_t all = options->stores[i].bytes;
         options->stores[i].bytes = all > 0 && all < options->world ? 1 : all / options->world;
     }
+    budgets->store_bytes = store_capacity(options->stores, options->store_count);
 }
 
 /* ---- the whole ---- */

@@ -157,39 +157,90 @@ static int count_need(void *context, const struct store_place *place, uint64_t b
     return 0;
 }
 
-/* What path `i` gets: all where it is alone, else its share by weight and some to spare for shares
- * that do not come out even. Where weights are to be measured every path gets room for all. */
-static uint64_t path_share(const struct store_options *options, unsigned i, const struct need *need)
+/* Whole extents that a path may take. */
+static uint64_t path_limit(const struct store_path *path)
 {
-    enum { SPARE_EXTENTS = 16 };
-    uint64_t share = need->bytes;
-    double sum = 0;
-    bool known = true;
-    for (unsigned j = 0; j < options->path_count; j++) {
-        sum += options->paths[j].weight;
-        known = known && options->paths[j].weight > 0;
+    const uint64_t bytes = path->bytes > 0 ? path->bytes : STORE_UNLIMITED_BYTES;
+    return bytes / AIO_EXTENT_ALIGN_BYTES * AIO_EXTENT_ALIGN_BYTES;
+}
+
+uint64_t store_capacity(const struct store_path *paths, unsigned count)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < count; i++) {
+        const uint64_t limit = path_limit(&paths[i]);
+        bytes = limit > UINT64_MAX - bytes ? UINT64_MAX : bytes + limit;
     }
-    if (options->path_count > 1 && known) {
-        share = (uint64_t)((double)need->bytes * options->paths[i].weight / sum);
-        share = plan_round_up(share, AIO_EXTENT_ALIGN_BYTES) +
-                SPARE_EXTENTS * AIO_EXTENT_ALIGN_BYTES;
+    return bytes;
+}
+
+/* Shares by speed among the paths that are not full yet; a path whose share is above its limit is full, and
+ * the others share what it cannot take. */
+static void share_by_weight(const struct store_path *paths, unsigned count, uint64_t bytes,
+                            uint64_t shares[STORE_PATHS_MAX])
+{
+    enum { SPARE_EXTENTS = 16 }; /* for shares that do not come out even */
+    bool full[STORE_PATHS_MAX] = {false};
+    for (bool again = true; again;) {
+        uint64_t left = bytes;
+        double sum = 0;
+        again = false;
+        for (unsigned i = 0; i < count; i++) {
+            const uint64_t taken = full[i] ? shares[i] : 0;
+            left -= taken < left ? taken : left;
+            sum += full[i] ? 0 : paths[i].weight;
+        }
+        for (unsigned i = 0; i < count; i++) {
+            if (full[i]) {
+                continue;
+            }
+            const uint64_t limit = path_limit(&paths[i]);
+            const uint64_t share = plan_round_up((uint64_t)((double)left * (paths[i].weight / sum)),
+                                                 AIO_EXTENT_ALIGN_BYTES);
+            full[i] = share >= limit;
+            again = again || share > limit;
+            shares[i] = share + SPARE_EXTENTS * AIO_EXTENT_ALIGN_BYTES;
+            shares[i] = full[i] || shares[i] > limit ? limit : shares[i];
+        }
     }
-    share = share > 0 ? share : AIO_EXTENT_ALIGN_BYTES;
-    const uint64_t given = options->paths[i].bytes;
-    uint64_t limit = given > 0 ? given / AIO_EXTENT_ALIGN_BYTES * AIO_EXTENT_ALIGN_BYTES : share;
-    limit = limit > 0 ? limit : AIO_EXTENT_ALIGN_BYTES;
-    return limit < share ? limit : share;
+}
+
+int store_share(const struct store_path *paths, unsigned count, uint64_t bytes,
+                uint64_t shares[STORE_PATHS_MAX])
+{
+    const uint64_t capacity = store_capacity(paths, count);
+    bool known = count > 1;
+    if (bytes > capacity) {
+        return core_err_set(-ENOSPC,
+                            "the store is full: %" PRIu64 " bytes are needed, the limits of its %u "
+                            "path%s admit %" PRIu64,
+                            bytes, count, count == 1 ? "" : "s", capacity);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        const uint64_t limit = path_limit(&paths[i]);
+        shares[i] = bytes < limit ? bytes : limit;
+        known = known && paths[i].weight > 0;
+    }
+    if (known) {
+        share_by_weight(paths, count, bytes, shares);
+    }
+    for (unsigned i = 0; i < count; i++) { /* no path is without a file */
+        shares[i] = shares[i] > 0 ? shares[i] : AIO_EXTENT_ALIGN_BYTES;
+    }
+    return 0;
 }
 
 static int open_extents(struct store *store, const struct store_options *options,
                         const struct need *need)
 {
     struct aio_store_path paths[STORE_PATHS_MAX];
-    for (unsigned i = 0; i < options->path_count; i++) {
-        int rc = place_path(store, options, i, path_share(options, i, need), &paths[i]);
-        if (rc != 0) {
-            return rc;
-        }
+    uint64_t shares[STORE_PATHS_MAX];
+    int rc = store_share(options->paths, options->path_count, need->bytes, shares);
+    for (unsigned i = 0; rc == 0 && i < options->path_count; i++) {
+        rc = place_path(store, options, i, shares[i], &paths[i]);
+    }
+    if (rc != 0) {
+        return rc;
     }
     const struct aio_store_options extents = {
         .paths = paths,

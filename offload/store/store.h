@@ -26,6 +26,17 @@ struct store_path {
     struct aio_mem_disk *disk;        /* borrowed; for `mem` */
 };
 
+/* What a path without a limit counts for in a plan. */
+#define STORE_UNLIMITED_BYTES (UINT64_C(1) << 40)
+
+/* The bytes of extents that the limits of the paths admit together: the budget of a plan. */
+uint64_t store_capacity(const struct store_path *paths, unsigned count);
+/* The size of each path's file for `bytes` of extents: in proportion to the weights, and what a path's limit
+ * does not admit goes to the others. Where a weight is yet to be measured each path gets room for all of
+ * it. -ENOSPC only where `bytes` is more than store_capacity. */
+int store_share(const struct store_path *paths, unsigned count, uint64_t bytes,
+                uint64_t shares[STORE_PATHS_MAX]);
+
 /* What an extent holds. */
 enum store_kind { STORE_WEIGHTS, STORE_STATES, STORE_GRADS, STORE_ACTS, STORE_KIND_COUNT };
 

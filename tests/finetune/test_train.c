@@ -203,6 +203,34 @@ static void shared_store(void)
     check_contains(rig_err, "no/where");
 }
 
+/* The planner counts what limits of several stores admit as the store does: in whole extents on each. */
+static void limited_stores(void)
+{
+    enum { STORES = 4, MIB = 1 << 20 };
+    static const char plan[] = "plan --model %M --data %T/d.jsonl --batch 2 --threads 2 --rates "
+                               "%T/rates.json --place weights=store,states=store,acts=recompute";
+    rig_train_begin();
+    check_int(mkdir(rig_path("one"), 0700), ==, 0);
+    char line[2000];
+    snprintf(line, sizeof line, "%s --store %%T/one:2M", plan);
+    expect(3, line);
+    const char *found = strstr(rig_err, "any one of: --store DIR:");
+    check_true(found != NULL);
+    const long least = strtol(found + strlen("any one of: --store DIR:"), NULL, 10);
+    check_int(least, >, 4 * STORES);
+    for (int cut = 0; cut < 2; cut++) { /* the same sum, without and with parts of extents */
+        size_t at = (size_t)snprintf(line, sizeof line, "%s", plan);
+        for (int i = 0; i < STORES; i++) {
+            const long bytes = i + 1 < STORES ? 2 * MIB + cut * MIB
+                                              : least * MIB - (STORES - 1) * (2 * MIB + cut * MIB);
+            at += (size_t)snprintf(line + at, sizeof line - at, " --store %%T/limited-%d:%ld", i,
+                                   bytes);
+        }
+        expect(cut == 0 ? 0 : 3, line);
+    }
+    rig_end();
+}
+
 /* The store of a run that was killed goes when it is resumed without one. */
 static void killed_store(void)
 {
@@ -840,6 +868,6 @@ TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
           {"resumed", resumed}, {"model_of_another", model_of_another}, {"kinds", kinds},
           {"config", config}, {"packed", packed}, {"resumed_texts", resumed_texts},
           {"resumed_clock", resumed_clock}, {"texts", texts}, {"ranks", ranks},
-          {"shared_store", shared_store}, {"killed_store", killed_store},
-          {"frozen_in_part", frozen_in_part}, {"too_small", too_small},
-          {"offers_work", offers_work}, {"config_alone", config_alone})
+          {"shared_store", shared_store}, {"limited_stores", limited_stores},
+          {"killed_store", killed_store}, {"frozen_in_part", frozen_in_part},
+          {"too_small", too_small}, {"offers_work", offers_work}, {"config_alone", config_alone})

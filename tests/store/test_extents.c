@@ -215,6 +215,72 @@ static void several_paths(void)
     plan_end();
 }
 
+/* ---- limits ---- */
+
+/* Shares are proportional to speed as far as the limits admit it, never above a limit, and always enough:
+ * whatever the speeds, a store takes all that its capacity promised the planner. */
+static void shares_fit(void)
+{
+    enum { MIB = 1 << 20 };
+    uint64_t shares[STORE_PATHS_MAX];
+    uint64_t state = 7;
+    for (int i = 0; i < TEST_COUNT(20000, 2000); i++) {
+        struct store_path paths[STORE_PATHS_MAX] = {{.bytes = 0}};
+        const unsigned count = 1 + (unsigned)i % 5;
+        for (unsigned p = 0; p < count; p++) {
+            state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            paths[p].bytes = 1 + (state >> 33) % (300 * MIB);
+            paths[p].weight = (double)(1 + (state >> 20) % 100) * 1e7;
+        }
+        const uint64_t capacity = store_capacity(paths, count);
+        const uint64_t bytes = i % 2 == 0 ? capacity : capacity / 2 / (2 * MIB) * (2 * MIB);
+        uint64_t sum = 0;
+        check_int(store_share(paths, count, bytes, shares), ==, 0);
+        for (unsigned p = 0; p < count; p++) {
+            check_true(shares[p] % (2 * MIB) == 0 && shares[p] > 0);
+            check_true(shares[p] <= paths[p].bytes || shares[p] == 2 * MIB);
+            sum += shares[p];
+        }
+        check_uint(sum, >=, bytes);
+        check_int(store_share(paths, count, capacity + 1, shares), ==, -ENOSPC);
+    }
+    const struct store_path even[] = {{.weight = 3}, {.weight = 1}};
+    check_int(store_share(even, 2, 400 * (uint64_t)MIB, shares), ==, 0);
+    check_uint(shares[0], ==, (300 + 32) * (uint64_t)MIB);
+    check_uint(shares[1], ==, (100 + 32) * (uint64_t)MIB);
+}
+
+/* A fast drive with little room and a slow one with just the rest: the plan that counts both fits. */
+static void limits_of_several(void)
+{
+    static const double weights[][2] = {{9, 1}, {1, 9}, {1, 1}};
+    char directories[2][600];
+    struct spot spots[PLACES_MAX];
+    uint64_t need = 0;
+    struct store *store = NULL;
+    plan_begin();
+    const unsigned count = all_spots(spots);
+    for (unsigned i = 0; i < count; i++) {
+        need += plan_round_up(spots[i].bytes, PLAN_EXTENT_BYTES);
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(directories[i], sizeof directories[i], "%s/limited %d", test_directory(), i);
+    }
+    for (int i = 0; i < 6; i++) {
+        const uint64_t little = (uint64_t)(i < 3 ? 3 : 5) * PLAN_EXTENT_BYTES;
+        const struct store_path paths[] = {
+            {.directory = directories[0], .bytes = little + 4096, .weight = weights[i % 3][0]},
+            {.directory = directories[1], .bytes = need - little, .weight = weights[i % 3][1]}};
+        const struct store_options wanted = {
+            .paths = paths, .path_count = 2, .backend = "threads", .run = 9};
+        check_uint(store_capacity(paths, 2), ==, need);
+        check_int(store_open(&wanted, &planned->input, planned->plan, &store), ==, 0);
+        there_and_back(store);
+        check_int(store_close(store), ==, 0);
+    }
+    plan_end();
+}
+
 /* ---- what is in the way ---- */
 
 /* Less room than the plan needs, a directory in use, one that cannot be made. */
@@ -410,5 +476,6 @@ static void a_full_file_system(void)
 }
 
 TEST_MAIN({"every_back_end", every_back_end}, {"several_paths", several_paths},
+          {"shares_fit", shares_fit}, {"limits_of_several", limits_of_several},
           {"refusals", refusals}, {"left_by_more_ranks", left_by_more_ranks},
           {"left_by_somebody", left_by_somebody}, {"a_full_file_system", a_full_file_system})
