@@ -274,7 +274,7 @@ static void limits_of_several(void)
         const struct store_options wanted = {
             .paths = paths, .path_count = 2, .backend = "threads", .run = 9};
         check_uint(store_capacity(paths, 2), ==, need);
-        check_int(store_open(&wanted, &planned->input, planned->plan, &store), ==, 0);
+        check_int(store_open(&wanted, &prepared->input, prepared->plan, &store), ==, 0);
         there_and_back(store);
         check_int(store_close(store), ==, 0);
     }
