@@ -381,10 +381,15 @@ static int open_model(struct setup *setup, bool weights)
     return rc;
 }
 
-static unsigned processors(void)
+/* Those that compute. Beside a card two are left to the threads that feed and watch it: the update's team
+ * is as slow as its slowest member. */
+static unsigned processors(const char *device)
 {
+    enum { CARD_THREADS = 2, TEAM_MIN = 2 };
     struct core_cpus cpus;
-    return core_cpus_allowed(&cpus) == 0 ? core_cpus_count(&cpus) : 1;
+    const unsigned all = core_cpus_allowed(&cpus) == 0 ? core_cpus_count(&cpus) : 1;
+    const bool card = device != NULL && strncmp(device, "cpu", 3) != 0;
+    return card && all >= CARD_THREADS + TEAM_MIN ? all - CARD_THREADS : all;
 }
 
 /* Of one rank. They are part of what makes a run's bits, so a run that is resumed keeps its number
@@ -393,7 +398,7 @@ static unsigned processors(void)
 static unsigned threads_of(const struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
-    const unsigned all = given->threads > 0 ? given->threads : processors();
+    const unsigned all = given->threads > 0 ? given->threads : processors(given->device);
     const uint32_t world = setup->options.world;
     const unsigned each = all / world > 0 ? all / world : 1;
     const unsigned before = given->threads == 0 && given->resume != NULL
