@@ -12,7 +12,7 @@
 #define RUN_M   "finetune --model %T/m --data %T/d.jsonl --out %T/o "
 #define RUN_HAD "finetune --model %T/m --data %T/d.jsonl --resume --out %T/had "
 
-/* --help fits a screen, names every flag, and shows an example that is real. */
+/* --help fits a screen, names every flag, and shows an example that is real; with -v it explains each. */
 static void help(void)
 {
     static const char *const flags[] = {
@@ -44,6 +44,11 @@ static void help(void)
             check_contains(rig_out, flags[i]);
         }
     }
+    expect(0, "finetune --help -v");
+    check_contains(rig_out, "  --pack [no]\n      pack examples into --seq-len tokens\n");
+    expect(0, "plan -v --help");
+    check_contains(rig_out, "  --tape [no]\n      print the commands of a step\n");
+    check_true(strstr(rig_out, "--save-every") == NULL);
 }
 
 /* Wrong flags and bad inputs end 2 before anything is done, and say what would be right. */

@@ -36,6 +36,7 @@ static int settings_of(const char *config, const char *arguments, struct tune_se
     tune_flags_init(&flags);
     size_t count = tune_flags_options(&flags, options);
     check_int(cli_parse(&command, options, count, argc, argv, &parsed), ==, -1);
+    flags.given = parsed.given;
     if (config != NULL) {
         flags.config = test_file("ds.json", config, strlen(config));
     }

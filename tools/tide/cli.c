@@ -151,37 +151,40 @@ int cli_close_json(const struct cli_command *command, struct core_json_write *js
     return reader_is_gone() ? CLI_FAILED : cli_fail(command, CLI_FAILED, NULL);
 }
 
-static void print_help(const struct cli_command *command, const struct cli_option *options,
-                       size_t count)
+static void print_options(const struct cli_option *options, size_t count)
 {
     struct cli_table *table = NULL;
-    for (size_t i = 0; i < 4 && command->help[i] != NULL; i++) {
-        fputs(command->help[i], stdout);
-    }
-    if (command->help[0] != NULL) {
-        return;
-    }
-    printf("%s: %s\n\nUsage: ", full_name(command), command->summary);
-    fputs(full_name(command), stdout);
-    printf("%s%s%s\n\n", count > 0 ? " [OPTIONS]" : "", command->arguments != NULL ? " " : "",
-           command->arguments != NULL ? command->arguments : "");
     if (cli_table_create(2, &table) != 0) {
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        if (options[i].help == NULL) {
-            continue;
-        }
         char name[96];
         snprintf(name, sizeof name, "--%s%s%s", options[i].name,
                  options[i].value != NULL ? " " : "",
                  options[i].value != NULL ? options[i].value : "");
         cli_table_add(table, (const char *const[]){name, options[i].help});
     }
-    cli_table_add(table, (const char *const[]){"-q, -v", "say less; say more"});
-    cli_table_add(table, (const char *const[]){"-h, --help", "this text"});
+    cli_table_add(table, (const char *const[]){"-q, -v, -h, --help", "quiet, verbose, this text"});
     cli_table_print(table, stdout, "  ");
     cli_table_destroy(table);
+}
+
+static void print_help(const struct cli_command *command, const struct cli_option *options,
+                       size_t count, bool verbose)
+{
+    printf("%s: %s\n\nUsage: ", full_name(command), command->summary);
+    fputs(full_name(command), stdout);
+    if (command->usage != NULL) {
+        printf(" %s\n\n", command->usage);
+    } else {
+        printf("%s%s%s\n\n", count > 0 ? " [OPTIONS]" : "", command->arguments != NULL ? " " : "",
+               command->arguments != NULL ? command->arguments : "");
+    }
+    if (command->print_options != NULL) {
+        command->print_options(verbose);
+    } else {
+        print_options(options, count);
+    }
     printf("\nExample:\n  %s\n", command->example);
 }
 
@@ -290,8 +293,7 @@ static int take_files(const struct cli_option *option, const char *text)
     return 0;
 }
 
-/* `text` is not looked at for a CLI_FLAG. */
-static int take_value(const struct cli_option *option, const char *text)
+int cli_take(const struct cli_option *option, const char *text)
 {
     if (option->kind != CLI_FLAG && text[0] == '\0') {
         return core_err_set(-EINVAL, "--%s is empty; it needs a value: %s", option->name,
@@ -323,7 +325,7 @@ static int take_value(const struct cli_option *option, const char *text)
 
 /* One --option, whose value may be the next argument. */
 static int take_option(const struct cli_command *command, const struct cli_option *options,
-                       size_t count, char **argv, int *index)
+                       size_t count, char **argv, int *index, struct cli_given *given)
 {
     const char *name = argv[*index] + 2;
     size_t length = strcspn(name, "=");
@@ -344,7 +346,8 @@ static int take_option(const struct cli_command *command, const struct cli_optio
             }
             ++*index;
         }
-        return take_value(option, value) != 0 ? cli_fail(command, CLI_WRONG, NULL) : -1;
+        given->bits[i / 64] |= UINT64_C(1) << i % 64;
+        return cli_take(option, value) != 0 ? cli_fail(command, CLI_WRONG, NULL) : -1;
     }
     return refuse_unknown(command, options, count, name);
 }
@@ -387,11 +390,17 @@ static int check_arguments(const struct cli_command *command, char **arguments, 
     return -1;
 }
 
+bool cli_is_given(const struct cli_given *given, size_t index)
+{
+    return (given->bits[index / 64] >> index % 64 & 1) != 0;
+}
+
 int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
               int argc, char **argv, struct cli_parsed *out)
 {
     struct cli_parsed parsed = {.arguments = argv, .common.color = cli_color(stdout)};
     bool only_arguments = false;
+    assert(count <= CLI_OPTIONS_MAX);
     for (int i = 0; i < argc; i++) {
         char *argument = argv[i];
         int code = -1;
@@ -400,10 +409,15 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
         } else if (strcmp(argument, "--") == 0) {
             only_arguments = true;
         } else if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
-            print_help(command, options, count);
+            while (++i < argc) {
+                if (argv[i][0] == '-') {
+                    take_short(&parsed.common, argv[i] + 1);
+                }
+            }
+            print_help(command, options, count, parsed.common.verbose > 0);
             return cli_close(command, CLI_DONE);
         } else if (strncmp(argument, "--", 2) == 0) {
-            code = take_option(command, options, count, argv, &i);
+            code = take_option(command, options, count, argv, &i, &parsed.given);
         } else if (!take_short(&parsed.common, argument + 1)) {
             code = cli_fail(command, CLI_WRONG, "there is no option %s; see %s --help", argument,
                             full_name(command));

@@ -31,7 +31,7 @@ enum cli_kind {
     CLI_CHOICE,  /* int: the index in `choices` */
 };
 
-enum { CLI_TEXTS_MAX = 64 };
+enum { CLI_TEXTS_MAX = 64, CLI_OPTIONS_MAX = 128 };
 
 struct cli_texts {
     const char *items[CLI_TEXTS_MAX]; /* borrowed from argv */
@@ -43,7 +43,7 @@ struct cli_option {
     enum cli_kind kind;
     void *out;           /* borrowed; holds the default before, and the value afterwards */
     const char *value;   /* how the help names the value: "N"; NULL for flags */
-    const char *help;    /* what it does, with its default; NULL: another spelling, not shown */
+    const char *help;    /* what it does, with its default */
     double low, high;    /* of numbers; both 0: no limit */
     const char *choices; /* "bf16|fp16|fp32" */
 };
@@ -67,13 +67,21 @@ struct cli_command {
     const char *arguments; /* "FILE"; NULL: none */
     size_t arguments_min, arguments_max;
     const char *example; /* one real command line, and what comes of it */
-    const char *help[4]; /* the whole text of --help in pieces, instead of a line an option */
+    const char *usage;   /* "--model DIR [OPTIONS]"; NULL: from the options and arguments */
+    /* Prints the options for --help, more of them with -v; NULL: a line for each. */
+    void (*print_options)(bool verbose);
     const struct cli_synonym *synonyms; /* ends with a row of NULL; NULL: none */
     int (*run)(const struct cli_command *command, int argc, char **argv); /* an enum cli_exit */
 };
 
+/* A bit for each option, by its index in the table: it was on the command line. */
+struct cli_given {
+    uint64_t bits[CLI_OPTIONS_MAX / 64];
+};
+
 struct cli_parsed {
     struct cli_common common;
+    struct cli_given given;
     char **arguments; /* borrowed: argv, in which they have been moved to the front */
     size_t count;
 };
@@ -83,6 +91,11 @@ struct cli_parsed {
  * to stderr. */
 int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
               int argc, char **argv, struct cli_parsed *out);
+
+bool cli_is_given(const struct cli_given *given, size_t index);
+
+/* Writes the value of a text to option->out; `text` is ignored for a CLI_FLAG. -EINVAL with a sentence. */
+int cli_take(const struct cli_option *option, const char *text);
 
 /* Lines of our own log go to `write`, too; NULL ends it. */
 void cli_log_also(void (*write)(void *user, enum core_log_level level, const char *line),

@@ -277,10 +277,10 @@ static int train(struct job *job)
         .data = job->data,
         .eval = job->eval,
         .live = &job->talk.live,
-        .eval_every = job->flags.eval_every > 0 ? job->flags.eval_every : 0,
+        .eval_every = job->flags.eval_every,
         .out = job->flags.out,
-        .save_every = job->flags.save_every > 0 ? job->flags.save_every : 0,
-        .keep = job->flags.keep > 0 ? (uint32_t)job->flags.keep : TUNE_KEEP,
+        .save_every = job->flags.save_every,
+        .keep = (uint32_t)job->flags.keep,
         .replace = job->flags.overwrite,
         .events = &job->talk.events,
     };
@@ -382,11 +382,12 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct job job = {.command = command};
     struct cli_option options[TUNE_OPTIONS_MAX];
-    struct cli_parsed parsed;
+    struct cli_parsed parsed = {.count = 0};
     tune_stop_early(NULL, NULL);
     tune_flags_init(&job.flags);
     size_t count = tune_flags_options(&job.flags, options);
     int code = cli_parse(command, options, count, argc, argv, &parsed);
+    job.flags.given = parsed.given;
     code = code >= 0 ? code : tune_flags_check(command, &job.flags, true);
     if (code >= 0) {
         tune_stop_end();
@@ -402,23 +403,16 @@ static int run(const struct cli_command *command, int argc, char **argv)
     return cli_close(command, code);
 }
 
-static const char help[] =
-    "tide finetune: fine-tune a model larger than memory; writes a Hugging Face folder\n"
-    "\n"
-    "Usage: tide finetune --model DIR --data FILE --out DIR [OPTIONS]\n"
-    "\n";
-static const char help_output[] =
-    "  --eval-data FILE [none]   --eval-every N [at the end]   --overwrite [no]\n"
-    "  --log FILE.jsonl [none]   --csv FILE [none]   -q, -v: less, more talk   -h: this\n"
-    "  --save-every N [never]   --keep N [2]   --resume [no]   --tensorboard DIR [none]\n"
-    "\n"
-    "Example:\n"
-    "  tide finetune --model Qwen3-4B --data rows.jsonl --out tuned --store /nvme\n";
+static void print_options(bool verbose)
+{
+    tune_flags_print(NULL, 0, true, verbose);
+}
 
 const struct cli_command cli_command_finetune = {
     .name = "finetune",
     .summary = "fine-tune a model larger than memory; writes a Hugging Face folder",
-    .help = {help, tune_flags_help, help_output},
+    .usage = "--model DIR --data FILE --out DIR [OPTIONS]",
+    .print_options = print_options,
     .example = "tide finetune --model Qwen3-4B --data rows.jsonl --out tuned --store /nvme",
     .synonyms = tune_flags_synonyms,
     .run = run,

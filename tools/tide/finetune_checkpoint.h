@@ -5,9 +5,6 @@
 
 #include "tools/tide/finetune_run.h"
 
-/* Checkpoints that stay where nobody says how many. */
-enum { TUNE_KEEP = 2 };
-
 /* Before a step: says so where one is due behind it. */
 void tune_checkpoint_ahead(struct tune_run *run);
 

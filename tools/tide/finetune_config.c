@@ -77,24 +77,24 @@ static int load(struct tune_settings *settings, const struct tune_flags *flags,
 {
     struct core_cfg_options options;
     core_cfg_options_init(&options);
-    options.world_size = flags->ranks != CORE_CFG_NONE ? flags->ranks : 1;
-    options.micro_batch_size = flags->batch != CORE_CFG_NONE ? flags->batch
-                                                             : (int64_t)settings->engine.batch;
-    options.accumulation_steps = flags->accum;
-    options.warmup_steps = flags->warmup;
-    options.total_steps = flags->steps != CORE_CFG_NONE ? flags->steps : total_later;
+    options.world_size = flags->ranks;
+    options.micro_batch_size = flags->batch;
+    options.accumulation_steps = TUNE_GIVEN(flags, accum) ? flags->accum : CORE_CFG_NONE;
+    options.warmup_steps = TUNE_GIVEN(flags, warmup) ? flags->warmup : CORE_CFG_NONE;
+    options.total_steps = TUNE_GIVEN(flags, steps) ? flags->steps : total_later;
     options.hidden_size = model->hidden;
-    options.lr = flags->lr;
-    options.eps = flags->eps;
-    options.weight_decay = flags->decay;
-    options.gradient_clipping = flags->clip;
+    options.lr = TUNE_GIVEN(flags, lr) ? flags->lr : options.lr;
+    options.eps = TUNE_GIVEN(flags, eps) ? flags->eps : options.eps;
+    options.weight_decay = TUNE_GIVEN(flags, decay) ? flags->decay : options.weight_decay;
+    options.gradient_clipping = TUNE_GIVEN(flags, clip) ? flags->clip : options.gradient_clipping;
     options.betas[0] = settings->engine.beta1;
     options.betas[1] = settings->engine.beta2;
-    options.precision = flags->precision == TIDE_FP32   ? CORE_CFG_FP32
-                        : flags->precision == TIDE_FP16 ? CORE_CFG_FP16
-                        : flags->precision == TIDE_BF16 ? CORE_CFG_BF16
-                                                        : options.precision;
-    options.has_store = flags->stores.count > 0;
+    if (TUNE_GIVEN(flags, precision)) {
+        options.precision = flags->precision == TIDE_FP32   ? CORE_CFG_FP32
+                            : flags->precision == TIDE_FP16 ? CORE_CFG_FP16
+                                                            : CORE_CFG_BF16;
+    }
+    options.has_store = flags->store.count > 0;
     int rc = core_cfg_load(flags->config, &options, &settings->cfg);
     return rc == 0 ? core_cfg_check(settings->cfg) : rc;
 }
@@ -274,7 +274,7 @@ static int take_offload(struct tune_settings *settings, const struct tune_flags 
                            engine->states == TIDE_STORE ? cfg->zero.offload_optimizer.nvme_path
                                                         : NULL};
     for (size_t i = 0; i < 2; i++) {
-        if (flags->stores.count == 0 && add_store(settings, paths[i]) != 0) {
+        if (flags->store.count == 0 && add_store(settings, paths[i]) != 0) {
             return -EINVAL;
         }
     }

@@ -1,28 +1,99 @@
-/* finetune_flags.c: names, kinds and limits of the flags that training and planning share. */
+/* finetune_flags.c: the flags of training and planning, one row each. */
 #include "tools/tide/finetune_flags.h"
 
-#include <math.h>
+#include <assert.h>
 #include <string.h>
 
 #include "core/base/cfg.h"
+#include "tools/tide/schedule.h"
 
 static const double most = 1e15;
 
-const char tune_flags_help[] =
-    "  --config FILE   a ds_config.json; flags win over it     [defaults in brackets]\n"
-    "  --steps N | --epochs X [1]   --batch ROWS [8]   --accum N [1]   --seed N [42]\n"
-    "  --seq-len N [the longest row; without data 1024 or the model's]   --shuffle [no]\n"
-    "  --pack [no]: rows share --seq-len   --split [no]: long rows go on in the next\n"
-    "  --on-bad-row skip [stop]   --train-on all [completion]   --chat-format NAME [own]\n"
-    "  --lr X [5e-5]   --schedule constant|linear|cosine|wsd [constant]   --warmup N [0]\n"
-    "  --optimizer adamw|adam|lion|adagrad|sgd [adamw]   --betas A,B [0.9,0.999]\n"
-    "  --eps X [1e-8]   --weight-decay X [0]   --clip X [1], 0: off   --fp32-grads [no]\n"
-    "  --precision bf16|fp16|fp32 [bf16]   --moments fp32|bf16|8bit [fp32]\n"
-    "  --freeze PATTERN [none]   --dev cpu|cuda[:N] [cpu]   --threads N [all]\n"
-    "  --ranks N [1]   --zero 0|1|2|3 [0]   --io uring|libaio|threads|mem   --make-store\n"
-    "  --device-memory, --host-memory, --data-memory SIZE [free]   --store DIR[:SIZE]\n"
-    "  --place weights=device|host|store,states=...,grads=...,acts=keep|recompute|...\n"
-    "  --tile-bytes SIZE [no limit]   --trace FILE [none]   --rates FILE, --measure [kept]\n";
+#define AT(member) offsetof(struct tune_flags, member)
+#define ENGINE(key_, member)                                                                       \
+    {                                                                                              \
+        key_, offsetof(struct tide_engine_options, member),                                        \
+            sizeof((struct tide_engine_options *)0)->member, false                                 \
+    }
+#define SCHEDULE(key_, member)                                                                     \
+    {                                                                                              \
+        key_, offsetof(struct schedule, member), sizeof((struct schedule *)0)->member, true        \
+    }
+/* beta1 and beta2, which are neighbours. */
+#define BETAS(key_)                                                                                \
+    {                                                                                              \
+        key_, offsetof(struct tide_engine_options, beta1), 2 * sizeof(double), false               \
+    }
+_Static_assert(offsetof(struct tide_engine_options, beta2) ==
+                   offsetof(struct tide_engine_options, beta1) + sizeof(double),
+               "both betas at once");
+
+#define NO_KEY                                                                                     \
+    {                                                                                              \
+        {                                                                                          \
+            NULL, 0, 0, false                                                                      \
+        }                                                                                          \
+    }
+
+/* clang-format off */
+const struct tune_flag tune_flags_table[] = {
+    {"model", CLI_TEXT, AT(model), "DIR", 0, 0, NULL, NULL, "Hugging Face folder of the model", NO_KEY, false},
+    {"data", CLI_FILES, AT(data), "FILE", 0, 0, NULL, NULL, "rows to train on: JSON lines, .gz, .zst, a pattern, or - for standard input", NO_KEY, false},
+    {"out", CLI_TEXT, AT(out), "DIR", 0, 0, NULL, NULL, "folder for the trained model and the checkpoints", NO_KEY, true},
+    {"config", CLI_TEXT, AT(config), "FILE", 0, 0, NULL, "none", "a ds_config.json; flags win over it", NO_KEY, false},
+    {"seq-len", CLI_INTEGER, AT(length), "N", 1, 1 << 24, NULL, "longest row", "tokens of a row; longer rows are cut; without --data 1024 or the model's limit", NO_KEY, false},
+    {"steps", CLI_INTEGER, AT(steps), "N", 1, TUNE_STEPS_MAX, NULL, "epochs", "optimizer steps of the run", NO_KEY, false},
+    {"epochs", CLI_REAL, AT(epochs), "X", 1e-9, 1e9, "1", NULL, "passes over the data, instead of --steps", NO_KEY, false},
+    {"batch", CLI_INTEGER, AT(batch), "ROWS", 1, 1 << 20, "8", NULL, "rows of a micro-batch", {ENGINE("train_micro_batch_size_per_gpu", batch)}, false},
+    {"accum", CLI_INTEGER, AT(accum), "N", 1, TUNE_ACCUM_MAX, "1", NULL, "micro-batches of a step (gradient accumulation)", {ENGINE("gradient_accumulation_steps", accum)}, false},
+    {"seed", CLI_INTEGER, AT(seed), "N", 0, most, "42", NULL, "seed of everything that is random", NO_KEY, false},
+    {"shuffle", CLI_FLAG, AT(shuffle), NULL, 0, 0, NULL, "no", "mix the rows by --seed; else file order", NO_KEY, false},
+    {"pack", CLI_FLAG, AT(pack), NULL, 0, 0, NULL, "no", "pack examples into --seq-len tokens", NO_KEY, false},
+    {"split", CLI_FLAG, AT(split), NULL, 0, 0, NULL, "no", "continue long rows in further rows instead of cutting them", NO_KEY, false},
+    {"on-bad-row", CLI_CHOICE, AT(on_bad_row), "stop|skip", 0, 0, "stop", NULL, "what to do with a row that cannot be used", NO_KEY, false},
+    {"train-on", CLI_CHOICE, AT(train_on), "completion|all", 0, 0, "completion", NULL, "which tokens are trained on", NO_KEY, false},
+    {"chat-format", CLI_TEXT, AT(chat_format), "NAME", 0, 0, NULL, "model's", "chat template: chatml, llama3, llama2, mistral, alpaca, vicuna", NO_KEY, false},
+    {"lr", CLI_REAL, AT(lr), "X", 0, 1e9, "5e-5", NULL, "learning rate", {SCHEDULE("optimizer.params.lr", lr), SCHEDULE("scheduler.params.warmup_max_lr", lr)}, false},
+    {"schedule", CLI_CHOICE, AT(schedule), "constant|linear|cosine|wsd", 0, 0, "constant", NULL, "learning rate over the steps", {SCHEDULE("scheduler.type", kind)}, false},
+    {"warmup", CLI_INTEGER, AT(warmup), "N", 0, most, "0", NULL, "steps in which the learning rate rises from 0", {SCHEDULE("scheduler.params.warmup_num_steps", warmup)}, false},
+    {"optimizer", CLI_CHOICE, AT(optimizer), "adamw|adam|lion|adagrad|sgd", 0, 0, "adamw", NULL, "update rule", {ENGINE("optimizer.type", optimizer)}, false},
+    {"betas", CLI_TEXT, AT(betas), "A,B", 0, 0, "0.9,0.999", NULL, "decay of the moments; the first is SGD's momentum; lion: 0.9,0.99", {BETAS("optimizer.params.betas"), ENGINE("optimizer.params.momentum", beta1)}, false},
+    {"eps", CLI_REAL, AT(eps), "X", 0, 1e9, "1e-8", NULL, "added to the denominator of the update; adagrad: 1e-10", {ENGINE("optimizer.params.eps", eps)}, false},
+    {"weight-decay", CLI_REAL, AT(decay), "X", 0, 1e9, "0", NULL, "weight decay, not of norms and biases", {ENGINE("optimizer.params.weight_decay", decay)}, false},
+    {"clip", CLI_REAL, AT(clip), "X", 0, most, "1", "1; 0: off", "largest norm of the gradient", {ENGINE("gradient_clipping", clip)}, false},
+    {"fp32-grads", CLI_FLAG, AT(gradients_fp32), NULL, 0, 0, NULL, "no", "sum and keep gradients in fp32", {ENGINE("data_types.grad_accum_dtype", gradients_fp32)}, false},
+    {"precision", CLI_CHOICE, AT(precision), "bf16|fp16|fp32", 0, 0, "bf16", NULL, "working precision; master weights are exact", {ENGINE("bf16.enabled", precision), ENGINE("fp16.enabled", precision)}, false},
+    {"moments", CLI_CHOICE, AT(moments), "fp32|bf16|8bit", 0, 0, "fp32", NULL, "precision of the optimizer's moments", {ENGINE("bf16.bf16_optimizer_states", moments), ENGINE("optimizer.params.fp32_optimizer_states", moments)}, false},
+    {"freeze", CLI_TEXTS, AT(freeze), "PATTERN", 0, 0, NULL, "none", "tensors that are not trained; repeatable", NO_KEY, false},
+    {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N]", 0, 0, NULL, "cpu", "device that computes", NO_KEY, false},
+    {"threads", CLI_INTEGER, AT(threads), "N", 1, 1024, NULL, "all", "threads of the CPU device", NO_KEY, false},
+    {"ranks", CLI_INTEGER, AT(ranks), "N", 1, 1024, "1", NULL, "data-parallel ranks in this process", NO_KEY, false},
+    {"zero", CLI_INTEGER, AT(zero), "0|1|2|3", 0, 3, "0", NULL, "what the ranks share: states (1), gradients (2), weights (3)", {ENGINE("zero_optimization.stage", zero_stage)}, false},
+    {"place", CLI_TEXT, AT(place), "weights=device|host|store,states=...,grads=...,acts=keep|...", 0, 0, NULL, "auto", "request a tier for each kind of data", {ENGINE("zero_optimization.offload_param.device", weights), ENGINE("zero_optimization.offload_optimizer.device", states), ENGINE("activation_checkpointing.cpu_checkpointing", acts)}, false},
+    {"device-memory", CLI_SIZE, AT(device_memory), "SIZE", 0, 0, NULL, "free", "limit of GPU memory (on the CPU device: of its arena)", NO_KEY, false},
+    {"host-memory", CLI_SIZE, AT(host_memory), "SIZE", 0, 0, NULL, "free", "limit of host memory", NO_KEY, false},
+    {"data-memory", CLI_SIZE, AT(data_memory), "SIZE", 0, 0, NULL, "free", "limit of the memory that one row takes while it is tokenized", NO_KEY, false},
+    {"store", CLI_TEXTS, AT(store), "DIR[:SIZE]", 0, 0, NULL, "none", "folder on a drive, and its limit; repeatable", {ENGINE("zero_optimization.offload_param.nvme_path", store_count), ENGINE("zero_optimization.offload_optimizer.nvme_path", store_count)}, false},
+    {"tile-bytes", CLI_SIZE, AT(tile_bytes), "SIZE", 0, 0, NULL, "no limit", "larger weights are multiplied in tiles; changes rounding", NO_KEY, false},
+    {"io", CLI_TEXT, AT(io), "uring|libaio|threads|mem", 0, 0, NULL, "probed", "how drives are accessed", NO_KEY, false},
+    {"make-store", CLI_FLAG, AT(make_store), NULL, 0, 0, NULL, "no", "make missing store folders, and remove them at the end", NO_KEY, false},
+    {"rates", CLI_TEXT, AT(rates), "FILE", 0, 0, NULL, "cached", "take the rates of a machine from a file", NO_KEY, false},
+    {"measure", CLI_FLAG, AT(measure), NULL, 0, 0, NULL, "no", "measure the rates again", NO_KEY, false},
+    {"trace", CLI_TEXT, AT(trace), "FILE", 0, 0, NULL, "none", "write a timeline for chrome://tracing", NO_KEY, false},
+    {"eval-data", CLI_FILES, AT(eval_data), "FILE", 0, 0, NULL, "none", "rows to evaluate on", NO_KEY, true},
+    {"eval-every", CLI_INTEGER, AT(eval_every), "N", 1, most, NULL, "at the end", "steps between evaluations", NO_KEY, true},
+    {"save-every", CLI_INTEGER, AT(save_every), "N", 1, most, NULL, "never", "steps between checkpoints", NO_KEY, true},
+    {"keep", CLI_INTEGER, AT(keep), "N", 1, most, "2", NULL, "newest checkpoints that are kept", NO_KEY, true},
+    {"resume", CLI_FLAG, AT(resume), NULL, 0, 0, NULL, "no", "continue from the newest checkpoint in --out", NO_KEY, true},
+    {"overwrite", CLI_FLAG, AT(overwrite), NULL, 0, 0, NULL, "no", "replace the model in --out", NO_KEY, true},
+    {"log", CLI_TEXT, AT(log), "FILE.jsonl", 0, 0, NULL, "none", "one JSON object per step", NO_KEY, true},
+    {"csv", CLI_TEXT, AT(csv), "FILE", 0, 0, NULL, "none", "one line per step", NO_KEY, true},
+    {"tensorboard", CLI_TEXT, AT(tensorboard), "DIR", 0, 0, NULL, "none", "event files for TensorBoard", NO_KEY, true},
+};
+/* clang-format on */
+enum { ROWS = sizeof tune_flags_table / sizeof tune_flags_table[0] };
+_Static_assert(ROWS <= TUNE_OPTIONS_MAX - 8, "callers add options of their own");
+const size_t tune_flags_count = ROWS;
 
 #define NO_ADAPTERS                                                                                \
     "adapters are not built yet; all weights are trained, but for those that --freeze PATTERN "    \
@@ -166,132 +237,103 @@ const struct cli_synonym tune_flags_synonyms[] = {
     {NULL, NULL},
 };
 
-void tune_flags_init(struct tune_flags *flags)
+static struct cli_option option_of(const struct tune_flag *row, struct tune_flags *flags)
 {
-    *flags = (struct tune_flags){
-        .steps = CORE_CFG_NONE,
-        .epochs = (double)NAN,
-        .length = CORE_CFG_NONE,
-        .batch = CORE_CFG_NONE,
-        .accum = CORE_CFG_NONE,
-        .seed = CORE_CFG_NONE,
-        .lr = (double)NAN,
-        .eps = (double)NAN,
-        .decay = (double)NAN,
-        .clip = (double)NAN,
-        .schedule = -1,
-        .warmup = CORE_CFG_NONE,
-        .precision = -1,
-        .optimizer = -1,
-        .moments = -1,
-        .threads = CORE_CFG_NONE,
-        .ranks = CORE_CFG_NONE,
-        .zero = CORE_CFG_NONE,
-        .tile_bytes = TUNE_SIZE_NONE,
-        .device_bytes = TUNE_SIZE_NONE,
-        .host_bytes = TUNE_SIZE_NONE,
-        .data_bytes = TUNE_SIZE_NONE,
-        .eval_every = CORE_CFG_NONE,
-        .save_every = CORE_CFG_NONE,
-        .keep = CORE_CFG_NONE,
+    return (struct cli_option){
+        .name = row->name,
+        .kind = row->kind,
+        .out = (char *)flags + row->at,
+        .value = row->value,
+        .help = row->help,
+        .low = row->low,
+        .high = row->high,
+        .choices = row->kind == CLI_CHOICE ? row->value : NULL,
     };
 }
 
-#define TEXT(flag, to, shows)                                                                      \
-    {                                                                                              \
-        .name = flag, .kind = CLI_TEXT, .out = &(to), .value = shows                               \
+void tune_flags_init(struct tune_flags *flags)
+{
+    *flags = (struct tune_flags){.model = NULL};
+    for (size_t i = 0; i < ROWS; i++) {
+        const struct cli_option option = option_of(&tune_flags_table[i], flags);
+        const char *standard = tune_flags_table[i].standard;
+        const int rc = standard != NULL ? cli_take(&option, standard) : 0;
+        assert(rc == 0);
+        (void)rc;
     }
-#define FILES(flag, to)                                                                            \
-    {                                                                                              \
-        .name = flag, .kind = CLI_FILES, .out = &(to), .value = "FILE"                             \
-    }
-#define TEXTS(flag, to, shows)                                                                     \
-    {                                                                                              \
-        .name = flag, .kind = CLI_TEXTS, .out = &(to), .value = shows                              \
-    }
-#define SIZE(flag, to)                                                                             \
-    {                                                                                              \
-        .name = flag, .kind = CLI_SIZE, .out = &(to), .value = "SIZE"                              \
-    }
-#define TRUTH(flag, to)                                                                            \
-    {                                                                                              \
-        .name = flag, .kind = CLI_FLAG, .out = &(to)                                               \
-    }
-#define CHOICE(flag, to, all)                                                                      \
-    {                                                                                              \
-        .name = flag, .kind = CLI_CHOICE, .out = &(to), .value = all, .choices = all               \
-    }
-#define INTEGER(flag, to, from, up)                                                                \
-    {                                                                                              \
-        .name = flag, .kind = CLI_INTEGER, .out = &(to), .value = "N", .low = from, .high = up     \
-    }
-#define REAL(flag, to, from, up)                                                                   \
-    {                                                                                              \
-        .name = flag, .kind = CLI_REAL, .out = &(to), .value = "X", .low = from, .high = up        \
-    }
+}
 
 size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
 {
-    const struct cli_option options[] = {
-        TEXT("model", flags->model, "DIR"),
-        FILES("data", flags->data),
-        TEXT("out", flags->out, "DIR"),
-        TEXT("config", flags->config, "FILE"),
-        INTEGER("steps", flags->steps, 1, TUNE_STEPS_MAX),
-        REAL("epochs", flags->epochs, 1e-9, 1e9),
-        INTEGER("seq-len", flags->length, 1, 1 << 24),
-        INTEGER("batch", flags->batch, 1, 1 << 20),
-        INTEGER("accum", flags->accum, 1, TUNE_ACCUM_MAX),
-        INTEGER("seed", flags->seed, 0, most),
-        TRUTH("shuffle", flags->shuffle),
-        TRUTH("pack", flags->pack),
-        TRUTH("split", flags->split),
-        CHOICE("on-bad-row", flags->on_bad_row, "stop|skip"),
-        CHOICE("train-on", flags->train_on, "completion|all"),
-        TEXT("chat-format", flags->chat_format, "NAME"),
-        REAL("lr", flags->lr, 0, 1e9),
-        REAL("eps", flags->eps, 0, 1e9),
-        REAL("weight-decay", flags->decay, 0, 1e9),
-        REAL("clip", flags->clip, 0, most),
-        TEXT("betas", flags->betas, "A,B"),
-        CHOICE("schedule", flags->schedule, "constant|linear|cosine|wsd"),
-        INTEGER("warmup", flags->warmup, 0, most),
-        CHOICE("precision", flags->precision, "bf16|fp16|fp32"),
-        CHOICE("optimizer", flags->optimizer, "adamw|adam|lion|adagrad|sgd"),
-        CHOICE("moments", flags->moments, "fp32|bf16|8bit"),
-        TRUTH("fp32-grads", flags->gradients_fp32),
-        TEXTS("freeze", flags->frozen, "PATTERN"),
-        TEXT("dev", flags->device, "cpu|cuda[:N]"),
-        INTEGER("threads", flags->threads, 1, 1024),
-        INTEGER("ranks", flags->ranks, 1, 1024),
-        INTEGER("zero", flags->zero, 0, 3),
-        SIZE("tile-bytes", flags->tile_bytes),
-        SIZE("device-memory", flags->device_bytes),
-        SIZE("host-memory", flags->host_bytes),
-        SIZE("data-memory", flags->data_bytes),
-        TEXTS("store", flags->stores, "DIR[:SIZE]"),
-        TRUTH("make-store", flags->make_store),
-        TEXT("place", flags->place, "WHAT=WHERE,..."),
-        TEXT("io", flags->io, "uring|libaio|threads|mem"),
-        TEXT("rates", flags->rates, "FILE"),
-        TRUTH("measure", flags->measure),
-        TEXT("trace", flags->trace, "FILE"),
-        TRUTH("overwrite", flags->overwrite),
-        FILES("eval-data", flags->eval_data),
-        INTEGER("eval-every", flags->eval_every, 1, most),
-        TEXT("log", flags->log, "FILE.jsonl"),
-        TEXT("csv", flags->csv, "FILE"),
-        INTEGER("save-every", flags->save_every, 1, most),
-        INTEGER("keep", flags->keep, 1, most),
-        TRUTH("resume", flags->resume),
-        TEXT("tensorboard", flags->tensorboard, "DIR"),
-    };
-    enum { COUNT = sizeof options / sizeof options[0] };
-    _Static_assert(COUNT <= TUNE_OPTIONS_MAX - 8, "callers add some of their own");
-    for (size_t i = 0; i < COUNT; i++) {
-        out[i] = options[i];
+    for (size_t i = 0; i < ROWS; i++) {
+        out[i] = option_of(&tune_flags_table[i], flags);
     }
-    return COUNT;
+    return ROWS;
+}
+
+bool tune_flags_given(const struct tune_flags *flags, size_t at)
+{
+    size_t i = 0;
+    while (tune_flags_table[i].at != at) {
+        i++;
+        assert(i < ROWS);
+    }
+    return cli_is_given(&flags->given, i);
+}
+
+enum { ITEM_BYTES = 160, ITEMS_MAX = TUNE_OPTIONS_MAX };
+
+/* "--name VALUE [default]" */
+static void write_item(const struct cli_option *option, const char *standard, char out[ITEM_BYTES])
+{
+    snprintf(out, ITEM_BYTES, "--%s%s%s [%s]", option->name, option->value != NULL ? " " : "",
+             option->value != NULL ? option->value : "", standard);
+}
+
+/* Fills lines with items, in order but that one of the next few fills the end of a line. */
+static void print_items(char (*items)[ITEM_BYTES], size_t count)
+{
+    enum { WIDTH = 84, NEXT = 5 };
+    for (size_t i = 0; i < count; i++) {
+        size_t column = strlen(items[i]);
+        if (column > 0) {
+            printf("  %s", items[i]);
+            for (size_t k = i + 1; k < count && k <= i + NEXT; k++) {
+                if (items[k][0] != '\0' && column + 3 + strlen(items[k]) <= WIDTH) {
+                    column += (size_t)printf("   %s", items[k]);
+                    items[k][0] = '\0';
+                }
+            }
+            printf("\n");
+        }
+    }
+}
+
+void tune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose)
+{
+    static const char *const others[] = {"-q quiet", "-v verbose", "-h this text", "-v -h more"};
+    char items[ITEMS_MAX][ITEM_BYTES];
+    size_t used = 0;
+    for (size_t i = 0; i < count + ROWS; i++) {
+        const struct tune_flag *row = i < count ? NULL : &tune_flags_table[i - count];
+        const struct cli_option option = row == NULL ? more[i] : option_of(row, NULL);
+        const char *standard = row == NULL          ? option.kind == CLI_FLAG ? "no" : "none"
+                               : row->shown != NULL ? row->shown
+                                                    : row->standard;
+        if (standard == NULL || (row != NULL && row->trains && !trains)) {
+            continue;
+        }
+        write_item(&option, standard, items[used]);
+        if (verbose) {
+            printf("  %s\n      %s\n", items[used], option.help);
+        } else {
+            used++;
+        }
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        snprintf(items[used++], ITEM_BYTES, "%s", others[i]);
+    }
+    print_items(items, used);
 }
 
 int tune_flags_check(const struct cli_command *command, const struct tune_flags *flags, bool trains)
@@ -304,15 +346,15 @@ int tune_flags_check(const struct cli_command *command, const struct tune_flags 
         return cli_fail(command, CLI_WRONG, "%s is missing; see tide %s --help", missing,
                         command->name);
     }
-    if (flags->steps != CORE_CFG_NONE && !isnan(flags->epochs)) {
+    if (TUNE_GIVEN(flags, steps) && TUNE_GIVEN(flags, epochs)) {
         return cli_fail(command, CLI_WRONG,
                         "--steps and --epochs both say how long to train; give one of them");
     }
-    if ((flags->pack || flags->split) && flags->length == CORE_CFG_NONE) {
+    if ((flags->pack || flags->split) && !TUNE_GIVEN(flags, length)) {
         return cli_fail(command, CLI_WRONG, "--%s needs --seq-len N: how long a row may be",
                         flags->pack ? "pack" : "split");
     }
-    if (flags->eval_every != CORE_CFG_NONE && flags->eval_data == NULL) {
+    if (TUNE_GIVEN(flags, eval_every) && flags->eval_data == NULL) {
         return cli_fail(command, CLI_WRONG, "--eval-every needs --eval-data FILE");
     }
     return -1;

@@ -1,19 +1,22 @@
-/* finetune_flags.h: the flags that `tide finetune` and `tide plan` share, as they were typed. What
- * was not given holds CORE_CFG_NONE, NaN, -1, TUNE_SIZE_NONE or NULL. Main thread. */
+/* finetune_flags.h: the flags that `tide finetune` and `tide plan` share. One row of the table says all
+ * about a flag: parsing, --help and the warnings "flag wins over file" come from it. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_FLAGS_H
 #define TOOLS_TIDE_FINETUNE_FLAGS_H
 
+#include <stddef.h>
+#include <tide/engine.h>
+
 #include "tools/tide/cli.h"
 #include "tools/tide/paths.h"
-
-#define TUNE_SIZE_NONE UINT64_MAX
 
 enum { TUNE_OPTIONS_MAX = 64 };
 
 /* Steps of a run, whose times are kept, and micro-batches of a step, as many as the engine takes. */
 enum { TUNE_STEPS_MAX = 100 * 1000 * 1000, TUNE_ACCUM_MAX = 1 << 14 };
 
+/* The values: of flags that were not given the defaults of the table, or 0. */
 struct tune_flags {
+    struct cli_given given; /* by the index in the table; copied from struct cli_parsed */
     const char *model, *data, *out, *config;
     int64_t steps;
     double epochs;
@@ -32,12 +35,12 @@ struct tune_flags {
     int optimizer; /* enum tide_optimizer */
     int moments;   /* enum tide_moments */
     bool gradients_fp32;
-    struct cli_texts frozen;
+    struct cli_texts freeze;
 
-    const char *device;
+    const char *dev;
     int64_t threads, ranks, zero;
-    uint64_t tile_bytes, device_bytes, host_bytes, data_bytes;
-    struct cli_texts stores;
+    uint64_t tile_bytes, device_memory, host_memory, data_memory;
+    struct cli_texts store;
     bool make_store;
     const char *place, *io, *rates, *trace;
 
@@ -50,10 +53,38 @@ struct tune_flags {
     bool resume;
 };
 
-/* Every flag as not given. */
+/* A key of a ds_config.json that sets the same as a flag, and where its value is kept. */
+struct tune_flag_key {
+    const char *key;
+    size_t at, bytes; /* in struct tide_engine_options */
+    bool of_schedule; /* `at` is in struct schedule instead */
+};
+
+struct tune_flag {
+    const char *name;
+    enum cli_kind kind;
+    size_t at;         /* in struct tune_flags */
+    const char *value; /* how help names it; of a CLI_CHOICE the choices */
+    double low, high;
+    const char *standard; /* the default, parsed as a value; NULL: none */
+    const char *shown;    /* the default for --help, where it is no value; both NULL: required */
+    const char *help;
+    struct tune_flag_key keys[3];
+    bool trains; /* without effect on a plan */
+};
+
+extern const struct tune_flag tune_flags_table[];
+extern const size_t tune_flags_count;
+
+/* Whether a flag was on the command line, by its member of struct tune_flags. */
+bool tune_flags_given(const struct tune_flags *flags, size_t at);
+#define TUNE_GIVEN(flags, member) tune_flags_given(flags, offsetof(struct tune_flags, member))
+
+/* Every flag has its default. */
 void tune_flags_init(struct tune_flags *flags);
 
-/* Fills `out` (room for TUNE_OPTIONS_MAX) with options that write into `flags`; the count. */
+/* Fills `out` (room for TUNE_OPTIONS_MAX) with the table's rows as options that write into `flags`, and
+ * returns their count. After cli_parse() the caller copies `given`. */
 size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out);
 
 /* -1 to go on; CLI_WRONG after a message about a flag without which nothing can be done, or about two
@@ -64,8 +95,8 @@ int tune_flags_check(const struct cli_command *command, const struct tune_flags 
 /* What these flags are called in transformers, TRL, Axolotl, LLaMA-Factory and DeepSpeed. */
 extern const struct cli_synonym tune_flags_synonyms[];
 
-/* Shown instead of a table of options: three of them a line. */
-extern const char tune_flags_help[];
+/* Prints `more` options and those of the table for --help. */
+void tune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose);
 
 /* What these flags read and write, for cli_paths_check. */
 enum { TUNE_FLAGS_PATHS = 7 };

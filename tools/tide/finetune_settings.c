@@ -13,14 +13,42 @@
 #include "tools/tide/finetune_config.h"
 #include "tools/tide/finetune_place.h"
 
-static void take_defaults(struct tune_settings *settings, const struct tune_flags *flags)
+/* Values of the optimizer: all of them, or only those of flags that were given. */
+static int take_learning(struct tune_settings *settings, const struct tune_flags *flags, bool all)
 {
-    (void)tide_engine_options_init(&settings->engine, sizeof settings->engine);
-    settings->engine.batch = 8;
-    settings->engine.accum = 1;
-    settings->engine.precision = TIDE_BF16;
-    settings->engine.seed = flags->seed != CORE_CFG_NONE ? (uint64_t)flags->seed : TUNE_SEED;
-    settings->schedule = (struct schedule){.kind = SCHEDULE_CONSTANT, .lr = 5e-5};
+    struct tide_engine_options *engine = &settings->engine;
+    if ((all || TUNE_GIVEN(flags, betas)) &&
+        tune_betas_parse(flags->betas, &engine->beta1, &engine->beta2) != 0) {
+        return -EINVAL;
+    }
+    engine->eps = all || TUNE_GIVEN(flags, eps) ? flags->eps : engine->eps;
+    engine->decay = all || TUNE_GIVEN(flags, decay) ? flags->decay : engine->decay;
+    engine->clip = all || TUNE_GIVEN(flags, clip) ? flags->clip : engine->clip;
+    if (all || TUNE_GIVEN(flags, optimizer)) {
+        engine->optimizer = (uint32_t)flags->optimizer;
+    }
+    if (all || TUNE_GIVEN(flags, precision)) {
+        engine->precision = (uint32_t)flags->precision;
+    }
+    if (all || TUNE_GIVEN(flags, moments)) {
+        engine->moments = (uint32_t)flags->moments;
+    }
+    engine->gradients_fp32 |= flags->gradients_fp32;
+    engine->frozen = flags->freeze.items;
+    engine->frozen_count = flags->freeze.count;
+    return 0;
+}
+
+/* The defaults of the table; flags that were given are taken again after the configuration. */
+static int take_defaults(struct tune_settings *settings, const struct tune_flags *flags)
+{
+    struct tide_engine_options *engine = &settings->engine;
+    (void)tide_engine_options_init(engine, sizeof *engine);
+    engine->batch = (uint32_t)flags->batch;
+    engine->accum = (uint32_t)flags->accum;
+    engine->seed = (uint64_t)flags->seed;
+    settings->schedule = (struct schedule){
+        .kind = (enum schedule_kind)flags->schedule, .lr = flags->lr, .warmup = flags->warmup};
     settings->total_unknown = true;
     settings->print_every = 1;
     settings->shuffle = flags->shuffle;
@@ -31,86 +59,43 @@ static void take_defaults(struct tune_settings *settings, const struct tune_flag
     settings->chat_format = flags->chat_format;
     settings->csv = flags->csv;
     settings->board = flags->tensorboard;
-    settings->steps = flags->steps != CORE_CFG_NONE ? flags->steps : 0;
-    settings->epochs = settings->steps > 0 ? 0 : isnan(flags->epochs) ? 1 : flags->epochs;
+    settings->steps = flags->steps;
+    settings->epochs = settings->steps > 0 ? 0 : flags->epochs;
+    return take_learning(settings, flags, true);
 }
 
-/* A flag, where its value goes, and the keys of a ds_config.json that set the same. */
-struct winner {
-    const char *flag;
-    size_t at, bytes;         /* of it in struct tune_flags */
-    size_t out_at, out_bytes; /* of what it sets in struct tune_settings; 0 bytes: always another */
-    const char *keys[3];
-};
-
-#define SETS(name, member, out, ...)                                                               \
-    {                                                                                              \
-        name, offsetof(struct tune_flags, member), sizeof((struct tune_flags *)0)->member,         \
-            offsetof(struct tune_settings, out), sizeof((struct tune_settings *)0)->out,           \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-
-static const struct winner winners[] = {
-    SETS("batch", batch, engine.batch, "train_micro_batch_size_per_gpu"),
-    SETS("accum", accum, engine.accum, "gradient_accumulation_steps"),
-    SETS("lr", lr, schedule.lr, "optimizer.params.lr", "scheduler.params.warmup_max_lr"),
-    SETS("betas", betas, engine.beta1, "optimizer.params.betas"),
-    SETS("betas", betas, engine.beta2, "optimizer.params.betas"),
-    SETS("betas", betas, engine.beta1, "optimizer.params.momentum"),
-    SETS("eps", eps, engine.eps, "optimizer.params.eps"),
-    SETS("weight-decay", decay, engine.decay, "optimizer.params.weight_decay"),
-    SETS("clip", clip, engine.clip, "gradient_clipping"),
-    SETS("optimizer", optimizer, engine.optimizer, "optimizer.type"),
-    SETS("schedule", schedule, schedule.kind, "scheduler.type"),
-    SETS("warmup", warmup, schedule.warmup, "scheduler.params.warmup_num_steps"),
-    SETS("precision", precision, engine.precision, "bf16.enabled", "fp16.enabled"),
-    SETS("moments", moments, engine.moments, "bf16.bf16_optimizer_states",
-         "optimizer.params.fp32_optimizer_states"),
-    SETS("fp32-grads", gradients_fp32, engine.gradients_fp32, "data_types.grad_accum_dtype"),
-    SETS("zero", zero, engine.zero_stage, "zero_optimization.stage"),
-    SETS("place", place, engine.weights, "zero_optimization.offload_param.device"),
-    SETS("place", place, engine.states, "zero_optimization.offload_optimizer.device"),
-    SETS("place", place, engine.acts, "activation_checkpointing.cpu_checkpointing"),
-    SETS("store", stores, engine.store_count, "zero_optimization.offload_param.nvme_path",
-         "zero_optimization.offload_optimizer.nvme_path"),
-};
-
-/* Warns once of each key of the file that a flag has overruled with another value. `before`: the settings
- * as the file left them. */
-static void tell_winners(const struct tune_settings *settings, const struct tune_flags *flags,
-                         const struct tune_settings *before)
+/* Whether a key's setting is another one than the file left. */
+static bool has_changed(const struct tune_flag_key *key, const struct tune_settings *settings,
+                        const struct tune_settings *before)
 {
-    struct tune_flags none;
-    const char *told = "";
-    tune_flags_init(&none);
-    for (size_t i = 0; i < sizeof winners / sizeof winners[0]; i++) {
-        const struct winner *row = &winners[i];
-        if (memcmp((const char *)flags + row->at, (const char *)&none + row->at, row->bytes) == 0 ||
-            memcmp((const char *)settings + row->out_at, (const char *)before + row->out_at,
-                   row->out_bytes) == 0) {
-            continue;
-        }
-        for (int k = 0; k < 3 && row->keys[k] != NULL; k++) {
-            const char *key = row->keys[k];
+    const char *now = key->of_schedule ? (const char *)&settings->schedule
+                                       : (const char *)&settings->engine;
+    const char *then = key->of_schedule ? (const char *)&before->schedule
+                                        : (const char *)&before->engine;
+    return memcmp(now + key->at, then + key->at, key->bytes) != 0;
+}
+
+/* Warns of each key of the file that a flag has overruled with another value. `before`: the settings as
+ * the file left them. */
+static void warn_overridden(const struct tune_settings *settings, const struct tune_flags *flags,
+                            const struct tune_settings *before)
+{
+    for (size_t i = 0; i < tune_flags_count; i++) {
+        const struct tune_flag *row = &tune_flags_table[i];
+        for (int k = 0; k < 3 && row->keys[k].key != NULL; k++) {
+            const struct tune_flag_key *key = &row->keys[k];
             struct core_cfg_note note;
-            if (!tune_config_given(settings, key, &note) || strcmp(key, told) == 0 ||
-                (row->out_at == offsetof(struct tune_settings, engine.precision) &&
+            if (!cli_is_given(&flags->given, i) || !has_changed(key, settings, before) ||
+                !tune_config_given(settings, key->key, &note) ||
+                (row->at == offsetof(struct tune_flags, precision) &&
                  strcmp(note.value, "false") == 0)) {
                 continue;
             }
-            core_log(CORE_LOG_WARN, "--%s wins over %s: %s in %s, line %zu", row->flag, key,
+            core_log(CORE_LOG_WARN, "--%s wins over %s: %s in %s, line %zu", row->name, key->key,
                      note.value != NULL ? note.value : "", core_cfg_source(settings->cfg),
                      note.line);
-            told = key;
         }
     }
-}
-
-static void take_real(double value, double *out)
-{
-    *out = isnan(value) ? *out : value;
 }
 
 /* train = micro x accumulation x ranks. One of the flags alone keeps the file's train_batch_size,
@@ -120,7 +105,8 @@ static int take_batch(struct tune_settings *settings, const struct tune_flags *f
     struct tide_engine_options *engine = &settings->engine;
     static const char *const keys[] = {"train_micro_batch_size_per_gpu",
                                        "gradient_accumulation_steps"};
-    const int64_t asked[] = {flags->batch, flags->accum};
+    const int64_t asked[] = {TUNE_GIVEN(flags, batch) ? flags->batch : CORE_CFG_NONE,
+                             TUNE_GIVEN(flags, accum) ? flags->accum : CORE_CFG_NONE};
     uint32_t *const out[] = {&engine->batch, &engine->accum};
     struct core_cfg_note note;
     for (int i = 0; i < 2; i++) {
@@ -161,40 +147,14 @@ static void take_type_defaults(struct tune_settings *settings, const struct tune
 {
     struct tide_engine_options *engine = &settings->engine;
     struct core_cfg_note note;
-    if (flags->optimizer == TIDE_LION && flags->betas == NULL &&
+    if (flags->optimizer == TIDE_LION && !TUNE_GIVEN(flags, betas) &&
         !tune_config_given(settings, "optimizer.params.betas", &note)) {
         engine->beta2 = 0.99;
     }
-    if (flags->optimizer == TIDE_ADAGRAD && isnan(flags->eps) &&
+    if (flags->optimizer == TIDE_ADAGRAD && !TUNE_GIVEN(flags, eps) &&
         !tune_config_given(settings, "optimizer.params.eps", &note)) {
         engine->eps = 1e-10;
     }
-}
-
-static int take_learning(struct tune_settings *settings, const struct tune_flags *flags)
-{
-    struct tide_engine_options *engine = &settings->engine;
-    take_real(flags->eps, &engine->eps);
-    take_real(flags->decay, &engine->decay);
-    take_real(flags->clip, &engine->clip);
-    if (flags->betas != NULL &&
-        tune_betas_parse(flags->betas, &engine->beta1, &engine->beta2) != 0) {
-        return -EINVAL;
-    }
-    if (flags->optimizer >= 0) {
-        engine->optimizer = (uint32_t)flags->optimizer;
-    }
-    take_type_defaults(settings, flags);
-    if (flags->precision >= 0) {
-        engine->precision = (uint32_t)flags->precision;
-    }
-    if (flags->moments >= 0) {
-        engine->moments = (uint32_t)flags->moments;
-    }
-    engine->gradients_fp32 |= flags->gradients_fp32;
-    engine->frozen = flags->frozen.items;
-    engine->frozen_count = flags->frozen.count;
-    return 0;
 }
 
 /* Schedules of the configuration that set rates by themselves. */
@@ -216,7 +176,7 @@ static void take_moving_betas(struct tune_settings *settings, const struct tune_
         core_log(CORE_LOG_WARN,
                  "scheduler.params.cycle_momentum has no effect: the optimizer has no betas");
         schedule->moves_beta = false;
-    } else if (flags->betas != NULL) {
+    } else if (TUNE_GIVEN(flags, betas)) {
         core_log(CORE_LOG_WARN,
                  "--betas wins over scheduler.params.cycle_momentum: they do not move");
         schedule->moves_beta = false;
@@ -245,7 +205,7 @@ static int check_moving_betas(const struct tune_settings *settings, int64_t step
 static void take_schedule(struct tune_settings *settings, const struct tune_flags *flags)
 {
     struct schedule *schedule = &settings->schedule;
-    if (flags->schedule >= 0) {
+    if (TUNE_GIVEN(flags, schedule)) {
         *schedule = (struct schedule){.kind = (enum schedule_kind)flags->schedule,
                                       .lr = has_own_rates(schedule) ? settings->cfg->optimizer.lr
                                                                     : schedule->lr};
@@ -253,14 +213,14 @@ static void take_schedule(struct tune_settings *settings, const struct tune_flag
     }
     take_moving_betas(settings, flags);
     if (has_own_rates(schedule)) {
-        if (!isnan(flags->lr) || flags->warmup != CORE_CFG_NONE) {
+        if (TUNE_GIVEN(flags, lr) || TUNE_GIVEN(flags, warmup)) {
             core_log(CORE_LOG_WARN, "--lr and --warmup have no effect: %s of %s sets all rates",
                      schedule_name(schedule->kind), core_cfg_source(settings->cfg));
         }
         return;
     }
-    take_real(flags->lr, &schedule->lr);
-    if (flags->warmup != CORE_CFG_NONE) {
+    schedule->lr = TUNE_GIVEN(flags, lr) ? flags->lr : schedule->lr;
+    if (TUNE_GIVEN(flags, warmup)) {
         schedule->warmup = flags->warmup;
     }
 }
@@ -270,24 +230,27 @@ static int take_memory(struct tune_settings *settings, const struct tune_flags *
     struct tide_engine_options *engine = &settings->engine;
     const struct {
         const char *flag;
+        bool given;
         uint64_t value;
         uint64_t *out;
-    } sizes[] = {{"device-memory", flags->device_bytes, &engine->device_bytes},
-                 {"host-memory", flags->host_bytes, &engine->host_bytes},
-                 {"tile-bytes", flags->tile_bytes, &engine->tile_bytes},
-                 {"data-memory", flags->data_bytes, &settings->row_bytes}};
+    } sizes[] = {
+        {"device-memory", TUNE_GIVEN(flags, device_memory), flags->device_memory,
+         &engine->device_bytes},
+        {"host-memory", TUNE_GIVEN(flags, host_memory), flags->host_memory, &engine->host_bytes},
+        {"tile-bytes", TUNE_GIVEN(flags, tile_bytes), flags->tile_bytes, &engine->tile_bytes},
+        {"data-memory", TUNE_GIVEN(flags, data_memory), flags->data_memory, &settings->row_bytes}};
     for (size_t i = 0; i < 4; i++) {
-        if (sizes[i].value == 0) {
+        if (sizes[i].given && sizes[i].value == 0) {
             return core_err_set(-EINVAL,
                                 "--%s 0: nothing fits into 0 bytes; leave it out to take "
                                 "the default",
                                 sizes[i].flag);
         }
-        *sizes[i].out = sizes[i].value == TUNE_SIZE_NONE ? *sizes[i].out : sizes[i].value;
+        *sizes[i].out = sizes[i].given ? sizes[i].value : *sizes[i].out;
     }
-    for (size_t i = 0; i < flags->stores.count; i++) {
+    for (size_t i = 0; i < flags->store.count; i++) {
         size_t at = engine->store_count < TIDE_STORES_MAX ? engine->store_count : 0;
-        if (tune_store_parse(flags->stores.items[i], engine, settings->store_paths,
+        if (tune_store_parse(flags->store.items[i], engine, settings->store_paths,
                              settings->stores[at], TUNE_PATH_BYTES) != 0) {
             return -EINVAL;
         }
@@ -330,22 +293,21 @@ static int take_machine(struct tune_settings *settings, const struct tune_flags 
         return core_err_set(-EINVAL, "--io takes one of uring|libaio|threads|mem, not \"%s\"",
                             flags->io);
     }
-    if (flags->device != NULL && strcmp(flags->device, "cpu") != 0 &&
-        strcmp(flags->device, "cuda") != 0 && strncmp(flags->device, "cuda:", 5) != 0) {
-        return core_err_set(-EINVAL, "--dev takes one of cpu|cuda|cuda:N, not \"%s\"",
-                            flags->device);
+    if (flags->dev != NULL && strcmp(flags->dev, "cpu") != 0 && strcmp(flags->dev, "cuda") != 0 &&
+        strncmp(flags->dev, "cuda:", 5) != 0) {
+        return core_err_set(-EINVAL, "--dev takes one of cpu|cuda|cuda:N, not \"%s\"", flags->dev);
     }
     engine->io = flags->io;
     engine->stores_must_exist = !flags->make_store;
-    engine->device = flags->device;
+    engine->device = flags->dev;
     engine->model = flags->model;
     engine->rates = flags->rates;
     engine->measure = flags->measure;
     find_cache(settings);
     engine->trace = flags->trace;
-    engine->threads = flags->threads != CORE_CFG_NONE ? (uint32_t)flags->threads : 0;
-    engine->ranks = flags->ranks != CORE_CFG_NONE ? (uint32_t)flags->ranks : 1;
-    if (flags->zero != CORE_CFG_NONE) {
+    engine->threads = (uint32_t)flags->threads;
+    engine->ranks = (uint32_t)flags->ranks;
+    if (TUNE_GIVEN(flags, zero)) {
         engine->zero_stage = (uint32_t)flags->zero;
     }
     return 0;
@@ -355,7 +317,7 @@ static int take_length(struct tune_settings *settings, const struct tune_flags *
                        const struct tide_inspection *model)
 {
     settings->vocab = model->vocab;
-    settings->length = flags->length != CORE_CFG_NONE ? flags->length : 0;
+    settings->length = flags->length;
     if (settings->length > model->positions) {
         return core_err_set(-EINVAL,
                             "--seq-len %" PRId64 ": the model has positions for rows of up "
@@ -371,23 +333,28 @@ int tune_settings_init(struct tune_settings *out, const struct tune_flags *flags
                        const struct tide_inspection *model)
 {
     *out = (struct tune_settings){0};
-    take_defaults(out, flags);
-    int rc = take_length(out, flags, model);
-    if (rc == 0 && flags->config != NULL) {
-        rc = tune_config_take(out, flags, model);
+    struct tune_settings before;
+    int rc = take_defaults(out, flags);
+    if (rc != 0 || (rc = take_length(out, flags, model)) != 0) {
+        goto fail;
     }
-    const struct tune_settings before = *out;
-    rc = rc != 0 ? rc : take_machine(out, flags);
-    rc = rc != 0 ? rc : take_learning(out, flags);
-    rc = rc != 0 ? rc : take_batch(out, flags);
-    rc = rc != 0 ? rc : take_memory(out, flags);
-    if (rc != 0) {
-        tune_settings_fini(out);
-        return rc;
+    if (flags->config != NULL && (rc = tune_config_take(out, flags, model)) != 0) {
+        goto fail;
+    }
+    before = *out;
+    if ((rc = take_machine(out, flags)) != 0 || (rc = take_learning(out, flags, false)) != 0) {
+        goto fail;
+    }
+    take_type_defaults(out, flags);
+    if ((rc = take_batch(out, flags)) != 0 || (rc = take_memory(out, flags)) != 0) {
+        goto fail;
     }
     take_schedule(out, flags);
-    tell_winners(out, flags, &before);
+    warn_overridden(out, flags, &before);
     return 0;
+fail:
+    tune_settings_fini(out);
+    return rc;
 }
 
 void tune_settings_fini(struct tune_settings *settings)

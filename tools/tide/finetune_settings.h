@@ -12,7 +12,6 @@
 #include "tools/tide/schedule.h"
 
 enum { TUNE_PATH_BYTES = 1024, TUNE_LENGTH_UNKNOWN = 1024 };
-enum { TUNE_SEED = 42 }; /* where nobody gives one */
 
 struct core_cfg;
 

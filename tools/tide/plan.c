@@ -113,19 +113,38 @@ static int make(const struct cli_command *command, const struct wish *wish,
     return code;
 }
 
+enum { OWN_OPTIONS = 3 };
+
+/* What `tide finetune` does not have. `wish` may be NULL for --help. */
+static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
+{
+    out[0] = (struct cli_option){.name = "json",
+                                 .kind = CLI_FLAG,
+                                 .out = wish != NULL ? &wish->json : NULL,
+                                 .help = "print the plan as one JSON object"};
+    out[1] = (struct cli_option){.name = "tape",
+                                 .kind = CLI_FLAG,
+                                 .out = wish != NULL ? &wish->tape : NULL,
+                                 .help = "print the commands of a step"};
+    out[2] = (struct cli_option){
+        .name = "save-rates",
+        .kind = CLI_TEXT,
+        .out = wish != NULL ? &wish->rates_out : NULL,
+        .value = "FILE",
+        .help = "write the measured rates, for --rates on another machine"};
+}
+
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct wish wish = {.json = false};
     struct tune_context talk;
     struct cli_option options[TUNE_OPTIONS_MAX];
-    struct cli_parsed parsed;
+    struct cli_parsed parsed = {.count = 0};
     tune_flags_init(&wish.flags);
-    size_t count = tune_flags_options(&wish.flags, options);
-    options[count++] = (struct cli_option){.name = "json", .kind = CLI_FLAG, .out = &wish.json};
-    options[count++] = (struct cli_option){.name = "tape", .kind = CLI_FLAG, .out = &wish.tape};
-    options[count++] = (struct cli_option){
-        .name = "save-rates", .kind = CLI_TEXT, .out = &wish.rates_out, .value = "FILE"};
-    int code = cli_parse(command, options, count, argc, argv, &parsed);
+    const size_t count = tune_flags_options(&wish.flags, options);
+    own_options(&wish, options + count);
+    int code = cli_parse(command, options, count + OWN_OPTIONS, argc, argv, &parsed);
+    wish.flags.given = parsed.given;
     code = code >= 0 ? code : tune_flags_check(command, &wish.flags, false);
     if (code >= 0) {
         return code;
@@ -141,24 +160,21 @@ static int run(const struct cli_command *command, int argc, char **argv)
     return cli_close(command, code);
 }
 
-static const char help[] =
-    "tide plan: show memory per tier, step time and drive wear before you start\n"
-    "\n"
-    "Usage: tide plan --model DIR [--data FILE] [OPTIONS]\n"
-    "\n"
-    "  --json   one object   --tape   the commands of a step   --save-rates FILE [none]\n";
-static const char help_rest[] =
-    "  -q, -v: less, more talk   -h: this   Other flags of tide finetune change nothing.\n"
-    "\n"
-    "Example:\n"
-    "  tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB --device-memory 4GiB\n"
-    "      exit 3 where it cannot fit, with the smallest budgets that would do\n";
+static void print_options(bool verbose)
+{
+    struct cli_option options[OWN_OPTIONS];
+    own_options(NULL, options);
+    tune_flags_print(options, OWN_OPTIONS, false, verbose);
+    printf("  Other flags of tide finetune change nothing.\n");
+}
 
 const struct cli_command cli_command_plan = {
     .name = "plan",
     .summary = "show memory per tier, step time and drive wear before you start",
-    .help = {help, tune_flags_help, help_rest},
-    .example = "tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB",
+    .usage = "--model DIR [--data FILE] [OPTIONS]",
+    .print_options = print_options,
+    .example = "tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB --device-memory 4GiB\n"
+               "      exit 3 where it cannot fit, with the smallest budgets that would do",
     .synonyms = tune_flags_synonyms,
     .run = run,
 };

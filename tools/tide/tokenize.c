@@ -406,7 +406,9 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct tokenize t = {.command = command, .show = -1};
     int train_on = 0;
     int on_bad_row = 0;
-    int64_t seed = TUNE_SEED;
+    struct tune_flags finetune;
+    tune_flags_init(&finetune);
+    int64_t seed = finetune.seed;
     const struct cli_option options[] = {
         {.name = "model",
          .kind = CLI_TEXT,
@@ -481,9 +483,14 @@ static int run(const struct cli_command *command, int argc, char **argv)
         {.name = "shuffle",
          .kind = CLI_FLAG,
          .out = &t.options.shuffle,
-         .help =
-             "in the order of --seed N, by default 42 as in tide finetune; else as in the file"},
-        {.name = "seed", .kind = CLI_INTEGER, .out = &seed, .value = "N", .low = 0, .high = 9e15},
+         .help = "mix the rows by --seed, as tide finetune does; default: file order"},
+        {.name = "seed",
+         .kind = CLI_INTEGER,
+         .out = &seed,
+         .value = "N",
+         .low = 0,
+         .high = 9e15,
+         .help = "seed of --shuffle; default 42"},
     };
     struct cli_parsed parsed;
     int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
