@@ -1,4 +1,6 @@
 /* `tide tokenize` as users run it: what it shows, counts and writes, and how it ends. */
+#include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -295,9 +297,68 @@ static void keeps_the_time(void)
     check_contains(said, "SOURCE_DATE_EPOCH: \"now\" is not a number of seconds");
 }
 
-TEST_MAIN({"shows", shows}, {"writes", writes}, {"counts", counts}, {"refuses", refuses},
-          {"helps", helps}, {"beyond_the_model", beyond_the_model},
-          {"keeps_what_was_there", keeps_what_was_there},
+/* Files of a name's beginning in the test's directory. */
+static unsigned files_like(const char *begin)
+{
+    unsigned count = 0;
+    DIR *dir = opendir(test_directory());
+    check_true(dir != NULL);
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        count += strncmp(entry->d_name, begin, strlen(begin)) == 0;
+    }
+    closedir(dir);
+    return count;
+}
+
+/* A signal ends it as it ends any program, and leaves nothing beside the file that was to be written; one that
+ * is ignored stays so. */
+static void leaves_nothing_behind(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    static const char row[] = "{\"input_ids\": [1, 2, 3]}\n"; /* more are waited for */
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    char tide[4096];
+    make_files();
+    snprintf(tide, sizeof tide, "%s/tools/tide", root != NULL ? root : "build");
+    test_file("kept.jsonl", "mine", 4);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        int rows[2];
+        int status = 0;
+        check_int(pipe(rows), ==, 0);
+        const pid_t child = fork();
+        check_true(child >= 0);
+        if (child == 0) {
+            char *whole = realpath(tide, NULL);
+            if (whole == NULL || chdir(test_directory()) != 0 || dup2(rows[0], 0) < 0) {
+                _exit(3);
+            }
+            close(rows[0]);
+            close(rows[1]);
+            signal(SIGHUP, i == 0 ? SIG_IGN : SIG_DFL);
+            execl(whole, "tide", "tokenize", "--data", "-", "--out", "kept.jsonl", (char *)NULL);
+            _exit(3);
+        }
+        close(rows[0]);
+        check_int(write(rows[1], row, sizeof row - 1), ==, (ssize_t)sizeof row - 1);
+        for (int n = 0; n < 2400 && files_like("kept.jsonl.") == 0; n++) {
+            usleep(25000);
+        }
+        check_uint(files_like("kept.jsonl."), ==, 1);
+        check_int(i == 0 ? kill(child, SIGHUP) : 0, ==, 0);
+        check_int(kill(child, signals[i]), ==, 0);
+        check_int(waitpid(child, &status, 0), ==, child);
+        check_true(WIFSIGNALED(status) && WTERMSIG(status) == signals[i]);
+        check_uint(files_like("kept.jsonl."), ==, 0);
+        close(rows[1]);
+    }
+    char *kept = read_out("kept.jsonl");
+    check_string(kept, "mine");
+    free(kept);
+}
+
+TEST_MAIN({"leaves_nothing_behind", leaves_nothing_behind}, {"shows", shows}, {"writes", writes},
+          {"counts", counts}, {"refuses", refuses}, {"helps", helps},
+          {"beyond_the_model", beyond_the_model}, {"keeps_what_was_there", keeps_what_was_there},
           {"shuffles_as_training", shuffles_as_training},
           {"steers_no_terminal", steers_no_terminal}, {"names_encodings", names_encodings},
           {"keeps_the_time", keeps_the_time})

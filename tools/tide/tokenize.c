@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -284,6 +286,40 @@ static int refuse_out(const struct tokenize *t)
     return core_err_set(-errno, "%s cannot be written: %s", t->out, strerror(errno));
 }
 
+static const char *volatile left; /* the file that a signal removes; NULL: none */
+
+/* SA_RESETHAND has put the default back, which ends the process when this returns. */
+static void remove_left(int number)
+{
+    if (left != NULL) {
+        unlink(left);
+    }
+    raise(number);
+}
+
+/* mkostemp, with no moment at which a signal leaves the file behind. */
+static int make_partial(char *name)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    enum { SIGNALS = sizeof signals / sizeof signals[0] };
+    sigset_t block;
+    sigset_t before;
+    sigemptyset(&block);
+    for (int i = 0; i < SIGNALS; i++) {
+        sigaddset(&block, signals[i]);
+    }
+    pthread_sigmask(SIG_BLOCK, &block, &before);
+    const int fd = mkostemp(name, O_CLOEXEC);
+    const int code = errno;
+    left = fd >= 0 ? name : NULL;
+    for (int i = 0; fd >= 0 && i < SIGNALS; i++) {
+        cli_signal_catch(signals[i], remove_left);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = code;
+    return fd;
+}
+
 /* A new file beside the one that is named, which gets its name when all rows are in it: whatever goes
  * wrong before leaves what was there. Pipes and devices are written as they are. */
 static int open_out(struct tokenize *t)
@@ -305,7 +341,7 @@ static int open_out(struct tokenize *t)
         t->partial = NULL;
         return core_err_set(-ENOMEM, "no memory to write %s", t->out);
     }
-    const int fd = mkostemp(t->partial, O_CLOEXEC);
+    const int fd = make_partial(t->partial);
     if (fd < 0) {
         const int rc = refuse_out(t);
         free(t->partial);
@@ -329,6 +365,7 @@ static int close_out(struct tokenize *t, int code)
     if (t->partial != NULL && code != 0) {
         unlink(t->partial);
     }
+    left = NULL;
     free(t->partial);
     free(t->target);
     return code;
