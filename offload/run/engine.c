@@ -110,9 +110,11 @@ static int weigh_stores(const struct run_engine *engine, double drive_bytes[STOR
         drive_bytes[i] = prepared->rates.drive_bytes[i];
         known = known && drive_bytes[i] > 0;
     }
-    return known || count == 1 || plan_tier_bytes(prepared->plan, PLAN_STORE) == 0
-               ? 0
-               : run_rates_weigh(prepared->shapes, engine->given.options, drive_bytes);
+    if (known || count == 1 || plan_tier_bytes(prepared->plan, PLAN_STORE) == 0) {
+        return 0;
+    }
+    const int rc = run_rates_weigh(prepared->shapes, engine->given.options, drive_bytes);
+    return rc == -EFBIG ? -EIO : rc; /* a drive's refusal; the planner's own means no fit */
 }
 
 static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)

@@ -583,7 +583,9 @@ static void small_stack(void)
 static void file_size_limit(void)
 {
     static const char *const stores[] = {
-        "", "--store limited:1G --make-store --place states=store --io threads"};
+        "", "--store limited:1G --make-store --place states=store --io threads",
+        /* rates from a file do not say how fast each of several drives is: that is measured */
+        "--store limited:1G --store more:1G --make-store --place states=store --io threads"};
     char command[2048];
     rig_train_begin();
     const char *root = getenv("TIDE_BUILD_ROOT");
