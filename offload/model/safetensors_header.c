@@ -150,8 +150,8 @@ static int parse_field(struct parser *parser, struct model_tensor *tensor, bool 
     }
     if (which == 3 || seen[which]) {
         size_t shown = parser->token.bytes < 64 ? parser->token.bytes : 64;
-        return core_err_set(-EINVAL, "tensor %s: key \"%.*s\" %s", tensor->name, (int)shown,
-                            parser->token.text, which == 3 ? "is unknown" : "comes twice");
+        return core_err_set(-EINVAL, "tensor %s: %s key \"%.*s\"", tensor->name,
+                            which == 3 ? "unknown" : "duplicate", (int)shown, parser->token.text);
     }
     seen[which] = true;
     return which == 0   ? parse_dtype(parser, tensor, bits)
@@ -184,7 +184,7 @@ static int parse_tensor(struct parser *parser, struct model_tensor *tensor)
 static int parse_metadata(struct parser *parser)
 {
     if (parser->metadata) {
-        return core_err_set(-EINVAL, "__metadata__ comes twice");
+        return core_err_set(-EINVAL, "duplicate key \"__metadata__\"");
     }
     parser->metadata = true;
     int rc = expect(parser, CORE_JSON_TOKEN_OBJECT_BEGIN, "__metadata__ is no object");
@@ -306,7 +306,7 @@ static int check_names(const struct model_safetensors_table *table)
     int rc = 0;
     for (size_t i = 1; i < table->count && rc == 0; i++) {
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0) {
-            rc = core_err_set(-EINVAL, "tensor %s comes twice", sorted[i]->name);
+            rc = core_err_set(-EINVAL, "duplicate key \"%s\"", sorted[i]->name);
         }
     }
     free(sorted);

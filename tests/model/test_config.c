@@ -274,7 +274,8 @@ static void refuses(void)
         {"{" LLAMA ",\"torch_dtype\":\"float16\",\"dtype\":\"bfloat16\"}", "torch_dtype"},
         {"{" LLAMA ",\"quantization_config\":{}}", "quantization_config"},
         {"{" LLAMA ",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
-        {"{" LLAMA ",\"tie_word_embeddings\":true,\"tie_word_embeddings\":false}", "stands twice"},
+        {"{" LLAMA ",\"tie_word_embeddings\":true,\"tie_word_embeddings\":false}",
+         "duplicate key \"tie_word_embeddings\""},
         {"{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":33,\"num_hidden_layers\":2,"
          "\"num_attention_heads\":4,\"intermediate_size\":48}",
          "do not divide the hidden size 33"},

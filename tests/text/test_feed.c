@@ -559,7 +559,7 @@ static void wrong_ids(void)
         {"{\"input_ids\":[1,2],\"position_ids\":[0]}", "1 position_ids for 2 input_ids"},
         {"{\"input_ids\":[1],\"token_type_ids\":[0]}", "token_type_ids: not supported"},
         {"{\"labels\":[1,2],\"input_ids\":[1]}", "2 labels for 1 input_ids"},
-        {"{\"input_ids\":[1],\"input_ids\":[2]}", "input_ids stands twice"},
+        {"{\"input_ids\":[1],\"input_ids\":[2]}", "duplicate key \"input_ids\""},
         {"{\"input_ids\":[1]} x", "row:1:"},
         {"{\"input_ids\":[1", "row:1:"},
     };

@@ -393,7 +393,7 @@ static void bad_files(void)
         {"{\"model\":{\"vocab\":[],\"merges\":[]}}", "model.vocab: must be an object"},
         {"{\"model\":{\"vocab\":{\"a\":0}}}", "model has no merges"},
         {"{\"model\":{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "id 0 belongs to two tokens"},
-        {"{\"model\":{\"vocab\":{\"a\":0,\"\\u0061\":1},\"merges\":[]}}", "stands twice"},
+        {"{\"model\":{\"vocab\":{\"a\":0,\"\\u0061\":1},\"merges\":[]}}", "duplicate key \"a\""},
         {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", "must be 0 or more"},
         {"{\"model\":{\"vocab\":{\"a\":99999999},\"merges\":[]}}", "ids go up to"},
         {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a c\"]}}",

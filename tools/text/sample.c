@@ -158,7 +158,7 @@ static int read_member(struct reading *reading, const struct core_json_token *ke
             continue;
         }
         if (reading->has[list]) {
-            return core_err_set(-EINVAL, "%s stands twice", name);
+            return core_err_set(-EINVAL, "duplicate key \"%s\"", name);
         }
         reading->has[list] = true;
         return read_list(reading, (enum list)list);

@@ -163,8 +163,9 @@ static int load_member(struct token_model *model, struct core_json_scan *scan,
         return load_dropout(scan);
     }
     if (is_key(key, "vocab")) {
-        return model->vocab.count > 0 ? refuse(scan, "vocab", "stands twice")
-                                      : load_vocab(model, scan);
+        return model->vocab.count > 0
+                   ? core_err_set(-EINVAL, "%s: duplicate key \"vocab\"", scan->source)
+                   : load_vocab(model, scan);
     }
     if (!is_key(key, "merges")) {
         return core_json_scan_skip(scan, key);

@@ -96,8 +96,8 @@ int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, u
     struct token_slot *slot = slot_of(vocab, text, bytes, hash);
     struct text_span *span = &vocab->tokens[id];
     if (slot->id != TOKEN_NONE) {
-        return core_err_set(-EINVAL, "token \"%.*s\" stands twice, with ids %u and %u", shown, text,
-                            slot->id, id);
+        return core_err_set(-EINVAL, "duplicate key \"%.*s\" in the vocabulary, with ids %u and %u",
+                            shown, text, slot->id, id);
     }
     if (span->begin <= span->end) {
         return core_err_set(-EINVAL, "id %u belongs to two tokens, \"%.*s\" and \"%.*s\"", id,

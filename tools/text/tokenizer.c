@@ -46,7 +46,7 @@ static int scan_sections(struct text_tokenizer *tokenizer, struct core_json_scan
     while (code == 0 && (code = core_json_scan_next(scan, &token)) == 0 &&
            token.kind == CORE_JSON_TOKEN_KEY) {
         if (core_json_token_equals(&token, "model", 5)) {
-            code = model ? core_err_set(-EINVAL, "%s: model stands twice", scan->source)
+            code = model ? core_err_set(-EINVAL, "%s: duplicate key \"model\"", scan->source)
                          : token_model_load(tokenizer->model, scan);
             model = true;
             continue;
