@@ -188,7 +188,7 @@ const struct model_tensor *model_files_find(const struct model_files *files, con
     return NULL;
 }
 
-const struct model_tensor *model_files_part(const struct model_files *files, const char *name,
+static const struct model_tensor *find_name(const struct model_files *files, const char *name,
                                             const struct model_safetensors **shard)
 {
     const struct model_tensor *tensor = model_files_find(files, name, shard);
@@ -202,6 +202,14 @@ const struct model_tensor *model_files_part(const struct model_files *files, con
         }
     }
     return NULL;
+}
+
+const struct model_tensor *model_files_part(const struct model_files *files,
+                                            const struct model_part *part,
+                                            const struct model_safetensors **shard)
+{
+    const struct model_tensor *tensor = find_name(files, part->name, shard);
+    return tensor != NULL || part->other == NULL ? tensor : find_name(files, part->other, shard);
 }
 
 /* ---- tied tables ---- */
@@ -219,7 +227,7 @@ static struct found find_role(const struct model_files *files,
     struct found found = {NULL, NULL};
     for (size_t i = 0; i < table->param_count; i++) {
         if (table->params[i].role == role) {
-            found.tensor = model_files_part(files, table->params[i].parts[0].name, &found.shard);
+            found.tensor = find_name(files, table->params[i].parts[0].name, &found.shard);
         }
     }
     return found;
@@ -283,7 +291,7 @@ static int check_part(const struct model_files *files, const struct model_param 
                       const struct model_part *part)
 {
     const struct model_safetensors *shard = NULL;
-    const struct model_tensor *tensor = model_files_part(files, part->name, &shard);
+    const struct model_tensor *tensor = model_files_part(files, part, &shard);
     if (tensor == NULL) {
         return core_err_set(-EINVAL, "%s has no tensor %s", files->folder, part->name);
     }

@@ -153,7 +153,7 @@ static int find_piece(const struct range *range, const struct model_param *param
     if (range->end <= first || range->begin >= last) {
         return 0;
     }
-    out->tensor = model_files_part(range->files, part->name, &out->shard);
+    out->tensor = model_files_part(range->files, part, &out->shard);
     if (out->tensor == NULL) {
         return core_err_set(-EINVAL, "the folder has no tensor %s", part->name);
     }

@@ -144,6 +144,17 @@ static void borrow_head(struct model *model, struct model_block *head)
     memset(param->parts, 0, sizeof param->parts);
 }
 
+/* Files of a tied model may have the table by the head's name alone, as transformers reads them, too. */
+static void name_table(const struct model_family *family, struct model_block *embedding)
+{
+    const unsigned table = (unsigned)model_block_param(embedding, MODEL_TOKEN_TABLE);
+    for (size_t i = 0; i < family->head.param_count; i++) {
+        if (family->head.params[i].role == MODEL_HEAD) {
+            embedding->params[table].parts[0].other = family->head.params[i].parts[0].name;
+        }
+    }
+}
+
 static bool same_programs(const struct model_block *a, const struct model_block *b)
 {
     if (a->kind != b->kind || a->window != b->window || a->param_count != b->param_count ||
@@ -187,6 +198,8 @@ static int fill_block(struct model *model, const struct model_options *options, 
     }
     if (block->kind == MODEL_BLOCK_HEAD && model->config.tied) {
         borrow_head(model, block);
+    } else if (block->kind == MODEL_BLOCK_EMBEDDING && model->config.tied) {
+        name_table(family, block);
     }
     while (block->like < index && !same_programs(&model->blocks[block->like], block)) {
         block->like++;

@@ -18,7 +18,8 @@ enum { MODEL_ALIGN_ELEMENTS = 256, MODEL_PARAMS_MAX = 16, MODEL_BLOCK_NAME_BYTES
 
 /* One tensor of the files: rows [first_row, first_row + rows) of a parameter. */
 struct model_part {
-    char *name; /* owned by the model */
+    char *name;        /* owned by the model */
+    const char *other; /* static: a name that files may have instead; NULL: none */
     int64_t first_row;
     int64_t rows;
 };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/team.h"
 #include "offload/model/save.h"
 #include "tests/harness/heard.h"
@@ -437,6 +438,67 @@ static void mismatches(void)
     fixture_close(&fixture);
 }
 
+/* Replaces a name in a file's header by one that is not longer. */
+static void rename_tensor(const char *path, const char *from, const char *to)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    check_int(core_file_read(path, 1 << 26, &text, &bytes), ==, 0);
+    char *at = memmem(text, bytes, from, strlen(from));
+    check_true(at != NULL && strlen(to) <= strlen(from));
+    memset(at, ' ', strlen(from));
+    memcpy(at, to, strlen(to));
+    FILE *file = fopen(path, "w");
+    check_true(file != NULL && fwrite(text, 1, bytes, file) == bytes && fclose(file) == 0);
+    free(text);
+}
+
+/* A tied model whose file has its one table by the head's name is the same model; an untied one lacks its token
+ * table then. */
+static void table_by_the_heads_name(void)
+{
+    static const char *const names[] = {"llama3", "gpt2"};
+    static const char *const tables[] = {"\"model.embed_tokens.weight\":",
+                                         "\"transformer.wte.weight\":"};
+    for (int i = 0; i < 2; i++) {
+        struct fixture fixture;
+        struct model_files *files = NULL;
+        struct model *model = NULL;
+        struct model_config config;
+        char folder[600];
+        char line[2400];
+        fixture_open(&fixture, names[i]);
+        snprintf(folder, sizeof folder, "%s/by head %s", test_directory(), names[i]);
+        snprintf(line, sizeof line, "cp -r '%s' '%s' && chmod -R u+w '%s'", fixture.folder, folder,
+                 folder);
+        check_int(system(line), ==, 0);
+        snprintf(line, sizeof line, "%s/model.safetensors", folder);
+        rename_tensor(line, tables[i], "\"lm_head.weight\":");
+        check_int(model_config_load(folder, &config), ==, 0);
+        check_true(config.tied);
+        check_int(model_create(&config, NULL, &model), ==, 0);
+        check_int(model_files_open(folder, &files), ==, 0);
+        test_listen(CORE_LOG_WARN);
+        check_int(model_files_check(files, model), ==, 0);
+        check_string(test_heard(), "");
+        test_listen_end();
+        const struct model_block *block = &model->blocks[0];
+        float *expected = read_block(fixture.files, &fixture.model->blocks[0]);
+        float *found = read_block(files, block);
+        check_memory(found, expected, block->elements * sizeof *found);
+        free(found);
+        free(expected);
+        model_destroy(model);
+        config.tied = false;
+        check_int(model_create(&config, NULL, &model), ==, 0);
+        check_int(model_files_check(files, model), ==, -EINVAL);
+        check_contains(core_err_sentence(), "has no tensor ");
+        model_destroy(model);
+        model_files_close(files);
+        fixture_close(&fixture);
+    }
+}
+
 /* Runs of one decay cover a block; frozen parameters are found by pattern, and only whole. */
 static void runs(void)
 {
@@ -480,4 +542,5 @@ static void runs(void)
 
 TEST_MAIN({"places", places}, {"turned", turned}, {"ranges", ranges}, {"long_runs", long_runs},
           {"writes", writes}, {"own_heads", own_heads}, {"keeps", keeps},
-          {"bad_folders", bad_folders}, {"mismatches", mismatches}, {"runs", runs})
+          {"bad_folders", bad_folders}, {"mismatches", mismatches},
+          {"table_by_the_heads_name", table_by_the_heads_name}, {"runs", runs})
