@@ -1,5 +1,5 @@
-/* rates.c: what a machine does, part by part: what an earlier run has kept of it counts, the rest is
- * measured and kept. */
+/* rates.c: finds the rates of each part of the machine: from the cache of an earlier run, or by measuring,
+ * which fills the cache. */
 #include "offload/run/rates.h"
 
 #include <inttypes.h>
@@ -8,92 +8,26 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#include "core/base/clock.h"
 #include "core/base/cpus.h"
 #include "core/base/hash.h"
 #include "core/base/kfile.h"
 #include "core/dev/dev.h"
-#include "offload/run/rates_cache.h"
-#include "offload/run/rates_parts.h"
+#include "offload/run/rates_file.h"
 
 enum { KEY_BYTES = 1024, MACHINE_BYTES = 448, CPU_FLAGS_BYTES = 64, CPUINFO_BYTES = 2048 };
 
-static const uint64_t file_bytes_min = UINT64_C(64) << 20;
-static const uint64_t file_bytes_max = UINT64_C(4) << 30;
 static const double memory_bytes_per_s = 8e9; /* of a drive that is memory */
 static const double command_seconds = 3e-6;
 
-/* What measuring takes at most, but for the update's arrays; of a model that is smaller than that, what a run of it takes, too. */
-static const uint64_t spare_bytes_max = UINT64_C(256) << 20;
-static const uint64_t small_bytes = UINT64_C(16) << 20;
+/* ---- keys: what the numbers depend on ---- */
 
-double run_rates_since(int64_t start_ns)
-{
-    return (double)(core_clock_now_ns() - start_ns) * 1e-9;
-}
-
-/* Weights and states of all blocks. */
-static uint64_t kept_bytes(const struct run_shapes *shapes, const struct run_options *options)
-{
-    const struct plan_format format = run_options_format(options);
-    uint64_t bytes = 0;
-    for (uint32_t b = 0; b < shapes->model->block_count; b++) {
-        const uint64_t elements = shapes->blocks[b].elements;
-        bytes += elements * format.weight_bytes +
-                 (shapes->blocks[b].trained ? plan_state_bytes(&format, elements) : 0);
-    }
-    return bytes;
-}
-
-uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_options *options)
-{
-    const uint64_t bytes = kept_bytes(shapes, options);
-    uint64_t file = file_bytes_min;
-    while (file < bytes && file < file_bytes_max) {
-        file *= 2;
-    }
-    return file;
-}
-
-uint64_t run_rates_budget(const struct run_options *options)
-{
-    const struct plan_budgets *budgets = &options->budgets;
-    const uint64_t bytes = budgets->host_bytes + budgets->device_bytes;
-    const bool joint = budgets->joint_bytes > 0 && budgets->joint_bytes < bytes;
-    return joint ? budgets->joint_bytes : bytes;
-}
-
-uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options)
-{
-    return run_rates_spare_within(shapes, options, spare_bytes_max);
-}
-
-uint64_t run_rates_spare_within(const struct run_shapes *shapes, const struct run_options *options,
-                                uint64_t limit)
-{
-    const uint64_t most = run_rates_within(kept_bytes(shapes, options) / 6 + small_bytes, 0, limit);
-    const uint64_t budget = run_rates_budget(options) / 4;
-    uint64_t spare = limit;
-    while (spare > most && spare > small_bytes) {
-        spare /= 2;
-    }
-    return spare < budget ? spare : budget;
-}
-
-uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most)
-{
-    return value < least ? least : value > most ? most : value;
-}
-
-/* ---- what numbers depend on ---- */
-
-/* Which card it is: one that takes another's place keeps its number. */
+/* The description of a card: another one may get its number. */
 static void name_device(const struct run_options *options, char out[DEV_DESCRIPTION_BYTES])
 {
     struct dev_device *device = NULL;
     snprintf(out, DEV_DESCRIPTION_BYTES, "%s", options->device);
     if (options->cache.folder == NULL || strcmp(options->device, "cpu") == 0) {
-        return; /* its processor is named anyway */
+        return; /* name_machine has the processor's name */
     }
     const struct dev_options least = {.memory_bytes = DEV_ALIGN_BYTES};
     if (dev_open(options->device, &least, &device) == 0) {
@@ -158,7 +92,7 @@ static void name_blocks(const struct run_shapes *shapes, const struct run_option
              options->rows, options->length, options->tile_bytes);
 }
 
-/* The device and the size of its file system. */
+/* The file system's device and size. */
 static void name_drive(const struct run_shapes *shapes, const struct run_options *options,
                        const char *directory, char key[KEY_BYTES])
 {
@@ -177,82 +111,119 @@ static void name_drive(const struct run_shapes *shapes, const struct run_options
              (int)(run_rates_spare(shapes, options) >> 20));
 }
 
-/* ---- the parts ---- */
+/* ---- parts ---- */
 
-static bool known(const struct run_options *options, const struct run_cache_part *part)
+static bool is_cached(const struct run_options *options, const struct run_rates_cached *cached,
+                      void *rates)
 {
-    return !options->cache.renew && run_cache_read(part);
+    return !options->cache.renew && run_rates_cache_read(cached, rates);
 }
 
 static int find_drive(const struct run_shapes *shapes, const struct run_options *options,
                       const char *directory, struct run_drive_rates *out)
 {
     char key[KEY_BYTES];
-    const struct run_cache_number numbers[] = {
-        {"read_bytes_per_second", &out->read_bytes},
-        {"write_bytes_per_second", &out->write_bytes},
-        {"mixed_bytes_per_second", &out->mixed_bytes},
-        {"cpu_ns_per_byte", &out->cpu_ns_per_byte},
-        {"window_bytes", &out->window_bytes},
-    };
-    const struct run_cache_part part = {.folder = options->cache.folder,
-                                        .kind = "drive",
-                                        .key = key,
-                                        .numbers = numbers,
-                                        .count = sizeof numbers / sizeof numbers[0]};
+    const struct run_rates_cached cached = {options->cache.folder, key, RUN_RATES_DRIVE};
+    bool steady = false;
     name_drive(shapes, options, directory, key);
-    if (known(options, &part)) {
+    if (is_cached(options, &cached, out)) {
         return 0;
     }
-    bool steady = false;
     int rc = run_rates_drive(shapes, options, directory, out, &steady);
     if (rc == 0 && steady) {
-        run_cache_write(&part);
+        run_rates_cache_write(&cached, out);
     }
     return rc;
 }
 
-/* What each store's drive does; of memory what memory does. */
-static int find_each(const struct run_shapes *shapes, const struct run_options *options,
-                     struct run_drive_rates *each)
+static int find_update(const struct run_shapes *shapes, const struct run_options *options,
+                       struct run_rates *out)
+{
+    char key[KEY_BYTES];
+    const struct run_rates_cached cached = {options->cache.folder, key, RUN_RATES_UPDATE};
+    name_update(shapes, options, key);
+    if (is_cached(options, &cached, out)) {
+        return 0;
+    }
+    int rc = run_rates_copies(shapes, options, &out->machine);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_rates_update(shapes, options, &out->machine);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_rates_card(shapes, options, &out->machine);
+    if (rc == 0) {
+        run_rates_cache_write(&cached, out);
+    }
+    return rc;
+}
+
+static int find_blocks(const struct run_shapes *shapes, const struct run_options *options,
+                       struct run_rates *out)
+{
+    char key[KEY_BYTES];
+    const struct run_rates_cached cached = {options->cache.folder, key, RUN_RATES_BLOCKS};
+    bool whole = false;
+    name_blocks(shapes, options, key);
+    if (is_cached(options, &cached, out)) {
+        return 0;
+    }
+    int rc = run_rates_blocks(shapes, options, out, &whole);
+    if (rc == 0 && whole) {
+        run_rates_cache_write(&cached, out);
+    }
+    return rc;
+}
+
+/* ---- drives ---- */
+
+/* The rates of each store's drive. Stores in memory are not measured. */
+static int find_each_drive(const struct run_shapes *shapes, const struct run_options *options,
+                           struct run_drive_rates *each)
 {
     const bool memory = options->io != NULL && strcmp(options->io, "mem") == 0;
-    int rc = 0;
-    for (unsigned i = 0; rc == 0 && i < options->store_count; i++) {
+    for (unsigned i = 0; i < options->store_count; i++) {
         const struct store_path *path = &options->stores[i];
         each[i] = (struct run_drive_rates){memory_bytes_per_s, memory_bytes_per_s,
                                            memory_bytes_per_s, 0, 0};
-        rc = memory || path->disk != NULL ? 0
-                                          : find_drive(shapes, options, path->directory, &each[i]);
+        int rc = memory || path->disk != NULL
+                     ? 0
+                     : find_drive(shapes, options, path->directory, &each[i]);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *options,
                     double drive_bytes[STORE_PATHS_MAX])
 {
     struct run_drive_rates each[STORE_PATHS_MAX];
-    int rc = find_each(shapes, options, each);
+    int rc = find_each_drive(shapes, options, each);
     for (unsigned i = 0; rc == 0 && i < options->store_count; i++) {
         drive_bytes[i] = each[i].mixed_bytes;
     }
     return rc;
 }
 
-/* Cores that drives' threads, one a drive, can keep busy. */
+/* Cores that the drives' threads, one for each drive, can keep busy. */
 static double drive_cores(const struct run_options *options)
 {
     const unsigned drives = options->store_count > 0 ? options->store_count : 1;
     return drives < options->threads ? drives : options->threads;
 }
 
+/* Adds up the rates of all drives. */
 static int find_drives(const struct run_shapes *shapes, const struct run_options *options,
                        struct run_rates *rates)
 {
     struct run_drive_rates each[STORE_PATHS_MAX];
     struct plan_rates *out = &rates->machine;
-    double cpu = 0; /* processors that all drives at once keep busy */
-    int rc = find_each(shapes, options, each);
+    double cpu = 0; /* cores that all drives together keep busy */
+    int rc = find_each_drive(shapes, options, each);
     if (rc != 0) {
         return rc;
     }
@@ -265,90 +236,27 @@ static int find_drives(const struct run_shapes *shapes, const struct run_options
         cpu += each[i].mixed_bytes * each[i].cpu_ns_per_byte * 1e-9;
     }
     out->io_bytes = cpu > 0 ? out->mixed_bytes / cpu * drive_cores(options) : 0;
-    if (options->store_count == 0) { /* nothing will be asked of them */
+    if (options->store_count == 0) { /* no drive is used */
         out->read_bytes = out->write_bytes = out->mixed_bytes = memory_bytes_per_s;
     }
     return 0;
 }
 
-static int find_update(const struct run_shapes *shapes, const struct run_options *options,
-                       struct plan_rates *out)
-{
-    char key[KEY_BYTES];
-    double shared = 0;
-    const struct run_cache_number numbers[] = {
-        {"update_elements_per_second", &out->update_elements},
-        {"sums_elements_per_second", &out->sums_elements},
-        {"up_bytes_per_second", &out->up_bytes},
-        {"down_bytes_per_second", &out->down_bytes},
-        {"both_bytes_per_second", &out->both_bytes},
-        {"memory_bytes_per_second", &out->memory_bytes},
-        {"round_elements_per_second", &out->round_elements},
-        {"coll_bytes_per_second", &out->coll_bytes},
-        {"card_update_elements_per_second", &out->card_update_elements},
-        {"card_sums_elements_per_second", &out->card_sums_elements},
-        {"shared_cores", &shared},
-    };
-    const struct run_cache_part part = {.folder = options->cache.folder,
-                                        .kind = "update",
-                                        .key = key,
-                                        .numbers = numbers,
-                                        .count = sizeof numbers / sizeof numbers[0]};
-    name_update(shapes, options, key);
-    if (known(options, &part)) {
-        out->shared_cores = shared > 0;
-        return 0;
-    }
-    int rc = run_rates_copies(shapes, options, out);
-    rc = rc != 0 ? rc : run_rates_update(shapes, options, out);
-    rc = rc != 0 ? rc : run_rates_card(shapes, options, out);
-    if (rc == 0) {
-        shared = out->shared_cores;
-        run_cache_write(&part);
-    }
-    return rc;
-}
-
-static int find_blocks(const struct run_shapes *shapes, const struct run_options *options,
-                       struct run_rates *out)
-{
-    char key[KEY_BYTES];
-    const struct run_cache_number numbers[] = {
-        {"flops_per_second", &out->machine.flops},
-        {"embedding_forward", &out->forward_seconds[MODEL_BLOCK_EMBEDDING]},
-        {"embedding_recompute", &out->recompute_seconds[MODEL_BLOCK_EMBEDDING]},
-        {"embedding_backward", &out->backward_seconds[MODEL_BLOCK_EMBEDDING]},
-        {"layer_forward", &out->forward_seconds[MODEL_BLOCK_LAYER]},
-        {"layer_recompute", &out->recompute_seconds[MODEL_BLOCK_LAYER]},
-        {"layer_backward", &out->backward_seconds[MODEL_BLOCK_LAYER]},
-        {"head_forward", &out->forward_seconds[MODEL_BLOCK_HEAD]},
-        {"head_recompute", &out->recompute_seconds[MODEL_BLOCK_HEAD]},
-        {"head_backward", &out->backward_seconds[MODEL_BLOCK_HEAD]},
-    };
-    const struct run_cache_part part = {.folder = options->cache.folder,
-                                        .kind = "blocks",
-                                        .key = key,
-                                        .numbers = numbers,
-                                        .count = sizeof numbers / sizeof numbers[0]};
-    name_blocks(shapes, options, key);
-    if (known(options, &part)) {
-        return 0;
-    }
-    bool whole = false;
-    int rc = run_rates_blocks(shapes, options, out, &whole);
-    if (rc == 0 && whole) {
-        run_cache_write(&part);
-    }
-    return rc;
-}
+/* ---- all ---- */
 
 int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
                       struct run_rates *out)
 {
     struct run_rates rates = {.machine = {.command_seconds = command_seconds}};
     int rc = find_drives(shapes, options, &rates);
-    rc = rc != 0 ? rc : find_update(shapes, options, &rates.machine);
-    rc = rc != 0 ? rc : find_blocks(shapes, options, &rates);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = find_update(shapes, options, &rates);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = find_blocks(shapes, options, &rates);
     if (rc == 0) {
         *out = rates;
     }
@@ -358,16 +266,15 @@ int run_rates_measure(const struct run_shapes *shapes, const struct run_options 
 void run_rates_forget(const struct run_shapes *shapes, const struct run_options *options)
 {
     char key[KEY_BYTES];
-    struct run_cache_part part = {.folder = options->cache.folder, .key = key};
-    part.kind = "blocks";
+    struct run_rates_cached cached = {options->cache.folder, key, RUN_RATES_BLOCKS};
     name_blocks(shapes, options, key);
-    run_cache_forget(&part);
-    part.kind = "update";
+    run_rates_cache_forget(&cached);
+    cached.part = RUN_RATES_UPDATE;
     name_update(shapes, options, key);
-    run_cache_forget(&part);
-    part.kind = "drive";
+    run_rates_cache_forget(&cached);
+    cached.part = RUN_RATES_DRIVE;
     for (unsigned i = 0; i < options->store_count; i++) {
         name_drive(shapes, options, options->stores[i].directory, key);
-        run_cache_forget(&part);
+        run_rates_cache_forget(&cached);
     }
 }

@@ -1,83 +1,136 @@
-/* rates_file.c: rates as a small JSON object, for planning on another machine. */
+/* rates_file.c: one table of all numbers that are measured; the file of all rates, for planning on another
+ * machine, and the cached file of each part. */
+#include "offload/run/rates_file.h"
+
 #include <errno.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/base/cache.h"
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
-#include "offload/run/rates.h"
+#include "core/base/log.h"
 
-enum { VERSION = 1 };
+enum { FILE_VERSION = 1, CACHE_VERSION = 2 };
 
-static const struct {
-    const char *key;
-    size_t offset;
-    bool optional; /* 0, and that where a file has none: it costs nothing, or is not done */
-} numbers[] = {
-    {"read_bytes_per_second", offsetof(struct run_rates, machine.read_bytes), false},
-    {"write_bytes_per_second", offsetof(struct run_rates, machine.write_bytes), false},
-    {"mixed_bytes_per_second", offsetof(struct run_rates, machine.mixed_bytes), false},
-    {"up_bytes_per_second", offsetof(struct run_rates, machine.up_bytes), false},
-    {"down_bytes_per_second", offsetof(struct run_rates, machine.down_bytes), false},
-    {"both_bytes_per_second", offsetof(struct run_rates, machine.both_bytes), true},
-    {"flops_per_second", offsetof(struct run_rates, machine.flops), false},
-    {"update_elements_per_second", offsetof(struct run_rates, machine.update_elements), false},
-    {"memory_bytes_per_second", offsetof(struct run_rates, machine.memory_bytes), true},
-    {"sums_elements_per_second", offsetof(struct run_rates, machine.sums_elements), false},
-    {"card_update_elements_per_second", offsetof(struct run_rates, machine.card_update_elements),
-     true},
-    {"card_sums_elements_per_second", offsetof(struct run_rates, machine.card_sums_elements), true},
-    {"round_elements_per_second", offsetof(struct run_rates, machine.round_elements), false},
-    {"coll_bytes_per_second", offsetof(struct run_rates, machine.coll_bytes), false},
-    {"hash_bytes_per_second", offsetof(struct run_rates, machine.hash_bytes), true},
-    {"io_bytes_per_second", offsetof(struct run_rates, machine.io_bytes), true},
-    {"window_bytes", offsetof(struct run_rates, machine.window_bytes), true},
-    {"command_seconds", offsetof(struct run_rates, machine.command_seconds), false},
+/* What a number may be in the file of all rates. */
+enum kind {
+    POSITIVE,
+    OPTIONAL, /* positive, or absent: 0, it costs nothing or is not done */
+    SECONDS,  /* 0 or more, in an object that may be absent: 0, flops count */
+    FLAG,     /* a bool */
 };
-enum { NUMBER_COUNT = sizeof numbers / sizeof numbers[0] };
 
-/* Seconds of a block's parts; 0 where only flops count. */
-static const struct {
+struct number {
     const char *key;
-    size_t offset;
-} seconds[] = {
-    {"forward_seconds", offsetof(struct run_rates, forward_seconds)},
-    {"recompute_seconds", offsetof(struct run_rates, recompute_seconds)},
-    {"backward_seconds", offsetof(struct run_rates, backward_seconds)},
+    enum kind kind;
+    enum run_rates_part part; /* the cached file that has it; RUN_RATES_PARTS: none */
+    size_t offset; /* in struct run_drive_rates for RUN_RATES_DRIVE, else in struct run_rates */
+    const char *object; /* SECONDS: the object of the file of all rates, */
+    const char *inner;  /* and the key in it */
 };
-static const char *const kinds[] = {[MODEL_BLOCK_EMBEDDING] = "embedding",
-                                    [MODEL_BLOCK_LAYER] = "layer",
-                                    [MODEL_BLOCK_HEAD] = "head"};
 
-static double *number_at(struct run_rates *rates, size_t i)
+#define RATE(field)        offsetof(struct run_rates, machine.field)
+#define BLOCK(field, kind) offsetof(struct run_rates, field##_seconds[MODEL_BLOCK_##kind])
+#define DRIVE(field)       offsetof(struct run_drive_rates, field)
+
+/* In the order of the file of all rates, which has no drive's own numbers. */
+static const struct number numbers[] = {
+    {"read_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(read_bytes), NULL, NULL},
+    {"write_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(write_bytes), NULL, NULL},
+    {"mixed_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(mixed_bytes), NULL, NULL},
+    {"up_bytes_per_second", POSITIVE, RUN_RATES_UPDATE, RATE(up_bytes), NULL, NULL},
+    {"down_bytes_per_second", POSITIVE, RUN_RATES_UPDATE, RATE(down_bytes), NULL, NULL},
+    {"both_bytes_per_second", OPTIONAL, RUN_RATES_UPDATE, RATE(both_bytes), NULL, NULL},
+    {"flops_per_second", POSITIVE, RUN_RATES_BLOCKS, RATE(flops), NULL, NULL},
+    {"update_elements_per_second", POSITIVE, RUN_RATES_UPDATE, RATE(update_elements), NULL, NULL},
+    {"memory_bytes_per_second", OPTIONAL, RUN_RATES_UPDATE, RATE(memory_bytes), NULL, NULL},
+    {"sums_elements_per_second", POSITIVE, RUN_RATES_UPDATE, RATE(sums_elements), NULL, NULL},
+    {"card_update_elements_per_second", OPTIONAL, RUN_RATES_UPDATE, RATE(card_update_elements),
+     NULL, NULL},
+    {"card_sums_elements_per_second", OPTIONAL, RUN_RATES_UPDATE, RATE(card_sums_elements), NULL,
+     NULL},
+    {"round_elements_per_second", POSITIVE, RUN_RATES_UPDATE, RATE(round_elements), NULL, NULL},
+    {"coll_bytes_per_second", POSITIVE, RUN_RATES_UPDATE, RATE(coll_bytes), NULL, NULL},
+    {"hash_bytes_per_second", OPTIONAL, RUN_RATES_PARTS, RATE(hash_bytes), NULL, NULL},
+    {"io_bytes_per_second", OPTIONAL, RUN_RATES_PARTS, RATE(io_bytes), NULL, NULL},
+    {"window_bytes", OPTIONAL, RUN_RATES_PARTS, RATE(window_bytes), NULL, NULL},
+    {"command_seconds", POSITIVE, RUN_RATES_PARTS, RATE(command_seconds), NULL, NULL},
+    {"shared_cores", FLAG, RUN_RATES_UPDATE, RATE(shared_cores), NULL, NULL},
+    {"embedding_forward", SECONDS, RUN_RATES_BLOCKS, BLOCK(forward, EMBEDDING), "forward_seconds",
+     "embedding"},
+    {"layer_forward", SECONDS, RUN_RATES_BLOCKS, BLOCK(forward, LAYER), "forward_seconds", "layer"},
+    {"head_forward", SECONDS, RUN_RATES_BLOCKS, BLOCK(forward, HEAD), "forward_seconds", "head"},
+    {"embedding_recompute", SECONDS, RUN_RATES_BLOCKS, BLOCK(recompute, EMBEDDING),
+     "recompute_seconds", "embedding"},
+    {"layer_recompute", SECONDS, RUN_RATES_BLOCKS, BLOCK(recompute, LAYER), "recompute_seconds",
+     "layer"},
+    {"head_recompute", SECONDS, RUN_RATES_BLOCKS, BLOCK(recompute, HEAD), "recompute_seconds",
+     "head"},
+    {"embedding_backward", SECONDS, RUN_RATES_BLOCKS, BLOCK(backward, EMBEDDING),
+     "backward_seconds", "embedding"},
+    {"layer_backward", SECONDS, RUN_RATES_BLOCKS, BLOCK(backward, LAYER), "backward_seconds",
+     "layer"},
+    {"head_backward", SECONDS, RUN_RATES_BLOCKS, BLOCK(backward, HEAD), "backward_seconds", "head"},
+    {"read_bytes_per_second", POSITIVE, RUN_RATES_DRIVE, DRIVE(read_bytes), NULL, NULL},
+    {"write_bytes_per_second", POSITIVE, RUN_RATES_DRIVE, DRIVE(write_bytes), NULL, NULL},
+    {"mixed_bytes_per_second", POSITIVE, RUN_RATES_DRIVE, DRIVE(mixed_bytes), NULL, NULL},
+    {"cpu_ns_per_byte", POSITIVE, RUN_RATES_DRIVE, DRIVE(cpu_ns_per_byte), NULL, NULL},
+    {"window_bytes", POSITIVE, RUN_RATES_DRIVE, DRIVE(window_bytes), NULL, NULL},
+};
+enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
+
+static double *real_at(void *rates, const struct number *number)
 {
-    return (double *)(void *)((char *)rates + numbers[i].offset);
+    return (double *)(void *)((char *)rates + number->offset);
 }
 
-static int read_seconds(const struct core_json *doc, const struct core_json_value *root,
-                        struct run_rates *rates)
+static bool *flag_at(void *rates, const struct number *number)
 {
-    for (size_t i = 0; i < sizeof seconds / sizeof seconds[0]; i++) {
-        const struct core_json_value *object;
-        int rc = core_json_get(doc, root, seconds[i].key, CORE_JSON_OBJECT, &object);
-        if (rc == -ENOENT) {
-            continue; /* flops count */
-        }
-        for (size_t k = 0; rc == 0 && k < 3; k++) {
-            double *at = (double *)(void *)((char *)rates + seconds[i].offset) + k;
-            rc = core_json_get_real(doc, object, kinds[k], at);
-            if (rc == 0 && !(*at >= 0)) {
-                rc = core_json_refuse(doc, object, kinds[k], 0, -EINVAL,
-                                      "%g seconds; 0 or more are possible", *at);
-            }
-        }
-        if (rc != 0) {
-            return rc;
-        }
+    return (bool *)(void *)((char *)rates + number->offset);
+}
+
+/* Cached files have a flag as 0 or 1. */
+static double cached_value(const void *rates, const struct number *number)
+{
+    const void *at = (const char *)rates + number->offset;
+    return number->kind == FLAG ? *(const bool *)at : *(const double *)at;
+}
+
+/* ---- the file of all rates ---- */
+
+static int read_number(const struct core_json *doc, const struct number *number,
+                       struct run_rates *rates)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    double *at = real_at(rates, number);
+    int rc;
+    if (number->kind == FLAG) {
+        return core_json_get_bool(doc, root, number->key, flag_at(rates, number));
     }
-    return 0;
+    if (number->kind == SECONDS) {
+        const struct core_json_value *object = NULL;
+        rc = core_json_get(doc, root, number->object, CORE_JSON_OBJECT, &object);
+        if (rc != 0) {
+            return rc == -ENOENT ? 0 : rc;
+        }
+        rc = core_json_get_real(doc, object, number->inner, at);
+        return rc != 0 || *at >= 0 ? rc
+                                   : core_json_refuse(doc, object, number->inner, 0, -EINVAL,
+                                                      "%g seconds; expected 0 or more", *at);
+    }
+    rc = core_json_get_real(doc, root, number->key, at);
+    if (rc == -ENOENT && number->kind == OPTIONAL) {
+        return 0;
+    }
+    return rc != 0 || *at > 0 ? rc
+                              : core_json_refuse(doc, root, number->key, 0, -EINVAL,
+                                                 "%g; expected a number above 0", *at);
 }
 
 static int read_document(const struct core_json *doc, struct run_rates *out)
@@ -86,39 +139,61 @@ static int read_document(const struct core_json *doc, struct run_rates *out)
     struct run_rates rates = {.machine = {0}};
     int64_t version = 0;
     int rc = core_json_get_integer(doc, root, "version", &version);
-    if (rc == 0 && version != VERSION) {
-        rc = core_json_refuse(doc, root, "version", 0, -EINVAL, "%lld; this build reads %d",
-                              (long long)version, VERSION);
+    if (rc != 0) {
+        return rc;
     }
-    for (size_t i = 0; rc == 0 && i < NUMBER_COUNT; i++) {
-        rc = core_json_get_real(doc, root, numbers[i].key, number_at(&rates, i));
-        if (rc == -ENOENT && numbers[i].optional) {
-            rc = 0;
-        } else if (rc == 0 && !(*number_at(&rates, i) > 0)) {
-            rc = core_json_refuse(doc, root, numbers[i].key, 0, -EINVAL,
-                                  "%g; only numbers above 0 are possible", *number_at(&rates, i));
+    if (version != FILE_VERSION) {
+        return core_json_refuse(doc, root, "version", 0, -EINVAL, "%lld; this build reads %d",
+                                (long long)version, FILE_VERSION);
+    }
+    for (size_t i = 0; i < NUMBERS; i++) {
+        rc = numbers[i].part != RUN_RATES_DRIVE ? read_number(doc, &numbers[i], &rates) : 0;
+        if (rc != 0) {
+            return rc;
         }
     }
-    rc = rc != 0 ? rc : core_json_get_bool(doc, root, "shared_cores", &rates.machine.shared_cores);
-    rc = rc != 0 ? rc : read_seconds(doc, root, &rates);
-    if (rc == 0) {
-        *out = rates;
-    }
-    return rc;
+    *out = rates;
+    return 0;
 }
 
 int run_rates_read(const char *path, struct run_rates *out)
 {
     struct core_json *doc = NULL;
     int rc = core_json_load(path, NULL, &doc);
-    rc = rc != 0 ? rc : read_document(doc, out);
+    if (rc == 0) {
+        rc = read_document(doc, out);
+    }
     core_json_destroy(doc);
     return rc;
 }
 
+/* Numbers of one object are neighbours in the table. */
+static void write_numbers(struct core_json_write *json, const struct run_rates *rates)
+{
+    const char *object = NULL;
+    for (size_t i = 0; i < NUMBERS && numbers[i].part != RUN_RATES_DRIVE; i++) {
+        const struct number *number = &numbers[i];
+        const double value = cached_value(rates, number);
+        if (number->kind == FLAG) {
+            core_json_write_bool(json, number->key, value != 0);
+        } else if (number->kind != SECONDS && (number->kind != OPTIONAL || value > 0)) {
+            core_json_write_real(json, number->key, value);
+        } else if (number->kind == SECONDS) {
+            if (object == NULL || strcmp(object, number->object) != 0) {
+                if (object != NULL) {
+                    core_json_write_object_end(json);
+                }
+                core_json_write_object_begin(json, number->object);
+                object = number->object;
+            }
+            core_json_write_real(json, number->inner, value);
+        }
+    }
+    core_json_write_object_end(json);
+}
+
 int run_rates_write(const char *path, const struct run_rates *rates)
 {
-    struct run_rates copy = *rates;
     struct core_json_write json;
     FILE *file = fopen(path, "we");
     if (file == NULL) {
@@ -127,26 +202,113 @@ int run_rates_write(const char *path, const struct run_rates *rates)
     core_json_write_init_file(&json, file);
     json.indent = 2;
     core_json_write_object_begin(&json, NULL);
-    core_json_write_integer(&json, "version", VERSION);
-    for (size_t i = 0; i < NUMBER_COUNT; i++) {
-        if (!numbers[i].optional || *number_at(&copy, i) > 0) {
-            core_json_write_real(&json, numbers[i].key, *number_at(&copy, i));
-        }
-    }
-    core_json_write_bool(&json, "shared_cores", copy.machine.shared_cores);
-    for (size_t i = 0; i < sizeof seconds / sizeof seconds[0]; i++) {
-        const double *at = (const double *)(const void *)((const char *)&copy + seconds[i].offset);
-        core_json_write_object_begin(&json, seconds[i].key);
-        for (size_t k = 0; k < 3; k++) {
-            core_json_write_real(&json, kinds[k], at[k]);
-        }
-        core_json_write_object_end(&json);
-    }
+    core_json_write_integer(&json, "version", FILE_VERSION);
+    write_numbers(&json, rates);
     core_json_write_object_end(&json);
     int rc = core_json_write_end(&json);
     core_json_write_fini(&json);
     if (fclose(file) != 0 && rc == 0) {
-        rc = core_err_set(-errno, "%s was not written whole: %s", path, strerror(errno));
+        rc = core_err_set(-errno, "%s was not written completely: %s", path, strerror(errno));
     }
     return rc;
+}
+
+/* ---- the cache ---- */
+
+static bool path_of(const struct run_rates_cached *cached, char path[CORE_CACHE_PATH_BYTES])
+{
+    static const char *const kinds[RUN_RATES_PARTS] = {"drive", "update", "blocks"};
+    return cached->folder != NULL &&
+           core_cache_path(cached->folder, kinds[cached->part],
+                           core_hash(cached->key, strlen(cached->key), CACHE_VERSION), path);
+}
+
+static int read_cached(const struct core_json *doc, const struct run_rates_cached *cached,
+                       void *rates)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    const struct core_json_value *key = core_json_find(root, "key");
+    const char *text = key != NULL ? core_json_string(key, NULL) : NULL;
+    double values[NUMBERS];
+    if (text == NULL || strcmp(text, cached->key) != 0) {
+        return -ESTALE;
+    }
+    for (size_t i = 0; i < NUMBERS; i++) {
+        int rc = numbers[i].part == cached->part
+                     ? core_json_get_real(doc, root, numbers[i].key, &values[i])
+                     : 0;
+        if (rc != 0) {
+            return rc;
+        }
+        if (numbers[i].part == cached->part && !(isfinite(values[i]) && values[i] >= 0)) {
+            return -EINVAL;
+        }
+    }
+    for (size_t i = 0; i < NUMBERS; i++) {
+        if (numbers[i].part == cached->part && numbers[i].kind == FLAG) {
+            *flag_at(rates, &numbers[i]) = values[i] > 0;
+        } else if (numbers[i].part == cached->part) {
+            *real_at(rates, &numbers[i]) = values[i];
+        }
+    }
+    return 0;
+}
+
+bool run_rates_cache_read(const struct run_rates_cached *cached, void *rates)
+{
+    char path[CORE_CACHE_PATH_BYTES];
+    struct core_json *doc = NULL;
+    if (!path_of(cached, path) || !core_cache_counts(path)) {
+        return false;
+    }
+    int rc = core_json_load(path, NULL, &doc);
+    if (rc == 0) {
+        rc = read_cached(doc, cached, rates);
+    }
+    core_json_destroy(doc);
+    core_log(CORE_LOG_DEBUG, "cached rates %s are %s", path, rc == 0 ? "used" : "ignored");
+    return rc == 0;
+}
+
+/* What put_cached writes. */
+struct cached_numbers {
+    const struct run_rates_cached *cached;
+    const void *rates;
+};
+
+static void put_cached(struct core_json_write *json, const void *from)
+{
+    const struct cached_numbers *what = from;
+    json->indent = 2;
+    core_json_write_object_begin(json, NULL);
+    core_json_write_integer(json, "version", CACHE_VERSION);
+    core_json_write_string(json, "key", what->cached->key);
+    for (size_t i = 0; i < NUMBERS; i++) {
+        if (numbers[i].part == what->cached->part) {
+            core_json_write_real(json, numbers[i].key, cached_value(what->rates, &numbers[i]));
+        }
+    }
+    core_json_write_object_end(json);
+}
+
+void run_rates_cache_write(const struct run_rates_cached *cached, const void *rates)
+{
+    const struct cached_numbers what = {cached, rates};
+    char path[CORE_CACHE_PATH_BYTES];
+    if (!path_of(cached, path)) {
+        return;
+    }
+    const int rc = core_cache_write(path, put_cached, &what);
+    if (rc != 0) {
+        core_log(CORE_LOG_INFO, "measured rates could not be cached in %s: %s", cached->folder,
+                 strerror(-rc));
+    }
+}
+
+void run_rates_cache_forget(const struct run_rates_cached *cached)
+{
+    char path[CORE_CACHE_PATH_BYTES];
+    if (path_of(cached, path)) {
+        (void)unlink(path);
+    }
 }

@@ -11,7 +11,6 @@
 #include "core/dev/dev.h"
 #include "offload/plan/layout.h"
 #include "offload/run/inputs.h"
-#include "offload/run/rates_cache.h"
 #include "offload/run/runtime.h"
 #include "offload/run/timeline.h"
 #include "tests/harness/test.h"

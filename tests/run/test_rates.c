@@ -15,9 +15,7 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "offload/run/prepare.h"
-#include "offload/run/rates.h"
-#include "offload/run/rates_cache.h"
-#include "offload/run/rates_parts.h"
+#include "offload/run/rates_file.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -69,74 +67,81 @@ int __wrap_mkdir(const char *path, mode_t mode)
 /* Two runs that begin on a machine without a cache both keep what they measured. */
 static void folders_are_made_by_two(void)
 {
-    double one = 1;
+    struct run_drive_rates rates = {.read_bytes = 1};
     char folder[600];
-    const struct run_cache_number numbers[] = {{"one", &one}};
     snprintf(folder, sizeof folder, "%s/.cache/tide", test_directory());
-    const struct run_cache_part part = {
-        .folder = folder, .kind = "drive", .key = "the key", .numbers = numbers, .count = 1};
+    const struct run_rates_cached cached = {folder, "the key", RUN_RATES_DRIVE};
     another_run_begins = true;
-    run_cache_write(&part);
+    run_rates_cache_write(&cached, &rates);
     check_true(!another_run_begins);
-    one = 0;
-    check_true(run_cache_read(&part));
-    check_double(one, ==, 1);
+    rates.read_bytes = 0;
+    check_true(run_rates_cache_read(&cached, &rates));
+    check_double(rates.read_bytes, ==, 1);
+}
+
+/* A cached file of a drive; `last` ends it. */
+static void put_drive(const char *path, const char *key, const char *last)
+{
+    char text[500];
+    snprintf(text, sizeof text,
+             "{\"version\": 2, \"key\": \"%s\", \"read_bytes_per_second\": 5.0, "
+             "\"write_bytes_per_second\": 1.0, \"mixed_bytes_per_second\": 1.0, "
+             "\"cpu_ns_per_byte\": 1.0%s",
+             key, last);
+    put_text(path, text);
 }
 
 /* One part, written and read in every way that it can be wrong. */
 static void parts_count_for_their_keys(void)
 {
-    double one = 1.0 / 3;
-    double two = 2e9;
+    struct run_drive_rates rates = {.read_bytes = 1.0 / 3, .window_bytes = 2e9};
+    const struct run_drive_rates kept = rates;
     char folder[600];
     char path[1024];
-    const struct run_cache_number numbers[] = {{"one", &one}, {"two", &two}};
-    struct run_cache_part part = {
-        .folder = NULL, .kind = "drive", .key = "the key", .numbers = numbers, .count = 2};
-    check_true(!run_cache_read(&part));
-    run_cache_write(&part); /* nowhere */
-    run_cache_forget(&part);
+    struct run_rates_cached cached = {NULL, "the key", RUN_RATES_DRIVE};
+    check_true(!run_rates_cache_read(&cached, &rates));
+    run_rates_cache_write(&cached, &rates); /* nowhere */
+    run_rates_cache_forget(&cached);
     snprintf(folder, sizeof folder, "%s/above/cache", test_directory());
-    part.folder = folder;
-    check_true(!run_cache_read(&part));
-    run_cache_write(&part);
+    cached.folder = folder;
+    check_true(!run_rates_cache_read(&cached, &rates));
+    run_rates_cache_write(&cached, &rates);
     check_int(files_in(folder, "drive-", path), ==, 1);
-    one = two = 0;
-    check_true(run_cache_read(&part));
-    check_double(one, ==, 1.0 / 3);
-    check_double(two, ==, 2e9);
-    part.key = "another key";
-    check_true(!run_cache_read(&part));
-    run_cache_write(&part);
+    rates = (struct run_drive_rates){0};
+    check_true(run_rates_cache_read(&cached, &rates));
+    check_memory(&rates, &kept, sizeof kept);
+    cached.key = "another key";
+    check_true(!run_rates_cache_read(&cached, &rates));
+    run_rates_cache_write(&cached, &rates);
     check_int(files_in(folder, "drive-", path), ==, 2);
-    run_cache_forget(&part);
+    run_rates_cache_forget(&cached);
     check_int(files_in(folder, "drive-", path), ==, 1);
-    part.key = "the key";
-    /* As another key whose hash is the same would leave it. */
-    put_text(path, "{\"version\": 2, \"key\": \"third\", \"one\": 5.0, \"two\": 6.0}");
-    check_true(!run_cache_read(&part));
-    put_text(path, "{\"version\": 2, \"key\": \"the key\", \"one\": 5.0}");
-    check_true(!run_cache_read(&part));
-    put_text(path, "{\"version\": 2, \"key\": \"the key\", \"one\": 5.0, \"two\": -6.0}");
-    check_true(!run_cache_read(&part));
-    put_text(path, "{\"version\": 2, \"key\"");
-    check_true(!run_cache_read(&part));
-    check_double(one, ==, 1.0 / 3);
-    put_text(path, "{\"version\": 2, \"key\": \"the key\", \"one\": 5.0, \"two\": 6.0}");
-    check_true(run_cache_read(&part));
-    check_double(one, ==, 5);
+    cached.key = "the key";
+    put_drive(path, "third", ", \"window_bytes\": 6.0}"); /* a key with the same hash */
+    check_true(!run_rates_cache_read(&cached, &rates));
+    put_drive(path, "the key", "}");
+    check_true(!run_rates_cache_read(&cached, &rates));
+    put_drive(path, "the key", ", \"window_bytes\": -6.0}");
+    check_true(!run_rates_cache_read(&cached, &rates));
+    put_drive(path, "the key", "");
+    check_true(!run_rates_cache_read(&cached, &rates));
+    check_memory(&rates, &kept, sizeof kept);
+    put_drive(path, "the key", ", \"window_bytes\": 6.0}");
+    check_true(run_rates_cache_read(&cached, &rates));
+    check_double(rates.read_bytes, ==, 5);
+    check_double(rates.window_bytes, ==, 6);
     const time_t now = time(NULL);
     struct utimbuf old = {now, now - (CORE_CACHE_DAYS + 1) * 86400L};
     check_int(utime(path, &old), ==, 0);
-    check_true(!run_cache_read(&part));
+    check_true(!run_rates_cache_read(&cached, &rates));
     struct utimbuf new = {now, now + 86400L};
     check_int(utime(path, &new), ==, 0);
-    check_true(!run_cache_read(&part)); /* a clock that was wrong */
-    run_cache_write(&part);
-    check_true(run_cache_read(&part));
-    part.folder = "/proc/cache"; /* where nothing can be made */
-    run_cache_write(&part);
-    check_true(!run_cache_read(&part));
+    check_true(!run_rates_cache_read(&cached, &rates)); /* a clock that was wrong */
+    run_rates_cache_write(&cached, &rates);
+    check_true(run_rates_cache_read(&cached, &rates));
+    cached.folder = "/proc/cache"; /* where nothing can be made */
+    run_rates_cache_write(&cached, &rates);
+    check_true(!run_rates_cache_read(&cached, &rates));
 }
 
 /* What was kept counts, for the same model and shape; renewing measures, and so does forgetting. */

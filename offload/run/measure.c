@@ -1,5 +1,6 @@
-/* rates_blocks.c: runs an embedding, a layer and a head forward and back, each on a device of its own
- * and within the budgets; all more than once, for the first time makes primitives and touches pages. */
+/* measure.c: times what a device does: the blocks of the model, forward and backward. Each is measured on
+ * a device of its own, within the budgets, and more than once: the first time creates primitives and
+ * touches pages. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,8 +13,78 @@
 #include "offload/model/run.h"
 #include "offload/run/rates_parts.h"
 
-/* A head or embedding above this is not run; its flops count at a layer's speed. A layer that is
- * beyond the budgets is run over no more rows than lie in the second. */
+double run_rates_since(int64_t start_ns)
+{
+    return (double)(core_clock_now_ns() - start_ns) * 1e-9;
+}
+
+/* ---- what measuring may take ---- */
+
+/* Limits of the file that a drive is measured with. */
+static const uint64_t file_bytes_min = UINT64_C(64) << 20;
+static const uint64_t file_bytes_max = UINT64_C(4) << 30;
+
+/* The most memory that measuring takes, except the update's arrays; a small model is measured with less. */
+static const uint64_t spare_bytes_max = UINT64_C(256) << 20;
+static const uint64_t small_bytes = UINT64_C(16) << 20;
+
+/* Weights and states of all blocks. */
+static uint64_t kept_bytes(const struct run_shapes *shapes, const struct run_options *options)
+{
+    const struct plan_format format = run_options_format(options);
+    uint64_t bytes = 0;
+    for (uint32_t b = 0; b < shapes->model->block_count; b++) {
+        const uint64_t elements = shapes->blocks[b].elements;
+        bytes += elements * format.weight_bytes +
+                 (shapes->blocks[b].trained ? plan_state_bytes(&format, elements) : 0);
+    }
+    return bytes;
+}
+
+uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_options *options)
+{
+    const uint64_t bytes = kept_bytes(shapes, options);
+    uint64_t file = file_bytes_min;
+    while (file < bytes && file < file_bytes_max) {
+        file *= 2;
+    }
+    return file;
+}
+
+uint64_t run_rates_budget(const struct run_options *options)
+{
+    const struct plan_budgets *budgets = &options->budgets;
+    const uint64_t bytes = budgets->host_bytes + budgets->device_bytes;
+    const bool joint = budgets->joint_bytes > 0 && budgets->joint_bytes < bytes;
+    return joint ? budgets->joint_bytes : bytes;
+}
+
+uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options)
+{
+    return run_rates_spare_within(shapes, options, spare_bytes_max);
+}
+
+uint64_t run_rates_spare_within(const struct run_shapes *shapes, const struct run_options *options,
+                                uint64_t limit)
+{
+    const uint64_t most = run_rates_within(kept_bytes(shapes, options) / 6 + small_bytes, 0, limit);
+    const uint64_t budget = run_rates_budget(options) / 4;
+    uint64_t spare = limit;
+    while (spare > most && spare > small_bytes) {
+        spare /= 2;
+    }
+    return spare < budget ? spare : budget;
+}
+
+uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+/* ---- a block on a device ---- */
+
+/* A head or embedding larger than this is not run; its time follows from its flops at a layer's speed. A
+ * layer that is larger than the budgets is run over so few rows that it takes at most less_bytes_max. */
 static const uint64_t block_bytes_max = UINT64_C(1) << 30;
 static const uint64_t less_bytes_max = UINT64_C(256) << 20;
 static const double enough_seconds = 1;
