@@ -7,7 +7,7 @@
 #define OFFLOAD_RUN_CHECKPOINT_WRITER_H
 
 #include "offload/run/executor.h"
-#include "offload/run/update.h"
+#include "offload/run/lane_update.h"
 #include "offload/store/checkpoint.h"
 
 struct run_checkpoint_lane;

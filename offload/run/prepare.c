@@ -7,7 +7,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "offload/run/rank.h"
-#include "offload/run/update.h"
+#include "offload/run/lane_update.h"
 
 static void give_seconds(struct run_prepared *prepared)
 {

@@ -9,7 +9,7 @@
 #include "offload/run/inputs.h"
 #include "offload/run/memory.h"
 #include "offload/run/shapes.h"
-#include "offload/run/update.h"
+#include "offload/run/lane_update.h"
 #include "offload/store/checkpoint.h"
 
 struct coll_meeting;

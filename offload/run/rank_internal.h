@@ -5,11 +5,10 @@
 
 #include "core/base/bell.h"
 #include "offload/run/checkpoint_writer.h"
-#include "offload/run/collect.h"
+#include "offload/run/lane_move.h"
 #include "offload/run/compute.h"
 #include "offload/run/rank.h"
 #include "offload/run/timeline.h"
-#include "offload/run/transfer.h"
 
 enum { RANK_IO_QUEUES = 5 }; /* PLAN_Q_READ_WEIGHT and the next four */
 

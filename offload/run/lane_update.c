@@ -1,6 +1,6 @@
-/* update.c: one `adam` a block, number = index of the block, so that random numbers are those of any
- * other placement; groups by decay. */
-#include "offload/run/update.h"
+/* lane_update.c: one `adam` per block, whose number is the block's index, so that random numbers do not
+ * depend on the placement. Parameters are grouped by decay. */
+#include "offload/run/lane_update.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
 
-/* Keeps the factor below one where the norm is the limit itself, as PyTorch and DeepSpeed do. */
+/* Added to the norm, as PyTorch and DeepSpeed do: a norm equal to the limit is clipped, too. */
 static const double clip_epsilon = 1e-6;
 
 struct run_update {
@@ -22,21 +22,21 @@ struct run_update {
     struct core_queue *queue; /* owned */
     struct core_team *team;   /* owned */
     struct adam_norm norm;
-    struct adam **adams; /* owned, [blocks]; NULL where nothing is trained */
+    struct adam **adams; /* owned, [blocks]; NULL for frozen blocks */
     struct plan_format format;
-    enum core_vec_type gradients; /* as they are kept */
-    /* Set by the engine between tapes, read by the queue. */
-    struct run_update_terms ahead;
-    struct run_update_terms pending;
+    enum core_vec_type gradients; /* as they are stored */
+    /* Set by the rank's thread between tapes, read by the queue's. */
+    struct run_update_terms speculative;
+    struct run_update_terms deferred;
     double loss_scale;
-    /* Written by NORM, read by the engine after its fence. */
+    /* Written by NORM, read by the rank's thread after its fence. */
     struct run_verdict verdict;
 };
 
 /* ---- making ---- */
 
-/* Groups of parameters in a block. Frozen ones go through the pass with a rate of zero, so that a
- * chunk is one window however its parameters lie. */
+/* Groups of parameters in a block. Frozen ones are updated with a rate of zero, so that a chunk is one
+ * window wherever they are. */
 enum { DECAYS, PLAIN, FROZEN, GROUPS };
 
 static void fill_groups(const struct run_update *update, const struct run_update_terms *terms,
@@ -134,7 +134,7 @@ int run_update_create(const struct run_update_options *options, struct run_updat
 {
     struct run_update *update = calloc(1, sizeof *update);
     if (update == NULL) {
-        return core_err_set(-ENOMEM, "no memory for the optimizer's lane");
+        return core_err_set(-ENOMEM, "no memory for the lane of the optimizer");
     }
     update->model = options->model;
     update->options = options->options;
@@ -188,12 +188,12 @@ struct core_team *run_update_team(struct run_update *update)
 
 void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms)
 {
-    update->ahead = *terms;
+    update->speculative = *terms;
 }
 
 void run_update_set_deferred(struct run_update *update, const struct run_update_terms *terms)
 {
-    update->pending = *terms;
+    update->deferred = *terms;
 }
 
 struct run_verdict run_update_verdict(const struct run_update *update)
@@ -206,7 +206,7 @@ void run_update_set_loss_scale(struct run_update *update, double loss_scale)
     update->loss_scale = loss_scale;
 }
 
-/* ---- commands, on the queue's thread ---- */
+/* ---- commands; the thread of the queue ---- */
 
 struct core_vec_norm run_update_squares(const struct run_update *update,
                                         const struct plan_command *command)
@@ -225,7 +225,7 @@ static int do_sums(struct run_update *update, const struct plan_command *command
     return adam_norm_sums(&update->norm, &norm);
 }
 
-/* The block to which a tile belongs. */
+/* The block that a tile belongs to. */
 static uint32_t block_of_tile(const struct run_update *update, uint64_t tile)
 {
     for (uint32_t b = 0; b < update->model->block_count; b++) {
@@ -301,7 +301,7 @@ static int set_groups(struct run_update *update, uint32_t block,
     return rc;
 }
 
-/* Bytes for the members of the team to copy. */
+/* What copy_part copies. */
 struct copying {
     char *to;
     const char *from;
@@ -317,10 +317,9 @@ static void copy_part(void *argument, unsigned index, unsigned count)
     memcpy(copying->to + begin, copying->from + begin, end - begin);
 }
 
-/* An update ahead of its norm that has two generations in memory begins with a copy of the one that
- * stands. */
-static void bring(struct run_update *update, const struct plan_command *command,
-                  enum plan_role role)
+/* A speculative update of two generations in memory begins with a copy of the current one. */
+static void copy_generation(struct run_update *update, const struct plan_command *command,
+                            enum plan_role role)
 {
     struct copying copying = {.to = run_memory_of(update->memory, command, role),
                               .from = run_memory_current(update->memory, command, role)};
@@ -348,15 +347,15 @@ struct adam_arrays run_update_chunk(const struct run_update *update,
 static const struct run_update_terms *terms_of(const struct run_update *update,
                                                const struct plan_command *command)
 {
-    return command->ahead ? &update->ahead : &update->pending;
+    return command->ahead ? &update->speculative : &update->deferred;
 }
 
 static int do_update(struct run_update *update, const struct plan_command *command)
 {
     const struct run_update_terms *terms = terms_of(update, command);
     const struct adam_arrays arrays = run_update_chunk(update, command);
-    bring(update, command, PLAN_AS_WEIGHTS_PLACE);
-    bring(update, command, PLAN_AS_STATES);
+    copy_generation(update, command, PLAN_AS_WEIGHTS_PLACE);
+    copy_generation(update, command, PLAN_AS_STATES);
     int rc = set_groups(update, command->block, terms);
     return rc != 0 ? rc
                    : adam_step(update->adams[command->block], &arrays, arrays.first,
@@ -377,18 +376,18 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
 }
 
 /* What a job carries. */
-struct order {
+struct update_job {
     const struct plan_command *command; /* borrowed from the tape, which outlives the job */
 };
 
-static int work(void *context, const void *arguments)
+static int run_job(void *context, const void *arguments)
 {
     struct run_update *update = context;
-    const struct order *order = arguments;
-    switch ((enum plan_op)order->command->op) {
-    case PLAN_SUMS: return do_sums(update, order->command);
-    case PLAN_NORM: return do_norm(update, order->command);
-    case PLAN_UPDATE: return do_update(update, order->command);
+    const struct update_job *job = arguments;
+    switch ((enum plan_op)job->command->op) {
+    case PLAN_SUMS: return do_sums(update, job->command);
+    case PLAN_NORM: return do_norm(update, job->command);
+    case PLAN_UPDATE: return do_update(update, job->command);
     case PLAN_JOIN: return 0;
     case PLAN_READ:
     case PLAN_WRITE:
@@ -401,16 +400,16 @@ static int work(void *context, const void *arguments)
     case PLAN_ROUND:
     case PLAN_OP_COUNT: break;
     }
-    return core_err_set(-ENOTSUP, "%s is no command of the update",
-                        plan_op_name((enum plan_op)order->command->op));
+    return core_err_set(-ENOTSUP, "the update's lane has no command %s",
+                        plan_op_name((enum plan_op)job->command->op));
 }
 
 static int submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_update *update = context;
-    const struct order order = {.command = command};
+    const struct update_job one = {.command = command};
     const struct core_job job = {
-        .run = work, .context = update, .arguments = &order, .arguments_bytes = sizeof order};
+        .run = run_job, .context = update, .arguments = &one, .arguments_bytes = sizeof one};
     return core_queue_submit(update->queue, &job, out);
 }
 

@@ -1,9 +1,9 @@
-/* update.h: the lane of the optimizer: sums of squares, the norm with its verdict, and the update of
+/* lane_update.h: the lane of the optimizer: sums of squares, the norm with its verdict, and the update of
  * chunks, on a queue with a thread and a team of its own.
- * The engine's thread submits, and sets what a step needs while no update is under way; the queue's
- * thread does the work and writes the verdict. */
-#ifndef OFFLOAD_RUN_UPDATE_H
-#define OFFLOAD_RUN_UPDATE_H
+ * The rank's thread submits, and sets a step's terms while no update runs; the queue's thread does the work
+ * and writes the verdict. */
+#ifndef OFFLOAD_RUN_LANE_UPDATE_H
+#define OFFLOAD_RUN_LANE_UPDATE_H
 
 #include "core/base/queue.h"
 #include "cpu_adam/norm.h"
@@ -24,25 +24,25 @@ struct run_update_options {
 };
 
 int run_update_create(const struct run_update_options *options, struct run_update **out);
-/* Abandon first where commands can no longer end. NULL is fine. */
+/* NULL is fine. If commands can no longer end, run_update_abandon comes first. */
 void run_update_destroy(struct run_update *update);
 void run_update_abandon(struct run_update *update, int code);
 
-/* The point behind everything submitted so far. */
+/* Reached when everything submitted so far is done. */
 struct core_fence run_update_tail(struct run_update *update);
 
 struct run_lane run_update_lane(struct run_update *update);
 struct core_team *run_update_team(struct run_update *update);
 
-/* What an update is done with. */
+/* What an update is computed with. */
 struct run_update_terms {
     double lr;
     double betas[2];
     uint64_t step; /* from 1 */
     double scale;  /* gradients are multiplied by it */
 };
-/* The terms of a step's update ahead of its norm, before its tape is pushed; and of one that is
- * pending, by its norm. */
+/* Sets the terms of speculative updates (before the step's tape is pushed), and of deferred ones (after
+ * their norm). */
 void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms);
 void run_update_set_deferred(struct run_update *update, const struct run_update_terms *terms);
 
@@ -51,29 +51,29 @@ struct run_verdict {
     double norm;   /* of the unscaled gradients, before clipping */
     double factor; /* that clips it */
     bool finite;
-    uint32_t bad_block; /* the first one with a gradient that is not finite */
+    uint32_t bad_block; /* the first block with a gradient that is not finite */
 };
 struct run_verdict run_update_verdict(const struct run_update *update);
-/* The loss scale that gradients of the next NORM carry. */
+/* Sets the loss scale of the gradients that the next NORM measures. */
 void run_update_set_loss_scale(struct run_update *update, double loss_scale);
 
-/* ---- of blocks that the card updates; the engine's thread ---- */
+/* ---- blocks that the card updates; the thread of the rank ---- */
 
-/* What SUMS asks for. */
+/* The arguments of a SUMS command. */
 struct core_vec_norm run_update_squares(const struct run_update *update,
                                         const struct plan_command *command);
-/* The launches of an UPDATE, by the terms that hold now. */
+/* Calls `take` for each launch of an UPDATE, with the terms that are set now. */
 int run_update_pieces(struct run_update *update, const struct plan_command *command,
                       adam_piece_fn *take, void *context);
-/* Whether 8-bit moments keep the card from it: parameters of a model that are updated with different
- * numbers share a block of them. */
+/* Whether parameters with different terms share a block of 8-bit moments. A card cannot update such a
+ * block. */
 bool run_update_splits_q8_block(const struct model *model, const struct run_options *options);
 
 /* Where a command's chunk is in memory: of an UPDATE, in the generation that it writes. */
 struct adam_arrays run_update_chunk(const struct run_update *update,
                                     const struct plan_command *command);
 
-/* Where the streams of a chunk lie: `weights`, and `states` packed as the plan says. */
+/* The streams of a chunk in memory: `weights`, and `states` packed as the plan's format says. */
 struct adam_arrays run_update_arrays(const struct run_update *update, uint64_t first,
                                      uint64_t count, char *weights, char *states,
                                      const char *grads);

@@ -1,0 +1,189 @@
+/* lane_move.c: a command names both ends of a move by role. */
+#include "offload/run/lane_move.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/dev/dev.h"
+
+/* ---- copies ---- */
+
+static int copy_submit(void *context, const struct plan_command *command, struct core_fence *out)
+{
+    struct run_copy *copy = context;
+    const struct dev_copy move = {
+        .direction = command->op == PLAN_H2D ? DEV_COPY_UP : DEV_COPY_DOWN,
+        .to = run_memory_of(copy->memory, command, PLAN_AS_TO),
+        .from = run_memory_of(copy->memory, command, PLAN_AS_FROM),
+        .bytes = command->bytes,
+    };
+    if (command->op == PLAN_JOIN) {
+        *out = (struct core_fence){0};
+        return 0;
+    }
+    return dev_queue_copy(copy->queue, &move, out);
+}
+
+struct run_lane run_copy_lane(struct run_copy *copy)
+{
+    return (struct run_lane){.submit = copy_submit, .context = copy};
+}
+
+/* ---- requests to a drive ---- */
+
+/* One extent of a command, and the memory that it is moved from or to. A command moves up to three. */
+struct extent {
+    struct store_place place;
+    char *memory;
+};
+
+static unsigned extents_of(const struct run_io *io, const struct plan_command *command,
+                           struct extent extents[4])
+{
+    static const struct {
+        enum plan_role role;
+        enum store_kind kind;
+    } kinds[] = {{PLAN_AS_EXTENT_W16, STORE_WEIGHTS},
+                 {PLAN_AS_EXTENT_STATES, STORE_STATES},
+                 {PLAN_AS_EXTENT_GRAD, STORE_GRADS},
+                 {PLAN_AS_EXTENT_ACT, STORE_ACTS}};
+    char *slot = run_memory_slot_of(io->memory, command, PLAN_AS_SLOT);
+    char *memory = run_memory_of(io->memory, command, PLAN_AS_MEMORY);
+    unsigned count = 0;
+    for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (plan_command_operand(command, kinds[i].role) == NULL) {
+            continue;
+        }
+        const bool act = kinds[i].kind == STORE_ACTS;
+        struct extent *extent = &extents[count++];
+        extent->place = (struct store_place){
+            .kind = kinds[i].kind,
+            .block = command->block,
+            .index = act ? command->micro : command->chunk,
+        };
+        switch (kinds[i].kind) {
+        case STORE_WEIGHTS: extent->memory = memory != NULL ? memory : slot; break;
+        case STORE_STATES: extent->memory = slot + plan_slot_states_offset(io->plan); break;
+        case STORE_GRADS:
+            extent->memory = memory != NULL ? memory : slot + plan_slot_gradient_offset(io->plan);
+            break;
+        case STORE_ACTS:
+        case STORE_KIND_COUNT: extent->memory = memory; break;
+        }
+    }
+    return count;
+}
+
+static int move_extent(struct run_io *io, const struct plan_command *command,
+                       const struct extent *extent, struct core_fence *out)
+{
+    if (command->op == PLAN_READ) {
+        return store_read(io->store, io->queue, &extent->place, extent->memory, out);
+    }
+    return command->ahead
+               ? store_write_ahead(io->store, io->queue, &extent->place, extent->memory, out)
+               : store_write(io->store, io->queue, &extent->place, extent->memory, out);
+}
+
+/* The requests of a command go to one queue in order, so the last one's fence stands for all. */
+static int io_submit(void *context, const struct plan_command *command, struct core_fence *out)
+{
+    struct run_io *io = context;
+    struct extent extents[4];
+    const unsigned count = command->op == PLAN_JOIN ? 0 : extents_of(io, command, extents);
+    struct core_fence fence = {0};
+    for (; io->submitted < count; io->submitted++) {
+        const struct extent *extent = &extents[io->submitted];
+        int rc = move_extent(io, command, extent, &fence);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    io->submitted = 0;
+    *out = fence;
+    return 0;
+}
+
+struct run_lane run_io_lane(struct run_io *io)
+{
+    return (struct run_lane){.submit = io_submit, .context = io};
+}
+
+/* ---- collectives ---- */
+
+static enum coll_type coll_type_of(enum kern_type type)
+{
+    return type == KERN_F32 ? COLL_F32 : type == KERN_BF16 ? COLL_BF16 : COLL_FP16;
+}
+
+int run_collect_init(struct run_collect *collect, const struct run_options *options,
+                     const struct plan_input *input, const struct run_memory *memory,
+                     struct coll *coll)
+{
+    const uint32_t world = coll_world(coll);
+    const bool f32_grads = run_options_gradients(options) == CORE_VEC_F32;
+    *collect = (struct run_collect){
+        .memory = memory,
+        .input = input,
+        .coll = coll,
+        .weight_type = coll_type_of(options->type),
+        .grad_type = f32_grads ? COLL_F32 : coll_type_of(options->type),
+        .borders = calloc((size_t)input->block_count * (world + 1), sizeof *collect->borders),
+    };
+    if (collect->borders == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the borders of %u shards", world);
+    }
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        for (uint32_t r = 0; r <= world; r++) {
+            collect->borders[(size_t)b * (world + 1) + r] = plan_shard_border(
+                input->blocks[b].elements, world, r);
+        }
+    }
+    return 0;
+}
+
+void run_collect_fini(struct run_collect *collect)
+{
+    free(collect->borders);
+    *collect = (struct run_collect){0};
+}
+
+/* A rank whose shard is empty contributes nothing, and its pointer is not read. */
+static char *operand_or(const struct run_collect *collect, const struct plan_command *command,
+                        enum plan_role role, char *otherwise)
+{
+    char *at = run_memory_of(collect->memory, command, role);
+    return at != NULL ? at : otherwise;
+}
+
+static int collect_submit(void *context, const struct plan_command *command, struct core_fence *out)
+{
+    struct run_collect *collect = context;
+    const uint32_t world = coll_world(collect->coll);
+    const bool gather = command->op == PLAN_GATHER;
+    const enum coll_op reduce = collect->input->stage == 0 ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER;
+    if (command->op == PLAN_JOIN) {
+        *out = (struct core_fence){0};
+        return 0;
+    }
+    char *to = run_memory_of(collect->memory, command, PLAN_AS_TO);
+    char *from = operand_or(collect, command, PLAN_AS_FROM, to);
+    struct coll_command request = {.from = from, .to = to != NULL ? to : from};
+    if (command->block == PLAN_NONE) { /* the sums of squares of all tiles */
+        request.op = COLL_ALL_REDUCE;
+        request.type = COLL_F64;
+        request.count = plan_command_operand(command, PLAN_AS_FROM)->bytes / sizeof(double);
+    } else {
+        request.op = gather ? COLL_GATHER : reduce;
+        request.type = gather ? collect->weight_type : collect->grad_type;
+        request.count = collect->input->blocks[command->block].elements;
+        request.borders = collect->borders + (size_t)command->block * (world + 1);
+    }
+    return coll_submit(collect->coll, &request, out);
+}
+
+struct run_lane run_collect_lane(struct run_collect *collect)
+{
+    return (struct run_lane){.submit = collect_submit, .context = collect};
+}

@@ -1,0 +1,48 @@
+/* lane_move.h: the lanes that move bytes: copies between HOST and DEVICE, requests to a drive, and
+ * collectives between ranks. Each such queue of the tape has one of these. The thread of the rank
+ * submits. */
+#ifndef OFFLOAD_RUN_LANE_MOVE_H
+#define OFFLOAD_RUN_LANE_MOVE_H
+
+#include "core/coll/coll.h"
+#include "offload/run/executor.h"
+#include "offload/run/memory.h"
+#include "offload/run/options.h"
+#include "offload/store/store.h"
+
+struct dev_queue;
+
+struct run_copy {
+    const struct run_memory *memory; /* borrowed, as all here */
+    struct dev_queue *queue;
+};
+struct run_lane run_copy_lane(struct run_copy *copy);
+
+struct run_io {
+    const struct run_memory *memory; /* borrowed, as all here */
+    struct store *store;
+    struct aio_queue *queue;
+    const struct plan *plan;
+    unsigned submitted; /* requests of the current command that the drive's queue has taken */
+};
+struct run_lane run_io_lane(struct run_io *io);
+
+/* Gathers weights, and sums gradients and the sums of their squares. */
+struct run_collect {
+    const struct run_memory *memory; /* borrowed, as the next two */
+    const struct plan_input *input;
+    struct coll *coll;
+    enum coll_type weight_type;
+    enum coll_type grad_type;
+    uint64_t *borders; /* owned, [block_count][world + 1]: of shards, in elements */
+};
+
+/* `coll` is borrowed. */
+int run_collect_init(struct run_collect *collect, const struct run_options *options,
+                     const struct plan_input *input, const struct run_memory *memory,
+                     struct coll *coll);
+/* A zeroed one is fine. */
+void run_collect_fini(struct run_collect *collect);
+struct run_lane run_collect_lane(struct run_collect *collect);
+
+#endif
