@@ -17,7 +17,6 @@
 #include "offload/api/build.h"
 #include "offload/model/config.h"
 #include "offload/run/checkpoint.h"
-#include "offload/run/rates_parts.h"
 #include "offload/run/runtime.h"
 
 /* What is left to the rest of the machine where no budget is given. */

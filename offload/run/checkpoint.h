@@ -1,5 +1,5 @@
-/* checkpoint.h: a run described in a checkpoint's manifest, and compared with the manifest of another run.
- * No state; any thread. */
+/* checkpoint.h: a run described in a checkpoint's manifest, and compared with the manifest of
+ * another run. No state; any thread. */
 #ifndef OFFLOAD_RUN_CHECKPOINT_H
 #define OFFLOAD_RUN_CHECKPOINT_H
 
@@ -20,17 +20,17 @@ struct run_position {
 int run_checkpoint_describe(const struct run_options *options, const struct model *model,
                             const struct run_position *position, struct store_manifest *out);
 
-/* Whether a run with these options and model can resume from a checkpoint: -EINVAL names what differs in
- * its formats or its model. A difference that only changes bits is a warning. */
+/* Whether a run with these options and model can resume from a checkpoint: -EINVAL names what
+ * differs in its formats or its model. A difference that only changes bits is a warning. */
 int run_checkpoint_check(const struct store_manifest *manifest, const struct model *model,
                          const struct run_options *options);
 
-/* Warns if `products` (run_position) are computed by another library, driver or card than those of the run
- * that wrote the manifest: that may change bits. */
+/* Warns if `products` (run_position) are computed by another library, driver or card than those of
+ * the run that wrote the manifest: that may change bits. */
 void run_checkpoint_compare_products(const struct store_manifest *manifest, const char *products);
 
-/* The compute threads of a rank of the run whose newest readable checkpoint is in a directory; 0: there is
- * none, or its number of ranks is not `world`. */
+/* The compute threads of a rank of the run whose newest readable checkpoint is in a directory; 0:
+ * there is none, or its number of ranks is not `world`. */
 unsigned run_checkpoint_threads(const char *directory, uint32_t world);
 
 #endif

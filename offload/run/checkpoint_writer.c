@@ -1,4 +1,5 @@
-/* checkpoint_writer.c: one job per chunk on a lane's thread. A mutex lets one lane at a time write a chunk. */
+/* checkpoint_writer.c: one job per chunk on a lane's thread. A mutex lets one lane at a time write a
+ * chunk. */
 #include "offload/run/checkpoint_writer.h"
 
 #include <errno.h>

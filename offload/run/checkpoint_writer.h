@@ -1,7 +1,7 @@
 /* checkpoint_writer.h: writes a checkpoint while the run's steps go on. A run has one writer, with one
- * checkpoint open at most. Each rank has a lane of the writer: a queue whose thread writes the chunks of
- * the rank's tapes as updates make them. The lane that ends last finishes the checkpoint. A failure fails
- * the checkpoint, and not the run.
+ * checkpoint open at most. Each rank has a lane of the writer: a queue whose thread writes the chunks
+ * of the rank's tapes as updates make them. The lane that ends last finishes the checkpoint. A failure
+ * fails the checkpoint, and not the run.
  * The engine's thread enters while no rank works; a rank's thread enters its lane. */
 #ifndef OFFLOAD_RUN_CHECKPOINT_WRITER_H
 #define OFFLOAD_RUN_CHECKPOINT_WRITER_H
@@ -26,13 +26,13 @@ void run_checkpoint_writer_open(struct run_checkpoint_writer *writer,
 bool run_checkpoint_writer_is_open(const struct run_checkpoint_writer *writer);
 /* Whether a checkpoint of this step is open and not accepted yet. */
 bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, uint64_t step);
-/* Accepts the open checkpoint with the manifest that it gets, whose memory is taken over: it is finished
- * when all lanes have written what they expect. Without this it is removed. */
+/* Accepts the open checkpoint with the manifest that it gets, whose memory is taken over: it is
+ * finished when all lanes have written what they expect. Without this it is removed. */
 int run_checkpoint_writer_accept(struct run_checkpoint_writer *writer,
                                  struct store_manifest *manifest);
-/* Waits for what the lanes have begun, and closes the checkpoint. 0: it is published, or was not accepted.
- * -ECANCELED: it was accepted, and a lane never got all that it expects. -ETIMEDOUT: a lane made no
- * progress; the checkpoint stays open, because that lane may still write to it. */
+/* Waits for what the lanes have begun, and closes the checkpoint. 0: it is published, or was not
+ * accepted. -ECANCELED: it was accepted, and a lane never got all that it expects. -ETIMEDOUT: a
+ * lane made no progress; the checkpoint stays open, because that lane may still write to it. */
 int run_checkpoint_writer_wait(struct run_checkpoint_writer *writer);
 
 /* ---- a rank's thread ---- */

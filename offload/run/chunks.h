@@ -24,8 +24,8 @@ char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block);
 /* The same of a chunk's states. */
 char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chunk *chunk);
 
-/* Begins to move a chunk from the host's memory to where it is kept, STORE or the card, or back. Moves in
- * one direction keep their order. */
+/* Begins to move a chunk from the host's memory to where it is kept, STORE or the card, or back.
+ * Moves in one direction keep their order. */
 int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *memory,
                   struct core_fence *out);
 int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
@@ -54,8 +54,8 @@ void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
 struct run_slot *run_slots_next(struct run_slots *slots);
 /* The slot whose turn it will be half a rotation later. */
 struct run_slot *run_slots_opposite(struct run_slots *slots);
-/* Waits for the last move of every slot, and returns the first error. Only a queue that makes no progress
- * ends the wait earlier. */
+/* Waits for the last move of every slot, and returns the first error. Only a queue that makes no
+ * progress ends the wait earlier. */
 int run_slots_wait(struct run_rank *rank, const struct run_slots *slots);
 
 #endif

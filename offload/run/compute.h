@@ -5,9 +5,9 @@
 
 #include "offload/run/executor.h"
 #include "offload/run/inputs.h"
+#include "offload/run/lane_update.h"
 #include "offload/run/memory.h"
 #include "offload/run/shapes.h"
-#include "offload/run/lane_update.h"
 
 struct run_compute {
     const struct run_shapes *shapes; /* borrowed, as all below */

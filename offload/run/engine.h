@@ -1,5 +1,5 @@
-/* engine.h: a training run: the ranks of this process, the steps that they take together, the loss scale.
- * The application's thread enters. If there are several ranks, each has a thread. */
+/* engine.h: a training run: the ranks of this process, the steps that they take together, the loss
+ * scale. The application's thread enters. If there are several ranks, each has a thread. */
 #ifndef OFFLOAD_RUN_ENGINE_H
 #define OFFLOAD_RUN_ENGINE_H
 
@@ -47,7 +47,8 @@ struct run_step {
     struct run_stats stats;      /* of the first rank */
 };
 
-/* `count` micro-batches, rank by rank; if there are fewer than world x micro_batches, the rest is padding. */
+/* `count` micro-batches, rank by rank; if there are fewer than world x micro_batches, the rest is
+ * padding. */
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
                     double lr, struct run_step *out);
 /* Sets the betas from the next step on; until then those of the options hold. */
@@ -88,13 +89,13 @@ struct run_save_options {
 };
 
 enum run_save_when {
-    /* Announces a checkpoint of the next step, so that the updates of that step are written as they are
-     * made. Takes the time to make its files. It is removed unless one of the other two asks for it after
-     * that step. */
+    /* Announces a checkpoint of the next step, so that the updates of that step are written as they
+     * are made. Takes the time to make its files. It is removed unless one of the other two asks for
+     * it after that step. */
     RUN_SAVE_NEXT_STEP,
-    /* A checkpoint of the last step. If it was announced, or the step's update is pending, updates write
-     * it, at the latest with the next step or drain. Otherwise, and after a skipped step, all states are
-     * read out now. Waits for an earlier checkpoint; if that one failed, logs a warning. */
+    /* A checkpoint of the last step. If it was announced, or the step's update is pending, updates
+     * write it, at the latest with the next step or drain. Otherwise, and after a skipped step, all
+     * states are read out now. Waits for an earlier checkpoint; if that one failed, logs a warning. */
     RUN_SAVE_LATER,
     /* The same, and waits until it is published. */
     RUN_SAVE_NOW,

@@ -53,8 +53,9 @@ struct run_engine {
     int error;                            /* of the call after which nothing can go on */
 };
 
-/* Calls `work` for all ranks and waits for them. A rank that fails passes its sentence to the others, so
- * that each of them names the cause. Returns the first rank's error. `arguments` are copied. */
+/* Calls `work` for all ranks and waits for them. A rank that fails passes its sentence to the
+ * others, so that each of them names the cause. Returns the first rank's error. `arguments` are
+ * copied. */
 int run_engine_call_ranks(struct run_engine *engine, run_engine_work *work, const void *arguments,
                           size_t arguments_bytes);
 

@@ -1,5 +1,5 @@
-/* engine_save.c: saves a run as a checkpoint: as updates write it while steps go on, or by reading out block
- * after block. */
+/* engine_save.c: saves a run as a checkpoint: as updates write it while steps go on, or by reading
+ * out block after block. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -143,7 +143,8 @@ static int begin(struct run_engine *engine, const struct run_save_options *optio
     return rc != 0 ? rc : store_checkpoint_begin(&wanted, &manifest, out);
 }
 
-/* Opens the checkpoint of the step that is done, or of one `steps_ahead` later, for the ranks' lanes. */
+/* Opens the checkpoint of the step that is done, or of one `steps_ahead` later, for the ranks'
+ * lanes. */
 static int open_writer(struct run_engine *engine, const struct run_save_options *options,
                        unsigned steps_ahead)
 {
@@ -207,8 +208,8 @@ static int announce(struct run_engine *engine, const struct run_save_options *op
         return 0;
     }
     engine->defers = true;
-    /* The rest of the earlier checkpoint goes out under the next step. This one is opened when it is asked
-     * for after that step. */
+    /* The rest of the earlier checkpoint goes out under the next step. This one is opened when it is
+     * asked for after that step. */
     if (run_engine_save_is_open(engine) && !run_rank_updates_inside(engine->workers[0].rank)) {
         return 0;
     }

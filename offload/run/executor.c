@@ -263,8 +263,8 @@ static int report_stall(const struct run_executor *executor)
 
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place);
 
-/* When the command that an edge of the n-th tape names was done. The command that waited for it is done,
- * so it is done, too; its lane is reaped first. */
+/* When the command that an edge of the n-th tape names was done. The command that waited for it is
+ * done, so it is done, too; its lane is reaped first. */
 static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct plan_edge edge)
 {
     uint32_t place = 0;

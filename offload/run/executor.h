@@ -1,7 +1,7 @@
 /* executor.h: runs tapes. One loop without policy: each lane (a queue of the tape, bound to something
- * that works) takes its commands in tape order, and a command starts when its edges are reached. Only the
- * rank's thread enters. Lanes work on other threads and ring the shared bell. After create nothing is
- * allocated and nothing is locked.
+ * that works) takes its commands in tape order, and a command starts when its edges are reached. Only
+ * the rank's thread enters. Lanes work on other threads and ring the shared bell. After create nothing
+ * is allocated and nothing is locked.
  *
  * At most two tapes are under way: a third starts when the first has retired. */
 #ifndef OFFLOAD_RUN_EXECUTOR_H
@@ -18,8 +18,8 @@ struct run_executor;
 /* What a queue of the tape is bound to. */
 struct run_lane {
     /* Starts the command, whose edges are reached. On success *out is reached when the command is
-     * done. -EAGAIN: the lane is full; the executor tries again when the bell rings. Any other error ends
-     * the run. */
+     * done. -EAGAIN: the lane is full; the executor tries again when the bell rings. Any other error
+     * ends the run. */
     int (*submit)(void *context, const struct plan_command *command, struct core_fence *out);
     void *context; /* borrowed */
 };
@@ -64,8 +64,8 @@ int run_executor_create(const struct run_executor_options *options, struct run_e
 void run_executor_destroy(struct run_executor *executor);
 
 /* Appends a tape to those under way. Its commands that read STORE start when their edges allow; all
- * others also wait for `gate`: for the step's data, and for the verdict on the tape before. -EAGAIN while
- * two are under way. `tape` is borrowed until it has retired. */
+ * others also wait for `gate`: for the step's data, and for the verdict on the tape before. -EAGAIN
+ * while two are under way. `tape` is borrowed until it has retired. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
 /* Removes the tape pushed last, whose gate was never reached. Waits for its reads that were started;

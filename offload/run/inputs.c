@@ -1,4 +1,4 @@
-/* inputs.c: one row of arrays a micro-batch: ids, labels, positions, starts; then losses, the scale
+/* inputs.c: one row of arrays per micro-batch: ids, labels, positions, starts; then losses, the scale
  * and the tables. */
 #include "offload/run/inputs.h"
 
@@ -34,7 +34,7 @@ static uint64_t step_bytes(const struct run_options *options)
            losses_bytes(options->micro_batches) + ALIGN_BYTES;
 }
 
-/* Of one table: a row for each place in a row of tokens. */
+/* Bytes of one table, which has a row for each position. */
 static uint64_t angles_bytes(const struct model *model, int64_t length)
 {
     const struct model_config *config = &model->config;
@@ -69,14 +69,16 @@ static uint64_t scale_offset(const struct run_inputs *inputs)
 
 /* ---- making ---- */
 
-static int copy(const struct run_inputs *inputs, struct dev_queue *queue,
-                const struct dev_copy *move)
+static int copy_and_wait(const struct run_inputs *inputs, struct dev_queue *queue,
+                         const struct dev_copy *move)
 {
     struct core_fence done = {0};
     int rc = dev_queue_copy(queue, move, &done);
     while (rc == -EAGAIN) {
         rc = core_fence_wait_moving(dev_queue_tail(queue), inputs->stall_limit_ns);
-        rc = rc != 0 ? rc : dev_queue_copy(queue, move, &done);
+        if (rc == 0) {
+            rc = dev_queue_copy(queue, move, &done);
+        }
     }
     return rc != 0 ? rc : core_fence_wait_moving(done, inputs->stall_limit_ns);
 }
@@ -96,7 +98,9 @@ static int send_angles(struct run_inputs *inputs, struct dev_queue *queue)
                                   .from = tables,
                                   .bytes = 2 * bytes};
     int rc = kern_rope_build(&config->rope, inputs->length, inputs->length, tables, sines);
-    rc = rc != 0 ? rc : copy(inputs, queue, &move);
+    if (rc == 0) {
+        rc = copy_and_wait(inputs, queue, &move);
+    }
     free(tables);
     return rc;
 }
@@ -148,14 +152,14 @@ void run_inputs_fini(struct run_inputs *inputs)
 
 /* ---- a step ---- */
 
-/* Rows of `width` become rows of the shape; what is new is `rest`. */
-static void spread(int32_t *to, const struct run_inputs *inputs, const int32_t *from, int64_t rows,
-                   int64_t width, int32_t rest)
+/* Copies rows of `width` into rows of the shape, padded with `padding`. */
+static void copy_rows(int32_t *to, const struct run_inputs *inputs, const int32_t *from,
+                      int64_t rows, int64_t width, int32_t padding)
 {
     for (int64_t r = 0; r < inputs->rows; r++) {
         const int64_t given = r < rows ? width : 0;
         for (int64_t i = 0; i < inputs->length; i++) {
-            *to++ = i < given ? from[r * width + i] : rest;
+            *to++ = i < given ? from[r * width + i] : padding;
         }
     }
 }
@@ -192,19 +196,19 @@ int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model
     const struct model_batch *from = batch != NULL ? batch : &nothing;
     int32_t *labels = host_array(inputs, micro, LABELS);
     const int32_t *given = from->labels != NULL ? from->labels : from->ids;
-    spread(host_array(inputs, micro, IDS), inputs, from->ids, from->rows, from->length, 0);
-    spread(labels, inputs, given, from->rows, from->length, KERN_LABEL_IGNORED);
+    copy_rows(host_array(inputs, micro, IDS), inputs, from->ids, from->rows, from->length, 0);
+    copy_rows(labels, inputs, given, from->rows, from->length, KERN_LABEL_IGNORED);
     inputs->positions[micro] = from->positions != NULL;
     inputs->starts[micro] = from->starts != NULL;
     if (from->positions != NULL) {
-        spread(host_array(inputs, micro, POSITIONS), inputs, from->positions, from->rows,
-               from->length, 0);
+        copy_rows(host_array(inputs, micro, POSITIONS), inputs, from->positions, from->rows,
+                  from->length, 0);
     }
     struct model_batch whole = {
         .rows = inputs->rows, .length = inputs->length, .ids = host_array(inputs, micro, IDS)};
-    if (from->starts != NULL) { /* filling is a document of its own, or belongs to the last */
+    if (from->starts != NULL) { /* padding after a row is a document of its own */
         int32_t *starts = host_array(inputs, micro, STARTS);
-        spread(starts, inputs, from->starts, from->rows, from->length, 0);
+        copy_rows(starts, inputs, from->starts, from->rows, from->length, 0);
         for (int64_t r = 0; r < from->rows; r++) {
             for (int64_t i = from->length; i < inputs->length; i++) {
                 starts[r * inputs->length + i] = (int32_t)from->length;
@@ -212,7 +216,7 @@ int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model
         }
         whole.starts = starts;
     }
-    /* In place: the label of a token is read before the place in front of it is written again. */
+    /* In place: a token's label is read before it is overwritten. */
     whole.labels = labels;
     *targets += model_batch_shift(&whole, labels);
     return 0;
@@ -225,7 +229,7 @@ int run_inputs_send(struct run_inputs *inputs, struct dev_queue *queue, float sc
                                   .to = inputs->device_base,
                                   .from = inputs->host,
                                   .bytes = inputs->step_bytes};
-    return copy(inputs, queue, &move);
+    return copy_and_wait(inputs, queue, &move);
 }
 
 void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro, struct model_binding *binding)
@@ -255,16 +259,17 @@ int run_inputs_losses(struct run_inputs *inputs, struct dev_queue *queue, uint32
                                   .to = host,
                                   .from = inputs->device_base + losses_offset(inputs),
                                   .bytes = count * sizeof(struct kern_loss)};
-    int rc = copy(inputs, queue, &move);
     struct kern_loss sum = {0};
-    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+    int rc = copy_and_wait(inputs, queue, &move);
+    if (rc != 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < count; i++) {
         struct kern_loss one;
         memcpy(&one, host + i * sizeof one, sizeof one);
         sum.sum += one.sum;
         sum.count += one.count;
     }
-    if (rc == 0) {
-        *out = sum;
-    }
-    return rc;
+    *out = sum;
+    return 0;
 }

@@ -1,7 +1,7 @@
 /* inputs.h: what compute reads besides parameters and activations: the step's tokens and labels, the
- * scale of the loss, the tables of RoPE; and what it hands back, the losses. They lie in the device's
- * memory beside the plan's buffers, with a copy on the host that steps are written into.
- * The engine's thread, while the compute queue rests. */
+ * scale of the loss, the tables of RoPE; and what it returns, the losses. They are in the device's
+ * memory beside the plan's buffers. A step is written into a copy on the host.
+ * The thread of the rank, while the compute queue is idle. */
 #ifndef OFFLOAD_RUN_INPUTS_H
 #define OFFLOAD_RUN_INPUTS_H
 
@@ -20,14 +20,14 @@ struct run_inputs {
     uint32_t micro_batches;
     bool rope;
     char *device_base; /* owned: dev_memory_free */
-    char *host;        /* owned: of what changes from step to step */
+    char *host;        /* owned: the copy of what changes from step to step */
     uint64_t step_bytes;
-    uint64_t angles_bytes; /* each of cos and sin, behind the step's bytes */
-    bool *positions;       /* owned, [micro_batches]: the batch brought its own */
-    bool *starts;          /* owned, the same */
+    uint64_t angles_bytes; /* of each of cos and sin, after the step's bytes */
+    bool *positions;       /* owned, [micro_batches]: the batch has positions */
+    bool *starts;          /* owned, [micro_batches]: the batch has starts of documents */
 };
 
-/* Bytes of the device's memory that they take. */
+/* Bytes of the device's memory that inputs take. */
 uint64_t run_inputs_bytes(const struct model *model, const struct run_options *options);
 
 /* Computes the tables and sends them with `queue`. */
@@ -37,20 +37,20 @@ int run_inputs_init(struct run_inputs *inputs, const struct model *model,
 /* A zeroed one is fine. */
 void run_inputs_fini(struct run_inputs *inputs);
 
-/* Writes micro-batch `micro` into the host's copy, filled up to the shape with what is not learnt.
- * `batch` NULL: nothing but filling. *targets grows by those of the batch. -EINVAL names row and
- * place of what is wrong. */
+/* Writes micro-batch `micro` into the host's copy, padded to the shape with tokens that are not trained
+ * on; NULL: only padding. Adds the batch's targets to *targets. -EINVAL names the row and the place of
+ * what is wrong. */
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets);
 
-/* Sends the host's copy to the device, with the factor of the summed loss. */
+/* Copies the host's copy to the device, with the factor of the summed loss. */
 int run_inputs_send(struct run_inputs *inputs, struct dev_queue *queue, float scale);
 
-/* Points a program at micro-batch `micro`. */
+/* Binds a program to micro-batch `micro`. */
 void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro,
                      struct model_binding *binding);
 
-/* Fetches the losses of the first `count` micro-batches and adds them up in their order. Waits. */
+/* Reads back the losses of the first `count` micro-batches, and adds them up in order. Waits. */
 int run_inputs_losses(struct run_inputs *inputs, struct dev_queue *queue, uint32_t count,
                       struct kern_loss *out);
 

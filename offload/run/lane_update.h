@@ -1,7 +1,7 @@
-/* lane_update.h: the lane of the optimizer: sums of squares, the norm with its verdict, and the update of
- * chunks, on a queue with a thread and a team of its own.
- * The rank's thread submits, and sets a step's terms while no update runs; the queue's thread does the work
- * and writes the verdict. */
+/* lane_update.h: the lane of the optimizer: sums of squares, the norm with its verdict, and the update
+ * of chunks, on a queue with a thread and a team of its own.
+ * The rank's thread submits, and sets a step's terms while no update runs; the queue's thread does
+ * the work and writes the verdict. */
 #ifndef OFFLOAD_RUN_LANE_UPDATE_H
 #define OFFLOAD_RUN_LANE_UPDATE_H
 

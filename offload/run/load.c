@@ -1,7 +1,8 @@
-/* load.c: moves parameters and states into the tiers when a run begins. Chunks for STORE pass through the
- * slots that a step uses, so that loading takes no more memory: while some slots are read into, others
- * are written to STORE, and the drive does both at once. Chunks of a checkpoint on the store's own drive
- * stay in its files until they are updated (store/adopt.h). No tape runs meanwhile. */
+/* load.c: moves parameters and states into the tiers when a run begins. Chunks for STORE pass
+ * through the slots that a step uses, so that loading takes no more memory: while some slots are
+ * read into, others are written to STORE, and the drive does both at once. Chunks of a checkpoint on
+ * the store's own drive stay in its files until they are updated (store/adopt.h). No tape runs
+ * meanwhile. */
 #include <string.h>
 
 #include "core/base/err.h"
@@ -35,8 +36,9 @@ struct loading {
 
 /* ---- arrivals ---- */
 
-/* 1: the store takes the chunk over in the checkpoint's files, because an update will write it. 0: it has
- * to be written. Frozen chunks would stay in those files for good, so they are always written. */
+/* 1: the store takes the chunk over in the checkpoint's files, because an update will write it. 0:
+ * it has to be written. Frozen chunks would stay in those files for good, so they are always
+ * written. */
 static int adopt_chunk(struct loading *load, const struct arrival *chunk)
 {
     const struct run_rank *rank = load->rank;
@@ -141,8 +143,8 @@ static int read_weights(struct loading *load, uint32_t block, struct plan_span s
                : model_files_read(load->files, shape, span.first, span.count, type, to);
 }
 
-/* The states that a run begins with: zero, except a master of more bits than the weights. It is read from
- * the files: the weights, which may be on their way to STORE already, were rounded from it. */
+/* The states that a run begins with: zero, except a master of more bits than the weights. It is read
+ * from the files: the weights, which may be on their way to STORE already, were rounded from it. */
 static int init_states(struct loading *load, const struct run_chunk *chunk,
                        const struct adam_arrays *arrays, char *states)
 {
@@ -203,8 +205,8 @@ static int load_states(struct loading *load, uint32_t block, char *weights)
     return rc;
 }
 
-/* Reads all of a block's weights into its slot. Files are read in one piece, a checkpoint by chunk; both
- * go to STORE by chunk. */
+/* Reads all of a block's weights into its slot. Files are read in one piece, a checkpoint by chunk;
+ * both go to STORE by chunk. */
 static int load_weights(struct loading *load, uint32_t block, struct run_slot *slot)
 {
     const struct run_rank *rank = load->rank;

@@ -1,6 +1,6 @@
-/* measure.c: times what a device does: the blocks of the model, forward and backward. Each is measured on
- * a device of its own, within the budgets, and more than once: the first time creates primitives and
- * touches pages. */
+/* measure.c: times what a device does: the blocks of the model, forward and backward. Each is
+ * measured on a device of its own, within the budgets, and more than once: the first time creates
+ * primitives and touches pages. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,7 +24,8 @@ double run_rates_since(int64_t start_ns)
 static const uint64_t file_bytes_min = UINT64_C(64) << 20;
 static const uint64_t file_bytes_max = UINT64_C(4) << 30;
 
-/* The most memory that measuring takes, except the update's arrays; a small model is measured with less. */
+/* The most memory that measuring takes, except the update's arrays; a small model is measured with
+ * less. */
 static const uint64_t spare_bytes_max = UINT64_C(256) << 20;
 static const uint64_t small_bytes = UINT64_C(16) << 20;
 
@@ -83,26 +84,28 @@ uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most)
 
 /* ---- a block on a device ---- */
 
-/* A head or embedding larger than this is not run; its time follows from its flops at a layer's speed. A
- * layer that is larger than the budgets is run over so few rows that it takes at most less_bytes_max. */
+/* A head or embedding larger than this is not run; its time follows from its flops at a layer's
+ * speed. A layer that is larger than the budgets is run over so few rows that it takes at most
+ * less_bytes_max. */
 static const uint64_t block_bytes_max = UINT64_C(1) << 30;
 static const uint64_t less_bytes_max = UINT64_C(256) << 20;
 static const double enough_seconds = 1;
 
-/* A device of its own with one block on it. */
+/* A device with one block on it. */
 struct stage {
     struct run_rates_device on;
     struct model_binding binding;
 };
 
-static uint64_t cut(uint64_t *total, uint64_t bytes)
+/* Adds an array to the layout and returns its offset. */
+static uint64_t place_array(uint64_t *total, uint64_t bytes)
 {
     const uint64_t at = *total;
     *total += (bytes + 4095) / 4096 * 4096;
     return at;
 }
 
-/* Lays out everything that the block's steps touch; with `memory` NULL only adds up. */
+/* Lays out everything that the block's steps touch, and binds it. `memory` NULL: only adds up bytes. */
 static uint64_t lay_out(const struct run_shapes *shapes, const struct run_options *options,
                         unsigned index, char *memory, struct model_binding *binding)
 {
@@ -115,23 +118,23 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
     const uint64_t tokens = (uint64_t)(options->rows * options->length) * sizeof(int32_t);
     const uint64_t angles = (uint64_t)(options->length * model->config.rope.rotary) * sizeof(float);
     uint64_t total = 0;
-    const uint64_t weights = cut(&total, block->elements * width);
-    const uint64_t grads = cut(&total, block->elements * width);
-    const uint64_t lent = cut(
+    const uint64_t weights = place_array(&total, block->elements * width);
+    const uint64_t grads = place_array(&total, block->elements * width);
+    const uint64_t lent = place_array(
         &total, shapes->blocks[index].borrows != PLAN_NONE ? model->blocks[0].elements * width : 0);
-    const uint64_t sum = cut(&total, shapes->blocks[index].shared_elements * sizeof(float));
+    const uint64_t sum = place_array(&total, shapes->blocks[index].shared_elements * sizeof(float));
     const uint64_t bases[MODEL_BASE_COUNT] = {
-        [MODEL_BASE_IN] = cut(&total, act),
-        [MODEL_BASE_OUT] = cut(&total, act),
-        [MODEL_BASE_GRAD] = cut(&total, act),
-        [MODEL_BASE_KEPT] = cut(&total, program->kept_bytes),
-        [MODEL_BASE_TEMP] = cut(&total, run_shapes_kept_offset(program)),
-        [MODEL_BASE_IDS] = cut(&total, tokens),
-        [MODEL_BASE_LABELS] = cut(&total, tokens),
-        [MODEL_BASE_COS] = cut(&total, angles),
-        [MODEL_BASE_SIN] = cut(&total, angles),
-        [MODEL_BASE_SCALE] = cut(&total, sizeof(float)),
-        [MODEL_BASE_LOSS] = cut(&total, sizeof(struct kern_loss)),
+        [MODEL_BASE_IN] = place_array(&total, act),
+        [MODEL_BASE_OUT] = place_array(&total, act),
+        [MODEL_BASE_GRAD] = place_array(&total, act),
+        [MODEL_BASE_KEPT] = place_array(&total, program->kept_bytes),
+        [MODEL_BASE_TEMP] = place_array(&total, run_shapes_kept_offset(program)),
+        [MODEL_BASE_IDS] = place_array(&total, tokens),
+        [MODEL_BASE_LABELS] = place_array(&total, tokens),
+        [MODEL_BASE_COS] = place_array(&total, angles),
+        [MODEL_BASE_SIN] = place_array(&total, angles),
+        [MODEL_BASE_SCALE] = place_array(&total, sizeof(float)),
+        [MODEL_BASE_LOSS] = place_array(&total, sizeof(struct kern_loss)),
     };
     if (memory == NULL) {
         return total;
@@ -154,7 +157,7 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
     return total;
 }
 
-/* What measuring a block takes of its device. */
+/* Bytes of a device that measuring a block takes. */
 static uint64_t stage_bytes(const struct run_shapes *shapes, const struct run_options *options,
                             unsigned index)
 {
@@ -171,8 +174,8 @@ static int stage_copy(struct stage *stage, enum dev_copy_direction direction, ch
     return rc != 0 ? rc : core_fence_wait(done, -1);
 }
 
-/* A card's memory is whatever was there, and a card is faster over zeros: numbers of about 0.01 of
- * both signs, in bf16 as in fp32, then ids and labels of token 0. */
+/* Fills a card's memory, because a card computes faster with zeros: numbers of about 0.01 of both
+ * signs, in bf16 as in fp32; then ids and labels of token 0. */
 static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
 {
     enum { PATTERN_BYTES = 1 << 20 };
@@ -226,17 +229,20 @@ static int stage_open(struct stage *stage, const struct run_shapes *shapes,
     return stage_fill(stage, bytes, (uint64_t)(options->rows * options->length));
 }
 
-static int timed(struct stage *stage, const struct model_steps *steps, enum model_which which,
-                 double *seconds)
+static int time_steps(struct stage *stage, const struct model_steps *steps, enum model_which which,
+                      double *seconds)
 {
     const int64_t start_ns = core_clock_now_ns();
     int rc = model_run_all(stage->on.queue, steps, which, &stage->binding);
-    rc = rc != 0 ? rc : core_fence_wait(dev_queue_tail(stage->on.queue), -1);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = core_fence_wait(dev_queue_tail(stage->on.queue), -1);
     *seconds = run_rates_since(start_ns);
     return rc;
 }
 
-/* The best of a few turns: the first makes primitives, and others may disturb. */
+/* The best of a few turns: the first turn creates primitives, and other programs may disturb any. */
 static int measure_block(const struct run_shapes *shapes, const struct run_options *options,
                          unsigned index, struct run_rates *out)
 {
@@ -260,7 +266,7 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
         for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof parts[0] && !(late && turn > 1);
              i++) {
             double seconds = 0;
-            rc = timed(&stage, parts[i].steps, parts[i].which, &seconds);
+            rc = time_steps(&stage, parts[i].steps, parts[i].which, &seconds);
             *parts[i].best = turn <= 1 || seconds < *parts[i].best ? seconds : *parts[i].best;
         }
     }
@@ -268,7 +274,7 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
     return rc;
 }
 
-/* What a block may take: the plan lays it out within the same, where it fits. */
+/* Bytes that a block may take: as many as the plan has for it. */
 static uint64_t limit_of(const struct run_options *options)
 {
     const uint64_t all = run_rates_budget(options);
@@ -276,8 +282,8 @@ static uint64_t limit_of(const struct run_options *options)
     return options->budgets.device_is_host || all < device ? all : device;
 }
 
-/* Takes rows away until a layer fits, and tokens where one row is too many. *out: NULL where not even
- * one token's layer fits. */
+/* Halves the rows until a layer fits, and then the tokens of the one row. *out is NULL if not even a
+ * layer over one token fits. */
 static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limit,
                   struct run_options *options, struct run_shapes **out)
 {
@@ -300,15 +306,15 @@ static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limi
     return rc;
 }
 
-static double times(double all, double part)
+static double ratio(double all, double part)
 {
     return part > 0 ? all / part : 1;
 }
 
-/* A layer over so many rows as fit; the others take as long as their flops do. Nothing is measured
- * where there are none, for that no plan fits. */
-static int measure_less(const struct run_shapes *shapes, const struct run_options *options,
-                        unsigned layer, uint64_t limit, struct run_rates *out)
+/* Measures a layer over as many rows as fit; the time of all rows follows from their flops. Measures
+ * nothing if not even one token fits: then no plan does. */
+static int measure_fewer_rows(const struct run_shapes *shapes, const struct run_options *options,
+                              unsigned layer, uint64_t limit, struct run_rates *out)
 {
     const enum model_block_kind kind = shapes->model->blocks[layer].kind;
     struct run_options less = *options;
@@ -318,9 +324,9 @@ static int measure_less(const struct run_shapes *shapes, const struct run_option
         const struct model_program *all = shapes->programs[layer];
         const struct model_program *part = fewer->programs[layer];
         rc = measure_block(fewer, &less, layer, out);
-        out->forward_seconds[kind] *= times(all->forward.flops, part->forward.flops);
-        out->recompute_seconds[kind] *= times(all->forward.flops, part->forward.flops);
-        out->backward_seconds[kind] *= times(all->backward.flops, part->backward.flops);
+        out->forward_seconds[kind] *= ratio(all->forward.flops, part->forward.flops);
+        out->recompute_seconds[kind] *= ratio(all->forward.flops, part->forward.flops);
+        out->backward_seconds[kind] *= ratio(all->backward.flops, part->backward.flops);
     }
     run_shapes_destroy(fewer);
     return rc;
@@ -334,7 +340,7 @@ int run_rates_blocks(const struct run_shapes *shapes, const struct run_options *
     const uint64_t limit = limit_of(options);
     *whole = stage_bytes(shapes, options, layer) <= limit;
     int rc = *whole ? measure_block(shapes, options, layer, out)
-                    : measure_less(shapes, options, layer, limit, out);
+                    : measure_fewer_rows(shapes, options, layer, limit, out);
     const unsigned ends[] = {0, count - 1};
     for (int i = 0; i < 2 && rc == 0; i++) {
         const bool fits = stage_bytes(shapes, options, ends[i]) <= limit;

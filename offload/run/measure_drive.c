@@ -1,4 +1,4 @@
-/* rates_drive.c: asks one drive, and again where the answer is not to be believed. */
+/* measure_drive.c: measures one drive, and again if the result may not be its usual one. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,8 +14,9 @@
 
 enum { DEPTH_MIN = 4, TURNS = 5, PAUSE_MS = 500 };
 
-/* A drive that is slower than `slow` may be busy with files that were removed, and is asked again; one
- * that says the same twice is slow. Below `stalled` it is no answer however often it comes. */
+/* A drive slower than `slow` may be busy, as with files that were just removed, and is measured
+ * again; if it is as slow twice, that is its rate. A rate below `stalled` is never taken for the
+ * drive's own. */
 static const double slow_bytes_per_s = 5e8;
 static const double stalled_bytes_per_s = 4e7;
 static const double alike = 1.3;
@@ -40,7 +41,7 @@ void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES])
     }
 }
 
-/* Keeps the best of each rate over the times it was asked: a drive loses time. */
+/* Keeps the best of each rate: other work can only make a drive slower. */
 static void keep_best(const struct aio_rates *rates, struct run_drive_rates *best)
 {
     best->read_bytes = fmax(best->read_bytes, rates->read_bytes_per_s);
@@ -51,14 +52,14 @@ static void keep_best(const struct aio_rates *rates, struct run_drive_rates *bes
                                 : rates->cpu_ns_per_byte;
 }
 
-static void say_slow(const char *path, const struct run_drive_rates *best, bool again)
+static void warn_slow(const char *path, const struct run_drive_rates *best, bool again)
 {
     core_log(CORE_LOG_WARN,
              again
-                 ? "the drive under %s moves only %.0f MB/s and is asked again: it may be busy, as "
-                   "with files that were just removed"
+                 ? "the drive under %s moves only %.0f MB/s and is measured again: it may be busy, "
+                   "as with files that were just removed"
                  : "the drive under %s moved only %.0f MB/s while it was measured; if it was busy "
-                   "then, steps will be faster than is predicted",
+                   "then, steps will be faster than predicted",
              path, best->mixed_bytes / 1e6);
 }
 
@@ -79,7 +80,7 @@ int run_rates_drive(const struct run_shapes *shapes, const struct run_options *o
     double last = 0;
     run_rates_nearest(directory, path);
     if (statvfs(path, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize / 4 < file_bytes) {
-        how.bytes = 0; /* then as much as there is room for */
+        how.bytes = 0; /* as much as there is room for */
     }
     *steady = false;
     for (int turn = 0; !*steady && turn < TURNS; turn++) {
@@ -97,12 +98,12 @@ int run_rates_drive(const struct run_shapes *shapes, const struct run_options *o
                    is_alike(rates.mixed_bytes_per_s, last));
         last = rates.mixed_bytes_per_s;
         if (!*steady && turn == 0) {
-            say_slow(path, &best, true);
+            warn_slow(path, &best, true);
             (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
         }
     }
     if (!*steady) {
-        say_slow(path, &best, false);
+        warn_slow(path, &best, false);
     }
     best.window_bytes = 2.0 * how.depth * AIO_BLOCK_DEFAULT_BYTES;
     *out = best;

@@ -1,4 +1,4 @@
-/* memory.c: one allocation a tier; buffers are offsets in it. */
+/* memory.c: one allocation per tier; buffers are offsets in it. */
 #include "offload/run/memory.h"
 
 #include <errno.h>
@@ -8,22 +8,26 @@
 #include "core/base/log.h"
 #include "core/dev/dev.h"
 
-/* Drives reach into the device's memory where it is the host's: pages, not only DEV_ALIGN_BYTES. */
-static int take_device(struct run_memory *memory, uint64_t bytes)
+/* Aligned to pages and not only to DEV_ALIGN_BYTES: if the device's memory is the host's, drives move
+ * bytes from and to it. */
+static int alloc_device(struct run_memory *memory, uint64_t bytes)
 {
     void *block = NULL;
-    int rc = bytes > 0 ? dev_memory_alloc(memory->device, bytes + RUN_MEMORY_SPARE_BYTES, &block)
-                       : 0;
-    if (rc == 0 && bytes > 0) {
-        const uintptr_t over = (uintptr_t)block % RUN_MEMORY_SPARE_BYTES;
-        memory->device_block = block;
-        memory->device_base = (char *)block + (over > 0 ? RUN_MEMORY_SPARE_BYTES - over : 0);
-        memory->device_bytes = bytes;
+    if (bytes == 0) {
+        return 0;
     }
-    return rc;
+    int rc = dev_memory_alloc(memory->device, bytes + RUN_MEMORY_SPARE_BYTES, &block);
+    if (rc != 0) {
+        return rc;
+    }
+    const uintptr_t over = (uintptr_t)block % RUN_MEMORY_SPARE_BYTES;
+    memory->device_block = block;
+    memory->device_base = (char *)block + (over > 0 ? RUN_MEMORY_SPARE_BYTES - over : 0);
+    memory->device_bytes = bytes;
+    return 0;
 }
 
-static int take_host(struct run_memory *memory, uint64_t bytes, struct core_team *team)
+static int alloc_host(struct run_memory *memory, uint64_t bytes, struct core_team *team)
 {
     const struct dev_properties *properties = dev_properties(memory->device);
     const struct core_region_options options = {
@@ -33,8 +37,11 @@ static int take_host(struct run_memory *memory, uint64_t bytes, struct core_team
         .node = properties->numa_node,
         .team = team,
     };
-    int rc = bytes > 0 ? core_region_alloc(&options, &memory->host) : 0;
-    if (rc != 0 || bytes == 0) {
+    if (bytes == 0) {
+        return 0;
+    }
+    int rc = core_region_alloc(&options, &memory->host);
+    if (rc != 0) {
         return rc;
     }
     rc = dev_host_register(memory->device, memory->host.base, memory->host.mapped_bytes);
@@ -51,13 +58,16 @@ int run_memory_init(struct run_memory *memory, const struct plan *plan, struct d
 {
     *memory = (struct run_memory){.plan = plan, .device = device, .count = plan_buffer_count(plan)};
     memory->at = calloc(memory->count > 0 ? memory->count : 1, sizeof(*memory->at));
-    int rc = memory->at != NULL ? 0
-                                : core_err_set(-ENOMEM, "no memory for %u buffers", memory->count);
-    rc = rc != 0 ? rc : take_device(memory, plan_tier_bytes(plan, PLAN_DEVICE));
-    rc = rc != 0 ? rc : take_host(memory, plan_tier_bytes(plan, PLAN_HOST), team);
+    if (memory->at == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %u buffers", memory->count);
+    }
+    int rc = alloc_device(memory, plan_tier_bytes(plan, PLAN_DEVICE));
     if (rc != 0) {
-        run_memory_fini(memory);
-        return rc;
+        goto fail;
+    }
+    rc = alloc_host(memory, plan_tier_bytes(plan, PLAN_HOST), team);
+    if (rc != 0) {
+        goto fail;
     }
     for (uint32_t i = 0; i < memory->count; i++) {
         const struct plan_buffer *buffer = plan_buffer(plan, i);
@@ -66,6 +76,9 @@ int run_memory_init(struct run_memory *memory, const struct plan *plan, struct d
         memory->at[i] = bases[buffer->tier] != NULL ? bases[buffer->tier] + buffer->offset : NULL;
     }
     return 0;
+fail:
+    run_memory_fini(memory);
+    return rc;
 }
 
 void run_memory_fini(struct run_memory *memory)
@@ -81,8 +94,8 @@ void run_memory_fini(struct run_memory *memory)
     *memory = (struct run_memory){0};
 }
 
-static char *find(const struct run_memory *memory, const struct plan_command *command,
-                  enum plan_role role, bool ahead)
+static char *find_operand(const struct run_memory *memory, const struct plan_command *command,
+                          enum plan_role role, bool ahead)
 {
     const struct plan_operand *operand = plan_command_operand(command, role);
     if (operand == NULL) {
@@ -96,13 +109,13 @@ static char *find(const struct run_memory *memory, const struct plan_command *co
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role)
 {
-    return find(memory, command, role, command->ahead);
+    return find_operand(memory, command, role, command->ahead);
 }
 
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role)
 {
-    return find(memory, command, role, false);
+    return find_operand(memory, command, role, false);
 }
 
 char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,

@@ -1,5 +1,6 @@
-/* memory.h: the bytes that a plan's buffers name: one piece of the device's memory and one region of
- * the host's, and where each buffer lies in them. Made before a run, given back after it. */
+/* memory.h: the memory of a plan's buffers: one piece of the device's memory and one region of the
+ * host's, and where each buffer is in them. Taken before a run, freed after it. The thread of the rank
+ * changes it while nothing else uses it; lanes read it. */
 #ifndef OFFLOAD_RUN_MEMORY_H
 #define OFFLOAD_RUN_MEMORY_H
 
@@ -9,19 +10,19 @@
 struct core_team;
 struct dev_device;
 
-/* What the device is asked for beyond the plan's bytes, so that buffers begin at pages. */
+/* Bytes of the device beyond the plan's, so that buffers begin at pages. */
 enum { RUN_MEMORY_SPARE_BYTES = 4096 };
 
 struct run_memory {
     const struct plan *plan;   /* borrowed */
     struct dev_device *device; /* borrowed */
-    void *device_block;        /* owned: dev_memory_free; NULL: the plan takes none */
+    void *device_block;        /* owned: dev_memory_free; NULL: the plan has none */
     char *device_base;         /* the first page in it */
     uint64_t device_bytes;
     struct core_region host; /* owned */
-    bool registered;         /* the host's region with the device */
-    char **at;               /* owned, [plan's buffers]; NULL for those in STORE. Of a buffer with a
-                                twin: the current generation; of the twin: the other */
+    bool registered;         /* the host's region is pinned for the device */
+    char **at;               /* owned, [plan's buffers]; NULL for those in STORE. A buffer with a
+                                twin has the current generation, its twin the other one */
     uint32_t count;
 };
 
@@ -31,21 +32,20 @@ int run_memory_init(struct run_memory *memory, const struct plan *plan, struct d
 /* A zeroed one is fine. */
 void run_memory_fini(struct run_memory *memory);
 
-/* Where the first operand with this role lies; NULL where the command has none. For a command that is
- * ahead of its norm that is in the other generation, where there are two. */
+/* The first operand with this role; NULL: the command has none. For a speculative command this is in
+ * the other generation, if there are two. */
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role);
-/* The same place in the current generation. */
+/* The same operand in the current generation. */
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role);
 
-/* What commands ahead have left becomes current. They are done, and nothing is under way that
- * reads. */
+/* Makes current what speculative commands wrote. They are done, and nothing that reads is under way. */
 void run_memory_swap_generations(struct run_memory *memory);
-/* Whether there is anything to turn. */
+/* Whether any buffer in memory has two generations. */
 bool run_memory_has_generations(const struct run_memory *memory);
-/* Where the buffer of that operand begins, whatever part of it the operand names: for slots, whose
- * streams have places of their own (plan_slot_states_offset). */
+/* The beginning of that operand's buffer, whatever part of it the operand names: for slots, in which
+ * each stream has an offset (plan_slot_states_offset). */
 char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,
                          enum plan_role role);
 

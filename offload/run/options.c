@@ -1,5 +1,4 @@
-/* options.c: the formats of streams that follow from precision and optimizer, and what the rooms below
- * are asked for. */
+/* options.c: formats of streams follow from precision and optimizer. */
 #include "offload/run/options.h"
 
 #include <string.h>
@@ -56,6 +55,7 @@ const char *run_options_file_io(const struct run_options *options)
 int64_t run_options_stall_ns(const struct run_options *options)
 {
     const int64_t half_an_hour_ns = INT64_C(1800) * 1000000000;
-    const int64_t group = 1 + options->micro_batches / RUN_OPTIONS_GROUPS; /* about: prepare.c */
+    const int64_t group = 1 +
+                          options->micro_batches / RUN_OPTIONS_GROUPS; /* about; prepare.c groups */
     return options->stall_limit_ns > 0 ? options->stall_limit_ns : half_an_hour_ns * group;
 }

@@ -1,5 +1,5 @@
-/* options.h: what a run is asked for, checked and resolved: what the public options mean to the
- * rooms below. Plain data; borrowed strings outlive the run. */
+/* options.h: the options of a run, checked and resolved: what the public options mean to the modules
+ * below. Plain data; borrowed strings outlive the run. */
 #ifndef OFFLOAD_RUN_OPTIONS_H
 #define OFFLOAD_RUN_OPTIONS_H
 
@@ -13,11 +13,11 @@
 #include "offload/run/scale.h"
 #include "offload/store/store.h"
 
-/* Where measured rates are kept between runs. */
+/* The cache of measured rates. */
 struct run_cache {
-    const char *folder; /* NULL: nowhere */
-    const char *build;  /* of this library; rates of another one do not count */
-    bool renew;         /* whatever is kept is measured again */
+    const char *folder; /* NULL: nothing is kept */
+    const char *build;  /* of this library; rates that another build measured do not count */
+    bool renew;         /* measures again, whatever is kept */
 };
 
 struct run_options {
@@ -35,39 +35,36 @@ struct run_options {
     enum core_vec_rule rule;
     enum core_vec_type moments;
     bool gradients_fp32;
-    struct adam_group group; /* decay is that of the parameters that have any */
+    struct adam_group group; /* decay is for the parameters that have any */
     bool decay_all;          /* also norms and biases */
     double clip;             /* 0: off */
     bool may_skip;           /* a norm that is not finite skips the step */
     struct run_scale_options scale;
 
-    struct plan_wishes wishes; /* micro_batches, may_clip and may_skip are filled in */
+    struct plan_wishes wishes; /* prepare.c sets micro_batches, may_clip and may_skip */
     struct plan_budgets budgets;
     struct store_path stores[STORE_PATHS_MAX];
     unsigned store_count;
     const char *io;         /* NULL: chosen by probing */
-    int64_t io_limit_ns;    /* of one block's I/O; 0: the drive's own */
-    int64_t stall_limit_ns; /* nothing of a lane moves for so long: an error; 0: half an hour, for a
-                               command of compute is a layer over all rows of a micro-batch */
+    int64_t io_limit_ns;    /* of one block's I/O; 0: the drive's default */
+    int64_t stall_limit_ns; /* an error if a lane makes no progress for so long; 0: half an hour,
+                               because a command of compute is a layer over a whole micro-batch */
 
-    bool
-        guesses_given; /* which steps' updates go ahead of their norms: those of `guesses`; else the
-                           policy of speculation.h decides */
-    uint64_t guesses;  /* bit n: step n + 1 */
+    bool guesses_given; /* `guesses` says which steps speculate; else speculation.h decides */
+    uint64_t guesses;   /* bit n: step n + 1 */
 
-    const struct plan_rates *rates; /* NULL: measured */
     struct run_cache cache;
 };
 
-/* Groups that the micro-batches of a step are made into where they are more: a command does a group. */
+/* The most groups of micro-batches in a step. A command does a group. */
 enum { RUN_OPTIONS_GROUPS = 64 };
 
-/* Bytes an element of each stream. */
+/* Bytes per element of each stream. */
 struct plan_format run_options_format(const struct run_options *options);
-/* The back end for files that are no store: where that one is memory, whichever works. */
+/* The back end for files other than the store's; NULL: probed, also if the store's is memory. */
 const char *run_options_file_io(const struct run_options *options);
 int64_t run_options_stall_ns(const struct run_options *options);
-/* In the words of the update. */
+/* The types of gradients and master weights, for the update. */
 enum core_vec_type run_options_gradients(const struct run_options *options);
 enum core_vec_master run_options_master(const struct run_options *options);
 

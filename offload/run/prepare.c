@@ -1,4 +1,4 @@
-/* prepare.c: measures, subtracts what is taken, plans. */
+/* prepare.c: shapes, then rates, then budgets, then the plan. */
 #include "offload/run/prepare.h"
 
 #include <errno.h>
@@ -6,10 +6,11 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "offload/run/rank.h"
 #include "offload/run/lane_update.h"
+#include "offload/run/rank.h"
 
-static void give_seconds(struct run_prepared *prepared)
+/* Copies the seconds of each kind of block into the shapes. */
+static void set_seconds(struct run_prepared *prepared)
 {
     const struct model *model = prepared->shapes->model;
     for (unsigned b = 0; b < model->block_count; b++) {
@@ -21,9 +22,9 @@ static void give_seconds(struct run_prepared *prepared)
     }
 }
 
-/* 8-bit moments whose blocks different parameters share are updated by the processor. */
-static int keep_from_card(struct run_prepared *prepared, const struct model *model,
-                          const struct run_options *options)
+/* The processor updates parameters that a card cannot (run_update_splits_q8_block). */
+static int restrict_card(struct run_prepared *prepared, const struct model *model,
+                         const struct run_options *options)
 {
     struct plan_input *input = &prepared->input;
     if (!run_update_splits_q8_block(model, options)) {
@@ -33,14 +34,14 @@ static int keep_from_card(struct run_prepared *prepared, const struct model *mod
     if (input->wishes.states == PLAN_WHERE_DEVICE && !input->budgets.device_is_host) {
         return core_err_set(-EINVAL,
                             "states in DEVICE with 8-bit moments: parameters of this model with "
-                            "different decay share blocks of %d moments, which a card does not "
+                            "different decay share blocks of %d moments, which a card cannot "
                             "update",
                             CORE_VEC_Q8_BLOCK);
     }
     return 0;
 }
 
-/* Groups of micro-batches, so that tapes and their buffers do not grow with a step. */
+/* Groups the micro-batches, so that tapes and their buffers do not grow with their number. */
 static void group_micro_batches(struct run_prepared *prepared, const struct run_options *options,
                                 uint32_t groups_max)
 {
@@ -52,8 +53,8 @@ static void group_micro_batches(struct run_prepared *prepared, const struct run_
     prepared->input.wishes.micro_batches = (options->micro_batches + group - 1) / group;
 }
 
-/* Smaller groups, in a longer tape, where the larger ones do not fit: of a step that goes micro-batch by
- * micro-batch a whole group's activations are in memory. */
+/* Tries smaller groups, in a longer tape, if the larger ones do not fit: the activations of a whole
+ * group are in memory when a step goes micro-batch by micro-batch. */
 static int plan_groups(struct run_prepared *prepared, const struct run_options *options)
 {
     static const uint32_t groups_max[] = {RUN_OPTIONS_GROUPS, 8 * RUN_OPTIONS_GROUPS};
@@ -70,6 +71,35 @@ static int plan_groups(struct run_prepared *prepared, const struct run_options *
     return rc;
 }
 
+static int find_rates(struct run_prepared *prepared, const struct run_options *options,
+                      const struct run_rates *rates)
+{
+    if (rates != NULL) {
+        prepared->rates = *rates;
+        return 0;
+    }
+    int rc = run_rates_measure(prepared->shapes, options, &prepared->rates);
+    /* -EFBIG from here is a drive's refusal; callers take it for a plan that does not fit. */
+    return rc == -EFBIG ? -EIO : rc;
+}
+
+static int make_plan(struct run_prepared *prepared, const struct model *model,
+                     const struct run_options *options)
+{
+    const int64_t start_ns = core_clock_now_ns();
+    set_seconds(prepared);
+    prepared->input = run_shapes_input(prepared->shapes, options, &prepared->rates.machine);
+    prepared->input.blocks = prepared->blocks;
+    prepared->input.budgets.device_taken_bytes += run_rank_device_bytes(prepared->shapes, options);
+    int rc = restrict_card(prepared, model, options);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = plan_groups(prepared, options);
+    prepared->plan_seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9;
+    return rc;
+}
+
 int run_prepared_create(const struct model *model, const struct run_options *options,
                         const struct run_rates *rates, struct run_prepared **out)
 {
@@ -78,37 +108,28 @@ int run_prepared_create(const struct model *model, const struct run_options *opt
         return core_err_set(-ENOMEM, "no memory for a plan");
     }
     int rc = run_shapes_create(model, options, &prepared->shapes);
-    if (rc == 0) {
-        prepared->blocks = calloc(model->block_count, sizeof *prepared->blocks);
-        rc = prepared->blocks != NULL
-                 ? 0
-                 : core_err_set(-ENOMEM, "no memory for the shapes of %u blocks",
-                                model->block_count);
-    }
-    if (rc == 0 && rates != NULL) {
-        prepared->rates = *rates;
-    } else if (rc == 0) {
-        rc = run_rates_measure(prepared->shapes, options, &prepared->rates);
-        rc = rc == -EFBIG ? -EIO : rc; /* a drive's refusal; the planner's own means no fit */
-    }
-    if (rc == 0) {
-        const int64_t start_ns = core_clock_now_ns();
-        give_seconds(prepared);
-        prepared->input = run_shapes_input(prepared->shapes, options, &prepared->rates.machine);
-        prepared->input.blocks = prepared->blocks;
-        prepared->input.budgets.device_taken_bytes += run_rank_device_bytes(prepared->shapes,
-                                                                            options);
-        rc = keep_from_card(prepared, model, options);
-        rc = rc != 0 ? rc : plan_groups(prepared, options);
-        prepared->plan_seconds = (double)(core_clock_now_ns() - start_ns) * 1e-9;
-    }
     if (rc != 0) {
-        const struct core_err kept = core_err_keep(rc);
-        run_prepared_destroy(prepared);
-        return core_err_first(&kept, 0);
+        goto fail;
+    }
+    prepared->blocks = calloc(model->block_count, sizeof *prepared->blocks);
+    if (prepared->blocks == NULL) {
+        rc = core_err_set(-ENOMEM, "no memory for the shapes of %u blocks", model->block_count);
+        goto fail;
+    }
+    rc = find_rates(prepared, options, rates);
+    if (rc != 0) {
+        goto fail;
+    }
+    rc = make_plan(prepared, model, options);
+    if (rc != 0) {
+        goto fail;
     }
     *out = prepared;
     return 0;
+fail:;
+    const struct core_err kept = core_err_keep(rc);
+    run_prepared_destroy(prepared);
+    return core_err_first(&kept, 0);
 }
 
 void run_prepared_destroy(struct run_prepared *prepared)

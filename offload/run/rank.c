@@ -1,4 +1,4 @@
-/* rank.c: makes and unmakes what a rank works with. */
+/* rank.c: creates and destroys what a rank works with. */
 #include "offload/run/rank.h"
 
 #include <errno.h>
@@ -12,12 +12,12 @@
 #include "kernels/table.h"
 #include "offload/run/rank_internal.h"
 
-/* Queues of a device that are this deep never make a block's steps wait. */
+/* With queues of this depth the steps of a block never wait for a slot of the queue. */
 enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256, COLL_DEPTH = 64 };
-/* Steps that a timeline shows: the first one has nothing pending and warms up. */
+/* Steps that a timeline shows: the first step has no pending update, and warms up. */
 enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
-/* Ranks whose lanes still work at something: kept, for their threads use them. */
+/* Ranks with a lane that did not end its command: kept, because the lane's thread uses them. */
 static _Atomic(struct run_rank *) lost_ranks;
 
 static const struct {
@@ -35,7 +35,7 @@ uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run
 {
     enum { GRAIN = 4 * DEV_ALIGN_BYTES };
     const uint64_t logits = (uint64_t)shapes->model->config.vocab *
-                            kern_type_bytes(options->type); /* of one token: logits.c */
+                            kern_type_bytes(options->type); /* logits.c: of one token */
     return shapes->scratch_bytes + run_inputs_bytes(shapes->model, options) + logits +
            RUN_MEMORY_SPARE_BYTES + GRAIN;
 }
@@ -64,8 +64,14 @@ static int make_queues(struct run_rank *rank)
         .bell = bell,
     };
     int rc = dev_queue_create(rank->device, &compute, &rank->compute_queue);
-    rc = rc != 0 ? rc : dev_queue_create(rank->device, &up, &rank->up_queue);
-    rc = rc != 0 ? rc : dev_queue_create(rank->device, &down, &rank->down_queue);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = dev_queue_create(rank->device, &up, &rank->up_queue);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = dev_queue_create(rank->device, &down, &rank->down_queue);
     return rc != 0 ? rc : run_update_create(&update, &rank->update);
 }
 
@@ -76,6 +82,18 @@ static int store_progress(void *user, const char *directory, uint64_t done, uint
     return rank->given.progress != NULL
                ? rank->given.progress(rank->given.user, "store", done, total)
                : 0;
+}
+
+/* Registers the memory that drives move bytes from and to. */
+static int register_memory(struct run_rank *rank)
+{
+    const struct iovec memory[] = {
+        {.iov_base = rank->memory.device_base, .iov_len = rank->memory.device_bytes},
+        {.iov_base = rank->memory.host.base, .iov_len = rank->memory.host.mapped_bytes}};
+    const bool direct = dev_properties(rank->device)->host_visible;
+    const unsigned first = direct && memory[0].iov_len > 0 ? 0 : 1;
+    const unsigned end = memory[1].iov_len > 0 ? 2 : 1;
+    return first < end ? store_register(rank->store, memory + first, end - first) : 0;
 }
 
 static int open_store(struct run_rank *rank)
@@ -91,28 +109,25 @@ static int open_store(struct run_rank *rank)
         .progress = store_progress,
         .user = rank,
     };
-    if (plan_tier_bytes(rank->plan, PLAN_STORE) == 0) {
+    const uint64_t bytes = plan_tier_bytes(rank->plan, PLAN_STORE);
+    if (bytes == 0) {
         return 0;
     }
-    const uint64_t bytes = plan_tier_bytes(rank->plan, PLAN_STORE);
     int rc = store_progress(rank, "", 0, bytes);
-    rc = rc != 0 ? rc : store_open(&options, rank->input, rank->plan, &rank->store);
-    rc = rc != 0 ? rc : store_progress(rank, "", bytes, bytes);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = store_open(&options, rank->input, rank->plan, &rank->store);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = store_progress(rank, "", bytes, bytes);
     for (int i = 0; rc == 0 && i < RANK_IO_QUEUES; i++) {
         const struct aio_queue_options queue = {
             .name = io_kinds[i].name, .urgency = io_kinds[i].urgency, .bell = &rank->bell};
         rc = store_queue_open(rank->store, &queue, &rank->io_queues[i]);
     }
-    if (rc == 0) {
-        const struct iovec memory[] = {
-            {.iov_base = rank->memory.device_base, .iov_len = rank->memory.device_bytes},
-            {.iov_base = rank->memory.host.base, .iov_len = rank->memory.host.mapped_bytes}};
-        const bool direct = dev_properties(rank->device)->host_visible;
-        const unsigned first = direct && memory[0].iov_len > 0 ? 0 : 1;
-        const unsigned end = memory[1].iov_len > 0 ? 2 : 1;
-        rc = first < end ? store_register(rank->store, memory + first, end - first) : 0;
-    }
-    return rc;
+    return rc != 0 ? rc : register_memory(rank);
 }
 
 /* ---- lanes ---- */
@@ -168,9 +183,10 @@ static int make_coll_lane(struct run_rank *rank, struct run_lane *lane)
                                       .depth = COLL_DEPTH,
                                       .bell = &rank->bell};
     int rc = coll_open(&coll, &rank->coll);
-    rc = rc != 0 ? rc
-                 : run_collect_init(&rank->collect, rank->options, rank->input, &rank->memory,
-                                    rank->coll);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_collect_init(&rank->collect, rank->options, rank->input, &rank->memory, rank->coll);
     if (rc == 0) {
         *lane = run_collect_lane(&rank->collect);
     }
@@ -231,15 +247,27 @@ static int make(struct run_rank *rank)
         .memory_bytes = plan_tier_bytes(rank->plan, PLAN_DEVICE) +
                         run_rank_device_bytes(rank->shapes, rank->options)};
     int rc = dev_open(rank->options->device, &device, &rank->device);
-    rc = rc != 0 ? rc : kern_ops_attach(rank->device, NULL, &rank->ops);
-    rc = rc != 0 ? rc : make_queues(rank);
-    rc = rc != 0 ? rc
-                 : run_memory_init(&rank->memory, rank->plan, rank->device,
-                                   run_update_team(rank->update));
-    rc = rc != 0 ? rc
-                 : run_inputs_init(&rank->inputs, rank->model, rank->options, rank->device,
-                                   rank->compute_queue);
-    rc = rc != 0 ? rc : open_store(rank);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = kern_ops_attach(rank->device, NULL, &rank->ops);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = make_queues(rank);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_memory_init(&rank->memory, rank->plan, rank->device, run_update_team(rank->update));
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_inputs_init(&rank->inputs, rank->model, rank->options, rank->device,
+                         rank->compute_queue);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = open_store(rank);
     return rc != 0 ? rc : make_executor(rank);
 }
 
@@ -287,8 +315,8 @@ void run_rank_abort(struct run_rank *rank, int code)
     }
 }
 
-/* Whether something of a run that stalled is at work for good. */
-static bool stands_still(struct run_rank *rank)
+/* Whether a lane of a run that stalled still has not ended its command. */
+static bool is_stuck(struct run_rank *rank)
 {
     static const int64_t last_chance_ns = INT64_C(10000000000);
     if (run_checkpoint_lane_stuck(rank->checkpoint_lane)) {
@@ -317,16 +345,17 @@ int run_rank_trace(struct run_rank *rank)
     return run_timeline_write(rank->timeline, rank->input, rank->given.trace);
 }
 
-/* Ends what still runs, in the order in which one waits for another. Memory that a drive may still
- * write to is not given back. */
+/* Ends what still runs, users before what they use. Memory that a drive may still write to is not
+ * freed. */
 bool run_rank_destroy(struct run_rank *rank)
 {
     if (rank == NULL) {
         return true;
     }
-    int stuck = 0;
-    if (stands_still(rank)) {
-        core_log(CORE_LOG_WARN, "a lane does not end its command: what it works with is not freed");
+    bool stuck = false;
+    if (is_stuck(rank)) {
+        core_log(CORE_LOG_WARN,
+                 "a lane does not end its command: the memory that it uses is not freed");
         rank->lost = atomic_exchange_explicit(&lost_ranks, rank, memory_order_relaxed);
         return false;
     }
@@ -339,8 +368,9 @@ bool run_rank_destroy(struct run_rank *rank)
     coll_close(rank->coll);
     run_collect_fini(&rank->collect);
     for (int i = 0; i < RANK_IO_QUEUES; i++) {
-        int rc = aio_queue_close(rank->io_queues[i]);
-        stuck = rc != 0 ? rc : stuck;
+        if (aio_queue_close(rank->io_queues[i]) != 0) {
+            stuck = true;
+        }
     }
     run_update_abandon(rank->update, -ECANCELED);
     if (rank->compute_queue != NULL) {
@@ -354,7 +384,7 @@ bool run_rank_destroy(struct run_rank *rank)
     if (closed != 0) {
         core_log(CORE_LOG_WARN, "the store was not closed cleanly: %s", core_err_sentence());
     }
-    if (stuck == 0 && closed != -ETIMEDOUT) {
+    if (!stuck && closed != -ETIMEDOUT) {
         run_inputs_fini(&rank->inputs);
         run_memory_fini(&rank->memory);
         if (rank->device != NULL) {

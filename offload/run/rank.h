@@ -1,15 +1,15 @@
-/* rank.h: one rank at work: its device, memory, store, queues and the executor between them; loads
- * weights, takes steps, evaluates, hands weights out. Nothing here decides: the plan has.
- * One thread enters; what works for it has threads of its own. */
+/* rank.h: one rank: its device, memory, store, queues and the executor between them. It loads weights,
+ * takes steps, evaluates, and hands out weights and states, as the plan says.
+ * One thread enters; the lanes have threads of their own. */
 #ifndef OFFLOAD_RUN_RANK_H
 #define OFFLOAD_RUN_RANK_H
 
 #include "offload/model/files.h"
 #include "offload/run/executor.h"
 #include "offload/run/inputs.h"
+#include "offload/run/lane_update.h"
 #include "offload/run/memory.h"
 #include "offload/run/shapes.h"
-#include "offload/run/lane_update.h"
 #include "offload/store/checkpoint.h"
 
 struct coll_meeting;
@@ -22,10 +22,11 @@ struct run_rank_options {
     const struct plan_input *input;
     const struct plan *plan;
     struct run_checkpoint_writer *writer; /* NULL: no tape saves */
-    struct coll_meeting *meeting;         /* where ranks of this process meet; NULL: there is one */
+    struct coll_meeting *meeting;         /* where ranks of this process meet; NULL: only one */
     uint64_t run;                         /* tells runs apart */
     const char *trace;                    /* a file for the timeline of a few steps; NULL: none */
-    /* Reports what takes long at create and load; not 0 stops with -ECANCELED. May be NULL. */
+    /* Called now and then by create and load; a result other than 0 stops them with that error. May be
+     * NULL. */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };
@@ -33,35 +34,36 @@ struct run_rank_options {
 /* Bytes of DEVICE that a rank takes besides the plan's buffers. */
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
-/* Writes the timeline that was asked for, once; drained. Destroying does it where this was not called. */
-int run_rank_trace(struct run_rank *rank);
 /* Takes all memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
-/* NULL is fine. False: a lane did not end its command; the rank and everything that it was given stay,
- * because the lane's thread may still use them. */
+/* NULL is fine. False: a lane did not end its command. The rank and everything that it was given
+ * must stay, because the lane's thread may still use them. */
 bool run_rank_destroy(struct run_rank *rank);
+/* Writes the timeline of the options, if they name one; once. Drained before. Destroy calls it, too. */
+int run_rank_trace(struct run_rank *rank);
 
-/* Grows while the rank gets on. Any thread. */
+/* Grows while the rank makes progress. Any thread. */
 uint64_t run_rank_pulse(const struct run_rank *rank);
 
-/* Ends what other ranks wait for, with `code` and this thread's sentence. */
+/* Ends the waits of other ranks for this one, with `code` and this thread's sentence. */
 void run_rank_abort(struct run_rank *rank, int code);
 
-/* Weights from the files, the optimizer's states as at a run's beginning. model_files_check came
- * first. */
+/* Loads weights from the files; the optimizer's states are those that a run begins with. Call
+ * model_files_check first. */
 int run_rank_load(struct run_rank *rank, const struct model_files *files);
-/* Both from a checkpoint of the same model and formats, of any placement and number of ranks. */
+/* Loads both from a checkpoint of the same model and formats, with any placement and number of
+ * ranks. */
 int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint);
-/* Bytes of it that still are where the checkpoint has them; and the checkpoint's files let go where
- * there are none. */
+/* Bytes that are still in the files of that checkpoint. */
 uint64_t run_rank_adopted_bytes(struct run_rank *rank);
+/* Closes those files, if no bytes are left in them. */
 int run_rank_release_checkpoint(struct run_rank *rank);
 /* Updates done or pending. */
 uint64_t run_rank_updates(const struct run_rank *rank);
-/* What computes a card's matrix products: "cuBLASLt 130002, driver 13000, NVIDIA H200"; NULL: the device
- * is the CPU. Valid until destroy. */
+/* What computes a card's matrix products: "cuBLASLt 130002, driver 13000, NVIDIA H200"; NULL: the
+ * device is the CPU. Valid until destroy. */
 const char *run_rank_products(const struct run_rank *rank);
-/* Where a window's streams lie, in a checkpoint's words. */
+/* The arrays of a window as a checkpoint's streams. */
 struct store_arrays run_rank_streams(const struct adam_arrays *arrays);
 
 /* Inputs of one step besides its micro-batches. */
@@ -84,25 +86,25 @@ struct run_result {
     uint64_t guess_bytes; /* moved for nothing by a wrong guess */
 };
 
-/* Takes in the step's micro-batches ([count], fewer than the shape's are filled up) and counts their
- * targets. */
+/* Copies the step's micro-batches ([count]; if there are fewer than the step has, the rest is
+ * padding) and counts their targets. */
 int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,
                   int64_t *targets);
-/* The step itself, over what was fed. */
+/* Takes a step with the micro-batches that were fed. */
 int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);
-/* Whether a batch could be evaluated; -EINVAL says why not. */
+/* Whether a batch can be evaluated; -EINVAL says why not. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
-/* The loss of one micro-batch; NULL: of none, for a rank that helps others. */
+/* The loss of one micro-batch; NULL: of none, for a rank that only helps the others. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
                       struct kern_loss *out);
-/* Logits of the token after the last of `ids` [length], as fp32 in `out` [vocab]. `length` is at most the
- * rows' length. */
+/* Logits of the token after the last of `ids` [length], as fp32 in `out` [vocab]. `length` is at
+ * most the rows' length. */
 int run_rank_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out);
-/* Does what is pending and waits for everything. */
+/* Does the pending update and waits for everything. */
 int run_rank_drain(struct run_rank *rank);
 
-/* Waits for everything that was begun, and begins nothing. */
+/* Waits for everything that was begun; does not begin anything. */
 int run_rank_quiesce(struct run_rank *rank);
 
 /* ---- updates that go to the open checkpoint ---- */
@@ -115,8 +117,8 @@ bool run_rank_updates_inside(const struct run_rank *rank);
 bool run_rank_can_save(const struct run_rank *rank);
 /* The pending update goes there, with the next step or drain. */
 void run_rank_save_pending(struct run_rank *rank);
-/* The next step's update goes there: what is made inside the step at once, what it leaves pending with the
- * step or drain after it. */
+/* The next step's update goes there: what is made inside the step at once, what it leaves pending
+ * with the step or drain after it. */
 void run_rank_save_next(struct run_rank *rank);
 /* Whether the step after run_rank_save_next left all of its update there or pending. A skipped step has
  * none. */
@@ -126,21 +128,21 @@ bool run_rank_save_due(const struct run_rank *rank);
 /* Nothing more goes there. */
 void run_rank_save_forget(struct run_rank *rank);
 
-/* The working weights of a block that this rank keeps, in the memory where they are or of its slots:
- * calls `take` for each run of elements in order. Drained before. */
+/* Calls `take` for each run of elements of the working weights of a block that this rank keeps, in
+ * order; they are in their place in memory or in a slot. Drained before. */
 typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
 
-/* Who takes all streams that an update reads and writes, chunk after chunk. */
+/* Takes all streams that an update reads and writes, chunk by chunk. */
 struct run_take_states {
     int (*take)(void *context, const struct adam_arrays *arrays);
-    /* Where it is not done with the arrays on return: the point behind what it was given last, and a
-     * wait until it is done with all in front of a point. Both or none. */
+    /* Both are set if take() returns before it is done with the arrays: the point after the arrays that
+     * it got last, and a wait until it is done with all before a point. */
     uint64_t (*tail)(void *context);
     int (*wait)(void *context, uint64_t point);
     void *context;
 };
-/* Of a block that is trained; for tests and checkpoints. On failure the taker may still have arrays. */
+/* Reads out the states of a trained block. After a failure the taker may still use arrays. */
 int run_rank_states(struct run_rank *rank, uint32_t block, const struct run_take_states *taker);
 
 struct run_stats run_rank_stats_take(struct run_rank *rank);

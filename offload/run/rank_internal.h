@@ -1,12 +1,12 @@
 /* rank_internal.h: what a rank holds. Only for the files that make up a rank: rank.c, step.c, chunks.c,
- * load.c, read_out.c and predict.c. */
+ * load.c, read_out.c and logits.c. */
 #ifndef OFFLOAD_RUN_RANK_INTERNAL_H
 #define OFFLOAD_RUN_RANK_INTERNAL_H
 
 #include "core/base/bell.h"
 #include "offload/run/checkpoint_writer.h"
-#include "offload/run/lane_move.h"
 #include "offload/run/compute.h"
+#include "offload/run/lane_move.h"
 #include "offload/run/rank.h"
 #include "offload/run/timeline.h"
 
@@ -14,9 +14,9 @@ enum { RANK_IO_QUEUES = 5 }; /* PLAN_Q_READ_WEIGHT and the next four */
 
 /* What is left to do of the last step's update. */
 enum run_pending {
-    RUN_PENDING_NONE,     /* nothing */
-    RUN_PENDING_DEFERRED, /* the whole update or its deferred part: the next step or a drain does it */
-    RUN_PENDING_SAVED,    /* and writes what it makes to the checkpoint */
+    RUN_PENDING_NONE, /* nothing */
+    RUN_PENDING_DEFERRED, /* its update, or the deferred part of it: the next step or a drain does that */
+    RUN_PENDING_SAVED, /* the same, and what it makes is written to the checkpoint */
     RUN_PENDING_COUNT,
 };
 

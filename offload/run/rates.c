@@ -1,5 +1,5 @@
-/* rates.c: finds the rates of each part of the machine: from the cache of an earlier run, or by measuring,
- * which fills the cache. */
+/* rates.c: finds the rates of each part of the machine: from the cache of an earlier run, or by
+ * measuring, which fills the cache. */
 #include "offload/run/rates.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* rates_file.c: one table of all numbers that are measured; the file of all rates, for planning on another
- * machine, and the cached file of each part. */
+/* rates_file.c: one table of all numbers that are measured; the file of all rates, for planning on
+ * another machine, and the cached file of each part. */
 #include "offload/run/rates_file.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* rates_file.h: measured rates in a cache between runs: a small JSON file per part of the machine. A file
- * counts only for the key that it was written under, and for some weeks (core/base/cache.h). A damaged file
- * or folder is no error: the part is measured again. The caller's thread. */
+/* rates_file.h: measured rates in a cache between runs: a small JSON file per part of the machine. A
+ * file counts only for the key that it was written under, and for some weeks (core/base/cache.h). A
+ * damaged file or folder is no error: the part is measured again. The caller's thread. */
 #ifndef OFFLOAD_RUN_RATES_FILE_H
 #define OFFLOAD_RUN_RATES_FILE_H
 
@@ -20,8 +20,8 @@ struct run_rates_cached {
     enum run_rates_part part;
 };
 
-/* Fills in the part's numbers in `rates`, the struct that the part names. False, and nothing is changed, if
- * the folder does not have them. */
+/* Fills in the part's numbers in `rates`, the struct that the part names. False, and nothing is
+ * changed, if the folder does not have them. */
 bool run_rates_cache_read(const struct run_rates_cached *cached, void *rates);
 /* Creates the folder and its parents if they are missing. */
 void run_rates_cache_write(const struct run_rates_cached *cached, const void *rates);

@@ -62,11 +62,6 @@ struct run_drive_rates {
     double window_bytes;    /* in flight meanwhile, both ways together */
 };
 
-/* The directory itself, or the nearest one above it that is there: a store is made and removed with
- * each run. */
-enum { RUN_RATES_PATH_BYTES = 4096 };
-void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES]);
-
 /* Bytes of the file that a drive is asked with: as many as a run keeps there, within limits, in powers
  * of two. What is read again and again may come out of a cache in front of the drive. */
 uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_options *options);

@@ -1,6 +1,6 @@
-/* read_out.c: reads parameters and states out of the tiers, chunk by chunk in order. Chunks in STORE or on a
- * card come through slots, so that some are read while the taker works on others. No tape runs
- * meanwhile. */
+/* read_out.c: reads parameters and states out of the tiers, chunk by chunk in order. Chunks in STORE
+ * or on a card come through slots, so that some are read while the taker works on others. No tape
+ * runs meanwhile. */
 #include <assert.h>
 
 #include "core/base/err.h"
@@ -141,8 +141,8 @@ static int read_block(struct reading *reading)
     return core_err_first(&first, run_rank_wait(reading->rank, reading->weights_read));
 }
 
-/* The slots that chunks pass through. If there are none, everything is in memory, and slots without memory
- * keep the taker's points. */
+/* The slots that chunks pass through. If there are none, everything is in memory, and slots without
+ * memory keep the taker's points. */
 static void init_slots(struct reading *reading)
 {
     run_slots_init(&reading->slots, reading->rank);

@@ -1,4 +1,4 @@
-/* runtime.c: /proc/self/status, and what was measured of the rest. */
+/* runtime.c: /proc/self/status, and constants that were measured. */
 #include "offload/run/runtime.h"
 
 #include <stdatomic.h>
@@ -9,15 +9,15 @@
 
 enum { STATUS_BYTES = 8192 };
 
-/* Beyond what is resident before: stacks and tables of threads, oneDNN's code and caches, rings. */
+/* What a run adds: stacks and tables of threads, oneDNN's code and caches, rings. */
 static const uint64_t libraries_bytes = UINT64_C(28) << 20;
-/* A program that holds little but tide counts as this much, so that one run of it plans as the next. */
+/* A small program counts as this much, so that each of its runs gets the same plan. */
 static const uint64_t least_base_bytes = UINT64_C(8) << 20;
-static const uint64_t block_bytes = 96 << 10; /* tapes, tables and extents of a block */
+static const uint64_t block_bytes = 96 << 10; /* of a block: tapes, tables, extents */
+static const uint64_t group_bytes = 6 << 10;  /* of a block and a group of micro-batches */
 
-static const uint64_t group_bytes = 6 << 10; /* of them, of a group of micro-batches */
-
-static uint64_t status(const char *key)
+/* Bytes that /proc/self/status has under `key`, and hugetlb pages. */
+static uint64_t status_bytes(const char *key)
 {
     char text[STATUS_BYTES];
     uint64_t resident = 0;
@@ -32,16 +32,16 @@ static uint64_t status(const char *key)
 
 uint64_t run_runtime_used_bytes(void)
 {
-    return status("VmRSS:");
+    return status_bytes("VmRSS:");
 }
 
 uint64_t run_runtime_peak_bytes(void)
 {
-    return status("VmHWM:");
+    return status_bytes("VmHWM:");
 }
 
-/* Read once: what a plan was made with is what its engine is made with, whatever the process has taken
- * meanwhile. Threads that ask at the same time find the first one's. */
+/* Read once, so that the plan of an engine is the plan made before, whatever the process has taken
+ * meanwhile. Threads that call at the same time all get the first one's value. */
 static uint64_t base_bytes(void)
 {
     static _Atomic uint64_t known;

@@ -1,5 +1,5 @@
-/* runtime.h: the memory that the process takes besides the tiers: code, libraries, threads' stacks,
- * tapes and tables. Counted so that a plan's total is what the process will have. */
+/* runtime.h: the memory that the process takes besides the tiers: code, libraries, stacks, tapes and
+ * tables. A plan counts it, so that its total is what the process will take. Any thread. */
 #ifndef OFFLOAD_RUN_RUNTIME_H
 #define OFFLOAD_RUN_RUNTIME_H
 
@@ -7,12 +7,12 @@
 
 struct model;
 
-/* Resident now, hugetlb pages included; 0 where the kernel does not say. */
+/* Resident now, with hugetlb pages; 0: the kernel does not say. */
 uint64_t run_runtime_used_bytes(void);
-/* The most so far. */
+/* The maximum so far. */
 uint64_t run_runtime_peak_bytes(void);
 
-/* What there will be: what was resident when this was first asked, 8 MiB at least, and what planning,
+/* What a run will take: what was resident at the first call, at least 8 MiB, and what planning,
  * threads, products and I/O add. */
 uint64_t run_runtime_bytes(const struct model *model, const struct run_options *options);
 

@@ -1,4 +1,4 @@
-/* scale.c: the rules as DeepSpeed's documentation and behaviour have them. */
+/* scale.c: the rules, as DeepSpeed documents and implements them. */
 #include "offload/run/scale.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ int run_scale_step(struct run_scale *scale, bool overflow)
         if (scale->value <= options->least) {
             return core_err_set(-ERANGE,
                                 "step %llu overflowed at the least loss scale, %g: the gradients "
-                                "of this run do not fit into fp16; bf16 would hold them",
+                                "of this run do not fit into fp16; use bf16",
                                 (unsigned long long)now, options->least);
         }
         scale->value = fmax(scale->value / 2, options->least);
@@ -40,7 +40,7 @@ int run_scale_step(struct run_scale *scale, bool overflow)
     if (options->consecutive_hysteresis) {
         scale->hysteresis_left = options->hysteresis;
     }
-    const uint64_t clean = now - scale->last_overflow - 1; /* steps, this one not counted */
+    const uint64_t clean = now - scale->last_overflow - 1; /* steps before this one */
     if (clean > 0 && clean % options->window == 0) {
         if (!options->consecutive_hysteresis) {
             scale->hysteresis_left = options->hysteresis;

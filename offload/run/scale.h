@@ -1,5 +1,5 @@
-/* scale.h: the loss scale of fp16, by DeepSpeed's rules: an overflow first spends hysteresis, then
- * halves the scale; a window of steps without one doubles it. Pure; a value. */
+/* scale.h: the loss scale of fp16, by DeepSpeed's rules: an overflow first uses up the hysteresis, then
+ * halves the scale; a window of steps without overflow doubles it. A value; no thread, no I/O. */
 #ifndef OFFLOAD_RUN_SCALE_H
 #define OFFLOAD_RUN_SCALE_H
 
@@ -7,25 +7,25 @@
 #include <stdint.h>
 
 struct run_scale_options {
-    double fixed; /* above 0: this and no other; 0: dynamic */
+    double fixed; /* above 0: the scale never changes; 0: dynamic */
     double first;
     double least;
     uint32_t window;
     uint32_t hysteresis;
-    bool consecutive_hysteresis; /* every good step refills it */
+    bool consecutive_hysteresis; /* every step without overflow restores it */
 };
 
 struct run_scale {
     struct run_scale_options options;
     double value; /* of the next step */
     uint64_t steps;
-    uint64_t last_overflow; /* the step count at the last overflow, from 1; 0: none */
+    uint64_t last_overflow; /* number of the step that overflowed last, from 1; 0: none */
     uint32_t hysteresis_left;
 };
 
 void run_scale_init(struct run_scale *scale, const struct run_scale_options *options);
 
-/* Takes in how a step ended. -ERANGE with a sentence where an overflow came at the least scale. */
+/* Takes in how a step ended. -ERANGE if it overflowed at the least scale. */
 int run_scale_step(struct run_scale *scale, bool overflow);
 
 #endif

@@ -1,4 +1,4 @@
-/* shapes.c: sizes read off the programs. */
+/* shapes.c: the sizes follow from the programs. */
 #include "offload/run/shapes.h"
 
 #include <errno.h>
@@ -9,11 +9,11 @@
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
 
-/* Of weights in one product of the head for one token. */
+/* Bytes of weights in one product of the head for one token. */
 enum { ONE_TILE_BYTES = 8 << 20 };
 
 _Static_assert(MODEL_ALIGN_ELEMENTS % CORE_VEC_Q8_BLOCK == 0,
-               "updates are cut where parameters begin, 8-bit moments where groups do");
+               "a block of 8-bit moments must not cross the beginning of a parameter");
 
 static uint64_t aligned(uint64_t bytes)
 {
@@ -49,7 +49,7 @@ uint64_t run_shapes_kept_offset(const struct model_program *program)
     return aligned(larger(program->forward.temp_bytes, program->backward.temp_bytes));
 }
 
-/* The block whose parameter a block borrows. */
+/* The block whose parameter a block borrows, and the trained elements of that parameter. */
 static uint16_t lender_of(const struct model_block *block, unsigned index, uint64_t *elements)
 {
     for (unsigned i = 0; i < block->param_count; i++) {
@@ -83,7 +83,7 @@ static void describe(struct run_shapes *shapes, unsigned index)
     shape->borrows = lender_of(block, index, &shape->shared_elements);
 }
 
-/* The most scratch of training steps; a step's logits are never whole. */
+/* Adds the scratch of training steps to the maximum; they never make all logits at once. */
 static void add_scratch(struct run_shapes *shapes, const struct model_program *program,
                         const char *kind, unsigned threads, const struct kern_grad *grad)
 {
@@ -94,7 +94,8 @@ static void add_scratch(struct run_shapes *shapes, const struct model_program *p
     }
 }
 
-/* The head for one token: its table goes by tile, or products would want a copy of all of it. */
+/* The head for one token. Its table is read in tiles: a product would need a copy of the whole
+ * table. */
 static int make_one(struct run_shapes *shapes, const struct run_options *options, const char *kind)
 {
     const struct model_shape shape = {

@@ -1,7 +1,8 @@
-/* speculation.h: whether a step's update starts before its norm is known, in the expectation that the norm
- * neither clips nor skips it. The policy speculates after steps for which that would have been right. It
- * asks for more such steps after wrong guesses, and stops for a while when measured time speaks against
- * speculating. A norm far below the limit counts as two steps. A value; no thread, no I/O. */
+/* speculation.h: whether a step's update starts before its norm is known, in the expectation that
+ * the norm neither clips nor skips it. The policy speculates after steps for which that would have
+ * been right. It asks for more such steps after wrong guesses, and stops for a while when measured
+ * time speaks against speculating. A norm far below the limit counts as two steps. A value; no
+ * thread, no I/O. */
 #ifndef OFFLOAD_RUN_SPECULATION_H
 #define OFFLOAD_RUN_SPECULATION_H
 

@@ -1,5 +1,5 @@
-/* step.c: one tape after another: which tape follows, what its update is computed with, and what is read
- * when it has ended. The thread of the rank. */
+/* step.c: one tape after another: which tape follows, what its update is computed with, and what is
+ * read when it has ended. The thread of the rank. */
 #include <errno.h>
 #include <math.h>
 
@@ -127,7 +127,8 @@ static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uin
 
 /* ---- the speculative update ---- */
 
-/* Bytes that a speculative update moves for nothing where it is discarded, and its writes to the store. */
+/* Bytes that a speculative update moves for nothing where it is discarded, and its writes to the
+ * store. */
 static void count_speculative(const struct plan_tape *tape, uint64_t *bytes, uint64_t *writes)
 {
     *bytes = *writes = 0;

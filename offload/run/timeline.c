@@ -1,4 +1,4 @@
-/* timeline.c: one array of times a recorded tape. */
+/* timeline.c: one array of times per recorded tape. */
 #include "offload/run/timeline.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ struct run_timeline {
     uint64_t pushed;
     uint32_t count;
     uint32_t commands_max;
-    int64_t start_ns; /* what times count from; 0: nothing yet */
+    int64_t start_ns; /* the origin of times; 0: no tape yet */
     struct recorded recorded[];
 };
 
@@ -63,7 +63,7 @@ void run_timeline_destroy(struct run_timeline *timeline)
     free(timeline);
 }
 
-static struct recorded *find(struct run_timeline *timeline, uint64_t tape)
+static struct recorded *find_tape(struct run_timeline *timeline, uint64_t tape)
 {
     return tape >= timeline->first && tape - timeline->first < timeline->count
                ? &timeline->recorded[tape - timeline->first]
@@ -72,7 +72,7 @@ static struct recorded *find(struct run_timeline *timeline, uint64_t tape)
 
 void run_timeline_push(struct run_timeline *timeline, const struct plan_tape *tape)
 {
-    struct recorded *one = find(timeline, timeline->pushed++);
+    struct recorded *one = find_tape(timeline, timeline->pushed++);
     if (one != NULL) {
         one->tape = tape;
         timeline->start_ns = timeline->start_ns != 0 ? timeline->start_ns : core_clock_now_ns();
@@ -81,7 +81,7 @@ void run_timeline_push(struct run_timeline *timeline, const struct plan_tape *ta
 
 void run_timeline_withdraw(struct run_timeline *timeline)
 {
-    struct recorded *one = find(timeline, --timeline->pushed);
+    struct recorded *one = find_tape(timeline, --timeline->pushed);
     if (one != NULL) {
         one->tape = NULL;
     }
@@ -91,7 +91,7 @@ void run_timeline_watch(void *user, uint64_t tape, const struct plan_command *co
                         int64_t begin_ns, int64_t end_ns)
 {
     struct run_timeline *timeline = user;
-    struct recorded *one = find(timeline, tape);
+    struct recorded *one = find_tape(timeline, tape);
     if (one == NULL || one->tape == NULL) {
         return;
     }
@@ -105,41 +105,41 @@ void run_timeline_watch(void *user, uint64_t tape, const struct plan_command *co
 struct writing {
     FILE *file;
     const char *path; /* borrowed */
-    int code;         /* of what failed first */
+    int error;        /* the first errno; 0: none */
 };
 
-static void put(void *user, const char *text)
+static void put_text(void *user, const char *text)
 {
     struct writing *writing = user;
-    if (fputs(text, writing->file) < 0 && writing->code == 0) {
-        writing->code = errno;
+    if (fputs(text, writing->file) < 0 && writing->error == 0) {
+        writing->error = errno;
     }
 }
 
 static int open_file(const char *path, struct writing *out)
 {
     *out = (struct writing){.file = fopen(path, "we"), .path = path};
-    const int code = errno;
-    return out->file != NULL
-               ? 0
-               : core_err_set(-code, "the timeline %s cannot be written: %s", path, strerror(code));
+    const int error = errno;
+    return out->file != NULL ? 0
+                             : core_err_set(-error, "the timeline %s cannot be written: %s", path,
+                                            strerror(error));
 }
 
-/* Half of it is no JSON, and goes. */
+/* Removes a file that could not be written completely: it is not JSON. */
 static int close_file(struct writing *writing)
 {
     struct stat info;
     const bool regular = fstat(fileno(writing->file), &info) == 0 && S_ISREG(info.st_mode);
-    if (fclose(writing->file) != 0 && writing->code == 0) {
-        writing->code = errno;
+    if (fclose(writing->file) != 0 && writing->error == 0) {
+        writing->error = errno;
     }
-    if (writing->code != 0 && regular) {
+    if (writing->error != 0 && regular) {
         (void)unlink(writing->path);
     }
-    return writing->code == 0
+    return writing->error == 0
                ? 0
-               : core_err_set(-writing->code, "the timeline %s cannot be written: %s",
-                              writing->path, strerror(writing->code));
+               : core_err_set(-writing->error, "the timeline %s cannot be written: %s",
+                              writing->path, strerror(writing->error));
 }
 
 int run_timeline_write(const struct run_timeline *timeline, const struct plan_input *input,
@@ -150,7 +150,7 @@ int run_timeline_write(const struct run_timeline *timeline, const struct plan_in
     if (rc != 0) {
         return rc;
     }
-    const struct plan_trace_sink sink = {.put = put, .user = &writing};
+    const struct plan_trace_sink sink = {.put = put_text, .user = &writing};
     plan_trace_begin(input, &sink);
     for (uint32_t i = 0; i < timeline->count && timeline->recorded[i].tape != NULL; i++) {
         plan_trace_tape(input, &sink, timeline->recorded[i].tape, timeline->recorded[i].times);
@@ -167,8 +167,8 @@ int run_timeline_predict(const struct plan_input *input, const struct plan *plan
     if (rc != 0) {
         return rc;
     }
-    const struct plan_trace_sink sink = {.put = put, .user = &writing};
+    const struct plan_trace_sink sink = {.put = put_text, .user = &writing};
     rc = plan_trace_predicted(input, plan, steps, &sink);
-    int closed = close_file(&writing);
-    return rc != 0 ? rc : closed;
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, close_file(&writing));
 }

@@ -1,6 +1,6 @@
-/* timeline.h: when each command of a few tapes began and ended, kept while they run and written as a
- * Chrome/Perfetto file behind them, under the same names as the simulated one. The engine's thread;
- * nothing is allocated between create and write. */
+/* timeline.h: records when each command of a few tapes began and ended, and writes a file for
+ * Chrome's or Perfetto's viewer afterwards, with the same names as the simulated one. The thread of
+ * the rank; nothing is allocated between create and write. */
 #ifndef OFFLOAD_RUN_TIMELINE_H
 #define OFFLOAD_RUN_TIMELINE_H
 
@@ -14,11 +14,11 @@ int run_timeline_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
                         struct run_timeline **out);
 void run_timeline_destroy(struct run_timeline *timeline);
 
-/* A tape was pushed, or the last one taken back; `tape` outlives the timeline. */
-void run_timeline_withdraw(struct run_timeline *timeline);
+/* A tape was pushed, or the last one was withdrawn; `tape` outlives the timeline. */
 void run_timeline_push(struct run_timeline *timeline, const struct plan_tape *tape);
+void run_timeline_withdraw(struct run_timeline *timeline);
 
-/* Of the executor's options; `user` is the timeline. */
+/* For the executor's options; `user` is the timeline. */
 void run_timeline_watch(void *user, uint64_t tape, const struct plan_command *command,
                         int64_t begin_ns, int64_t end_ns);
 
@@ -26,7 +26,7 @@ void run_timeline_watch(void *user, uint64_t tape, const struct plan_command *co
 int run_timeline_write(const struct run_timeline *timeline, const struct plan_input *input,
                        const char *path);
 
-/* The simulated one of `steps` steps. */
+/* Writes the simulated timeline of `steps` steps. */
 int run_timeline_predict(const struct plan_input *input, const struct plan *plan, uint32_t steps,
                          const char *path);
 
