@@ -25,7 +25,6 @@ struct core_queue {
     struct slot *slots;    /* owned, [depth] */
     uint32_t depth;
     int64_t spin_ns;
-    int64_t edge_limit_ns;
     uint64_t submitted_by_owner; /* the owner's own count */
     struct core_cpus cpus;
     const struct core_log *log; /* borrowed from the creating thread's binding */
@@ -37,38 +36,6 @@ struct core_queue {
     struct core_bell work;
 };
 
-/* Waits for one edge in slices, so that abandoning the queue ends the wait. */
-static int wait_edge(struct core_queue *queue, struct core_fence edge)
-{
-    const int64_t slice_ns = 50000000;
-    int64_t start_ns = core_clock_ran_ns();
-    for (;;) {
-        int rc = core_fence_wait(edge, slice_ns);
-        if (rc != -ETIMEDOUT || core_fence_poll(edge) != 0) {
-            return core_fence_poll(edge) > 0 ? 0 : rc;
-        }
-        if (atomic_load_explicit(&queue->line.error, memory_order_acquire) != 0) {
-            return -ECANCELED;
-        }
-        int64_t waited_ns = core_clock_ran_ns() - start_ns;
-        if (queue->edge_limit_ns > 0 && waited_ns >= queue->edge_limit_ns) {
-            return core_err_prefix(-ETIMEDOUT, "queue %s waited %.3f s for an edge",
-                                   queue->line.name, (double)waited_ns / 1e9);
-        }
-    }
-}
-
-static int run_job(struct core_queue *queue, const struct slot *slot)
-{
-    for (size_t i = 0; i < CORE_JOB_AFTER_MAX; i++) {
-        int rc = wait_edge(queue, slot->job.after[i]);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return slot->job.run(slot->job.context, slot->arguments);
-}
-
 static void *queue_main(void *argument)
 {
     struct core_queue *queue = argument;
@@ -77,7 +44,7 @@ static void *queue_main(void *argument)
     snprintf(name, sizeof name, "%.15s", queue->line.name);
     pthread_setname_np(pthread_self(), name);
     if (core_cpus_count(&queue->cpus) > 0 && core_cpus_bind_self(&queue->cpus) != 0) {
-        core_log(CORE_LOG_WARN, "%s; it runs where the kernel puts it", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s; left unpinned", core_err_sentence());
     }
     for (uint64_t next = 0;; next++) {
         for (;;) {
@@ -94,7 +61,8 @@ static void *queue_main(void *argument)
             continue;
         }
         core_line_issue(&queue->line, next + 1);
-        int rc = run_job(queue, &queue->slots[next & (queue->depth - 1)]);
+        const struct slot *slot = &queue->slots[next & (queue->depth - 1)];
+        int rc = slot->job.run(slot->job.context, slot->arguments);
         if (rc != 0) {
             core_line_fail(&queue->line, rc, core_err_sentence());
         } else {
@@ -129,7 +97,6 @@ int core_queue_create(const struct core_queue_options *options, struct core_queu
     atomic_init(&queue->ending, false);
     queue->depth = power_of_two(options->depth != 0 ? options->depth : DEPTH_DEFAULT);
     queue->spin_ns = options->spin_ns != 0 ? options->spin_ns : SPIN_NS_DEFAULT;
-    queue->edge_limit_ns = options->edge_limit_ns;
     queue->log = core_log_bound();
     if (options->cpus != NULL) {
         queue->cpus = *options->cpus;

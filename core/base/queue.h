@@ -1,8 +1,7 @@
 /* queue.h: a thread that does jobs in order; what stands behind every fence of the CPU side.
  * One thread submits (the queue's owner); the queue's own thread runs. A job starts when the one
- * before it has ended and its `after` fences are reached. The first job that fails ends the queue:
- * its line carries the error, and jobs behind it are dropped unrun. Nothing is allocated after
- * create. */
+ * before it has ended. The first job that fails ends the queue: its line carries the error, and later
+ * jobs are dropped unrun. Nothing is allocated after create. */
 #ifndef CORE_BASE_QUEUE_H
 #define CORE_BASE_QUEUE_H
 
@@ -14,16 +13,15 @@
 
 struct core_queue;
 
-enum { CORE_JOB_AFTER_MAX = 3, CORE_JOB_ARGUMENT_BYTES = 256 };
+enum { CORE_JOB_ARGUMENT_BYTES = 256 };
 
 struct core_job {
     /* Runs on the queue's thread. 0, or -errno with the thread's sentence set. `arguments` are the
      * queue's copy and valid during the call only. */
     int (*run)(void *context, const void *arguments);
-    void *context;                               /* borrowed; outlives the job */
-    const void *arguments;                       /* copied at submit */
-    size_t arguments_bytes;                      /* at most CORE_JOB_ARGUMENT_BYTES */
-    struct core_fence after[CORE_JOB_AFTER_MAX]; /* unused ones are zero */
+    void *context;          /* borrowed; outlives the job */
+    const void *arguments;  /* copied at submit */
+    size_t arguments_bytes; /* at most CORE_JOB_ARGUMENT_BYTES */
 };
 
 struct core_queue_options {
@@ -32,22 +30,19 @@ struct core_queue_options {
     const struct core_cpus *cpus; /* where it runs, read at create; NULL: where the caller may */
     struct core_bell *bell;       /* borrowed: shared bell of the line; NULL: its own */
     int64_t spin_ns;              /* look for work this long before sleeping; 0: 20000, <0: not */
-    int64_t edge_limit_ns;        /* an `after` fence that takes longer fails the queue with
-                                      -ETIMEDOUT naming it; 0: no limit */
 };
 
 int core_queue_create(const struct core_queue_options *options, struct core_queue **out);
 
-/* Ends the thread after the jobs that were submitted have run or, where `after` fences can no
- * longer be reached, after core_queue_abandon. NULL is fine. */
+/* Ends the thread after the jobs that were submitted have run. NULL is fine. */
 void core_queue_destroy(struct core_queue *queue);
 
 /* Never blocks. -EAGAIN when `depth` jobs wait (the caller waits on an older fence), or the error
  * with which the queue has ended. On success *out is reached when the job has run. */
 int core_queue_submit(struct core_queue *queue, const struct core_job *job, struct core_fence *out);
 
-/* Fails the line with `code` and this thread's sentence; jobs not yet started are dropped, and a
- * wait for an edge ends at once. For leaving early. */
+/* Fails the line with `code` and this thread's sentence; jobs not yet started are dropped. For leaving
+ * early. */
 void core_queue_abandon(struct core_queue *queue, int code);
 
 /* The point behind everything submitted so far. */

@@ -230,8 +230,6 @@ int coll_submit(struct coll *coll, const struct coll_command *command, struct co
     };
     struct core_job job = {
         .run = run_job, .context = coll, .arguments = &work, .arguments_bytes = sizeof work};
-    _Static_assert((int)COLL_AFTER_MAX == (int)CORE_JOB_AFTER_MAX, "edges are passed through");
-    memcpy(job.after, command->after, sizeof job.after);
     return core_queue_submit(coll->jobs, &job, out);
 }
 

@@ -29,7 +29,7 @@ bool coll_kind_built(unsigned index);
 
 /* ---- One rank's end ---- */
 
-enum { COLL_WORLD_MAX = 4096, COLL_AFTER_MAX = 3 };
+enum { COLL_WORLD_MAX = 4096 };
 
 /* Where ranks that are threads of one process meet. Made before they open, destroyed after all have
  * closed. */
@@ -94,7 +94,6 @@ struct coll_command {
         *borders; /* GATHER, REDUCE_SCATTER: [world + 1], ascending from 0 to count: rank r
                                 has elements borders[r] to borders[r + 1]; borrowed until the fence
                                 is reached. NULL: coll_border() */
-    struct core_fence after[COLL_AFTER_MAX];
 };
 
 /* The r-th border where none are given: parts of equal size, the first `count % world` ranks one

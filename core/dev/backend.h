@@ -27,7 +27,6 @@ struct dev_backend {
     int (*launch)(struct dev_queue *queue, const struct dev_command *command,
                   struct core_fence *out);
     int (*copy)(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
-    bool (*edge_ready)(const struct dev_queue *queue, struct core_fence edge);
     struct core_fence (*tail)(const struct dev_queue *queue);
     void (*abandon)(struct dev_queue *queue, int code);
 };

@@ -324,11 +324,6 @@ int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct 
     return rc;
 }
 
-bool dev_queue_edge_ready(const struct dev_queue *queue, struct core_fence edge)
-{
-    return edge.line == NULL || queue->device->backend->edge_ready(queue, edge);
-}
-
 struct core_fence dev_queue_tail(const struct dev_queue *queue)
 {
     return queue->device->backend->tail(queue);

@@ -118,7 +118,6 @@ struct dev_queue_options {
     bool pin;                     /* CPU: one processor a member of the team */
     size_t scratch_bytes;         /* device memory for its ops, taken from the budget; 0: none */
     struct core_bell *bell;       /* borrowed: rung with each move of its line; NULL: its own */
-    int64_t edge_limit_ns;        /* CPU: an edge that takes longer fails the queue; 0: no limit */
 };
 
 /* A queue does its commands in order; its line counts them. At most DEV_QUEUE_MAX a device. */
@@ -128,13 +127,10 @@ int dev_queue_create(struct dev_device *device, const struct dev_queue_options *
  * of the queue end with it. */
 void dev_queue_destroy(struct dev_queue *queue);
 
-enum { DEV_AFTER_MAX = 3 };
-
 struct dev_command {
     unsigned op;
     const void *arguments; /* copied */
     size_t arguments_bytes;
-    struct core_fence after[DEV_AFTER_MAX]; /* unused ones are zero */
     bool more; /* launches of the same unit of work follow, the last one without `more`. A card then
                   records one event for all of them; their fences are reached with the last one's and
                   must not be waited for before it was submitted. The CPU device ignores it */
@@ -153,25 +149,20 @@ struct dev_copy {
     enum dev_copy_direction direction;
     void *to;
     const void *from;
-    size_t bytes; /* 0 is fine: a command that only waits for its edges */
-    struct core_fence after[DEV_AFTER_MAX];
-    bool more; /* as of dev_command */
+    size_t bytes; /* 0 is fine: a fence alone */
+    bool more;    /* as of dev_command */
 };
 
-/* Both never block. 0 and a fence that is reached when the command is done;
- * -EAGAIN (without a sentence) when the queue is full or an edge is not ready: try again later;
+/* Both never block, and wait for nothing but the queue's earlier commands: who needs another queue's
+ * results waits for its fence first. 0 and a fence that is reached when the command is done;
+ * -EAGAIN (without a sentence) when the queue is full: try again later;
  * -ENOTSUP for an op that the device does not have, -EINVAL for arguments that are not the op's or
  * a copy that leaves the arena: the queue lives on;
- * or the error with which the queue has ended. An op or an edge that fails ends its queue: what
- * stands behind it is dropped and its fences carry the sentence. */
+ * or the error with which the queue has ended. An op that fails ends its queue: later commands are
+ * dropped and their fences carry the sentence. */
 int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
-
-/* Whether a command with this edge can be submitted now: always on the CPU device, whose queues
- * wait for their edges themselves. On a card an edge from a queue of the same device has to be
- * issued (the card waits for the rest), any other reached. */
-bool dev_queue_edge_ready(const struct dev_queue *queue, struct core_fence edge);
 
 /* The point behind everything submitted so far. */
 struct core_fence dev_queue_tail(const struct dev_queue *queue);

@@ -204,7 +204,6 @@ static int cpu_queue_create(struct dev_device *base, const struct dev_queue_opti
             .depth = options->depth,
             .cpus = options->pin ? &first : cpus,
             .bell = options->bell,
-            .edge_limit_ns = options->edge_limit_ns,
         },
         &queue->jobs);
     if (rc != 0) {
@@ -228,15 +227,6 @@ static int run_op(void *context, const void *arguments)
     return rc == 0 ? 0 : core_err_prefix(rc, "op %s", entry->row.name);
 }
 
-static int submit(struct cpu_queue *queue, struct core_job *job, const struct core_fence *after,
-                  struct core_fence *out)
-{
-    _Static_assert((int)DEV_AFTER_MAX == (int)CORE_JOB_AFTER_MAX, "edges are passed through");
-    _Static_assert((int)DEV_ARGUMENT_BYTES <= (int)CORE_JOB_ARGUMENT_BYTES, "arguments fit a job");
-    memcpy(job->after, after, sizeof job->after);
-    return core_queue_submit(queue->jobs, job, out);
-}
-
 static int cpu_launch(struct dev_queue *base, const struct dev_command *command,
                       struct core_fence *out)
 {
@@ -247,7 +237,8 @@ static int cpu_launch(struct dev_queue *base, const struct dev_command *command,
         .arguments = command->arguments,
         .arguments_bytes = command->arguments_bytes,
     };
-    return submit(queue, &job, command->after, out);
+    _Static_assert((int)DEV_ARGUMENT_BYTES <= (int)CORE_JOB_ARGUMENT_BYTES, "arguments fit a job");
+    return core_queue_submit(queue->jobs, &job, out);
 }
 
 struct span {
@@ -300,14 +291,7 @@ static int cpu_copy(struct dev_queue *base, const struct dev_copy *copy, struct 
         .arguments = &span,
         .arguments_bytes = sizeof span,
     };
-    return submit(queue, &job, copy->after, out);
-}
-
-static bool cpu_edge_ready(const struct dev_queue *queue, struct core_fence edge)
-{
-    (void)queue;
-    (void)edge;
-    return true;
+    return core_queue_submit(queue->jobs, &job, out);
 }
 
 static struct core_fence cpu_tail(const struct dev_queue *queue)
@@ -331,7 +315,6 @@ const struct dev_backend dev_backend_cpu = {
     .queue_destroy = cpu_queue_destroy,
     .launch = cpu_launch,
     .copy = cpu_copy,
-    .edge_ready = cpu_edge_ready,
     .tail = cpu_tail,
     .abandon = cpu_abandon,
 };

@@ -295,7 +295,6 @@ const struct dev_backend dev_backend_cuda = {
     .queue_destroy = dev_cuda_queue_destroy,
     .launch = dev_cuda_launch,
     .copy = dev_cuda_copy,
-    .edge_ready = dev_cuda_edge_ready,
     .tail = dev_cuda_tail,
     .abandon = dev_cuda_abandon,
 };

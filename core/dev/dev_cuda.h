@@ -56,7 +56,6 @@ void dev_cuda_queue_destroy(struct dev_queue *queue);
 int dev_cuda_launch(struct dev_queue *queue, const struct dev_command *command,
                     struct core_fence *out);
 int dev_cuda_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
-bool dev_cuda_edge_ready(const struct dev_queue *queue, struct core_fence edge);
 struct core_fence dev_cuda_tail(const struct dev_queue *queue);
 void dev_cuda_abandon(struct dev_queue *queue, int code);
 

@@ -1,7 +1,7 @@
 /* dev_cuda_queue.c: a queue of a CUDA card: a stream with a ring of events, one for each unit of work
  * (a copy, or launches up to the one without `more`).
  * The thread that submits puts work on the stream; one thread a device watches the events and moves
- * the lines (`reached`). Edges inside the device are waited for by the card. */
+ * the lines (`reached`). */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -233,27 +233,6 @@ int dev_cuda_queue_create(struct dev_device *base, const struct dev_queue_option
 
 /* ---- Submitting: the owner's thread. ---- */
 
-/* The queue of the same device that the edge comes from; NULL: it comes from elsewhere. */
-static struct cuda_queue *inside(const struct cuda_device *device, struct core_fence edge)
-{
-    for (size_t i = 0; i < DEV_QUEUE_MAX; i++) {
-        struct cuda_queue *queue = atomic_load_explicit(&device->queues[i], memory_order_acquire);
-        if (queue != NULL && &queue->line == edge.line) {
-            return queue;
-        }
-    }
-    return NULL;
-}
-
-bool dev_cuda_edge_ready(const struct dev_queue *base, struct core_fence edge)
-{
-    const struct cuda_device *device = (const struct cuda_device *)base->device;
-    if (core_fence_poll(edge) != 0) {
-        return true; /* an edge that failed is ready to fail this queue */
-    }
-    return inside(device, edge) != NULL && core_fence_issued(edge);
-}
-
 /* The queue fails with what stands as this thread's sentence. */
 static int fail_queue(struct cuda_queue *queue, int code)
 {
@@ -261,9 +240,8 @@ static int fail_queue(struct cuda_queue *queue, int code)
     return code;
 }
 
-/* Whether a command may go on the stream now; the edges that the card has to wait for stay in
- * `after`, the others are zeroed. */
-static int check_ready(struct cuda_queue *queue, struct core_fence *after)
+/* Before the work itself: 0 when the stream is ready for it, -EAGAIN when the queue is full. */
+static int submit_begin(struct cuda_queue *queue)
 {
     struct core_line *line = &queue->line;
     int error = atomic_load_explicit(&line->error, memory_order_acquire);
@@ -274,57 +252,7 @@ static int check_ready(struct cuda_queue *queue, struct core_fence *after)
     if (issued - atomic_load_explicit(&line->reached, memory_order_acquire) >= queue->depth) {
         return -EAGAIN;
     }
-    for (size_t i = 0; i < DEV_AFTER_MAX; i++) {
-        int state = core_fence_poll(after[i]);
-        if (state < 0) {
-            return fail_queue(queue, state);
-        }
-        bool behind_us = after[i].line == line && after[i].value <= issued;
-        if (state > 0 || behind_us) {
-            after[i] = (struct core_fence){0};
-        } else if (!dev_cuda_edge_ready(&queue->base, after[i])) {
-            return -EAGAIN;
-        }
-    }
-    return 0;
-}
-
-/* Puts the waits for edges inside the device on the stream. An event that was recorded again
- * meanwhile (its fence was reached since we looked) means a longer wait, never a shorter one. */
-static int wait_on_card(struct cuda_device *device, struct cuda_queue *queue,
-                        const struct core_fence *after)
-{
-    for (size_t i = 0; i < DEV_AFTER_MAX; i++) {
-        if (after[i].line == NULL) {
-            continue;
-        }
-        const struct cuda_queue *other = inside(device, after[i]);
-        cudaError_t error = other == NULL
-                                ? cudaSuccess /* its queue has ended, so it was reached */
-                                : cudaStreamWaitEvent(
-                                      queue->stream,
-                                      other->events[(after[i].value - 1) % other->depth], 0);
-        if (error != cudaSuccess) {
-            return dev_cuda_fail(queue->base.name, "cudaStreamWaitEvent", 0, error, NULL);
-        }
-    }
-    return 0;
-}
-
-/* Everything before the work itself: 0 when the stream is ready for it. */
-static int submit_begin(struct cuda_queue *queue, const struct core_fence *edges)
-{
-    struct cuda_device *device = (struct cuda_device *)queue->base.device;
-    struct core_fence after[DEV_AFTER_MAX];
-    memcpy(after, edges, sizeof after);
-    int rc = check_ready(queue, after);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = dev_cuda_enter(device);
-    if (rc == 0) {
-        rc = wait_on_card(device, queue, after);
-    }
+    int rc = dev_cuda_enter((const struct cuda_device *)queue->base.device);
     return rc == 0 ? 0 : fail_queue(queue, rc);
 }
 
@@ -356,7 +284,7 @@ int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
                     struct core_fence *out)
 {
     struct cuda_queue *queue = (struct cuda_queue *)base;
-    int rc = submit_begin(queue, command->after);
+    int rc = submit_begin(queue);
     if (rc != 0) {
         return rc;
     }
@@ -423,7 +351,7 @@ static int put_zeros(struct cuda_queue *queue, const struct dev_copy *copy)
 int dev_cuda_copy(struct dev_queue *base, const struct dev_copy *copy, struct core_fence *out)
 {
     struct cuda_queue *queue = (struct cuda_queue *)base;
-    int rc = submit_begin(queue, copy->after);
+    int rc = submit_begin(queue);
     if (rc != 0) {
         return rc;
     }

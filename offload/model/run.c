@@ -66,8 +66,8 @@ static size_t next_step(const struct model_steps *steps, enum model_which which,
 }
 
 int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
-              const struct model_binding *binding, const struct core_fence *after,
-              struct model_cursor *cursor, struct core_fence *out)
+              const struct model_binding *binding, struct model_cursor *cursor,
+              struct core_fence *out)
 {
     cursor->next = next_step(steps, which, cursor->next);
     while (cursor->next < steps->count) {
@@ -83,14 +83,10 @@ int model_run(struct dev_queue *queue, const struct model_steps *steps, enum mod
         memcpy(arguments, step->arguments, command.arguments_bytes);
         fill_pointers(step, binding, arguments);
         fill_grads(step, binding, arguments);
-        if (!cursor->started && after != NULL) {
-            memcpy(command.after, after, sizeof command.after);
-        }
         int rc = dev_queue_launch(queue, &command, out);
         if (rc != 0) {
             return rc;
         }
-        cursor->started = true;
         cursor->next = following;
     }
     return 0;
@@ -102,7 +98,7 @@ int model_run_all(struct dev_queue *queue, const struct model_steps *steps, enum
     struct model_cursor cursor = {0};
     struct core_fence fence = {0};
     int rc;
-    while ((rc = model_run(queue, steps, which, binding, NULL, &cursor, &fence)) == -EAGAIN) {
+    while ((rc = model_run(queue, steps, which, binding, &cursor, &fence)) == -EAGAIN) {
         rc = core_fence_wait(dev_queue_tail(queue), -1);
         if (rc != 0) {
             return rc;

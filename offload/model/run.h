@@ -29,17 +29,15 @@ enum model_which {
 /* How far a run has come; zero to begin. */
 struct model_cursor {
     size_t next;
-    bool started; /* a step was submitted: `after` has been waited for */
-    bool more;    /* set by the caller: launches of the same unit of work follow the last step */
+    bool more; /* set by the caller: launches of the same unit of work follow the last step */
 };
 
 /* Submits steps from cursor->next on. 0 when all are submitted: *out is reached when they are done
- * (untouched where there were none). -EAGAIN when the queue is full or an edge is not ready: call
- * again with the same cursor. Otherwise what dev_queue_launch says. `after` [DEV_AFTER_MAX]
- * orders the first step; NULL: none. */
+ * (untouched where there were none). -EAGAIN when the queue is full: call again with the same cursor.
+ * Otherwise what dev_queue_launch says. */
 int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
-              const struct model_binding *binding, const struct core_fence *after,
-              struct model_cursor *cursor, struct core_fence *out);
+              const struct model_binding *binding, struct model_cursor *cursor,
+              struct core_fence *out);
 
 /* Submits all steps, and waits for those before them where the queue is full. */
 int model_run_all(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,

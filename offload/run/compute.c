@@ -211,7 +211,7 @@ static int run_micro(struct run_compute *compute, const struct plan_command *com
             compute->cursor.more = parts[compute->phase].which == MODEL_RUN_RECOMPUTE &&
                                    program->backward.count > 0;
             rc = model_run(compute->queue, parts[compute->phase].steps, parts[compute->phase].which,
-                           &binding, NULL, &compute->cursor, out);
+                           &binding, &compute->cursor, out);
             if (rc != 0) {
                 return rc;
             }

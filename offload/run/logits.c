@@ -29,7 +29,7 @@ static int launch(struct run_rank *rank, const struct model_program *program,
 {
     struct model_cursor cursor = {0};
     struct core_fence done = {0};
-    int rc = model_run(rank->compute_queue, &program->logits, MODEL_RUN_ALL, binding, NULL, &cursor,
+    int rc = model_run(rank->compute_queue, &program->logits, MODEL_RUN_ALL, binding, &cursor,
                        &done);
     return rc != 0 ? rc : run_rank_wait(rank, dev_queue_tail(rank->compute_queue));
 }

@@ -168,8 +168,9 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     memcpy(&out, out_opaque, sizeof out);
     memcpy(&preference, preference_opaque, sizeof preference);
     sizes_check(&desc, &a, &b, &out);
-    if (preference.schemes != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) {
-        bad("parts of a sum may be added in 16 bits");
+    if (preference.schemes != (desc.bias != NULL ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                                 : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)) {
+        bad("parts of a sum may be added in 16 bits, or a bias to a rounded sum");
     }
     *count = 0;
     card_lt_asked++;

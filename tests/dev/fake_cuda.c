@@ -432,17 +432,6 @@ static cudaError_t put(cudaStream_t stream, struct core_job job)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
-{
-    (void)flags;
-    cudaError_t error = due();
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return put(stream, (struct core_job){
-                           .run = wait_a_little, .context = stream, .after = {fence_of(event)}});
-}
-
 struct span {
     void *to;
     const void *from;

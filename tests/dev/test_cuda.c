@@ -11,19 +11,19 @@
 
 /* Numbers of the runtime's errors, as it documents them. */
 enum { OUT_OF_MEMORY = 2, DRIVER_TOO_OLD = 35, NO_DEVICE = 100, LAUNCH_FAILURE = 719 };
-enum { OP_MIX = 1, OP_FAIL = 2, QUEUES = 4, CELLS = 300 };
+enum { OP_MIX = 1, OP_FAIL = 2, QUEUES = 4, CELLS = 300, SOURCES = 3 };
 static const int64_t LONG_NS = 20000000000;
 
 struct mix_arguments {
     uint64_t *to;
-    const uint64_t *from[DEV_AFTER_MAX];
+    const uint64_t *from[SOURCES];
     uint64_t value;
 };
 
 static uint64_t mix(const struct mix_arguments *a)
 {
     uint64_t sum = a->value;
-    for (int i = 0; i < DEV_AFTER_MAX; i++) {
+    for (int i = 0; i < SOURCES; i++) {
         sum = (sum ^ *a->from[i]) * 0x9e3779b97f4a7c15U;
     }
     return sum ^ (sum >> 29);
@@ -141,7 +141,7 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-/* Each command reads three cells that earlier commands of any queue wrote, with an edge to each. */
+/* Each command reads three cells that earlier commands of any queue wrote, each waited for first. */
 static void run_graph(struct dev_device *device, struct dev_queue **queues, uint64_t seed)
 {
     uint64_t *cells = alloc(device, 8 * CELLS);
@@ -152,11 +152,11 @@ static void run_graph(struct dev_device *device, struct dev_queue **queues, uint
         struct mix_arguments a = {.to = &cells[i], .value = seed + i};
         struct mix_arguments serial = {.value = seed + i};
         struct dev_command command = {.op = OP_MIX, .arguments = &a, .arguments_bytes = sizeof a};
-        for (size_t k = 0; k < DEV_AFTER_MAX; k++) {
+        for (size_t k = 0; k < SOURCES; k++) {
             size_t source = i == 0 ? 0 : next_random(&seed) % i;
             a.from[k] = &cells[source];
             serial.from[k] = &expected[source];
-            command.after[k] = written[source];
+            check_int(core_fence_wait(written[source], LONG_NS), ==, 0);
         }
         expected[i] = mix(&serial);
         struct dev_queue *queue = queues[next_random(&seed) % QUEUES];
@@ -172,8 +172,8 @@ static void run_graph(struct dev_device *device, struct dev_queue **queues, uint
     dev_memory_free(device, cells);
 }
 
-/* Edges inside the device are waited for on the card, through a ring of events that is used over
- * and over; results are those of the serial order. */
+/* Fences of several queues, through rings of events that are used over and over: results are those of
+ * the serial order. */
 static void random_graphs(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -207,7 +207,7 @@ static void a_unit_has_one_event(void)
         struct mix_arguments a = {.to = &cells[i], .value = i};
         const struct dev_command command = {
             .op = OP_MIX, .arguments = &a, .arguments_bytes = sizeof a, .more = i + 1 < CELLS};
-        for (size_t k = 0; k < DEV_AFTER_MAX; k++) {
+        for (size_t k = 0; k < SOURCES; k++) {
             a.from[k] = &cells[i - 1];
         }
         const struct mix_arguments expected = {
@@ -221,8 +221,8 @@ static void a_unit_has_one_event(void)
     const struct dev_copy last = {.direction = DEV_COPY_DOWN,
                                   .to = &serial[CELLS],
                                   .from = &cells[CELLS - 1],
-                                  .bytes = sizeof serial[0],
-                                  .after = {fence}};
+                                  .bytes = sizeof serial[0]};
+    check_int(core_fence_wait(fence, LONG_NS), ==, 0);
     check_int(core_fence_wait(copy(other, last), LONG_NS), ==, 0);
     check_uint(serial[CELLS], ==, serial[CELLS - 1]);
     dev_queue_destroy(queue);
@@ -230,39 +230,6 @@ static void a_unit_has_one_event(void)
     dev_memory_free(device, cells);
     dev_close(device);
     check_int(fake_live(), ==, 0);
-}
-
-/* An edge from outside has to be reached before the command is taken, one from inside issued; a
- * failed edge ends the queue with its sentence. */
-static void outside_edges(void)
-{
-    struct dev_device *device = open_card(1 << 20);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_UP);
-    unsigned char *memory = alloc(device, 64);
-    unsigned char host[64] = {1, 2, 3};
-    struct core_line outside;
-    core_line_init(&outside, "drive 0", NULL);
-    struct dev_copy command = {
-        .to = memory, .from = host, .bytes = 64, .after = {{.line = &outside, .value = 1}}};
-    struct core_fence fence;
-    check_true(!dev_queue_edge_ready(queue, command.after[0]));
-    check_int(dev_queue_copy(queue, &command, &fence), ==, -EAGAIN);
-    core_line_issue(&outside, 1);
-    check_int(dev_queue_copy(queue, &command, &fence), ==, -EAGAIN);
-    core_line_reach(&outside, 1);
-    check_true(dev_queue_edge_ready(queue, command.after[0]));
-    check_int(dev_queue_copy(queue, &command, &fence), ==, 0);
-    check_int(core_fence_wait(fence, LONG_NS), ==, 0);
-    check_memory(memory, host, 64);
-    command.after[0].value = 2;
-    core_line_fail(&outside, -EIO, "the drive is gone");
-    check_int(dev_queue_copy(queue, &command, &fence), ==, -EIO);
-    check_contains(core_err_sentence(), "the drive is gone");
-    command.after[0].line = NULL;
-    check_int(dev_queue_copy(queue, &command, &fence), ==, -EIO);
-    dev_queue_destroy(queue);
-    dev_memory_free(device, memory);
-    dev_close(device);
 }
 
 /* An op that refuses its arguments ends its queue; the others go on. An abandoned queue too. */
@@ -430,7 +397,6 @@ static void every_call_fails(void)
 }
 
 TEST_MAIN({"absence", absence}, {"budget", budget}, {"random_graphs", random_graphs},
-          {"a_unit_has_one_event", a_unit_has_one_event}, {"outside_edges", outside_edges},
-          {"failing_op", failing_op}, {"lost_card", lost_card},
-          {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
+          {"a_unit_has_one_event", a_unit_has_one_event}, {"failing_op", failing_op},
+          {"lost_card", lost_card}, {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
           {"every_call_fails", every_call_fails})

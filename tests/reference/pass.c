@@ -17,12 +17,12 @@ static int submit_timed(struct plain *plain, const struct model_steps *steps,
         struct core_fence fence = {0};
         struct model_cursor cursor = {0};
         const int64_t start_ns = core_clock_now_ns();
-        int rc = model_run(plain->queue, &one, which, binding, NULL, &cursor, &fence);
+        int rc = model_run(plain->queue, &one, which, binding, &cursor, &fence);
         rc = rc != 0 ? rc : core_fence_wait(fence, -1);
         if (rc != 0) {
             return rc;
         }
-        if (cursor.started) {
+        if (fence.line != NULL) {
             time->ns += core_clock_now_ns() - start_ns;
             time->launches++;
             time->flops += one.list->flops;
