@@ -31,7 +31,11 @@ static void put_work(struct text *text, const struct plan_input *input,
     if (command->op == PLAN_JOIN || command->op == PLAN_NORM) {
         return;
     }
-    put(text, " %s", input->blocks[command->block].name);
+    if (command->block == PLAN_NONE) {
+        put(text, " tile sums");
+    } else {
+        put(text, " %s", input->blocks[command->block].name);
+    }
     if (command->micro != PLAN_NONE) {
         put(text, " #%u", command->micro);
     }

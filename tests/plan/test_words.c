@@ -5,6 +5,7 @@
 
 #include "core/base/json.h"
 #include "offload/plan/explain.h"
+#include "offload/plan/print.h"
 #include "offload/plan/trace.h"
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
@@ -214,7 +215,24 @@ static void alternatives_have_reasons(void)
     plan_destroy(plan);
 }
 
+/* A tape of several ranks prints in full: its REDUCE of the tile sums belongs to no block. */
+static void tapes_of_ranks_print(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    world.input.world = 2;
+    world.input.stage = 1;
+    struct plan *plan = world_plan(&world);
+    const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
+    struct text text = {0};
+    plan_print_tape(&world.input, plan, tape, put_line, &text);
+    check_contains(text.at, "REDUCE tile sums ");
+    free(text.at);
+    plan_destroy(plan);
+}
+
 TEST_MAIN({"measured_times_are_drawn", measured_times_are_drawn},
           {"predicted_times_are_drawn", predicted_times_are_drawn}, {"words_add_up", words_add_up},
           {"bottlenecks_have_words", bottlenecks_have_words},
-          {"alternatives_have_reasons", alternatives_have_reasons})
+          {"alternatives_have_reasons", alternatives_have_reasons},
+          {"tapes_of_ranks_print", tapes_of_ranks_print})
