@@ -1,14 +1,42 @@
-/* page.c: the frame, the head with its figures, the panels, and the values for page.js. */
+/* page.c: the frame of the page, and the run's data as JSON, which page.js draws. */
 #include "tools/report/page.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
+#include "core/base/json_write.h"
 #include "tools/report/page_parts.h"
-#include "tools/report/panels.h"
 #include "tools/report/run.h"
-#include "tools/report/text.h"
+
+static const char *const figure_names[REPORT_FIGURES] = {
+    [REPORT_LOSS] = "loss",
+    [REPORT_EVAL] = "eval",
+    [REPORT_NORM] = "norm",
+    [REPORT_LR] = "lr",
+    [REPORT_SCALE] = "scale",
+    [REPORT_SKIPPED] = "skipped",
+    [REPORT_TOKENS] = "tokens",
+    [REPORT_SECONDS] = "seconds",
+    [REPORT_RATE] = "rate",
+    [REPORT_READ] = "read",
+    [REPORT_WRITE] = "write",
+    [REPORT_UP] = "up",
+    [REPORT_DOWN] = "down",
+    [REPORT_WAIT_READ] = "wait_read",
+    [REPORT_WAIT_WRITE] = "wait_write",
+    [REPORT_WAIT_UPDATE] = "wait_update",
+    [REPORT_WAIT_COPY] = "wait_copy",
+    [REPORT_WAIT_IMBALANCE] = "wait_imbalance",
+    [REPORT_WAIT_OTHER] = "wait_other",
+    [REPORT_WAIT_DATA] = "wait_data",
+    [REPORT_RIGHT] = "right",
+    [REPORT_WRONG] = "wrong",
+    [REPORT_LOST_BYTES] = "lost_bytes",
+    [REPORT_LOST_SECONDS] = "lost_seconds",
+    [REPORT_RSS] = "rss",
+    [REPORT_COMPUTE] = "compute",
+};
 
 static void write_lines(FILE *out, const char *const *lines)
 {
@@ -18,11 +46,10 @@ static void write_lines(FILE *out, const char *const *lines)
 }
 
 /* "Qwen3-4B" of a path. */
-static void write_name(FILE *out, const struct report_run *run)
+static void find_name(const struct report_run *run, char name[REPORT_NAME_BYTES])
 {
     const char *path = run->plan.model[0] != '\0' ? run->plan.model : run->path;
     size_t length = strlen(path);
-    char name[REPORT_NAME_BYTES];
     while (length > 1 && path[length - 1] == '/') {
         length--;
     }
@@ -30,161 +57,224 @@ static void write_name(FILE *out, const struct report_run *run)
     while (from > 0 && path[from - 1] != '/') {
         from--;
     }
-    snprintf(name, sizeof name, "%.*s", (int)(length - from), path + from);
-    report_escape(out, name);
+    snprintf(name, REPORT_NAME_BYTES, "%.*s", (int)(length - from), path + from);
 }
 
-/* A figure, and below it what to hold it against. */
-static void write_tile(FILE *out, const char *name, enum report_unit unit, double value,
-                       const char *against, double other)
+/* ---- the data; a number that the log does not have is null ---- */
+
+enum part { LOW, HIGH, SUM, COUNT, ODD };
+
+static void write_part(struct core_json_write *json, const struct report_run *run, int figure,
+                       const char *key, enum part part)
 {
-    char number[REPORT_NUMBER_BYTES];
-    if (!isfinite(value)) {
+    core_json_write_array_begin(json, key);
+    for (size_t at = 0; at < run->buckets; at++) {
+        const struct report_bucket *bucket = &run->figures[at][figure];
+        const bool none = bucket->count == 0;
+        switch (part) {
+        case LOW: core_json_write_real(json, NULL, none ? (double)NAN : bucket->low); break;
+        case HIGH: core_json_write_real(json, NULL, none ? (double)NAN : bucket->high); break;
+        case SUM: core_json_write_real(json, NULL, none ? (double)NAN : bucket->sum); break;
+        case COUNT: core_json_write_unsigned(json, NULL, bucket->count); break;
+        case ODD: core_json_write_unsigned(json, NULL, bucket->odd); break;
+        }
+    }
+    core_json_write_array_end(json);
+}
+
+/* Of a bucket with one step low, high and sum are the same, and of one without values `sum` is null. */
+static void write_figure(struct core_json_write *json, const struct report_run *run, int figure)
+{
+    const struct report_bucket *whole = &run->whole[figure];
+    core_json_write_object_begin(json, figure_names[figure]);
+    core_json_write_object_begin(json, "whole");
+    core_json_write_real(json, "low", whole->low);
+    core_json_write_real(json, "high", whole->high);
+    core_json_write_real(json, "sum", whole->sum);
+    core_json_write_unsigned(json, "count", whole->count);
+    core_json_write_unsigned(json, "odd", whole->odd);
+    core_json_write_object_end(json);
+    if (whole->count > 0) {
+        write_part(json, run, figure, "sum", SUM);
+    } else {
+        core_json_write_array_begin(json, "sum");
+        core_json_write_array_end(json);
+    }
+    if (whole->count > 0 && run->width > 1) {
+        write_part(json, run, figure, "low", LOW);
+        write_part(json, run, figure, "high", HIGH);
+    }
+    if (run->width > 1 || whole->count == 0) {
+        write_part(json, run, figure, "count", COUNT);
+    }
+    if (whole->odd > 0) {
+        write_part(json, run, figure, "odd", ODD);
+    }
+    core_json_write_object_end(json);
+}
+
+static void write_plan(struct core_json_write *json, const struct report_plan *plan)
+{
+    const struct {
+        const char *key, *text;
+    } texts[] = {
+        {"device", plan->device}, {"precision", plan->precision},   {"optimizer", plan->optimizer},
+        {"acts", plan->acts},     {"timing", plan->timing},         {"time", plan->time},
+        {"model", plan->model},   {"bottleneck", plan->bottleneck},
+    };
+    const struct {
+        const char *key;
+        double value;
+    } reals[] = {
+        {"ranks", plan->ranks},
+        {"zero_stage", plan->zero_stage},
+        {"batch", plan->batch},
+        {"accum", plan->accum},
+        {"length", plan->length},
+        {"parameters", plan->parameters},
+        {"device_bytes", plan->device_bytes},
+        {"host_bytes", plan->host_bytes},
+        {"store_bytes", plan->store_bytes},
+        {"seconds", plan->seconds},
+        {"rate", plan->rate},
+        {"read", plan->read},
+        {"write", plan->write},
+        {"up", plan->up},
+        {"down", plan->down},
+        {"steps", plan->steps},
+        {"clip", plan->clip},
+        {"taken_device", plan->taken_device},
+        {"taken_host", plan->taken_host},
+    };
+    core_json_write_object_begin(json, "plan");
+    core_json_write_bool(json, "known", plan->known);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        core_json_write_string(json, texts[i].key, texts[i].text);
+    }
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
+        core_json_write_real(json, reals[i].key, reals[i].value);
+    }
+    core_json_write_array_begin(json, "parts");
+    for (size_t i = 0; i < plan->part_count; i++) {
+        core_json_write_object_begin(json, NULL);
+        core_json_write_string(json, "tier", plan->parts[i].tier);
+        core_json_write_string(json, "what", plan->parts[i].what);
+        core_json_write_real(json, "bytes", plan->parts[i].bytes);
+        core_json_write_object_end(json);
+    }
+    core_json_write_array_end(json);
+    core_json_write_object_end(json);
+}
+
+static void write_summary(struct core_json_write *json, const struct report_summary *summary)
+{
+    if (!summary->known) {
+        core_json_write_null(json, "summary");
         return;
     }
-    fprintf(out, "<div class=\"tile\"><span>%s</span><b>%s</b><small>", name,
-            report_number(value, unit, number));
-    if (isfinite(other)) {
-        fprintf(out, "%s %s", against, report_number(other, unit, number));
-    }
-    fputs("</small></div>\n", out);
+    core_json_write_object_begin(json, "summary");
+    core_json_write_real(json, "peak_rss_gb", summary->peak_rss_gb);
+    core_json_write_real(json, "plan_seconds", summary->plan_seconds);
+    core_json_write_object_end(json);
 }
 
-static void write_steps(FILE *out, const struct report_run *run)
+static void write_events(struct core_json_write *json, const struct report_run *run)
 {
-    char number[REPORT_NUMBER_BYTES];
-    const double planned = run->plan.steps;
-    const bool all = !isfinite(planned) || (double)run->last >= planned;
-    fprintf(out, "<div class=\"tile\"><span>Steps</span><b>%" PRIu64 "</b><small>", run->last);
-    if (isfinite(planned)) {
-        fprintf(out, "of %.0f, ", planned);
+    core_json_write_array_begin(json, "events");
+    for (size_t i = 0; i < run->event_count; i++) {
+        core_json_write_object_begin(json, NULL);
+        core_json_write_unsigned(json, "step", run->events[i].step);
+        core_json_write_string(json, "kind", run->events[i].kind);
+        core_json_write_string(json, "text", run->events[i].text);
+        core_json_write_object_end(json);
     }
-    fprintf(out, "%s in %s</small></div>\n",
-            !run->summary.known ? "so far"
-            : all               ? "all"
-                                : "stopped",
-            report_number(run->whole[REPORT_SECONDS].sum, REPORT_TIME, number));
+    core_json_write_array_end(json);
+    core_json_write_unsigned(json, "events_lost", run->events_lost);
+    core_json_write_unsigned(json, "restarts", run->restarts);
+    core_json_write_unsigned(json, "repeated", run->repeated);
+    core_json_write_bool(json, "torn", run->torn);
 }
 
-static void write_tiles(FILE *out, const struct report_run *run)
+static int write_run(struct core_json_write *json, const struct report_run *run)
 {
-    const struct report_plan *plan = &run->plan;
-    const double seconds = report_run_seconds(run, 0.5);
-    const double rss = run->whole[REPORT_RSS].count > 0 ? run->whole[REPORT_RSS].high : (double)NAN;
-    fputs("<div class=\"tiles\">", out);
-    write_steps(out, run);
-    write_tile(out, "Loss", REPORT_PLAIN, run->last_loss, "from", run->first_loss);
-    write_tile(out, "Eval loss", REPORT_PLAIN, run->last_eval, "best", run->best_eval);
-    write_tile(out, "Time of a step", REPORT_TIME, seconds, "planned", plan->seconds);
-    write_tile(out, "Speed", REPORT_PER_SEC,
-               seconds > 0 ? report_run_mean(run, REPORT_TOKENS) / seconds : (double)NAN, "planned",
-               plan->rate);
-    write_tile(out, "Memory, peak", REPORT_GB,
-               run->summary.known ? fmax(rss, run->summary.peak_rss_gb) : rss, "planned",
-               (plan->device_bytes + plan->host_bytes) / 1e9);
-    fputs("</div>\n", out);
-}
-
-static void write_fact(FILE *out, const char *before, const char *text, const char *after)
-{
-    if (text[0] != '\0') {
-        fprintf(out, "<li>%s", before);
-        report_escape(out, text);
-        fprintf(out, "%s</li>", after);
-    }
-}
-
-static void write_facts(FILE *out, const struct report_run *run)
-{
-    const struct report_plan *plan = &run->plan;
-    char number[REPORT_NUMBER_BYTES];
-    fputs("<ul class=\"facts\">", out);
-    if (isfinite(plan->parameters)) {
-        fprintf(out, "<li>%s parameters</li>",
-                report_number(plan->parameters, REPORT_COUNT, number));
-    }
-    write_fact(out, "", plan->precision, "");
-    write_fact(out, "", plan->optimizer, "");
-    if (isfinite(plan->batch) && isfinite(plan->accum) && isfinite(plan->length)) {
-        fprintf(out, "<li>%.0f x %.0f rows of %.0f tokens</li>", plan->accum, plan->batch,
-                plan->length);
-    }
-    if (plan->ranks > 1) {
-        fprintf(out, "<li>%.0f ranks, ZeRO %.0f</li>", plan->ranks, plan->zero_stage);
-    }
-    write_fact(out, "on ", plan->device, "");
-    write_fact(out, "activations: ", plan->acts, "");
-    write_fact(out, "updates: ", plan->timing, "");
-    write_fact(out, "began ", plan->time, "");
-    fputs("</ul>\n", out);
-}
-
-static void write_head(FILE *out, const struct report_run *run)
-{
-    fputs("<header><p class=\"mark\">tide report</p><h1>", out);
-    write_name(out, run);
-    fputs("</h1>", out);
-    write_facts(out, run);
-    write_tiles(out, run);
-    fputs("</header>\n", out);
-}
-
-/* Means of all buckets, for what the pointer stands on. */
-static void write_values(FILE *out, const struct report_run *run)
-{
-    fprintf(out,
-            "<script type=\"application/json\" id=\"values\">{\"first\":%" PRIu64
-            ",\"last\":%" PRIu64 ",\"width\":%" PRIu64 ",\"buckets\":%zu,\"of\":{",
-            run->first, run->last, run->width, run->buckets);
-    bool any = false;
+    char name[REPORT_NAME_BYTES];
+    find_name(run, name);
+    core_json_write_object_begin(json, NULL);
+    core_json_write_string(json, "name", name);
+    core_json_write_string(json, "path", run->path);
+    core_json_write_unsigned(json, "first", run->first);
+    core_json_write_unsigned(json, "last", run->last);
+    core_json_write_unsigned(json, "width", run->width);
+    core_json_write_unsigned(json, "buckets", run->buckets);
+    core_json_write_real(json, "first_loss", run->first_loss);
+    core_json_write_real(json, "last_loss", run->last_loss);
+    core_json_write_real(json, "last_eval", run->last_eval);
+    core_json_write_real(json, "best_eval", run->best_eval);
+    core_json_write_real(json, "median_seconds", report_run_seconds(run, 0.5));
+    write_plan(json, &run->plan);
+    write_summary(json, &run->summary);
+    write_events(json, run);
+    core_json_write_object_begin(json, "figures");
     for (int i = 0; i < REPORT_FIGURES; i++) {
-        if (run->whole[i].count == 0) {
-            continue;
-        }
-        fprintf(out, "%s\"%d\":[", any ? ",\n" : "\n", i);
-        any = true;
-        for (size_t at = 0; at < run->buckets; at++) {
-            const struct report_bucket *bucket = &run->figures[at][i];
-            fputs(at > 0 ? "," : "", out);
-            if (bucket->count > 0) {
-                fprintf(out, "%.6g", report_bucket_mean(bucket));
-            } else {
-                fputs("null", out);
-            }
-        }
-        fputc(']', out);
+        write_figure(json, run, i);
     }
-    fputs("}}</script>\n", out);
+    core_json_write_object_end(json);
+    core_json_write_object_end(json);
+    return core_json_write_end(json);
 }
 
-void report_page_write(FILE *out, const struct report_run *run)
+/* "<" is only in strings; as an escape it ends no script. */
+static void put_json(FILE *out, const char *text, size_t bytes)
 {
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '<') {
+            fputs("\\u003c", out);
+        } else {
+            fputc(text[i], out);
+        }
+    }
+}
+
+/* Text inside of an element. */
+static void put_text(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        switch (*text) {
+        case '<': fputs("&lt;", out); break;
+        case '&': fputs("&amp;", out); break;
+        default: fputc((unsigned char)*text < 0x20 ? ' ' : *text, out);
+        }
+    }
+}
+
+int report_page_write(FILE *out, const struct report_run *run)
+{
+    char name[REPORT_NAME_BYTES];
+    struct core_json_write json;
+    core_json_write_init_text(&json);
+    json.nan_is_null = true;
+    int rc = write_run(&json, run);
+    if (rc != 0) {
+        goto end;
+    }
+    find_name(run, name);
     fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
           "<meta name=\"color-scheme\" content=\"light dark\">\n"
           "<meta name=\"generator\" content=\"tide report\">\n"
           "<link rel=\"icon\" href=\"data:,\">\n<title>",
           out);
-    write_name(out, run);
+    put_text(out, name);
     fputs(" \xc2\xb7 tide report</title>\n<style>\n", out);
     write_lines(out, report_page_css);
-    fputs("</style></head><body>\n", out);
-    write_head(out, run);
-    fputs("<main>\n", out);
-    report_panels_causes(out, run);
-    report_panels_charts(out, run);
-    report_panels_plan(out, run);
-    report_panels_tiers(out, run);
-    report_panels_events(out, run);
-    fputs("</main>\n<footer>From <code>", out);
-    report_escape(out, run->path);
-    fprintf(out, "</code>, steps %" PRIu64 " to %" PRIu64, run->first, run->last);
-    if (run->width > 1) {
-        fprintf(out, ", %" PRIu64 " a point", run->width);
-    }
-    fputs(". Move over a chart, or focus one and use the arrow keys.</footer>\n", out);
-    write_values(out, run);
-    fputs("<script>\n", out);
+    fputs("</style></head><body>\n<div id=\"page\"><p>This page is drawn by its script.</p></div>\n"
+          "<script type=\"application/json\" id=\"run\">",
+          out);
+    put_json(out, json.text, json.bytes);
+    fputs("</script>\n<script>\n", out);
     write_lines(out, report_page_js);
     fputs("</script></body></html>\n", out);
+end:
+    core_json_write_fini(&json);
+    return rc;
 }

@@ -1,4 +1,5 @@
-/* page.h: the whole page of a run: one file that needs no other and asks nothing of a network. */
+/* page.h: the page of a run: one HTML file with the run's data as JSON and a script that draws it. It loads
+ * nothing from elsewhere. */
 #ifndef TOOLS_REPORT_PAGE_H
 #define TOOLS_REPORT_PAGE_H
 
@@ -6,7 +7,7 @@
 
 struct report_run;
 
-/* Errors of the stream are the caller's to look for. */
-void report_page_write(FILE *out, const struct report_run *run);
+/* -ENOMEM. The caller checks the stream for errors. */
+int report_page_write(FILE *out, const struct report_run *run);
 
 #endif

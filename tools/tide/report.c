@@ -2,6 +2,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,7 +13,6 @@
 #include "tools/report/log.h"
 #include "tools/report/page.h"
 #include "tools/report/run.h"
-#include "tools/report/text.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/paths.h"
@@ -85,11 +86,15 @@ static int write_page(const struct report_run *run, const char *path)
     if (out == NULL) {
         return core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
     }
-    report_page_write(out, run);
+    const int rc = report_page_write(out, run);
     errno = 0;
     bool failed = fflush(out) != 0 || ferror(out);
     int cause = errno != 0 ? errno : EIO;
     failed |= fclose(out) != 0;
+    if (rc != 0) {
+        unlink(part);
+        return rc;
+    }
     if (!failed && rename(part, path) != 0) {
         failed = true;
         cause = errno;
@@ -114,26 +119,63 @@ static int save_page(const struct report_run *run, const char *path)
     if (out == NULL) {
         return core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
     }
-    report_page_write(out, run);
+    const int rc = report_page_write(out, run);
     if (standard) {
-        return 0; /* the command looks at the end whether all arrived */
+        return rc; /* the command checks the stream at the end */
     }
     errno = 0;
     const bool failed = fflush(out) != 0 || ferror(out);
     const int cause = errno != 0 ? errno : EIO;
     fclose(out);
+    if (rc != 0) {
+        return rc;
+    }
     return failed ? core_err_set(-cause, "%s cannot be written: %s", path, strerror(cause)) : 0;
+}
+
+enum { NUMBER_BYTES = 32 };
+
+static void print_loss(double loss, char out[NUMBER_BYTES])
+{
+    if (isfinite(loss)) {
+        snprintf(out, NUMBER_BYTES, "%.4g", loss);
+    } else {
+        snprintf(out, NUMBER_BYTES, "\xe2\x80\x93");
+    }
+}
+
+/* Three digits, as page.js has them: "250 ms". */
+static void print_seconds(double seconds, char out[NUMBER_BYTES])
+{
+    static const struct {
+        double from, unit;
+        const char *name;
+    } units[] = {{172800, 86400, "d"}, {5400, 3600, "h"},       {120, 60, "min"},
+                 {0.9995, 1, "s"},     {0.0009995, 1e-3, "ms"}, {0, 1e-6, "us"}};
+    size_t at = 0;
+    if (!isfinite(seconds) || seconds == 0) {
+        snprintf(out, NUMBER_BYTES, "%s", seconds == 0 ? "0 s" : "\xe2\x80\x93");
+        return;
+    }
+    while (fabs(seconds) < units[at].from) {
+        at++;
+    }
+    const double value = seconds / units[at].unit;
+    const double size = fabs(value);
+    const int digits = size >= 99.95 ? 0 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3;
+    snprintf(out, NUMBER_BYTES, "%.*f %s", digits, value, units[at].name);
 }
 
 static void print_outcome(const struct report_run *run, const char *path)
 {
-    char first[REPORT_NUMBER_BYTES];
-    char last[REPORT_NUMBER_BYTES];
-    char seconds[REPORT_NUMBER_BYTES];
+    char first[NUMBER_BYTES];
+    char last[NUMBER_BYTES];
+    char seconds[NUMBER_BYTES];
+    print_loss(run->first_loss, first);
+    print_loss(run->last_loss, last);
+    print_seconds(report_run_seconds(run, 0.5), seconds);
     printf("%s: steps %" PRIu64 " to %" PRIu64 ", loss %s -> %s, %s a step\n", path, run->first,
-           run->last, report_number(run->first_loss, REPORT_PLAIN, first),
-           report_number(run->last_loss, REPORT_PLAIN, last),
-           report_number(report_run_seconds(run, 0.5), REPORT_TIME, seconds));
+           run->last, first, last, seconds);
 }
 
 static int work(const struct cli_command *command, const char *given, const char *out)
