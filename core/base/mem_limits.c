@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 
 #include "core/base/err.h"
-#include "core/base/kfile.h"
+#include "core/base/sysfile.h"
 
 enum { CAP_IPC_LOCK_BIT = 14, PATH_BYTES = 256, TEXT_BYTES = 16384 };
 
@@ -40,8 +40,8 @@ static void look_at(const char *root, const struct version *version, const char 
                     struct found *found)
 {
     char text[TEXT_BYTES];
-    if (core_kfile_text(text, sizeof text, root, "%s%s/%s", version->mount, path, version->limit) <
-        0) {
+    if (core_sysfile_text(text, sizeof text, root, "%s%s/%s", version->mount, path,
+                          version->limit) < 0) {
         return;
     }
     uint64_t limit = limit_from(text);
@@ -50,12 +50,12 @@ static void look_at(const char *root, const struct version *version, const char 
     }
     uint64_t used = 0;
     uint64_t cache = 0;
-    if (core_kfile_text(text, sizeof text, root, "%s%s/%s", version->mount, path, version->used) >
+    if (core_sysfile_text(text, sizeof text, root, "%s%s/%s", version->mount, path, version->used) >
         0) {
         used = strtoull(text, NULL, 10);
     }
-    if (core_kfile_text(text, sizeof text, root, "%s%s/memory.stat", version->mount, path) > 0) {
-        core_kfile_field(text, version->cache, &cache);
+    if (core_sysfile_text(text, sizeof text, root, "%s%s/memory.stat", version->mount, path) > 0) {
+        core_sysfile_field(text, version->cache, &cache);
     }
     used = used > cache ? used - cache : 0;
     uint64_t left = limit > used ? limit - used : 0;
@@ -92,7 +92,7 @@ static void look_at_cgroups(const char *root, struct found *found)
     static const struct version v2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
                                       "inactive_file"};
     char text[TEXT_BYTES];
-    if (core_kfile_text(text, sizeof text, root, "/proc/self/cgroup") < 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/proc/self/cgroup") < 0) {
         return;
     }
     char *rest = NULL;
@@ -121,11 +121,11 @@ static void look_at_process(const char *root, struct core_mem_limits *limits)
         limits->memlock_bytes = memlock.rlim_cur;
     }
     char text[TEXT_BYTES];
-    if (core_kfile_text(text, sizeof text, root, "/proc/self/status") < 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/proc/self/status") < 0) {
         return;
     }
-    core_kfile_field(text, "VmLck:", &limits->locked_bytes);
-    core_kfile_field(text, "VmPin:", &limits->pinned_bytes);
+    core_sysfile_field(text, "VmLck:", &limits->locked_bytes);
+    core_sysfile_field(text, "VmPin:", &limits->pinned_bytes);
     const char *mask = strstr(text, "\nCapEff:");
     if (mask != NULL) {
         uint64_t bits = strtoull(mask + 8, NULL, 16);
@@ -136,15 +136,15 @@ static void look_at_process(const char *root, struct core_mem_limits *limits)
 int core_mem_limits(const char *root, struct core_mem_limits *out)
 {
     char text[TEXT_BYTES];
-    int rc = core_kfile_text(text, sizeof text, root, "/proc/meminfo");
+    int rc = core_sysfile_text(text, sizeof text, root, "/proc/meminfo");
     if (rc < 0) {
         return core_err_set(-ENOENT, "%s/proc/meminfo cannot be read: %s", root, strerror(-rc));
     }
     struct core_mem_limits limits = {.total_bytes = CORE_MEM_UNLIMITED,
                                      .available_bytes = CORE_MEM_UNLIMITED};
-    core_kfile_field(text, "MemTotal:", &limits.total_bytes);
-    if (core_kfile_field(text, "MemAvailable:", &limits.available_bytes) != 0) {
-        core_kfile_field(text, "MemFree:", &limits.available_bytes);
+    core_sysfile_field(text, "MemTotal:", &limits.total_bytes);
+    if (core_sysfile_field(text, "MemAvailable:", &limits.available_bytes) != 0) {
+        core_sysfile_field(text, "MemFree:", &limits.available_bytes);
     }
     struct found found = {.limit_bytes = CORE_MEM_UNLIMITED, .left_bytes = CORE_MEM_UNLIMITED};
     look_at_cgroups(root, &found);
@@ -181,13 +181,13 @@ int core_mem_hugetlb(const char *root, int node, uint64_t page_bytes, struct cor
     int64_t total;
     int64_t unused;
     int64_t reserved = 0;
-    if (core_kfile_number(&total, root, "%s/nr_hugepages", folder) != 0 ||
-        core_kfile_number(&unused, root, "%s/free_hugepages", folder) != 0 || total < 0 ||
+    if (core_sysfile_number(&total, root, "%s/nr_hugepages", folder) != 0 ||
+        core_sysfile_number(&unused, root, "%s/free_hugepages", folder) != 0 || total < 0 ||
         unused < 0) {
         return -ENOENT;
     }
     if (node < 0) {
-        core_kfile_number(&reserved, root, "%s/resv_hugepages", folder);
+        core_sysfile_number(&reserved, root, "%s/resv_hugepages", folder);
     }
     *out = (struct core_hugetlb){
         .page_bytes = page_bytes,
@@ -202,7 +202,7 @@ void core_mem_nodes(const char *root, struct core_cpus *out)
     struct core_cpus allowed = {0};
     struct core_cpus present = {0};
     char text[TEXT_BYTES];
-    if (core_kfile_text(text, sizeof text, root, "/proc/self/status") > 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/proc/self/status") > 0) {
         char *list = strstr(text, "\nMems_allowed_list:");
         if (list != NULL) {
             list += strlen("\nMems_allowed_list:");
@@ -211,7 +211,7 @@ void core_mem_nodes(const char *root, struct core_cpus *out)
             core_cpus_parse(list, &allowed);
         }
     }
-    if (core_kfile_text(text, sizeof text, root, "/sys/devices/system/node/has_memory") > 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/sys/devices/system/node/has_memory") > 0) {
         core_cpus_parse(text, &present);
     }
     struct core_cpus both = {0};
@@ -230,10 +230,10 @@ int core_mem_node_free(const char *root, int node, uint64_t *bytes)
 {
     char text[TEXT_BYTES];
     char key[32];
-    if (core_kfile_text(text, sizeof text, root, "/sys/devices/system/node/node%d/meminfo", node) <
-        0) {
+    if (core_sysfile_text(text, sizeof text, root, "/sys/devices/system/node/node%d/meminfo",
+                          node) < 0) {
         return -ENOENT;
     }
     snprintf(key, sizeof key, "Node %d MemFree:", node);
-    return core_kfile_field(text, key, bytes);
+    return core_sysfile_field(text, key, bytes);
 }

@@ -1,5 +1,5 @@
 /* mem_limits.h: how much memory this process may use, lock and take as huge pages, and where a page
- * lies. Read-only questions to the kernel; any thread. `root` is as in kfile.h. */
+ * lies. Read-only questions to the kernel; any thread. `root` is as in sysfile.h. */
 #ifndef CORE_BASE_MEM_LIMITS_H
 #define CORE_BASE_MEM_LIMITS_H
 

@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/kfile.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/mem_limits.h"
+#include "core/base/sysfile.h"
 #include "core/base/team.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -84,8 +84,8 @@ static unsigned char *map_aligned(uint64_t bytes)
 static bool transparent_is_on(void)
 {
     char choice[32];
-    int rc = core_kfile_choice(choice, sizeof choice, "",
-                               "/sys/kernel/mm/transparent_hugepage/enabled");
+    int rc = core_sysfile_choice(choice, sizeof choice, "",
+                                 "/sys/kernel/mm/transparent_hugepage/enabled");
     return rc != 0 || strcmp(choice, "never") != 0;
 }
 
@@ -254,7 +254,7 @@ static uint64_t transparent_bytes(const struct core_region *region)
         if (end > line && *end == '-') {
             uintptr_t stop = strtoul(end + 1, NULL, 16);
             inside = begin < last && stop > first;
-        } else if (inside && core_kfile_field(line, "AnonHugePages:", &field) == 0) {
+        } else if (inside && core_sysfile_field(line, "AnonHugePages:", &field) == 0) {
             sum += field;
         }
     }

@@ -11,8 +11,8 @@
 #include <sys/sysmacros.h>
 
 #include "core/base/err.h"
-#include "core/base/kfile.h"
 #include "core/base/mem_limits.h"
+#include "core/base/sysfile.h"
 #include "core/base/topo_read.h"
 
 enum { TEXT_BYTES = 8192, PCI_CLASS_DISPLAY = 0x03, PCI_CLASS_ACCELERATOR = 0x12 };
@@ -21,7 +21,7 @@ static void read_nodes(const char *root, struct core_topo *topo)
 {
     char text[TEXT_BYTES];
     struct core_cpus online = {0};
-    if (core_kfile_text(text, sizeof text, root, "/sys/devices/system/node/online") > 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/sys/devices/system/node/online") > 0) {
         core_cpus_parse(text, &online);
     }
     for (int number = 0; number < CORE_CPUS_MAX; number++) {
@@ -33,13 +33,13 @@ static void read_nodes(const char *root, struct core_topo *topo)
         if (node == NULL) {
             return;
         }
-        if (core_kfile_text(text, sizeof text, root, "%s/node%d/cpulist", folder, number) > 0) {
+        if (core_sysfile_text(text, sizeof text, root, "%s/node%d/cpulist", folder, number) > 0) {
             core_cpus_parse(text, &node->cpus);
         }
-        if (core_kfile_text(text, sizeof text, root, "%s/node%d/meminfo", folder, number) > 0) {
+        if (core_sysfile_text(text, sizeof text, root, "%s/node%d/meminfo", folder, number) > 0) {
             char key[32];
             snprintf(key, sizeof key, "Node %d MemTotal:", number);
-            core_kfile_field(text, key, &node->bytes);
+            core_sysfile_field(text, key, &node->bytes);
         }
     }
 }
@@ -47,7 +47,7 @@ static void read_nodes(const char *root, struct core_topo *topo)
 static void read_cpus(const char *root, struct core_topo *topo)
 {
     char text[TEXT_BYTES];
-    if (core_kfile_text(text, sizeof text, root, "/sys/devices/system/cpu/online") > 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/sys/devices/system/cpu/online") > 0) {
         core_cpus_parse(text, &topo->cpus);
     }
     if (core_cpus_count(&topo->cpus) == 0) {
@@ -56,9 +56,9 @@ static void read_cpus(const char *root, struct core_topo *topo)
     for (unsigned cpu = 0; cpu < CORE_CPUS_MAX; cpu++) {
         struct core_cpus siblings = {0};
         if (core_cpus_has(&topo->cpus, cpu) &&
-            core_kfile_text(text, sizeof text, root,
-                            "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list",
-                            cpu) > 0 &&
+            core_sysfile_text(text, sizeof text, root,
+                              "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list",
+                              cpu) > 0 &&
             core_cpus_parse(text, &siblings) == 0 && core_cpus_count(&siblings) > 0) {
             topo->core_of[cpu] = (uint16_t)core_cpus_nth(&siblings, 0);
         }
@@ -86,7 +86,7 @@ static void read_gpus(const char *root, struct core_topo *topo)
         char bus[16];
         char text[32];
         if (core_topo_bus_write(entry->d_name, bus, sizeof bus) != 0 ||
-            core_kfile_text(text, sizeof text, path, "/%s/class", entry->d_name) < 0) {
+            core_sysfile_text(text, sizeof text, path, "/%s/class", entry->d_name) < 0) {
             continue;
         }
         unsigned long class = strtoul(text, NULL, 16) >> 16;
@@ -97,7 +97,7 @@ static void read_gpus(const char *root, struct core_topo *topo)
         int64_t node = -1;
         if (gpu != NULL) {
             snprintf(gpu->bus, sizeof gpu->bus, "%s", bus);
-            core_kfile_number(&node, path, "/%s/numa_node", entry->d_name);
+            core_sysfile_number(&node, path, "/%s/numa_node", entry->d_name);
             gpu->node = (int)node;
         }
     }
@@ -113,7 +113,7 @@ static void walk_to_bus(const char *root, char *real, struct core_topo_device *d
     for (char *slash = strrchr(real, '/'); slash != NULL; slash = strrchr(real, '/')) {
         core_topo_bus_write(slash + 1, drive->bus, sizeof drive->bus);
         int64_t node = -1;
-        if (core_kfile_number(&node, real, "/numa_node") == 0 && node >= 0) {
+        if (core_sysfile_number(&node, real, "/numa_node") == 0 && node >= 0) {
             drive->node = (int)node;
         }
         if (drive->bus[0] != '\0' || (size_t)(slash - real) <= shortest) {
@@ -236,7 +236,7 @@ int core_topo_drive_of(const char *path, char *name, size_t bytes)
                             major(info.st_dev), minor(info.st_dev));
     }
     int64_t partition = 0;
-    if (core_kfile_number(&partition, real, "/partition") == 0) {
+    if (core_sysfile_number(&partition, real, "/partition") == 0) {
         *strrchr(real, '/') = '\0';
     }
     snprintf(name, bytes, "%s", strrchr(real, '/') + 1);

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "core/base/cpus.h"
-#include "core/base/kfile.h"
+#include "core/base/sysfile.h"
 #include "offload/doctor/doctor.h"
 
 static const char topic[] = "cpu";
@@ -15,7 +15,7 @@ static void read_product(const char *root, char *product, size_t bytes)
 {
     char text[4096];
     snprintf(product, bytes, "processor");
-    if (core_kfile_text(text, sizeof text, root, "/proc/cpuinfo") <= 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/proc/cpuinfo") <= 0) {
         return;
     }
     const char *line = strstr(text, "model name");
@@ -51,13 +51,14 @@ static double quota_at(const char *root, const char *folder)
     char text[64];
     double quota = 0.0;
     double period = 0.0;
-    if (core_kfile_text(text, sizeof text, root, "/sys/fs/cgroup%s/cpu.max", folder) > 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/sys/fs/cgroup%s/cpu.max", folder) > 0) {
         return sscanf(text, "%lf %lf", &quota, &period) == 2 && period > 0.0 ? quota / period : 0.0;
     }
     int64_t quota_us = 0;
     int64_t period_us = 0;
-    if (core_kfile_number(&quota_us, root, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", folder) == 0 &&
-        core_kfile_number(&period_us, root, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", folder) ==
+    if (core_sysfile_number(&quota_us, root, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", folder) ==
+            0 &&
+        core_sysfile_number(&period_us, root, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", folder) ==
             0 &&
         quota_us > 0 && period_us > 0) {
         return (double)quota_us / (double)period_us;
@@ -70,7 +71,7 @@ static void read_group(const char *root, char *folder, size_t bytes)
 {
     char text[4096];
     folder[0] = '\0';
-    if (core_kfile_text(text, sizeof text, root, "/proc/self/cgroup") <= 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/proc/self/cgroup") <= 0) {
         return;
     }
     char *rest = NULL;
@@ -141,11 +142,11 @@ static void say_clock(struct doctor *doctor)
     char governor[64];
     char driver[64] = "";
     const char *folder = "/sys/devices/system/cpu/cpu0/cpufreq";
-    if (core_kfile_text(governor, sizeof governor, doctor->root, "%s/scaling_governor", folder) <=
+    if (core_sysfile_text(governor, sizeof governor, doctor->root, "%s/scaling_governor", folder) <=
         0) {
         return;
     }
-    core_kfile_text(driver, sizeof driver, doctor->root, "%s/scaling_driver", folder);
+    core_sysfile_text(driver, sizeof driver, doctor->root, "%s/scaling_driver", folder);
     bool by_itself = strncmp(driver, "intel_pstate", 12) == 0 || strncmp(driver, "amd", 3) == 0;
     bool slow = strcmp(governor, "powersave") == 0 && !by_itself;
     doctor_say(

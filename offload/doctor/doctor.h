@@ -12,7 +12,7 @@
 
 struct doctor {
     const char
-        *root; /* borrowed; in front of /proc and /sys: "" but in tests (core/base/kfile.h) */
+        *root; /* borrowed; in front of /proc and /sys: "" but in tests (core/base/sysfile.h) */
     void (*finding)(void *user, const struct tide_finding *finding);
     void *user;
     int64_t memory_ns;     /* how long each of memory's two rates is measured */

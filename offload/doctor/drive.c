@@ -2,14 +2,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/block.h"
+#include "core/base/block_device.h"
 #include "offload/doctor/doctor.h"
 
 static const char topic[] = "drive";
 
 enum { SECTORS_GOOD_KB = 1024, SECTORS_CURE_KB = 4096 };
 
-static void say_kind(struct doctor *doctor, const struct core_block *block)
+static void say_kind(struct doctor *doctor, const struct core_block_device *block)
 {
     char many[64] = "";
     if (block->drives > 1) {
@@ -32,7 +32,7 @@ static void say_kind(struct doctor *doctor, const struct core_block *block)
         many, near, block->spins ? ": a spinning disk" : "");
 }
 
-static void say_scheduler(struct doctor *doctor, const struct core_block *block)
+static void say_scheduler(struct doctor *doctor, const struct core_block_device *block)
 {
     if (block->scheduler[0] == '\0') {
         return;
@@ -54,7 +54,7 @@ static void say_scheduler(struct doctor *doctor, const struct core_block *block)
                block->scheduler);
 }
 
-static void say_request(struct doctor *doctor, const struct core_block *block)
+static void say_request(struct doctor *doctor, const struct core_block_device *block)
 {
     int64_t now_kb = block->max_sectors_kb;
     int64_t most_kb = block->max_hw_sectors_kb;
@@ -81,8 +81,8 @@ static void say_request(struct doctor *doctor, const struct core_block *block)
 
 void doctor_drive(struct doctor *doctor, unsigned major, unsigned minor)
 {
-    struct core_block block;
-    if (core_block_find(doctor->root, major, minor, &block) != 0) {
+    struct core_block_device block;
+    if (core_block_device_find(doctor->root, major, minor, &block) != 0) {
         return; /* no block device of its own, or no /sys to ask */
     }
     say_kind(doctor, &block);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/kfile.h"
+#include "core/base/sysfile.h"
 #include "core/dev/dev.h"
 #include "offload/doctor/doctor.h"
 
@@ -24,10 +24,10 @@ static int count_cards(const char *root)
     for (struct dirent *entry; (entry = readdir(bus)) != NULL;) {
         char vendor[32];
         char class[32];
-        bool card = core_kfile_text(vendor, sizeof vendor, root, "/sys/bus/pci/devices/%s/vendor",
-                                    entry->d_name) > 0 &&
-                    core_kfile_text(class, sizeof class, root, "/sys/bus/pci/devices/%s/class",
-                                    entry->d_name) > 0 &&
+        bool card = core_sysfile_text(vendor, sizeof vendor, root, "/sys/bus/pci/devices/%s/vendor",
+                                      entry->d_name) > 0 &&
+                    core_sysfile_text(class, sizeof class, root, "/sys/bus/pci/devices/%s/class",
+                                      entry->d_name) > 0 &&
                     strcmp(vendor, "0x10de") == 0 && strncmp(class, "0x03", 4) == 0;
         count += card ? 1 : 0;
     }
@@ -38,7 +38,7 @@ static int count_cards(const char *root)
 static void say_works(struct doctor *doctor, int devices)
 {
     char version[256] = "";
-    core_kfile_text(version, sizeof version, doctor->root, "/proc/driver/nvidia/version");
+    core_sysfile_text(version, sizeof version, doctor->root, "/proc/driver/nvidia/version");
     version[strcspn(version, "\n")] = '\0';
     doctor_say(doctor, &(struct doctor_line){.topic = topic, .figure = "devices", .value = devices},
                "%d CUDA device%s%s%s", devices, devices == 1 ? "" : "s",
@@ -49,8 +49,8 @@ static void say_absent(struct doctor *doctor, int rc)
 {
     int cards = count_cards(doctor->root);
     char version[16];
-    bool driver = core_kfile_text(version, sizeof version, doctor->root,
-                                  "/proc/driver/nvidia/version") > 0;
+    bool driver = core_sysfile_text(version, sizeof version, doctor->root,
+                                    "/proc/driver/nvidia/version") > 0;
     if (cards <= 0 && !driver) {
         doctor_say(doctor, &(struct doctor_line){.topic = topic},
                    "no NVIDIA card is seen%s; the CPU device is used",

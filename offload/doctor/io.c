@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "aio/backend.h"
-#include "core/base/kfile.h"
+#include "core/base/sysfile.h"
 #include "offload/doctor/doctor.h"
 
 static const char topic[] = "io";
@@ -15,7 +15,7 @@ enum { AIO_EVENTS_MIN = 4096 };
 static const char *uring_cure(const struct doctor *doctor, int rc)
 {
     int64_t disabled = 0;
-    if (core_kfile_number(&disabled, doctor->root, "/proc/sys/kernel/io_uring_disabled") == 0 &&
+    if (core_sysfile_number(&disabled, doctor->root, "/proc/sys/kernel/io_uring_disabled") == 0 &&
         disabled != 0) {
         return "sudo sysctl kernel.io_uring_disabled=0";
     }
@@ -56,8 +56,8 @@ static void say_libaio(struct doctor *doctor)
     int64_t used = 0;
     int64_t most = 0;
     int rc = aio_probe_libaio(reason, sizeof reason);
-    bool counted = core_kfile_number(&used, doctor->root, "/proc/sys/fs/aio-nr") == 0 &&
-                   core_kfile_number(&most, doctor->root, "/proc/sys/fs/aio-max-nr") == 0;
+    bool counted = core_sysfile_number(&used, doctor->root, "/proc/sys/fs/aio-nr") == 0 &&
+                   core_sysfile_number(&most, doctor->root, "/proc/sys/fs/aio-max-nr") == 0;
     if (counted && most - used < AIO_EVENTS_MIN) {
         doctor_say(doctor,
                    &(struct doctor_line){.verdict = TIDE_WARN,

@@ -5,9 +5,9 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/kfile.h"
 #include "core/base/mem.h"
 #include "core/base/mem_limits.h"
+#include "core/base/sysfile.h"
 #include "core/base/team.h"
 #include "offload/doctor/doctor.h"
 
@@ -46,7 +46,7 @@ static void say_size(struct doctor *doctor, const struct core_mem_limits *limits
 static void say_overcommit(struct doctor *doctor)
 {
     int64_t policy = 0;
-    if (core_kfile_number(&policy, doctor->root, "/proc/sys/vm/overcommit_memory") == 0 &&
+    if (core_sysfile_number(&policy, doctor->root, "/proc/sys/vm/overcommit_memory") == 0 &&
         policy == 2) {
         doctor_say(doctor,
                    &(struct doctor_line){.verdict = TIDE_WARN,

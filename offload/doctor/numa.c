@@ -1,7 +1,7 @@
 /* numa.c: how many nodes memory and processors are spread over, and whether we can place things
  * there. No state. */
-#include "core/base/kfile.h"
 #include "core/base/mem_limits.h"
+#include "core/base/sysfile.h"
 #include "offload/doctor/doctor.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ static const char topic[] = "numa";
 static void say_balancing(struct doctor *doctor)
 {
     int64_t on = 0;
-    if (core_kfile_number(&on, doctor->root, "/proc/sys/kernel/numa_balancing") == 0 && on != 0) {
+    if (core_sysfile_number(&on, doctor->root, "/proc/sys/kernel/numa_balancing") == 0 && on != 0) {
         doctor_say(doctor,
                    &(struct doctor_line){.verdict = TIDE_WARN,
                                          .topic = topic,

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "core/base/kfile.h"
 #include "core/base/mem.h"
 #include "core/base/mem_limits.h"
+#include "core/base/sysfile.h"
 #include "offload/doctor/doctor.h"
 
 #define MIB                (UINT64_C(1) << 20)
@@ -33,7 +33,7 @@ static bool trial_is_huge(void)
 static void say_transparent(struct doctor *doctor, uint64_t reserved_bytes)
 {
     char choice[32] = "";
-    bool known = core_kfile_choice(choice, sizeof choice, doctor->root, thp_path) == 0;
+    bool known = core_sysfile_choice(choice, sizeof choice, doctor->root, thp_path) == 0;
     bool on = known && strcmp(choice, "never") != 0;
     bool huge = (on || !known) && trial_is_huge();
     if (huge) {

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/json/json.h"
 #include "offload/model/config_rope.h"
 #include "offload/model/family.h"
 #include "offload/model/files.h"

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/json/json.h"
 #include "offload/model/config.h"
 
 enum { DICTIONARIES = 2 };

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 
 extern const struct model_family model_family_gpt2;
 extern const struct model_family model_family_llama;

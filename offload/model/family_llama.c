@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "offload/model/family_rotary.h"
 
 static int finish(const struct core_json *doc, struct model_config *config)

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "offload/model/family_rotary.h"
 
 enum { WINDOW_DEFAULT = 4096 };

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "offload/model/family_rotary.h"
 
 static const struct model_param_row layer[] = {

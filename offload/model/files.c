@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/json/json.h"
 #include "offload/model/files_part.h"
 
 enum { SHARDS_MAX = 4096, NAMED_MAX = 8 };

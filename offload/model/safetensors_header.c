@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json_scan.h"
+#include "core/json/scan.h"
 #include "offload/model/safetensors.h"
 
 /* All types that the format has, with their bits. */

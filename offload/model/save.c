@@ -12,7 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 #include "offload/model/claim.h"
 #include "offload/model/publish.h"
 #include "offload/model/save_folder.h"

@@ -15,8 +15,8 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "offload/model/claim.h"
 #include "offload/model/family.h"
 #include "offload/model/publish.h"

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json_write.h"
 #include "core/base/log.h"
+#include "core/json/write.h"
 
 /* ---- describing ---- */
 

@@ -10,7 +10,7 @@
 
 #include "core/base/cpus.h"
 #include "core/base/hash.h"
-#include "core/base/kfile.h"
+#include "core/base/sysfile.h"
 #include "core/dev/dev.h"
 #include "offload/run/rates_file.h"
 
@@ -43,7 +43,7 @@ static void name_machine(const struct run_options *options, char out[MACHINE_BYT
     char text[CPUINFO_BYTES];
     char flags[CPU_FLAGS_BYTES];
     const char *name = "";
-    if (core_kfile_text(text, sizeof text, "", "/proc/cpuinfo") > 0) {
+    if (core_sysfile_text(text, sizeof text, "", "/proc/cpuinfo") > 0) {
         char *line = strstr(text, "model name");
         char *colon = line != NULL ? strchr(line, ':') : NULL;
         if (colon != NULL) {

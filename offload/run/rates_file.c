@@ -9,12 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
 #include "core/base/log.h"
+#include "core/json/cache.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 
 enum { FILE_VERSION = 1, CACHE_VERSION = 2 };
 

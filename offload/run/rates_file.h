@@ -1,5 +1,5 @@
 /* rates_file.h: measured rates in a cache between runs: a small JSON file per part of the machine. A
- * file counts only for the key that it was written under, and for some weeks (core/base/cache.h). A
+ * file counts only for the key that it was written under, and for some weeks (core/json/cache.h). A
  * damaged file or folder is no error: the part is measured again. The caller's thread. */
 #ifndef OFFLOAD_RUN_RATES_FILE_H
 #define OFFLOAD_RUN_RATES_FILE_H

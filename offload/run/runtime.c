@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-#include "core/base/kfile.h"
+#include "core/base/sysfile.h"
 #include "offload/model/model.h"
 #include "offload/store/flow.h"
 
@@ -22,11 +22,11 @@ static uint64_t status_bytes(const char *key)
     char text[STATUS_BYTES];
     uint64_t resident = 0;
     uint64_t huge = 0;
-    if (core_kfile_text(text, sizeof text, "", "/proc/self/status") < 0) {
+    if (core_sysfile_text(text, sizeof text, "", "/proc/self/status") < 0) {
         return 0;
     }
-    (void)core_kfile_field(text, key, &resident);
-    (void)core_kfile_field(text, "HugetlbPages:", &huge);
+    (void)core_sysfile_field(text, key, &resident);
+    (void)core_sysfile_field(text, "HugetlbPages:", &huge);
     return resident + huge;
 }
 

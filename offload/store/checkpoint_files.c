@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 
 enum { LENGTH_BYTES = 8, GRAIN_BYTES = 8, SUM_BYTES = 8 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 #include "offload/plan/shard.h"
 
 enum { LENGTH_BYTES = 8, SCALE_BYTES = 4 };

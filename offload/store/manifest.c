@@ -9,8 +9,8 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "offload/plan/shard.h"
 #include "offload/store/manifest_seal.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "offload/plan/shard.h"
 #include "offload/store/manifest.h"
 #include "offload/store/manifest_seal.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/api/world.h"
 
 static struct world world;

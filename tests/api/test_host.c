@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/api/world.h"
 
 enum { STEPS = 3 };

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include "core/base/block.h"
+#include "core/base/block_device.h"
 #include "tests/harness/test.h"
 
 static void put(const char *path, const char *text)
@@ -28,7 +28,7 @@ static void put(const char *path, const char *text)
 
 static void nvme_partition(void)
 {
-    struct core_block block;
+    struct core_block_device block;
     put("/sys/dev/block/259:2/uevent",
         "MAJOR=259\nMINOR=2\nDEVNAME=nvme0n1p2\nDEVTYPE=partition\n");
     put("/sys/class/block/nvme0n1p2/partition", "2\n");
@@ -40,7 +40,7 @@ static void nvme_partition(void)
     put("/sys/block/nvme0n1/queue/max_sectors_kb", "1280\n");
     put("/sys/block/nvme0n1/queue/max_hw_sectors_kb", "2048\n");
     put("/sys/block/nvme0n1/queue/rotational", "0\n");
-    check_int(core_block_find(test_directory(), 259, 2, &block), ==, 0);
+    check_int(core_block_device_find(test_directory(), 259, 2, &block), ==, 0);
     check_string(block.name, "nvme0n1");
     check_string(block.model, "Fast Drive 9000");
     check_string(block.firmware, "1.2.3");
@@ -54,13 +54,13 @@ static void nvme_partition(void)
 
 static void volume_over_two_drives(void)
 {
-    struct core_block block;
+    struct core_block_device block;
     put("/sys/dev/block/253:0/uevent", "DEVNAME=dm-0\n");
     put("/sys/block/dm-0/slaves/md0", "");
     put("/sys/block/md0/slaves/sdb", "");
     put("/sys/block/md0/slaves/sda", "");
     put("/sys/block/sda/queue/rotational", "1\n");
-    check_int(core_block_find(test_directory(), 253, 0, &block), ==, 0);
+    check_int(core_block_device_find(test_directory(), 253, 0, &block), ==, 0);
     check_string(block.name, "sda");
     check_int(block.drives, ==, 2);
     check_true(block.spins);
@@ -70,17 +70,17 @@ static void volume_over_two_drives(void)
 
 static void virtual_and_absent(void)
 {
-    struct core_block block = {.node = 7};
+    struct core_block_device block = {.node = 7};
     put("/sys/dev/block/254:0/uevent", "DEVNAME=vda\n");
     put("/sys/block/vda/queue/rotational", "1\n");
-    check_int(core_block_find(test_directory(), 254, 0, &block), ==, 0);
+    check_int(core_block_device_find(test_directory(), 254, 0, &block), ==, 0);
     check_true(block.virtual_drive && !block.spins);
-    check_int(core_block_find(test_directory(), 0, 30, &block), ==, -ENOENT);
-    check_int(core_block_find(test_directory(), 8, 1, &block), ==, -ENOENT);
+    check_int(core_block_device_find(test_directory(), 0, 30, &block), ==, -ENOENT);
+    check_int(core_block_device_find(test_directory(), 8, 1, &block), ==, -ENOENT);
     check_string(block.name, "vda");
     struct stat info;
     check_int(stat(test_directory(), &info), ==, 0);
-    int rc = core_block_find("", major(info.st_dev), minor(info.st_dev), &block);
+    int rc = core_block_device_find("", major(info.st_dev), minor(info.st_dev), &block);
     test_note("here: %s", rc == 0 ? block.name : "no block device");
 }
 

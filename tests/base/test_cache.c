@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <utime.h>
 
-#include "core/base/cache.h"
+#include "core/json/cache.h"
 #include "tests/harness/test.h"
 
 static void put_number(struct core_json_write *json, const void *from)

@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "core/base/cfg.h"
 #include "core/base/err.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
 #include "core/base/mem.h"
 #include "core/base/queue.h"
 #include "core/base/team.h"
 #include "core/base/topo.h"
+#include "core/config/config.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "tests/base/dgx.h"
 #include "tests/harness/child.h"
 #include "tests/harness/fail_alloc.h"

@@ -9,7 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/harness/test.h"
 
 /* How many calls in a row fail with `fault`. */

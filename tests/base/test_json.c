@@ -8,9 +8,9 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
 #include "core/base/rng.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "tests/harness/test.h"
 
 static struct core_json *parse_with(const char *text, bool lenient)

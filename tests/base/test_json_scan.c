@@ -7,9 +7,9 @@
 #include <time.h>
 
 #include "core/base/err.h"
-#include "core/base/json_scan.h"
 #include "core/base/rng.h"
 #include "core/base/utf8.h"
+#include "core/json/scan.h"
 #include "tests/harness/test.h"
 
 /* Scans a copy that ends where the text ends, so that ASan sees a read behind it. */

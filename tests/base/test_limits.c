@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "core/base/kfile.h"
 #include "core/base/mem_limits.h"
+#include "core/base/sysfile.h"
 #include "tests/base/machine.h"
 #include "tests/harness/test.h"
 
@@ -184,29 +184,29 @@ static void kernel_files(void)
     machine_file(root, "/n3", "99999999999999999999\n");
     machine_file(root, "/c", "always [madvise] never\n");
     char text[8];
-    check_int(core_kfile_text(text, sizeof text, root, "/%s", "a"), ==, 5);
+    check_int(core_sysfile_text(text, sizeof text, root, "/%s", "a"), ==, 5);
     check_string(text, "hello");
-    check_int(core_kfile_text(text, 3, root, "/a"), ==, 2);
+    check_int(core_sysfile_text(text, 3, root, "/a"), ==, 2);
     check_string(text, "he");
-    check_int(core_kfile_text(text, sizeof text, root, "/absent"), ==, -ENOENT);
-    check_int(core_kfile_text(text, sizeof text, root, "/%5000d", 1), ==, -ENAMETOOLONG);
-    check_int(core_kfile_text(text, sizeof text, root, "/"), ==, -EISDIR);
+    check_int(core_sysfile_text(text, sizeof text, root, "/absent"), ==, -ENOENT);
+    check_int(core_sysfile_text(text, sizeof text, root, "/%5000d", 1), ==, -ENAMETOOLONG);
+    check_int(core_sysfile_text(text, sizeof text, root, "/"), ==, -EISDIR);
     int64_t number = 7;
-    check_int(core_kfile_number(&number, root, "/n%d", 1), ==, 0);
+    check_int(core_sysfile_number(&number, root, "/n%d", 1), ==, 0);
     check_int(number, ==, 42);
-    check_int(core_kfile_number(&number, root, "/n2"), ==, -EINVAL);
-    check_int(core_kfile_number(&number, root, "/n3"), ==, -EINVAL);
-    check_int(core_kfile_number(&number, root, "/absent"), ==, -ENOENT);
+    check_int(core_sysfile_number(&number, root, "/n2"), ==, -EINVAL);
+    check_int(core_sysfile_number(&number, root, "/n3"), ==, -EINVAL);
+    check_int(core_sysfile_number(&number, root, "/absent"), ==, -ENOENT);
     check_int(number, ==, 42);
-    check_int(core_kfile_choice(text, sizeof text, root, "/c"), ==, 0);
+    check_int(core_sysfile_choice(text, sizeof text, root, "/c"), ==, 0);
     check_string(text, "madvise");
-    check_int(core_kfile_choice(text, sizeof text, root, "/a"), ==, -EINVAL);
-    check_int(core_kfile_choice(text, sizeof text, root, "/absent"), ==, -ENOENT);
+    check_int(core_sysfile_choice(text, sizeof text, root, "/a"), ==, -EINVAL);
+    check_int(core_sysfile_choice(text, sizeof text, root, "/absent"), ==, -ENOENT);
     uint64_t field = 0;
-    check_int(core_kfile_field("ab: 1\nb: 2 kB\n", "b:", &field), ==, 0);
+    check_int(core_sysfile_field("ab: 1\nb: 2 kB\n", "b:", &field), ==, 0);
     check_int(field, ==, 2048);
-    check_int(core_kfile_field("b: -3", "b:", &field), ==, -ENOENT);
-    check_int(core_kfile_field("", "b:", &field), ==, -ENOENT);
+    check_int(core_sysfile_field("b: -3", "b:", &field), ==, -ENOENT);
+    check_int(core_sysfile_field("", "b:", &field), ==, -ENOENT);
 }
 
 TEST_MAIN({"machine_without_cgroup", machine_without_cgroup},

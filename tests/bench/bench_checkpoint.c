@@ -22,8 +22,8 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/json/json.h"
 #include "offload/model/config.h"
 #include "offload/plan/shard.h"
 #include "offload/run/engine.h"

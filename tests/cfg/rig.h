@@ -2,7 +2,7 @@
 #ifndef TESTS_CFG_RIG_H
 #define TESTS_CFG_RIG_H
 
-#include "core/base/cfg.h"
+#include "core/config/config.h"
 
 /* Parses `text` with these options (NULL: the usual ones); fails the case where it is no object. */
 struct core_cfg *rig_parse(const char *text, const struct core_cfg_options *options);

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cfg_table.h"
 #include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
+#include "core/config/table.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "tests/cfg/rig.h"
 #include "tests/harness/test.h"
 

@@ -2,9 +2,9 @@
 #include <errno.h>
 
 #include "core/base/err.h"
-#include "core/base/guess.h"
 #include "core/base/quote.h"
 #include "core/base/size.h"
+#include "core/base/suggest.h"
 #include "tests/harness/test.h"
 
 /* Every way to write a size is exact; what is none is refused. */
@@ -60,24 +60,24 @@ static void sizes(void)
 /* Distances count edits; far words are not offered. */
 static void guesses(void)
 {
-    check_int(core_guess_distance("stage", "stage"), ==, 0);
-    check_int(core_guess_distance("stge", "stage"), ==, 1);
-    check_int(core_guess_distance("satge", "stage"), ==, 1);
-    check_int(core_guess_distance("Stage", "stage"), ==, 0);
-    check_int(core_guess_distance("", "abc"), ==, 3);
-    check_int(core_guess_distance("kitten", "sitting"), ==, 3);
-    check_int(core_guess_distance("abc", ""), ==, 3);
-    struct core_guess guess;
-    core_guess_init(&guess, "queue_dept");
-    core_guess_offer(&guess, "block_size");
-    check_string(core_guess_text(&guess), "");
-    core_guess_offer(&guess, "queue_depth");
-    core_guess_offer(&guess, "queue_death");
-    check_string(core_guess_text(&guess), " (did you mean queue_depth?)");
+    check_int(core_suggest_distance("stage", "stage"), ==, 0);
+    check_int(core_suggest_distance("stge", "stage"), ==, 1);
+    check_int(core_suggest_distance("satge", "stage"), ==, 1);
+    check_int(core_suggest_distance("Stage", "stage"), ==, 0);
+    check_int(core_suggest_distance("", "abc"), ==, 3);
+    check_int(core_suggest_distance("kitten", "sitting"), ==, 3);
+    check_int(core_suggest_distance("abc", ""), ==, 3);
+    struct core_suggest guess;
+    core_suggest_init(&guess, "queue_dept");
+    core_suggest_offer(&guess, "block_size");
+    check_string(core_suggest_text(&guess), "");
+    core_suggest_offer(&guess, "queue_depth");
+    core_suggest_offer(&guess, "queue_death");
+    check_string(core_suggest_text(&guess), " (did you mean queue_depth?)");
     char longest[200];
     memset(longest, 'x', sizeof longest - 1);
     longest[199] = '\0';
-    check_int(core_guess_distance(longest, "x"), ==, 62);
+    check_int(core_suggest_distance(longest, "x"), ==, 62);
 }
 
 /* A quoted text is one word of a shell and the same text again; one that is too long is not cut. */

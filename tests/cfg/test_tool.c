@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/harness/test.h"
 
 static char *out_text; /* of the last run; freed by the next */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/harness/test.h"
 
 static char shown[1 << 16]; /* stdout of the last run, or stderr where asked for */

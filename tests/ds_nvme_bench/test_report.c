@@ -7,7 +7,7 @@
 #include "aio/backend.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/harness/test.h"
 #include "tools/ds_nvme_bench/report.h"
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/ds_nvme_bench/tool.h"
 #include "tests/harness/mount.h"
 #include "tests/harness/test.h"

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 

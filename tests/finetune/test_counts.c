@@ -8,9 +8,9 @@
 #include <unistd.h>
 #include <utime.h>
 
-#include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/json/cache.h"
 #include "tests/finetune/rows.h"
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_counts.h"

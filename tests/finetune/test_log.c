@@ -12,7 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 #include "tests/harness/test.h"
 #include "tools/tide/event_file.h"
 #include "tools/tide/finetune_log.h"

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/json_write.h"
 #include "core/base/log.h"
+#include "core/json/write.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 #include "tools/tide/cli.h"

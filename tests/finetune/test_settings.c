@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/base/cfg.h"
 #include "core/base/err.h"
+#include "core/config/config.h"
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_place.h"

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 

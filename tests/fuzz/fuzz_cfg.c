@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "core/base/base64.h"
-#include "core/base/cfg.h"
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "core/base/json_write.h"
+#include "core/config/config.h"
+#include "core/json/write.h"
 #include "tests/fuzz/fuzz.h"
 
 static void look(const struct core_cfg *cfg)

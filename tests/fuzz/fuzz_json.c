@@ -6,8 +6,8 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "tests/fuzz/fuzz.h"
 
 static void locate_members(const struct core_json *doc)

@@ -1,7 +1,7 @@
 /* fuzz_model_config.c: config.json: what is accepted is a model whose blocks can be laid out. */
 #include <assert.h>
 
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "offload/model/model.h"
 #include "tests/fuzz/fuzz.h"
 

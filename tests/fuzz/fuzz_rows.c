@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/text/row.h"
 #include "tools/text/sample.h"

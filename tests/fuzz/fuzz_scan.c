@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/json_scan.h"
+#include "core/json/scan.h"
 #include "tests/fuzz/fuzz.h"
 
 static void use_token(const struct core_json_token *token)

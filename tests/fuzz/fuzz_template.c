@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
 #include "core/base/utf8.h"
+#include "core/json/json.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/text/template/template.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "offload/model/family.h"
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "offload/plan/explain.h"
 #include "offload/plan/print.h"
 #include "offload/plan/trace.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/harness/test.h"
 #include "tools/report/log.h"
 #include "tools/report/page.h"

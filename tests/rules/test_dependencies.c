@@ -13,6 +13,8 @@ static const struct dependency {
 } dependencies[] = {
     {"include/tide/", {"include/tide/"}},
     {"core/base/", {"core/base/"}},
+    {"core/json/", {"core/json/", "core/base/"}},
+    {"core/config/", {"core/config/", "core/json/", "core/base/"}},
     {"core/dev/", {"core/dev/", "core/base/"}},
     {"core/coll/", {"core/coll/", "core/dev/", "core/base/"}},
     {"aio/", {"aio/", "core/base/"}},
@@ -27,8 +29,8 @@ static const struct dependency {
      {"offload/doctor/", "offload/api/", "kernels/", "aio/", "cpu_adam/", "core/",
       "include/tide/"}},
     {"offload/", {"offload/", "kernels/", "aio/", "cpu_adam/", "core/", "include/tide/"}},
-    {"tools/ds_nvme_bench", {"tools/", "aio/", "core/base/", "include/tide/"}},
-    {"tools/", {"tools/", "core/base/", "include/tide/"}},
+    {"tools/ds_nvme_bench", {"tools/", "aio/", "core/json/", "core/base/", "include/tide/"}},
+    {"tools/", {"tools/", "core/config/", "core/json/", "core/base/", "include/tide/"}},
     {"docs/", {"include/tide/"}},
     {"tests/", {""}},
 };

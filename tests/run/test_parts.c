@@ -7,8 +7,8 @@
 
 #include "core/base/err.h"
 #include "core/base/half.h"
-#include "core/base/json.h"
 #include "core/dev/dev.h"
+#include "core/json/json.h"
 #include "offload/plan/layout.h"
 #include "offload/run/inputs.h"
 #include "offload/run/runtime.h"

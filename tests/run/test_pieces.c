@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "offload/model/batch.h"
 #include "offload/plan/layout.h"
 #include "offload/plan/shard.h"

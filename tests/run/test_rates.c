@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <utime.h>
 
-#include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/dev/dev.h"
+#include "core/json/cache.h"
 #include "offload/run/prepare.h"
 #include "offload/run/rates_file.h"
 #include "tests/harness/test.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 #include "tools/text/feed.h"
 
 static void write_row(struct core_json_write *json, const struct text_batch *batch, bool packed)

@@ -6,8 +6,8 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "tools/text/template/template.h"
 
 static void answer(struct core_json_write *json, const struct text_template *template,

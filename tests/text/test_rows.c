@@ -7,8 +7,8 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/json/json.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 #include "tools/text/chat.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 

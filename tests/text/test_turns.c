@@ -9,9 +9,9 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
 #include "core/base/log.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "tests/harness/test.h"
 #include "tools/text/chat.h"
 #include "tools/text/row.h"

@@ -9,8 +9,8 @@
 
 #include "core/base/err.h"
 #include "core/base/half.h"
-#include "core/base/json_write.h"
 #include "core/base/rng.h"
+#include "core/json/write.h"
 #include "tools/demo/make_tokenizer.h"
 #include "tools/tide/cli.h"
 

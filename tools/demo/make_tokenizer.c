@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "tools/text/records.h"
 #include "tools/text/row.h"
 

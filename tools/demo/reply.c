@@ -7,7 +7,7 @@
 #include <tide/engine.h>
 
 #include "core/base/err.h"
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 #include "tools/text/chat.h"
 #include "tools/text/feed.h"
 #include "tools/text/row.h"

@@ -10,14 +10,14 @@
 
 #include "aio/backend.h"
 #include "core/base/cpus.h"
-#include "core/base/kfile.h"
 #include "core/base/mem_limits.h"
+#include "core/base/sysfile.h"
 
 static void read_cpu(char *out, size_t bytes)
 {
     char text[8192];
     snprintf(out, bytes, "unknown");
-    if (core_kfile_text(text, sizeof text, "", "/proc/cpuinfo") <= 0) {
+    if (core_sysfile_text(text, sizeof text, "", "/proc/cpuinfo") <= 0) {
         return;
     }
     const char *line = strstr(text, "model name");
@@ -48,8 +48,8 @@ void bench_environment_read(struct bench_environment *out)
     if (core_mem_hugetlb("", -1, 2 << 20, &huge) == 0) {
         made.huge_pages_free = huge.free_count;
     }
-    if (core_kfile_choice(made.huge_pages, sizeof made.huge_pages, "",
-                          "/sys/kernel/mm/transparent_hugepage/enabled") != 0) {
+    if (core_sysfile_choice(made.huge_pages, sizeof made.huge_pages, "",
+                            "/sys/kernel/mm/transparent_hugepage/enabled") != 0) {
         snprintf(made.huge_pages, sizeof made.huge_pages, "unknown");
     }
     aio_probe_uring(made.io_uring, sizeof made.io_uring);
@@ -85,6 +85,7 @@ void bench_device_read(const struct bench_target *target, struct bench_device *o
     if (fstat(target->fd, &info) != 0) {
         return;
     }
-    out->found = core_block_find("", major(info.st_dev), minor(info.st_dev), &out->block) == 0;
+    out->found = core_block_device_find("", major(info.st_dev), minor(info.st_dev), &out->block) ==
+                 0;
     read_mount(major(info.st_dev), minor(info.st_dev), out->mount, sizeof out->mount);
 }

@@ -3,7 +3,7 @@
 #ifndef TOOLS_DS_NVME_BENCH_ENVIRONMENT_H
 #define TOOLS_DS_NVME_BENCH_ENVIRONMENT_H
 
-#include "core/base/block.h"
+#include "core/base/block_device.h"
 #include "tools/ds_nvme_bench/target.h"
 
 struct bench_environment {
@@ -20,7 +20,7 @@ struct bench_environment {
 
 struct bench_device {
     bool found;
-    struct core_block block;
+    struct core_block_device block;
     char mount[64]; /* mount options, cut to their room */
 };
 

@@ -86,7 +86,7 @@ int bench_report_writable(const char *path)
 static const char *brake(const struct bench_report *report)
 {
     const struct bench_result *result = &report->results[0];
-    const struct core_block *block = &result->device.block;
+    const struct core_block_device *block = &result->device.block;
     if (!result->target.direct) {
         return "the page cache: this file system has no direct I/O, so choose one that has";
     }

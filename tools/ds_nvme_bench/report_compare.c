@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tools/ds_nvme_bench/report.h"
 
 struct kept {

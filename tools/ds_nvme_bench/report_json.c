@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
 #include "core/base/mem_limits.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "tools/ds_nvme_bench/report.h"
 #include "tools/ds_nvme_bench/version.h"
 
@@ -33,7 +33,7 @@ static void write_host(struct core_json_write *json, const struct bench_environm
 static void write_device(struct core_json_write *json, const struct bench_result *result)
 {
     const struct bench_target *target = &result->target;
-    const struct core_block *block = &result->device.block;
+    const struct core_block_device *block = &result->device.block;
     core_json_write_object_begin(json, NULL);
     core_json_write_string(json, "dir", target->path);
     core_json_write_string(json, "fs", target->fs.type);

@@ -110,7 +110,7 @@ static void print_points(const struct bench_report *report, const struct bench_r
 static void print_target(const struct bench_result *result, FILE *out)
 {
     const struct bench_target *target = &result->target;
-    const struct core_block *block = &result->device.block;
+    const struct core_block_device *block = &result->device.block;
     char size[32];
     fprintf(out, "\n%s on ", target->path);
     if (result->device.found) {

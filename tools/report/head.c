@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tools/report/line.h"
 
 /* Where a member goes: a real or, with `bytes`, a text of so many. */

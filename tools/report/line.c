@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json_scan.h"
+#include "core/json/scan.h"
 
 static const struct key {
     const char *group; /* NULL: the line's own */

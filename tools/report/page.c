@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 #include "tools/report/page_parts.h"
 #include "tools/report/run.h"
 

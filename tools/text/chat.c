@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tools/text/row.h"
 #include "tools/text/special.h"
 

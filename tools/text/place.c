@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tools/text/template/template.h"
 #include "tools/text/tokenizer.h"
 

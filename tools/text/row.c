@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tools/text/row_chat.h"
 
 /* A member that is there and not null. */

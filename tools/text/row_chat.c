@@ -8,8 +8,8 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 
 /* sharegpt's names on the left. */
 static const char *const roles[][2] = {

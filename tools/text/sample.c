@@ -9,7 +9,7 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "core/base/json_scan.h"
+#include "core/json/scan.h"
 
 void text_sample_fini(struct text_sample *sample)
 {

@@ -9,7 +9,7 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 
 /* In the order of transformers. */
 static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",

@@ -3,8 +3,8 @@
 #ifndef TOOLS_TEXT_TOKEN_DETAIL_H
 #define TOOLS_TEXT_TOKEN_DETAIL_H
 
-#include "core/base/json.h"
-#include "core/base/json_scan.h"
+#include "core/json/json.h"
+#include "core/json/scan.h"
 #include "tools/text/token_form.h"
 #include "tools/text/token_pattern.h"
 #include "tools/text/token_pcre.h"

@@ -8,8 +8,8 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/json/json.h"
 #include "tools/text/chat.h"
 #include "tools/text/place.h"
 #include "tools/text/room.h"

@@ -14,12 +14,12 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/guess.h"
-#include "core/base/json_write.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
+#include "core/base/suggest.h"
 #include "core/base/thread.h"
 #include "core/base/utf8.h"
+#include "core/json/write.h"
 
 /* What a terminal would take for a command: C0 and C1 controls, and marks that turn a line's direction. */
 static bool is_steering(uint32_t point)
@@ -219,10 +219,10 @@ static int refuse_unknown(const struct cli_command *command, const struct cli_op
         return cli_fail(command, CLI_WRONG, "there is no option --%s: %s%s", name,
                         synonym->ours[0] == '-' ? "use " : "", synonym->ours);
     }
-    struct core_guess guess;
-    core_guess_init(&guess, name);
+    struct core_suggest guess;
+    core_suggest_init(&guess, name);
     for (size_t i = 0; i < count; i++) {
-        core_guess_offer(&guess, options[i].name);
+        core_suggest_offer(&guess, options[i].name);
     }
     char meant[96] = "";
     if (guess.best != NULL) {

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/base/cfg.h"
 #include "core/base/err.h"
-#include "core/base/json_write.h"
+#include "core/config/config.h"
+#include "core/json/write.h"
 #include "tools/tide/commands.h"
 
 /* Of the object that --json prints; docs/config-json.md says what is in it. */

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <tide/doctor.h>
 
-#include "core/base/json_write.h"
 #include "core/base/quote.h"
+#include "core/json/write.h"
 #include "tools/tide/commands.h"
 
 /* Of the object that --json prints; docs/doctor-json.md says what is in it. */

@@ -3,7 +3,7 @@
 #ifndef TOOLS_TIDE_FINETUNE_CONFIG_H
 #define TOOLS_TIDE_FINETUNE_CONFIG_H
 
-#include "core/base/cfg.h"
+#include "core/config/config.h"
 #include "tools/tide/finetune_settings.h"
 
 /* Reads the file that `flags` name and puts what it says into `settings`, whose defaults stand. The

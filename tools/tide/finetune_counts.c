@@ -13,11 +13,11 @@
 #include <tide/tide.h>
 #include <unistd.h>
 
-#include "core/base/cache.h"
 #include "core/base/hash.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
 #include "core/base/log.h"
+#include "core/json/cache.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 
 static const struct {
     const char *name;

@@ -1,9 +1,9 @@
 /* finetune_counts.h: what counting the rows of large files found, kept for the next run with the same
- * files, model folder, options and build of tide, for as long as core/base/cache.h says. Main thread. */
+ * files, model folder, options and build of tide, for as long as core/json/cache.h says. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_COUNTS_H
 #define TOOLS_TIDE_FINETUNE_COUNTS_H
 
-#include "core/base/cache.h"
+#include "core/json/cache.h"
 #include "tools/tide/finetune_data.h"
 
 enum { TUNE_COUNTS_BYTES = 16 << 20 }; /* files that are smaller altogether are counted anew */

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 
 static const char *const kinds[] = {
     [TUNE_EVENT_RESUMED] = "resumed",

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 
 #define AT(member) offsetof(struct tune_record, member)
 #define WAIT(what, cause)                                                                          \

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "core/base/cfg.h"
+#include "core/config/config.h"
 #include "tools/tide/schedule.h"
 
 static const double most = 1e15;

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/json_write.h"
 #include "core/base/log.h"
+#include "core/json/write.h"
 #include "tools/tide/event_file.h"
 #include "tools/tide/plan_json.h"
 

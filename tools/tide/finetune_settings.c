@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cfg.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/config/config.h"
 #include "tools/tide/finetune_config.h"
 #include "tools/tide/finetune_place.h"
 

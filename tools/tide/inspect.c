@@ -5,7 +5,7 @@
 #include <string.h>
 #include <tide/inspect.h>
 
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 #include "tools/tide/commands.h"
 
 /* Of the object that --json prints; docs/inspect-json.md says what is in it. */

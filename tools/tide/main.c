@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/guess.h"
+#include "core/base/suggest.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/version.h"
 
@@ -40,13 +40,13 @@ static void print_help(FILE *stream)
 
 static int refuse_command(const char *name)
 {
-    struct core_guess guess;
-    core_guess_init(&guess, name);
+    struct core_suggest guess;
+    core_suggest_init(&guess, name);
     for (size_t i = 0; i < COMMANDS; i++) {
-        core_guess_offer(&guess, commands[i]->name);
+        core_suggest_offer(&guess, commands[i]->name);
     }
     fprintf(stderr, "tide: there is no command %s%s; see tide --help\n", name,
-            core_guess_text(&guess));
+            core_suggest_text(&guess));
     return CLI_WRONG;
 }
 

@@ -16,7 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tools/text/records.h"
 
 enum { LINKS_MAX = 40 };

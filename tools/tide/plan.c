@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 #include "tools/text/feed.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_context.h"

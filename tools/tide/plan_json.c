@@ -2,7 +2,7 @@
 #include "tools/tide/plan_json.h"
 
 #include "core/base/err.h"
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 #include "tools/tide/mounts.h"
 #include "tools/tide/plan_text.h"
 

@@ -13,8 +13,8 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 #include "tools/text/chat.h"
 #include "tools/text/encode.h"
 #include "tools/text/pack.h"

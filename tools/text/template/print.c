@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/charge.h"
-#include "core/base/json.h"
+#include "core/json/json.h"
 #include "tools/text/template/chars.h"
 #include "tools/text/template/value.h"
 

@@ -1,8 +1,8 @@
-/* kfile.h: reads the small text files in which the kernel describes the machine (/proc, /sys).
+/* sysfile.h: reads the small text files in which the kernel describes the machine (/proc, /sys).
  * Every reader takes a `root` that is put in front of the path: "" on a live system, a folder with
  * copies of the files in a test. Nothing is kept; any thread. */
-#ifndef CORE_BASE_KFILE_H
-#define CORE_BASE_KFILE_H
+#ifndef CORE_BASE_SYSFILE_H
+#define CORE_BASE_SYSFILE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,18 +10,18 @@
 /* Reads the file into `text`, without the newline at its end, cut at `bytes` - 1. The path is
  * `root` followed by the formatted rest. The length read, or -errno; sets no sentence, because an
  * absent file is a normal answer here. */
-int core_kfile_text(char *text, size_t bytes, const char *root, const char *format, ...)
+int core_sysfile_text(char *text, size_t bytes, const char *root, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Reads a file that holds one decimal number. 0, -errno, or -EINVAL for anything else. */
-int core_kfile_number(int64_t *out, const char *root, const char *format, ...)
+int core_sysfile_number(int64_t *out, const char *root, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Looks in `text` for a line that starts with `key` and reads the number behind it, in bytes where
  * "kB" follows. 0, or -ENOENT. */
-int core_kfile_field(const char *text, const char *key, uint64_t *out);
+int core_sysfile_field(const char *text, const char *key, uint64_t *out);
 
 /* Reads the sentence-free form "a b [c] d" and copies what stands in brackets. */
-int core_kfile_choice(char *choice, size_t bytes, const char *root, const char *path);
+int core_sysfile_choice(char *choice, size_t bytes, const char *root, const char *path);
 
 #endif

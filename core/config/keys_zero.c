@@ -1,5 +1,5 @@
-/* cfg_keys_zero.c: the rows of zero_optimization. */
-#include "core/base/cfg_table.h"
+/* keys_zero.c: the rows of zero_optimization. */
+#include "core/config/table.h"
 
 #define AT       CORE_CFG_AT
 #define BOOL     CORE_CFG_ROW_BOOL

@@ -1,13 +1,13 @@
-/* cfg_table.h: the one table of the keys of ds_config.json. For core/base/cfg*.c and the tests. */
-#ifndef CORE_BASE_CFG_TABLE_H
-#define CORE_BASE_CFG_TABLE_H
+/* table.h: the one table of the keys of ds_config.json. For core/config and the tests. */
+#ifndef CORE_CONFIG_TABLE_H
+#define CORE_CONFIG_TABLE_H
 
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/cfg.h"
+#include "core/config/config.h"
 
 enum core_cfg_type {
     CORE_CFG_BOOL,

@@ -1,9 +1,9 @@
-/* json_write.h: writes JSON piece by piece, to a growing text or to a FILE.
+/* write.h: writes JSON piece by piece, to a growing text or to a FILE.
  * Commas, escapes, indentation and valid UTF-8 are the writer's business; a mistake in nesting is
  * ours and asserted. The first failure is kept and returned by core_json_write_end(); the calls in
  * between need no check. One thread. */
-#ifndef CORE_BASE_JSON_WRITE_H
-#define CORE_BASE_JSON_WRITE_H
+#ifndef CORE_JSON_WRITE_H
+#define CORE_JSON_WRITE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
-/* cfg_table.c: finds rows, names and choices in the table. */
-#include "core/base/cfg_table.h"
+/* table.c: finds rows, names and choices in the table. */
+#include "core/config/table.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "core/base/cfg_detail.h"
+#include "core/config/internal.h"
 
 static const struct core_cfg_rows *const parts[] = {&core_cfg_rows_train, &core_cfg_rows_zero,
                                                     &core_cfg_rows_other};

@@ -1,10 +1,10 @@
-/* json_scan.h: reads JSON as a row of tokens, over a buffer that stays the caller's.
+/* scan.h: reads JSON as a row of tokens, over a buffer that stays the caller's.
  * Checks the whole grammar, UTF-8, numbers and nesting while it goes, allocates nothing, and keeps
  * no line count: a place is worked out from an offset when somebody asks. json.h builds trees with
  * it; large files (tokenizer.json, rows of JSONL) are read with it directly. Any thread, one
  * scanner each. */
-#ifndef CORE_BASE_JSON_SCAN_H
-#define CORE_BASE_JSON_SCAN_H
+#ifndef CORE_JSON_SCAN_H
+#define CORE_JSON_SCAN_H
 
 #include <stdbool.h>
 #include <stddef.h>

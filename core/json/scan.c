@@ -1,7 +1,7 @@
-/* json_scan.c: the scanner, in three parts: what a token is worth (plain text, a number, a place),
+/* scan.c: the scanner, in three parts: what a token is worth (plain text, a number, a place),
  * the words of JSON (space and comments, strings, numbers, literals), and the machine that reads
  * tokens: what may come next is one word of state, nesting is a bit set. */
-#include "core/base/json_scan.h"
+#include "core/json/scan.h"
 
 #include <assert.h>
 #include <errno.h>

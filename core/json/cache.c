@@ -1,5 +1,5 @@
 /* cache.c: written under another name first; what is too old goes when something new is written. */
-#include "core/base/cache.h"
+#include "core/json/cache.h"
 
 #include <ctype.h>
 #include <dirent.h>

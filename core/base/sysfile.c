@@ -1,5 +1,5 @@
-/* kfile.c: open, read, close; and the three shapes of text that are found there. */
-#include "core/base/kfile.h"
+/* sysfile.c: open, read, close; and the three shapes of text that are found there. */
+#include "core/base/sysfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +56,7 @@ read_path(char *text, size_t bytes, const char *root, const char *format, va_lis
     return read_all(path, text, bytes);
 }
 
-int core_kfile_text(char *text, size_t bytes, const char *root, const char *format, ...)
+int core_sysfile_text(char *text, size_t bytes, const char *root, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -65,7 +65,7 @@ int core_kfile_text(char *text, size_t bytes, const char *root, const char *form
     return rc;
 }
 
-int core_kfile_number(int64_t *out, const char *root, const char *format, ...)
+int core_sysfile_number(int64_t *out, const char *root, const char *format, ...)
 {
     char text[64];
     va_list list;
@@ -85,7 +85,7 @@ int core_kfile_number(int64_t *out, const char *root, const char *format, ...)
     return 0;
 }
 
-int core_kfile_field(const char *text, const char *key, uint64_t *out)
+int core_sysfile_field(const char *text, const char *key, uint64_t *out)
 {
     size_t length = strlen(key);
     for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
@@ -106,10 +106,10 @@ int core_kfile_field(const char *text, const char *key, uint64_t *out)
     return -ENOENT;
 }
 
-int core_kfile_choice(char *choice, size_t bytes, const char *root, const char *path)
+int core_sysfile_choice(char *choice, size_t bytes, const char *root, const char *path)
 {
     char text[256];
-    int rc = core_kfile_text(text, sizeof text, root, "%s", path);
+    int rc = core_sysfile_text(text, sizeof text, root, "%s", path);
     if (rc < 0) {
         return rc;
     }

@@ -1,4 +1,4 @@
-/* json_get.c: typed members of an object, with the sentence where something else stands there. */
+/* get.c: typed members of an object, with the sentence where something else stands there. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
-#include "core/base/json_write.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
 
 const char *core_json_kind_name(enum core_json_kind kind)
 {

@@ -1,4 +1,4 @@
-/* cfg_value.c: one value against its row: type, range, default, and back to text. */
+/* value.c: one value against its row: type, range, default, and back to text. */
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -8,10 +8,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/base/cfg_detail.h"
 #include "core/base/err.h"
-#include "core/base/json_write.h"
 #include "core/base/size.h"
+#include "core/config/internal.h"
+#include "core/json/write.h"
 
 /* Appends " from LOW to HIGH" to a text that may be full. */
 static void add_range(const struct core_cfg_row *row, char *out, size_t bytes)

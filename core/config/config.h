@@ -1,10 +1,10 @@
-/* cfg.h: a ds_config.json, understood.
- * One table (cfg_table.h) says of every key its name, type, default, range, and what tide does
+/* config.h: a ds_config.json, understood.
+ * One table (table.h) says of every key its name, type, default, range, and what tide does
  * with it; reading, defaults, checks, `tide config` and docs/ds_config.md all come from it. The
  * result is a plain struct for the engine, and one note a key for people. A configuration does not
  * change after it was read; any thread may look at it. */
-#ifndef CORE_BASE_CFG_H
-#define CORE_BASE_CFG_H
+#ifndef CORE_CONFIG_CONFIG_H
+#define CORE_CONFIG_CONFIG_H
 
 #include <stdbool.h>
 #include <stddef.h>

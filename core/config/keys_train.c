@@ -1,5 +1,5 @@
-/* cfg_keys_train.c: the rows of batch, gradients, optimizer, schedule and precision. */
-#include "core/base/cfg_table.h"
+/* keys_train.c: the rows of batch, gradients, optimizer, schedule and precision. */
+#include "core/config/table.h"
 
 #define AT       CORE_CFG_AT
 #define BOOL     CORE_CFG_ROW_BOOL

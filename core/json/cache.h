@@ -1,13 +1,13 @@
 /* cache.h: small JSON files that are kept in a folder between runs, <folder>/<kind>-<hash>.json: where one
  * lies, how long it counts, and how it is written. No state; any thread. */
-#ifndef CORE_BASE_CACHE_H
-#define CORE_BASE_CACHE_H
+#ifndef CORE_JSON_CACHE_H
+#define CORE_JSON_CACHE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/json_write.h"
+#include "core/json/write.h"
 
 /* What was found does not hold for ever: drives fill up, kernels are replaced, data is removed. */
 enum { CORE_CACHE_DAYS = 30, CORE_CACHE_PATH_BYTES = 4096 };

@@ -1,14 +1,14 @@
-/* block.h: the block device under a file and how the kernel has set it up. Reads /sys only (`root`
- * is as in kfile.h); nothing is kept; any thread. */
-#ifndef CORE_BASE_BLOCK_H
-#define CORE_BASE_BLOCK_H
+/* block_device.h: the block device under a file and how the kernel has set it up. Reads /sys only (`root`
+ * is as in sysfile.h); nothing is kept; any thread. */
+#ifndef CORE_BASE_BLOCK_DEVICE_H
+#define CORE_BASE_BLOCK_DEVICE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { CORE_BLOCK_NAME_BYTES = 64, CORE_BLOCK_TEXT_BYTES = 64 };
 
-struct core_block {
+struct core_block_device {
     char name[CORE_BLOCK_NAME_BYTES];      /* "nvme0n1": the whole drive, below any mapping */
     unsigned drives;                       /* how many lie under the mapping (RAID, volumes) */
     char model[CORE_BLOCK_TEXT_BYTES];     /* "" where it does not say */
@@ -23,6 +23,7 @@ struct core_block {
 
 /* -ENOENT, without a sentence, where the device number has no block device of its own (tmpfs,
  * overlayfs, btrfs) or there is no /sys. */
-int core_block_find(const char *root, unsigned major, unsigned minor, struct core_block *out);
+int core_block_device_find(const char *root, unsigned major, unsigned minor,
+                           struct core_block_device *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* json_write.c: every piece goes through put(), which knows where to. */
-#include "core/base/json_write.h"
+/* write.c: every piece goes through put(), which knows where to. */
+#include "core/json/write.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,8 +9,8 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "core/base/json.h"
 #include "core/base/utf8.h"
+#include "core/json/json.h"
 
 void core_json_write_init_text(struct core_json_write *write)
 {

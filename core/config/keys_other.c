@@ -1,5 +1,5 @@
-/* cfg_keys_other.c: the rows of all other sections, and of what can only be switched off. */
-#include "core/base/cfg_table.h"
+/* keys_other.c: the rows of all other sections, and of what can only be switched off. */
+#include "core/config/table.h"
 
 #define AT       CORE_CFG_AT
 #define BOOL     CORE_CFG_ROW_BOOL

@@ -1,9 +1,9 @@
-/* cfg_auto.c: older ways to say a thing, and the values that "auto" stands for: those of the
+/* auto.c: older ways to say a thing, and the values that "auto" stands for: those of the
  * caller, else those that the Hugging Face trainer fills in. */
 #include <math.h>
 #include <string.h>
 
-#include "core/base/cfg_detail.h"
+#include "core/config/internal.h"
 
 static struct core_cfg_value *value_of(struct core_cfg_detail *detail, const char *path)
 {

@@ -1,5 +1,5 @@
-/* cfg.c: reads a configuration: text, walk, "auto", rules, and then the plain struct. */
-#include "core/base/cfg.h"
+/* config.c: reads a configuration: text, walk, "auto", rules, and then the plain struct. */
+#include "core/config/config.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "core/base/base64.h"
-#include "core/base/cfg_detail.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/config/internal.h"
 
 /* A configuration of hand has a few kilobytes. */
 static const size_t bytes_max = (size_t)4 << 20;

@@ -1,9 +1,9 @@
-/* cfg_walk.c: goes through the document, member by member, and finds the row of each. */
+/* walk.c: goes through the document, member by member, and finds the row of each. */
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/cfg_detail.h"
-#include "core/base/guess.h"
+#include "core/base/suggest.h"
+#include "core/config/internal.h"
 
 /* More mistyped keys than this are not a configuration. Finding the line of one reads the whole
  * text, so that this bounds the time, too. */
@@ -23,14 +23,14 @@ static struct core_json_place place_of(const struct core_cfg_detail *detail,
 /* The same name in another section, else the nearest name in this one. */
 static void guess(const char *prefix, const char *key, char *out, size_t bytes)
 {
-    struct core_guess near;
+    struct core_suggest near;
     size_t count = core_cfg_row_count();
     out[0] = '\0';
-    core_guess_init(&near, key);
+    core_suggest_init(&near, key);
     for (size_t i = 0; i < count; i++) {
         const struct core_cfg_row *row = core_cfg_row(i);
         if (core_cfg_row_below(row, prefix)) {
-            core_guess_offer(&near, core_cfg_leaf(row));
+            core_suggest_offer(&near, core_cfg_leaf(row));
         }
     }
     if (near.best != NULL) {

@@ -1,19 +1,19 @@
-/* block.c: from a device number through partitions and mappings to a drive. */
-#include "core/base/block.h"
+/* block_device.c: from a device number through partitions and mappings to a drive. */
+#include "core/base/block_device.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/kfile.h"
+#include "core/base/sysfile.h"
 
 enum { MAPPINGS_MAX = 8, PATH_BYTES = 4096 };
 
 static int read_name(const char *root, unsigned major, unsigned minor, char *name)
 {
     char text[2048];
-    if (core_kfile_text(text, sizeof text, root, "/sys/dev/block/%u:%u/uevent", major, minor) <=
+    if (core_sysfile_text(text, sizeof text, root, "/sys/dev/block/%u:%u/uevent", major, minor) <=
         0) {
         return -ENOENT;
     }
@@ -42,7 +42,8 @@ static bool holds_partition(const char *root, const char *entry, void *user)
 {
     char text[32];
     char *name = user;
-    if (core_kfile_text(text, sizeof text, root, "/sys/block/%s/%s/partition", entry, name) <= 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/sys/block/%s/%s/partition", entry, name) <=
+        0) {
         return false;
     }
     snprintf(name, CORE_BLOCK_NAME_BYTES, "%.63s", entry);
@@ -53,7 +54,7 @@ static bool holds_partition(const char *root, const char *entry, void *user)
 static void to_whole(const char *root, char *name)
 {
     char text[32];
-    if (core_kfile_text(text, sizeof text, root, "/sys/class/block/%s/partition", name) > 0) {
+    if (core_sysfile_text(text, sizeof text, root, "/sys/class/block/%s/partition", name) > 0) {
         any_in(root, "/sys/block", holds_partition, name);
     }
 }
@@ -74,7 +75,7 @@ static bool count_below(const char *root, const char *entry, void *user)
     return false;
 }
 
-static void to_lowest(const char *root, struct core_block *block)
+static void to_lowest(const char *root, struct core_block_device *block)
 {
     block->drives = 1;
     for (int depth = 0; depth < MAPPINGS_MAX; depth++) {
@@ -93,7 +94,7 @@ static void to_lowest(const char *root, struct core_block *block)
 
 static void read_text(const char *root, const char *name, const char *file, char *text)
 {
-    if (core_kfile_text(text, CORE_BLOCK_TEXT_BYTES, root, "/sys/block/%s/%s", name, file) < 0) {
+    if (core_sysfile_text(text, CORE_BLOCK_TEXT_BYTES, root, "/sys/block/%s/%s", name, file) < 0) {
         text[0] = '\0';
     }
     size_t length = strlen(text);
@@ -105,12 +106,13 @@ static void read_text(const char *root, const char *name, const char *file, char
 static int64_t read_number(const char *root, const char *name, const char *file, int64_t absent)
 {
     int64_t value = absent;
-    return core_kfile_number(&value, root, "/sys/block/%s/%s", name, file) == 0 ? value : absent;
+    return core_sysfile_number(&value, root, "/sys/block/%s/%s", name, file) == 0 ? value : absent;
 }
 
-int core_block_find(const char *root, unsigned major, unsigned minor, struct core_block *out)
+int core_block_device_find(const char *root, unsigned major, unsigned minor,
+                           struct core_block_device *out)
 {
-    struct core_block block = {.node = -1};
+    struct core_block_device block = {.node = -1};
     char path[160];
     if (major == 0 || read_name(root, major, minor, block.name) != 0) {
         return -ENOENT;
@@ -126,7 +128,7 @@ int core_block_find(const char *root, unsigned major, unsigned minor, struct cor
     block.max_sectors_kb = read_number(root, block.name, "queue/max_sectors_kb", 0);
     block.max_hw_sectors_kb = read_number(root, block.name, "queue/max_hw_sectors_kb", 0);
     snprintf(path, sizeof path, "/sys/block/%s/queue/scheduler", block.name);
-    if (core_kfile_choice(block.scheduler, sizeof block.scheduler, root, path) != 0) {
+    if (core_sysfile_choice(block.scheduler, sizeof block.scheduler, root, path) != 0) {
         block.scheduler[0] = '\0';
     }
     *out = block;

@@ -1,12 +1,12 @@
-/* cfg_note.c: the notes of a configuration and the arena of their texts. */
+/* note.c: the notes of a configuration and the arena of their texts. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cfg_detail.h"
 #include "core/base/err.h"
+#include "core/config/internal.h"
 
 struct core_cfg_piece {
     struct core_cfg_piece *next; /* owned */

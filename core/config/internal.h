@@ -1,10 +1,10 @@
-/* cfg_detail.h: what is known of every key while a configuration is read, and afterwards for
- * `tide config`. For core/base/cfg*.c only. */
-#ifndef CORE_BASE_CFG_DETAIL_H
-#define CORE_BASE_CFG_DETAIL_H
+/* internal.h: what is known of every key while a configuration is read, and afterwards for
+ * `tide config`. For core/config only. */
+#ifndef CORE_CONFIG_INTERNAL_H
+#define CORE_CONFIG_INTERNAL_H
 
-#include "core/base/cfg_table.h"
-#include "core/base/json.h"
+#include "core/config/table.h"
+#include "core/json/json.h"
 
 /* Where a value comes from. */
 enum core_cfg_origin { CORE_CFG_PRESET, CORE_CFG_FILE, CORE_CFG_AUTO, CORE_CFG_DERIVED };
@@ -35,7 +35,7 @@ struct core_cfg_detail {
     int code;                     /* -ENOMEM once memory was short */
 };
 
-/* cfg_note.c */
+/* note.c */
 /* A text that lives as long as the configuration; "" where memory is short (detail->code). */
 const char *core_cfg_keep(struct core_cfg_detail *detail, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -50,7 +50,7 @@ bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key)
 void core_cfg_finish_notes(struct core_cfg_detail *detail);
 void core_cfg_free_notes(struct core_cfg_detail *detail);
 
-/* cfg_table.c */
+/* table.c */
 /* The row with this path; the table has it. */
 size_t core_cfg_index(const char *path);
 /* The row of `key` inside the section `prefix` ("" at the top), by name or alias; -1: none. */
@@ -66,7 +66,7 @@ void core_cfg_choice_name(const struct core_cfg_row *row, int64_t index, char *o
 /* The index of a choice by any of its spellings; -1: none. */
 int64_t core_cfg_choice_find(const struct core_cfg_row *row, const char *text, size_t bytes);
 
-/* cfg_value.c */
+/* value.c */
 /* Sets the row's default. */
 void core_cfg_set_preset(struct core_cfg_detail *detail, size_t row);
 /* Takes a value of the file, or tells what is wrong with it and leaves the default. */
@@ -83,13 +83,13 @@ void core_cfg_write_value(struct core_json_write *write, const char *key,
 /* The value as JSON text, in the arena. */
 const char *core_cfg_value_text(struct core_cfg_detail *detail, size_t row);
 
-/* cfg_walk.c: reads the document against the table. */
+/* walk.c: reads the document against the table. */
 void core_cfg_walk(struct core_cfg_detail *detail);
 
-/* cfg_auto.c: older forms, then "auto". */
+/* auto.c: older forms, then "auto". */
 void core_cfg_resolve(struct core_cfg_detail *detail);
 
-/* cfg_rules.c: what keys mean together. */
+/* rules.c: what keys mean together. */
 void core_cfg_apply_rules(struct core_cfg_detail *detail);
 
 #endif

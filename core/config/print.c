@@ -1,10 +1,10 @@
-/* cfg_print.c: a configuration as JSON that can be read again, and the table as a document. */
+/* print.c: a configuration as JSON that can be read again, and the table as a document. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cfg_detail.h"
-#include "core/base/json_write.h"
+#include "core/config/internal.h"
+#include "core/json/write.h"
 
 static void write_section(const struct core_cfg_detail *detail, struct core_json_write *write,
                           const char *prefix);

@@ -1,9 +1,9 @@
-/* cfg_rules.c: what keys mean together: the batch rule, precision, offload, types. */
+/* rules.c: what keys mean together: the batch rule, precision, offload, types. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "core/base/cfg_detail.h"
+#include "core/config/internal.h"
 
 static struct core_cfg_value *value_of(struct core_cfg_detail *detail, const char *path)
 {

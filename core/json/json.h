@@ -2,15 +2,15 @@
  * A document owns its text and all its values; nothing in it changes after it was made, so any
  * number of threads may read it. Numbers are checked on the way in: an integer that int64 cannot
  * hold becomes a real, one that a double cannot hold is refused. Keys are unique; members keep the
- * order of the file. For files too large for a tree see json_scan.h. */
-#ifndef CORE_BASE_JSON_H
-#define CORE_BASE_JSON_H
+ * order of the file. For files too large for a tree see scan.h. */
+#ifndef CORE_JSON_JSON_H
+#define CORE_JSON_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/json_scan.h"
+#include "core/json/scan.h"
 
 struct core_json;       /* a document */
 struct core_json_value; /* a value inside a document */

@@ -1,5 +1,5 @@
-/* guess.c: the distance of Damerau and Levenshtein, in three rows. */
-#include "core/base/guess.h"
+/* suggest.c: the distance of Damerau and Levenshtein, in three rows. */
+#include "core/base/suggest.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -18,7 +18,7 @@ static int lower(char c)
     return c == '-' ? '_' : tolower((unsigned char)c);
 }
 
-unsigned core_guess_distance(const char *left, const char *right)
+unsigned core_suggest_distance(const char *left, const char *right)
 {
     size_t rows = strnlen(left, WORD_MAX);
     size_t columns = strnlen(right, WORD_MAX);
@@ -42,21 +42,21 @@ unsigned core_guess_distance(const char *left, const char *right)
     return cost[rows % 3][columns];
 }
 
-void core_guess_init(struct core_guess *guess, const char *word)
+void core_suggest_init(struct core_suggest *guess, const char *word)
 {
-    *guess = (struct core_guess){.word = word, .distance = 1 + (unsigned)strnlen(word, 63) / 3};
+    *guess = (struct core_suggest){.word = word, .distance = 1 + (unsigned)strnlen(word, 63) / 3};
 }
 
-void core_guess_offer(struct core_guess *guess, const char *name)
+void core_suggest_offer(struct core_suggest *guess, const char *name)
 {
-    unsigned distance = core_guess_distance(guess->word, name);
+    unsigned distance = core_suggest_distance(guess->word, name);
     if (distance < guess->distance || (distance == guess->distance && guess->best == NULL)) {
         guess->best = name;
         guess->distance = distance;
     }
 }
 
-const char *core_guess_text(const struct core_guess *guess)
+const char *core_suggest_text(const struct core_suggest *guess)
 {
     static _Thread_local char text[128];
     if (guess->best == NULL) {

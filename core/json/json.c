@@ -2,7 +2,7 @@
  * lenient text may hold and to count, then to fill memory of exactly the counted size. Values lie in
  * the order of the text and know where they begin, so a place needs no search. All members of a
  * document are in one hash table, which finds duplicate keys while it is filled. */
-#include "core/base/json.h"
+#include "core/json/json.h"
 
 #include <errno.h>
 #include <stdarg.h>
