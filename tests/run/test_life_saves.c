@@ -1,0 +1,107 @@
+/* test_life_saves.c: whatever request to the system fails while a run saves a checkpoint or resumes from
+ * one, it ends with a sentence and frees everything. A run that could not save goes on. */
+#include <stdio.h>
+
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+static struct case_model made;
+static struct run_options options;
+static struct run_prepared *prepared;
+
+static void begin(bool saves)
+{
+    test_directory_in_memory();
+    case_model_make(&made, "llama tied");
+    options = case_options();
+    options.threads = 1;
+    options.io = "mem";
+    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1};
+    options.store_count = 1;
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    options.wishes.weights = options.wishes.states = PLAN_WHERE_STORE;
+    options.wishes.saves = saves;
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+}
+
+static void end(void)
+{
+    run_prepared_destroy(prepared);
+    case_model_free(&made);
+}
+
+static struct store_shelf *shelf;
+static struct run_engine *saving;
+
+/* One checkpoint that is announced and written by updates, and one that is read out. The engine stays. */
+static int save_life(void)
+{
+    const struct run_save_options save = {.shelf = shelf, .keep = 1};
+    struct run_step step;
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    const struct model_batch batch = case_batch(&made, 0, 0, ids);
+    int rc = run_engine_save(saving, &save, RUN_SAVE_NEXT_STEP);
+    check_int(run_engine_step(saving, &batch, 1, 1e-3, &step), ==, 0);
+    if (rc == 0) {
+        rc = run_engine_save(saving, &save, RUN_SAVE_LATER);
+    }
+    const int ended = run_engine_save_wait(saving);
+    rc = rc != 0 ? rc : ended;
+    check_int(run_engine_drain(saving), ==, 0);
+    return rc != 0 ? rc : run_engine_save(saving, &save, RUN_SAVE_NOW);
+}
+
+/* Whatever request fails while a checkpoint is written, the run goes on, and the next checkpoint is
+ * written. */
+static void saves(void)
+{
+    begin(true);
+    const struct run_engine_options engine_options = {
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
+    shelf = case_shelf_open();
+    check_int(run_engine_create(&engine_options, &saving), ==, 0);
+    check_int(save_life(), ==, 0);
+    const unsigned requests = test_fail_nth(save_life);
+    test_note("%u requests", requests);
+    check_int(requests, >=, 50);
+    check_int(save_life(), ==, 0);
+    check_true(run_engine_destroy(saving));
+    store_shelf_close(shelf);
+    end();
+}
+
+static char resumed_from[700];
+
+static int resume_life(void)
+{
+    const struct run_engine_options engine_options = {.prepared = prepared,
+                                                      .options = &options,
+                                                      .model = made.model,
+                                                      .files = made.files,
+                                                      .checkpoint = resumed_from};
+    struct run_engine *engine = NULL;
+    int rc = run_engine_create(&engine_options, &engine);
+    run_engine_destroy(engine);
+    return rc;
+}
+
+/* The same of a run that begins at a checkpoint. */
+static void resumes(void)
+{
+    struct case_outcome outcome = {.steps = 0};
+    begin(false);
+    shelf = case_shelf_open();
+    const struct run_save_options save = {.shelf = shelf, .keep = 1};
+    const struct case_part part = {.end = 1, .save = &save, .save_after = 1};
+    case_run_part(&made, &options, &part, &outcome, "saved");
+    store_shelf_path(store_shelf_directory(shelf), 1, resumed_from, sizeof resumed_from);
+    check_int(resume_life(), ==, 0);
+    const unsigned requests = test_fail_nth(resume_life);
+    test_note("%u requests", requests);
+    check_int(requests, >=, 100);
+    store_shelf_close(shelf);
+    end();
+}
+
+TEST_MAIN({"saves", saves}, {"resumes", resumes})
