@@ -1,4 +1,4 @@
-/* case.c: runs plain trainers and engines, hashes what they leave. */
+/* case.c: runs plain trainers and engines, and hashes their states. */
 #include "tests/run/case.h"
 
 #include <stdio.h>
@@ -81,7 +81,7 @@ struct batches {
     uint32_t count;
 };
 
-/* Documents of DOCUMENT tokens, the last one shorter; every fifth token is not learnt. */
+/* Documents of DOCUMENT tokens, the last one shorter; every fifth token is not trained on. */
 static void pack(struct batches *out, unsigned i)
 {
     for (int t = 0; t < TOKENS; t++) {
@@ -95,7 +95,7 @@ static void pack(struct batches *out, unsigned i)
     out->list[i].starts = out->starts;
 }
 
-/* The first row, cut; or, for those who take whole rows only, with what is not there filled up. */
+/* The first row, cut short; or, for the plain trainer, which takes whole rows only, padded. */
 static void shorten(struct batches *out, unsigned i, bool whole, int length)
 {
     if (!whole) {
@@ -180,7 +180,7 @@ static void hash_window(const struct adam_arrays *arrays, size_t width, struct h
     }
 }
 
-/* Of a frozen block the weights alone count. */
+/* Only the weights of a frozen block count. */
 static struct adam_arrays arrays_of(const struct case_model *made, const struct plain *plain,
                                     unsigned block)
 {
@@ -321,7 +321,7 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
     struct hash_context hash = {.width = kern_type_bytes(options->type),
                                 .chunk_elements = options->wishes.chunk_elements};
     hash.hashes.format = run_options_format(options);
-    /* Shards in order are the block; where every rank has all of it, the first one's counts. */
+    /* Shards in order are the block; if every rank has all of it, the first rank's counts. */
     const uint32_t shards = options->stage > 0 ? run_engine_world(engine) : 1;
     for (unsigned b = 0; b < made->model->block_count; b++) {
         const bool trained = made->model->blocks[b].trained;

@@ -1,6 +1,7 @@
-/* test_adopt.c: a resumed run whose store takes over what the checkpoint has does to the bit what the one does
- * that was not interrupted; it writes nothing for what it takes over, and lets the checkpoint go once all of
- * that was updated. A checkpoint that changes meanwhile is found before its bytes are trained on. */
+/* test_adopt.c: a resumed run whose store adopts the checkpoint's files has the same bits as the run
+ * that was not interrupted. It writes nothing for what it adopts, and releases the checkpoint when
+ * all of that was updated. A checkpoint that changes meanwhile is detected before its bytes are
+ * trained on. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ static struct run_options options_of(enum plan_timing timing, const char *io)
     return options;
 }
 
-/* The first SAVED steps, with a checkpoint behind them. */
+/* Takes the first SAVED steps and saves a checkpoint. */
 static struct store_shelf *begin(const struct run_options *options, struct case_outcome *out)
 {
     struct store_shelf *shelf = case_shelf_open();
@@ -65,9 +66,8 @@ static void goes_on(void)
     }
 }
 
-/* Every step after resuming is saved and one checkpoint kept, so that the next ones come while the store
- * still lies in one that rotation takes away, and write over it; with a guess that is wrong, and an
- * evaluation in between. */
+/* Every step after resuming is saved, and one checkpoint is kept: rotation removes the checkpoint
+ * while the store still has bytes in its files. With a wrong guess, and an evaluation in between. */
 static void rotated_away(void)
 {
     for (int two = TEST_COUNT(0, 1); two < 2; two++) {
@@ -99,7 +99,7 @@ static void rotated_away(void)
     }
 }
 
-/* An engine that goes on from the checkpoint. */
+/* An engine that resumes from the checkpoint. */
 static struct run_engine *resume(const struct run_options *options, struct run_prepared **prepared)
 {
     struct run_engine *engine = NULL;
@@ -121,7 +121,7 @@ static int step(struct run_engine *engine, unsigned index)
     return run_engine_step(engine, &batch, 1, 1e-3, &done);
 }
 
-/* Open files of this process that lie in the checkpoint. */
+/* The checkpoint's files that this process has open. */
 static unsigned files_open(void)
 {
     unsigned count = 0;
@@ -152,7 +152,7 @@ static void is_let_go(void)
         check_uint(stats.write_bytes, >, 0);
     } else {
         check_uint(adopted % (CHUNK * 2), ==, 0);
-        check_uint(adopted, >=, (uint64_t)CHUNK * 12 * 2 * 4); /* four whole chunks a layer */
+        check_uint(adopted, >=, (uint64_t)CHUNK * 12 * 2 * 4); /* four whole chunks per layer */
         check_uint(stats.write_bytes, <, adopted);
         check_uint(files_open(), ==, 4);
     }
@@ -169,7 +169,7 @@ static void is_let_go(void)
     store_shelf_close(shelf);
 }
 
-/* One byte of the moments changes once the run has begun, or they are cut. */
+/* After the run has begun, one byte of the moments changes, or their file is truncated. */
 static void a_change_is_found(bool cut)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, NULL);
@@ -198,7 +198,7 @@ static void a_change_is_found(bool cut)
     store_shelf_close(shelf);
 }
 
-/* A chunk of the embedding, which is one, in a store of its own. */
+/* The embedding's only chunk, in a store of its own. */
 static void one_chunk(void)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, "threads");
@@ -228,10 +228,10 @@ static void one_chunk(void)
                                                [STORE_STREAM_M] = memory + (size_t)CHUNK * 2,
                                                [STORE_STREAM_V] = memory + (size_t)CHUNK * 6}};
     check_int(store_checkpoint_read(from, 0, 0, CHUNK, &arrays), ==, 0);
-    check_int(store_adopt(store, &place, from, span, memory), ==, 0); /* nobody has begun */
+    check_int(store_adopt(store, &place, from, span, memory), ==, 0); /* not begun yet */
     check_int(store_adopt_begin(store, from), ==, 0);
     check_int(store_adopt_begin(store, from), ==, -EBUSY);
-    check_int(store_adopt(store, &place, from, part, memory), ==, 0); /* no whole MiB */
+    check_int(store_adopt(store, &place, from, part, memory), ==, 0); /* not a whole MiB */
     if (store_checkpoint_direct_file(from, STORE_STREAM_M) >= 0) {
         check_int(store_adopt(store, &place, from, span, memory), ==, 1);
         check_uint(store_adopted_bytes(store), ==, (uint64_t)CHUNK * 10);

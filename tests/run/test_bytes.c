@@ -1,5 +1,5 @@
-/* test_bytes.c: what a step moves between STORE and memory, by the drive's own counters: the
- * bytes a parameter that the update and backward need, and no more. */
+/* test_bytes.c: a step moves no more bytes per parameter between STORE and memory, by the drive's own
+ * counters, than the update and backward need. */
 #include <stdio.h>
 
 #include "tests/harness/test.h"
@@ -8,7 +8,7 @@
 struct moved {
     uint64_t read; /* by the drive's counters, after the update of the last step */
     uint64_t written;
-    uint64_t told; /* of both, by steps, the drain, and what was read ahead for nothing */
+    uint64_t told; /* read and written, of steps, the drain and withdrawn reads */
     struct plan_traffic last_step;
 };
 
@@ -42,8 +42,8 @@ static struct moved run(const struct case_model *made, const struct run_options 
     return moved;
 }
 
-/* A step in a row of steps moves no more than that for a parameter; and what steps tell is what the
- * drive counts, but for the last part of a chunk, which it moves in whole pages. */
+/* A steady step moves no more than `bound` bytes per parameter. What steps report is what the drive
+ * counts, except that the drive moves the last part of a chunk in whole pages. */
 static void check_bytes(const struct case_model *made, const struct run_options *options,
                         double reads, double writes, const char *what)
 {
@@ -62,8 +62,8 @@ static void check_bytes(const struct case_model *made, const struct run_options 
     check_true(counted >= told && counted <= told * 1.01);
 }
 
-/* All but gradients in STORE: the update reads 12 B and writes 12, backward reads weights again where
- * its slots do not hold them (2). Weights in HOST take 4 of these away, spilled gradients bring 4. */
+/* All but gradients in STORE: the update reads 12 B and writes 12 B; backward reads weights again (2
+ * B) unless they are still in a slot. Weights in HOST save 4 B, spilled gradients cost 4 B. */
 static void bytes_of_a_step(void)
 {
     struct case_model made;

@@ -1,6 +1,6 @@
-/* Proves the executor: real threads run whole tapes and read what program order gives, also with lanes
- * that are full at times; failures and stalls end it with their sentence; waiting is charged to its cause;
- * its turns per command are bounded. */
+/* Proves the executor: real threads run whole tapes and read what program order gives, also with
+ * lanes that are full at times; failures and stalls end it with their sentence; waiting is charged
+ * to its cause; its turns per command are bounded. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -30,10 +30,11 @@ struct bench {
     struct run_executor *executor;
     uint64_t *digests; /* by number of command */
     const struct plan_tape *now[3];
-    uint32_t done[PLAN_Q_COUNT]; /* commands of a queue over all tapes, by its own thread */
+    uint32_t
+        done[PLAN_Q_COUNT]; /* commands of a queue in all tapes; written by the queue's thread */
     unsigned sleep_us[PLAN_Q_COUNT];
-    struct seen *watched; /* NULL: nobody watches */
-    int fail_op;          /* an op that fails; -1: none */
+    struct seen *watched; /* NULL: no watcher */
+    int fail_op;          /* the op that fails; -1: none */
 };
 
 struct job {
@@ -41,7 +42,7 @@ struct job {
     const struct plan_command *command;
 };
 
-/* Which of the tapes a queue's next command belongs to follows from how many it has done. */
+/* The tape of a queue's next command follows from the number of commands done. */
 static uint32_t number_of(const struct bench *bench, const struct plan_command *command)
 {
     uint32_t done = bench->done[command->queue];
@@ -150,8 +151,8 @@ static void run_tapes(struct bench *bench, uint32_t tapes)
     check_int(run_executor_drive(bench->executor, 0), ==, 0);
 }
 
-/* A step, a step with a pending update and a drain on ten threads: every command read what it reads
- * in program order. */
+/* A step, a step with a pending update and a drain on ten threads: every command reads what it would
+ * read in program order. */
 static void threads_read_what_program_order_reads(void)
 {
     for (int variant = 0; variant < 4; variant++) {
@@ -219,8 +220,8 @@ static void watch(void *user, uint64_t tape, const struct plan_command *command,
     seen->ends[tape][command - now->commands] = end_ns;
 }
 
-/* A watcher sees each command once, in its queue's order, begun after what it waited for was done;
- * and a slow queue's commands are as long as they are slow. */
+/* A watcher sees each command once, in its queue's order, beginning after what it waited for was
+ * done. */
 static void a_watcher_sees_every_command(void)
 {
     for (int tied = 0; tied < 2; tied++) {
@@ -248,7 +249,7 @@ static void a_watcher_sees_every_command(void)
     }
 }
 
-/* A command that fails ends the run with its own sentence, and the executor stays ended. */
+/* A command that fails ends the run with its own sentence; every later call fails, too. */
 static void a_failure_ends_the_run(void)
 {
     struct bench bench = {0};
@@ -267,7 +268,7 @@ static void a_failure_ends_the_run(void)
     plan_destroy(bench.plan);
 }
 
-/* Data that never comes: the stall limit ends the wait. Data that comes late is waited for. */
+/* Data that never arrives: the stall limit ends the wait. */
 static void the_gate_holds_compute(void)
 {
     struct core_line data;
@@ -289,7 +290,7 @@ static void the_gate_holds_compute(void)
     plan_destroy(bench.plan);
 }
 
-/* Stops the process for longer than the stall limit while the executor waits; the data come some looks
+/* Stops the process for longer than the stall limit while the executor waits; the data arrives a little
  * later. */
 static void *stop_then_reach(void *line)
 {
@@ -321,14 +322,14 @@ static int drives_and_stops(void *argument)
     return rc == 0 ? 0 : 1;
 }
 
-/* The time in which the process was stopped is no stall. */
+/* The time in which the process was stopped does not count as a stall. */
 static void a_stopped_process_has_not_stalled(void)
 {
     check_int(test_child(drives_and_stops, NULL), ==, 0);
 }
 
-/* A tape pushed ahead reads, and nothing else; taken back it leaves no trace but what it has read, and
- * its place is another's. */
+/* A tape behind a closed gate only reads. Withdrawn, it leaves nothing but the count of what it has
+ * read, and another tape takes its place. */
 static void a_tape_is_taken_back(void)
 {
     struct core_line data;
@@ -362,7 +363,8 @@ static void a_tape_is_taken_back(void)
     check_int(run_executor_push(bench.executor, tapes[2], (struct core_fence){&data, 1}), ==, 0);
     core_line_reach(&data, 1);
     check_int(run_executor_drive(bench.executor, 0), ==, 0);
-    check_int(run_executor_drive_to(bench.executor, 0, PLAN_Q_UPDATE, 1), ==, 0); /* long ago */
+    check_int(run_executor_drive_to(bench.executor, 0, PLAN_Q_UPDATE, 1), ==,
+              0); /* done long ago */
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         read -= bench.done[q] - tapes[0]->queue_count[q] - tapes[1]->queue_count[q] -
                 tapes[2]->queue_count[q];
@@ -372,7 +374,7 @@ static void a_tape_is_taken_back(void)
     plan_destroy(bench.plan);
 }
 
-/* A slow drive is what compute waits for, a slow update what it waits for then. */
+/* Compute waits for a slow drive, or for a slow update, and the wait is charged to that. */
 static void waiting_is_charged_to_its_cause(void)
 {
     for (int slow = 0; slow < 2; slow++) {
@@ -407,7 +409,7 @@ static int submit_done(void *context, const struct plan_command *command, struct
     return 0;
 }
 
-/* The executor's own work: where lanes are done at once, a turn of its loop serves several commands. */
+/* The executor's own work: if lanes are done at once, a turn of its loop serves several commands. */
 static void a_turn_serves_several_commands(void)
 {
     struct bench bench = {0};
@@ -443,8 +445,8 @@ static int submit_nothing(void *context, const struct plan_command *command, str
     return core_queue_submit(bench->queues[command->queue], &job, out);
 }
 
-/* A step of a thousand commands that do nothing, each handed to a thread and back: the executor looks
- * at its queues when one of them has moved, and not in between. */
+/* A step of a thousand empty commands, each run by a thread: the executor looks at its queues when
+ * one of them has moved, and not in between. */
 static void a_long_step_takes_few_turns(void)
 {
     enum { COMMANDS = 1000, ROUNDS = 20 };
@@ -478,7 +480,7 @@ static void a_long_step_takes_few_turns(void)
     plan_destroy(bench.plan);
 }
 
-/* Too long a tape is refused; drive_to stops where it is told. */
+/* Refuses a tape that is too long, and a third tape; drive_to returns once its command is done. */
 static void limits(void)
 {
     struct bench bench = {0};

@@ -1,5 +1,5 @@
-/* test_faults.c: a drive that misbehaves at any point of a run. The run ends with the bits of an
- * undisturbed one, or with an error that has a sentence; never with other bits, and never not at all. */
+/* test_faults.c: a drive misbehaves at any point of a run. The run ends with the bits of an
+ * undisturbed one, or with an error that has a sentence; never with other bits, and it never hangs. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,13 +15,13 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* Operation n may be of the kind that a rule leaves alone: then another is tried. */
+/* Operation n may be of a kind that the rule does not affect: then another one is tried. */
 enum { STEPS = 2, PATIENCE_SECONDS = 60, TRIES = 16 };
 
-/* A stalled block is given up after this long. */
+/* After this long the drive gives up a stalled block. */
 static const int64_t short_limit_ns = 150000000;
 
-/* ---- how a run is laid out ---- */
+/* ---- settings ---- */
 
 struct setting {
     const char *name;
@@ -31,9 +31,9 @@ struct setting {
     enum plan_where grads;
     uint32_t micro_batches;
     uint32_t paths;
-    uint32_t ranks; /* of which each has a drive that follows the rules */
+    uint32_t ranks; /* stores; each has a drive that follows the rules */
     bool inside;    /* nothing is clipped: updates run inside backward */
-    double guesses; /* updates run ahead of their norms, with this limit; 0: they do not */
+    double guesses; /* updates are speculative, with this limit of the norm; 0: they are not */
 };
 
 static const struct setting settings[] = {
@@ -107,7 +107,7 @@ enum outcome { EQUAL, ERROR, EITHER };
 struct day {
     const char *name;
     struct aio_fault_rule rule; /* `from` comes from the seed */
-    enum outcome outcome;       /* where the rule hit anything */
+    enum outcome outcome;       /* if the rule hit anything */
     int code;                   /* of the error; 0: any */
     bool slow;                  /* it waits for the limit */
 };
@@ -150,7 +150,7 @@ static const struct day days[] = {
      .rule = {.kind = AIO_FAULT_CORRUPT, .reads_only = true, .count = AIO_FAULT_FOREVER},
      .outcome = ERROR,
      .code = -EBADMSG},
-    /* What was lost may be what lay there before: zeros of new moments on a new drive. */
+    /* A lost write may leave what it would have written: zeros of new moments on a new drive. */
     {.name = "write lost",
      .rule = {.kind = AIO_FAULT_LOST, .writes_only = true},
      .outcome = EITHER},
@@ -172,7 +172,7 @@ static const struct day days[] = {
 };
 enum { DAYS = sizeof days / sizeof days[0] };
 
-/* ---- a run that does not end is ended, with its name ---- */
+/* ---- a run that hangs is aborted, and named ---- */
 
 static char watched[256];
 
@@ -192,7 +192,7 @@ static void watch(const char *name)
 
 /* ---- runs ---- */
 
-/* What a setting gives on a good day, and how much it asks of the drive. */
+/* The results of a setting without a fault, and its number of operations. */
 struct good_day {
     struct case_outcome outcome;
     uint64_t ops;
@@ -210,7 +210,7 @@ static void have_good_day(const struct case_model *made, const struct setting *s
     check_uint(out->ops, >, 30);
 }
 
-/* Nothing of ours is left in a directory of stores. */
+/* The directories of the stores are gone. */
 static void check_nothing_left(void)
 {
     struct stat info;
@@ -227,13 +227,14 @@ struct tally {
     unsigned missed; /* the rule hit nothing */
 };
 
-/* Whether the rule hit anything. */
+/* Returns whether the rule hit anything. */
 static bool have_bad_day(const struct case_model *made, const struct setting *setting,
                          const struct good_day *good, const struct day *day, uint64_t seed,
                          struct tally *tally)
 {
     const bool calls = day->rule.kind == AIO_FAULT_SUBMIT || day->rule.kind == AIO_FAULT_REAP;
-    const uint64_t points = calls ? good->ops / 4 : good->ops; /* a call moves several */
+    const uint64_t points = calls ? good->ops / 4
+                                  : good->ops; /* a call submits several operations */
     struct aio_fault fault = {.seed = seed, .rules_count = 1, .rules = {day->rule}};
     struct run_options options = options_of(setting, &fault);
     struct case_outcome outcome;
@@ -264,8 +265,8 @@ static bool have_bad_day(const struct case_model *made, const struct setting *se
     return hit;
 }
 
-/* Every kind of bad day at seeded points of create, load, two steps, the drain and the reading of all
- * states, over every setting; where races are looked for, each setting has its own third of the days. */
+/* Every kind of fault at seeded points of create, load, two steps, the drain and the reading of all
+ * states, with every setting. Under a sanitizer each setting has a third of the faults. */
 static void bad_days(void)
 {
     struct case_model made;
@@ -293,8 +294,8 @@ static void bad_days(void)
     case_model_free(&made);
 }
 
-/* A run that ended with an error answers everything with that error, can be destroyed, and gives its
- * directories back: the same run on a good day follows in them. */
+/* After an error every call of the engine returns that error. The engine can be destroyed, and the
+ * same run can use its directories again. */
 static void after_an_error(void)
 {
     struct case_model made;
@@ -339,7 +340,8 @@ static void after_an_error(void)
     case_model_free(&made);
 }
 
-/* Nothing moves, and the drive has not noticed yet: the executor ends the step and names the queue. */
+/* Nothing moves, and the drive's own limit is longer: the executor ends the step and names the
+ * queue. */
 static void a_lane_that_stands_still(void)
 {
     struct case_model made;
@@ -376,10 +378,10 @@ static int sleep_once(void *user, const char *phase, uint64_t done, uint64_t tot
     return 0;
 }
 
-/* A rank that does not get on is named, and what it works with is left to it. */
+/* A rank that makes no progress is named, and the memory that it uses stays. */
 static void a_rank_that_stands_still(void)
 {
-    static struct case_model made; /* its rank may look at all of these until the program ends */
+    static struct case_model made; /* the rank may use all of these until the program ends */
     static struct run_options options;
     static struct run_prepared *prepared;
     static int left = 1;

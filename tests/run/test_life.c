@@ -1,5 +1,5 @@
-/* test_life.c: a run's life: whatever request to the system fails on its way, it ends with a sentence
- * and gives everything back; and a thousand steps take no more than ten. */
+/* test_life.c: whatever request to the system fails during a run, the run ends with a sentence and
+ * frees everything. A thousand steps take no more memory than fifty. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ static int engine_life(void)
 static void engines(void)
 {
     begin("mem");
-    check_int(engine_life(), ==, 0); /* fills caches of products for good */
+    check_int(engine_life(), ==, 0); /* fills caches that stay */
     const unsigned requests = test_fail_nth(engine_life);
     test_note("%u requests", requests);
     check_int(requests, >=, 100);
@@ -112,7 +112,7 @@ static void plans(void)
     end();
 }
 
-/* ---- what stays ---- */
+/* ---- leaks ---- */
 
 struct census {
     uint64_t rss_bytes;
@@ -139,8 +139,8 @@ static struct census take_census(void)
                            .threads = entries("/proc/self/task")};
 }
 
-/* A thousand steps with an evaluation and a look at the weights now and then: no memory, file, thread
- * or byte of the store more than after the first fifty. */
+/* A thousand steps with an evaluation now and then: no more memory, files, threads or bytes of the
+ * store than after the first fifty. */
 static void a_thousand_steps(void)
 {
     enum { STEPS = TEST_COUNT(1000, 120), SETTLED = 50 };
@@ -183,7 +183,7 @@ static void a_thousand_steps(void)
     end();
 }
 
-/* Engines made and ended leave nothing to the next. */
+/* An engine that is destroyed leaves no memory, file or thread. */
 static void engine_after_engine(void)
 {
     enum { ENGINES = TEST_COUNT(40, 12), SETTLED = 8 };

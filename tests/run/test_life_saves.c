@@ -1,5 +1,5 @@
-/* test_life_saves.c: whatever request to the system fails while a run saves a checkpoint or resumes from
- * one, it ends with a sentence and frees everything. A run that could not save goes on. */
+/* test_life_saves.c: whatever request to the system fails while a run saves a checkpoint or resumes
+ * from one, it ends with a sentence and frees everything. A run that could not save goes on. */
 #include <stdio.h>
 
 #include "tests/harness/fail_alloc.h"
@@ -34,7 +34,8 @@ static void end(void)
 static struct store_shelf *shelf;
 static struct run_engine *saving;
 
-/* One checkpoint that is announced and written by updates, and one that is read out. The engine stays. */
+/* One checkpoint that is announced and written by updates, and one that is read out. The engine
+ * stays. */
 static int save_life(void)
 {
     const struct run_save_options save = {.shelf = shelf, .keep = 1};

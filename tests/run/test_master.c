@@ -1,6 +1,7 @@
-/* test_master.c: moving data never changes a bit. The same weights, moments, losses and norms as the
- * plain step, which keeps everything in one memory and overlaps nothing, for every placement, policy
- * of activations, order of micro-batches, timing of updates, number of slots and I/O back end. */
+/* test_master.c: moving data never changes a bit. Weights, moments, losses and norms equal those of
+ * the plain trainer, which keeps everything in one memory and overlaps nothing, for every placement,
+ * policy of activations, order of micro-batches, timing of updates, number of slots and I/O back
+ * end. */
 #include <stdio.h>
 
 #include "tests/harness/test.h"
@@ -10,7 +11,7 @@ enum { STEPS = 3 };
 
 static const char *const families[] = {"gpt2", "llama", "llama tied", "qwen3", "qwen3 tied"};
 
-/* A way to place and run; zero fields are the planner's choice. */
+/* Placement, order and timing; zero fields are the planner's choice. */
 struct way {
     const char *name;
     enum plan_where weights, states, grads;
@@ -109,8 +110,8 @@ static struct run_options options_of(const struct way *way, const struct run_opt
     return options;
 }
 
-/* Every way against the plain step, for every `stride`-th family; under a sanitizer every third or sixth
- * way of two families, other ways in other cases. */
+/* Compares every way with the plain trainer, for every `stride`-th family. Under a sanitizer, every
+ * third or sixth way of two families; each case takes other ways. */
 static void hold(const struct run_options *base, const char *what, size_t stride)
 {
     static size_t calls;
@@ -129,7 +130,7 @@ static void hold(const struct run_options *base, const char *what, size_t stride
             const bool inside = base->wishes.timing == PLAN_TIMING_INSIDE ||
                                 base->wishes.timing == PLAN_TIMING_SPLIT;
             if (inside && ways[w].grads == PLAN_WHERE_STORE) {
-                continue; /* refused: no gradient waits */
+                continue; /* refused: no gradient is kept */
             }
             snprintf(name, sizeof name, "%s, %s, %s", families[f], what, ways[w].name);
             case_run_engine(&made, &options, STEPS, &engine);
@@ -170,7 +171,7 @@ static void micro_batches(void)
     hold(&options, "three micro-batches, not clipped", 2);
 }
 
-/* So many that a command does a group of them, the last of which is smaller; sums that are the stored
+/* So many that a command does a group of them; the last group is smaller. Sums are the stored
  * gradients, too. */
 static void groups(void)
 {
@@ -199,7 +200,7 @@ static void fp16(void)
     hold(&options, "fp16", 1);
 }
 
-/* Large linears by tile. */
+/* Large products in tiles. */
 static void tiled(void)
 {
     struct run_options options = case_options();

@@ -1,5 +1,5 @@
-/* test_parts.c: what a run is put together from, each part alone: formats by options, the tokens of a
- * step as compute sees them, rates in a file, memory by buffer, the lane of the optimizer. */
+/* test_parts.c: the parts of a run, each alone: formats of streams, the tokens of a step as compute
+ * sees them, rates in a file, the memory of buffers. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 /* ---- options ---- */
 
-/* Bytes an element of each stream, for every precision, optimizer and kind of moments. */
+/* Bytes per element of each stream, for every precision, optimizer and kind of moments. */
 static void formats(void)
 {
     static const struct {
@@ -114,8 +114,8 @@ static const int32_t *array_of(const struct model_binding *binding, enum model_b
     return (const int32_t *)binding->base[base];
 }
 
-/* One short row: what it has stands at the row's beginning, labels are shifted, and nothing behind or
- * below is learnt. */
+/* One short row: its tokens come first, labels are shifted, and padding after and below it is not
+ * trained on. */
 static void short_rows_are_filled(void)
 {
     static const int32_t ids[] = {7, 8, 9, 10, 11};
@@ -145,7 +145,7 @@ static void short_rows_are_filled(void)
     desk_close(&desk);
 }
 
-/* A row of two documents: the last token of each predicts nothing, and filling is a document of its
+/* A row of two documents: the last token of each predicts nothing, and padding is a document of its
  * own. */
 static void packed_rows(void)
 {
@@ -166,7 +166,7 @@ static void packed_rows(void)
         check_int(array_of(&binding, MODEL_BASE_LABELS)[i], ==,
                   i < 7 && i != 2 ? ids[i + 1] : KERN_LABEL_IGNORED);
     }
-    /* The next step's batch may bring none of its own, and nothing at all. */
+    /* The next step's batch may have no positions, and no rows at all. */
     targets = 0;
     check_int(run_inputs_put(&desk.inputs, 0, NULL, &targets), ==, 0);
     check_int(targets, ==, 0);
@@ -179,7 +179,7 @@ static void packed_rows(void)
     desk_close(&desk);
 }
 
-/* Losses come back added up in order, those of the micro-batches asked for. */
+/* Losses of the first micro-batches are added up. */
 static void losses_are_added(void)
 {
     struct desk desk;
@@ -214,7 +214,7 @@ static char *text_of(const char *path)
     return text;
 }
 
-/* The file with the first `from` replaced, refused with a sentence that names file and key. */
+/* A file in which the first `from` is replaced is refused with a sentence that names file and key. */
 static void refuse_rates(const char *good, const char *from, const char *to, const char *word)
 {
     char text[16384];
@@ -231,7 +231,7 @@ static void refuse_rates(const char *good, const char *from, const char *to, con
     }
 }
 
-/* Rates survive a file to the last bit, and a file with a fault is refused by name and key. */
+/* A file keeps rates to the last bit; a wrong file is refused with its name and the key. */
 static void rates_in_a_file(void)
 {
     struct run_rates rates = *case_rates();
@@ -268,7 +268,7 @@ static void rates_in_a_file(void)
     check_contains(core_err_sentence(), "/nowhere/rates.json");
 }
 
-/* A file without seconds of blocks is one for planning by flops. */
+/* A file may lack the seconds of blocks: then the flops count. */
 static void rates_without_seconds(void)
 {
     static const char text[] = "{\"version\": 1, \"read_bytes_per_second\": 1e9,"
@@ -291,7 +291,7 @@ static void rates_without_seconds(void)
     check_double(read.backward_seconds[0], ==, 0);
 }
 
-/* What is measured is positive and finite, for every precision, with a store and without, and the
+/* Measured rates are positive and finite, for every precision, with and without a store, and the
  * model's blocks were timed. */
 static void rates_are_measured(void)
 {
@@ -327,8 +327,8 @@ static void rates_are_measured(void)
 
 /* ---- shapes and plans ---- */
 
-/* What the planner is told of a model is what its programs say, and what a plan holds with what the
- * runtime takes is within the budgets. */
+/* Shapes agree with the model's programs, and a plan with what the runtime takes is within the
+ * budgets. */
 static void shapes_and_plans(void)
 {
     struct case_model made;
@@ -369,8 +369,8 @@ static void shapes_and_plans(void)
 
 /* ---- memory ---- */
 
-/* Buffers lie apart from each other, inside what was taken, on pages; operands are found by role,
- * slots from their beginning. */
+/* Buffers do not overlap, are inside the memory that was taken, and begin at pages. Operands are
+ * found by role, slots from their beginning. */
 static void memory_by_buffer(void)
 {
     struct case_model made;
@@ -414,8 +414,8 @@ static void memory_by_buffer(void)
     case_model_free(&made);
 }
 
-/* Of what is held twice commands read one generation; those ahead of their norms leave the other, until
- * the two change places. */
+/* Of two generations, commands read the current one; speculative commands write the other one, until
+ * both are swapped. */
 static void memory_of_two_generations(void)
 {
     struct case_model made;

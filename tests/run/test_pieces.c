@@ -1,5 +1,5 @@
-/* test_pieces.c: what lies under a run, by itself: micro-batches checked and shifted, the pieces of a
- * block's array, programs and their bindings, shards, timelines, and what a run says of itself. */
+/* test_pieces.c: what a run is built on, each alone: checks and shifts of micro-batches, the pieces
+ * of a block's array, programs and their bindings, shards, timelines, and the manifest of a run. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void refuse_batch(const struct model_batch *batch, const char *word)
     check_contains(core_err_sentence(), word);
 }
 
-/* Every number of a batch has its bounds, and the sentence names row and place. */
+/* Every number of a batch has bounds; the sentence names row and place. */
 static void batches_are_checked(void)
 {
     int32_t ids[8] = {0, 9, 1, 2, 3, 4, 5, 6};
@@ -52,10 +52,10 @@ static void batches_are_checked(void)
     positions[7] = 8;
     refuse_batch(&batch, "position 8 at place 3 of row 1");
     positions[7] = 7;
-    starts[3] = 1; /* documents do not go back */
+    starts[3] = 1; /* documents are in order */
     refuse_batch(&batch, "the document of place 3 of row 0");
     starts[3] = 2;
-    starts[5] = 2; /* nor begin later than their tokens */
+    starts[5] = 2; /* and do not begin after their tokens */
     refuse_batch(&batch, "the document of place 1 of row 1");
     const struct model_batch longer = {.rows = 1, .length = 9, .ids = ids};
     refuse_batch(&longer, "rows of 9 tokens are longer than the 8 positions");
@@ -85,8 +85,8 @@ static void labels_are_shifted(void)
 
 /* ---- blocks and programs ---- */
 
-/* Trained parameters, padding and frozen ones cover a block's array without a hole, in agreement with
- * the runs that updates are cut by. */
+/* Trained parameters, padding and frozen ones cover a block's array, in agreement with the runs that
+ * updates are cut into. */
 static void gaps_cover_a_block(void)
 {
     static const char *const patterns[] = {"*.mlp.*"};
@@ -120,8 +120,8 @@ static void gaps_cover_a_block(void)
     }
 }
 
-/* A binding points at each parameter's place, and leaves a borrowed one alone; scratch is what the
- * thirstiest step takes; widths follow from the configuration. */
+/* A binding points at each parameter, except borrowed ones; scratch is the maximum over the steps;
+ * widths follow from the configuration. */
 static void programs_and_bindings(void)
 {
     struct case_model made;
@@ -159,7 +159,7 @@ static void programs_and_bindings(void)
     case_model_free(&made);
 }
 
-/* Qwen's windows: used only where the file says so, from a layer on. */
+/* Qwen's windows: used only if the file says so, from a given layer on. */
 static void qwen_windows(void)
 {
     static const struct {
@@ -195,8 +195,8 @@ static void qwen_windows(void)
 
 /* ---- shards ---- */
 
-/* Stages shard states, then gradients, then weights; spans of all ranks are the block, and the most
- * is the largest of them. */
+/* Stages shard states, then gradients, then weights. The spans of all ranks are the block, and the
+ * maximum is the largest of them. */
 static void shards(void)
 {
     struct plan_block_shape block = {.elements = 5 * PLAN_CUT_ELEMENTS + 77};
@@ -235,8 +235,8 @@ static struct core_json *read_json(const char *path)
     return doc;
 }
 
-/* Of the tapes that are pushed those asked for are written, each command once; others are not kept;
- * the simulated one is read alike. */
+/* The timeline has the tapes that it was created for, each command once, and no others. The
+ * simulated one has the same format. */
 static void timelines(void)
 {
     struct case_model made;
@@ -261,7 +261,7 @@ static void timelines(void)
         run_timeline_push(timeline, tape);
         for (uint32_t i = 0; i < tape->count; i++) {
             const int64_t begin_ns = INT64_C(1) << 40;
-            run_timeline_watch(timeline, 0, &tape->commands[i], 1, 2); /* not asked for */
+            run_timeline_watch(timeline, 0, &tape->commands[i], 1, 2); /* outside the timeline */
             run_timeline_watch(timeline, 1, &tape->commands[i], begin_ns + 1000 * i,
                                begin_ns + 1000 * i + 500);
         }
@@ -282,9 +282,9 @@ static void timelines(void)
     case_model_free(&made);
 }
 
-/* ---- what a run says of itself ---- */
+/* ---- manifests ---- */
 
-/* The one warning, or none (NULL), that a resumed run's matrix products cause. */
+/* Expects one warning about a resumed run's matrix products, or none (NULL). */
 static void check_products_warning(const struct store_manifest *manifest,
                                    const struct run_engine *engine, const char *text)
 {
@@ -297,8 +297,8 @@ static void check_products_warning(const struct store_manifest *manifest,
     test_listen_end();
 }
 
-/* Position and manifest follow the steps, and a manifest fits the run that it describes and no run of
- * another format or model. */
+/* Position and manifest follow the steps. A run may resume from its own manifest; runs of another
+ * format or model may not. */
 static void positions_and_manifests(void)
 {
     struct case_model made;
@@ -357,7 +357,7 @@ static void positions_and_manifests(void)
     case_model_free(&other);
 }
 
-/* The loss of the third step; betas of 0 leave those of the options. */
+/* The loss of the third step; betas of 0: those of the options hold. */
 static double third_loss(const struct case_model *made, double beta1, double beta2)
 {
     struct run_prepared *prepared = NULL;
@@ -381,7 +381,7 @@ static double third_loss(const struct case_model *made, double beta1, double bet
     return step.loss;
 }
 
-/* Betas are those of the options until others are set. */
+/* The options' betas hold until others are set. */
 static void betas_are_set(void)
 {
     struct case_model made;

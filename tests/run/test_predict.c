@@ -1,5 +1,5 @@
 /* test_predict.c: the logits of a row's last token are those of the plain trainer's head, wherever
- * the model lies, and a row may be shorter than the engine's. */
+ * the model is kept, and a row may be shorter than the engine's. */
 #include <errno.h>
 #include <stdlib.h>
 

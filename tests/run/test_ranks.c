@@ -1,5 +1,5 @@
-/* test_ranks.c: ranks as threads: the same loss curve for one, two and four of them, the same bits at
- * every stage and from run to run, and no more bytes between them than a stage promises. */
+/* test_ranks.c: ranks as threads: the same loss curve for one, two and four ranks, the same bits at
+ * every stage and from run to run, and no more bytes between ranks than the stage needs. */
 #include <stdio.h>
 
 #include "tests/harness/test.h"
@@ -28,7 +28,7 @@ static void in_store(struct run_options *options)
     options->budgets.store_bytes = UINT64_C(1) << 30;
 }
 
-/* Losses and norms of two runs are within `bound` of each other, as a part of themselves. */
+/* The relative difference of losses and norms is at most `bound`. */
 static void check_near(const struct case_outcome *a, const struct case_outcome *b, double bound,
                        const char *what)
 {
@@ -74,7 +74,7 @@ static void compare(const char *family, enum kern_type type, double bound)
     case_model_free(&made);
 }
 
-/* Reductions over ranks are in fp32 and in order: what is left is the order of sums. */
+/* Reductions over ranks are in fp32 and in order: only the order of sums differs. */
 static void fp32(void)
 {
     compare("llama", KERN_F32, 1e-5);
@@ -88,7 +88,7 @@ static void bf16(void)
     compare("gpt2", KERN_BF16, 2e-2);
 }
 
-/* Two runs of the same ranks are the same bits. */
+/* Two runs of the same ranks have the same bits. */
 static void again(void)
 {
     struct case_model made;
@@ -104,9 +104,9 @@ static void again(void)
     case_model_free(&made);
 }
 
-/* What a rank gets from others, over the bytes of all 16-bit gradients: an all-reduce is a
- * reduce-scatter and a gather; stage 3 gathers weights twice and scatters once, but for blocks that
- * still stand in a slot when backward wants them, which in a model of three layers are nearly all. */
+/* Bytes that ranks receive, relative to all 16-bit gradients: an all-reduce is a reduce-scatter and
+ * a gather; stage 3 gathers weights twice and scatters once. Blocks that are still in a slot when
+ * backward needs them are gathered once; in a model of three layers those are nearly all. */
 static void traffic(void)
 {
     static const double promised[] = {1, 1, 1, 1.5};
@@ -117,7 +117,7 @@ static void traffic(void)
     for (unsigned b = 0; b < made.model->block_count; b++) {
         elements += made.model->blocks[b].elements;
     }
-    /* Of everything that all ranks have, each takes in what the other three hold. */
+    /* Each rank receives what the other three have. */
     const double all_reduce = 2.0 * (WORLD - 1) * (double)elements * 2 * STEPS;
     for (uint32_t stage = 0; stage <= 3; stage++) {
         struct case_outcome outcome;

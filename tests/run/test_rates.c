@@ -1,7 +1,7 @@
-/* Proves what is kept of a machine's rates: a part counts for its key alone, for some weeks, and only
- * whole; what is wrong with the folder costs nothing but a measurement; a measured machine is not
- * measured again until that is asked for or it was forgotten; and that measuring stays in the budgets,
- * also where a run does not fit in them. */
+/* test_rates.c: a cached part of a machine's rates counts for its key alone, for some weeks, and
+ * only if it is complete. A damaged cache costs nothing but a measurement. A machine is measured
+ * once, until its rates are renewed or forgotten. Measuring stays within the budgets, also if the
+ * run does not fit in them. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* Files of the folder; `path` gets the last one's. */
+/* Counts files of the folder; `path` is the last one's. */
 static int files_in(const char *folder, const char *begin, char path[1024])
 {
     DIR *dir = opendir(folder);
@@ -43,7 +43,7 @@ static void put_text(const char *path, const char *text)
     fclose(file);
 }
 
-/* A run that begins at the same time makes the folders between our attempt and the next. */
+/* Another run creates the folders between two attempts of this one. */
 static bool another_run_begins;
 int __real_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode);
@@ -64,7 +64,7 @@ int __wrap_mkdir(const char *path, mode_t mode)
     return rc;
 }
 
-/* Two runs that begin on a machine without a cache both keep what they measured. */
+/* Two runs that begin without a cache both keep what they measured. */
 static void folders_are_made_by_two(void)
 {
     struct run_drive_rates rates = {.read_bytes = 1};
@@ -136,15 +136,16 @@ static void parts_count_for_their_keys(void)
     check_true(!run_rates_cache_read(&cached, &rates));
     struct utimbuf new = {now, now + 86400L};
     check_int(utime(path, &new), ==, 0);
-    check_true(!run_rates_cache_read(&cached, &rates)); /* a clock that was wrong */
+    check_true(!run_rates_cache_read(&cached, &rates)); /* the clock was wrong */
     run_rates_cache_write(&cached, &rates);
     check_true(run_rates_cache_read(&cached, &rates));
-    cached.folder = "/proc/cache"; /* where nothing can be made */
+    cached.folder = "/proc/cache"; /* no folder can be created there */
     run_rates_cache_write(&cached, &rates);
     check_true(!run_rates_cache_read(&cached, &rates));
 }
 
-/* What was kept counts, for the same model and shape; renewing measures, and so does forgetting. */
+/* Cached rates are used for the same model and shape. Renewing measures again, and so does
+ * forgetting. */
 static void machines_are_measured_once(void)
 {
     struct case_model made;
@@ -162,7 +163,7 @@ static void machines_are_measured_once(void)
     check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
     check_double(rates.machine.update_elements, >, 0);
     check_double(rates.forward_seconds[1], >, 0);
-    check_int(files_in(folder, "", path), ==, 2); /* memory is no drive */
+    check_int(files_in(folder, "", path), ==, 2); /* memory is not measured as a drive */
     const double update = rates.machine.update_elements;
     const double layer = rates.forward_seconds[1];
     check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
@@ -187,7 +188,8 @@ static void machines_are_measured_once(void)
     case_model_free(&made);
 }
 
-/* A drive is asked in its directory, or in the nearest one above it; what is steady is kept. */
+/* A drive is measured in its directory, or in the nearest parent that exists; steady rates are
+ * cached. */
 static void drives_are_asked_once(void)
 {
     struct case_model made;
@@ -212,7 +214,7 @@ static void drives_are_asked_once(void)
     check_double(rates.machine.read_bytes, >, 0);
     check_double(rates.machine.write_bytes, >, 0);
     check_double(rates.machine.mixed_bytes, >, 0);
-    if (files_in(folder, "drive-", path) == 1) { /* else it was busy: nothing of that is kept */
+    if (files_in(folder, "drive-", path) == 1) { /* else it was busy: then nothing is cached */
         check_double(rates.machine.io_bytes, >, 0);
         const double reads = rates.machine.read_bytes;
         check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
@@ -224,8 +226,8 @@ static void drives_are_asked_once(void)
     case_model_free(&made);
 }
 
-/* What measuring takes stays within a quarter of the budgets, and a small model is measured with little:
- * a run's peak is not that of the measurement before it. */
+/* Measuring takes at most a quarter of the budgets, and little for a small model, so that it does
+ * not set the peak of a run. */
 static void measuring_takes_little(void)
 {
     struct case_model made;
@@ -248,7 +250,7 @@ static void measuring_takes_little(void)
     case_model_free(&made);
 }
 
-/* The largest device that was asked for, and which one of them may not be had, from 1. */
+/* The most memory that a device was opened with; the number of devices; the one that fails, from 1. */
 static uint64_t device_bytes;
 static int device_count, device_fails;
 int __real_dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
@@ -263,7 +265,7 @@ int __wrap_dev_open(const char *name, const struct dev_options *options, struct 
     return __real_dev_open(name, options, out);
 }
 
-/* Blocks of a model in so many rows, within so many MiB for the budgets together. */
+/* Measures with `rows` rows and a joint budget of `mib`. */
 static int measure_rows(const struct case_model *made, struct run_options *options, int64_t rows,
                         uint64_t mib, struct run_rates *out)
 {
@@ -278,8 +280,8 @@ static int measure_rows(const struct case_model *made, struct run_options *optio
     return rc;
 }
 
-/* A layer that does not fit with all rows is measured with fewer, and what that says of all rows is not
- * kept; what was kept of a machine with more memory counts. */
+/* A layer that does not fit with all rows is measured with fewer, and the result is not cached.
+ * Rates that were cached with larger budgets are used. */
 static void blocks_are_measured_in_budgets(void)
 {
     enum { ROWS = 512, SMALL_MIB = 16, LARGE_MIB = 1024 };
@@ -314,7 +316,7 @@ static void blocks_are_measured_in_budgets(void)
     case_model_free(&made);
 }
 
-/* Rows beyond any machine are refused by the plan, in its words, and by nothing before it. */
+/* A run that fits no machine is refused by the planner, and by nothing before it. */
 static void what_cannot_fit_is_planned(void)
 {
     struct case_model made;
@@ -337,7 +339,7 @@ static void what_cannot_fit_is_planned(void)
     case_model_free(&made);
 }
 
-/* A device that is not to be had ends measuring, at each block. */
+/* A device that cannot be opened ends measuring, at each block. */
 static void blocks_that_cannot_be_measured(void)
 {
     struct case_model made;
@@ -357,7 +359,7 @@ static void blocks_that_cannot_be_measured(void)
     case_model_free(&made);
 }
 
-/* Each store has a weight, the same for all ranks: what was measured of its drive. */
+/* Each store has a weight, the same for all ranks: the measured rate of its drive. */
 static void stores_are_weighed(void)
 {
     struct case_model made;

@@ -1,4 +1,4 @@
-/* test_resume.c: a run that was interrupted and resumed does to the bit what the one does that was not,
+/* test_resume.c: a run that was interrupted and resumed has the same bits as one that was not,
  * whatever tiers, slots, timing and I/O each part of it has. */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 enum { STEPS = 4, SAVED = 2 };
 
-/* A way to place and run; zero fields are the planner's choice. */
+/* Placement, order and timing; zero fields are the planner's choice. */
 struct way {
     const char *name;
     enum plan_where weights, states, grads;
@@ -96,7 +96,7 @@ static void interrupt(const struct case_model *made, const struct run_options *b
     store_shelf_close(shelf);
 }
 
-/* Chunks differ in how a block is hashed, so those of `base` are what both ends have. */
+/* Both ends have the chunks of `base`, because hashes of a block depend on its chunks. */
 static void hold(const struct run_options *base, unsigned count, const char *what)
 {
     static const char *const families[] = {"llama", "gpt2", "qwen3 tied"};
@@ -120,7 +120,7 @@ static void bf16(void)
     hold(&options, 3, "bf16");
 }
 
-/* Saved while nothing is pending. */
+/* Saved while no update is pending. */
 static void inside(void)
 {
     struct run_options options = case_options();
@@ -135,7 +135,7 @@ static void fp32(void)
     hold(&options, 1, "fp32");
 }
 
-/* A loss scale so high that steps are skipped and the scale moves: it goes on where it was. */
+/* A loss scale so high that steps are skipped and the scale moves: it continues where it was. */
 static void fp16_scale_moves(void)
 {
     struct case_model made;
@@ -161,8 +161,8 @@ static void narrow_moments(void)
     hold(&options, 1, "bf16 moments");
 }
 
-/* Saved under the steps that follow, which are none the wiser: the run that saves goes on to the end,
- * and the one that resumes from where it was saved ends the same. */
+/* Saved while the next steps run: neither the run that saves nor the run that resumes from there has
+ * other bits. */
 static void under_the_next_step(void)
 {
     static const char *const families[] = {"llama", "qwen3 tied"};
@@ -197,7 +197,7 @@ static void under_the_next_step(void)
     }
 }
 
-/* What fails while it is written under a step fails the checkpoint, and not the run. */
+/* A write that fails under a step fails the checkpoint, and not the run. */
 static void fails_alone(void)
 {
     struct case_model made;
@@ -239,7 +239,8 @@ static void fails_alone(void)
     store_shelf_close(shelf);
 }
 
-/* An engine that ends before its checkpoint is written leaves none, and nothing behind. */
+/* An engine that is destroyed before its checkpoint is written leaves no checkpoint and no partial
+ * one. */
 static void ends_before_it_is_written(void)
 {
     struct case_model made;

@@ -1,6 +1,6 @@
-/* test_save.c: a checkpoint that goes out while a run goes on, under every timing of updates and on
- * several ranks. The run that saves is none the wiser, nothing is waited for or read out, and who resumes
- * from it has the bits of the run that was never interrupted; or, with another number of ranks, of the
+/* test_save.c: a checkpoint that is written while steps go on, with every timing of updates and on
+ * several ranks. The run that saves keeps its bits, waits for nothing and reads nothing out. A run
+ * that resumes has the bits of the run that was never interrupted; with another number of ranks, the
  * states that were saved. */
 #include <errno.h>
 #include <math.h>
@@ -55,14 +55,14 @@ static struct run_options options_of(int place, int timing)
     return options;
 }
 
-/* What is saved, and how. */
+/* How a checkpoint is saved. */
 struct way {
     bool ahead;
-    bool reads_out; /* it cannot go on under the step */
+    bool reads_out; /* it cannot be written under the next step */
     uint64_t evaluated;
 };
 
-/* Saves behind SAVED of STEPS steps of `from`; resumes as `to`. */
+/* Saves after SAVED of STEPS steps of `from`; resumes as `to`. */
 static void hold(const struct case_model *made, const struct run_options *from,
                  const struct run_options *to, const struct way *way, const char *name)
 {
@@ -95,7 +95,7 @@ static void hold(const struct case_model *made, const struct run_options *from,
     store_shelf_close(shelf);
 }
 
-/* Under every timing, from every place, to the next ones. */
+/* With every timing, from every placement to another one. */
 static void every_timing(void)
 {
     static const char *const families[] = {"llama tied", "gpt2"};
@@ -117,8 +117,8 @@ static void every_timing(void)
     }
 }
 
-/* Between the step and its checkpoint something is evaluated, which ends what is pending; and who did
- * not say ahead gets the same checkpoint, where updates are inside by reading it out. */
+/* An evaluation between the step and its checkpoint does the pending update. A checkpoint that was
+ * not announced is the same; it is read out if no update is pending. */
 static void looked_at_or_unannounced(void)
 {
     struct case_model made;
@@ -137,7 +137,7 @@ static void looked_at_or_unannounced(void)
     case_model_free(&made);
 }
 
-/* Blocks of which nothing is trained are copied. */
+/* Frozen blocks are copied. */
 static void frozen(void)
 {
     static const char *const patterns[] = {"*embed*", "*layers.1.*"};
@@ -156,7 +156,7 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Moments of 8 bits and of bf16, and fp16 with a scale that moves. */
+/* Moments of 8 bits and of bf16; fp16 with a scale that moves. */
 static void formats(void)
 {
     struct case_model made;
@@ -190,7 +190,7 @@ static void set_ranks(struct run_options *options, uint32_t world, uint32_t stag
     options->micro_batches = 4 / world;
 }
 
-/* All ranks put their parts into one set of files. */
+/* All ranks write their parts to one set of files. */
 static void several_ranks(void)
 {
     struct case_model made;
@@ -208,8 +208,8 @@ static void several_ranks(void)
     case_model_free(&made);
 }
 
-/* One rank to two, two to four, four to one, over all stages: the states that arrive are those that
- * were saved, and losses go on where they were, but for the order of sums. */
+/* From one rank to two, two to four, four to one, with all stages: the states are those that were
+ * saved, and losses continue, except for the order of sums. */
 static void other_ranks(void)
 {
     static const uint32_t worlds[][2] = {{1, 2}, {2, 4}, {4, 1}};
@@ -250,9 +250,9 @@ static void other_ranks(void)
     case_model_free(&made);
 }
 
-/* ---- what is not asked for, and what fails ---- */
+/* ---- announced checkpoints that nobody asks for ---- */
 
-/* One that was said ahead and nobody asked for leaves nothing; the next one is its own. */
+/* An announced checkpoint that nobody asks for leaves nothing; the next one is saved. */
 static void not_asked_for(void)
 {
     struct case_model made;

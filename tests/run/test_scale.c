@@ -1,5 +1,5 @@
-/* test_scale.c: the loss scale follows DeepSpeed's rules step by step (the fixture was written by
- * tests/oracle/loss_scale.py), and keeps its own where it is fixed. */
+/* test_scale.c: the loss scale follows DeepSpeed's rules step by step (tests/oracle/loss_scale.py
+ * wrote the fixture); a fixed scale never changes. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { LINE_BYTES = 16384 };
 
-/* The next "scale*count" of a line; 0 at its end. `end` stands for a run that was ended: -1. */
+/* Reads the next "scale*count" of a line; 0 at its end. "end" is a run that was ended: -1. */
 static int next_run(char **at, double *scale)
 {
     while (**at == ' ') {
@@ -24,7 +24,7 @@ static int next_run(char **at, double *scale)
     return (int)strtol(*at, at, 10);
 }
 
-/* Every step of a line: overflows in, scales out. */
+/* Takes every step of a line: overflows in, scales out. */
 static void follow(const struct run_scale_options *options, const char *overflows, char *scales,
                    int line)
 {
@@ -79,7 +79,7 @@ static void as_deepspeed(void)
     check_int(lines, >=, 60);
 }
 
-/* A fixed scale stays whatever comes. */
+/* A fixed scale does not change. */
 static void fixed(void)
 {
     const struct run_scale_options options = {

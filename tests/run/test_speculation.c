@@ -1,6 +1,7 @@
-/* test_speculation.c: updates ahead of their norms never change a bit. For every mixture of steps that
- * guess right, guess wrong and do not guess, over families, places, micro-batches and ranks, with norms
- * that clip and gradients that overflow, a run ends with the bits of one that defers every update. */
+/* test_speculation.c: speculative updates never change a bit. For every mixture of steps that guess
+ * right, guess wrong and do not guess, with several families, placements, micro-batches and ranks,
+ * with norms that clip and gradients that overflow, a run ends with the bits of a run that defers
+ * every update. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 enum { STEPS = 3, KINDS = 3, PATTERNS = KINDS * KINDS * KINDS };
 
-/* Where everything lies; zero fields are the planner's choice. */
+/* A placement; zero fields are the planner's choice. */
 struct way {
     const char *name;
     enum plan_where weights, states, grads;
@@ -88,10 +89,10 @@ static double limit_between(const struct case_model *made, const struct run_opti
     return outcome.norm[1] * 1.25;
 }
 
-/* What a digit of a pattern stands for. */
+/* The digits of a pattern. */
 enum kind { DEFERS, GUESSES_RIGHT, GUESSES_WRONG };
 
-/* The pattern's steps; a step that does not guess is loud or not by turns. */
+/* The pattern's steps. Of the steps that do not guess, every other one is loud. */
 static struct case_part part_of(unsigned pattern, uint64_t *guesses)
 {
     struct case_part part = {.end = STEPS};
@@ -106,7 +107,7 @@ static struct case_part part_of(unsigned pattern, uint64_t *guesses)
     return part;
 }
 
-/* What a deferred run ends with, for each mixture of loud and quiet steps. */
+/* The results of a run without guesses, for each mixture of loud and quiet steps. */
 struct expected {
     struct case_outcome outcomes[1 << STEPS];
     bool known[1 << STEPS];
@@ -125,7 +126,7 @@ static const struct case_outcome *deferred(const struct case_model *made,
     return &expected->outcomes[part->loud];
 }
 
-/* A pattern ends with what the same steps end with that never guess, and says what it guessed. */
+/* A pattern has the results of the same steps without guesses, and reports its guesses. */
 static void hold(const struct case_model *made, const struct run_options *options, unsigned pattern,
                  struct expected *expected, const char *what)
 {
@@ -151,7 +152,7 @@ static void hold(const struct case_model *made, const struct run_options *option
     }
 }
 
-/* All 27 patterns of three steps at every place. */
+/* All 27 patterns of three steps with every placement. */
 static void every_pattern(void)
 {
     struct case_model made;
@@ -189,7 +190,7 @@ static void every_family(void)
 
 /* ---- overflow ---- */
 
-/* A loss scale with which loud steps overflow and quiet ones do not. */
+/* With this loss scale loud steps overflow, and quiet ones do not. */
 static double scale_between(const struct case_model *made, const struct run_options *options)
 {
     struct run_options probe = *options;
@@ -207,7 +208,7 @@ static double scale_between(const struct case_model *made, const struct run_opti
     test_fail(__FILE__, __LINE__, "no loss scale makes a loud step overflow");
 }
 
-/* fp16: an overflow leaves the old generation, and nothing is done again. */
+/* fp16: an overflow keeps the old generation, and no update is repeated. */
 static void overflows(void)
 {
     static const int places[] = {0, 2, 5, 7};
@@ -253,10 +254,10 @@ static void ranks(void)
     case_model_free(&made);
 }
 
-/* ---- the policy itself ---- */
+/* ---- the policy in a run ---- */
 
-/* With a limit far above the norms a run guesses from its second step on, with one just above them from
- * its third, and is right. */
+/* With a limit far above the norms a run guesses from its second step on, with a limit just above
+ * them from its third, and is right. */
 static void a_calm_run_guesses(void)
 {
     const struct case_part part = {.end = CASE_STEPS_MAX};

@@ -1,5 +1,5 @@
-/* test_speculation_policy.c: the policy does not speculate at first. It does while norms are neutral, less
- * often after wrong guesses, and not while measured time speaks against it. */
+/* test_speculation_policy.c: the policy does not speculate at first. It does while norms are
+ * neutral, less often after wrong guesses, and not while measured time speaks against it. */
 #include <math.h>
 
 #include "offload/run/speculation.h"
@@ -97,8 +97,8 @@ static void clipped_runs_defer(void)
     check_int(tally.deferred, ==, 1000);
 }
 
-/* After n neutral norms comes one that is not, again and again: wrong guesses become rare, and their cost
- * is known and small. */
+/* After n neutral norms comes one that is not, again and again: wrong guesses become rare, and their
+ * cost is known and small. */
 static void wrong_guesses_teach(void)
 {
     for (int n = 1; n < 12; n++) {

@@ -1,7 +1,7 @@
-/* test_variants.c: the master test over what a run may be asked for beside its placement: optimizers,
- * narrow moments, fp32 gradients, frozen parameters, rows of every kind, and budgets from the least
- * that can be to ample. Where the plain step has no such thing the engine with everything in DEVICE
- * stands for it. */
+/* test_variants.c: the master test with other options than the placement: optimizers, narrow
+ * moments, fp32 gradients, frozen parameters, rows of every kind, and budgets from the smallest
+ * possible to ample. What the plain trainer cannot do is compared with the engine that keeps
+ * everything in DEVICE. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ enum { STEPS = 3 };
 
 /* ---- placements ---- */
 
-/* Not its wishes: what the planner likes. */
+/* Without wishes: the planner chooses. */
 static struct run_options placed(const struct run_options *base, int placement)
 {
     struct run_options options = *base;
@@ -85,7 +85,7 @@ static const struct {
              {"sgd", CORE_VEC_SGD}};
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-/* Every optimizer, in every precision, against the plain step. */
+/* Every optimizer, in every precision, compared with the plain trainer. */
 static void optimizers(void)
 {
     static const enum kern_type types[] = {KERN_BF16, KERN_F32, KERN_FP16};
@@ -106,7 +106,7 @@ static void optimizers(void)
     case_model_free(&made);
 }
 
-/* Moments of bf16 and of 8 bits, gradients kept in fp32, over one micro-batch and three. */
+/* Moments of bf16 and of 8 bits, gradients stored in fp32, with one micro-batch and with three. */
 static void narrow_moments(void)
 {
     static const enum core_vec_type moments[] = {CORE_VEC_BF16, CORE_VEC_Q8};
@@ -152,7 +152,7 @@ static void fp32_gradients(void)
 
 /* ---- frozen parameters ---- */
 
-/* Whole blocks and parts of blocks stay as they were, wherever they lie; the rest is trained. */
+/* Frozen blocks and parts of blocks do not change, wherever they are kept; the rest is trained. */
 static void frozen(void)
 {
     static const char *const embedding[] = {"model.embed_tokens.weight"};
@@ -186,7 +186,7 @@ static void frozen(void)
 
 /* ---- rows ---- */
 
-/* Rows shorter than the shape, packed rows, and a last accumulation that is shorter. */
+/* Rows shorter than the shape, packed rows, and a step with fewer micro-batches. */
 static void rows(void)
 {
     static const char *const families[] = {"gpt2", "llama", "qwen3 tied"};
@@ -220,7 +220,7 @@ static bool fits(const struct case_model *made, const struct run_options *option
     return rc == 0;
 }
 
-/* The least of a budget with which there is a plan, to 4 KiB. */
+/* The smallest budget with which there is a plan, to 4 KiB. */
 static uint64_t least(const struct case_model *made, struct run_options *options, uint64_t *budget)
 {
     uint64_t low = 0;
@@ -239,8 +239,8 @@ static uint64_t least(const struct case_model *made, struct run_options *options
     return high;
 }
 
-/* From the least DEVICE, then the least HOST beside it, in steps to ample: every plan on the way
- * keeps its budgets and gives the plain step's bits. */
+/* From the smallest DEVICE, then the smallest HOST with it, in steps to ample: every plan keeps its
+ * budgets and gives the plain trainer's bits. */
 static void budgets(void)
 {
     static const char *const families[] = {"llama", "llama tied", "gpt2"};
@@ -276,8 +276,8 @@ static void budgets(void)
     }
 }
 
-/* Fifty times more parameters are trained than fit wholly (weights, states and gradients) in the
- * DEVICE budget, to the bits of the plain step. */
+/* Trains fifty times more parameters than fit (weights, states and gradients) in the DEVICE budget,
+ * with the bits of the plain trainer. */
 static void fifty_times_the_device(void)
 {
     enum { WHOLLY_BYTES = 2 + 2 + 4 + 4 + 2 };
