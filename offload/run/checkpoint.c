@@ -244,3 +244,18 @@ unsigned run_checkpoint_threads(const char *directory, uint32_t world)
     free(steps);
     return threads <= THREADS_MAX ? (unsigned)threads : 0;
 }
+
+/* ---- streams ---- */
+
+struct store_arrays run_checkpoint_streams(const struct adam_arrays *arrays)
+{
+    const bool halves = arrays->w16 != NULL;
+    char *master = arrays->lo16 != NULL ? (char *)arrays->lo16 : (char *)arrays->w32;
+    return (struct store_arrays){
+        .at = {[STORE_STREAM_WEIGHTS] = halves ? (char *)arrays->w16 : (char *)arrays->w32,
+               [STORE_STREAM_MASTER] = halves ? master : NULL,
+               [STORE_STREAM_M] = arrays->m,
+               [STORE_STREAM_V] = arrays->v,
+               [STORE_STREAM_M_SCALES] = (char *)arrays->m_scale,
+               [STORE_STREAM_V_SCALES] = (char *)arrays->v_scale}};
+}

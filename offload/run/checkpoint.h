@@ -3,6 +3,7 @@
 #ifndef OFFLOAD_RUN_CHECKPOINT_H
 #define OFFLOAD_RUN_CHECKPOINT_H
 
+#include "cpu_adam/adam.h"
 #include "offload/run/options.h"
 #include "offload/store/checkpoint.h"
 
@@ -32,5 +33,8 @@ void run_checkpoint_compare_products(const struct store_manifest *manifest, cons
 /* The compute threads of a rank of the run whose newest readable checkpoint is in a directory; 0:
  * there is none, or its number of ranks is not `world`. */
 unsigned run_checkpoint_threads(const char *directory, uint32_t world);
+
+/* The arrays of a window as a checkpoint's streams. */
+struct store_arrays run_checkpoint_streams(const struct adam_arrays *arrays);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/queue.h"
-#include "offload/run/rank.h"
+#include "offload/run/checkpoint.h"
 
 struct run_checkpoint_lane {
     struct run_checkpoint_lane_options given;
@@ -47,7 +47,7 @@ static void write_chunk(const struct run_checkpoint_lane *lane, const struct pla
 {
     struct run_checkpoint_writer *writer = lane->writer;
     const struct adam_arrays arrays = run_update_chunk(lane->given.update, command);
-    const struct store_arrays streams = run_rank_streams(&arrays);
+    const struct store_arrays streams = run_checkpoint_streams(&arrays);
     pthread_mutex_lock(&writer->turn);
     if (writer->checkpoint != NULL && writer->failed.code == 0) {
         note_error(writer, store_checkpoint_put(writer->checkpoint, command->block, arrays.first,

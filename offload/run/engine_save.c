@@ -19,7 +19,7 @@ struct block_writer {
 static int write_states(void *context, const struct adam_arrays *arrays)
 {
     const struct block_writer *writer = context;
-    const struct store_arrays streams = run_rank_streams(arrays);
+    const struct store_arrays streams = run_checkpoint_streams(arrays);
     return store_checkpoint_put_begin(writer->checkpoint, writer->block, arrays->first,
                                       arrays->count, &streams);
 }

@@ -9,6 +9,7 @@
 #include "core/base/team.h"
 #include "core/dev/dev.h"
 #include "offload/plan/shard.h"
+#include "offload/run/checkpoint.h"
 #include "offload/run/chunks.h"
 #include "offload/store/adopt.h"
 
@@ -165,7 +166,7 @@ static int read_states(struct loading *load, const struct run_chunk *chunk, char
     if (load->checkpoint == NULL) {
         return init_states(load, chunk, &arrays, states);
     }
-    struct store_arrays streams = run_rank_streams(&arrays);
+    struct store_arrays streams = run_checkpoint_streams(&arrays);
     streams.at[STORE_STREAM_WEIGHTS] = NULL; /* read_weights reads them */
     return store_checkpoint_read_begin(load->checkpoint, chunk->block, chunk->first, chunk->count,
                                        &streams);

@@ -63,8 +63,6 @@ uint64_t run_rank_updates(const struct run_rank *rank);
 /* What computes a card's matrix products: "cuBLASLt 130002, driver 13000, NVIDIA H200"; NULL: the
  * device is the CPU. Valid until destroy. */
 const char *run_rank_products(const struct run_rank *rank);
-/* The arrays of a window as a checkpoint's streams. */
-struct store_arrays run_rank_streams(const struct adam_arrays *arrays);
 
 /* Inputs of one step besides its micro-batches. */
 struct run_step_request {

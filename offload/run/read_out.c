@@ -7,19 +7,6 @@
 #include "offload/plan/shard.h"
 #include "offload/run/chunks.h"
 
-struct store_arrays run_rank_streams(const struct adam_arrays *arrays)
-{
-    const bool halves = arrays->w16 != NULL;
-    char *master = arrays->lo16 != NULL ? (char *)arrays->lo16 : (char *)arrays->w32;
-    return (struct store_arrays){
-        .at = {[STORE_STREAM_WEIGHTS] = halves ? (char *)arrays->w16 : (char *)arrays->w32,
-               [STORE_STREAM_MASTER] = halves ? master : NULL,
-               [STORE_STREAM_M] = arrays->m,
-               [STORE_STREAM_V] = arrays->v,
-               [STORE_STREAM_M_SCALES] = (char *)arrays->m_scale,
-               [STORE_STREAM_V_SCALES] = (char *)arrays->v_scale}};
-}
-
 /* What is read out of one block. A slot's mark is the taker's point after the chunk from that slot. */
 struct reading {
     struct run_rank *rank; /* borrowed, as all here */
