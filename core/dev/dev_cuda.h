@@ -14,6 +14,8 @@ struct cuda_queue {
     struct CUstream_st *stream; /* owned */
     struct CUevent_st **events; /* owned, [depth]; unit of work v records events[(v - 1) % depth] */
     uint32_t event_count;       /* that exist */
+    uint64_t launches;          /* submitted since the queue was made */
+    uint64_t *ends; /* owned, [depth]; `launches` at the end of unit v is ends[(v - 1) % depth] */
     uint32_t depth;
 };
 

@@ -17,7 +17,13 @@
 #include "core/base/thread.h"
 #include "core/dev/dev_cuda.h"
 
-enum { DEPTH_DEFAULT = 64, WATCH_SPIN_NS = 50000, WATCH_SLEEP_NS = 20000, TIMER_SLACK_NS = 1 };
+enum {
+    DEPTH_DEFAULT = 64,
+    WATCH_SPIN_NS = 50000,
+    WATCH_SLEEP_NS = 20000,
+    LAUNCHES_MAX = 256,
+    TIMER_SLACK_NS = 1
+};
 
 static const char *name_of(const struct cuda_device *device)
 {
@@ -171,6 +177,7 @@ void dev_cuda_queue_destroy(struct dev_queue *base)
     }
     (void)cudaGetLastError();
     free(queue->events);
+    free(queue->ends);
     free(queue);
 }
 
@@ -207,14 +214,17 @@ int dev_cuda_queue_create(struct dev_device *base, const struct dev_queue_option
     }
     struct cuda_queue *queue = calloc(1, sizeof *queue);
     struct CUevent_st **events = calloc(depth, sizeof(struct CUevent_st *));
-    if (queue == NULL || events == NULL) {
+    uint64_t *ends = calloc(depth, sizeof *ends);
+    if (queue == NULL || events == NULL || ends == NULL) {
         free(queue);
         free(events);
+        free(ends);
         return core_err_set(-ENOMEM, "no memory for queue %s", proto->name);
     }
     queue->base = *proto;
     queue->depth = depth;
     queue->events = events;
+    queue->ends = ends;
     core_line_init(&queue->line, proto->name, options->bell);
     queue->base.line = &queue->line;
     int rc = dev_cuda_enter(device);
@@ -240,6 +250,15 @@ static int fail_queue(struct cuda_queue *queue, int code)
     return code;
 }
 
+/* Whether as many launches are in flight as may be. A runtime whose own queue of about 1,024 kernels is
+ * full waits in the launch with its lock held, and the watch sees nothing until then. A unit that is
+ * longer than that goes on: nothing before it would free anything. */
+static bool launches_full(const struct cuda_queue *queue, uint64_t issued, uint64_t reached)
+{
+    const uint64_t done = reached > 0 ? queue->ends[(reached - 1) % queue->depth] : 0;
+    return reached < issued && queue->launches - done >= LAUNCHES_MAX;
+}
+
 /* Before the work itself: 0 when the stream is ready for it, -EAGAIN when the queue is full. */
 static int submit_begin(struct cuda_queue *queue)
 {
@@ -249,7 +268,8 @@ static int submit_begin(struct cuda_queue *queue)
         return core_err_adopt(error, line->sentence);
     }
     uint64_t issued = atomic_load_explicit(&line->issued, memory_order_relaxed);
-    if (issued - atomic_load_explicit(&line->reached, memory_order_acquire) >= queue->depth) {
+    uint64_t reached = atomic_load_explicit(&line->reached, memory_order_acquire);
+    if (issued - reached >= queue->depth || launches_full(queue, issued, reached)) {
         return -EAGAIN;
     }
     int rc = dev_cuda_enter((const struct cuda_device *)queue->base.device);
@@ -272,7 +292,9 @@ static int submit_end(struct cuda_queue *queue, int rc, bool more, struct core_f
     if (rc != 0) {
         return fail_queue(queue, rc);
     }
+    queue->launches++;
     if (!more) {
+        queue->ends[(value - 1) % queue->depth] = queue->launches;
         core_line_issue(&queue->line, value);
         core_bell_ring(&device->work);
     }

@@ -232,6 +232,41 @@ static void a_unit_has_one_event(void)
     check_int(fake_live(), ==, 0);
 }
 
+/* No more than 256 launches are in flight, and the unit under way: the runtime's own queue never fills,
+ * in which it would wait with its lock held. A unit that is longer is still taken whole. */
+static void launches_in_flight_are_bounded(void)
+{
+    enum { LAUNCHES = 3000, IN_FLIGHT_MAX = 256 };
+    static const unsigned units[] = {1, 30, 700};
+    for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+        struct dev_device *device = open_card(1 << 20);
+        struct dev_queue *queue = NULL;
+        const struct dev_queue_options options = {.kind = DEV_QUEUE_COMPUTE, .depth = 1024};
+        check_int(dev_queue_create(device, &options, &queue), ==, 0);
+        uint64_t *cell = alloc(device, 16);
+        memset(cell, 0, 16);
+        const struct mix_arguments a = {.to = &cell[1], .from = {cell, cell, cell}};
+        struct core_fence fence = {0};
+        for (unsigned i = 1; i <= LAUNCHES / units[u] * units[u]; i++) {
+            const struct dev_command command = {.op = OP_MIX,
+                                                .arguments = &a,
+                                                .arguments_bytes = sizeof a,
+                                                .more = i % units[u] != 0};
+            int rc;
+            while ((rc = dev_queue_launch(queue, &command, &fence)) == -EAGAIN) {
+            }
+            check_int(rc, ==, 0);
+            const uint64_t reached = dev_queue_line(queue)->reached;
+            check_uint(i - reached * units[u], <=, IN_FLIGHT_MAX + units[u]);
+        }
+        check_int(core_fence_wait(fence, LONG_NS), ==, 0);
+        dev_queue_destroy(queue);
+        dev_memory_free(device, cell);
+        dev_close(device);
+    }
+    check_int(fake_live(), ==, 0);
+}
+
 /* An op that refuses its arguments ends its queue; the others go on. An abandoned queue too. */
 static void failing_op(void)
 {
@@ -397,6 +432,8 @@ static void every_call_fails(void)
 }
 
 TEST_MAIN({"absence", absence}, {"budget", budget}, {"random_graphs", random_graphs},
-          {"a_unit_has_one_event", a_unit_has_one_event}, {"failing_op", failing_op},
-          {"lost_card", lost_card}, {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
+          {"a_unit_has_one_event", a_unit_has_one_event},
+          {"launches_in_flight_are_bounded", launches_in_flight_are_bounded},
+          {"failing_op", failing_op}, {"lost_card", lost_card},
+          {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
           {"every_call_fails", every_call_fails})
