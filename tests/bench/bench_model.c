@@ -24,7 +24,7 @@
 #include "core/dev/dev.h"
 #include "kernels/table.h"
 #include "tests/reference/plain.h"
-#include "tools/text/feed.h"
+#include "tools/text/data/feed.h"
 
 struct arguments {
     const char *folder;

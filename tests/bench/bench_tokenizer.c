@@ -17,7 +17,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "tests/bench/bench_peer.h"
-#include "tools/text/tokenizer.h"
+#include "tools/text/tokenizer/tokenizer.h"
 
 enum { DOCUMENTS_MAX = 1 << 16, THREADS_MAX = 64, ROUNDS_MAX = 99 };
 

@@ -6,8 +6,8 @@
 #include "core/base/err.h"
 #include "core/json/json.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/text/row.h"
-#include "tools/text/sample.h"
+#include "tools/text/data/row.h"
+#include "tools/text/data/sample.h"
 
 static void check_messages(const struct text_row *row)
 {

@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "core/base/utf8.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/text/tokenizer.h"
+#include "tools/text/tokenizer/tokenizer.h"
 
 static const char text[] =
     "Hello  w\xC3\xB6rld, 123 it's \xE7\x9A\x84 \xF0\x9F\x98\x80\n\t<s>ab aab";

@@ -7,7 +7,7 @@
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 #include "tests/reference/plain.h"
-#include "tools/text/feed.h"
+#include "tools/text/data/feed.h"
 
 enum { STEPS = 50, BATCH = 2, LENGTH = 24 };
 

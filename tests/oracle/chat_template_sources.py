@@ -1,4 +1,4 @@
-"""Templates written for the tests of tools/text/template: each uses a few constructs, together all.
+"""Templates written for the tests of tools/text/jinja: each uses a few constructs, together all.
 Data only."""
 
 LOOP = "{% for m in messages %}"

@@ -107,10 +107,10 @@ def ours(build, source, rows):
             f.write(source)
         with open(paths[1], "w", encoding="utf-8") as f:
             json.dump(rows, f)
-        run = subprocess.run([os.path.join(build, "tests/text/render_template"), *paths, str(NOW)],
+        run = subprocess.run([os.path.join(build, "tests/text/render_jinja"), *paths, str(NOW)],
                              capture_output=True, env=dict(os.environ, TZ="UTC"))
         if run.returncode != 0:
-            sys.exit("render_template: %d %s" % (run.returncode, run.stderr.decode()))
+            sys.exit("render_jinja: %d %s" % (run.returncode, run.stderr.decode()))
         return json.loads(run.stdout)
 
 

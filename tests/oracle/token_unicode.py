@@ -1,10 +1,10 @@
-"""Writes tools/text/token_unicode_table.c: what the `tokenizers` package knows of every character.
+"""Writes tools/text/tokenizer/unicode_table.c: what the `tokenizers` package knows of every character.
 
 The package carries several Unicode versions at once (its regular expressions, its own predicates,
 its normaliser), and none is that of the libraries installed here. So every code point is asked of
 the package itself.
 
-    python tests/oracle/token_unicode.py > tools/text/token_unicode_table.c
+    python tests/oracle/token_unicode.py > tools/text/tokenizer/unicode_table.c
 """
 import sys
 
@@ -84,7 +84,7 @@ def write(kinds, runs):
     print("/* token_unicode_table.c: what a character is, for all of Unicode, as tokenizers %s sees it."
           % tokenizers.__version__)
     print(" * Written by tests/oracle/token_unicode.py; not to be edited. Constants only. */")
-    print('#include "tools/text/token_unicode.h"\n')
+    print('#include "tools/text/tokenizer/unicode.h"\n')
     print("const struct token_kind token_kinds[TOKEN_KINDS_MAX] = {")
     for category, flags in kinds:
         print("    {TOKEN_CATEGORY_%s, %d}," % (CATEGORIES[category].upper(), flags))

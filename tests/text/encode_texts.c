@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
-#include "tools/text/tokenizer.h"
+#include "tools/text/tokenizer/tokenizer.h"
 
 static int answer(struct text_scratch *scratch, const char *text, uint32_t bytes, unsigned flags)
 {

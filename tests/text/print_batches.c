@@ -6,7 +6,7 @@
 
 #include "core/base/err.h"
 #include "core/json/write.h"
-#include "tools/text/feed.h"
+#include "tools/text/data/feed.h"
 
 static void write_row(struct core_json_write *json, const struct text_batch *batch, bool packed)
 {

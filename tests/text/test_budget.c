@@ -14,7 +14,7 @@
 #include "core/base/hash.h"
 #include "core/json/json.h"
 #include "tests/harness/test.h"
-#include "tools/text/feed.h"
+#include "tools/text/data/feed.h"
 
 static _Atomic int64_t live; /* bytes of all blocks, those of before main aside */
 static _Atomic int64_t peak;

@@ -1,6 +1,6 @@
 /* Micro-batches from rows of ids: what is in them, in which order, and that a run goes on exactly
  * where a position was taken. */
-#include "tools/text/feed.h"
+#include "tools/text/data/feed.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,11 +11,11 @@
 #include "core/base/hash.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
-#include "tools/text/pack.h"
-#include "tools/text/reader.h"
-#include "tools/text/records.h"
-#include "tools/text/sample.h"
-#include "tools/text/windows.h"
+#include "tools/text/data/pack.h"
+#include "tools/text/data/reader.h"
+#include "tools/text/data/records.h"
+#include "tools/text/data/sample.h"
+#include "tools/text/data/windows.h"
 
 static struct text_feed_options options_for(const char *const *files, size_t count)
 {

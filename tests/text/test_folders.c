@@ -12,11 +12,11 @@
 #include "core/json/json.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
-#include "tools/text/chat.h"
-#include "tools/text/encode.h"
-#include "tools/text/row.h"
-#include "tools/text/special.h"
-#include "tools/text/tokenizer.h"
+#include "tools/text/data/chat.h"
+#include "tools/text/data/encode.h"
+#include "tools/text/data/row.h"
+#include "tools/text/data/special.h"
+#include "tools/text/tokenizer/tokenizer.h"
 
 static void put(const char *folder, const char *name, const char *text)
 {
@@ -279,13 +279,13 @@ static void check_rendering(const char *folder, bool tools, const char *wanted)
 {
     struct text_row row;
     struct text_chat *chat = NULL;
-    struct text_template_run *run = NULL;
-    struct text_rendering got;
+    struct jinja_run *run = NULL;
+    struct jinja_rendering got;
     const char *json = tools ? "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], "
                                "\"tools\": [{\"name\": \"f\"}]}"
                              : "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}";
     check_int(text_row_parse(json, strlen(json), &row), ==, 0);
-    check_int(text_template_run_create(NULL, &run), ==, 0);
+    check_int(jinja_run_create(NULL, &run), ==, 0);
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, 0);
     if (wanted != NULL) {
         check_int(text_chat_render(chat, run, &row, 0, false, &got), ==, 0);
@@ -294,7 +294,7 @@ static void check_rendering(const char *folder, bool tools, const char *wanted)
         check_int(text_chat_render(chat, run, &row, 0, false, &got), ==, -ENOTSUP);
     }
     text_chat_destroy(chat);
-    text_template_run_destroy(run);
+    jinja_run_destroy(run);
     text_row_fini(&row);
 }
 

@@ -9,10 +9,10 @@
 #include "core/base/file.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
-#include "tools/text/encode.h"
-#include "tools/text/feed.h"
-#include "tools/text/row.h"
-#include "tools/text/tokenizer.h"
+#include "tools/text/data/encode.h"
+#include "tools/text/data/feed.h"
+#include "tools/text/data/row.h"
+#include "tools/text/tokenizer/tokenizer.h"
 
 enum { ROWS = 700, THREADS = 4 };
 

@@ -9,7 +9,7 @@
 #include "core/base/file.h"
 #include "core/base/hash.h"
 #include "tests/harness/test.h"
-#include "tools/text/feed.h"
+#include "tools/text/data/feed.h"
 
 /* What may be in memory beyond what a small file takes: the list of a window's rows and its buffers.
  * A feed that kept as much as a number for each token would need five times as much. */

@@ -1,5 +1,5 @@
 /* Rows as JSON texts out of files: lines, arrays, packed data, patterns, pipes; places in them. */
-#include "tools/text/records.h"
+#include "tools/text/data/records.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,9 +11,9 @@
 #include "core/base/file.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
-#include "tools/text/codec.h"
-#include "tools/text/shuffle.h"
-#include "tools/text/spool.h"
+#include "tools/text/data/codec.h"
+#include "tools/text/data/shuffle.h"
+#include "tools/text/data/spool.h"
 
 static int try_open(const char *path, bool shuffle, bool again, struct text_records **out)
 {

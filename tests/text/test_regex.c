@@ -7,8 +7,8 @@
 #include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tests/harness/test.h"
-#include "tools/text/token_pcre.h"
-#include "tools/text/token_regex.h"
+#include "tools/text/tokenizer/pcre.h"
+#include "tools/text/tokenizer/regex.h"
 
 static struct token_unicode *unicode;
 

@@ -11,11 +11,11 @@
 #include "core/json/json.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
-#include "tools/text/chat.h"
-#include "tools/text/encode.h"
-#include "tools/text/feed.h"
-#include "tools/text/row.h"
-#include "tools/text/tokenizer.h"
+#include "tools/text/data/chat.h"
+#include "tools/text/data/encode.h"
+#include "tools/text/data/feed.h"
+#include "tools/text/data/row.h"
+#include "tools/text/tokenizer/tokenizer.h"
 
 /* A model folder with a fixture's tokenizer and this configuration; NULL where this build cannot read
  * the tokenizer. */
@@ -231,9 +231,9 @@ static void too_many_variables(void)
 {
     struct text_row row;
     struct text_chat *chat = NULL;
-    struct text_template_run *run = NULL;
-    struct text_rendering rendering;
-    check_int(text_template_run_create(NULL, &run), ==, 0);
+    struct jinja_run *run = NULL;
+    struct jinja_rendering rendering;
+    check_int(jinja_run_create(NULL, &run), ==, 0);
     check_int(text_chat_load(NULL, "chatml", 1, &chat), ==, 0);
     for (int members = 64; members <= 65; members++) {
         char json[2000] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
@@ -251,7 +251,7 @@ static void too_many_variables(void)
     check_contains(core_err_sentence(),
                    "chat_template_kwargs: has 65 members, and 64 are the most");
     text_chat_destroy(chat);
-    text_template_run_destroy(run);
+    jinja_run_destroy(run);
 }
 
 /* Every named format, with a system turn, two questions and what is trained on. */
@@ -290,12 +290,12 @@ static void formats(void)
         {"vicuna", "Sys USER: Q1 ASSISTANT: A1</s>USER: Q2 ASSISTANT: A2</s>", " A1</s>"},
     };
     struct text_row row;
-    struct text_template_run *run = NULL;
+    struct jinja_run *run = NULL;
     struct text_chat *chat = NULL;
-    check_int(text_template_run_create(NULL, &run), ==, 0);
+    check_int(jinja_run_create(NULL, &run), ==, 0);
     check_int(text_row_parse(json, strlen(json), &row), ==, 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct text_rendering got;
+        struct jinja_rendering got;
         check_int(text_chat_load(NULL, cases[i].name, 1, &chat), ==, 0);
         check_int(text_chat_render(chat, run, &row, 0, false, &got), ==, 0);
         check_string(got.text, cases[i].want);
@@ -311,7 +311,7 @@ static void formats(void)
     }
     check_true(text_chat_format("none") == NULL);
     check_int(text_chat_load(NULL, NULL, 1, &chat), ==, 0);
-    struct text_rendering got;
+    struct jinja_rendering got;
     check_int(text_chat_render(chat, run, &row, 0, false, &got), ==, -ENOTSUP);
     check_contains(core_err_sentence(), "--chat-format chatml|");
     check_true(text_chat_template(chat, true) == NULL &&
@@ -320,7 +320,7 @@ static void formats(void)
     check_int(text_chat_end(chat), ==, -1);
     text_chat_destroy(chat);
     text_row_fini(&row);
-    text_template_run_destroy(run);
+    jinja_run_destroy(run);
 }
 
 /* Where a model folder keeps templates and tokens: lists by name, a file of its own, objects, ids. */
@@ -470,14 +470,14 @@ static void beginnings(void)
         "\"content\": \"a\"}, {\"role\": \"user\", \"content\": \"r\"}]}";
     struct text_chat *chat = NULL;
     struct text_row row;
-    struct text_rendering parts[2];
-    struct text_template_run *runs[2] = {NULL, NULL};
+    struct jinja_rendering parts[2];
+    struct jinja_run *runs[2] = {NULL, NULL};
     check_int(text_chat_load(NULL, "chatml", 1, &chat), ==, 0);
     check_int(text_row_parse(json, strlen(json), &row), ==, 0);
     for (size_t i = 0; i < 2; i++) {
-        check_int(text_template_run_create(NULL, &runs[i]), ==, 0);
+        check_int(jinja_run_create(NULL, &runs[i]), ==, 0);
     }
-    check_int(text_template_run_keep(runs[1], row.messages), ==, 0);
+    check_int(jinja_run_keep(runs[1], row.messages), ==, 0);
     for (size_t messages = 0; messages <= 3; messages++) {
         for (size_t i = 0; i < 2; i++) {
             check_int(text_chat_render(chat, runs[i], &row, messages, messages == 1, &parts[i]), ==,
@@ -486,8 +486,8 @@ static void beginnings(void)
         check_string(parts[1].text, parts[0].text);
     }
     check_contains(parts[0].text, "r<|im_end|>");
-    text_template_run_destroy(runs[0]);
-    text_template_run_destroy(runs[1]);
+    jinja_run_destroy(runs[0]);
+    jinja_run_destroy(runs[1]);
     text_row_fini(&row);
     text_chat_destroy(chat);
 }

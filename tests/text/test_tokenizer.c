@@ -9,7 +9,7 @@
 #include "core/base/file.h"
 #include "core/json/json.h"
 #include "tests/harness/test.h"
-#include "tools/text/tokenizer.h"
+#include "tools/text/tokenizer/tokenizer.h"
 
 static const char *const families[] = {"gpt2",   "llama3",   "qwen2",     "tekken",
                                        "o200k",  "deepseek", "starcoder", "nested",

@@ -13,18 +13,18 @@
 #include "core/json/json.h"
 #include "core/json/write.h"
 #include "tests/harness/test.h"
-#include "tools/text/chat.h"
-#include "tools/text/row.h"
-#include "tools/text/tokenizer.h"
-#include "tools/text/turns.h"
+#include "tools/text/data/chat.h"
+#include "tools/text/data/row.h"
+#include "tools/text/data/turns.h"
+#include "tools/text/tokenizer/tokenizer.h"
 
 struct bench {
     struct text_chat *chat;
     struct text_tokenizer *tokenizer;
-    struct text_template_run *run;
+    struct jinja_run *run;
     struct text_turns turns;
     struct text_row row;
-    struct text_rendering whole;
+    struct jinja_rendering whole;
     _Atomic bool said;
 };
 
@@ -69,14 +69,14 @@ static void open_bench(struct bench *bench, const char *source,
     }
     check_int(text_tokenizer_load(folder, &bench->tokenizer), ==, 0);
     check_int(text_chat_load(folder, NULL, 1, &bench->chat), ==, 0);
-    check_int(text_template_run_create(NULL, &bench->run), ==, 0);
+    check_int(jinja_run_create(NULL, &bench->run), ==, 0);
     check_int(text_turns_init(&bench->turns, &bench->said), ==, 0);
 }
 
 static void close_bench(struct bench *bench)
 {
     text_turns_fini(&bench->turns);
-    text_template_run_destroy(bench->run);
+    jinja_run_destroy(bench->run);
     text_chat_destroy(bench->chat);
     text_tokenizer_destroy(bench->tokenizer);
 }
@@ -96,7 +96,7 @@ static int find(struct bench *bench, const char *json, size_t bytes)
 }
 
 static bool is_wanted(const struct core_json_value *want, size_t index,
-                      const struct text_template_span *span)
+                      const struct jinja_span *span)
 {
     return span->begin == (size_t)core_json_integer(core_json_at(want, 2 * index)) &&
            span->end == (size_t)core_json_integer(core_json_at(want, 2 * index + 1));

@@ -13,8 +13,8 @@
 #include "core/base/err.h"
 #include "core/json/json.h"
 #include "core/json/write.h"
-#include "tools/text/records.h"
-#include "tools/text/row.h"
+#include "tools/text/data/records.h"
+#include "tools/text/data/row.h"
 
 enum { WORD_BYTES = 64, BYTES = 256 };
 

@@ -8,10 +8,10 @@
 
 #include "core/base/err.h"
 #include "core/json/write.h"
-#include "tools/text/chat.h"
-#include "tools/text/feed.h"
-#include "tools/text/row.h"
-#include "tools/text/tokenizer.h"
+#include "tools/text/data/chat.h"
+#include "tools/text/data/feed.h"
+#include "tools/text/data/row.h"
+#include "tools/text/tokenizer/tokenizer.h"
 #include "tools/tide/cli.h"
 
 enum { LENGTH = 64 };
@@ -20,7 +20,7 @@ struct speaker {
     struct text_tokenizer *tokenizer; /* owned */
     struct text_scratch *scratch;     /* owned */
     struct text_chat *chat;           /* owned */
-    struct text_template_run *run;    /* owned */
+    struct jinja_run *run;            /* owned */
     struct tide_context *context;     /* owned */
     struct tide_engine *engine;       /* owned */
     int64_t end;                      /* the id that ends a turn; -1: none */
@@ -59,7 +59,7 @@ static int open_speaker(struct speaker *speaker, const char *model)
     code = code == 0 ? text_scratch_create(speaker->tokenizer, &speaker->scratch) : code;
     code = code == 0 ? text_feed_now(&now) : code;
     code = code == 0 ? text_chat_load(model, NULL, now, &speaker->chat) : code;
-    code = code == 0 ? text_template_run_create(NULL, &speaker->run) : code;
+    code = code == 0 ? jinja_run_create(NULL, &speaker->run) : code;
     speaker->end = code == 0 ? text_chat_end(speaker->chat) : -1;
     return code == 0 ? create_engine(speaker, model) : code;
 }
@@ -68,7 +68,7 @@ static void close_speaker(struct speaker *speaker)
 {
     tide_engine_destroy(speaker->engine);
     tide_context_destroy(speaker->context);
-    text_template_run_destroy(speaker->run);
+    jinja_run_destroy(speaker->run);
     text_chat_destroy(speaker->chat);
     text_scratch_destroy(speaker->scratch);
     text_tokenizer_destroy(speaker->tokenizer);
@@ -79,7 +79,7 @@ static int encode(struct speaker *speaker, const char *question, struct text_enc
 {
     struct text_row row;
     struct core_json_write json;
-    struct text_rendering rendering;
+    struct jinja_rendering rendering;
     core_json_write_init_text(&json);
     core_json_write_object_begin(&json, NULL);
     core_json_write_array_begin(&json, "messages");

@@ -18,38 +18,7 @@
 #include "core/base/size.h"
 #include "core/base/suggest.h"
 #include "core/base/thread.h"
-#include "core/base/utf8.h"
 #include "core/json/write.h"
-
-/* What a terminal would take for a command: C0 and C1 controls, and marks that turn a line's direction. */
-static bool is_steering(uint32_t point)
-{
-    return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F ||
-           (point >= 0x2028 && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);
-}
-
-void cli_print_text(FILE *stream, const char *text, size_t bytes)
-{
-    for (size_t at = 0; at < bytes;) {
-        const unsigned char *byte = (const unsigned char *)text + at;
-        const size_t length = core_utf8_sequence(text + at, bytes - at);
-        uint32_t point = length < 2    ? *byte
-                         : length == 2 ? *byte & 0x1Fu
-                         : length == 3 ? *byte & 0x0Fu
-                                       : *byte & 0x07u;
-        for (size_t i = 1; i < length; i++) {
-            point = point << 6 | (byte[i] & 0x3Fu);
-        }
-        if (length > 0 && !is_steering(point)) {
-            fwrite(byte, 1, length, stream);
-        } else if (length == 1 && (point == '\n' || point == '\t')) {
-            fputs(point == '\n' ? "\\n" : "\\t", stream);
-        } else {
-            fprintf(stream, length < 2 ? "\\x%02x" : "\\u%04x", (unsigned)point);
-        }
-        at += length > 0 ? length : 1;
-    }
-}
 
 static void (*also)(void *user, enum core_log_level level, const char *line);
 static void *also_user; /* borrowed */

@@ -11,7 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "tools/text/feed.h"
+#include "tools/text/data/feed.h"
 
 static const char mark[8] = "tune 2";
 static const char mark_undated[8] = "tune 1"; /* ends before `now` */

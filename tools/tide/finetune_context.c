@@ -8,7 +8,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "tools/text/spool.h"
+#include "tools/text/data/spool.h"
 #include "tools/tide/cli.h"
 #include "tools/tide/finetune_stop.h"
 

@@ -12,8 +12,8 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "tools/text/feed.h"
-#include "tools/text/spool.h"
+#include "tools/text/data/feed.h"
+#include "tools/text/data/spool.h"
 #include "tools/tide/finetune_counts.h"
 
 /* A copy of one micro-batch: those of a step are handed over together. */

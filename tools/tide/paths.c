@@ -17,7 +17,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/json/json.h"
-#include "tools/text/records.h"
+#include "tools/text/data/records.h"
 
 enum { LINKS_MAX = 40 };
 

@@ -4,7 +4,7 @@
 
 #include "core/base/err.h"
 #include "core/json/write.h"
-#include "tools/text/feed.h"
+#include "tools/text/data/feed.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/finetune_data.h"

@@ -1,0 +1,455 @@
+/* Chat templates against what jinja2 made of the same (the fixture, written by
+ * tests/oracle/chat_templates.py), where their errors point, and their bounds. */
+#include "tools/text/jinja/jinja.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/json/json.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+
+static int render(const char *source, const struct jinja_limits *limits,
+                  const struct jinja_variable *variables, size_t count, char *out, size_t bytes)
+{
+    struct jinja_template *template = NULL;
+    struct jinja_run *run = NULL;
+    struct jinja_rendering rendering;
+    int code = jinja_template_create(source, strlen(source), "t", &template);
+    code = code == 0 ? jinja_run_create(limits, &run) : code;
+    code = code == 0 ? jinja_render(template, run, variables, count, 1, &rendering) : code;
+    snprintf(out, bytes, "%s", code == 0 ? rendering.text : core_err_sentence());
+    jinja_run_destroy(run);
+    jinja_template_destroy(template);
+    return code;
+}
+
+/* The result of one template for one input; NULL where this build lacks utf8proc. */
+static void check_result(const char *name, const struct jinja_template *template,
+                         struct jinja_run *run, const struct core_json_value *input,
+                         const struct core_json_value *want, int64_t now)
+{
+    struct jinja_variable variables[32];
+    size_t count = 0;
+    struct core_json_member member;
+    for (bool any = core_json_first(input, &member); any; any = core_json_next(&member)) {
+        variables[count++] = (struct jinja_variable){
+            .name = member.key, .kind = JINJA_VARIABLE_JSON, .json = member.value};
+    }
+    struct jinja_rendering got;
+    int code = jinja_render(template, run, variables, count, now, &got);
+    const bool refused = core_json_kind(want) == CORE_JSON_NULL;
+    if (code == -ENOTSUP) {
+        return;
+    }
+    if ((code != 0) != refused) {
+        test_fail(__FILE__, __LINE__, "%s: %s", name,
+                  code != 0 ? core_err_sentence() : "was not refused");
+    }
+    if (refused) {
+        check_contains(core_err_sentence(), name);
+        return;
+    }
+    size_t bytes;
+    const char *text = core_json_string(core_json_at(want, 0), &bytes);
+    const struct core_json_value *spans = core_json_at(want, 1);
+    if (got.bytes != bytes || memcmp(got.text, text, bytes) != 0) {
+        test_fail(__FILE__, __LINE__, "%s: \"%s\" instead of \"%s\"", name, got.text, text);
+    }
+    check_uint(got.generated_count * 2, ==, core_json_count(spans));
+    for (size_t i = 0; i < got.generated_count; i++) {
+        check_int(got.generated[i].begin, ==, core_json_integer(core_json_at(spans, 2 * i)));
+        check_int(got.generated[i].end, ==, core_json_integer(core_json_at(spans, 2 * i + 1)));
+    }
+}
+
+/* Every template gives for every conversation what jinja2 gives, byte for byte, and refuses what it
+ * refuses. */
+static void fixture(void)
+{
+    char path[4096];
+    struct core_json *doc = NULL;
+    struct jinja_run *run = NULL;
+    setenv("TZ", "UTC", 1);
+    snprintf(path, sizeof path, "%s/text/fixtures/templates.json", test_root());
+    check_int(core_json_load(path, NULL, &doc), ==, 0);
+    check_int(jinja_run_create(NULL, &run), ==, 0);
+    const struct core_json_value *root = core_json_root(doc);
+    const struct core_json_value *inputs = core_json_find(root, "inputs");
+    const struct core_json_value *templates = core_json_find(root, "templates");
+    const int64_t now = core_json_integer(core_json_find(root, "now"));
+    check_uint(core_json_count(templates), >=, 60);
+    for (size_t i = 0; i < core_json_count(templates); i++) {
+        size_t bytes;
+        struct jinja_template *template = NULL;
+        const struct core_json_value *one = core_json_at(templates, i);
+        const struct core_json_value *results = core_json_find(one, "results");
+        const char *name = core_json_string(core_json_find(one, "name"), NULL);
+        const char *source = core_json_string(core_json_find(one, "source"), &bytes);
+        int code = jinja_template_create(source, bytes, name, &template);
+        check_true(code == 0 || core_json_kind(core_json_at(results, 0)) == CORE_JSON_NULL);
+        for (size_t k = 0; code == 0 && k < core_json_count(inputs); k++) {
+            check_result(name, template, run, core_json_at(inputs, k), core_json_at(results, k),
+                         now);
+        }
+        jinja_template_destroy(template);
+    }
+    jinja_run_destroy(run);
+    core_json_destroy(doc);
+}
+
+/* An error names the source and the line. */
+static void errors_have_lines(void)
+{
+    static const struct {
+        const char *source;
+        const char *says;
+    } cases[] = {
+        {"a\nb{{ 1 +\n }}", "t:3: an expression was expected, and }} stands here"},
+        {"\n{% include 'x' %}", "t:2: {% include %} is not supported"},
+        {"{% import 'x' as y %}", "{% import %} is not supported"},
+        {"{% frob %}", "t:1: a statement was expected, and 'frob' stands here"},
+        {"\n\n{% if 1 %}\n\n", "t:3: the block that begins here has no {% endif %}"},
+        {"\n{{ 'x", "t:2: a string has no end"},
+        {"{{ x", "t:1: the tag has no end, }}"},
+        {"{# x", "the comment has no end"},
+        {"{% raw %}x", "{% raw %} has no end"},
+        {"{{ 1 ? 2 }}", "the character ? is not understood"},
+        {"{{ (1] }}", "unexpected ']'"},
+        {"{{ 99999999999999999999 }}", "too large"},
+        {"\n{{ x.y }}", "t:2: 'x' is undefined"},
+        {"{{ 1 // 0 }}", "division by zero"},
+        {"{{ 9223372036854775807 + 1 }}", "more than 64 bits"},
+        {"{{ 'a' | frob }}", "there is no filter 'frob'"},
+        {"{{ 1 is frob }}", "there is no test 'frob'"},
+        {"{{ 'a' | upper(1) }}", "upper takes 0 arguments, and 1 were given"},
+        {"{{ 'a' | trim(x=1) }}", "trim has no argument 'x'"},
+        {"{{ raise_exception('no ' ~ 'way') }}", "t:1: the template refuses this: no way"},
+        {"{{ [].append(1) }}", "the method append of a list is not allowed"},
+        {"{{ 'a'.encode() }}", "encode"},
+        {"{{ x[] }}", "t:1: an index was expected"},
+        {"{% break %}", "in loops only"},
+        {"{{ 5() }}", "a int cannot be called"},
+        {"{% set x.y = 1 %}", "non-namespace"},
+        {"{{ namespace(_x=1) }}", "begins with _"},
+        {"{{ range(1000000) }}", "more than 100000"},
+        {"{{ '\\N{DASH}' }}", "names of characters"},
+        {"{{ {}[[]] }}", "cannot be a key"},
+        {"{{ range | tojson }}", "not JSON serializable"},
+        {"\xFF", "byte 0 of the template is not UTF-8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[600];
+        check_int(render(cases[i].source, NULL, NULL, 0, text, sizeof text), <, 0);
+        check_contains(text, cases[i].says);
+    }
+}
+
+/* A template that would not end, or would eat the memory, ends with an error. */
+static void bounds(void)
+{
+    static const char *const sources[] = {
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{{ 'a' * 99999999999 }}",
+        "{% set ns = namespace(x='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x "
+        "* 2 "
+        "%}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% "
+        "endfor "
+        "%}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(900) %}{% set ns.x = [ns.x] %}{% endfor "
+        "%}{{ ns.x }}",
+        "{{ 'a'.rjust(99999999999) }}",
+        "{% for i in range(99999) %}{{ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' * 9999 }}{% "
+        "endfor "
+        "%}",
+        "{{ 2 ** 99999 }}",
+    };
+    const struct jinja_limits limits = {.steps = 300000, .bytes = 8 << 20};
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+        char text[600];
+        int code = render(sources[i], &limits, NULL, 0, text, sizeof text);
+        if (code != -E2BIG && code != -EINVAL) {
+            test_fail(__FILE__, __LINE__, "%s: %d %s", sources[i], code, text);
+        }
+        check_contains(text, "t:1: ");
+    }
+    char *deep = malloc(300000);
+    check_true(deep != NULL);
+    for (size_t i = 0; i < 100000; i++) {
+        memcpy(deep + 3 * i, i < 50000 ? "{{(" : "(((", 3);
+    }
+    struct jinja_template *template = NULL;
+    check_int(jinja_template_create(deep, 299999, "deep", &template), <, 0);
+    memset(deep, '-', 299999);
+    memcpy(deep, "{{ ", 3);
+    memcpy(deep + 299999 - 4, "1 }}", 4);
+    check_int(jinja_template_create(deep, 299999, "deep", &template), ==, -E2BIG);
+    free(deep);
+    check_int(jinja_template_create("", JINJA_SOURCE_BYTES_MAX + 1, "big", &template), ==, -E2BIG);
+}
+
+static const char life_source[] =
+    "{% macro m(x, y=2) %}{{ x | tojson }}{% endmacro %}{% for a in messages[:1] %}{% generation %}"
+    "{{ m(a) ~ a.content.split() | sort }}{% endgeneration %}{% endfor %}";
+
+static int life(void)
+{
+    struct core_json *doc = NULL;
+    char text[200];
+    int code = core_json_parse("[{\"content\": \"b a\"}]", 20, "m", NULL, &doc);
+    if (code != 0) {
+        return code;
+    }
+    const struct jinja_variable variables[] = {
+        {.name = "messages",
+         .kind = JINJA_VARIABLE_JSON,
+         .json = core_json_root(doc),
+         .items_max = 1},
+        {.name = "content", .kind = JINJA_VARIABLE_TEXT, .text = "x"},
+        {.name = "x", .kind = JINJA_VARIABLE_BOOL, .truth = true},
+        {.name = "y", .kind = JINJA_VARIABLE_NONE}};
+    code = render(life_source, NULL, variables, 4, text, sizeof text);
+    if (code == 0) {
+        check_string(text, "{\"content\": \"b a\"}['a', 'b']");
+    }
+    core_json_destroy(doc);
+    return code;
+}
+
+/* What is kept is written as what is made anew, whole and in part, and one that is too big is refused. */
+static void kept(void)
+{
+    static const char json[] = "[{\"content\": \"a\"}, {\"content\": [1, {\"b\": null}]}, 3]";
+    static const char source[] = "{{ messages }}{{ (messages + [4]) | length }}{{ messages[1:] }}";
+    const struct jinja_limits small = {.steps = 2};
+    struct core_json *doc = NULL;
+    struct jinja_template *template = NULL;
+    struct jinja_run *runs[2] = {NULL, NULL};
+    check_int(core_json_parse(json, strlen(json), "m", NULL, &doc), ==, 0);
+    check_int(jinja_template_create(source, strlen(source), "t", &template), ==, 0);
+    check_int(jinja_run_create(NULL, &runs[0]), ==, 0);
+    check_int(jinja_run_create(NULL, &runs[1]), ==, 0);
+    check_int(jinja_run_keep(runs[1], core_json_root(doc)), ==, 0);
+    for (size_t items = 0; items < 5; items++) {
+        struct jinja_rendering out[2];
+        const struct jinja_variable messages = {.name = "messages",
+                                                .kind = JINJA_VARIABLE_JSON,
+                                                .json = core_json_root(doc),
+                                                .items_max = items};
+        for (int i = 0; i < 2; i++) {
+            check_int(jinja_render(template, runs[i], &messages, 1, 0, &out[i]), ==, 0);
+        }
+        check_string(out[1].text, out[0].text);
+    }
+    check_int(jinja_run_keep(runs[1], NULL), ==, 0);
+    jinja_run_destroy(runs[1]);
+    check_int(jinja_run_create(&small, &runs[1]), ==, 0);
+    check_int(jinja_run_keep(runs[1], core_json_root(doc)), ==, -E2BIG);
+    jinja_run_destroy(runs[0]);
+    jinja_run_destroy(runs[1]);
+    jinja_template_destroy(template);
+    core_json_destroy(doc);
+}
+
+/* A time has no zone, as where transformers writes it, and none is no error. */
+static void times(void)
+{
+    static const struct {
+        const char *source;
+        const char *want;
+    } rows[] = {
+        {"{{ strftime_now('[%Z%z] %f %%Z %Y %') }}", "[] 000000 %Z 1970 %"},
+        {"{{ strftime_now('%Z') }}{{ strftime_now('') }}.", "."},
+    };
+    char out[300];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        check_int(render(rows[i].source, NULL, NULL, 0, out, sizeof out), ==, 0);
+        check_string(out, rows[i].want);
+    }
+    char source[700];
+    snprintf(source, sizeof source, "{{ strftime_now('%0600d') }}", 1);
+    check_int(render(source, NULL, NULL, 0, out, sizeof out), ==, -EINVAL);
+    check_contains(out, "the time cannot be written in that format");
+}
+
+/* Everything that takes time in proportion to its operands counts work in proportion to them: a thousand
+ * times over a hundred thousand bytes ends at the limit of 200,000 steps, whatever it makes of them. */
+static void counts_work(void)
+{
+    static const char *const operations[] = {
+        "s.find('b')",
+        "s.rfind('b')",
+        "s.find(t)",
+        "s.rfind(t)",
+        "s.count('b')",
+        "s.count(t)",
+        "s.count('')",
+        "'b' in s",
+        "t in s",
+        "s.split('b')",
+        "s.rsplit('b', 1)",
+        "s.split()",
+        "s.rsplit(None, 1)",
+        "s.splitlines()",
+        "s.partition('b')",
+        "s.rpartition(t)",
+        "s.startswith(s)",
+        "s.endswith(('x', s))",
+        "s.strip('ba')",
+        "s.lstrip('a')",
+        "s.rstrip('a')",
+        "s.replace('b', '')",
+        "s.removeprefix(s)",
+        "s.removesuffix(s)",
+        "s.isalpha()",
+        "s.isupper()",
+        "s.isascii()",
+        "s == r",
+        "s < r",
+        "s != r",
+        "[s].index(r)",
+        "[s].count(r)",
+        "s[200000]",
+        "s[9:10]",
+        "s[99998]",
+        "s | length",
+        "s | wordcount",
+        "s | trim('a')",
+        "b | int",
+        "s | truncate(5)",
+        "s.upper()",
+        "s | tojson",
+        "s | e",
+        "s.title()",
+        "s is upper",
+        "s | first",
+        "[s, r] | unique",
+        "[s, r] | sort",
+        "[s, r] | min",
+        "{s: 1}[r]",
+        "[{'k': s}] | selectattr('k', 'equalto', r) | list",
+        "'%99999d' % 1",
+        "s.zfill(100009)",
+        "s.center(100009)",
+        "s.ljust(100009)",
+        "[s, s] | join",
+        "['x'] | map(attribute=dots) | list",
+        "['x'] | groupby(dots)",
+        "'%s' | format(s)",
+    };
+    const struct jinja_limits limits = {.steps = 200000};
+    for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++) {
+        char source[1000];
+        char out[1000];
+        snprintf(source, sizeof source,
+                 "{%% set s = 'a' * 100000 %%}{%% set r = 'a' * 99999 ~ 'a' %%}"
+                 "{%% set t = 'a' * 40000 ~ 'b' %%}{%% set b = ' ' * 100000 %%}"
+                 "{%% set dots = '0' ~ '.0' * 10000 %%}"
+                 "{%% for i in range(1000) %%}{%% if (%s) is none %%}{%% endif %%}{%% endfor %%}",
+                 operations[i]);
+        if (render(source, &limits, NULL, 0, out, sizeof out) != -E2BIG) {
+            test_fail(__FILE__, __LINE__, "%s is not counted: %s", operations[i], out);
+        }
+    }
+}
+
+/* A loop over characters counts each of them, and a write is a step: what takes long ends soon. */
+static void counts_characters(void)
+{
+    static const struct {
+        const char *source;
+        uint64_t steps; /* too few */
+    } rows[] = {
+        {"{{ ('a '*50000)|title|length }}", 150000},
+        {"{{ ('a '*50000).upper()|length }}", 150000},
+        {"{{ ('a '*50000)|tojson|length }}", 150000},
+        {"{{ ('<'*100000)|e|length }}", 150000},
+        {"{{ ('a '*50000)|wordcount }}", 90000},
+        {"{{ ('a'*100000).isalpha() }}", 90000},
+        {"{{ ('a'*100000).splitlines()|length }}", 90000},
+        {"{{ [[0, 0, 0, 0, 0, 0, 0, 0] * 1000]|tojson|length }}", 20000},
+        {"{% set ns = namespace(t=[0]) %}{% for i in range(60) %}{% set ns.t = [ns.t, ns.t] %}"
+         "{% endfor %}{{ ns.t|tojson|length }}",
+         50000},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char out[600];
+        const struct jinja_limits limits = {.steps = rows[i].steps};
+        if (render(rows[i].source, &limits, NULL, 0, out, sizeof out) != -E2BIG) {
+            test_fail(__FILE__, __LINE__, "%s ends within %llu steps: %s", rows[i].source,
+                      (unsigned long long)rows[i].steps, out);
+        }
+        check_contains(out, "does not end within");
+    }
+}
+
+/* The characters of a strip are looked up, not searched: its work is the sum of both texts, not their
+ * product. */
+static void strips_sets(void)
+{
+    static const struct {
+        const char *source;
+        const char *want;
+    } rows[] = {
+        {"{{ ('a'*100000).strip('b'*100000 ~ 'a')|length }}", "0"},
+        {"{{ ('a'*100000).lstrip('b'*100000 ~ 'a')|length }}", "0"},
+        {"{{ ('a'*100000).rstrip('b'*100000 ~ 'a')|length }}", "0"},
+        {"{{ 'é𝄞xé'.strip('𝄞é') }}", "x"},
+        {"{{ 'éxè'.strip('é') }}", "xè"},
+        {"{{ 'xéy'.strip('') }}", "xéy"},
+    };
+    const struct jinja_limits limits = {.steps = 400000};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char out[600];
+        check_int(render(rows[i].source, &limits, NULL, 0, out, sizeof out), ==, 0);
+        check_string(out, rows[i].want);
+    }
+}
+
+/* Searches are those of Python, long parts and borders included, and one in ten million bytes ends. */
+static void searches(void)
+{
+    static const struct {
+        const char *source;
+        const char *want;
+    } rows[] = {
+        {"{{ ('a'*10000000).rfind('a'*5000000 ~ 'b') }}", "-1"},
+        {"{{ ('a'*10000000).find('a'*5000000 ~ 'b') }}", "-1"},
+        {"{{ ('a'*10000000).rfind('a'*5000000) }}", "5000000"},
+        {"{{ ('ab'*1000).rfind('ba'*20) }} {{ ('ab'*1000).find('ba'*20) }}", "1959 1"},
+        {"{{ ('x' ~ 'abcabd'*9 ~ 'abcabcabdabcabdabcabc').find('abcabcabdabcabdabcabc') }}", "55"},
+        {"{{ ('abcabcabdabcabdabcabc' ~ 'abc'*9).rfind('abcabcabdabcabdabcabc') }}", "0"},
+        {"{{ ('ab'*40).count('ab'*10) }} {{ ('ab'*40).split('ba'*9) | length }}", "4 5"},
+        {"{{ ('ab'*40).rsplit('ab'*9, 2) | length }} {{ 'b'*20 in 'a' ~ 'b'*20 }}", "3 True"},
+        {"{{ ''.rfind('') }} {{ 'ab'.rfind('') }} {{ 'ab'.find('') }} {{ 'ab'.rfind('b', 0, 1) }}",
+         "0 2 0 -1"},
+        {"{{ 'abc'[1::9223372036854775807] }}{{ [1, 2, 3][1::9223372036854775807] }}", "b[2]"},
+        {"{{ 'abc'[1::-9223372036854775807] }}{{ 'abc'[::-1] }}", "bcba"},
+    };
+    char out[300];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        check_int(render(rows[i].source, NULL, NULL, 0, out, sizeof out), ==, 0);
+        check_string(out, rows[i].want);
+    }
+    check_int(render("{{ '%d' % 1e300 }}", NULL, NULL, 0, out, sizeof out), ==, -EINVAL);
+    check_contains(out, "a number of more than 64 bits");
+}
+
+/* Whatever memory is refused, rendering says so and gives back what it had. */
+static void out_of_memory(void)
+{
+    struct jinja_template *template = NULL;
+    check_int(test_fail_nth(life), >=, 5);
+    check_int(jinja_template_create(life_source, strlen(life_source), "t", &template), ==, 0);
+    check_true(jinja_template_generates(template));
+    jinja_template_destroy(template);
+}
+
+TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"bounds", bounds},
+          {"times", times}, {"counts_work", counts_work}, {"counts_characters", counts_characters},
+          {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
+          {"out_of_memory", out_of_memory})

@@ -1,0 +1,342 @@
+/* batches.c: takes rows from windows of documents until a batch of every rank is full, keeps those of
+ * its own rank, and says where to go on. */
+#include "tools/text/data/batches.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "tools/text/data/windows.h"
+
+struct text_batches {
+    const struct text_feed_options *options; /* borrowed from the caller of open */
+    struct text_windows *windows;            /* owned */
+    int64_t *held;                           /* owned, [batch_rows]: tokens of a row */
+    uint64_t mark;
+    uint64_t epoch;
+    uint64_t used;    /* rows of the window that are in batches */
+    uint64_t batches; /* since the beginning of the run */
+    bool fresh;       /* of this epoch, everything was seen from its beginning */
+    uint64_t rows_of_epoch;
+    struct text_counts counts;
+    struct text_counts epoch_began; /* counts at the beginning of this epoch */
+};
+
+/* Of one batch while it is filled. */
+struct filling {
+    int32_t *arrays[5]; /* ids, labels, positions, starts, NULL; those that are not wanted: NULL */
+    int64_t rows;       /* of all ranks */
+    int64_t own;
+    int64_t length; /* of the longest */
+    struct text_batch *out;
+};
+
+enum { IDS, LABELS, POSITIONS, STARTS };
+
+/* Of what a position counts and of how its mark is made; 0 in those of before it was written. */
+enum { POSITION_VERSION = 1 };
+
+int64_t text_batches_room(const struct text_feed_options *options)
+{
+    return options->length_room > 0 ? options->length_room : options->seq_len;
+}
+
+static uint64_t make_mark(const struct text_batches *batches)
+{
+    const struct text_feed_options *options = batches->options;
+    const uint64_t flags = (uint64_t)options->pack | (uint64_t)options->split << 1;
+    const uint64_t mark = core_hash_seed(text_windows_mark(batches->windows),
+                                         (uint64_t)options->seq_len, flags, 1);
+    return mark != 0 ? mark : 1;
+}
+
+static uint64_t window_rows(const struct text_batches *batches)
+{
+    return text_pack_rows(text_windows_rows(batches->windows));
+}
+
+static int refuse_position(const struct text_position *from)
+{
+    static const char same[] = "files and their sizes, --seq-len, --pack, --split, --shuffle, "
+                               "--seed, --train-on and --chat-format have to be the same";
+    if (from->word[7] == POSITION_VERSION) {
+        return core_err_set(
+            -EINVAL, "the data or the options differ from those of the checkpoint: %s", same);
+    }
+    return core_err_set(-EINVAL,
+                        "the position was written by another version of tide (it has format %llu, "
+                        "and this one writes %d), or the data or the options differ (%s): "
+                        "resume with that version, or start a new run from its last model",
+                        (unsigned long long)from->word[7], POSITION_VERSION, same);
+}
+
+static int go_to(struct text_batches *batches, const struct text_position *from)
+{
+    static const struct text_position beginning;
+    if (from == NULL || memcmp(from, &beginning, sizeof beginning) == 0) {
+        batches->fresh = true;
+        return text_windows_seek(batches->windows, 0, (struct text_place){0});
+    }
+    if (from->word[0] != batches->mark) {
+        return refuse_position(from);
+    }
+    batches->epoch = from->word[1];
+    const struct text_place place = {from->word[2], from->word[3], from->word[4]};
+    batches->batches = from->word[6];
+    int code = text_windows_seek(batches->windows, batches->epoch, place);
+    const uint64_t used = from->word[5];
+    if (code == 0 && used > 0) {
+        code = text_windows_next(batches->windows);
+        code = code < 0 ? code : 0;
+        if (code == 0 && used > window_rows(batches)) {
+            code = core_err_set(-EINVAL, "the position lies behind the end of its rows: the data "
+                                         "was changed since");
+        }
+    }
+    batches->used = code == 0 ? used : 0;
+    return code;
+}
+
+int text_batches_open(const struct text_feed_options *options, const struct text_position *from,
+                      struct text_batches **out)
+{
+    struct text_batches *batches = core_charge_zeroed(1, sizeof *batches);
+    if (batches == NULL) {
+        return core_err_set(-ENOMEM, "no memory to feed data");
+    }
+    batches->options = options;
+    batches->held = core_charge_zeroed((size_t)options->batch_rows, sizeof *batches->held);
+    int code = batches->held != NULL ? 0 : core_err_set(-ENOMEM, "no memory to feed data");
+    code = code == 0 ? text_windows_open(options, &batches->windows) : code;
+    if (code == 0) {
+        batches->mark = make_mark(batches);
+        code = go_to(batches, from);
+    }
+    if (code != 0) {
+        text_batches_close(batches);
+        return code;
+    }
+    *out = batches;
+    return 0;
+}
+
+void text_batches_close(struct text_batches *batches)
+{
+    if (batches != NULL) {
+        text_windows_close(batches->windows);
+        core_charge_free(batches->held);
+        core_charge_free(batches);
+    }
+}
+
+/* The next row of documents: 1; 0 at the end of the epoch; -errno. */
+static int next_row(struct text_batches *batches, size_t *row)
+{
+    if (batches->used == window_rows(batches)) {
+        int code = text_windows_next(batches->windows);
+        if (code < 0) {
+            return code;
+        }
+        text_windows_count(batches->windows, &batches->counts);
+        batches->used = code == 1 ? 0 : window_rows(batches);
+        if (code == 0) {
+            return 0;
+        }
+    }
+    *row = (size_t)batches->used++;
+    batches->rows_of_epoch++;
+    return 1;
+}
+
+static int end_epoch(struct text_batches *batches)
+{
+    const struct text_counts *now = &batches->counts;
+    const struct text_counts *then = &batches->epoch_began;
+    if (batches->rows_of_epoch == 0 && batches->fresh) {
+        return core_err_set(-EINVAL,
+                            "nothing is left to train on: %" PRIu64 " rows were read, %" PRIu64
+                            " of them were wrong, %" PRIu64 " had nothing to train on before they "
+                            "were cut to %" PRId64 " tokens",
+                            now->rows - then->rows, now->bad - then->bad,
+                            now->untrained - then->untrained, batches->options->seq_len);
+    }
+    batches->epoch++;
+    batches->fresh = true;
+    batches->rows_of_epoch = 0;
+    batches->epoch_began = batches->counts;
+    text_windows_turn(batches->windows);
+    return 0;
+}
+
+/* Copies a row of this rank to where rows of seq_len stand; its tokens. */
+static int64_t copy_row(const struct text_batches *batches, const struct filling *filling,
+                        size_t row)
+{
+    int64_t at = 0;
+    const struct text_pack *pack = text_windows_rows(batches->windows);
+    const int64_t base = filling->own * text_batches_room(batches->options);
+    for (size_t i = 0; i < text_pack_documents(pack, row); i++) {
+        const struct text_document document = text_pack_document(pack, row, i);
+        const int64_t begin = base + at;
+        memcpy(filling->arrays[IDS] + begin, document.ids, document.count * sizeof(int32_t));
+        memcpy(filling->arrays[LABELS] + begin, document.labels, document.count * sizeof(int32_t));
+        for (size_t t = 0; filling->arrays[POSITIONS] != NULL && t < document.count; t++) {
+            filling->arrays[POSITIONS][begin + (int64_t)t] = (int32_t)t;
+            filling->arrays[STARTS][begin + (int64_t)t] = (int32_t)at;
+        }
+        at += (int64_t)document.count;
+    }
+    return at;
+}
+
+/* Counts a row, and keeps it where it is this rank's. */
+static int add_row(struct text_batches *batches, struct filling *filling, size_t row)
+{
+    int64_t tokens = 0;
+    int64_t targets = 0;
+    const struct text_feed_options *options = batches->options;
+    const struct text_pack *pack = text_windows_rows(batches->windows);
+    const size_t documents = text_pack_documents(pack, row);
+    for (size_t i = 0; i < documents; i++) {
+        const struct text_document document = text_pack_document(pack, row, i);
+        tokens += (int64_t)document.count;
+        targets += (int64_t)text_sample_targets(document.labels, document.count);
+    }
+    if (tokens > text_batches_room(options)) {
+        return core_err_set(-EIO,
+                            "a row has %" PRId64 " tokens, and the longest had %" PRId64
+                            " before: the data was changed while it was read",
+                            tokens, text_batches_room(options));
+    }
+    filling->length = tokens > filling->length ? tokens : filling->length;
+    filling->out->targets_all += targets;
+    batches->counts.documents += documents;
+    batches->counts.tokens += (uint64_t)tokens;
+    batches->counts.targets += (uint64_t)targets;
+    if (filling->arrays[IDS] != NULL && filling->rows / options->batch_rows == options->rank) {
+        batches->held[filling->own] = copy_row(batches, filling, row);
+        filling->own++;
+        filling->out->tokens += tokens;
+        filling->out->targets += targets;
+    }
+    filling->rows++;
+    return 0;
+}
+
+/* Rows of seq_len become rows of `length`, with padding behind what they hold. */
+static void pad_rows(const struct text_batches *batches, const struct filling *filling)
+{
+    const int64_t room = text_batches_room(batches->options);
+    const int64_t length = filling->out->length;
+    for (int64_t row = 0; row < batches->options->batch_rows; row++) {
+        const int64_t held = row < filling->own ? batches->held[row] : 0;
+        for (int k = IDS; k <= STARTS && filling->arrays[k] != NULL; k++) {
+            int32_t *to = filling->arrays[k] + row * length;
+            memmove(to, filling->arrays[k] + row * room, (size_t)held * sizeof(int32_t));
+            for (int64_t t = held; t < length; t++) {
+                const int32_t padding[] = {0, TEXT_IGNORED, (int32_t)(t - held), (int32_t)held};
+                to[t] = padding[k];
+            }
+        }
+    }
+}
+
+static int64_t padded(const struct text_feed_options *options, int64_t length)
+{
+    const int64_t multiple = options->length_multiple > 0 ? options->length_multiple : 1;
+    const int64_t more = (length + multiple - 1) / multiple * multiple;
+    const int64_t room = text_batches_room(options);
+    return more < room ? more : room;
+}
+
+static struct text_position position(const struct text_batches *batches)
+{
+    const bool ended = batches->used == window_rows(batches);
+    const struct text_place place = ended ? text_windows_after(batches->windows)
+                                          : text_windows_place(batches->windows);
+    return (struct text_position){{batches->mark, batches->epoch, place.file, place.offset,
+                                   place.row, ended ? 0 : batches->used, batches->batches,
+                                   POSITION_VERSION}};
+}
+
+/* Takes the rows of one batch of all ranks: 1; 0 where the epoch had no more; -errno. */
+static int fill(struct text_batches *batches, struct filling *filling)
+{
+    const struct text_feed_options *options = batches->options;
+    const int64_t ranks = options->ranks > 0 ? options->ranks : 1;
+    while (filling->rows < ranks * options->batch_rows) {
+        size_t row;
+        int code = next_row(batches, &row);
+        if (code != 1) {
+            return code < 0 ? code : filling->rows > 0;
+        }
+        code = add_row(batches, filling, row);
+        if (code != 0) {
+            return code;
+        }
+    }
+    return 1;
+}
+
+int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text_batch *out)
+{
+    const struct text_feed_options *options = batches->options;
+    const size_t array = (size_t)options->batch_rows * (size_t)text_batches_room(options);
+    struct filling filling = {.arrays = {tokens, tokens + array}, .out = out};
+    if (options->pack) {
+        filling.arrays[POSITIONS] = tokens + 2 * array;
+        filling.arrays[STARTS] = tokens + 3 * array;
+    }
+    *out = (struct text_batch){0};
+    int code = 0;
+    while (code == 0 && (options->epochs == 0 || batches->epoch < options->epochs)) {
+        code = fill(batches, &filling);
+        if (code == 0) {
+            code = end_epoch(batches);
+        }
+    }
+    if (code != 1) {
+        out->counts = batches->counts;
+        return code;
+    }
+    batches->batches++;
+    *out = (struct text_batch){.rows = filling.own,
+                               .length = padded(options, filling.length),
+                               .ids = filling.arrays[IDS],
+                               .labels = filling.arrays[LABELS],
+                               .positions = filling.arrays[POSITIONS],
+                               .starts = filling.arrays[STARTS],
+                               .tokens = out->tokens,
+                               .targets = out->targets,
+                               .targets_all = out->targets_all,
+                               .epoch = batches->epoch,
+                               .part = text_windows_part(batches->windows),
+                               .counts = batches->counts,
+                               .after = position(batches)};
+    pad_rows(batches, &filling);
+    return 1;
+}
+
+bool text_batches_ahead(struct text_batches *batches)
+{
+    return text_windows_ahead(batches->windows);
+}
+
+int text_batches_measure(struct text_batches *batches, struct text_measure *out)
+{
+    int code;
+    struct text_batch batch = {0};
+    *out = (struct text_measure){0};
+    do {
+        struct filling filling = {.out = &batch};
+        code = fill(batches, &filling);
+        out->rows += (uint64_t)filling.rows;
+        out->batches += code == 1;
+    } while (code == 1);
+    out->counts = batches->counts;
+    return code == 0 ? end_epoch(batches) : code;
+}

@@ -1,0 +1,416 @@
+/* encode.c: which text a row stands for, its tokens, and what of them the assistant wrote. */
+#include "tools/text/data/encode.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/json/json.h"
+#include "tools/text/data/array.h"
+#include "tools/text/data/chat.h"
+#include "tools/text/data/row.h"
+#include "tools/text/data/turn_place.h"
+#include "tools/text/data/turns.h"
+#include "tools/text/tokenizer/tokenizer.h"
+
+struct text_encoder {
+    struct text_encoder *first;       /* borrowed: to whom the following four belong */
+    struct text_tokenizer *tokenizer; /* owned by the first */
+    struct text_chat *chat;           /* owned by the first */
+    struct text_chat
+        *alpaca; /* owned by the first: for instruction rows where chat has no template */
+    char *end;   /* owned by the first: what ends a text; NULL: nothing does */
+    struct text_scratch *scratch; /* owned */
+    struct jinja_run *run;        /* owned */
+    struct text_turns turns;
+    char *text; /* owned: a text with its end */
+    size_t text_room;
+    uint32_t *prompt; /* owned: tokens of a prompt */
+    size_t prompt_room;
+    int64_t vocab; /* of the model; 0: not checked */
+    uint64_t mark;
+    _Atomic bool said_prompt; /* of the first; orders nothing */
+    _Atomic bool said_ambiguous;
+};
+
+/* The token that ends a text: by name, or by the id that the configuration gives. */
+static int find_end(struct text_encoder *encoder)
+{
+    size_t bytes = 0;
+    const char *end = text_chat_token(encoder->chat, "eos_token");
+    const int64_t id = text_chat_end(encoder->chat);
+    if (end != NULL) {
+        bytes = strlen(end);
+    } else if (id >= 0 && id < (int64_t)text_tokenizer_size(encoder->tokenizer)) {
+        end = text_tokenizer_token(encoder->tokenizer, (uint32_t)id, &bytes);
+    }
+    if (end == NULL) {
+        return 0;
+    }
+    encoder->end = core_charge_text(end, bytes);
+    return encoder->end != NULL ? 0 : core_err_set(-ENOMEM, "no memory for an encoder");
+}
+
+/* A format whose tokens the tokenizer does not know would train on their letters. */
+static void warn_unknown(const struct text_encoder *encoder, const char *format)
+{
+    static const struct {
+        const char *format;
+        const char *token;
+    } tokens[] = {{"chatml", "<|im_start|>"},
+                  {"chatml", "<|im_end|>"},
+                  {"llama3", "<|start_header_id|>"},
+                  {"llama3", "<|eot_id|>"}};
+    for (size_t i = 0; format != NULL && i < sizeof tokens / sizeof tokens[0]; i++) {
+        if (strcmp(format, tokens[i].format) == 0 &&
+            text_tokenizer_id(encoder->tokenizer, tokens[i].token, strlen(tokens[i].token)) < 0) {
+            core_log(CORE_LOG_WARN,
+                     "--chat-format %s: the tokenizer has no token %s and will spell it out",
+                     format, tokens[i].token);
+        }
+    }
+}
+
+static int load(struct text_encoder *encoder, const char *folder, const char *format, int64_t vocab,
+                int64_t now)
+{
+    int code = text_tokenizer_load(folder, &encoder->tokenizer);
+    code = code == 0 && vocab > 0 ? text_tokenizer_check(encoder->tokenizer, (size_t)vocab) : code;
+    code = code == 0 ? text_chat_load(folder, format, now, &encoder->chat) : code;
+    code = code == 0 ? text_chat_load(folder, "alpaca", now, &encoder->alpaca) : code;
+    return code == 0 ? find_end(encoder) : code;
+}
+
+static int make_rows(struct text_encoder *encoder)
+{
+    int code = jinja_run_create(NULL, &encoder->run);
+    return code == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : code;
+}
+
+/* What each thread has for itself. */
+static int make_own(struct text_encoder *encoder)
+{
+    int code = text_scratch_create(encoder->tokenizer, &encoder->scratch);
+    return code == 0 ? make_rows(encoder) : code;
+}
+
+int text_encoder_create(const char *folder, const char *format, int64_t vocab, int64_t now,
+                        struct text_encoder **out)
+{
+    struct text_encoder *encoder = core_charge_zeroed(1, sizeof *encoder);
+    if (encoder == NULL) {
+        return core_err_set(-ENOMEM, "no memory for an encoder");
+    }
+    encoder->first = encoder;
+    int code = load(encoder, folder, format, vocab, now);
+    code = code == 0 ? make_own(encoder) : code;
+    if (code != 0) {
+        text_encoder_destroy(encoder);
+        return code;
+    }
+    encoder->vocab = vocab;
+    encoder->mark = core_hash_seed(text_chat_mark(encoder->chat),
+                                   text_tokenizer_size(encoder->tokenizer), 0, 0);
+    warn_unknown(encoder, format);
+    if (encoder->end == NULL) {
+        core_log(CORE_LOG_WARN, "%s names no eos_token: texts get no end", folder);
+    }
+    *out = encoder;
+    return 0;
+}
+
+int text_encoder_share(struct text_encoder *first, struct text_encoder **out)
+{
+    struct text_encoder *encoder = core_charge_zeroed(1, sizeof *encoder);
+    if (encoder == NULL) {
+        return core_err_set(-ENOMEM, "no memory for an encoder");
+    }
+    encoder->first = first;
+    encoder->tokenizer = first->tokenizer;
+    encoder->chat = first->chat;
+    encoder->alpaca = first->alpaca;
+    encoder->end = first->end;
+    encoder->vocab = first->vocab;
+    encoder->mark = first->mark;
+    int code = make_own(encoder);
+    if (code != 0) {
+        text_encoder_destroy(encoder);
+        return code;
+    }
+    *out = encoder;
+    return 0;
+}
+
+/* What grows with rows, but for the tokenizer's. */
+static void free_rows(struct text_encoder *encoder)
+{
+    jinja_run_destroy(encoder->run);
+    text_turns_fini(&encoder->turns);
+    core_charge_free(encoder->text);
+    core_charge_free(encoder->prompt);
+    encoder->run = NULL;
+    encoder->turns = (struct text_turns){.spans = NULL};
+    encoder->text = NULL;
+    encoder->prompt = NULL;
+    encoder->text_room = encoder->prompt_room = 0;
+}
+
+int text_encoder_trim(struct text_encoder *encoder)
+{
+    text_scratch_trim(encoder->scratch);
+    free_rows(encoder);
+    return make_rows(encoder);
+}
+
+void text_encoder_destroy(struct text_encoder *encoder)
+{
+    if (encoder == NULL) {
+        return;
+    }
+    text_scratch_destroy(encoder->scratch);
+    free_rows(encoder);
+    if (encoder->first == encoder) {
+        text_tokenizer_destroy(encoder->tokenizer);
+        text_chat_destroy(encoder->chat);
+        text_chat_destroy(encoder->alpaca);
+        core_charge_free(encoder->end);
+    }
+    core_charge_free(encoder);
+}
+
+const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder)
+{
+    return encoder->tokenizer;
+}
+
+uint64_t text_encoder_mark(const struct text_encoder *encoder)
+{
+    return encoder->mark;
+}
+
+bool text_encoder_dated(const struct text_encoder *encoder)
+{
+    return text_chat_dated(encoder->chat);
+}
+
+/* Tokens that tokenizer_config.json adds may lie beyond the model's embeddings: no text may use
+ * them then. */
+static int refuse_token(const struct text_encoder *encoder, uint32_t id)
+{
+    size_t bytes = 0;
+    const char *token = text_tokenizer_token(encoder->tokenizer, id, &bytes);
+    return core_err_set(-EINVAL,
+                        "the token \"%.*s\" has id %u, and the model has %lld embeddings; it is "
+                        "named in tokenizer_config.json, and not in tokenizer.json",
+                        (int)(bytes > 60 ? 60 : bytes), token, id, (long long)encoder->vocab);
+}
+
+static int copy_tokens(const struct text_encoder *encoder, const struct text_encoding *encoding,
+                       struct text_sample *out)
+{
+    const int64_t vocab = encoder->vocab > 0 ? encoder->vocab : INT64_MAX;
+    int code = 0;
+    out->count = 0;
+    for (size_t i = 0; i < encoding->count && code == 0; i++) {
+        const int32_t id = (int32_t)encoding->ids[i];
+        code = id < vocab ? text_sample_add(out, id, id) : refuse_token(encoder, encoding->ids[i]);
+    }
+    return code;
+}
+
+/* One or two texts with the end behind them, unless they have it. */
+static int join(struct text_encoder *encoder, const struct text_row *row, size_t *bytes)
+{
+    const size_t end = encoder->end != NULL ? strlen(encoder->end) : 0;
+    const size_t first = row->text_bytes;
+    const size_t second = row->kind == TEXT_ROW_COMPLETION ? row->completion_bytes : 0;
+    int code = array_reserve("a row", &encoder->text, &encoder->text_room, first + second + end + 1,
+                             1);
+    if (code != 0) {
+        return code;
+    }
+    memcpy(encoder->text, row->text, first);
+    if (second > 0) {
+        memcpy(encoder->text + first, row->completion, second);
+    }
+    *bytes = first + second;
+    const size_t last = row->kind == TEXT_ROW_COMPLETION ? second : first;
+    if (end > 0 && (last < end || memcmp(encoder->text + *bytes - end, encoder->end, end) != 0)) {
+        memcpy(encoder->text + *bytes, encoder->end, end);
+        *bytes += end;
+    }
+    return 0;
+}
+
+static int encode_text(struct text_encoder *encoder, const struct text_row *row,
+                       struct text_sample *out)
+{
+    size_t bytes;
+    struct text_encoding encoding;
+    int code = row->text_bytes > 0 ? 0 : core_err_set(-EINVAL, "text: is empty");
+    code = code == 0 ? join(encoder, row, &bytes) : code;
+    code = code == 0 ? text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
+                                             TEXT_ENCODE_SPECIAL, &encoding)
+                     : code;
+    return code == 0 ? copy_tokens(encoder, &encoding, out) : code;
+}
+
+/* The tokens of a prompt are kept beside those of the whole. */
+static int encode_prompt(struct text_encoder *encoder, const char *text, size_t bytes,
+                         unsigned flags, size_t *count)
+{
+    struct text_encoding encoding;
+    int code = text_tokenizer_encode(encoder->scratch, text, bytes, flags, &encoding);
+    code = code == 0 ? array_reserve("a row", &encoder->prompt, &encoder->prompt_room,
+                                     encoding.count + 1, sizeof *encoder->prompt)
+                     : code;
+    if (code == 0 && encoding.count > 0) { /* ids is NULL where no text was encoded yet */
+        memcpy(encoder->prompt, encoding.ids, encoding.count * sizeof *encoding.ids);
+    }
+    *count = code == 0 ? encoding.count : 0;
+    return code;
+}
+
+/* What the prompt and the whole have in common is not trained on. */
+static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text_sample *out)
+{
+    size_t same = 0;
+    while (same < prompt && same < out->count &&
+           encoder->prompt[same] == (uint32_t)out->ids[same]) {
+        out->labels[same++] = TEXT_IGNORED;
+    }
+    if (same < prompt &&
+        !atomic_exchange_explicit(&encoder->first->said_prompt, true, memory_order_relaxed)) {
+        core_log(CORE_LOG_WARN,
+                 "the tokens of a prompt are not those with which prompt and completion together "
+                 "begin; the completion is taken to begin where they part. Said once");
+    }
+}
+
+static int encode_completion(struct text_encoder *encoder, const struct text_row *row, bool all,
+                             struct text_sample *out)
+{
+    size_t bytes;
+    size_t prompt = 0;
+    struct text_encoding encoding;
+    int code = row->completion_bytes > 0 ? 0 : core_err_set(-EINVAL, "completion: is empty");
+    code = code == 0
+               ? encode_prompt(encoder, row->text, row->text_bytes, TEXT_ENCODE_SPECIAL, &prompt)
+               : code;
+    code = code == 0 ? join(encoder, row, &bytes) : code;
+    code = code == 0 ? text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
+                                             TEXT_ENCODE_SPECIAL, &encoding)
+                     : code;
+    code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
+    if (code == 0 && !all) {
+        mask_prompt(encoder, prompt, out);
+    }
+    return code;
+}
+
+static const struct text_chat *chat_for(const struct text_encoder *encoder,
+                                        const struct text_row *row)
+{
+    const bool none = text_chat_template(encoder->chat, row->tools != NULL) == NULL;
+    return none && row->instruction ? encoder->alpaca : encoder->chat;
+}
+
+/* White space that a template writes behind the token that ends the last turn is not trained on. */
+static void mask_tail(const struct text_encoder *encoder, const struct jinja_rendering *whole,
+                      const struct text_encoding *encoding, struct text_sample *out)
+{
+    size_t end = whole->bytes;
+    text_turn_place_end_token(encoder->tokenizer, whole->text, 0, &end);
+    for (size_t i = out->count; i > 0 && encoding->spans[i - 1].begin >= end; i--) {
+        out->labels[i - 1] = TEXT_IGNORED;
+    }
+}
+
+static int encode_chat_completion(struct text_encoder *encoder, const struct text_row *row,
+                                  bool all, struct text_sample *out)
+{
+    size_t prompt = 0;
+    struct text_encoding encoding;
+    struct jinja_rendering rendering;
+    const struct text_chat *chat = chat_for(encoder, row);
+    int code = text_chat_render(chat, encoder->run, row, row->prompt_messages, true, &rendering);
+    code = code == 0 ? encode_prompt(encoder, rendering.text, rendering.bytes, 0, &prompt) : code;
+    code = code == 0 ? text_chat_render(chat, encoder->run, row, 0, false, &rendering) : code;
+    code = code == 0 ? text_tokenizer_encode(encoder->scratch, rendering.text, rendering.bytes,
+                                             all ? 0 : TEXT_ENCODE_SPANS, &encoding)
+                     : code;
+    code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
+    if (code == 0 && !all) {
+        mask_prompt(encoder, prompt, out);
+        mask_tail(encoder, &rendering, &encoding, out);
+    }
+    return code;
+}
+
+static int find_spans(struct text_encoder *encoder, const struct text_row *row,
+                      const struct jinja_rendering *whole)
+{
+    const struct text_turns_whole asked = {
+        .chat = encoder->chat, .tokenizer = encoder->tokenizer, .row = row, .text = whole};
+    if (!jinja_template_generates(text_chat_template(encoder->chat, row->tools != NULL))) {
+        return text_turns_find(&encoder->turns, &asked);
+    }
+    int code = 0;
+    encoder->turns.count = 0;
+    for (size_t i = 0; i < whole->generated_count && code == 0; i++) {
+        code = text_turns_add(&encoder->turns, whole->generated[i].begin, whole->generated[i].end);
+    }
+    return code;
+}
+
+/* Tokens outside of all spans are not trained on; both come in order. */
+static void mask_outside(const struct text_turns *turns, const struct text_encoding *encoding,
+                         struct text_sample *out)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < out->count; i++) {
+        const struct text_span token = encoding->spans[i];
+        while (at < turns->count && turns->spans[at].end <= token.begin) {
+            at++;
+        }
+        if (at == turns->count || token.end <= turns->spans[at].begin) {
+            out->labels[i] = TEXT_IGNORED;
+        }
+    }
+}
+
+static int encode_chat(struct text_encoder *encoder, const struct text_row *row, bool all,
+                       struct text_sample *out)
+{
+    struct text_encoding encoding;
+    struct jinja_rendering whole;
+    int code = text_chat_render(encoder->chat, encoder->run, row, 0, false, &whole);
+    code = code == 0 && !all ? find_spans(encoder, row, &whole) : code;
+    code = code == 0 ? text_tokenizer_encode(encoder->scratch, whole.text, whole.bytes,
+                                             all ? 0 : TEXT_ENCODE_SPANS, &encoding)
+                     : code;
+    code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
+    if (code == 0 && !all) {
+        mask_outside(&encoder->turns, &encoding, out);
+    }
+    return code;
+}
+
+int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,
+                        enum text_train_on train_on, struct text_sample *out)
+{
+    const bool all = train_on == TEXT_TRAIN_ALL;
+    switch (row->kind) {
+    case TEXT_ROW_TEXT: return encode_text(encoder, row, out);
+    case TEXT_ROW_COMPLETION: return encode_completion(encoder, row, all, out);
+    case TEXT_ROW_CHAT: return encode_chat(encoder, row, all, out);
+    case TEXT_ROW_CHAT_COMPLETION: break;
+    }
+    return encode_chat_completion(encoder, row, all, out);
+}

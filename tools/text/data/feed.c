@@ -1,0 +1,276 @@
+/* feed.c: the thread that prepares batches, and handing them over. Two counts order the slots: the
+ * thread fills slot prepared % ahead, the caller reads slot taken % ahead. */
+#include "tools/text/data/feed.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/bell.h"
+#include "core/base/charge.h"
+#include "core/base/clock.h"
+#include "core/base/cpus.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
+#include "tools/text/data/batches.h"
+
+enum { AHEAD = 4 };
+
+struct slot {
+    struct text_batch batch;
+    int32_t *tokens; /* owned: ids, labels, and positions and starts where packed */
+    int code;        /* 1: a batch; 0: the end; -errno */
+    char sentence[CORE_ERR_SENTENCE_BYTES];
+};
+
+struct text_feed {
+    struct text_feed_options options;
+    struct text_batches *batches;      /* owned; entered by the thread alone, once it runs */
+    struct slot slots[TEXT_AHEAD_MAX]; /* [options.ahead] */
+    const struct core_log *log;        /* borrowed: the caller's, or `quiet` */
+    struct core_log quiet;             /* the caller's, for errors alone */
+    struct core_bell bell;
+    _Atomic uint64_t prepared; /* by the thread; release pairs with the caller's acquire */
+    _Atomic uint64_t taken; /* given back by the caller; release pairs with the thread's acquire */
+    _Atomic bool stops;
+    bool runs;
+    bool holds; /* the caller has a batch */
+    pthread_t thread;
+    int64_t wait_ns;
+};
+
+static int check_options(const struct text_feed_options *options)
+{
+    const struct {
+        bool wrong;
+        const char *why;
+    } rules[] = {
+        {options->files_count == 0, "no data was given"},
+        {options->seq_len < 2 || options->seq_len > 1 << 26, "--seq-len is 2 to 67108864"},
+        {options->batch_rows < 1 || options->batch_rows > 1 << 20, "--batch is 1 to 1048576"},
+        {options->length_room < 0 || options->length_room > options->seq_len,
+         "rows have at most --seq-len tokens"},
+        {options->length_multiple < 0 || options->length_multiple > options->seq_len,
+         "rows are padded to at most --seq-len"},
+        {options->ranks > 0 && options->rank >= options->ranks, "the rank is not one of the ranks"},
+        {options->threads > TEXT_THREADS_MAX, "at most 64 threads make tokens of rows"},
+        {options->ahead > TEXT_AHEAD_MAX, "at most 1024 batches can be prepared ahead"},
+        {options->batch_rows > INT64_C(1) << 30 >> 4 ||
+             options->batch_rows * text_batches_room(options) > INT64_C(1) << 30,
+         "a micro-batch of more than 2^30 tokens"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if (rules[i].wrong) {
+            return core_err_set(-EINVAL, "%s", rules[i].why);
+        }
+    }
+    return 0;
+}
+
+static struct core_budget *shared_of(const struct text_feed_options *options)
+{
+    return options->memory != NULL ? &options->memory->shared : NULL;
+}
+
+static int prepare(struct text_feed *feed, struct slot *slot)
+{
+    slot->code = text_batches_next(feed->batches, slot->tokens, &slot->batch);
+    if (slot->code < 0) {
+        snprintf(slot->sentence, sizeof slot->sentence, "%s", core_err_sentence());
+    }
+    return slot->code;
+}
+
+static void *work(void *argument)
+{
+    struct text_feed *feed = argument;
+    core_log_bind(feed->log);
+    core_charge_bind(shared_of(&feed->options));
+    int code = 1;
+    for (uint64_t made = 0; code == 1; made++) {
+        for (;;) {
+            const uint32_t seen = core_bell_look(&feed->bell);
+            if (atomic_load_explicit(&feed->stops, memory_order_acquire)) {
+                return NULL;
+            }
+            if (made - atomic_load_explicit(&feed->taken, memory_order_acquire) <
+                feed->options.ahead) {
+                break;
+            }
+            if (!text_batches_ahead(feed->batches)) {
+                core_bell_sleep(&feed->bell, seen, -1);
+            }
+        }
+        code = prepare(feed, &feed->slots[made % feed->options.ahead]);
+        atomic_store_explicit(&feed->prepared, made + 1, memory_order_release);
+        core_bell_ring(&feed->bell);
+    }
+    return NULL;
+}
+
+static int alloc_slots(struct text_feed *feed)
+{
+    const size_t arrays = feed->options.pack ? 4 : 2;
+    const size_t tokens = (size_t)feed->options.batch_rows *
+                          (size_t)text_batches_room(&feed->options);
+    for (unsigned i = 0; i < feed->options.ahead; i++) {
+        feed->slots[i].tokens = core_charge_alloc(arrays * tokens * sizeof(int32_t));
+        if (feed->slots[i].tokens == NULL) {
+            return core_err_set(-ENOMEM, "no memory for %u batches of %zu tokens",
+                                feed->options.ahead, tokens);
+        }
+    }
+    return 0;
+}
+
+static int open_feed(const struct text_feed_options *options, const struct text_position *from,
+                     struct text_feed **out)
+{
+    int code = check_options(options);
+    if (code != 0) {
+        return code;
+    }
+    struct text_feed *feed = core_charge_zeroed(1, sizeof *feed);
+    if (feed == NULL) {
+        return core_err_set(-ENOMEM, "no memory to feed data");
+    }
+    feed->options = *options;
+    feed->options.ahead = options->ahead > 0 ? options->ahead : AHEAD;
+    feed->log = core_log_bound();
+    if (options->quiet && feed->log != NULL) {
+        feed->quiet = *feed->log;
+        feed->quiet.level = CORE_LOG_ERROR;
+        feed->log = &feed->quiet;
+    }
+    core_bell_init(&feed->bell);
+    code = text_batches_open(&feed->options, from, &feed->batches);
+    code = code == 0 ? alloc_slots(feed) : code;
+    if (code == 0) {
+        const int failed = core_thread_start(&feed->thread, work, feed);
+        code = failed == 0
+                   ? 0
+                   : core_err_set(-failed, "no thread that prepares data: %s", strerror(failed));
+        feed->runs = code == 0;
+    }
+    if (code != 0) {
+        text_feed_close(feed);
+        return code;
+    }
+    *out = feed;
+    return 0;
+}
+
+int text_feed_open(const struct text_feed_options *options, const struct text_position *from,
+                   struct text_feed **out)
+{
+    struct core_budget *before = core_charge_bind(shared_of(options));
+    const int code = open_feed(options, from, out);
+    core_charge_bind(before);
+    return code;
+}
+
+void text_feed_close(struct text_feed *feed)
+{
+    if (feed == NULL) {
+        return;
+    }
+    if (feed->runs) {
+        atomic_store_explicit(&feed->stops, true, memory_order_release);
+        core_bell_ring(&feed->bell);
+        pthread_join(feed->thread, NULL);
+    }
+    text_batches_close(feed->batches);
+    for (unsigned i = 0; i < feed->options.ahead; i++) {
+        core_charge_free(feed->slots[i].tokens);
+    }
+    core_charge_free(feed);
+}
+
+/* Until batch number `index` is there. */
+static void wait_for(struct text_feed *feed, uint64_t index)
+{
+    int64_t began = -1;
+    for (;;) {
+        const uint32_t seen = core_bell_look(&feed->bell);
+        if (atomic_load_explicit(&feed->prepared, memory_order_acquire) > index) {
+            break;
+        }
+        began = began < 0 ? core_clock_now_ns() : began;
+        core_bell_sleep(&feed->bell, seen, -1);
+    }
+    feed->wait_ns += began >= 0 && index > 0 ? core_clock_now_ns() - began : 0;
+}
+
+int text_feed_next(struct text_feed *feed, struct text_batch *out)
+{
+    uint64_t taken = atomic_load_explicit(&feed->taken, memory_order_relaxed);
+    if (feed->holds) {
+        atomic_store_explicit(&feed->taken, ++taken, memory_order_release);
+        core_bell_ring(&feed->bell);
+        feed->holds = false;
+    }
+    wait_for(feed, taken);
+    const struct slot *slot = &feed->slots[taken % feed->options.ahead];
+    if (slot->code < 0) {
+        return core_err_adopt(slot->code, slot->sentence);
+    }
+    feed->holds = slot->code == 1;
+    *out = slot->batch;
+    return slot->code;
+}
+
+int64_t text_feed_wait_ns(const struct text_feed *feed)
+{
+    return feed->wait_ns;
+}
+
+int text_feed_now(int64_t *out)
+{
+    const char *fixed = getenv("SOURCE_DATE_EPOCH");
+    char *end = NULL;
+    struct tm parts;
+    time_t now = time(NULL);
+    if (fixed == NULL || fixed[0] == '\0') {
+        *out = now + (localtime_r(&now, &parts) != NULL ? parts.tm_gmtoff : 0);
+        return 0;
+    }
+    errno = 0;
+    const long long seconds = strtoll(fixed, &end, 10);
+    now = (time_t)seconds;
+    if (errno != 0 || *end != '\0' || gmtime_r(&now, &parts) == NULL) {
+        return core_err_set(
+            -EINVAL, "SOURCE_DATE_EPOCH: \"%.60s\" is not a number of seconds since 1970", fixed);
+    }
+    *out = seconds;
+    return 0;
+}
+
+unsigned text_feed_threads(int64_t asked)
+{
+    struct core_cpus cpus;
+    int64_t count = asked;
+    if (asked <= 0) {
+        count = core_cpus_allowed(&cpus) == 0 ? core_cpus_count(&cpus) : 1;
+    }
+    return count > TEXT_THREADS_MAX ? TEXT_THREADS_MAX : count < 1 ? 1 : (unsigned)count;
+}
+
+int text_feed_measure(const struct text_feed_options *options, struct text_measure *out)
+{
+    struct text_feed_options once = *options;
+    struct text_batches *batches = NULL;
+    once.epochs = 1;
+    struct core_budget *before = core_charge_bind(shared_of(options));
+    int code = check_options(options);
+    code = code == 0 ? text_batches_open(&once, NULL, &batches) : code;
+    code = code == 0 ? text_batches_measure(batches, out) : code;
+    text_batches_close(batches);
+    core_charge_bind(before);
+    return code;
+}

@@ -1,0 +1,526 @@
+/* lines.c: a growing buffer over a source, and what is a row in it. */
+#include "tools/text/data/lines.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+#include "tools/text/data/records.h"
+#include "tools/text/data/source.h"
+
+enum { READ_BYTES_MIN = 1 << 12, READ_BYTES_MAX = 1 << 20 };
+
+struct text_lines {
+    struct text_source *source; /* owned */
+    char *text;                 /* owned: bytes not yet used stand at [begin, end) */
+    size_t begin;
+    size_t end;
+    size_t room;
+    size_t room_max;
+    size_t read_bytes; /* of the next read; grows while reading goes on */
+    uint64_t offset;   /* in the file, of text[begin] */
+    uint64_t row;      /* rows before it */
+    size_t mark_bytes; /* of a byte order mark at the beginning */
+    bool array;        /* as the file is */
+    bool spooled;      /* an array as lines */
+    bool closed;       /* the end of the array was read */
+    struct {           /* lines counted so far */
+        uint64_t offset;
+        uint64_t rows;
+    } counted;
+};
+
+void text_lines_close(struct text_lines *lines)
+{
+    if (lines != NULL) {
+        text_source_close(lines->source);
+        core_charge_free(lines->text);
+        core_charge_free(lines);
+    }
+}
+
+bool text_lines_array(const struct text_lines *lines)
+{
+    return lines->array;
+}
+
+uint64_t text_lines_bytes(const struct text_lines *lines)
+{
+    return text_source_bytes(lines->source);
+}
+
+uint64_t text_lines_used(const struct text_lines *lines)
+{
+    const uint64_t used = text_source_used(lines->source);
+    const uint64_t here = lines->end - lines->begin; /* unpacked, and not yet used */
+    return used > here ? used - here : 0;
+}
+
+bool text_lines_reopens(const struct text_lines *lines)
+{
+    return text_source_reopens(lines->source);
+}
+
+uint64_t text_lines_offset(const struct text_lines *lines)
+{
+    return lines->offset;
+}
+
+static int refuse(const struct text_lines *lines, const char *what)
+{
+    const bool array = lines->array;
+    return core_err_set(-EINVAL, "%s:%s%llu: %s", text_source_name(lines->source),
+                        array ? " row " : "", (unsigned long long)lines->row + 1, what);
+}
+
+/* Twice the buffer, up to its limit; where it cannot grow it stays as it is. */
+static void grow(struct text_lines *lines)
+{
+    size_t room = lines->room == 0 ? READ_BYTES_MIN : lines->room * 2;
+    room = room < lines->room_max ? room : lines->room_max;
+    char *more = room > lines->room ? core_charge_grow(lines->text, room) : NULL;
+    if (more != NULL) {
+        lines->text = more;
+        lines->room = room;
+    }
+}
+
+enum { ENDED, MORE, FULL };
+
+/* More of the file behind what is there: MORE, ENDED, FULL where the buffer is, or -errno. */
+static int fill(struct text_lines *lines)
+{
+    if (lines->begin > 0) {
+        memmove(lines->text, lines->text + lines->begin, lines->end - lines->begin);
+        lines->end -= lines->begin;
+        lines->begin = 0;
+    }
+    for (size_t before = SIZE_MAX;
+         before != lines->room && lines->room - lines->end < lines->read_bytes;) {
+        before = lines->room;
+        grow(lines);
+    }
+    if (lines->room == 0) {
+        return core_err_set(-ENOMEM, "no memory to read %s", text_source_name(lines->source));
+    }
+    if (lines->room == lines->end) {
+        return FULL;
+    }
+    const size_t left = lines->room - lines->end;
+    size_t got = 0;
+    int code = text_source_read(lines->source, lines->text + lines->end,
+                                left < lines->read_bytes ? left : lines->read_bytes, &got);
+    lines->end += got;
+    if (lines->read_bytes < READ_BYTES_MAX) {
+        lines->read_bytes *= 2;
+    }
+    return code != 0 ? code : got > 0 ? MORE : ENDED;
+}
+
+static void use(struct text_lines *lines, size_t bytes)
+{
+    lines->begin += bytes;
+    lines->offset += bytes;
+}
+
+/* What lies between the place of reading and a row's end. */
+struct reach {
+    uint64_t gone; /* passed over already, for the buffer was full */
+    size_t bytes;  /* behind that */
+    bool ended;    /* by a line's end */
+};
+
+/* Passes over all that is in the buffer. */
+static void discard(struct text_lines *lines, struct reach *reach)
+{
+    const size_t there = lines->end - lines->begin;
+    reach->gone += there;
+    use(lines, there);
+}
+
+/* The line that begins here, without its end: 1, 0 at the end of the file, or -errno. */
+static int find_line(struct text_lines *lines, struct reach *out)
+{
+    size_t seen = 0; /* of what is there, already searched */
+    *out = (struct reach){.gone = 0};
+    for (;;) {
+        const size_t there = lines->end - lines->begin;
+        const char *begin = there > 0 ? lines->text + lines->begin : NULL;
+        const char *end = there > seen ? memchr(begin + seen, '\n', there - seen) : NULL;
+        int more = MORE;
+        if (end == NULL) {
+            seen = there;
+            more = fill(lines);
+        }
+        if (more == FULL) {
+            discard(lines, out);
+            seen = 0;
+        } else if (more < 0 || (more == ENDED && there == 0 && out->gone == 0)) {
+            return more;
+        } else if (end != NULL || more == ENDED) {
+            out->ended = end != NULL;
+            out->bytes = end != NULL ? (size_t)(end - begin) : there;
+            return 1;
+        }
+    }
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static bool is_blank(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (!is_space(text[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The row that begins at `offset` and of which the rest is here; `behind` its end is passed, too. */
+static void take_row(struct text_lines *lines, uint64_t offset, const struct reach *reach,
+                     size_t behind, struct text_line *out)
+{
+    *out = (struct text_line){.text = reach->gone == 0 ? lines->text + lines->begin : NULL,
+                              .bytes = reach->gone + reach->bytes,
+                              .offset = offset,
+                              .row = ++lines->row};
+    use(lines, reach->bytes + behind);
+}
+
+static int next_line(struct text_lines *lines, struct text_line *out)
+{
+    struct reach reach;
+    struct text_line line;
+    do {
+        const uint64_t offset = lines->offset;
+        int code = find_line(lines, &reach);
+        if (code != 1) {
+            return code;
+        }
+        take_row(lines, offset, &reach, reach.ended, &line);
+    } while (line.text != NULL && is_blank(line.text, (size_t)line.bytes));
+    *out = line;
+    return 1;
+}
+
+/* The byte `at` behind the place of reading, or -1 at the end of the file. FULL where the buffer does not
+ * reach so far. */
+static int byte_at(struct text_lines *lines, size_t at, int *byte)
+{
+    while (lines->end - lines->begin <= at) {
+        int more = fill(lines);
+        if (more != MORE) {
+            *byte = -1;
+            return more;
+        }
+    }
+    *byte = (unsigned char)lines->text[lines->begin + at];
+    return 0;
+}
+
+static int pass_space(struct text_lines *lines, int *byte)
+{
+    int code;
+    while ((code = byte_at(lines, 0, byte)) == 0 && *byte >= 0 && is_space((char)*byte)) {
+        use(lines, 1);
+    }
+    return code;
+}
+
+/* The next byte of a value, which is passed over up to there where the buffer is full. */
+static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach, int *byte)
+{
+    int code = byte_at(lines, *at, byte);
+    while (code == FULL) {
+        *at -= lines->end - lines->begin;
+        discard(lines, reach);
+        code = byte_at(lines, *at, byte);
+    }
+    return code != 0 || *byte >= 0 ? code : refuse(lines, "the file ends inside the row");
+}
+
+/* How long the value is that begins here: by its brackets and quotes; what else is wrong with it is
+ * found by who parses it. */
+static int measure_value(struct text_lines *lines, struct reach *out)
+{
+    size_t depth = 0;
+    bool quoted = false;
+    *out = (struct reach){.gone = 0};
+    for (size_t at = 0;; at++) {
+        int byte;
+        int code = value_byte(lines, &at, out, &byte);
+        if (code != 0) {
+            return code;
+        }
+        if (quoted) {
+            if (byte < 0x20) {
+                return refuse(lines, "a string with a control character in it");
+            }
+            at += byte == '\\';
+            quoted = byte != '"';
+            if (quoted || depth > 0) {
+                continue;
+            }
+            out->bytes = at + 1;
+            return 0;
+        }
+        const bool closes = byte == ']' || byte == '}';
+        if (depth == 0 && (closes || byte == ',' || is_space((char)byte))) {
+            out->bytes = at;
+            return at + out->gone > 0 ? 0 : refuse(lines, "a row was expected");
+        }
+        quoted = byte == '"';
+        depth += byte == '[' || byte == '{';
+        depth -= closes;
+        if (closes && depth == 0) {
+            out->bytes = at + 1;
+            return 0;
+        }
+    }
+}
+
+/* Passes over what stands in front of an element: 1, or 0 behind the last one. */
+static int pass_comma(struct text_lines *lines)
+{
+    int byte;
+    const bool first = lines->offset <= lines->mark_bytes;
+    int code = pass_space(lines, &byte);
+    const bool opens = code == 0 && first && byte == '[';
+    if (opens || (code == 0 && !first && byte == ',')) {
+        use(lines, 1);
+        code = pass_space(lines, &byte);
+        if (code != 0 || byte != ']' || !opens) {
+            return code != 0 ? code : 1;
+        }
+    }
+    if (code != 0 || byte != ']') {
+        return code != 0 ? code : refuse(lines, "a comma or the end of the array was expected");
+    }
+    use(lines, 1);
+    lines->closed = true;
+    code = pass_space(lines, &byte);
+    return code != 0 || byte < 0 ? code : refuse(lines, "something follows the array");
+}
+
+static int next_element(struct text_lines *lines, struct text_line *out)
+{
+    struct reach reach;
+    int code = lines->closed ? 0 : pass_comma(lines);
+    if (code != 1) {
+        return code;
+    }
+    const uint64_t offset = lines->offset;
+    code = measure_value(lines, &reach);
+    if (code != 0) {
+        return code;
+    }
+    take_row(lines, offset, &reach, 0, out);
+    return 1;
+}
+
+int text_lines_next(struct text_lines *lines, struct text_line *out)
+{
+    return lines->array && !lines->spooled ? next_element(lines, out) : next_line(lines, out);
+}
+
+int text_lines_seek(struct text_lines *lines, uint64_t offset, uint64_t row)
+{
+    offset = offset < lines->mark_bytes ? lines->mark_bytes : offset;
+    const uint64_t there = lines->end - lines->begin;
+    int code = 0;
+    if (offset >= lines->offset && offset - lines->offset <= there) { /* it is here already */
+        lines->begin += (size_t)(offset - lines->offset);
+    } else {
+        code = text_source_seek(lines->source, offset);
+        lines->begin = lines->end = 0;
+        lines->read_bytes = READ_BYTES_MIN;
+    }
+    lines->offset = code == 0 ? offset : lines->offset;
+    lines->closed = false;
+    lines->row = row;
+    return code;
+}
+
+void text_lines_trim(struct text_lines *lines)
+{
+    core_charge_free(lines->text);
+    lines->text = NULL;
+    lines->begin = lines->end = lines->room = 0;
+    lines->offset = UINT64_MAX; /* so that a seek goes to the source */
+    lines->read_bytes = READ_BYTES_MIN;
+}
+
+int text_lines_seek_near(struct text_lines *lines, uint64_t offset)
+{
+    struct reach reach = {.gone = 0};
+    int code = text_lines_seek(lines, offset > 0 ? offset - 1 : 0, 0);
+    if (code == 0 && offset > 0) {
+        code = find_line(lines, &reach);
+        use(lines, code == 1 ? reach.bytes + reach.ended : 0);
+    }
+    return code < 0 ? code : 0;
+}
+
+int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows)
+{
+    if (offset < lines->counted.offset) {
+        lines->counted.offset = lines->counted.rows = 0;
+    }
+    int code = text_lines_seek(lines, lines->counted.offset, lines->counted.rows);
+    while (code == 0 && lines->offset < offset) {
+        struct reach reach;
+        code = find_line(lines, &reach);
+        if (code != 1) {
+            return code;
+        }
+        code = 0;
+        use(lines, reach.bytes + reach.ended);
+        lines->row++;
+    }
+    if (code == 0) {
+        lines->counted.offset = lines->offset;
+        lines->counted.rows = *rows = lines->row;
+    }
+    return code;
+}
+
+/* What goes into a nameless file. */
+struct spool {
+    struct text_lines *lines; /* borrowed from the caller */
+    bool ends;                /* the end of an element's line comes next */
+};
+
+static int element_piece(void *user, const char **piece, size_t *bytes)
+{
+    struct spool *spool = user;
+    struct text_line line;
+    spool->ends = !spool->ends;
+    if (!spool->ends) {
+        *piece = "\n";
+        *bytes = 1;
+        return 1;
+    }
+    int code = next_element(spool->lines, &line);
+    if (code != 1) {
+        return code;
+    }
+    if (line.text == NULL) {
+        return core_err_set(-E2BIG,
+                            "%s: row %llu has %llu bytes, too many for an array that is shuffled; "
+                            "--data-memory allows more",
+                            text_source_name(spool->lines->source), (unsigned long long)line.row,
+                            (unsigned long long)line.bytes);
+    }
+    char *text = spool->lines->text + spool->lines->begin - line.bytes;
+    for (size_t i = 0; i < line.bytes; i++) {
+        text[i] = is_space(text[i]) ? ' ' : text[i];
+    }
+    *piece = text;
+    *bytes = (size_t)line.bytes;
+    return 1;
+}
+
+static int raw_piece(void *user, const char **piece, size_t *bytes)
+{
+    struct text_lines *lines = ((struct spool *)user)->lines;
+    int more = lines->end == lines->begin ? fill(lines) : MORE;
+    *piece = lines->text + lines->begin;
+    *bytes = lines->end - lines->begin;
+    use(lines, *bytes);
+    return more;
+}
+
+int text_lines_spool(struct text_lines *lines, bool lines_only)
+{
+    const bool flattens = lines_only && lines->array && !lines->spooled;
+    if (!flattens &&
+        (text_source_random(lines->source) || (!lines_only && text_source_seeks(lines->source)))) {
+        return 0;
+    }
+    struct spool spool = {.lines = lines};
+    int code = text_lines_seek(lines, 0, 0);
+    if (code == 0) {
+        code = text_source_spool(lines->source, flattens ? element_piece : raw_piece, &spool);
+    }
+    if (code == 0) {
+        lines->spooled |= flattens;
+        lines->mark_bytes = flattens ? 0 : lines->mark_bytes;
+        lines->begin = lines->end = 0;
+        lines->offset = lines->row = 0;
+        code = text_lines_seek(lines, 0, 0);
+    }
+    return code;
+}
+
+/* Files that other programs write: Excel, PowerShell's > and Python with another encoding. */
+static int refuse_encoding(const struct text_lines *lines)
+{
+    static const struct {
+        const char *bytes;
+        size_t count;
+        const char *encoding;
+    } marks[] = {
+        {"\xFF\xFE\0\0", 4, "UTF-32"}, {"\0\0\xFE\xFF", 4, "UTF-32"}, {"\xFF\xFE", 2, "UTF-16"},
+        {"\xFE\xFF", 2, "UTF-16"},     {"{\0\0\0", 4, "UTF-32LE"},    {"[\0\0\0", 4, "UTF-32LE"},
+        {"\0\0\0{", 4, "UTF-32BE"},    {"\0\0\0[", 4, "UTF-32BE"},    {"{\0", 2, "UTF-16LE"},
+        {"[\0", 2, "UTF-16LE"},        {"\0{", 2, "UTF-16BE"},        {"\0[", 2, "UTF-16BE"}};
+    const char *name = text_source_name(lines->source);
+    const size_t there = lines->end - lines->begin;
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        if (there >= marks[i].count &&
+            memcmp(lines->text + lines->begin, marks[i].bytes, marks[i].count) == 0) {
+            return core_err_set(-EINVAL,
+                                "%s is %s, and tide reads UTF-8: iconv -f %s -t UTF-8 %s > "
+                                "utf8.jsonl",
+                                name, marks[i].encoding, marks[i].encoding, name);
+        }
+    }
+    return 0;
+}
+
+/* A byte order mark, and whether the file is an array. */
+static int look_at(struct text_lines *lines)
+{
+    static const char mark[] = "\xEF\xBB\xBF";
+    int byte;
+    int code = byte_at(lines, 3, &byte);
+    code = code == 0 ? refuse_encoding(lines) : code;
+    if (code == 0) {
+        code = byte_at(lines, 2, &byte);
+    }
+    if (code == 0 && byte >= 0 && memcmp(lines->text + lines->begin, mark, 3) == 0) {
+        lines->mark_bytes = 3;
+    }
+    for (size_t at = lines->mark_bytes; code == 0; at++) {
+        code = byte_at(lines, at, &byte);
+        if (code != 0 || byte < 0 || !is_space((char)byte)) {
+            lines->array = byte == '[';
+            break;
+        }
+    }
+    return code == 0 ? text_lines_seek(lines, 0, 0) : code;
+}
+
+int text_lines_open(const char *path, int input, size_t row_bytes, struct text_lines **out)
+{
+    struct text_lines *lines = core_charge_zeroed(1, sizeof *lines);
+    if (lines == NULL) {
+        return core_err_set(-ENOMEM, "no memory to read %s", path);
+    }
+    lines->read_bytes = READ_BYTES_MIN;
+    lines->room_max = row_bytes > READ_BYTES_MIN ? row_bytes : READ_BYTES_MIN;
+    int code = text_source_open(path, input, &lines->source);
+    code = code == 0 ? look_at(lines) : code;
+    if (code != 0) {
+        text_lines_close(lines);
+        return code;
+    }
+    *out = lines;
+    return 0;
+}

@@ -1,0 +1,268 @@
+/* pack.c: a window of documents, cut to their length and fitted into rows. */
+#include "tools/text/data/pack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+
+struct document {
+    size_t begin; /* in the window's tokens */
+    size_t count;
+    size_t row;
+};
+
+struct row {
+    size_t room;    /* tokens that still fit */
+    size_t arrived; /* when it came to this room */
+    size_t first;   /* in `placed`, of its documents */
+    size_t count;
+};
+
+struct text_pack {
+    struct text_pack_options options;
+    struct text_sample tokens;  /* of the window */
+    struct document *documents; /* owned */
+    size_t documents_count;
+    size_t documents_room;
+    struct row *rows; /* owned */
+    size_t rows_count;
+    size_t rows_room;
+    uint64_t *order; /* owned, [documents_room]: longest first; its lower half is the document */
+    size_t *placed;  /* owned, [documents_room]: documents by row */
+    size_t *open;    /* owned, [documents_room]: rows with room */
+    size_t samples;  /* of the files, that the window is made of */
+    struct text_counts counts;
+};
+
+int text_pack_create(const struct text_pack_options *options, struct text_pack **out)
+{
+    struct text_pack *pack = core_charge_zeroed(1, sizeof *pack);
+    if (pack == NULL) {
+        return core_err_set(-ENOMEM, "no memory to pack rows");
+    }
+    pack->options = *options;
+    *out = pack;
+    return 0;
+}
+
+void text_pack_destroy(struct text_pack *pack)
+{
+    if (pack == NULL) {
+        return;
+    }
+    text_sample_fini(&pack->tokens);
+    core_charge_free(pack->documents);
+    core_charge_free(pack->rows);
+    core_charge_free(pack->order);
+    core_charge_free(pack->placed);
+    core_charge_free(pack->open);
+    core_charge_free(pack);
+}
+
+static int grow(void *array, size_t count, size_t size)
+{
+    void **owned = array;
+    void *more = core_charge_grow(*owned, count * size);
+    if (more == NULL) {
+        return core_err_set(-ENOMEM, "no memory to pack %zu documents", count);
+    }
+    *owned = more;
+    return 0;
+}
+
+static int reserve(struct text_pack *pack)
+{
+    if (pack->documents_count < pack->documents_room) {
+        return 0;
+    }
+    const size_t room = pack->documents_room * 2 + 64;
+    int code = grow(&pack->documents, room, sizeof *pack->documents);
+    code = code == 0 ? grow(&pack->rows, room, sizeof *pack->rows) : code;
+    code = code == 0 ? grow(&pack->order, room, sizeof *pack->order) : code;
+    code = code == 0 ? grow(&pack->placed, room, sizeof *pack->placed) : code;
+    code = code == 0 ? grow(&pack->open, room, sizeof *pack->open) : code;
+    pack->documents_room = code == 0 ? room : pack->documents_room;
+    return code;
+}
+
+/* A document of the window, unless there is nothing in it to train on. */
+static int add_document(struct text_pack *pack, const int32_t *ids, const int32_t *labels,
+                        size_t count)
+{
+    if (text_sample_targets(labels, count) == 0) {
+        pack->counts.untrained++;
+        return 0;
+    }
+    int code = reserve(pack);
+    const size_t begin = pack->tokens.count;
+    for (size_t i = 0; i < count && code == 0; i++) {
+        code = text_sample_add(&pack->tokens, ids[i], i > 0 ? labels[i] : TEXT_IGNORED);
+    }
+    if (code == 0) {
+        pack->documents[pack->documents_count++] = (struct document){begin, count, 0};
+    }
+    return code;
+}
+
+static int add_sample(struct text_pack *pack, const struct text_sample *sample)
+{
+    const size_t seq_len = (size_t)pack->options.seq_len;
+    if (sample->count <= seq_len) {
+        return add_document(pack, sample->ids, sample->labels, sample->count);
+    }
+    if (!pack->options.split) {
+        pack->counts.cut++;
+        pack->counts.cut_tokens += sample->count - seq_len;
+        return add_document(pack, sample->ids, sample->labels, seq_len);
+    }
+    int code = 0;
+    pack->counts.split++;
+    for (size_t at = 0; at < sample->count && code == 0; at += seq_len) {
+        const size_t left = sample->count - at;
+        code = add_document(pack, sample->ids + at, sample->labels + at,
+                            left < seq_len ? left : seq_len);
+    }
+    return code;
+}
+
+static int compare_keys(const void *left, const void *right)
+{
+    const uint64_t a = *(const uint64_t *)left;
+    const uint64_t b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* The open row into which `count` tokens fit best: its index in `open`, or `open_count`. */
+static size_t find_open(const struct text_pack *pack, size_t open_count, size_t count)
+{
+    size_t best = open_count;
+    for (size_t i = 0; i < open_count; i++) {
+        const struct row *row = &pack->rows[pack->open[i]];
+        const struct row *other = best < open_count ? &pack->rows[pack->open[best]] : NULL;
+        if (row->room >= count && (other == NULL || row->room < other->room ||
+                                   (row->room == other->room && row->arrived < other->arrived))) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Chooses the row of each document, in `order`. */
+static void fit(struct text_pack *pack)
+{
+    size_t open_count = 0;
+    for (size_t i = 0; i < pack->documents_count; i++) {
+        struct document *document = &pack->documents[(uint32_t)pack->order[i]];
+        const size_t at = find_open(pack, open_count, document->count);
+        if (at == open_count) {
+            pack->rows[pack->rows_count] = (struct row){.room = (size_t)pack->options.seq_len};
+            pack->open[open_count++] = pack->rows_count++;
+        }
+        document->row = pack->open[at];
+        struct row *row = &pack->rows[document->row];
+        row->room -= document->count;
+        row->arrived = i;
+        row->count++;
+        if (row->room == 0) {
+            pack->open[at] = pack->open[--open_count];
+        }
+    }
+}
+
+/* Lists the documents of each row, in the order in which they were fitted. */
+static void place(struct text_pack *pack)
+{
+    size_t first = 0;
+    for (size_t i = 0; i < pack->rows_count; i++) {
+        pack->rows[i].first = first;
+        first += pack->rows[i].count;
+        pack->rows[i].count = 0;
+    }
+    for (size_t i = 0; i < pack->documents_count; i++) {
+        const size_t document = (uint32_t)pack->order[i];
+        struct row *row = &pack->rows[pack->documents[document].row];
+        pack->placed[row->first + row->count++] = document;
+    }
+}
+
+void text_pack_clear(struct text_pack *pack)
+{
+    pack->samples = pack->tokens.count = pack->documents_count = pack->rows_count = 0;
+}
+
+int text_pack_add(struct text_pack *pack, struct text_reader *reader)
+{
+    const struct text_sample *sample;
+    int code = text_reader_next(reader, &sample);
+    if (code != 1) {
+        return code;
+    }
+    pack->samples++;
+    code = add_sample(pack, sample);
+    return code == 0 ? 1 : code;
+}
+
+bool text_pack_is_full(const struct text_pack *pack)
+{
+    return pack->documents_count > 0 &&
+           (!pack->options.pack || pack->samples >= TEXT_WINDOW_DOCUMENTS ||
+            pack->tokens.count >= TEXT_WINDOW_TOKENS);
+}
+
+void text_pack_arrange(struct text_pack *pack)
+{
+    for (size_t i = 0; i < pack->documents_count; i++) {
+        pack->order[i] = (uint64_t)(UINT32_MAX - pack->documents[i].count) << 32 | i;
+        pack->placed[i] = i;
+        pack->rows[i] = (struct row){.first = i, .count = 1};
+    }
+    pack->rows_count = pack->documents_count;
+    if (pack->options.pack && pack->documents_count > 1) {
+        pack->rows_count = 0;
+        qsort(pack->order, pack->documents_count, sizeof *pack->order, compare_keys);
+        fit(pack);
+        place(pack);
+    }
+}
+
+int text_pack_fill(struct text_pack *pack, struct text_reader *reader)
+{
+    int code = 1;
+    text_pack_clear(pack);
+    while (code == 1 && !text_pack_is_full(pack)) {
+        code = text_pack_add(pack, reader);
+    }
+    if (code < 0) {
+        return code;
+    }
+    text_pack_arrange(pack);
+    return pack->documents_count > 0;
+}
+
+size_t text_pack_rows(const struct text_pack *pack)
+{
+    return pack->rows_count;
+}
+
+size_t text_pack_documents(const struct text_pack *pack, size_t row)
+{
+    return pack->rows[row].count;
+}
+
+struct text_document text_pack_document(const struct text_pack *pack, size_t row, size_t index)
+{
+    const struct document *document = &pack->documents[pack->placed[pack->rows[row].first + index]];
+    return (struct text_document){.ids = pack->tokens.ids + document->begin,
+                                  .labels = pack->tokens.labels + document->begin,
+                                  .count = document->count};
+}
+
+void text_pack_count(const struct text_pack *pack, struct text_counts *counts)
+{
+    counts->cut = pack->counts.cut;
+    counts->cut_tokens = pack->counts.cut_tokens;
+    counts->split = pack->counts.split;
+    counts->untrained = pack->counts.untrained;
+}

@@ -1,0 +1,188 @@
+/* row.c: the keys of a row. */
+#include "tools/text/data/row.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/json/json.h"
+#include "tools/text/data/row_chat.h"
+
+/* A member that is there and not null. */
+static const struct core_json_value *find(const struct core_json_value *root, const char *key)
+{
+    const struct core_json_value *value = core_json_find(root, key);
+    return value != NULL && core_json_kind(value) != CORE_JSON_NULL ? value : NULL;
+}
+
+static int refuse_kind(const char *key, const char *wanted, const struct core_json_value *value)
+{
+    return core_err_set(-EINVAL, "%s: is %s, and has to be %s", key,
+                        core_json_kind_name(core_json_kind(value)), wanted);
+}
+
+static int get_text(const struct core_json_value *root, const char *key, const char **text,
+                    size_t *bytes)
+{
+    const struct core_json_value *value = find(root, key);
+    if (value == NULL) {
+        return core_err_set(-EINVAL, "%s: is missing", key);
+    }
+    if (core_json_kind(value) != CORE_JSON_STRING) {
+        return refuse_kind(key, "a string", value);
+    }
+    *text = core_json_string(value, bytes);
+    return 0;
+}
+
+/* tools: a list, or a text that is one. */
+static int read_tools(struct text_row *row, const struct core_json_value *root)
+{
+    const struct core_json_value *tools = find(root, "tools");
+    if (tools != NULL && core_json_kind(tools) == CORE_JSON_STRING) {
+        size_t bytes;
+        const char *text = core_json_string(tools, &bytes);
+        if (bytes == 0) {
+            return 0;
+        }
+        int code = core_json_parse(text, bytes, "tools", NULL, &row->parsed);
+        if (code != 0) {
+            return code;
+        }
+        tools = core_json_root(row->parsed);
+    }
+    if (tools != NULL && core_json_kind(tools) == CORE_JSON_NULL) {
+        return 0;
+    }
+    if (tools != NULL && core_json_kind(tools) != CORE_JSON_ARRAY) {
+        return refuse_kind("tools", "a list", tools);
+    }
+    row->tools = tools != NULL && core_json_count(tools) > 0 ? tools : NULL;
+    return 0;
+}
+
+/* What every row gives the template by other means would be put in its place, and masks go wrong. */
+static int check_variables(const struct core_json_value *variables)
+{
+    static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        if (core_json_find(variables, own[i]) != NULL) {
+            return core_err_set(-EINVAL,
+                                "chat_template_kwargs: %s is not given here: messages and tools "
+                                "are keys of the row, and add_generation_prompt is tide's to set",
+                                own[i]);
+        }
+    }
+    return 0;
+}
+
+static int read_extras(struct text_row *row, const struct core_json_value *root)
+{
+    row->documents = find(root, "documents");
+    row->variables = find(root, "chat_template_kwargs");
+    if (row->variables != NULL && core_json_kind(row->variables) != CORE_JSON_OBJECT) {
+        return refuse_kind("chat_template_kwargs", "an object", row->variables);
+    }
+    int code = row->variables != NULL ? check_variables(row->variables) : 0;
+    return code == 0 ? read_tools(row, root) : code;
+}
+
+static int read_chat(struct text_row *row, const struct core_json_value *root, const char *key)
+{
+    const struct text_row_turns turns = {
+        .key = key, .list = find(root, key), .system = find(root, "system")};
+    row->kind = TEXT_ROW_CHAT;
+    return text_row_chat_make(&turns, NULL, &row->made);
+}
+
+static int read_completion(struct text_row *row, const struct core_json_value *root)
+{
+    const struct core_json_value *prompt = find(root, "prompt");
+    const struct core_json_value *completion = find(root, "completion");
+    if (prompt == NULL || completion == NULL) {
+        return core_err_set(-EINVAL, "%s: is missing", prompt == NULL ? "prompt" : "completion");
+    }
+    if (core_json_kind(prompt) == CORE_JSON_ARRAY &&
+        core_json_kind(completion) == CORE_JSON_ARRAY) {
+        const struct text_row_turns first = {
+            .key = "prompt", .list = prompt, .system = find(root, "system")};
+        const struct text_row_turns second = {.key = "completion", .list = completion};
+        row->kind = TEXT_ROW_CHAT_COMPLETION;
+        row->prompt_messages = core_json_count(prompt) + text_row_chat_adds(&first);
+        return text_row_chat_make(&first, &second, &row->made);
+    }
+    row->kind = TEXT_ROW_COMPLETION;
+    int code = get_text(root, "prompt", &row->text, &row->text_bytes);
+    return code == 0 ? get_text(root, "completion", &row->completion, &row->completion_bytes)
+                     : code;
+}
+
+static int read_instruction(struct text_row *row, const struct core_json_value *root)
+{
+    size_t bytes;
+    const char *text;
+    struct text_row_instruction parts = {.instruction = find(root, "instruction"),
+                                         .input = find(root, "input"),
+                                         .output = find(root, "output"),
+                                         .system = find(root, "system")};
+    int code = get_text(root, "instruction", &text, &bytes);
+    code = code == 0 ? get_text(root, "output", &text, &bytes) : code;
+    if (code == 0 && parts.input != NULL) {
+        code = get_text(root, "input", &text, &bytes);
+        parts.input = code == 0 && bytes > 0 ? parts.input : NULL;
+    }
+    if (code != 0) {
+        return code;
+    }
+    row->kind = TEXT_ROW_CHAT_COMPLETION;
+    row->instruction = true;
+    row->prompt_messages = 1 + (parts.system != NULL);
+    return text_row_chat_instruct(&parts, &row->made);
+}
+
+static int read_row(struct text_row *row)
+{
+    const struct core_json_value *root = core_json_root(row->source);
+    if (find(root, "messages") != NULL) {
+        return read_chat(row, root, "messages");
+    }
+    if (find(root, "conversations") != NULL) {
+        return read_chat(row, root, "conversations");
+    }
+    if (find(root, "prompt") != NULL || find(root, "completion") != NULL) {
+        return read_completion(row, root);
+    }
+    if (find(root, "instruction") != NULL) {
+        return read_instruction(row, root);
+    }
+    if (find(root, "text") != NULL) {
+        row->kind = TEXT_ROW_TEXT;
+        return get_text(root, "text", &row->text, &row->text_bytes);
+    }
+    return core_err_set(-EINVAL,
+                        "the row has none of input_ids, messages, conversations, prompt with "
+                        "completion, instruction with output, text");
+}
+
+int text_row_parse(const char *json, size_t bytes, struct text_row *out)
+{
+    struct text_row row = {0};
+    int code = core_json_parse(json, bytes, "row", NULL, &row.source);
+    code = code == 0 ? read_row(&row) : code;
+    code = code == 0 ? read_extras(&row, core_json_root(row.source)) : code;
+    if (code != 0) {
+        text_row_fini(&row);
+        return code;
+    }
+    row.messages = row.made != NULL ? core_json_root(row.made) : NULL;
+    *out = row;
+    return 0;
+}
+
+void text_row_fini(struct text_row *row)
+{
+    core_json_destroy(row->source);
+    core_json_destroy(row->made);
+    core_json_destroy(row->parsed);
+    *row = (struct text_row){0};
+}

@@ -1,0 +1,40 @@
+/* row.h: what a row of data holds, told by its keys, and made plain for templates: sharegpt's names
+ * are roles, null keys are gone, `system` is a turn, tools that are a text are JSON. One thread. */
+#ifndef TOOLS_TEXT_DATA_ROW_H
+#define TOOLS_TEXT_DATA_ROW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct core_json;
+struct core_json_value;
+
+enum text_row_kind {
+    TEXT_ROW_TEXT,            /* text */
+    TEXT_ROW_COMPLETION,      /* prompt and completion as texts */
+    TEXT_ROW_CHAT,            /* messages; conversations */
+    TEXT_ROW_CHAT_COMPLETION, /* prompt and completion as messages; instruction, input, output */
+};
+
+struct text_row {
+    enum text_row_kind kind;
+    bool instruction;         /* an instruction row: Alpaca's format where the model has none */
+    struct core_json *source; /* owned */
+    struct core_json *made;   /* owned: the messages; NULL for plain text */
+    struct core_json *parsed; /* owned: tools that were a text; NULL */
+    const char *text;         /* borrowed from source: TEXT, and the prompt of COMPLETION */
+    size_t text_bytes;
+    const char *completion;
+    size_t completion_bytes;
+    const struct core_json_value *messages;  /* borrowed, as the following */
+    const struct core_json_value *tools;     /* NULL: none */
+    const struct core_json_value *documents; /* NULL: none */
+    const struct core_json_value *variables; /* chat_template_kwargs; NULL: none */
+    size_t prompt_messages;                  /* CHAT_COMPLETION: that are the prompt */
+};
+
+/* -EINVAL with the key and what is wrong with it. On failure there is nothing to free. */
+int text_row_parse(const char *json, size_t bytes, struct text_row *out);
+void text_row_fini(struct text_row *row);
+
+#endif

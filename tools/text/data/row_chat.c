@@ -1,0 +1,246 @@
+/* row_chat.c: writes a conversation anew, as templates expect it. */
+#include "tools/text/data/row_chat.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+#include "core/json/json.h"
+#include "core/json/write.h"
+
+/* sharegpt's names on the left. */
+static const char *const roles[][2] = {
+    {"system", "system"},           {"user", "user"},
+    {"assistant", "assistant"},     {"tool", "tool"},
+    {"developer", "developer"},     {"function", "function"},
+    {"ipython", "ipython"},         {"human", "user"},
+    {"gpt", "assistant"},           {"chatgpt", "assistant"},
+    {"model", "assistant"},         {"bot", "assistant"},
+    {"function_call", "assistant"}, {"observation", "tool"},
+    {"function_response", "tool"},
+};
+
+static const struct core_json_value *find(const struct core_json_value *object, const char *key)
+{
+    const struct core_json_value *value = core_json_find(object, key);
+    return value != NULL && core_json_kind(value) != CORE_JSON_NULL ? value : NULL;
+}
+
+static bool is_key(const struct core_json_member *member, const char *key)
+{
+    return strcmp(member->key, key) == 0;
+}
+
+static int find_role(const struct core_json_value *turn, const char **out)
+{
+    const struct core_json_value *value = find(turn, "role");
+    const char *key = value != NULL ? "role" : "from";
+    value = value != NULL ? value : find(turn, "from");
+    if (value == NULL || core_json_kind(value) != CORE_JSON_STRING) {
+        return core_err_set(-EINVAL, value == NULL ? "role: is missing" : "%s: is no string", key);
+    }
+    const char *name = core_json_string(value, NULL);
+    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
+        if (strcmp(name, roles[i][0]) == 0) {
+            *out = roles[i][1];
+            return 0;
+        }
+    }
+    return core_err_set(-EINVAL,
+                        "%s: \"%.60s\" is unknown; there are system, user, assistant, tool, "
+                        "developer, and sharegpt's human and gpt",
+                        key, name);
+}
+
+/* What the model thought, under whichever of its names; transformers gives it to templates as
+ * reasoning_content. */
+static const struct core_json_value *find_reasoning(const struct core_json_value *turn)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    const struct core_json_value *value = NULL;
+    for (size_t i = 0; i < 3 && value == NULL; i++) {
+        value = find(turn, names[i]);
+    }
+    return value;
+}
+
+static int check_content(const struct core_json_value *turn)
+{
+    const struct core_json_value *content = find(turn, "content");
+    /* As the row names it. */
+    const bool sharegpt = content == NULL &&
+                          (find(turn, "value") != NULL || find(turn, "role") == NULL);
+    const char *key = sharegpt ? "value" : "content";
+    content = content != NULL ? content : find(turn, "value");
+    const bool plain = content != NULL && (core_json_kind(content) == CORE_JSON_STRING ||
+                                           core_json_kind(content) == CORE_JSON_ARRAY);
+    if (content != NULL && !plain) {
+        return core_err_set(-EINVAL, "%s: is %s, and has to be a string or a list of parts", key,
+                            core_json_kind_name(core_json_kind(content)));
+    }
+    if (content == NULL && find(turn, "tool_calls") == NULL && find_reasoning(turn) == NULL) {
+        return core_err_set(-EINVAL, "%s: is missing", key);
+    }
+    return 0;
+}
+
+static int write_turn(struct core_json_write *json, const struct core_json_value *turn)
+{
+    struct core_json_member member;
+    const char *role = NULL;
+    if (core_json_kind(turn) != CORE_JSON_OBJECT) {
+        return core_err_set(-EINVAL, "is %s, and has to be an object with role and content",
+                            core_json_kind_name(core_json_kind(turn)));
+    }
+    int code = find_role(turn, &role);
+    code = code == 0 ? check_content(turn) : code;
+    if (code != 0) {
+        return code;
+    }
+    const struct core_json_value *reasoning = find_reasoning(turn);
+    const bool has_content = find(turn, "content") != NULL;
+    core_json_write_object_begin(json, NULL);
+    if (reasoning != NULL && find(turn, "thinking") == NULL) {
+        core_json_write_value(json, "thinking", reasoning);
+    }
+    for (bool any = core_json_first(turn, &member); any; any = core_json_next(&member)) {
+        if (is_key(&member, "role") || (is_key(&member, "from") && find(turn, "role") == NULL)) {
+            core_json_write_string(json, "role", role);
+        } else if (is_key(&member, "value") && !has_content) {
+            core_json_write_value(json, "content", member.value);
+        } else if (core_json_kind(member.value) != CORE_JSON_NULL &&
+                   !is_key(&member, "reasoning_content")) {
+            core_json_write_value(json, member.key, member.value);
+        }
+    }
+    if (reasoning != NULL) {
+        core_json_write_value(json, "reasoning_content", reasoning);
+    }
+    core_json_write_object_end(json);
+    return 0;
+}
+
+static void write_plain(struct core_json_write *json, const char *role,
+                        const struct core_json_value *content)
+{
+    core_json_write_object_begin(json, NULL);
+    core_json_write_string(json, "role", role);
+    core_json_write_value(json, "content", content);
+    core_json_write_object_end(json);
+}
+
+static bool begins_with_system(const struct core_json_value *list)
+{
+    const char *role = "";
+    const struct core_json_value *turn = core_json_at(list, 0);
+    return turn != NULL && core_json_kind(turn) == CORE_JSON_OBJECT &&
+           find_role(turn, &role) == 0 && strcmp(role, "system") == 0;
+}
+
+size_t text_row_chat_adds(const struct text_row_turns *turns)
+{
+    return turns->system != NULL && core_json_kind(turns->system) == CORE_JSON_STRING &&
+           core_json_string(turns->system, NULL)[0] != '\0' && !begins_with_system(turns->list);
+}
+
+static int write_turns(struct core_json_write *json, const struct text_row_turns *turns)
+{
+    if (core_json_kind(turns->list) != CORE_JSON_ARRAY || core_json_count(turns->list) == 0) {
+        return core_err_set(-EINVAL, "%s: is no list of messages, or an empty one", turns->key);
+    }
+    if (turns->system != NULL && core_json_kind(turns->system) != CORE_JSON_STRING) {
+        return core_err_set(-EINVAL, "system: is %s, and has to be a string",
+                            core_json_kind_name(core_json_kind(turns->system)));
+    }
+    if (text_row_chat_adds(turns) > 0) {
+        write_plain(json, "system", turns->system);
+    }
+    for (size_t i = 0; i < core_json_count(turns->list); i++) {
+        int code = write_turn(json, core_json_at(turns->list, i));
+        if (code != 0) {
+            return core_err_prefix(code, "%s[%zu]", turns->key, i);
+        }
+    }
+    return 0;
+}
+
+/* Ends the writer and reads what it wrote. */
+static int finish(struct core_json_write *json, int code, struct core_json **out)
+{
+    core_json_write_array_end(json);
+    code = code == 0 ? core_json_write_end(json) : code;
+    code = code == 0 ? core_json_parse(json->text, json->bytes, "messages", NULL, out) : code;
+    core_json_write_fini(json);
+    return code;
+}
+
+int text_row_chat_make(const struct text_row_turns *first, const struct text_row_turns *second,
+                       struct core_json **out)
+{
+    struct core_json_write json;
+    core_json_write_init_text(&json);
+    core_json_write_array_begin(&json, NULL);
+    int code = write_turns(&json, first);
+    if (code == 0 && second != NULL) {
+        code = write_turns(&json, second);
+    }
+    if (code != 0) { /* a turn may be half written */
+        core_json_write_fini(&json);
+        return code;
+    }
+    return finish(&json, code, out);
+}
+
+/* What the user says: the instruction, and the input below it. */
+static int join_parts(const struct text_row_instruction *parts, char **out, size_t *bytes)
+{
+    size_t first;
+    size_t second = 0;
+    const char *instruction = core_json_string(parts->instruction, &first);
+    const char *input = parts->input != NULL ? core_json_string(parts->input, &second) : "";
+    const size_t between = parts->input != NULL ? 2 : 0;
+    char *joined = core_charge_alloc(first + between + second + 1);
+    if (joined == NULL) {
+        return core_err_set(-ENOMEM, "no memory for an instruction");
+    }
+    memcpy(joined, instruction, first);
+    memcpy(joined + first, "\n\n", between);
+    memcpy(joined + first + between, input, second);
+    *out = joined;
+    *bytes = first + between + second;
+    return 0;
+}
+
+int text_row_chat_instruct(const struct text_row_instruction *parts, struct core_json **out)
+{
+    struct core_json_write json;
+    char *content = NULL;
+    size_t bytes = 0;
+    if (parts->system != NULL && core_json_kind(parts->system) != CORE_JSON_STRING) {
+        return core_err_set(-EINVAL, "system: is %s, and has to be a string",
+                            core_json_kind_name(core_json_kind(parts->system)));
+    }
+    int code = join_parts(parts, &content, &bytes);
+    if (code != 0) {
+        return code;
+    }
+    core_json_write_init_text(&json);
+    core_json_write_array_begin(&json, NULL);
+    if (parts->system != NULL) {
+        write_plain(&json, "system", parts->system);
+    }
+    core_json_write_object_begin(&json, NULL);
+    core_json_write_string(&json, "role", "user");
+    core_json_write_string_bytes(&json, "content", content, bytes);
+    core_json_write_value(&json, "instruction", parts->instruction);
+    if (parts->input != NULL) {
+        core_json_write_value(&json, "input", parts->input);
+    }
+    core_json_write_object_end(&json);
+    write_plain(&json, "assistant", parts->output);
+    core_charge_free(content);
+    return finish(&json, 0, out);
+}

@@ -1,0 +1,229 @@
+/* sample.c: tokens in a growing array, and reading them from a row that has them already. */
+#include "tools/text/data/sample.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+#include "core/json/scan.h"
+
+void text_sample_fini(struct text_sample *sample)
+{
+    core_charge_free(sample->ids);
+    core_charge_free(sample->labels);
+    *sample = (struct text_sample){0};
+}
+
+int text_sample_copy(const struct text_sample *sample, struct text_sample *out)
+{
+    const size_t bytes = sample->count * sizeof *sample->ids;
+    struct text_sample made = {.ids = core_charge_alloc(bytes),
+                               .labels = core_charge_alloc(bytes),
+                               .count = sample->count,
+                               .room = sample->count};
+    if (made.ids == NULL || made.labels == NULL) {
+        text_sample_fini(&made);
+        return core_err_set(-ENOMEM, "no memory for a row of %zu tokens", sample->count);
+    }
+    if (bytes > 0) {
+        memcpy(made.ids, sample->ids, bytes);
+        memcpy(made.labels, sample->labels, bytes);
+    }
+    *out = made;
+    return 0;
+}
+
+int text_sample_add(struct text_sample *sample, int32_t id, int32_t label)
+{
+    if (sample->count == sample->room) {
+        const size_t room = sample->room * 2 + 1024;
+        int32_t *ids = core_charge_grow(sample->ids, room * sizeof *ids);
+        sample->ids = ids != NULL ? ids : sample->ids;
+        int32_t *labels = ids != NULL ? core_charge_grow(sample->labels, room * sizeof *labels)
+                                      : NULL;
+        if (labels == NULL) {
+            return core_err_set(-ENOMEM, "no memory for a row of %zu tokens", room);
+        }
+        sample->labels = labels;
+        sample->room = room;
+    }
+    sample->ids[sample->count] = id;
+    sample->labels[sample->count++] = label;
+    return 0;
+}
+
+size_t text_sample_targets(const int32_t *labels, size_t count)
+{
+    size_t targets = 0;
+    for (size_t i = 1; i < count; i++) {
+        targets += labels[i] != TEXT_IGNORED;
+    }
+    return targets;
+}
+
+enum list { IDS, LABELS, MASK, POSITIONS, LISTS };
+
+static const char *const list_names[LISTS] = {"input_ids", "labels", "attention_mask",
+                                              "position_ids"};
+
+struct reading {
+    struct core_json_scan scan;
+    struct text_sample *sample; /* borrowed from the caller */
+    int64_t vocab;
+    size_t counts[LISTS];
+    bool has[LISTS];
+};
+
+/* Masks and positions may say what is done anyway: every token is seen, and they are counted from 0. */
+static int check_item(const struct reading *reading, enum list list, int64_t value)
+{
+    const char *key = list_names[list];
+    const size_t place = reading->counts[list];
+    if (list == LABELS && value == TEXT_IGNORED) {
+        return 0;
+    }
+    if (list == MASK) {
+        return value == 1 ? 0
+                          : core_err_set(-EINVAL,
+                                         "%s: %" PRId64 " at place %zu; only masks of ones are "
+                                         "supported: leave padding out of input_ids, for tide pads "
+                                         "rows itself",
+                                         key, value, place);
+    }
+    if (list == POSITIONS) {
+        return value >= 0 && (uint64_t)value == place
+                   ? 0
+                   : core_err_set(-EINVAL,
+                                  "%s: %" PRId64 " at place %zu; only 0, 1, 2 ... is supported: "
+                                  "give each document a row, and --pack",
+                                  key, value, place);
+    }
+    if (value < 0 || value > INT32_MAX) {
+        return core_err_set(-EINVAL, "%s: %" PRId64 " is no token id", key, value);
+    }
+    if (reading->vocab > 0 && value >= reading->vocab) {
+        return core_err_set(-EINVAL, "%s: %" PRId64 " is outside the vocabulary of %" PRId64, key,
+                            value, reading->vocab);
+    }
+    return 0;
+}
+
+/* An id or a label of a place that the other list may have filled already. */
+static int put_item(struct reading *reading, enum list list, int32_t value)
+{
+    struct text_sample *sample = reading->sample;
+    const size_t at = reading->counts[list];
+    if (list > LABELS) {
+        return 0;
+    }
+    if (at == sample->count) {
+        return text_sample_add(sample, list == IDS ? value : 0, value);
+    }
+    *(list == IDS ? &sample->ids[at] : &sample->labels[at]) = value;
+    return 0;
+}
+
+/* [1, 2, ...] after the key. */
+static int read_list(struct reading *reading, enum list list)
+{
+    struct core_json_token token;
+    int code = core_json_scan_next(&reading->scan, &token);
+    if (code == 0 && token.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
+        return core_err_set(-EINVAL, "%s is no list", list_names[list]);
+    }
+    for (; code == 0; reading->counts[list]++) {
+        code = core_json_scan_next(&reading->scan, &token);
+        if (code != 0 || token.kind == CORE_JSON_TOKEN_ARRAY_END) {
+            break;
+        }
+        if (token.kind != CORE_JSON_TOKEN_INTEGER) {
+            return core_err_set(-EINVAL, "%s has something but whole numbers", list_names[list]);
+        }
+        const int64_t value = core_json_token_integer(&token);
+        code = check_item(reading, list, value);
+        code = code == 0 ? put_item(reading, list, (int32_t)value) : code;
+    }
+    return code;
+}
+
+static int read_member(struct reading *reading, const struct core_json_token *key)
+{
+    for (int list = 0; list < LISTS; list++) {
+        const char *name = list_names[list];
+        if (!core_json_token_equals(key, name, strlen(name))) {
+            continue;
+        }
+        if (reading->has[list]) {
+            return core_err_set(-EINVAL, "duplicate key \"%s\"", name);
+        }
+        reading->has[list] = true;
+        return read_list(reading, (enum list)list);
+    }
+    if (core_json_token_equals(key, "token_type_ids", 14)) {
+        return core_err_set(-EINVAL, "token_type_ids: not supported; leave the key out");
+    }
+    return core_json_scan_skip(&reading->scan, key);
+}
+
+/* Is there a member `input_ids`? 1, 0, or -EINVAL for what is no object. */
+static int find_ids(const char *json, size_t bytes)
+{
+    struct core_json_scan scan;
+    struct core_json_token token;
+    core_json_scan_init(&scan, json, bytes, "row");
+    int code = core_json_scan_next(&scan, &token);
+    if (code == 0 && token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
+        return core_err_set(-EINVAL, "a row is an object, as {\"messages\": [...]}, "
+                                     "{\"text\": \"...\"} or {\"input_ids\": [...]}");
+    }
+    while (code == 0) {
+        code = core_json_scan_next(&scan, &token);
+        if (code != 0 || token.kind == CORE_JSON_TOKEN_OBJECT_END) {
+            break;
+        }
+        if (core_json_token_equals(&token, "input_ids", 9)) {
+            return 1;
+        }
+        code = core_json_scan_skip(&scan, &token);
+    }
+    return code == 0 ? core_json_scan_next(&scan, &token) : code; /* nothing may follow */
+}
+
+int text_sample_read(struct text_sample *sample, const char *json, size_t bytes, int64_t vocab)
+{
+    struct core_json_token token;
+    struct reading reading = {.sample = sample, .vocab = vocab};
+    int code = find_ids(json, bytes);
+    if (code != 1) {
+        return code;
+    }
+    sample->count = 0;
+    core_json_scan_init(&reading.scan, json, bytes, "row");
+    code = core_json_scan_next(&reading.scan, &token);
+    while (code == 0) {
+        code = core_json_scan_next(&reading.scan, &token);
+        if (code != 0 || token.kind == CORE_JSON_TOKEN_OBJECT_END) {
+            break;
+        }
+        code = read_member(&reading, &token);
+    }
+    code = code == 0 ? core_json_scan_next(&reading.scan, &token) : code; /* nothing may follow */
+    if (code != 0) {
+        return code;
+    }
+    const size_t ids = reading.counts[IDS];
+    if (ids == 0) {
+        return core_err_set(-EINVAL, "input_ids is empty");
+    }
+    for (int list = LABELS; list < LISTS; list++) {
+        if (reading.has[list] && reading.counts[list] != ids) {
+            return core_err_set(-EINVAL, "%zu %s for %zu input_ids", reading.counts[list],
+                                list_names[list], ids);
+        }
+    }
+    return 1;
+}

@@ -1,0 +1,330 @@
+/* source.c: reads, unpacks and spools one file. */
+#include "tools/text/data/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "tools/text/data/codec.h"
+#include "tools/text/data/spool.h"
+
+enum { PACKED_BYTES = 1 << 17, SKIP_BYTES = 1 << 16, MAGIC_BYTES = 4 };
+
+struct text_source {
+    int fd;                         /* owned, but for standard input */
+    char *name;                     /* owned */
+    const struct text_codec *codec; /* borrowed, static; NULL: plain */
+    void *state;                    /* owned: the codec's */
+    char *packed;                   /* owned: bytes of the file that were not used yet */
+    size_t room;
+    size_t begin;
+    size_t end;
+    uint64_t offset; /* of the next byte that comes out */
+    uint64_t bytes;  /* of the file, packed or not; 0: not known */
+    uint64_t taken;  /* of the file, since its beginning was read */
+    bool seeks;
+    bool reopens; /* its path leads to it again */
+};
+
+static int read_some(struct text_source *source, char *to, size_t bytes, size_t *got)
+{
+    const ssize_t count = core_file_read_some(source->fd, to, bytes);
+    if (count < 0) {
+        return core_err_set((int)count, "%s cannot be read: %s", source->name,
+                            strerror((int)-count));
+    }
+    *got = (size_t)count;
+    source->taken += *got;
+    return 0;
+}
+
+static int fill_packed(struct text_source *source, size_t least)
+{
+    int code = 0;
+    memmove(source->packed, source->packed + source->begin, source->end - source->begin);
+    source->end -= source->begin;
+    source->begin = 0;
+    for (size_t got = 1; code == 0 && got > 0 && source->end < least;) {
+        code = read_some(source, source->packed + source->end, source->room - source->end, &got);
+        source->end += code == 0 ? got : 0;
+    }
+    return code;
+}
+
+/* What the first bytes say. */
+static int find_codec(struct text_source *source)
+{
+    static const struct text_codec *const codecs[] = {&text_codec_gzip, &text_codec_zstd};
+    int code = fill_packed(source, MAGIC_BYTES);
+    for (size_t i = 0; i < 2 && code == 0 && source->codec == NULL; i++) {
+        if (source->end >= codecs[i]->magic_bytes &&
+            memcmp(source->packed, codecs[i]->magic, codecs[i]->magic_bytes) == 0) {
+            code = codecs[i]->create(&source->state);
+            code = code == 0 ? 0 : core_err_prefix(code, "%s", source->name);
+            source->codec = code == 0 ? codecs[i] : NULL;
+            source->room = PACKED_BYTES;
+        }
+    }
+    return code;
+}
+
+/* `named`: a path leads to it. */
+static int look_at(struct text_source *source, bool named)
+{
+    struct stat info;
+    if (fstat(source->fd, &info) != 0) {
+        return core_err_set(-errno, "%s cannot be opened: %s", source->name, strerror(errno));
+    }
+    if (S_ISDIR(info.st_mode)) {
+        return core_err_set(-EISDIR, "%s is a folder, and a file of rows was expected",
+                            source->name);
+    }
+    source->seeks = S_ISREG(info.st_mode);
+    source->reopens = source->seeks && named;
+    source->bytes = source->seeks ? (uint64_t)info.st_size : 0;
+    return 0;
+}
+
+/* Of `path`, which leads to the open file; NULL: nothing does. */
+static int create(int fd, const char *path, const char *name, bool plain, struct text_source **out)
+{
+    int code = 0;
+    struct text_source *source = core_charge_zeroed(1, sizeof *source);
+    if (source != NULL) {
+        source->fd = fd;
+        source->name = core_charge_text(name, SIZE_MAX);
+        source->packed = core_charge_alloc(PACKED_BYTES);
+        source->room = MAGIC_BYTES; /* a plain file needs no more */
+    } else if (fd > STDIN_FILENO) {
+        close(fd);
+    }
+    if (source == NULL || source->name == NULL || source->packed == NULL) {
+        code = core_err_set(-ENOMEM, "no memory to read %s", name);
+    }
+    code = code == 0 ? look_at(source, path != NULL) : code;
+    code = code == 0 && !plain ? find_codec(source) : code;
+    if (code != 0) {
+        text_source_close(source);
+        return code;
+    }
+    *out = source;
+    return 0;
+}
+
+/* "-" is standard input, or the file in which it is kept; that is opened anew, so that each reader has
+ * a place of its own. */
+static int open_input(int input, struct text_source **out)
+{
+    char path[40];
+    int fd = STDIN_FILENO;
+    if (input != STDIN_FILENO) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", input);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    return fd < 0 ? core_err_set(-errno, "standard input, as it was kept, cannot be opened: %s",
+                                 strerror(errno))
+                  : create(fd, NULL, "standard input", false, out);
+}
+
+int text_source_open(const char *path, int input, struct text_source **out)
+{
+    if (strcmp(path, "-") == 0) {
+        return open_input(input, out);
+    }
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return core_err_set(-errno, "%s cannot be opened: %s%s", path, strerror(errno),
+                            errno == EMFILE ? "; packed files that are shuffled are open all at "
+                                              "once, and `ulimit -n` says how many may be"
+                                            : "");
+    }
+    return create(fd, path, path, false, out);
+}
+
+void text_source_close(struct text_source *source)
+{
+    if (source == NULL) {
+        return;
+    }
+    if (source->codec != NULL) {
+        source->codec->destroy(source->state);
+    }
+    if (source->fd > STDIN_FILENO) {
+        close(source->fd);
+    }
+    core_charge_free(source->packed);
+    core_charge_free(source->name);
+    core_charge_free(source);
+}
+
+const char *text_source_name(const struct text_source *source)
+{
+    return source->name;
+}
+
+bool text_source_random(const struct text_source *source)
+{
+    return source->seeks && source->codec == NULL;
+}
+
+bool text_source_seeks(const struct text_source *source)
+{
+    return source->seeks;
+}
+
+bool text_source_reopens(const struct text_source *source)
+{
+    return source->reopens;
+}
+
+uint64_t text_source_used(const struct text_source *source)
+{
+    return source->codec != NULL ? source->taken - (source->end - source->begin) : source->offset;
+}
+
+uint64_t text_source_bytes(const struct text_source *source)
+{
+    return source->bytes;
+}
+
+static int unpack(struct text_source *source, char *to, size_t bytes, size_t *got)
+{
+    int code = 0;
+    struct text_codec_io io = {.out = to, .out_bytes = bytes};
+    bool more = true;
+    while (code == 0 && io.out_bytes == bytes && more) {
+        if (source->begin == source->end) {
+            code = fill_packed(source, 1);
+        }
+        more = source->end > source->begin;
+        io.in = source->packed + source->begin;
+        io.in_bytes = source->end - source->begin;
+        if (code == 0) {
+            code = source->codec->run(source->state, &io);
+            code = code == 0 ? 0 : core_err_prefix(code, "%s", source->name);
+        }
+        source->begin = source->end - io.in_bytes;
+    }
+    if (code == 0 && io.out_bytes == bytes && !source->codec->whole(source->state)) {
+        return core_err_set(-EINVAL, "%s ends in the middle of its compressed data", source->name);
+    }
+    *got = bytes - io.out_bytes;
+    return code;
+}
+
+int text_source_read(struct text_source *source, char *to, size_t bytes, size_t *got)
+{
+    int code = 0;
+    if (source->codec != NULL) {
+        code = unpack(source, to, bytes, got);
+    } else if (source->end > source->begin) {
+        *got = source->end - source->begin < bytes ? source->end - source->begin : bytes;
+        memcpy(to, source->packed + source->begin, *got);
+        source->begin += *got;
+    } else {
+        code = read_some(source, to, bytes, got);
+    }
+    source->offset += code == 0 ? *got : 0;
+    return code;
+}
+
+/* Back to the first byte of the file. */
+static int restart(struct text_source *source)
+{
+    if (lseek(source->fd, 0, SEEK_SET) < 0) {
+        return core_err_set(-errno, "%s cannot be read again from its beginning: %s", source->name,
+                            strerror(errno));
+    }
+    source->begin = source->end = 0;
+    source->offset = source->taken = 0;
+    return source->codec != NULL ? source->codec->restart(source->state) : 0;
+}
+
+static int skip(struct text_source *source, uint64_t bytes)
+{
+    char *passed = core_charge_alloc(SKIP_BYTES);
+    int code = passed != NULL ? 0 : core_err_set(-ENOMEM, "no memory to skip in a file");
+    while (code == 0 && bytes > 0) {
+        size_t got = 0;
+        code = text_source_read(source, passed, bytes < SKIP_BYTES ? bytes : SKIP_BYTES, &got);
+        if (code == 0 && got == 0) {
+            code = core_err_set(-EINVAL, "%s has only %llu bytes, and reading was to go on behind",
+                                source->name, (unsigned long long)source->offset);
+        }
+        bytes -= code == 0 ? got : 0;
+    }
+    core_charge_free(passed);
+    return code;
+}
+
+int text_source_seek(struct text_source *source, uint64_t offset)
+{
+    if (text_source_random(source)) {
+        if (lseek(source->fd, (off_t)offset, SEEK_SET) < 0) {
+            return core_err_set(-errno, "%s cannot be read at byte %llu: %s", source->name,
+                                (unsigned long long)offset, strerror(errno));
+        }
+        source->begin = source->end = 0;
+        source->offset = offset;
+        return 0;
+    }
+    int code = offset < source->offset ? restart(source) : 0;
+    return code == 0 ? skip(source, offset - source->offset) : code;
+}
+
+static int copy_pieces(const struct text_source *source, int fd, text_source_piece *next,
+                       void *user)
+{
+    int code;
+    size_t bytes = 0;
+    const char *piece = NULL;
+    while ((code = next(user, &piece, &bytes)) == 1) {
+        int wrote = core_file_write(fd, piece, bytes);
+        if (wrote != 0) {
+            return core_err_set(wrote,
+                                "%s cannot be unpacked: %s; TMPDIR chooses the folder for it",
+                                source->name, strerror(-wrote));
+        }
+    }
+    return code;
+}
+
+/* The data comes from the open file instead, which is taken. */
+static int replace(struct text_source *source, int fd)
+{
+    struct text_source *plain = NULL;
+    lseek(fd, 0, SEEK_SET);
+    int code = create(fd, NULL, source->name, true, &plain);
+    if (code == 0) {
+        struct text_source old = *source;
+        *source = *plain;
+        *plain = old;
+        text_source_close(plain);
+    }
+    return code;
+}
+
+int text_source_spool(struct text_source *source, text_source_piece *piece, void *user)
+{
+    int fd;
+    int code = text_spool_open(source->name, &fd);
+    if (code != 0) {
+        return code;
+    }
+    core_log(CORE_LOG_INFO, "%s: unpacked into a nameless file in %s", source->name,
+             text_spool_folder());
+    code = copy_pieces(source, fd, piece, user);
+    if (code != 0) {
+        close(fd);
+        return code;
+    }
+    return replace(source, fd);
+}

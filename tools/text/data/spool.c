@@ -1,0 +1,90 @@
+/* spool.c: makes and fills nameless files. Any thread. */
+#include "tools/text/data/spool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+#include "core/base/file.h"
+
+enum { PIECE_BYTES = 1 << 18 };
+
+const char *text_spool_folder(void)
+{
+    const char *folder = getenv("TMPDIR");
+    return folder != NULL && folder[0] != '\0' ? folder : "/var/tmp";
+}
+
+int text_spool_open(const char *what, int *fd)
+{
+    char *path = NULL;
+    int made = asprintf(&path, "%s/tide-XXXXXX", text_spool_folder()) < 0
+                   ? -1
+                   : mkostemp(path, O_CLOEXEC);
+    if (made < 0) {
+        const int code = errno;
+        free(path);
+        return core_err_set(-code,
+                            "%s has to be kept in a file of its own, and %s takes none: %s; TMPDIR "
+                            "chooses another folder",
+                            what, text_spool_folder(), strerror(code));
+    }
+    unlink(path);
+    free(path);
+    *fd = made;
+    return 0;
+}
+
+static int copy_input(int fd, char *piece, uint64_t *copied)
+{
+    for (*copied = 0;;) {
+        const ssize_t got = core_file_read_some(STDIN_FILENO, piece, PIECE_BYTES);
+        if (got == 0) {
+            return 0;
+        }
+        if (got < 0) {
+            return core_err_set((int)got, "standard input cannot be read: %s", strerror((int)-got));
+        }
+        const int code = core_file_write(fd, piece, (size_t)got);
+        if (code != 0) {
+            return core_err_set(code,
+                                "standard input cannot be kept in %s: %s; TMPDIR chooses "
+                                "another folder",
+                                text_spool_folder(), strerror(-code));
+        }
+        *copied += (uint64_t)got;
+    }
+}
+
+int text_spool_input(int *fd, uint64_t *copied)
+{
+    struct stat info;
+    int made = -1;
+    if (fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode)) {
+        made = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        *fd = made;
+        *copied = 0;
+        return made >= 0 ? 0 : core_err_set(-errno, "standard input: %s", strerror(errno));
+    }
+    int code = text_spool_open("standard input", &made);
+    char *piece = code == 0 ? core_charge_alloc(PIECE_BYTES) : NULL;
+    if (code == 0 && piece == NULL) {
+        code = core_err_set(-ENOMEM, "no memory to read standard input");
+    }
+    code = code == 0 ? copy_input(made, piece, copied) : code;
+    core_charge_free(piece);
+    if (code != 0) {
+        if (made >= 0) {
+            close(made);
+        }
+        return code;
+    }
+    *fd = made;
+    return 0;
+}

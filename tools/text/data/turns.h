@@ -1,0 +1,45 @@
+/* turns.h: which part of a conversation's text the assistant wrote, where its template does not say so:
+ * what lies between how the template renders the messages in front of a turn and those up to its end,
+ * also where it writes them otherwise than in the whole (docs/data.md, chat templates).
+ * Private to encode.c. One thread. */
+#ifndef TOOLS_TEXT_DATA_TURNS_H
+#define TOOLS_TEXT_DATA_TURNS_H
+
+#include <stdbool.h>
+
+#include "tools/text/jinja/jinja.h"
+
+struct text_chat;
+struct text_row;
+struct text_tokenizer;
+
+struct text_turns {
+    struct jinja_span *spans; /* owned: found last, in order */
+    size_t count;
+    size_t room;
+    struct jinja_run *run; /* owned: renders the beginnings */
+    char *prompt_text;     /* owned */
+    size_t prompt_room;
+    struct jinja_rendering prompt; /* of this conversation, in prompt_text; text NULL: unknown */
+    bool prompt_asked;
+    _Atomic bool *said_ambiguous; /* borrowed: by any of those that share it; orders nothing */
+};
+
+int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous);
+void text_turns_fini(struct text_turns *turns);
+
+/* Appends a part. -ENOMEM. */
+int text_turns_add(struct text_turns *turns, size_t begin, size_t end);
+
+/* What is asked about: a row, its text by the template, and whose tokens end turns. */
+struct text_turns_whole {
+    const struct text_chat *chat;
+    const struct text_tokenizer *tokenizer;
+    const struct text_row *row;
+    const struct jinja_rendering *text;
+};
+
+/* Makes the list anew. -EINVAL where the template refuses a beginning. */
+int text_turns_find(struct text_turns *turns, const struct text_turns_whole *whole);
+
+#endif

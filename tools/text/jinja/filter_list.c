@@ -1,0 +1,359 @@
+/* filter_list.c: filters over elements, and methods of lists and dicts. */
+#include <errno.h>
+#include <string.h>
+
+#include "tools/text/jinja/chars.h"
+#include "tools/text/jinja/function.h"
+
+static struct jinja_value call_length(struct jinja_run *run, struct jinja_value self,
+                                      const struct jinja_arguments *arguments)
+{
+    (void)arguments;
+    if (self.kind == JINJA_STRING) {
+        jinja_step(run, self.bytes / 64);
+        return jinja_integer((int64_t)jinja_char_count(self.as.text, self.bytes));
+    }
+    if (jinja_is_number(self) || self.kind == JINJA_NONE) {
+        return jinja_fail(run, -EINVAL, "object of type '%s' has no len()", jinja_type_name(self));
+    }
+    if (self.kind == JINJA_DICT) {
+        return jinja_integer((int64_t)self.as.dict->count);
+    }
+    const struct jinja_list *items = jinja_iterate(run, self);
+    return jinja_integer(items != NULL ? (int64_t)items->count : 0);
+}
+
+static struct jinja_value end_item(struct jinja_run *run, struct jinja_value self, bool last)
+{
+    const struct jinja_list *items = jinja_iterate(run, self);
+    if (items == NULL || items->count == 0) {
+        return jinja_undefined("No first item, sequence was empty.");
+    }
+    return items->items[last ? items->count - 1 : 0];
+}
+
+static struct jinja_value call_first(struct jinja_run *run, struct jinja_value self,
+                                     const struct jinja_arguments *arguments)
+{
+    (void)arguments;
+    return end_item(run, self, false);
+}
+
+static struct jinja_value call_last(struct jinja_run *run, struct jinja_value self,
+                                    const struct jinja_arguments *arguments)
+{
+    (void)arguments;
+    return end_item(run, self, true);
+}
+
+static struct jinja_value copy_items(struct jinja_run *run, const struct jinja_list *items,
+                                     bool backwards)
+{
+    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
+        jinja_list_add(run, list.as.list, items->items[backwards ? items->count - 1 - i : i]);
+    }
+    return list;
+}
+
+static struct jinja_value call_list(struct jinja_run *run, struct jinja_value self,
+                                    const struct jinja_arguments *arguments)
+{
+    (void)arguments;
+    return copy_items(run, jinja_iterate(run, self), false);
+}
+
+static struct jinja_value call_reverse(struct jinja_run *run, struct jinja_value self,
+                                       const struct jinja_arguments *arguments)
+{
+    (void)arguments;
+    const struct jinja_list *items = jinja_iterate(run, self);
+    if (self.kind != JINJA_STRING || items == NULL) {
+        return copy_items(run, items, true);
+    }
+    const size_t mark = jinja_capture_begin(run);
+    for (size_t i = items->count; i-- > 0 && run->code == 0;) {
+        jinja_write_value(run, items->items[i]);
+    }
+    return jinja_capture_end(run, mark);
+}
+
+/* What an element is sorted by: several attributes make a list. */
+static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
+                                 struct jinja_value attribute, bool case_sensitive)
+{
+    struct jinja_value key = item;
+    if (attribute.kind == JINJA_STRING && jinja_step(run, attribute.bytes / 64) &&
+        memchr(attribute.as.text, ',', attribute.bytes) != NULL) {
+        struct jinja_value keys = jinja_list(run, JINJA_LIST);
+        for (size_t at = 0; at <= attribute.bytes && run->code == 0;) {
+            const char *part = attribute.as.text + at;
+            const char *comma = memchr(part, ',', attribute.bytes - at);
+            const size_t bytes = comma != NULL ? (size_t)(comma - part) : attribute.bytes - at;
+            jinja_list_add(run, keys.as.list,
+                           key_of(run, item, jinja_string(part, bytes), case_sensitive));
+            at += bytes + 1;
+        }
+        return keys;
+    }
+    if (attribute.kind != JINJA_NONE) {
+        key = jinja_attribute_path(run, item, attribute);
+    }
+    return key.kind == JINJA_STRING && !case_sensitive ? jinja_case(run, key, false) : key;
+}
+
+/* The elements with their keys. */
+static struct jinja_pair *keyed(struct jinja_run *run, const struct jinja_list *items,
+                                struct jinja_value attribute, bool case_sensitive)
+{
+    struct jinja_pair *pairs = items != NULL ? jinja_alloc(run, (items->count + 1) * sizeof *pairs)
+                                             : NULL;
+    for (size_t i = 0; pairs != NULL && i < items->count && run->code == 0; i++) {
+        pairs[i].key = key_of(run, items->items[i], attribute, case_sensitive);
+        pairs[i].value = items->items[i];
+    }
+    return run->code == 0 ? pairs : NULL;
+}
+
+static struct jinja_value call_sort(struct jinja_run *run, struct jinja_value self,
+                                    const struct jinja_arguments *arguments)
+{
+    const struct jinja_list *items = jinja_iterate(run, self);
+    const struct jinja_pair *pairs = keyed(
+        run, items, jinja_argument(arguments, 2, "attribute", jinja_none()),
+        jinja_argument_truth(arguments, 1, "case_sensitive", false));
+    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    if (pairs != NULL) {
+        pairs = jinja_sorted(run, pairs, items->count,
+                             jinja_argument_truth(arguments, 0, "reverse", false));
+    }
+    for (size_t i = 0; pairs != NULL && i < items->count && run->code == 0; i++) {
+        jinja_list_add(run, list.as.list, pairs[i].value);
+    }
+    return list;
+}
+
+static struct jinja_value call_unique(struct jinja_run *run, struct jinja_value self,
+                                      const struct jinja_arguments *arguments)
+{
+    const struct jinja_list *items = jinja_iterate(run, self);
+    const struct jinja_pair *pairs = keyed(
+        run, items, jinja_argument(arguments, 1, "attribute", jinja_none()),
+        jinja_argument_truth(arguments, 0, "case_sensitive", false));
+    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value seen = jinja_list(run, JINJA_LIST);
+    for (size_t i = 0; pairs != NULL && i < items->count && run->code == 0; i++) {
+        if (!jinja_contains(run, seen, pairs[i].key) && run->code == 0) {
+            jinja_list_add(run, seen.as.list, pairs[i].key);
+            jinja_list_add(run, list.as.list, pairs[i].value);
+        }
+    }
+    return list;
+}
+
+static struct jinja_value extreme(struct jinja_run *run, struct jinja_value self,
+                                  const struct jinja_arguments *arguments, bool greatest)
+{
+    const struct jinja_list *items = jinja_iterate(run, self);
+    const struct jinja_pair *pairs = keyed(
+        run, items, jinja_argument(arguments, 1, "attribute", jinja_none()),
+        jinja_argument_truth(arguments, 0, "case_sensitive", false));
+    if (pairs == NULL || items->count == 0) {
+        return jinja_undefined("No aggregated item, sequence was empty.");
+    }
+    size_t best = 0;
+    for (size_t i = 1; i < items->count && run->code == 0; i++) {
+        const int order = jinja_compare(run, pairs[i].key, pairs[best].key);
+        best = (greatest ? order > 0 : order < 0) ? i : best;
+    }
+    return pairs[best].value;
+}
+
+static struct jinja_value call_min(struct jinja_run *run, struct jinja_value self,
+                                   const struct jinja_arguments *arguments)
+{
+    return extreme(run, self, arguments, false);
+}
+
+static struct jinja_value call_max(struct jinja_run *run, struct jinja_value self,
+                                   const struct jinja_arguments *arguments)
+{
+    return extreme(run, self, arguments, true);
+}
+
+static struct jinja_value call_sum(struct jinja_run *run, struct jinja_value self,
+                                   const struct jinja_arguments *arguments)
+{
+    const struct jinja_value attribute = jinja_argument(arguments, 0, "attribute", jinja_none());
+    struct jinja_value sum = jinja_argument(arguments, 1, "start", jinja_integer(0));
+    const struct jinja_list *items = jinja_iterate(run, self);
+    for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
+        sum = jinja_operate(run, "+", sum, key_of(run, items->items[i], attribute, true));
+    }
+    return sum;
+}
+
+static struct jinja_value call_join(struct jinja_run *run, struct jinja_value self,
+                                    const struct jinja_arguments *arguments)
+{
+    const struct jinja_value separator = jinja_to_string(
+        run, jinja_argument(arguments, 0, "d", jinja_string("", 0)));
+    const struct jinja_value attribute = jinja_argument(arguments, 1, "attribute", jinja_none());
+    const struct jinja_list *items = jinja_iterate(run, self);
+    const size_t mark = jinja_capture_begin(run);
+    for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
+        const struct jinja_value item = key_of(run, items->items[i], attribute, true);
+        jinja_step(run, 1);
+        jinja_write(run, separator.as.text, i > 0 ? separator.bytes : 0);
+        jinja_write_value(run, item);
+    }
+    return jinja_capture_end(run, mark);
+}
+
+static struct jinja_value call_batch(struct jinja_run *run, struct jinja_value self,
+                                     const struct jinja_arguments *arguments)
+{
+    const int64_t count = jinja_argument_integer(run, arguments, 0, "linecount", 0);
+    const struct jinja_value filler = jinja_argument(arguments, 1, "fill_with", jinja_none());
+    const struct jinja_list *items = jinja_iterate(run, self);
+    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value part = jinja_none();
+    if (run->code == 0 && count < 1) {
+        return jinja_fail(run, -EINVAL, "batch needs a number of elements above 0");
+    }
+    for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
+        if (i % (size_t)count == 0) {
+            part = jinja_list(run, JINJA_LIST);
+            jinja_list_add(run, list.as.list, part);
+        }
+        jinja_list_add(run, part.as.list, items->items[i]);
+    }
+    while (part.kind == JINJA_LIST && filler.kind != JINJA_NONE && run->code == 0 &&
+           (int64_t)part.as.list->count < count) {
+        jinja_list_add(run, part.as.list, filler);
+    }
+    return list;
+}
+
+static struct jinja_value call_slice(struct jinja_run *run, struct jinja_value self,
+                                     const struct jinja_arguments *arguments)
+{
+    const int64_t slices = jinja_argument_integer(run, arguments, 0, "slices", 0);
+    const struct jinja_value filler = jinja_argument(arguments, 1, "fill_with", jinja_none());
+    const struct jinja_list *items = jinja_iterate(run, self);
+    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    if (run->code == 0 && slices < 1) {
+        return jinja_fail(run, -EINVAL, "slice needs a number of parts above 0");
+    }
+    size_t at = 0;
+    for (int64_t i = 0; items != NULL && i < slices && run->code == 0; i++) {
+        const bool longer = i < (int64_t)items->count % slices;
+        struct jinja_value part = jinja_list(run, JINJA_LIST);
+        for (size_t k = 0; k < items->count / (size_t)slices + longer && run->code == 0; k++) {
+            jinja_list_add(run, part.as.list, items->items[at++]);
+        }
+        if (filler.kind != JINJA_NONE && !longer && run->code == 0) {
+            jinja_list_add(run, part.as.list, filler);
+        }
+        jinja_list_add(run, list.as.list, part);
+    }
+    return list;
+}
+
+static struct jinja_value items_of(struct jinja_run *run, const struct jinja_pair *pairs,
+                                   size_t count)
+{
+    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    for (size_t i = 0; i < count && run->code == 0; i++) {
+        jinja_list_add(run, list.as.list, jinja_pair_tuple(run, pairs[i].key, pairs[i].value));
+    }
+    return list;
+}
+
+static struct jinja_value call_dictsort(struct jinja_run *run, struct jinja_value self,
+                                        const struct jinja_arguments *arguments)
+{
+    const bool case_sensitive = jinja_argument_truth(arguments, 0, "case_sensitive", false);
+    const struct jinja_value by = jinja_argument(arguments, 1, "by", jinja_string("key", 3));
+    if (self.kind != JINJA_DICT) {
+        return jinja_fail(run, -EINVAL, "dictsort needs a dict, not %s", jinja_type_name(self));
+    }
+    const size_t count = self.as.dict->count;
+    struct jinja_value items = items_of(run, self.as.dict->pairs, count);
+    const struct jinja_pair *pairs = run->code != 0
+                                         ? NULL
+                                         : keyed(run, items.as.list,
+                                                 jinja_integer(jinja_is_text(by, "value") ? 1 : 0),
+                                                 case_sensitive);
+    if (pairs != NULL) {
+        pairs = jinja_sorted(run, pairs, count,
+                             jinja_argument_truth(arguments, 2, "reverse", false));
+    }
+    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    for (size_t i = 0; pairs != NULL && i < count && run->code == 0; i++) {
+        jinja_list_add(run, list.as.list, pairs[i].value);
+    }
+    return list;
+}
+
+static struct jinja_value call_groupby(struct jinja_run *run, struct jinja_value self,
+                                       const struct jinja_arguments *arguments)
+{
+    const struct jinja_value attribute = jinja_argument(arguments, 0, "attribute", jinja_none());
+    const bool case_sensitive = jinja_argument_truth(arguments, 1, "case_sensitive", false);
+    const struct jinja_list *items = jinja_iterate(run, self);
+    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    const struct jinja_pair *pairs = keyed(run, items, attribute, case_sensitive);
+    pairs = pairs != NULL ? jinja_sorted(run, pairs, items->count, false) : NULL;
+    struct jinja_value group = jinja_none();
+    for (size_t i = 0; pairs != NULL && i < items->count && run->code == 0; i++) {
+        if (i == 0 || !jinja_equal(run, pairs[i - 1].key, pairs[i].key)) {
+            const struct jinja_value key = key_of(run, pairs[i].value, attribute, true);
+            group = jinja_list(run, JINJA_LIST);
+            const struct jinja_value pair = jinja_pair_tuple(run, key, group);
+            jinja_list_add(run, list.as.list, pair);
+            if (run->code != 0) {
+                break;
+            }
+            pair.as.list->group = true;
+        }
+        if (run->code == 0) {
+            jinja_list_add(run, group.as.list, pairs[i].value);
+        }
+    }
+    return list;
+}
+
+static struct jinja_value call_items(struct jinja_run *run, struct jinja_value self,
+                                     const struct jinja_arguments *arguments)
+{
+    (void)arguments;
+    if (self.kind == JINJA_UNDEFINED) {
+        return jinja_list(run, JINJA_LIST);
+    }
+    if (self.kind != JINJA_DICT) {
+        return jinja_fail(run, -EINVAL, "Can only get item pairs from a mapping.");
+    }
+    return items_of(run, self.as.dict->pairs, self.as.dict->count);
+}
+
+const struct jinja_function jinja_filters_list[] = {
+    {"length", call_length, ""},
+    {"count", call_length, ""},
+    {"first", call_first, ""},
+    {"last", call_last, ""},
+    {"list", call_list, ""},
+    {"reverse", call_reverse, ""},
+    {"sort", call_sort, "reverse case_sensitive attribute"},
+    {"unique", call_unique, "case_sensitive attribute"},
+    {"min", call_min, "case_sensitive attribute"},
+    {"max", call_max, "case_sensitive attribute"},
+    {"sum", call_sum, "attribute start"},
+    {"join", call_join, "d attribute"},
+    {"batch", call_batch, "linecount fill_with"},
+    {"slice", call_slice, "slices fill_with"},
+    {"dictsort", call_dictsort, "case_sensitive by reverse"},
+    {"groupby", call_groupby, "attribute case_sensitive"},
+    {"items", call_items, ""},
+    {NULL, NULL, NULL},
+};

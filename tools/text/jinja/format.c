@@ -1,0 +1,387 @@
+/* format.c: values put into a text, by % and by str.format. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/text/jinja/chars.h"
+#include "tools/text/jinja/function.h"
+
+/* How one value is written: [[fill]align][sign][#][0][width][,][.precision][type]. */
+struct spec {
+    char fill[4];
+    size_t fill_bytes;
+    char align; /* '<', '>', '^', '=' or '\0' */
+    char sign;
+    bool zero;
+    bool comma;
+    int64_t width;
+    int64_t precision; /* -1: none */
+    char type;
+};
+
+static size_t read_number(const char *text, size_t bytes, int64_t *out)
+{
+    size_t at = 0;
+    *out = 0;
+    while (at < bytes && text[at] >= '0' && text[at] <= '9' && *out < 100000) {
+        *out = *out * 10 + (text[at++] - '0');
+    }
+    return at;
+}
+
+static bool one_of(char c, const char *set)
+{
+    return c != '\0' && strchr(set, c) != NULL;
+}
+
+/* The digits of a number with a comma in front of each three of its whole part. */
+static size_t add_commas(char text[512], size_t bytes)
+{
+    char made[512];
+    size_t length = 0;
+    size_t whole = 0;
+    while (whole < bytes && text[whole] >= '0' && text[whole] <= '9') {
+        whole++;
+    }
+    if (bytes + whole / 3 >= sizeof made) {
+        return bytes;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        if (i > 0 && i < whole && (whole - i) % 3 == 0) {
+            made[length++] = ',';
+        }
+        made[length++] = text[i];
+    }
+    memcpy(text, made, length);
+    return length;
+}
+
+/* A number without its sign. */
+static size_t number_text(struct jinja_run *run, const struct spec *spec, struct jinja_value value,
+                          char text[512])
+{
+    const double real = fabs(jinja_number(value));
+    const int precision = spec->precision >= 0
+                              ? (int)(spec->precision > 200 ? 200 : spec->precision)
+                              : 6;
+    int length = 0;
+    if (spec->type == 'f' || spec->type == 'F' || spec->type == '%') {
+        length = snprintf(text, 512, "%.*f", precision, spec->type == '%' ? real * 100 : real);
+    } else if (spec->type == 'e' || spec->type == 'E') {
+        length = snprintf(text, 512, spec->type == 'e' ? "%.*e" : "%.*E", precision, real);
+    } else if (spec->type == 'g' || spec->type == 'G') {
+        length = snprintf(text, 512, spec->type == 'g' ? "%.*g" : "%.*G", precision, real);
+    } else if (value.kind == JINJA_REAL && spec->type == '\0') {
+        length = spec->precision >= 0 ? snprintf(text, 512, "%.*g", precision, real)
+                                      : (int)jinja_real_text(real, text);
+    } else if (value.kind == JINJA_REAL) {
+        jinja_fail(run, -EINVAL, "the format '%c' needs an int", spec->type);
+    } else {
+        const int64_t whole = value.kind == JINJA_BOOL ? value.as.truth : value.as.integer;
+        const uint64_t size = whole < 0 ? 0 - (uint64_t)whole : (uint64_t)whole;
+        length = spec->type == 'x'   ? snprintf(text, 512, "%" PRIx64, size)
+                 : spec->type == 'X' ? snprintf(text, 512, "%" PRIX64, size)
+                 : spec->type == 'o' ? snprintf(text, 512, "%" PRIo64, size)
+                                     : snprintf(text, 512, "%" PRIu64, size);
+    }
+    size_t bytes = length > 0 && length < 512 ? (size_t)length : 0;
+    if (spec->type == '%') {
+        text[bytes++] = '%';
+    }
+    return spec->comma ? add_commas(text, bytes) : bytes;
+}
+
+static void write_filled(struct jinja_run *run, const struct spec *spec, const char *sign,
+                         struct jinja_value text, char align)
+{
+    const int64_t count = (int64_t)(strlen(sign) + jinja_char_count(text.as.text, text.bytes));
+    const int64_t room = spec->width > count ? spec->width - count : 0;
+    jinja_step(run, (size_t)room / 8 + text.bytes / 16);
+    const int64_t left = align == '<' ? 0 : align == '^' ? room / 2 : room;
+    if (align == '=') {
+        jinja_write(run, sign, strlen(sign));
+    }
+    for (int64_t i = 0; i < left && run->code == 0; i++) {
+        jinja_write(run, spec->fill, spec->fill_bytes);
+    }
+    if (align != '=') {
+        jinja_write(run, sign, strlen(sign));
+    }
+    jinja_write_value(run, text);
+    for (int64_t i = left; i < room && run->code == 0; i++) {
+        jinja_write(run, spec->fill, spec->fill_bytes);
+    }
+}
+
+static void write_spec(struct jinja_run *run, const struct spec *spec, struct jinja_value value)
+{
+    char digits[512];
+    const bool number = jinja_is_number(value) && spec->type != 's' &&
+                        (value.kind != JINJA_BOOL || spec->type != '\0');
+    if (number) {
+        const bool negative = jinja_number(value) < 0;
+        const char plus[2] = {spec->sign == '+' || spec->sign == ' ' ? spec->sign : '\0', '\0'};
+        const size_t bytes = number_text(run, spec, value, digits);
+        write_filled(run, spec, negative ? "-" : plus, jinja_string(digits, bytes),
+                     spec->align != '\0' ? spec->align
+                     : spec->zero        ? '='
+                                         : '>');
+        return;
+    }
+    if (one_of(spec->type, "bcdoxXeEfFgG%n")) {
+        jinja_fail(run, -EINVAL, "the format '%c' needs a number, not %s", spec->type,
+                   jinja_type_name(value));
+        return;
+    }
+    struct jinja_value text = jinja_to_string(run, value);
+    if (spec->precision >= 0) {
+        text.bytes = (uint32_t)jinja_char_offset(text.as.text, text.bytes, (size_t)spec->precision);
+    }
+    write_filled(run, spec, "", text, spec->align != '\0' ? spec->align : '<');
+}
+
+/* ---- text % values ---- */
+
+static struct jinja_value next_value(struct jinja_run *run, const struct jinja_value *values,
+                                     size_t count, size_t *used)
+{
+    if (*used >= count) {
+        return jinja_fail(run, -EINVAL, "not enough arguments for format string");
+    }
+    return values[(*used)++];
+}
+
+/* %(name)... : the value of a dict. */
+static size_t read_name(struct jinja_run *run, const char *text, size_t bytes,
+                        struct jinja_value dict, struct jinja_value *value)
+{
+    const char *end = memchr(text, ')', bytes);
+    if (end == NULL || dict.kind != JINJA_DICT) {
+        jinja_fail(run, -EINVAL, "%%(name) needs a dict, or has no end");
+        return bytes;
+    }
+    jinja_step(run, dict.as.dict->count / 8);
+    const struct jinja_value *found = jinja_dict_get(dict.as.dict, text + 1,
+                                                     (size_t)(end - text) - 1);
+    if (found == NULL) {
+        jinja_fail(run, -EINVAL, "there is no value %.*s to format", (int)(end - text), text + 1);
+        return bytes;
+    }
+    *value = *found;
+    return (size_t)(end - text) + 1;
+}
+
+static size_t read_flags(const char *text, size_t bytes, struct spec *spec)
+{
+    size_t at = 0;
+    for (; at < bytes && one_of(text[at], "-+ 0#"); at++) {
+        spec->align = text[at] == '-' ? '<' : spec->align;
+        spec->sign = text[at] == '+' || text[at] == ' ' ? text[at] : spec->sign;
+        spec->zero |= text[at] == '0';
+    }
+    if (spec->zero && spec->align == '\0') {
+        spec->fill[0] = '0';
+    }
+    at += read_number(text + at, bytes - at, &spec->width);
+    if (at < bytes && text[at] == '.') {
+        at++;
+        at += read_number(text + at, bytes - at, &spec->precision);
+    }
+    return at;
+}
+
+/* The conversion behind a % sign; how long it is. */
+static size_t write_conversion(struct jinja_run *run, const char *text, size_t bytes,
+                               const struct jinja_value *values, size_t count, size_t *used)
+{
+    struct spec spec = {.fill = " ", .fill_bytes = 1, .precision = -1};
+    struct jinja_value value = jinja_undefined("");
+    size_t at = 0;
+    const bool named = bytes > 0 && text[0] == '(';
+    if (named) {
+        at = read_name(run, text, bytes, count == 1 ? values[0] : jinja_none(), &value);
+        *used = count;
+    }
+    at += read_flags(text + at, bytes - at, &spec);
+    const char type = at < bytes ? text[at] : '\0';
+    if (type == '%') {
+        jinja_write(run, "%", 1);
+        return at + 1;
+    }
+    value = named || run->code != 0 ? value : next_value(run, values, count, used);
+    if (run->code != 0) {
+        return bytes;
+    }
+    spec.type = type == 'i' || type == 'u' ? 'd' : type;
+    if (type == 'r' || type == 'a') {
+        const size_t mark = jinja_capture_begin(run);
+        jinja_write_repr(run, value);
+        value = jinja_capture_end(run, mark);
+        spec.type = 's';
+    } else if (spec.type == 'd' && value.kind == JINJA_REAL) {
+        value = jinja_whole(run, value.as.real);
+    }
+    if (!one_of(spec.type, "sdxXofFeEgG")) {
+        jinja_fail(run, -EINVAL, "the format '%%%c' is not supported", type);
+        return bytes;
+    }
+    if (spec.type == 's' && spec.align == '\0') {
+        spec.align = '>';
+    }
+    write_spec(run, &spec, value);
+    return at + 1;
+}
+
+struct jinja_value jinja_format_percent(struct jinja_run *run, struct jinja_value text,
+                                        const struct jinja_value *values, size_t count)
+{
+    size_t used = 0;
+    const size_t mark = jinja_capture_begin(run);
+    for (size_t at = 0; at < text.bytes && run->code == 0;) {
+        const char *found = memchr(text.as.text + at, '%', text.bytes - at);
+        const size_t plain = found != NULL ? (size_t)(found - text.as.text) - at : text.bytes - at;
+        jinja_write(run, text.as.text + at, plain);
+        at += plain;
+        if (found != NULL) {
+            at += 1 + write_conversion(run, found + 1, text.bytes - at - 1, values, count, &used);
+        }
+    }
+    if (run->code == 0 && used < count && !(count == 1 && values[0].kind == JINJA_DICT)) {
+        jinja_fail(run, -EINVAL, "not all arguments converted during string formatting");
+    }
+    return jinja_capture_end(run, mark);
+}
+
+/* ---- text.format(values) ---- */
+
+static void read_spec(struct jinja_run *run, const char *text, size_t bytes, struct spec *spec)
+{
+    size_t at = 0;
+    *spec = (struct spec){.fill = " ", .fill_bytes = 1, .precision = -1};
+    const size_t first = bytes > 0 ? jinja_char_bytes(text) : 0;
+    if (bytes > first && one_of(text[first], "<>^=")) {
+        memcpy(spec->fill, text, first);
+        spec->fill_bytes = first;
+        spec->align = text[first];
+        at = first + 1;
+    } else if (bytes > 0 && one_of(text[0], "<>^=")) {
+        spec->align = text[at++];
+    }
+    if (at < bytes && one_of(text[at], "+- ")) {
+        spec->sign = text[at++];
+    }
+    if (at < bytes && text[at] == '0') {
+        at++;
+        spec->zero = true;
+        if (spec->align == '\0') {
+            spec->fill[0] = '0';
+        }
+    }
+    at += read_number(text + at, bytes - at, &spec->width);
+    if (at < bytes && text[at] == ',') {
+        at++;
+        spec->comma = true;
+    }
+    if (at < bytes && text[at] == '.') {
+        at++;
+        at += read_number(text + at, bytes - at, &spec->precision);
+    }
+    spec->type = at < bytes ? text[at++] : '\0';
+    if (at < bytes || (spec->type != '\0' && !one_of(spec->type, "sdxXofFeEgG%"))) {
+        jinja_fail(run, -EINVAL, "the format '%.*s' is not supported", (int)bytes, text);
+    }
+}
+
+/* What stands in front of the colon: nothing, a number or a name, and .attributes and [items]. */
+static struct jinja_value field_value(struct jinja_run *run, const char *text, size_t bytes,
+                                      const struct jinja_arguments *arguments, size_t *next)
+{
+    int64_t index = 0;
+    size_t at = 0;
+    while (at < bytes && !one_of(text[at], ".[")) {
+        at++;
+    }
+    struct jinja_value value = jinja_undefined("");
+    if (at == 0 || read_number(text, at, &index) == at) {
+        index = at == 0 ? (int64_t)(*next)++ : index;
+        if (index >= (int64_t)arguments->count) {
+            return jinja_fail(run, -EINVAL, "format has no argument %" PRId64, index);
+        }
+        value = arguments->items[index];
+    } else {
+        const struct jinja_value *found = arguments->named != NULL
+                                              ? jinja_dict_get(arguments->named, text, at)
+                                              : NULL;
+        if (found == NULL) {
+            return jinja_fail(run, -EINVAL, "format has no argument '%.*s'", (int)at, text);
+        }
+        value = *found;
+    }
+    while (at < bytes && run->code == 0) {
+        const bool item = text[at++] == '[';
+        const size_t begin = at;
+        while (at < bytes && (item ? text[at] != ']' : !one_of(text[at], ".["))) {
+            at++;
+        }
+        const bool number = item && at > begin &&
+                            read_number(text + begin, at - begin, &index) == at - begin;
+        value = number ? jinja_item(run, value, jinja_integer(index))
+                       : jinja_item(run, value, jinja_string(text + begin, at - begin));
+        at += item;
+    }
+    return value;
+}
+
+static void write_field(struct jinja_run *run, const char *text, size_t bytes,
+                        const struct jinja_arguments *arguments, size_t *next)
+{
+    struct spec spec;
+    const char *colon = memchr(text, ':', bytes);
+    const size_t front = colon != NULL ? (size_t)(colon - text) : bytes;
+    const char *bang = memchr(text, '!', front);
+    const size_t name = bang != NULL ? (size_t)(bang - text) : front;
+    struct jinja_value value = field_value(run, text, name, arguments, next);
+    if (bang != NULL && run->code == 0) {
+        const bool repr = name + 1 < front && text[name + 1] == 'r';
+        const size_t mark = jinja_capture_begin(run);
+        if (repr) {
+            jinja_write_repr(run, value);
+        } else {
+            jinja_write_value(run, value);
+        }
+        value = jinja_capture_end(run, mark);
+    }
+    read_spec(run, colon != NULL ? colon + 1 : "", colon != NULL ? bytes - front - 1 : 0, &spec);
+    if (run->code == 0) {
+        write_spec(run, &spec, value);
+    }
+}
+
+struct jinja_value jinja_format_braces(struct jinja_run *run, struct jinja_value text,
+                                       const struct jinja_arguments *arguments)
+{
+    size_t next = 0;
+    const size_t mark = jinja_capture_begin(run);
+    for (size_t at = 0; at < text.bytes && run->code == 0;) {
+        const char c = text.as.text[at];
+        const bool twice = at + 1 < text.bytes && text.as.text[at + 1] == c;
+        if (c != '{' && c != '}') {
+            jinja_write(run, text.as.text + at++, 1);
+        } else if (twice) {
+            jinja_write(run, &c, 1);
+            at += 2;
+        } else {
+            const char *end = c == '{' ? memchr(text.as.text + at, '}', text.bytes - at) : NULL;
+            if (end == NULL) {
+                jinja_fail(run, -EINVAL, "Single '%c' encountered in format string", c);
+                break;
+            }
+            const size_t bytes = (size_t)(end - text.as.text) - at - 1;
+            write_field(run, text.as.text + at + 1, bytes, arguments, &next);
+            at += bytes + 2;
+        }
+    }
+    return jinja_capture_end(run, mark);
+}

@@ -1,0 +1,80 @@
+/* jinja.h: chat templates: the part of Jinja that they use, as transformers runs it (sandboxed,
+ * trim_blocks, lstrip_blocks, `{% generation %}`, break and continue, tojson, raise_exception,
+ * strftime_now). A template never changes after it was read: any number of threads may render it,
+ * each with a run of its own.
+ *
+ * What is not understood is an error with name and line: include, import, extends, block, autoescape,
+ * the filters urlize, pprint, random, filesizeformat, xmlattr, striptags, and integers beyond 64 bits.
+ * Generators (map, select, ...) and views (items, keys) are lists here. */
+#ifndef TOOLS_TEXT_JINJA_JINJA_H
+#define TOOLS_TEXT_JINJA_JINJA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct core_json_value;
+struct jinja_template;
+struct jinja_run; /* one a thread */
+
+enum { JINJA_SOURCE_BYTES_MAX = 4 << 20 }; /* of a source */
+
+/* `name` is the source's in messages. -EINVAL with "name:line: ...". */
+int jinja_template_create(const char *source, size_t bytes, const char *name,
+                          struct jinja_template **out);
+void jinja_template_destroy(struct jinja_template *source);
+
+/* Does the source have {% generation %}? */
+bool jinja_template_generates(const struct jinja_template *source);
+
+struct jinja_limits {
+    uint64_t steps; /* of evaluation; 0: 50 million, some seconds */
+    size_t bytes;   /* of memory; 0: 512 MiB */
+};
+
+/* `limits` may be NULL. */
+int jinja_run_create(const struct jinja_limits *limits, struct jinja_run **out);
+void jinja_run_destroy(struct jinja_run *run);
+
+/* For many renders of one conversation: the array becomes a value once, which all variables with this
+ * `json` share, until another one (or NULL: none) is kept. It has to stay until then. */
+int jinja_run_keep(struct jinja_run *run, const struct core_json_value *json);
+
+enum jinja_variable_kind {
+    JINJA_VARIABLE_NONE,
+    JINJA_VARIABLE_BOOL,
+    JINJA_VARIABLE_TEXT,
+    JINJA_VARIABLE_JSON
+};
+
+struct jinja_variable {
+    const char *name;
+    enum jinja_variable_kind kind;
+    bool truth;
+    const char *text;
+    const struct core_json_value *json;
+    size_t items_max; /* JSON: of an array, so many from its beginning; 0: all */
+};
+
+/* Bytes [begin, end) of the text. */
+struct jinja_span {
+    size_t begin;
+    size_t end;
+};
+
+/* Borrowed from the run until its next use. */
+struct jinja_rendering {
+    const char *text; /* UTF-8, with a NUL behind it */
+    size_t bytes;
+    const struct jinja_span *generated; /* what {% generation %} blocks wrote */
+    size_t generated_count;
+};
+
+/* -EINVAL for what is wrong in the template or refused by it (raise_exception), -E2BIG above a limit;
+ * with "name:line: ...". `now` is the time that strftime_now writes, in seconds since
+ * 1970 without a zone: nothing here reads a clock. */
+int jinja_render(const struct jinja_template *source, struct jinja_run *run,
+                 const struct jinja_variable *variables, size_t count, int64_t now,
+                 struct jinja_rendering *out);
+
+#endif

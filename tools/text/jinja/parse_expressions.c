@@ -1,0 +1,490 @@
+/* parse_expressions.c: expressions, from what binds closest to what binds least. */
+#include <errno.h>
+#include <string.h>
+
+#include "tools/text/jinja/function.h"
+#include "tools/text/jinja/node.h"
+
+/* Items up to the closing sign, a comma between them. */
+static struct jinja_node *parse_items(struct jinja_parser *parser, enum jinja_node_kind kind,
+                                      const char *closes)
+{
+    struct jinja_node *last = NULL;
+    struct jinja_node *list = jinja_node_pair(parser, kind, NULL, NULL);
+    while (parser->run->code == 0 && !jinja_at_sign(parser, closes)) {
+        if (last != NULL) {
+            jinja_expect_sign(parser, ",");
+            if (jinja_at_sign(parser, closes)) {
+                break;
+            }
+        }
+        jinja_node_append(&list->first, &last, jinja_parse_expression(parser));
+        if (kind == JINJA_NODE_DICT) {
+            jinja_expect_sign(parser, ":");
+            jinja_node_append(&list->first, &last, jinja_parse_expression(parser));
+        }
+    }
+    jinja_expect_sign(parser, closes);
+    return list;
+}
+
+static struct jinja_node *parse_constant(struct jinja_parser *parser)
+{
+    struct jinja_node *node = jinja_node_make(parser, JINJA_NODE_CONSTANT);
+    const struct jinja_token *token = parser->token;
+    if (node == NULL) {
+        return NULL;
+    }
+    if (token->word == JINJA_WORD_INTEGER) {
+        node->value = jinja_integer(token->integer);
+    } else if (token->word == JINJA_WORD_REAL) {
+        node->value = jinja_real(token->real);
+    } else {
+        node->value = jinja_string(token->text, token->bytes);
+    }
+    jinja_pass(parser);
+    while (token->word == JINJA_WORD_STRING && parser->token->word == JINJA_WORD_STRING) {
+        char *joined; /* neighbours are one string */
+        const struct jinja_value left = node->value;
+        const struct jinja_token *right = parser->token;
+        node->value = jinja_string_room(parser->run, left.bytes + right->bytes, &joined);
+        if (joined == NULL) {
+            break;
+        }
+        memcpy(joined, left.as.text, left.bytes);
+        memcpy(joined + left.bytes, right->text, right->bytes);
+        jinja_pass(parser);
+    }
+    return node;
+}
+
+static struct jinja_node *parse_name(struct jinja_parser *parser)
+{
+    static const char *const words[] = {"true", "True", "false", "False", "none", "None"};
+    for (size_t i = 0; i < 6; i++) {
+        if (jinja_at_name(parser, words[i])) {
+            struct jinja_node *node = jinja_node_make(parser, JINJA_NODE_CONSTANT);
+            if (node != NULL) {
+                node->value = i < 4 ? jinja_bool(i < 2) : jinja_none();
+            }
+            jinja_pass(parser);
+            return node;
+        }
+    }
+    struct jinja_node *node = jinja_node_make(parser, JINJA_NODE_NAME);
+    const unsigned name = jinja_expect_name(parser);
+    if (node != NULL) {
+        node->name = name;
+    }
+    return node;
+}
+
+static struct jinja_node *parse_primary(struct jinja_parser *parser)
+{
+    switch (parser->token->word) {
+    case JINJA_WORD_NAME: return parse_name(parser);
+    case JINJA_WORD_STRING:
+    case JINJA_WORD_INTEGER:
+    case JINJA_WORD_REAL: return parse_constant(parser);
+    case JINJA_WORD_SIGN:
+        if (jinja_skip_sign(parser, "[")) {
+            return parse_items(parser, JINJA_NODE_LIST, "]");
+        }
+        if (jinja_skip_sign(parser, "{")) {
+            return parse_items(parser, JINJA_NODE_DICT, "}");
+        }
+        if (jinja_skip_sign(parser, "(")) {
+            struct jinja_node *node = jinja_at_sign(parser, ")")
+                                          ? jinja_node_pair(parser, JINJA_NODE_TUPLE, NULL, NULL)
+                                          : jinja_parse_tuple(parser, true);
+            jinja_expect_sign(parser, ")");
+            return node;
+        }
+        break;
+    case JINJA_WORD_END:
+    case JINJA_WORD_DATA:
+    case JINJA_WORD_VARIABLE_BEGIN:
+    case JINJA_WORD_VARIABLE_END:
+    case JINJA_WORD_BLOCK_BEGIN:
+    case JINJA_WORD_BLOCK_END: break;
+    }
+    jinja_unexpected(parser, "an expression");
+    return NULL;
+}
+
+/* One of the expressions between [ and ], or a slice. */
+static struct jinja_node *parse_subscript(struct jinja_parser *parser)
+{
+    struct jinja_node *parts[3] = {NULL, NULL, NULL};
+    size_t part = 0;
+    while (parser->run->code == 0 && part < 3) {
+        if (!jinja_at_sign(parser, ":") && !jinja_at_sign(parser, "]")) {
+            parts[part] = jinja_parse_expression(parser);
+        }
+        if (part == 2 || !jinja_skip_sign(parser, ":")) {
+            break;
+        }
+        part++;
+    }
+    if (part == 0) {
+        if (parts[0] == NULL) {
+            jinja_unexpected(parser, "an index");
+        }
+        return parts[0];
+    }
+    struct jinja_node *slice = jinja_node_pair(parser, JINJA_NODE_SLICE, parts[0], parts[1]);
+    if (slice != NULL) {
+        slice->third = parts[2];
+    }
+    return slice;
+}
+
+static struct jinja_node *parse_argument(struct jinja_parser *parser)
+{
+    if (jinja_skip_sign(parser, "**")) {
+        return jinja_node_pair(parser, JINJA_NODE_SPREAD_KEYWORDS, jinja_parse_expression(parser),
+                               NULL);
+    }
+    if (jinja_skip_sign(parser, "*")) {
+        return jinja_node_pair(parser, JINJA_NODE_SPREAD, jinja_parse_expression(parser), NULL);
+    }
+    if (parser->token->word == JINJA_WORD_NAME &&
+        jinja_is_word(jinja_look(parser), JINJA_WORD_SIGN, "=")) {
+        struct jinja_node *keyword = jinja_node_pair(parser, JINJA_NODE_KEYWORD, NULL, NULL);
+        const unsigned name = jinja_expect_name(parser);
+        jinja_expect_sign(parser, "=");
+        if (keyword != NULL) {
+            keyword->name = name;
+            keyword->first = jinja_parse_expression(parser);
+        }
+        return keyword;
+    }
+    return jinja_parse_expression(parser);
+}
+
+/* Behind the opening bracket. */
+static struct jinja_node *parse_arguments(struct jinja_parser *parser)
+{
+    struct jinja_node *first = NULL;
+    struct jinja_node *last = NULL;
+    while (parser->run->code == 0 && !jinja_at_sign(parser, ")")) {
+        if (last != NULL) {
+            jinja_expect_sign(parser, ",");
+            if (jinja_at_sign(parser, ")")) {
+                break;
+            }
+        }
+        const bool named = last != NULL && last->kind == JINJA_NODE_KEYWORD;
+        struct jinja_node *argument = parse_argument(parser);
+        if (argument != NULL && named && argument->kind != JINJA_NODE_KEYWORD &&
+            argument->kind != JINJA_NODE_SPREAD_KEYWORDS) {
+            jinja_fail(parser->run, -EINVAL, "an argument without a name follows a named one");
+        }
+        jinja_node_append(&first, &last, argument);
+    }
+    jinja_expect_sign(parser, ")");
+    return first;
+}
+
+static struct jinja_node *parse_call(struct jinja_parser *parser, struct jinja_node *node)
+{
+    struct jinja_node *call = jinja_node_pair(parser, JINJA_NODE_CALL, node, NULL);
+    jinja_pass(parser);
+    struct jinja_node *arguments = parse_arguments(parser);
+    if (call != NULL) {
+        call->second = arguments;
+    }
+    return call;
+}
+
+/* .name, [item] and (arguments) behind a primary. */
+static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinja_node *node)
+{
+    while (parser->run->code == 0) {
+        if (jinja_at_sign(parser, "(")) {
+            node = parse_call(parser, node);
+        } else if (jinja_skip_sign(parser, "[")) {
+            node = jinja_node_pair(parser, JINJA_NODE_ITEM, node, NULL);
+            struct jinja_node *item = parse_subscript(parser);
+            jinja_expect_sign(parser, "]");
+            if (node != NULL) {
+                node->second = item;
+            }
+        } else if (jinja_skip_sign(parser, ".")) {
+            const bool index = parser->token->word == JINJA_WORD_INTEGER;
+            node = jinja_node_pair(parser, index ? JINJA_NODE_ITEM : JINJA_NODE_ATTRIBUTE, node,
+                                   NULL);
+            if (index) {
+                struct jinja_node *item = parse_constant(parser);
+                if (node != NULL) {
+                    node->second = item;
+                }
+            } else {
+                const unsigned name = jinja_expect_name(parser);
+                if (node != NULL) {
+                    node->name = name;
+                }
+            }
+        } else {
+            break;
+        }
+    }
+    return node;
+}
+
+/* The function of a filter or test. */
+static void find_function(struct jinja_parser *parser, struct jinja_node *node, bool test)
+{
+    const struct jinja_token *token = parser->token;
+    if (token->word != JINJA_WORD_NAME) {
+        jinja_unexpected(parser, test ? "a test" : "a filter");
+        return;
+    }
+    jinja_pass(parser);
+    node->function = test ? jinja_test_find(token->text, token->bytes)
+                          : jinja_filter_find(token->text, token->bytes);
+    node->value = jinja_string(token->text, token->bytes); /* named when it is used and missing */
+}
+
+struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja_node *node,
+                                       bool begun)
+{
+    while (parser->run->code == 0 && (begun || jinja_skip_sign(parser, "|"))) {
+        begun = false;
+        node = jinja_node_pair(parser, JINJA_NODE_FILTER, node, NULL);
+        if (node == NULL) {
+            break;
+        }
+        find_function(parser, node, false);
+        if (jinja_skip_sign(parser, "(")) {
+            node->second = parse_arguments(parser);
+        }
+    }
+    return node;
+}
+
+/* Does an argument of a test follow without brackets? */
+static bool at_test_argument(const struct jinja_parser *parser)
+{
+    const enum jinja_word word = parser->token->word;
+    if (word == JINJA_WORD_NAME) {
+        return !jinja_at_name(parser, "else") && !jinja_at_name(parser, "or") &&
+               !jinja_at_name(parser, "and") && !jinja_at_name(parser, "is") &&
+               !jinja_at_name(parser, "if") && !jinja_at_name(parser, "in") &&
+               !jinja_at_name(parser, "not") && !jinja_at_name(parser, "recursive");
+    }
+    return word == JINJA_WORD_STRING || word == JINJA_WORD_INTEGER || word == JINJA_WORD_REAL ||
+           jinja_at_sign(parser, "[") || jinja_at_sign(parser, "{");
+}
+
+static struct jinja_node *parse_test(struct jinja_parser *parser, struct jinja_node *node)
+{
+    const bool negated = jinja_skip_name(parser, "not");
+    node = jinja_node_pair(parser, JINJA_NODE_TEST, node, NULL);
+    if (node == NULL) {
+        return NULL;
+    }
+    find_function(parser, node, true);
+    if (jinja_skip_sign(parser, "(")) {
+        node->second = parse_arguments(parser);
+    } else if (parser->run->code == 0 && at_test_argument(parser)) {
+        struct jinja_node *argument = parse_primary(parser);
+        node->second = parse_postfix(parser, argument);
+    }
+    return negated ? jinja_node_pair(parser, JINJA_NODE_NOT, node, NULL) : node;
+}
+
+static struct jinja_node *parse_unary(struct jinja_parser *parser, bool filters)
+{
+    struct jinja_node *node = NULL;
+    if (!jinja_deeper(parser->run)) {
+        return NULL;
+    }
+    if (jinja_skip_sign(parser, "-")) {
+        node = jinja_node_pair(parser, JINJA_NODE_NEGATE, parse_unary(parser, false), NULL);
+    } else if (jinja_skip_sign(parser, "+")) {
+        node = jinja_node_pair(parser, JINJA_NODE_PLUS, parse_unary(parser, false), NULL);
+    } else {
+        node = parse_primary(parser);
+    }
+    node = parse_postfix(parser, node);
+    while (filters && parser->run->code == 0) {
+        if (jinja_at_sign(parser, "|")) {
+            node = jinja_parse_filters(parser, node, false);
+        } else if (jinja_skip_name(parser, "is")) {
+            node = parse_test(parser, node);
+        } else if (jinja_at_sign(parser, "(")) {
+            node = parse_call(parser, node);
+        } else {
+            break;
+        }
+    }
+    parser->run->depth--;
+    return node;
+}
+
+/* Signs that join two expressions of the level below, from the left. */
+static struct jinja_node *parse_signs(struct jinja_parser *parser, const char *const *signs,
+                                      struct jinja_node *(*below)(struct jinja_parser *))
+{
+    struct jinja_node *left = below(parser);
+    for (size_t i = 0; parser->run->code == 0 && signs[i] != NULL;) {
+        if (!jinja_skip_sign(parser, signs[i])) {
+            i++;
+            continue;
+        }
+        left = jinja_node_pair(parser, JINJA_NODE_BINARY, left, below(parser));
+        if (left != NULL) {
+            left->sign = signs[i];
+        }
+        i = 0;
+    }
+    return left;
+}
+
+static struct jinja_node *parse_plain(struct jinja_parser *parser)
+{
+    return parse_unary(parser, true);
+}
+
+static struct jinja_node *parse_power(struct jinja_parser *parser)
+{
+    static const char *const signs[] = {"**", NULL};
+    return parse_signs(parser, signs, parse_plain);
+}
+
+static struct jinja_node *parse_product(struct jinja_parser *parser)
+{
+    static const char *const signs[] = {"*", "/", "//", "%", NULL};
+    return parse_signs(parser, signs, parse_power);
+}
+
+static struct jinja_node *parse_concat(struct jinja_parser *parser)
+{
+    struct jinja_node *first = NULL;
+    struct jinja_node *last = NULL;
+    jinja_node_append(&first, &last, parse_product(parser));
+    if (!jinja_at_sign(parser, "~")) {
+        return first;
+    }
+    while (parser->run->code == 0 && jinja_skip_sign(parser, "~")) {
+        jinja_node_append(&first, &last, parse_product(parser));
+    }
+    return jinja_node_pair(parser, JINJA_NODE_CONCAT, first, NULL);
+}
+
+static struct jinja_node *parse_sum(struct jinja_parser *parser)
+{
+    static const char *const signs[] = {"+", "-", NULL};
+    return parse_signs(parser, signs, parse_concat);
+}
+
+/* The sign of the comparison that comes next, which is passed over; or NULL. */
+static const char *take_comparison(struct jinja_parser *parser)
+{
+    static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">"};
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
+        if (jinja_skip_sign(parser, signs[i])) {
+            return signs[i];
+        }
+    }
+    if (jinja_skip_name(parser, "in")) {
+        return "in";
+    }
+    if (jinja_at_name(parser, "not") && jinja_is_word(jinja_look(parser), JINJA_WORD_NAME, "in")) {
+        jinja_pass(parser);
+        jinja_pass(parser);
+        return "not in";
+    }
+    return NULL;
+}
+
+static struct jinja_node *parse_comparison(struct jinja_parser *parser)
+{
+    struct jinja_node *first = parse_sum(parser);
+    struct jinja_node *operands = NULL;
+    struct jinja_node *last = NULL;
+    const char *sign;
+    while (parser->run->code == 0 && (sign = take_comparison(parser)) != NULL) {
+        struct jinja_node *operand = jinja_node_pair(parser, JINJA_NODE_OPERAND, parse_sum(parser),
+                                                     NULL);
+        if (operand != NULL) {
+            operand->sign = sign;
+        }
+        jinja_node_append(&operands, &last, operand);
+    }
+    return operands == NULL ? first : jinja_node_pair(parser, JINJA_NODE_COMPARE, first, operands);
+}
+
+static struct jinja_node *parse_not(struct jinja_parser *parser)
+{
+    if (!jinja_at_name(parser, "not")) {
+        return parse_comparison(parser);
+    }
+    if (!jinja_deeper(parser->run)) {
+        return NULL;
+    }
+    jinja_pass(parser);
+    struct jinja_node *node = jinja_node_pair(parser, JINJA_NODE_NOT, parse_not(parser), NULL);
+    parser->run->depth--;
+    return node;
+}
+
+static struct jinja_node *parse_and(struct jinja_parser *parser)
+{
+    struct jinja_node *left = parse_not(parser);
+    while (parser->run->code == 0 && jinja_skip_name(parser, "and")) {
+        left = jinja_node_pair(parser, JINJA_NODE_AND, left, parse_not(parser));
+    }
+    return left;
+}
+
+static struct jinja_node *parse_or(struct jinja_parser *parser)
+{
+    struct jinja_node *left = parse_and(parser);
+    while (parser->run->code == 0 && jinja_skip_name(parser, "or")) {
+        left = jinja_node_pair(parser, JINJA_NODE_OR, left, parse_and(parser));
+    }
+    return left;
+}
+
+struct jinja_node *jinja_parse_expression(struct jinja_parser *parser)
+{
+    if (!jinja_deeper(parser->run)) {
+        return NULL;
+    }
+    struct jinja_node *node = parse_or(parser);
+    while (parser->run->code == 0 && jinja_skip_name(parser, "if")) {
+        node = jinja_node_pair(parser, JINJA_NODE_CONDITION, node, parse_or(parser));
+        if (node != NULL && jinja_skip_name(parser, "else")) {
+            node->third = jinja_parse_expression(parser);
+        }
+    }
+    parser->run->depth--;
+    return node;
+}
+
+/* Nothing more of a tuple can come. */
+static bool at_tuple_end(const struct jinja_parser *parser)
+{
+    const enum jinja_word word = parser->token->word;
+    return word == JINJA_WORD_VARIABLE_END || word == JINJA_WORD_BLOCK_END ||
+           word == JINJA_WORD_END || jinja_at_sign(parser, ")") ||
+           jinja_at_name(parser, "recursive");
+}
+
+struct jinja_node *jinja_parse_tuple(struct jinja_parser *parser, bool condition)
+{
+    struct jinja_node *first = NULL;
+    struct jinja_node *last = NULL;
+    bool tuple = false;
+    do {
+        jinja_node_append(&first, &last,
+                          condition ? jinja_parse_expression(parser) : parse_or(parser));
+        if (!jinja_skip_sign(parser, ",")) {
+            break;
+        }
+        tuple = true;
+    } while (parser->run->code == 0 && !at_tuple_end(parser));
+    return tuple ? jinja_node_pair(parser, JINJA_NODE_TUPLE, first, NULL) : first;
+}

@@ -1,0 +1,267 @@
+/* added_vocabulary.c: added tokens: read, and found in texts before anything else is done to them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+#include "tools/text/tokenizer/internal.h"
+
+/* `known`: the id that the content has already; TOKEN_NONE. */
+static int check_id(const struct text_tokenizer *tokenizer, size_t index, uint32_t known,
+                    int64_t id)
+{
+    const struct text_added *added = &tokenizer->added[index];
+    const size_t next = tokenizer->model->vocab.used;
+    if (added->bytes == 0 || id < 0 || id > UINT32_MAX) {
+        return core_err_set(-EINVAL, "%s: added_tokens[%zu]: %s", tokenizer->source, index,
+                            added->bytes == 0 ? "the content is empty"
+                                              : "the id must be 0 or more");
+    }
+    if (known != TOKEN_NONE && known != (uint32_t)id) {
+        return core_err_set(-EINVAL,
+                            "%s: added_tokens[%zu]: \"%s\" has id %lld here and %u in model.vocab "
+                            "or above",
+                            tokenizer->source, index, added->content, (long long)id, known);
+    }
+    if (known == TOKEN_NONE && (uint64_t)id != next) {
+        return core_err_set(-EINVAL,
+                            "%s: added_tokens[%zu]: \"%s\" has id %lld, and %zu is the next one: "
+                            "what model.vocab lacks is numbered on from its size, as the "
+                            "`tokenizers` package does",
+                            tokenizer->source, index, added->content, (long long)id, next);
+    }
+    return 0;
+}
+
+static int load_one(struct text_tokenizer *tokenizer, struct token_section *section,
+                    const struct core_json_value *value, size_t index)
+{
+    struct text_added *added = &tokenizer->added[index];
+    char *content = NULL;
+    int64_t id = 0;
+    int code = core_json_get_integer(section->doc, value, "id", &id);
+    code = code == 0 ? token_section_string(section, value, "content", &content, &added->bytes)
+                     : code;
+    added->content = content;
+    const struct {
+        const char *key;
+        bool *flag;
+    } flags[] = {{"special", &added->special},
+                 {"single_word", &added->single_word},
+                 {"lstrip", &added->lstrip},
+                 {"rstrip", &added->rstrip},
+                 {"normalized", &added->normalized}};
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0] && code == 0; i++) {
+        code = token_section_bool(section, value, flags[i].key, false, flags[i].flag);
+    }
+    if (code != 0) {
+        return code;
+    }
+    struct token_vocab *vocab = &tokenizer->model->vocab;
+    uint32_t known = token_vocab_find(vocab, content, added->bytes);
+    code = check_id(tokenizer, index, known, id);
+    if (code != 0) {
+        return code;
+    }
+    added->id = (uint32_t)id;
+    code = known == TOKEN_NONE ? token_vocab_add(vocab, content, added->bytes, added->id) : 0;
+    return code == 0 ? 0 : core_err_prefix(code, "%s: added_tokens[%zu]", tokenizer->source, index);
+}
+
+int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *doc)
+{
+    const struct core_json_value *list = core_json_root(doc);
+    struct token_section section = {.tokenizer = tokenizer, .doc = doc, .key = "added_tokens"};
+    if (core_json_kind(list) == CORE_JSON_NULL) {
+        return 0;
+    }
+    if (core_json_kind(list) != CORE_JSON_ARRAY) {
+        return token_section_refuse(&section, list, "must be", "an array");
+    }
+    size_t count = core_json_count(list);
+    tokenizer->added = core_charge_zeroed(count + 1, sizeof *tokenizer->added);
+    if (tokenizer->added == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %zu added tokens", count);
+    }
+    tokenizer->added_count = count;
+    int code = 0;
+    for (size_t i = 0; i < count && code == 0; i++) {
+        code = load_one(tokenizer, &section, core_json_at(list, i), i);
+    }
+    return code;
+}
+
+static int trie_put(struct token_trie *trie, size_t *room, const char *text, size_t bytes,
+                    uint32_t added)
+{
+    uint32_t *link = &trie->root[(unsigned char)text[0]];
+    uint32_t node = TOKEN_NONE;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        node = *link;
+        while (node != TOKEN_NONE && trie->nodes[node].byte != byte) {
+            node = trie->nodes[node].next;
+        }
+        if (node == TOKEN_NONE) {
+            void *nodes = trie->nodes;
+            uint32_t sibling = *link;
+            uint32_t parent = i == 0 ? TOKEN_NONE
+                                     : (uint32_t)((char *)link - (char *)nodes) /
+                                           (uint32_t)sizeof *trie->nodes;
+            int code = token_grow(&nodes, room, trie->count, 1, sizeof *trie->nodes);
+            trie->nodes = nodes;
+            if (code != 0) {
+                return code;
+            }
+            node = (uint32_t)trie->count++;
+            trie->nodes[node] = (struct token_node){
+                .child = TOKEN_NONE, .next = sibling, .added = TOKEN_NONE, .byte = byte};
+            link = parent == TOKEN_NONE ? &trie->root[byte] : &trie->nodes[parent].child;
+            *link = node;
+        }
+        link = &trie->nodes[node].child;
+    }
+    trie->nodes[node].added = added;
+    return 0;
+}
+
+/* Puts a token's content, normalised where it asks for that, into its trie. */
+static int place(struct text_scratch *scratch, struct text_tokenizer *tokenizer, uint32_t index,
+                 size_t rooms[2])
+{
+    const struct text_added *added = &tokenizer->added[index];
+    if (!added->normalized) {
+        return trie_put(&tokenizer->early, &rooms[0], added->content, added->bytes, index);
+    }
+    int code = token_normalizer_run(scratch, added->content, added->bytes, 0);
+    if (code != 0 || scratch->text[0].bytes == 0) {
+        return code;
+    }
+    tokenizer->shown[index] = core_charge_text(scratch->text[0].at, scratch->text[0].bytes);
+    if (tokenizer->shown[index] == NULL) {
+        return core_err_set(-ENOMEM, "no memory for added token %u", index);
+    }
+    return trie_put(&tokenizer->late, &rooms[1], scratch->text[0].at, scratch->text[0].bytes,
+                    index);
+}
+
+int token_added_finish(struct text_tokenizer *tokenizer)
+{
+    struct text_scratch *scratch = NULL;
+    size_t rooms[2] = {0, 0};
+    memset(tokenizer->early.root, 0xFF, sizeof tokenizer->early.root);
+    memset(tokenizer->late.root, 0xFF, sizeof tokenizer->late.root);
+    size_t ids = tokenizer->model->vocab.count;
+    tokenizer->added_of = core_charge_alloc((ids + 1) * sizeof *tokenizer->added_of);
+    tokenizer->shown = core_charge_zeroed(tokenizer->added_count + 1, sizeof *tokenizer->shown);
+    if (tokenizer->added_of == NULL || tokenizer->shown == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %zu added tokens", tokenizer->added_count);
+    }
+    memset(tokenizer->added_of, 0xFF, ids * sizeof *tokenizer->added_of);
+    int code = text_scratch_create(tokenizer, &scratch);
+    for (uint32_t i = 0; i < tokenizer->added_count && code == 0; i++) {
+        tokenizer->added_of[tokenizer->added[i].id] = i;
+        code = place(scratch, tokenizer, i, rooms);
+    }
+    text_scratch_destroy(scratch);
+    return code;
+}
+
+void token_added_free(struct text_tokenizer *tokenizer)
+{
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        char *content = (char *)(uintptr_t)tokenizer->added[i].content;
+        core_charge_free(content);
+        core_charge_free(tokenizer->shown == NULL ? NULL : tokenizer->shown[i]);
+    }
+    core_charge_free(tokenizer->shown);
+    core_charge_free(tokenizer->added_of);
+    core_charge_free(tokenizer->added);
+    core_charge_free(tokenizer->early.nodes);
+    core_charge_free(tokenizer->late.nodes);
+}
+
+/* The longest token that begins at `at`: its index and end. */
+static uint32_t longest(const struct token_trie *trie, const char *text, size_t bytes, size_t at,
+                        size_t *end)
+{
+    uint32_t best = TOKEN_NONE;
+    uint32_t node = trie->root[(unsigned char)text[at]];
+    while (node != TOKEN_NONE) {
+        if (trie->nodes[node].byte != (unsigned char)text[at]) {
+            node = trie->nodes[node].next;
+            continue;
+        }
+        at++;
+        if (trie->nodes[node].added != TOKEN_NONE) {
+            best = trie->nodes[node].added;
+            *end = at;
+        }
+        if (at == bytes) {
+            break;
+        }
+        node = trie->nodes[node].child;
+    }
+    return best;
+}
+
+static bool beside_word(const struct token_unicode *unicode, const char *text, size_t bytes,
+                        size_t begin, size_t end)
+{
+    unsigned length;
+    return (begin > 0 && (token_flags_of(unicode, token_point_before(text, text + begin, &length)) &
+                          TOKEN_FLAG_WORD_BESIDE) != 0) ||
+           (end < bytes && (token_flags_of(unicode, token_point(text + end, &length)) &
+                            TOKEN_FLAG_WORD_BESIDE) != 0);
+}
+
+static void strip(const struct token_unicode *unicode, const struct text_added *added,
+                  const char *text, size_t bytes, size_t done, size_t bounds[2])
+{
+    unsigned length;
+    bounds[0] = added->lstrip && bounds[0] < done ? done : bounds[0];
+    while (added->lstrip && bounds[0] > done &&
+           (token_flags_of(unicode, token_point_before(text, text + bounds[0], &length)) &
+            TOKEN_FLAG_BLANK) != 0) {
+        bounds[0] -= length;
+    }
+    while (added->rstrip && bounds[1] < bytes &&
+           (token_flags_of(unicode, token_point(text + bounds[1], &length)) & TOKEN_FLAG_BLANK) !=
+               0) {
+        bounds[1] += length;
+    }
+}
+
+bool token_added_find(const struct text_tokenizer *tokenizer, const struct token_trie *trie,
+                      const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
+                      uint32_t *added)
+{
+    if (trie->count == 0) {
+        return false;
+    }
+    for (size_t at = *from; at < bytes; at++) {
+        size_t end = at;
+        uint32_t index = trie->root[(unsigned char)text[at]] == TOKEN_NONE
+                             ? TOKEN_NONE
+                             : longest(trie, text, bytes, at, &end);
+        if (index == TOKEN_NONE) {
+            continue;
+        }
+        const struct text_added *found = &tokenizer->added[index];
+        if (found->single_word && beside_word(tokenizer->unicode, text, bytes, at, end)) {
+            at = end - 1;
+            continue;
+        }
+        *from = end;
+        *added = index;
+        bounds[0] = at;
+        bounds[1] = end;
+        strip(tokenizer->unicode, found, text, bytes, done, bounds);
+        if (bounds[0] < bounds[1]) {
+            return true;
+        }
+        at = end - 1; /* the token before it took all of it as its white space */
+    }
+    return false;
+}

@@ -1,0 +1,379 @@
+/* decoder.c: the decoders: read from their section, and run over the tokens of a text. A step
+ * reads a list of tokens from one of the scratch's texts and writes it to another. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/utf8.h"
+#include "tools/text/tokenizer/internal.h"
+
+static const char unreadable[] = "\xEF\xBF\xBD"; /* U+FFFD */
+
+static int load_count(struct token_section *section, const struct core_json_value *value,
+                      const char *key, size_t *out)
+{
+    int64_t count = 0;
+    int code = core_json_get_integer(section->doc, value, key, &count);
+    if (code == 0 && count < 0) {
+        return token_section_refuse(section, value, "has a negative", key);
+    }
+    *out = code == 0 ? (size_t)count : 0;
+    return code;
+}
+
+static int load_metaspace(struct token_section *section, const struct core_json_value *value,
+                          struct token_decode *decode)
+{
+    const char *scheme = "always";
+    bool prefix;
+    decode->kind = TOKEN_DECODE_META;
+    int code = token_section_string(section, value, "replacement", &decode->content,
+                                    &decode->content_bytes);
+    code = code == 0 ? token_section_bool(section, value, "add_prefix_space", true, &prefix) : code;
+    if (code == 0 && core_json_find(value, "prepend_scheme") != NULL) {
+        code = core_json_get_string(section->doc, value, "prepend_scheme", &scheme);
+        prefix = strcmp(scheme, "never") != 0;
+    }
+    decode->strips_first = code == 0 && prefix;
+    return code;
+}
+
+static int load_member(struct token_section *section, const struct core_json_value *value,
+                       const char *type)
+{
+    struct text_tokenizer *tokenizer = section->tokenizer;
+    if (tokenizer->decodes == TOKEN_STEPS_MAX) {
+        return token_section_refuse(section, value, "has too many steps at", type);
+    }
+    struct token_decode *decode = &tokenizer->decode[tokenizer->decodes++];
+    static const struct {
+        const char *type;
+        enum token_decoder_kind kind;
+    } plain[] = {{"ByteLevel", TOKEN_DECODE_BYTES},
+                 {"ByteFallback", TOKEN_DECODE_FALLBACK},
+                 {"Fuse", TOKEN_DECODE_FUSE}};
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        if (strcmp(type, plain[i].type) == 0) {
+            decode->kind = plain[i].kind;
+            return 0;
+        }
+    }
+    if (strcmp(type, "Metaspace") == 0) {
+        return load_metaspace(section, value, decode);
+    }
+    bool replaces = strcmp(type, "Replace") == 0;
+    if (!replaces && strcmp(type, "Strip") != 0) {
+        return token_section_refuse(section, value, "has a type that tide does not read:", type);
+    }
+    decode->kind = replaces ? TOKEN_DECODE_REPLACE : TOKEN_DECODE_STRIP;
+    int code = token_section_string(section, value, "content", &decode->content,
+                                    &decode->content_bytes);
+    if (code == 0 && replaces) {
+        return token_section_search(section, value, &decode->search);
+    }
+    code = code == 0 ? load_count(section, value, "start", &decode->start) : code;
+    return code == 0 ? load_count(section, value, "stop", &decode->stop) : code;
+}
+
+int token_decoder_load(struct text_tokenizer *tokenizer, const struct core_json *doc)
+{
+    struct token_section section = {.tokenizer = tokenizer, .doc = doc, .key = "decoder"};
+    tokenizer->decodes_bare = core_json_kind(core_json_root(doc)) == CORE_JSON_NULL;
+    return token_section_walk(&section, core_json_root(doc), "decoders", load_member);
+}
+
+static int put(struct token_text *to, const char *at, size_t bytes)
+{
+    return token_text_put(to, at, bytes, (struct text_span){0, 0});
+}
+
+/* Appends bytes, with U+FFFD for every stretch that is the beginning of a character or none. */
+static int put_lossy(struct token_text *to, const char *at, size_t bytes)
+{
+    int code = 0;
+    for (size_t i = 0; i < bytes && code == 0;) {
+        size_t good = i;
+        size_t length;
+        while (good < bytes && (length = core_utf8_sequence(at + good, bytes - good)) > 0) {
+            good += length;
+        }
+        code = put(to, at + i, good - i);
+        if (good == bytes || code != 0) {
+            break;
+        }
+        code = put(to, unreadable, 3);
+        unsigned char lead = (unsigned char)at[good];
+        unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+        unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+        unsigned want = lead >= 0xC2 && lead < 0xE0   ? 1
+                        : lead >= 0xE0 && lead < 0xF0 ? 2
+                        : lead >= 0xF0 && lead < 0xF5 ? 3
+                                                      : 0;
+        i = good + 1;
+        for (; want > 0 && i < bytes && (unsigned char)at[i] >= low && (unsigned char)at[i] <= high;
+             want--, i++) {
+            low = 0x80;
+            high = 0xBF;
+        }
+    }
+    return code;
+}
+
+/* One token of ByteLevel as bytes; as it is where a letter of it stands for no byte. */
+static int put_bytes(struct token_text *to, const char *at, size_t bytes)
+{
+    size_t begin = to->bytes;
+    unsigned length;
+    int code = token_text_reserve(to, bytes);
+    for (size_t i = 0; i < bytes && code == 0; i += length) {
+        int byte = token_letter_byte(token_point(at + i, &length));
+        if (byte < 0) {
+            to->bytes = begin;
+            return put(to, at, bytes);
+        }
+        to->at[to->bytes++] = (char)byte;
+    }
+    return code;
+}
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* The byte of a token <0xNN>, or -1. */
+static int fallback_byte(const char *at, size_t bytes)
+{
+    bool form = bytes == 6 && memcmp(at, "<0x", 3) == 0 && at[5] == '>';
+    if (form && at[3] == '+' && hex(at[4]) >= 0) { /* a sign is read, as there */
+        return hex(at[4]);
+    }
+    return form && hex(at[3]) >= 0 && hex(at[4]) >= 0 ? hex(at[3]) * 16 + hex(at[4]) : -1;
+}
+
+struct list {
+    struct token_text *text;
+    struct token_pieces *pieces;
+};
+
+static int end_piece(struct list to, size_t begin)
+{
+    return token_pieces_put(to.pieces, begin, to.text->bytes);
+}
+
+/* Writes gathered bytes as one token, or as one U+FFFD each where they are no text. */
+static int end_fallback(struct list to, const char *gathered, size_t bytes)
+{
+    size_t begin = to.text->bytes;
+    bool good = true;
+    int code = 0;
+    for (size_t i = 0; i < bytes && good;) {
+        size_t length = core_utf8_sequence(gathered + i, bytes - i);
+        good = length > 0;
+        i += length;
+    }
+    if (bytes > 0 && good) {
+        code = put(to.text, gathered, bytes);
+        return code == 0 ? end_piece(to, begin) : code;
+    }
+    for (size_t i = 0; i < bytes && code == 0; i++) {
+        begin = to.text->bytes;
+        code = put(to.text, unreadable, 3);
+        code = code == 0 ? end_piece(to, begin) : code;
+    }
+    return code;
+}
+
+static int run_fallback(struct list from, struct list to)
+{
+    int code = 0;
+    size_t gathered = 0;
+    /* Gathered bytes are written over the tokens that they came from, which are longer. */
+    char *room = from.text->at;
+    for (size_t i = 0; i < from.pieces->count && code == 0; i++) {
+        struct text_span piece = from.pieces->at[i];
+        int byte = fallback_byte(from.text->at + piece.begin, piece.end - piece.begin);
+        if (byte >= 0) {
+            room[gathered++] = (char)byte;
+            continue;
+        }
+        code = end_fallback(to, room, gathered);
+        gathered = 0;
+        size_t begin = to.text->bytes;
+        code = code == 0 ? token_text_copy(to.text, from.text, piece.begin, piece.end) : code;
+        code = code == 0 ? end_piece(to, begin) : code;
+    }
+    return code == 0 ? end_fallback(to, room, gathered) : code;
+}
+
+static size_t strip_start(const struct token_decode *decode, const char *at, size_t bytes)
+{
+    size_t cut = 0;
+    for (size_t i = 0;
+         i < decode->start && bytes - cut >= decode->content_bytes &&
+         memcmp(at + cut, decode->content, decode->content_bytes) == 0 && decode->content_bytes > 0;
+         i++) {
+        cut += decode->content_bytes;
+    }
+    return cut;
+}
+
+static size_t strip_stop(const struct token_decode *decode, const char *at, size_t bytes)
+{
+    for (size_t i = 0;
+         i < decode->stop && bytes >= decode->content_bytes && decode->content_bytes > 0 &&
+         memcmp(at + bytes - decode->content_bytes, decode->content, decode->content_bytes) == 0;
+         i++) {
+        bytes -= decode->content_bytes;
+    }
+    return bytes;
+}
+
+static int put_replaced(struct text_scratch *scratch, const struct token_decode *decode,
+                        const char *at, size_t bytes, struct token_text *to)
+{
+    size_t bounds[2];
+    size_t done = 0;
+    for (size_t from = 0; from <= bytes;) {
+        int found = token_search_find(&decode->search, scratch->pcre, at, bytes, from, bounds);
+        if (found <= 0) {
+            return found < 0 ? found : put(to, at + done, bytes - done);
+        }
+        int code = put(to, at + done, bounds[0] - done);
+        code = code == 0 ? put(to, decode->content, decode->content_bytes) : code;
+        if (code != 0) {
+            return code;
+        }
+        done = bounds[1];
+        unsigned length = 1;
+        if (bounds[0] == bounds[1] && done < bytes) {
+            token_point(at + done, &length);
+        }
+        from = bounds[0] == bounds[1] ? done + length : done;
+    }
+    return put(to, at + done, bytes - done);
+}
+
+static int put_metaspace(const struct token_decode *decode, bool first, const char *at,
+                         size_t bytes, struct token_text *to)
+{
+    int code = 0;
+    unsigned length;
+    for (size_t i = 0; i < bytes && code == 0; i += length) {
+        token_point(at + i, &length);
+        bool space = length == decode->content_bytes &&
+                     memcmp(at + i, decode->content, length) == 0;
+        if (!space || !(first && decode->strips_first)) {
+            code = put(to, space ? " " : at + i, space ? 1 : length);
+        }
+    }
+    return code;
+}
+
+/* Steps that turn each token into one. */
+static int run_each(struct text_scratch *scratch, const struct token_decode *decode,
+                    struct list from, struct list to)
+{
+    int code = 0;
+    for (size_t i = 0; i < from.pieces->count && code == 0; i++) {
+        const char *at = from.text->at + from.pieces->at[i].begin;
+        size_t bytes = from.pieces->at[i].end - from.pieces->at[i].begin;
+        size_t begin = to.text->bytes;
+        if (decode->kind == TOKEN_DECODE_META) {
+            code = put_metaspace(decode, i == 0, at, bytes, to.text);
+        } else if (decode->kind == TOKEN_DECODE_REPLACE) {
+            code = put_replaced(scratch, decode, at, bytes, to.text);
+        } else {
+            size_t start = strip_start(decode, at, bytes);
+            size_t stop = strip_stop(decode, at, bytes);
+            code = start < stop ? put(to.text, at + start, stop - start) : 0;
+        }
+        code = code == 0 ? end_piece(to, begin) : code;
+    }
+    return code;
+}
+
+/* Steps that make one token of all. */
+static int run_all(enum token_decoder_kind kind, struct list from, struct list to,
+                   struct token_text *room)
+{
+    int code = 0;
+    struct token_text *out = kind == TOKEN_DECODE_BYTES ? room : to.text;
+    out->bytes = 0;
+    for (size_t i = 0; i < from.pieces->count && code == 0; i++) {
+        const char *at = from.text->at + from.pieces->at[i].begin;
+        size_t bytes = from.pieces->at[i].end - from.pieces->at[i].begin;
+        code = kind == TOKEN_DECODE_BYTES ? put_bytes(out, at, bytes) : put(out, at, bytes);
+    }
+    if (code == 0 && kind == TOKEN_DECODE_BYTES) {
+        code = put_lossy(to.text, out->at, out->bytes);
+    }
+    return code == 0 ? end_piece(to, 0) : code;
+}
+
+/* The tokens of ids, one after the other. */
+static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t count,
+                       bool skip_special, struct list to)
+{
+    const struct text_tokenizer *tokenizer = scratch->tokenizer;
+    int code = 0;
+    for (size_t i = 0; i < count && code == 0; i++) {
+        size_t bytes;
+        const char *token = text_tokenizer_token(tokenizer, ids[i], &bytes);
+        uint32_t added = token == NULL ? TOKEN_NONE : tokenizer->added_of[ids[i]];
+        bool skip = added != TOKEN_NONE && skip_special && tokenizer->added[added].special;
+        if (added != TOKEN_NONE && tokenizer->shown[added] != NULL) {
+            token = tokenizer->shown[added];
+            bytes = strlen(token);
+        }
+        size_t begin = to.text->bytes;
+        if (token == NULL) {
+            code = core_err_set(-ERANGE, "id %u at place %zu is no token; ids go up to %zu", ids[i],
+                                i, text_tokenizer_size(tokenizer) - 1);
+        } else if (!skip) {
+            code = tokenizer->decodes_bare && to.pieces->count > 0 ? put(to.text, " ", 1) : 0;
+            code = code == 0 ? put(to.text, token, bytes) : code;
+            code = code == 0 ? end_piece(to, begin) : code;
+        }
+    }
+    return code;
+}
+
+int text_tokenizer_decode(struct text_scratch *scratch, const uint32_t *ids, size_t count,
+                          bool skip_special, const char **text, size_t *bytes)
+{
+    const struct text_tokenizer *tokenizer = scratch->tokenizer;
+    struct list lists[2] = {{&scratch->text[0], &scratch->pieces[0]},
+                            {&scratch->text[1], &scratch->pieces[1]}};
+    unsigned in = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        scratch->text[i].tracks = false;
+        scratch->text[i].bytes = 0;
+        scratch->pieces[i & 1].count = 0;
+    }
+    int code = list_tokens(scratch, ids, count, skip_special, lists[0]);
+    for (size_t i = 0; i < tokenizer->decodes && code == 0; i++, in ^= 1) {
+        const struct token_decode *decode = &tokenizer->decode[i];
+        struct list to = lists[in ^ 1];
+        to.text->bytes = 0;
+        to.pieces->count = 0;
+        if (decode->kind == TOKEN_DECODE_FALLBACK) {
+            code = run_fallback(lists[in], to);
+        } else if (decode->kind == TOKEN_DECODE_BYTES || decode->kind == TOKEN_DECODE_FUSE) {
+            code = run_all(decode->kind, lists[in], to, &scratch->text[2]);
+        } else {
+            code = run_each(scratch, decode, lists[in], to);
+        }
+    }
+    code = code == 0 ? put(lists[in].text, "", 1) : code;
+    if (code == 0) {
+        *text = lists[in].text->at;
+        *bytes = lists[in].text->bytes - 1;
+    }
+    return code;
+}

@@ -1,0 +1,314 @@
+/* internal.h: what the files of the tokenizer share (private to tools/text/token*).
+ * struct text_tokenizer never changes after it was made; struct text_scratch is one thread's. */
+#ifndef TOOLS_TEXT_TOKENIZER_INTERNAL_H
+#define TOOLS_TEXT_TOKENIZER_INTERNAL_H
+
+#include "core/json/json.h"
+#include "core/json/scan.h"
+#include "tools/text/tokenizer/form.h"
+#include "tools/text/tokenizer/pattern.h"
+#include "tools/text/tokenizer/pcre.h"
+#include "tools/text/tokenizer/tokenizer.h"
+#include "tools/text/tokenizer/unicode.h"
+
+#define TOKEN_NONE UINT32_MAX
+enum { TOKEN_STEPS_MAX = 32 }; /* of one pipeline, sequences unrolled */
+
+/* A text under work; with `tracks`, the bytes of the original that each of its bytes stands for. */
+struct token_text {
+    char *at;                /* owned */
+    struct text_span *spans; /* owned; NULL unless tracks */
+    size_t bytes;
+    size_t room;
+    bool tracks;
+};
+
+int token_text_reserve(struct token_text *text, size_t more);
+/* Appends bytes that all stand for `span`. */
+int token_text_put(struct token_text *text, const char *at, size_t bytes, struct text_span span);
+/* Appends from[begin, end) with its spans. */
+int token_text_copy(struct token_text *text, const struct token_text *from, size_t begin,
+                    size_t end);
+/* What byte `at` of the text stands for; empty where nothing is tracked. */
+struct text_span token_text_span(const struct token_text *text, size_t at);
+void token_text_free(struct token_text *text);
+
+struct token_pieces {
+    struct text_span *at; /* owned; bytes of a token_text */
+    size_t count;
+    size_t room;
+};
+int token_pieces_put(struct token_pieces *pieces, size_t begin, size_t end);
+
+/* Something to search for: a literal, a pattern or an expression of PCRE2. */
+struct token_search {
+    char *literal; /* owned */
+    size_t literal_bytes;
+    struct token_pattern *pattern; /* owned */
+    struct token_pcre *pcre;       /* owned */
+};
+int token_search_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
+                        bool literal, const char *what, struct token_search *out);
+void token_search_free(struct token_search *search);
+/* The next match at or after `from`: 1 and its bounds, 0 where there is none, or an error. */
+int token_search_find(const struct token_search *search, struct token_pcre_scratch *scratch,
+                      const char *text, size_t bytes, size_t from, size_t bounds[2]);
+
+enum token_normalizer_kind {
+    TOKEN_NORM_FORM,
+    TOKEN_NORM_PREPEND,
+    TOKEN_NORM_REPLACE,
+    TOKEN_NORM_LOWER,
+    TOKEN_NORM_STRIP
+};
+struct token_norm {
+    enum token_normalizer_kind kind;
+    struct token_form *form;    /* owned */
+    struct token_search search; /* REPLACE */
+    char *content;              /* owned; PREPEND, REPLACE */
+    size_t content_bytes;
+    bool left; /* STRIP */
+    bool right;
+};
+
+enum token_behaviour {
+    TOKEN_REMOVED,
+    TOKEN_ISOLATED,
+    TOKEN_MERGED_PREVIOUS,
+    TOKEN_MERGED_NEXT,
+    TOKEN_CONTIGUOUS
+};
+enum token_pre_tokenizer_kind {
+    TOKEN_SPLIT_SEARCH, /* by a search */
+    TOKEN_SPLIT_FLAG,   /* by characters with a flag */
+    TOKEN_SPLIT_CHAR,   /* by one character */
+    TOKEN_SPLIT_SPACE,  /* a space in front of every piece that has none */
+    TOKEN_SPLIT_META,   /* spaces become `content`, one is put in front */
+};
+enum token_scheme { TOKEN_SCHEME_ALWAYS, TOKEN_SCHEME_FIRST, TOKEN_SCHEME_NEVER };
+struct token_split {
+    enum token_pre_tokenizer_kind kind;
+    enum token_behaviour behaviour;
+    bool invert;
+    unsigned flag;
+    struct token_search search;
+    char content[8]; /* CHAR, META: one character */
+    unsigned content_bytes;
+    enum token_scheme scheme;
+};
+
+enum token_decoder_kind {
+    TOKEN_DECODE_BYTES,
+    TOKEN_DECODE_META,
+    TOKEN_DECODE_FALLBACK,
+    TOKEN_DECODE_FUSE,
+    TOKEN_DECODE_STRIP,
+    TOKEN_DECODE_REPLACE
+};
+struct token_decode {
+    enum token_decoder_kind kind;
+    struct token_search search; /* REPLACE */
+    char *content;              /* owned; REPLACE: the new text; STRIP, META: a character */
+    size_t content_bytes;
+    bool strips_first; /* META */
+    size_t start;      /* STRIP */
+    size_t stop;
+};
+
+/* Ids that a post-processor puts before and after the text. */
+struct token_post_processor {
+    uint32_t *before; /* owned */
+    uint32_t *after;  /* owned */
+    size_t before_count;
+    size_t after_count;
+};
+
+/* Tokens by their text. */
+struct token_vocab {
+    char *text;               /* owned: all tokens, one after the other */
+    struct text_span *tokens; /* owned: their bytes of text, by id; begin > end: no token */
+    size_t text_bytes;
+    size_t text_room;
+    size_t tokens_room;
+    size_t used; /* slots */
+    struct token_slot {
+        uint32_t hash;
+        uint32_t id;
+    } * slots; /* owned; TOKEN_NONE: free */
+    size_t mask;
+    uint32_t count;       /* one more than the highest id; an id below may have no token */
+    uint32_t model_count; /* ids below are the model's, the others were added */
+};
+int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
+/* The id of a token of the model or added; TOKEN_NONE. */
+uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, size_t bytes);
+void token_vocab_free(struct token_vocab *vocab);
+
+struct token_merge {
+    uint32_t left; /* TOKEN_NONE: free */
+    uint32_t right;
+    uint32_t rank;
+    uint32_t id;
+};
+
+enum { TOKEN_JOIN_BITS = 1 << 19 };
+
+struct token_model {
+    struct token_vocab vocab;
+    struct token_merge *merges; /* owned */
+    size_t mask;
+    size_t merges_count;
+    bool byte_level; /* symbols are bytes, written as the 256 letters of ByteLevel */
+    bool byte_fallback;
+    bool fuse_unk;
+    bool ignore_merges;
+    uint32_t unk;           /* TOKEN_NONE: none */
+    char *prefix;           /* owned; continuing_subword_prefix */
+    char *suffix;           /* owned; end_of_word_suffix */
+    char *unk_token;        /* owned */
+    uint32_t byte_ids[256]; /* of <0xNN>, or of a byte's letter; TOKEN_NONE: none */
+    bool cuts;              /* words may be cut where no merge joins two characters */
+    uint64_t joins[TOKEN_JOIN_BITS / 64];
+};
+
+struct token_merge const *token_model_merge(const struct token_model *model, uint32_t left,
+                                            uint32_t right);
+/* May a merge join a symbol that ends in `left` with one that begins with `right`? */
+bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t right);
+uint32_t token_byte_letter(unsigned byte); /* the letter of a byte in ByteLevel */
+int token_letter_byte(uint32_t letter);    /* -1: no such letter */
+/* Reads the value of the key "model", where the scanner stands. */
+int token_model_load(struct token_model *model, struct core_json_scan *scan);
+int token_model_merges(struct token_model *model, struct core_json_scan *scan);
+/* After everything is known: what encoding looks up. */
+int token_model_finish(struct token_model *model, const char *source);
+void token_model_free(struct token_model *model);
+
+/* A trie over the contents of added tokens: what is found first and longest. */
+struct token_trie {
+    struct token_node {
+        uint32_t child; /* first child; TOKEN_NONE: none */
+        uint32_t next;  /* next sibling */
+        uint32_t added; /* index of the token that ends here, or TOKEN_NONE */
+        unsigned char byte;
+    } * nodes; /* owned */
+    size_t count;
+    uint32_t root[256];
+};
+
+struct text_tokenizer {
+    char *source;                  /* owned */
+    struct token_unicode *unicode; /* owned */
+    struct token_model *model;     /* owned */
+    struct text_added *added;      /* owned, and their contents */
+    char **shown;       /* owned: what decoding writes for an added token, where not its content */
+    uint32_t *added_of; /* owned: by id, the index in `added`, or TOKEN_NONE */
+    size_t added_count;
+    uint32_t file_count;     /* ids below are tokenizer.json's, the others its neighbours' */
+    struct token_trie early; /* tokens found in the text as it is */
+    struct token_trie late;  /* tokens found in the normalised text */
+    struct token_norm norm[TOKEN_STEPS_MAX];
+    struct token_split split[TOKEN_STEPS_MAX];
+    struct token_decode decode[TOKEN_STEPS_MAX];
+    size_t norms;
+    size_t splits;
+    size_t decodes;
+    bool needs_spans;  /* while encoding, whether or not they are asked for */
+    bool decodes_bare; /* no decoder: tokens with spaces between them */
+    struct token_post_processor frame;
+};
+
+/* One entry of the cache of words. */
+struct token_word {
+    uint32_t hash;
+    uint8_t bytes;
+    uint8_t count;
+    uint8_t unused[2];
+    char text[40];
+    uint32_t ids[16];
+    uint8_t lengths[16];
+};
+enum { TOKEN_WORD_BYTES = 40, TOKEN_WORD_IDS = 16, TOKEN_WORDS = 1 << 14 };
+
+struct token_symbol {
+    uint32_t id;
+    uint32_t bytes;
+    uint32_t previous;
+    uint32_t next;
+    uint32_t rank; /* of the merge with the next symbol; TOKEN_NONE: none */
+    uint32_t merged;
+};
+
+struct text_scratch {
+    const struct text_tokenizer *tokenizer; /* borrowed from the caller */
+    struct token_pcre_scratch *pcre;        /* owned */
+    struct token_word *words;               /* owned */
+    struct token_text text[3];              /* [0]: the normalised text; the others are steps' */
+    const struct token_text *now;           /* borrowed: the one of them that pieces are of */
+    struct token_pieces pieces[2];
+    struct token_pieces marks;    /* matches of one piece, with a flag */
+    struct token_symbol *symbols; /* owned */
+    size_t symbols_room;
+    uint64_t *heap; /* owned */
+    size_t heap_count;
+    size_t heap_room;
+    struct text_span *spans; /* owned: of the tokens */
+    uint32_t *ids;           /* owned */
+    size_t count;
+    size_t room;
+    bool tracks;
+};
+
+/* Room for `more` more of `size` bytes in an owned array that holds `count`. */
+int token_grow(void **array, size_t *room, size_t count, size_t more, size_t size);
+
+/* The steps of loading and of encoding, each in the file of its name. */
+int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
+int token_added_finish(struct text_tokenizer *tokenizer);
+int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
+int token_pre_tokenizer_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
+int token_decoder_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
+int token_post_processor_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
+/* Tokens that files beside tokenizer.json name, where it does not have them, and what else those say
+ * of it. `folder` is their place in messages. */
+struct text_special;
+int token_added_extend(struct text_tokenizer *tokenizer, const struct text_special *special,
+                       const char *folder);
+void token_added_free(struct text_tokenizer *tokenizer);
+
+/* Normalises a text into scratch->text[0]. */
+int token_normalizer_run(struct text_scratch *scratch, const char *text, size_t bytes,
+                         uint32_t offset);
+/* Splits text[0][begin, end) and encodes its pieces. `first`: the text begins there. */
+int token_pre_tokenizer_run(struct text_scratch *scratch, size_t begin, size_t end, bool first);
+/* Encodes one piece of `text`, appending ids. */
+int token_bpe_run(struct text_scratch *scratch, const struct token_text *text, size_t begin,
+                  size_t end);
+int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span);
+/* The first added token of a trie in the text at or after `from`, as `tokenizers` finds it:
+ * bounds with stripped spaces, or false. `from` moves behind the bare match. */
+bool token_added_find(const struct text_tokenizer *tokenizer, const struct token_trie *trie,
+                      const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
+                      uint32_t *added);
+
+/* What the loaders of sections need: sequences are unrolled, types are names. */
+struct token_section {
+    struct text_tokenizer *tokenizer;
+    const struct core_json *doc;
+    const char *key; /* "normalizer" */
+};
+typedef int token_section_member(struct token_section *section, const struct core_json_value *value,
+                                 const char *type);
+int token_section_walk(struct token_section *section, const struct core_json_value *value,
+                       const char *list, token_section_member *member);
+int token_section_search(struct token_section *section, const struct core_json_value *object,
+                         struct token_search *out);
+/* Optional members: the default where the key is missing or null. */
+int token_section_bool(struct token_section *section, const struct core_json_value *object,
+                       const char *key, bool otherwise, bool *out);
+int token_section_string(struct token_section *section, const struct core_json_value *object,
+                         const char *key, char **out, size_t *bytes);
+int token_section_refuse(struct token_section *section, const struct core_json_value *object,
+                         const char *what, const char *name);
+
+#endif

@@ -1,0 +1,91 @@
+/* post_processor.c: the post-processor: which ids go before and after a text. Read at load. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+#include "tools/text/tokenizer/internal.h"
+
+static int put_id(struct token_section *section, int64_t id, bool before)
+{
+    struct token_post_processor *frame = &section->tokenizer->frame;
+    uint32_t **ids = before ? &frame->before : &frame->after;
+    size_t *count = before ? &frame->before_count : &frame->after_count;
+    if (id < 0 || (uint64_t)id >= section->tokenizer->model->vocab.count) {
+        return core_err_set(-EINVAL, "%s: post_processor: %lld is the id of no token",
+                            section->tokenizer->source, (long long)id);
+    }
+    uint32_t *grown = core_charge_grow(*ids, (*count + 1) * sizeof *grown);
+    if (grown == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %zu ids", *count + 1);
+    }
+    grown[(*count)++] = (uint32_t)id;
+    *ids = grown;
+    return 0;
+}
+
+/* The ids of a special token of the template. */
+static int put_special(struct token_section *section, const struct core_json_value *processor,
+                       const char *name, bool before)
+{
+    const struct core_json_value *specials = core_json_find(processor, "special_tokens");
+    const struct core_json_value *special = specials == NULL ? NULL
+                                                             : core_json_find(specials, name);
+    const struct core_json_value *ids = special == NULL ? NULL : core_json_find(special, "ids");
+    if (ids == NULL || core_json_kind(ids) != CORE_JSON_ARRAY) {
+        return token_section_refuse(section, processor, "has no ids in special_tokens for", name);
+    }
+    int code = 0;
+    for (size_t i = 0; i < core_json_count(ids) && code == 0; i++) {
+        int64_t id = -1;
+        core_json_as_integer(core_json_at(ids, i), &id);
+        code = put_id(section, id, before);
+    }
+    return code;
+}
+
+static int load_template(struct token_section *section, const struct core_json_value *value)
+{
+    const struct core_json_value *single = core_json_find(value, "single");
+    size_t texts = 0;
+    int code = 0;
+    if (single == NULL || core_json_kind(single) != CORE_JSON_ARRAY) {
+        return token_section_refuse(section, value, "has no array", "single");
+    }
+    for (size_t i = 0; i < core_json_count(single) && code == 0; i++) {
+        const struct core_json_value *item = core_json_at(single, i);
+        const struct core_json_value *special = core_json_find(item, "SpecialToken");
+        if (special == NULL) {
+            texts += core_json_find(item, "Sequence") != NULL;
+            continue;
+        }
+        const char *name = NULL;
+        code = core_json_get_string(section->doc, special, "id", &name);
+        code = code == 0 ? put_special(section, value, name, texts == 0) : code;
+    }
+    return code != 0 || texts == 1
+               ? code
+               : token_section_refuse(section, value, "must have one Sequence in", "single");
+}
+
+static int load_member(struct token_section *section, const struct core_json_value *value,
+                       const char *type)
+{
+    if (strcmp(type, "ByteLevel") == 0) {
+        return 0; /* it only trims offsets */
+    }
+    if (strcmp(type, "TemplateProcessing") != 0) {
+        return token_section_refuse(section, value, "has a type that tide does not read:", type);
+    }
+    if (section->tokenizer->frame.before_count + section->tokenizer->frame.after_count > 0) {
+        return token_section_refuse(section, value, "has two templates;", "one is read");
+    }
+    return load_template(section, value);
+}
+
+int token_post_processor_load(struct text_tokenizer *tokenizer, const struct core_json *doc)
+{
+    struct token_section section = {.tokenizer = tokenizer, .doc = doc, .key = "post_processor"};
+    return token_section_walk(&section, core_json_root(doc), "processors", load_member);
+}

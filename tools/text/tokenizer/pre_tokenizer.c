@@ -1,0 +1,243 @@
+/* pre_tokenizer.c: runs the pre-tokenizers: each step cuts the pieces that the one before left, and
+ * the last ones go to the model. Works in the scratch's pieces and texts, in turns. */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "tools/text/tokenizer/internal.h"
+
+/* A stretch of a piece, with whether it matched; the flag is the highest bit of its end. */
+static const uint32_t matched = UINT32_C(1) << 31;
+
+static int mark(struct text_scratch *scratch, size_t begin, size_t end, bool match)
+{
+    return token_pieces_put(&scratch->marks, begin, end | (match ? matched : 0));
+}
+
+/* Notes what was not matched, then what was. */
+static int mark_match(struct text_scratch *scratch, size_t *done, size_t begin, size_t end,
+                      bool invert)
+{
+    int code = *done < begin ? mark(scratch, *done, begin, invert) : 0;
+    *done = end;
+    return code == 0 ? mark(scratch, begin, end, !invert) : code;
+}
+
+static int mark_search(struct text_scratch *scratch, const struct token_split *split,
+                       struct text_span piece, size_t *done)
+{
+    const struct token_text *text = scratch->now;
+    size_t bytes = piece.end - piece.begin;
+    size_t bounds[2];
+    size_t ended = SIZE_MAX;
+    int code = 0;
+    for (size_t at = 0; at <= bytes && code == 0;) {
+        int found = token_search_find(&split->search, scratch->pcre, text->at + piece.begin, bytes,
+                                      at, bounds);
+        if (found <= 0) {
+            return found;
+        }
+        if (bounds[0] != bounds[1] || bounds[1] != ended) { /* nothing behind a match is no match */
+            code = mark_match(scratch, done, piece.begin + bounds[0], piece.begin + bounds[1],
+                              split->invert);
+            ended = bounds[1];
+        }
+        at = bounds[1];
+        if (bounds[0] == bounds[1]) {
+            unsigned length = 1;
+            if (at < bytes) {
+                token_point(text->at + piece.begin + at, &length);
+            }
+            at += length;
+        }
+    }
+    return code;
+}
+
+static int mark_chars(struct text_scratch *scratch, const struct token_split *split,
+                      struct text_span piece, size_t *done)
+{
+    const char *text = scratch->now->at;
+    const struct token_unicode *unicode = scratch->tokenizer->unicode;
+    unsigned length;
+    int code = 0;
+    for (size_t at = piece.begin; at < piece.end && code == 0; at += length) {
+        uint32_t point = token_point(text + at, &length);
+        bool match = split->kind == TOKEN_SPLIT_FLAG
+                         ? (token_flags_of(unicode, point) & split->flag) != 0
+                         : length == split->content_bytes &&
+                               memcmp(text + at, split->content, length) == 0;
+        if (match) {
+            code = mark_match(scratch, done, at, at + length, split->invert);
+        }
+    }
+    return code;
+}
+
+static int put(struct token_pieces *out, size_t begin, size_t end)
+{
+    return begin == end ? 0 : token_pieces_put(out, begin, end);
+}
+
+/* Turns the marks into pieces that take in their neighbours as `behaviour` asks. */
+static int gather(const struct token_pieces *marks, enum token_behaviour behaviour,
+                  struct token_pieces *out)
+{
+    int code = 0;
+    for (size_t i = 0; i < marks->count && code == 0;) {
+        size_t begin = marks->at[i].begin;
+        bool match = (marks->at[i].end & matched) != 0;
+        size_t last = i;
+        for (size_t next = i + 1; next < marks->count; next++) {
+            bool next_match = (marks->at[next].end & matched) != 0;
+            bool joins = false;
+            if (behaviour == TOKEN_CONTIGUOUS) {
+                joins = next_match == match;
+            } else if (behaviour == TOKEN_MERGED_PREVIOUS) {
+                joins = next == i + 1 && next_match && !match;
+            } else if (behaviour == TOKEN_MERGED_NEXT) {
+                joins = next == i + 1 && match && !next_match;
+            }
+            if (!joins) {
+                break;
+            }
+            last = next;
+        }
+        if (behaviour != TOKEN_REMOVED || !match) {
+            code = put(out, begin, marks->at[last].end & ~matched);
+        }
+        i = last + 1;
+    }
+    return code;
+}
+
+static int cut_piece(struct text_scratch *scratch, const struct token_split *split,
+                     struct text_span piece, struct token_pieces *out)
+{
+    size_t done = piece.begin;
+    scratch->marks.count = 0;
+    int code = split->kind == TOKEN_SPLIT_SEARCH ? mark_search(scratch, split, piece, &done)
+                                                 : mark_chars(scratch, split, piece, &done);
+    if (code == 0 && done < piece.end) {
+        code = mark(scratch, done, piece.end, split->invert);
+    }
+    return code == 0 ? gather(&scratch->marks, split->behaviour, out) : code;
+}
+
+/* The common case, matches and what lies between them, without marks. */
+static int cut_isolated(struct text_scratch *scratch, const struct token_pattern *pattern,
+                        struct text_span piece, struct token_pieces *out)
+{
+    const char *text = scratch->now->at + piece.begin;
+    size_t bytes = piece.end - piece.begin;
+    size_t done = 0;
+    int code = 0;
+    for (size_t at = 0; at < bytes && code == 0;) {
+        size_t end = token_pattern_match(pattern, text, bytes, at);
+        if (end == SIZE_MAX) {
+            unsigned length;
+            token_pattern_mask(pattern, text + at, &length);
+            at += length;
+            continue;
+        }
+        code = put(out, piece.begin + done, piece.begin + at);
+        code = code == 0 ? put(out, piece.begin + at, piece.begin + end) : code;
+        done = end;
+        at = end;
+    }
+    return code == 0 ? put(out, piece.begin + done, piece.end) : code;
+}
+
+static bool begins_with(const struct token_text *text, struct text_span piece, const char *content,
+                        unsigned bytes)
+{
+    return piece.end - piece.begin >= bytes && memcmp(text->at + piece.begin, content, bytes) == 0;
+}
+
+/* Rewrites a piece with its spaces replaced; a prefix goes in front where there is none. */
+static int rewrite_piece(struct text_scratch *scratch, const struct token_split *split,
+                         struct text_span piece, bool prefix, struct token_text *to)
+{
+    const struct token_text *from = scratch->now;
+    size_t done = piece.begin;
+    int code = 0;
+    if (prefix) {
+        uint32_t begin = token_text_span(from, piece.begin).begin;
+        code = token_text_put(to, split->content, split->content_bytes,
+                              (struct text_span){begin, begin});
+    }
+    while (split->kind == TOKEN_SPLIT_META && done < piece.end && code == 0) {
+        const char *space = memchr(from->at + done, ' ', piece.end - done);
+        if (space == NULL) {
+            break;
+        }
+        size_t at = (size_t)(space - from->at);
+        code = token_text_copy(to, from, done, at);
+        code = code == 0 ? token_text_put(to, split->content, split->content_bytes,
+                                          token_text_span(from, at))
+                         : code;
+        done = at + 1;
+    }
+    return code == 0 ? token_text_copy(to, from, done, piece.end) : code;
+}
+
+/* Is the piece the text's first, by what it stands for in the original? Without spans, no step before
+ * this one could have dropped what stood in front. */
+static bool is_first(const struct token_text *text, struct text_span piece, size_t index)
+{
+    return text->tracks ? token_text_span(text, piece.begin).begin == 0 : index == 0;
+}
+
+static int rewrite(struct text_scratch *scratch, const struct token_split *split,
+                   const struct token_pieces *in, struct token_pieces *out, bool first)
+{
+    const struct token_text *from = scratch->now;
+    struct token_text *to = from == &scratch->text[1] ? &scratch->text[2] : &scratch->text[1];
+    int code = 0;
+    to->bytes = 0;
+    for (size_t i = 0; i < in->count && code == 0; i++) {
+        struct text_span piece = in->at[i];
+        size_t begin = to->bytes;
+        bool prefix = !begins_with(from, piece, split->content, split->content_bytes) &&
+                      !(split->kind == TOKEN_SPLIT_META && begins_with(from, piece, " ", 1)) &&
+                      (split->scheme == TOKEN_SCHEME_ALWAYS ||
+                       (split->scheme == TOKEN_SCHEME_FIRST && first && is_first(from, piece, i)));
+        code = rewrite_piece(scratch, split, piece, prefix, to);
+        code = code == 0 ? put(out, begin, to->bytes) : code;
+    }
+    scratch->now = to;
+    return code;
+}
+
+static int run(struct text_scratch *scratch, const struct token_split *split,
+               const struct token_pieces *in, struct token_pieces *out, bool first)
+{
+    if (split->kind == TOKEN_SPLIT_SPACE || split->kind == TOKEN_SPLIT_META) {
+        return rewrite(scratch, split, in, out, first);
+    }
+    bool quick = split->search.pattern != NULL && split->behaviour == TOKEN_ISOLATED;
+    int code = 0;
+    for (size_t i = 0; i < in->count && code == 0; i++) {
+        code = quick ? cut_isolated(scratch, split->search.pattern, in->at[i], out)
+                     : cut_piece(scratch, split, in->at[i], out);
+    }
+    return code;
+}
+
+int token_pre_tokenizer_run(struct text_scratch *scratch, size_t begin, size_t end, bool first)
+{
+    const struct text_tokenizer *tokenizer = scratch->tokenizer;
+    struct token_pieces *pieces = scratch->pieces;
+    unsigned in = 0;
+    pieces[0].count = 0;
+    scratch->now = &scratch->text[0];
+    int code = put(&pieces[0], begin, end);
+    for (size_t i = 0; i < tokenizer->splits && code == 0; i++, in ^= 1) {
+        pieces[in ^ 1].count = 0;
+        code = run(scratch, &tokenizer->split[i], &pieces[in], &pieces[in ^ 1], first);
+    }
+    for (size_t i = 0; i < pieces[in].count && code == 0; i++) {
+        code = token_bpe_run(scratch, scratch->now, pieces[in].at[i].begin, pieces[in].at[i].end);
+    }
+    return code;
+}

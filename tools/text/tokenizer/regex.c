@@ -1,0 +1,409 @@
+/* regex.c: an expression as `tokenizers` means it (Oniguruma's), written for PCRE2: classes of
+ * characters become ranges by our own table, so that the Unicode of the library does not matter, and
+ * what means another thing there is refused. At load, on one thread. */
+#include "tools/text/tokenizer/regex.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/charge.h"
+#include "core/base/err.h"
+#include "tools/text/tokenizer/pcre.h"
+
+enum { GROUPS_MAX = 64 };
+
+struct group {
+    size_t begin; /* of its bracket in the text written */
+    bool folded;  /* outside of it */
+};
+
+struct writer {
+    const struct token_unicode *unicode; /* borrowed from the caller */
+    const char *what;
+    const char *regex;
+    const char *at;
+    const char *end;
+    char *text; /* owned */
+    size_t bytes;
+    size_t room;
+    bool folds;                      /* inside (?i) */
+    size_t atom;                     /* where in `text` begins what a quantifier would repeat */
+    struct group groups[GROUPS_MAX]; /* that are open */
+    unsigned depth;
+    int code;
+};
+
+static void put(struct writer *writer, const char *text, size_t bytes)
+{
+    if (writer->code == 0 && writer->bytes + bytes > writer->room) {
+        const size_t room = (writer->room + bytes) * 2 + 256;
+        char *more = core_charge_grow(writer->text, room);
+        if (more == NULL) {
+            writer->code = core_err_set(-ENOMEM, "%s: no memory for a regular expression",
+                                        writer->what);
+            return;
+        }
+        writer->text = more;
+        writer->room = room;
+    }
+    if (writer->code == 0 && bytes > 0) {
+        memcpy(writer->text + writer->bytes, text, bytes);
+        writer->bytes += bytes;
+    }
+}
+
+static void put_text(struct writer *writer, const char *text)
+{
+    put(writer, text, strlen(text));
+}
+
+static void refuse(struct writer *writer, const char *why)
+{
+    if (writer->code == 0) {
+        writer->code = core_err_set(-ENOTSUP, "%s: regular expression, character %zu: %s",
+                                    writer->what, (size_t)(writer->at - writer->regex), why);
+    }
+}
+
+static bool is_in(const struct token_unicode *unicode, uint64_t kinds, uint32_t point)
+{
+    return (point < 0xD800 || point >= 0xE000) && (kinds >> token_kind_of(unicode, point) & 1) != 0;
+}
+
+/* The characters of the kinds, as members of a class. */
+static void put_ranges(struct writer *writer, uint64_t kinds)
+{
+    char range[40];
+    for (uint32_t from = 0; from < 0x110000; from++) {
+        if (!is_in(writer->unicode, kinds, from)) {
+            continue;
+        }
+        uint32_t to = from;
+        while (to + 1 < 0x110000 && is_in(writer->unicode, kinds, to + 1)) {
+            to++;
+        }
+        snprintf(range, sizeof range,
+                 to > from ? "\\x{%" PRIX32 "}-\\x{%" PRIX32 "}" : "\\x{%" PRIX32 "}", from, to);
+        put_text(writer, range);
+        from = to;
+    }
+}
+
+/* What is neither assigned nor printed. */
+static uint64_t kinds_unseen(void)
+{
+    return token_kinds_named("Cc", 2) | token_kinds_named("Cn", 2) | token_kinds_named("Cs", 2);
+}
+
+static bool is_name(const char *name, size_t bytes, const char *wanted)
+{
+    return strlen(wanted) == bytes && memcmp(name, wanted, bytes) == 0;
+}
+
+/* Of a name within \p{...}; 0: neither a category nor one of those that mean what they say. */
+static uint64_t kinds_of_property(const char *name, size_t bytes)
+{
+    if (is_name(name, bytes, "Space") || is_name(name, bytes, "White_Space")) {
+        return token_kinds_flagged(TOKEN_FLAG_SPACE);
+    }
+    return is_name(name, bytes, "Digit")   ? token_kinds_named("Nd", 2)
+           : is_name(name, bytes, "Punct") ? token_kinds_named("P", 1)
+           : is_name(name, bytes, "Word")  ? token_kinds_word(false)
+           : is_name(name, bytes, "Any")   ? UINT64_MAX
+                                           : token_kinds_named(name, bytes);
+}
+
+/* Of a name within [:...:]; 0: no table tells. */
+static uint64_t kinds_of_bracket(const char *name, size_t bytes)
+{
+    const uint64_t space = token_kinds_flagged(TOKEN_FLAG_SPACE);
+    const uint64_t lines = token_kinds_named("Zl", 2) | token_kinds_named("Zp", 2);
+    return is_name(name, bytes, "punct")   ? token_kinds_named("P", 1) | token_kinds_named("S", 1)
+           : is_name(name, bytes, "space") ? space
+           : is_name(name, bytes, "digit") ? token_kinds_named("Nd", 2)
+           : is_name(name, bytes, "word")  ? token_kinds_word(true)
+           : is_name(name, bytes, "cntrl") ? token_kinds_named("Cc", 2)
+           : is_name(name, bytes, "graph") ? ~(space | kinds_unseen())
+           : is_name(name, bytes, "print") ? ~(lines | kinds_unseen())
+                                           : 0;
+}
+
+/* {Name}, {^Name} or one letter behind \p: the kinds; 0 where it is no category (a script, say). */
+static uint64_t read_property(const struct writer *writer, const char **after, bool *outside)
+{
+    const char *at = writer->at + 2;
+    if (at >= writer->end) {
+        return 0;
+    }
+    if (*at != '{') {
+        *after = at + 1;
+        return token_kinds_named(at, 1);
+    }
+    const char *close = memchr(at, '}', (size_t)(writer->end - at));
+    if (close == NULL) {
+        return 0;
+    }
+    const bool inverted = at[1] == '^';
+    *outside ^= inverted;
+    *after = close + 1;
+    at += 1 + inverted;
+    return kinds_of_property(at, (size_t)(close - at));
+}
+
+static void copy(struct writer *writer, size_t bytes)
+{
+    const size_t left = (size_t)(writer->end - writer->at);
+    put(writer, writer->at, bytes < left ? bytes : left);
+    writer->at += bytes < left ? bytes : left;
+}
+
+/* \p{Han} and the like: the characters of a script alone, without those that it shares. */
+static void write_script(struct writer *writer)
+{
+    const char *close = memchr(writer->at, '}', (size_t)(writer->end - writer->at));
+    const bool inverted = close != NULL && writer->at + 3 < close && writer->at[3] == '^';
+    const char *name = writer->at + 3 + inverted;
+    if (close == NULL || writer->at[2] != '{' ||
+        !token_pcre_has_script(name, (size_t)(close - name))) {
+        refuse(writer, "\\p knows general categories and scripts, and no other property");
+        return;
+    }
+    put_text(writer, (writer->at[1] == 'P') != inverted ? "\\P{sc:" : "\\p{sc:");
+    put(writer, name, (size_t)(close + 1 - name));
+    writer->at = close + 1;
+}
+
+/* \uHHHH, which PCRE2 writes \x{HHHH}. */
+static void write_point(struct writer *writer)
+{
+    put_text(writer, "\\x{");
+    writer->at += 2;
+    copy(writer, 4);
+    put_text(writer, "}");
+}
+
+/* \b and \B: where a character of \w and another one, or none, meet. */
+static void write_border(struct writer *writer, bool border)
+{
+    const char *const parts[4] = {"(?:(?<=[", border ? "])(?![" : "])(?=[", "])|(?<![",
+                                  border ? "])(?=[" : "])(?!["};
+    for (size_t i = 0; i < 4; i++) {
+        put_text(writer, parts[i]);
+        put_ranges(writer, token_kinds_word(false));
+    }
+    put_text(writer, "]))");
+    writer->at += 2;
+}
+
+/* A backslash and what it belongs to. */
+static void write_escape(struct writer *writer, bool in_class)
+{
+    const char c = writer->at + 1 < writer->end ? writer->at[1] : '\0';
+    const char lower = (char)(c | 32);
+    const char *after = writer->at + 2;
+    bool outside = c != lower;
+    uint64_t kinds = 0;
+    if (lower == 'h') { /* a hexadecimal digit there, white space in PCRE2 */
+        refuse(writer, "\\h is not supported; write [0-9a-fA-F]");
+        return;
+    }
+    if (c == 'u') {
+        write_point(writer);
+        return;
+    }
+    if (lower == 'b' && !in_class) {
+        write_border(writer, c == 'b');
+        return;
+    }
+    if (c == '\0' || strchr("sdwp", lower) == NULL) {
+        copy(writer, 2);
+        return;
+    }
+    kinds = lower == 's'   ? token_kinds_flagged(TOKEN_FLAG_SPACE)
+            : lower == 'd' ? token_kinds_named("Nd", 2)
+            : lower == 'w' ? token_kinds_word(in_class)
+                           : read_property(writer, &after, &outside);
+    if (kinds == 0) {
+        write_script(writer);
+        return;
+    }
+    const bool unfolds = writer->folds && !in_class; /* cases are not folded outside of [...] */
+    put_text(writer, unfolds ? "(?-i:" : "");
+    put_text(writer, in_class ? "" : outside ? "[^" : "[");
+    put_ranges(writer, in_class && outside ? ~kinds : kinds);
+    put_text(writer, in_class ? "" : "]");
+    put_text(writer, unfolds ? ")" : "");
+    writer->at = after;
+}
+
+/* [:name:] or [:^name:] within a class; both libraries agree on ascii and xdigit alone. */
+static void write_bracket(struct writer *writer)
+{
+    const char *close = memmem(writer->at, (size_t)(writer->end - writer->at), ":]", 2);
+    if (close == NULL) {
+        copy(writer, 1);
+        return;
+    }
+    const bool outside = writer->at[2] == '^';
+    const char *name = writer->at + 2 + outside;
+    const size_t bytes = close > name ? (size_t)(close - name) : 0;
+    const uint64_t kinds = kinds_of_bracket(name, bytes);
+    if (kinds != 0) {
+        put_ranges(writer, outside ? ~kinds : kinds);
+    } else if (is_name(name, bytes, "blank") && !outside) {
+        put_text(writer, "\\t");
+        put_ranges(writer, token_kinds_named("Zs", 2));
+    } else if (is_name(name, bytes, "ascii") || is_name(name, bytes, "xdigit")) {
+        put(writer, writer->at, (size_t)(close + 2 - writer->at));
+    } else {
+        refuse(writer, "a class by this name is not supported; write \\p{L}, \\p{Lu} or the like");
+        return;
+    }
+    writer->at = close + 2;
+}
+
+/* [...], from its bracket on. */
+static void write_class(struct writer *writer)
+{
+    copy(writer, 1);
+    if (writer->at < writer->end && *writer->at == '^') {
+        copy(writer, 1);
+    }
+    if (writer->at < writer->end && *writer->at == ']') {
+        refuse(writer, "an empty class of characters");
+    }
+    while (writer->code == 0 && writer->at < writer->end && *writer->at != ']') {
+        const char next = writer->at + 1 < writer->end ? writer->at[1] : '\0';
+        if (*writer->at == '\\') {
+            write_escape(writer, true);
+        } else if (*writer->at == '[' && next == ':') {
+            write_bracket(writer);
+        } else if (*writer->at == '[' || (*writer->at == '&' && next == '&')) {
+            refuse(writer, "a class of characters within another, or && in one, is not supported");
+        } else {
+            copy(writer, 1);
+        }
+    }
+    copy(writer, 1);
+}
+
+/* The letters behind (?, up to : or ), where they are options: m is PCRE2's s, and i is kept in mind. */
+static void write_options(struct writer *writer)
+{
+    const char *at = writer->at;
+    bool on = true;
+    bool folds = writer->folds;
+    while (at < writer->end && *at != '\0' && strchr("imx-", *at) != NULL) {
+        on = *at == '-' ? false : on;
+        folds = *at == 'i' ? on : folds;
+        at++;
+    }
+    if (at == writer->end || (*at != ':' && *at != ')')) {
+        return; /* another kind of group */
+    }
+    for (; writer->at < at; writer->at++) {
+        put(writer, *writer->at == 'm' ? "s" : writer->at, 1);
+    }
+    writer->folds = folds;
+    if (*at == ')') { /* for the rest of the group around it */
+        copy(writer, 1);
+        writer->depth--;
+    }
+}
+
+static void write_group(struct writer *writer)
+{
+    if (writer->depth == GROUPS_MAX) {
+        refuse(writer, "groups are nested too deeply");
+        return;
+    }
+    writer->groups[writer->depth++] = (struct group){writer->bytes, writer->folds};
+    const bool more = writer->end - writer->at > 1 && writer->at[1] == '?';
+    copy(writer, more ? 2 : 1);
+    if (more) {
+        write_options(writer);
+    }
+}
+
+static void end_group(struct writer *writer)
+{
+    if (writer->depth > 0) {
+        writer->depth--;
+        writer->atom = writer->groups[writer->depth].begin;
+        writer->folds = writer->groups[writer->depth].folded;
+    }
+    copy(writer, 1);
+}
+
+/* {n,m} with what makes it another thing than in PCRE2: {,m} begins at 0, {n,m}+ repeats the whole of
+ * it, and {n}? makes it optional. */
+static void write_counts(struct writer *writer)
+{
+    const char *close = memchr(writer->at, '}', (size_t)(writer->end - writer->at));
+    const size_t inside = close != NULL ? (size_t)(close - writer->at) - 1 : 0;
+    if (inside == 0 || strspn(writer->at + 1, "0123456789,") < inside) {
+        copy(writer, 1); /* a brace */
+        return;
+    }
+    const bool fixed = memchr(writer->at, ',', inside + 1) == NULL;
+    const bool wraps = close + 1 < writer->end && (close[1] == '+' || (close[1] == '?' && fixed));
+    const size_t atom = writer->bytes - writer->atom;
+    if (wraps) {
+        put_text(writer, "(?:");
+        if (writer->code == 0) {
+            memmove(writer->text + writer->atom + 3, writer->text + writer->atom, atom);
+            memcpy(writer->text + writer->atom, "(?:", 3);
+        }
+    }
+    copy(writer, 1);
+    put_text(writer, *writer->at == ',' ? "0" : "");
+    copy(writer, inside + 1);
+    put_text(writer, wraps ? ")" : "");
+}
+
+/* What stands next, outside of a class. */
+static void write_next(struct writer *writer)
+{
+    const char c = *writer->at;
+    if (c == '{') {
+        write_counts(writer);
+    } else if (c == ')') {
+        end_group(writer);
+    } else if (strchr("?*+|^$", c) != NULL && c != '\0') {
+        copy(writer, 1);
+    } else {
+        writer->atom = writer->bytes;
+        if (c == '(') {
+            write_group(writer);
+        } else if (c == '\\') {
+            write_escape(writer, false);
+        } else if (c == '[') {
+            write_class(writer);
+        } else {
+            unsigned bytes = 1;
+            token_point(writer->at, &bytes);
+            copy(writer, bytes);
+        }
+    }
+}
+
+int token_regex_translate(const struct token_unicode *unicode, const char *regex, size_t bytes,
+                          const char *what, char **out, size_t *out_bytes)
+{
+    struct writer writer = {
+        .unicode = unicode, .what = what, .regex = regex, .at = regex, .end = regex + bytes};
+    while (writer.code == 0 && writer.at < writer.end) {
+        write_next(&writer);
+    }
+    put(&writer, "", 1);
+    if (writer.code != 0) {
+        core_charge_free(writer.text);
+        return writer.code;
+    }
+    *out = writer.text;
+    *out_bytes = writer.bytes - 1;
+    return 0;
+}
