@@ -9,41 +9,6 @@
 #include "offload/plan/sim.h"
 #include "offload/plan/step.h"
 
-/* Saves what its own update makes. */
-static bool is_own(int kind)
-{
-    return kind == PLAN_FIRST_SAVE_OWN || kind == PLAN_NEXT_SAVE_OWN;
-}
-
-bool plan_candidate_joins(const struct plan *plan, int before, int kind)
-{
-    enum plan_timing timing = plan->choice.timing;
-    bool speculates = timing == PLAN_TIMING_SPECULATIVE;
-    bool inside = timing == PLAN_TIMING_INSIDE;
-    bool splits = timing == PLAN_TIMING_SPLIT;
-    bool leaves = !inside && (before == PLAN_FIRST || before == PLAN_NEXT ||
-                              before == PLAN_NEXT_SAVE || is_own(before));
-    bool guesses = before == PLAN_GUESS || before == PLAN_GUESS_NEXT;
-    bool pending = leaves || (guesses && speculates);
-    bool nothing = (!leaves || plan->may_skip) && (!guesses || speculates);
-    switch ((enum plan_kind)kind) {
-    case PLAN_FIRST:
-    case PLAN_EVAL: return nothing;
-    case PLAN_NEXT:
-    case PLAN_DRAIN: return pending;
-    case PLAN_NEXT_SAVE:
-    case PLAN_DRAIN_SAVE: return pending;
-    case PLAN_FIRST_SAVE_OWN: return nothing && (inside || splits);
-    case PLAN_NEXT_SAVE_OWN: return pending && splits;
-    case PLAN_GUESS: return nothing && speculates;
-    case PLAN_GUESS_NEXT: return pending && speculates;
-    case PLAN_KIND_COUNT: break;
-    }
-    return false;
-}
-
-/* ---- building ---- */
-
 static int add_tape(struct plan_builder *builder, const struct plan_input *input,
                     const struct plan *plan, int kind, struct plan_tape *out)
 {
@@ -73,7 +38,7 @@ static int build_join(const struct plan_input *input, const struct plan *plan, i
 
 static bool is_save(int kind)
 {
-    return kind == PLAN_NEXT_SAVE || kind == PLAN_DRAIN_SAVE || is_own(kind);
+    return kind == PLAN_NEXT_SAVE || kind == PLAN_DRAIN_SAVE || plan_kind_saves_own(kind);
 }
 
 int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
@@ -85,7 +50,7 @@ int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
             if (!saves && (is_save(before) || is_save(kind))) {
                 continue;
             }
-            if (tape->commands == NULL && plan_candidate_joins(plan, before, kind)) {
+            if (tape->commands == NULL && plan_joins(plan, before, kind)) {
                 int rc = build_join(input, plan, before, kind, tape);
                 if (rc != 0) {
                     return rc;

@@ -1,10 +1,13 @@
-/* check.c: refuses input that no plan can be made of. */
+/* check.c: checks shapes, ranks and wishes. */
+#include "offload/plan/check.h"
+
 #include <errno.h>
 #include <inttypes.h>
 
 #include "core/base/err.h"
-#include "offload/plan/candidate.h"
+#include "offload/plan/layout.h"
 #include "offload/plan/policy.h"
+#include "offload/plan/shard.h"
 
 static int check_shapes(const struct plan_input *input)
 {

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "offload/plan/candidate.h"
+#include "offload/plan/check.h"
 #include "offload/plan/climb.h"
 #include "offload/plan/policy.h"
 
@@ -42,12 +43,12 @@ static void note_tried(struct search *search, const struct plan *plan)
 {
     const struct plan_budgets *budgets = &search->input->budgets;
     const struct plan_choice *choice = &plan->choice;
-    struct plan_alternative *of = &search->tried.of[choice->acts][choice->timing];
+    struct plan_alternative *of = &search->tried.of[choice->acts][plan_choice_timing(choice)];
     if (of->step_seconds == 0 || plan->predicted.step_seconds < of->step_seconds) {
         *of = (struct plan_alternative){
             .acts = choice->acts,
             .order = choice->order,
-            .timing = choice->timing,
+            .timing = plan_choice_timing(choice),
             .step_seconds = plan->predicted.step_seconds,
             .device_bytes = plan->layout->tier_bytes[PLAN_DEVICE] + budgets->device_taken_bytes,
             .host_bytes = plan->layout->tier_bytes[PLAN_HOST] + budgets->host_taken_bytes,
@@ -60,7 +61,8 @@ static int try_policy(void *user, const struct plan_choice *policy)
 {
     struct search *search = user;
     struct plan_choice choice = *policy;
-    struct plan **best = &search->best[policy->timing * PLAN_CHUNK_SIZES + search->size];
+    struct plan **best =
+        &search->best[plan_choice_timing(policy) * PLAN_CHUNK_SIZES + search->size];
     struct plan *plan = NULL;
     int rc = 0;
     for (int roomy = 1; rc == 0 && plan == NULL && roomy >= 0; roomy--) {
@@ -335,7 +337,8 @@ static int choose_careful(const struct plan_input *input, struct plan **out)
     return rc;
 }
 
-int plan_choose(const struct plan_input *input, struct plan **out)
+/* The fastest plan that fits. */
+static int choose_plan(const struct plan_input *input, struct plan **out)
 {
     struct plan *plan = NULL;
     struct plan *careful = NULL;
@@ -355,5 +358,33 @@ int plan_choose(const struct plan_input *input, struct plan **out)
     }
     plan_destroy(wins ? plan : careful);
     *out = wins ? careful : plan;
+    return 0;
+}
+
+int plan_create(const struct plan_input *input, struct plan **out)
+{
+    struct plan *plan = NULL;
+    /* All ranks choose as the last one does, so that they choose the same. */
+    struct plan_input last = *input;
+    last.rank = input->world > 1 ? input->world - 1 : 0;
+    int rc = plan_check(input);
+    if (rc == 0) {
+        rc = choose_plan(&last, &plan);
+    }
+    if (rc == 0 && last.rank != input->rank) {
+        rc = plan_candidate_turn(input, plan);
+    }
+    if (rc == 0) {
+        rc = plan_candidate_complete(input, plan);
+    }
+    if (rc == 0) {
+        rc = plan_candidate_predict_clipped(input, plan);
+    }
+    if (rc != 0) {
+        plan_destroy(plan);
+        return rc;
+    }
+    plan->alone = input->world <= 1;
+    *out = plan;
     return 0;
 }

@@ -77,7 +77,8 @@ static bool set_slots(uint32_t *slots, uint32_t wished, uint32_t least, uint64_t
 static bool shift_pending(struct plan_choice *choice, int by)
 {
     int share = (int)choice->pending_share + by;
-    bool may = choice->timing == PLAN_TIMING_SPLIT && share > 0 && share < PLAN_SHARE_ALL;
+    bool splits = choice->pending_share > 0 && choice->pending_share < PLAN_SHARE_ALL;
+    bool may = splits && share > 0 && share < PLAN_SHARE_ALL;
     choice->pending_share = may ? (uint32_t)share : choice->pending_share;
     return may;
 }

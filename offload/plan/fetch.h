@@ -1,4 +1,4 @@
-/* fetch.h: the commands that bring working weights to compute, and those that update a block. Pure. */
+/* fetch.h: the commands that bring working weights to compute. Pure. */
 #ifndef OFFLOAD_PLAN_FETCH_H
 #define OFFLOAD_PLAN_FETCH_H
 
@@ -23,12 +23,5 @@ int plan_fetch_gather(struct plan_step *step, uint32_t block, uint16_t whole);
 /* READ or WRITE of a chunk of working weights at `memory`. */
 int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t block, uint64_t chunk,
                           struct plan_piece memory);
-
-/* Updates a block chunk by chunk. With `to_device` its new weights stand ready for compute as they
- * appear, which saves the forward its fetch. */
-int plan_update_block(struct plan_step *step, uint32_t block, bool to_device);
-
-/* Sends a block's gradient to STORE, where it waits for the update. */
-int plan_update_put_gradient(struct plan_step *step, uint32_t block);
 
 #endif

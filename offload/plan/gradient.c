@@ -1,7 +1,7 @@
 /* gradient.c: sums, rounding, ranks, the way to the update. */
 #include "offload/plan/gradient.h"
 
-#include "offload/plan/fetch.h"
+#include "offload/plan/update.h"
 
 static struct plan_piece part(uint16_t buffer, uint64_t bytes)
 {

@@ -1,7 +1,9 @@
 /* layout.c: adds the buffers of each kind in turn and places them one behind another. */
 #include "offload/plan/layout.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,14 @@ enum { NORM_BYTES = 64 };
 static uint64_t larger(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
+}
+
+enum plan_timing plan_choice_timing(const struct plan_choice *choice)
+{
+    return choice->speculates                        ? PLAN_TIMING_SPECULATIVE
+           : choice->pending_share == 0              ? PLAN_TIMING_INSIDE
+           : choice->pending_share == PLAN_SHARE_ALL ? PLAN_TIMING_DEFERRED
+                                                     : PLAN_TIMING_SPLIT;
 }
 
 bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block)
@@ -75,6 +85,82 @@ uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block)
     return trained ? shape->shared_elements : 0;
 }
 
+/* ---- the list of buffers ---- */
+
+struct buffer_kind {
+    const char *name;
+    enum plan_tier tier;
+    enum plan_consumer consumer;
+    bool twice; /* in two generations */
+};
+
+static int add_buffer(struct plan_layout *layout, const char *name, enum plan_tier tier,
+                      enum plan_consumer consumer, uint64_t bytes, uint16_t *out)
+{
+    if (bytes == 0) {
+        return 0;
+    }
+    if (layout->count == layout->room) {
+        uint32_t wider = layout->room == 0 ? 256 : layout->room * 2;
+        wider = wider < PLAN_NONE ? wider : PLAN_NONE; /* no buffer has that number */
+        struct plan_buffer *moved = wider == layout->room
+                                        ? NULL
+                                        : realloc(layout->buffers, wider * sizeof *moved);
+        if (moved == NULL) {
+            return core_err_set(-ENOMEM, "no memory for more than %u buffers of the plan",
+                                layout->room);
+        }
+        layout->buffers = moved;
+        layout->room = wider;
+    }
+    struct plan_buffer *buffer = &layout->buffers[layout->count];
+    *buffer = (struct plan_buffer){.tier = (uint8_t)tier,
+                                   .consumer = (uint8_t)consumer,
+                                   .twin = PLAN_NONE,
+                                   .offset = layout->tier_bytes[tier],
+                                   .bytes = bytes};
+    snprintf(buffer->name, sizeof buffer->name, "%s", name);
+    layout->tier_bytes[tier] += plan_round_up(bytes, PLAN_ALIGN_BYTES);
+    *out = (uint16_t)layout->count++;
+    return 0;
+}
+
+static int add_ring(struct plan_layout *layout, const struct buffer_kind *kind,
+                    const uint64_t bytes[PLAN_SIZE_COUNT], const uint32_t counts[PLAN_SIZE_COUNT],
+                    struct plan_ring *out)
+{
+    static const char *const sizes[PLAN_SIZE_COUNT] = {".small", "", ".large"};
+    for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
+        assert(counts[size] <= PLAN_SLOT_MAX);
+        for (uint32_t i = 0; i < counts[size]; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "%s%s[%u]", kind->name, sizes[size], i);
+            int rc = add_buffer(layout, name, kind->tier, kind->consumer, bytes[size],
+                                &out->buffers[size][i]);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+        out->counts[size] = counts[size];
+    }
+    return 0;
+}
+
+static int add_of_block(struct plan_layout *layout, const struct plan_input *input, uint32_t block,
+                        const struct buffer_kind *kind, uint64_t bytes, uint16_t *out)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%s(%.20s)", kind->name, input->blocks[block].name);
+    int rc = add_buffer(layout, name, kind->tier, kind->consumer, bytes, out);
+    if (rc == 0 && bytes > 0 && kind->twice) {
+        uint16_t twin = PLAN_NONE;
+        snprintf(name, sizeof name, "%s'(%.20s)", kind->name, input->blocks[block].name);
+        rc = add_buffer(layout, name, kind->tier, kind->consumer, bytes, &twin);
+        layout->buffers[*out].twin = twin;
+    }
+    return rc;
+}
+
 /* ---- weights and states ---- */
 
 static uint64_t extents_bytes(uint64_t chunks, uint64_t chunk_bytes)
@@ -90,25 +176,25 @@ static int add_weights(struct plan_layout *layout, const struct plan_input *inpu
     uint64_t width = input->format.weight_bytes;
     uint64_t most = plan_weight_most(input, b);
     uint64_t bytes = plan_round_up(most * width, PLAN_ALIGN_BYTES);
-    bool twice = choice->timing == PLAN_TIMING_SPECULATIVE && input->blocks[b].trained;
-    const struct plan_layout_kind in_device = {"w", PLAN_DEVICE, PLAN_FOR_WEIGHTS, twice};
-    const struct plan_layout_kind in_host = {"w", PLAN_HOST, PLAN_FOR_WEIGHTS, twice};
-    const struct plan_layout_kind in_store = {"w", PLAN_STORE, PLAN_FOR_WEIGHTS, twice};
+    bool twice = choice->speculates && input->blocks[b].trained;
+    const struct buffer_kind in_device = {"w", PLAN_DEVICE, PLAN_FOR_WEIGHTS, twice};
+    const struct buffer_kind in_host = {"w", PLAN_HOST, PLAN_FOR_WEIGHTS, twice};
+    const struct buffer_kind in_store = {"w", PLAN_STORE, PLAN_FOR_WEIGHTS, twice};
     bool host_copy = place->weights == PLAN_HOST ||
                      (place->weights == PLAN_DEVICE && !input->budgets.device_is_host &&
                       !block->on_card);
     int rc = 0;
     if (place->weights == PLAN_DEVICE) {
-        rc = plan_layout_add_of_block(layout, input, b, &in_device, bytes, &block->weights_device);
+        rc = add_of_block(layout, input, b, &in_device, bytes, &block->weights_device);
     }
     if (rc == 0 && host_copy) {
-        rc = plan_layout_add_of_block(layout, input, b, &in_host, bytes, &block->weights_host);
+        rc = add_of_block(layout, input, b, &in_host, bytes, &block->weights_host);
     }
     if (rc == 0 && place->weights == PLAN_STORE) {
         uint64_t chunks = plan_chunk_count(most, choice->chunk_elements);
-        rc = plan_layout_add_of_block(layout, input, b, &in_store,
-                                      extents_bytes(chunks, choice->chunk_elements * width),
-                                      &block->weights_store);
+        rc = add_of_block(layout, input, b, &in_store,
+                          extents_bytes(chunks, choice->chunk_elements * width),
+                          &block->weights_store);
     }
     return rc;
 }
@@ -118,10 +204,10 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
 {
     const struct plan_block_place *place = &layout->places[b];
     struct plan_block_layout *block = &layout->blocks[b];
-    bool twice = choice->timing == PLAN_TIMING_SPECULATIVE;
-    const struct plan_layout_kind in_memory = {"s", (enum plan_tier)place->states, PLAN_FOR_STATES,
-                                               twice};
-    const struct plan_layout_kind in_store = {"s", PLAN_STORE, PLAN_FOR_STATES, twice};
+    bool twice = choice->speculates;
+    const struct buffer_kind in_memory = {"s", (enum plan_tier)place->states, PLAN_FOR_STATES,
+                                          twice};
+    const struct buffer_kind in_store = {"s", PLAN_STORE, PLAN_FOR_STATES, twice};
     uint64_t away = place->chunk_count - place->resident_chunks;
     uint64_t chunk_bytes = plan_state_bytes(&input->format, choice->chunk_elements);
     uint64_t resident = place->resident_chunks * layout->state_stride;
@@ -131,11 +217,10 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
         resident -= layout->state_stride;
         resident += plan_round_up(plan_state_bytes(&input->format, last), PLAN_ALIGN_BYTES);
     }
-    int rc = plan_layout_add_of_block(layout, input, b, &in_memory, resident,
-                                      &block->states_memory);
+    int rc = add_of_block(layout, input, b, &in_memory, resident, &block->states_memory);
     if (rc == 0) {
-        rc = plan_layout_add_of_block(layout, input, b, &in_store, extents_bytes(away, chunk_bytes),
-                                      &block->states_store);
+        rc = add_of_block(layout, input, b, &in_store, extents_bytes(away, chunk_bytes),
+                          &block->states_store);
     }
     return rc;
 }
@@ -175,8 +260,8 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
         counts[size] = counts[size] < most ? counts[size] : most;
         bytes[size] = plan_round_up(bytes[size] * input->format.weight_bytes, PLAN_ALIGN_BYTES);
     }
-    const struct plan_layout_kind kind = {"wslot", PLAN_DEVICE, PLAN_FOR_SLOTS, false};
-    return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->weights);
+    const struct buffer_kind kind = {"wslot", PLAN_DEVICE, PLAN_FOR_SLOTS, false};
+    return add_ring(layout, &kind, bytes, counts, &layout->weights);
 }
 
 static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes, uint32_t count,
@@ -186,7 +271,7 @@ static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes,
     for (uint32_t i = 0; rc == 0 && i < count; i++) {
         char numbered[32];
         snprintf(numbered, sizeof numbered, "%s[%u]", name, i);
-        rc = plan_layout_add(layout, numbered, PLAN_HOST, PLAN_FOR_SLOTS, bytes, &out[i]);
+        rc = add_buffer(layout, numbered, PLAN_HOST, PLAN_FOR_SLOTS, bytes, &out[i]);
     }
     return rc;
 }
@@ -227,6 +312,243 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
     return rc;
 }
 
+/* ---- gradients ---- */
+
+/* Sums of a micro-batch-major step, and stored gradients that are sums themselves, live from the
+ * first micro-batch to the last. */
+static bool lives_all_along(const struct plan_input *input, const struct plan_choice *choice,
+                            bool is_sum)
+{
+    return choice->order == PLAN_ORDER_MICRO && input->wishes.micro_batches > 1 && is_sum;
+}
+
+struct need {
+    uint64_t elements[PLAN_SIZE_COUNT];
+    uint32_t counts[PLAN_SIZE_COUNT];
+};
+
+/* Whole gradients, or the shard that waits for the update. */
+static uint64_t elements_of(const struct plan_input *input, uint32_t block, bool shard)
+{
+    return shard ? plan_state_most(input, block) : input->blocks[block].elements;
+}
+
+/* Which blocks take turns in a ring; the others have a buffer each. ALL_IN_TURN but for those whose
+ * gradient waits on the card where compute left it. */
+enum turn { EACH_ITS_OWN, UPDATED_IN_TURN /* those whose update follows at once */, ALL_IN_TURN };
+
+/* What a kind of gradient buffer is. */
+struct gradient_kind {
+    struct buffer_kind layout;
+    uint64_t width;
+    uint32_t turns; /* of the ring that blocks take turns in */
+    enum turn turn;
+    bool shard;             /* of this rank's part alone */
+    bool waits;             /* for the update: blocks on the card have none in HOST */
+    size_t member;          /* of struct plan_block_layout */
+    struct plan_ring *ring; /* of the layout */
+};
+
+static bool is_wanted(const struct plan_input *input, const struct plan_layout *layout,
+                      const struct gradient_kind *kind, uint32_t block)
+{
+    return input->blocks[block].trained && !(kind->waits && layout->blocks[block].on_card);
+}
+
+static bool takes_turns(const struct plan_input *input, const struct plan_layout *layout,
+                        const struct gradient_kind *kind, uint32_t block)
+{
+    bool pending = layout->places[block].pending;
+    bool stays = kind->member == offsetof(struct plan_block_layout, gradient_whole) &&
+                 layout->blocks[block].on_card && pending;
+    bool turns = kind->turn == ALL_IN_TURN || (kind->turn == UPDATED_IN_TURN && !pending);
+    return turns && !stays && is_wanted(input, layout, kind, block);
+}
+
+static struct need need_of(const struct plan_input *input, const struct plan_layout *layout,
+                           const struct gradient_kind *kind)
+{
+    struct need need = {{0}, {0}};
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        if (takes_turns(input, layout, kind, b)) {
+            int size = layout->blocks[b].size;
+            uint64_t elements = elements_of(input, b, kind->shard);
+            need.elements[size] = elements > need.elements[size] ? elements : need.elements[size];
+            need.counts[size] += need.counts[size] < kind->turns;
+        }
+    }
+    return need;
+}
+
+static int add_kind(struct plan_layout *layout, const struct plan_input *input,
+                    const struct gradient_kind *kind)
+{
+    int rc = 0;
+    struct need need = need_of(input, layout, kind);
+    if (kind->turn != EACH_ITS_OWN) {
+        for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
+            need.elements[size] = plan_round_up(need.elements[size] * kind->width,
+                                                PLAN_ALIGN_BYTES);
+        }
+        rc = add_ring(layout, &kind->layout, need.elements, need.counts, kind->ring);
+    }
+    for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
+        if (is_wanted(input, layout, kind, b) && !takes_turns(input, layout, kind, b)) {
+            uint16_t *index = (uint16_t *)(void *)((char *)&layout->blocks[b] + kind->member);
+            rc = add_of_block(layout, input, b, &kind->layout,
+                              elements_of(input, b, kind->shard) * kind->width, index);
+        }
+    }
+    return rc;
+}
+
+static int add_shared_sum(struct plan_layout *layout, const struct plan_input *input)
+{
+    uint64_t elements = 0;
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        elements += plan_layout_shared(input, b);
+    }
+    return add_buffer(layout, "shared-sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS,
+                      elements * PLAN_SUM_BYTES, &layout->shared_sum);
+}
+
+/* Gradients as stored: a buffer a block where each waits for its update in memory; a ring where the
+ * update follows at once, or where they wait in STORE. */
+static int add_stored(struct plan_layout *layout, const struct plan_input *input,
+                      const struct plan_choice *choice, bool all_along)
+{
+    bool away = choice->grads == PLAN_STORE;
+    enum turn turn = away ? ALL_IN_TURN : all_along ? EACH_ITS_OWN : UPDATED_IN_TURN;
+    uint64_t width = input->format.grad_bytes;
+    const struct gradient_kind kind = {
+        .layout = {"g", away ? PLAN_HOST : choice->grads, PLAN_FOR_GRADIENTS, false},
+        .width = width,
+        .turns = choice->gradient_slots,
+        .turn = turn,
+        .shard = plan_layout_moves_gradients(input),
+        .waits = true,
+        .member = offsetof(struct plan_block_layout, gradient),
+        .ring = &layout->gradients};
+    const struct buffer_kind in_store = {"g", PLAN_STORE, PLAN_FOR_GRADIENTS, false};
+    int rc = add_kind(layout, input, &kind);
+    for (uint32_t b = 0; rc == 0 && away && b < input->block_count; b++) {
+        uint64_t chunks = plan_chunk_count(plan_state_most(input, b), choice->chunk_elements);
+        uint64_t extent = plan_round_up(choice->chunk_elements * width, PLAN_EXTENT_BYTES);
+        if (is_wanted(input, layout, &kind, b)) {
+            rc = add_of_block(layout, input, b, &in_store, chunks * extent,
+                              &layout->blocks[b].gradient_store);
+        }
+    }
+    return rc;
+}
+
+static int add_gradients(struct plan_layout *layout, const struct plan_input *input,
+                         const struct plan_choice *choice)
+{
+    bool sums = plan_layout_has_sums(input);
+    bool moves = plan_layout_moves_gradients(input);
+    bool all_along = lives_all_along(input, choice, !sums);
+    const struct gradient_kind whole = {
+        .layout = {"gwhole", PLAN_DEVICE, PLAN_FOR_GRADIENTS, false},
+        .width = input->format.grad_bytes,
+        .turns = choice->sum_slots,
+        .turn = all_along ? EACH_ITS_OWN : ALL_IN_TURN,
+        .member = offsetof(struct plan_block_layout, gradient_whole),
+        .ring = &layout->gradients_whole};
+    const struct gradient_kind sum = {.layout = {"sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS, false},
+                                      .width = PLAN_SUM_BYTES,
+                                      .turns = choice->sum_slots,
+                                      .turn = lives_all_along(input, choice, true) ? EACH_ITS_OWN
+                                                                                   : ALL_IN_TURN,
+                                      .member = offsetof(struct plan_block_layout, sum),
+                                      .ring = &layout->sums};
+    int rc = add_stored(layout, input, choice, !moves && all_along);
+    if (rc == 0 && moves) {
+        rc = add_kind(layout, input, &whole);
+    }
+    if (rc == 0 && sums) {
+        rc = add_kind(layout, input, &sum);
+    }
+    return rc == 0 ? add_shared_sum(layout, input) : rc;
+}
+
+/* ---- activations ---- */
+
+static int add_numbered(struct plan_layout *layout, const char *what, uint32_t block,
+                        uint32_t micro, enum plan_tier tier, uint64_t bytes, uint16_t *out)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%s(%u.%u)", what, block, micro);
+    return add_buffer(layout, name, tier, PLAN_FOR_ACTIVATIONS, bytes, out);
+}
+
+static uint64_t widest_boundary(const struct plan_input *input)
+{
+    uint64_t widest = 0;
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        uint64_t bytes = input->blocks[b].out_bytes;
+        widest = bytes > widest ? bytes : widest;
+    }
+    return plan_round_up(widest, PLAN_ALIGN_BYTES);
+}
+
+/* One boundary of one micro-batch: on the DEVICE for good, or PLAN_ACT_TURN boundaries' worth that
+ * take turns there while the others wait in HOST or STORE. */
+static int add_boundary(struct plan_layout *layout, const struct plan_input *input,
+                        const struct plan_choice *choice, uint32_t i)
+{
+    uint32_t b = i / layout->in_flight;
+    uint32_t micro = i % layout->in_flight;
+    uint32_t before = i - PLAN_ACT_TURN * layout->in_flight;
+    bool stored = choice->acts == PLAN_ACTS_STORE;
+    bool offloaded = choice->acts == PLAN_ACTS_HOST || stored;
+    bool turns = b >= PLAN_ACT_TURN;
+    uint64_t widest = widest_boundary(input);
+    int rc = 0;
+    if (offloaded && turns) {
+        layout->acts[i] = layout->acts[before];
+    } else {
+        rc = add_numbered(layout, "act", b, micro, PLAN_DEVICE,
+                          offloaded ? widest : input->blocks[b].out_bytes, &layout->acts[i]);
+    }
+    if (rc == 0 && offloaded && !(stored && input->budgets.device_is_host)) {
+        if (stored && turns) {
+            layout->acts_host[i] = layout->acts_host[before];
+        } else {
+            rc = add_numbered(layout, "act", b, micro, PLAN_HOST, widest, &layout->acts_host[i]);
+        }
+    }
+    if (rc == 0 && stored) {
+        rc = add_numbered(layout, "act", b, micro, PLAN_STORE,
+                          plan_round_up(input->blocks[b].out_bytes, PLAN_EXTENT_BYTES),
+                          &layout->acts_store[i]);
+    }
+    return rc;
+}
+
+static int add_acts(struct plan_layout *layout, const struct plan_input *input,
+                    const struct plan_choice *choice)
+{
+    uint32_t in_flight = layout->in_flight;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < (input->block_count - 1) * in_flight; i++) {
+        rc = add_boundary(layout, input, choice, i);
+    }
+    for (uint32_t i = 0; rc == 0 && i < in_flight; i++) {
+        rc = add_numbered(layout, "dact", 0, i, PLAN_DEVICE, widest_boundary(input),
+                          &layout->out_grads[i]);
+    }
+    for (uint32_t i = 0; rc == 0 && i < input->block_count * in_flight; i++) {
+        bool kept = layout->places[i / in_flight].kept;
+        rc = add_numbered(layout, "kept", i / in_flight, i % in_flight, PLAN_DEVICE,
+                          kept ? plan_layout_kept_bytes(input, i / in_flight) : 0,
+                          &layout->kept[i]);
+    }
+    return rc;
+}
+
+/* ---- all of it ---- */
+
 static int add_common(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t scratch = 0;
@@ -239,28 +561,25 @@ static int add_common(struct plan_layout *layout, const struct plan_input *input
                          plan_layout_temporary_bytes(shape) + (again ? shape->kept_bytes : 0));
     }
     uint64_t tiles = plan_layout_first_tile(input, input->block_count);
-    int rc = plan_layout_add(layout, "scratch", PLAN_DEVICE, PLAN_FOR_SCRATCH, scratch,
-                             &layout->scratch);
+    int rc = add_buffer(layout, "scratch", PLAN_DEVICE, PLAN_FOR_SCRATCH, scratch,
+                        &layout->scratch);
     if (rc == 0) {
-        rc = plan_layout_add(layout, "tile-sums", PLAN_HOST, PLAN_FOR_SCRATCH,
-                             tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums);
+        rc = add_buffer(layout, "tile-sums", PLAN_HOST, PLAN_FOR_SCRATCH,
+                        tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums);
     }
     if (rc == 0 && on_card) {
-        rc = plan_layout_add(layout, "tile-sums-card", PLAN_DEVICE, PLAN_FOR_SCRATCH,
-                             tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums_card);
+        rc = add_buffer(layout, "tile-sums-card", PLAN_DEVICE, PLAN_FOR_SCRATCH,
+                        tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums_card);
     }
     if (rc == 0 && plan_shards_states(input)) {
-        rc = plan_layout_add(layout, "tile-sums-all", PLAN_HOST, PLAN_FOR_SCRATCH,
-                             tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums_all);
+        rc = add_buffer(layout, "tile-sums-all", PLAN_HOST, PLAN_FOR_SCRATCH,
+                        tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums_all);
     }
     if (rc == 0) {
-        rc = plan_layout_add(layout, "norm", PLAN_HOST, PLAN_FOR_SCRATCH, NORM_BYTES,
-                             &layout->norm);
+        rc = add_buffer(layout, "norm", PLAN_HOST, PLAN_FOR_SCRATCH, NORM_BYTES, &layout->norm);
     }
     return rc;
 }
-
-/* ---- all of it ---- */
 
 static void sort_by_size(struct plan_layout *layout, const struct plan_input *input)
 {
@@ -335,10 +654,10 @@ static int add_all(struct plan_layout *layout, const struct plan_input *input,
         rc = add_stages(layout, input, choice);
     }
     if (rc == 0) {
-        rc = plan_layout_add_gradients(layout, input, choice);
+        rc = add_gradients(layout, input, choice);
     }
     if (rc == 0) {
-        rc = plan_layout_add_acts(layout, input, choice);
+        rc = add_acts(layout, input, choice);
     }
     return rc == 0 ? add_common(layout, input) : rc;
 }

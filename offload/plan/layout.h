@@ -5,7 +5,6 @@
 #ifndef OFFLOAD_PLAN_LAYOUT_H
 #define OFFLOAD_PLAN_LAYOUT_H
 
-#include "offload/plan/plan.h"
 #include "offload/plan/shard.h"
 
 enum { PLAN_SLOT_MAX = 8, PLAN_STATE_SLOT_MAX = 64, PLAN_ACT_TURN = 3 };
@@ -29,11 +28,13 @@ struct plan_ring {
 struct plan_choice {
     enum plan_acts acts;
     enum plan_order order;
-    enum plan_timing timing;
     enum plan_tier grads;   /* where they wait for the update */
     uint32_t pending_share; /* of PLAN_SHARE_ALL blocks, updates left to the next step */
-    bool keeps_first;       /* spare memory keeps activations before weights and states */
-    uint32_t recomputed;    /* blocks from the first on that spare memory does not keep */
+    bool
+        speculates; /* all are left, and the step's own update also runs inside backward, into a second
+                        generation, for the case that the norm changes nothing */
+    bool keeps_first;     /* spare memory keeps activations before weights and states */
+    uint32_t recomputed;  /* blocks from the first on that spare memory does not keep */
     uint32_t card_blocks; /* the first ones: spare DEVICE memory takes their states before it takes
                                others' weights, and the card updates them; not on the CPU device */
     uint32_t weight_slots;
@@ -46,6 +47,7 @@ struct plan_choice {
 /* Blocks whose updates are left to the next step stand evenly among the others, so that the drive has
  * work all along forward; the first ones would only be waited for. */
 enum { PLAN_SHARE_ALL = 64 };
+enum plan_timing plan_choice_timing(const struct plan_choice *choice);
 bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block);
 
 /* Buffer indices of one block; PLAN_NONE where it has no such buffer of its own. */
@@ -125,27 +127,5 @@ uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t blo
 
 /* Elements of the parameter that the block borrows, where it has a gradient. */
 uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block);
-
-/* ---- private to layout*.c ---- */
-
-struct plan_layout_kind {
-    const char *name;
-    enum plan_tier tier;
-    enum plan_consumer consumer;
-    bool twice; /* in two generations */
-};
-
-int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
-                    enum plan_consumer consumer, uint64_t bytes, uint16_t *out);
-int plan_layout_add_ring(struct plan_layout *layout, const struct plan_layout_kind *kind,
-                         const uint64_t bytes[PLAN_SIZE_COUNT],
-                         const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out);
-int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
-                             uint32_t block, const struct plan_layout_kind *kind, uint64_t bytes,
-                             uint16_t *out);
-int plan_layout_add_acts(struct plan_layout *layout, const struct plan_input *input,
-                         const struct plan_choice *choice);
-int plan_layout_add_gradients(struct plan_layout *layout, const struct plan_input *input,
-                              const struct plan_choice *choice);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef OFFLOAD_PLAN_NEEDS_H
 #define OFFLOAD_PLAN_NEEDS_H
 
-#include "offload/plan/plan.h"
+#include "offload/plan/types.h"
 
 /* Beyond it members are dropped; there are a few dozen. */
 enum { PLAN_NEEDS_MAX = 256 };

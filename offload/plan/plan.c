@@ -1,11 +1,11 @@
-/* plan.c: makes a plan and answers what is asked of it. */
-#include "offload/plan/plan.h"
+/* plan.c: reads and destroys a plan. */
+#include "offload/plan/plan_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 #include "core/base/hash.h"
-#include "offload/plan/candidate.h"
+#include "offload/plan/shard.h"
 
 void plan_destroy(struct plan *plan)
 {
@@ -19,34 +19,6 @@ void plan_destroy(struct plan *plan)
     }
     plan_layout_destroy(plan->layout);
     free(plan);
-}
-
-int plan_create(const struct plan_input *input, struct plan **out)
-{
-    struct plan *plan = NULL;
-    int rc = plan_check(input);
-    /* All ranks choose as the last one does, so that they choose the same. */
-    struct plan_input last = *input;
-    last.rank = input->world > 1 ? input->world - 1 : 0;
-    if (rc == 0) {
-        rc = plan_choose(&last, &plan);
-    }
-    if (rc == 0 && last.rank != input->rank) {
-        rc = plan_candidate_turn(input, plan);
-    }
-    if (rc == 0) {
-        rc = plan_candidate_complete(input, plan);
-    }
-    if (rc == 0) {
-        rc = plan_candidate_predict_clipped(input, plan);
-    }
-    if (rc != 0) {
-        plan_destroy(plan);
-        return rc;
-    }
-    plan->alone = input->world <= 1;
-    *out = plan;
-    return 0;
 }
 
 /* ---- reading ---- */
@@ -63,19 +35,18 @@ enum plan_order plan_chosen_order(const struct plan *plan)
 
 enum plan_timing plan_chosen_timing(const struct plan *plan)
 {
-    return plan->choice.timing;
+    return plan_choice_timing(&plan->choice);
 }
 
 enum plan_kind plan_steady(const struct plan *plan)
 {
-    return plan->choice.timing == PLAN_TIMING_INSIDE        ? PLAN_FIRST
-           : plan->choice.timing == PLAN_TIMING_SPECULATIVE ? PLAN_GUESS
-                                                            : PLAN_NEXT;
+    const struct plan_choice *choice = &plan->choice;
+    return choice->speculates ? PLAN_GUESS : choice->pending_share > 0 ? PLAN_NEXT : PLAN_FIRST;
 }
 
 unsigned plan_generations(const struct plan *plan)
 {
-    return plan->choice.timing == PLAN_TIMING_SPECULATIVE ? 2 : 1;
+    return plan->choice.speculates ? 2 : 1;
 }
 
 const struct plan_block_place *plan_block_place(const struct plan *plan, uint32_t block)
@@ -109,10 +80,41 @@ const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index)
     return &plan->layout->buffers[index];
 }
 
+bool plan_kind_saves_own(int kind)
+{
+    return kind == PLAN_FIRST_SAVE_OWN || kind == PLAN_NEXT_SAVE_OWN;
+}
+
+bool plan_joins(const struct plan *plan, int before, int kind)
+{
+    const uint32_t share = plan->choice.pending_share;
+    const bool speculates = plan->choice.speculates;
+    bool leaves = share > 0 && (before == PLAN_FIRST || before == PLAN_NEXT ||
+                                before == PLAN_NEXT_SAVE || plan_kind_saves_own(before));
+    bool guesses = before == PLAN_GUESS || before == PLAN_GUESS_NEXT;
+    bool pending = leaves || (guesses && speculates);
+    bool nothing = (!leaves || plan->may_skip) && (!guesses || speculates);
+    bool updates_inside = share < PLAN_SHARE_ALL;
+    switch ((enum plan_kind)kind) {
+    case PLAN_FIRST:
+    case PLAN_EVAL: return nothing;
+    case PLAN_NEXT:
+    case PLAN_DRAIN: return pending;
+    case PLAN_NEXT_SAVE:
+    case PLAN_DRAIN_SAVE: return pending;
+    case PLAN_FIRST_SAVE_OWN: return nothing && updates_inside;
+    case PLAN_NEXT_SAVE_OWN: return pending && updates_inside;
+    case PLAN_GUESS: return nothing && speculates;
+    case PLAN_GUESS_NEXT: return pending && speculates;
+    case PLAN_KIND_COUNT: break;
+    }
+    return false;
+}
+
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind)
 {
-    bool joins = plan_candidate_joins(plan, (int)before, (int)kind);
+    bool joins = plan_joins(plan, (int)before, (int)kind);
     return joins ? &plan->tapes[before][kind] : NULL;
 }
 
@@ -144,7 +146,7 @@ bool plan_alternative(const struct plan *plan, unsigned index, struct plan_alter
             for (int timing = 0; timing <= PLAN_TIMING_SPECULATIVE; timing++) {
                 const struct plan_alternative *of = &plan->tried.of[acts][timing];
                 const bool chosen = of->acts == plan->choice.acts &&
-                                    of->timing == plan->choice.timing;
+                                    of->timing == plan_chosen_timing(plan);
                 if (of->step_seconds > 0 && !chosen && (last == NULL || is_before(last, of)) &&
                     (next == NULL || is_before(of, next))) {
                     next = of;

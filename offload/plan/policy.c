@@ -1,6 +1,8 @@
 /* policy.c: the product of all policies, less what may not be or says the same twice. */
 #include "offload/plan/policy.h"
 
+#include <stddef.h>
+
 static const uint64_t chunk_sizes[PLAN_CHUNK_SIZES] = {4 << 20, 2 << 20, 1 << 20, 512 << 10};
 
 uint64_t plan_policy_chunk(unsigned index)
@@ -35,7 +37,7 @@ bool plan_policy_may_update_on_card(const struct plan_input *input)
 static bool may_lie(const struct plan_input *input, const struct plan_choice *choice)
 {
     bool asked = !input->budgets.device_is_host && input->wishes.states == PLAN_WHERE_DEVICE;
-    return choice->card_blocks > 0 ? choice->timing != PLAN_TIMING_SPECULATIVE : !asked;
+    return choice->card_blocks > 0 ? !choice->speculates : !asked;
 }
 
 /* What waits for the norm cannot go inside; what need not gains nothing by guessing. */
@@ -56,12 +58,13 @@ static bool may_be(const struct plan_wishes *wishes, enum plan_timing timing)
 static bool may_try(const struct plan_input *input, const struct plan_choice *choice)
 {
     const struct plan_wishes *wishes = &input->wishes;
+    const enum plan_timing timing = plan_choice_timing(choice);
     bool wished = (wishes->acts == PLAN_ACTS_AUTO || wishes->acts == choice->acts) &&
                   (wishes->order == PLAN_ORDER_AUTO || wishes->order == choice->order) &&
-                  (wishes->timing == PLAN_TIMING_AUTO || wishes->timing == choice->timing);
-    bool early = choice->timing != PLAN_TIMING_DEFERRED;
+                  (wishes->timing == PLAN_TIMING_AUTO || wishes->timing == timing);
+    bool early = timing != PLAN_TIMING_DEFERRED;
     bool possible = (choice->acts != PLAN_ACTS_STORE || input->budgets.store_bytes > 0) &&
-                    may_be(wishes, choice->timing);
+                    may_be(wishes, timing);
     bool sends = choice->grads != PLAN_STORE ||
                  (!early && (choice->order == PLAN_ORDER_LAYER || wishes->micro_batches == 1));
     bool pointless = choice->order == PLAN_ORDER_MICRO && wishes->micro_batches == 1 &&
@@ -76,13 +79,15 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
 static int each_timing(const struct plan_input *input, struct plan_choice choice,
                        plan_policy_visit *visit, void *user)
 {
+    static const struct {
+        uint32_t pending_share;
+        bool speculates;
+    } timings[] = {
+        {PLAN_SHARE_ALL, false}, {0, false}, {PLAN_SPLIT_SHARE, false}, {PLAN_SHARE_ALL, true}};
     int rc = 0;
-    for (int timing = PLAN_TIMING_DEFERRED; rc == 0 && timing <= PLAN_TIMING_SPECULATIVE;
-         timing++) {
-        choice.timing = (enum plan_timing)timing;
-        choice.pending_share = timing == PLAN_TIMING_INSIDE  ? 0
-                               : timing == PLAN_TIMING_SPLIT ? PLAN_SPLIT_SHARE
-                                                             : PLAN_SHARE_ALL;
+    for (size_t i = 0; rc == 0 && i < sizeof timings / sizeof timings[0]; i++) {
+        choice.pending_share = timings[i].pending_share;
+        choice.speculates = timings[i].speculates;
         rc = may_try(input, &choice) ? visit(user, &choice) : 0;
     }
     return rc;

@@ -2,7 +2,7 @@
 #ifndef OFFLOAD_PLAN_SHARD_H
 #define OFFLOAD_PLAN_SHARD_H
 
-#include "offload/plan/plan.h"
+#include "offload/plan/types.h"
 
 enum {
     PLAN_CUT_ELEMENTS = 65536, /* shards and chunks begin at multiples of it */
@@ -31,6 +31,14 @@ uint64_t plan_state_most(const struct plan_input *input, uint32_t block);
 uint64_t plan_chunk_count(uint64_t elements, uint64_t chunk_elements);
 /* Elements of one chunk: the last one may be short. */
 uint64_t plan_chunk_size(uint64_t elements, uint64_t chunk_elements, uint64_t chunk);
+
+/* States of a chunk of n elements lie packed, stream after stream: master, m, v, scales of m,
+ * scales of v. */
+uint64_t plan_state_bytes(const struct plan_format *format, uint64_t n);
+uint64_t plan_state_offset(const struct plan_format *format, enum plan_stream stream, uint64_t n);
+
+/* Elements in front of `rank`'s shard of a block: multiples of 64 Ki. */
+uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank);
 
 uint64_t plan_round_up(uint64_t bytes, uint64_t unit);
 

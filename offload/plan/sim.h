@@ -5,7 +5,7 @@
 #ifndef OFFLOAD_PLAN_SIM_H
 #define OFFLOAD_PLAN_SIM_H
 
-#include "offload/plan/plan.h"
+#include "offload/plan/types.h"
 
 /* Runs tapes[0 .. tape_count - 1] one after another, each as far into the one before as its edges
  * allow and the rates say, but never before the last but one has retired. times[t] has tapes[t]->count items, the

@@ -7,6 +7,7 @@
 
 #include "offload/plan/fetch.h"
 #include "offload/plan/gradient.h"
+#include "offload/plan/update.h"
 
 static bool acts_wait_elsewhere(const struct plan_step *step)
 {

@@ -3,6 +3,8 @@
  * slot of their block. Elsewhere those of a block in STORE go through the state slot, and a copy
  * brings them up; what stays on the card is updated there, by the compute queue, and comes down for
  * a checkpoint alone. */
+#include "offload/plan/update.h"
+
 #include "offload/plan/fetch.h"
 
 /* A chunk on its way. */
@@ -135,7 +137,7 @@ static int update(struct plan_step *step, const struct chunk *chunk)
                                 .bytes = chunk->count * format->grad_bytes};
     plan_move_operand(&command, PLAN_AS_GRAD, PLAN_READS,
                       chunk->gradient_away ? gradient_in_slot(step, chunk) : stored);
-    if (!step->ahead && step->choice->timing != PLAN_TIMING_SPLIT) {
+    if (!step->ahead && step->choice->pending_share == PLAN_SHARE_ALL) {
         plan_move_operand(&command, PLAN_AS_NORM, PLAN_READS, plan_move_whole(step, layout->norm));
     }
     return plan_move_add(step, &command);

@@ -1,0 +1,10 @@
+/* check.h: refuses input that no plan can be made of. Private to offload/plan; pure. */
+#ifndef OFFLOAD_PLAN_CHECK_H
+#define OFFLOAD_PLAN_CHECK_H
+
+#include "offload/plan/types.h"
+
+/* 0, or -EINVAL with a sentence. */
+int plan_check(const struct plan_input *input);
+
+#endif

@@ -1,0 +1,32 @@
+/* plan_internal.h: the plan's struct, for the files of offload/plan that build and choose plans. */
+#ifndef OFFLOAD_PLAN_PLAN_INTERNAL_H
+#define OFFLOAD_PLAN_PLAN_INTERNAL_H
+
+#include "offload/plan/layout.h"
+#include "offload/plan/plan.h"
+#include "offload/plan/residence.h"
+
+/* The fastest that was tried of each policy; 0 seconds: none fits. */
+struct plan_tried {
+    struct plan_alternative of[PLAN_ACTS_STORE + 1][PLAN_TIMING_SPECULATIVE + 1];
+};
+
+struct plan {
+    struct plan_choice choice;
+    struct plan_tried tried;
+    struct plan_residence residence;
+    struct plan_layout *layout;                                   /* owned */
+    struct plan_tape tapes[PLAN_KIND_COUNT + 1][PLAN_KIND_COUNT]; /* [before][kind] */
+    struct plan_prediction predicted;
+    struct plan_prediction predicted_clipped; /* where no update goes ahead of its norm */
+    bool alone;                               /* one rank */
+    bool may_skip; /* a step may leave nothing pending although its updates are deferred */
+};
+
+/* Whether a tape of `kind` may follow one of `before` (PLAN_KIND_COUNT: the start of a run). */
+bool plan_joins(const struct plan *plan, int before, int kind);
+
+/* Whether the kind's own update runs inside backward and also goes to a checkpoint. */
+bool plan_kind_saves_own(int kind);
+
+#endif

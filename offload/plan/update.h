@@ -1,0 +1,15 @@
+/* update.h: the commands that update a block, and those that send its gradient to STORE until then.
+ * Private to offload/plan; pure. */
+#ifndef OFFLOAD_PLAN_UPDATE_H
+#define OFFLOAD_PLAN_UPDATE_H
+
+#include "offload/plan/move.h"
+
+/* Updates a block chunk by chunk. With `to_device` its new weights stand ready for compute as they
+ * appear, which saves the forward its fetch. */
+int plan_update_block(struct plan_step *step, uint32_t block, bool to_device);
+
+/* Sends a block's gradient to STORE, where it waits for the update. */
+int plan_update_put_gradient(struct plan_step *step, uint32_t block);
+
+#endif
