@@ -31,22 +31,19 @@ uint16_t plan_fetch_held(struct plan_step *step, uint32_t block)
     return PLAN_NONE;
 }
 
-int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t block, uint64_t chunk,
+int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t block, uint64_t index,
                           struct plan_piece memory)
 {
     bool reads = op == PLAN_READ;
     uint64_t width = step->input->format.weight_bytes;
-    uint64_t stride = plan_round_up(step->choice->chunk_elements * width, PLAN_EXTENT_BYTES);
+    struct plan_chunk chunk = plan_chunk_at(step->input, step->layout, PLAN_W16, block, index);
     struct plan_command command = plan_move_command(
         op, reads ? PLAN_Q_READ_WEIGHT : PLAN_Q_WRITE_STATE, block, PLAN_NONE);
     command.streams = PLAN_W16;
-    command.chunk = (uint32_t)chunk;
+    command.chunk = (uint32_t)index;
     command.elements = memory.bytes / width;
     command.bytes = memory.bytes;
-    struct plan_piece extent = {.buffer = plan_move_block(step, block)->weights_store,
-                                .offset = chunk * stride,
-                                .bytes = memory.bytes};
-    plan_move_operand(&command, PLAN_AS_EXTENT_W16, reads ? PLAN_READS : PLAN_WRITES, extent);
+    plan_move_operand(&command, PLAN_AS_EXTENT_W16, reads ? PLAN_READS : PLAN_WRITES, chunk.kept);
     plan_move_operand(&command, PLAN_AS_MEMORY, reads ? PLAN_WRITES : PLAN_READS, memory);
     return plan_move_add(step, &command);
 }

@@ -684,6 +684,7 @@ int plan_layout_create(const struct plan_input *input, const struct plan_choice 
         return core_err_set(-ENOMEM, "no memory for the layout of a plan");
     }
     layout->in_flight = choice->order == PLAN_ORDER_MICRO ? 1 : input->wishes.micro_batches;
+    layout->chunk_elements = choice->chunk_elements;
     layout->state_stride = plan_round_up(plan_state_bytes(&input->format, choice->chunk_elements),
                                          PLAN_ALIGN_BYTES);
     int rc = make_tables(layout, input, places);
@@ -713,4 +714,61 @@ void plan_layout_destroy(struct plan_layout *layout)
     free(layout->kept);
     free(layout->out_grads);
     free(layout);
+}
+
+/* ---- finding ---- */
+
+static struct plan_piece extent_at(uint16_t buffer, uint64_t index, uint64_t full_bytes,
+                                   uint64_t bytes)
+{
+    return (struct plan_piece){.buffer = buffer,
+                               .offset = index * plan_round_up(full_bytes, PLAN_EXTENT_BYTES),
+                               .bytes = bytes};
+}
+
+static struct plan_piece weights_at(const struct plan_layout *layout, uint32_t block,
+                                    uint64_t index, uint64_t full_bytes, uint64_t bytes)
+{
+    const struct plan_block_layout *where = &layout->blocks[block];
+    if (where->weights_store != PLAN_NONE) {
+        return extent_at(where->weights_store, index, full_bytes, bytes);
+    }
+    return (struct plan_piece){.buffer = where->weights_host != PLAN_NONE ? where->weights_host
+                                                                          : where->weights_device,
+                               .offset = index * full_bytes,
+                               .bytes = bytes};
+}
+
+static struct plan_piece states_at(const struct plan_layout *layout, uint32_t block, uint64_t index,
+                                   uint64_t full_bytes, uint64_t bytes)
+{
+    const struct plan_block_layout *where = &layout->blocks[block];
+    const uint32_t resident = layout->places[block].resident_chunks;
+    if (index >= resident) {
+        return extent_at(where->states_store, index - resident, full_bytes, bytes);
+    }
+    return (struct plan_piece){
+        .buffer = where->states_memory, .offset = index * layout->state_stride, .bytes = bytes};
+}
+
+struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct plan_layout *layout,
+                                enum plan_stream stream, uint32_t block, uint64_t index)
+{
+    const struct plan_format *format = &input->format;
+    const uint64_t elements = layout->chunk_elements;
+    const struct plan_span span = stream == PLAN_W16 ? plan_weight_span(input, block)
+                                                     : plan_state_span(input, block);
+    struct plan_chunk chunk = {.first = span.first + index * elements,
+                               .count = plan_chunk_size(span.count, elements, index)};
+    if (stream == PLAN_W16) {
+        chunk.kept = weights_at(layout, block, index, elements * format->weight_bytes,
+                                chunk.count * format->weight_bytes);
+    } else if (stream == PLAN_G) {
+        chunk.kept = extent_at(layout->blocks[block].gradient_store, index,
+                               elements * format->grad_bytes, chunk.count * format->grad_bytes);
+    } else {
+        chunk.kept = states_at(layout, block, index, plan_state_bytes(format, elements),
+                               plan_state_bytes(format, chunk.count));
+    }
+    return chunk;
 }

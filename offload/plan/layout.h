@@ -84,6 +84,7 @@ struct plan_layout {
     uint16_t state_slots[PLAN_STATE_SLOT_MAX];
     uint64_t slot_states_offset;
     uint64_t slot_gradient_offset;
+    uint64_t chunk_elements;
     uint64_t state_stride; /* between resident chunks */
     uint16_t shared_sum;   /* DEVICE: fp32, of a borrowed parameter */
     uint16_t *acts;      /* owned, [boundary * in_flight]: DEVICE; repeats where slots take turns */
@@ -102,6 +103,26 @@ struct plan_layout {
 int plan_layout_create(const struct plan_input *input, const struct plan_choice *choice,
                        const struct plan_block_place *places, struct plan_layout **out);
 void plan_layout_destroy(struct plan_layout *layout);
+
+/* A range of a buffer; PLAN_NONE: of none. */
+struct plan_piece {
+    uint16_t buffer;
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+/* A chunk of a block's weights, states or gradient. */
+struct plan_chunk {
+    uint64_t first; /* element of the block */
+    uint64_t count;
+    struct plan_piece kept; /* where it is kept between uses; a buffer of STORE is its extent */
+};
+
+/* Where chunk `index` of a block's shard is kept. `stream` is PLAN_W16 for working weights, PLAN_MASTER for
+ * the states, PLAN_G for a gradient that waits in STORE (others have no buffer of their own). Weights with
+ * copies in HOST and DEVICE are kept in HOST. `kept.buffer` is PLAN_NONE where the plan keeps no such chunk. */
+struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct plan_layout *layout,
+                                enum plan_stream stream, uint32_t block, uint64_t index);
 
 /* How many there are of state slots, or of weight stages. */
 uint32_t plan_layout_slots(const uint16_t slots[PLAN_STATE_SLOT_MAX]);

@@ -34,13 +34,6 @@ struct plan_step {
     uint16_t gradient_whole;
 };
 
-/* A range of a buffer; PLAN_NONE: of none. */
-struct plan_piece {
-    uint16_t buffer;
-    uint64_t offset;
-    uint64_t bytes;
-};
-
 /* Adds a command of the update that is ahead, or of anything else. */
 int plan_move_add(struct plan_step *step, struct plan_command *command);
 

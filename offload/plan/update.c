@@ -42,13 +42,11 @@ static struct plan_piece gradient_in_slot(const struct plan_step *step, const st
                                .bytes = chunk->count * step->input->format.grad_bytes};
 }
 
-static struct plan_piece gradient_extent(const struct plan_step *step, uint32_t block,
-                                         uint64_t chunk)
+/* Where a chunk is kept between steps. */
+static struct plan_piece chunk_kept(const struct plan_step *step, enum plan_stream stream,
+                                    const struct chunk *chunk)
 {
-    uint64_t stride = plan_round_up(step->choice->chunk_elements * step->input->format.grad_bytes,
-                                    PLAN_EXTENT_BYTES);
-    return (struct plan_piece){.buffer = plan_move_block(step, block)->gradient_store,
-                               .offset = chunk * stride};
+    return plan_chunk_at(step->input, step->layout, stream, chunk->block, chunk->index).kept;
 }
 
 /* READ or WRITE of what the chunk keeps in STORE and holds in its state slot. */
@@ -56,7 +54,6 @@ static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk
 {
     const struct plan_format *format = &step->input->format;
     const struct plan_layout *layout = step->layout;
-    const struct plan_block_layout *where = plan_move_block(step, chunk->block);
     bool reads = op == PLAN_READ;
     enum plan_access outside = reads ? PLAN_READS : PLAN_WRITES;
     uint64_t states = plan_state_bytes(format, chunk->count);
@@ -67,21 +64,14 @@ static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk
     command.chunk = (uint32_t)chunk->index;
     command.elements = chunk->count;
     if (chunk->weights_in_slot) {
-        uint64_t stride = plan_round_up(step->choice->chunk_elements * format->weight_bytes,
-                                        PLAN_EXTENT_BYTES);
-        struct plan_piece extent = {
-            .buffer = where->weights_store, .offset = chunk->index * stride, .bytes = w16};
+        struct plan_piece extent = chunk_kept(step, PLAN_W16, chunk);
         command.streams |= PLAN_W16;
         command.bytes += w16;
         plan_move_operand(&command, PLAN_AS_EXTENT_W16, outside, extent);
         inside = weights_in_slot(step, chunk);
     }
     if (chunk->states_away) {
-        uint64_t stride = plan_round_up(plan_state_bytes(format, step->choice->chunk_elements),
-                                        PLAN_EXTENT_BYTES);
-        uint64_t away = chunk->index - layout->places[chunk->block].resident_chunks;
-        struct plan_piece extent = {
-            .buffer = where->states_store, .offset = away * stride, .bytes = states};
+        struct plan_piece extent = chunk_kept(step, PLAN_MASTER, chunk);
         command.streams |= state_streams(format);
         command.bytes += states;
         plan_move_operand(&command, PLAN_AS_EXTENT_STATES, outside, extent);
@@ -89,8 +79,7 @@ static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk
     }
     if (chunk->gradient_away && reads) {
         struct plan_piece gradient = gradient_in_slot(step, chunk);
-        struct plan_piece extent = gradient_extent(step, chunk->block, chunk->index);
-        extent.bytes = gradient.bytes;
+        struct plan_piece extent = chunk_kept(step, PLAN_G, chunk);
         command.streams |= PLAN_G;
         command.bytes += gradient.bytes;
         plan_move_operand(&command, PLAN_AS_EXTENT_GRAD, PLAN_READS, extent);
@@ -124,10 +113,8 @@ static int update(struct plan_step *step, const struct chunk *chunk)
                                      .offset = from,
                                      .bytes = layout->slot_states_offset + states - from};
     } else {
-        struct plan_piece resident = {.buffer = where->states_memory,
-                                      .offset = chunk->index * layout->state_stride,
-                                      .bytes = states};
-        plan_move_operand(&command, PLAN_AS_STATES, PLAN_CHANGES, resident);
+        plan_move_operand(&command, PLAN_AS_STATES, PLAN_CHANGES,
+                          chunk_kept(step, PLAN_MASTER, chunk));
     }
     plan_move_operand(&command, PLAN_AS_SLOT, PLAN_CHANGES, inside);
     plan_move_operand(&command, PLAN_AS_WEIGHTS_PLACE, PLAN_CHANGES, chunk->weights);
@@ -147,10 +134,7 @@ static int update(struct plan_step *step, const struct chunk *chunk)
 static int bring_down(struct plan_step *step, struct chunk *chunk)
 {
     const struct plan_layout *layout = step->layout;
-    const struct plan_format *format = &step->input->format;
-    struct plan_piece states = {.buffer = plan_move_block(step, chunk->block)->states_memory,
-                                .offset = chunk->index * layout->state_stride,
-                                .bytes = plan_state_bytes(format, chunk->count)};
+    struct plan_piece states = chunk_kept(step, PLAN_MASTER, chunk);
     chunk->slot = layout->state_slots[step->state_turn++ % step->choice->state_slots];
     struct plan_piece below = {
         .buffer = chunk->slot, .offset = layout->slot_states_offset, .bytes = states.bytes};
@@ -193,10 +177,8 @@ static int save(struct plan_step *step, const struct chunk *made)
                                      .offset = from,
                                      .bytes = layout->slot_states_offset + states - from};
     } else {
-        struct plan_piece resident = {.buffer = plan_move_block(step, chunk->block)->states_memory,
-                                      .offset = chunk->index * layout->state_stride,
-                                      .bytes = states};
-        plan_move_operand(&command, PLAN_AS_STATES, PLAN_READS, resident);
+        plan_move_operand(&command, PLAN_AS_STATES, PLAN_READS,
+                          chunk_kept(step, PLAN_MASTER, chunk));
     }
     plan_move_operand(&command, PLAN_AS_SLOT, PLAN_READS, inside);
     plan_move_operand(&command, PLAN_AS_WEIGHTS_PLACE, PLAN_READS, chunk->weights);
@@ -369,22 +351,21 @@ int plan_update_put_gradient(struct plan_step *step, uint32_t block)
 {
     uint64_t before = plan_layout_gradient_first(step->input, block);
     uint64_t width = step->input->format.grad_bytes;
-    uint64_t each = step->choice->chunk_elements;
-    struct plan_span span = plan_state_span(step->input, block);
+    uint64_t count = plan_chunk_count(plan_state_span(step->input, block).count,
+                                      step->choice->chunk_elements);
     int rc = 0;
-    for (uint64_t c = 0; rc == 0 && c < plan_chunk_count(span.count, each); c++) {
+    for (uint64_t c = 0; rc == 0 && c < count; c++) {
         struct plan_command write = plan_move_command(PLAN_WRITE, PLAN_Q_WRITE_STATE, block,
                                                       PLAN_NONE);
+        struct plan_chunk chunk = plan_chunk_at(step->input, step->layout, PLAN_G, block, c);
         struct plan_piece memory = {.buffer = step->gradient,
-                                    .offset = (span.first + c * each - before) * width,
-                                    .bytes = plan_chunk_size(span.count, each, c) * width};
-        struct plan_piece extent = gradient_extent(step, block, c);
-        extent.bytes = memory.bytes;
+                                    .offset = (chunk.first - before) * width,
+                                    .bytes = chunk.count * width};
         write.streams = PLAN_G;
         write.chunk = (uint32_t)c;
-        write.elements = memory.bytes / width;
+        write.elements = chunk.count;
         write.bytes = memory.bytes;
-        plan_move_operand(&write, PLAN_AS_EXTENT_GRAD, PLAN_WRITES, extent);
+        plan_move_operand(&write, PLAN_AS_EXTENT_GRAD, PLAN_WRITES, chunk.kept);
         plan_move_operand(&write, PLAN_AS_MEMORY, PLAN_READS, memory);
         rc = plan_move_add(step, &write);
     }
