@@ -135,17 +135,10 @@ static bool seek(struct sim *sim, int queue)
 
 static bool edge_holds(const struct sim *sim, uint32_t tape, struct plan_edge edge)
 {
-    if (edge.queue == PLAN_Q_COUNT) {
-        return true;
-    }
-    if (edge.count > 0) {
-        return sim->reached[tape * PLAN_Q_COUNT + edge.queue] >= (uint32_t)edge.count;
-    }
-    if (tape == 0) {
-        return true;
-    }
-    int64_t before = (int64_t)sim->tapes[tape - 1]->queue_count[edge.queue] + edge.count;
-    return (int64_t)sim->reached[(tape - 1) * PLAN_Q_COUNT + edge.queue] >= before;
+    bool back = false;
+    uint32_t place = 0;
+    return !plan_edge_find(edge, tape > 0 ? sim->tapes[tape - 1] : NULL, &back, &place) ||
+           sim->reached[(tape - back) * PLAN_Q_COUNT + edge.queue] >= place;
 }
 
 /* Whether the step of a tape has begun: the one before has its norm and its updates. Until then it
@@ -156,11 +149,6 @@ static bool begun(const struct sim *sim, uint32_t tape)
                                        sim->tapes[tape - 1]->queue_count[PLAN_Q_UPDATE];
 }
 
-static bool reads_store(int queue)
-{
-    return queue == PLAN_Q_READ_WEIGHT || queue == PLAN_Q_READ_STATE || queue == PLAN_Q_READ_ACT;
-}
-
 static bool may_start(struct sim *sim, int queue)
 {
     if (sim->cursors[queue].running || !seek(sim, queue)) {
@@ -168,7 +156,8 @@ static bool may_start(struct sim *sim, int queue)
     }
     uint32_t tape = sim->cursors[queue].tape;
     if (tape > sim->retired + 1 ||
-        (!begun(sim, tape) && (!reads_store(queue) || sim->tapes[tape - 1]->guesses))) {
+        (!begun(sim, tape) &&
+         (!plan_queue_reads_store((enum plan_queue)queue) || sim->tapes[tape - 1]->guesses))) {
         return false;
     }
     const struct item *item = item_at(sim, queue);

@@ -1,6 +1,7 @@
-/* tape.c: names of what a tape holds. */
+/* tape.c: names, edges and traffic of a tape. */
 #include "offload/plan/tape.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -79,6 +80,25 @@ const char *plan_role_name(enum plan_role role)
         [PLAN_AS_NORM] = "norm-verdict",
     };
     return names[role];
+}
+
+bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,
+                    uint32_t *place)
+{
+    int64_t at = edge.count;
+    if (edge.queue == PLAN_Q_COUNT || (at <= 0 && before == NULL)) {
+        return false;
+    }
+    *back = at <= 0;
+    at += at <= 0 ? before->queue_count[edge.queue] : 0;
+    assert(at > 0); /* an edge reaches at most one tape back */
+    *place = (uint32_t)at;
+    return true;
+}
+
+bool plan_queue_reads_store(enum plan_queue queue)
+{
+    return queue == PLAN_Q_READ_WEIGHT || queue == PLAN_Q_READ_STATE || queue == PLAN_Q_READ_ACT;
 }
 
 const struct plan_operand *plan_command_operand(const struct plan_command *command,

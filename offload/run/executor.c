@@ -132,25 +132,17 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
 
 /* The tape and the place in it that an edge of tape `*n` names. False: there is no edge, or it points
  * before the first tape. */
-static bool resolve_edge(const struct run_executor *executor, struct plan_edge edge, uint64_t *n,
-                         uint32_t *place)
+static bool find_edge(const struct run_executor *executor, struct plan_edge edge, uint64_t *n,
+                      uint32_t *place)
 {
-    int64_t at = edge.count;
-    if (edge.queue == PLAN_Q_COUNT || (at <= 0 && *n == 0)) {
+    bool back = false;
+    if (!plan_edge_find(edge, *n > 0 ? executor->tapes[(*n - 1) % WINDOW].tape : NULL, &back,
+                        place)) {
         return false;
     }
-    if (at <= 0) {
-        --*n;
-        at += executor->tapes[*n % WINDOW].tape->queue_count[edge.queue];
-    }
-    assert(at > 0 && at <= executor->tapes[*n % WINDOW].tape->queue_count[edge.queue]);
-    *place = (uint32_t)at;
+    *n -= back;
+    assert(*place <= executor->tapes[*n % WINDOW].tape->queue_count[edge.queue]);
     return true;
-}
-
-static bool reads_store(uint8_t queue)
-{
-    return queue == PLAN_Q_READ_WEIGHT || queue == PLAN_Q_READ_STATE || queue == PLAN_Q_READ_ACT;
 }
 
 /* 1: the command of tape `n` may start. 0: not yet, and *blocker is the queue that it waits for,
@@ -162,7 +154,7 @@ static int poll_edges(const struct run_executor *executor, uint64_t n,
         const struct plan_edge edge = command->edges[e];
         uint64_t of = n;
         uint32_t place = 0;
-        if (!resolve_edge(executor, edge, &of, &place)) {
+        if (!find_edge(executor, edge, &of, &place)) {
             continue;
         }
         const struct tape_state *state = &executor->tapes[of % WINDOW];
@@ -174,7 +166,9 @@ static int poll_edges(const struct run_executor *executor, uint64_t n,
         }
     }
     *blocker = PLAN_Q_COUNT;
-    return reads_store(command->queue) ? 1 : core_fence_poll(executor->tapes[n % WINDOW].gate);
+    return plan_queue_reads_store((enum plan_queue)command->queue)
+               ? 1
+               : core_fence_poll(executor->tapes[n % WINDOW].gate);
 }
 
 /* ---- waits ---- */
@@ -268,7 +262,7 @@ static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t 
 static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct plan_edge edge)
 {
     uint32_t place = 0;
-    if (!resolve_edge(executor, edge, &n, &place)) {
+    if (!find_edge(executor, edge, &n, &place)) {
         return 0;
     }
     const struct tape_state *state = &executor->tapes[n % WINDOW];
