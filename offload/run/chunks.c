@@ -9,14 +9,17 @@
 
 /* ---- places ---- */
 
+static struct plan_chunk chunk_at(const struct run_rank *rank, enum plan_stream stream,
+                                  uint32_t block, uint32_t index)
+{
+    return plan_chunk_at(rank->input, plan_layout_of(rank->plan), stream, block, index);
+}
+
 struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index)
 {
-    const struct plan_span span = plan_state_span(rank->input, block);
-    const uint64_t elements = plan_chunk_elements(rank->plan);
-    return (struct run_chunk){.block = block,
-                              .index = index,
-                              .first = span.first + index * elements,
-                              .count = plan_chunk_size(span.count, elements, index)};
+    const struct plan_chunk chunk = chunk_at(rank, PLAN_MASTER, block, index);
+    return (struct run_chunk){
+        .block = block, .index = index, .first = chunk.first, .count = chunk.count};
 }
 
 uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block)
@@ -41,13 +44,10 @@ char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block)
 
 char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chunk *chunk)
 {
-    const struct plan_layout *layout = plan_layout_of(rank->plan);
-    if (chunk->index >= layout->places[chunk->block].resident_chunks ||
-        is_on_card(rank, chunk->block)) {
-        return NULL;
-    }
-    return rank->memory.at[layout->blocks[chunk->block].states_memory] +
-           chunk->index * layout->state_stride;
+    const struct plan_piece kept = chunk_at(rank, PLAN_MASTER, chunk->block, chunk->index).kept;
+    const bool resident = kept.buffer != PLAN_NONE && rank->memory.at[kept.buffer] != NULL;
+    return resident && !is_on_card(rank, chunk->block) ? rank->memory.at[kept.buffer] + kept.offset
+                                                       : NULL;
 }
 
 /* ---- moves ---- */
@@ -56,23 +56,18 @@ char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chun
 static int card_copy(struct run_rank *rank, enum dev_copy_direction direction,
                      const struct store_place *place, void *memory, struct core_fence *out)
 {
-    const struct plan_layout *layout = plan_layout_of(rank->plan);
-    const struct plan_block_layout *where = &layout->blocks[place->block];
-    const struct plan_format *format = &rank->input->format;
-    const bool weights = place->kind == STORE_WEIGHTS;
-    const uint64_t elements = plan_chunk_elements(rank->plan);
-    const uint64_t count = plan_chunk_size(plan_state_span(rank->input, place->block).count,
-                                           elements, place->index);
-    char *base = rank->memory.at[weights ? where->weights_device : where->states_memory];
-    char *card = base +
-                 place->index * (weights ? elements * format->weight_bytes : layout->state_stride);
+    const struct plan_piece kept = chunk_at(rank,
+                                            place->kind == STORE_WEIGHTS ? PLAN_W16 : PLAN_MASTER,
+                                            place->block, place->index)
+                                       .kept;
+    char *card = rank->memory.at[kept.buffer] + kept.offset;
     const bool up = direction == DEV_COPY_UP;
     struct dev_queue *queue = up ? rank->up_queue : rank->down_queue;
     const struct dev_copy move = {
         .direction = direction,
         .to = up ? card : memory,
         .from = up ? memory : card,
-        .bytes = weights ? count * format->weight_bytes : plan_state_bytes(format, count),
+        .bytes = kept.bytes,
     };
     int rc;
     while ((rc = dev_queue_copy(queue, &move, out)) == -EAGAIN) {

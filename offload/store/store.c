@@ -11,97 +11,84 @@
 
 #include "aio/backend.h"
 #include "core/base/err.h"
-#include "offload/plan/shard.h"
+#include "offload/plan/layout.h"
 #include "offload/store/adopt.h"
 #include "offload/store/ranks.h"
 #include "offload/store/store_parts.h"
 
-/* ---- how large everything is ---- */
+/* ---- the chunks of a plan ---- */
 
-/* Elements of a block that this rank keeps of a kind. */
-static uint64_t span_elements(const struct plan_input *input, enum store_kind kind, uint32_t block)
-{
-    return kind == STORE_WEIGHTS ? plan_weight_span(input, block).count
-                                 : plan_state_span(input, block).count;
-}
-
-/* Bytes of a chunk of a kind. */
-static uint64_t chunk_bytes(const struct plan_input *input, const struct plan *plan,
-                            enum store_kind kind, uint32_t block, uint32_t chunk)
-{
-    const uint64_t elements = plan_chunk_size(span_elements(input, kind, block),
-                                              plan_chunk_elements(plan), chunk);
-    switch (kind) {
-    case STORE_WEIGHTS: return elements * input->format.weight_bytes;
-    case STORE_STATES: return plan_state_bytes(&input->format, elements);
-    case STORE_GRADS: return elements * input->format.grad_bytes;
-    case STORE_ACTS: return input->blocks[block].out_bytes;
-    case STORE_KIND_COUNT: break;
-    }
-    return 0;
-}
-
-/* Whether the plan keeps this chunk in STORE. */
-static bool kept_here(const struct plan_input *input, const struct plan *plan, enum store_kind kind,
-                      uint32_t block, uint32_t chunk)
-{
-    const struct plan_block_place *place = plan_block_place(plan, block);
-    const bool trained = input->blocks[block].trained;
-    switch (kind) {
-    case STORE_WEIGHTS: return place->weights == PLAN_STORE;
-    case STORE_STATES:
-        return trained && chunk >= place->resident_chunks &&
-               chunk_bytes(input, plan, kind, block, chunk) > 0;
-    case STORE_GRADS: return trained && place->grads == PLAN_STORE;
-    case STORE_ACTS:
-        return plan_chosen_acts(plan) == PLAN_ACTS_STORE && input->blocks[block].out_bytes > 0;
-    case STORE_KIND_COUNT: break;
-    }
-    return false;
-}
-
+/* Chunks of a block, or its activations: one per micro-batch. */
 static uint32_t row_count(const struct plan_input *input, const struct plan *plan,
                           enum store_kind kind, uint32_t block)
 {
+    const uint64_t elements = kind == STORE_WEIGHTS ? plan_weight_span(input, block).count
+                                                    : plan_state_span(input, block).count;
     return kind == STORE_ACTS ? input->wishes.micro_batches
-                              : (uint32_t)plan_chunk_count(span_elements(input, kind, block),
-                                                           plan_chunk_elements(plan));
+                              : (uint32_t)plan_chunk_count(elements, plan_chunk_elements(plan));
 }
 
-/* Extents of a chunk: what an update overwrites has two where the plan speculates. */
-static unsigned generations_of(const struct plan_input *input, const struct plan *plan,
-                               enum store_kind kind, uint32_t block)
-{
-    const bool updated = (kind == STORE_WEIGHTS || kind == STORE_STATES) &&
-                         input->blocks[block].trained;
-    return updated ? plan_generations(plan) : 1;
-}
+/* An extent that the store makes; the second generation, if any, is one more. */
+typedef int each_extent(void *context, const struct store_place *place, uint64_t bytes,
+                        unsigned generations);
 
-/* Calls `each` for every chunk that the plan keeps here; stops at the first error. */
-static int for_each(const struct plan_input *input, const struct plan *plan,
-                    int (*each)(void *context, const struct store_place *place, uint64_t bytes,
-                                unsigned generations),
-                    void *context)
+/* Visits the chunks of weights, states or gradients that the plan keeps in STORE. */
+static int each_chunk(const struct plan_input *input, const struct plan *plan, enum store_kind kind,
+                      each_extent *each, void *context)
 {
-    for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
-        for (uint32_t block = 0; block < input->block_count; block++) {
-            const uint32_t count = row_count(input, plan, (enum store_kind)kind, block);
-            for (uint32_t i = 0; i < count; i++) {
-                if (!kept_here(input, plan, (enum store_kind)kind, block, i)) {
-                    continue;
-                }
-                const struct store_place place = {
-                    .kind = (enum store_kind)kind, .block = block, .index = i};
-                int rc = each(context, &place,
-                              chunk_bytes(input, plan, (enum store_kind)kind, block, i),
-                              generations_of(input, plan, (enum store_kind)kind, block));
-                if (rc != 0) {
-                    return rc;
-                }
+    static const enum plan_stream streams[] = {
+        [STORE_WEIGHTS] = PLAN_W16, [STORE_STATES] = PLAN_MASTER, [STORE_GRADS] = PLAN_G};
+    for (uint32_t block = 0; block < input->block_count; block++) {
+        const uint32_t count = row_count(input, plan, kind, block);
+        for (uint32_t i = 0; i < count; i++) {
+            const struct store_place place = {.kind = kind, .block = block, .index = i};
+            const struct plan_piece kept =
+                plan_chunk_at(input, plan_layout_of(plan), streams[kind], block, i).kept;
+            if (kept.buffer == PLAN_NONE || plan_buffer(plan, kept.buffer)->tier != PLAN_STORE) {
+                continue;
+            }
+            const bool twice = plan_buffer(plan, kept.buffer)->twin != PLAN_NONE;
+            int rc = each(context, &place, kept.bytes, twice ? 2 : 1);
+            if (rc != 0) {
+                return rc;
             }
         }
     }
     return 0;
+}
+
+/* Visits the boundary activations that wait in STORE. */
+static int each_activation(const struct plan_input *input, const struct plan *plan,
+                           each_extent *each, void *context)
+{
+    if (plan_chosen_acts(plan) != PLAN_ACTS_STORE) {
+        return 0;
+    }
+    for (uint32_t block = 0; block < input->block_count; block++) {
+        const uint64_t bytes = input->blocks[block].out_bytes;
+        const uint32_t count = bytes > 0 ? row_count(input, plan, STORE_ACTS, block) : 0;
+        for (uint32_t i = 0; i < count; i++) {
+            const struct store_place place = {.kind = STORE_ACTS, .block = block, .index = i};
+            int rc = each(context, &place, bytes, 1);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+    }
+    return 0;
+}
+
+/* Visits everything that the plan keeps in STORE; stops at the first error. */
+static int for_each(const struct plan_input *input, const struct plan *plan, each_extent *each,
+                    void *context)
+{
+    for (int kind = 0; kind < STORE_ACTS; kind++) {
+        int rc = each_chunk(input, plan, (enum store_kind)kind, each, context);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return each_activation(input, plan, each, context);
 }
 
 /* ---- paths ---- */
@@ -303,14 +290,23 @@ int store_open(const struct store_options *options, const struct plan_input *inp
     }
     (void)for_each(input, plan, count_need, &need);
     int rc = make_rows(store, input, plan);
-    rc = rc != 0 ? rc : open_extents(store, options, &need);
-    rc = rc != 0 ? rc : for_each(input, plan, make_extents, store);
     if (rc != 0) {
-        const struct core_err kept = core_err_keep(rc);
-        return core_err_first(&kept, store_close(store));
+        goto fail;
+    }
+    rc = open_extents(store, options, &need);
+    if (rc != 0) {
+        goto fail;
+    }
+    rc = for_each(input, plan, make_extents, store);
+    if (rc != 0) {
+        goto fail;
     }
     *out = store;
     return 0;
+
+fail:;
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, store_close(store));
 }
 
 int store_close(struct store *store)

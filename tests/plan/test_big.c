@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "offload/plan/plan.h"
 #include "offload/plan/sim.h"
 #include "tests/harness/test.h"
 
