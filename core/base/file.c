@@ -215,3 +215,18 @@ bool core_file_is_same(const char *one, const char *other)
            (S_ISREG(a.st_mode) || S_ISDIR(a.st_mode)) && a.st_dev == b.st_dev &&
            a.st_ino == b.st_ino;
 }
+
+bool core_file_is_weights(const char *name)
+{
+    static const char shape[] = "model-#####-of-#####.safetensors";
+    if (strcmp(name, "model.safetensors") == 0 ||
+        strcmp(name, "model.safetensors.index.json") == 0) {
+        return true;
+    }
+    bool same = strlen(name) == sizeof shape - 1;
+    for (size_t i = 0; same && i < sizeof shape - 1; i++) {
+        const bool digit = name[i] >= '0' && name[i] <= '9';
+        same = shape[i] == '#' ? digit : shape[i] == name[i];
+    }
+    return same;
+}

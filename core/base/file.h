@@ -42,6 +42,10 @@ int core_file_sum(int fd, uint64_t *out);
  * or -errno without a sentence. */
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
 
+/* Whether a name is one that the weights of a model have in its folder: "model.safetensors",
+ * "model-00001-of-00003.safetensors", "model.safetensors.index.json". */
+bool core_file_is_weights(const char *name);
+
 /* Whether two names lead to one file or folder, so that what is written into the one destroys the other.
  * Devices and pipes do not count, nor what is not there. */
 bool core_file_is_same(const char *one, const char *other);

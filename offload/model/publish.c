@@ -1,7 +1,6 @@
 /* publish.c: a list, then renames in an order that may be cut short anywhere. */
 #include "offload/model/publish.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -140,21 +139,6 @@ void model_folder_remove(const char *path)
 
 /* ---- the list ---- */
 
-/* "model.safetensors", "model-00001-of-00003.safetensors", "model.safetensors.index.json". */
-static bool is_weights(const char *name)
-{
-    static const char shape[] = "model-#####-of-#####.safetensors";
-    if (strcmp(name, "model.safetensors") == 0 ||
-        strcmp(name, "model.safetensors.index.json") == 0) {
-        return true;
-    }
-    bool same = strlen(name) == sizeof shape - 1;
-    for (size_t i = 0; same && i < sizeof shape - 1; i++) {
-        same = shape[i] == '#' ? isdigit((unsigned char)name[i]) != 0 : shape[i] == name[i];
-    }
-    return same;
-}
-
 static int failed(const char *folder, const char *name, const char *what)
 {
     const int code = errno;
@@ -196,9 +180,9 @@ static int each_file(const char *path, const struct list *result, FILE *text, bo
             continue;
         }
         if (result == NULL) {
-            *weights = *weights || is_weights(name);
+            *weights = *weights || core_file_is_weights(name);
             print_entry(text, name, &info, false);
-        } else if (has_name(result, name) || (*weights && is_weights(name))) {
+        } else if (has_name(result, name) || (*weights && core_file_is_weights(name))) {
             print_entry(text, name, &info, true);
         }
     }
@@ -349,7 +333,7 @@ static bool is_replaced(const struct list *list, const char *name, int fd, bool 
 {
     struct stat info;
     return has_name(list, name) ? fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0
-                                : weights && is_weights(name);
+                                : weights && core_file_is_weights(name);
 }
 
 static bool is_listed_old(const struct list *list, int into, const char *name)
@@ -373,7 +357,7 @@ static int check_replaced(const char *path, int fd, const char *folder, int into
     bool weights = false;
     struct entry entry;
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
-        weights = weights || (!entry.old && is_weights(entry.name));
+        weights = weights || (!entry.old && core_file_is_weights(entry.name));
     }
     const bool other = fstat(into, &info) != 0 ||
                        info.st_ino != strtoull(list->text + sizeof LIST_HEAD, NULL, 10);

@@ -205,6 +205,26 @@ static void sums(void)
     free(bytes);
 }
 
-TEST_MAIN({"sums", sums}, {"regular_files", regular_files}, {"writes_are_whole", writes_are_whole},
+/* Names of weights, and names that only look like them. */
+static void names_of_weights(void)
+{
+    static const char *const good[] = {"model.safetensors", "model.safetensors.index.json",
+                                       "model-00001-of-00012.safetensors"};
+    static const char *const bad[] = {"config.json",
+                                      "model.safetensors.bak",
+                                      "adapter.safetensors",
+                                      "model-0001-of-00012.safetensors",
+                                      "model-0000a-of-00012.safetensors",
+                                      ""};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        check_true(core_file_is_weights(good[i]));
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        check_true(!core_file_is_weights(bad[i]));
+    }
+}
+
+TEST_MAIN({"names_of_weights", names_of_weights}, {"sums", sums}, {"regular_files", regular_files},
+          {"writes_are_whole", writes_are_whole},
           {"interrupts_are_bounded", interrupts_are_bounded},
           {"space_is_reserved", space_is_reserved}, {"same_files", same_files})

@@ -175,11 +175,12 @@ static int take_plan(const struct report_line *line, const struct core_json_valu
     }
     plan->known = true;
     rc = take(line, "plan", object, own, COUNT(own));
-    rc = rc != 0 ? rc : take_in(line, "plan.tiers", object, tiers, COUNT(tiers));
-    rc = rc != 0 ? rc : take_in(line, "plan.chosen", object, chosen, COUNT(chosen));
-    rc = rc != 0 ? rc : take_asked(line, object, plan);
-    rc = rc != 0 ? rc : take_step(line, object, plan);
-    return rc != 0 ? rc : take_parts(line, object, plan);
+    if (rc != 0 || (rc = take_in(line, "plan.tiers", object, tiers, COUNT(tiers))) != 0 ||
+        (rc = take_in(line, "plan.chosen", object, chosen, COUNT(chosen))) != 0 ||
+        (rc = take_asked(line, object, plan)) != 0 || (rc = take_step(line, object, plan)) != 0) {
+        return rc;
+    }
+    return take_parts(line, object, plan);
 }
 
 static int take_events(const struct report_line *line, const struct core_json_value *root,
@@ -225,7 +226,9 @@ int report_head_take(const struct report_line *line, enum report_line_kind kind,
         rc = take_summary(line, root, &run->summary);
     } else if (rc == 0) {
         rc = take_run(line, root, &run->plan);
-        rc = rc != 0 ? rc : take_plan(line, root, &run->plan);
+        if (rc == 0) {
+            rc = take_plan(line, root, &run->plan);
+        }
     }
     core_json_destroy(doc);
     return rc;

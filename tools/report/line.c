@@ -142,8 +142,9 @@ static int take_group(struct reading *reading, const char *group)
             continue;
         }
         rc = next(reading, &token);
-        rc = rc != 0 ? rc
-                     : take_value(reading->line, key, &token, &reading->values->of[key->figure]);
+        if (rc == 0) {
+            rc = take_value(reading->line, key, &token, &reading->values->of[key->figure]);
+        }
     }
     return rc;
 }
@@ -198,8 +199,10 @@ int report_line_read(const struct report_line *line, enum report_line_kind *kind
     while (rc == 0 && (rc = next(&reading, &token)) == 0 && token.kind == CORE_JSON_TOKEN_KEY) {
         rc = take_member(&reading, &token);
     }
-    rc = rc != 0 ? rc : next(&reading, &token); /* nothing stands behind it */
-    if (rc == 0 && !reading.has_step && !reading.has_summary) {
+    if (rc != 0 || (rc = next(&reading, &token)) != 0) { /* nothing may follow the object */
+        return rc;
+    }
+    if (!reading.has_step && !reading.has_summary) {
         return core_err_set(-EINVAL,
                             "%s:%" PRIu64 ": has neither key \"step\" nor "
                             "\"median_seconds\"; this is no log of tide finetune",
@@ -207,5 +210,5 @@ int report_line_read(const struct report_line *line, enum report_line_kind *kind
     }
     *kind = reading.has_step ? REPORT_LINE_STEP : REPORT_LINE_SUMMARY;
     *more = reading.more || !reading.has_step;
-    return rc;
+    return 0;
 }

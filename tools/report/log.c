@@ -202,11 +202,15 @@ int report_log_read(const char *path, struct report_run *out)
     struct reader reader = {.path = path, .line = {.path = path}};
     struct report_run run = {0};
     int rc = open_log(&reader);
-    rc = rc != 0 ? rc : first_pass(&reader);
+    if (rc == 0) {
+        rc = first_pass(&reader);
+    }
     if (rc == 0) {
         settle_turns(&reader);
         rc = report_run_init(&run, path, reader.first, reader.last);
-        rc = rc != 0 ? rc : second_pass(&reader, &run);
+        if (rc == 0) {
+            rc = second_pass(&reader, &run);
+        }
     }
     if (reader.file != NULL) {
         fclose(reader.file);

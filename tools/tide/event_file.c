@@ -230,8 +230,7 @@ int event_file_open(const char *folder, struct event_file **out)
         return core_err_set(-ENOMEM, "no memory for an event file");
     }
     rc = open_stream(file, folder);
-    rc = rc != 0 ? rc : write_event(file, EVENT_FILE_VERSION, version, sizeof version - 1);
-    if (rc != 0) {
+    if (rc != 0 || (rc = write_event(file, EVENT_FILE_VERSION, version, sizeof version - 1)) != 0) {
         event_file_close(file);
         return rc;
     }

@@ -28,8 +28,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     }
     char whole[PATH_MAX];
     int rc = cli_out_resolve(out, whole);
-    rc = rc != 0 ? rc : cli_out_check(&(struct cli_out){.path = whole, .overwrite = overwrite});
-    if (rc != 0) {
+    const struct cli_out target = {.path = whole, .overwrite = overwrite};
+    if (rc != 0 || (rc = cli_out_check(&target)) != 0) {
         return cli_fail(command, tune_exit_code(rc), NULL);
     }
     rc = tide_checkpoint_export(NULL, parsed.arguments[0], whole, overwrite);

@@ -67,9 +67,15 @@ static int claim_out(struct job *job)
     tune_stop_early(undo_claim, job->talk.context);
     rc = tide_folder_claim(job->talk.context, job->flags.out);
     out.claimed = true;
-    rc = rc != 0 ? core_err_adopt(rc, tide_last_error()) : cli_out_check(&out);
-    job->there = rc == 0 && out.resume && !out.overwrite ? cli_out_steps(out.path) : 0;
-    return rc;
+    if (rc != 0) {
+        return core_err_adopt(rc, tide_last_error());
+    }
+    rc = cli_out_check(&out);
+    if (rc != 0) {
+        return rc;
+    }
+    job->there = out.resume && !out.overwrite ? cli_out_steps(out.path) : 0;
+    return 0;
 }
 
 static int open_data(struct job *job, const char *path, bool trains, struct tune_data **out)
@@ -106,29 +112,40 @@ static int check_written(const struct job *job)
 static int try_written(const struct job *job)
 {
     const struct tune_flags *flags = &job->flags;
-    int rc = cli_path_try("--log", flags->log, CLI_PATH_FILE);
-    rc = rc != 0 ? rc
-                 : cli_path_try(csv_flag(flags), job->settings.csv,
-                                flags->csv != NULL ? CLI_PATH_FILE : CLI_PATH_FILE_DEEP);
-    rc = rc != 0 ? rc : cli_path_try("--trace", flags->trace, CLI_PATH_FILE);
-    return rc != 0 ? rc : cli_path_try(board_flag(flags), job->settings.board, CLI_PATH_FOLDER);
+    const struct {
+        const char *flag, *path;
+        enum cli_path_shape shape;
+    } paths[] = {
+        {"--log", flags->log, CLI_PATH_FILE},
+        {csv_flag(flags), job->settings.csv,
+         flags->csv != NULL ? CLI_PATH_FILE : CLI_PATH_FILE_DEEP},
+        {"--trace", flags->trace, CLI_PATH_FILE},
+        {board_flag(flags), job->settings.board, CLI_PATH_FOLDER},
+    };
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        const int rc = cli_path_try(paths[i].flag, paths[i].path, paths[i].shape);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
 }
 
 static int open_inputs(struct job *job)
 {
     struct tune_data_info info;
+    const char *resume = job->flags.resume ? job->flags.out : NULL;
     int rc = check_written(job);
-    rc = rc != 0 ? rc : claim_out(job);
-    rc = rc != 0 ? rc : try_written(job);
-    rc = rc != 0 ? rc
-                 : tune_checkpoint_now(job->talk.context, job->flags.resume ? job->flags.out : NULL,
-                                       &job->settings.now);
-    if (rc == 0 && job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&
-        strcmp(job->flags.data, "-") == 0) {
-        rc = core_err_set(-EINVAL, "--data and --eval-data are both standard input, and there is "
-                                   "only one; give a file for one of them");
+    if (rc != 0 || (rc = claim_out(job)) != 0 || (rc = try_written(job)) != 0 ||
+        (rc = tune_checkpoint_now(job->talk.context, resume, &job->settings.now)) != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : open_data(job, job->flags.data, true, &job->data);
+    if (job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&
+        strcmp(job->flags.data, "-") == 0) {
+        return core_err_set(-EINVAL, "--data and --eval-data are both standard input, and there "
+                                     "is only one; give a file for one of them");
+    }
+    rc = open_data(job, job->flags.data, true, &job->data);
     if (rc != 0) {
         return rc;
     }
@@ -145,15 +162,18 @@ static int open_inputs(struct job *job)
                                             : tune_data_steps(&info, engine->accum * engine->ranks,
                                                               job->settings.epochs);
     rc = tune_settings_fit(&job->settings, &info, steps);
-    if (rc == 0 && job->flags.eval_data != NULL) {
-        rc = open_data(job, job->flags.eval_data, false, &job->eval);
+    if (rc != 0) {
+        return rc;
     }
-    job->settings.engine.application_bytes = rc == 0 ? tune_data_memory(job->data) +
-                                                           (job->eval != NULL
-                                                                ? tune_data_memory(job->eval)
-                                                                : 0)
-                                                     : 0;
-    return rc;
+    job->settings.engine.application_bytes = tune_data_memory(job->data);
+    if (job->flags.eval_data != NULL) {
+        rc = open_data(job, job->flags.eval_data, false, &job->eval);
+        if (rc != 0) {
+            return rc;
+        }
+        job->settings.engine.application_bytes += tune_data_memory(job->eval);
+    }
+    return 0;
 }
 
 /* What an earlier run left is replaced, and folders are made, only when this one begins. */
@@ -285,20 +305,19 @@ static int train(struct job *job)
         .events = &job->talk.events,
     };
     int rc = job->flags.resume ? tune_checkpoint_resume(&job->run, job->common.verbose >= 0) : 0;
-    rc = rc != 0 ? rc : check_steps(job);
-    rc = rc != 0 ? rc : open_log(job);
-    if (rc == 0) {
-        tune_log_begin(job->log, &(struct tune_log_head){
-                                     .plan = tide_engine_plan(job->engine),
-                                     .engine = &job->settings.engine,
-                                     .steps = job->settings.steps,
-                                     .begun = job->run.begun,
-                                     .eval_every = job->run.eval_every,
-                                     .save_every = job->run.save_every,
-                                 });
-        job->begun = true;
-        rc = tune_run_steps(&job->run);
+    if (rc != 0 || (rc = check_steps(job)) != 0 || (rc = open_log(job)) != 0) {
+        return rc;
     }
+    tune_log_begin(job->log, &(struct tune_log_head){
+                                 .plan = tide_engine_plan(job->engine),
+                                 .engine = &job->settings.engine,
+                                 .steps = job->settings.steps,
+                                 .begun = job->run.begun,
+                                 .eval_every = job->run.eval_every,
+                                 .save_every = job->run.save_every,
+                             });
+    job->begun = true;
+    rc = tune_run_steps(&job->run);
     if (rc != 0 || job->run.stopped) {
         return rc;
     }
@@ -315,7 +334,9 @@ static int train(struct job *job)
     print_outcome(job);
     judge_rates(job);
     rc = tide_engine_trace(job->engine);
-    rc = rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
+    if (rc != 0) {
+        rc = core_err_adopt(rc, tide_last_error());
+    }
     if (job->run.save_problem[0] == '\0') {
         return rc;
     }
@@ -345,10 +366,9 @@ static int work(struct job *job)
     struct tide_inspection model;
     int rc = cli_out_resolve(job->flags.out, job->out);
     job->flags.out = job->out;
-    rc = rc != 0 ? rc : tune_context_inspect(&job->talk, job->flags.model, true, &model);
-    rc = rc != 0 ? rc : tune_settings_init(&job->settings, &job->flags, &model);
-    rc = rc != 0 ? rc : open_inputs(job);
-    if (rc != 0) {
+    if (rc != 0 || (rc = tune_context_inspect(&job->talk, job->flags.model, true, &model)) != 0 ||
+        (rc = tune_settings_init(&job->settings, &job->flags, &model)) != 0 ||
+        (rc = open_inputs(job)) != 0) {
         tune_stop_begin(); /* from here on a signal must not use the context, which is closed next */
         return fail(job, rc);
     }
@@ -356,7 +376,9 @@ static int work(struct job *job)
     job->talk.live.print_every = (uint64_t)job->settings.print_every;
     tune_stop_begin();
     rc = open_engine(job);
-    rc = rc != 0 ? rc : train(job);
+    if (rc == 0) {
+        rc = train(job);
+    }
     if (rc == -ECANCELED) {
         tune_live_end(&job->talk.live);
         return cli_fail(

@@ -209,6 +209,8 @@ int tune_checkpoint_resume(struct tune_run *run, bool talks)
                 run->steps, run->settings->steps);
     }
     rc = check_now(run, &place, dated, resumed.path);
-    rc = rc != 0 ? rc : tune_data_seek(run->data, &place.data);
+    if (rc == 0) {
+        rc = tune_data_seek(run->data, &place.data);
+    }
     return rc == 0 ? 0 : core_err_prefix(rc, "cannot resume from %s", resumed.path);
 }

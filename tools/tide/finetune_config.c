@@ -328,8 +328,9 @@ int tune_config_take(struct tune_settings *settings, const struct tune_flags *fl
     tell_notes(cfg);
     take_precision(&settings->engine, cfg);
     take_optimizer(settings, cfg);
-    rc = take_batch(settings, cfg);
     take_schedule(settings, cfg);
-    rc = rc != 0 ? rc : take_offload(settings, flags, cfg);
-    return rc != 0 ? rc : take_monitors(settings, cfg);
+    if ((rc = take_batch(settings, cfg)) != 0 || (rc = take_offload(settings, flags, cfg)) != 0) {
+        return rc;
+    }
+    return take_monitors(settings, cfg);
 }

@@ -292,23 +292,24 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         .input = data->input > 0 ? data->input : 0,
     };
     text_memory_init(&data->memory, options->row_bytes);
-    rc = rc != 0 ? rc : count_rows(data);
-    rc = rc != 0 ? rc : check_scan(data);
-    rc = rc != 0 ? rc : count_batches(data);
-    data->feed_options.quiet = true; /* reading once has told what there is to tell */
-    if (rc == 0) {
-        if (!options->pack && !options->split) {
-            data->feed_options.length_room = data->info.longest; /* its rows are no longer */
-        }
-        rc = take_room(data);
-        limit_memory(data);
+    if (rc != 0 || (rc = count_rows(data)) != 0 || (rc = check_scan(data)) != 0 ||
+        (rc = count_batches(data)) != 0) {
+        goto fail;
     }
+    data->feed_options.quiet = true; /* reading once has told what there is to tell */
+    if (!options->pack && !options->split) {
+        data->feed_options.length_room = data->info.longest; /* its rows are no longer */
+    }
+    rc = take_room(data);
+    limit_memory(data);
     if (rc != 0) {
-        tune_data_close(data);
-        return rc;
+        goto fail;
     }
     *out = data;
     return 0;
+fail:
+    tune_data_close(data);
+    return rc;
 }
 
 void tune_data_close(struct tune_data *data)

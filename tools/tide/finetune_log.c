@@ -125,8 +125,9 @@ static int open_files(struct tune_log *log, const struct tune_log_options *optio
     if (rc == 0 && options->csv_path != NULL && options->csv_folder) {
         rc = make_folders(options->csv_path);
     }
-    rc = rc != 0 ? rc
-                 : open_file(options->csv_path, options->append, &log->csv_file, &log->csv_path);
+    if (rc == 0) {
+        rc = open_file(options->csv_path, options->append, &log->csv_file, &log->csv_path);
+    }
     if (rc == 0 && options->board_folder != NULL) {
         rc = event_file_open(options->board_folder, &log->board);
     }

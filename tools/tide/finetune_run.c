@@ -84,8 +84,9 @@ static int make_step(struct tune_run *run, struct tune_record *record)
              : tide_engine_step(run->engine, batches, (unsigned)count, record->lr, &record->step);
     record->step.tokens = (uint64_t)tune_data_tokens(
         run->data); /* the engine counts padding, too */
-    rc = rc != 0 ? rc : read_waits(run->engine, record);
-    rc = rc != 0 ? rc : tide_engine_memory(run->engine, &record->memory);
+    if (rc == 0 && (rc = read_waits(run->engine, record)) == 0) {
+        rc = tide_engine_memory(run->engine, &record->memory);
+    }
     return adopt(rc);
 }
 
@@ -161,7 +162,9 @@ static int loop(struct tune_run *run, double *seconds, uint64_t *tokens)
         tune_log_step(run->log, &record);
         tune_live_step(run->live, &record);
         run->stopped = tune_stop_asked() && !last;
-        rc = rc != 0 ? rc : tune_checkpoint_step(run, record.step.skipped != 0);
+        if (rc == 0) {
+            rc = tune_checkpoint_step(run, record.step.skipped != 0);
+        }
     }
     return rc;
 }

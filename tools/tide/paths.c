@@ -189,10 +189,7 @@ static bool will_match(const char *pattern, const struct place *place)
 /* Names that publishing a model replaces or removes, besides copies of the model's other files. */
 static bool is_model_file(const char *name)
 {
-    return strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors") == 0 ||
-           strcmp(name, "model.safetensors.index.json") == 0 ||
-           fnmatch("model-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors", name,
-                   0) == 0;
+    return strcmp(name, "config.json") == 0 || core_file_is_weights(name);
 }
 
 /* Whether the name in the output is one that the run writes or removes itself: the model's, a copy of a file of
@@ -330,7 +327,9 @@ int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape)
         return 0;
     }
     int rc = find_place(path, &place);
-    rc = rc != 0 ? rc : try_place(&place, path, shape);
+    if (rc == 0) {
+        rc = try_place(&place, path, shape);
+    }
     return rc == 0 ? 0 : core_err_set(rc, "%s %s cannot be written: %s", flag, path, strerror(-rc));
 }
 

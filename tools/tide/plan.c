@@ -81,8 +81,10 @@ static int check_written(const struct wish *wish)
     };
     tune_flags_paths(&wish->flags, paths + 1);
     int rc = cli_paths_check(paths, sizeof paths / sizeof paths[0]);
-    rc = rc != 0 ? rc : cli_path_try("--trace", wish->flags.trace, CLI_PATH_FILE);
-    return rc != 0 ? rc : cli_path_try("--save-rates", wish->rates_out, CLI_PATH_FILE);
+    if (rc != 0 || (rc = cli_path_try("--trace", wish->flags.trace, CLI_PATH_FILE)) != 0) {
+        return rc;
+    }
+    return cli_path_try("--save-rates", wish->rates_out, CLI_PATH_FILE);
 }
 
 static int make(const struct cli_command *command, const struct wish *wish,
@@ -93,9 +95,8 @@ static int make(const struct cli_command *command, const struct wish *wish,
     struct tide_plan *plan = NULL;
     bool unfit = false;
     int rc = check_written(wish);
-    rc = rc != 0 ? rc : tune_context_inspect(talk, wish->flags.model, false, &model);
-    rc = rc != 0 ? rc : tune_settings_init(&settings, &wish->flags, &model);
-    if (rc != 0) {
+    if (rc != 0 || (rc = tune_context_inspect(talk, wish->flags.model, false, &model)) != 0 ||
+        (rc = tune_settings_init(&settings, &wish->flags, &model)) != 0) {
         return cli_fail(command, tune_exit_code(rc), NULL);
     }
     rc = look_at_data(&wish->flags, talk, &settings);
@@ -104,7 +105,9 @@ static int make(const struct cli_command *command, const struct wish *wish,
         rc = tide_plan_create(talk->context, &settings.engine, &plan);
         unfit = rc == -EFBIG;
         tune_live_end(&talk->live);
-        rc = rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
+        if (rc != 0) {
+            rc = core_err_adopt(rc, tide_last_error());
+        }
     }
     int code = rc == 0 ? print(command, wish, plan, &settings.engine)
                        : cli_fail(command, unfit ? CLI_NO_FIT : tune_exit_code(rc), NULL);

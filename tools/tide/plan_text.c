@@ -73,9 +73,8 @@ static int print_tiers(const struct tide_plan *plan, const struct tide_plan_info
         return rc;
     }
     rc = add_tier(table, plan, TIDE_DEVICE, "DEVICE", info->device_bytes);
-    rc = rc != 0 ? rc : add_tier(table, plan, TIDE_HOST, "HOST", info->host_bytes);
-    rc = rc != 0 ? rc : add_tier(table, plan, TIDE_STORE, "STORE", info->store_bytes);
-    if (rc == 0) {
+    if (rc == 0 && (rc = add_tier(table, plan, TIDE_HOST, "HOST", info->host_bytes)) == 0 &&
+        (rc = add_tier(table, plan, TIDE_STORE, "STORE", info->store_bytes)) == 0) {
         cli_table_print(table, stream, "  ");
     }
     cli_table_destroy(table);

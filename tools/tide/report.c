@@ -184,8 +184,7 @@ static int work(const struct cli_command *command, const char *given, const char
     char page[PATH_MAX_BYTES];
     struct report_run run = {0};
     int rc = log_of(given, log);
-    rc = rc != 0 ? rc : report_log_read(log, &run);
-    if (rc != 0) {
+    if (rc != 0 || (rc = report_log_read(log, &run)) != 0) {
         return cli_fail(command, tune_exit_code(rc), NULL);
     }
     if (out == NULL) {
@@ -197,7 +196,9 @@ static int work(const struct cli_command *command, const char *given, const char
         {CLI_PATH_READ, "RUN", log},
     };
     rc = cli_paths_check(paths, 2);
-    rc = rc != 0 ? rc : save_page(&run, out);
+    if (rc == 0) {
+        rc = save_page(&run, out);
+    }
     if (rc == 0 && strcmp(out, "-") != 0) {
         print_outcome(&run, out);
     }

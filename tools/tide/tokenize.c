@@ -375,24 +375,34 @@ static int open_all(struct tokenize *t)
 {
     const struct text_pack_options pack = {
         .seq_len = t->options.seq_len, .pack = t->options.pack, .split = t->options.split};
-    int code = check_out(t);
-    code = code == 0 ? text_feed_now(&t->options.now) : code;
-    code = code == 0 && t->options.model != NULL ? read_vocab(t) : code;
-    code = code == 0 ? text_reader_open(&t->options, &t->reader) : code;
-    code = code == 0 ? text_pack_create(&pack, &t->pack) : code;
-    code = code == 0 && t->out != NULL ? open_out(t) : code;
-    if (code == 0 && t->file != NULL) {
+    int rc = check_out(t);
+    if (rc != 0 || (rc = text_feed_now(&t->options.now)) != 0) {
+        return rc;
+    }
+    if (t->options.model != NULL && (rc = read_vocab(t)) != 0) {
+        return rc;
+    }
+    if ((rc = text_reader_open(&t->options, &t->reader)) != 0 ||
+        (rc = text_pack_create(&pack, &t->pack)) != 0) {
+        return rc;
+    }
+    if (t->out != NULL && (rc = open_out(t)) != 0) {
+        return rc;
+    }
+    if (t->file != NULL) {
         core_json_write_init_file(&t->json, t->file);
         t->writes = true;
     }
-    return code == 0 ? text_reader_seek(t->reader, 0, (struct text_place){0}) : code;
+    return text_reader_seek(t->reader, 0, (struct text_place){0});
 }
 
 static int work(struct tokenize *t)
 {
     core_charge_bind(&t->memory.shared);
     int code = open_all(t);
-    code = code == 0 ? read_all(t) : code;
+    if (code == 0) {
+        code = read_all(t);
+    }
     if (code == 0 && t->stats) {
         print_stats(t);
     }
