@@ -264,10 +264,9 @@ static int do_norm(struct run_update *update, const struct plan_command *command
     return 0;
 }
 
-struct adam_arrays run_update_arrays(const struct run_update *update, uint64_t first,
+struct adam_arrays run_update_arrays(const struct plan_format *format, uint64_t first,
                                      uint64_t count, char *weights, char *states, const char *grads)
 {
-    const struct plan_format *format = &update->format;
     char *m = format->m_bytes > 0 ? states + plan_state_offset(format, PLAN_M, count) : NULL;
     char *v = format->v_bytes > 0 ? states + plan_state_offset(format, PLAN_V, count) : NULL;
     struct adam_arrays arrays = {.first = first, .count = count, .g = grads, .m = m, .v = v};
@@ -339,8 +338,8 @@ struct adam_arrays run_update_chunk(const struct run_update *update,
     char *place = run_memory_of(memory, command, PLAN_AS_WEIGHTS_PLACE);
     char *resident = run_memory_of(memory, command, PLAN_AS_STATES);
     char *in_slot = slot != NULL ? slot + plan_slot_states_offset(update->plan) : NULL;
-    return run_update_arrays(update, first, command->elements, place != NULL ? place : slot,
-                             resident != NULL ? resident : in_slot,
+    return run_update_arrays(&update->format, first, command->elements,
+                             place != NULL ? place : slot, resident != NULL ? resident : in_slot,
                              run_memory_of(memory, command, PLAN_AS_GRAD));
 }
 
@@ -404,7 +403,7 @@ static int run_job(void *context, const void *arguments)
                         plan_op_name((enum plan_op)job->command->op));
 }
 
-static int submit(void *context, const struct plan_command *command, struct core_fence *out)
+static int update_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_update *update = context;
     const struct update_job one = {.command = command};
@@ -415,5 +414,5 @@ static int submit(void *context, const struct plan_command *command, struct core
 
 struct run_lane run_update_lane(struct run_update *update)
 {
-    return (struct run_lane){.submit = submit, .context = update};
+    return (struct run_lane){.submit = update_submit, .context = update};
 }

@@ -73,8 +73,8 @@ bool run_update_splits_q8_block(const struct model *model, const struct run_opti
 struct adam_arrays run_update_chunk(const struct run_update *update,
                                     const struct plan_command *command);
 
-/* The streams of a chunk in memory: `weights`, and `states` packed as the plan's format says. */
-struct adam_arrays run_update_arrays(const struct run_update *update, uint64_t first,
+/* The streams of a chunk in memory: `weights`, and `states` packed as `format` says. */
+struct adam_arrays run_update_arrays(const struct plan_format *format, uint64_t first,
                                      uint64_t count, char *weights, char *states,
                                      const char *grads);
 

@@ -161,7 +161,7 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
 static int read_states(struct loading *load, const struct run_chunk *chunk, char *weights,
                        char *states)
 {
-    const struct adam_arrays arrays = run_update_arrays(load->rank->update, chunk->first,
+    const struct adam_arrays arrays = run_update_arrays(&load->rank->input->format, chunk->first,
                                                         chunk->count, weights, states, NULL);
     if (load->checkpoint == NULL) {
         return init_states(load, chunk, &arrays, states);

@@ -1,6 +1,8 @@
-/* measure.c: times what a device does: the blocks of the model, forward and backward. Each is
- * measured on a device of its own, within the budgets, and more than once: the first time creates
- * primitives and touches pages. */
+/* measure.c: times what devices and the update do: the blocks of the model, the update of a chunk,
+ * sums of squares, copies. Each is measured in memory of its own, within the budgets, and more than
+ * once: the first time creates primitives, touches pages and wakes a card. */
+#include "offload/run/measure.h"
+
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -8,12 +10,14 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/mem.h"
 #include "core/dev/dev.h"
+#include "cpu_adam/norm.h"
 #include "kernels/table.h"
 #include "offload/model/run.h"
-#include "offload/run/rates_parts.h"
+#include "offload/run/lane_update.h"
 
-double run_rates_since(int64_t start_ns)
+static double seconds_since(int64_t start_ns)
 {
     return (double)(core_clock_now_ns() - start_ns) * 1e-9;
 }
@@ -42,7 +46,7 @@ static uint64_t kept_bytes(const struct run_shapes *shapes, const struct run_opt
     return bytes;
 }
 
-uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_options *options)
+uint64_t run_measure_file_bytes(const struct run_shapes *shapes, const struct run_options *options)
 {
     const uint64_t bytes = kept_bytes(shapes, options);
     uint64_t file = file_bytes_min;
@@ -52,7 +56,8 @@ uint64_t run_rates_file_bytes(const struct run_shapes *shapes, const struct run_
     return file;
 }
 
-uint64_t run_rates_budget(const struct run_options *options)
+/* The budgets of HOST and DEVICE together. */
+static uint64_t budget_bytes(const struct run_options *options)
 {
     const struct plan_budgets *budgets = &options->budgets;
     const uint64_t bytes = budgets->host_bytes + budgets->device_bytes;
@@ -60,16 +65,17 @@ uint64_t run_rates_budget(const struct run_options *options)
     return joint ? budgets->joint_bytes : bytes;
 }
 
-uint64_t run_rates_spare(const struct run_shapes *shapes, const struct run_options *options)
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
 {
-    return run_rates_spare_within(shapes, options, spare_bytes_max);
+    return value < least ? least : value > most ? most : value;
 }
 
-uint64_t run_rates_spare_within(const struct run_shapes *shapes, const struct run_options *options,
-                                uint64_t limit)
+/* run_measure_spare with another upper limit, a power of two. */
+static uint64_t spare_within(const struct run_shapes *shapes, const struct run_options *options,
+                             uint64_t limit)
 {
-    const uint64_t most = run_rates_within(kept_bytes(shapes, options) / 6 + small_bytes, 0, limit);
-    const uint64_t budget = run_rates_budget(options) / 4;
+    const uint64_t most = clamp(kept_bytes(shapes, options) / 6 + small_bytes, 0, limit);
+    const uint64_t budget = budget_bytes(options) / 4;
     uint64_t spare = limit;
     while (spare > most && spare > small_bytes) {
         spare /= 2;
@@ -77,12 +83,51 @@ uint64_t run_rates_spare_within(const struct run_shapes *shapes, const struct ru
     return spare < budget ? spare : budget;
 }
 
-uint64_t run_rates_within(uint64_t value, uint64_t least, uint64_t most)
+uint64_t run_measure_spare(const struct run_shapes *shapes, const struct run_options *options)
 {
-    return value < least ? least : value > most ? most : value;
+    return spare_within(shapes, options, spare_bytes_max);
 }
 
-/* ---- a block on a device ---- */
+/* ---- a device to measure on ---- */
+
+struct bench {
+    struct dev_device *device;
+    struct kern_ops *ops;
+    struct dev_queue *queue;
+    void *memory;
+};
+
+/* `bench` is zeroed; the caller closes it also after a failure. */
+static int bench_open(struct bench *bench, const char *name, const struct kern_options *kernels,
+                      const struct dev_queue_options *queue, uint64_t bytes)
+{
+    const struct dev_options device = {.memory_bytes = bytes + queue->scratch_bytes +
+                                                       (uint64_t)2 * DEV_ALIGN_BYTES};
+    int rc = dev_open(name, &device, &bench->device);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = kern_ops_attach(bench->device, kernels, &bench->ops);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = dev_queue_create(bench->device, queue, &bench->queue);
+    return rc != 0 ? rc : dev_memory_alloc(bench->device, bytes, &bench->memory);
+}
+
+static void bench_close(struct bench *bench)
+{
+    dev_queue_destroy(bench->queue);
+    if (bench->device != NULL) {
+        if (bench->memory != NULL) {
+            dev_memory_free(bench->device, bench->memory);
+        }
+        kern_ops_detach(bench->ops);
+        dev_close(bench->device);
+    }
+}
+
+/* ---- the blocks of the model ---- */
 
 /* A head or embedding larger than this is not run; its time follows from its flops at a layer's
  * speed. A layer that is larger than the budgets is run over so few rows that it takes at most
@@ -93,7 +138,7 @@ static const double enough_seconds = 1;
 
 /* A device with one block on it. */
 struct stage {
-    struct run_rates_device on;
+    struct bench bench;
     struct model_binding binding;
 };
 
@@ -170,7 +215,7 @@ static int stage_copy(struct stage *stage, enum dev_copy_direction direction, ch
 {
     const struct dev_copy move = {.direction = direction, .to = to, .from = from, .bytes = bytes};
     struct core_fence done = {0};
-    int rc = dev_queue_copy(stage->on.queue, &move, &done);
+    int rc = dev_queue_copy(stage->bench.queue, &move, &done);
     return rc != 0 ? rc : core_fence_wait(done, -1);
 }
 
@@ -189,7 +234,7 @@ static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
         random = random * UINT32_C(1664525) + UINT32_C(1013904223);
         pattern[i] = (uint16_t)(random >> 31 << 15 | (0x3c00U + (random >> 16 & 0xffU)));
     }
-    char *const memory = stage->on.memory;
+    char *const memory = stage->bench.memory;
     uint64_t done = bytes < PATTERN_BYTES ? bytes : PATTERN_BYTES;
     int rc = stage_copy(stage, DEV_COPY_UP, memory, pattern, done);
     for (; rc == 0 && done < bytes; done *= 2) {
@@ -212,18 +257,17 @@ static int stage_open(struct stage *stage, const struct run_shapes *shapes,
                       const struct run_options *options, unsigned index)
 {
     const uint64_t bytes = lay_out(shapes, options, index, NULL, NULL);
-    const struct dev_options device = {.memory_bytes = stage_bytes(shapes, options, index)};
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE,
                                             .depth = 1024,
                                             .threads = options->threads,
                                             .scratch_bytes = shapes->scratch_bytes};
-    int rc = run_rates_device_open(&stage->on, options->device, &device, NULL, &queue, bytes);
+    int rc = bench_open(&stage->bench, options->device, NULL, &queue, bytes);
     if (rc != 0) {
         return rc;
     }
-    (void)lay_out(shapes, options, index, stage->on.memory, &stage->binding);
-    if (dev_properties(stage->on.device)->host_visible) {
-        memset(stage->on.memory, 0, bytes); /* ids and labels of token 0, weights of zero */
+    (void)lay_out(shapes, options, index, stage->bench.memory, &stage->binding);
+    if (dev_properties(stage->bench.device)->host_visible) {
+        memset(stage->bench.memory, 0, bytes); /* ids and labels of token 0, weights of zero */
         return 0;
     }
     return stage_fill(stage, bytes, (uint64_t)(options->rows * options->length));
@@ -233,12 +277,12 @@ static int time_steps(struct stage *stage, const struct model_steps *steps, enum
                       double *seconds)
 {
     const int64_t start_ns = core_clock_now_ns();
-    int rc = model_run_all(stage->on.queue, steps, which, &stage->binding);
+    int rc = model_run_all(stage->bench.queue, steps, which, &stage->binding);
     if (rc != 0) {
         return rc;
     }
-    rc = core_fence_wait(dev_queue_tail(stage->on.queue), -1);
-    *seconds = run_rates_since(start_ns);
+    rc = core_fence_wait(dev_queue_tail(stage->bench.queue), -1);
+    *seconds = seconds_since(start_ns);
     return rc;
 }
 
@@ -262,7 +306,7 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
     const int64_t start_ns = core_clock_now_ns();
     int rc = stage_open(&stage, shapes, options, index);
     for (int turn = 0; rc == 0 && turn < TURNS; turn++) {
-        const bool late = run_rates_since(start_ns) > enough_seconds;
+        const bool late = seconds_since(start_ns) > enough_seconds;
         for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof parts[0] && !(late && turn > 1);
              i++) {
             double seconds = 0;
@@ -270,14 +314,14 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
             *parts[i].best = turn <= 1 || seconds < *parts[i].best ? seconds : *parts[i].best;
         }
     }
-    run_rates_device_close(&stage.on);
+    bench_close(&stage.bench);
     return rc;
 }
 
 /* Bytes that a block may take: as many as the plan has for it. */
 static uint64_t limit_of(const struct run_options *options)
 {
-    const uint64_t all = run_rates_budget(options);
+    const uint64_t all = budget_bytes(options);
     const uint64_t device = options->budgets.device_bytes;
     return options->budgets.device_is_host || all < device ? all : device;
 }
@@ -332,8 +376,8 @@ static int measure_fewer_rows(const struct run_shapes *shapes, const struct run_
     return rc;
 }
 
-int run_rates_blocks(const struct run_shapes *shapes, const struct run_options *options,
-                     struct run_rates *out, bool *whole)
+int run_measure_blocks(const struct run_shapes *shapes, const struct run_options *options,
+                       struct run_rates *out, bool *whole)
 {
     const unsigned count = shapes->model->block_count;
     const unsigned layer = count > 2 ? 1 : 0;
@@ -351,5 +395,234 @@ int run_rates_blocks(const struct run_shapes *shapes, const struct run_options *
     }
     const double seconds = out->forward_seconds[shapes->model->blocks[layer].kind];
     out->machine.flops = seconds > 0 ? shapes->programs[layer]->forward.flops / seconds : 1e9;
+    return rc;
+}
+
+/* ---- the update of a chunk ---- */
+
+enum { UPDATE_ELEMENTS_MIN = 64 << 10, UPDATE_TURNS = 3 };
+static const uint64_t update_bytes_max = UINT64_C(1) << 30; /* larger than every cache */
+
+/* Bytes of a chunk with its gradients, the weights and gradients of at most four bytes each. */
+static uint64_t chunk_bytes(const struct plan_format *format, uint64_t elements)
+{
+    return elements * 8 + plan_state_bytes(format, elements);
+}
+
+/* The streams of a chunk in `memory`: weights, states, gradients. */
+static struct adam_arrays chunk_arrays(const struct plan_format *format, char *memory,
+                                       uint64_t elements)
+{
+    char *states = memory + elements * 4;
+    return run_update_arrays(format, 0, elements, memory, states,
+                             states + plan_state_bytes(format, elements));
+}
+
+/* Parameters that the update is measured with. */
+static uint64_t update_elements(const struct run_shapes *shapes, const struct run_options *options)
+{
+    const struct plan_format format = run_options_format(options);
+    const uint64_t each = 8 + plan_state_bytes(&format, CORE_VEC_TILE) / CORE_VEC_TILE;
+    const uint64_t spare = spare_within(shapes, options, update_bytes_max);
+    return clamp(spare / each, UPDATE_ELEMENTS_MIN, update_bytes_max / each) / CORE_VEC_TILE *
+           CORE_VEC_TILE;
+}
+
+/* Bytes of host memory that the update of an element reads and writes. */
+static double touched_bytes(const struct plan_format *format)
+{
+    const double states = (double)plan_state_bytes(format, CORE_VEC_TILE) / CORE_VEC_TILE;
+    return 2 * states + format->grad_bytes + 2 * format->weight_bytes;
+}
+
+static int time_update(struct adam *adam, const struct adam_arrays *arrays, double *per_second)
+{
+    int rc = 0;
+    for (int turn = 0; rc == 0 && turn < UPDATE_TURNS; turn++) {
+        const int64_t start_ns = core_clock_now_ns();
+        rc = adam_step(adam, arrays, 0, arrays->count, 1, NULL);
+        *per_second = (double)arrays->count / seconds_since(start_ns);
+    }
+    return rc;
+}
+
+int run_measure_update(const struct run_shapes *shapes, const struct run_options *options,
+                       struct plan_rates *out)
+{
+    const struct plan_format format = run_options_format(options);
+    const bool host = strncmp(options->device, "cpu", 3) == 0;
+    const uint64_t elements = update_elements(shapes, options);
+    const struct core_team_options members = {.name = "rates", .count = options->threads};
+    const struct core_region_options memory = {.name = "the measured update",
+                                               .bytes = chunk_bytes(&format, elements)};
+    struct adam_group group = options->group;
+    struct adam *adam = NULL;
+    struct core_team *team = NULL;
+    struct core_region region = {0};
+    double *sums = calloc(elements / CORE_VEC_TILE, sizeof *sums);
+    int rc = sums != NULL ? core_team_create(&members, &team)
+                          : core_err_set(-ENOMEM, "no memory to measure the update");
+    if (rc != 0) {
+        goto done;
+    }
+    rc = core_region_alloc(&memory, &region);
+    if (rc != 0) {
+        goto done;
+    }
+    group.step = 1;
+    const struct adam_options made = {.rule = options->rule,
+                                      .master = run_options_master(options),
+                                      .gradients = run_options_gradients(options),
+                                      .moments = options->moments,
+                                      .count = elements,
+                                      .groups = &group,
+                                      .groups_count = 1,
+                                      .team = team};
+    const struct adam_arrays arrays = chunk_arrays(&format, (char *)region.base, elements);
+    rc = adam_create(&made, &adam);
+    if (rc != 0) {
+        goto done;
+    }
+    rc = time_update(adam, &arrays, &out->update_elements);
+    if (rc != 0) {
+        goto done;
+    }
+    out->memory_bytes = host ? 0 : out->update_elements * touched_bytes(&format);
+    struct adam_norm norm;
+    adam_norm_init(&norm, team, CORE_CPU_ALL);
+    const struct core_vec_norm squares = {
+        .x = arrays.g, .type = run_options_gradients(options), .count = elements, .sums = sums};
+    const int64_t start_ns = core_clock_now_ns();
+    rc = adam_norm_sums(&norm, &squares);
+    out->sums_elements = (double)elements / seconds_since(start_ns);
+done:
+    adam_destroy(adam);
+    core_region_free(&region);
+    core_team_destroy(team);
+    free(sums);
+    return rc;
+}
+
+/* ---- copies ---- */
+
+enum { COPY_BYTES_MIN = 1 << 20, COPY_BYTES_MAX = 16 << 20 };
+enum { CARD_COPY_BYTES_MAX = 256 << 20 }; /* takes a link milliseconds, much more than a launch */
+
+int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,
+                       struct plan_rates *out)
+{
+    const bool host = strncmp(options->device, "cpu", 3) == 0;
+    const uint64_t bytes = clamp(run_measure_spare(shapes, options) / 4, COPY_BYTES_MIN,
+                                 host ? COPY_BYTES_MAX : CARD_COPY_BYTES_MAX);
+    const struct dev_options size = {.memory_bytes = 3 * bytes};
+    struct dev_device *device = NULL;
+    struct dev_rates rates;
+    int rc = dev_open(options->device, &size, &device);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = dev_rates_measure(device, bytes, &rates);
+    if (rc == 0) {
+        out->up_bytes = rates.up;
+        out->down_bytes = rates.down;
+        out->both_bytes = host ? 0 : rates.both;
+        out->round_elements = rates.within / 4;
+        out->coll_bytes = rates.within;
+        out->shared_cores = host;
+    }
+    dev_close(device);
+    return rc;
+}
+
+/* ---- a card ---- */
+
+/* So many launches in a row that starting them takes no time beside their work. */
+enum { CARD_LAUNCHES = 8, CARD_TURNS = 3 };
+
+/* Elements per second of the best turn. */
+static int time_op(struct bench *card, const struct dev_command *command, uint64_t elements,
+                   double *per_second)
+{
+    for (int turn = 0; turn < CARD_TURNS; turn++) {
+        const int64_t start_ns = core_clock_now_ns();
+        struct core_fence done = {0};
+        for (int i = 0; i < CARD_LAUNCHES; i++) {
+            int rc = dev_queue_launch(card->queue, command, &done);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+        int rc = core_fence_wait(done, -1);
+        if (rc != 0) {
+            return rc;
+        }
+        const double rate = (double)elements * CARD_LAUNCHES / seconds_since(start_ns);
+        *per_second = turn == 0 || rate > *per_second ? rate : *per_second;
+    }
+    return 0;
+}
+
+/* Times updates and sums over a chunk with `bytes` in the card's memory, and the sums behind it. */
+static int time_card(struct bench *card, const struct run_options *options, uint64_t elements,
+                     struct plan_rates *out)
+{
+    const struct plan_format format = run_options_format(options);
+    char *sums = (char *)card->memory + chunk_bytes(&format, elements);
+    const struct adam_arrays arrays = chunk_arrays(&format, card->memory, elements);
+    struct kern_update_arguments update = {.update = {.rule = options->rule,
+                                                      .master = run_options_master(options),
+                                                      .gradients = run_options_gradients(options),
+                                                      .moments = options->moments,
+                                                      .count = elements,
+                                                      .w16 = arrays.w16,
+                                                      .lo16 = arrays.lo16,
+                                                      .w32 = arrays.w32,
+                                                      .g = arrays.g,
+                                                      .m = arrays.m,
+                                                      .v = arrays.v,
+                                                      .m_scale = arrays.m_scale,
+                                                      .v_scale = arrays.v_scale,
+                                                      .seed = 1,
+                                                      .stream = 1}};
+    const struct core_vec_norm squares = {.x = arrays.g,
+                                          .type = run_options_gradients(options),
+                                          .count = elements,
+                                          .sums = (double *)(void *)sums};
+    const struct dev_command updates = {
+        .op = KERN_UPDATE, .arguments = &update, .arguments_bytes = sizeof update};
+    const struct dev_command sums_of_squares = {
+        .op = KERN_SQUARES, .arguments = &squares, .arguments_bytes = sizeof squares};
+    struct adam_group group = options->group;
+    group.step = 1;
+    int rc = adam_scalars(options->rule, &group, 1, &update.update.scalars);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = time_op(card, &updates, elements, &out->card_update_elements);
+    return rc != 0 ? rc : time_op(card, &sums_of_squares, elements, &out->card_sums_elements);
+}
+
+int run_measure_card(const struct run_shapes *shapes, const struct run_options *options,
+                     struct plan_rates *out)
+{
+    const struct plan_format format = run_options_format(options);
+    const uint64_t each = 8 + plan_state_bytes(&format, CORE_VEC_TILE) / CORE_VEC_TILE + 1;
+    const uint64_t spare = run_measure_spare(shapes, options) / each;
+    const uint64_t elements = (spare > CORE_VEC_TILE ? spare : CORE_VEC_TILE) / CORE_VEC_TILE *
+                              CORE_VEC_TILE;
+    const uint64_t sums_bytes = elements / CORE_VEC_TILE * sizeof(double);
+    const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE};
+    const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN}; /* none is computed */
+    struct bench card = {0};
+    if (strncmp(options->device, "cpu", 3) == 0) {
+        out->card_update_elements = out->card_sums_elements = 0;
+        return 0;
+    }
+    int rc = bench_open(&card, options->device, &plain, &queue,
+                        chunk_bytes(&format, elements) + sums_bytes);
+    if (rc == 0) {
+        rc = time_card(&card, options, elements, out);
+    }
+    bench_close(&card);
     return rc;
 }

@@ -10,7 +10,7 @@
 #include "aio/measure.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
-#include "offload/run/rates_parts.h"
+#include "offload/run/measure.h"
 
 enum { DEPTH_MIN = 4, TURNS = 5, PAUSE_MS = 500 };
 
@@ -63,17 +63,19 @@ static void warn_slow(const char *path, const struct run_drive_rates *best, bool
              path, best->mixed_bytes / 1e6);
 }
 
-int run_rates_drive(const struct run_shapes *shapes, const struct run_options *options,
-                    const char *directory, struct run_drive_rates *out, bool *steady)
+int run_measure_drive(const struct run_shapes *shapes, const struct run_options *options,
+                      const char *directory, struct run_drive_rates *out, bool *steady)
 {
-    const uint64_t file_bytes = run_rates_file_bytes(shapes, options);
-    const uint64_t blocks = run_rates_spare(shapes, options) / (4 * AIO_BLOCK_DEFAULT_BYTES);
+    const uint64_t file_bytes = run_measure_file_bytes(shapes, options);
+    const uint64_t blocks = run_measure_spare(shapes, options) / (4 * AIO_BLOCK_DEFAULT_BYTES);
     struct statvfs disk;
-    struct aio_measure_options how = {
-        .backend = options->io,
-        .bytes = file_bytes,
-        .sums = true,
-        .depth = (uint32_t)run_rates_within(blocks, DEPTH_MIN, AIO_DEPTH_DEFAULT)};
+    struct aio_measure_options how = {.backend = options->io,
+                                      .bytes = file_bytes,
+                                      .sums = true,
+                                      .depth = (uint32_t)(blocks < DEPTH_MIN ? DEPTH_MIN
+                                                          : blocks > AIO_DEPTH_DEFAULT
+                                                              ? AIO_DEPTH_DEFAULT
+                                                              : blocks)};
     const int64_t start_ns = core_clock_now_ns();
     char path[RUN_RATES_PATH_BYTES];
     struct run_drive_rates best = {0};
@@ -85,7 +87,7 @@ int run_rates_drive(const struct run_shapes *shapes, const struct run_options *o
     *steady = false;
     for (int turn = 0; !*steady && turn < TURNS; turn++) {
         struct aio_rates rates;
-        if (turn > 0 && run_rates_since(start_ns) > patience_seconds) {
+        if (turn > 0 && (double)(core_clock_now_ns() - start_ns) * 1e-9 > patience_seconds) {
             break;
         }
         int rc = aio_measure_path(path, &how, &rates);

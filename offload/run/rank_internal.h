@@ -5,7 +5,7 @@
 
 #include "core/base/bell.h"
 #include "offload/run/checkpoint_writer.h"
-#include "offload/run/compute.h"
+#include "offload/run/lane_compute.h"
 #include "offload/run/lane_move.h"
 #include "offload/run/rank.h"
 #include "offload/run/timeline.h"

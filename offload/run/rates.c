@@ -67,7 +67,7 @@ static void name_update(const struct run_shapes *shapes, const struct run_option
              "%s; type %d, rule %d, moments %d, fp32 gradients %d, %u drives, spare %d MiB",
              machine, (int)options->type, (int)options->rule, (int)options->moments,
              options->gradients_fp32, options->store_count,
-             (int)(run_rates_spare(shapes, options) >> 20));
+             (int)(run_measure_spare(shapes, options) >> 20));
 }
 
 static void name_blocks(const struct run_shapes *shapes, const struct run_options *options,
@@ -107,8 +107,8 @@ static void name_drive(const struct run_shapes *shapes, const struct run_options
              " MiB; spare %d MiB",
              options->cache.build != NULL ? options->cache.build : "", (uint64_t)info.st_dev,
              (uint64_t)disk.f_blocks, disk.f_frsize, options->io != NULL ? options->io : "probed",
-             run_rates_file_bytes(shapes, options) >> 20,
-             (int)(run_rates_spare(shapes, options) >> 20));
+             run_measure_file_bytes(shapes, options) >> 20,
+             (int)(run_measure_spare(shapes, options) >> 20));
 }
 
 /* ---- parts ---- */
@@ -129,7 +129,7 @@ static int find_drive(const struct run_shapes *shapes, const struct run_options 
     if (is_cached(options, &cached, out)) {
         return 0;
     }
-    int rc = run_rates_drive(shapes, options, directory, out, &steady);
+    int rc = run_measure_drive(shapes, options, directory, out, &steady);
     if (rc == 0 && steady) {
         run_rates_cache_write(&cached, out);
     }
@@ -145,15 +145,15 @@ static int find_update(const struct run_shapes *shapes, const struct run_options
     if (is_cached(options, &cached, out)) {
         return 0;
     }
-    int rc = run_rates_copies(shapes, options, &out->machine);
+    int rc = run_measure_copies(shapes, options, &out->machine);
     if (rc != 0) {
         return rc;
     }
-    rc = run_rates_update(shapes, options, &out->machine);
+    rc = run_measure_update(shapes, options, &out->machine);
     if (rc != 0) {
         return rc;
     }
-    rc = run_rates_card(shapes, options, &out->machine);
+    rc = run_measure_card(shapes, options, &out->machine);
     if (rc == 0) {
         run_rates_cache_write(&cached, out);
     }
@@ -170,7 +170,7 @@ static int find_blocks(const struct run_shapes *shapes, const struct run_options
     if (is_cached(options, &cached, out)) {
         return 0;
     }
-    int rc = run_rates_blocks(shapes, options, out, &whole);
+    int rc = run_measure_blocks(shapes, options, out, &whole);
     if (rc == 0 && whole) {
         run_rates_cache_write(&cached, out);
     }

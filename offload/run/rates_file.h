@@ -4,7 +4,7 @@
 #ifndef OFFLOAD_RUN_RATES_FILE_H
 #define OFFLOAD_RUN_RATES_FILE_H
 
-#include "offload/run/rates_parts.h"
+#include "offload/run/measure.h"
 
 /* What one measurement finds, and one cached file keeps. */
 enum run_rates_part {

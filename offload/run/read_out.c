@@ -52,7 +52,7 @@ static int take_states(struct reading *reading, uint32_t index, struct run_slot 
     const uint64_t before = chunk.first - plan_weight_span(rank->input, reading->block).first;
     char *resident = run_chunk_states_memory(rank, &chunk);
     const struct adam_arrays arrays = run_update_arrays(
-        rank->update, chunk.first, chunk.count,
+        &rank->input->format, chunk.first, chunk.count,
         reading->weights != NULL ? reading->weights + before * rank->input->format.weight_bytes
                                  : slot->memory,
         resident != NULL ? resident : slot->memory + plan_slot_states_offset(rank->plan), NULL);

@@ -237,15 +237,15 @@ static void measuring_takes_little(void)
     check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
     options.budgets = (struct plan_budgets){.device_bytes = UINT64_C(8) << 30,
                                             .host_bytes = UINT64_C(8) << 30};
-    check_uint(run_rates_spare(shapes, &options), ==, UINT64_C(16) << 20);
+    check_uint(run_measure_spare(shapes, &options), ==, UINT64_C(16) << 20);
     options.budgets.joint_bytes = UINT64_C(20) << 20;
-    check_uint(run_rates_spare(shapes, &options), ==, UINT64_C(5) << 20);
+    check_uint(run_measure_spare(shapes, &options), ==, UINT64_C(5) << 20);
     struct plan_block_shape *block = &shapes->blocks[0];
     options.budgets.joint_bytes = 0;
     block->elements = UINT64_C(1) << 30; /* 12 GB of weights and states */
-    check_uint(run_rates_spare(shapes, &options), ==, UINT64_C(256) << 20);
+    check_uint(run_measure_spare(shapes, &options), ==, UINT64_C(256) << 20);
     block->elements = UINT64_C(50) << 20;
-    check_uint(run_rates_spare(shapes, &options), ==, UINT64_C(64) << 20);
+    check_uint(run_measure_spare(shapes, &options), ==, UINT64_C(64) << 20);
     run_shapes_destroy(shapes);
     case_model_free(&made);
 }

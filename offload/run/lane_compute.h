@@ -1,7 +1,8 @@
-/* compute.h: the lane of forward and backward, and of updates of what stays on a card: turns a command
- * of the tape into a block's steps on the device's compute queue. The engine's thread submits. */
-#ifndef OFFLOAD_RUN_COMPUTE_H
-#define OFFLOAD_RUN_COMPUTE_H
+/* lane_compute.h: the lane of forward and backward, and of the update of chunks that stay on a card:
+ * turns a command of the tape into a block's steps on the device's compute queue. The thread of the
+ * rank submits. */
+#ifndef OFFLOAD_RUN_LANE_COMPUTE_H
+#define OFFLOAD_RUN_LANE_COMPUTE_H
 
 #include "offload/run/executor.h"
 #include "offload/run/inputs.h"
@@ -16,14 +17,14 @@ struct run_compute {
     struct run_update *update; /* of blocks that stay on the card */
     struct dev_queue *queue;
     enum kern_type type;      /* of weights and activations */
-    enum kern_type grad_type; /* of gradients as they are kept */
+    enum kern_type grad_type; /* of stored gradients */
     uint32_t micro_batches;
-    uint32_t group;       /* micro-batches of a command; 1 at least */
-    uint64_t grad_stride; /* between gradients of boundary activations of a group */
-    /* How far the command in work has been handed over: a queue that is full makes it wait. */
+    uint32_t group;       /* micro-batches of a command; at least 1 */
+    uint64_t grad_stride; /* bytes from a micro-batch's boundary gradient to the next one's */
+    /* How much of the current command was submitted: a full queue makes it wait. */
     uint32_t done; /* micro-batches of the command */
     unsigned phase;
-    uint64_t cleared; /* elements of a block's gradients: gaps before it are handed over */
+    uint64_t cleared; /* elements of a block's gradients; gaps before this one are submitted */
     struct model_cursor cursor;
 };
 

@@ -1,5 +1,5 @@
-/* compute.c: bindings from operands; then the steps of forward, of what is recomputed, of backward. */
-#include "offload/run/compute.h"
+/* lane_compute.c: binds operands, then submits the steps of forward, recomputation and backward. */
+#include "offload/run/lane_compute.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,13 +15,13 @@ static const struct model_block *block_of(const struct run_compute *compute,
 
 /* ---- micro-batches ---- */
 
-/* The micro-batch that is handed over now. */
+/* The micro-batch that is submitted now. */
 static uint32_t micro_of(const struct run_compute *compute, const struct plan_command *command)
 {
     return command->micro * compute->group + compute->done;
 }
 
-/* How many the command does; of the last group what is left of the step. */
+/* How many micro-batches the command does; the last group has what is left of the step. */
 static uint32_t micros_of(const struct run_compute *compute, const struct plan_command *command)
 {
     const uint32_t left = compute->micro_batches - command->micro * compute->group;
@@ -38,7 +38,7 @@ static bool is_last(const struct run_compute *compute, const struct plan_command
     return micro_of(compute, command) + 1 == compute->micro_batches;
 }
 
-/* Activations of a group lie side by side. */
+/* The current micro-batch's part of a group's activations, which are side by side. */
 static char *own_part(const struct run_compute *compute, char *base, uint64_t stride)
 {
     return base != NULL ? base + compute->done * stride : NULL;
@@ -46,7 +46,7 @@ static char *own_part(const struct run_compute *compute, char *base, uint64_t st
 
 /* ---- gradients ---- */
 
-/* Where gradients of the block's own parameters go. */
+/* The destination of the gradients of the block's own parameters. */
 static struct kern_grad own_grad(const struct run_compute *compute,
                                  const struct plan_command *command)
 {
@@ -64,8 +64,8 @@ static struct kern_grad own_grad(const struct run_compute *compute,
     return grad;
 }
 
-/* The two uses of a shared table: the head sums into SHARED_SUM; the embedding adds to that at once
- * where there is one micro-batch, else it has its own sum, and ROUND adds the two. */
+/* The two uses of a shared table: the head sums into SHARED_SUM. With one micro-batch the embedding
+ * adds to that; otherwise it has a sum of its own, and ROUND adds the two. */
 static void bind_shared(const struct run_compute *compute, const struct plan_command *command,
                         struct model_binding *binding)
 {
@@ -129,7 +129,7 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
 
 /* ---- commands ---- */
 
-/* Head + embedding of a shared table, rounded once. */
+/* Adds the sums of head and embedding of a shared table, and rounds once. */
 static int round_shared(struct run_compute *compute, const struct plan_command *command,
                         struct core_fence *out)
 {
@@ -150,8 +150,8 @@ static int round_shared(struct run_compute *compute, const struct plan_command *
     return dev_queue_launch(compute->queue, &launch, out);
 }
 
-/* Zeroes what no step of backward writes: padding between parameters, and frozen parameters. A
- * gradient's buffer may have held another block's before. Gaps that are handed over already pass. */
+/* Zeroes what no step of backward writes: padding between parameters, and frozen parameters. The
+ * buffer may have the gradients of another block. Skips gaps that are submitted already. */
 static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
 {
     const struct model_block *block = block_of(compute, command);
@@ -181,7 +181,7 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
     return 0;
 }
 
-/* The parts of a command for one micro-batch, one after another. */
+/* Submits the parts of a command for one micro-batch in order. */
 static int run_micro(struct run_compute *compute, const struct plan_command *command,
                      struct core_fence *out)
 {
@@ -207,7 +207,7 @@ static int run_micro(struct run_compute *compute, const struct plan_command *com
     *out = dev_queue_tail(compute->queue);
     for (; compute->phase < sizeof parts / sizeof parts[0]; compute->phase++) {
         if (parts[compute->phase].wanted) {
-            /* Backward follows the recomputed steps of forward, as one unit of work. */
+            /* Recomputed steps and backward are one unit of work. */
             compute->cursor.more = parts[compute->phase].which == MODEL_RUN_RECOMPUTE &&
                                    program->backward.count > 0;
             rc = model_run(compute->queue, parts[compute->phase].steps, parts[compute->phase].which,
@@ -236,13 +236,13 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
     return 0;
 }
 
-/* The launches of an update. A piece is kept until the next one comes, because only the last one ends
- * the unit of work. */
+/* The launches of an update. A piece is kept until the next one arrives, because only the last one
+ * ends the unit of work. */
 struct launching {
     struct run_compute *compute;
-    unsigned index; /* of the next piece; those below compute->phase were submitted earlier */
+    unsigned index; /* of the next piece; pieces below compute->phase were submitted earlier */
     bool kept;
-    struct kern_update_arguments arguments; /* of the piece that is kept */
+    struct kern_update_arguments arguments; /* of the kept piece */
     struct core_fence *out;
 };
 
@@ -278,15 +278,20 @@ static int launch_piece(void *context, const struct core_vec_update *piece)
     return 0;
 }
 
-/* The optimizer over a chunk that stays on the card. */
+/* Updates a chunk that stays on the card. */
 static int update_on_card(struct run_compute *compute, const struct plan_command *command,
                           struct core_fence *out)
 {
     struct launching launching = {.compute = compute, .out = out};
     *out = dev_queue_tail(compute->queue);
     int rc = run_update_pieces(compute->update, command, launch_piece, &launching);
-    rc = rc != 0 ? rc : launch_kept(&launching, false);
-    compute->phase = rc == 0 ? 0 : compute->phase;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = launch_kept(&launching, false);
+    if (rc == 0) {
+        compute->phase = 0;
+    }
     return rc;
 }
 
@@ -299,7 +304,7 @@ static int sums_on_card(struct run_compute *compute, const struct plan_command *
     return dev_queue_launch(compute->queue, &launch, out);
 }
 
-static int submit(void *context, const struct plan_command *command, struct core_fence *out)
+static int compute_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_compute *compute = context;
     switch ((enum plan_op)command->op) {
@@ -318,11 +323,11 @@ static int submit(void *context, const struct plan_command *command, struct core
     case PLAN_NORM:
     case PLAN_OP_COUNT: break;
     }
-    return core_err_set(-ENOTSUP, "%s is no command of compute",
+    return core_err_set(-ENOTSUP, "the compute lane has no command %s",
                         plan_op_name((enum plan_op)command->op));
 }
 
 struct run_lane run_compute_lane(struct run_compute *compute)
 {
-    return (struct run_lane){.submit = submit, .context = compute};
+    return (struct run_lane){.submit = compute_submit, .context = compute};
 }

@@ -1,0 +1,50 @@
+/* measure.h: measures one part of a machine at a time. For rates.c. The caller's thread waits. */
+#ifndef OFFLOAD_RUN_MEASURE_H
+#define OFFLOAD_RUN_MEASURE_H
+
+#include "offload/run/rates.h"
+
+/* ---- limits ---- */
+
+/* Bytes that measuring may take: at most a quarter of the budgets, and not more than a run of the model
+ * would. */
+uint64_t run_measure_spare(const struct run_shapes *shapes, const struct run_options *options);
+
+/* Bytes of the file that a drive is measured with: as many as a run keeps there, within limits, a
+ * power of two. A smaller file might be read from a cache in front of the drive. */
+uint64_t run_measure_file_bytes(const struct run_shapes *shapes, const struct run_options *options);
+
+/* ---- parts ---- */
+
+/* Seconds of the model's own blocks, each measured within the budgets; a layer that does not fit is
+ * measured over fewer rows. *whole: all blocks fit, so the result holds for this shape with any
+ * budgets. */
+int run_measure_blocks(const struct run_shapes *shapes, const struct run_options *options,
+                       struct run_rates *out, bool *whole);
+
+/* The update and the sums of squares on the processor. */
+int run_measure_update(const struct run_shapes *shapes, const struct run_options *options,
+                       struct plan_rates *out);
+/* Copies between HOST and DEVICE, and within a device. */
+int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,
+                       struct plan_rates *out);
+/* Update and sums of a card in its own memory: only the fields card_*, which are 0 on the CPU
+ * device. */
+int run_measure_card(const struct run_shapes *shapes, const struct run_options *options,
+                     struct plan_rates *out);
+
+/* One drive. */
+struct run_drive_rates {
+    double read_bytes;
+    double write_bytes;
+    double mixed_bytes;
+    double cpu_ns_per_byte; /* of the drive's thread, with checksums */
+    double window_bytes;    /* in flight meanwhile, in both directions */
+};
+
+/* Measures the drive of a directory with the store's requests and checksums. *steady: the result can be
+ * cached, because the drive was not slow, or as slow twice. */
+int run_measure_drive(const struct run_shapes *shapes, const struct run_options *options,
+                      const char *directory, struct run_drive_rates *out, bool *steady);
+
+#endif
