@@ -17,8 +17,9 @@ int bench_flow_open(const struct bench_flow_options *options, struct bench_flow 
                                   .direct = target->direct};
     *flow = (struct bench_flow){0};
     int rc = core_region_alloc(&memory, &flow->memory);
-    rc = rc == 0 ? aio_drive_create(&drive, &flow->drive) : rc;
-    rc = rc == 0 ? aio_drive_attach(flow->drive, &file, &flow->file) : rc;
+    if (rc == 0 && (rc = aio_drive_create(&drive, &flow->drive)) == 0) {
+        rc = aio_drive_attach(flow->drive, &file, &flow->file);
+    }
     if (rc == 0 && options->registered) {
         const struct iovec slab = {.iov_base = flow->memory.base, .iov_len = flow->memory.bytes};
         rc = aio_drive_register(flow->drive, &slab, 1);

@@ -159,15 +159,15 @@ static int take_lists(const struct raw *raw, struct bench_options *out)
     const char *threads;
     default_lists(raw, out, &blocks, &depths, &threads);
     int rc = take_ops(raw, sweep->ops);
-    rc = rc == 0 ? bench_list_parse("block_size", blocks, true, 256 << 20, sweep->blocks,
-                                    &sweep->block_count)
-                 : rc;
-    rc = rc == 0 ? bench_list_parse("queue_depth", depths, false, AIO_DEPTH_MAX, sweep->depths,
-                                    &sweep->depth_count)
-                 : rc;
-    rc = rc == 0
-             ? bench_list_parse("threads", threads, false, 16, sweep->threads, &sweep->thread_count)
-             : rc;
+    if (rc != 0 ||
+        (rc = bench_list_parse("block_size", blocks, true, 256 << 20, sweep->blocks,
+                               &sweep->block_count)) != 0 ||
+        (rc = bench_list_parse("queue_depth", depths, false, AIO_DEPTH_MAX, sweep->depths,
+                               &sweep->depth_count)) != 0 ||
+        (rc = bench_list_parse("threads", threads, false, 16, sweep->threads,
+                               &sweep->thread_count)) != 0) {
+        return rc;
+    }
     for (unsigned b = 0; rc == 0 && sweep->how.checksums && b < sweep->block_count; b++) {
         if (sweep->blocks[b] % AIO_SUM_BYTES != 0) {
             rc = core_err_set(-EINVAL, "--checksum xxh3 is of each MiB: --block_size takes "
@@ -292,18 +292,19 @@ static int resolve(const struct raw *raw, const struct cli_parsed *parsed,
     how->iopoll = raw->iopoll;
     how->checksums = raw->checksum == 2 || (raw->checksum == 0 && out->mode == BENCH_SWAP);
     int rc = take_dirs(raw, parsed, out);
-    rc = rc == 0 ? check_backend(raw->backend) : rc;
-    rc = rc == 0 ? take_lists(raw, out) : rc;
-    rc = rc == 0 ? take_tolerance(raw->tolerance, &out->tolerance) : rc;
-    rc = rc == 0 ? take_node(raw->numa, how) : rc;
-    if (rc == 0 && raw->params != NULL) {
-        rc = bench_params_parse(raw->params, &out->params);
+    if (rc != 0 || (rc = check_backend(raw->backend)) != 0 || (rc = take_lists(raw, out)) != 0 ||
+        (rc = take_tolerance(raw->tolerance, &out->tolerance)) != 0 ||
+        (rc = take_node(raw->numa, how)) != 0) {
+        return rc;
     }
-    if (rc == 0 && out->tensor_bytes == 0) {
-        rc = core_err_set(-EINVAL, "--tensor_size takes 1 MiB and more");
+    if (raw->params != NULL && (rc = bench_params_parse(raw->params, &out->params)) != 0) {
+        return rc;
+    }
+    if (out->tensor_bytes == 0) {
+        return core_err_set(-EINVAL, "--tensor_size takes 1 MiB and more");
     }
     take_times(raw, out);
-    return rc == 0 ? check_mode(out) : rc;
+    return check_mode(out);
 }
 
 int bench_options_parse(int argc, char **argv, struct bench_options *out)

@@ -43,13 +43,15 @@ static int read_point(const struct core_json *doc, const struct core_json_value 
 {
     const struct core_json_value *params = NULL;
     int rc = core_json_get_string(doc, value, "dir", &out->dir);
-    rc = rc == 0 ? core_json_get(doc, value, "params", CORE_JSON_OBJECT, &params) : rc;
-    rc = rc == 0 ? core_json_get_string(doc, params, "op", &out->op) : rc;
-    rc = rc == 0 ? core_json_get_integer(doc, params, "block_size", &out->block_bytes) : rc;
-    rc = rc == 0 ? core_json_get_integer(doc, params, "queue_depth", &out->depth) : rc;
-    rc = rc == 0 ? core_json_get_integer(doc, params, "threads", &out->threads) : rc;
-    rc = rc == 0 ? core_json_get_real(doc, value, "median", &out->median) : rc;
-    return rc == 0 ? 0 : -EINVAL;
+    if (rc != 0 || core_json_get(doc, value, "params", CORE_JSON_OBJECT, &params) != 0 ||
+        core_json_get_string(doc, params, "op", &out->op) != 0 ||
+        core_json_get_integer(doc, params, "block_size", &out->block_bytes) != 0 ||
+        core_json_get_integer(doc, params, "queue_depth", &out->depth) != 0 ||
+        core_json_get_integer(doc, params, "threads", &out->threads) != 0 ||
+        core_json_get_real(doc, value, "median", &out->median) != 0) {
+        return -EINVAL;
+    }
+    return 0;
 }
 
 /* One kept point: 1 where this run has it too. */

@@ -158,9 +158,8 @@ int bench_target_open(const struct bench_target_options *options, struct bench_t
         core_log(CORE_LOG_WARN, "%s is measured through the page cache: %s", options->path,
                  target.fs.reason);
     }
-    rc = rc == 0 ? choose_bytes(&target, options, &bytes) : rc;
-    rc = rc == 0 ? write_all(&target, options, bytes) : rc;
-    if (rc != 0) {
+    if (rc != 0 || (rc = choose_bytes(&target, options, &bytes)) != 0 ||
+        (rc = write_all(&target, options, bytes)) != 0) {
         bench_target_close(&target);
         return rc;
     }

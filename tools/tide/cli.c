@@ -350,11 +350,12 @@ static int check_arguments(const struct cli_command *command, char **arguments, 
     }
     if (count > command->arguments_max) {
         return command->arguments_max == 0
-                   ? cli_fail(command, CLI_WRONG, "\"%s\" is not an option; see %s --help",
+                   ? cli_fail(command, CLI_WRONG, "unexpected argument \"%s\"; see %s --help",
                               arguments[0], full_name(command))
-                   : cli_fail(command, CLI_WRONG,
-                              "%zu arguments were given, at most %zu can be; see %s --help", count,
-                              command->arguments_max, full_name(command));
+                   : cli_fail(
+                         command, CLI_WRONG,
+                         "at most %zu arguments are allowed, and %zu were given; see %s --help",
+                         command->arguments_max, count, full_name(command));
     }
     return -1;
 }

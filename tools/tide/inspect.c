@@ -268,7 +268,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     bool json = false;
     bool tensors = false;
     const struct cli_option options[] = {
-        {.name = "tensors", .kind = CLI_FLAG, .out = &tensors, .help = "a line a tensor, too"},
+        {.name = "tensors", .kind = CLI_FLAG, .out = &tensors, .help = "also list the tensors"},
         {.name = "json", .kind = CLI_FLAG, .out = &json, .help = "one JSON object"},
     };
     struct cli_parsed parsed;

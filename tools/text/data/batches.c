@@ -87,18 +87,18 @@ static int go_to(struct text_batches *batches, const struct text_position *from)
     batches->epoch = from->word[1];
     const struct text_place place = {from->word[2], from->word[3], from->word[4]};
     batches->batches = from->word[6];
-    int code = text_windows_seek(batches->windows, batches->epoch, place);
+    int rc = text_windows_seek(batches->windows, batches->epoch, place);
     const uint64_t used = from->word[5];
-    if (code == 0 && used > 0) {
-        code = text_windows_next(batches->windows);
-        code = code < 0 ? code : 0;
-        if (code == 0 && used > window_rows(batches)) {
-            code = core_err_set(-EINVAL, "the position lies behind the end of its rows: the data "
-                                         "was changed since");
+    if (rc == 0 && used > 0) {
+        rc = text_windows_next(batches->windows);
+        rc = rc < 0 ? rc : 0;
+        if (rc == 0 && used > window_rows(batches)) {
+            rc = core_err_set(-EINVAL, "the position lies behind the end of its rows: the data "
+                                       "was changed since");
         }
     }
-    batches->used = code == 0 ? used : 0;
-    return code;
+    batches->used = rc == 0 ? used : 0;
+    return rc;
 }
 
 int text_batches_open(const struct text_feed_options *options, const struct text_position *from,
@@ -110,15 +110,15 @@ int text_batches_open(const struct text_feed_options *options, const struct text
     }
     batches->options = options;
     batches->held = core_charge_zeroed((size_t)options->batch_rows, sizeof *batches->held);
-    int code = batches->held != NULL ? 0 : core_err_set(-ENOMEM, "no memory to feed data");
-    code = code == 0 ? text_windows_open(options, &batches->windows) : code;
-    if (code == 0) {
+    int rc = batches->held != NULL ? 0 : core_err_set(-ENOMEM, "no memory to feed data");
+    rc = rc == 0 ? text_windows_open(options, &batches->windows) : rc;
+    if (rc == 0) {
         batches->mark = make_mark(batches);
-        code = go_to(batches, from);
+        rc = go_to(batches, from);
     }
-    if (code != 0) {
+    if (rc != 0) {
         text_batches_close(batches);
-        return code;
+        return rc;
     }
     *out = batches;
     return 0;
@@ -137,13 +137,13 @@ void text_batches_close(struct text_batches *batches)
 static int next_row(struct text_batches *batches, size_t *row)
 {
     if (batches->used == window_rows(batches)) {
-        int code = text_windows_next(batches->windows);
-        if (code < 0) {
-            return code;
+        int rc = text_windows_next(batches->windows);
+        if (rc < 0) {
+            return rc;
         }
         text_windows_count(batches->windows, &batches->counts);
-        batches->used = code == 1 ? 0 : window_rows(batches);
-        if (code == 0) {
+        batches->used = rc == 1 ? 0 : window_rows(batches);
+        if (rc == 0) {
             return 0;
         }
     }
@@ -270,13 +270,13 @@ static int fill(struct text_batches *batches, struct filling *filling)
     const int64_t ranks = options->ranks > 0 ? options->ranks : 1;
     while (filling->rows < ranks * options->batch_rows) {
         size_t row;
-        int code = next_row(batches, &row);
-        if (code != 1) {
-            return code < 0 ? code : filling->rows > 0;
+        int rc = next_row(batches, &row);
+        if (rc != 1) {
+            return rc < 0 ? rc : filling->rows > 0;
         }
-        code = add_row(batches, filling, row);
-        if (code != 0) {
-            return code;
+        rc = add_row(batches, filling, row);
+        if (rc != 0) {
+            return rc;
         }
     }
     return 1;
@@ -292,16 +292,16 @@ int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text
         filling.arrays[STARTS] = tokens + 3 * array;
     }
     *out = (struct text_batch){0};
-    int code = 0;
-    while (code == 0 && (options->epochs == 0 || batches->epoch < options->epochs)) {
-        code = fill(batches, &filling);
-        if (code == 0) {
-            code = end_epoch(batches);
+    int rc = 0;
+    while (rc == 0 && (options->epochs == 0 || batches->epoch < options->epochs)) {
+        rc = fill(batches, &filling);
+        if (rc == 0) {
+            rc = end_epoch(batches);
         }
     }
-    if (code != 1) {
+    if (rc != 1) {
         out->counts = batches->counts;
-        return code;
+        return rc;
     }
     batches->batches++;
     *out = (struct text_batch){.rows = filling.own,
@@ -328,15 +328,15 @@ bool text_batches_ahead(struct text_batches *batches)
 
 int text_batches_measure(struct text_batches *batches, struct text_measure *out)
 {
-    int code;
+    int rc;
     struct text_batch batch = {0};
     *out = (struct text_measure){0};
     do {
         struct filling filling = {.out = &batch};
-        code = fill(batches, &filling);
+        rc = fill(batches, &filling);
         out->rows += (uint64_t)filling.rows;
-        out->batches += code == 1;
-    } while (code == 1);
+        out->batches += rc == 1;
+    } while (rc == 1);
     out->counts = batches->counts;
-    return code == 0 ? end_epoch(batches) : code;
+    return rc == 0 ? end_epoch(batches) : rc;
 }

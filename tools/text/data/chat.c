@@ -51,23 +51,23 @@ static int put_template(struct text_chat *chat, const char *kind, const char *so
         snprintf(chat->names + at, sizeof chat->names - at, "%s%s", at > 0 ? ", " : "", kind);
         return 0;
     }
-    int code = make_template(chat, source, bytes, name, &made);
-    if (code == 0) {
+    int rc = make_template(chat, source, bytes, name, &made);
+    if (rc == 0) {
         struct jinja_template **out = tools ? &chat->tools : &chat->plain;
         jinja_template_destroy(*out);
         *out = made;
     }
-    return code;
+    return rc;
 }
 
 static int read_file_template(struct text_chat *chat, const char *path, const char *kind)
 {
     char *source = NULL;
     size_t bytes = 0;
-    int code = core_file_read(path, JINJA_SOURCE_BYTES_MAX, &source, &bytes);
-    code = code == 0 ? put_template(chat, kind, source, bytes, path) : code;
+    int rc = core_file_read(path, JINJA_SOURCE_BYTES_MAX, &source, &bytes);
+    rc = rc == 0 ? put_template(chat, kind, source, bytes, path) : rc;
     free(source);
-    return code;
+    return rc;
 }
 
 static int is_template(const struct dirent *entry)
@@ -83,23 +83,23 @@ static int read_extra_files(struct text_chat *chat, const char *folder, bool *an
     struct dirent **found = NULL;
     snprintf(path, sizeof path, "%s/" EXTRA_FOLDER, folder);
     const int count = scandir(path, &found, is_template, alphasort);
-    int code = count < 0 && errno != ENOENT
-                   ? core_err_set(-errno, "%s cannot be listed: %s", path, strerror(errno))
-                   : 0;
+    int rc = count < 0 && errno != ENOENT
+                 ? core_err_set(-errno, "%s cannot be listed: %s", path, strerror(errno))
+                 : 0;
     for (int i = 0; i < count; i++) {
         char kind[256];
         char *name = found[i]->d_name;
         snprintf(kind, sizeof kind, "%.*s", (int)(strlen(name) - strlen(".jinja")), name);
         if (snprintf(path, sizeof path, "%s/" EXTRA_FOLDER "/%s", folder, name) >=
             (int)sizeof path) {
-            code = core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", folder);
+            rc = core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", folder);
         }
         *any = true;
-        code = code == 0 ? read_file_template(chat, path, kind) : code;
+        rc = rc == 0 ? read_file_template(chat, path, kind) : rc;
         free(found[i]);
     }
     free(found);
-    return code;
+    return rc;
 }
 
 /* chat_template.jinja is the one named default. */
@@ -110,8 +110,8 @@ static int read_files(struct text_chat *chat, const char *folder, bool *any)
         return core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", folder);
     }
     *any = access(path, F_OK) == 0;
-    int code = *any ? read_file_template(chat, path, "default") : 0;
-    return code == 0 ? read_extra_files(chat, folder, any) : code;
+    int rc = *any ? read_file_template(chat, path, "default") : 0;
+    return rc == 0 ? read_extra_files(chat, folder, any) : rc;
 }
 
 /* chat_template: a text, or a list of {"name", "template"}. */
@@ -133,8 +133,8 @@ static int read_config_template(struct text_chat *chat, const char *folder,
         return core_err_set(-EINVAL, "%s: is %s, and has to be a string or a list of templates",
                             name, core_json_kind_name(core_json_kind(value)));
     }
-    int code = 0;
-    for (size_t i = 0; i < core_json_count(value) && code == 0; i++) {
+    int rc = 0;
+    for (size_t i = 0; i < core_json_count(value) && rc == 0; i++) {
         const struct core_json_value *one = core_json_at(value, i);
         const struct core_json_value *kind = core_json_find(one, "name");
         const struct core_json_value *source = core_json_find(one, "template");
@@ -143,9 +143,9 @@ static int read_config_template(struct text_chat *chat, const char *folder,
             return core_err_set(-EINVAL, "%s[%zu]: has no name or no template", name, i);
         }
         const char *text = core_json_string(source, &bytes);
-        code = put_template(chat, core_json_string(kind, NULL), text, bytes, name);
+        rc = put_template(chat, core_json_string(kind, NULL), text, bytes, name);
     }
-    return code;
+    return rc;
 }
 
 static void read_end(struct text_chat *chat, const struct core_json *doc)
@@ -163,32 +163,32 @@ static int read_templates(struct text_chat *chat, const char *folder)
 {
     bool any = false;
     struct core_json *doc = NULL;
-    int code = read_files(chat, folder, &any);
-    code = code == 0 && !any ? text_special_read(folder, "tokenizer_config.json", &doc) : code;
-    code = code == 0 && doc != NULL ? read_config_template(chat, folder, doc) : code;
+    int rc = read_files(chat, folder, &any);
+    rc = rc == 0 && !any ? text_special_read(folder, "tokenizer_config.json", &doc) : rc;
+    rc = rc == 0 && doc != NULL ? read_config_template(chat, folder, doc) : rc;
     core_json_destroy(doc);
-    return code;
+    return rc;
 }
 
 static int read_tokens(struct text_chat *chat, const char *folder)
 {
     static const char *const names[] = {"generation_config.json", "config.json"};
-    int code = text_special_load(folder, &chat->special);
+    int rc = text_special_load(folder, &chat->special);
     for (size_t i = 0; i < chat->special.count; i++) {
         const struct text_special_token *token = &chat->special.tokens[i];
         const char *name = token->name != NULL ? token->name : "";
         chat->mark = core_hash(name, strlen(name), chat->mark + i);
         chat->mark = core_hash(token->content, strlen(token->content), chat->mark);
     }
-    for (size_t i = 0; i < 2 && code == 0; i++) {
+    for (size_t i = 0; i < 2 && rc == 0; i++) {
         struct core_json *doc = NULL;
-        code = text_special_read(folder, names[i], &doc);
+        rc = text_special_read(folder, names[i], &doc);
         if (doc != NULL) {
             read_end(chat, doc);
         }
         core_json_destroy(doc);
     }
-    return code;
+    return rc;
 }
 
 int text_chat_load(const char *folder, const char *format, int64_t now, struct text_chat **out)
@@ -204,14 +204,14 @@ int text_chat_load(const char *folder, const char *format, int64_t now, struct t
     }
     chat->end = -1;
     chat->now = now;
-    int code = folder != NULL ? read_tokens(chat, folder) : 0;
-    code = code == 0 && folder != NULL && format == NULL ? read_templates(chat, folder) : code;
-    if (code == 0 && source != NULL) {
-        code = make_template(chat, source, strlen(source), format, &chat->plain);
+    int rc = folder != NULL ? read_tokens(chat, folder) : 0;
+    rc = rc == 0 && folder != NULL && format == NULL ? read_templates(chat, folder) : rc;
+    if (rc == 0 && source != NULL) {
+        rc = make_template(chat, source, strlen(source), format, &chat->plain);
     }
-    if (code != 0) {
+    if (rc != 0) {
         text_chat_destroy(chat);
-        return code;
+        return rc;
     }
     *out = chat;
     return 0;
@@ -323,9 +323,9 @@ int text_chat_render(const struct text_chat *chat, struct jinja_run *run,
     if (template == NULL) {
         return refuse_row(chat);
     }
-    int code = list_variables(chat, row, variables, &count);
-    if (code != 0) {
-        return code;
+    int rc = list_variables(chat, row, variables, &count);
+    if (rc != 0) {
+        return rc;
     }
     count = add_messages(variables, count, row, messages, prompt);
     return jinja_render(template, run, variables, count, chat->now, out);

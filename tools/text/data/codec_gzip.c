@@ -71,18 +71,18 @@ static int gzip_run(void *state, struct text_codec_io *io)
         stream->avail_in = in;
         stream->next_out = (Bytef *)io->out;
         stream->avail_out = out;
-        const int code = inflate(stream, Z_NO_FLUSH);
+        const int rc = inflate(stream, Z_NO_FLUSH);
         io->in += in - stream->avail_in;
         io->in_bytes -= in - stream->avail_in;
         io->out += out - stream->avail_out;
         io->out_bytes -= out - stream->avail_out;
-        if (code == Z_STREAM_END) {
+        if (rc == Z_STREAM_END) {
             gzip->ended = true;
-        } else if (code == Z_BUF_ERROR) {
+        } else if (rc == Z_BUF_ERROR) {
             return 0; /* wants more input or more room */
-        } else if (code == Z_MEM_ERROR) {
+        } else if (rc == Z_MEM_ERROR) {
             return core_err_set(-ENOMEM, "no memory to unpack gzip");
-        } else if (code != Z_OK) {
+        } else if (rc != Z_OK) {
             return core_err_set(-EINVAL, "broken gzip data: %s",
                                 stream->msg != NULL ? stream->msg : "unknown reason");
         }

@@ -40,8 +40,8 @@ static int zstd_restart(void *state)
 {
     struct zstd *zstd = state;
     zstd->ended = false;
-    const size_t code = ZSTD_initDStream(zstd->stream);
-    return ZSTD_isError(code) ? core_err_set(-EIO, "zstd cannot start again") : 0;
+    const size_t rc = ZSTD_initDStream(zstd->stream);
+    return ZSTD_isError(rc) ? core_err_set(-EIO, "zstd cannot start again") : 0;
 }
 
 /* A frame says how large a window it needs, up to 128 MiB; nothing is taken before that was read. */
@@ -63,15 +63,15 @@ static int zstd_run(void *state, struct text_codec_io *io)
     ZSTD_inBuffer in = {.src = io->in, .size = io->in_bytes};
     ZSTD_outBuffer out = {.dst = io->out, .size = io->out_bytes};
     size_t before;
-    size_t code;
+    size_t rc;
     do {
         before = in.pos + out.pos;
-        code = ZSTD_decompressStream(zstd->stream, &out, &in);
-        if (ZSTD_isError(code)) {
-            return core_err_set(-EINVAL, "broken zstd data: %s", ZSTD_getErrorName(code));
+        rc = ZSTD_decompressStream(zstd->stream, &out, &in);
+        if (ZSTD_isError(rc)) {
+            return core_err_set(-EINVAL, "broken zstd data: %s", ZSTD_getErrorName(rc));
         }
     } while (out.pos < out.size && in.pos + out.pos > before && in.pos < in.size);
-    zstd->ended = in.pos + out.pos > 0 ? code == 0 : zstd->ended; /* nothing was asked */
+    zstd->ended = in.pos + out.pos > 0 ? rc == 0 : zstd->ended; /* nothing was asked */
     io->in += in.pos;
     io->in_bytes -= in.pos;
     io->out += out.pos;

@@ -80,24 +80,28 @@ static void warn_unknown(const struct text_encoder *encoder, const char *format)
 static int load(struct text_encoder *encoder, const char *folder, const char *format, int64_t vocab,
                 int64_t now)
 {
-    int code = text_tokenizer_load(folder, &encoder->tokenizer);
-    code = code == 0 && vocab > 0 ? text_tokenizer_check(encoder->tokenizer, (size_t)vocab) : code;
-    code = code == 0 ? text_chat_load(folder, format, now, &encoder->chat) : code;
-    code = code == 0 ? text_chat_load(folder, "alpaca", now, &encoder->alpaca) : code;
-    return code == 0 ? find_end(encoder) : code;
+    int rc = text_tokenizer_load(folder, &encoder->tokenizer);
+    if (rc == 0 && vocab > 0) {
+        rc = text_tokenizer_check(encoder->tokenizer, (size_t)vocab);
+    }
+    if (rc != 0 || (rc = text_chat_load(folder, format, now, &encoder->chat)) != 0 ||
+        (rc = text_chat_load(folder, "alpaca", now, &encoder->alpaca)) != 0) {
+        return rc;
+    }
+    return find_end(encoder);
 }
 
 static int make_rows(struct text_encoder *encoder)
 {
-    int code = jinja_run_create(NULL, &encoder->run);
-    return code == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : code;
+    int rc = jinja_run_create(NULL, &encoder->run);
+    return rc == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : rc;
 }
 
 /* What each thread has for itself. */
 static int make_own(struct text_encoder *encoder)
 {
-    int code = text_scratch_create(encoder->tokenizer, &encoder->scratch);
-    return code == 0 ? make_rows(encoder) : code;
+    int rc = text_scratch_create(encoder->tokenizer, &encoder->scratch);
+    return rc == 0 ? make_rows(encoder) : rc;
 }
 
 int text_encoder_create(const char *folder, const char *format, int64_t vocab, int64_t now,
@@ -108,11 +112,10 @@ int text_encoder_create(const char *folder, const char *format, int64_t vocab, i
         return core_err_set(-ENOMEM, "no memory for an encoder");
     }
     encoder->first = encoder;
-    int code = load(encoder, folder, format, vocab, now);
-    code = code == 0 ? make_own(encoder) : code;
-    if (code != 0) {
+    int rc = load(encoder, folder, format, vocab, now);
+    if (rc != 0 || (rc = make_own(encoder)) != 0) {
         text_encoder_destroy(encoder);
-        return code;
+        return rc;
     }
     encoder->vocab = vocab;
     encoder->mark = core_hash_seed(text_chat_mark(encoder->chat),
@@ -138,10 +141,10 @@ int text_encoder_share(struct text_encoder *first, struct text_encoder **out)
     encoder->end = first->end;
     encoder->vocab = first->vocab;
     encoder->mark = first->mark;
-    int code = make_own(encoder);
-    if (code != 0) {
+    int rc = make_own(encoder);
+    if (rc != 0) {
         text_encoder_destroy(encoder);
-        return code;
+        return rc;
     }
     *out = encoder;
     return 0;
@@ -215,13 +218,13 @@ static int copy_tokens(const struct text_encoder *encoder, const struct text_enc
                        struct text_sample *out)
 {
     const int64_t vocab = encoder->vocab > 0 ? encoder->vocab : INT64_MAX;
-    int code = 0;
+    int rc = 0;
     out->count = 0;
-    for (size_t i = 0; i < encoding->count && code == 0; i++) {
+    for (size_t i = 0; i < encoding->count && rc == 0; i++) {
         const int32_t id = (int32_t)encoding->ids[i];
-        code = id < vocab ? text_sample_add(out, id, id) : refuse_token(encoder, encoding->ids[i]);
+        rc = id < vocab ? text_sample_add(out, id, id) : refuse_token(encoder, encoding->ids[i]);
     }
-    return code;
+    return rc;
 }
 
 /* One or two texts with the end behind them, unless they have it. */
@@ -230,10 +233,10 @@ static int join(struct text_encoder *encoder, const struct text_row *row, size_t
     const size_t end = encoder->end != NULL ? strlen(encoder->end) : 0;
     const size_t first = row->text_bytes;
     const size_t second = row->kind == TEXT_ROW_COMPLETION ? row->completion_bytes : 0;
-    int code = array_reserve("a row", &encoder->text, &encoder->text_room, first + second + end + 1,
-                             1);
-    if (code != 0) {
-        return code;
+    int rc = array_reserve("a row", &encoder->text, &encoder->text_room, first + second + end + 1,
+                           1);
+    if (rc != 0) {
+        return rc;
     }
     memcpy(encoder->text, row->text, first);
     if (second > 0) {
@@ -253,12 +256,15 @@ static int encode_text(struct text_encoder *encoder, const struct text_row *row,
 {
     size_t bytes;
     struct text_encoding encoding;
-    int code = row->text_bytes > 0 ? 0 : core_err_set(-EINVAL, "text: is empty");
-    code = code == 0 ? join(encoder, row, &bytes) : code;
-    code = code == 0 ? text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
-                                             TEXT_ENCODE_SPECIAL, &encoding)
-                     : code;
-    return code == 0 ? copy_tokens(encoder, &encoding, out) : code;
+    if (row->text_bytes == 0) {
+        return core_err_set(-EINVAL, "text: is empty");
+    }
+    int rc = join(encoder, row, &bytes);
+    if (rc != 0 || (rc = text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
+                                               TEXT_ENCODE_SPECIAL, &encoding)) != 0) {
+        return rc;
+    }
+    return copy_tokens(encoder, &encoding, out);
 }
 
 /* The tokens of a prompt are kept beside those of the whole. */
@@ -266,15 +272,15 @@ static int encode_prompt(struct text_encoder *encoder, const char *text, size_t 
                          unsigned flags, size_t *count)
 {
     struct text_encoding encoding;
-    int code = text_tokenizer_encode(encoder->scratch, text, bytes, flags, &encoding);
-    code = code == 0 ? array_reserve("a row", &encoder->prompt, &encoder->prompt_room,
-                                     encoding.count + 1, sizeof *encoder->prompt)
-                     : code;
-    if (code == 0 && encoding.count > 0) { /* ids is NULL where no text was encoded yet */
+    int rc = text_tokenizer_encode(encoder->scratch, text, bytes, flags, &encoding);
+    rc = rc == 0 ? array_reserve("a row", &encoder->prompt, &encoder->prompt_room,
+                                 encoding.count + 1, sizeof *encoder->prompt)
+                 : rc;
+    if (rc == 0 && encoding.count > 0) { /* ids is NULL where no text was encoded yet */
         memcpy(encoder->prompt, encoding.ids, encoding.count * sizeof *encoding.ids);
     }
-    *count = code == 0 ? encoding.count : 0;
-    return code;
+    *count = rc == 0 ? encoding.count : 0;
+    return rc;
 }
 
 /* What the prompt and the whole have in common is not trained on. */
@@ -299,19 +305,18 @@ static int encode_completion(struct text_encoder *encoder, const struct text_row
     size_t bytes;
     size_t prompt = 0;
     struct text_encoding encoding;
-    int code = row->completion_bytes > 0 ? 0 : core_err_set(-EINVAL, "completion: is empty");
-    code = code == 0
-               ? encode_prompt(encoder, row->text, row->text_bytes, TEXT_ENCODE_SPECIAL, &prompt)
-               : code;
-    code = code == 0 ? join(encoder, row, &bytes) : code;
-    code = code == 0 ? text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
-                                             TEXT_ENCODE_SPECIAL, &encoding)
-                     : code;
-    code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
-    if (code == 0 && !all) {
+    int rc = row->completion_bytes > 0 ? 0 : core_err_set(-EINVAL, "completion: is empty");
+    rc = rc == 0 ? encode_prompt(encoder, row->text, row->text_bytes, TEXT_ENCODE_SPECIAL, &prompt)
+                 : rc;
+    rc = rc == 0 ? join(encoder, row, &bytes) : rc;
+    rc = rc == 0 ? text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
+                                         TEXT_ENCODE_SPECIAL, &encoding)
+                 : rc;
+    rc = rc == 0 ? copy_tokens(encoder, &encoding, out) : rc;
+    if (rc == 0 && !all) {
         mask_prompt(encoder, prompt, out);
     }
-    return code;
+    return rc;
 }
 
 static const struct text_chat *chat_for(const struct text_encoder *encoder,
@@ -339,18 +344,21 @@ static int encode_chat_completion(struct text_encoder *encoder, const struct tex
     struct text_encoding encoding;
     struct jinja_rendering rendering;
     const struct text_chat *chat = chat_for(encoder, row);
-    int code = text_chat_render(chat, encoder->run, row, row->prompt_messages, true, &rendering);
-    code = code == 0 ? encode_prompt(encoder, rendering.text, rendering.bytes, 0, &prompt) : code;
-    code = code == 0 ? text_chat_render(chat, encoder->run, row, 0, false, &rendering) : code;
-    code = code == 0 ? text_tokenizer_encode(encoder->scratch, rendering.text, rendering.bytes,
-                                             all ? 0 : TEXT_ENCODE_SPANS, &encoding)
-                     : code;
-    code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
-    if (code == 0 && !all) {
+    const unsigned flags = all ? 0 : TEXT_ENCODE_SPANS;
+    int rc = text_chat_render(chat, encoder->run, row, row->prompt_messages, true, &rendering);
+    if (rc != 0 ||
+        (rc = encode_prompt(encoder, rendering.text, rendering.bytes, 0, &prompt)) != 0 ||
+        (rc = text_chat_render(chat, encoder->run, row, 0, false, &rendering)) != 0 ||
+        (rc = text_tokenizer_encode(encoder->scratch, rendering.text, rendering.bytes, flags,
+                                    &encoding)) != 0 ||
+        (rc = copy_tokens(encoder, &encoding, out)) != 0) {
+        return rc;
+    }
+    if (!all) {
         mask_prompt(encoder, prompt, out);
         mask_tail(encoder, &rendering, &encoding, out);
     }
-    return code;
+    return rc;
 }
 
 static int find_spans(struct text_encoder *encoder, const struct text_row *row,
@@ -361,12 +369,12 @@ static int find_spans(struct text_encoder *encoder, const struct text_row *row,
     if (!jinja_template_generates(text_chat_template(encoder->chat, row->tools != NULL))) {
         return text_turns_find(&encoder->turns, &asked);
     }
-    int code = 0;
+    int rc = 0;
     encoder->turns.count = 0;
-    for (size_t i = 0; i < whole->generated_count && code == 0; i++) {
-        code = text_turns_add(&encoder->turns, whole->generated[i].begin, whole->generated[i].end);
+    for (size_t i = 0; i < whole->generated_count && rc == 0; i++) {
+        rc = text_turns_add(&encoder->turns, whole->generated[i].begin, whole->generated[i].end);
     }
-    return code;
+    return rc;
 }
 
 /* Tokens outside of all spans are not trained on; both come in order. */
@@ -390,16 +398,20 @@ static int encode_chat(struct text_encoder *encoder, const struct text_row *row,
 {
     struct text_encoding encoding;
     struct jinja_rendering whole;
-    int code = text_chat_render(encoder->chat, encoder->run, row, 0, false, &whole);
-    code = code == 0 && !all ? find_spans(encoder, row, &whole) : code;
-    code = code == 0 ? text_tokenizer_encode(encoder->scratch, whole.text, whole.bytes,
-                                             all ? 0 : TEXT_ENCODE_SPANS, &encoding)
-                     : code;
-    code = code == 0 ? copy_tokens(encoder, &encoding, out) : code;
-    if (code == 0 && !all) {
+    int rc = text_chat_render(encoder->chat, encoder->run, row, 0, false, &whole);
+    if (rc == 0 && !all) {
+        rc = find_spans(encoder, row, &whole);
+    }
+    if (rc != 0 ||
+        (rc = text_tokenizer_encode(encoder->scratch, whole.text, whole.bytes,
+                                    all ? 0 : TEXT_ENCODE_SPANS, &encoding)) != 0 ||
+        (rc = copy_tokens(encoder, &encoding, out)) != 0) {
+        return rc;
+    }
+    if (!all) {
         mask_outside(&encoder->turns, &encoding, out);
     }
-    return code;
+    return rc;
 }
 
 int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,

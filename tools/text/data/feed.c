@@ -25,7 +25,7 @@ enum { AHEAD = 4 };
 struct slot {
     struct text_batch batch;
     int32_t *tokens; /* owned: ids, labels, and positions and starts where packed */
-    int code;        /* 1: a batch; 0: the end; -errno */
+    int rc;          /* 1: a batch; 0: the end; -errno */
     char sentence[CORE_ERR_SENTENCE_BYTES];
 };
 
@@ -80,11 +80,11 @@ static struct core_budget *shared_of(const struct text_feed_options *options)
 
 static int prepare(struct text_feed *feed, struct slot *slot)
 {
-    slot->code = text_batches_next(feed->batches, slot->tokens, &slot->batch);
-    if (slot->code < 0) {
+    slot->rc = text_batches_next(feed->batches, slot->tokens, &slot->batch);
+    if (slot->rc < 0) {
         snprintf(slot->sentence, sizeof slot->sentence, "%s", core_err_sentence());
     }
-    return slot->code;
+    return slot->rc;
 }
 
 static void *work(void *argument)
@@ -92,8 +92,8 @@ static void *work(void *argument)
     struct text_feed *feed = argument;
     core_log_bind(feed->log);
     core_charge_bind(shared_of(&feed->options));
-    int code = 1;
-    for (uint64_t made = 0; code == 1; made++) {
+    int rc = 1;
+    for (uint64_t made = 0; rc == 1; made++) {
         for (;;) {
             const uint32_t seen = core_bell_look(&feed->bell);
             if (atomic_load_explicit(&feed->stops, memory_order_acquire)) {
@@ -107,7 +107,7 @@ static void *work(void *argument)
                 core_bell_sleep(&feed->bell, seen, -1);
             }
         }
-        code = prepare(feed, &feed->slots[made % feed->options.ahead]);
+        rc = prepare(feed, &feed->slots[made % feed->options.ahead]);
         atomic_store_explicit(&feed->prepared, made + 1, memory_order_release);
         core_bell_ring(&feed->bell);
     }
@@ -132,9 +132,9 @@ static int alloc_slots(struct text_feed *feed)
 static int open_feed(const struct text_feed_options *options, const struct text_position *from,
                      struct text_feed **out)
 {
-    int code = check_options(options);
-    if (code != 0) {
-        return code;
+    int rc = check_options(options);
+    if (rc != 0) {
+        return rc;
     }
     struct text_feed *feed = core_charge_zeroed(1, sizeof *feed);
     if (feed == NULL) {
@@ -149,18 +149,18 @@ static int open_feed(const struct text_feed_options *options, const struct text_
         feed->log = &feed->quiet;
     }
     core_bell_init(&feed->bell);
-    code = text_batches_open(&feed->options, from, &feed->batches);
-    code = code == 0 ? alloc_slots(feed) : code;
-    if (code == 0) {
+    rc = text_batches_open(&feed->options, from, &feed->batches);
+    rc = rc == 0 ? alloc_slots(feed) : rc;
+    if (rc == 0) {
         const int failed = core_thread_start(&feed->thread, work, feed);
-        code = failed == 0
-                   ? 0
-                   : core_err_set(-failed, "no thread that prepares data: %s", strerror(failed));
-        feed->runs = code == 0;
+        rc = failed == 0
+                 ? 0
+                 : core_err_set(-failed, "no thread that prepares data: %s", strerror(failed));
+        feed->runs = rc == 0;
     }
-    if (code != 0) {
+    if (rc != 0) {
         text_feed_close(feed);
-        return code;
+        return rc;
     }
     *out = feed;
     return 0;
@@ -170,9 +170,9 @@ int text_feed_open(const struct text_feed_options *options, const struct text_po
                    struct text_feed **out)
 {
     struct core_budget *before = core_charge_bind(shared_of(options));
-    const int code = open_feed(options, from, out);
+    const int rc = open_feed(options, from, out);
     core_charge_bind(before);
-    return code;
+    return rc;
 }
 
 void text_feed_close(struct text_feed *feed)
@@ -217,12 +217,12 @@ int text_feed_next(struct text_feed *feed, struct text_batch *out)
     }
     wait_for(feed, taken);
     const struct slot *slot = &feed->slots[taken % feed->options.ahead];
-    if (slot->code < 0) {
-        return core_err_adopt(slot->code, slot->sentence);
+    if (slot->rc < 0) {
+        return core_err_adopt(slot->rc, slot->sentence);
     }
-    feed->holds = slot->code == 1;
+    feed->holds = slot->rc == 1;
     *out = slot->batch;
-    return slot->code;
+    return slot->rc;
 }
 
 int64_t text_feed_wait_ns(const struct text_feed *feed)
@@ -267,10 +267,10 @@ int text_feed_measure(const struct text_feed_options *options, struct text_measu
     struct text_batches *batches = NULL;
     once.epochs = 1;
     struct core_budget *before = core_charge_bind(shared_of(options));
-    int code = check_options(options);
-    code = code == 0 ? text_batches_open(&once, NULL, &batches) : code;
-    code = code == 0 ? text_batches_measure(batches, out) : code;
+    int rc = check_options(options);
+    rc = rc == 0 ? text_batches_open(&once, NULL, &batches) : rc;
+    rc = rc == 0 ? text_batches_measure(batches, out) : rc;
     text_batches_close(batches);
     core_charge_bind(before);
-    return code;
+    return rc;
 }

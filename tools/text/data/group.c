@@ -121,24 +121,24 @@ static void read_rows(struct text_group *group, struct text_records *records)
 {
     const bool copies = group->rows_max > 1;
     size_t bytes = 0;
-    int code = 1;
+    int rc = 1;
     if (group->texts_room > TEXTS_BYTES) { /* what a long row took */
         core_charge_free(group->texts);
         group->texts = NULL;
         group->texts_room = 0;
     }
     group->at = group->count = 0;
-    while (code == 1 && group->count < group->rows_max && bytes < TEXT_GROUP_BYTES) {
+    while (rc == 1 && group->count < group->rows_max && bytes < TEXT_GROUP_BYTES) {
         struct item *item = &group->items[group->count];
         reset_item(item);
-        code = text_records_next(records, &item->made.record);
-        if (code == 1) {
+        rc = text_records_next(records, &item->made.record);
+        if (rc == 1) {
             item->begin = bytes;
             item->made.after = text_records_place(records);
             const bool holds = copies && item->made.record.text != NULL;
             const int kept = holds ? keep_text(group, bytes, &item->made.record) : 0;
             bytes += holds ? (size_t)item->made.record.bytes : 0;
-            code = kept == 0 ? 1 : kept;
+            rc = kept == 0 ? 1 : kept;
             group->count += kept == 0;
         }
     }
@@ -146,9 +146,9 @@ static void read_rows(struct text_group *group, struct text_records *records)
         struct text_record *record = &group->items[i].made.record;
         record->text = record->text != NULL ? group->texts + group->items[i].begin : NULL;
     }
-    group->ended = code != 1;
-    group->end = code;
-    if (code < 0) {
+    group->ended = rc != 1;
+    group->end = rc;
+    if (rc < 0) {
         snprintf(group->end_sentence, sizeof group->end_sentence, "%s", core_err_sentence());
     }
 }
@@ -170,53 +170,53 @@ static int need_encoders(struct text_group *group)
     }
     struct core_budget *before = core_charge_bind(options->memory != NULL ? &options->memory->shared
                                                                           : NULL);
-    int code = options->model != NULL
-                   ? text_encoder_create(options->model, options->chat_format, options->vocab,
-                                         options->now, &group->encoders[0])
-                   : core_err_set(-ENOTSUP,
-                                  "a row without input_ids needs a model folder (--model) with "
-                                  "tokenizer.json");
-    for (unsigned i = 1; i < group->threads && code == 0; i++) {
+    int rc = options->model != NULL
+                 ? text_encoder_create(options->model, options->chat_format, options->vocab,
+                                       options->now, &group->encoders[0])
+                 : core_err_set(-ENOTSUP,
+                                "a row without input_ids needs a model folder (--model) with "
+                                "tokenizer.json");
+    for (unsigned i = 1; i < group->threads && rc == 0; i++) {
         core_charge_bind(NULL); /* a feed that a plan counts has one thread */
-        code = text_encoder_share(group->encoders[0], &group->encoders[i]);
+        rc = text_encoder_share(group->encoders[0], &group->encoders[i]);
     }
     const struct core_team_options team = {.name = "text", .count = group->threads, .spin_ns = -1};
-    if (code == 0 && group->threads > 1) {
-        code = core_team_create(&team, &group->team);
+    if (rc == 0 && group->threads > 1) {
+        rc = core_team_create(&team, &group->team);
     }
     core_charge_bind(before);
-    return code;
+    return rc;
 }
 
 static int encode_row(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct text_row row;
-    int code = text_row_parse(made->record.text, (size_t)made->record.bytes, &row);
-    if (code != 0) {
-        return code;
+    int rc = text_row_parse(made->record.text, (size_t)made->record.bytes, &row);
+    if (rc != 0) {
+        return rc;
     }
     /* The first row of text is encoded by the caller's thread alone. */
-    code = need_encoders(group);
-    made->broken = code != 0;
-    code = code == 0 ? text_encoder_encode(group->encoders[thread], &row, group->options->train_on,
-                                           &made->sample)
-                     : code;
+    rc = need_encoders(group);
+    made->broken = rc != 0;
+    rc = rc == 0 ? text_encoder_encode(group->encoders[thread], &row, group->options->train_on,
+                                       &made->sample)
+                 : rc;
     text_row_fini(&row);
-    return code;
+    return rc;
 }
 
 static int make_sample_in(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct text_sample *sample = &made->sample;
-    int code = text_sample_read(sample, made->record.text, (size_t)made->record.bytes,
-                                group->options->vocab);
-    if (code < 0) {
-        return code;
+    int rc = text_sample_read(sample, made->record.text, (size_t)made->record.bytes,
+                              group->options->vocab);
+    if (rc < 0) {
+        return rc;
     }
-    if (code == 0) {
-        code = encode_row(group, made, thread);
-        if (code != 0) {
-            return code;
+    if (rc == 0) {
+        rc = encode_row(group, made, thread);
+        if (rc != 0) {
+            return rc;
         }
     } else if (group->options->train_on == TEXT_TRAIN_ALL) {
         memcpy(sample->labels, sample->ids, sample->count * sizeof *sample->ids);
@@ -231,10 +231,10 @@ static int make_sample_in(struct text_group *group, struct text_made *made, unsi
 static int make_small(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct core_budget *before = core_charge_bind(budget_of(group, thread));
-    const int code = made->record.text == NULL ? -E2BIG : make_sample_in(group, made, thread);
-    const bool more = code == -ENOMEM && core_charge_refused() > 0;
+    const int rc = made->record.text == NULL ? -E2BIG : make_sample_in(group, made, thread);
+    const bool more = rc == -ENOMEM && core_charge_refused() > 0;
     core_charge_bind(before);
-    return more ? 1 : code;
+    return more ? 1 : rc;
 }
 
 /* The tokens go where those of other rows are, in as much memory as they need. */
@@ -242,11 +242,11 @@ static int keep_sample(struct text_group *group, struct text_sample *sample)
 {
     struct core_budget *before = core_charge_bind(&group->options->memory->shared);
     struct text_sample kept = {0};
-    const int code = text_sample_copy(sample, &kept);
+    const int rc = text_sample_copy(sample, &kept);
     core_charge_bind(before);
     text_sample_fini(sample);
     *sample = kept;
-    return code;
+    return rc;
 }
 
 /* Alone, from empty buffers, within the limit of a row. The caller's thread. */
@@ -256,27 +256,26 @@ static int make_large(struct text_group *group, struct text_made *made)
     struct text_encoder *encoder = group->encoders[0];
     text_sample_fini(&made->sample);
     struct core_budget *before = core_charge_bind(&memory->large);
-    int code = encoder != NULL ? text_encoder_trim(encoder) : 0;
-    code = code == 0 ? make_sample_in(group, made, 0) : code;
-    const bool more = code == -ENOMEM && core_charge_refused() > 0;
+    int rc = encoder != NULL ? text_encoder_trim(encoder) : 0;
+    rc = rc == 0 ? make_sample_in(group, made, 0) : rc;
+    const bool more = rc == -ENOMEM && core_charge_refused() > 0;
     core_charge_bind(before);
     before = core_charge_bind(&memory->shared); /* empty buffers are no row's */
     const int trimmed = encoder != NULL ? text_encoder_trim(encoder) : 0;
     core_charge_bind(before);
     made->broken |= trimmed != 0;
-    if (code == 0 && trimmed == 0) {
+    if (rc == 0 && trimmed == 0) {
         return keep_sample(group, &made->sample);
     }
     if (more) { /* after the trim, whose own sentence says less */
-        code = core_err_set(-E2BIG,
-                            "the row has %" PRIu64 " bytes, and to become tokens it needs more "
-                            "than the %" PRIu64
-                            " bytes of memory that a row may take; --data-memory "
-                            "allows more",
-                            made->record.bytes, memory->row_bytes);
+        rc = core_err_set(-E2BIG,
+                          "the row has %" PRIu64 " bytes, and to become tokens it needs more "
+                          "than the %" PRIu64 " bytes of memory that a row may take; --data-memory "
+                          "allows more",
+                          made->record.bytes, memory->row_bytes);
     }
     text_sample_fini(&made->sample);
-    return code != 0 ? code : trimmed;
+    return rc != 0 ? rc : trimmed;
 }
 
 static int refuse_length(const struct text_group *group, const struct text_made *made)
@@ -297,13 +296,13 @@ static void encode_item(struct text_group *group, size_t index, unsigned thread,
 {
     struct item *item = &group->items[index];
     struct text_made *made = &item->made;
-    made->code = made->record.text == NULL ? refuse_length(group, made)
-                                           : make_small(group, made, thread);
-    item->waits = made->code == 1 && !alone;
-    if (made->code == 1 && alone) {
-        made->code = make_large(group, made);
+    made->rc = made->record.text == NULL ? refuse_length(group, made)
+                                         : make_small(group, made, thread);
+    item->waits = made->rc == 1 && !alone;
+    if (made->rc == 1 && alone) {
+        made->rc = make_large(group, made);
     }
-    if (item->made.code != 0) {
+    if (item->made.rc != 0) {
         snprintf(item->sentence, sizeof item->sentence, "%s", core_err_sentence());
     }
 }

@@ -25,7 +25,7 @@ struct text_made {
     struct text_place after; /* of the row that comes next */
     struct text_sample sample;
     bool broken;          /* what is wrong is not this row alone */
-    int code;             /* 0 or -errno */
+    int rc;               /* 0 or -errno */
     const char *sentence; /* where code is not 0 */
 };
 

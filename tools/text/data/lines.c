@@ -110,13 +110,13 @@ static int fill(struct text_lines *lines)
     }
     const size_t left = lines->room - lines->end;
     size_t got = 0;
-    int code = text_source_read(lines->source, lines->text + lines->end,
-                                left < lines->read_bytes ? left : lines->read_bytes, &got);
+    int rc = text_source_read(lines->source, lines->text + lines->end,
+                              left < lines->read_bytes ? left : lines->read_bytes, &got);
     lines->end += got;
     if (lines->read_bytes < READ_BYTES_MAX) {
         lines->read_bytes *= 2;
     }
-    return code != 0 ? code : got > 0 ? MORE : ENDED;
+    return rc != 0 ? rc : got > 0 ? MORE : ENDED;
 }
 
 static void use(struct text_lines *lines, size_t bytes)
@@ -199,9 +199,9 @@ static int next_line(struct text_lines *lines, struct text_line *out)
     struct text_line line;
     do {
         const uint64_t offset = lines->offset;
-        int code = find_line(lines, &reach);
-        if (code != 1) {
-            return code;
+        int rc = find_line(lines, &reach);
+        if (rc != 1) {
+            return rc;
         }
         take_row(lines, offset, &reach, reach.ended, &line);
     } while (line.text != NULL && is_blank(line.text, (size_t)line.bytes));
@@ -226,23 +226,23 @@ static int byte_at(struct text_lines *lines, size_t at, int *byte)
 
 static int pass_space(struct text_lines *lines, int *byte)
 {
-    int code;
-    while ((code = byte_at(lines, 0, byte)) == 0 && *byte >= 0 && is_space((char)*byte)) {
+    int rc;
+    while ((rc = byte_at(lines, 0, byte)) == 0 && *byte >= 0 && is_space((char)*byte)) {
         use(lines, 1);
     }
-    return code;
+    return rc;
 }
 
 /* The next byte of a value, which is passed over up to there where the buffer is full. */
 static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach, int *byte)
 {
-    int code = byte_at(lines, *at, byte);
-    while (code == FULL) {
+    int rc = byte_at(lines, *at, byte);
+    while (rc == FULL) {
         *at -= lines->end - lines->begin;
         discard(lines, reach);
-        code = byte_at(lines, *at, byte);
+        rc = byte_at(lines, *at, byte);
     }
-    return code != 0 || *byte >= 0 ? code : refuse(lines, "the file ends inside the row");
+    return rc != 0 || *byte >= 0 ? rc : refuse(lines, "the file ends inside the row");
 }
 
 /* How long the value is that begins here: by its brackets and quotes; what else is wrong with it is
@@ -254,9 +254,9 @@ static int measure_value(struct text_lines *lines, struct reach *out)
     *out = (struct reach){.gone = 0};
     for (size_t at = 0;; at++) {
         int byte;
-        int code = value_byte(lines, &at, out, &byte);
-        if (code != 0) {
-            return code;
+        int rc = value_byte(lines, &at, out, &byte);
+        if (rc != 0) {
+            return rc;
         }
         if (quoted) {
             if (byte < 0x20) {
@@ -290,35 +290,35 @@ static int pass_comma(struct text_lines *lines)
 {
     int byte;
     const bool first = lines->offset <= lines->mark_bytes;
-    int code = pass_space(lines, &byte);
-    const bool opens = code == 0 && first && byte == '[';
-    if (opens || (code == 0 && !first && byte == ',')) {
+    int rc = pass_space(lines, &byte);
+    const bool opens = rc == 0 && first && byte == '[';
+    if (opens || (rc == 0 && !first && byte == ',')) {
         use(lines, 1);
-        code = pass_space(lines, &byte);
-        if (code != 0 || byte != ']' || !opens) {
-            return code != 0 ? code : 1;
+        rc = pass_space(lines, &byte);
+        if (rc != 0 || byte != ']' || !opens) {
+            return rc != 0 ? rc : 1;
         }
     }
-    if (code != 0 || byte != ']') {
-        return code != 0 ? code : refuse(lines, "a comma or the end of the array was expected");
+    if (rc != 0 || byte != ']') {
+        return rc != 0 ? rc : refuse(lines, "a comma or the end of the array was expected");
     }
     use(lines, 1);
     lines->closed = true;
-    code = pass_space(lines, &byte);
-    return code != 0 || byte < 0 ? code : refuse(lines, "something follows the array");
+    rc = pass_space(lines, &byte);
+    return rc != 0 || byte < 0 ? rc : refuse(lines, "something follows the array");
 }
 
 static int next_element(struct text_lines *lines, struct text_line *out)
 {
     struct reach reach;
-    int code = lines->closed ? 0 : pass_comma(lines);
-    if (code != 1) {
-        return code;
+    int rc = lines->closed ? 0 : pass_comma(lines);
+    if (rc != 1) {
+        return rc;
     }
     const uint64_t offset = lines->offset;
-    code = measure_value(lines, &reach);
-    if (code != 0) {
-        return code;
+    rc = measure_value(lines, &reach);
+    if (rc != 0) {
+        return rc;
     }
     take_row(lines, offset, &reach, 0, out);
     return 1;
@@ -333,18 +333,18 @@ int text_lines_seek(struct text_lines *lines, uint64_t offset, uint64_t row)
 {
     offset = offset < lines->mark_bytes ? lines->mark_bytes : offset;
     const uint64_t there = lines->end - lines->begin;
-    int code = 0;
+    int rc = 0;
     if (offset >= lines->offset && offset - lines->offset <= there) { /* it is here already */
         lines->begin += (size_t)(offset - lines->offset);
     } else {
-        code = text_source_seek(lines->source, offset);
+        rc = text_source_seek(lines->source, offset);
         lines->begin = lines->end = 0;
         lines->read_bytes = READ_BYTES_MIN;
     }
-    lines->offset = code == 0 ? offset : lines->offset;
+    lines->offset = rc == 0 ? offset : lines->offset;
     lines->closed = false;
     lines->row = row;
-    return code;
+    return rc;
 }
 
 void text_lines_trim(struct text_lines *lines)
@@ -359,12 +359,12 @@ void text_lines_trim(struct text_lines *lines)
 int text_lines_seek_near(struct text_lines *lines, uint64_t offset)
 {
     struct reach reach = {.gone = 0};
-    int code = text_lines_seek(lines, offset > 0 ? offset - 1 : 0, 0);
-    if (code == 0 && offset > 0) {
-        code = find_line(lines, &reach);
-        use(lines, code == 1 ? reach.bytes + reach.ended : 0);
+    int rc = text_lines_seek(lines, offset > 0 ? offset - 1 : 0, 0);
+    if (rc == 0 && offset > 0) {
+        rc = find_line(lines, &reach);
+        use(lines, rc == 1 ? reach.bytes + reach.ended : 0);
     }
-    return code < 0 ? code : 0;
+    return rc < 0 ? rc : 0;
 }
 
 int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows)
@@ -372,22 +372,22 @@ int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows)
     if (offset < lines->counted.offset) {
         lines->counted.offset = lines->counted.rows = 0;
     }
-    int code = text_lines_seek(lines, lines->counted.offset, lines->counted.rows);
-    while (code == 0 && lines->offset < offset) {
+    int rc = text_lines_seek(lines, lines->counted.offset, lines->counted.rows);
+    while (rc == 0 && lines->offset < offset) {
         struct reach reach;
-        code = find_line(lines, &reach);
-        if (code != 1) {
-            return code;
+        rc = find_line(lines, &reach);
+        if (rc != 1) {
+            return rc;
         }
-        code = 0;
+        rc = 0;
         use(lines, reach.bytes + reach.ended);
         lines->row++;
     }
-    if (code == 0) {
+    if (rc == 0) {
         lines->counted.offset = lines->offset;
         lines->counted.rows = *rows = lines->row;
     }
-    return code;
+    return rc;
 }
 
 /* What goes into a nameless file. */
@@ -406,9 +406,9 @@ static int element_piece(void *user, const char **piece, size_t *bytes)
         *bytes = 1;
         return 1;
     }
-    int code = next_element(spool->lines, &line);
-    if (code != 1) {
-        return code;
+    int rc = next_element(spool->lines, &line);
+    if (rc != 1) {
+        return rc;
     }
     if (line.text == NULL) {
         return core_err_set(-E2BIG,
@@ -444,18 +444,18 @@ int text_lines_spool(struct text_lines *lines, bool lines_only)
         return 0;
     }
     struct spool spool = {.lines = lines};
-    int code = text_lines_seek(lines, 0, 0);
-    if (code == 0) {
-        code = text_source_spool(lines->source, flattens ? element_piece : raw_piece, &spool);
+    int rc = text_lines_seek(lines, 0, 0);
+    if (rc == 0) {
+        rc = text_source_spool(lines->source, flattens ? element_piece : raw_piece, &spool);
     }
-    if (code == 0) {
+    if (rc == 0) {
         lines->spooled |= flattens;
         lines->mark_bytes = flattens ? 0 : lines->mark_bytes;
         lines->begin = lines->end = 0;
         lines->offset = lines->row = 0;
-        code = text_lines_seek(lines, 0, 0);
+        rc = text_lines_seek(lines, 0, 0);
     }
-    return code;
+    return rc;
 }
 
 /* Files that other programs write: Excel, PowerShell's > and Python with another encoding. */
@@ -489,22 +489,22 @@ static int look_at(struct text_lines *lines)
 {
     static const char mark[] = "\xEF\xBB\xBF";
     int byte;
-    int code = byte_at(lines, 3, &byte);
-    code = code == 0 ? refuse_encoding(lines) : code;
-    if (code == 0) {
-        code = byte_at(lines, 2, &byte);
+    int rc = byte_at(lines, 3, &byte);
+    rc = rc == 0 ? refuse_encoding(lines) : rc;
+    if (rc == 0) {
+        rc = byte_at(lines, 2, &byte);
     }
-    if (code == 0 && byte >= 0 && memcmp(lines->text + lines->begin, mark, 3) == 0) {
+    if (rc == 0 && byte >= 0 && memcmp(lines->text + lines->begin, mark, 3) == 0) {
         lines->mark_bytes = 3;
     }
-    for (size_t at = lines->mark_bytes; code == 0; at++) {
-        code = byte_at(lines, at, &byte);
-        if (code != 0 || byte < 0 || !is_space((char)byte)) {
+    for (size_t at = lines->mark_bytes; rc == 0; at++) {
+        rc = byte_at(lines, at, &byte);
+        if (rc != 0 || byte < 0 || !is_space((char)byte)) {
             lines->array = byte == '[';
             break;
         }
     }
-    return code == 0 ? text_lines_seek(lines, 0, 0) : code;
+    return rc == 0 ? text_lines_seek(lines, 0, 0) : rc;
 }
 
 int text_lines_open(const char *path, int input, size_t row_bytes, struct text_lines **out)
@@ -515,11 +515,11 @@ int text_lines_open(const char *path, int input, size_t row_bytes, struct text_l
     }
     lines->read_bytes = READ_BYTES_MIN;
     lines->room_max = row_bytes > READ_BYTES_MIN ? row_bytes : READ_BYTES_MIN;
-    int code = text_source_open(path, input, &lines->source);
-    code = code == 0 ? look_at(lines) : code;
-    if (code != 0) {
+    int rc = text_source_open(path, input, &lines->source);
+    rc = rc == 0 ? look_at(lines) : rc;
+    if (rc != 0) {
         text_lines_close(lines);
-        return code;
+        return rc;
     }
     *out = lines;
     return 0;

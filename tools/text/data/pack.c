@@ -78,13 +78,13 @@ static int reserve(struct text_pack *pack)
         return 0;
     }
     const size_t room = pack->documents_room * 2 + 64;
-    int code = grow(&pack->documents, room, sizeof *pack->documents);
-    code = code == 0 ? grow(&pack->rows, room, sizeof *pack->rows) : code;
-    code = code == 0 ? grow(&pack->order, room, sizeof *pack->order) : code;
-    code = code == 0 ? grow(&pack->placed, room, sizeof *pack->placed) : code;
-    code = code == 0 ? grow(&pack->open, room, sizeof *pack->open) : code;
-    pack->documents_room = code == 0 ? room : pack->documents_room;
-    return code;
+    int rc = grow(&pack->documents, room, sizeof *pack->documents);
+    rc = rc == 0 ? grow(&pack->rows, room, sizeof *pack->rows) : rc;
+    rc = rc == 0 ? grow(&pack->order, room, sizeof *pack->order) : rc;
+    rc = rc == 0 ? grow(&pack->placed, room, sizeof *pack->placed) : rc;
+    rc = rc == 0 ? grow(&pack->open, room, sizeof *pack->open) : rc;
+    pack->documents_room = rc == 0 ? room : pack->documents_room;
+    return rc;
 }
 
 /* A document of the window, unless there is nothing in it to train on. */
@@ -95,15 +95,15 @@ static int add_document(struct text_pack *pack, const int32_t *ids, const int32_
         pack->counts.untrained++;
         return 0;
     }
-    int code = reserve(pack);
+    int rc = reserve(pack);
     const size_t begin = pack->tokens.count;
-    for (size_t i = 0; i < count && code == 0; i++) {
-        code = text_sample_add(&pack->tokens, ids[i], i > 0 ? labels[i] : TEXT_IGNORED);
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        rc = text_sample_add(&pack->tokens, ids[i], i > 0 ? labels[i] : TEXT_IGNORED);
     }
-    if (code == 0) {
+    if (rc == 0) {
         pack->documents[pack->documents_count++] = (struct document){begin, count, 0};
     }
-    return code;
+    return rc;
 }
 
 static int add_sample(struct text_pack *pack, const struct text_sample *sample)
@@ -117,14 +117,14 @@ static int add_sample(struct text_pack *pack, const struct text_sample *sample)
         pack->counts.cut_tokens += sample->count - seq_len;
         return add_document(pack, sample->ids, sample->labels, seq_len);
     }
-    int code = 0;
+    int rc = 0;
     pack->counts.split++;
-    for (size_t at = 0; at < sample->count && code == 0; at += seq_len) {
+    for (size_t at = 0; at < sample->count && rc == 0; at += seq_len) {
         const size_t left = sample->count - at;
-        code = add_document(pack, sample->ids + at, sample->labels + at,
-                            left < seq_len ? left : seq_len);
+        rc = add_document(pack, sample->ids + at, sample->labels + at,
+                          left < seq_len ? left : seq_len);
     }
-    return code;
+    return rc;
 }
 
 static int compare_keys(const void *left, const void *right)
@@ -195,13 +195,13 @@ void text_pack_clear(struct text_pack *pack)
 int text_pack_add(struct text_pack *pack, struct text_reader *reader)
 {
     const struct text_sample *sample;
-    int code = text_reader_next(reader, &sample);
-    if (code != 1) {
-        return code;
+    int rc = text_reader_next(reader, &sample);
+    if (rc != 1) {
+        return rc;
     }
     pack->samples++;
-    code = add_sample(pack, sample);
-    return code == 0 ? 1 : code;
+    rc = add_sample(pack, sample);
+    return rc == 0 ? 1 : rc;
 }
 
 bool text_pack_is_full(const struct text_pack *pack)
@@ -229,13 +229,13 @@ void text_pack_arrange(struct text_pack *pack)
 
 int text_pack_fill(struct text_pack *pack, struct text_reader *reader)
 {
-    int code = 1;
+    int rc = 1;
     text_pack_clear(pack);
-    while (code == 1 && !text_pack_is_full(pack)) {
-        code = text_pack_add(pack, reader);
+    while (rc == 1 && !text_pack_is_full(pack)) {
+        rc = text_pack_add(pack, reader);
     }
-    if (code < 0) {
-        return code;
+    if (rc < 0) {
+        return rc;
     }
     text_pack_arrange(pack);
     return pack->documents_count > 0;

@@ -38,11 +38,11 @@ int text_reader_open(const struct text_feed_options *options, struct text_reader
         .again = options->epochs != 1,
         .input = options->input,
         .row_bytes = options->memory != NULL ? options->memory->line_bytes : 0};
-    int code = text_records_open(&records, &reader->records);
-    code = code == 0 ? text_group_create(options, &reader->group) : code;
-    if (code != 0) {
+    int rc = text_records_open(&records, &reader->records);
+    rc = rc == 0 ? text_group_create(options, &reader->group) : rc;
+    if (rc != 0) {
         text_reader_close(reader);
-        return code;
+        return rc;
     }
     *out = reader;
     return 0;
@@ -106,43 +106,43 @@ bool text_reader_dated(const struct text_reader *reader)
 static int judge(struct text_reader *reader, const struct text_made *made)
 {
     char name[TEXT_NAME_BYTES];
-    const int code = made->code;
-    const bool skips = reader->options->on_bad_row == TEXT_BAD_SKIP && code != -ENOMEM &&
-                       code != -ENOTSUP && !made->broken;
+    const int rc = made->rc;
+    const bool skips = reader->options->on_bad_row == TEXT_BAD_SKIP && rc != -ENOMEM &&
+                       rc != -ENOTSUP && !made->broken;
     reader->bad += skips;
     if (skips && reader->bad > WARNINGS_MAX) {
         return 0;
     }
-    core_err_adopt(code, made->sentence);
+    core_err_adopt(rc, made->sentence);
     if (made->broken) {
-        return code;
+        return rc;
     }
-    core_err_prefix(code, "%s", text_records_name(reader->records, &made->record, name));
+    core_err_prefix(rc, "%s", text_records_name(reader->records, &made->record, name));
     if (skips) {
         core_log(CORE_LOG_WARN, "skipped: %s%s", core_err_sentence(),
                  reader->bad == WARNINGS_MAX ? "; further ones are only counted" : "");
     }
-    return skips ? 0 : code;
+    return skips ? 0 : rc;
 }
 
 int text_reader_next(struct text_reader *reader, const struct text_sample **out)
 {
     const struct text_made *made;
     for (;;) {
-        int code = text_group_next(reader->group, reader->records, &made);
-        if (code != 1) {
+        int rc = text_group_next(reader->group, reader->records, &made);
+        if (rc != 1) {
             reader->place = text_records_place(reader->records);
-            return code;
+            return rc;
         }
         reader->rows++;
         reader->place = made->after;
-        if (made->code == 0) {
+        if (made->rc == 0) {
             *out = &made->sample;
             return 1;
         }
-        code = judge(reader, made);
-        if (code != 0) {
-            return code;
+        rc = judge(reader, made);
+        if (rc != 0) {
+            return rc;
         }
     }
 }

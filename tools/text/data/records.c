@@ -74,10 +74,10 @@ static int take_file(struct text_records *records, size_t index, struct text_lin
     struct file *file = &records->files[index];
     if (file->lines == NULL) {
         make_room(records);
-        int code = text_lines_open(file->path, records->options.input, records->options.row_bytes,
-                                   &file->lines);
-        if (code != 0) {
-            return code;
+        int rc = text_lines_open(file->path, records->options.input, records->options.row_bytes,
+                                 &file->lines);
+        if (rc != 0) {
+            return rc;
         }
         records->open++;
         if (text_lines_bytes(file->lines) != file->bytes) {
@@ -105,9 +105,9 @@ static int add_file(struct text_records *records, const char *path)
     }
     struct text_lines *lines = NULL;
     make_room(records);
-    int code = text_lines_open(path, records->options.input, records->options.row_bytes, &lines);
-    if (code != 0) {
-        return code;
+    int rc = text_lines_open(path, records->options.input, records->options.row_bytes, &lines);
+    if (rc != 0) {
+        return rc;
     }
     struct file *file = &records->files[records->count++];
     *file = (struct file){.path = core_charge_text(path, SIZE_MAX), .lines = lines, .stays = true};
@@ -115,13 +115,13 @@ static int add_file(struct text_records *records, const char *path)
         return core_err_set(-ENOMEM, "no memory to read %s", path);
     }
     if (records->options.again || records->options.shuffle) {
-        code = text_lines_spool(lines, records->options.shuffle);
+        rc = text_lines_spool(lines, records->options.shuffle);
     }
     file->bytes = text_lines_bytes(lines);
     file->array = text_lines_array(lines);
     file->stays = !text_lines_reopens(lines);
     records->open += !file->stays;
-    return code;
+    return rc;
 }
 
 /* A path that exists is itself, also where it looks like a pattern. */
@@ -143,12 +143,12 @@ static int add_path(struct text_records *records, const char *path)
         return core_err_set(result == GLOB_NOSPACE ? -ENOMEM : -EIO,
                             "%s: the files of that pattern cannot be listed", path);
     }
-    int code = 0;
-    for (size_t i = 0; i < found.gl_pathc && code == 0; i++) {
-        code = add_file(records, found.gl_pathv[i]);
+    int rc = 0;
+    for (size_t i = 0; i < found.gl_pathc && rc == 0; i++) {
+        rc = add_file(records, found.gl_pathv[i]);
     }
     globfree(&found);
-    return code;
+    return rc;
 }
 
 /* Blocks of all files, one after the other. */
@@ -181,17 +181,17 @@ int text_records_open(const struct text_records_options *options, struct text_re
         records->options.row_bytes = TEXT_ROW_BYTES_MAX;
     }
     records->window_index = UINT64_MAX;
-    int code = 0;
-    for (size_t i = 0; i < options->paths_count && code == 0; i++) {
-        code = add_path(records, options->paths[i]);
+    int rc = 0;
+    for (size_t i = 0; i < options->paths_count && rc == 0; i++) {
+        rc = add_path(records, options->paths[i]);
     }
-    if (code == 0 && records->count == 0) {
-        code = core_err_set(-ENOENT, "there is no file of data");
+    if (rc == 0 && records->count == 0) {
+        rc = core_err_set(-ENOENT, "there is no file of data");
     }
-    code = code == 0 && options->shuffle ? count_blocks(records) : code;
-    if (code != 0) {
+    rc = rc == 0 && options->shuffle ? count_blocks(records) : rc;
+    if (rc != 0) {
         text_records_close(records);
-        return code;
+        return rc;
     }
     *out = records;
     return 0;
@@ -254,8 +254,8 @@ static int seek_file(struct text_records *records)
 {
     const struct text_place *place = &records->place;
     struct text_lines *lines = NULL;
-    int code = place->file < records->count ? take_file(records, place->file, &lines) : 0;
-    return lines != NULL ? text_lines_seek(lines, place->offset, place->row) : code;
+    int rc = place->file < records->count ? take_file(records, place->file, &lines) : 0;
+    return lines != NULL ? text_lines_seek(lines, place->offset, place->row) : rc;
 }
 
 int text_records_seek(struct text_records *records, uint64_t epoch, struct text_place place)
@@ -276,12 +276,12 @@ static int next_in_order(struct text_records *records, struct text_record *out)
     struct text_place *place = &records->place;
     while (place->file < records->count) {
         struct text_lines *lines = NULL;
-        int code = take_file(records, place->file, &lines);
-        code = code == 0 ? text_lines_next(lines, &line) : code;
-        if (code < 0) {
-            return code;
+        int rc = take_file(records, place->file, &lines);
+        rc = rc == 0 ? text_lines_next(lines, &line) : rc;
+        if (rc < 0) {
+            return rc;
         }
-        if (code == 1) {
+        if (rc == 1) {
             place->offset = text_lines_offset(lines);
             place->row = line.row;
             *out = (struct text_record){.text = line.text,
@@ -294,9 +294,9 @@ static int next_in_order(struct text_records *records, struct text_record *out)
         text_lines_trim(lines);
         close_file(records, &records->files[place->file]);
         *place = (struct text_place){.file = place->file + 1};
-        code = seek_file(records);
-        if (code != 0) {
-            return code;
+        rc = seek_file(records);
+        if (rc != 0) {
+            return rc;
         }
     }
     return 0;
@@ -328,19 +328,19 @@ static int add_block(struct text_records *records, uint64_t block)
     }
     struct text_lines *lines = NULL;
     const uint64_t begin = (block - records->before[low]) * TEXT_BLOCK_BYTES;
-    int code = take_file(records, low, &lines);
-    code = code == 0 ? text_lines_seek_near(lines, begin) : code;
-    while (code == 0 && text_lines_offset(lines) < begin + TEXT_BLOCK_BYTES) {
+    int rc = take_file(records, low, &lines);
+    rc = rc == 0 ? text_lines_seek_near(lines, begin) : rc;
+    while (rc == 0 && text_lines_offset(lines) < begin + TEXT_BLOCK_BYTES) {
         struct text_line line;
         int more = text_lines_next(lines, &line);
         if (more != 1) {
             return more;
         }
         if (line.offset < begin + TEXT_BLOCK_BYTES) {
-            code = add_row(records, low, line.offset);
+            rc = add_row(records, low, line.offset);
         }
     }
-    return code;
+    return rc;
 }
 
 static int load_window(struct text_records *records, uint64_t index)
@@ -354,9 +354,9 @@ static int load_window(struct text_records *records, uint64_t index)
         if (at >= blocks) {
             break;
         }
-        int code = add_block(records, text_shuffle_at(options->seed, records->epoch, blocks, at));
-        if (code != 0) {
-            return code;
+        int rc = add_block(records, text_shuffle_at(options->seed, records->epoch, blocks, at));
+        if (rc != 0) {
+            return rc;
         }
     }
     text_shuffle_mix(options->seed, records->epoch, index, records->window, records->window_count);
@@ -372,9 +372,9 @@ static int next_in_window(struct text_records *records, struct text_record *out)
     const uint64_t blocks = records->before[records->count];
     while (place->file * TEXT_WINDOW_BLOCKS < blocks) {
         if (records->window_index != place->file || records->window_epoch != records->epoch) {
-            int code = load_window(records, place->file);
-            if (code != 0) {
-                return code;
+            int rc = load_window(records, place->file);
+            if (rc != 0) {
+                return rc;
             }
         }
         if (place->row >= records->window_count) {
@@ -385,14 +385,13 @@ static int next_in_window(struct text_records *records, struct text_record *out)
         const size_t file = (size_t)(row >> OFFSET_BITS);
         struct text_line line;
         struct text_lines *lines = NULL;
-        int code = take_file(records, file, &lines);
-        code = code == 0 ? text_lines_seek(lines, row & ((UINT64_C(1) << OFFSET_BITS) - 1), 0)
-                         : code;
-        code = code == 0 ? text_lines_next(lines, &line) : code;
-        if (code != 1) {
-            return code < 0 ? code
-                            : core_err_set(-EIO, "%s has become shorter while it was read",
-                                           text_records_file(records, file));
+        int rc = take_file(records, file, &lines);
+        rc = rc == 0 ? text_lines_seek(lines, row & ((UINT64_C(1) << OFFSET_BITS) - 1), 0) : rc;
+        rc = rc == 0 ? text_lines_next(lines, &line) : rc;
+        if (rc != 1) {
+            return rc < 0 ? rc
+                          : core_err_set(-EIO, "%s has become shorter while it was read",
+                                         text_records_file(records, file));
         }
         place->row++;
         *out = (struct text_record){

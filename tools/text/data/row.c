@@ -45,9 +45,9 @@ static int read_tools(struct text_row *row, const struct core_json_value *root)
         if (bytes == 0) {
             return 0;
         }
-        int code = core_json_parse(text, bytes, "tools", NULL, &row->parsed);
-        if (code != 0) {
-            return code;
+        int rc = core_json_parse(text, bytes, "tools", NULL, &row->parsed);
+        if (rc != 0) {
+            return rc;
         }
         tools = core_json_root(row->parsed);
     }
@@ -83,8 +83,8 @@ static int read_extras(struct text_row *row, const struct core_json_value *root)
     if (row->variables != NULL && core_json_kind(row->variables) != CORE_JSON_OBJECT) {
         return refuse_kind("chat_template_kwargs", "an object", row->variables);
     }
-    int code = row->variables != NULL ? check_variables(row->variables) : 0;
-    return code == 0 ? read_tools(row, root) : code;
+    int rc = row->variables != NULL ? check_variables(row->variables) : 0;
+    return rc == 0 ? read_tools(row, root) : rc;
 }
 
 static int read_chat(struct text_row *row, const struct core_json_value *root, const char *key)
@@ -112,9 +112,8 @@ static int read_completion(struct text_row *row, const struct core_json_value *r
         return text_row_chat_make(&first, &second, &row->made);
     }
     row->kind = TEXT_ROW_COMPLETION;
-    int code = get_text(root, "prompt", &row->text, &row->text_bytes);
-    return code == 0 ? get_text(root, "completion", &row->completion, &row->completion_bytes)
-                     : code;
+    int rc = get_text(root, "prompt", &row->text, &row->text_bytes);
+    return rc == 0 ? get_text(root, "completion", &row->completion, &row->completion_bytes) : rc;
 }
 
 static int read_instruction(struct text_row *row, const struct core_json_value *root)
@@ -125,14 +124,14 @@ static int read_instruction(struct text_row *row, const struct core_json_value *
                                          .input = find(root, "input"),
                                          .output = find(root, "output"),
                                          .system = find(root, "system")};
-    int code = get_text(root, "instruction", &text, &bytes);
-    code = code == 0 ? get_text(root, "output", &text, &bytes) : code;
-    if (code == 0 && parts.input != NULL) {
-        code = get_text(root, "input", &text, &bytes);
-        parts.input = code == 0 && bytes > 0 ? parts.input : NULL;
+    int rc = get_text(root, "instruction", &text, &bytes);
+    rc = rc == 0 ? get_text(root, "output", &text, &bytes) : rc;
+    if (rc == 0 && parts.input != NULL) {
+        rc = get_text(root, "input", &text, &bytes);
+        parts.input = rc == 0 && bytes > 0 ? parts.input : NULL;
     }
-    if (code != 0) {
-        return code;
+    if (rc != 0) {
+        return rc;
     }
     row->kind = TEXT_ROW_CHAT_COMPLETION;
     row->instruction = true;
@@ -167,12 +166,12 @@ static int read_row(struct text_row *row)
 int text_row_parse(const char *json, size_t bytes, struct text_row *out)
 {
     struct text_row row = {0};
-    int code = core_json_parse(json, bytes, "row", NULL, &row.source);
-    code = code == 0 ? read_row(&row) : code;
-    code = code == 0 ? read_extras(&row, core_json_root(row.source)) : code;
-    if (code != 0) {
+    int rc = core_json_parse(json, bytes, "row", NULL, &row.source);
+    rc = rc == 0 ? read_row(&row) : rc;
+    rc = rc == 0 ? read_extras(&row, core_json_root(row.source)) : rc;
+    if (rc != 0) {
         text_row_fini(&row);
-        return code;
+        return rc;
     }
     row.messages = row.made != NULL ? core_json_root(row.made) : NULL;
     *out = row;

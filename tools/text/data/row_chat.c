@@ -95,10 +95,10 @@ static int write_turn(struct core_json_write *json, const struct core_json_value
         return core_err_set(-EINVAL, "is %s, and has to be an object with role and content",
                             core_json_kind_name(core_json_kind(turn)));
     }
-    int code = find_role(turn, &role);
-    code = code == 0 ? check_content(turn) : code;
-    if (code != 0) {
-        return code;
+    int rc = find_role(turn, &role);
+    rc = rc == 0 ? check_content(turn) : rc;
+    if (rc != 0) {
+        return rc;
     }
     const struct core_json_value *reasoning = find_reasoning(turn);
     const bool has_content = find(turn, "content") != NULL;
@@ -159,22 +159,22 @@ static int write_turns(struct core_json_write *json, const struct text_row_turns
         write_plain(json, "system", turns->system);
     }
     for (size_t i = 0; i < core_json_count(turns->list); i++) {
-        int code = write_turn(json, core_json_at(turns->list, i));
-        if (code != 0) {
-            return core_err_prefix(code, "%s[%zu]", turns->key, i);
+        int rc = write_turn(json, core_json_at(turns->list, i));
+        if (rc != 0) {
+            return core_err_prefix(rc, "%s[%zu]", turns->key, i);
         }
     }
     return 0;
 }
 
 /* Ends the writer and reads what it wrote. */
-static int finish(struct core_json_write *json, int code, struct core_json **out)
+static int finish(struct core_json_write *json, int rc, struct core_json **out)
 {
     core_json_write_array_end(json);
-    code = code == 0 ? core_json_write_end(json) : code;
-    code = code == 0 ? core_json_parse(json->text, json->bytes, "messages", NULL, out) : code;
+    rc = rc == 0 ? core_json_write_end(json) : rc;
+    rc = rc == 0 ? core_json_parse(json->text, json->bytes, "messages", NULL, out) : rc;
     core_json_write_fini(json);
-    return code;
+    return rc;
 }
 
 int text_row_chat_make(const struct text_row_turns *first, const struct text_row_turns *second,
@@ -183,15 +183,15 @@ int text_row_chat_make(const struct text_row_turns *first, const struct text_row
     struct core_json_write json;
     core_json_write_init_text(&json);
     core_json_write_array_begin(&json, NULL);
-    int code = write_turns(&json, first);
-    if (code == 0 && second != NULL) {
-        code = write_turns(&json, second);
+    int rc = write_turns(&json, first);
+    if (rc == 0 && second != NULL) {
+        rc = write_turns(&json, second);
     }
-    if (code != 0) { /* a turn may be half written */
+    if (rc != 0) { /* a turn may be half written */
         core_json_write_fini(&json);
-        return code;
+        return rc;
     }
-    return finish(&json, code, out);
+    return finish(&json, rc, out);
 }
 
 /* What the user says: the instruction, and the input below it. */
@@ -223,9 +223,9 @@ int text_row_chat_instruct(const struct text_row_instruction *parts, struct core
         return core_err_set(-EINVAL, "system: is %s, and has to be a string",
                             core_json_kind_name(core_json_kind(parts->system)));
     }
-    int code = join_parts(parts, &content, &bytes);
-    if (code != 0) {
-        return code;
+    int rc = join_parts(parts, &content, &bytes);
+    if (rc != 0) {
+        return rc;
     }
     core_json_write_init_text(&json);
     core_json_write_array_begin(&json, NULL);

@@ -131,23 +131,23 @@ static int put_item(struct reading *reading, enum list list, int32_t value)
 static int read_list(struct reading *reading, enum list list)
 {
     struct core_json_token token;
-    int code = core_json_scan_next(&reading->scan, &token);
-    if (code == 0 && token.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
+    int rc = core_json_scan_next(&reading->scan, &token);
+    if (rc == 0 && token.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
         return core_err_set(-EINVAL, "%s is no list", list_names[list]);
     }
-    for (; code == 0; reading->counts[list]++) {
-        code = core_json_scan_next(&reading->scan, &token);
-        if (code != 0 || token.kind == CORE_JSON_TOKEN_ARRAY_END) {
+    for (; rc == 0; reading->counts[list]++) {
+        rc = core_json_scan_next(&reading->scan, &token);
+        if (rc != 0 || token.kind == CORE_JSON_TOKEN_ARRAY_END) {
             break;
         }
         if (token.kind != CORE_JSON_TOKEN_INTEGER) {
             return core_err_set(-EINVAL, "%s has something but whole numbers", list_names[list]);
         }
         const int64_t value = core_json_token_integer(&token);
-        code = check_item(reading, list, value);
-        code = code == 0 ? put_item(reading, list, (int32_t)value) : code;
+        rc = check_item(reading, list, value);
+        rc = rc == 0 ? put_item(reading, list, (int32_t)value) : rc;
     }
-    return code;
+    return rc;
 }
 
 static int read_member(struct reading *reading, const struct core_json_token *key)
@@ -175,45 +175,45 @@ static int find_ids(const char *json, size_t bytes)
     struct core_json_scan scan;
     struct core_json_token token;
     core_json_scan_init(&scan, json, bytes, "row");
-    int code = core_json_scan_next(&scan, &token);
-    if (code == 0 && token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
+    int rc = core_json_scan_next(&scan, &token);
+    if (rc == 0 && token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
         return core_err_set(-EINVAL, "a row is an object, as {\"messages\": [...]}, "
                                      "{\"text\": \"...\"} or {\"input_ids\": [...]}");
     }
-    while (code == 0) {
-        code = core_json_scan_next(&scan, &token);
-        if (code != 0 || token.kind == CORE_JSON_TOKEN_OBJECT_END) {
+    while (rc == 0) {
+        rc = core_json_scan_next(&scan, &token);
+        if (rc != 0 || token.kind == CORE_JSON_TOKEN_OBJECT_END) {
             break;
         }
         if (core_json_token_equals(&token, "input_ids", 9)) {
             return 1;
         }
-        code = core_json_scan_skip(&scan, &token);
+        rc = core_json_scan_skip(&scan, &token);
     }
-    return code == 0 ? core_json_scan_next(&scan, &token) : code; /* nothing may follow */
+    return rc == 0 ? core_json_scan_next(&scan, &token) : rc; /* nothing may follow */
 }
 
 int text_sample_read(struct text_sample *sample, const char *json, size_t bytes, int64_t vocab)
 {
     struct core_json_token token;
     struct reading reading = {.sample = sample, .vocab = vocab};
-    int code = find_ids(json, bytes);
-    if (code != 1) {
-        return code;
+    int rc = find_ids(json, bytes);
+    if (rc != 1) {
+        return rc;
     }
     sample->count = 0;
     core_json_scan_init(&reading.scan, json, bytes, "row");
-    code = core_json_scan_next(&reading.scan, &token);
-    while (code == 0) {
-        code = core_json_scan_next(&reading.scan, &token);
-        if (code != 0 || token.kind == CORE_JSON_TOKEN_OBJECT_END) {
+    rc = core_json_scan_next(&reading.scan, &token);
+    while (rc == 0) {
+        rc = core_json_scan_next(&reading.scan, &token);
+        if (rc != 0 || token.kind == CORE_JSON_TOKEN_OBJECT_END) {
             break;
         }
-        code = read_member(&reading, &token);
+        rc = read_member(&reading, &token);
     }
-    code = code == 0 ? core_json_scan_next(&reading.scan, &token) : code; /* nothing may follow */
-    if (code != 0) {
-        return code;
+    rc = rc == 0 ? core_json_scan_next(&reading.scan, &token) : rc; /* nothing may follow */
+    if (rc != 0) {
+        return rc;
     }
     const size_t ids = reading.counts[IDS];
     if (ids == 0) {

@@ -48,32 +48,32 @@ static int read_some(struct text_source *source, char *to, size_t bytes, size_t 
 
 static int fill_packed(struct text_source *source, size_t least)
 {
-    int code = 0;
+    int rc = 0;
     memmove(source->packed, source->packed + source->begin, source->end - source->begin);
     source->end -= source->begin;
     source->begin = 0;
-    for (size_t got = 1; code == 0 && got > 0 && source->end < least;) {
-        code = read_some(source, source->packed + source->end, source->room - source->end, &got);
-        source->end += code == 0 ? got : 0;
+    for (size_t got = 1; rc == 0 && got > 0 && source->end < least;) {
+        rc = read_some(source, source->packed + source->end, source->room - source->end, &got);
+        source->end += rc == 0 ? got : 0;
     }
-    return code;
+    return rc;
 }
 
 /* What the first bytes say. */
 static int find_codec(struct text_source *source)
 {
     static const struct text_codec *const codecs[] = {&text_codec_gzip, &text_codec_zstd};
-    int code = fill_packed(source, MAGIC_BYTES);
-    for (size_t i = 0; i < 2 && code == 0 && source->codec == NULL; i++) {
+    int rc = fill_packed(source, MAGIC_BYTES);
+    for (size_t i = 0; i < 2 && rc == 0 && source->codec == NULL; i++) {
         if (source->end >= codecs[i]->magic_bytes &&
             memcmp(source->packed, codecs[i]->magic, codecs[i]->magic_bytes) == 0) {
-            code = codecs[i]->create(&source->state);
-            code = code == 0 ? 0 : core_err_prefix(code, "%s", source->name);
-            source->codec = code == 0 ? codecs[i] : NULL;
+            rc = codecs[i]->create(&source->state);
+            rc = rc == 0 ? 0 : core_err_prefix(rc, "%s", source->name);
+            source->codec = rc == 0 ? codecs[i] : NULL;
             source->room = PACKED_BYTES;
         }
     }
-    return code;
+    return rc;
 }
 
 /* `named`: a path leads to it. */
@@ -96,7 +96,7 @@ static int look_at(struct text_source *source, bool named)
 /* Of `path`, which leads to the open file; NULL: nothing does. */
 static int create(int fd, const char *path, const char *name, bool plain, struct text_source **out)
 {
-    int code = 0;
+    int rc = 0;
     struct text_source *source = core_charge_zeroed(1, sizeof *source);
     if (source != NULL) {
         source->fd = fd;
@@ -107,13 +107,13 @@ static int create(int fd, const char *path, const char *name, bool plain, struct
         close(fd);
     }
     if (source == NULL || source->name == NULL || source->packed == NULL) {
-        code = core_err_set(-ENOMEM, "no memory to read %s", name);
+        rc = core_err_set(-ENOMEM, "no memory to read %s", name);
     }
-    code = code == 0 ? look_at(source, path != NULL) : code;
-    code = code == 0 && !plain ? find_codec(source) : code;
-    if (code != 0) {
+    rc = rc == 0 ? look_at(source, path != NULL) : rc;
+    rc = rc == 0 && !plain ? find_codec(source) : rc;
+    if (rc != 0) {
         text_source_close(source);
-        return code;
+        return rc;
     }
     *out = source;
     return 0;
@@ -197,43 +197,43 @@ uint64_t text_source_bytes(const struct text_source *source)
 
 static int unpack(struct text_source *source, char *to, size_t bytes, size_t *got)
 {
-    int code = 0;
+    int rc = 0;
     struct text_codec_io io = {.out = to, .out_bytes = bytes};
     bool more = true;
-    while (code == 0 && io.out_bytes == bytes && more) {
+    while (rc == 0 && io.out_bytes == bytes && more) {
         if (source->begin == source->end) {
-            code = fill_packed(source, 1);
+            rc = fill_packed(source, 1);
         }
         more = source->end > source->begin;
         io.in = source->packed + source->begin;
         io.in_bytes = source->end - source->begin;
-        if (code == 0) {
-            code = source->codec->run(source->state, &io);
-            code = code == 0 ? 0 : core_err_prefix(code, "%s", source->name);
+        if (rc == 0) {
+            rc = source->codec->run(source->state, &io);
+            rc = rc == 0 ? 0 : core_err_prefix(rc, "%s", source->name);
         }
         source->begin = source->end - io.in_bytes;
     }
-    if (code == 0 && io.out_bytes == bytes && !source->codec->whole(source->state)) {
+    if (rc == 0 && io.out_bytes == bytes && !source->codec->whole(source->state)) {
         return core_err_set(-EINVAL, "%s ends in the middle of its compressed data", source->name);
     }
     *got = bytes - io.out_bytes;
-    return code;
+    return rc;
 }
 
 int text_source_read(struct text_source *source, char *to, size_t bytes, size_t *got)
 {
-    int code = 0;
+    int rc = 0;
     if (source->codec != NULL) {
-        code = unpack(source, to, bytes, got);
+        rc = unpack(source, to, bytes, got);
     } else if (source->end > source->begin) {
         *got = source->end - source->begin < bytes ? source->end - source->begin : bytes;
         memcpy(to, source->packed + source->begin, *got);
         source->begin += *got;
     } else {
-        code = read_some(source, to, bytes, got);
+        rc = read_some(source, to, bytes, got);
     }
-    source->offset += code == 0 ? *got : 0;
-    return code;
+    source->offset += rc == 0 ? *got : 0;
+    return rc;
 }
 
 /* Back to the first byte of the file. */
@@ -251,18 +251,18 @@ static int restart(struct text_source *source)
 static int skip(struct text_source *source, uint64_t bytes)
 {
     char *passed = core_charge_alloc(SKIP_BYTES);
-    int code = passed != NULL ? 0 : core_err_set(-ENOMEM, "no memory to skip in a file");
-    while (code == 0 && bytes > 0) {
+    int rc = passed != NULL ? 0 : core_err_set(-ENOMEM, "no memory to skip in a file");
+    while (rc == 0 && bytes > 0) {
         size_t got = 0;
-        code = text_source_read(source, passed, bytes < SKIP_BYTES ? bytes : SKIP_BYTES, &got);
-        if (code == 0 && got == 0) {
-            code = core_err_set(-EINVAL, "%s has only %llu bytes, and reading was to go on behind",
-                                source->name, (unsigned long long)source->offset);
+        rc = text_source_read(source, passed, bytes < SKIP_BYTES ? bytes : SKIP_BYTES, &got);
+        if (rc == 0 && got == 0) {
+            rc = core_err_set(-EINVAL, "%s has only %llu bytes, and reading was to go on behind",
+                              source->name, (unsigned long long)source->offset);
         }
-        bytes -= code == 0 ? got : 0;
+        bytes -= rc == 0 ? got : 0;
     }
     core_charge_free(passed);
-    return code;
+    return rc;
 }
 
 int text_source_seek(struct text_source *source, uint64_t offset)
@@ -276,17 +276,17 @@ int text_source_seek(struct text_source *source, uint64_t offset)
         source->offset = offset;
         return 0;
     }
-    int code = offset < source->offset ? restart(source) : 0;
-    return code == 0 ? skip(source, offset - source->offset) : code;
+    int rc = offset < source->offset ? restart(source) : 0;
+    return rc == 0 ? skip(source, offset - source->offset) : rc;
 }
 
 static int copy_pieces(const struct text_source *source, int fd, text_source_piece *next,
                        void *user)
 {
-    int code;
+    int rc;
     size_t bytes = 0;
     const char *piece = NULL;
-    while ((code = next(user, &piece, &bytes)) == 1) {
+    while ((rc = next(user, &piece, &bytes)) == 1) {
         int wrote = core_file_write(fd, piece, bytes);
         if (wrote != 0) {
             return core_err_set(wrote,
@@ -294,7 +294,7 @@ static int copy_pieces(const struct text_source *source, int fd, text_source_pie
                                 source->name, strerror(-wrote));
         }
     }
-    return code;
+    return rc;
 }
 
 /* The data comes from the open file instead, which is taken. */
@@ -302,29 +302,29 @@ static int replace(struct text_source *source, int fd)
 {
     struct text_source *plain = NULL;
     lseek(fd, 0, SEEK_SET);
-    int code = create(fd, NULL, source->name, true, &plain);
-    if (code == 0) {
+    int rc = create(fd, NULL, source->name, true, &plain);
+    if (rc == 0) {
         struct text_source old = *source;
         *source = *plain;
         *plain = old;
         text_source_close(plain);
     }
-    return code;
+    return rc;
 }
 
 int text_source_spool(struct text_source *source, text_source_piece *piece, void *user)
 {
     int fd;
-    int code = text_spool_open(source->name, &fd);
-    if (code != 0) {
-        return code;
+    int rc = text_spool_open(source->name, &fd);
+    if (rc != 0) {
+        return rc;
     }
     core_log(CORE_LOG_INFO, "%s: unpacked into a nameless file in %s", source->name,
              text_spool_folder());
-    code = copy_pieces(source, fd, piece, user);
-    if (code != 0) {
+    rc = copy_pieces(source, fd, piece, user);
+    if (rc != 0) {
         close(fd);
-        return code;
+        return rc;
     }
     return replace(source, fd);
 }

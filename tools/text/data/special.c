@@ -26,13 +26,13 @@ int text_special_read(const char *folder, const char *name, struct core_json **o
     if (access(path, F_OK) != 0) {
         return 0;
     }
-    int code = core_json_load(path, &(struct core_json_options){.regular = true}, out);
-    if (code == 0 && core_json_kind(core_json_root(*out)) != CORE_JSON_OBJECT) {
-        code = core_err_set(-EINVAL, "%s: must be an object", path);
+    int rc = core_json_load(path, &(struct core_json_options){.regular = true}, out);
+    if (rc == 0 && core_json_kind(core_json_root(*out)) != CORE_JSON_OBJECT) {
+        rc = core_err_set(-EINVAL, "%s: must be an object", path);
         core_json_destroy(*out);
         *out = NULL;
     }
-    return code;
+    return rc;
 }
 
 static void free_token(struct text_special_token *token)
@@ -126,9 +126,9 @@ static int read_token(struct reading *reading, const char *key, const struct cor
                      {"normalized", &token.normalized}};
         content = core_json_find(value, "content");
         for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
-            int code = core_json_get_bool(reading->doc, value, flags[i].key, flags[i].flag);
-            if (code != 0 && code != -ENOENT) {
-                return code;
+            int rc = core_json_get_bool(reading->doc, value, flags[i].key, flags[i].flag);
+            if (rc != 0 && rc != -ENOENT) {
+                return rc;
             }
         }
     }
@@ -160,13 +160,13 @@ static int read_decoder(struct reading *reading, const struct core_json_value *d
 {
     struct core_json_member member;
     struct text_special *out = reading->out;
-    int code = 0;
+    int rc = 0;
     if (core_json_kind(decoder) != CORE_JSON_OBJECT) {
         return core_err_set(-EINVAL,
                             "%s: added_tokens_decoder: must be an object of ids and tokens",
                             core_json_source(reading->doc));
     }
-    for (bool any = core_json_first(decoder, &member); any && code == 0;
+    for (bool any = core_json_first(decoder, &member); any && rc == 0;
          any = core_json_next(&member)) {
         char *end;
         char key[64];
@@ -175,14 +175,14 @@ static int read_decoder(struct reading *reading, const struct core_json_value *d
         if (*end != '\0' || end == member.key || id < 0) {
             return core_err_set(-EINVAL, "%s: %s: is no id", core_json_source(reading->doc), key);
         }
-        code = core_json_kind(member.value) == CORE_JSON_OBJECT
-                   ? read_token(reading, key, member.value, NULL, id)
-                   : refuse(reading, key, member.value);
+        rc = core_json_kind(member.value) == CORE_JSON_OBJECT
+                 ? read_token(reading, key, member.value, NULL, id)
+                 : refuse(reading, key, member.value);
     }
     if (out->count > 1) {
         qsort(out->tokens, out->count, sizeof *out->tokens, by_id);
     }
-    return code;
+    return rc;
 }
 
 static bool is_known(const char *key)
@@ -207,24 +207,22 @@ static bool is_named(const struct core_json_member *member)
 static int read_names(struct reading *reading, const struct core_json_value *root)
 {
     struct core_json_member member;
-    int code = 0;
-    for (size_t i = 0; i < NAMES && code == 0; i++) {
+    int rc = 0;
+    for (size_t i = 0; i < NAMES && rc == 0; i++) {
         const struct core_json_value *value = core_json_find(root, names[i]);
-        code = value != NULL ? read_token(reading, names[i], value, names[i], -1) : 0;
+        rc = value != NULL ? read_token(reading, names[i], value, names[i], -1) : 0;
     }
-    for (bool any = core_json_first(root, &member); any && code == 0;
-         any = core_json_next(&member)) {
-        code = is_named(&member) ? read_token(reading, member.key, member.value, member.key, -1)
-                                 : 0;
+    for (bool any = core_json_first(root, &member); any && rc == 0; any = core_json_next(&member)) {
+        rc = is_named(&member) ? read_token(reading, member.key, member.value, member.key, -1) : 0;
     }
-    return code;
+    return rc;
 }
 
 /* A list of tokens, or an object of names and tokens. */
 static int read_extra(struct reading *reading, const struct core_json_value *root)
 {
     struct core_json_member member;
-    int code = 0;
+    int rc = 0;
     const char *key = "extra_special_tokens";
     const struct core_json_value *extra = core_json_find(root, key);
     if (extra == NULL || core_json_kind(extra) == CORE_JSON_NULL ||
@@ -236,22 +234,22 @@ static int read_extra(struct reading *reading, const struct core_json_value *roo
         return 0;
     }
     if (core_json_kind(extra) == CORE_JSON_OBJECT) {
-        for (bool any = core_json_first(extra, &member); any && code == 0;
+        for (bool any = core_json_first(extra, &member); any && rc == 0;
              any = core_json_next(&member)) {
-            code = read_token(reading, member.key, member.value, member.key, -1);
+            rc = read_token(reading, member.key, member.value, member.key, -1);
         }
-        return code;
+        return rc;
     }
     if (core_json_kind(extra) != CORE_JSON_ARRAY) {
         return core_err_set(-EINVAL, "%s: %s: must be a list of tokens, or an object of them",
                             core_json_source(reading->doc), key);
     }
-    for (size_t i = 0; i < core_json_count(extra) && code == 0; i++) {
+    for (size_t i = 0; i < core_json_count(extra) && rc == 0; i++) {
         char place[64];
         snprintf(place, sizeof place, "%s[%zu]", key, i);
-        code = read_token(reading, place, core_json_at(extra, i), NULL, -1);
+        rc = read_token(reading, place, core_json_at(extra, i), NULL, -1);
     }
-    return code;
+    return rc;
 }
 
 static enum text_special_adds read_adds(const struct core_json_value *root, const char *key)
@@ -268,25 +266,25 @@ static int read_config(struct reading *reading, bool *decoder)
     const struct core_json_value *root = core_json_root(reading->doc);
     const struct core_json_value *value = core_json_find(root, "added_tokens_decoder");
     *decoder = value != NULL && core_json_kind(value) != CORE_JSON_NULL;
-    int code = *decoder ? read_decoder(reading, value) : 0;
-    code = code == 0 ? read_names(reading, root) : code;
+    int rc = *decoder ? read_decoder(reading, value) : 0;
+    rc = rc == 0 ? read_names(reading, root) : rc;
     value = core_json_find(root, "split_special_tokens");
-    if (code == 0 && value != NULL && core_json_kind(value) == CORE_JSON_BOOL &&
+    if (rc == 0 && value != NULL && core_json_kind(value) == CORE_JSON_BOOL &&
         core_json_bool(value)) {
-        code = core_err_set(-ENOTSUP,
-                            "%s: split_special_tokens: true is not supported: special tokens are "
-                            "found in texts",
-                            core_json_source(reading->doc));
+        rc = core_err_set(-ENOTSUP,
+                          "%s: split_special_tokens: true is not supported: special tokens are "
+                          "found in texts",
+                          core_json_source(reading->doc));
     }
     value = core_json_find(root, "tokenizer_class");
-    if (code == 0 && value != NULL && core_json_kind(value) == CORE_JSON_STRING) {
+    if (rc == 0 && value != NULL && core_json_kind(value) == CORE_JSON_STRING) {
         out->tokenizer_class = core_charge_text(core_json_string(value, NULL), SIZE_MAX);
-        code = out->tokenizer_class != NULL ? 0
-                                            : core_err_set(-ENOMEM, "no memory for a class's name");
+        rc = out->tokenizer_class != NULL ? 0
+                                          : core_err_set(-ENOMEM, "no memory for a class's name");
     }
     out->adds_bos = read_adds(root, "add_bos_token");
     out->adds_eos = read_adds(root, "add_eos_token");
-    return code;
+    return rc;
 }
 
 /* A token with a name is special, whatever added_tokens_decoder says. */
@@ -308,25 +306,25 @@ int text_special_load(const char *folder, struct text_special *out)
     struct core_json *config = NULL;
     struct core_json *map = NULL;
     struct reading reading = {.out = &special};
-    int code = text_special_read(folder, "tokenizer_config.json", &config);
+    int rc = text_special_read(folder, "tokenizer_config.json", &config);
     reading.doc = config;
-    code = code == 0 && config != NULL ? read_config(&reading, &decoder) : code;
-    if (code == 0 && !decoder) { /* its names replace those of the former */
-        code = text_special_read(folder, "special_tokens_map.json", &map);
+    rc = rc == 0 && config != NULL ? read_config(&reading, &decoder) : rc;
+    if (rc == 0 && !decoder) { /* its names replace those of the former */
+        rc = text_special_read(folder, "special_tokens_map.json", &map);
         reading.doc = map;
-        code = code == 0 && map != NULL ? read_names(&reading, core_json_root(map)) : code;
+        rc = rc == 0 && map != NULL ? read_names(&reading, core_json_root(map)) : rc;
     }
     const struct core_json *last = map != NULL ? map : config;
-    for (size_t i = 0; i < 2 && code == 0 && last != NULL; i++) {
+    for (size_t i = 0; i < 2 && rc == 0 && last != NULL; i++) {
         reading.doc = i == 0 ? config : map;
-        code = reading.doc != NULL ? read_extra(&reading, core_json_root(reading.doc)) : 0;
+        rc = reading.doc != NULL ? read_extra(&reading, core_json_root(reading.doc)) : 0;
     }
     core_json_destroy(config);
     core_json_destroy(map);
     mark_named(&special);
-    if (code != 0) {
+    if (rc != 0) {
         text_special_fini(&special);
-        return code;
+        return rc;
     }
     *out = special;
     return 0;

@@ -28,12 +28,12 @@ int text_spool_open(const char *what, int *fd)
                    ? -1
                    : mkostemp(path, O_CLOEXEC);
     if (made < 0) {
-        const int code = errno;
+        const int rc = errno;
         free(path);
-        return core_err_set(-code,
+        return core_err_set(-rc,
                             "%s has to be kept in a file of its own, and %s takes none: %s; TMPDIR "
                             "chooses another folder",
-                            what, text_spool_folder(), strerror(code));
+                            what, text_spool_folder(), strerror(rc));
     }
     unlink(path);
     free(path);
@@ -51,12 +51,12 @@ static int copy_input(int fd, char *piece, uint64_t *copied)
         if (got < 0) {
             return core_err_set((int)got, "standard input cannot be read: %s", strerror((int)-got));
         }
-        const int code = core_file_write(fd, piece, (size_t)got);
-        if (code != 0) {
-            return core_err_set(code,
+        const int rc = core_file_write(fd, piece, (size_t)got);
+        if (rc != 0) {
+            return core_err_set(rc,
                                 "standard input cannot be kept in %s: %s; TMPDIR chooses "
                                 "another folder",
-                                text_spool_folder(), strerror(-code));
+                                text_spool_folder(), strerror(-rc));
         }
         *copied += (uint64_t)got;
     }
@@ -72,18 +72,18 @@ int text_spool_input(int *fd, uint64_t *copied)
         *copied = 0;
         return made >= 0 ? 0 : core_err_set(-errno, "standard input: %s", strerror(errno));
     }
-    int code = text_spool_open("standard input", &made);
-    char *piece = code == 0 ? core_charge_alloc(PIECE_BYTES) : NULL;
-    if (code == 0 && piece == NULL) {
-        code = core_err_set(-ENOMEM, "no memory to read standard input");
+    int rc = text_spool_open("standard input", &made);
+    char *piece = rc == 0 ? core_charge_alloc(PIECE_BYTES) : NULL;
+    if (rc == 0 && piece == NULL) {
+        rc = core_err_set(-ENOMEM, "no memory to read standard input");
     }
-    code = code == 0 ? copy_input(made, piece, copied) : code;
+    rc = rc == 0 ? copy_input(made, piece, copied) : rc;
     core_charge_free(piece);
-    if (code != 0) {
+    if (rc != 0) {
         if (made >= 0) {
             close(made);
         }
-        return code;
+        return rc;
     }
     *fd = made;
     return 0;

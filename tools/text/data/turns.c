@@ -40,12 +40,12 @@ void text_turns_fini(struct text_turns *turns)
 
 int text_turns_add(struct text_turns *turns, size_t begin, size_t end)
 {
-    int code = array_reserve("a conversation", &turns->spans, &turns->room, turns->count + 1,
-                             sizeof *turns->spans);
-    if (code == 0) {
+    int rc = array_reserve("a conversation", &turns->spans, &turns->room, turns->count + 1,
+                           sizeof *turns->spans);
+    if (rc == 0) {
         turns->spans[turns->count++] = (struct jinja_span){begin, end};
     }
-    return code;
+    return rc;
 }
 
 static void say_ambiguous(struct text_turns *turns)
@@ -68,14 +68,14 @@ static bool is_assistant(const struct core_json_value *message)
 static int read_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
                        struct beginning *prefix, struct jinja_rendering *out)
 {
-    int code = text_chat_render(whole->chat, turns->run, whole->row, prefix->messages,
-                                prefix->prompt, out);
-    if (code == 0) {
+    int rc = text_chat_render(whole->chat, turns->run, whole->row, prefix->messages, prefix->prompt,
+                              out);
+    if (rc == 0) {
         prefix->rendered = true;
         prefix->bytes = out->bytes;
         prefix->common = text_turn_place_common(whole->text, out, &(struct text_turn_place){0});
     }
-    return code;
+    return rc;
 }
 
 /* Is the beginning's text the whole's as well? Where not, `out` is that text. */
@@ -110,16 +110,16 @@ static int find_prompt(struct text_turns *turns, const struct text_turns_whole *
 {
     struct jinja_rendering part = {0};
     size_t at = 0;
-    int code = 0;
+    int rc = 0;
     if (!turns->prompt_asked) {
-        code = text_chat_render(whole->chat, turns->run, whole->row, 0, true, &part);
+        rc = text_chat_render(whole->chat, turns->run, whole->row, 0, true, &part);
         turns->prompt_asked = true;
         turns->prompt.text = NULL;
-        if (code == 0 && text_turn_place_prompt(whole->tokenizer, whole->text, &part, &at)) {
-            code = array_reserve("a prompt", &turns->prompt_text, &turns->prompt_room,
-                                 part.bytes - at + 1, 1);
-            if (code != 0) {
-                return code;
+        if (rc == 0 && text_turn_place_prompt(whole->tokenizer, whole->text, &part, &at)) {
+            rc = array_reserve("a prompt", &turns->prompt_text, &turns->prompt_room,
+                               part.bytes - at + 1, 1);
+            if (rc != 0) {
+                return rc;
             }
             turns->prompt = (struct jinja_rendering){.text = turns->prompt_text,
                                                      .bytes = part.bytes - at};
@@ -127,7 +127,7 @@ static int find_prompt(struct text_turns *turns, const struct text_turns_whole *
         }
     }
     *out = turns->prompt.text != NULL ? &turns->prompt : NULL;
-    return code == -EINVAL ? 0 : code; /* a template may refuse to be asked once more */
+    return rc == -EINVAL ? 0 : rc; /* a template may refuse to be asked once more */
 }
 
 /* Past the prompt, where the whole has it at a place. */
@@ -135,13 +135,13 @@ static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *
                        struct text_turn_place *at)
 {
     const struct jinja_rendering *prompt = NULL;
-    int code = find_prompt(turns, whole, &prompt);
-    if (code == 0 && prompt != NULL && prompt->bytes <= whole->text->bytes - at->whole &&
+    int rc = find_prompt(turns, whole, &prompt);
+    if (rc == 0 && prompt != NULL && prompt->bytes <= whole->text->bytes - at->whole &&
         memcmp(whole->text->text + at->whole, prompt->text, prompt->bytes) == 0) {
         at->whole += prompt->bytes;
         at->part += prompt->bytes;
     }
-    return code;
+    return rc;
 }
 
 /* Behind the last message in front of the turn, which ends with another token in the whole, or with
@@ -152,13 +152,13 @@ static int skip_token(struct text_turns *turns, const struct text_turns_whole *w
     const size_t begin = at->whole;
     const struct text_added *token = text_turn_place_token(
         whole->tokenizer, whole->text->text + begin, whole->text->bytes - begin);
-    int code = skip_prompt(turns, whole, at);
-    if (code == 0 && at->whole == begin && token != NULL) {
+    int rc = skip_prompt(turns, whole, at);
+    if (rc == 0 && at->whole == begin && token != NULL) {
         struct text_turn_place behind = {true, begin + token->bytes, at->part + token->bytes, 0};
-        code = skip_prompt(turns, whole, &behind);
+        rc = skip_prompt(turns, whole, &behind);
         *at = behind.whole > begin + token->bytes ? behind : *at;
     }
-    return code;
+    return rc;
 }
 
 /* Up to where the messages in front of a turn are in both texts from `from` on, their last token aside
@@ -201,22 +201,22 @@ static int find_cut_begin(struct text_turns *turns, const struct text_turns_whol
                                                     from[i].part + same);
         }
     }
-    int code = compare_prefix(turns, whole, front, part);
+    int rc = compare_prefix(turns, whole, front, part);
     *out = (struct text_turn_place){0};
-    for (size_t i = 0; i < 2 && code == 0 && !out->known; i++) {
+    for (size_t i = 0; i < 2 && rc == 0 && !out->known; i++) {
         bool cut;
         const size_t end = find_front(whole, front, part, &from[i], &cut);
         if (end <= begin[i]) {
             const size_t at = cut ? end : begin[i];
             *out = (struct text_turn_place){true, from[i].whole + at - from[i].part, at, 0};
-            code = cut ? skip_token(turns, whole, out) : 0;
+            rc = cut ? skip_token(turns, whole, out) : 0;
             prompted = out->part > at;
         }
     }
-    if (code == 0 && !prompted) {
+    if (rc == 0 && !prompted) {
         say_ambiguous(turns);
     }
-    return code;
+    return rc;
 }
 
 /* A prompt that adds nothing, though the whole has one where the turn begins: that is passed. */
@@ -229,9 +229,8 @@ static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *
                               text->bytes - out->whole) == NULL) {
         return 0;
     }
-    int code = compare_prefix(turns, whole, &prefixes[0], &part);
-    return code == 0 && prefixes[0].bytes == prefixes[1].bytes ? skip_prompt(turns, whole, out)
-                                                               : code;
+    int rc = compare_prefix(turns, whole, &prefixes[0], &part);
+    return rc == 0 && prefixes[0].bytes == prefixes[1].bytes ? skip_prompt(turns, whole, out) : rc;
 }
 
 /* Right behind the prompt of a turn's beginning: where that is the whole's text, or where what it has
@@ -243,9 +242,9 @@ static int find_begin(struct text_turns *turns, const struct text_turns_whole *w
 {
     struct jinja_rendering part = {0};
     struct beginning *prompted = &prefixes[1];
-    int code = compare_prefix(turns, whole, prompted, &part);
-    if (code != 0) {
-        return code;
+    int rc = compare_prefix(turns, whole, prompted, &part);
+    if (rc != 0) {
+        return rc;
     }
     *out = (struct text_turn_place){
         .known = true, .whole = prompted->bytes, .part = prompted->bytes};
@@ -269,17 +268,17 @@ static int find_first_begin(struct text_turns *turns, const struct text_turns_wh
     struct jinja_rendering text = *whole->text;
     const struct jinja_rendering *prompt = NULL;
     bool cut = false;
-    int code = first != NULL ? compare_prefix(turns, whole, first, &part) : 0;
-    code = code == 0 ? find_prompt(turns, whole, &prompt) : code;
+    int rc = first != NULL ? compare_prefix(turns, whole, first, &part) : 0;
+    rc = rc == 0 ? find_prompt(turns, whole, &prompt) : rc;
     text.bytes = first != NULL ? first->common : text.bytes;
     *out = (struct text_turn_place){0};
-    out->known = code == 0 && prompt != NULL &&
+    out->known = rc == 0 && prompt != NULL &&
                  text_turn_place_first(whole->tokenizer, &text, prompt, &out->whole, &cut);
     out->part = out->whole;
-    if (code == 0 && (!out->known || cut)) {
+    if (rc == 0 && (!out->known || cut)) {
         say_ambiguous(turns);
     }
-    return code;
+    return rc;
 }
 
 /* Where the turn ends that begins at `begin`; `before` is the end of the turn before. */
@@ -290,9 +289,9 @@ static int find_end(struct text_turns *turns, const struct text_turns_whole *who
     struct jinja_rendering part = {0};
     const struct text_turn_place *before = &places[0];
     const struct text_turn_place *begin = &places[1];
-    int code = compare_prefix(turns, whole, prefix, &part);
-    if (code != 0) {
-        return code;
+    int rc = compare_prefix(turns, whole, prefix, &part);
+    if (rc != 0) {
+        return rc;
     }
     const size_t bytes = prefix->bytes;
     *out = (struct text_turn_place){true, bytes, bytes, bytes};
@@ -331,14 +330,13 @@ static int find_turn(struct text_turns *turns, const struct text_turns_whole *wh
     struct text_turn_place *begin = &places[1];
     struct text_turn_place end = {.end = whole->text->bytes};
     const bool goes_on = index + 1 < core_json_count(whole->row->messages);
-    int code = index == 0 ? find_first_begin(turns, whole, goes_on ? &through : NULL, begin)
-                          : find_begin(turns, whole, fronts, before, begin);
-    if (code == 0 && goes_on && begin->known) {
-        code = find_end(turns, whole, &through, places, &end);
+    int rc = index == 0 ? find_first_begin(turns, whole, goes_on ? &through : NULL, begin)
+                        : find_begin(turns, whole, fronts, before, begin);
+    if (rc == 0 && goes_on && begin->known) {
+        rc = find_end(turns, whole, &through, places, &end);
     }
-    if (code != 0) {
-        return core_err_prefix(code, "messages[%zu]: what the assistant wrote cannot be told",
-                               index);
+    if (rc != 0) {
+        return core_err_prefix(rc, "messages[%zu]: what the assistant wrote cannot be told", index);
     }
     *before = end;
     before->known = end.known && begin->known;
@@ -356,13 +354,13 @@ int text_turns_find(struct text_turns *turns, const struct text_turns_whole *who
     const size_t all = core_json_count(messages);
     turns->count = 0;
     turns->prompt_asked = false;
-    int code = jinja_run_keep(turns->run, messages);
+    int rc = jinja_run_keep(turns->run, messages);
     struct text_turn_place before = {.known = true};
-    for (size_t i = 0; i < all && code == 0; i++) {
+    for (size_t i = 0; i < all && rc == 0; i++) {
         if (is_assistant(core_json_at(messages, i))) {
-            code = find_turn(turns, whole, i, &before);
+            rc = find_turn(turns, whole, i, &before);
         }
     }
     jinja_run_keep(turns->run, NULL);
-    return code;
+    return rc;
 }

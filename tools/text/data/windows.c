@@ -19,7 +19,7 @@ struct window {
     bool begun;
     bool full; /* nothing more comes into it */
     bool last; /* of its epoch */
-    int code;  /* -errno: filling it failed */
+    int rc;    /* -errno: filling it failed */
     char sentence[CORE_ERR_SENTENCE_BYTES];
 };
 
@@ -43,13 +43,13 @@ int text_windows_open(const struct text_feed_options *options, struct text_windo
     const struct text_pack_options pack = {
         .seq_len = options->seq_len, .pack = options->pack, .split = options->split};
     windows->options = options;
-    int code = text_reader_open(options, &windows->reader);
-    for (size_t i = 0; i < 2 && code == 0; i++) {
-        code = text_pack_create(&pack, &windows->windows[i].pack);
+    int rc = text_reader_open(options, &windows->reader);
+    for (size_t i = 0; i < 2 && rc == 0; i++) {
+        rc = text_pack_create(&pack, &windows->windows[i].pack);
     }
-    if (code != 0) {
+    if (rc != 0) {
         text_windows_close(windows);
-        return code;
+        return rc;
     }
     *out = windows;
     return 0;
@@ -83,31 +83,31 @@ int text_windows_seek(struct text_windows *windows, uint64_t epoch, struct text_
 
 static int begin(struct text_windows *windows, struct window *window)
 {
-    int code = 0;
+    int rc = 0;
     if (windows->turns) {
         windows->turns = false;
         windows->epoch++;
-        code = text_reader_seek(windows->reader, windows->epoch, (struct text_place){0});
+        rc = text_reader_seek(windows->reader, windows->epoch, (struct text_place){0});
     }
     text_pack_clear(window->pack);
     window->place = text_reader_place(windows->reader);
     window->last = false;
     window->begun = true;
-    return code;
+    return rc;
 }
 
 /* A row more of the window that is filled. */
 static void add_row(struct text_windows *windows, struct window *window)
 {
-    int code = window->begun ? 0 : begin(windows, window);
-    code = code == 0 ? text_pack_add(window->pack, windows->reader) : code;
-    if (code == 1 && !text_pack_is_full(window->pack)) {
+    int rc = window->begun ? 0 : begin(windows, window);
+    rc = rc == 0 ? text_pack_add(window->pack, windows->reader) : rc;
+    if (rc == 1 && !text_pack_is_full(window->pack)) {
         return;
     }
     window->full = true;
-    window->last = code == 0;
-    window->code = code < 0 ? code : 0;
-    if (code < 0) {
+    window->last = rc == 0;
+    window->rc = rc < 0 ? rc : 0;
+    if (rc < 0) {
         snprintf(window->sentence, sizeof window->sentence, "%s", core_err_sentence());
         return;
     }
@@ -161,8 +161,8 @@ int text_windows_next(struct text_windows *windows)
     while (!window->full) {
         add_row(windows, window);
     }
-    if (window->code != 0) {
-        return core_err_adopt(window->code, window->sentence);
+    if (window->rc != 0) {
+        return core_err_adopt(window->rc, window->sentence);
     }
     windows->windows[windows->used].begun = windows->windows[windows->used].full = false;
     windows->used = 1 - windows->used;

@@ -29,7 +29,7 @@ static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
 static struct jinja_value missing(struct jinja_run *run, const char *name, size_t bytes)
 {
     const struct jinja_value copy = jinja_string_copy(run, name, bytes);
-    return run->code == 0 ? jinja_undefined(copy.as.text) : jinja_undefined("");
+    return run->rc == 0 ? jinja_undefined(copy.as.text) : jinja_undefined("");
 }
 
 struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value value,
@@ -168,7 +168,7 @@ static struct jinja_value slice_text(struct jinja_run *run, struct jinja_value v
     }
     const struct jinja_list *characters = jinja_iterate(run, value);
     const size_t mark = jinja_capture_begin(run);
-    for (int64_t at = bounds[0]; run->code == 0 && is_inside(at, bounds); at = after(at, bounds)) {
+    for (int64_t at = bounds[0]; run->rc == 0 && is_inside(at, bounds); at = after(at, bounds)) {
         jinja_write_value(run, characters->items[at]);
     }
     return jinja_capture_end(run, mark);
@@ -194,7 +194,7 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
         return slice_text(run, value, at);
     }
     struct jinja_value list = jinja_list(run, value.kind);
-    for (int64_t i = at[0]; run->code == 0 && is_inside(i, at); i = after(i, at)) {
+    for (int64_t i = at[0]; run->rc == 0 && is_inside(i, at); i = after(i, at)) {
         jinja_list_add(run, list.as.list, value.as.list->items[i]);
     }
     return list;

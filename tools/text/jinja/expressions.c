@@ -67,7 +67,7 @@ static struct jinja_value evaluate_items(struct jinja_run *run, const struct jin
                                          enum jinja_kind kind)
 {
     struct jinja_value list = jinja_list(run, kind);
-    for (node = node->first; node != NULL && run->code == 0; node = node->next) {
+    for (node = node->first; node != NULL && run->rc == 0; node = node->next) {
         jinja_list_add(run, list.as.list, jinja_evaluate(run, node));
     }
     return list;
@@ -76,7 +76,7 @@ static struct jinja_value evaluate_items(struct jinja_run *run, const struct jin
 static struct jinja_value evaluate_dict(struct jinja_run *run, const struct jinja_node *node)
 {
     struct jinja_value dict = jinja_dict(run);
-    for (node = node->first; node != NULL && run->code == 0; node = node->next->next) {
+    for (node = node->first; node != NULL && run->rc == 0; node = node->next->next) {
         const struct jinja_value key = jinja_evaluate(run, node);
         jinja_dict_set(run, dict.as.dict, key, jinja_evaluate(run, node->next));
     }
@@ -86,7 +86,7 @@ static struct jinja_value evaluate_dict(struct jinja_run *run, const struct jinj
 static struct jinja_value evaluate_concat(struct jinja_run *run, const struct jinja_node *node)
 {
     const size_t mark = jinja_capture_begin(run);
-    for (node = node->first; node != NULL && run->code == 0; node = node->next) {
+    for (node = node->first; node != NULL && run->rc == 0; node = node->next) {
         /* What an item itself captures is gone again before it is written. */
         jinja_write_value(run, jinja_evaluate(run, node));
     }
@@ -122,7 +122,7 @@ static bool compare(struct jinja_run *run, const char *sign, struct jinja_value 
 static struct jinja_value evaluate_compare(struct jinja_run *run, const struct jinja_node *node)
 {
     struct jinja_value left = jinja_evaluate(run, node->first);
-    for (const struct jinja_node *operand = node->second; operand != NULL && run->code == 0;
+    for (const struct jinja_node *operand = node->second; operand != NULL && run->rc == 0;
          operand = operand->next) {
         const struct jinja_value right = jinja_evaluate(run, operand->first);
         if (!compare(run, operand->sign, left, right)) {
@@ -137,15 +137,15 @@ static struct jinja_value evaluate_item(struct jinja_run *run, const struct jinj
 {
     const struct jinja_node *key = node->second;
     const struct jinja_value value = jinja_evaluate(run, node->first);
-    if (run->code != 0 || key->kind != JINJA_NODE_SLICE) {
-        return run->code != 0 ? value : jinja_item(run, value, jinja_evaluate(run, key));
+    if (run->rc != 0 || key->kind != JINJA_NODE_SLICE) {
+        return run->rc != 0 ? value : jinja_item(run, value, jinja_evaluate(run, key));
     }
     const struct jinja_node *parts[3] = {key->first, key->second, key->third};
     struct jinja_value bounds[3];
     for (size_t i = 0; i < 3; i++) {
         bounds[i] = parts[i] != NULL ? jinja_evaluate(run, parts[i]) : jinja_none();
     }
-    return run->code == 0 ? jinja_slice(run, value, bounds) : value;
+    return run->rc == 0 ? jinja_slice(run, value, bounds) : value;
 }
 
 static void spread(struct jinja_run *run, struct jinja_value value, struct jinja_list *items)
@@ -162,10 +162,10 @@ static void add_named(struct jinja_run *run, struct jinja_arguments *out, struct
     if (out->named == NULL) {
         out->named = jinja_dict(run).as.dict;
     }
-    if (run->code == 0 && jinja_dict_find(run, out->named, key) != NULL) {
+    if (run->rc == 0 && jinja_dict_find(run, out->named, key) != NULL) {
         jinja_fail(run, -EINVAL, "the argument '%.*s' is given twice", (int)key.bytes, key.as.text);
     }
-    if (run->code == 0) {
+    if (run->rc == 0) {
         jinja_dict_set(run, out->named, key, value);
     }
 }
@@ -175,11 +175,11 @@ void jinja_evaluate_arguments(struct jinja_run *run, const struct jinja_node *fi
 {
     const struct jinja_value list = jinja_list(run, JINJA_LIST);
     *out = (struct jinja_arguments){0};
-    for (const struct jinja_node *node = first; node != NULL && run->code == 0; node = node->next) {
+    for (const struct jinja_node *node = first; node != NULL && run->rc == 0; node = node->next) {
         const bool bare = node->kind != JINJA_NODE_KEYWORD && node->kind != JINJA_NODE_SPREAD &&
                           node->kind != JINJA_NODE_SPREAD_KEYWORDS;
         const struct jinja_value value = jinja_evaluate(run, bare ? node : node->first);
-        if (run->code != 0) {
+        if (run->rc != 0) {
             return;
         }
         if (bare) {
@@ -192,12 +192,12 @@ void jinja_evaluate_arguments(struct jinja_run *run, const struct jinja_node *fi
             jinja_fail(run, -EINVAL, "** needs a dict, and stands before a %s",
                        jinja_type_name(value));
         } else {
-            for (size_t i = 0; i < value.as.dict->count && run->code == 0; i++) {
+            for (size_t i = 0; i < value.as.dict->count && run->rc == 0; i++) {
                 add_named(run, out, value.as.dict->pairs[i].key, value.as.dict->pairs[i].value);
             }
         }
     }
-    if (run->code == 0) {
+    if (run->rc == 0) {
         out->items = list.as.list->items;
         out->count = list.as.list->count;
     }
@@ -209,7 +209,7 @@ static struct jinja_value evaluate_call(struct jinja_run *run, const struct jinj
     const struct jinja_value callee = jinja_evaluate(run, node->first);
     jinja_evaluate_arguments(run, node->second, &arguments);
     run->line = node->line;
-    return run->code == 0 ? run->links->call(run, callee, &arguments) : callee;
+    return run->rc == 0 ? run->links->call(run, callee, &arguments) : callee;
 }
 
 /* A filter or a test, of a value that is there. */
@@ -219,7 +219,7 @@ static struct jinja_value apply(struct jinja_run *run, const struct jinja_node *
     struct jinja_arguments arguments;
     jinja_evaluate_arguments(run, node->second, &arguments);
     run->line = node->line;
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return value;
     }
     if (node->function == NULL) {
@@ -236,7 +236,7 @@ struct jinja_value jinja_apply_filters(struct jinja_run *run, const struct jinja
     if (node->first != NULL) {
         text = jinja_apply_filters(run, node->first, text);
     }
-    return run->code == 0 ? apply(run, node, text) : text;
+    return run->rc == 0 ? apply(run, node, text) : text;
 }
 
 static struct jinja_value negate(struct jinja_run *run, struct jinja_value value, bool negative)
@@ -265,14 +265,14 @@ static struct jinja_value evaluate_node(struct jinja_run *run, const struct jinj
     case JINJA_NODE_CALL: return evaluate_call(run, node);
     case JINJA_NODE_CONDITION:
         value = jinja_evaluate(run, node->second);
-        return run->code == 0 && jinja_truth(value) ? jinja_evaluate(run, node->first)
-               : node->third != NULL                ? jinja_evaluate(run, node->third)
-                                                    : jinja_undefined("an if without else");
+        return run->rc == 0 && jinja_truth(value) ? jinja_evaluate(run, node->first)
+               : node->third != NULL              ? jinja_evaluate(run, node->third)
+                                                  : jinja_undefined("an if without else");
     default: break;
     }
     /* The others begin with their first part. */
     value = jinja_evaluate(run, node->first);
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return value;
     }
     switch ((int)node->kind) {
@@ -289,7 +289,7 @@ static struct jinja_value evaluate_node(struct jinja_run *run, const struct jinj
     case JINJA_NODE_TEST: return apply(run, node, value);
     case JINJA_NODE_BINARY: {
         const struct jinja_value right = jinja_evaluate(run, node->second);
-        return run->code == 0 ? jinja_operate(run, node->sign, value, right) : right;
+        return run->rc == 0 ? jinja_operate(run, node->sign, value, right) : right;
     }
     default: return jinja_fail(run, -EINVAL, "an expression was expected");
     }

@@ -50,7 +50,7 @@ static struct jinja_value copy_items(struct jinja_run *run, const struct jinja_l
                                      bool backwards)
 {
     struct jinja_value list = jinja_list(run, JINJA_LIST);
-    for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; items != NULL && i < items->count && run->rc == 0; i++) {
         jinja_list_add(run, list.as.list, items->items[backwards ? items->count - 1 - i : i]);
     }
     return list;
@@ -72,7 +72,7 @@ static struct jinja_value call_reverse(struct jinja_run *run, struct jinja_value
         return copy_items(run, items, true);
     }
     const size_t mark = jinja_capture_begin(run);
-    for (size_t i = items->count; i-- > 0 && run->code == 0;) {
+    for (size_t i = items->count; i-- > 0 && run->rc == 0;) {
         jinja_write_value(run, items->items[i]);
     }
     return jinja_capture_end(run, mark);
@@ -86,7 +86,7 @@ static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
     if (attribute.kind == JINJA_STRING && jinja_step(run, attribute.bytes / 64) &&
         memchr(attribute.as.text, ',', attribute.bytes) != NULL) {
         struct jinja_value keys = jinja_list(run, JINJA_LIST);
-        for (size_t at = 0; at <= attribute.bytes && run->code == 0;) {
+        for (size_t at = 0; at <= attribute.bytes && run->rc == 0;) {
             const char *part = attribute.as.text + at;
             const char *comma = memchr(part, ',', attribute.bytes - at);
             const size_t bytes = comma != NULL ? (size_t)(comma - part) : attribute.bytes - at;
@@ -108,11 +108,11 @@ static struct jinja_pair *keyed(struct jinja_run *run, const struct jinja_list *
 {
     struct jinja_pair *pairs = items != NULL ? jinja_alloc(run, (items->count + 1) * sizeof *pairs)
                                              : NULL;
-    for (size_t i = 0; pairs != NULL && i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; pairs != NULL && i < items->count && run->rc == 0; i++) {
         pairs[i].key = key_of(run, items->items[i], attribute, case_sensitive);
         pairs[i].value = items->items[i];
     }
-    return run->code == 0 ? pairs : NULL;
+    return run->rc == 0 ? pairs : NULL;
 }
 
 static struct jinja_value call_sort(struct jinja_run *run, struct jinja_value self,
@@ -127,7 +127,7 @@ static struct jinja_value call_sort(struct jinja_run *run, struct jinja_value se
         pairs = jinja_sorted(run, pairs, items->count,
                              jinja_argument_truth(arguments, 0, "reverse", false));
     }
-    for (size_t i = 0; pairs != NULL && i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; pairs != NULL && i < items->count && run->rc == 0; i++) {
         jinja_list_add(run, list.as.list, pairs[i].value);
     }
     return list;
@@ -142,8 +142,8 @@ static struct jinja_value call_unique(struct jinja_run *run, struct jinja_value 
         jinja_argument_truth(arguments, 0, "case_sensitive", false));
     struct jinja_value list = jinja_list(run, JINJA_LIST);
     struct jinja_value seen = jinja_list(run, JINJA_LIST);
-    for (size_t i = 0; pairs != NULL && i < items->count && run->code == 0; i++) {
-        if (!jinja_contains(run, seen, pairs[i].key) && run->code == 0) {
+    for (size_t i = 0; pairs != NULL && i < items->count && run->rc == 0; i++) {
+        if (!jinja_contains(run, seen, pairs[i].key) && run->rc == 0) {
             jinja_list_add(run, seen.as.list, pairs[i].key);
             jinja_list_add(run, list.as.list, pairs[i].value);
         }
@@ -162,7 +162,7 @@ static struct jinja_value extreme(struct jinja_run *run, struct jinja_value self
         return jinja_undefined("No aggregated item, sequence was empty.");
     }
     size_t best = 0;
-    for (size_t i = 1; i < items->count && run->code == 0; i++) {
+    for (size_t i = 1; i < items->count && run->rc == 0; i++) {
         const int order = jinja_compare(run, pairs[i].key, pairs[best].key);
         best = (greatest ? order > 0 : order < 0) ? i : best;
     }
@@ -187,7 +187,7 @@ static struct jinja_value call_sum(struct jinja_run *run, struct jinja_value sel
     const struct jinja_value attribute = jinja_argument(arguments, 0, "attribute", jinja_none());
     struct jinja_value sum = jinja_argument(arguments, 1, "start", jinja_integer(0));
     const struct jinja_list *items = jinja_iterate(run, self);
-    for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; items != NULL && i < items->count && run->rc == 0; i++) {
         sum = jinja_operate(run, "+", sum, key_of(run, items->items[i], attribute, true));
     }
     return sum;
@@ -201,7 +201,7 @@ static struct jinja_value call_join(struct jinja_run *run, struct jinja_value se
     const struct jinja_value attribute = jinja_argument(arguments, 1, "attribute", jinja_none());
     const struct jinja_list *items = jinja_iterate(run, self);
     const size_t mark = jinja_capture_begin(run);
-    for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; items != NULL && i < items->count && run->rc == 0; i++) {
         const struct jinja_value item = key_of(run, items->items[i], attribute, true);
         jinja_step(run, 1);
         jinja_write(run, separator.as.text, i > 0 ? separator.bytes : 0);
@@ -218,17 +218,17 @@ static struct jinja_value call_batch(struct jinja_run *run, struct jinja_value s
     const struct jinja_list *items = jinja_iterate(run, self);
     struct jinja_value list = jinja_list(run, JINJA_LIST);
     struct jinja_value part = jinja_none();
-    if (run->code == 0 && count < 1) {
+    if (run->rc == 0 && count < 1) {
         return jinja_fail(run, -EINVAL, "batch needs a number of elements above 0");
     }
-    for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; items != NULL && i < items->count && run->rc == 0; i++) {
         if (i % (size_t)count == 0) {
             part = jinja_list(run, JINJA_LIST);
             jinja_list_add(run, list.as.list, part);
         }
         jinja_list_add(run, part.as.list, items->items[i]);
     }
-    while (part.kind == JINJA_LIST && filler.kind != JINJA_NONE && run->code == 0 &&
+    while (part.kind == JINJA_LIST && filler.kind != JINJA_NONE && run->rc == 0 &&
            (int64_t)part.as.list->count < count) {
         jinja_list_add(run, part.as.list, filler);
     }
@@ -242,17 +242,17 @@ static struct jinja_value call_slice(struct jinja_run *run, struct jinja_value s
     const struct jinja_value filler = jinja_argument(arguments, 1, "fill_with", jinja_none());
     const struct jinja_list *items = jinja_iterate(run, self);
     struct jinja_value list = jinja_list(run, JINJA_LIST);
-    if (run->code == 0 && slices < 1) {
+    if (run->rc == 0 && slices < 1) {
         return jinja_fail(run, -EINVAL, "slice needs a number of parts above 0");
     }
     size_t at = 0;
-    for (int64_t i = 0; items != NULL && i < slices && run->code == 0; i++) {
+    for (int64_t i = 0; items != NULL && i < slices && run->rc == 0; i++) {
         const bool longer = i < (int64_t)items->count % slices;
         struct jinja_value part = jinja_list(run, JINJA_LIST);
-        for (size_t k = 0; k < items->count / (size_t)slices + longer && run->code == 0; k++) {
+        for (size_t k = 0; k < items->count / (size_t)slices + longer && run->rc == 0; k++) {
             jinja_list_add(run, part.as.list, items->items[at++]);
         }
-        if (filler.kind != JINJA_NONE && !longer && run->code == 0) {
+        if (filler.kind != JINJA_NONE && !longer && run->rc == 0) {
             jinja_list_add(run, part.as.list, filler);
         }
         jinja_list_add(run, list.as.list, part);
@@ -264,7 +264,7 @@ static struct jinja_value items_of(struct jinja_run *run, const struct jinja_pai
                                    size_t count)
 {
     struct jinja_value list = jinja_list(run, JINJA_LIST);
-    for (size_t i = 0; i < count && run->code == 0; i++) {
+    for (size_t i = 0; i < count && run->rc == 0; i++) {
         jinja_list_add(run, list.as.list, jinja_pair_tuple(run, pairs[i].key, pairs[i].value));
     }
     return list;
@@ -280,7 +280,7 @@ static struct jinja_value call_dictsort(struct jinja_run *run, struct jinja_valu
     }
     const size_t count = self.as.dict->count;
     struct jinja_value items = items_of(run, self.as.dict->pairs, count);
-    const struct jinja_pair *pairs = run->code != 0
+    const struct jinja_pair *pairs = run->rc != 0
                                          ? NULL
                                          : keyed(run, items.as.list,
                                                  jinja_integer(jinja_is_text(by, "value") ? 1 : 0),
@@ -290,7 +290,7 @@ static struct jinja_value call_dictsort(struct jinja_run *run, struct jinja_valu
                              jinja_argument_truth(arguments, 2, "reverse", false));
     }
     struct jinja_value list = jinja_list(run, JINJA_LIST);
-    for (size_t i = 0; pairs != NULL && i < count && run->code == 0; i++) {
+    for (size_t i = 0; pairs != NULL && i < count && run->rc == 0; i++) {
         jinja_list_add(run, list.as.list, pairs[i].value);
     }
     return list;
@@ -306,18 +306,18 @@ static struct jinja_value call_groupby(struct jinja_run *run, struct jinja_value
     const struct jinja_pair *pairs = keyed(run, items, attribute, case_sensitive);
     pairs = pairs != NULL ? jinja_sorted(run, pairs, items->count, false) : NULL;
     struct jinja_value group = jinja_none();
-    for (size_t i = 0; pairs != NULL && i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; pairs != NULL && i < items->count && run->rc == 0; i++) {
         if (i == 0 || !jinja_equal(run, pairs[i - 1].key, pairs[i].key)) {
             const struct jinja_value key = key_of(run, pairs[i].value, attribute, true);
             group = jinja_list(run, JINJA_LIST);
             const struct jinja_value pair = jinja_pair_tuple(run, key, group);
             jinja_list_add(run, list.as.list, pair);
-            if (run->code != 0) {
+            if (run->rc != 0) {
                 break;
             }
             pair.as.list->group = true;
         }
-        if (run->code == 0) {
+        if (run->rc == 0) {
             jinja_list_add(run, group.as.list, pairs[i].value);
         }
     }

@@ -163,7 +163,7 @@ static struct jinja_value call_indent(struct jinja_run *run, struct jinja_value 
                                           : jinja_operate(run, "*", jinja_string(" ", 1), width);
     const struct jinja_value lines = split_lines(run, text);
     const size_t mark = jinja_capture_begin(run);
-    for (size_t i = 0; run->code == 0 && i < lines.as.list->count; i++) {
+    for (size_t i = 0; run->rc == 0 && i < lines.as.list->count; i++) {
         const struct jinja_value line = lines.as.list->items[i];
         jinja_write(run, "\n", i > 0);
         if (i == 0 ? first : blank || line.bytes > 0) {
@@ -184,7 +184,7 @@ static struct jinja_value call_truncate(struct jinja_run *run, struct jinja_valu
     const int64_t leeway = jinja_argument_integer(run, arguments, 3, "leeway", 5);
     const int64_t tail = (int64_t)jinja_char_count(end.as.text, end.bytes);
     jinja_step_text(run, (size_t)text.bytes + end.bytes);
-    if (run->code == 0 && (length < tail || leeway < 0)) {
+    if (run->rc == 0 && (length < tail || leeway < 0)) {
         return jinja_fail(run, -EINVAL, "expected length >= %lld, got %lld", (long long)tail,
                           (long long)length);
     }

@@ -32,7 +32,7 @@ static struct jinja_value map_attribute(struct jinja_run *run, const struct jinj
     const struct jinja_value attribute = jinja_argument(arguments, 0, "attribute", jinja_none());
     const struct jinja_value otherwise = jinja_argument(arguments, 1, "default", jinja_none());
     struct jinja_value list = jinja_list(run, JINJA_LIST);
-    for (size_t i = 0; i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; i < items->count && run->rc == 0; i++) {
         struct jinja_value item = jinja_attribute_path(run, items->items[i], attribute);
         if (item.kind == JINJA_UNDEFINED && otherwise.kind != JINJA_NONE) {
             item = otherwise;
@@ -58,7 +58,7 @@ static struct jinja_value call_map(struct jinja_run *run, struct jinja_value sel
     }
     const struct jinja_function *filter = take_function(run, arguments, 0, false, &rest);
     struct jinja_value list = jinja_list(run, JINJA_LIST);
-    for (size_t i = 0; i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; i < items->count && run->rc == 0; i++) {
         jinja_list_add(run, list.as.list, jinja_function_call(run, filter, items->items[i], &rest));
     }
     return list;
@@ -79,15 +79,15 @@ static struct jinja_value choose(struct jinja_run *run, struct jinja_value self,
     if (arguments->count > (size_t)attribute) {
         test = take_function(run, arguments, attribute, true, &rest);
     }
-    for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; items != NULL && i < items->count && run->rc == 0; i++) {
         struct jinja_value item = items->items[i];
         if (attribute) {
             item = jinja_attribute_path(run, item, arguments->items[0]);
         }
-        if (test != NULL && run->code == 0) {
+        if (test != NULL && run->rc == 0) {
             item = jinja_function_call(run, test, item, &rest);
         }
-        if (run->code == 0 && jinja_truth(item) == keeps) {
+        if (run->rc == 0 && jinja_truth(item) == keeps) {
             jinja_list_add(run, list.as.list, items->items[i]);
         }
     }
@@ -133,8 +133,8 @@ static struct jinja_value call_attr(struct jinja_run *run, struct jinja_value se
 {
     const struct jinja_value name = jinja_argument_text(run, arguments, 0, "name", NULL);
     /* Keys of a dict are no attributes. */
-    if (run->code != 0 || (self.kind == JINJA_DICT &&
-                           run->links->find_method(self.kind, name.as.text, name.bytes) == NULL)) {
+    if (run->rc != 0 || (self.kind == JINJA_DICT &&
+                         run->links->find_method(self.kind, name.as.text, name.bytes) == NULL)) {
         return jinja_undefined("an attribute");
     }
     return jinja_attribute(run, self, name.as.text, name.bytes);

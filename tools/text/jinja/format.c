@@ -103,14 +103,14 @@ static void write_filled(struct jinja_run *run, const struct spec *spec, const c
     if (align == '=') {
         jinja_write(run, sign, strlen(sign));
     }
-    for (int64_t i = 0; i < left && run->code == 0; i++) {
+    for (int64_t i = 0; i < left && run->rc == 0; i++) {
         jinja_write(run, spec->fill, spec->fill_bytes);
     }
     if (align != '=') {
         jinja_write(run, sign, strlen(sign));
     }
     jinja_write_value(run, text);
-    for (int64_t i = left; i < room && run->code == 0; i++) {
+    for (int64_t i = left; i < room && run->rc == 0; i++) {
         jinja_write(run, spec->fill, spec->fill_bytes);
     }
 }
@@ -210,8 +210,8 @@ static size_t write_conversion(struct jinja_run *run, const char *text, size_t b
         jinja_write(run, "%", 1);
         return at + 1;
     }
-    value = named || run->code != 0 ? value : next_value(run, values, count, used);
-    if (run->code != 0) {
+    value = named || run->rc != 0 ? value : next_value(run, values, count, used);
+    if (run->rc != 0) {
         return bytes;
     }
     spec.type = type == 'i' || type == 'u' ? 'd' : type;
@@ -239,7 +239,7 @@ struct jinja_value jinja_format_percent(struct jinja_run *run, struct jinja_valu
 {
     size_t used = 0;
     const size_t mark = jinja_capture_begin(run);
-    for (size_t at = 0; at < text.bytes && run->code == 0;) {
+    for (size_t at = 0; at < text.bytes && run->rc == 0;) {
         const char *found = memchr(text.as.text + at, '%', text.bytes - at);
         const size_t plain = found != NULL ? (size_t)(found - text.as.text) - at : text.bytes - at;
         jinja_write(run, text.as.text + at, plain);
@@ -248,7 +248,7 @@ struct jinja_value jinja_format_percent(struct jinja_run *run, struct jinja_valu
             at += 1 + write_conversion(run, found + 1, text.bytes - at - 1, values, count, &used);
         }
     }
-    if (run->code == 0 && used < count && !(count == 1 && values[0].kind == JINJA_DICT)) {
+    if (run->rc == 0 && used < count && !(count == 1 && values[0].kind == JINJA_DICT)) {
         jinja_fail(run, -EINVAL, "not all arguments converted during string formatting");
     }
     return jinja_capture_end(run, mark);
@@ -319,7 +319,7 @@ static struct jinja_value field_value(struct jinja_run *run, const char *text, s
         }
         value = *found;
     }
-    while (at < bytes && run->code == 0) {
+    while (at < bytes && run->rc == 0) {
         const bool item = text[at++] == '[';
         const size_t begin = at;
         while (at < bytes && (item ? text[at] != ']' : !one_of(text[at], ".["))) {
@@ -343,7 +343,7 @@ static void write_field(struct jinja_run *run, const char *text, size_t bytes,
     const char *bang = memchr(text, '!', front);
     const size_t name = bang != NULL ? (size_t)(bang - text) : front;
     struct jinja_value value = field_value(run, text, name, arguments, next);
-    if (bang != NULL && run->code == 0) {
+    if (bang != NULL && run->rc == 0) {
         const bool repr = name + 1 < front && text[name + 1] == 'r';
         const size_t mark = jinja_capture_begin(run);
         if (repr) {
@@ -354,7 +354,7 @@ static void write_field(struct jinja_run *run, const char *text, size_t bytes,
         value = jinja_capture_end(run, mark);
     }
     read_spec(run, colon != NULL ? colon + 1 : "", colon != NULL ? bytes - front - 1 : 0, &spec);
-    if (run->code == 0) {
+    if (run->rc == 0) {
         write_spec(run, &spec, value);
     }
 }
@@ -364,7 +364,7 @@ struct jinja_value jinja_format_braces(struct jinja_run *run, struct jinja_value
 {
     size_t next = 0;
     const size_t mark = jinja_capture_begin(run);
-    for (size_t at = 0; at < text.bytes && run->code == 0;) {
+    for (size_t at = 0; at < text.bytes && run->rc == 0;) {
         const char c = text.as.text[at];
         const bool twice = at + 1 < text.bytes && text.as.text[at + 1] == c;
         if (c != '{' && c != '}') {

@@ -24,7 +24,7 @@ static struct jinja_value call_range(struct jinja_run *run, struct jinja_value s
     }
     struct jinja_value list = jinja_list(run, JINJA_LIST);
     for (int64_t at = bounds[0];
-         run->code == 0 && (bounds[2] > 0 ? at < bounds[1] : at > bounds[1]);) {
+         run->rc == 0 && (bounds[2] > 0 ? at < bounds[1] : at > bounds[1]);) {
         if (list.as.list->count == RANGE_MAX) {
             return jinja_fail(run, -E2BIG, "a range of more than %d numbers", RANGE_MAX);
         }
@@ -50,7 +50,7 @@ static struct jinja_value call_dict(struct jinja_run *run, struct jinja_value se
 {
     (void)self;
     struct jinja_value made = jinja_dict(run);
-    if (run->code == 0 && arguments->count > 0) {
+    if (run->rc == 0 && arguments->count > 0) {
         const struct jinja_value from = arguments->items[0];
         const bool copies = from.kind == JINJA_DICT;
         for (size_t i = 0; copies && i < from.as.dict->count; i++) {
@@ -58,7 +58,7 @@ static struct jinja_value call_dict(struct jinja_run *run, struct jinja_value se
                            from.as.dict->pairs[i].value);
         }
         const struct jinja_list *pairs = copies ? NULL : jinja_iterate(run, from);
-        for (size_t i = 0; pairs != NULL && i < pairs->count && run->code == 0; i++) {
+        for (size_t i = 0; pairs != NULL && i < pairs->count && run->rc == 0; i++) {
             const struct jinja_list *pair = jinja_iterate(run, pairs->items[i]);
             if (pair == NULL || pair->count != 2) {
                 return jinja_fail(run, -EINVAL, "dict needs pairs of a key and a value");
@@ -66,7 +66,7 @@ static struct jinja_value call_dict(struct jinja_run *run, struct jinja_value se
             jinja_dict_set(run, made.as.dict, pair->items[0], pair->items[1]);
         }
     }
-    if (run->code == 0) {
+    if (run->rc == 0) {
         add_named(run, made.as.dict, arguments);
     }
     return made;
@@ -76,7 +76,7 @@ static struct jinja_value call_namespace(struct jinja_run *run, struct jinja_val
                                          const struct jinja_arguments *arguments)
 {
     struct jinja_value made = call_dict(run, self, arguments);
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return made;
     }
     for (size_t i = 0; i < made.as.dict->count; i++) {
@@ -95,7 +95,7 @@ static struct jinja_value call_cycler(struct jinja_run *run, struct jinja_value 
     (void)self;
     struct jinja_cycler *cycler = jinja_alloc(run, sizeof *cycler);
     struct jinja_value items = jinja_list(run, JINJA_LIST);
-    if (run->code != 0 || arguments->count == 0) {
+    if (run->rc != 0 || arguments->count == 0) {
         return jinja_fail(run, -EINVAL, "cycler needs at least one item");
     }
     for (size_t i = 0; i < arguments->count; i++) {
@@ -165,7 +165,7 @@ static struct jinja_value call_strftime(struct jinja_run *run, struct jinja_valu
     struct tm parts;
     const time_t now = (time_t)run->now;
     const struct jinja_value asked = jinja_argument_text(run, arguments, 0, "format", NULL);
-    if (run->code != 0 || asked.bytes == 0) {
+    if (run->rc != 0 || asked.bytes == 0) {
         return jinja_string("", 0);
     }
     if (gmtime_r(&now, &parts) == NULL) {
@@ -212,7 +212,7 @@ static struct jinja_value call_changed(struct jinja_run *run, struct jinja_value
 {
     struct jinja_loop *loop = self.as.loop;
     struct jinja_value now = jinja_list(run, JINJA_TUPLE);
-    for (size_t i = 0; run->code == 0 && i < arguments->count; i++) {
+    for (size_t i = 0; run->rc == 0 && i < arguments->count; i++) {
         jinja_list_add(run, now.as.list, arguments->items[i]);
     }
     const bool changed = !loop->changes || !jinja_equal(run, loop->changed, now);

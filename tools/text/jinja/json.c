@@ -53,7 +53,7 @@ static void write_string(struct writer *writer, struct jinja_value value)
 {
     put(writer, "\"");
     jinja_step_characters(writer->run, value.bytes);
-    for (size_t at = 0; at < value.bytes && writer->run->code == 0;) {
+    for (size_t at = 0; at < value.bytes && writer->run->rc == 0;) {
         const size_t length = jinja_char_bytes(value.as.text + at);
         write_character(writer, value.as.text + at, length);
         at += length;
@@ -77,7 +77,7 @@ static void write_items(struct writer *writer, const struct jinja_list *list)
 {
     put(writer, "[");
     writer->depth++;
-    for (size_t i = 0; i < list->count && writer->run->code == 0; i++) {
+    for (size_t i = 0; i < list->count && writer->run->rc == 0; i++) {
         if (i > 0) {
             jinja_write_value(writer->run, writer->comma);
         }
@@ -119,7 +119,7 @@ static void write_pairs(struct writer *writer, const struct jinja_dict *dict)
     }
     put(writer, "{");
     writer->depth++;
-    for (size_t i = 0; i < dict->count && writer->run->code == 0; i++) {
+    for (size_t i = 0; i < dict->count && writer->run->rc == 0; i++) {
         if (i > 0) {
             jinja_write_value(writer->run, writer->comma);
         }

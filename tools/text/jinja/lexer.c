@@ -303,7 +303,7 @@ static struct jinja_value unescape(struct jinja_run *run, const char *text, size
     char *out;
     size_t length = 0;
     struct jinja_value value = jinja_string_room(run, bytes + 4, &out);
-    for (size_t at = 0; at < bytes && run->code == 0;) {
+    for (size_t at = 0; at < bytes && run->rc == 0;) {
         size_t made = 1;
         if (text[at] == '\\') {
             at += put_escape(run, text + at, bytes - at, out + length, &made);
@@ -371,7 +371,7 @@ static void add_inside(struct lexer *lexer, const char *end, bool is_variable)
 {
     char opened[256];
     size_t open = 0;
-    while (lexer->run->code == 0) {
+    while (lexer->run->rc == 0) {
         pass(lexer, space_bytes(lexer->text + lexer->at, lexer->bytes - lexer->at));
         if (lexer->at == lexer->bytes) {
             jinja_fail(lexer->run, -EINVAL, "the tag has no end, %s", end);
@@ -472,7 +472,7 @@ static size_t find_tag(const struct lexer *lexer)
 
 static void lex_all(struct lexer *lexer)
 {
-    while (lexer->at < lexer->bytes && lexer->run->code == 0) {
+    while (lexer->at < lexer->bytes && lexer->run->rc == 0) {
         const size_t tag = find_tag(lexer);
         const char kind = tag < lexer->bytes ? lexer->text[tag + 1] : '\0';
         const char sign = tag + 2 < lexer->bytes ? lexer->text[tag + 2] : '\0';
@@ -509,13 +509,13 @@ void jinja_lex(struct jinja_run *run, const char *source, size_t bytes, struct j
     char *text = jinja_alloc(run, bytes + 8); /* zeros behind it: characters are read whole */
     struct lexer lexer = {.run = run, .out = out, .text = text, .line_starting = true};
     run->line = 1;
-    for (size_t at = 0, length; at < bytes && run->code == 0; at += length) {
+    for (size_t at = 0, length; at < bytes && run->rc == 0; at += length) {
         length = core_utf8_sequence(source + at, bytes - at);
         if (length == 0) {
             jinja_fail(run, -EILSEQ, "byte %zu of the template is not UTF-8", at);
         }
     }
-    if (run->code == 0) {
+    if (run->rc == 0) {
         lexer.bytes = copy_source(source, bytes, text);
         lex_all(&lexer);
     }

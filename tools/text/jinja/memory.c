@@ -18,27 +18,27 @@ struct jinja_chunk {
     _Alignas(ALIGN_BYTES) char bytes[];
 };
 
-struct jinja_value jinja_fail(struct jinja_run *run, int code, const char *format, ...)
+struct jinja_value jinja_fail(struct jinja_run *run, int rc, const char *format, ...)
 {
-    if (run->code == 0) {
+    if (run->rc == 0) {
         char sentence[512];
         va_list arguments;
         va_start(arguments, format);
         vsnprintf(sentence, sizeof sentence, format, arguments);
         va_end(arguments);
-        run->code = core_err_set(code, "%s:%u: %s", run->source, run->line, sentence);
+        run->rc = core_err_set(rc, "%s:%u: %s", run->source, run->line, sentence);
     }
     return (struct jinja_value){.kind = JINJA_UNDEFINED, .as.text = ""};
 }
 
 bool jinja_step(struct jinja_run *run, size_t steps)
 {
-    if (run->code == 0 && run->steps < steps) {
+    if (run->rc == 0 && run->steps < steps) {
         jinja_fail(run, -E2BIG, "the template does not end within %llu steps",
                    (unsigned long long)run->steps_max);
     }
     run->steps -= run->steps < steps ? run->steps : steps;
-    return run->code == 0;
+    return run->rc == 0;
 }
 
 bool jinja_step_characters(struct jinja_run *run, size_t bytes)
@@ -91,7 +91,7 @@ void *jinja_alloc(struct jinja_run *run, size_t bytes)
     }
     if (run->chunks == NULL || run->chunks->room - run->chunks->used < padded) {
         add_chunk(run, padded);
-        if (run->code != 0) {
+        if (run->rc != 0) {
             return NULL;
         }
     }

@@ -8,7 +8,7 @@ static struct jinja_value call_index(struct jinja_run *run, struct jinja_value s
                                      const struct jinja_arguments *arguments)
 {
     const struct jinja_value wanted = jinja_argument(arguments, 0, "value", jinja_undefined(""));
-    for (size_t i = 0; i < self.as.list->count && run->code == 0; i++) {
+    for (size_t i = 0; i < self.as.list->count && run->rc == 0; i++) {
         if (jinja_equal(run, self.as.list->items[i], wanted)) {
             return jinja_integer((int64_t)i);
         }
@@ -21,7 +21,7 @@ static struct jinja_value call_count(struct jinja_run *run, struct jinja_value s
 {
     int64_t count = 0;
     const struct jinja_value wanted = jinja_argument(arguments, 0, "value", jinja_undefined(""));
-    for (size_t i = 0; i < self.as.list->count && run->code == 0; i++) {
+    for (size_t i = 0; i < self.as.list->count && run->rc == 0; i++) {
         count += jinja_equal(run, self.as.list->items[i], wanted);
     }
     return jinja_integer(count);
@@ -56,7 +56,7 @@ static struct jinja_value parts(struct jinja_run *run, const struct jinja_dict *
                                 enum part part)
 {
     struct jinja_value list = jinja_list(run, JINJA_LIST);
-    for (size_t i = 0; i < dict->count && run->code == 0; i++) {
+    for (size_t i = 0; i < dict->count && run->rc == 0; i++) {
         const struct jinja_pair *pair = &dict->pairs[i];
         jinja_list_add(run, list.as.list,
                        part == KEYS     ? pair->key

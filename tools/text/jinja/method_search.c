@@ -22,7 +22,7 @@ static struct jinja_value find(struct jinja_run *run, struct jinja_value self,
 {
     const struct jinja_value part = jinja_argument_text(run, arguments, 0, "sub", NULL);
     const struct jinja_value text = piece(run, self, arguments);
-    if (run->code != 0 || !jinja_step(run, self.bytes / 64)) {
+    if (run->rc != 0 || !jinja_step(run, self.bytes / 64)) {
         return text;
     }
     const char *found = jinja_search(run, text, part, last);
@@ -69,7 +69,7 @@ static struct jinja_value call_count(struct jinja_run *run, struct jinja_value s
     int64_t count = 0;
     const struct jinja_value part = jinja_argument_text(run, arguments, 0, "sub", NULL);
     const struct jinja_value text = piece(run, self, arguments);
-    if (run->code != 0 || part.bytes == 0) {
+    if (run->rc != 0 || part.bytes == 0) {
         jinja_step(run, text.bytes / 64);
         return jinja_integer((int64_t)jinja_char_count(text.as.text, text.bytes) + 1);
     }
@@ -100,14 +100,14 @@ static struct jinja_value ends(struct jinja_run *run, struct jinja_value self,
                                                    jinja_undefined("prefix"));
     const struct jinja_value text = piece(run, self, arguments);
     if (what.kind == JINJA_STRING) {
-        return jinja_bool(run->code == 0 && has_end(run, text, what, front));
+        return jinja_bool(run->rc == 0 && has_end(run, text, what, front));
     }
     if (what.kind != JINJA_TUPLE) {
         return jinja_fail(run, -EINVAL, "a str or a tuple of them was expected, not %s",
                           jinja_type_name(what));
     }
     bool any = false;
-    for (size_t i = 0; i < what.as.list->count && run->code == 0; i++) {
+    for (size_t i = 0; i < what.as.list->count && run->rc == 0; i++) {
         any |= what.as.list->items[i].kind == JINJA_STRING &&
                has_end(run, text, what.as.list->items[i], front);
     }
@@ -137,7 +137,7 @@ static void split_space(struct jinja_run *run, struct jinja_value text, int64_t 
 {
     const char *at = text.as.text;
     const char *end = at + text.bytes;
-    while (run->code == 0) {
+    while (run->rc == 0) {
         while (at < end && is_space_at(at)) {
             at += jinja_char_bytes(at);
         }
@@ -158,7 +158,7 @@ static void split_space_back(struct jinja_run *run, struct jinja_value text, int
 {
     const char *begin = text.as.text;
     const char *end = begin + text.bytes;
-    while (run->code == 0) {
+    while (run->rc == 0) {
         while (end > begin && is_space_at(end - jinja_char_before(begin, end))) {
             end -= jinja_char_before(begin, end);
         }
@@ -180,7 +180,7 @@ static void split_at(struct jinja_run *run, struct jinja_value text, struct jinj
 {
     const char *at = text.as.text;
     const char *end = at + text.bytes;
-    while (run->code == 0) {
+    while (run->rc == 0) {
         const char *found = most < 0 || (int64_t)out->count < most
                                 ? find_next(run, text, separator, (size_t)(at - text.as.text))
                                 : NULL;
@@ -197,7 +197,7 @@ static void split_at_back(struct jinja_run *run, struct jinja_value text,
                           struct jinja_value separator, int64_t most, struct jinja_list *out)
 {
     size_t end = text.bytes;
-    while (run->code == 0) {
+    while (run->rc == 0) {
         const struct jinja_value front = jinja_string(text.as.text, end);
         const char *found = (int64_t)out->count < most ? jinja_search(run, front, separator, true)
                                                        : NULL;
@@ -227,11 +227,11 @@ static struct jinja_value split(struct jinja_run *run, struct jinja_value self,
     const struct jinja_value separator = jinja_argument(arguments, 0, "sep", jinja_none());
     const int64_t most = jinja_argument_integer(run, arguments, 1, "maxsplit", -1);
     const bool spaces = separator.kind == JINJA_NONE;
-    if (run->code == 0 && !spaces && (separator.kind != JINJA_STRING || separator.bytes == 0)) {
+    if (run->rc == 0 && !spaces && (separator.kind != JINJA_STRING || separator.bytes == 0)) {
         return jinja_fail(run, -EINVAL, "the separator of split is no str, or empty");
     }
     jinja_step_characters(run, self.bytes);
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return list;
     }
     if (back && most >= 0) { /* without a limit both ends give the same */
@@ -281,7 +281,7 @@ static struct jinja_value call_splitlines(struct jinja_run *run, struct jinja_va
     struct jinja_value list = jinja_list(run, JINJA_LIST);
     const char *end = self.as.text + self.bytes;
     const char *begin = self.as.text;
-    for (const char *at = begin; at < end && run->code == 0;) {
+    for (const char *at = begin; at < end && run->rc == 0;) {
         const size_t length = line_end(at, end);
         if (length > 0) {
             jinja_list_add(run, list.as.list,
@@ -290,7 +290,7 @@ static struct jinja_value call_splitlines(struct jinja_run *run, struct jinja_va
         }
         at += length > 0 ? length : jinja_char_bytes(at);
     }
-    if (begin < end && run->code == 0) {
+    if (begin < end && run->rc == 0) {
         jinja_list_add(run, list.as.list, jinja_string(begin, (size_t)(end - begin)));
     }
     return list;
@@ -301,7 +301,7 @@ static struct jinja_value partition(struct jinja_run *run, struct jinja_value se
 {
     const struct jinja_value separator = jinja_argument_text(run, arguments, 0, "sep", NULL);
     struct jinja_value made = jinja_list(run, JINJA_TUPLE);
-    if (run->code != 0 || separator.bytes == 0) {
+    if (run->rc != 0 || separator.bytes == 0) {
         return jinja_fail(run, -EINVAL, "empty separator");
     }
     const struct jinja_value nothing = jinja_string("", 0);
@@ -335,7 +335,7 @@ static struct jinja_value call_join(struct jinja_run *run, struct jinja_value se
     const struct jinja_list *items = jinja_iterate(
         run, jinja_argument(arguments, 0, "iterable", jinja_undefined("")));
     const size_t mark = jinja_capture_begin(run);
-    for (size_t i = 0; items != NULL && i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; items != NULL && i < items->count && run->rc == 0; i++) {
         if (items->items[i].kind != JINJA_STRING) {
             jinja_fail(run, -EINVAL, "sequence item %zu: expected str instance, %s found", i,
                        jinja_type_name(items->items[i]));

@@ -49,7 +49,7 @@ static struct jinja_value change_case(struct jinja_run *run, struct jinja_value 
     const struct jinja_value text = jinja_to_string(run, self);
     const size_t mark = jinja_capture_begin(run);
     jinja_step_characters(run, text.bytes);
-    for (size_t at = 0; at < text.bytes && run->code == 0;) {
+    for (size_t at = 0; at < text.bytes && run->rc == 0;) {
         const uint32_t point = jinja_char_point(text.as.text + at);
         write_case(run, point, makes_upper(casing, before, point));
         before = point;
@@ -88,14 +88,14 @@ static void strip_set_fill(struct jinja_run *run, struct jinja_value characters,
 {
     uint32_t largest = 0;
     jinja_step_characters(run, 2 * (size_t)characters.bytes);
-    for (size_t i = 0; i < characters.bytes && run->code == 0;) {
+    for (size_t i = 0; i < characters.bytes && run->rc == 0;) {
         const uint32_t point = jinja_char_point(characters.as.text + i);
         largest = point > largest ? point : largest;
         i += jinja_char_bytes(characters.as.text + i);
     }
     out->points = (size_t)largest + 1;
     out->bits = jinja_alloc(run, out->points / 8 + 1);
-    for (size_t i = 0; i < characters.bytes && run->code == 0;) {
+    for (size_t i = 0; i < characters.bytes && run->rc == 0;) {
         const uint32_t point = jinja_char_point(characters.as.text + i);
         out->bits[point / 8] |= (unsigned char)(1U << point % 8);
         i += jinja_char_bytes(characters.as.text + i);
@@ -172,7 +172,7 @@ static struct jinja_value replace(struct jinja_run *run, struct jinja_value text
     size_t at = 0;
     const size_t mark = jinja_capture_begin(run);
     assert(text.as.text != NULL && from.as.text != NULL); /* of strings, also of empty ones */
-    while (run->code == 0 && most != 0 && at <= text.bytes) {
+    while (run->rc == 0 && most != 0 && at <= text.bytes) {
         const struct jinja_value rest = jinja_string(text.as.text + at, text.bytes - at);
         const char *found = jinja_search(run, rest, from, false);
         if (found == NULL) {
@@ -202,10 +202,10 @@ static struct jinja_value call_replace(struct jinja_run *run, struct jinja_value
     const struct jinja_value to = jinja_to_string(
         run, jinja_argument(arguments, 1, "new", jinja_undefined("new")));
     const struct jinja_value most = jinja_argument(arguments, 2, "count", jinja_none());
-    if (run->code == 0 && arguments->count < 2 && arguments->named == NULL) {
+    if (run->rc == 0 && arguments->count < 2 && arguments->named == NULL) {
         return jinja_fail(run, -EINVAL, "replace needs an old and a new str");
     }
-    return run->code != 0
+    return run->rc != 0
                ? text
                : replace(run, text, from, to, most.kind == JINJA_INTEGER ? most.as.integer : -1);
 }
@@ -227,7 +227,7 @@ static struct jinja_value justify(struct jinja_run *run, struct jinja_value self
         return jinja_fail(run, -E2BIG, "a text of %lld characters", (long long)width);
     }
     const size_t mark = jinja_capture_begin(run);
-    for (int64_t i = 0; i <= room && run->code == 0; i++) {
+    for (int64_t i = 0; i <= room && run->rc == 0; i++) {
         jinja_write_value(run, i == left ? text : with);
         jinja_step(run, 1);
     }
@@ -261,7 +261,7 @@ static struct jinja_value call_zfill(struct jinja_run *run, struct jinja_value s
     int64_t zeros = width - (int64_t)jinja_char_count(self.as.text, self.bytes);
     const size_t mark = jinja_capture_begin(run);
     jinja_write(run, self.as.text, sign);
-    for (; zeros > 0 && run->code == 0; zeros--) {
+    for (; zeros > 0 && run->rc == 0; zeros--) {
         jinja_write(run, "0", 1);
         jinja_step(run, 1);
     }
@@ -273,7 +273,7 @@ static struct jinja_value remove_end(struct jinja_run *run, struct jinja_value s
                                      const struct jinja_arguments *arguments, bool front)
 {
     const struct jinja_value end = jinja_argument_text(run, arguments, 0, "end", NULL);
-    if (run->code != 0 || end.bytes > self.bytes || end.bytes == 0) {
+    if (run->rc != 0 || end.bytes > self.bytes || end.bytes == 0) {
         return self;
     }
     const size_t at = front ? 0 : self.bytes - end.bytes;
@@ -339,7 +339,7 @@ static struct jinja_value call_escape(struct jinja_run *run, struct jinja_value 
     const struct jinja_value text = jinja_to_string(run, self);
     const size_t mark = jinja_capture_begin(run);
     jinja_step_characters(run, text.bytes);
-    for (size_t at = 0; at < text.bytes && run->code == 0; at++) {
+    for (size_t at = 0; at < text.bytes && run->rc == 0; at++) {
         const char c = text.as.text[at];
         const char *found = c != '\0' ? strchr(characters, c) : NULL;
         const char *written = found != NULL ? escapes[found - characters] : text.as.text + at;

@@ -19,7 +19,7 @@ unsigned jinja_name(struct jinja_run *run, struct jinja_names *names, const char
 {
     const unsigned there = jinja_step(run, names->count) ? jinja_name_find(names, text, bytes)
                                                          : UINT_MAX;
-    if (there != UINT_MAX || run->code != 0) {
+    if (there != UINT_MAX || run->rc != 0) {
         return there != UINT_MAX ? there : 0;
     }
     if (names->count == names->room) {

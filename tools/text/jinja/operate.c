@@ -114,8 +114,8 @@ static struct jinja_value repeat_text(struct jinja_run *run, struct jinja_value 
 static struct jinja_value repeat_list(struct jinja_run *run, struct jinja_value list, int64_t times)
 {
     struct jinja_value made = jinja_list(run, list.kind);
-    for (int64_t i = 0; i < times && run->code == 0 && list.as.list->count > 0; i++) {
-        for (size_t k = 0; k < list.as.list->count && run->code == 0; k++) {
+    for (int64_t i = 0; i < times && run->rc == 0 && list.as.list->count > 0; i++) {
+        for (size_t k = 0; k < list.as.list->count && run->rc == 0; k++) {
             jinja_list_add(run, made.as.list, list.as.list->items[k]);
         }
         jinja_step(run, 1);
@@ -137,10 +137,10 @@ static struct jinja_value join_two(struct jinja_run *run, struct jinja_value lef
         return made;
     }
     struct jinja_value made = jinja_list(run, left.kind);
-    for (size_t i = 0; run->code == 0 && i < left.as.list->count; i++) {
+    for (size_t i = 0; run->rc == 0 && i < left.as.list->count; i++) {
         jinja_list_add(run, made.as.list, left.as.list->items[i]);
     }
-    for (size_t i = 0; run->code == 0 && i < right.as.list->count; i++) {
+    for (size_t i = 0; run->rc == 0 && i < right.as.list->count; i++) {
         jinja_list_add(run, made.as.list, right.as.list->items[i]);
     }
     return made;

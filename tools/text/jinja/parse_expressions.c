@@ -11,7 +11,7 @@ static struct jinja_node *parse_items(struct jinja_parser *parser, enum jinja_no
 {
     struct jinja_node *last = NULL;
     struct jinja_node *list = jinja_node_pair(parser, kind, NULL, NULL);
-    while (parser->run->code == 0 && !jinja_at_sign(parser, closes)) {
+    while (parser->run->rc == 0 && !jinja_at_sign(parser, closes)) {
         if (last != NULL) {
             jinja_expect_sign(parser, ",");
             if (jinja_at_sign(parser, closes)) {
@@ -117,7 +117,7 @@ static struct jinja_node *parse_subscript(struct jinja_parser *parser)
 {
     struct jinja_node *parts[3] = {NULL, NULL, NULL};
     size_t part = 0;
-    while (parser->run->code == 0 && part < 3) {
+    while (parser->run->rc == 0 && part < 3) {
         if (!jinja_at_sign(parser, ":") && !jinja_at_sign(parser, "]")) {
             parts[part] = jinja_parse_expression(parser);
         }
@@ -167,7 +167,7 @@ static struct jinja_node *parse_arguments(struct jinja_parser *parser)
 {
     struct jinja_node *first = NULL;
     struct jinja_node *last = NULL;
-    while (parser->run->code == 0 && !jinja_at_sign(parser, ")")) {
+    while (parser->run->rc == 0 && !jinja_at_sign(parser, ")")) {
         if (last != NULL) {
             jinja_expect_sign(parser, ",");
             if (jinja_at_sign(parser, ")")) {
@@ -200,7 +200,7 @@ static struct jinja_node *parse_call(struct jinja_parser *parser, struct jinja_n
 /* .name, [item] and (arguments) behind a primary. */
 static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinja_node *node)
 {
-    while (parser->run->code == 0) {
+    while (parser->run->rc == 0) {
         if (jinja_at_sign(parser, "(")) {
             node = parse_call(parser, node);
         } else if (jinja_skip_sign(parser, "[")) {
@@ -249,7 +249,7 @@ static void find_function(struct jinja_parser *parser, struct jinja_node *node, 
 struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja_node *node,
                                        bool begun)
 {
-    while (parser->run->code == 0 && (begun || jinja_skip_sign(parser, "|"))) {
+    while (parser->run->rc == 0 && (begun || jinja_skip_sign(parser, "|"))) {
         begun = false;
         node = jinja_node_pair(parser, JINJA_NODE_FILTER, node, NULL);
         if (node == NULL) {
@@ -287,7 +287,7 @@ static struct jinja_node *parse_test(struct jinja_parser *parser, struct jinja_n
     find_function(parser, node, true);
     if (jinja_skip_sign(parser, "(")) {
         node->second = parse_arguments(parser);
-    } else if (parser->run->code == 0 && at_test_argument(parser)) {
+    } else if (parser->run->rc == 0 && at_test_argument(parser)) {
         struct jinja_node *argument = parse_primary(parser);
         node->second = parse_postfix(parser, argument);
     }
@@ -308,7 +308,7 @@ static struct jinja_node *parse_unary(struct jinja_parser *parser, bool filters)
         node = parse_primary(parser);
     }
     node = parse_postfix(parser, node);
-    while (filters && parser->run->code == 0) {
+    while (filters && parser->run->rc == 0) {
         if (jinja_at_sign(parser, "|")) {
             node = jinja_parse_filters(parser, node, false);
         } else if (jinja_skip_name(parser, "is")) {
@@ -328,7 +328,7 @@ static struct jinja_node *parse_signs(struct jinja_parser *parser, const char *c
                                       struct jinja_node *(*below)(struct jinja_parser *))
 {
     struct jinja_node *left = below(parser);
-    for (size_t i = 0; parser->run->code == 0 && signs[i] != NULL;) {
+    for (size_t i = 0; parser->run->rc == 0 && signs[i] != NULL;) {
         if (!jinja_skip_sign(parser, signs[i])) {
             i++;
             continue;
@@ -367,7 +367,7 @@ static struct jinja_node *parse_concat(struct jinja_parser *parser)
     if (!jinja_at_sign(parser, "~")) {
         return first;
     }
-    while (parser->run->code == 0 && jinja_skip_sign(parser, "~")) {
+    while (parser->run->rc == 0 && jinja_skip_sign(parser, "~")) {
         jinja_node_append(&first, &last, parse_product(parser));
     }
     return jinja_node_pair(parser, JINJA_NODE_CONCAT, first, NULL);
@@ -405,7 +405,7 @@ static struct jinja_node *parse_comparison(struct jinja_parser *parser)
     struct jinja_node *operands = NULL;
     struct jinja_node *last = NULL;
     const char *sign;
-    while (parser->run->code == 0 && (sign = take_comparison(parser)) != NULL) {
+    while (parser->run->rc == 0 && (sign = take_comparison(parser)) != NULL) {
         struct jinja_node *operand = jinja_node_pair(parser, JINJA_NODE_OPERAND, parse_sum(parser),
                                                      NULL);
         if (operand != NULL) {
@@ -433,7 +433,7 @@ static struct jinja_node *parse_not(struct jinja_parser *parser)
 static struct jinja_node *parse_and(struct jinja_parser *parser)
 {
     struct jinja_node *left = parse_not(parser);
-    while (parser->run->code == 0 && jinja_skip_name(parser, "and")) {
+    while (parser->run->rc == 0 && jinja_skip_name(parser, "and")) {
         left = jinja_node_pair(parser, JINJA_NODE_AND, left, parse_not(parser));
     }
     return left;
@@ -442,7 +442,7 @@ static struct jinja_node *parse_and(struct jinja_parser *parser)
 static struct jinja_node *parse_or(struct jinja_parser *parser)
 {
     struct jinja_node *left = parse_and(parser);
-    while (parser->run->code == 0 && jinja_skip_name(parser, "or")) {
+    while (parser->run->rc == 0 && jinja_skip_name(parser, "or")) {
         left = jinja_node_pair(parser, JINJA_NODE_OR, left, parse_and(parser));
     }
     return left;
@@ -454,7 +454,7 @@ struct jinja_node *jinja_parse_expression(struct jinja_parser *parser)
         return NULL;
     }
     struct jinja_node *node = parse_or(parser);
-    while (parser->run->code == 0 && jinja_skip_name(parser, "if")) {
+    while (parser->run->rc == 0 && jinja_skip_name(parser, "if")) {
         node = jinja_node_pair(parser, JINJA_NODE_CONDITION, node, parse_or(parser));
         if (node != NULL && jinja_skip_name(parser, "else")) {
             node->third = jinja_parse_expression(parser);
@@ -485,6 +485,6 @@ struct jinja_node *jinja_parse_tuple(struct jinja_parser *parser, bool condition
             break;
         }
         tuple = true;
-    } while (parser->run->code == 0 && !at_tuple_end(parser));
+    } while (parser->run->rc == 0 && !at_tuple_end(parser));
     return tuple ? jinja_node_pair(parser, JINJA_NODE_TUPLE, first, NULL) : first;
 }

@@ -20,11 +20,11 @@ static struct jinja_node *parse_body(struct jinja_parser *parser, const char *co
     jinja_expect_word(parser, JINJA_WORD_BLOCK_END, "%}");
     const unsigned line = parser->run->line;
     struct jinja_node *body = parse_statements(parser, ends);
-    if (parser->run->code == 0 && parser->token->word == JINJA_WORD_END) {
+    if (parser->run->rc == 0 && parser->token->word == JINJA_WORD_END) {
         parser->run->line = line;
         jinja_fail(parser->run, -EINVAL, "the block that begins here has no {%% %s %%}", ends[0]);
     }
-    if (parser->run->code == 0 && drop) {
+    if (parser->run->rc == 0 && drop) {
         parser->token++;
     }
     return body;
@@ -44,7 +44,7 @@ static struct jinja_node *parse_target_item(struct jinja_parser *parser, bool at
         do {
             *place = parse_target_item(parser, attributes);
             place = *place != NULL ? &(*place)->next : place;
-        } while (parser->run->code == 0 && jinja_skip_sign(parser, ",") && (several = true) &&
+        } while (parser->run->rc == 0 && jinja_skip_sign(parser, ",") && (several = true) &&
                  !jinja_at_sign(parser, ")"));
         parser->run->depth--;
         jinja_expect_sign(parser, ")");
@@ -55,15 +55,14 @@ static struct jinja_node *parse_target_item(struct jinja_parser *parser, bool at
     }
     struct jinja_node *node = jinja_node_make(parser, JINJA_NODE_NAME);
     const unsigned name = jinja_expect_name(parser);
-    if (node == NULL || parser->run->code != 0) {
+    if (node == NULL || parser->run->rc != 0) {
         return NULL;
     }
     node->name = name;
     if (attributes && jinja_skip_sign(parser, ".")) {
         node->kind = JINJA_NODE_NAMESPACE;
         const unsigned attribute = jinja_expect_name(parser);
-        node->value = parser->run->code == 0 ? parser->source->names.items[attribute]
-                                             : jinja_none();
+        node->value = parser->run->rc == 0 ? parser->source->names.items[attribute] : jinja_none();
     }
     return node;
 }
@@ -76,7 +75,7 @@ static struct jinja_node *parse_target(struct jinja_parser *parser, bool attribu
     }
     struct jinja_node *tuple = jinja_node_make(parser, JINJA_NODE_TUPLE);
     struct jinja_node *last = first;
-    while (parser->run->code == 0 && jinja_skip_sign(parser, ",") &&
+    while (parser->run->rc == 0 && jinja_skip_sign(parser, ",") &&
            (jinja_at_sign(parser, "(") ||
             (parser->token->word == JINJA_WORD_NAME && !jinja_at_name(parser, "in")))) {
         last->next = parse_target_item(parser, attributes);
@@ -105,7 +104,7 @@ static struct jinja_node *parse_if(struct jinja_parser *parser)
         }
     } else if (jinja_skip_name(parser, "else")) {
         node->third = parse_body(parser, last, true);
-    } else if (parser->run->code == 0) {
+    } else if (parser->run->rc == 0) {
         parser->token++;
     }
     parser->run->depth--;
@@ -123,7 +122,7 @@ static struct jinja_node *parse_for(struct jinja_parser *parser)
     }
     node->loop = loop;
     loop->target = parse_target(parser, false);
-    if (parser->run->code == 0 && !jinja_skip_name(parser, "in")) {
+    if (parser->run->rc == 0 && !jinja_skip_name(parser, "in")) {
         jinja_unexpected(parser, "in");
     }
     loop->items = jinja_parse_tuple(parser, false);
@@ -136,7 +135,7 @@ static struct jinja_node *parse_for(struct jinja_parser *parser)
     parser->loops--;
     if (jinja_skip_name(parser, "else")) {
         loop->otherwise = parse_body(parser, last, true);
-    } else if (parser->run->code == 0) {
+    } else if (parser->run->rc == 0) {
         parser->token++;
     }
     return node;
@@ -168,13 +167,13 @@ static struct jinja_node *parse_parameters(struct jinja_parser *parser)
     struct jinja_node **place = &first;
     bool defaults = false;
     jinja_expect_sign(parser, "(");
-    while (parser->run->code == 0 && !jinja_at_sign(parser, ")")) {
+    while (parser->run->rc == 0 && !jinja_at_sign(parser, ")")) {
         if (first != NULL) {
             jinja_expect_sign(parser, ",");
         }
         struct jinja_node *parameter = jinja_node_make(parser, JINJA_NODE_KEYWORD);
         const unsigned name = jinja_expect_name(parser);
-        if (parameter == NULL || parser->run->code != 0) {
+        if (parameter == NULL || parser->run->rc != 0) {
             break;
         }
         parameter->name = name;
@@ -221,7 +220,7 @@ static struct jinja_node *parse_call_block(struct jinja_parser *parser)
     }
     caller->name = jinja_name(parser->run, &parser->source->names, "caller", 6);
     node->first = jinja_parse_expression(parser);
-    if (parser->run->code == 0 && node->first->kind != JINJA_NODE_CALL) {
+    if (parser->run->rc == 0 && node->first->kind != JINJA_NODE_CALL) {
         jinja_fail(parser->run, -EINVAL, "{%% call %%} needs the call of a macro");
     }
     const unsigned loops = parser->loops;
@@ -249,14 +248,14 @@ static struct jinja_node *parse_with(struct jinja_parser *parser)
     static const char *const ends[] = {"endwith", NULL};
     struct jinja_node *node = jinja_node_make(parser, JINJA_NODE_WITH);
     struct jinja_node **place = node != NULL ? &node->first : NULL;
-    while (parser->run->code == 0 && parser->token->word != JINJA_WORD_BLOCK_END) {
+    while (parser->run->rc == 0 && parser->token->word != JINJA_WORD_BLOCK_END) {
         if (node->first != NULL) {
             jinja_expect_sign(parser, ",");
         }
         struct jinja_node *set = jinja_node_make(parser, JINJA_NODE_SET);
         struct jinja_node *target = parse_target_item(parser, false);
         jinja_expect_sign(parser, "=");
-        if (set == NULL || parser->run->code != 0) {
+        if (set == NULL || parser->run->rc != 0) {
             break;
         }
         set->first = target;
@@ -353,7 +352,7 @@ static struct jinja_node *parse_statements(struct jinja_parser *parser, const ch
 {
     struct jinja_node *first = NULL;
     struct jinja_node **place = &first;
-    while (parser->run->code == 0 && parser->token->word != JINJA_WORD_END) {
+    while (parser->run->rc == 0 && parser->token->word != JINJA_WORD_END) {
         struct jinja_node *node = NULL;
         const struct jinja_token *token = parser->token++;
         parser->run->line = token->line;
@@ -401,14 +400,14 @@ int jinja_template_create(const char *source, size_t bytes, const char *name,
     made->memory.source = made->name;
     struct jinja_tokens tokens = {0};
     jinja_lex(&made->memory, source, bytes, &tokens);
-    if (made->memory.code == 0) {
+    if (made->memory.rc == 0) {
         struct jinja_parser parser = {.run = &made->memory, .source = made, .token = tokens.items};
         made->body = parse_statements(&parser, NULL);
     }
-    const int code = made->memory.code;
-    if (code != 0) {
+    const int rc = made->memory.rc;
+    if (rc != 0) {
         jinja_template_destroy(made);
-        return code;
+        return rc;
     }
     *out = made;
     return 0;

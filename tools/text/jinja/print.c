@@ -49,7 +49,7 @@ struct jinja_value jinja_capture_end(struct jinja_run *run, size_t mark)
 {
     run->captures--;
     struct jinja_value text = jinja_string("", 0);
-    if (run->code == 0 && run->out_bytes > mark) {
+    if (run->rc == 0 && run->out_bytes > mark) {
         text = jinja_string_copy(run, run->out + mark, run->out_bytes - mark);
     }
     run->out_bytes = mark;
@@ -103,7 +103,7 @@ static void write_quoted(struct jinja_run *run, struct jinja_value value)
                         memchr(value.as.text, '"', value.bytes) != NULL;
     const char quote = single ? '\'' : '"';
     jinja_write(run, &quote, 1);
-    for (size_t at = 0; at < value.bytes && run->code == 0;) {
+    for (size_t at = 0; at < value.bytes && run->rc == 0;) {
         const char *place = value.as.text + at;
         const size_t length = jinja_char_bytes(place);
         const uint32_t point = jinja_char_point(place);
@@ -125,7 +125,7 @@ static void write_list(struct jinja_run *run, struct jinja_value value)
     const struct jinja_list *list = value.as.list;
     const bool tuple = value.kind == JINJA_TUPLE;
     write_text(run, tuple ? "(" : "[");
-    for (size_t i = 0; i < list->count && run->code == 0; i++) {
+    for (size_t i = 0; i < list->count && run->rc == 0; i++) {
         write_text(run, i > 0 ? ", " : "");
         jinja_write_repr(run, list->items[i]);
     }
@@ -135,7 +135,7 @@ static void write_list(struct jinja_run *run, struct jinja_value value)
 static void write_dict(struct jinja_run *run, const struct jinja_dict *dict)
 {
     write_text(run, "{");
-    for (size_t i = 0; i < dict->count && run->code == 0; i++) {
+    for (size_t i = 0; i < dict->count && run->rc == 0; i++) {
         write_text(run, i > 0 ? ", " : "");
         jinja_write_repr(run, dict->pairs[i].key);
         write_text(run, ": ");
@@ -204,12 +204,12 @@ static struct jinja_value from_object(struct jinja_run *run, const struct core_j
     struct core_json_member member;
     struct jinja_value dict = jinja_dict(run);
     const size_t count = core_json_count(json);
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return dict;
     }
     dict.as.dict->pairs = jinja_alloc(run, (count + 1) * sizeof *dict.as.dict->pairs);
     dict.as.dict->room = count;
-    for (bool any = core_json_first(json, &member); any && run->code == 0;
+    for (bool any = core_json_first(json, &member); any && run->rc == 0;
          any = core_json_next(&member)) { /* keys are unique */
         dict.as.dict->pairs[dict.as.dict->count++] = (struct jinja_pair){
             jinja_string(member.key, member.key_bytes), jinja_from_json(run, member.value, 0)};
@@ -223,7 +223,7 @@ static struct jinja_value from_array(struct jinja_run *run, const struct core_js
     struct jinja_value list = jinja_list(run, JINJA_LIST);
     const size_t all = core_json_count(json);
     const size_t count = items_max > 0 && items_max < all ? items_max : all;
-    for (size_t i = 0; i < count && run->code == 0; i++) {
+    for (size_t i = 0; i < count && run->rc == 0; i++) {
         jinja_list_add(run, list.as.list, jinja_from_json(run, core_json_at(json, i), 0));
     }
     return list;

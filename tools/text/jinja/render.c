@@ -27,7 +27,7 @@ static void restart(struct jinja_run *run)
 {
     jinja_release(run);
     run->steps = run->steps_max;
-    run->code = 0;
+    run->rc = 0;
     run->line = 1;
     run->depth = 0;
 }
@@ -48,13 +48,13 @@ int jinja_run_keep(struct jinja_run *run, const struct core_json_value *json)
     if (json != NULL) {
         run->kept = jinja_from_json(run, json, 0);
     }
-    if (run->code == 0) {
+    if (run->rc == 0) {
         run->kept_json = json;
     } else {
         jinja_release(run);
     }
     exchange_chunks(run);
-    return run->code;
+    return run->rc;
 }
 
 void jinja_run_destroy(struct jinja_run *run)
@@ -118,18 +118,18 @@ int jinja_render(const struct jinja_template *source, struct jinja_run *run,
     run->jump = JINJA_JUMP_NONE;
     run->now = now;
     run->scope = jinja_scope_make(run, NULL);
-    for (size_t i = 0; i < count && run->code == 0; i++) {
+    for (size_t i = 0; i < count && run->rc == 0; i++) {
         set_variable(run, &variables[i]);
     }
     /* A macro's scope ends where the template's own variables are, which are not the caller's. */
-    if (run->code == 0) {
+    if (run->rc == 0) {
         run->scope = jinja_scope_make(run, run->scope);
     }
     jinja_write(run, "", 0);
     jinja_execute(run, source->body);
     run->scope = NULL;
-    if (run->code != 0) {
-        return run->code;
+    if (run->rc != 0) {
+        return run->rc;
     }
     *out = (struct jinja_rendering){.text = run->out,
                                     .bytes = run->out_bytes,

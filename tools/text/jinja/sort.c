@@ -30,7 +30,7 @@ struct jinja_pair *jinja_sorted(struct jinja_run *run, const struct jinja_pair *
     if (count > 0) {
         memcpy(from, pairs, count * sizeof *from);
     }
-    for (size_t width = 1; width < count && run->code == 0; width *= 2) {
+    for (size_t width = 1; width < count && run->rc == 0; width *= 2) {
         for (size_t begin = 0; begin < count; begin += 2 * width) {
             const size_t middle = begin + width < count ? begin + width : count;
             const size_t end = middle + width < count ? middle + width : count;
@@ -40,5 +40,5 @@ struct jinja_pair *jinja_sorted(struct jinja_run *run, const struct jinja_pair *
         from = to;
         to = swap;
     }
-    return run->code == 0 ? from : NULL;
+    return run->rc == 0 ? from : NULL;
 }

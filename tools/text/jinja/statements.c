@@ -10,7 +10,7 @@
 
 void jinja_assign(struct jinja_run *run, const struct jinja_node *target, struct jinja_value value)
 {
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return;
     }
     if (target->kind == JINJA_NODE_NAME) {
@@ -31,7 +31,7 @@ void jinja_assign(struct jinja_run *run, const struct jinja_node *target, struct
         for (; items != NULL && part != NULL && i < items->count; part = part->next, i++) {
             jinja_assign(run, part, items->items[i]);
         }
-        if (run->code == 0 && (part != NULL || i < items->count)) {
+        if (run->rc == 0 && (part != NULL || i < items->count)) {
             jinja_fail(run, -EINVAL, "%zu values for another number of names", items->count);
         }
     }
@@ -55,8 +55,8 @@ static void bind_parameters(struct jinja_run *run, const struct jinja_macro *mac
                             const struct jinja_arguments *arguments, size_t *used)
 {
     size_t index = 0;
-    for (const struct jinja_node *parameter = macro->node->first;
-         parameter != NULL && run->code == 0; parameter = parameter->next, index++) {
+    for (const struct jinja_node *parameter = macro->node->first; parameter != NULL && run->rc == 0;
+         parameter = parameter->next, index++) {
         const struct jinja_value name = run->names->items[parameter->name];
         struct jinja_value value = jinja_undefined(name.as.text);
         const struct jinja_value *named = arguments->named != NULL
@@ -88,10 +88,10 @@ static void bind_rest(struct jinja_run *run, const struct jinja_macro *macro,
     const unsigned caller = jinja_name_find(run->names, "caller", 6);
     struct jinja_value rest = jinja_list(run, JINJA_TUPLE);
     struct jinja_value named = jinja_dict(run);
-    for (size_t i = parameters; i < arguments->count && run->code == 0; i++) {
+    for (size_t i = parameters; i < arguments->count && run->rc == 0; i++) {
         jinja_list_add(run, rest.as.list, arguments->items[i]);
     }
-    for (size_t i = 0; arguments->named != NULL && i < arguments->named->count && run->code == 0;
+    for (size_t i = 0; arguments->named != NULL && i < arguments->named->count && run->rc == 0;
          i++) {
         const struct jinja_pair *pair = &arguments->named->pairs[i];
         bool taken = false;
@@ -105,7 +105,7 @@ static void bind_rest(struct jinja_run *run, const struct jinja_macro *macro,
             jinja_dict_set(run, named.as.dict, pair->key, pair->value);
         }
     }
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return;
     }
     if ((rest.as.list->count > 0 && varargs == UINT_MAX) ||
@@ -154,18 +154,18 @@ static struct jinja_list *select_items(struct jinja_run *run, const struct jinja
     }
     struct jinja_scope *scope = run->scope;
     struct jinja_value kept = jinja_list(run, JINJA_LIST);
-    for (size_t i = 0; i < items->count && run->code == 0; i++) {
+    for (size_t i = 0; i < items->count && run->rc == 0; i++) {
         run->scope = jinja_scope_make(run, scope);
         if (run->scope == NULL) {
             break;
         }
         jinja_assign(run, node->target, items->items[i]);
-        if (run->code == 0 && jinja_truth(jinja_evaluate(run, node->filter))) {
+        if (run->rc == 0 && jinja_truth(jinja_evaluate(run, node->filter))) {
             jinja_list_add(run, kept.as.list, items->items[i]);
         }
     }
     run->scope = scope;
-    return run->code == 0 ? kept.as.list : NULL;
+    return run->rc == 0 ? kept.as.list : NULL;
 }
 
 /* The iteration of loop->index. */
@@ -187,7 +187,7 @@ static void run_turn(struct jinja_run *run, const struct jinja_node *node, struc
 /* The iterations from loop->index on. */
 static void run_turns(struct jinja_run *run, const struct jinja_node *node, struct jinja_loop *loop)
 {
-    for (; loop->index < loop->items->count && run->code == 0; loop->index++) {
+    for (; loop->index < loop->items->count && run->rc == 0; loop->index++) {
         run_turn(run, node, loop);
         const int jump = run->jump;
         run->jump = JINJA_JUMP_NONE;
@@ -210,7 +210,7 @@ static void run_loop(struct jinja_run *run, const struct jinja_node *node, struc
     *loop = (struct jinja_loop){
         .items = list, .depth = depth, .node = node->loop->recursive ? node : NULL, .outer = outer};
     run_turns(run, node, loop);
-    if (list->count == 0 && run->code == 0) {
+    if (list->count == 0 && run->rc == 0) {
         run->scope = jinja_scope_make(run, outer);
         jinja_execute(run, node->loop->otherwise);
     }
@@ -272,14 +272,14 @@ static void run_call_block(struct jinja_run *run, const struct jinja_node *node)
     struct jinja_arguments arguments;
     const struct jinja_value callee = jinja_evaluate(run, node->first->first);
     jinja_evaluate_arguments(run, node->first->second, &arguments);
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return;
     }
     if (arguments.named == NULL) {
         arguments.named = jinja_dict(run).as.dict;
     }
     const struct jinja_value caller = make_macro(run, node->second);
-    if (run->code == 0) {
+    if (run->rc == 0) {
         jinja_dict_set(run, arguments.named, jinja_string("caller", 6), caller);
         jinja_write_value(run, jinja_call_value(run, callee, &arguments));
     }
@@ -289,14 +289,13 @@ static void run_with(struct jinja_run *run, const struct jinja_node *node)
 {
     struct jinja_scope *outer = run->scope;
     struct jinja_scope *inner = jinja_scope_make(run, outer);
-    for (const struct jinja_node *set = node->first; set != NULL && run->code == 0;
-         set = set->next) {
+    for (const struct jinja_node *set = node->first; set != NULL && run->rc == 0; set = set->next) {
         const struct jinja_value value = jinja_evaluate(run, set->second);
         run->scope = inner; /* values are those of the scope outside */
         jinja_assign(run, set->first, value);
         run->scope = outer;
     }
-    if (run->code == 0) {
+    if (run->rc == 0) {
         run->scope = inner;
         jinja_execute(run, node->second);
     }
@@ -309,7 +308,7 @@ static void run_generation(struct jinja_run *run, const struct jinja_node *node)
 {
     const size_t begin = run->captures > 0 ? run->capture_base : run->out_bytes;
     const struct jinja_value text = capture(run, node->second);
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return;
     }
     if (run->spans_count == run->spans_room) {
@@ -328,9 +327,9 @@ static void run_generation(struct jinja_run *run, const struct jinja_node *node)
 
 static void run_if(struct jinja_run *run, const struct jinja_node *node)
 {
-    while (node != NULL && run->code == 0) {
+    while (node != NULL && run->rc == 0) {
         const struct jinja_value condition = jinja_evaluate(run, node->first);
-        if (run->code != 0 || jinja_truth(condition)) {
+        if (run->rc != 0 || jinja_truth(condition)) {
             jinja_execute(run, node->second);
             return;
         }
@@ -352,7 +351,7 @@ static void run_statement(struct jinja_run *run, const struct jinja_node *node)
     case JINJA_NODE_SET: jinja_assign(run, node->first, jinja_evaluate(run, node->second)); break;
     case JINJA_NODE_SET_BLOCK: {
         struct jinja_value text = capture(run, node->second);
-        if (node->third != NULL && run->code == 0) {
+        if (node->third != NULL && run->rc == 0) {
             text = jinja_apply_filters(run, node->third, text);
         }
         jinja_assign(run, node->first, text);
@@ -362,7 +361,7 @@ static void run_statement(struct jinja_run *run, const struct jinja_node *node)
     case JINJA_NODE_CALL_BLOCK: run_call_block(run, node); break;
     case JINJA_NODE_FILTER_BLOCK: {
         const struct jinja_value text = capture(run, node->second);
-        if (run->code == 0) {
+        if (run->rc == 0) {
             jinja_write_value(run, jinja_apply_filters(run, node->first, text));
         }
         break;
@@ -377,7 +376,7 @@ static void run_statement(struct jinja_run *run, const struct jinja_node *node)
 
 void jinja_execute(struct jinja_run *run, const struct jinja_node *node)
 {
-    if (node == NULL || run->code != 0 || !jinja_deeper(run)) {
+    if (node == NULL || run->rc != 0 || !jinja_deeper(run)) {
         return;
     }
     for (; node != NULL && run->jump == JINJA_JUMP_NONE && jinja_step(run, 1); node = node->next) {

@@ -31,7 +31,7 @@ static bool calls_method(struct jinja_run *run, struct jinja_value self, const c
     const struct jinja_arguments nothing = {0};
     const struct jinja_value text = jinja_to_string(run, self);
     const struct jinja_function *method = run->links->find_method(JINJA_STRING, name, bytes);
-    return run->code == 0 && jinja_truth(jinja_function_call(run, method, text, &nothing));
+    return run->rc == 0 && jinja_truth(jinja_function_call(run, method, text, &nothing));
 }
 
 static struct jinja_value other(const struct jinja_arguments *arguments)

@@ -86,7 +86,7 @@ static void *grow(struct jinja_run *run, const void *items, size_t count, size_t
 
 void jinja_list_add(struct jinja_run *run, struct jinja_list *list, struct jinja_value item)
 {
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return;
     }
     if (list->count == list->room) {
@@ -103,7 +103,7 @@ struct jinja_value jinja_pair_tuple(struct jinja_run *run, struct jinja_value le
                                     struct jinja_value right)
 {
     struct jinja_value tuple = jinja_list(run, JINJA_TUPLE);
-    if (run->code == 0) {
+    if (run->rc == 0) {
         jinja_list_add(run, tuple.as.list, left);
         jinja_list_add(run, tuple.as.list, right);
     }
@@ -125,7 +125,7 @@ const struct jinja_value *jinja_dict_find(struct jinja_run *run, const struct ji
         return NULL;
     }
     jinja_step(run, dict->count / 8);
-    for (size_t i = 0; i < dict->count && run->code == 0; i++) {
+    for (size_t i = 0; i < dict->count && run->rc == 0; i++) {
         if (jinja_equal(run, dict->pairs[i].key, key)) {
             return &dict->pairs[i].value;
         }
@@ -150,7 +150,7 @@ void jinja_dict_set(struct jinja_run *run, struct jinja_dict *dict, struct jinja
                     struct jinja_value value)
 {
     const struct jinja_value *there = jinja_dict_find(run, dict, key);
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return;
     }
     if (there != NULL) {
@@ -409,7 +409,7 @@ bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinj
         return jinja_dict_find(run, right.as.dict, left) != NULL;
     }
     const struct jinja_list *list = jinja_iterate(run, right);
-    for (size_t i = 0; run->code == 0 && i < list->count; i++) {
+    for (size_t i = 0; run->rc == 0 && i < list->count; i++) {
         if (jinja_equal(run, list->items[i], left)) {
             return true;
         }
@@ -419,7 +419,7 @@ bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinj
 
 static void add_characters(struct jinja_run *run, struct jinja_list *list, struct jinja_value text)
 {
-    for (size_t at = 0; at < text.bytes && run->code == 0;) {
+    for (size_t at = 0; at < text.bytes && run->rc == 0;) {
         const size_t length = jinja_char_bytes(text.as.text + at);
         jinja_list_add(run, list, jinja_string(text.as.text + at, length));
         at += length;
@@ -432,7 +432,7 @@ struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value
         return value.as.list;
     }
     struct jinja_value list = jinja_list(run, JINJA_LIST);
-    if (run->code != 0) {
+    if (run->rc != 0) {
         return NULL;
     }
     if (value.kind == JINJA_STRING) {
@@ -447,7 +447,7 @@ struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value
         jinja_fail(run, -EINVAL, "'%s' object is not iterable", jinja_type_name(value));
         return NULL;
     }
-    return run->code == 0 ? list.as.list : NULL;
+    return run->rc == 0 ? list.as.list : NULL;
 }
 
 const char *jinja_type_name(struct jinja_value value)

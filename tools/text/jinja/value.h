@@ -1,8 +1,8 @@
 /* value.h: values of a template under way, and the run that owns them (private to tools/text/jinja).
  *
  * Memory comes from the run and lives until its next rendering. The first failure of a run is kept:
- * functions that fail write the sentence, set run->code and return something harmless, and whoever
- * loops looks at run->code. One thread a run. */
+ * functions that fail write the sentence, set run->rc and return something harmless, and whoever
+ * loops looks at run->rc. One thread a run. */
 #ifndef TOOLS_TEXT_JINJA_VALUE_H
 #define TOOLS_TEXT_JINJA_VALUE_H
 
@@ -109,7 +109,7 @@ struct jinja_run {
     size_t bytes_max;
     uint64_t steps; /* left */
     uint64_t steps_max;
-    int code;
+    int rc;
     unsigned line;      /* being worked on */
     unsigned depth;     /* of evaluation */
     const char *source; /* borrowed from the template: its name */
@@ -131,7 +131,7 @@ struct jinja_run {
 enum { JINJA_DEPTH_MAX = 400 };
 
 /* Fails the run. Returns an undefined value. */
-struct jinja_value jinja_fail(struct jinja_run *run, int code, const char *format, ...)
+struct jinja_value jinja_fail(struct jinja_run *run, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 /* Counts work; false where the run is over. Whatever takes time in proportion to its operands counts it
  * before it does it, for what makes nothing is not bounded by memory. */

@@ -40,9 +40,8 @@ static int load_one(struct text_tokenizer *tokenizer, struct token_section *sect
     struct text_added *added = &tokenizer->added[index];
     char *content = NULL;
     int64_t id = 0;
-    int code = core_json_get_integer(section->doc, value, "id", &id);
-    code = code == 0 ? token_section_string(section, value, "content", &content, &added->bytes)
-                     : code;
+    int rc = core_json_get_integer(section->doc, value, "id", &id);
+    rc = rc == 0 ? token_section_string(section, value, "content", &content, &added->bytes) : rc;
     added->content = content;
     const struct {
         const char *key;
@@ -52,21 +51,21 @@ static int load_one(struct text_tokenizer *tokenizer, struct token_section *sect
                  {"lstrip", &added->lstrip},
                  {"rstrip", &added->rstrip},
                  {"normalized", &added->normalized}};
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0] && code == 0; i++) {
-        code = token_section_bool(section, value, flags[i].key, false, flags[i].flag);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0] && rc == 0; i++) {
+        rc = token_section_bool(section, value, flags[i].key, false, flags[i].flag);
     }
-    if (code != 0) {
-        return code;
+    if (rc != 0) {
+        return rc;
     }
     struct token_vocab *vocab = &tokenizer->model->vocab;
     uint32_t known = token_vocab_find(vocab, content, added->bytes);
-    code = check_id(tokenizer, index, known, id);
-    if (code != 0) {
-        return code;
+    rc = check_id(tokenizer, index, known, id);
+    if (rc != 0) {
+        return rc;
     }
     added->id = (uint32_t)id;
-    code = known == TOKEN_NONE ? token_vocab_add(vocab, content, added->bytes, added->id) : 0;
-    return code == 0 ? 0 : core_err_prefix(code, "%s: added_tokens[%zu]", tokenizer->source, index);
+    rc = known == TOKEN_NONE ? token_vocab_add(vocab, content, added->bytes, added->id) : 0;
+    return rc == 0 ? 0 : core_err_prefix(rc, "%s: added_tokens[%zu]", tokenizer->source, index);
 }
 
 int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *doc)
@@ -85,11 +84,11 @@ int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *d
         return core_err_set(-ENOMEM, "no memory for %zu added tokens", count);
     }
     tokenizer->added_count = count;
-    int code = 0;
-    for (size_t i = 0; i < count && code == 0; i++) {
-        code = load_one(tokenizer, &section, core_json_at(list, i), i);
+    int rc = 0;
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        rc = load_one(tokenizer, &section, core_json_at(list, i), i);
     }
-    return code;
+    return rc;
 }
 
 static int trie_put(struct token_trie *trie, size_t *room, const char *text, size_t bytes,
@@ -109,10 +108,10 @@ static int trie_put(struct token_trie *trie, size_t *room, const char *text, siz
             uint32_t parent = i == 0 ? TOKEN_NONE
                                      : (uint32_t)((char *)link - (char *)nodes) /
                                            (uint32_t)sizeof *trie->nodes;
-            int code = token_grow(&nodes, room, trie->count, 1, sizeof *trie->nodes);
+            int rc = token_grow(&nodes, room, trie->count, 1, sizeof *trie->nodes);
             trie->nodes = nodes;
-            if (code != 0) {
-                return code;
+            if (rc != 0) {
+                return rc;
             }
             node = (uint32_t)trie->count++;
             trie->nodes[node] = (struct token_node){
@@ -134,9 +133,9 @@ static int place(struct text_scratch *scratch, struct text_tokenizer *tokenizer,
     if (!added->normalized) {
         return trie_put(&tokenizer->early, &rooms[0], added->content, added->bytes, index);
     }
-    int code = token_normalizer_run(scratch, added->content, added->bytes, 0);
-    if (code != 0 || scratch->text[0].bytes == 0) {
-        return code;
+    int rc = token_normalizer_run(scratch, added->content, added->bytes, 0);
+    if (rc != 0 || scratch->text[0].bytes == 0) {
+        return rc;
     }
     tokenizer->shown[index] = core_charge_text(scratch->text[0].at, scratch->text[0].bytes);
     if (tokenizer->shown[index] == NULL) {
@@ -159,13 +158,13 @@ int token_added_finish(struct text_tokenizer *tokenizer)
         return core_err_set(-ENOMEM, "no memory for %zu added tokens", tokenizer->added_count);
     }
     memset(tokenizer->added_of, 0xFF, ids * sizeof *tokenizer->added_of);
-    int code = text_scratch_create(tokenizer, &scratch);
-    for (uint32_t i = 0; i < tokenizer->added_count && code == 0; i++) {
+    int rc = text_scratch_create(tokenizer, &scratch);
+    for (uint32_t i = 0; i < tokenizer->added_count && rc == 0; i++) {
         tokenizer->added_of[tokenizer->added[i].id] = i;
-        code = place(scratch, tokenizer, i, rooms);
+        rc = place(scratch, tokenizer, i, rooms);
     }
     text_scratch_destroy(scratch);
-    return code;
+    return rc;
 }
 
 void token_added_free(struct text_tokenizer *tokenizer)

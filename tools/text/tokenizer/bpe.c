@@ -18,13 +18,12 @@ int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span)
         size_t same = room;
         void *ids = scratch->ids;
         void *spans = scratch->spans;
-        int code = token_grow(&ids, &room, scratch->count, 1, sizeof *scratch->ids);
+        int rc = token_grow(&ids, &room, scratch->count, 1, sizeof *scratch->ids);
         scratch->ids = ids;
-        code = code == 0 ? token_grow(&spans, &same, scratch->count, 1, sizeof *scratch->spans)
-                         : code;
+        rc = rc == 0 ? token_grow(&spans, &same, scratch->count, 1, sizeof *scratch->spans) : rc;
         scratch->spans = spans;
-        if (code != 0) {
-            return code;
+        if (rc != 0) {
+            return rc;
         }
         scratch->room = room;
     }
@@ -49,11 +48,11 @@ static int add_symbol(struct text_scratch *scratch, size_t *count, uint32_t id, 
 {
     if (*count == scratch->symbols_room) {
         void *symbols = scratch->symbols;
-        int code = token_grow(&symbols, &scratch->symbols_room, *count, 1,
-                              sizeof(struct token_symbol));
+        int rc = token_grow(&symbols, &scratch->symbols_room, *count, 1,
+                            sizeof(struct token_symbol));
         scratch->symbols = symbols;
-        if (code != 0) {
-            return code;
+        if (rc != 0) {
+            return rc;
         }
     }
     scratch->symbols[(*count)++] = (struct token_symbol){.id = id, .bytes = (uint32_t)bytes};
@@ -94,47 +93,47 @@ static int start_chars(struct text_scratch *scratch, const char *text, size_t by
     const struct token_model *model = scratch->tokenizer->model;
     unsigned length;
     size_t unknown = 0; /* bytes of an unknown token that waits */
-    int code = 0;
-    for (size_t at = 0; at < bytes && code == 0; at += length) {
+    int rc = 0;
+    for (size_t at = 0; at < bytes && rc == 0; at += length) {
         token_point(text + at, &length);
         uint32_t id = char_id(model, text + at, length, at == 0, at + length == bytes);
         if (id == TOKEN_NONE && falls_back(model, text + at, length)) {
-            for (unsigned i = 0; i < length && code == 0; i++) {
-                code = add_symbol(scratch, count, model->byte_ids[(unsigned char)text[at + i]], 1);
+            for (unsigned i = 0; i < length && rc == 0; i++) {
+                rc = add_symbol(scratch, count, model->byte_ids[(unsigned char)text[at + i]], 1);
             }
             continue;
         }
         if (unknown > 0 && (id != TOKEN_NONE || !model->fuse_unk)) {
-            code = add_symbol(scratch, count, model->unk, unknown);
+            rc = add_symbol(scratch, count, model->unk, unknown);
             unknown = 0;
         }
         if (id != TOKEN_NONE) {
-            code = code == 0 ? add_symbol(scratch, count, id, length) : code;
+            rc = rc == 0 ? add_symbol(scratch, count, id, length) : rc;
         } else if (model->unk != TOKEN_NONE) {
             unknown += length;
         }
     }
-    return code == 0 && unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : code;
+    return rc == 0 && unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : rc;
 }
 
 static int start_bytes(struct text_scratch *scratch, const char *text, size_t bytes, size_t *count)
 {
     const struct token_model *model = scratch->tokenizer->model;
     size_t unknown = 0;
-    int code = 0;
-    for (size_t at = 0; at < bytes && code == 0; at++) {
+    int rc = 0;
+    for (size_t at = 0; at < bytes && rc == 0; at++) {
         uint32_t id = model->byte_ids[(unsigned char)text[at]];
         if (unknown > 0 && (id != TOKEN_NONE || !model->fuse_unk)) {
-            code = add_symbol(scratch, count, model->unk, unknown);
+            rc = add_symbol(scratch, count, model->unk, unknown);
             unknown = 0;
         }
         if (id != TOKEN_NONE) {
-            code = code == 0 ? add_symbol(scratch, count, id, 1) : code;
+            rc = rc == 0 ? add_symbol(scratch, count, id, 1) : rc;
         } else if (model->unk != TOKEN_NONE) {
             unknown++;
         }
     }
-    return code == 0 && unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : code;
+    return rc == 0 && unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : rc;
 }
 
 /* What merging a symbol with its right neighbour would give. */
@@ -181,10 +180,10 @@ static int heap_push(struct text_scratch *scratch, uint32_t rank, size_t place)
     }
     if (scratch->heap_count == scratch->heap_room) {
         void *heap = scratch->heap;
-        int code = token_grow(&heap, &scratch->heap_room, scratch->heap_count, 1, sizeof(uint64_t));
+        int rc = token_grow(&heap, &scratch->heap_room, scratch->heap_count, 1, sizeof(uint64_t));
         scratch->heap = heap;
-        if (code != 0) {
-            return code;
+        if (rc != 0) {
+            return rc;
         }
     }
     uint64_t key = (uint64_t)rank << 32 | place;
@@ -234,42 +233,42 @@ static int merge_at(struct text_scratch *scratch, uint32_t place)
         symbols[left->next].previous = place;
     }
     look_up(model, left, left->next == TOKEN_NONE ? NULL : &symbols[left->next]);
-    int code = heap_push(scratch, left->rank, place);
-    if (code == 0 && left->previous != TOKEN_NONE) {
+    int rc = heap_push(scratch, left->rank, place);
+    if (rc == 0 && left->previous != TOKEN_NONE) {
         look_up(model, &symbols[left->previous], left);
-        code = heap_push(scratch, symbols[left->previous].rank, left->previous);
+        rc = heap_push(scratch, symbols[left->previous].rank, left->previous);
     }
-    return code;
+    return rc;
 }
 
 static int merge_long(struct text_scratch *scratch, size_t *count)
 {
     const struct token_model *model = scratch->tokenizer->model;
     struct token_symbol *symbols = scratch->symbols;
-    int code = 0;
+    int rc = 0;
     scratch->heap_count = 0;
-    for (size_t i = 0; i < *count && code == 0; i++) {
+    for (size_t i = 0; i < *count && rc == 0; i++) {
         bool last = i + 1 == *count;
         symbols[i].previous = i == 0 ? TOKEN_NONE : (uint32_t)(i - 1);
         symbols[i].next = last ? TOKEN_NONE : (uint32_t)(i + 1);
         look_up(model, &symbols[i], last ? NULL : &symbols[i + 1]);
-        code = heap_push(scratch, symbols[i].rank, i);
+        rc = heap_push(scratch, symbols[i].rank, i);
     }
-    while (code == 0 && scratch->heap_count > 0) {
+    while (rc == 0 && scratch->heap_count > 0) {
         uint64_t key = heap_pop(scratch);
         uint32_t place = (uint32_t)key;
         if (symbols[place].rank == (uint32_t)(key >> 32)) { /* else it was overtaken */
-            code = merge_at(scratch, place);
+            rc = merge_at(scratch, place);
         }
     }
     size_t kept = 0;
-    for (uint32_t i = 0; code == 0 && *count > 0 && i != TOKEN_NONE;) {
+    for (uint32_t i = 0; rc == 0 && *count > 0 && i != TOKEN_NONE;) {
         uint32_t next = symbols[i].next;
         symbols[kept++] = symbols[i];
         i = next;
     }
     *count = kept;
-    return code;
+    return rc;
 }
 
 /* The model's token that is the whole word; TOKEN_NONE. */
@@ -310,28 +309,28 @@ static int merge_word(struct text_scratch *scratch, const char *text, size_t byt
     if (id != TOKEN_NONE) {
         return add_symbol(scratch, count, id, bytes);
     }
-    int code = model->byte_level ? start_bytes(scratch, text, bytes, count)
-                                 : start_chars(scratch, text, bytes, count);
-    if (code == 0 && *count > SHORT_SYMBOLS) {
+    int rc = model->byte_level ? start_bytes(scratch, text, bytes, count)
+                               : start_chars(scratch, text, bytes, count);
+    if (rc == 0 && *count > SHORT_SYMBOLS) {
         return merge_long(scratch, count);
     }
-    if (code == 0) {
+    if (rc == 0) {
         *count = merge_short(model, scratch->symbols, *count);
     }
-    return code;
+    return rc;
 }
 
 static int encode_word(struct text_scratch *scratch, const struct token_text *text, size_t begin,
                        size_t end)
 {
     size_t count;
-    int code = merge_word(scratch, text->at + begin, end - begin, &count);
-    for (size_t i = 0; i < count && code == 0; i++) {
+    int rc = merge_word(scratch, text->at + begin, end - begin, &count);
+    for (size_t i = 0; i < count && rc == 0; i++) {
         size_t stop = begin + scratch->symbols[i].bytes;
-        code = emit(scratch, text, scratch->symbols[i].id, begin, stop);
+        rc = emit(scratch, text, scratch->symbols[i].id, begin, stop);
         begin = stop;
     }
-    return code;
+    return rc;
 }
 
 static uint32_t word_hash(const char *text, size_t bytes)
@@ -366,12 +365,12 @@ static uint32_t word_hash(const char *text, size_t bytes)
 static int emit_known(struct text_scratch *scratch, const struct token_text *text,
                       const struct token_word *word, size_t begin)
 {
-    int code = 0;
-    for (unsigned i = 0; i < word->count && code == 0; i++) {
-        code = emit(scratch, text, word->ids[i], begin, begin + word->lengths[i]);
+    int rc = 0;
+    for (unsigned i = 0; i < word->count && rc == 0; i++) {
+        rc = emit(scratch, text, word->ids[i], begin, begin + word->lengths[i]);
         begin += word->lengths[i];
     }
-    return code;
+    return rc;
 }
 
 /* A word of at most TOKEN_WORD_BYTES, out of the cache or into it. */
@@ -386,9 +385,9 @@ static int encode_cached(struct text_scratch *scratch, const struct token_text *
         return emit_known(scratch, text, word, begin);
     }
     size_t count;
-    int code = merge_word(scratch, text->at + begin, bytes, &count);
-    if (code != 0 || count > TOKEN_WORD_IDS) {
-        return code != 0 ? code : encode_word(scratch, text, begin, end);
+    int rc = merge_word(scratch, text->at + begin, bytes, &count);
+    if (rc != 0 || count > TOKEN_WORD_IDS) {
+        return rc != 0 ? rc : encode_word(scratch, text, begin, end);
     }
     word->hash = hash;
     word->bytes = (uint8_t)bytes;
@@ -428,12 +427,12 @@ int token_bpe_run(struct text_scratch *scratch, const struct token_text *text, s
     if (end - begin <= TOKEN_WORD_BYTES) {
         return encode_cached(scratch, text, begin, end);
     }
-    int code = 0;
-    while (begin < end && code == 0) {
+    int rc = 0;
+    while (begin < end && rc == 0) {
         size_t stop = model->cuts ? cut(model, text->at, begin, end) : end;
-        code = stop - begin <= TOKEN_WORD_BYTES ? encode_cached(scratch, text, begin, stop)
-                                                : encode_word(scratch, text, begin, stop);
+        rc = stop - begin <= TOKEN_WORD_BYTES ? encode_cached(scratch, text, begin, stop)
+                                              : encode_word(scratch, text, begin, stop);
         begin = stop;
     }
-    return code;
+    return rc;
 }

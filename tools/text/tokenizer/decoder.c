@@ -15,12 +15,12 @@ static int load_count(struct token_section *section, const struct core_json_valu
                       const char *key, size_t *out)
 {
     int64_t count = 0;
-    int code = core_json_get_integer(section->doc, value, key, &count);
-    if (code == 0 && count < 0) {
+    int rc = core_json_get_integer(section->doc, value, key, &count);
+    if (rc == 0 && count < 0) {
         return token_section_refuse(section, value, "has a negative", key);
     }
-    *out = code == 0 ? (size_t)count : 0;
-    return code;
+    *out = rc == 0 ? (size_t)count : 0;
+    return rc;
 }
 
 static int load_metaspace(struct token_section *section, const struct core_json_value *value,
@@ -29,15 +29,15 @@ static int load_metaspace(struct token_section *section, const struct core_json_
     const char *scheme = "always";
     bool prefix;
     decode->kind = TOKEN_DECODE_META;
-    int code = token_section_string(section, value, "replacement", &decode->content,
-                                    &decode->content_bytes);
-    code = code == 0 ? token_section_bool(section, value, "add_prefix_space", true, &prefix) : code;
-    if (code == 0 && core_json_find(value, "prepend_scheme") != NULL) {
-        code = core_json_get_string(section->doc, value, "prepend_scheme", &scheme);
+    int rc = token_section_string(section, value, "replacement", &decode->content,
+                                  &decode->content_bytes);
+    rc = rc == 0 ? token_section_bool(section, value, "add_prefix_space", true, &prefix) : rc;
+    if (rc == 0 && core_json_find(value, "prepend_scheme") != NULL) {
+        rc = core_json_get_string(section->doc, value, "prepend_scheme", &scheme);
         prefix = strcmp(scheme, "never") != 0;
     }
-    decode->strips_first = code == 0 && prefix;
-    return code;
+    decode->strips_first = rc == 0 && prefix;
+    return rc;
 }
 
 static int load_member(struct token_section *section, const struct core_json_value *value,
@@ -68,13 +68,13 @@ static int load_member(struct token_section *section, const struct core_json_val
         return token_section_refuse(section, value, "has a type that tide does not read:", type);
     }
     decode->kind = replaces ? TOKEN_DECODE_REPLACE : TOKEN_DECODE_STRIP;
-    int code = token_section_string(section, value, "content", &decode->content,
-                                    &decode->content_bytes);
-    if (code == 0 && replaces) {
+    int rc = token_section_string(section, value, "content", &decode->content,
+                                  &decode->content_bytes);
+    if (rc == 0 && replaces) {
         return token_section_search(section, value, &decode->search);
     }
-    code = code == 0 ? load_count(section, value, "start", &decode->start) : code;
-    return code == 0 ? load_count(section, value, "stop", &decode->stop) : code;
+    rc = rc == 0 ? load_count(section, value, "start", &decode->start) : rc;
+    return rc == 0 ? load_count(section, value, "stop", &decode->stop) : rc;
 }
 
 int token_decoder_load(struct text_tokenizer *tokenizer, const struct core_json *doc)
@@ -92,18 +92,18 @@ static int put(struct token_text *to, const char *at, size_t bytes)
 /* Appends bytes, with U+FFFD for every stretch that is the beginning of a character or none. */
 static int put_lossy(struct token_text *to, const char *at, size_t bytes)
 {
-    int code = 0;
-    for (size_t i = 0; i < bytes && code == 0;) {
+    int rc = 0;
+    for (size_t i = 0; i < bytes && rc == 0;) {
         size_t good = i;
         size_t length;
         while (good < bytes && (length = core_utf8_sequence(at + good, bytes - good)) > 0) {
             good += length;
         }
-        code = put(to, at + i, good - i);
-        if (good == bytes || code != 0) {
+        rc = put(to, at + i, good - i);
+        if (good == bytes || rc != 0) {
             break;
         }
-        code = put(to, unreadable, 3);
+        rc = put(to, unreadable, 3);
         unsigned char lead = (unsigned char)at[good];
         unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
         unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
@@ -118,7 +118,7 @@ static int put_lossy(struct token_text *to, const char *at, size_t bytes)
             high = 0xBF;
         }
     }
-    return code;
+    return rc;
 }
 
 /* One token of ByteLevel as bytes; as it is where a letter of it stands for no byte. */
@@ -126,8 +126,8 @@ static int put_bytes(struct token_text *to, const char *at, size_t bytes)
 {
     size_t begin = to->bytes;
     unsigned length;
-    int code = token_text_reserve(to, bytes);
-    for (size_t i = 0; i < bytes && code == 0; i += length) {
+    int rc = token_text_reserve(to, bytes);
+    for (size_t i = 0; i < bytes && rc == 0; i += length) {
         int byte = token_letter_byte(token_point(at + i, &length));
         if (byte < 0) {
             to->bytes = begin;
@@ -135,7 +135,7 @@ static int put_bytes(struct token_text *to, const char *at, size_t bytes)
         }
         to->at[to->bytes++] = (char)byte;
     }
-    return code;
+    return rc;
 }
 
 static int hex(char c)
@@ -171,44 +171,44 @@ static int end_fallback(struct list to, const char *gathered, size_t bytes)
 {
     size_t begin = to.text->bytes;
     bool good = true;
-    int code = 0;
+    int rc = 0;
     for (size_t i = 0; i < bytes && good;) {
         size_t length = core_utf8_sequence(gathered + i, bytes - i);
         good = length > 0;
         i += length;
     }
     if (bytes > 0 && good) {
-        code = put(to.text, gathered, bytes);
-        return code == 0 ? end_piece(to, begin) : code;
+        rc = put(to.text, gathered, bytes);
+        return rc == 0 ? end_piece(to, begin) : rc;
     }
-    for (size_t i = 0; i < bytes && code == 0; i++) {
+    for (size_t i = 0; i < bytes && rc == 0; i++) {
         begin = to.text->bytes;
-        code = put(to.text, unreadable, 3);
-        code = code == 0 ? end_piece(to, begin) : code;
+        rc = put(to.text, unreadable, 3);
+        rc = rc == 0 ? end_piece(to, begin) : rc;
     }
-    return code;
+    return rc;
 }
 
 static int run_fallback(struct list from, struct list to)
 {
-    int code = 0;
+    int rc = 0;
     size_t gathered = 0;
     /* Gathered bytes are written over the tokens that they came from, which are longer. */
     char *room = from.text->at;
-    for (size_t i = 0; i < from.pieces->count && code == 0; i++) {
+    for (size_t i = 0; i < from.pieces->count && rc == 0; i++) {
         struct text_span piece = from.pieces->at[i];
         int byte = fallback_byte(from.text->at + piece.begin, piece.end - piece.begin);
         if (byte >= 0) {
             room[gathered++] = (char)byte;
             continue;
         }
-        code = end_fallback(to, room, gathered);
+        rc = end_fallback(to, room, gathered);
         gathered = 0;
         size_t begin = to.text->bytes;
-        code = code == 0 ? token_text_copy(to.text, from.text, piece.begin, piece.end) : code;
-        code = code == 0 ? end_piece(to, begin) : code;
+        rc = rc == 0 ? token_text_copy(to.text, from.text, piece.begin, piece.end) : rc;
+        rc = rc == 0 ? end_piece(to, begin) : rc;
     }
-    return code == 0 ? end_fallback(to, room, gathered) : code;
+    return rc == 0 ? end_fallback(to, room, gathered) : rc;
 }
 
 static size_t strip_start(const struct token_decode *decode, const char *at, size_t bytes)
@@ -244,10 +244,10 @@ static int put_replaced(struct text_scratch *scratch, const struct token_decode 
         if (found <= 0) {
             return found < 0 ? found : put(to, at + done, bytes - done);
         }
-        int code = put(to, at + done, bounds[0] - done);
-        code = code == 0 ? put(to, decode->content, decode->content_bytes) : code;
-        if (code != 0) {
-            return code;
+        int rc = put(to, at + done, bounds[0] - done);
+        rc = rc == 0 ? put(to, decode->content, decode->content_bytes) : rc;
+        if (rc != 0) {
+            return rc;
         }
         done = bounds[1];
         unsigned length = 1;
@@ -262,58 +262,58 @@ static int put_replaced(struct text_scratch *scratch, const struct token_decode 
 static int put_metaspace(const struct token_decode *decode, bool first, const char *at,
                          size_t bytes, struct token_text *to)
 {
-    int code = 0;
+    int rc = 0;
     unsigned length;
-    for (size_t i = 0; i < bytes && code == 0; i += length) {
+    for (size_t i = 0; i < bytes && rc == 0; i += length) {
         token_point(at + i, &length);
         bool space = length == decode->content_bytes &&
                      memcmp(at + i, decode->content, length) == 0;
         if (!space || !(first && decode->strips_first)) {
-            code = put(to, space ? " " : at + i, space ? 1 : length);
+            rc = put(to, space ? " " : at + i, space ? 1 : length);
         }
     }
-    return code;
+    return rc;
 }
 
 /* Steps that turn each token into one. */
 static int run_each(struct text_scratch *scratch, const struct token_decode *decode,
                     struct list from, struct list to)
 {
-    int code = 0;
-    for (size_t i = 0; i < from.pieces->count && code == 0; i++) {
+    int rc = 0;
+    for (size_t i = 0; i < from.pieces->count && rc == 0; i++) {
         const char *at = from.text->at + from.pieces->at[i].begin;
         size_t bytes = from.pieces->at[i].end - from.pieces->at[i].begin;
         size_t begin = to.text->bytes;
         if (decode->kind == TOKEN_DECODE_META) {
-            code = put_metaspace(decode, i == 0, at, bytes, to.text);
+            rc = put_metaspace(decode, i == 0, at, bytes, to.text);
         } else if (decode->kind == TOKEN_DECODE_REPLACE) {
-            code = put_replaced(scratch, decode, at, bytes, to.text);
+            rc = put_replaced(scratch, decode, at, bytes, to.text);
         } else {
             size_t start = strip_start(decode, at, bytes);
             size_t stop = strip_stop(decode, at, bytes);
-            code = start < stop ? put(to.text, at + start, stop - start) : 0;
+            rc = start < stop ? put(to.text, at + start, stop - start) : 0;
         }
-        code = code == 0 ? end_piece(to, begin) : code;
+        rc = rc == 0 ? end_piece(to, begin) : rc;
     }
-    return code;
+    return rc;
 }
 
 /* Steps that make one token of all. */
 static int run_all(enum token_decoder_kind kind, struct list from, struct list to,
                    struct token_text *room)
 {
-    int code = 0;
+    int rc = 0;
     struct token_text *out = kind == TOKEN_DECODE_BYTES ? room : to.text;
     out->bytes = 0;
-    for (size_t i = 0; i < from.pieces->count && code == 0; i++) {
+    for (size_t i = 0; i < from.pieces->count && rc == 0; i++) {
         const char *at = from.text->at + from.pieces->at[i].begin;
         size_t bytes = from.pieces->at[i].end - from.pieces->at[i].begin;
-        code = kind == TOKEN_DECODE_BYTES ? put_bytes(out, at, bytes) : put(out, at, bytes);
+        rc = kind == TOKEN_DECODE_BYTES ? put_bytes(out, at, bytes) : put(out, at, bytes);
     }
-    if (code == 0 && kind == TOKEN_DECODE_BYTES) {
-        code = put_lossy(to.text, out->at, out->bytes);
+    if (rc == 0 && kind == TOKEN_DECODE_BYTES) {
+        rc = put_lossy(to.text, out->at, out->bytes);
     }
-    return code == 0 ? end_piece(to, 0) : code;
+    return rc == 0 ? end_piece(to, 0) : rc;
 }
 
 /* The tokens of ids, one after the other. */
@@ -321,8 +321,8 @@ static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t
                        bool skip_special, struct list to)
 {
     const struct text_tokenizer *tokenizer = scratch->tokenizer;
-    int code = 0;
-    for (size_t i = 0; i < count && code == 0; i++) {
+    int rc = 0;
+    for (size_t i = 0; i < count && rc == 0; i++) {
         size_t bytes;
         const char *token = text_tokenizer_token(tokenizer, ids[i], &bytes);
         uint32_t added = token == NULL ? TOKEN_NONE : tokenizer->added_of[ids[i]];
@@ -333,15 +333,15 @@ static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t
         }
         size_t begin = to.text->bytes;
         if (token == NULL) {
-            code = core_err_set(-ERANGE, "id %u at place %zu is no token; ids go up to %zu", ids[i],
-                                i, text_tokenizer_size(tokenizer) - 1);
+            rc = core_err_set(-ERANGE, "id %u at place %zu is no token; ids go up to %zu", ids[i],
+                              i, text_tokenizer_size(tokenizer) - 1);
         } else if (!skip) {
-            code = tokenizer->decodes_bare && to.pieces->count > 0 ? put(to.text, " ", 1) : 0;
-            code = code == 0 ? put(to.text, token, bytes) : code;
-            code = code == 0 ? end_piece(to, begin) : code;
+            rc = tokenizer->decodes_bare && to.pieces->count > 0 ? put(to.text, " ", 1) : 0;
+            rc = rc == 0 ? put(to.text, token, bytes) : rc;
+            rc = rc == 0 ? end_piece(to, begin) : rc;
         }
     }
-    return code;
+    return rc;
 }
 
 int text_tokenizer_decode(struct text_scratch *scratch, const uint32_t *ids, size_t count,
@@ -356,24 +356,24 @@ int text_tokenizer_decode(struct text_scratch *scratch, const uint32_t *ids, siz
         scratch->text[i].bytes = 0;
         scratch->pieces[i & 1].count = 0;
     }
-    int code = list_tokens(scratch, ids, count, skip_special, lists[0]);
-    for (size_t i = 0; i < tokenizer->decodes && code == 0; i++, in ^= 1) {
+    int rc = list_tokens(scratch, ids, count, skip_special, lists[0]);
+    for (size_t i = 0; i < tokenizer->decodes && rc == 0; i++, in ^= 1) {
         const struct token_decode *decode = &tokenizer->decode[i];
         struct list to = lists[in ^ 1];
         to.text->bytes = 0;
         to.pieces->count = 0;
         if (decode->kind == TOKEN_DECODE_FALLBACK) {
-            code = run_fallback(lists[in], to);
+            rc = run_fallback(lists[in], to);
         } else if (decode->kind == TOKEN_DECODE_BYTES || decode->kind == TOKEN_DECODE_FUSE) {
-            code = run_all(decode->kind, lists[in], to, &scratch->text[2]);
+            rc = run_all(decode->kind, lists[in], to, &scratch->text[2]);
         } else {
-            code = run_each(scratch, decode, lists[in], to);
+            rc = run_each(scratch, decode, lists[in], to);
         }
     }
-    code = code == 0 ? put(lists[in].text, "", 1) : code;
-    if (code == 0) {
+    rc = rc == 0 ? put(lists[in].text, "", 1) : rc;
+    if (rc == 0) {
         *text = lists[in].text->at;
         *bytes = lists[in].text->bytes - 1;
     }
-    return code;
+    return rc;
 }

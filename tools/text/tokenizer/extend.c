@@ -55,20 +55,20 @@ static int extend_by(struct text_tokenizer *tokenizer, const struct text_special
                      uint32_t *place, const char *folder)
 {
     uint32_t id;
-    int code = find_id(&tokenizer->model->vocab, token->content, strlen(token->content), &id);
-    if (code == 0 && place[id] == 0) {
-        code = add(tokenizer, token, id);
+    int rc = find_id(&tokenizer->model->vocab, token->content, strlen(token->content), &id);
+    if (rc == 0 && place[id] == 0) {
+        rc = add(tokenizer, token, id);
         place[id] = (uint32_t)tokenizer->added_count;
-    } else if (code == 0 && token->id >= 0) {
+    } else if (rc == 0 && token->id >= 0) {
         set_flags(&tokenizer->added[place[id] - 1], token);
     }
-    if (code == 0 && token->id >= 0 && token->id != (int64_t)id) {
+    if (rc == 0 && token->id >= 0 && token->id != (int64_t)id) {
         core_log(CORE_LOG_WARN,
                  "%s/tokenizer_config.json: added_tokens_decoder gives \"%.60s\" the id %lld; it "
                  "has %u by tokenizer.json, which counts, as in transformers",
                  folder, token->content, (long long)token->id, id);
     }
-    return code;
+    return rc;
 }
 
 /* Is the named token alone on its side of the frame, or nothing where it is not to be there? */
@@ -144,14 +144,14 @@ int token_added_extend(struct text_tokenizer *tokenizer, const struct text_speci
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         place[tokenizer->added[i].id] = (uint32_t)i + 1;
     }
-    int code = 0;
-    for (size_t i = 0; i < special->count && code == 0; i++) {
-        code = extend_by(tokenizer, &special->tokens[i], place, folder);
+    int rc = 0;
+    for (size_t i = 0; i < special->count && rc == 0; i++) {
+        rc = extend_by(tokenizer, &special->tokens[i], place, folder);
     }
     core_charge_free(place);
-    if (code == 0) {
+    if (rc == 0) {
         compare_frame(tokenizer, special, folder);
         compare_class(tokenizer, special, folder);
     }
-    return code == 0 ? 0 : core_err_prefix(code, "%s/tokenizer_config.json", folder);
+    return rc == 0 ? 0 : core_err_prefix(rc, "%s/tokenizer_config.json", folder);
 }

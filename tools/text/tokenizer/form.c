@@ -167,10 +167,10 @@ static int decompose(const struct token_form *form, const char *text, size_t byt
         const utf8proc_ssize_t more = utf8proc_decompose_char(point, parts, PARTS_MAX,
                                                               form->options, NULL);
         assert(more >= 0 && more <= PARTS_MAX);
-        int code = token_grow((void **)&chars, &room, used, (size_t)more, sizeof *chars);
-        if (code != 0) {
+        int rc = token_grow((void **)&chars, &room, used, (size_t)more, sizeof *chars);
+        if (rc != 0) {
             core_charge_free(chars);
-            return code;
+            return rc;
         }
         for (utf8proc_ssize_t i = 0; i < more; i++, used++) {
             chars[used] = (struct token_form_char){
@@ -243,12 +243,12 @@ static size_t compose(const struct token_form *form, struct token_form_char *cha
 int token_form_apply(const struct token_form *form, const char *text, size_t bytes,
                      struct token_form_char **out, size_t *count)
 {
-    int code = decompose(form, text, bytes, out, count);
-    if (code == 0) {
+    int rc = decompose(form, text, bytes, out, count);
+    if (rc == 0) {
         order(*out, *count);
         *count = form->composes ? compose(form, *out, *count) : *count;
     }
-    return code;
+    return rc;
 }
 
 int token_form_lower(uint32_t point, uint32_t out[2])

@@ -98,12 +98,12 @@ static int refuse(const struct core_json_scan *scan, const struct halves *in, co
 static int append(struct halves *in, const struct core_json_token *token)
 {
     void *text = in->text;
-    int code = token_grow(&text, &in->room, in->bytes, token->bytes + 1, 1);
+    int rc = token_grow(&text, &in->room, in->bytes, token->bytes + 1, 1);
     in->text = text;
-    if (code == 0) {
+    if (rc == 0) {
         in->bytes += core_json_token_string(token, in->text + in->bytes, token->bytes);
     }
-    return code;
+    return rc;
 }
 
 /* "a b": the space goes. */
@@ -126,24 +126,24 @@ static int read_halves(struct core_json_scan *scan, struct core_json_token *toke
 {
     in->bytes = 0;
     if (token->kind == CORE_JSON_TOKEN_STRING) {
-        int code = append(in, token);
-        return code == 0 ? split(scan, in) : code;
+        int rc = append(in, token);
+        return rc == 0 ? split(scan, in) : rc;
     }
     bool pair = token->kind == CORE_JSON_TOKEN_ARRAY_BEGIN;
     for (int i = 0; i < 2 && pair; i++) {
-        int code = core_json_scan_next(scan, token);
-        pair = code == 0 && token->kind == CORE_JSON_TOKEN_STRING;
+        int rc = core_json_scan_next(scan, token);
+        pair = rc == 0 && token->kind == CORE_JSON_TOKEN_STRING;
         in->left = i == 1 ? in->bytes : 0;
-        code = pair ? append(in, token) : code;
-        if (code != 0) {
-            return code;
+        rc = pair ? append(in, token) : rc;
+        if (rc != 0) {
+            return rc;
         }
     }
-    int code = pair ? core_json_scan_next(scan, token) : 0;
-    if (code == 0 && (!pair || token->kind != CORE_JSON_TOKEN_ARRAY_END)) {
+    int rc = pair ? core_json_scan_next(scan, token) : 0;
+    if (rc == 0 && (!pair || token->kind != CORE_JSON_TOKEN_ARRAY_END)) {
         return refuse(scan, in, "must be \"left right\" or [\"left\", \"right\"]");
     }
-    return code;
+    return rc;
 }
 
 static int find(const struct token_model *model, const struct core_json_scan *scan,
@@ -162,49 +162,49 @@ static int find(const struct token_model *model, const struct core_json_scan *sc
 static int add(struct token_model *model, const struct core_json_scan *scan, struct halves *in)
 {
     struct token_merge merge = {.rank = (uint32_t)in->index};
-    int code = find(model, scan, in, 0, in->left, &merge.left);
-    if (code == 0) {
-        code = find(model, scan, in, in->left, in->bytes, &merge.right);
+    int rc = find(model, scan, in, 0, in->left, &merge.left);
+    if (rc == 0) {
+        rc = find(model, scan, in, in->left, in->bytes, &merge.right);
     }
     size_t prefix = model->prefix == NULL ? 0 : strlen(model->prefix);
-    if (code == 0 && prefix > 0) {
+    if (rc == 0 && prefix > 0) {
         if (in->bytes - in->left < prefix) {
             return refuse(scan, in, "the right token is shorter than continuing_subword_prefix");
         }
         in->bytes -= prefix;
         memmove(in->text + in->left, in->text + in->left + prefix, in->bytes - in->left);
     }
-    if (code == 0) {
-        code = find(model, scan, in, 0, in->bytes, &merge.id);
+    if (rc == 0) {
+        rc = find(model, scan, in, 0, in->bytes, &merge.id);
     }
-    if (code == 0 && (model->merges == NULL || model->merges_count * 2 >= model->mask)) {
-        code = grow(model);
+    if (rc == 0 && (model->merges == NULL || model->merges_count * 2 >= model->mask)) {
+        rc = grow(model);
     }
-    if (code == 0) {
+    if (rc == 0) {
         insert(model, merge);
     }
-    return code;
+    return rc;
 }
 
 int token_model_merges(struct token_model *model, struct core_json_scan *scan)
 {
     struct halves in = {0};
     struct core_json_token token;
-    int code = grow(model);
-    if (code == 0) {
-        code = core_json_scan_next(scan, &token);
+    int rc = grow(model);
+    if (rc == 0) {
+        rc = core_json_scan_next(scan, &token);
     }
-    if (code == 0 && token.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
+    if (rc == 0 && token.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
         return core_err_set(-EINVAL, "%s: model.merges must be an array", scan->source);
     }
-    while (code == 0 && (code = core_json_scan_next(scan, &token)) == 0 &&
+    while (rc == 0 && (rc = core_json_scan_next(scan, &token)) == 0 &&
            token.kind != CORE_JSON_TOKEN_ARRAY_END) {
-        code = read_halves(scan, &token, &in);
-        code = code == 0 ? add(model, scan, &in) : code;
+        rc = read_halves(scan, &token, &in);
+        rc = rc == 0 ? add(model, scan, &in) : rc;
         in.index++;
     }
     core_charge_free(in.text);
-    return code;
+    return rc;
 }
 
 static size_t join_bit(const struct token_model *model, uint32_t left, uint32_t right)
@@ -286,9 +286,9 @@ int token_model_finish(struct token_model *model, const char *source)
         }
         all &= model->byte_ids[i] != TOKEN_NONE;
     }
-    int code = check_model(model, all, source);
-    if (code != 0) {
-        return code;
+    int rc = check_model(model, all, source);
+    if (rc != 0) {
+        return rc;
     }
     /* Without a token for what is unknown that is left out, and its neighbours may be joined. */
     bool lone = model->unk != TOKEN_NONE && !model->fuse_unk;

@@ -42,51 +42,50 @@ static int load_vocab(struct token_model *model, struct core_json_scan *scan)
     struct core_json_token id;
     char *copy = NULL;
     size_t room = 0;
-    int code = core_json_scan_next(scan, &key);
-    if (code == 0 && key.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
+    int rc = core_json_scan_next(scan, &key);
+    if (rc == 0 && key.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
         return refuse(scan, "vocab", "must be an object of tokens and ids, as BPE models have it");
     }
-    while (code == 0 && (code = core_json_scan_next(scan, &key)) == 0 &&
+    while (rc == 0 && (rc = core_json_scan_next(scan, &key)) == 0 &&
            key.kind == CORE_JSON_TOKEN_KEY) {
         size_t bytes;
-        code = core_json_scan_next(scan, &id);
+        rc = core_json_scan_next(scan, &id);
         const char *text = plain(&key, &copy, &room, &bytes);
-        int64_t value = code == 0 && id.kind == CORE_JSON_TOKEN_INTEGER
-                            ? core_json_token_integer(&id)
-                            : -1;
-        if (code == 0 && text == NULL) {
-            code = core_err_set(-ENOMEM, "%s: no memory for a token", scan->source);
-        } else if (code == 0 && (value < 0 || value > UINT32_MAX)) {
-            code = core_err_set(-EINVAL, "%s: model.vocab: the id of \"%.*s\" must be 0 or more",
-                                scan->source, (int)(bytes > 60 ? 60 : bytes), text);
-        } else if (code == 0) {
-            code = token_vocab_add(&model->vocab, text, bytes, (uint32_t)value);
-            code = code == 0 ? 0 : core_err_prefix(code, "%s: model.vocab", scan->source);
+        int64_t value = rc == 0 && id.kind == CORE_JSON_TOKEN_INTEGER ? core_json_token_integer(&id)
+                                                                      : -1;
+        if (rc == 0 && text == NULL) {
+            rc = core_err_set(-ENOMEM, "%s: no memory for a token", scan->source);
+        } else if (rc == 0 && (value < 0 || value > UINT32_MAX)) {
+            rc = core_err_set(-EINVAL, "%s: model.vocab: the id of \"%.*s\" must be 0 or more",
+                              scan->source, (int)(bytes > 60 ? 60 : bytes), text);
+        } else if (rc == 0) {
+            rc = token_vocab_add(&model->vocab, text, bytes, (uint32_t)value);
+            rc = rc == 0 ? 0 : core_err_prefix(rc, "%s: model.vocab", scan->source);
         }
     }
     core_charge_free(copy);
     model->vocab.model_count = model->vocab.count;
-    return code; /* ids that are missing here may be those of added tokens */
+    return rc; /* ids that are missing here may be those of added tokens */
 }
 
 static int load_bool(struct core_json_scan *scan, const char *key, bool *out)
 {
     struct core_json_token token;
-    int code = core_json_scan_next(scan, &token);
-    if (code == 0 && token.kind != CORE_JSON_TOKEN_TRUE && token.kind != CORE_JSON_TOKEN_FALSE &&
+    int rc = core_json_scan_next(scan, &token);
+    if (rc == 0 && token.kind != CORE_JSON_TOKEN_TRUE && token.kind != CORE_JSON_TOKEN_FALSE &&
         token.kind != CORE_JSON_TOKEN_NULL) {
         return refuse(scan, key, "must be true or false");
     }
-    *out = code == 0 && token.kind == CORE_JSON_TOKEN_TRUE;
-    return code;
+    *out = rc == 0 && token.kind == CORE_JSON_TOKEN_TRUE;
+    return rc;
 }
 
 static int load_string(struct core_json_scan *scan, const char *key, char **out)
 {
     struct core_json_token token;
-    int code = core_json_scan_next(scan, &token);
-    if (code != 0 || token.kind == CORE_JSON_TOKEN_NULL) {
-        return code;
+    int rc = core_json_scan_next(scan, &token);
+    if (rc != 0 || token.kind == CORE_JSON_TOKEN_NULL) {
+        return rc;
     }
     if (token.kind != CORE_JSON_TOKEN_STRING) {
         return refuse(scan, key, "must be a string");
@@ -104,24 +103,23 @@ static int load_string(struct core_json_scan *scan, const char *key, char **out)
 static int load_type(struct core_json_scan *scan)
 {
     char *type = NULL;
-    int code = load_string(scan, "type", &type);
-    if (code == 0 && type != NULL && strcmp(type, "BPE") != 0) {
-        code = core_err_set(-ENOTSUP, "%s: model.type is \"%s\"; tide reads BPE", scan->source,
-                            type);
+    int rc = load_string(scan, "type", &type);
+    if (rc == 0 && type != NULL && strcmp(type, "BPE") != 0) {
+        rc = core_err_set(-ENOTSUP, "%s: model.type is \"%s\"; tide reads BPE", scan->source, type);
     }
     core_charge_free(type);
-    return code;
+    return rc;
 }
 
 static int load_dropout(struct core_json_scan *scan)
 {
     struct core_json_token token;
-    int code = core_json_scan_next(scan, &token);
+    int rc = core_json_scan_next(scan, &token);
     bool real = token.kind == CORE_JSON_TOKEN_REAL || token.kind == CORE_JSON_TOKEN_INTEGER;
-    if (code == 0 && real && core_json_token_real(&token) != 0) {
+    if (rc == 0 && real && core_json_token_real(&token) != 0) {
         return refuse(scan, "dropout", "random tokens are not supported; write null");
     }
-    return code;
+    return rc;
 }
 
 static void drop_empty(char **text)
@@ -149,11 +147,11 @@ static int load_member(struct token_model *model, struct core_json_scan *scan,
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (is_key(key, rows[i].name)) {
-            int code = rows[i].flag != NULL ? load_bool(scan, rows[i].name, rows[i].flag)
-                                            : load_string(scan, rows[i].name, rows[i].text);
+            int rc = rows[i].flag != NULL ? load_bool(scan, rows[i].name, rows[i].flag)
+                                          : load_string(scan, rows[i].name, rows[i].text);
             drop_empty(&model->prefix); /* GPT-2's and Qwen's files have "" for none */
             drop_empty(&model->suffix);
-            return code;
+            return rc;
         }
     }
     if (is_key(key, "type")) {
@@ -172,9 +170,9 @@ static int load_member(struct token_model *model, struct core_json_scan *scan,
     }
     /* They name tokens and are read once those are known. */
     size_t from = scan->at;
-    int code = core_json_scan_skip(scan, key);
+    int rc = core_json_scan_skip(scan, key);
     core_json_scan_init(merges, scan->text + from, scan->at - from, scan->source);
-    return code;
+    return rc;
 }
 
 int token_model_load(struct token_model *model, struct core_json_scan *scan)
@@ -182,22 +180,22 @@ int token_model_load(struct token_model *model, struct core_json_scan *scan)
     struct core_json_scan merges = {0};
     struct core_json_token key;
     model->unk = TOKEN_NONE;
-    int code = core_json_scan_next(scan, &key);
-    if (code == 0 && key.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
+    int rc = core_json_scan_next(scan, &key);
+    if (rc == 0 && key.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
         return core_err_set(-EINVAL, "%s: model must be an object", scan->source);
     }
-    while (code == 0 && (code = core_json_scan_next(scan, &key)) == 0 &&
+    while (rc == 0 && (rc = core_json_scan_next(scan, &key)) == 0 &&
            key.kind == CORE_JSON_TOKEN_KEY) {
-        code = load_member(model, scan, &key, &merges);
+        rc = load_member(model, scan, &key, &merges);
     }
-    if (code == 0 && (model->vocab.count == 0 || merges.text == NULL)) {
+    if (rc == 0 && (model->vocab.count == 0 || merges.text == NULL)) {
         return core_err_set(-EINVAL, "%s: model has no %s", scan->source,
                             model->vocab.count == 0 ? "vocab" : "merges");
     }
-    if (code == 0 && model->unk_token != NULL) {
+    if (rc == 0 && model->unk_token != NULL) {
         model->unk = token_vocab_find(&model->vocab, model->unk_token, strlen(model->unk_token));
     }
-    return code == 0 ? token_model_merges(model, &merges) : code;
+    return rc == 0 ? token_model_merges(model, &merges) : rc;
 }
 
 void token_model_free(struct token_model *model)

@@ -10,7 +10,7 @@
 #include "tools/text/tokenizer/internal.h"
 
 static bool load_form(struct token_section *section, const char *type, struct token_norm *norm,
-                      int *code)
+                      int *rc)
 {
     static const char *const names[] = {"NFC", "NFD", "NFKC", "NFKD"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -18,7 +18,7 @@ static bool load_form(struct token_section *section, const char *type, struct to
             char what[256];
             snprintf(what, sizeof what, "%.200s: normalizer %s", section->tokenizer->source, type);
             norm->kind = TOKEN_NORM_FORM;
-            *code = token_form_create((enum token_form_kind)i, what, &norm->form);
+            *rc = token_form_create((enum token_form_kind)i, what, &norm->form);
             return true;
         }
     }
@@ -45,9 +45,9 @@ static int load_member(struct token_section *section, const struct core_json_val
         return token_section_refuse(section, value, "has too many steps at", type);
     }
     struct token_norm *norm = &tokenizer->norm[tokenizer->norms++];
-    int code = 0;
-    if (load_form(section, type, norm, &code)) {
-        return code;
+    int rc = 0;
+    if (load_form(section, type, norm, &rc)) {
+        return rc;
     }
     if (strcmp(type, "Lowercase") == 0) {
         return load_lower(section, norm);
@@ -59,15 +59,13 @@ static int load_member(struct token_section *section, const struct core_json_val
     }
     if (strcmp(type, "Strip") == 0) {
         norm->kind = TOKEN_NORM_STRIP;
-        code = token_section_bool(section, value, "strip_left", true, &norm->left);
-        return code == 0 ? token_section_bool(section, value, "strip_right", true, &norm->right)
-                         : code;
+        rc = token_section_bool(section, value, "strip_left", true, &norm->left);
+        return rc == 0 ? token_section_bool(section, value, "strip_right", true, &norm->right) : rc;
     }
     if (strcmp(type, "Replace") == 0) {
         norm->kind = TOKEN_NORM_REPLACE;
-        code = token_section_string(section, value, "content", &norm->content,
-                                    &norm->content_bytes);
-        return code == 0 ? token_section_search(section, value, &norm->search) : code;
+        rc = token_section_string(section, value, "content", &norm->content, &norm->content_bytes);
+        return rc == 0 ? token_section_search(section, value, &norm->search) : rc;
     }
     return token_section_refuse(section, value, "has a type that tide does not read:", type);
 }
@@ -93,60 +91,60 @@ static int put_form(const struct token_text *from, size_t at, const struct token
 {
     unsigned length = 0;
     size_t begin = at;
-    int code = 0;
+    int rc = 0;
     if (at > 0) {
         token_point_before(from->at, from->at + at, &length);
         begin = at - length;
     }
-    for (size_t i = 0; i < count && code == 0; i++) {
+    for (size_t i = 0; i < count && rc == 0; i++) {
         char text[4];
         begin = chars[i].taken > 0 ? at : begin;
         for (uint32_t k = 0; k < chars[i].taken; k++) {
             token_point(from->at + at, &length);
             at += length;
         }
-        code = token_text_put(to, text, token_point_write(chars[i].point, text),
-                              covered(from, begin, at));
+        rc = token_text_put(to, text, token_point_write(chars[i].point, text),
+                            covered(from, begin, at));
     }
-    return code;
+    return rc;
 }
 
 static int run_form(const struct token_norm *norm, const struct token_text *from,
                     struct token_text *to)
 {
-    int code = 0;
-    for (size_t at = 0; at < from->bytes && code == 0;) {
+    int rc = 0;
+    for (size_t at = 0; at < from->bytes && rc == 0;) {
         size_t plain = token_form_pass(norm->form, from->at + at, from->bytes - at);
-        code = token_text_copy(to, from, at, at + plain);
+        rc = token_text_copy(to, from, at, at + plain);
         at += plain;
-        if (code != 0 || at == from->bytes) {
+        if (rc != 0 || at == from->bytes) {
             break;
         }
         struct token_form_char *chars = NULL;
         size_t count = 0;
         size_t reach = token_form_reach(norm->form, from->at + at, from->bytes - at);
-        code = token_form_apply(norm->form, from->at + at, reach, &chars, &count);
-        code = code == 0 ? put_form(from, at, chars, count, to) : code;
+        rc = token_form_apply(norm->form, from->at + at, reach, &chars, &count);
+        rc = rc == 0 ? put_form(from, at, chars, count, to) : rc;
         core_charge_free(chars);
         at += reach;
     }
-    return code;
+    return rc;
 }
 
 static int run_lower(const struct token_text *from, struct token_text *to)
 {
     unsigned length;
-    int code = 0;
-    for (size_t at = 0; at < from->bytes && code == 0; at += length) {
+    int rc = 0;
+    for (size_t at = 0; at < from->bytes && rc == 0; at += length) {
         uint32_t lower[2];
         char text[4];
         int count = token_form_lower(token_point(from->at + at, &length), lower);
-        for (int i = 0; i < count && code == 0; i++) {
-            code = token_text_put(to, text, token_point_write(lower[i], text),
-                                  covered(from, at, at + length));
+        for (int i = 0; i < count && rc == 0; i++) {
+            rc = token_text_put(to, text, token_point_write(lower[i], text),
+                                covered(from, at, at + length));
         }
     }
-    return code;
+    return rc;
 }
 
 static int run_replace(const struct token_norm *norm, struct text_scratch *scratch,
@@ -156,18 +154,18 @@ static int run_replace(const struct token_norm *norm, struct text_scratch *scrat
     size_t done = 0;
     size_t ended = SIZE_MAX;
     int found = 0;
-    int code = 0;
-    for (size_t at = 0; at <= from->bytes && code == 0;) {
+    int rc = 0;
+    for (size_t at = 0; at <= from->bytes && rc == 0;) {
         found = token_search_find(&norm->search, scratch->pcre, from->at, from->bytes, at, bounds);
         if (found <= 0) {
             break;
         }
         /* An empty match right behind another one is none. */
         if (bounds[0] != bounds[1] || bounds[1] != ended) {
-            code = token_text_copy(to, from, done, bounds[0]);
-            code = code == 0 ? token_text_put(to, norm->content, norm->content_bytes,
-                                              covered(from, bounds[0], bounds[1]))
-                             : code;
+            rc = token_text_copy(to, from, done, bounds[0]);
+            rc = rc == 0 ? token_text_put(to, norm->content, norm->content_bytes,
+                                          covered(from, bounds[0], bounds[1]))
+                         : rc;
             ended = done = bounds[1];
         }
         at = bounds[1];
@@ -179,8 +177,8 @@ static int run_replace(const struct token_norm *norm, struct text_scratch *scrat
             at += length;
         }
     }
-    code = code == 0 && found < 0 ? found : code;
-    return code == 0 ? token_text_copy(to, from, done, from->bytes) : code;
+    rc = rc == 0 && found < 0 ? found : rc;
+    return rc == 0 ? token_text_copy(to, from, done, from->bytes) : rc;
 }
 
 static int run_strip(const struct token_norm *norm, const struct token_unicode *unicode,
@@ -212,21 +210,21 @@ static int run(struct text_scratch *scratch, const struct token_norm *norm,
     case TOKEN_NORM_STRIP: return run_strip(norm, scratch->tokenizer->unicode, from, to);
     case TOKEN_NORM_PREPEND: break;
     }
-    int code = 0;
+    int rc = 0;
     if (from->bytes > 0) {
         uint32_t begin = token_text_span(from, 0).begin;
-        code = token_text_put(to, norm->content, norm->content_bytes,
-                              (struct text_span){begin, begin});
+        rc = token_text_put(to, norm->content, norm->content_bytes,
+                            (struct text_span){begin, begin});
     }
-    return code == 0 ? token_text_copy(to, from, 0, from->bytes) : code;
+    return rc == 0 ? token_text_copy(to, from, 0, from->bytes) : rc;
 }
 
 static int put_original(struct token_text *text, const char *at, size_t bytes, uint32_t offset)
 {
     text->bytes = 0;
-    int code = token_text_reserve(text, bytes + 1);
-    if (code != 0) {
-        return code;
+    int rc = token_text_reserve(text, bytes + 1);
+    if (rc != 0) {
+        return rc;
     }
     memcpy(text->at, at, bytes);
     text->bytes = bytes;
@@ -241,16 +239,16 @@ int token_normalizer_run(struct text_scratch *scratch, const char *text, size_t 
                          uint32_t offset)
 {
     const struct text_tokenizer *tokenizer = scratch->tokenizer;
-    int code = put_original(&scratch->text[0], text, bytes, offset);
-    for (size_t i = 0; i < tokenizer->norms && code == 0; i++) {
+    int rc = put_original(&scratch->text[0], text, bytes, offset);
+    for (size_t i = 0; i < tokenizer->norms && rc == 0; i++) {
         scratch->text[1].bytes = 0;
-        code = token_text_reserve(&scratch->text[1], scratch->text[0].bytes + 1);
-        if (code == 0) {
-            code = run(scratch, &tokenizer->norm[i], &scratch->text[0], &scratch->text[1]);
+        rc = token_text_reserve(&scratch->text[1], scratch->text[0].bytes + 1);
+        if (rc == 0) {
+            rc = run(scratch, &tokenizer->norm[i], &scratch->text[0], &scratch->text[1]);
         }
         struct token_text swap = scratch->text[0];
         scratch->text[0] = scratch->text[1];
         scratch->text[1] = swap;
     }
-    return code;
+    return rc;
 }

@@ -18,9 +18,9 @@ static int mark(struct text_scratch *scratch, size_t begin, size_t end, bool mat
 static int mark_match(struct text_scratch *scratch, size_t *done, size_t begin, size_t end,
                       bool invert)
 {
-    int code = *done < begin ? mark(scratch, *done, begin, invert) : 0;
+    int rc = *done < begin ? mark(scratch, *done, begin, invert) : 0;
     *done = end;
-    return code == 0 ? mark(scratch, begin, end, !invert) : code;
+    return rc == 0 ? mark(scratch, begin, end, !invert) : rc;
 }
 
 static int mark_search(struct text_scratch *scratch, const struct token_split *split,
@@ -30,16 +30,16 @@ static int mark_search(struct text_scratch *scratch, const struct token_split *s
     size_t bytes = piece.end - piece.begin;
     size_t bounds[2];
     size_t ended = SIZE_MAX;
-    int code = 0;
-    for (size_t at = 0; at <= bytes && code == 0;) {
+    int rc = 0;
+    for (size_t at = 0; at <= bytes && rc == 0;) {
         int found = token_search_find(&split->search, scratch->pcre, text->at + piece.begin, bytes,
                                       at, bounds);
         if (found <= 0) {
             return found;
         }
         if (bounds[0] != bounds[1] || bounds[1] != ended) { /* nothing behind a match is no match */
-            code = mark_match(scratch, done, piece.begin + bounds[0], piece.begin + bounds[1],
-                              split->invert);
+            rc = mark_match(scratch, done, piece.begin + bounds[0], piece.begin + bounds[1],
+                            split->invert);
             ended = bounds[1];
         }
         at = bounds[1];
@@ -51,7 +51,7 @@ static int mark_search(struct text_scratch *scratch, const struct token_split *s
             at += length;
         }
     }
-    return code;
+    return rc;
 }
 
 static int mark_chars(struct text_scratch *scratch, const struct token_split *split,
@@ -60,18 +60,18 @@ static int mark_chars(struct text_scratch *scratch, const struct token_split *sp
     const char *text = scratch->now->at;
     const struct token_unicode *unicode = scratch->tokenizer->unicode;
     unsigned length;
-    int code = 0;
-    for (size_t at = piece.begin; at < piece.end && code == 0; at += length) {
+    int rc = 0;
+    for (size_t at = piece.begin; at < piece.end && rc == 0; at += length) {
         uint32_t point = token_point(text + at, &length);
         bool match = split->kind == TOKEN_SPLIT_FLAG
                          ? (token_flags_of(unicode, point) & split->flag) != 0
                          : length == split->content_bytes &&
                                memcmp(text + at, split->content, length) == 0;
         if (match) {
-            code = mark_match(scratch, done, at, at + length, split->invert);
+            rc = mark_match(scratch, done, at, at + length, split->invert);
         }
     }
-    return code;
+    return rc;
 }
 
 static int put(struct token_pieces *out, size_t begin, size_t end)
@@ -83,8 +83,8 @@ static int put(struct token_pieces *out, size_t begin, size_t end)
 static int gather(const struct token_pieces *marks, enum token_behaviour behaviour,
                   struct token_pieces *out)
 {
-    int code = 0;
-    for (size_t i = 0; i < marks->count && code == 0;) {
+    int rc = 0;
+    for (size_t i = 0; i < marks->count && rc == 0;) {
         size_t begin = marks->at[i].begin;
         bool match = (marks->at[i].end & matched) != 0;
         size_t last = i;
@@ -104,11 +104,11 @@ static int gather(const struct token_pieces *marks, enum token_behaviour behavio
             last = next;
         }
         if (behaviour != TOKEN_REMOVED || !match) {
-            code = put(out, begin, marks->at[last].end & ~matched);
+            rc = put(out, begin, marks->at[last].end & ~matched);
         }
         i = last + 1;
     }
-    return code;
+    return rc;
 }
 
 static int cut_piece(struct text_scratch *scratch, const struct token_split *split,
@@ -116,12 +116,12 @@ static int cut_piece(struct text_scratch *scratch, const struct token_split *spl
 {
     size_t done = piece.begin;
     scratch->marks.count = 0;
-    int code = split->kind == TOKEN_SPLIT_SEARCH ? mark_search(scratch, split, piece, &done)
-                                                 : mark_chars(scratch, split, piece, &done);
-    if (code == 0 && done < piece.end) {
-        code = mark(scratch, done, piece.end, split->invert);
+    int rc = split->kind == TOKEN_SPLIT_SEARCH ? mark_search(scratch, split, piece, &done)
+                                               : mark_chars(scratch, split, piece, &done);
+    if (rc == 0 && done < piece.end) {
+        rc = mark(scratch, done, piece.end, split->invert);
     }
-    return code == 0 ? gather(&scratch->marks, split->behaviour, out) : code;
+    return rc == 0 ? gather(&scratch->marks, split->behaviour, out) : rc;
 }
 
 /* The common case, matches and what lies between them, without marks. */
@@ -131,8 +131,8 @@ static int cut_isolated(struct text_scratch *scratch, const struct token_pattern
     const char *text = scratch->now->at + piece.begin;
     size_t bytes = piece.end - piece.begin;
     size_t done = 0;
-    int code = 0;
-    for (size_t at = 0; at < bytes && code == 0;) {
+    int rc = 0;
+    for (size_t at = 0; at < bytes && rc == 0;) {
         size_t end = token_pattern_match(pattern, text, bytes, at);
         if (end == SIZE_MAX) {
             unsigned length;
@@ -140,12 +140,12 @@ static int cut_isolated(struct text_scratch *scratch, const struct token_pattern
             at += length;
             continue;
         }
-        code = put(out, piece.begin + done, piece.begin + at);
-        code = code == 0 ? put(out, piece.begin + at, piece.begin + end) : code;
+        rc = put(out, piece.begin + done, piece.begin + at);
+        rc = rc == 0 ? put(out, piece.begin + at, piece.begin + end) : rc;
         done = end;
         at = end;
     }
-    return code == 0 ? put(out, piece.begin + done, piece.end) : code;
+    return rc == 0 ? put(out, piece.begin + done, piece.end) : rc;
 }
 
 static bool begins_with(const struct token_text *text, struct text_span piece, const char *content,
@@ -160,25 +160,25 @@ static int rewrite_piece(struct text_scratch *scratch, const struct token_split 
 {
     const struct token_text *from = scratch->now;
     size_t done = piece.begin;
-    int code = 0;
+    int rc = 0;
     if (prefix) {
         uint32_t begin = token_text_span(from, piece.begin).begin;
-        code = token_text_put(to, split->content, split->content_bytes,
-                              (struct text_span){begin, begin});
+        rc = token_text_put(to, split->content, split->content_bytes,
+                            (struct text_span){begin, begin});
     }
-    while (split->kind == TOKEN_SPLIT_META && done < piece.end && code == 0) {
+    while (split->kind == TOKEN_SPLIT_META && done < piece.end && rc == 0) {
         const char *space = memchr(from->at + done, ' ', piece.end - done);
         if (space == NULL) {
             break;
         }
         size_t at = (size_t)(space - from->at);
-        code = token_text_copy(to, from, done, at);
-        code = code == 0 ? token_text_put(to, split->content, split->content_bytes,
-                                          token_text_span(from, at))
-                         : code;
+        rc = token_text_copy(to, from, done, at);
+        rc = rc == 0 ? token_text_put(to, split->content, split->content_bytes,
+                                      token_text_span(from, at))
+                     : rc;
         done = at + 1;
     }
-    return code == 0 ? token_text_copy(to, from, done, piece.end) : code;
+    return rc == 0 ? token_text_copy(to, from, done, piece.end) : rc;
 }
 
 /* Is the piece the text's first, by what it stands for in the original? Without spans, no step before
@@ -193,20 +193,20 @@ static int rewrite(struct text_scratch *scratch, const struct token_split *split
 {
     const struct token_text *from = scratch->now;
     struct token_text *to = from == &scratch->text[1] ? &scratch->text[2] : &scratch->text[1];
-    int code = 0;
+    int rc = 0;
     to->bytes = 0;
-    for (size_t i = 0; i < in->count && code == 0; i++) {
+    for (size_t i = 0; i < in->count && rc == 0; i++) {
         struct text_span piece = in->at[i];
         size_t begin = to->bytes;
         bool prefix = !begins_with(from, piece, split->content, split->content_bytes) &&
                       !(split->kind == TOKEN_SPLIT_META && begins_with(from, piece, " ", 1)) &&
                       (split->scheme == TOKEN_SCHEME_ALWAYS ||
                        (split->scheme == TOKEN_SCHEME_FIRST && first && is_first(from, piece, i)));
-        code = rewrite_piece(scratch, split, piece, prefix, to);
-        code = code == 0 ? put(out, begin, to->bytes) : code;
+        rc = rewrite_piece(scratch, split, piece, prefix, to);
+        rc = rc == 0 ? put(out, begin, to->bytes) : rc;
     }
     scratch->now = to;
-    return code;
+    return rc;
 }
 
 static int run(struct text_scratch *scratch, const struct token_split *split,
@@ -216,12 +216,12 @@ static int run(struct text_scratch *scratch, const struct token_split *split,
         return rewrite(scratch, split, in, out, first);
     }
     bool quick = split->search.pattern != NULL && split->behaviour == TOKEN_ISOLATED;
-    int code = 0;
-    for (size_t i = 0; i < in->count && code == 0; i++) {
-        code = quick ? cut_isolated(scratch, split->search.pattern, in->at[i], out)
-                     : cut_piece(scratch, split, in->at[i], out);
+    int rc = 0;
+    for (size_t i = 0; i < in->count && rc == 0; i++) {
+        rc = quick ? cut_isolated(scratch, split->search.pattern, in->at[i], out)
+                   : cut_piece(scratch, split, in->at[i], out);
     }
-    return code;
+    return rc;
 }
 
 int token_pre_tokenizer_run(struct text_scratch *scratch, size_t begin, size_t end, bool first)
@@ -231,13 +231,13 @@ int token_pre_tokenizer_run(struct text_scratch *scratch, size_t begin, size_t e
     unsigned in = 0;
     pieces[0].count = 0;
     scratch->now = &scratch->text[0];
-    int code = put(&pieces[0], begin, end);
-    for (size_t i = 0; i < tokenizer->splits && code == 0; i++, in ^= 1) {
+    int rc = put(&pieces[0], begin, end);
+    for (size_t i = 0; i < tokenizer->splits && rc == 0; i++, in ^= 1) {
         pieces[in ^ 1].count = 0;
-        code = run(scratch, &tokenizer->split[i], &pieces[in], &pieces[in ^ 1], first);
+        rc = run(scratch, &tokenizer->split[i], &pieces[in], &pieces[in ^ 1], first);
     }
-    for (size_t i = 0; i < pieces[in].count && code == 0; i++) {
-        code = token_bpe_run(scratch, scratch->now, pieces[in].at[i].begin, pieces[in].at[i].end);
+    for (size_t i = 0; i < pieces[in].count && rc == 0; i++) {
+        rc = token_bpe_run(scratch, scratch->now, pieces[in].at[i].begin, pieces[in].at[i].end);
     }
-    return code;
+    return rc;
 }

@@ -33,23 +33,23 @@ struct writer {
     size_t atom;                     /* where in `text` begins what a quantifier would repeat */
     struct group groups[GROUPS_MAX]; /* that are open */
     unsigned depth;
-    int code;
+    int rc;
 };
 
 static void put(struct writer *writer, const char *text, size_t bytes)
 {
-    if (writer->code == 0 && writer->bytes + bytes > writer->room) {
+    if (writer->rc == 0 && writer->bytes + bytes > writer->room) {
         const size_t room = (writer->room + bytes) * 2 + 256;
         char *more = core_charge_grow(writer->text, room);
         if (more == NULL) {
-            writer->code = core_err_set(-ENOMEM, "%s: no memory for a regular expression",
-                                        writer->what);
+            writer->rc = core_err_set(-ENOMEM, "%s: no memory for a regular expression",
+                                      writer->what);
             return;
         }
         writer->text = more;
         writer->room = room;
     }
-    if (writer->code == 0 && bytes > 0) {
+    if (writer->rc == 0 && bytes > 0) {
         memcpy(writer->text + writer->bytes, text, bytes);
         writer->bytes += bytes;
     }
@@ -62,9 +62,9 @@ static void put_text(struct writer *writer, const char *text)
 
 static void refuse(struct writer *writer, const char *why)
 {
-    if (writer->code == 0) {
-        writer->code = core_err_set(-ENOTSUP, "%s: regular expression, character %zu: %s",
-                                    writer->what, (size_t)(writer->at - writer->regex), why);
+    if (writer->rc == 0) {
+        writer->rc = core_err_set(-ENOTSUP, "%s: regular expression, character %zu: %s",
+                                  writer->what, (size_t)(writer->at - writer->regex), why);
     }
 }
 
@@ -275,7 +275,7 @@ static void write_class(struct writer *writer)
     if (writer->at < writer->end && *writer->at == ']') {
         refuse(writer, "an empty class of characters");
     }
-    while (writer->code == 0 && writer->at < writer->end && *writer->at != ']') {
+    while (writer->rc == 0 && writer->at < writer->end && *writer->at != ']') {
         const char next = writer->at + 1 < writer->end ? writer->at[1] : '\0';
         if (*writer->at == '\\') {
             write_escape(writer, true);
@@ -353,7 +353,7 @@ static void write_counts(struct writer *writer)
     const size_t atom = writer->bytes - writer->atom;
     if (wraps) {
         put_text(writer, "(?:");
-        if (writer->code == 0) {
+        if (writer->rc == 0) {
             memmove(writer->text + writer->atom + 3, writer->text + writer->atom, atom);
             memcpy(writer->text + writer->atom, "(?:", 3);
         }
@@ -395,13 +395,13 @@ int token_regex_translate(const struct token_unicode *unicode, const char *regex
 {
     struct writer writer = {
         .unicode = unicode, .what = what, .regex = regex, .at = regex, .end = regex + bytes};
-    while (writer.code == 0 && writer.at < writer.end) {
+    while (writer.rc == 0 && writer.at < writer.end) {
         write_next(&writer);
     }
     put(&writer, "", 1);
-    if (writer.code != 0) {
+    if (writer.rc != 0) {
         core_charge_free(writer.text);
-        return writer.code;
+        return writer.rc;
     }
     *out = writer.text;
     *out_bytes = writer.bytes - 1;

@@ -17,10 +17,10 @@ int text_scratch_create(const struct text_tokenizer *tokenizer, struct text_scra
         text_scratch_destroy(scratch);
         return core_err_set(-ENOMEM, "no memory for a tokenizer's scratch");
     }
-    int code = token_pcre_scratch_create(&scratch->pcre);
-    if (code != 0) {
+    int rc = token_pcre_scratch_create(&scratch->pcre);
+    if (rc != 0) {
         text_scratch_destroy(scratch);
-        return code;
+        return rc;
     }
     *out = scratch;
     return 0;

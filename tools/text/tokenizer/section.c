@@ -27,35 +27,35 @@ int token_section_walk(struct token_section *section, const struct core_json_val
     if (core_json_kind(value) != CORE_JSON_OBJECT) {
         return token_section_refuse(section, value, "must be", "an object or null");
     }
-    int code = core_json_get_string(section->doc, value, "type", &type);
-    if (code != 0 || strcmp(type, "Sequence") != 0) {
-        return code != 0 ? code : member(section, value, type);
+    int rc = core_json_get_string(section->doc, value, "type", &type);
+    if (rc != 0 || strcmp(type, "Sequence") != 0) {
+        return rc != 0 ? rc : member(section, value, type);
     }
     const struct core_json_value *members = core_json_find(value, list);
     if (members == NULL || core_json_kind(members) != CORE_JSON_ARRAY) {
         return token_section_refuse(section, value, "is a Sequence without", list);
     }
-    for (size_t i = 0; i < core_json_count(members) && code == 0; i++) {
-        code = token_section_walk(section, core_json_at(members, i), list, member);
+    for (size_t i = 0; i < core_json_count(members) && rc == 0; i++) {
+        rc = token_section_walk(section, core_json_at(members, i), list, member);
     }
-    return code;
+    return rc;
 }
 
 int token_section_bool(struct token_section *section, const struct core_json_value *object,
                        const char *key, bool otherwise, bool *out)
 {
     *out = otherwise;
-    int code = core_json_get_bool(section->doc, object, key, out);
-    return code == -ENOENT ? 0 : code;
+    int rc = core_json_get_bool(section->doc, object, key, out);
+    return rc == -ENOENT ? 0 : rc;
 }
 
 int token_section_string(struct token_section *section, const struct core_json_value *object,
                          const char *key, char **out, size_t *bytes)
 {
     const char *text = NULL;
-    int code = core_json_get_string(section->doc, object, key, &text);
-    if (code != 0) {
-        return code;
+    int rc = core_json_get_string(section->doc, object, key, &text);
+    if (rc != 0) {
+        return rc;
     }
     *bytes = strlen(text);
     *out = core_charge_text(text, SIZE_MAX);
@@ -72,9 +72,9 @@ int token_section_search(struct token_section *section, const struct core_json_v
     if (pattern == NULL || core_json_kind(pattern) != CORE_JSON_OBJECT) {
         return token_section_refuse(section, object, "has no", "pattern");
     }
-    int code = core_json_get_string(section->doc, pattern, literal ? "String" : "Regex", &text);
-    if (code != 0) {
-        return code;
+    int rc = core_json_get_string(section->doc, pattern, literal ? "String" : "Regex", &text);
+    if (rc != 0) {
+        return rc;
     }
     char what[256];
     snprintf(what, sizeof what, "%.200s: %s", section->tokenizer->source, section->key);
@@ -87,15 +87,14 @@ static int load_behaviour(struct token_section *section, const struct core_json_
     static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious",
                                         "MergedWithNext", "Contiguous"};
     const char *name = NULL;
-    int code = core_json_get_string(section->doc, value, "behavior", &name);
-    for (size_t i = 0; code == 0 && i < sizeof names / sizeof names[0]; i++) {
+    int rc = core_json_get_string(section->doc, value, "behavior", &name);
+    for (size_t i = 0; rc == 0 && i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i]) == 0) {
             *out = (enum token_behaviour)i;
             return 0;
         }
     }
-    return code != 0 ? code
-                     : token_section_refuse(section, value, "has an unknown behavior:", name);
+    return rc != 0 ? rc : token_section_refuse(section, value, "has an unknown behavior:", name);
 }
 
 static struct token_split *next_split(struct token_section *section)
@@ -116,10 +115,10 @@ static int load_byte_level(struct token_section *section, const struct core_json
                                "\\s+(?!\\S)|\\s+";
     bool prefix;
     bool regex;
-    int code = token_section_bool(section, value, "add_prefix_space", true, &prefix);
-    code = code == 0 ? token_section_bool(section, value, "use_regex", true, &regex) : code;
+    int rc = token_section_bool(section, value, "add_prefix_space", true, &prefix);
+    rc = rc == 0 ? token_section_bool(section, value, "use_regex", true, &regex) : rc;
     section->tokenizer->model->byte_level = true;
-    if (code == 0 && prefix) {
+    if (rc == 0 && prefix) {
         struct token_split *split = next_split(section);
         if (split == NULL) {
             return too_many(section);
@@ -129,16 +128,16 @@ static int load_byte_level(struct token_section *section, const struct core_json
                                       .content_bytes = 1,
                                       .scheme = TOKEN_SCHEME_ALWAYS};
     }
-    if (code == 0 && regex) {
+    if (rc == 0 && regex) {
         struct token_split *split = next_split(section);
         if (split == NULL) {
             return too_many(section);
         }
         split->behaviour = TOKEN_ISOLATED;
-        code = token_search_create(section->tokenizer->unicode, gpt2, sizeof gpt2 - 1, false,
-                                   section->key, &split->search);
+        rc = token_search_create(section->tokenizer->unicode, gpt2, sizeof gpt2 - 1, false,
+                                 section->key, &split->search);
     }
-    return code;
+    return rc;
 }
 
 static int load_scheme(struct token_section *section, const struct core_json_value *value,
@@ -147,20 +146,20 @@ static int load_scheme(struct token_section *section, const struct core_json_val
     static const char *const names[] = {"always", "first", "never"};
     const char *name = NULL;
     bool prefix;
-    int code = token_section_bool(section, value, "add_prefix_space", true, &prefix);
+    int rc = token_section_bool(section, value, "add_prefix_space", true, &prefix);
     *out = prefix ? TOKEN_SCHEME_ALWAYS : TOKEN_SCHEME_NEVER;
-    if (code != 0 || core_json_find(value, "prepend_scheme") == NULL) {
-        return code;
+    if (rc != 0 || core_json_find(value, "prepend_scheme") == NULL) {
+        return rc;
     }
-    code = core_json_get_string(section->doc, value, "prepend_scheme", &name);
-    for (size_t i = 0; code == 0 && i < sizeof names / sizeof names[0]; i++) {
+    rc = core_json_get_string(section->doc, value, "prepend_scheme", &name);
+    for (size_t i = 0; rc == 0 && i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i]) == 0) {
             *out = (enum token_scheme)i;
             return 0;
         }
     }
-    return code != 0 ? code
-                     : token_section_refuse(section, value, "has an unknown prepend_scheme:", name);
+    return rc != 0 ? rc
+                   : token_section_refuse(section, value, "has an unknown prepend_scheme:", name);
 }
 
 /* "replacement": one character. */
@@ -168,9 +167,9 @@ static int load_character(struct token_section *section, const struct core_json_
                           const char *key, char out[8], unsigned *bytes)
 {
     const char *text = NULL;
-    int code = core_json_get_string(section->doc, value, key, &text);
-    if (code != 0) {
-        return code;
+    int rc = core_json_get_string(section->doc, value, key, &text);
+    if (rc != 0) {
+        return rc;
     }
     if (text[0] != '\0') {
         token_point(text, bytes);
@@ -190,10 +189,10 @@ static int load_metaspace(struct token_section *section, const struct core_json_
         return too_many(section);
     }
     split->kind = TOKEN_SPLIT_META;
-    int code = load_character(section, value, "replacement", split->content, &split->content_bytes);
-    code = code == 0 ? load_scheme(section, value, &split->scheme) : code;
-    code = code == 0 ? token_section_bool(section, value, "split", true, &splits) : code;
-    if (code == 0 && splits) {
+    int rc = load_character(section, value, "replacement", split->content, &split->content_bytes);
+    rc = rc == 0 ? load_scheme(section, value, &split->scheme) : rc;
+    rc = rc == 0 ? token_section_bool(section, value, "split", true, &splits) : rc;
+    if (rc == 0 && splits) {
         struct token_split *cut = next_split(section);
         if (cut == NULL) {
             return too_many(section);
@@ -202,26 +201,26 @@ static int load_metaspace(struct token_section *section, const struct core_json_
         cut->kind = TOKEN_SPLIT_CHAR;
         cut->behaviour = TOKEN_MERGED_NEXT;
     }
-    return code;
+    return rc;
 }
 
 static int load_split(struct token_section *section, const struct core_json_value *value,
                       struct token_split *split)
 {
-    int code = load_behaviour(section, value, &split->behaviour);
-    code = code == 0 ? token_section_bool(section, value, "invert", false, &split->invert) : code;
-    return code == 0 ? token_section_search(section, value, &split->search) : code;
+    int rc = load_behaviour(section, value, &split->behaviour);
+    rc = rc == 0 ? token_section_bool(section, value, "invert", false, &split->invert) : rc;
+    return rc == 0 ? token_section_search(section, value, &split->search) : rc;
 }
 
 static int load_digits(struct token_section *section, const struct core_json_value *value,
                        struct token_split *split)
 {
     bool individual;
-    int code = token_section_bool(section, value, "individual_digits", false, &individual);
+    int rc = token_section_bool(section, value, "individual_digits", false, &individual);
     split->kind = TOKEN_SPLIT_FLAG;
     split->flag = TOKEN_FLAG_NUMERIC;
     split->behaviour = individual ? TOKEN_ISOLATED : TOKEN_CONTIGUOUS;
-    return code;
+    return rc;
 }
 
 static int load_member(struct token_section *section, const struct core_json_value *value,

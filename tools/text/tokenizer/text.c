@@ -34,27 +34,27 @@ int token_text_reserve(struct token_text *text, size_t more)
         return 0;
     }
     void *at = text->at;
-    int code = token_grow(&at, &room, text->bytes, more, 1);
+    int rc = token_grow(&at, &room, text->bytes, more, 1);
     text->at = at;
-    if (code == 0 && text->tracks) {
+    if (rc == 0 && text->tracks) {
         struct text_span *spans = core_charge_grow(text->spans, room * sizeof *spans);
         if (spans == NULL) {
             return core_err_set(-ENOMEM, "no memory for the spans of %zu bytes", room);
         }
         text->spans = spans;
-    } else if (code == 0) {
+    } else if (rc == 0) {
         core_charge_free(text->spans);
         text->spans = NULL;
     }
-    text->room = code == 0 ? room : text->room;
-    return code;
+    text->room = rc == 0 ? room : text->room;
+    return rc;
 }
 
 int token_text_put(struct token_text *text, const char *at, size_t bytes, struct text_span span)
 {
-    int code = token_text_reserve(text, bytes);
-    if (code != 0 || bytes == 0) {
-        return code;
+    int rc = token_text_reserve(text, bytes);
+    if (rc != 0 || bytes == 0) {
+        return rc;
     }
     memcpy(text->at + text->bytes, at, bytes);
     for (size_t i = 0; i < bytes && text->tracks; i++) {
@@ -67,9 +67,9 @@ int token_text_put(struct token_text *text, const char *at, size_t bytes, struct
 int token_text_copy(struct token_text *text, const struct token_text *from, size_t begin,
                     size_t end)
 {
-    int code = token_text_reserve(text, end - begin);
-    if (code != 0 || begin == end) {
-        return code;
+    int rc = token_text_reserve(text, end - begin);
+    if (rc != 0 || begin == end) {
+        return rc;
     }
     memcpy(text->at + text->bytes, from->at + begin, end - begin);
     if (text->tracks) {
@@ -97,10 +97,10 @@ int token_pieces_put(struct token_pieces *pieces, size_t begin, size_t end)
 {
     if (pieces->count == pieces->room) {
         void *at = pieces->at;
-        int code = token_grow(&at, &pieces->room, pieces->count, 1, sizeof *pieces->at);
+        int rc = token_grow(&at, &pieces->room, pieces->count, 1, sizeof *pieces->at);
         pieces->at = at;
-        if (code != 0) {
-            return code;
+        if (rc != 0) {
+            return rc;
         }
     }
     pieces->at[pieces->count++] = (struct text_span){.begin = (uint32_t)begin,
@@ -121,15 +121,15 @@ int token_search_create(const struct token_unicode *unicode, const char *regex, 
         out->literal_bytes = bytes;
         return 0;
     }
-    int code = token_pattern_create(unicode, regex, bytes, &out->pattern);
-    if (code != -ENOTSUP) {
-        return code;
+    int rc = token_pattern_create(unicode, regex, bytes, &out->pattern);
+    if (rc != -ENOTSUP) {
+        return rc;
     }
     char *text = NULL;
-    code = token_regex_translate(unicode, regex, bytes, what, &text, &bytes);
-    code = code == 0 ? token_pcre_create(text, bytes, what, &out->pcre) : code;
+    rc = token_regex_translate(unicode, regex, bytes, what, &text, &bytes);
+    rc = rc == 0 ? token_pcre_create(text, bytes, what, &out->pcre) : rc;
     core_charge_free(text);
-    return code;
+    return rc;
 }
 
 void token_search_free(struct token_search *search)

@@ -41,31 +41,31 @@ static int scan_sections(struct text_tokenizer *tokenizer, struct core_json_scan
 {
     struct core_json_token token;
     bool model = false;
-    int code = core_json_scan_next(scan, &token);
-    if (code == 0 && token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
+    int rc = core_json_scan_next(scan, &token);
+    if (rc == 0 && token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
         return core_err_set(-EINVAL, "%s: must be an object", scan->source);
     }
-    while (code == 0 && (code = core_json_scan_next(scan, &token)) == 0 &&
+    while (rc == 0 && (rc = core_json_scan_next(scan, &token)) == 0 &&
            token.kind == CORE_JSON_TOKEN_KEY) {
         if (core_json_token_equals(&token, "model", 5)) {
-            code = model ? core_err_set(-EINVAL, "%s: duplicate key \"model\"", scan->source)
-                         : token_model_load(tokenizer->model, scan);
+            rc = model ? core_err_set(-EINVAL, "%s: duplicate key \"model\"", scan->source)
+                       : token_model_load(tokenizer->model, scan);
             model = true;
             continue;
         }
         size_t from = scan->at;
         struct core_json_token key = token;
-        code = core_json_scan_skip(scan, &token);
-        for (size_t i = 0; i < SECTIONS && code == 0; i++) {
+        rc = core_json_scan_skip(scan, &token);
+        for (size_t i = 0; i < SECTIONS && rc == 0; i++) {
             if (core_json_token_equals(&key, sections[i].key, strlen(sections[i].key))) {
                 found[i] = (struct found){.text = scan->text + from, .bytes = scan->at - from};
             }
         }
     }
-    if (code == 0) {
-        code = core_json_scan_next(scan, &token); /* nothing may follow */
+    if (rc == 0) {
+        rc = core_json_scan_next(scan, &token); /* nothing may follow */
     }
-    return code != 0 || model ? code : core_err_set(-EINVAL, "%s: has no model", scan->source);
+    return rc != 0 || model ? rc : core_err_set(-EINVAL, "%s: has no model", scan->source);
 }
 
 static int load_section(struct text_tokenizer *tokenizer, const struct section *section,
@@ -78,22 +78,22 @@ static int load_section(struct text_tokenizer *tokenizer, const struct section *
         return 0;
     }
     snprintf(source, sizeof source, "%.400s: %s", tokenizer->source, section->key);
-    int code = core_json_parse(found->text, found->bytes, source, NULL, &doc);
-    if (code == 0) {
-        code = section->load(tokenizer, doc);
+    int rc = core_json_parse(found->text, found->bytes, source, NULL, &doc);
+    if (rc == 0) {
+        rc = section->load(tokenizer, doc);
     }
     core_json_destroy(doc);
-    return code;
+    return rc;
 }
 
 /* By the other files of its folder. */
 static int extend(struct text_tokenizer *tokenizer, const char *folder)
 {
     struct text_special special = {0};
-    int code = text_special_load(folder, &special);
-    code = code == 0 ? token_added_extend(tokenizer, &special, folder) : code;
+    int rc = text_special_load(folder, &special);
+    rc = rc == 0 ? token_added_extend(tokenizer, &special, folder) : rc;
     text_special_fini(&special);
-    return code;
+    return rc;
 }
 
 /* Metaspace's "first" asks what a piece stands for, where something before it may drop characters. */
@@ -114,34 +114,34 @@ static int build(struct text_tokenizer *tokenizer, const char *json, size_t byte
     struct core_json_scan scan;
     struct found found[SECTIONS] = {0};
     core_json_scan_init(&scan, json, bytes, tokenizer->source);
-    int code = token_unicode_create(&tokenizer->unicode);
-    code = code == 0 ? scan_sections(tokenizer, &scan, found) : code;
-    for (size_t i = 0; i < SECTIONS && code == 0; i++) {
-        code = load_section(tokenizer, &sections[i], &found[i]);
+    int rc = token_unicode_create(&tokenizer->unicode);
+    rc = rc == 0 ? scan_sections(tokenizer, &scan, found) : rc;
+    for (size_t i = 0; i < SECTIONS && rc == 0; i++) {
+        rc = load_section(tokenizer, &sections[i], &found[i]);
     }
     tokenizer->file_count = tokenizer->model->vocab.count;
-    code = code == 0 && folder != NULL ? extend(tokenizer, folder) : code;
-    code = code == 0 ? token_model_finish(tokenizer->model, tokenizer->source) : code;
+    rc = rc == 0 && folder != NULL ? extend(tokenizer, folder) : rc;
+    rc = rc == 0 ? token_model_finish(tokenizer->model, tokenizer->source) : rc;
     tokenizer->needs_spans = needs_spans(tokenizer);
-    return code == 0 ? token_added_finish(tokenizer) : code;
+    return rc == 0 ? token_added_finish(tokenizer) : rc;
 }
 
 static int parse(const char *json, size_t bytes, const char *source, const char *folder,
                  struct text_tokenizer **out)
 {
     struct text_tokenizer *tokenizer = core_charge_zeroed(1, sizeof *tokenizer);
-    int code = 0;
+    int rc = 0;
     if (tokenizer != NULL) {
         tokenizer->source = core_charge_text(source, SIZE_MAX);
         tokenizer->model = core_charge_zeroed(1, sizeof *tokenizer->model);
     }
     if (tokenizer == NULL || tokenizer->source == NULL || tokenizer->model == NULL) {
-        code = core_err_set(-ENOMEM, "%s: no memory for a tokenizer", source);
+        rc = core_err_set(-ENOMEM, "%s: no memory for a tokenizer", source);
     }
-    code = code == 0 ? build(tokenizer, json, bytes, folder) : code;
-    if (code != 0) {
+    rc = rc == 0 ? build(tokenizer, json, bytes, folder) : rc;
+    if (rc != 0) {
         text_tokenizer_destroy(tokenizer);
-        return code;
+        return rc;
     }
     *out = tokenizer;
     return 0;
@@ -191,13 +191,13 @@ int text_tokenizer_load(const char *path, struct text_tokenizer **out)
     if (folder && access(file, F_OK) != 0 && errno == ENOENT) {
         return refuse_folder(path);
     }
-    int code = folder ? core_file_read_regular(file, FILE_BYTES_MAX, &text, &bytes)
-                      : core_file_read(file, FILE_BYTES_MAX, &text, &bytes);
-    if (code == 0) {
-        code = parse(text, bytes, file, folder ? path : NULL, out);
+    int rc = folder ? core_file_read_regular(file, FILE_BYTES_MAX, &text, &bytes)
+                    : core_file_read(file, FILE_BYTES_MAX, &text, &bytes);
+    if (rc == 0) {
+        rc = parse(text, bytes, file, folder ? path : NULL, out);
     }
     free(text);
-    return code;
+    return rc;
 }
 
 void text_tokenizer_destroy(struct text_tokenizer *tokenizer)
@@ -254,21 +254,21 @@ static int encode_stretch(struct text_scratch *scratch, const char *text, size_t
     size_t from = 0;
     size_t done = 0;
     uint32_t added;
-    int code = token_normalizer_run(scratch, text + begin, end - begin, (uint32_t)begin);
+    int rc = token_normalizer_run(scratch, text + begin, end - begin, (uint32_t)begin);
     const struct token_text *norm = &scratch->text[0];
-    while (code == 0 && token_added_find(tokenizer, &tokenizer->late, norm->at, norm->bytes, &from,
-                                         done, bounds, &added)) {
+    while (rc == 0 && token_added_find(tokenizer, &tokenizer->late, norm->at, norm->bytes, &from,
+                                       done, bounds, &added)) {
         if (done < bounds[0]) {
-            code = token_pre_tokenizer_run(scratch, done, bounds[0], begin == 0 && done == 0);
+            rc = token_pre_tokenizer_run(scratch, done, bounds[0], begin == 0 && done == 0);
         }
         struct text_span span = token_text_span(norm, bounds[0]);
         span.end = token_text_span(norm, bounds[1] - 1).end;
-        code = code == 0 ? token_emit(scratch, tokenizer->added[added].id, span) : code;
+        rc = rc == 0 ? token_emit(scratch, tokenizer->added[added].id, span) : rc;
         done = bounds[1];
     }
-    return code == 0 && done < norm->bytes
+    return rc == 0 && done < norm->bytes
                ? token_pre_tokenizer_run(scratch, done, norm->bytes, begin == 0 && done == 0)
-               : code;
+               : rc;
 }
 
 static int encode_text(struct text_scratch *scratch, const char *text, size_t bytes)
@@ -278,24 +278,24 @@ static int encode_text(struct text_scratch *scratch, const char *text, size_t by
     size_t from = 0;
     size_t done = 0;
     uint32_t added;
-    int code = 0;
-    while (code == 0 && token_added_find(tokenizer, &tokenizer->early, text, bytes, &from, done,
-                                         bounds, &added)) {
-        code = done < bounds[0] ? encode_stretch(scratch, text, done, bounds[0]) : 0;
+    int rc = 0;
+    while (rc == 0 && token_added_find(tokenizer, &tokenizer->early, text, bytes, &from, done,
+                                       bounds, &added)) {
+        rc = done < bounds[0] ? encode_stretch(scratch, text, done, bounds[0]) : 0;
         struct text_span span = {(uint32_t)bounds[0], (uint32_t)bounds[1]};
-        code = code == 0 ? token_emit(scratch, tokenizer->added[added].id, span) : code;
+        rc = rc == 0 ? token_emit(scratch, tokenizer->added[added].id, span) : rc;
         done = bounds[1];
     }
-    return code == 0 && done < bytes ? encode_stretch(scratch, text, done, bytes) : code;
+    return rc == 0 && done < bytes ? encode_stretch(scratch, text, done, bytes) : rc;
 }
 
 static int emit_all(struct text_scratch *scratch, const uint32_t *ids, size_t count, size_t place)
 {
-    int code = 0;
-    for (size_t i = 0; i < count && code == 0; i++) {
-        code = token_emit(scratch, ids[i], (struct text_span){(uint32_t)place, (uint32_t)place});
+    int rc = 0;
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        rc = token_emit(scratch, ids[i], (struct text_span){(uint32_t)place, (uint32_t)place});
     }
-    return code;
+    return rc;
 }
 
 int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t bytes,
@@ -310,13 +310,12 @@ int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t
         scratch->text[i].bytes = 0;
     }
     scratch->count = 0;
-    int code = check_text(text, bytes);
-    code = code == 0 ? emit_all(scratch, frame->before, framed ? frame->before_count : 0, 0) : code;
-    code = code == 0 ? encode_text(scratch, text, bytes) : code;
-    code = code == 0 ? emit_all(scratch, frame->after, framed ? frame->after_count : 0, bytes)
-                     : code;
-    if (code != 0) {
-        return code;
+    int rc = check_text(text, bytes);
+    rc = rc == 0 ? emit_all(scratch, frame->before, framed ? frame->before_count : 0, 0) : rc;
+    rc = rc == 0 ? encode_text(scratch, text, bytes) : rc;
+    rc = rc == 0 ? emit_all(scratch, frame->after, framed ? frame->after_count : 0, bytes) : rc;
+    if (rc != 0) {
+        return rc;
     }
     *out = (struct text_encoding){
         .ids = scratch->ids, .count = scratch->count, .spans = spans ? scratch->spans : NULL};

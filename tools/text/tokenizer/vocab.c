@@ -64,18 +64,18 @@ static int grow_slots(struct token_vocab *vocab)
 static int reserve(struct token_vocab *vocab, size_t bytes, uint32_t id)
 {
     void *text = vocab->text;
-    int code = token_grow(&text, &vocab->text_room, vocab->text_bytes, bytes, 1);
+    int rc = token_grow(&text, &vocab->text_room, vocab->text_bytes, bytes, 1);
     vocab->text = text;
-    if (code == 0 && id >= vocab->count) {
+    if (rc == 0 && id >= vocab->count) {
         void *tokens = vocab->tokens;
-        code = token_grow(&tokens, &vocab->tokens_room, vocab->count, id + 1 - vocab->count,
-                          sizeof *vocab->tokens);
+        rc = token_grow(&tokens, &vocab->tokens_room, vocab->count, id + 1 - vocab->count,
+                        sizeof *vocab->tokens);
         vocab->tokens = tokens;
     }
-    if (code == 0 && vocab->used * 2 >= vocab->mask) {
-        code = grow_slots(vocab);
+    if (rc == 0 && vocab->used * 2 >= vocab->mask) {
+        rc = grow_slots(vocab);
     }
-    return code;
+    return rc;
 }
 
 int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id)
@@ -85,9 +85,9 @@ int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, u
         return core_err_set(-EINVAL, "token \"%.*s\" has id %u, and ids go up to %d", shown, text,
                             id, VOCAB_IDS_MAX - 1);
     }
-    int code = reserve(vocab, bytes, id);
-    if (code != 0) {
-        return code;
+    int rc = reserve(vocab, bytes, id);
+    if (rc != 0) {
+        return rc;
     }
     for (; vocab->count <= id; vocab->count++) {
         vocab->tokens[vocab->count] = (struct text_span){1, 0};
