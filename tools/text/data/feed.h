@@ -31,8 +31,8 @@ enum text_train_on {
 };
 
 enum text_on_bad_row {
-    TEXT_BAD_STOP, /* with an error that names file, row and key */
-    TEXT_BAD_SKIP, /* with a warning, and counted */
+    TEXT_BAD_STOP, /* fail with an error that names file, row and key */
+    TEXT_BAD_SKIP, /* warn, count the row and continue */
 };
 
 /* What a feed may take and took. A row's way from JSON to tokens has a limit, so that one row cannot take
@@ -58,7 +58,7 @@ uint64_t text_memory_row(const struct text_memory *memory);
 struct text_feed_options {
     const char *const *files; /* paths, patterns, "-" for standard input; .gz and .zst as well */
     size_t files_count;
-    int64_t seq_len;    /* tokens of a row at most; what is longer is cut, and counted */
+    int64_t seq_len;    /* most tokens of a row; longer rows are cut, and counted */
     int64_t batch_rows; /* of a micro-batch of one rank */
     const char
         *model;    /* folder with tokenizer.json and the chat template; NULL: rows of ids only */
@@ -67,10 +67,10 @@ struct text_feed_options {
         *chat_format; /* chatml, llama3, llama2, mistral, alpaca, vicuna; NULL: the model's */
     enum text_train_on train_on;
     enum text_on_bad_row on_bad_row;
-    bool pack;  /* several documents in a row, each with its own attention and positions */
-    bool split; /* what is longer than seq_len goes on in a row of its own, instead of being cut */
-    bool quiet; /* only errors are said: the same files were read with these options before */
-    bool shuffle; /* else the order of the files */
+    bool pack;    /* several documents in a row, each with its own attention and positions */
+    bool split;   /* rows longer than seq_len continue in further rows instead of being cut */
+    bool quiet;   /* no warnings: the same files were read with these options before */
+    bool shuffle; /* no: file order */
     int64_t
         now; /* the time that chat templates are given (strftime_now), as a local clock shows it,
                      in seconds since 1970: text_feed_now(). Part of what a run's rows depend on */
@@ -97,14 +97,14 @@ struct text_position {
                          version of all that */
 };
 
-/* What was read and what became of it, since the beginning or the position opened with. */
+/* Counts since the position that the feed was opened with. */
 struct text_counts {
     uint64_t rows;       /* of the files */
     uint64_t bad;        /* skipped */
     uint64_t cut;        /* longer than seq_len, with their end dropped */
     uint64_t cut_tokens; /* dropped with it */
     uint64_t split;      /* longer than seq_len, and continued in further rows */
-    uint64_t untrained;  /* dropped, for what was cut was all there was to train on */
+    uint64_t untrained;  /* dropped because all their trained tokens were cut off */
     uint64_t documents;  /* in batches */
     uint64_t tokens;     /* in batches, without padding */
     uint64_t targets;    /* of these, trained on */

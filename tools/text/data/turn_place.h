@@ -11,7 +11,7 @@ struct text_added;
 struct jinja_rendering;
 struct text_tokenizer;
 
-/* A place that was found in the whole and in a beginning. */
+/* The same place in the text of the whole conversation and in that of a beginning. */
 struct text_turn_place {
     bool known;
     size_t whole;
@@ -19,7 +19,7 @@ struct text_turn_place {
     size_t end; /* where a turn ends in the whole; `whole` may be in front of its last token */
 };
 
-/* So many bytes are the same in both texts behind a place in both. */
+/* Number of bytes after a place that are the same in both texts. */
 size_t text_turn_place_common(const struct jinja_rendering *whole,
                               const struct jinja_rendering *part,
                               const struct text_turn_place *from);
@@ -28,10 +28,10 @@ size_t text_turn_place_common(const struct jinja_rendering *whole,
  * NULL: none. `end` is then the place behind the token. */
 const struct text_added *text_turn_place_end_token(const struct text_tokenizer *tokenizer,
                                                    const char *text, size_t begin, size_t *end);
-/* The special token that stands at the beginning of a text; NULL. */
+/* The special token that a text begins with; NULL if there is none. */
 const struct text_added *text_turn_place_token(const struct text_tokenizer *tokenizer,
                                                const char *text, size_t bytes);
-/* Back to the beginning of a token that lies across `at`. */
+/* Where the special token begins that contains `at`; `at` itself if none does. */
 size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, const char *text,
                                     size_t at);
 

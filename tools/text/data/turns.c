@@ -78,7 +78,7 @@ static int read_prefix(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Is the beginning's text the whole's as well? Where not, `out` is that text. */
+/* Renders a beginning unless its text is known to be the whole's; `out` is set only if it was rendered. */
 static int compare_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *prefix, struct jinja_rendering *out)
 {
@@ -93,7 +93,7 @@ static bool agrees(const struct beginning *prefix)
     return prefix->common == prefix->bytes;
 }
 
-/* Is what stands in front of a place, from an earlier one on, the same in both texts? */
+/* Whether both texts are the same from one place to a later one. */
 static bool follows(const struct jinja_rendering *whole, const struct jinja_rendering *part,
                     const struct text_turn_place *from, const struct text_turn_place *to)
 {
@@ -103,8 +103,8 @@ static bool follows(const struct jinja_rendering *whole, const struct jinja_rend
            memcmp(part->text + from->part, whole->text + from->whole, gap) == 0;
 }
 
-/* The text that asks for a turn: what the conversation with the prompt has behind the whole. Kept for
- * the conversation; NULL: not known. */
+/* The generation prompt: what rendering with it adds to the whole. Found once per conversation; NULL if it
+ * cannot be found. */
 static int find_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        const struct jinja_rendering **out)
 {
@@ -130,7 +130,7 @@ static int find_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc == -EINVAL ? 0 : rc; /* a template may refuse to be asked once more */
 }
 
-/* Past the prompt, where the whole has it at a place. */
+/* Moves a place past the prompt if the whole has it there. */
 static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        struct text_turn_place *at)
 {

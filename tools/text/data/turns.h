@@ -28,10 +28,10 @@ struct text_turns {
 int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous);
 void text_turns_fini(struct text_turns *turns);
 
-/* Appends a part. -ENOMEM. */
+/* Appends a span. -ENOMEM. */
 int text_turns_add(struct text_turns *turns, size_t begin, size_t end);
 
-/* What is asked about: a row, its text by the template, and whose tokens end turns. */
+/* A conversation: its row, the text that the template renders, and the tokenizer whose special tokens end turns. */
 struct text_turns_whole {
     const struct text_chat *chat;
     const struct text_tokenizer *tokenizer;
@@ -39,7 +39,7 @@ struct text_turns_whole {
     const struct jinja_rendering *text;
 };
 
-/* Makes the list anew. -EINVAL where the template refuses a beginning. */
+/* Fills the list for one conversation. -EINVAL if the template refuses one of its beginnings. */
 int text_turns_find(struct text_turns *turns, const struct text_turns_whole *whole);
 
 #endif
