@@ -206,41 +206,43 @@ static void products(const char *layer, int64_t m, int64_t n, int64_t k)
     computes(name, KERN_LINEAR_GRAD_WEIGHT, &dw, flops);
 }
 
-static void attention(int64_t rows, int64_t length)
+/* 64 query heads of 8 key heads; figures of heads of 64 have it in their names. */
+static void attention(int64_t rows, int64_t length, int64_t dim)
 {
     const int64_t heads = 64;
-    const int64_t width = heads * DIM;
+    const int64_t width = heads * dim;
     const struct kern_attention_arguments a = {.type = KERN_BF16,
                                                .rows = rows,
                                                .length = length,
                                                .heads = heads,
                                                .kv_heads = 8,
-                                               .head_dim = DIM,
-                                               .scale = 0.088388f,
+                                               .head_dim = dim,
+                                               .scale = dim == 64 ? 0.125f : 0.088388f,
                                                .q = bench.arrays[0],
                                                .q_stride = width,
                                                .k = bench.arrays[1],
-                                               .k_stride = 8 * DIM,
+                                               .k_stride = 8 * dim,
                                                .v = bench.arrays[2],
-                                               .v_stride = 8 * DIM,
+                                               .v_stride = 8 * dim,
                                                .o = bench.arrays[3],
                                                .o_stride = width,
                                                .lse = bench.arrays[4]};
     const double pairs = (double)rows * (double)heads * (double)length * (double)length / 2.0;
+    const char *suffix = dim == 64 ? "_64" : "";
     char name[64];
-    snprintf(name, sizeof name, "attention_%dk", (int)(length / 1024));
-    computes(name, KERN_ATTENTION, &a, 4.0 * DIM * pairs);
+    snprintf(name, sizeof name, "attention_%dk%s", (int)(length / 1024), suffix);
+    computes(name, KERN_ATTENTION, &a, 4.0 * (double)dim * pairs);
     const struct kern_attention_grad_arguments g = {.forward = a,
                                                     .d_o = bench.arrays[5],
                                                     .d_o_stride = width,
                                                     .dq = bench.arrays[6],
                                                     .dq_stride = width,
                                                     .dk = bench.arrays[7],
-                                                    .dk_stride = 8 * DIM,
+                                                    .dk_stride = 8 * dim,
                                                     .dv = bench.arrays[8],
-                                                    .dv_stride = 8 * DIM};
-    snprintf(name, sizeof name, "attention_grad_%dk", (int)(length / 1024));
-    computes(name, KERN_ATTENTION_GRAD, &g, 10.0 * DIM * pairs);
+                                                    .dv_stride = 8 * dim};
+    snprintf(name, sizeof name, "attention_grad_%dk%s", (int)(length / 1024), suffix);
+    computes(name, KERN_ATTENTION_GRAD, &g, 10.0 * (double)dim * pairs);
 }
 
 static void loss(void)
@@ -275,8 +277,10 @@ int main(int argc, char **argv)
     products("14b_down", bench.tokens, 5120, 17408);
     products("32b_up", bench.tokens, 2 * 25600, 5120);
     products("32b_down", bench.tokens, 5120, 25600);
-    attention(bench.batches > 2 ? 2 : 1, 4096);
-    attention(1, bench.batches > 2 ? 16384 : 8192);
+    for (int64_t dim = DIM; dim >= 64; dim /= 2) {
+        attention(bench.batches > 2 ? 2 : 1, 4096, dim);
+        attention(1, bench.batches > 2 ? 16384 : 8192, dim);
+    }
     loss();
     card_bench_close();
     return 0;

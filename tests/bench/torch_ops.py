@@ -147,17 +147,19 @@ def products(b):
         b.say(f"linear_{name}_dw", flops, "TFLOP/s", lambda: lambda: dy.T @ x)
 
 
-def attention(b, rows, length):
+def attention(b, rows, length, dim):
+    """64 query heads of 8 key heads. cuDNN's gradient has other bits in each run; flash's has, unless torch is
+    told to be deterministic."""
     torch = b.torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     F = torch.nn.functional
     pairs = rows * 64 * length * length / 2.0
-    q = b.rand(rows, length, 64, DIM).transpose(1, 2).detach().requires_grad_()
-    k, v = (b.rand(rows, length, 8, DIM).transpose(1, 2).detach().requires_grad_() for _ in "kv")
-    dy = b.rand(rows, length, 64, DIM).transpose(1, 2)
-    name = f"{length // 1024}k"
-    for kind in ("FLASH_ATTENTION", "CUDNN_ATTENTION"):
-        word = kind.split("_", maxsplit=1)[0].lower()
+    q = b.rand(rows, length, 64, dim).transpose(1, 2).detach().requires_grad_()
+    k, v = (b.rand(rows, length, 8, dim).transpose(1, 2).detach().requires_grad_() for _ in "kv")
+    dy = b.rand(rows, length, 64, dim).transpose(1, 2)
+    name = f"{length // 1024}k" + ("_64" if dim == 64 else "")
+    figures = {"attention": [], "attention_grad": []}
+    for kind, word in (("FLASH_ATTENTION", "flash"), ("FLASH_ATTENTION", "flash_deterministic"), ("CUDNN_ATTENTION", "cudnn")):
 
         def forward():
             with sdpa_kernel(getattr(SDPBackend, kind)):
@@ -167,13 +169,14 @@ def attention(b, rows, length):
             o = forward()
             return lambda: torch.autograd.grad(o, (q, k, v), dy, retain_graph=True)
 
-        b.say(f"attention_{name}_{word}", 4.0 * DIM * pairs, "TFLOP/s", lambda: forward)
-        b.say(f"attention_grad_{name}_any_{word}", 10.0 * DIM * pairs, "TFLOP/s", gradient)
-        torch.use_deterministic_algorithms(True)  # refuses what may give other bits each time
-        b.say(f"attention_grad_{name}_{word}", 10.0 * DIM * pairs, "TFLOP/s", gradient)
+        torch.use_deterministic_algorithms(word == "flash_deterministic")
+        if word != "flash_deterministic":
+            b.say(f"attention_{name}_{word}", 4.0 * dim * pairs, "TFLOP/s", lambda: forward)
+        b.say(f"attention_grad_{name}_{word}", 10.0 * dim * pairs, "TFLOP/s", gradient)
         torch.use_deterministic_algorithms(False)
-    for part in ("attention", "attention_grad"):
-        found = [v for n, v in b.figures.items() if n.startswith(f"{part}_{name}_") and "_any_" not in n]
+        for part, found in figures.items():
+            found += [v for n, v in b.figures.items() if n == f"{part}_{name}_{word}"]
+    for part, found in figures.items():
         if found:
             b.figures[f"{part}_{name}"] = max(found)
 
@@ -252,8 +255,9 @@ def main():
         sys.exit("torch_ops.py: torch finds no card")
     b = Bench(a)
     print(f"# torch {torch.__version__}, {torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}, {b.tokens} tokens")
-    for part in (memory_bound, products, lambda b: attention(b, 1 if a.quick else 2, 4096),
-                 lambda b: attention(b, 1, 8192 if a.quick else 16384), loss, block):
+    rows, length = (1, 8192) if a.quick else (2, 16384)
+    for part in (memory_bound, products, lambda b: attention(b, rows, 4096, DIM), lambda b: attention(b, 1, length, DIM),
+                 lambda b: attention(b, rows, 4096, 64), lambda b: attention(b, 1, length, 64), loss, block):
         try:
             part(b)
         except Exception as error:
