@@ -1,5 +1,6 @@
-/* asm_sm90.cuh: products of a warpgroup (four warps, 64 rows) on Hopper, which go on by themselves and
- * read shared memory by descriptors. A test replaces this file by one in plain C++ (tests/cuda).
+/* asm_sm90.cuh: Hopper's own instructions: products of a warpgroup (four warps, 64 rows), which go on by
+ * themselves and read shared memory by descriptors; bulk copies of tiles (TMA); barriers in shared memory
+ * that count arrivals and bytes; registers handed from warpgroup to warpgroup. A test replaces this file by one in plain C++ (tests/cuda).
  *
  * A tile in shared memory stands in slices of 64 columns: slice c has all rows of columns 64 c .. 64 c + 63,
  * 128 bytes a row, begins at a multiple of 1024 bytes, and keeps the 16 bytes i of row r at place
@@ -8,6 +9,7 @@
 #define KERNELS_CUDA_ASM_SM90_CUH
 
 #include "kernels/cuda/asm.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 /* Where a tile, or a part of one, begins; `slice_bytes` lie between slices. */
 struct kern_wg_tile {
@@ -44,11 +46,84 @@ __device__ __forceinline__ kern_wg_tile kern_wg_tile_from(kern_wg_tile tile, uin
     return {tile.bits + (bytes >> 4)};
 }
 
-/* Copies and stores to shared memory of this thread become visible to the products of others behind
- * the next barrier. */
-__device__ __forceinline__ void kern_wg_publish()
+/* A barrier in shared memory, 8 bytes at `barrier`: a phase ends when `arrivals` threads have arrived and
+ * all bytes that were announced for it have come. Phases count 0, 1, 0, 1 ... */
+__device__ __forceinline__ void kern_barrier_init(uint32_t barrier, uint32_t arrivals)
 {
-    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                 :
+                 : "r"(barrier), "r"(arrivals)
+                 : "memory");
+}
+
+/* Barriers that this thread has initialised are visible to copies after the next __syncthreads. */
+__device__ __forceinline__ void kern_barrier_publish()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+}
+
+/* Threads arrive that are told to: without a branch around it. */
+__device__ __forceinline__ void kern_barrier_arrive(uint32_t barrier, bool arrives)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\n"
+                 "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}"
+                 :
+                 : "r"(barrier), "r"(static_cast<uint32_t>(arrives))
+                 : "memory");
+}
+
+/* Arrives and announces `bytes` that copies will bring in this phase. */
+__device__ __forceinline__ void kern_barrier_announce(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :
+                 : "r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+/* Waits for the end of a phase. The phase before the first one counts as ended. */
+__device__ __forceinline__ void kern_barrier_wait(uint32_t barrier, uint32_t phase)
+{
+    uint32_t ended;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(ended)
+                     : "r"(barrier), "r"(phase)
+                     : "memory");
+    } while (ended == 0);
+}
+
+/* Starts to copy the map's box at (column, position, row) to shared memory; its bytes arrive at the
+ * barrier. Products read what came after a wait for the barrier without a fence. */
+__device__ __forceinline__ void kern_tensor_copy(uint32_t shared, const kern_tensor_map *map,
+                                                 uint32_t barrier, int32_t column, int32_t position,
+                                                 int32_t row)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];"
+                 :
+                 : "r"(shared), "l"(map), "r"(barrier), "r"(column), "r"(position), "r"(row)
+                 : "memory");
+}
+
+/* A value that all lanes have alike, in a register of the whole warp. What a loop makes of it is made again
+ * in each turn, instead of being kept in registers of all lanes. */
+__device__ __forceinline__ uint32_t kern_uniform(uint32_t value)
+{
+    return __shfl_sync(0xffffffffu, value, 0);
+}
+
+/* From here on the warpgroup has N registers a thread, more or fewer than before. */
+template <int N> __device__ __forceinline__ void kern_registers_raise()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(N));
+}
+
+template <int N> __device__ __forceinline__ void kern_registers_lower()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(N));
 }
 
 /* Before the first product of a batch: registers are as they were written. */

@@ -15,7 +15,7 @@
 #include "kernels/cuda/cuda.h"
 
 enum {
-    LENGTH = 300, /* three tiles of queries, the last one not whole; a document ends within */
+    LENGTH = 300, /* two or three tiles of queries, the last not whole; a document ends within */
     HEADS = 2,
     DIM_MAX = 128,
     WIDTH_MAX = HEADS * DIM_MAX,

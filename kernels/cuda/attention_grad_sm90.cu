@@ -1,234 +1,373 @@
-/* attention_grad_sm90.cu: the gradient of attention on Hopper's warpgroup products, in the two kernels of
- * attention_grad.cu that each own what they write: a block has 128 keys of a key head (or 128 queries), a
- * warpgroup 64 of them, and goes by 64 over the other side, whose rows come to shared memory one step ahead.
- * Compiled for sm_90a alone, and used where attention_check.c has found it to agree with attention_grad.cu
- * on the card at hand. */
+/* attention_grad_sm90.cu: the gradient of attention on Hopper's warpgroup products and bulk copies, in the
+ * two kernels of attention_grad.cu that each own what they write: a block has 128 keys of a key head (or
+ * 128 queries), a consumer 64 of them, and goes over the other side, whose rows come to shared memory some
+ * steps ahead. One consumer computes probabilities under the other's products. Compiled for sm_90a alone,
+ * and used where attention_check.c has found it to agree with attention_grad.cu on the card at hand. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/attention_sm90.cuh"
+#include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace
 {
 
 constexpr int TILE = 128; /* keys of a block of dk and dv; queries of a block of dq */
-constexpr int STEP = 64;  /* what the other side goes by */
-constexpr int THREADS = 256;
-constexpr int WARP_ROWS = 16;
+constexpr int GROUPS = 2;
+constexpr int THREADS = (GROUPS + 1) * KERN_WG_THREADS;
+constexpr int PRODUCER_REGISTERS = 40;
+constexpr int CONSUMER_REGISTERS = 232;
+static_assert(kern_wg_registers_fit(GROUPS, PRODUCER_REGISTERS, CONSUMER_REGISTERS));
 
 template <int D> constexpr int tile_bytes = kern_wg_tile_bytes<D, TILE>;
-template <int D> constexpr int step_bytes = kern_wg_tile_bytes<D, STEP>;
 
-/* Results on their way to memory: the rows of all warps, as kern_rows_write takes them. */
-template <int D> constexpr int rows_bytes = TILE *kern_row<D>::stride * 2;
+struct tensors {
+    kern_tensor_map q, d_o, k, v;
+};
 
 /* The first row of this thread's warpgroup, and of its warp, in the block's tile. */
-__device__ uint32_t group_row()
+__device__ int32_t group_row()
 {
-    return threadIdx.x / KERN_WG_THREADS * KERN_WG_ROWS;
+    return kern_wg_group() * KERN_WG_ROWS;
 }
 
 __device__ int32_t warp_row()
 {
-    return static_cast<int32_t>(threadIdx.x / KERN_LANES) * WARP_ROWS;
-}
-
-/* Products that were begun are done. */
-template <int D, int K>
-__device__ __forceinline__ void gathered(float (&sums)[D / 8][4], uint32_t (&p)[K][4])
-{
-    kern_wg_settle(sums);
-    kern_wg_settle(p);
+    return kern_wg_warp() * KERN_WG_WARP_ROWS;
 }
 
 /* ---- dk and dv: rows are keys, columns are queries. ---- */
 
-/* Shared memory: keys, values, two stages of queries and their d_o, two numbers of each query. */
+constexpr int QUERIES = 64; /* of a step */
+static_assert(QUERIES == 2 * KERN_LANES);
+template <int D> constexpr int query_bytes = kern_wg_tile_bytes<D, QUERIES>;
+
+/* Shared memory: keys and values; stages of queries and their d_o; two numbers of each query: lse times
+ * log2 e of a stage's queries, then their delta. */
 template <int D> struct keys_room {
+    static constexpr int stages = 4;
     static constexpr int k = 0;
     static constexpr int v = tile_bytes<D>;
-    static constexpr int steps = 2 * tile_bytes<D>;
-    static constexpr int numbers = steps + 4 * step_bytes<D>;
-    static constexpr int bytes = numbers + 4 * STEP * static_cast<int>(sizeof(float));
-    static_assert(2 * rows_bytes<D> <= numbers);
+    static constexpr int q = 2 * tile_bytes<D>;
+    static constexpr int d_o = q + stages * query_bytes<D>;
+    static constexpr int numbers = d_o + stages * query_bytes<D>;
+    static constexpr int number_bytes = 2 * QUERIES * static_cast<int>(sizeof(float));
+    static constexpr int tile_ring = numbers + stages * number_bytes;
+    static constexpr int step_ring = tile_ring + kern_ring<1>::bytes;
+    static constexpr int numbers_read = step_ring + kern_ring<stages>::bytes;
+    static constexpr int bytes = numbers_read + stages * KERN_BARRIER_BYTES;
 };
 
-template <int D> struct keys_work {
-    const kern_grad_job &j;
-    char *shared;
-    int64_t row_token;
-    int32_t stop;
-    float lse, delta; /* of a query that comes: threads below STEP have one each */
+template <int D> struct keys_rings {
+    kern_ring<1> tile;
+    kern_ring<keys_room<D>::stages> step;
 
-    __device__ const char *q(int stage) const
+    __device__ explicit keys_rings(uint32_t shared)
+        : tile(shared + keys_room<D>::tile_ring), step(shared + keys_room<D>::step_ring)
     {
-        return shared + keys_room<D>::steps + stage * 2 * step_bytes<D>;
     }
-    __device__ const char *d_o(int stage) const
+    /* The barrier of the stage whose phase ends when all consumers' threads have read its numbers. */
+    __device__ uint32_t numbers_read() const
     {
-        return q(stage) + step_bytes<D>;
+        return step.full() + (keys_room<D>::numbers_read - keys_room<D>::step_ring);
     }
-    /* lse times log2 e of the stage's queries; delta behind them. */
-    __device__ float *numbers(int stage) const
-    {
-        return reinterpret_cast<float *>(shared + keys_room<D>::numbers) + stage * 2 * STEP;
+};
+
+/* Calls f(tile, row, head) for each tile of the block, which has a slot of a row for a head; the first tiles
+ * of a row are seen by most queries and go first. */
+template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_job &j, F f)
+{
+    const uint32_t rows = static_cast<uint32_t>(j.g.forward.rows);
+    const uint32_t heads = static_cast<uint32_t>(j.g.forward.kv_heads);
+    const int32_t row = static_cast<int32_t>(blockIdx.x / heads % rows);
+    const int32_t kv_head = static_cast<int32_t>(blockIdx.x % heads);
+    const int32_t count = kern_tile_count(j.tiles, row);
+    for (int32_t i = static_cast<int32_t>(blockIdx.x / heads / rows); i < count;
+         i += j.tiles.slots) {
+        f(kern_tile_of(j.tiles, row, i), row, kv_head);
     }
-    __device__ void copy(int stage, const kern_walk &w)
-    {
-        const kern_attention_arguments &a = j.g.forward;
-        const int64_t column = w.head * a.head_dim;
-        kern_rows rows = kern_rows_of(a.q, a.q_stride, row_token, column);
-        rows.first = w.query;
-        kern_wg_copy<D, STEP, THREADS, 1>(const_cast<char *>(q(stage)), rows, stop);
-        rows = kern_rows_of(j.g.d_o, j.g.d_o_stride, row_token, column);
-        rows.first = w.query;
-        kern_wg_copy<D, STEP, THREADS, 1>(const_cast<char *>(d_o(stage)), rows, stop);
-        const int32_t query = w.query + static_cast<int32_t>(threadIdx.x);
-        const int64_t at = w.head * a.rows * a.length + row_token + query;
-        const bool has = threadIdx.x < STEP && query < stop;
-        lse = has ? a.lse[at] : 0.0f;
-        delta = has ? j.delta[at] : 0.0f;
-    }
-    /* After the products of a step: by then the numbers have come, and nobody has waited. */
-    __device__ void put(int stage) const
-    {
-        if (threadIdx.x < STEP) {
-            numbers(stage)[threadIdx.x] = lse * KERN_LOG2_E;
-            numbers(stage)[STEP + threadIdx.x] = delta;
+}
+
+/* Calls f(head, query) for each step of a tile: the queries that see its keys, of one head of the group after
+ * the other. */
+template <typename F>
+__device__ __forceinline__ void steps_each(const kern_grad_job &j, const kern_tile &tile,
+                                           int32_t kv_head, F f)
+{
+    const kern_walk w = kern_walk_begin(j.g.forward, tile, kv_head);
+    for (int32_t head = w.head; head < w.head_end; head++) {
+        for (int32_t query = w.first; query < w.last; query += QUERIES) {
+            f(head, query);
         }
     }
-};
+}
 
-/* Scores become probabilities, dp the gradient of the scores. Rows from first_key on. */
-__device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4], const float *numbers,
-                          const kern_attention_arguments &a, int32_t first_key, int32_t first_query,
-                          int32_t stop)
+/* One thread starts the copies ... */
+template <int D>
+__device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors &from,
+                                          uint32_t shared)
+{
+    keys_rings<D> ring(shared);
+    keys_each(j, [&](const kern_tile &tile, int32_t row, int32_t kv_head) {
+        ring.tile.wait_empty();
+        kern_barrier_announce(ring.tile.full(), 2 * tile_bytes<D>);
+        kern_wg_tile_copy<D, TILE>(shared + keys_room<D>::k, &from.k, ring.tile.full(), kv_head * D,
+                                   tile.begin, row);
+        kern_wg_tile_copy<D, TILE>(shared + keys_room<D>::v, &from.v, ring.tile.full(), kv_head * D,
+                                   tile.begin, row);
+        ring.tile.next();
+        steps_each(j, tile, kv_head, [&](int32_t head, int32_t query) {
+            const uint32_t at = shared + ring.step.stage * query_bytes<D>;
+            ring.step.wait_empty();
+            kern_barrier_announce(ring.step.full(), 2 * query_bytes<D>);
+            kern_wg_tile_copy<D, QUERIES>(at + keys_room<D>::q, &from.q, ring.step.full(), head * D,
+                                          query, row);
+            kern_wg_tile_copy<D, QUERIES>(at + keys_room<D>::d_o, &from.d_o, ring.step.full(),
+                                          head * D, query, row);
+            ring.step.next();
+        });
+    });
+}
+
+/* ... and a warp each brings one of the two numbers, which begin at no multiple of 16 bytes. */
+template <int D>
+__device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, char *shared)
+{
+    const kern_attention_arguments &a = j.g.forward;
+    const int lane = threadIdx.x % KERN_LANES;
+    const float *from = which == 0 ? a.lse : j.delta;
+    const float factor = which == 0 ? KERN_LOG2_E : 1.0f;
+    float *to = reinterpret_cast<float *>(shared + keys_room<D>::numbers) + which * QUERIES + lane;
+    keys_rings<D> ring(kern_shared_address(shared));
+    keys_each(j, [&](const kern_tile &tile, int32_t row, int32_t kv_head) {
+        steps_each(j, tile, kv_head, [&](int32_t head, int32_t query) {
+            const float *at = from + (head * a.rows + row) * a.length + query + lane;
+            const int32_t left = tile.stop - query - lane;
+            const float first = left > 0 ? at[0] : 0.0f;
+            const float second = left > KERN_LANES ? at[KERN_LANES] : 0.0f;
+            kern_barrier_wait(ring.numbers_read(), ring.step.phase ^ 1);
+            to[ring.step.stage * 2 * QUERIES] = first * factor;
+            to[ring.step.stage * 2 * QUERIES + KERN_LANES] = second * factor;
+            kern_barrier_arrive(ring.step.full(), true);
+            ring.step.next();
+        });
+    });
+}
+
+/* Scores of keys from first_key on that queries from first_query on do not see become minus infinity. */
+__device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t first_key,
+                                          int32_t first_query, int32_t stop, int32_t window)
 {
     const int lane = threadIdx.x % KERN_LANES;
-    const int32_t window = kern_window(a);
-    const float scale_log2 = a.scale * KERN_LOG2_E;
-    const bool cut = first_query < first_key + WARP_ROWS || first_query + STEP > stop ||
-                     first_query + STEP - 1 - first_key >= window;
 #pragma unroll
-    for (int n = 0; n < STEP / 8; n++) {
-        const float *two = numbers + n * 8 + lane % 4 * 2;
+    for (int n = 0; n < QUERIES / 8; n++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int32_t query = first_query + n * 8 + lane % 4 * 2 + i % 2;
             const int32_t key = first_key + lane / 4 + i / 2 * 8;
-            const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -two[i % 2]));
-            const bool seen = !cut || kern_sees(query, key, stop, window);
-            p[n][i] = seen ? chance : 0.0f;
-            dp[n][i] = p[n][i] * (dp[n][i] - two[STEP + i % 2]) * a.scale;
+            p[n][i] = kern_sees(query, key, stop, window) ? p[n][i] : -__uint_as_float(0x7f800000u);
         }
     }
 }
 
 template <typename T, int D>
-__device__ void keys_write(float (&sums)[D / 8][4], char *room, void *to, int64_t stride,
-                           int64_t at, int32_t left, int64_t head_dim)
-{
-    const float one[2] = {1.0f, 1.0f};
-    uint16_t *own = reinterpret_cast<uint16_t *>(room) + warp_row() * kern_row<D>::stride;
-    kern_rows_write<T, D>(sums, one, own, to, stride, at, left, head_dim);
-}
-
-template <typename T, int D>
-__device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t row,
-                          int64_t kv_head, char *shared)
+__device__ __forceinline__ void keys_tile(const kern_grad_job &j, const kern_tile &tile,
+                                          int32_t row, int32_t kv_head, char *memory,
+                                          keys_rings<D> &ring)
 {
     const kern_attention_arguments &a = j.g.forward;
-    const int64_t row_token = row * a.length;
-    const int64_t column = kv_head * a.head_dim;
-    const int32_t first_key = tile.begin + static_cast<int32_t>(group_row());
-    kern_rows k = kern_rows_of(a.k, a.k_stride, row_token, column);
-    kern_rows v = kern_rows_of(a.v, a.v_stride, row_token, column);
-    k.first = v.first = tile.begin;
-    kern_wg_copy<D, TILE, THREADS, 1>(shared + keys_room<D>::k, k, tile.end);
-    kern_wg_copy<D, TILE, THREADS, 1>(shared + keys_room<D>::v, v, tile.end);
-    keys_work<D> work = {j, shared, row_token, tile.stop, 0.0f, 0.0f};
-    kern_walk w = kern_walk_begin(a, tile, kv_head);
-    work.copy(0, w);
-    kern_copy_batch();
-    work.put(0);
-    const kern_wg_tile keys = kern_wg_tile_at<TILE>(shared + keys_room<D>::k, group_row());
-    const kern_wg_tile values = kern_wg_tile_at<TILE>(shared + keys_room<D>::v, group_row());
+    const uint32_t shared = kern_shared_address(memory);
+    const int lane = threadIdx.x % KERN_LANES;
+    const int32_t window = kern_window(a);
+    const float scale_log2 = a.scale * KERN_LOG2_E;
+    const int32_t first_key = tile.begin + group_row();
+    const int32_t warp_key = tile.begin + warp_row();
     float dk[D / 8][4];
     float dv[D / 8][4];
     kern_clear(dk);
     kern_clear(dv);
-    bool more = true;
-    for (int stage = 0; more; stage ^= 1) {
-        const int32_t query = w.query;
-        more = kern_walk_next(w, STEP);
-        kern_wg_turn();
-        if (more) {
-            work.copy(stage ^ 1, w);
-        }
-        kern_copy_batch();
-        if (query + STEP > first_key) { /* else no query sees the warpgroup's keys */
-            float p[STEP / 8][4];
-            float dp[STEP / 8][4];
-            uint32_t p_packed[STEP / 16][4];
-            uint32_t dp_packed[STEP / 16][4];
-            const kern_wg_tile q = kern_wg_tile_at<STEP>(work.q(stage), 0);
-            const kern_wg_tile d_o = kern_wg_tile_at<STEP>(work.d_o(stage), 0);
+    ring.tile.wait_full();
+    steps_each(j, tile, kv_head, [&](int32_t, int32_t query) {
+        ring.step.wait_full();
+        if (query + QUERIES > first_key) { /* else no query sees the warpgroup's keys */
+            float p[QUERIES / 8][4];
+            float dp[QUERIES / 8][4];
+            uint32_t p_packed[QUERIES / 16][4];
+            uint32_t dp_packed[QUERIES / 16][4];
+            const uint32_t own = kern_uniform(shared + group_row() * KERN_WG_ROW_BYTES);
+            const kern_wg_tile keys = kern_wg_tile_at<TILE>(own + keys_room<D>::k, 0);
+            const kern_wg_tile values = kern_wg_tile_at<TILE>(own + keys_room<D>::v, 0);
+            const uint32_t at = kern_uniform(shared + ring.step.stage * query_bytes<D>);
+            const kern_wg_tile q = kern_wg_tile_at<QUERIES>(at + keys_room<D>::q, 0);
+            const kern_wg_tile d_o = kern_wg_tile_at<QUERIES>(at + keys_room<D>::d_o, 0);
+            const float2 *numbers = reinterpret_cast<const float2 *>(
+                                        memory + keys_room<D>::numbers +
+                                        ring.step.stage * keys_room<D>::number_bytes) +
+                                    lane % 4;
             kern_wg_begin();
-            kern_wg_scores_begin<T, D, TILE, STEP>(p, keys, q);
-            kern_wg_scores_begin<T, D, TILE, STEP>(dp, values, d_o);
+            kern_wg_scores_begin<T, D, TILE, QUERIES>(p, keys, q);
             kern_wg_batch();
-            kern_wg_wait<0>();
+            kern_wg_scores_begin<T, D, TILE, QUERIES>(dp, values, d_o);
+            kern_wg_batch();
+            kern_wg_wait<1>();
             kern_wg_settle(p);
-            kern_wg_settle(dp);
-            turn_keys(p, dp, work.numbers(stage), a, tile.begin + warp_row(), query, tile.stop);
+            if (query < warp_key + KERN_WG_WARP_ROWS || query + QUERIES > tile.stop ||
+                query + QUERIES - 1 - warp_key >= window) {
+                keys_mask(p, warp_key, query, tile.stop, window);
+            }
+#pragma unroll
+            for (int n = 0; n < QUERIES / 8; n++) {
+                const float2 lse = numbers[n * 4];
+                p[n][0] = kern_exp2(__fmaf_rn(p[n][0], scale_log2, -lse.x));
+                p[n][1] = kern_exp2(__fmaf_rn(p[n][1], scale_log2, -lse.y));
+                p[n][2] = kern_exp2(__fmaf_rn(p[n][2], scale_log2, -lse.x));
+                p[n][3] = kern_exp2(__fmaf_rn(p[n][3], scale_log2, -lse.y));
+            }
             kern_wg_pack<T>(p_packed, p);
-            kern_wg_pack<T>(dp_packed, dp);
             kern_wg_settle(dv);
-            kern_wg_settle(dk);
             kern_wg_begin();
             kern_wg_gather_begin<T>(dv, p_packed, d_o);
+            kern_wg_batch();
+            kern_wg_wait<1>();
+            kern_wg_settle(dp);
+#pragma unroll
+            for (int n = 0; n < QUERIES / 8; n++) {
+                const float2 delta = numbers[QUERIES / 2 + n * 4];
+                dp[n][0] = p[n][0] * (dp[n][0] - delta.x);
+                dp[n][1] = p[n][1] * (dp[n][1] - delta.y);
+                dp[n][2] = p[n][2] * (dp[n][2] - delta.x);
+                dp[n][3] = p[n][3] * (dp[n][3] - delta.y);
+            }
+            kern_wg_pack<T>(dp_packed, dp);
+            kern_wg_settle(dk);
+            kern_wg_begin();
             kern_wg_gather_begin<T>(dk, dp_packed, q);
             kern_wg_batch();
+            kern_barrier_arrive(ring.numbers_read(), true);
             kern_wg_wait<0>();
-            gathered<D>(dv, p_packed);
-            gathered<D>(dk, dp_packed);
+            kern_wg_settle(dv);
+            kern_wg_settle(p_packed);
+            kern_wg_settle(dk);
+            kern_wg_settle(dp_packed);
+        } else {
+            kern_barrier_arrive(ring.numbers_read(), true);
         }
-        if (more) {
-            work.put(stage ^ 1);
-        }
-    }
-    __syncthreads(); /* the results go through the memory of what they were made of */
-    const int64_t token = row_token + tile.begin + warp_row();
-    const int32_t left = tile.end - tile.begin - warp_row();
-    keys_write<T, D>(dk, shared, j.g.dk, j.g.dk_stride, token * j.g.dk_stride + column, left,
-                     a.head_dim);
-    keys_write<T, D>(dv, shared + rows_bytes<D>, j.g.dv, j.g.dv_stride,
-                     token * j.g.dv_stride + column, left, a.head_dim);
-    __syncthreads();
+        ring.step.release();
+        ring.step.next();
+    });
+    ring.tile.release();
+    ring.tile.next();
+    const int64_t token = row * a.length + warp_key;
+    const int32_t left = tile.end - warp_key;
+    const float scale[2] = {a.scale, a.scale};
+    const float one[2] = {1.0f, 1.0f};
+    kern_wg_rows_write<T, D>(dk, scale,
+                             static_cast<uint16_t *>(j.g.dk) + token * j.g.dk_stride + kv_head * D,
+                             j.g.dk_stride, left);
+    kern_wg_rows_write<T, D>(dv, one,
+                             static_cast<uint16_t *>(j.g.dv) + token * j.g.dv_stride + kv_head * D,
+                             j.g.dv_stride, left);
 }
 
-/* The first tiles are seen by most queries: they go first. */
 template <typename T, int D>
-__global__ void __launch_bounds__(THREADS, 1) attend_dkdv(struct kern_grad_job j)
+__global__ void __launch_bounds__(THREADS, 1)
+    attend_dkdv(struct kern_grad_job j, const __grid_constant__ struct tensors from)
 {
     char *shared = kern_wg_shared();
-    const int64_t kv_head = blockIdx.x % j.g.forward.kv_heads;
-    const int32_t count = kern_tile_count(j.tiles, blockIdx.y);
-    for (int32_t index = static_cast<int32_t>(blockIdx.x / j.g.forward.kv_heads); index < count;
-         index += j.tiles.slots) {
-        keys_tile<T, D>(j, kern_tile_of(j.tiles, blockIdx.y, index), blockIdx.y, kv_head, shared);
+    keys_rings<D> ring(kern_shared_address(shared));
+    if (threadIdx.x == 0) {
+        ring.tile.init(1, GROUPS * KERN_WG_WARPS);
+        ring.step.init(1 + 2 * KERN_LANES, GROUPS * KERN_WG_WARPS);
+        for (int i = 0; i < keys_room<D>::stages; i++) {
+            kern_barrier_init(ring.numbers_read() + i * KERN_BARRIER_BYTES,
+                              GROUPS * KERN_WG_THREADS);
+        }
+        kern_barrier_publish();
+    }
+    __syncthreads();
+    if (threadIdx.x < KERN_WG_THREADS) {
+        kern_registers_lower<PRODUCER_REGISTERS>();
+        if (kern_wg_copies()) {
+            keys_copy<D>(j, from, kern_shared_address(shared));
+        } else if (threadIdx.x / KERN_LANES == 1 || threadIdx.x / KERN_LANES == 2) {
+            keys_numbers<D>(j, static_cast<int>(threadIdx.x / KERN_LANES) - 1, shared);
+        }
+    } else {
+        kern_registers_raise<CONSUMER_REGISTERS>();
+        keys_each(j, [&](const kern_tile &tile, int32_t row, int32_t kv_head) {
+            keys_tile<T, D>(j, tile, row, kv_head, shared, ring);
+        });
     }
 }
 
 /* ---- dq: rows are queries, columns are keys. ---- */
 
-/* Shared memory: queries, their d_o, two stages of keys and values. */
+constexpr int KEYS = 128;        /* of a step */
+static_assert(TILE % KEYS == 0); /* no step begins after a consumer's last query */
+template <int D> constexpr int key_bytes = kern_wg_tile_bytes<D, KEYS>;
+
+/* Shared memory: queries, their d_o, stages of keys and values. */
 template <int D> struct queries_room {
+    static constexpr int stages = 2;
     static constexpr int q = 0;
     static constexpr int d_o = tile_bytes<D>;
-    static constexpr int steps = 2 * tile_bytes<D>;
-    static constexpr int bytes = steps + 4 * step_bytes<D>;
-    static_assert(rows_bytes<D> <= bytes);
+    static constexpr int k = 2 * tile_bytes<D>;
+    static constexpr int v = k + stages * key_bytes<D>;
+    static constexpr int tile_ring = v + stages * key_bytes<D>;
+    static constexpr int step_ring = tile_ring + kern_ring<1>::bytes;
+    static constexpr int bytes = step_ring + kern_ring<stages>::bytes;
 };
+
+template <int D> struct queries_rings {
+    kern_ring<1> tile;
+    kern_ring<queries_room<D>::stages> step;
+
+    __device__ explicit queries_rings(uint32_t shared)
+        : tile(shared + queries_room<D>::tile_ring), step(shared + queries_room<D>::step_ring)
+    {
+    }
+};
+
+/* Calls f(tile, row, head) for each tile of the block, the last ones of a row, which see most, first. */
+template <typename F> __device__ __forceinline__ void queries_each(const kern_grad_job &j, F f)
+{
+    const kern_attention_arguments &a = j.g.forward;
+    const int32_t rows = static_cast<int32_t>(a.rows);
+    const int32_t heads = static_cast<int32_t>(a.heads);
+    kern_wg_items(j.tiles, rows, heads, [&](int32_t slot, int32_t row, int32_t head) {
+        for (int32_t i = kern_tile_count(j.tiles, row) - 1 - slot; i >= 0; i -= j.tiles.slots) {
+            f(kern_tile_of(j.tiles, row, i), row, head);
+        }
+    });
+}
+
+template <int D>
+__device__ __forceinline__ void queries_copy(const kern_grad_job &j, const tensors &from,
+                                             uint32_t shared)
+{
+    const kern_attention_arguments &a = j.g.forward;
+    const int32_t group = static_cast<int32_t>(a.heads / a.kv_heads);
+    queries_rings<D> ring(shared);
+    queries_each(j, [&](const kern_tile &tile, int32_t row, int32_t head) {
+        const int32_t kv = head / group * D;
+        ring.tile.wait_empty();
+        kern_barrier_announce(ring.tile.full(), 2 * tile_bytes<D>);
+        kern_wg_tile_copy<D, TILE>(shared + queries_room<D>::q, &from.q, ring.tile.full(), head * D,
+                                   tile.begin, row);
+        kern_wg_tile_copy<D, TILE>(shared + queries_room<D>::d_o, &from.d_o, ring.tile.full(),
+                                   head * D, tile.begin, row);
+        ring.tile.next();
+        for (int32_t key = kern_first_keys(tile, a.window, KEYS); key < tile.end; key += KEYS) {
+            const uint32_t at = shared + ring.step.stage * key_bytes<D>;
+            ring.step.wait_empty();
+            kern_barrier_announce(ring.step.full(), 2 * key_bytes<D>);
+            kern_wg_tile_copy<D, KEYS>(at + queries_room<D>::k, &from.k, ring.step.full(), kv, key,
+                                       row);
+            kern_wg_tile_copy<D, KEYS>(at + queries_room<D>::v, &from.v, ring.step.full(), kv, key,
+                                       row);
+            ring.step.next();
+        }
+    });
+}
 
 /* Two numbers of rows g and g + 8. */
 struct row_numbers {
@@ -250,129 +389,144 @@ __device__ row_numbers numbers_of(const kern_grad_job &j, int64_t at, int32_t fi
     return r;
 }
 
-__device__ void turn_queries(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
-                             const row_numbers &r, const kern_attention_arguments &a,
-                             int32_t first_query, int32_t first_key, int32_t stop)
+template <typename T, int D>
+__device__ __forceinline__ void queries_tile(const kern_grad_job &j, const kern_tile &tile,
+                                             int32_t row, int32_t head, uint32_t shared,
+                                             queries_rings<D> &ring)
 {
-    const int lane = threadIdx.x % KERN_LANES;
+    const kern_attention_arguments &a = j.g.forward;
     const int32_t window = kern_window(a);
     const float scale_log2 = a.scale * KERN_LOG2_E;
-    const bool cut = first_key + STEP - 1 > first_query ||
-                     first_query + WARP_ROWS - 1 - first_key >= window;
-#pragma unroll
-    for (int n = 0; n < STEP / 8; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int32_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
-            const int32_t query = first_query + lane / 4 + i / 2 * 8;
-            const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -r.lse[i / 2]));
-            const float slope = chance * (dp[n][i] - r.delta[i / 2]) * a.scale;
-            const bool seen = !cut || kern_sees(query, key, stop, window);
-            dp[n][i] = seen ? slope : 0.0f;
-        }
-    }
-}
-
-template <int D>
-__device__ void stage_copy(char *to, const kern_attention_arguments &a, int64_t row_token,
-                           int64_t column, const int32_t (&range)[2])
-{
-    kern_rows rows = kern_rows_of(a.k, a.k_stride, row_token, column);
-    rows.first = range[0];
-    kern_wg_copy<D, STEP, THREADS, 1>(to, rows, range[1]);
-    rows = kern_rows_of(a.v, a.v_stride, row_token, column);
-    rows.first = range[0];
-    kern_wg_copy<D, STEP, THREADS, 1>(to + step_bytes<D>, rows, range[1]);
-}
-
-template <typename T, int D>
-__device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int64_t row,
-                             int64_t head, char *shared)
-{
-    const kern_attention_arguments &a = j.g.forward;
-    const int64_t row_token = row * a.length;
-    const int64_t kv = head / (a.heads / a.kv_heads) * a.head_dim;
     const int32_t first_row = tile.begin + warp_row();
-    const int32_t group_end = tile.begin + static_cast<int32_t>(group_row()) + KERN_WG_ROWS;
-    char *steps = shared + queries_room<D>::steps;
-    int32_t key = kern_first_keys(tile, a.window, STEP);
-    kern_rows q = kern_rows_of(a.q, a.q_stride, row_token, head * a.head_dim);
-    kern_rows d_o = kern_rows_of(j.g.d_o, j.g.d_o_stride, row_token, head * a.head_dim);
-    q.first = d_o.first = tile.begin;
-    kern_wg_copy<D, TILE, THREADS, 1>(shared + queries_room<D>::q, q, tile.end);
-    kern_wg_copy<D, TILE, THREADS, 1>(shared + queries_room<D>::d_o, d_o, tile.end);
-    stage_copy<D>(steps, a, row_token, kv, {key, tile.end});
-    kern_copy_batch();
-    const row_numbers r = numbers_of(j, head * a.rows * a.length + row_token, first_row, tile.end);
-    const kern_wg_tile queries = kern_wg_tile_at<TILE>(shared + queries_room<D>::q, group_row());
-    const kern_wg_tile slopes = kern_wg_tile_at<TILE>(shared + queries_room<D>::d_o, group_row());
+    const row_numbers r = numbers_of(j, (head * a.rows + row) * a.length, first_row, tile.end);
     float dq[D / 8][4];
     kern_clear(dq);
-    for (int stage = 0; key < tile.end; key += STEP, stage ^= 1) {
-        char *now = steps + stage * 2 * step_bytes<D>;
-        kern_wg_turn();
-        if (key + STEP < tile.end) {
-            stage_copy<D>(steps + (stage ^ 1) * 2 * step_bytes<D>, a, row_token, kv,
-                          {key + STEP, tile.end});
+    ring.tile.wait_full();
+    for (int32_t key = kern_first_keys(tile, a.window, KEYS); key < tile.end; key += KEYS) {
+        const uint32_t own = kern_uniform(shared + group_row() * KERN_WG_ROW_BYTES);
+        const kern_wg_tile queries = kern_wg_tile_at<TILE>(own + queries_room<D>::q, 0);
+        const kern_wg_tile slopes = kern_wg_tile_at<TILE>(own + queries_room<D>::d_o, 0);
+        ring.step.wait_full();
+        float p[KEYS / 8][4];
+        float dp[KEYS / 8][4];
+        uint32_t packed[KEYS / 16][4];
+        const uint32_t at = shared + ring.step.stage * key_bytes<D>;
+        const kern_wg_tile keys = kern_wg_tile_at<KEYS>(at + queries_room<D>::k, 0);
+        const kern_wg_tile values = kern_wg_tile_at<KEYS>(at + queries_room<D>::v, 0);
+        kern_wg_begin();
+        kern_wg_scores_begin<T, D, TILE, KEYS>(p, queries, keys);
+        kern_wg_batch();
+        kern_wg_scores_begin<T, D, TILE, KEYS>(dp, slopes, values);
+        kern_wg_batch();
+        kern_wg_wait<1>();
+        kern_wg_settle(p);
+        if (key + KEYS - 1 > first_row || first_row + KERN_WG_WARP_ROWS - 1 - key >= window) {
+            kern_scores_mask(p, first_row, key, window);
         }
-        kern_copy_batch();
-        if (key < group_end) { /* else the warpgroup sees none of these keys */
-            float p[STEP / 8][4];
-            float dp[STEP / 8][4];
-            uint32_t packed[STEP / 16][4];
-            const kern_wg_tile keys = kern_wg_tile_at<STEP>(now, 0);
-            const kern_wg_tile values = kern_wg_tile_at<STEP>(now + step_bytes<D>, 0);
-            kern_wg_begin();
-            kern_wg_scores_begin<T, D, TILE, STEP>(p, queries, keys);
-            kern_wg_scores_begin<T, D, TILE, STEP>(dp, slopes, values);
-            kern_wg_batch();
-            kern_wg_wait<0>();
-            kern_wg_settle(p);
-            kern_wg_settle(dp);
-            turn_queries(p, dp, r, a, first_row, key, tile.end);
-            kern_wg_pack<T>(packed, dp);
-            kern_wg_settle(dq);
-            kern_wg_begin();
-            kern_wg_gather_begin<T>(dq, packed, keys);
-            kern_wg_batch();
-            kern_wg_wait<0>();
-            gathered<D>(dq, packed);
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                p[n][i] = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -r.lse[i / 2]));
+            }
         }
+        kern_wg_wait<0>();
+        kern_wg_settle(dp);
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                dp[n][i] = p[n][i] * (dp[n][i] - r.delta[i / 2]);
+            }
+        }
+        kern_wg_pack<T>(packed, dp);
+        kern_wg_settle(dq);
+        kern_wg_begin();
+        kern_wg_gather_begin<T>(dq, packed, keys);
+        kern_wg_batch();
+        kern_wg_wait<0>();
+        kern_wg_settle(dq);
+        kern_wg_settle(packed);
+        ring.step.release();
+        ring.step.next();
     }
-    __syncthreads();
-    keys_write<T, D>(dq, shared, j.g.dq, j.g.dq_stride,
-                     (row_token + first_row) * j.g.dq_stride + head * a.head_dim,
-                     tile.end - first_row, a.head_dim);
-    __syncthreads();
+    ring.tile.release();
+    ring.tile.next();
+    const float scale[2] = {a.scale, a.scale};
+    uint16_t *to = static_cast<uint16_t *>(j.g.dq) + (row * a.length + first_row) * j.g.dq_stride +
+                   head * D;
+    kern_wg_rows_write<T, D>(dq, scale, to, j.g.dq_stride, tile.end - first_row);
 }
 
 template <typename T, int D>
-__global__ void __launch_bounds__(THREADS, 1) attend_dq(struct kern_grad_job j)
+__global__ void __launch_bounds__(THREADS, 1)
+    attend_dq(struct kern_grad_job j, const __grid_constant__ struct tensors from)
 {
-    char *shared = kern_wg_shared();
-    const int64_t head = blockIdx.x % j.g.forward.heads;
-    const int32_t slot = static_cast<int32_t>(blockIdx.x / j.g.forward.heads);
-    const int32_t count = kern_tile_count(j.tiles, blockIdx.y);
-    for (int32_t index = count - 1 - slot; index >= 0; index -= j.tiles.slots) {
-        queries_tile<T, D>(j, kern_tile_of(j.tiles, blockIdx.y, index), blockIdx.y, head, shared);
+    const uint32_t shared = kern_shared_address(kern_wg_shared());
+    queries_rings<D> ring(shared);
+    if (threadIdx.x == 0) {
+        ring.tile.init(1, GROUPS * KERN_WG_WARPS);
+        ring.step.init(1, GROUPS * KERN_WG_WARPS);
+        kern_barrier_publish();
+    }
+    __syncthreads();
+    if (threadIdx.x < KERN_WG_THREADS) {
+        kern_registers_lower<PRODUCER_REGISTERS>();
+        if (kern_wg_copies()) {
+            queries_copy<D>(j, from, shared);
+        }
+    } else {
+        kern_registers_raise<CONSUMER_REGISTERS>();
+        queries_each(j, [&](const kern_tile &tile, int32_t row, int32_t head) {
+            queries_tile<T, D>(j, tile, row, head, shared, ring);
+        });
     }
 }
 
-template <typename T, int D> int launch(const struct dev_launch *where, const kern_grad_job &j)
+template <int D> int launch_dkdv(const struct dev_launch *where, const kern_grad_job &j)
 {
     const kern_attention_arguments &a = j.g.forward;
-    const unsigned rows = static_cast<unsigned>(a.rows);
-    const kern_grid dkdv = {.blocks = j.tiles.slots * a.kv_heads,
+    struct tensors from;
+    const kern_grid grid = {.blocks = j.tiles.slots * a.kv_heads * a.rows,
                             .threads = THREADS,
-                            .lines = rows,
+                            .lines = 1,
                             .shared_bytes = keys_room<D>::bytes + KERN_WG_ALIGN_BYTES};
-    const kern_grid dq = {.blocks = j.tiles.slots * a.heads,
-                          .threads = THREADS,
-                          .lines = rows,
-                          .shared_bytes = queries_room<D>::bytes + KERN_WG_ALIGN_BYTES};
-    /* dq may be d_o, which dk and dv are made of: it comes last. */
-    int rc = kern_cuda_launch(where, "attention_grad", dkdv, attend_dkdv<T, D>, j);
-    return rc != 0 ? rc : kern_cuda_launch(where, "attention_grad", dq, attend_dq<T, D>, j);
+    int rc = kern_wg_map("attention_grad", a, a.q, a.q_stride, a.heads, QUERIES, &from.q);
+    if (rc != 0 ||
+        (rc = kern_wg_map("attention_grad", a, j.g.d_o, j.g.d_o_stride, a.heads, QUERIES,
+                          &from.d_o)) != 0 ||
+        (rc = kern_wg_map("attention_grad", a, a.k, a.k_stride, a.kv_heads, TILE, &from.k)) != 0 ||
+        (rc = kern_wg_map("attention_grad", a, a.v, a.v_stride, a.kv_heads, TILE, &from.v)) != 0) {
+        return rc;
+    }
+    return kern_cuda_launch(where, "attention_grad", grid, attend_dkdv<kern_bf16, D>, j, from);
+}
+
+template <int D> int launch_dq(const struct dev_launch *where, const kern_grad_job &j)
+{
+    const kern_attention_arguments &a = j.g.forward;
+    struct tensors from;
+    kern_grid grid = {.blocks = 0,
+                      .threads = THREADS,
+                      .lines = 1,
+                      .shared_bytes = queries_room<D>::bytes + KERN_WG_ALIGN_BYTES};
+    int rc = kern_wg_blocks("attention_grad", j.tiles, a.rows, a.heads, &grid.blocks);
+    if (rc != 0 ||
+        (rc = kern_wg_map("attention_grad", a, a.q, a.q_stride, a.heads, TILE, &from.q)) != 0 ||
+        (rc = kern_wg_map("attention_grad", a, j.g.d_o, j.g.d_o_stride, a.heads, TILE,
+                          &from.d_o)) != 0 ||
+        (rc = kern_wg_map("attention_grad", a, a.k, a.k_stride, a.kv_heads, KEYS, &from.k)) != 0 ||
+        (rc = kern_wg_map("attention_grad", a, a.v, a.v_stride, a.kv_heads, KEYS, &from.v)) != 0) {
+        return rc;
+    }
+    return kern_cuda_launch(where, "attention_grad", grid, attend_dq<kern_bf16, D>, j, from);
+}
+
+/* dq may be d_o, which dk and dv are made of: it comes last. */
+template <int D> int launch(const struct dev_launch *where, const kern_grad_job &j)
+{
+    const int rc = launch_dkdv<D>(where, j);
+    return rc != 0 ? rc : launch_dq<D>(where, j);
 }
 
 } // namespace
@@ -391,6 +545,5 @@ int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
         return rc;
     }
     j.g = *g;
-    return g->forward.head_dim == 64 ? launch<kern_bf16, 64>(where, j)
-                                     : launch<kern_bf16, 128>(where, j);
+    return g->forward.head_dim == 64 ? launch<64>(where, j) : launch<128>(where, j);
 }

@@ -1,6 +1,8 @@
 /* attention_sm90.cuh: what attention and its gradient share on Hopper: tiles of rows in shared memory as
- * warpgroup products read them (asm_sm90.cuh), and runs of such products. A tile has a multiple of 64 rows;
- * a slice of it 128 bytes of each. */
+ * warpgroup products read them (asm_sm90.cuh), runs of such products, and how a block divides its work.
+ * The first warpgroup of a block, the producer, fills buffers with bulk copies; the others, the consumers,
+ * compute. A ring of buffers lies between them. A tile has a multiple of 64 rows; a slice of it 128 bytes
+ * of each. */
 #ifndef KERNELS_CUDA_ATTENTION_SM90_CUH
 #define KERNELS_CUDA_ATTENTION_SM90_CUH
 
@@ -9,10 +11,22 @@
 
 constexpr int KERN_WG_ROWS = 64; /* of a warpgroup */
 constexpr int KERN_WG_THREADS = 128;
+constexpr int KERN_WG_WARPS = 4;
+constexpr int KERN_WG_WARP_ROWS = 16;
+constexpr int KERN_WG_COLUMNS = 64; /* of a slice */
 constexpr int KERN_WG_ROW_BYTES = 128;
 constexpr int KERN_WG_ALIGN_BYTES = 1024;
+constexpr int KERN_BARRIER_BYTES = 8;
 
 template <int D, int ROWS> constexpr int kern_wg_tile_bytes = ROWS *D * 2;
+
+/* Whether the registers that a block of `groups` consumers begins with are enough for what its warpgroups
+ * take afterwards: one that asks for more than the others have left waits for ever. */
+constexpr bool kern_wg_registers_fit(int groups, int producer, int consumer)
+{
+    return producer + groups * consumer <=
+           (groups + 1) * (65536 / ((groups + 1) * KERN_WG_THREADS) / 8 * 8);
+}
 
 /* The block's shared memory from a multiple of KERN_WG_ALIGN_BYTES on. */
 __device__ inline char *kern_wg_shared()
@@ -21,39 +35,145 @@ __device__ inline char *kern_wg_shared()
     return kern_shared() + (past > 0 ? KERN_WG_ALIGN_BYTES - past : 0);
 }
 
-/* Starts to copy ROWS rows of D elements; rows from position `end` on are zeros. AT_ONCE: addresses that
- * are made side by side, which takes registers. */
-template <int D, int ROWS, int THREADS, int AT_ONCE>
-__device__ inline void kern_wg_copy(char *to, const kern_rows &rows, int32_t end)
+/* Whether this thread starts the producer's copies. */
+__device__ inline bool kern_wg_copies()
 {
-    constexpr int CHUNKS = D / 8;
-#pragma unroll AT_ONCE
-    for (int i = 0; i < ROWS * CHUNKS; i += THREADS) {
-        const int chunk = i + static_cast<int>(threadIdx.x);
-        const int row = chunk / CHUNKS;
-        const int column = chunk % CHUNKS;
-        const bool inside = rows.first + row < end;
-        const uint16_t *from = inside ? rows.base + (rows.first + row) * rows.stride + column * 8
-                                      : rows.base;
-        char *at = to + column / 8 * (ROWS * KERN_WG_ROW_BYTES) + row * KERN_WG_ROW_BYTES +
-                   (column % 8 ^ row % 8) * 16;
-        kern_copy16(at, from, inside);
+    return threadIdx.x == 0;
+}
+
+/* The index of a consumer's warpgroup, and of its warp among all consumers' warps. */
+__device__ inline int kern_wg_group()
+{
+    return static_cast<int>(threadIdx.x / KERN_WG_THREADS) - 1;
+}
+
+__device__ inline int32_t kern_wg_warp()
+{
+    return static_cast<int32_t>(threadIdx.x / KERN_LANES) - KERN_WG_WARPS;
+}
+
+/* A tile of ROWS rows at `address`, from row `row` on (a multiple of 64). */
+template <int ROWS> __device__ inline kern_wg_tile kern_wg_tile_at(uint32_t address, uint32_t row)
+{
+    return kern_wg_tile_of(address + row * KERN_WG_ROW_BYTES, ROWS * KERN_WG_ROW_BYTES);
+}
+
+/* Starts to copy ROWS positions of D columns, from `column` and `position` on of a row. */
+template <int D, int ROWS>
+__device__ inline void kern_wg_tile_copy(uint32_t address, const kern_tensor_map *map,
+                                         uint32_t barrier, int32_t column, int32_t position,
+                                         int32_t row)
+{
+#pragma unroll
+    for (int slice = 0; slice < D / KERN_WG_COLUMNS; slice++) {
+        kern_tensor_copy(address + slice * (ROWS * KERN_WG_ROW_BYTES), map, barrier,
+                         column + slice * KERN_WG_COLUMNS, position, row);
     }
 }
 
-/* A tile of ROWS rows, from row `row` on (a multiple of 64). */
-template <int ROWS> __device__ inline kern_wg_tile kern_wg_tile_at(const char *tile, uint32_t row)
+/* STAGES buffers on their way round, with two barriers each: `full` when what the producer copied has
+ * come, `empty` when all consumers have read it. Each side has a ring of its own and goes on with next(). */
+template <int STAGES> struct kern_ring {
+    static constexpr int bytes = 2 * STAGES * KERN_BARRIER_BYTES;
+    uint32_t barriers;
+    uint32_t stage, phase;
+
+    __device__ explicit kern_ring(uint32_t at) : barriers(at), stage(0), phase(0)
+    {
+    }
+    __device__ uint32_t full() const
+    {
+        return barriers + stage * KERN_BARRIER_BYTES;
+    }
+    __device__ uint32_t empty() const
+    {
+        return full() + STAGES * KERN_BARRIER_BYTES;
+    }
+    /* By one thread of the block, before all others begin. */
+    __device__ void init(uint32_t producers, uint32_t consumers) const
+    {
+        for (uint32_t i = 0; i < STAGES; i++) {
+            kern_barrier_init(barriers + i * KERN_BARRIER_BYTES, producers);
+            kern_barrier_init(barriers + (STAGES + i) * KERN_BARRIER_BYTES, consumers);
+        }
+    }
+    /* Producer: until the buffer may be written over. */
+    __device__ void wait_empty() const
+    {
+        kern_barrier_wait(empty(), phase ^ 1);
+    }
+    __device__ void wait_full() const
+    {
+        kern_barrier_wait(full(), phase);
+    }
+    /* A consumer's warp: the products that read the buffer have been waited for. */
+    __device__ void release() const
+    {
+        kern_barrier_arrive(empty(), threadIdx.x % KERN_LANES == 0);
+    }
+    __device__ void next()
+    {
+        stage++;
+        if (stage == STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+/* Calls f(slot, row, head) for each item of the block's share: items are the heads of the rows of a slot,
+ * slot after slot, and blocks take them in turns that go to and fro, so that shares are of one size where
+ * items get smaller. */
+template <typename F>
+__device__ __forceinline__ void kern_wg_items(const kern_tiles &tiles, int32_t rows, int32_t heads,
+                                              F f)
 {
-    return kern_wg_tile_of(kern_shared_address(tile) + row * KERN_WG_ROW_BYTES,
-                           ROWS * KERN_WG_ROW_BYTES);
+    const int32_t blocks = static_cast<int32_t>(gridDim.x);
+    const int32_t items = tiles.slots * rows * heads;
+    int32_t own = static_cast<int32_t>(blockIdx.x);
+    for (int32_t first = 0; first + own < items; first += blocks) {
+        const int32_t line = (first + own) / heads;
+        f(line / rows, line % rows, (first + own) % heads);
+        own = blocks - 1 - own;
+    }
 }
 
-/* What was copied is there for all; what products that were waited for have read may be written over. */
-__device__ inline void kern_wg_turn()
+/* How many blocks take all items: as many as multiprocessors where items are known to get smaller; else
+ * a block an item, so that the card gives them to whoever is free. */
+static inline int kern_wg_blocks(const char *op, const kern_tiles &tiles, int64_t rows,
+                                 int64_t heads, int64_t *out)
 {
-    kern_copy_wait<0>();
-    kern_wg_publish();
-    __syncthreads();
+    const int64_t items = tiles.slots * rows * heads;
+    int device = 0;
+    int processors = 0;
+    if (items > INT32_MAX / 2) {
+        return core_err_set(-EINVAL, "op %s is too large for one launch: %lld tiles", op,
+                            (long long)items);
+    }
+    if (tiles.list != nullptr) {
+        *out = items;
+        return 0;
+    }
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) !=
+            cudaSuccess) {
+        return kern_cuda_launched(op);
+    }
+    *out = items < processors ? items : processors;
+    return 0;
+}
+
+/* The map of `heads` heads of all rows, in boxes of `box_rows` positions of 64 columns. */
+static inline int kern_wg_map(const char *op, const kern_attention_arguments &a, const void *base,
+                              int64_t stride, int64_t heads, uint32_t box_rows,
+                              struct kern_tensor_map *out)
+{
+    const struct kern_tensor tensor = {.base = base,
+                                       .rows = a.rows,
+                                       .length = a.length,
+                                       .stride = stride,
+                                       .columns = heads * a.head_dim};
+    return kern_cuda_tensor_map(op, &tensor, box_rows, out);
 }
 
 /* Begins scores[64][8 N] = a b^T over D, from tiles of A and B rows. */
@@ -89,6 +209,53 @@ __device__ __forceinline__ void kern_wg_pack(uint32_t (&p)[K][4], const float (&
 #pragma unroll
     for (int k = 0; k < K; k++) {
         kern_a_pack<T>(p[k], scores[2 * k], scores[2 * k + 1]);
+    }
+}
+
+/* Lane t of four has word i of four rows of four; gives it word t of row i for row t of word i. */
+__device__ __forceinline__ void kern_quad_turn(uint32_t (&w)[4])
+{
+    const int lane = threadIdx.x % 4;
+#pragma unroll
+    for (int by = 1; by < 4; by *= 2) {
+        const bool high = (lane & by) != 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if ((i & by) == 0) {
+                const uint32_t sent = high ? w[i] : w[i + by];
+                const uint32_t came = __shfl_xor_sync(0xffffffffu, sent, by);
+                w[i] = high ? came : w[i];
+                w[i + by] = high ? w[i + by] : came;
+            }
+        }
+    }
+}
+
+/* A warp's 16 rows of results, times a factor for rows g and g + 8, to the array's rows from `to` on, of
+ * which `left` are to be written. */
+template <typename T, int D>
+__device__ __forceinline__ void kern_wg_rows_write(const float (&sums)[D / 8][4],
+                                                   const float (&factor)[2], uint16_t *to,
+                                                   int64_t stride, int32_t left)
+{
+    const int lane = threadIdx.x % KERN_LANES;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = lane / 4 + 8 * half;
+        uint16_t *at = to + row * stride + lane % 4 * 8;
+#pragma unroll
+        for (int j = 0; j < D / 32; j++) {
+            uint32_t words[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float *two = sums[4 * j + i] + 2 * half;
+                words[i] = kern_pack(T{}, two[0] * factor[half], two[1] * factor[half]);
+            }
+            kern_quad_turn(words);
+            if (row < left) {
+                *reinterpret_cast<uint4 *>(at + j * 32) = {words[0], words[1], words[2], words[3]};
+            }
+        }
     }
 }
 

@@ -92,16 +92,16 @@ __device__ inline void kern_softmax_shrink(kern_softmax<D> &s, const float (&shr
     }
 }
 
-/* Results and the logarithms of the sums, through `room` in shared memory. */
-template <typename T, int D>
-__device__ inline void kern_softmax_end(kern_softmax<D> &s, const kern_attention_arguments &a,
-                                        const kern_tile &tile, int64_t row_token, int64_t head,
-                                        uint16_t *room)
+/* The sums of whole rows: what a warp's results are to be multiplied by, and their logarithms to memory.
+ * `warp_row`: the warp's first row in the tile. */
+template <int D>
+__device__ inline void kern_softmax_finish(const kern_softmax<D> &s,
+                                           const kern_attention_arguments &a, const kern_tile &tile,
+                                           int64_t row_token, int64_t head, int32_t warp_row,
+                                           float (&factor)[2])
 {
     const int lane = threadIdx.x % KERN_LANES;
-    const int warp_row = threadIdx.x / KERN_LANES * KERN_WARP_ROWS;
     const int32_t left = tile.end - tile.begin - warp_row;
-    float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         float sum = s.sum[half];
@@ -114,9 +114,20 @@ __device__ inline void kern_softmax_end(kern_softmax<D> &s, const kern_attention
                 s.top[half] * a.scale + logf(sum);
         }
     }
+}
+
+/* Results and the logarithms of the sums, through `room` in shared memory. */
+template <typename T, int D>
+__device__ inline void kern_softmax_end(kern_softmax<D> &s, const kern_attention_arguments &a,
+                                        const kern_tile &tile, int64_t row_token, int64_t head,
+                                        uint16_t *room)
+{
+    const int warp_row = threadIdx.x / KERN_LANES * KERN_WARP_ROWS;
+    float factor[2];
+    kern_softmax_finish(s, a, tile, row_token, head, warp_row, factor);
     const int64_t at = (row_token + tile.begin + warp_row) * a.o_stride + head * a.head_dim;
     kern_rows_write<T, D>(s.o, factor, room + warp_row * kern_row<D>::stride, a.o, a.o_stride, at,
-                          left, a.head_dim);
+                          tile.end - tile.begin - warp_row, a.head_dim);
 }
 
 #endif

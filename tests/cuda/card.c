@@ -36,6 +36,15 @@ struct copies {
     unsigned batch; /* that is being made */
 };
 
+/* Boxes of the block that are under way. */
+enum { BOXES_MAX = 64 };
+struct box {
+    uint32_t shared;
+    struct card_tensor tensor;
+    struct card_corner corner;
+    uint64_t *barrier;
+};
+
 struct warp {
     uint64_t met; /* meetings so far */
     unsigned arrived;
@@ -53,6 +62,8 @@ static struct {
     struct fiber fibers[THREADS_MAX];
     struct warp warps[THREADS_MAX / WARP];
     struct copies copies[THREADS_MAX];
+    struct box boxes[BOXES_MAX];
+    unsigned boxes_count;
     uint64_t met; /* of the block */
     unsigned arrived;
     int gathering, gathered;
@@ -206,6 +217,93 @@ void card_copy_wait(unsigned left)
     copies->count = kept;
 }
 
+/* A barrier's word: arrivals of a phase (12 bits), those that are to come (12), bytes that are to come
+ * (39), the phase (1). */
+enum { PENDING_AT = 12, BYTES_AT = 24, PHASE_AT = 63, COUNT_MASK = 0xfff };
+static const uint64_t BYTES_MASK = ((uint64_t)1 << (PHASE_AT - BYTES_AT)) - 1;
+
+static void phase_turn(uint64_t *barrier)
+{
+    if ((*barrier >> PENDING_AT & COUNT_MASK) == 0 && (*barrier >> BYTES_AT & BYTES_MASK) == 0) {
+        *barrier ^= (uint64_t)1 << PHASE_AT;
+        *barrier |= (*barrier & COUNT_MASK) << PENDING_AT;
+    }
+}
+
+void card_phase_init(uint64_t *barrier, unsigned arrivals)
+{
+    *barrier = arrivals | (uint64_t)arrivals << PENDING_AT;
+}
+
+void card_phase_arrive(uint64_t *barrier, unsigned bytes)
+{
+    if ((*barrier >> PENDING_AT & COUNT_MASK) == 0) {
+        die("arrives at a barrier that has all its arrivals");
+    }
+    *barrier += (uint64_t)bytes << BYTES_AT;
+    *barrier -= (uint64_t)1 << PENDING_AT;
+    phase_turn(barrier);
+}
+
+void card_phase_wait(const uint64_t *barrier, unsigned phase)
+{
+    while (*barrier >> PHASE_AT == phase) {
+        wait_for(barrier);
+    }
+}
+
+static void box_done(const struct box *box)
+{
+    const struct card_tensor *t = &box->tensor;
+    const uint64_t bytes = (uint64_t)t->box_columns * t->box_positions;
+    for (uint32_t at = 0; at < bytes; at += 16) {
+        const int64_t column = box->corner.column * (int64_t)2 + at % t->box_columns;
+        const int64_t position = box->corner.position + (int64_t)(at / t->box_columns);
+        const int64_t row = box->corner.row;
+        const uint32_t place = box->shared + at;
+        unsigned char *to = card.shared + (place ^ (place >> 7 & 7) << 4);
+        const bool inside = column >= 0 && position >= 0 && row >= 0 &&
+                            (uint64_t)column < t->columns && (uint64_t)position < t->positions &&
+                            (uint64_t)row < t->rows;
+        copy_done(to, inside ? t->base + (uint64_t)row * t->row_stride +
+                                   (uint64_t)position * t->position_stride + column
+                             : NULL);
+    }
+    if ((*box->barrier >> BYTES_AT & BYTES_MASK) < bytes) {
+        die("or another one copies more bytes than were announced");
+    }
+    *box->barrier -= bytes << BYTES_AT;
+    phase_turn(box->barrier);
+}
+
+void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_t *barrier,
+                      struct card_corner corner)
+{
+    const struct box box = {shared, *tensor, corner, barrier};
+    if (card.boxes_count == BOXES_MAX || shared % 128 != 0 ||
+        shared + (size_t)tensor->box_columns * tensor->box_positions >
+            card.place.grid.shared_bytes) {
+        die("starts a bulk copy too many, or to where none may go");
+    }
+    if (card.launches / 3 % 2 != 0) {
+        box_done(&box);
+        return;
+    }
+    card.boxes[card.boxes_count++] = box;
+}
+
+/* Any of the boxes that are under way comes; false: there is none. */
+static bool box_come(void)
+{
+    if (card.boxes_count == 0) {
+        return false;
+    }
+    const unsigned index = (card.random >> 8) % card.boxes_count;
+    box_done(&card.boxes[index]);
+    card.boxes[index] = card.boxes[--card.boxes_count];
+    return true;
+}
+
 static void fiber_begin(unsigned index)
 {
     card.copies[index].count = 0;
@@ -263,9 +361,12 @@ static void block_run(void)
         for (unsigned n = 0; n < card.place.grid.threads / WARP; n++) {
             moved |= warp_run(turn(n, card.place.grid.threads / WARP));
         }
-        if (!moved) {
+        if (!moved && !box_come()) {
             die("and others wait for ever");
         }
+    }
+    if (card.boxes_count > 0) {
+        die("and all others have left, and copies are under way");
     }
 }
 

@@ -41,6 +41,30 @@ void card_copy16(void *shared, const void *from);
 void card_copy_batch(void);
 void card_copy_wait(unsigned left);
 
+/* A barrier in shared memory whose phase ends when all arrivals have come, and the bytes that they
+ * announced; phases count 0, 1, 0, 1 ..., and a wait for 1 passes before the first has ended. */
+void card_phase_init(uint64_t *barrier, unsigned arrivals);
+void card_phase_arrive(uint64_t *barrier, unsigned bytes);
+void card_phase_wait(const uint64_t *barrier, unsigned phase);
+
+/* What a tensor map says, in bytes: the sizes of rows, positions and columns, and of a box. */
+struct card_tensor {
+    const char *base;
+    uint64_t columns, positions, rows;
+    uint64_t position_stride, row_stride;
+    uint32_t box_columns, box_positions;
+};
+struct card_corner {
+    int32_t column, position, row; /* column: an element of 16 bits */
+};
+/* A box to offset `shared` of shared memory, swizzled over 128 bytes, zeros outside; at once in some
+ * launches, in the others when no thread can go on without it. Its bytes arrive at the barrier. */
+void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_t *barrier,
+                      struct card_corner corner);
+/* Whether the played driver refuses tensor maps, or has none. */
+extern bool card_maps_are_refused;
+extern bool card_maps_are_missing;
+
 /* Products of warpgroups that threads have begun; and whether they read their tiles as no card does. */
 extern unsigned card_group_products;
 extern bool card_group_products_are_wrong;

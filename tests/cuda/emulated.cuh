@@ -22,10 +22,12 @@ extern "C" {
 #undef __shared__
 #undef __launch_bounds__
 #undef __forceinline__
+#undef __grid_constant__
 #define __shared__ static
 #define __launch_bounds__(...)
 #define __forceinline__ inline
-#define __trap          __builtin_trap
+#define __grid_constant__
+#define __trap __builtin_trap
 
 struct card_index {
     unsigned x, y;
@@ -62,7 +64,8 @@ template <typename... P> int card_call_run(void *, const void *arguments)
 template <typename... P, size_t... I>
 card_call<P...> *card_call_make(void (*kernel)(P...), void **arguments, std::index_sequence<I...>)
 {
-    void *room = std::malloc(sizeof(card_call<P...>)); /* the linker is C's: no operator new */
+    /* The linker is C's: no operator new. */
+    void *room = std::aligned_alloc(alignof(card_call<P...>), sizeof(card_call<P...>));
     return new (room)
         card_call<P...>{kernel, std::tuple<P...>(*static_cast<P *>(arguments[I])...), {}};
 }

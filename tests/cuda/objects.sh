@@ -75,11 +75,10 @@ has attention_grad 'mma.sync.aligned.m16n8k16.row.col.f32.bf16' \
     'mma.sync.aligned.m16n8k16.row.col.f32.f16' ldmatrix.sync.aligned.m8n8.x4.trans cp.async.cg.shared
 verdict $? "its_gradient_too"
 has attention_sm90 wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16 \
-    wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16 \
-    fence.proxy.async.shared::cta cp.async.cg.shared.global &&
+    wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16 setmaxnreg.inc cp.async.bulk.tensor.3d &&
     has attention_grad_sm90 wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16 \
-        wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16 fence.proxy.async.shared::cta cp.async.cg.shared.global
-verdict $? "hoppers_attention_is_by_warpgroups"
+        wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16 setmaxnreg.inc cp.async.bulk.tensor.3d
+verdict $? "hoppers_attention_is_by_warpgroups_and_bulk_copies"
 # ptxas says so where it makes products wait for each other.
 ! cat "$folder/attention_sm90.log" "$folder/attention_grad_sm90.log" | grep -i serialized | sed 's/^/# /' | grep .
 verdict $? "its_products_go_on_by_themselves"
@@ -95,8 +94,8 @@ if [ -n "$cuobjdump" ] && [ -x "$cuobjdump" ]; then
     assembled attention HMMA.16816.F32.BF16 HMMA.16816.F32 LDSM.16 LDGSTS &&
         assembled attention_grad HMMA.16816.F32.BF16 LDSM.16 && assembled norm LDG.E.128 STG.E.128 &&
         assembled pointwise LDG.E.128 STG.E.128 &&
-        assembled attention_sm90 HGMMA.64x128x16.F32.BF16 HGMMA.64x64x16.F32 WARPGROUP.DEPBAR &&
-        assembled attention_grad_sm90 HGMMA.64x64x16.F32.BF16 HGMMA.64x128x16.F32 WARPGROUP.DEPBAR
+        assembled attention_sm90 HGMMA.64x128x16.F32.BF16 HGMMA.64x64x16.F32 WARPGROUP.DEPBAR UTMALDG.3D USETMAXREG &&
+        assembled attention_grad_sm90 HGMMA.64x64x16.F32.BF16 HGMMA.64x128x16.F32 WARPGROUP.DEPBAR UTMALDG.3D USETMAXREG
     verdict $? "the_card's_own_code_has_them_too"
 else
     verdict 0 "the_card's_own_code_has_them_too # SKIP cuobjdump is not here"

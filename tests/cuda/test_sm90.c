@@ -104,6 +104,32 @@ static void a_card_that_differs_is_found_out(void)
     test_listen_end();
 }
 
+/* Computes by the other kernels and warns of both, with the words of the driver's answer. */
+static void nothing_is_copied(const char *why)
+{
+    test_listen(CORE_LOG_WARN);
+    rig_open(NULL, 1);
+    check_uint(products_of(WIDTH), ==, 0);
+    check_uint(grad_products_of(WIDTH), ==, 0);
+    rig_close();
+    check_uint(test_heard_lines(""), ==, 2);
+    check_contains(test_heard(), "attention by Hopper's own products could not be checked");
+    check_contains(test_heard(), "gradient by Hopper's own products could not be checked");
+    check_contains(test_heard(), why);
+    test_listen_end();
+}
+
+/* A driver that refuses tensor maps, or has none, leaves the kernels of all cards. */
+static void without_tensor_maps_it_is_not_used(void)
+{
+    card_maps_are_refused = true;
+    nothing_is_copied("the driver refuses a tensor map of 1 x 300 x 256 elements (error 1)");
+    card_maps_are_refused = false;
+    card_maps_are_missing = true;
+    nothing_is_copied("the driver has no cuTensorMapEncodeTiled");
+    card_maps_are_missing = false;
+}
+
 /* The warpgroup kernels take bf16 alone; fp16 goes by the kernels of all cards. */
 static void fp16_goes_without(void)
 {
@@ -164,6 +190,7 @@ static void the_check_has_room(void)
 
 RIG_MAIN({"it_is_used_where_it_agrees", it_is_used_where_it_agrees},
          {"a_card_that_differs_is_found_out", a_card_that_differs_is_found_out},
+         {"without_tensor_maps_it_is_not_used", without_tensor_maps_it_is_not_used},
          {"fp16_goes_without", fp16_goes_without}, {"it_can_be_left_out", it_can_be_left_out},
          {"other_values_are_refused", other_values_are_refused},
          {"the_check_has_room", the_check_has_room})

@@ -140,6 +140,23 @@ static void tiles_are_right(void)
     rig_each_kernel(tile_sizes);
 }
 
+/* More tiles than a card has multiprocessors, so that blocks go on with another one; the emulated card has
+ * two. */
+static void many_tiles(void)
+{
+    const int64_t heads = rig_is_card() && !rig_machine_is_visible() ? 140 : 2;
+    for (int64_t dim = 64; dim <= (RIG_SANITIZED ? 64 : 128); dim += 64) {
+        rig_case((uint64_t)dim);
+        const struct shape s = {1, 130, heads, heads / 2, dim, 0};
+        one_attention(KERN_BF16, &s, false);
+    }
+}
+
+static void blocks_go_on(void)
+{
+    rig_each_kernel(many_tiles);
+}
+
 /* Forward, saved sums and all three gradients agree with double: causal, grouped heads, windows,
  * documents, every tail. */
 static void attention_is_right(void)
@@ -235,5 +252,6 @@ static void bits_do_not_depend_on_threads(void)
 }
 
 RIG_MAIN({"attention_is_right", attention_is_right}, {"tiles_are_right", tiles_are_right},
+         {"blocks_go_on", blocks_go_on},
          {"documents_have_their_own_bits", documents_have_their_own_bits},
          {"bits_do_not_depend_on_threads", bits_do_not_depend_on_threads})

@@ -5,6 +5,7 @@
 #define KERNELS_CUDA_ASM_SM90_CUH
 
 #include "kernels/cuda/asm.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 struct kern_wg_tile {
     uint64_t bits;
@@ -122,7 +123,56 @@ void kern_wg_gather(T, float (&d)[N][4], const uint32_t (&a)[4], kern_wg_tile b)
     card_wg_put({card_wg_run<T>, d, N, false, a, {}, b, 0});
 }
 
-static inline void kern_wg_publish()
+static inline uint64_t *card_barrier_at(uint32_t barrier)
+{
+    return reinterpret_cast<uint64_t *>(static_cast<char *>(card_shared()) + barrier);
+}
+
+static inline void kern_barrier_init(uint32_t barrier, uint32_t arrivals)
+{
+    card_phase_init(card_barrier_at(barrier), arrivals);
+}
+
+static inline void kern_barrier_publish()
+{
+}
+
+static inline void kern_barrier_arrive(uint32_t barrier, bool arrives)
+{
+    if (arrives) {
+        card_phase_arrive(card_barrier_at(barrier), 0);
+    }
+}
+
+static inline void kern_barrier_announce(uint32_t barrier, uint32_t bytes)
+{
+    card_phase_arrive(card_barrier_at(barrier), bytes);
+}
+
+static inline void kern_barrier_wait(uint32_t barrier, uint32_t phase)
+{
+    card_phase_wait(card_barrier_at(barrier), phase);
+}
+
+static inline void kern_tensor_copy(uint32_t shared, const kern_tensor_map *map, uint32_t barrier,
+                                    int32_t column, int32_t position, int32_t row)
+{
+    card_tensor tensor;
+    static_assert(sizeof tensor <= sizeof map->words);
+    std::memcpy(&tensor, map->words, sizeof tensor);
+    card_tensor_copy(shared, &tensor, card_barrier_at(barrier), {column, position, row});
+}
+
+static inline uint32_t kern_uniform(uint32_t value)
+{
+    return value;
+}
+
+template <int N> void kern_registers_raise()
+{
+}
+
+template <int N> void kern_registers_lower()
 {
 }
 
