@@ -134,7 +134,7 @@ const char *adam_type_name(enum core_vec_type type);
 /* The variant that runs: "scalar", "avx2", "avx512", "neon". */
 const char *adam_variant_name(const struct adam *adam);
 
-/* A team whose threads run on the processors of the node where the page at `pages` lies, or where
+/* A team whose threads run on the processors of the node of the page at `pages`, or where
  * the caller may run, if that is not known. `count` 0: one thread a processor. */
 int adam_team_create(const void *pages, unsigned count, struct core_team **out);
 

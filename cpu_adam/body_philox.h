@@ -43,7 +43,7 @@ V_INLINE void philox_round(struct philox *p)
 
 /* 16 random bits for each element of the group at global index `first`, as pairs. Elements
  * 256 q + 2 j and 256 q + 2 j + 1, j below 64, have the low and the high half of word j / 16 of
- * position 16 q + j % 16; the 128 elements behind them have those of the same words turned left by
+ * position 16 q + j % 16; the 128 elements after them have those of the same words rotated left by
  * eight bits. */
 V_INLINE void group_chances(uint64_t seed, uint64_t stream, uint64_t first, vu *chance)
 {

@@ -16,10 +16,10 @@
 #define Q8_SHIFT     20 /* 23 - 3 bits of mantissa */
 #define Q8_M_MASK    0x07f00000u
 #define Q8_V_MASK    0x0ff00000u
-#define Q8_M_C       0x1p-15f          /* 16 binades: codes 0 to 127 beside the sign */
+#define Q8_M_C       0x1p-15f          /* 16 binades: codes 0 to 127 and the sign */
 #define Q8_V_C       0x1p-31f          /* 32 binades: codes 0 to 255 */
-#define Q8_M_TOP     (1.875f - Q8_M_C) /* what code 127 stands for */
-#define Q8_V_TOP     (1.875f - Q8_V_C) /* what code 255 stands for */
+#define Q8_M_TOP     (1.875f - Q8_M_C) /* the value of code 127 */
+#define Q8_V_TOP     (1.875f - Q8_V_C) /* the value of code 255 */
 #define Q8_V_LEAST   0x1.2p-31f        /* c and code 1 */
 #define Q8_SCALE_MIN 0x1p-80f
 
@@ -82,7 +82,7 @@ V_INLINE struct pair_of_words q8_parts(vu chance)
                                   u_and(u_shr(chance, 32 - Q8_SHIFT), mask)};
 }
 
-/* A pair's codes, in the low halves of the lanes; anything above. */
+/* A pair's codes, in the low halves of the lanes; the high halves are undefined. */
 V_INLINE vu q8_m_codes(struct pair m, vf rate, struct pair_of_words part)
 {
     vu even = u_add(v_bits(q8_m_size(m.even, rate)), part.even);

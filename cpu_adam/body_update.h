@@ -1,6 +1,6 @@
 /* body_update.h: the fused pass: gradient, master and moments in; master, working weight and
  * moments out. The rule is a constant of each function; formats are the same for all of a call, so
- * their branches are foreseen by the processor and cost nothing beside the memory. */
+ * their branches are predicted and cost nothing compared with memory access. */
 #ifndef CPU_ADAM_BODY_UPDATE_H
 #define CPU_ADAM_BODY_UPDATE_H
 
@@ -163,9 +163,9 @@ V_INLINE unsigned met_flags(const struct met *met, enum core_vec_master master)
            (most >= working_limit(master) ? CORE_VEC_MET_WORKING : 0u);
 }
 
-/* Asks for what comes some hundred elements behind the pair at element i of `x`, of `wide` bytes each,
- * and may lie beyond the array: what the processor fetches ahead by itself is not far enough for five
- * streams. docs/BENCHMARKS.md has what it is worth, and other distances. */
+/* Prefetches the elements of `x`, of `wide` bytes each, some hundred after the pair at element i; the
+ * address may be beyond the array. The processor's own prefetch does not reach far enough for five
+ * streams. */
 enum { AHEAD_NARROW_BYTES = 768, AHEAD_WIDE_BYTES = 2048, LINE_BYTES = 64 };
 V_INLINE void ahead(const void *x, uint64_t i, unsigned wide)
 {
@@ -301,7 +301,7 @@ V_INLINE unsigned update_any(enum core_vec_rule rule, const struct core_vec_upda
 }
 
 /* The default formats have a copy of the pass in which they are constants: no branches in it, and
- * registers enough. docs/BENCHMARKS.md has what that is worth. */
+ * registers enough. */
 V_INLINE unsigned update_formats(enum core_vec_rule rule, const struct core_vec_update *u)
 {
     if (u->master == CORE_VEC_MASTER_SPLIT && u->gradients == CORE_VEC_BF16) {

@@ -12,7 +12,7 @@
 
 enum { ADAM_NORM_LANES = 32 }; /* partial sums of a tile: element i adds to lane i % 32 */
 
-/* Whole blocks of 8-bit moments and their fp32 values, which stand in plain arrays. `first` is the
+/* Whole blocks of 8-bit moments and their fp32 values in plain arrays. `first` is the
  * global index of element 0, a multiple of CORE_VEC_Q8_BLOCK; so is `count`. m is signed, v is not
  * negative; either may be NULL. */
 struct adam_q8 {

@@ -37,7 +37,7 @@ static void copy(void *to, const void *from, size_t bytes)
     }
 }
 
-/* Fewer elements than a group: on copies, the rest of the group zero. */
+/* Fewer elements than a group: works on copies, padded with zeros to a group. */
 static unsigned update_part(const struct adam_ops *ops, const struct core_vec_update *u,
                             uint64_t count)
 {

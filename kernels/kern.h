@@ -173,7 +173,7 @@ enum kern_norm_kind { KERN_NORM_RMS, KERN_NORM_LAYER };
 /* KERN_NORM: each head of each token is normalised over its `width` elements:
  *   s = x + add, rounded to the type;  RMS: y = s * rstd * weight;
  *   LAYER: y = (s - mean) * rstd * weight + bias
- * Plain norms have heads = 1; QK-norm has the heads of q or k. Element (t, h, i) of x stands at
+ * Plain norms have heads = 1; QK-norm has the heads of q or k. Element (t, h, i) of x is at
  * t * x_stride + h * width + i; `add` and `sum` have x's layout. */
 struct kern_norm_arguments {
     enum kern_type type;
@@ -193,7 +193,7 @@ struct kern_norm_arguments {
 };
 
 /* KERN_NORM_GRAD: dx = gradient with respect to s (+ add), where s is what KERN_NORM normalised and
- * `add` the gradient that comes past the norm along the residual branch. */
+ * `add` the gradient that bypasses the norm along the residual branch. */
 struct kern_norm_grad_arguments {
     enum kern_type type;
     enum kern_norm_kind kind;
@@ -268,7 +268,7 @@ struct kern_attention_grad_arguments {
 enum kern_act_kind { KERN_ACT_SILU, KERN_ACT_GELU_TANH, KERN_ACT_GELU, KERN_ACT_RELU };
 
 /* KERN_ACT: y = act(gate) * up; without `up`, y = act(gate). SwiGLU is SILU with `up`; GELU is the
- * exact one, by erf. Element (t, i) stands at t * stride + i. */
+ * exact one, by erf. Element (t, i) is at t * stride + i. */
 struct kern_act_arguments {
     enum kern_type type;
     enum kern_act_kind kind;
@@ -282,7 +282,7 @@ struct kern_act_arguments {
 };
 
 /* KERN_ACT_GRAD: dgate = dy * up * act'(gate), dup = dy * act(gate), and, where asked for, y again
- * (for the gradient of the weight behind it, so that y need not be kept). */
+ * (for the gradient of the next weight, so that y need not be kept). */
 struct kern_act_grad_arguments {
     enum kern_type type;
     enum kern_act_kind kind;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /* Decodes `text` ('-' and '_', or '+' and '/'; with or without '=' at its end). The result is the
- * caller's, to be freed, and has a NUL behind it. -EINVAL with a sentence that says where it is
+ * caller's, to be freed, and ends with a NUL. -EINVAL with a sentence that says where it is
  * wrong or that it is cut off. */
 int core_base64_decode(const char *text, size_t bytes, char **out, size_t *out_bytes);
 

@@ -10,7 +10,7 @@ enum { CORE_BLOCK_NAME_BYTES = 64, CORE_BLOCK_TEXT_BYTES = 64 };
 
 struct core_block_device {
     char name[CORE_BLOCK_NAME_BYTES];      /* "nvme0n1": the whole drive, below any mapping */
-    unsigned drives;                       /* how many lie under the mapping (RAID, volumes) */
+    unsigned drives;                       /* drives under the mapping (RAID, volumes) */
     char model[CORE_BLOCK_TEXT_BYTES];     /* "" where it does not say */
     char firmware[CORE_BLOCK_TEXT_BYTES];  /* the same */
     char scheduler[CORE_BLOCK_TEXT_BYTES]; /* the one in use; "" where not known */

@@ -1,4 +1,4 @@
-/* charge.c: a header in front of each block says whose it is and how large. */
+/* charge.c: a header before each block records its budget and its size. */
 #include "core/base/charge.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 
 static _Thread_local char sentence_of_thread[CORE_ERR_SENTENCE_BYTES];
 
-/* Ends a cut text in "..." without leaving half a UTF-8 character in front of it. */
+/* Ends a cut text in "..." without leaving a partial UTF-8 character before it. */
 static void cut_mark(char *text, size_t bytes)
 {
     size_t at = bytes - 4;

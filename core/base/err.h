@@ -13,7 +13,7 @@ enum { CORE_ERR_SENTENCE_BYTES = 1024 };
  * sentence is cut at a character boundary and ends in "...". */
 int core_err_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 
-/* Puts "<what>: " in front of the sentence that stands, for a caller that knows the context
+/* Prepends "<what>: " to the thread's current error message, for a caller that knows the context
  * (which key, which file) and adds it. Returns `code`. */
 int core_err_prefix(int code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 

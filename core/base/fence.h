@@ -19,7 +19,7 @@ struct core_line {
     _Atomic uint64_t issued;  /* written by the queue; acquire pairs with its release */
     _Atomic uint64_t reached; /* the same; never above issued */
     _Atomic int error;        /* 0, or the -errno with which the line failed, after the sentence */
-    _Atomic bool failing;     /* taken by the first that fails the line; it alone writes the rest */
+    _Atomic bool failing;     /* set by the first that fails the line; it alone writes the rest */
     struct core_bell own;     /* used where no shared bell was given */
     struct core_bell *bell;   /* borrowed from the caller of init, or &own */
     char name[CORE_LINE_NAME_BYTES];
@@ -48,7 +48,7 @@ bool core_fence_issued(struct core_fence fence);
  * or the line's own error. timeout_ns < 0 waits for ever, and counts only time in which this process
  * ran (clock.h). Spins `CORE_FENCE_SPIN_NS` first. */
 int core_fence_wait(struct core_fence fence, int64_t timeout_ns);
-/* The same for work whose length nobody knows: the time begins anew whenever the line moves. */
+/* The same for work of unknown length: the timeout restarts whenever the line advances. */
 int core_fence_wait_moving(struct core_fence fence, int64_t still_ns);
 
 enum { CORE_FENCE_SPIN_NS = 20000 };

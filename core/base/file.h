@@ -12,7 +12,7 @@
 enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
 
 /* Reads `path` ("-": standard input) up to `bytes_max` bytes. The text is the caller's, to be
- * freed, and has a NUL behind its last byte. -EISDIR, -E2BIG, -EACCES, -ENOENT ... each with a
+ * freed, and ends with a NUL. -EISDIR, -E2BIG, -EACCES, -ENOENT ... each with a
  * sentence that names the path; pipes are read to their end. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 

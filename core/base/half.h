@@ -17,7 +17,8 @@ uint16_t core_f32_to_bf16_away(float value); /* nearest, ties away from zero */
 float core_fp16_to_f32(uint16_t half);
 uint16_t core_f32_to_fp16(float value); /* nearest, ties to even; beyond the range: infinity */
 
-/* Arrays of them, bit for bit the same, in loops that compilers vectorise. `from` may lie anywhere. */
+/* Conversions of arrays: the same bits, in loops that compilers vectorise. `from` needs no
+ * alignment. */
 void core_bf16_widen(const void *from, size_t count, float *to);
 void core_bf16_narrow(const void *from, size_t count, uint16_t *to); /* of fp32, ties to even */
 void core_fp16_widen(const void *from, size_t count, float *to);

@@ -21,10 +21,10 @@ enum core_pages {
 struct core_region_options {
     const char *name;       /* for sentences and warnings; NULL: "memory" */
     uint64_t bytes;         /* what is needed; rounded up only to whole pages */
-    bool prefer_node;       /* memory near `node` is wished for */
+    bool prefer_node;       /* prefer memory on `node` */
     int node;               /* read where prefer_node is set */
     enum core_pages pages;  /* the best kind to try; lower kinds follow by themselves */
-    bool lazy;              /* do not touch: pages come at first use */
+    bool lazy;              /* do not touch: pages are allocated at first use */
     struct core_team *team; /* borrowed during the call: touches in parallel; NULL: the caller */
 };
 
@@ -35,12 +35,12 @@ struct core_region {
     uint64_t mapped_bytes; /* whole pages */
     uint64_t huge_bytes;   /* on pages of 2 MiB or more; 0 where untouched or not known */
     enum core_pages pages; /* what it got */
-    int node;              /* the node wished for where sampled pages lie there; else -1 */
+    int node;              /* the preferred node if all sampled pages are on it; else -1 */
     bool touched;
 };
 
 /* Maps, advises (huge pages, not inherited by fork), asks for the node and touches. Falls back from
- * 1 GiB to 2 MiB hugetlb pages, transparent ones and base pages, and from the wished node to any;
+ * 1 GiB to 2 MiB hugetlb pages, transparent ones and base pages, and from the preferred node to any;
  * each fallback that costs something is one line of warning. Contents are zero.
  * -ENOMEM with the numbers where the cgroup or the machine has less than asked;
  * -EINVAL for a size of zero or beyond 2^46. On failure *out is untouched. */

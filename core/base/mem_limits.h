@@ -46,11 +46,11 @@ void core_mem_nodes(const char *root, struct core_cpus *out);
 /* MemFree of a node. 0, or -ENOENT. No sentence. */
 int core_mem_node_free(const char *root, int node, uint64_t *bytes);
 
-/* The node on which the page at `address` lies; -ENOENT where it was not touched, -ENOTSUP in a
+/* The node of the page at `address`; -ENOENT where it was not touched, -ENOTSUP in a
  * build without libnuma. */
 int core_mem_node_of(const void *address);
 
-/* Asks that pages of [base, base + bytes), whole pages, come from `node` while it has any.
+/* Requests that [base, base + bytes), whole pages, is allocated on `node` while it has free pages.
  * -ENOTSUP in a build without libnuma; otherwise -errno with a sentence. */
 int core_mem_node_prefer(void *base, uint64_t bytes, int node);
 

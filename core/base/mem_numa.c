@@ -1,4 +1,4 @@
-/* mem_numa.c: the door of libnuma: where pages should lie, and where they do. */
+/* mem_numa.c: the wrapper of libnuma: requests nodes for pages, and finds the nodes of pages. */
 #include <errno.h>
 #include <numa.h>
 #include <numaif.h>

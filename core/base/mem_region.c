@@ -61,7 +61,7 @@ static void *map(uint64_t bytes, int more_flags)
     return at != MAP_FAILED ? at : NULL;
 }
 
-/* Maps a little more and trims it, so that 2 MiB pages can start at the front. */
+/* Maps slightly more and trims it, so that the region begins at a multiple of 2 MiB. */
 static unsigned char *map_aligned(uint64_t bytes)
 {
     if (bytes < 2 * MIB) {
@@ -235,7 +235,7 @@ static int touch_region(const struct core_region_options *options, struct core_r
 
 /* ---- what it got -------------------------------------------------------------------------------*/
 
-/* Sums AnonHugePages over the mappings that lie inside the region; UINT64_MAX where unknown. */
+/* Sums AnonHugePages over the mappings inside the region; UINT64_MAX if unknown. */
 static uint64_t transparent_bytes(const struct core_region *region)
 {
     FILE *file = fopen("/proc/self/smaps", "re");
@@ -309,7 +309,7 @@ static bool ask_node(const struct core_region_options *options, const struct cor
     return true;
 }
 
-/* Looks at up to SAMPLES_MAX pages, evenly spread: -1 and a warning where some lie elsewhere. */
+/* Samples up to SAMPLES_MAX pages, evenly spaced: -1 and a warning if some are on another node. */
 static int look_node(const struct core_region_options *options, const struct core_region *region)
 {
     uint64_t step = round_up(region->mapped_bytes / SAMPLES_MAX + 1, page_bytes_of(CORE_PAGES_4K));

@@ -1,4 +1,4 @@
-/* queue.h: a thread that does jobs in order; what stands behind every fence of the CPU side.
+/* queue.h: a thread that does jobs in order, with a line for fences.
  * One thread submits (the queue's owner); the queue's own thread runs. A job starts when the one
  * before it has ended. The first job that fails ends the queue: its line carries the error, and later
  * jobs are dropped unrun. Nothing is allocated after create. */
@@ -45,7 +45,7 @@ int core_queue_submit(struct core_queue *queue, const struct core_job *job, stru
  * early. */
 void core_queue_abandon(struct core_queue *queue, int code);
 
-/* The point behind everything submitted so far. */
+/* A fence that is reached when everything submitted so far is done. */
 struct core_fence core_queue_tail(struct core_queue *queue);
 
 struct core_line *core_queue_line(struct core_queue *queue);

@@ -1,5 +1,5 @@
 /* sysfile.h: reads the small text files in which the kernel describes the machine (/proc, /sys).
- * Every reader takes a `root` that is put in front of the path: "" on a live system, a folder with
+ * Every reader takes a `root` that is prepended to the path: "" on a live system, a folder with
  * copies of the files in a test. Nothing is kept; any thread. */
 #ifndef CORE_BASE_SYSFILE_H
 #define CORE_BASE_SYSFILE_H
@@ -17,11 +17,11 @@ int core_sysfile_text(char *text, size_t bytes, const char *root, const char *fo
 int core_sysfile_number(int64_t *out, const char *root, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Looks in `text` for a line that starts with `key` and reads the number behind it, in bytes where
+/* Looks in `text` for a line that starts with `key` and reads the number after it, in bytes where
  * "kB" follows. 0, or -ENOENT. */
 int core_sysfile_field(const char *text, const char *key, uint64_t *out);
 
-/* Reads the sentence-free form "a b [c] d" and copies what stands in brackets. */
+/* Reads the sentence-free form "a b [c] d" and copies the part in brackets. */
 int core_sysfile_choice(char *choice, size_t bytes, const char *root, const char *path);
 
 #endif

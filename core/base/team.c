@@ -1,4 +1,4 @@
-/* team.c: a bell to start, a counter and a bell to finish. */
+/* team.c: a bell starts the members; a counter and a second bell report the end. */
 #include "core/base/team.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* topo.c: asks a source, puts what it said in order, and proves it. */
+/* topo.c: reads the topology from a source, normalises it, and checks it. */
 #include "core/base/topo.h"
 
 #include <errno.h>
@@ -99,7 +99,7 @@ static struct core_cpus without(const struct core_cpus *a, const struct core_cpu
 }
 
 /* A processor belongs to the first node that claims it (nodes of different memory may share
- * theirs); those that nobody claims go to the first node. */
+ * theirs); unclaimed processors go to the first node. */
 static void settle_nodes(struct core_topo *topo, const struct core_cpus *allowed)
 {
     struct core_cpus left = both(&topo->cpus, allowed);
@@ -139,7 +139,7 @@ static void settle_cores(struct core_topo *topo)
     }
 }
 
-/* Sorts, drops what was told twice, and forgets nodes that are not there. */
+/* Sorts devices, and removes duplicates and unknown nodes. */
 static void settle_devices(struct core_topo *topo)
 {
     uint32_t told = topo->device_count;

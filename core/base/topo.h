@@ -1,7 +1,7 @@
 /* topo.h: what the machine looks like: nodes with their processors and memory, cores, GPUs and
  * drives with the node each is attached to; and where a rank's memory and threads should go.
  * Read once at start from the live system, from a file or string that describes another machine, or
- * from a folder with copies of /proc and /sys. A value that nobody changes afterwards. */
+ * from a folder with copies of /proc and /sys. Immutable after it was read. */
 #ifndef CORE_BASE_TOPO_H
 #define CORE_BASE_TOPO_H
 
@@ -65,7 +65,7 @@ const struct core_topo_node *core_topo_node_find(const struct core_topo *topo, i
 /* A GPU or drive by its name or bus id, however that is written ("00000000:3B:00.0"). NULL: none. */
 const struct core_topo_device *core_topo_device_find(const struct core_topo *topo,
                                                      const char *name);
-/* One processor of each core of `cpus`. */
+/* One processor per core of `cpus`. */
 void core_topo_cores(const struct core_topo *topo, const struct core_cpus *cpus,
                      struct core_cpus *out);
 
@@ -79,7 +79,7 @@ struct core_topo_wish {
     uint32_t rank;             /* among the ranks of this machine */
     uint32_t ranks;            /* how many there are */
     const char *const *gpus;   /* [ranks] bus ids, entries NULL or unknown: none; NULL: no GPUs */
-    const char *const *drives; /* [drive_count] names of the drives behind the store */
+    const char *const *drives; /* [drive_count] names of the drives of the store */
     uint32_t drive_count;
 };
 
@@ -91,8 +91,8 @@ struct core_topo_share {
 struct core_topo_place {
     uint32_t share_count;
     struct core_topo_share shares[CORE_TOPO_NODES_MAX]; /* the first is the home node's */
-    int staging_node;            /* beside the GPU: slots, gradients on their way */
-    int store_node;              /* beside most of the drives */
+    int staging_node;            /* node of the GPU: slots, gradients in transit */
+    int store_node;              /* node of most of the drives */
     struct core_cpus store_cpus; /* where the store's thread runs */
 };
 

@@ -92,7 +92,7 @@ static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *
     *out = set;
 }
 
-/* The home beside most drives; among equals `home`, else the first. */
+/* The home with the most drives; of equals `home`, else the first. */
 static uint32_t store_home(const struct core_topo *topo, const struct homes *homes,
                            const struct core_topo_wish *wish, uint32_t home)
 {

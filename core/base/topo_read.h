@@ -1,4 +1,4 @@
-/* topo_read.h: how topo.c asks its sources; nobody else includes it.
+/* topo_read.h: how topo.c asks its sources; no other file includes it.
  * A source fills nodes, processors, core_of and devices in any order into a zeroed struct whose
  * core_of is all CORE_TOPO_NO_CORE; topo.c sorts and limits what it got. */
 #ifndef CORE_BASE_TOPO_READ_H

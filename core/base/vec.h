@@ -27,8 +27,8 @@ enum core_vec_rule {
 /* How the fp32 master weight and the working weight are kept. */
 enum core_vec_master {
     CORE_VEC_MASTER_SPLIT, /* w16 (bf16) is the rounded high half, lo16 the low half */
-    CORE_VEC_MASTER_BF16,  /* w32, and w16 in bf16 written beside it */
-    CORE_VEC_MASTER_FP16,  /* w32, and w16 in fp16 written beside it */
+    CORE_VEC_MASTER_BF16,  /* w32, and w16 as its copy in bf16 */
+    CORE_VEC_MASTER_FP16,  /* w32, and w16 as its copy in fp16 */
     CORE_VEC_MASTER_F32,   /* w32 alone */
 };
 
@@ -47,7 +47,7 @@ struct core_vec_scalars {
     int decays;  /* 0: the term of `decay` is left out */
 };
 
-/* What an update met, or-ed together. */
+/* Non-finite values that an update found, or-ed together. */
 enum core_vec_met {
     CORE_VEC_MET_GRADIENT = 1, /* a gradient that is not finite */
     CORE_VEC_MET_MASTER = 2,   /* a new master weight that is not finite */

@@ -1,7 +1,7 @@
 /* coll.h: what ranks do together: gather, reduce-scatter, all-reduce, broadcast, barrier, abort.
  * Each rank opens one coll; all ranks submit the same commands in the same order. Commands are
  * asynchronous and done in order; fences say when a rank's part is over, which means that its
- * buffers may be used again. One thread a rank submits; abort may come from any thread.
+ * buffers may be used again. One thread a rank submits; any thread may call abort.
  *
  * Every command is about one array of `count` elements, cut into one part a rank at `borders`. Sums
  * are formed in fp32 (in fp64 for COLL_F64) over ranks 0, 1, 2, ... and rounded once, to nearest
@@ -105,7 +105,7 @@ uint64_t coll_border(uint64_t count, unsigned world, unsigned r);
  * A collective that fails does so on every rank that has not finished it, each with the same
  * sentence, which names a rank and the collective: -ETIMEDOUT the rank did not come within the limit,
  * -EPIPE it closed, -EPROTO it came with something else, or the code with which it aborted. After
- * that everything else fails too. Nobody touches a rank's arrays any more when its fence has failed. */
+ * that everything else fails too. Once a rank's fence has failed, no other rank uses its arrays. */
 int coll_submit(struct coll *coll, const struct coll_command *command, struct core_fence *out);
 
 /* Ends the run for all ranks with `code` and this thread's sentence, for a rank that cannot go on.

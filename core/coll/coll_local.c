@@ -19,7 +19,7 @@
 /* What a rank shows. Its thread writes `work` before it releases `step`; others read it after they
  * acquired that step, and it stays until all have passed the collective's last step. */
 struct seat {
-    _Alignas(64) _Atomic uint64_t step; /* steps that the rank has come to */
+    _Alignas(64) _Atomic uint64_t step; /* steps that the rank has reached */
     _Atomic bool working;               /* touches others' arrays: work_begin */
     _Atomic bool taken;
     _Atomic bool left; /* the rank has closed */
@@ -77,7 +77,7 @@ static int meeting_error(struct coll_meeting *meeting)
     return error == 0 ? 0 : core_err_adopt(error, meeting->sentence);
 }
 
-/* Ends the meeting with this thread's sentence unless it has ended; the error that stands then. */
+/* Ends the meeting with this thread's error, unless it has ended. Returns the meeting's error. */
 static int meeting_fail(struct coll_meeting *meeting, int code)
 {
     pthread_mutex_lock(&meeting->lock);
@@ -104,7 +104,7 @@ static const char *describe(const struct coll_work *work, char *text, size_t byt
     return text;
 }
 
-/* "rank 3", "ranks 1, 3", "ranks 0, 1, 2, 3 and 12 others": who has not come to `step`. */
+/* "rank 3", "ranks 1, 3", "ranks 0, 1, 2, 3 and 12 others": the ranks that have not reached `step`. */
 static void name_missing(const struct coll_meeting *meeting, uint64_t step, char *text,
                          size_t bytes)
 {
@@ -149,7 +149,7 @@ static int fail_left(struct local *local, const struct coll_work *work, unsigned
 
 /* ---- Steps ---- */
 
-/* The first rank that has not come to `step`; `world` when all have. */
+/* The first rank that has not reached `step`; `world` if all have. */
 static unsigned first_missing(const struct coll_meeting *meeting, uint64_t step)
 {
     unsigned r = 0;
@@ -261,7 +261,7 @@ static void work_end(struct local *local)
     core_bell_ring(&meeting->bell);
 }
 
-/* After a failure: waits until nobody touches this rank's arrays. Others only copy and add, so this
+/* After a failure: waits until no other rank uses this rank's arrays. Others only copy and add, so this
  * ends by itself. */
 static void wait_for_readers(struct coll_meeting *meeting)
 {
@@ -314,7 +314,7 @@ static void sum_part(struct local *local, const struct coll_work *work, uint64_t
     }
 }
 
-/* The part that this rank summed stands in its `to`; takes the other parts from their ranks. */
+/* This rank's `to` has the part that it summed; copies the other parts from their ranks. */
 static void take_sums(struct local *local, const struct coll_work *work)
 {
     size_t type_bytes = coll_type_bytes(work->type);
@@ -357,7 +357,7 @@ static void do_work(struct local *local, const struct coll_work *work)
     }
 }
 
-/* The steps of one collective: come, work, for an all-reduce take the sums, leave. */
+/* The steps of one collective: arrive, work, copy the sums (all-reduce only), leave. */
 static int run_steps(struct local *local, const struct coll_work *work)
 {
     int rc = next_step(local, work);

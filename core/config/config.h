@@ -139,7 +139,7 @@ void core_cfg_options_init(struct core_cfg_options *options);
 
 /* Reads `argument`: a path, "-" for standard input, or url-safe base64 text of a configuration.
  * Fails where there is no JSON object to look at (-EINVAL, -ENOENT, -EISDIR, -E2BIG ...). What is
- * wrong inside it is collected, so that all of it can be told at once: see core_cfg_check(). */
+ * wrong inside it is collected, so that everything can be reported at once: see core_cfg_check(). */
 int core_cfg_load(const char *argument, const struct core_cfg_options *options,
                   struct core_cfg **out);
 
@@ -168,7 +168,7 @@ const char *core_cfg_note_kind_name(enum core_cfg_note_kind kind);
 
 struct core_cfg_note {
     enum core_cfg_note_kind kind;
-    size_t line, column; /* 0 where it does not stand in the file */
+    size_t line, column; /* 0 if it is not in the file */
     const char *key;     /* "zero_optimization.stage" */
     const char *value;   /* as JSON; NULL where there is none to show */
     const char *why;     /* "" where there is nothing to add */

@@ -11,7 +11,7 @@ enum core_cfg_origin { CORE_CFG_PRESET, CORE_CFG_FILE, CORE_CFG_AUTO, CORE_CFG_D
 
 struct core_cfg_value {
     enum core_cfg_origin origin;
-    bool given;   /* stands in the file, as a value or as "auto" */
+    bool given;   /* is in the file, as a value or as "auto" */
     bool is_none; /* there is no value */
     bool truth;
     int64_t integer; /* of an integer; the index of a choice */
@@ -44,7 +44,7 @@ void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_not
  * that was given. */
 void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind, size_t row,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Has a refusal been told about this key? */
+/* Whether this key already has a refusal. */
 bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key);
 /* One note a row for what was given and what was not; then all of them in their order. */
 void core_cfg_finish_notes(struct core_cfg_detail *detail);

@@ -188,7 +188,7 @@ static bool take_feature(const struct core_json_value *value, struct core_cfg_va
     return take_bool(value, out, &loose);
 }
 
-/* Is `value` what the row asks for? Then it stands in *out. */
+/* Whether `value` has the type and range of the row; if so, *out gets it. */
 static bool take(const struct core_cfg_row *row, const struct core_json_value *value,
                  struct core_cfg_value *out, bool *loose)
 {

@@ -1,7 +1,7 @@
 /* arena.h: hands out parts of one address range under a hard budget.
  * Keeps its books outside the range, so that the range may be memory of a card. Any thread; locked,
- * since nobody allocates while working. Where the range is host memory, AddressSanitizer sees
- * everything outside the live parts as poisoned, with a red zone behind each. */
+ * because nothing is allocated while a step runs. Where the range is host memory, AddressSanitizer sees
+ * everything outside the live parts as poisoned, with a red zone after each part. */
 #ifndef CORE_DEV_ARENA_H
 #define CORE_DEV_ARENA_H
 

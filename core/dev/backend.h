@@ -20,7 +20,7 @@ struct dev_backend {
     int (*host_register)(struct dev_device *device, void *memory, size_t bytes);
     void (*host_unregister)(struct dev_device *device, void *memory, size_t bytes);
 
-    /* Sets `line` of the base; `where` stands already. */
+    /* Sets `line` of the base; `where` is set already. */
     int (*queue_create)(struct dev_device *device, const struct dev_queue_options *options,
                         struct dev_queue *base, struct dev_queue **out);
     void (*queue_destroy)(struct dev_queue *queue);

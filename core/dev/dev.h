@@ -164,7 +164,7 @@ int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
 
-/* The point behind everything submitted so far. */
+/* A fence that is reached when everything submitted so far is done. */
 struct core_fence dev_queue_tail(const struct dev_queue *queue);
 struct core_line *dev_queue_line(const struct dev_queue *queue);
 /* Ends the queue with `code` and this thread's sentence: commands not started are dropped. */

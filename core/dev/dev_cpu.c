@@ -24,7 +24,7 @@ struct cpu_device {
 
 struct cpu_queue;
 
-/* What a job needs beside its arguments: which queue, which op. */
+/* What a job needs besides its arguments: its queue and its op. */
 struct cpu_op {
     struct cpu_queue *queue;
     unsigned op;

@@ -85,7 +85,7 @@ static bool is_of_kind(const char *name, const char *begin, size_t length)
     return *name == '\0' || (*name == '.' && strspn(name + 1, "0123456789") == strlen(name + 1));
 }
 
-/* Files in `folder` beside that of this name. */
+/* Files in `folder` other than this one. */
 static void remove_old(const char *folder, const char *name)
 {
     DIR *dir = opendir(folder);

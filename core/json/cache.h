@@ -15,7 +15,7 @@ enum { CORE_CACHE_DAYS = 30, CORE_CACHE_PATH_BYTES = 4096 };
 /* False, and `path` is "", where the name is too long. */
 bool core_cache_path(const char *folder, const char *kind, uint64_t hash,
                      char path[CORE_CACHE_PATH_BYTES]);
-/* Whether a file is there that is not too old, nor of a day to come. */
+/* Whether the file exists and its time is neither too old nor in the future. */
 bool core_cache_counts(const char *path);
 
 /* Makes the folder and those above it that are not there, for the user alone. 0 or -errno without a

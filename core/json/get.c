@@ -1,4 +1,4 @@
-/* get.c: typed members of an object, with the sentence where something else stands there. */
+/* get.c: typed members of an object, with an error message if the type is another one. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* json.h: a JSON document in memory: parse, look up, and say where something stands.
+/* json.h: a JSON document in memory: parse, look up, and say where a value is in the text.
  * A document owns its text and all its values; nothing in it changes after it was made, so any
  * number of threads may read it. Numbers are checked on the way in: an integer that int64 cannot
  * hold becomes a real, one that a double cannot hold is refused. Keys are unique; members keep the
@@ -53,7 +53,7 @@ enum core_json_kind core_json_kind(const struct core_json_value *value);
 const char *core_json_kind_name(enum core_json_kind kind);
 
 /* The value of a kind that the caller has checked. A real is also the value of an integer. A
- * string is UTF-8 with a NUL behind it; `bytes` (may be NULL) is its length, for a string may hold
+ * string is UTF-8 and ends with a NUL; `bytes` (may be NULL) is its length, for a string may hold
  * NULs. */
 bool core_json_bool(const struct core_json_value *value);
 int64_t core_json_integer(const struct core_json_value *value);
@@ -97,7 +97,7 @@ int core_json_get(const struct core_json *doc, const struct core_json_value *obj
 /* Whether a number of either kind is an integer, as it is for 5e8; then also its value. */
 bool core_json_as_integer(const struct core_json_value *value, int64_t *out);
 
-/* Where a member's key or an element stands, and how it is reached from the root:
+/* The position of a member's key or of an element, and its path from the root:
  * "zero_optimization.offload_param.device", "layers[3].size". Counts lines: for messages.
  * An element is asked for with `key` NULL. -ENOENT where there is none. */
 struct core_json_site {

@@ -21,13 +21,13 @@ static unsigned hex(char c)
     return c <= '9' ? (unsigned)(c - '0') : (unsigned)((c | 0x20) - 'a' + 10);
 }
 
-/* The scanner has checked that four digits stand here. */
+/* The scanner has checked that there are four digits here. */
 static unsigned unit_at(const char *at)
 {
     return hex(at[0]) << 12 | hex(at[1]) << 8 | hex(at[2]) << 4 | hex(at[3]);
 }
 
-/* The character of the \u escape at `at`, a surrogate pair as one; moves `at` behind it. */
+/* The character of the \u escape at `at`, a surrogate pair as one; moves `at` past it. */
 static unsigned take_unicode(const char **at, const char *end)
 {
     unsigned unit = unit_at(*at + 2);
@@ -310,7 +310,7 @@ static bool plain_eight(const char *at)
     return (odd & tops) == 0;
 }
 
-/* What stands at `at`, for a message: the character, or the byte's number. */
+/* Describes the byte at `at` for a message: the character, or the number of the byte. */
 static const char *shown(const struct core_json_scan *scan, size_t at, char text[16])
 {
     if (at >= scan->bytes) {
@@ -497,7 +497,7 @@ static int pass_literal(struct core_json_scan *scan, struct core_json_token *tok
 
 /* ---- tokens ------------------------------------------------------------------------------------*/
 
-/* What may stand at the place where the scanner is. */
+/* What the scanner accepts next. */
 enum expects {
     VALUE,        /* a value must come */
     FIRST_KEY,    /* a key or the end of an object */

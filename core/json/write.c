@@ -115,7 +115,7 @@ static void put_string(struct core_json_write *write, const char *text, size_t b
     put(write, "\"", 1);
 }
 
-/* What stands before any value: the comma, the line, the key. */
+/* Writes what precedes every value: comma, new line, key. */
 static void lead(struct core_json_write *write, const char *key)
 {
     assert((key != NULL) == in_object(write));

@@ -26,7 +26,7 @@ struct core_json_write {
     FILE *file; /* borrowed from the caller; NULL: to `text` */
     size_t room;
     unsigned depth;
-    bool first; /* nothing stands in this object or array yet */
+    bool first; /* this object or array is still empty */
     int code;
     uint64_t objects[CORE_JSON_WRITE_DEPTH_MAX / 64];
 };
@@ -57,7 +57,7 @@ void core_json_write_null(struct core_json_write *write, const char *key);
 void core_json_write_value(struct core_json_write *write, const char *key,
                            const struct core_json_value *value);
 
-/* JSON that is known to be right, as it stands. */
+/* Writes JSON that is known to be valid, unchanged. */
 void core_json_write_verbatim(struct core_json_write *write, const char *key, const char *json);
 
 /* Ends the line; the same writer may begin the next value (JSONL). 0 or the first failure:

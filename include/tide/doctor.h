@@ -34,7 +34,7 @@ struct tide_finding {
 struct tide_doctor_options {
     size_t struct_bytes;
     const char *const *stores; /* folders that a run would use. Each is written and read for about a
-                                  second; nothing is left behind */
+                                  second; no file remains */
     size_t store_count;
     /* Receives each finding on the calling thread, in a fixed order of topics. It must not call a tide
      * function. */

@@ -344,7 +344,7 @@ TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids,
  * is reported as "save". Returns 0; -EEXIST if FOLDER exists and is not empty, unless `overwrite` is 1,
  * or if FOLDER.partial has files that no run of tide wrote; -EBUSY if another run is to write FOLDER;
  * -EBADMSG if other bytes were read back; -EINVAL; -ECANCELED; or the error of writing. If only the last
- * renames fail, FOLDER.partial keeps the complete model, and the next run for FOLDER goes on with them. */
+ * renames fail, FOLDER.partial keeps the complete model, and the next run for FOLDER continues the renames. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
 
 /* Checks that tide_engine_save could write this folder, the space for all its files included, and

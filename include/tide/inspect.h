@@ -54,7 +54,7 @@ struct tide_inspection {
 
     /* A store. */
     uint64_t process; /* process id of the run that made it */
-    uint64_t in_use;  /* 1: that run is still alive; 0: the files were left behind */
+    uint64_t in_use;  /* 1: that run is still alive; 0: the run is gone, its files remain */
     uint32_t path;    /* index of this directory among the run's stores */
     uint32_t paths;   /* number of the run's stores */
 

@@ -38,7 +38,7 @@ KERN_CPU_OPS(KERN_CPU_DECLARE)
 /* -ENOMEM with a sentence where the queue's scratch is smaller than `bytes`. */
 int kern_cpu_need(const struct dev_launch *where, enum kern_op op, size_t bytes);
 
-/* The first `bytes` of *scratch, which moves behind them; both stay multiples of 64. */
+/* Takes the first `bytes` of *scratch and advances it past them; both stay multiples of 64. */
 void *kern_cpu_take(char **scratch, size_t bytes);
 size_t kern_cpu_round(size_t bytes);
 

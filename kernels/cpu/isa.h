@@ -62,7 +62,7 @@ struct kern_isa {
     int64_t product_columns; /* and of its columns */
     void (*product)(const struct kern_product_part *part);
     size_t (*product_bytes)(enum kern_type type, int64_t rows, int64_t columns, int64_t k);
-    /* Finishes rows x columns results that stand at (i, j) of the product. */
+    /* Finishes rows x columns results at (i, j) of the product. */
     void (*finish)(const struct kern_finish *finish, const float *tile, int64_t tile_stride,
                    const int64_t at[2], const int64_t size[2]);
     /* Rows are (token, head); tokens or elements [begin, end). */

@@ -1,4 +1,4 @@
-/* pointwise.c: ops in which a token or an element stands alone: RoPE, activations, addition. */
+/* pointwise.c: ops in which each token or element is independent: RoPE, activations, addition. */
 #include "kernels/cpu/cpu.h"
 
 enum { TOKEN_GRAIN = 4, ELEMENT_GRAIN = 16384 };

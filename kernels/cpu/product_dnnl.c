@@ -1,4 +1,4 @@
-/* product_dnnl.c: oneDNN's door. A shape's way of computing is chosen when the shape is first met:
+/* product_dnnl.c: the wrapper of oneDNN. How a shape is computed is chosen at its first use:
  * the operands as they lie, or b in oneDNN's own layout, or a turned before. All candidates run and
  * the fastest stays, but only among those that give the same bits as the first: so timing decides
  * about speed alone. Primitives are kept by shape.
@@ -33,7 +33,7 @@ struct shape {
 
 struct way {
     dnnl_primitive_t product; /* owned */
-    dnnl_primitive_t reorder; /* owned; NULL: b is taken as it lies */
+    dnnl_primitive_t reorder; /* owned; NULL: b is used in its own layout */
     dnnl_memory_t a, b, c;    /* owned */
     dnnl_memory_t packed;     /* owned; b in oneDNN's layout */
     size_t packed_bytes;
@@ -67,7 +67,7 @@ static int failed(dnnl_status_t status, const char *what)
                         "oneDNN failed to %s (status %d)", what, (int)status);
 }
 
-/* oneDNN asks the processor itself, so it is told of TIDE_ISA. The environment of the process is the
+/* oneDNN asks the processor itself, so TIDE_ISA is passed to it. The environment of the process is the
  * application's and is not changed. */
 static int limit_library(const struct kern_dnnl *d)
 {

@@ -1,4 +1,4 @@
-/* product_dnnl.h: products by oneDNN, and what stands for it where it is absent.
+/* product_dnnl.h: products by oneDNN, and a stub for builds without it.
  * oneDNN brings its own OpenMP threads: they are called from one thread at a time, keep to the
  * processors and the number of the team that asks, and sleep between products. */
 #ifndef KERNELS_CPU_PRODUCT_DNNL_H

@@ -1,4 +1,4 @@
-/* product_dnnl_none.c: stands for oneDNN in a build without it. */
+/* product_dnnl_none.c: the stub for builds without oneDNN. */
 #include <assert.h>
 #include <errno.h>
 

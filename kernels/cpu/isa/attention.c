@@ -92,7 +92,7 @@ VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
     }
 }
 
-/* A row of probabilities as the product behind takes it. */
+/* A row of probabilities in the format of the product that follows. */
 VF_INLINE void row_store(const struct work *w, int64_t i, const vf p[VECTORS])
 {
 #if VF_DOTS
@@ -226,7 +226,7 @@ void kern_attention_run(const struct kern_attention_arguments *a,
     begin(&w);
     for (int64_t first = first_tile(a, item->start, item->begin); first < item->end;
          first += KEYS) {
-        /* Keys up to the tile's border, so that sums run alike whatever stands behind. */
+        /* Keys up to the tile's border, so that the order of sums does not depend on what follows. */
         keys_tile(&w, first, smaller(item->stop - first, KEYS));
     }
 #define BODY(t) rows_write(&w, t)

@@ -28,7 +28,7 @@ VF_INLINE struct seen keys_seen(const struct kern_attention_arguments *a, int64_
 }
 
 /* The first tile of keys that a query at `position` sees, counted from the document's start, so
- * that a document's tiles do not depend on where it stands in its row. */
+ * that a document's tiles do not depend on its position in the row. */
 VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t start,
                              int64_t position)
 {

@@ -1,5 +1,5 @@
 /* bodies.h: the functions that the sources of this folder give to their instruction set's table
- * (isa.h says what each does). The names carry the set's name behind the scenes. */
+ * (isa.h says what each does). Macros append the set's name to each function. */
 #ifndef KERNELS_CPU_ISA_BODIES_H
 #define KERNELS_CPU_ISA_BODIES_H
 

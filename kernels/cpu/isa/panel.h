@@ -14,7 +14,7 @@
 enum {
     ROWS = PRODUCT_ROWS,
     COLUMNS = PRODUCT_VECTORS * LANES,
-    PANEL_SLACK = 16, /* floats that packing may write behind the last panel */
+    PANEL_SLACK = 16, /* floats that packing may write after the last panel */
 };
 
 _Static_assert((int)ROWS <= (int)LANES || (int)ROWS % (int)LANES == 0,
@@ -36,7 +36,7 @@ VF_INLINE int64_t round_up(int64_t value, int64_t grain)
 #define kern_pack_dense     VF_ISA(kern_pack_dense)
 #define kern_panel_multiply VF_ISA(kern_panel_multiply)
 
-/* What is packed. Element (i, k) stands at i * stride + k where `along_k`, else at k * stride + i. */
+/* What is packed. Element (i, k) is at i * stride + k where `along_k`, else at k * stride + i. */
 struct operand {
     enum kern_type type; /* with `pairs` bf16, or fp32, which is rounded */
     const void *data;
@@ -66,7 +66,7 @@ void kern_pack_columns(const struct operand *from, const int64_t range[2], const
 void kern_pack_dense(const struct operand *from, const int64_t range[2], const int64_t steps[2],
                      float *to);
 
-/* How the rows of a tile lie. */
+/* Memory layout of a tile's rows. */
 enum rows_layout {
     LAYOUT_PANELS,
     LAYOUT_DENSE,  /* [row][a_stride] */
