@@ -115,9 +115,8 @@ static int read_all(int fd, const char *path, size_t expected, size_t bytes_max,
         filled += (size_t)got;
         if (filled > bytes_max) {
             free(buffer);
-            return core_err_set(-E2BIG,
-                                "%s is larger than the %zu bytes that are read of such a file",
-                                path, bytes_max);
+            return core_err_set(-E2BIG, "%s is larger than the limit of %zu bytes", path,
+                                bytes_max);
         }
         if (got == 0) {
             buffer[filled] = '\0';
@@ -142,8 +141,8 @@ static int read_opened(int fd, const char *path, size_t bytes_max, char **text, 
     }
     size_t expected = S_ISREG(info.st_mode) ? (size_t)info.st_size : 0;
     if (expected > bytes_max) {
-        return core_err_set(-E2BIG, "%s has %zu bytes; at most %zu are read of such a file", path,
-                            expected, bytes_max);
+        return core_err_set(-E2BIG, "%s has %zu bytes; the limit is %zu", path, expected,
+                            bytes_max);
     }
     return read_all(fd, path, expected, bytes_max, text, bytes);
 }

@@ -29,7 +29,7 @@ int core_mem_node_prefer(void *base, uint64_t bytes, int node)
         return core_err_set(-ENOSYS, "this kernel has no memory policy by node");
     }
     if (node < 0 || node > numa_max_possible_node()) {
-        return core_err_set(-EINVAL, "node %d cannot exist here; 0 to %d can", node,
+        return core_err_set(-EINVAL, "node %d is out of range 0..%d", node,
                             numa_max_possible_node());
     }
     /* An own mask: libnuma's ends the process where it gets no memory for one. */

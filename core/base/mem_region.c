@@ -368,7 +368,7 @@ int core_region_alloc(const struct core_region_options *wishes, struct core_regi
     struct core_region_options options = *wishes;
     options.name = options.name != NULL ? options.name : "memory";
     if (options.bytes == 0 || options.bytes > UINT64_C(1) << 46) {
-        return core_err_set(-EINVAL, "%s cannot have %" PRIu64 " bytes", options.name,
+        return core_err_set(-EINVAL, "%s: %" PRIu64 " bytes is out of range", options.name,
                             options.bytes);
     }
     struct core_region region = {.bytes = options.bytes, .node = -1};

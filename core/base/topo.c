@@ -231,8 +231,8 @@ static int check_nodes(const struct core_topo *topo)
     for (uint32_t i = 0; i < topo->node_count; i++) {
         const struct core_topo_node *node = &topo->nodes[i];
         if (node->number < 0 || (i > 0 && node->number <= topo->nodes[i - 1].number)) {
-            return core_err_set(-EINVAL, "%s: node %d is there twice or out of order", topo->source,
-                                node->number);
+            return core_err_set(-EINVAL, "%s: node %d is listed twice or out of order",
+                                topo->source, node->number);
         }
         struct core_cpus shared = both(&seen, &node->cpus);
         struct core_cpus strange = without(&node->cpus, &topo->cpus);
@@ -279,7 +279,7 @@ int core_topo_check(const struct core_topo *topo)
                                 topo->source, device->name, device->node);
         }
         if (i > 0 && by_name(device - 1, device) >= 0) {
-            return core_err_set(-EINVAL, "%s: device %s is there twice or out of order",
+            return core_err_set(-EINVAL, "%s: device %s is listed twice or out of order",
                                 topo->source, device->name);
         }
     }

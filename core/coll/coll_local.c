@@ -133,9 +133,8 @@ static int fail_missing(struct local *local, const struct coll_work *work, int64
     char missing[128];
     char text[96];
     name_missing(local->meeting, local->step, missing, sizeof missing);
-    core_err_set(-ETIMEDOUT, "%s did not come to collective %" PRIu64 " (%s) within %.3f s",
-                 missing, local->number, describe(work, text, sizeof text),
-                 (double)waited_ns / 1e9);
+    core_err_set(-ETIMEDOUT, "%s did not reach collective %" PRIu64 " (%s) within %.3f s", missing,
+                 local->number, describe(work, text, sizeof text), (double)waited_ns / 1e9);
     return meeting_fail(local->meeting, -ETIMEDOUT);
 }
 

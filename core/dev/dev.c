@@ -264,8 +264,7 @@ int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
 {
     struct dev_device *device = queue->device;
     if (command->op >= DEV_OP_MAX) {
-        return core_err_set(-EINVAL, "there is no op %u; they go up to %d", command->op,
-                            DEV_OP_MAX - 1);
+        return core_err_set(-EINVAL, "op %u is out of range 0..%d", command->op, DEV_OP_MAX - 1);
     }
     const struct dev_op *row = &device->ops[command->op].row;
     if (row->launch == NULL) {

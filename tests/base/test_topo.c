@@ -205,7 +205,7 @@ static void check_finds_contradictions(void)
     *bad = *good;
     bad->nodes[4].number = 3;
     check_int(core_topo_check(bad), ==, -EINVAL);
-    check_contains(core_err_sentence(), "node 3 is there twice");
+    check_contains(core_err_sentence(), "node 3 is listed twice");
     *bad = *good;
     bad->core_of[9] = 5000;
     check_int(core_topo_check(bad), ==, -EINVAL);

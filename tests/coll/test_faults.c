@@ -47,7 +47,7 @@ static void hanging_rank(void)
     for (unsigned r = 0; r < 4; r++) {
         check_int(run.ranks[r].rc, ==, -ETIMEDOUT);
         check_contains(run.ranks[r].sentence,
-                       "rank 2 did not come to collective 2 (all-reduce of 64 fp32) within 0.3");
+                       "rank 2 did not reach collective 2 (all-reduce of 64 fp32) within 0.3");
     }
     free(run.ranks);
 }
@@ -68,7 +68,7 @@ static void several_missing(void)
     struct run run = {.world = 4, .limit_ns = LIMIT_NS / 3, .body = mostly_absent};
     run_ranks(&run);
     check_int(run.ranks[0].rc, ==, -ETIMEDOUT);
-    check_contains(run.ranks[0].sentence, "ranks 1, 2, 3 did not come to collective 1 (barrier)");
+    check_contains(run.ranks[0].sentence, "ranks 1, 2, 3 did not reach collective 1 (barrier)");
     free(run.ranks);
 }
 
