@@ -447,7 +447,7 @@ static void bad_files(void)
     expect_load(path, -EINVAL, "nested deeper than 512 levels");
     path = test_file("h.json", "{\"train_batch_size\": 1}", 23);
     check_int(truncate(path, (off_t)100 << 20), ==, 0);
-    expect_load(path, -E2BIG, "has 104857600 bytes; at most 4194304");
+    expect_load(path, -E2BIG, "has 104857600 bytes; the limit is 4194304");
     path = test_file("i.json", "{}", 2);
     check_int(chmod(test_directory(), 0755), ==, 0);
     check_int(chmod(path, 0), ==, 0);
