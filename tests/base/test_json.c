@@ -209,9 +209,9 @@ static void files(void)
     check_contains(core_err_sentence(), "/nonexistent/x.json cannot be opened");
     const struct core_json_options small = {.bytes_max = 7};
     check_int(core_json_load(path, &small, &doc), ==, -E2BIG);
-    check_contains(core_err_sentence(), "has 8 bytes; at most 7");
+    check_contains(core_err_sentence(), "has 8 bytes; the limit is 7");
     check_int(core_json_load("/dev/zero", &small, &doc), ==, -E2BIG);
-    check_contains(core_err_sentence(), "larger than the 7 bytes");
+    check_contains(core_err_sentence(), "larger than the limit of 7 bytes");
     path = test_file("empty.json", "", 0);
     check_int(core_json_load(path, NULL, &doc), ==, -EINVAL);
     check_contains(core_err_sentence(), "end of the text");
