@@ -356,8 +356,9 @@ TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *fo
 /* Reserves a folder before there is an engine, so that the second of two runs for the same folder fails
  * early. What is in FOLDER is not checked. A context reserves one folder at a time, until it is destroyed
  * or an engine of it saves there or reserves the folder. Returns 0, -EINVAL, -EBUSY if another run is to
- * write FOLDER, -EEXIST if FOLDER.partial has files that no run of tide wrote, or the error of creating
- * it. */
+ * write FOLDER, -EEXIST if FOLDER.partial has files that no run of tide wrote, or a complete result that
+ * would replace files which were put into FOLDER since its run was stopped, -ENOENT if a part of such a
+ * result is gone, or the error of creating it. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
 
 /* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was written

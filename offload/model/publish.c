@@ -581,11 +581,10 @@ static int publish_into(const char *path, int fd, const char *folder)
 {
     struct list list = {.text = NULL};
     int into = -1;
-    int rc = model_publish_check(path, folder);
-    rc = rc != 0 ? rc : make_list(path, folder, &list);
-    rc = rc != 0 ? rc : write_list(path, fd, &list);
-    rc = rc != 0 ? rc : open_into(folder, &into);
-    if (rc == 0) {
+    int rc;
+    if ((rc = model_publish_check(path, folder)) == 0 &&
+        (rc = make_list(path, folder, &list)) == 0 && (rc = write_list(path, fd, &list)) == 0 &&
+        (rc = open_into(folder, &into)) == 0) {
         rc = move_into(path, fd, folder, into, &list);
         close(into);
     }

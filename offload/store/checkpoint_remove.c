@@ -130,12 +130,14 @@ static int mark(int folder, const char *path, bool *foreign)
         return core_err_set(-errno, "%s/" STORE_MANIFEST_NAME " cannot be renamed: %s", path,
                             strerror(errno));
     }
-    int rc = fsync(folder) == 0
-                 ? 0
-                 : core_err_set(-errno, "%s cannot be made durable: %s", path, strerror(errno));
-    rc = rc != 0 ? rc : read_mark(folder, path, &manifest);
-    rc = rc != 0 ? rc : walk(folder, path, &manifest, false, &entries);
-    store_manifest_fini(&manifest);
+    if (fsync(folder) != 0) {
+        return core_err_set(-errno, "%s cannot be made durable: %s", path, strerror(errno));
+    }
+    int rc = read_mark(folder, path, &manifest);
+    if (rc == 0) {
+        rc = walk(folder, path, &manifest, false, &entries);
+        store_manifest_fini(&manifest);
+    }
     if (rc == 0) {
         *foreign = entries.foreign[0] != '\0';
     }
@@ -158,8 +160,10 @@ static int remove_files(int folder, const char *path, struct entries *out)
 {
     struct store_manifest manifest = {.step = 0};
     int rc = read_mark(folder, path, &manifest);
-    rc = rc != 0 ? rc : walk(folder, path, &manifest, true, out);
-    store_manifest_fini(&manifest);
+    if (rc == 0) {
+        rc = walk(folder, path, &manifest, true, out);
+        store_manifest_fini(&manifest);
+    }
     if (rc == 0 && (out->failed != 0 || unlinkat(folder, STORE_REMOVED_NAME, 0) != 0)) {
         const int code = out->failed != 0 ? out->failed : errno;
         rc = core_err_set(-code, "files of %s cannot be removed: %s", path, strerror(code));
