@@ -382,8 +382,9 @@ static void in_out(const char *command)
     check_int(system(text), ==, 0);
 }
 
-/* Stopped at the n-th request of publishing; `backup` is a copy of what was there before. */
-static void stop_at(int n)
+/* Stopped at the n-th request of publishing; `backup` is a copy of what was there
+ * before. Whether it came that far. */
+static bool stop_at(int n)
 {
     int status = 0;
     make_old();
@@ -396,6 +397,7 @@ static void stop_at(int n)
     }
     check_int(waitpid(child, &status, 0), ==, child);
     check_true(WIFEXITED(status));
+    return WEXITSTATUS(status) != 0;
 }
 
 /* Wherever a run was stopped: what was put into the folder since then, or in its place, is never replaced nor
@@ -410,10 +412,11 @@ static void restored_anywhere(void)
     };
     int refused = 0;
     int rest = 0;
-    for (int n = 1; n < 60; n++) {
+    bool stopped = true;
+    for (int n = 1; stopped; n++) {
         for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
             struct model_claim claim;
-            stop_at(n);
+            stopped = stop_at(n);
             if (access(partial, F_OK) != 0 || !has("../out.partial/" MODEL_PUBLISH_LIST)) {
                 continue;
             }
@@ -439,9 +442,10 @@ static void folder_is_gone(void)
 {
     int whole = 0;
     int parts = 0;
-    for (int n = 1; n < 60; n++) {
+    bool stopped = true;
+    for (int n = 1; stopped; n++) {
         struct model_claim claim;
-        stop_at(n);
+        stopped = stop_at(n);
         if (!has("../out.partial/" MODEL_PUBLISH_LIST)) {
             continue;
         }
