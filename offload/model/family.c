@@ -96,14 +96,14 @@ const struct model_op_row model_ops_head[2] = {
 
 #define ROWS_AFTER_ATTENTION                                                                       \
     {.row = MODEL_ROW_LINEAR,                                                                      \
-     .x = WHOLE(MODEL_V_MIXED, MODEL_DIM_Q),                                                       \
+     .x = WHOLE(MODEL_V_ATTENTION, MODEL_DIM_Q),                                                   \
      .weight = MODEL_OUTPUT,                                                                       \
      .bias = MODEL_OUTPUT_BIAS,                                                                    \
      .out = HIDDEN(MODEL_V_PROJECTED)},                                                            \
         {.row = MODEL_ROW_NORM,                                                                    \
          .x = HIDDEN(MODEL_IN),                                                                    \
          .add = MODEL_V_PROJECTED,                                                                 \
-         .sum = MODEL_V_MIDDLE,                                                                    \
+         .sum = MODEL_V_RESIDUAL,                                                                  \
          .weight = MODEL_NORM2,                                                                    \
          .bias = MODEL_NORM2_BIAS,                                                                 \
          .out = HIDDEN(MODEL_V_NORMED2)},                                                          \
@@ -121,7 +121,7 @@ const struct model_op_row model_ops_head[2] = {
          .bias = MODEL_DOWN_BIAS,                                                                  \
          .out = HIDDEN(MODEL_V_DOWN)},                                                             \
     {                                                                                              \
-        .row = MODEL_ROW_ADD, .x = HIDDEN(MODEL_V_MIDDLE), .add = MODEL_V_DOWN,                    \
+        .row = MODEL_ROW_ADD, .x = HIDDEN(MODEL_V_RESIDUAL), .add = MODEL_V_DOWN,                  \
         .out = HIDDEN(MODEL_OUT)                                                                   \
     }
 
@@ -132,7 +132,7 @@ const struct model_op_row model_ops_layer[10] = {
      .x = PART(MODEL_V_QKV, MODEL_DIM_NONE, MODEL_DIM_Q),
      .x2 = PART(MODEL_V_QKV, MODEL_DIM_Q, MODEL_DIM_KV),
      .x3 = PART(MODEL_V_QKV, MODEL_DIM_QK, MODEL_DIM_KV),
-     .out = WHOLE(MODEL_V_MIXED, MODEL_DIM_Q)},
+     .out = WHOLE(MODEL_V_ATTENTION, MODEL_DIM_Q)},
     ROWS_AFTER_ATTENTION,
 };
 
@@ -151,7 +151,7 @@ const struct model_op_row model_ops_layer_qk_norm[12] = {
      .x = PART(MODEL_V_QK, MODEL_DIM_NONE, MODEL_DIM_Q),
      .x2 = PART(MODEL_V_QK, MODEL_DIM_Q, MODEL_DIM_KV),
      .x3 = PART(MODEL_V_QKV, MODEL_DIM_QK, MODEL_DIM_KV),
-     .out = WHOLE(MODEL_V_MIXED, MODEL_DIM_Q)},
+     .out = WHOLE(MODEL_V_ATTENTION, MODEL_DIM_Q)},
     ROWS_AFTER_ATTENTION,
 };
 

@@ -72,7 +72,7 @@ enum model_role {
 };
 
 /* Parts of the config that decide whether a row is there. */
-enum model_when {
+enum model_condition {
     MODEL_ALWAYS = 0,
     MODEL_WHEN_QKV_BIAS,
     MODEL_WHEN_OUTPUT_BIAS,
@@ -89,7 +89,7 @@ struct model_param_row {
     enum model_dim cols; /* MODEL_DIM_ONE for vectors */
     bool transposed;     /* the file holds [cols][rows] */
     bool decay;          /* weight decay applies, as transformers groups parameters */
-    enum model_when when;
+    enum model_condition when;
     struct {
         const char *name; /* in files; '#' stands for the layer's number. NULL: no further part */
         enum model_dim rows;
@@ -118,9 +118,9 @@ enum model_value {
     MODEL_V_NORMED1,
     MODEL_V_QKV,
     MODEL_V_QK,
-    MODEL_V_MIXED,
+    MODEL_V_ATTENTION,
     MODEL_V_PROJECTED,
-    MODEL_V_MIDDLE,
+    MODEL_V_RESIDUAL,
     MODEL_V_NORMED2,
     MODEL_V_UP,
     MODEL_V_ACTED,

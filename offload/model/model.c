@@ -38,7 +38,7 @@ const char *model_role_name(enum model_role role)
     return names[role];
 }
 
-static bool applies(enum model_when when, const struct model_config *config)
+static bool applies(enum model_condition when, const struct model_config *config)
 {
     switch (when) {
     case MODEL_ALWAYS: return true;

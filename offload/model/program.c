@@ -1,5 +1,5 @@
-/* program.c: builds the steps of a block, works out who lives when, and gives every array its
- * place. */
+/* program.c: creates the program of a block: adds the steps of its rows, finds out which arrays are needed at
+ * the same time, and gives each its offset. */
 #include "offload/model/program.h"
 
 #include <assert.h>
@@ -9,168 +9,14 @@
 
 #include "core/base/err.h"
 #include "kernels/table.h"
-#include "offload/model/program_build.h"
-
-enum { BUFFER_ALIGN_BYTES = 256 };
-
-/* ---- growing ---- */
-
-int64_t model_build_width(const struct model_build *build, enum model_value value)
-{
-    static const enum model_dim widths[MODEL_VALUE_COUNT] = {
-        [MODEL_IN] = MODEL_DIM_HIDDEN,
-        [MODEL_OUT] = MODEL_DIM_HIDDEN,
-        [MODEL_V_NORMED1] = MODEL_DIM_HIDDEN,
-        [MODEL_V_QKV] = MODEL_DIM_QKV,
-        [MODEL_V_QK] = MODEL_DIM_QK,
-        [MODEL_V_MIXED] = MODEL_DIM_Q,
-        [MODEL_V_PROJECTED] = MODEL_DIM_HIDDEN,
-        [MODEL_V_MIDDLE] = MODEL_DIM_HIDDEN,
-        [MODEL_V_NORMED2] = MODEL_DIM_HIDDEN,
-        [MODEL_V_UP] = MODEL_DIM_UP,
-        [MODEL_V_ACTED] = MODEL_DIM_INNER,
-        [MODEL_V_DOWN] = MODEL_DIM_HIDDEN,
-    };
-    return model_dim(&build->model->config, widths[value]);
-}
-
-int model_build_buffer(struct model_build *build, uint64_t bytes)
-{
-    assert(build->buffer_count < MODEL_BUFFERS_MAX);
-    build->buffers[build->buffer_count] = (struct model_buffer){.bytes = bytes};
-    return build->buffer_count++;
-}
-
-static uint64_t value_bytes(const struct model_build *build, enum model_value value)
-{
-    return (uint64_t)build->tokens * (uint64_t)model_build_width(build, value) *
-           kern_type_bytes(build->shape.type);
-}
-
-int model_build_value(struct model_build *build, enum model_value value)
-{
-    if (build->value[value] < 0) {
-        build->value[value] = model_build_buffer(build, value_bytes(build, value));
-    }
-    return build->value[value];
-}
-
-int model_build_grad(struct model_build *build, enum model_value value)
-{
-    if (build->grad[value] < 0) {
-        build->grad[value] = value == MODEL_IN
-                                 ? build->grad[MODEL_OUT]
-                                 : model_build_buffer(build, value_bytes(build, value));
-    }
-    return build->grad[value];
-}
-
-struct model_step *model_build_step(struct model_build *build, enum kern_op op,
-                                    const void *arguments)
-{
-    struct model_steps *steps = &build->steps[build->phase];
-    struct model_step *step = &build->spare;
-    if (!build->failed && steps->count == build->capacity[build->phase]) {
-        size_t capacity = steps->count == 0 ? 16 : 2 * steps->count;
-        struct model_step *more = realloc(steps->list, capacity * sizeof *more);
-        if (more == NULL) {
-            build->failed = true;
-        } else {
-            steps->list = more;
-            build->capacity[build->phase] = capacity;
-        }
-    }
-    if (!build->failed) {
-        step = &steps->list[steps->count++];
-    }
-    assert(kern_op_argument_bytes(op) <= MODEL_STEP_BYTES);
-    memset(step, 0, sizeof *step);
-    step->op = op;
-    memcpy(step->arguments, arguments, kern_op_argument_bytes(op));
-    return step;
-}
-
-static struct model_patch *add_patch(struct model_step *step, size_t field, enum model_base base)
-{
-    assert(step->patch_count < MODEL_PATCHES_MAX);
-    struct model_patch *patch = &step->patches[step->patch_count++];
-    *patch = (struct model_patch){.field = (uint16_t)field, .base = (uint8_t)base};
-    /* Something that is not NULL stands in for the address: scratch sizes depend on that. */
-    const uintptr_t there = BUFFER_ALIGN_BYTES;
-    memcpy(step->arguments + field, &there, sizeof there);
-    return patch;
-}
-
-/* Until finish, base MODEL_BASE_COUNT means the buffer whose number stands in `param`. */
-static void touch(struct model_build *build, struct model_step *step, size_t field, int index,
-                  int64_t first_element)
-{
-    struct model_buffer *buffer = &build->buffers[index];
-    struct model_patch *patch = add_patch(step, field, MODEL_BASE_COUNT);
-    patch->param = (uint8_t)index;
-    patch->offset_bytes = (uint64_t)first_element * kern_type_bytes(build->shape.type);
-    size_t now = build->steps[build->phase].count - 1;
-    if (!buffer->used[build->phase]) {
-        buffer->used[build->phase] = true;
-        buffer->first[build->phase] = now;
-    }
-    buffer->last[build->phase] = now;
-}
-
-void model_build_point(struct model_build *build, struct model_step *step, size_t field, int buffer,
-                       int64_t first_element)
-{
-    touch(build, step, field, buffer, first_element);
-    step->reads |= UINT64_C(1) << buffer;
-}
-
-void model_build_write(struct model_build *build, struct model_step *step, size_t field, int buffer,
-                       int64_t first_element)
-{
-    touch(build, step, field, buffer, first_element);
-    step->writes |= UINT64_C(1) << buffer;
-}
-
-void model_build_param(struct model_build *build, struct model_step *step, size_t field, int param,
-                       int64_t row, int64_t rows)
-{
-    const struct model_param *what = &build->block->params[param];
-    struct model_patch *patch = add_patch(step, field, MODEL_BASE_PARAM);
-    patch->param = (uint8_t)param;
-    patch->offset_bytes = (uint64_t)row * (uint64_t)what->cols * kern_type_bytes(build->shape.type);
-    if (rows > 0) {
-        step->param = (uint8_t)param;
-        step->row = row;
-        step->rows = rows;
-    }
-}
-
-void model_build_base(struct model_build *build, struct model_step *step, size_t field,
-                      enum model_base base)
-{
-    (void)build;
-    add_patch(step, field, base);
-}
-
-void model_build_weight_grad(struct model_build *build, struct model_step *step, size_t field,
-                             int param, int64_t row)
-{
-    if (param < 0 || !build->block->params[param].trained) {
-        return;
-    }
-    assert(step->grad_count < MODEL_GRADS_MAX);
-    step->grads[step->grad_count++] = (struct model_grad){
-        .field = (uint16_t)field,
-        .param = (uint8_t)param,
-        .offset = (uint64_t)row * (uint64_t)build->block->params[param].cols,
-    };
-}
+#include "offload/model/program_rows.h"
 
 /* ---- places ---- */
 
 static uint64_t align(uint64_t bytes)
 {
-    return (bytes + BUFFER_ALIGN_BYTES - 1) / BUFFER_ALIGN_BYTES * BUFFER_ALIGN_BYTES;
+    return (bytes + MODEL_BUFFER_ALIGN_BYTES - 1) / MODEL_BUFFER_ALIGN_BYTES *
+           MODEL_BUFFER_ALIGN_BYTES;
 }
 
 static bool is_kept(const struct model_buffer *buffer)
@@ -286,29 +132,6 @@ static void finish(struct model_build *build, enum model_phase phase, struct mod
 
 /* ---- blocks ---- */
 
-static void begin(struct model_build *build, const struct model *model, unsigned block,
-                  const struct model_shape *shape)
-{
-    *build = (struct model_build){
-        .model = model,
-        .block = &model->blocks[block],
-        .shape = *shape,
-        .tokens = shape->rows * shape->length,
-    };
-    for (int i = 0; i < MODEL_VALUE_COUNT; i++) {
-        build->value[i] = build->grad[i] = build->mean[i] = build->rstd[i] = build->rstd2[i] = -1;
-    }
-    static const enum model_base fixed[] = {MODEL_BASE_IN, MODEL_BASE_OUT, MODEL_BASE_GRAD};
-    for (size_t i = 0; i < 3; i++) {
-        int index = model_build_buffer(build, value_bytes(build, MODEL_IN));
-        build->buffers[index].fixed = true;
-        build->buffers[index].base = fixed[i];
-    }
-    build->value[MODEL_IN] = 0;
-    build->value[MODEL_OUT] = 1;
-    build->grad[MODEL_OUT] = 2;
-}
-
 /* Embedding and layers: forward down, backward up, kept arrays between them. */
 static void build_through(struct model_build *build, struct model_program *program)
 {
@@ -374,7 +197,7 @@ int model_program_create(const struct model *model, unsigned block, const struct
     bool failed = program == NULL || build == NULL;
     if (!failed) {
         program->shape = *shape;
-        begin(build, model, block, shape);
+        model_build_begin(build, model, block, shape);
         program->in_bytes = build->buffers[0].bytes;
         program->out_bytes = build->buffers[1].bytes;
     }
@@ -389,7 +212,7 @@ int model_program_create(const struct model *model, unsigned block, const struct
         };
         program->out_bytes = 0;
         for (size_t i = 0; !failed && i < 3; i++) {
-            begin(build, model, block, shape);
+            model_build_begin(build, model, block, shape);
             build_head(build, (enum model_loss)i, parts[i]);
             failed = build->failed;
         }

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stddef.h>
 
-#include "offload/model/program_build.h"
+#include "offload/model/program_rows.h"
 
 #define AT(type, field) offsetof(struct kern_##type##_arguments, field)
 
@@ -294,7 +294,7 @@ static void attention_grad(struct model_build *build, const struct model_op_row 
     }
     const int o = model_build_value(build, row->out.value);
     model_build_point(build, step, AT(attention_grad, forward.o), o, 0);
-    model_build_point(build, step, AT(attention_grad, forward.lse), build->rstd[row->out.value], 0);
+    model_build_point(build, step, AT(attention_grad, forward.lse), build->lse[row->out.value], 0);
     model_build_point(build, step, AT(attention_grad, d_o), model_build_grad(build, row->out.value),
                       0);
 }

@@ -6,7 +6,7 @@
 
 #include "offload/model/program.h"
 
-enum { MODEL_BUFFERS_MAX = 64 };
+enum { MODEL_BUFFERS_MAX = 64, MODEL_BUFFER_ALIGN_BYTES = 256 };
 enum model_phase { MODEL_PHASE_FORWARD, MODEL_PHASE_BACKWARD, MODEL_PHASE_COUNT };
 
 /* An array between steps. `fixed` ones are boundary activations, whose place the binding knows. */
@@ -33,16 +33,21 @@ struct model_build {
     /* Buffers of values, of their gradients and of norms' statistics; -1: not there (yet). */
     int value[MODEL_VALUE_COUNT];
     int grad[MODEL_VALUE_COUNT];
-    int mean[MODEL_VALUE_COUNT];  /* of the norm that makes the value */
-    int rstd[MODEL_VALUE_COUNT];  /* of the norm, or lse of the attention, that makes the value */
-    int rstd2[MODEL_VALUE_COUNT]; /* of the second head norm into the value */
+    int mean[MODEL_VALUE_COUNT];        /* of the norm that makes the value */
+    int rstd[MODEL_VALUE_COUNT];        /* of the norm that makes the value */
+    int rstd2[MODEL_VALUE_COUNT];       /* of the second head norm into the value */
+    int lse[MODEL_VALUE_COUNT];         /* log-sum-exp of the attention that makes the value */
     const struct model_op_row *waiting; /* a linear whose weight gradient waits for its input */
     int waiting_grad;                   /* and the buffer of its output's gradient */
     bool failed;                        /* out of memory; later calls do nothing */
     struct model_step spare;            /* what steps go to then */
 };
 
-/* Elements a token of a value. */
+/* Starts the program of a block; the boundary activations and their gradient are its first buffers. */
+void model_build_begin(struct model_build *build, const struct model *model, unsigned block,
+                       const struct model_shape *shape);
+
+/* Elements per token of a value. */
 int64_t model_build_width(const struct model_build *build, enum model_value value);
 
 /* A fresh buffer. */
@@ -67,16 +72,5 @@ void model_build_base(struct model_build *build, struct model_step *step, size_t
 /* The struct kern_grad at `field`; nothing for a parameter that is absent or frozen. */
 void model_build_weight_grad(struct model_build *build, struct model_step *step, size_t field,
                              int param, int64_t row);
-
-/* Multiplications and additions of q k^T and p v over the pairs that queries see. */
-double model_build_attention_flops(const struct model_build *build);
-
-/* Adds the steps of one row of the table. */
-void model_build_forward_row(struct model_build *build, const struct model_op_row *row);
-void model_build_backward_row(struct model_build *build, const struct model_op_row *row);
-/* A head's rows: loss alone, loss with gradients, logits. */
-enum model_loss { MODEL_LOSS_ALONE, MODEL_LOSS_GRAD, MODEL_LOGITS };
-void model_build_loss(struct model_build *build, const struct model_op_row *row,
-                      enum model_loss what);
 
 #endif

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <stddef.h>
 
-#include "offload/model/program_build.h"
+#include "offload/model/program_rows.h"
 
 #define AT(type, field) offsetof(struct kern_##type##_arguments, field)
 
@@ -184,7 +184,7 @@ static void attention(struct model_build *build, const struct model_op_row *row)
         .v_stride = model_build_width(build, row->x3.value),
         .o_stride = model_build_width(build, row->out.value),
     };
-    build->rstd[row->out.value] = model_build_buffer(
+    build->lse[row->out.value] = model_build_buffer(
         build, (uint64_t)(build->tokens * config->heads) * sizeof(float));
     struct model_step *step = model_build_step(build, KERN_ATTENTION, &arguments);
     step->flops = model_build_attention_flops(build);
@@ -196,7 +196,7 @@ static void attention(struct model_build *build, const struct model_op_row *row)
     model_build_point(build, step, AT(attention, v), model_build_value(build, row->x3.value),
                       dim(build, row->x3.first));
     model_build_write(build, step, AT(attention, o), model_build_value(build, row->out.value), 0);
-    model_build_write(build, step, AT(attention, lse), build->rstd[row->out.value], 0);
+    model_build_write(build, step, AT(attention, lse), build->lse[row->out.value], 0);
 }
 
 static void act(struct model_build *build, const struct model_op_row *row)

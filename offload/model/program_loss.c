@@ -2,7 +2,7 @@
  * the logits. */
 #include <stddef.h>
 
-#include "offload/model/program_build.h"
+#include "offload/model/program_rows.h"
 
 #define AT(type, field) offsetof(struct kern_##type##_arguments, field)
 

@@ -1,0 +1,18 @@
+/* program_rows.h: adds the steps of one row of a family's table, forward and backward; for program*.c only. */
+#ifndef OFFLOAD_MODEL_PROGRAM_ROWS_H
+#define OFFLOAD_MODEL_PROGRAM_ROWS_H
+
+#include "offload/model/program_build.h"
+
+/* Multiplications and additions of q k^T and p v over the pairs that queries see. */
+double model_build_attention_flops(const struct model_build *build);
+
+/* Adds the steps of one row of the table. */
+void model_build_forward_row(struct model_build *build, const struct model_op_row *row);
+void model_build_backward_row(struct model_build *build, const struct model_op_row *row);
+/* A head's rows: loss alone, loss with gradients, logits. */
+enum model_loss { MODEL_LOSS_ALONE, MODEL_LOSS_GRAD, MODEL_LOGITS };
+void model_build_loss(struct model_build *build, const struct model_op_row *row,
+                      enum model_loss what);
+
+#endif
