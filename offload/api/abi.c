@@ -89,7 +89,7 @@ int abi_struct_read_at(const char *name, const void *array, size_t index, void *
                           "one array",
                           name, stride, given, index);
     }
-    return rc != 0 ? rc : abi_struct_read(name, from, to, bytes);
+    return rc == 0 ? abi_struct_read(name, from, to, bytes) : rc;
 }
 
 int abi_struct_write(const char *name, const void *from, size_t bytes, void *to)

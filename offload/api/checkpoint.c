@@ -222,10 +222,15 @@ static int prepare(struct tide_engine *engine, const struct tide_checkpoint_opti
         rc = core_err_set(-EINVAL, "%zu bytes of the application at NULL",
                           options->application_bytes);
     }
-    rc = rc != 0 ? rc : hold_shelf(engine, options->directory);
-    return rc != 0 ? rc
-                   : sort_out(engine, options->directory,
-                              options->replace ? SORT_COUNT : SORT_REFUSE, others);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = hold_shelf(engine, options->directory);
+    if (rc != 0) {
+        return rc;
+    }
+    return sort_out(engine, options->directory, options->replace ? SORT_COUNT : SORT_REFUSE,
+                    others);
 }
 
 static struct run_save_options wanted_of(const struct tide_engine *engine,

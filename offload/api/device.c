@@ -44,7 +44,10 @@ static int describe(const char *name, struct tide_device_info *out)
 {
     struct dev_device *device = NULL;
     int rc = abi_struct_check("tide_device_info", out);
-    rc = rc != 0 ? rc : open_device(name, DEV_ALIGN_BYTES, &device);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = open_device(name, DEV_ALIGN_BYTES, &device);
     if (rc != 0) {
         return rc;
     }
@@ -79,7 +82,10 @@ static int measure(struct tide_context *context, const char *name, size_t bytes,
         return core_err_set(-EINVAL, "copies of %zu bytes cannot be measured", bytes);
     }
     int rc = abi_struct_check("tide_device_rates", out);
-    rc = rc != 0 ? rc : context_progress(context, "measure copies", 0, 1);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = context_progress(context, "measure copies", 0, 1);
     if (rc != 0) {
         return rc;
     }
@@ -97,7 +103,10 @@ static int measure(struct tide_context *context, const char *name, size_t bytes,
     const struct tide_device_rates known = {
         .up = rates.up, .down = rates.down, .both = rates.both, .within = rates.within};
     rc = context_progress(context, "measure copies", 1, 1);
-    return rc != 0 ? rc : abi_struct_write("tide_device_rates", &known, sizeof known, out);
+    if (rc != 0) {
+        return rc;
+    }
+    return abi_struct_write("tide_device_rates", &known, sizeof known, out);
 }
 
 int tide_device_measure(struct tide_context *context, const char *device, size_t bytes,

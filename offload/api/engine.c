@@ -39,9 +39,18 @@ static int report(void *user, const char *phase, uint64_t done, uint64_t total)
 static int make(struct tide_engine *engine, const struct tide_engine_options *options)
 {
     int rc = setup_init(&engine->setup, options, true);
-    rc = rc != 0 ? rc : context_progress(engine->context, "measure", 0, 1);
-    rc = rc != 0 ? rc : setup_plan(&engine->setup);
-    rc = rc != 0 ? rc : context_progress(engine->context, "measure", 1, 1);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = context_progress(engine->context, "measure", 0, 1);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = setup_plan(&engine->setup);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = context_progress(engine->context, "measure", 1, 1);
     if (rc != 0) {
         return rc;
     }
@@ -135,7 +144,9 @@ static int read_batches(struct tide_engine *engine, const struct tide_batch *bat
     for (unsigned i = 0; i < count; i++) {
         struct tide_batch batch;
         int rc = abi_struct_read_at("tide_batch", batches, i, &batch, sizeof batch);
-        rc = rc != 0 ? rc : read_batch(&batch, &engine->batches[i]);
+        if (rc == 0) {
+            rc = read_batch(&batch, &engine->batches[i]);
+        }
         if (rc != 0) {
             return core_err_prefix(rc, "micro-batch %u", i);
         }
@@ -158,8 +169,14 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
         return core_err_set(-EINVAL, "a learning rate of %g; 0 and more are possible", lr);
     }
     int rc = abi_struct_check("tide_step", out);
-    rc = rc != 0 ? rc : read_batches(engine, batches, count, &tokens);
-    rc = rc != 0 ? rc : run_engine_step(engine->engine, engine->batches, count, lr, &result);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_batches(engine, batches, count, &tokens);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_engine_step(engine->engine, engine->batches, count, lr, &result);
     if (rc != 0) {
         return rc;
     }
@@ -238,21 +255,37 @@ int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2)
     return rc;
 }
 
-int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
-                         struct tide_evaluation *out)
+static int evaluate(struct tide_engine *engine, const struct tide_batch *batch,
+                    struct tide_evaluation *out)
 {
-    const struct context_before before = context_enter(engine->context);
     struct tide_batch given;
     struct model_batch one;
     struct kern_loss loss;
     int rc = abi_struct_check("tide_evaluation", out);
-    rc = rc != 0 ? rc : abi_struct_read("tide_batch", batch, &given, sizeof given);
-    rc = rc != 0 ? rc : read_batch(&given, &one);
-    rc = rc != 0 ? rc : run_engine_evaluate(engine->engine, &one, &loss);
-    if (rc == 0) {
-        struct tide_evaluation made = {.loss_sum = loss.sum, .targets = (uint64_t)loss.count};
-        rc = abi_struct_write("tide_evaluation", &made, sizeof made, out);
+    if (rc != 0) {
+        return rc;
     }
+    rc = abi_struct_read("tide_batch", batch, &given, sizeof given);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_batch(&given, &one);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_engine_evaluate(engine->engine, &one, &loss);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct tide_evaluation made = {.loss_sum = loss.sum, .targets = (uint64_t)loss.count};
+    return abi_struct_write("tide_evaluation", &made, sizeof made, out);
+}
+
+int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
+                         struct tide_evaluation *out)
+{
+    const struct context_before before = context_enter(engine->context);
+    int rc = evaluate(engine, batch, out);
     engine->step_ns = core_clock_now_ns();
     context_leave(&before);
     return rc;
@@ -329,7 +362,10 @@ static int put(void *context, uint64_t first, uint64_t count, const void *weight
 static int make_room(struct tide_engine *engine)
 {
     int rc = run_engine_drain(engine->engine);
-    rc = rc != 0 ? rc : run_engine_release_checkpoint(engine->engine);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_engine_release_checkpoint(engine->engine);
     if (rc == 0 && engine->shelf != NULL && !run_engine_save_is_open(engine->engine)) {
         store_shelf_spare_drop(engine->shelf);
     }
@@ -342,16 +378,28 @@ static int save(struct tide_engine *engine, const char *folder, int overwrite)
     int rc = save_open(engine, folder, overwrite, &file);
     if (rc == -ENOSPC) {
         rc = make_room(engine);
-        rc = rc != 0 ? rc : save_open(engine, folder, overwrite, &file);
+        if (rc != 0) {
+            goto done;
+        }
+        rc = save_open(engine, folder, overwrite, &file);
     }
-    for (uint32_t b = 0; rc == 0 && b < engine->setup.model->block_count; b++) {
+    if (rc != 0) {
+        goto done;
+    }
+    for (uint32_t b = 0; b < engine->setup.model->block_count; b++) {
         struct putting putting = {file, b, model_dtype_of(engine->setup.options.type)};
         rc = run_engine_weights(engine->engine, b, put, &putting);
-        rc = rc != 0 ? rc
-                     : context_progress(engine->context, "save", b + 1,
-                                        engine->setup.model->block_count);
+        if (rc != 0) {
+            goto done;
+        }
+        rc = context_progress(engine->context, "save", b + 1, engine->setup.model->block_count);
+        if (rc != 0) {
+            goto done;
+        }
     }
-    rc = rc != 0 ? rc : model_save_finish(file);
+    rc = model_save_finish(file);
+
+done:
     model_save_close(file);
     engine->step_ns = core_clock_now_ns();
     return rc;

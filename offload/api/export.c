@@ -39,7 +39,9 @@ static int open_model(struct export *export, const char *path)
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
     struct model_config config;
     int rc = model_config_load(path, &config);
-    rc = rc != 0 ? rc : model_create(&config, NULL, &export->model);
+    if (rc == 0) {
+        rc = model_create(&config, NULL, &export->model);
+    }
     if (rc != 0) {
         return core_err_prefix(rc, "%s cannot be exported", path);
     }
@@ -58,13 +60,18 @@ static int put_block(struct export *export, uint32_t block, enum model_dtype typ
 {
     const uint64_t elements = export->model->blocks[block].elements;
     const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = export->buffer}};
-    int rc = 0;
-    for (uint64_t at = 0; rc == 0 && at < elements; at += ELEMENTS) {
+    for (uint64_t at = 0; at < elements; at += ELEMENTS) {
         const uint64_t count = elements - at < ELEMENTS ? elements - at : ELEMENTS;
-        rc = store_checkpoint_read(export->checkpoint, block, at, count, &arrays);
-        rc = rc != 0 ? rc : model_save_put(export->save, block, at, count, type, export->buffer);
+        int rc = store_checkpoint_read(export->checkpoint, block, at, count, &arrays);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = model_save_put(export->save, block, at, count, type, export->buffer);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 /* A run's folder is often given in place of a checkpoint in it. */
@@ -95,7 +102,10 @@ static int run(struct export *export, const char *path, const char *folder, int 
         return core_err_set(-EINVAL, "%s is the checkpoint itself; name another folder", folder);
     }
     int rc = open_checkpoint(path, &export->checkpoint);
-    rc = rc != 0 ? rc : open_model(export, path);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = open_model(export, path);
     if (rc == 0 && posix_memalign(&buffer, PLAN_ALIGN_BYTES, (size_t)ELEMENTS * 4) != 0) {
         rc = core_err_set(-ENOMEM, "no memory to export %s", path);
     }
@@ -108,13 +118,20 @@ static int run(struct export *export, const char *path, const char *folder, int 
     const struct model_save_options options = {
         .folder = folder, .source = path, .type = type, .replace = overwrite != 0};
     rc = model_save_open(export->model, &options, &export->save);
-    for (uint32_t b = 0; rc == 0 && b < export->model->block_count; b++) {
-        rc = put_block(export, b, type);
-        rc = rc != 0
-                 ? rc
-                 : context_progress(export->context, "export", b + 1, export->model->block_count);
+    if (rc != 0) {
+        return rc;
     }
-    return rc != 0 ? rc : model_save_finish(export->save);
+    for (uint32_t b = 0; b < export->model->block_count; b++) {
+        rc = put_block(export, b, type);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = context_progress(export->context, "export", b + 1, export->model->block_count);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return model_save_finish(export->save);
 }
 
 int tide_checkpoint_export(struct tide_context *context, const char *checkpoint, const char *folder,

@@ -134,10 +134,18 @@ static int check_tensors(const char *path)
     struct model_config config;
     struct model *model = NULL;
     int rc = model_config_load(path, &config);
-    rc = rc != 0 ? rc : model_create(&config, NULL, &model);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = model_create(&config, NULL, &model);
+    if (rc != 0) {
+        return rc;
+    }
     snprintf(name, sizeof name, "%s/" STORE_MANIFEST_NAME, path);
-    rc = rc != 0 ? rc : core_file_read_regular(name, STORE_MANIFEST_BYTES_MAX, &text, &bytes);
-    rc = rc != 0 ? rc : store_manifest_check_tensors(text, bytes, name, model);
+    rc = core_file_read_regular(name, STORE_MANIFEST_BYTES_MAX, &text, &bytes);
+    if (rc == 0) {
+        rc = store_manifest_check_tensors(text, bytes, name, model);
+    }
     free(text);
     model_destroy(model);
     return rc;
@@ -151,12 +159,20 @@ static int inspect_checkpoint(struct tide_context *context, const char *path,
     struct store_checkpoint *checkpoint = NULL;
     out->what = TIDE_CHECKPOINT;
     int rc = store_checkpoint_open(path, NULL, NULL, &checkpoint);
-    if (rc == 0) {
-        describe_checkpoint(store_checkpoint_manifest(checkpoint), out);
-        rc = count_streams(path, store_checkpoint_image(checkpoint), options, out);
+    if (rc != 0) {
+        goto done;
     }
-    rc = rc != 0 ? rc : store_checkpoint_verify(checkpoint, report, &verifying);
-    rc = rc != 0 || !has(path, "config.json") ? rc : check_tensors(path);
+    describe_checkpoint(store_checkpoint_manifest(checkpoint), out);
+    rc = count_streams(path, store_checkpoint_image(checkpoint), options, out);
+    if (rc != 0) {
+        goto done;
+    }
+    rc = store_checkpoint_verify(checkpoint, report, &verifying);
+    if (rc == 0 && has(path, "config.json")) {
+        rc = check_tensors(path);
+    }
+
+done:;
     const struct core_err kept = core_err_keep(rc);
     (void)store_checkpoint_close(checkpoint); /* read only: nothing is lost */
     return judge(core_err_first(&kept, 0), out);
@@ -235,15 +251,24 @@ static int inspect_model(const char *path, const struct tide_inspect_options *op
     out->what = TIDE_MODEL_FOLDER;
     core_log_bind(&noting);
     int rc = model_config_load(path, &config);
-    rc = rc != 0 ? rc : model_create(&config, NULL, &model);
-    if (rc == 0) {
-        describe_model(model, out);
-        rc = model_files_open(path, &files);
+    if (rc != 0) {
+        goto done;
     }
-    for (size_t i = 0; rc == 0 && i < model_files_shard_count(files); i++) {
+    rc = model_create(&config, NULL, &model);
+    if (rc != 0) {
+        goto done;
+    }
+    describe_model(model, out);
+    rc = model_files_open(path, &files);
+    if (rc != 0) {
+        goto done;
+    }
+    for (size_t i = 0; i < model_files_shard_count(files); i++) {
         count_file(model_files_shard(files, i), options, out);
     }
-    rc = rc != 0 ? rc : model_files_check(files, model);
+    rc = model_files_check(files, model);
+
+done:
     core_log_bind(bound);
     model_files_close(files);
     model_destroy(model);
@@ -294,7 +319,10 @@ static int inspect(struct tide_context *context, const char *path,
     }
     int rc = from != NULL ? abi_struct_read("tide_inspect_options", from, &options, sizeof options)
                           : 0;
-    rc = rc != 0 ? rc : abi_struct_check("tide_inspection", out);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = abi_struct_check("tide_inspection", out);
     if (rc != 0) {
         return rc;
     }
@@ -308,7 +336,7 @@ static int inspect(struct tide_context *context, const char *path,
     } else {
         rc = core_err_set(-EINVAL, "%s is neither a folder nor a file", path);
     }
-    return rc != 0 ? rc : abi_struct_write("tide_inspection", &answer, sizeof answer, out);
+    return rc == 0 ? abi_struct_write("tide_inspection", &answer, sizeof answer, out) : rc;
 }
 
 int tide_inspect(struct tide_context *context, const char *path,

@@ -22,7 +22,9 @@ static int create(const struct tide_engine_options *options, struct tide_plan **
     struct setup *setup = calloc(1, sizeof *setup);
     int rc = plan != NULL && setup != NULL ? setup_init(setup, options, false)
                                            : core_err_set(-ENOMEM, "no memory for a plan");
-    rc = rc != 0 ? rc : setup_plan(setup);
+    if (rc == 0) {
+        rc = setup_plan(setup);
+    }
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
         if (setup != NULL) {
@@ -139,7 +141,10 @@ int tide_plan_part_at(const struct tide_plan *plan, unsigned index, struct tide_
         return core_err_set(-EINVAL, "the plan is NULL");
     }
     int rc = find_part(plan->setup->prepared, index, &part);
-    return rc != 0 ? rc : abi_struct_write("tide_plan_part", &part, sizeof part, out);
+    if (rc != 0) {
+        return rc;
+    }
+    return abi_struct_write("tide_plan_part", &part, sizeof part, out);
 }
 
 int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,

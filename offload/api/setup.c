@@ -233,24 +233,35 @@ static int fill_stores(struct setup *setup, bool makes)
     struct run_options *options = &setup->options;
     const bool memory = given->io != NULL && strcmp(given->io, "mem") == 0;
     struct disk disks[TIDE_STORES_MAX] = {{0}};
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < given->store_count; i++) {
+    for (uint32_t i = 0; i < given->store_count; i++) {
         const char *directory = given->stores[i].directory;
         if (directory == NULL || directory[0] == '\0') {
             return core_err_set(-EINVAL, "store %" PRIu32 " has no directory", i);
         }
-        rc = memory || !makes || given->stores_must_exist == 0 ? 0 : check_missing(directory);
-        rc = memory || rc != 0 ? rc : look_at(directory, &disks[i]);
+        if (memory) {
+            continue;
+        }
+        int rc = makes && given->stores_must_exist != 0 ? check_missing(directory) : 0;
+        if (rc != 0) {
+            return rc;
+        }
+        rc = look_at(directory, &disks[i]);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    for (uint32_t i = 0; rc == 0 && i < given->store_count; i++) {
+    for (uint32_t i = 0; i < given->store_count; i++) {
         uint64_t bytes = given->stores[i].bytes;
-        rc = memory ? 0 : path_bytes(given, disks, i, &bytes);
+        int rc = memory ? 0 : path_bytes(given, disks, i, &bytes);
+        if (rc != 0) {
+            return rc;
+        }
         options->stores[i] = (struct store_path){.directory = setup->texts[2 + i],
                                                  .bytes = bytes,
                                                  .weight = given->store_count == 1 ? 1 : 0};
     }
     options->store_count = (unsigned)given->store_count;
-    return rc;
+    return 0;
 }
 
 static int fill_budgets(struct setup *setup)
@@ -333,12 +344,30 @@ static int copy_texts(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
     int rc = copy_text(given->device != NULL ? given->device : "cpu", &setup->texts[0]);
-    rc = rc != 0 ? rc : copy_text(given->io, &setup->texts[1]);
-    rc = rc != 0 ? rc : copy_text(given->model, &setup->folder);
-    rc = rc != 0 ? rc : copy_text(given->trace, &setup->trace);
-    rc = rc != 0 ? rc : copy_text(given->cache, &setup->cache);
-    for (size_t i = 0; rc == 0 && i < given->store_count; i++) {
+    if (rc != 0) {
+        return rc;
+    }
+    rc = copy_text(given->io, &setup->texts[1]);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = copy_text(given->model, &setup->folder);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = copy_text(given->trace, &setup->trace);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = copy_text(given->cache, &setup->cache);
+    if (rc != 0) {
+        return rc;
+    }
+    for (size_t i = 0; i < given->store_count; i++) {
         rc = copy_text(given->stores[i].directory, &setup->texts[2 + i]);
+        if (rc != 0) {
+            return rc;
+        }
     }
     setup->options.device = setup->texts[0];
     setup->options.io = setup->texts[1];
@@ -358,26 +387,32 @@ static int open_model(struct setup *setup, bool weights)
         return core_err_set(-EINVAL, "no model folder is given");
     }
     int rc = model_config_load(given->model, &config);
-    if (rc == 0 && config.dropouts[0] != '\0') {
+    if (rc != 0) {
+        return rc;
+    }
+    if (config.dropouts[0] != '\0') {
         core_log(CORE_LOG_WARN, "%s/config.json: dropout is not applied (%s)", given->model,
                  config.dropouts);
     }
-    rc = rc != 0 ? rc : model_create(&config, &options, &setup->model);
-    if (rc == 0 && given->length > config.length_max) {
+    rc = model_create(&config, &options, &setup->model);
+    if (rc != 0) {
+        return rc;
+    }
+    if (given->length > config.length_max) {
         return core_err_set(-EINVAL,
                             "rows of %" PRIu32 " tokens are longer than the %" PRId64
                             " positions that %s has",
                             given->length, config.length_max, given->model);
     }
-    if (rc == 0 && setup->model->trained_parameters == 0) {
+    if (setup->model->trained_parameters == 0) {
         return core_err_set(-EINVAL, "every parameter of %s is frozen: there is nothing to train",
                             given->model);
     }
-    if (rc == 0 && weights) {
-        rc = model_files_open(given->model, &setup->files);
-        rc = rc != 0 ? rc : model_files_check(setup->files, setup->model);
+    if (!weights) {
+        return 0;
     }
-    return rc;
+    rc = model_files_open(given->model, &setup->files);
+    return rc == 0 ? model_files_check(setup->files, setup->model) : rc;
 }
 
 /* Those that compute. Beside a card two are left to the threads that feed and watch it: the update's team
@@ -411,18 +446,29 @@ static int plan(struct setup *setup)
     struct run_rates rates;
     const char *path = setup->given.rates;
     int rc = path != NULL ? run_rates_read(path, &rates) : 0;
-    return rc != 0 ? rc
-                   : run_prepared_create(setup->model, &setup->options,
-                                         path != NULL ? &rates : NULL, &setup->prepared);
+    if (rc != 0) {
+        return rc;
+    }
+    return run_prepared_create(setup->model, &setup->options, path != NULL ? &rates : NULL,
+                               &setup->prepared);
 }
 
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights)
 {
     *setup = (struct setup){.model = NULL};
     int rc = abi_struct_read("tide_engine_options", options, &setup->given, sizeof setup->given);
-    rc = rc != 0 ? rc : read_stores(setup);
-    rc = rc != 0 ? rc : setup_check(&setup->given, weights);
-    rc = rc != 0 ? rc : copy_texts(setup);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_stores(setup);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = setup_check(&setup->given, weights);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = copy_texts(setup);
     if (rc != 0) {
         return rc;
     }
@@ -432,14 +478,17 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
     setup->options.threads = threads_of(setup);
     rc = open_model(setup, weights);
-    return rc != 0 ? rc : fill_stores(setup, weights);
+    return rc == 0 ? fill_stores(setup, weights) : rc;
 }
 
 int setup_plan(struct setup *setup)
 {
     const int rc = fill_budgets(setup);
+    if (rc != 0) {
+        return rc;
+    }
     share_budgets(&setup->options);
-    return rc != 0 ? rc : plan(setup);
+    return plan(setup);
 }
 
 void setup_fini(struct setup *setup)

@@ -52,22 +52,35 @@ static int check_numbers(const struct tide_engine_options *given)
 {
     const double most = 1e30;
     const double almost_one = nextafter(1, 0);
-    int rc = check_range("batch", given->batch, 1, 1 << 20);
-    rc = rc != 0 ? rc : check_range("length", given->length, 1, 1 << 24);
-    rc = rc != 0 ? rc : check_range("accum", given->accum, 0, 1 << 14);
-    rc = rc != 0 ? rc : check_range("ranks", given->ranks, 0, 64);
-    rc = rc != 0 ? rc : check_range("threads", given->threads, 0, CORE_TEAM_MAX);
-    rc = rc != 0 ? rc : check_range("clip", given->clip, 0, most);
-    rc = rc != 0 ? rc : check_range("decay", given->decay, 0, most);
-    rc = rc != 0 ? rc : check_range("eps", given->eps, 0, most);
-    rc = rc != 0 ? rc : check_range("beta1", given->beta1, 0, almost_one);
-    rc = rc != 0 ? rc : check_range("beta2", given->beta2, 0, almost_one);
-    rc = rc != 0 ? rc : check_range("loss_scale", given->loss_scale, 0, most);
-    rc = rc != 0 ? rc : check_range("initial_loss_scale", given->initial_loss_scale, 0, most);
-    rc = rc != 0 ? rc : check_range("min_loss_scale", given->min_loss_scale, 0, most);
-    rc = rc != 0 ? rc : check_range("weight_slots", given->weight_slots, 0, PLAN_SLOT_MAX);
-    rc = rc != 0 ? rc : check_range("state_slots", given->state_slots, 0, PLAN_STATE_SLOT_MAX);
-    return rc;
+    const struct {
+        const char *name;
+        double value;
+        double low;
+        double high;
+    } ranges[] = {
+        {"batch", given->batch, 1, 1 << 20},
+        {"length", given->length, 1, 1 << 24},
+        {"accum", given->accum, 0, 1 << 14},
+        {"ranks", given->ranks, 0, 64},
+        {"threads", given->threads, 0, CORE_TEAM_MAX},
+        {"clip", given->clip, 0, most},
+        {"decay", given->decay, 0, most},
+        {"eps", given->eps, 0, most},
+        {"beta1", given->beta1, 0, almost_one},
+        {"beta2", given->beta2, 0, almost_one},
+        {"loss_scale", given->loss_scale, 0, most},
+        {"initial_loss_scale", given->initial_loss_scale, 0, most},
+        {"min_loss_scale", given->min_loss_scale, 0, most},
+        {"weight_slots", given->weight_slots, 0, PLAN_SLOT_MAX},
+        {"state_slots", given->state_slots, 0, PLAN_STATE_SLOT_MAX},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        int rc = check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
 }
 
 static int check_scales(const struct tide_engine_options *given)
@@ -137,10 +150,28 @@ static int check_io(const struct tide_engine_options *given, bool here)
 int setup_check(const struct tide_engine_options *given, bool here)
 {
     int rc = check_choices(given);
-    rc = rc != 0 ? rc : check_numbers(given);
-    rc = rc != 0 ? rc : check_scales(given);
-    rc = rc != 0 ? rc : check_chunk(given);
-    rc = rc != 0 ? rc : check_frozen(given);
-    rc = rc != 0 ? rc : check_device(given);
-    return rc != 0 ? rc : check_io(given, here);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_numbers(given);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_scales(given);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_chunk(given);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_frozen(given);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_device(given);
+    if (rc != 0) {
+        return rc;
+    }
+    return check_io(given, here);
 }

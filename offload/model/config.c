@@ -318,19 +318,43 @@ int model_config_parse(const struct core_json *doc, struct model_config *out)
     config.family = family;
     config.dtype = MODEL_OTHER;
     rc = refuse_unknown(doc);
-    rc = rc != 0 ? rc : read_keys(doc, &config);
-    rc = rc != 0 ? rc : read_act(doc, &config);
-    rc = rc != 0 ? rc : read_dtype(doc, &config);
-    rc = rc != 0 ? rc : read_padding(doc, &config);
-    rc = rc != 0 ? rc : resolve(doc, &config);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_keys(doc, &config);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_act(doc, &config);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_dtype(doc, &config);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_padding(doc, &config);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = resolve(doc, &config);
+    if (rc != 0) {
+        return rc;
+    }
     config.length_max = config.positions;
-    if (rc == 0 && family->rope) {
+    if (family->rope) {
         rc = model_config_read_rope(doc, &config);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0 && family->finish != NULL) {
+    if (family->finish != NULL) {
         rc = family->finish(doc, &config);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    rc = rc != 0 ? rc : read_dropouts(doc, &config);
+    rc = read_dropouts(doc, &config);
     if (rc == 0) {
         *out = config;
     }
@@ -347,7 +371,9 @@ int model_config_load(const char *folder, struct model_config *out)
     struct core_json *doc = NULL;
     int rc = core_json_load(path, &options, &doc);
     free(path);
-    rc = rc != 0 ? rc : model_config_parse(doc, out);
+    if (rc == 0) {
+        rc = model_config_parse(doc, out);
+    }
     if (rc == 0 && out->tied && model_files_have_own_head(folder, out->family)) {
         core_log(CORE_LOG_WARN,
                  "%s: tie_word_embeddings is true, but the files hold a head (lm_head.weight) that "

@@ -182,7 +182,10 @@ static int read_original(const struct core_json *doc, const struct core_json_val
     }
     rope->original_max_positions = rope->max_positions;
     int rc = read_length(doc, dictionary, &rope->original_max_positions);
-    return rc != 0 ? rc : read_length(doc, core_json_root(doc), &rope->original_max_positions);
+    if (rc != 0) {
+        return rc;
+    }
+    return read_length(doc, core_json_root(doc), &rope->original_max_positions);
 }
 
 /* What transformers warns of and leaves out. */
@@ -214,16 +217,22 @@ static int read_dictionary(const struct core_json *doc, const struct core_json_v
     }
     double part = 1.0;
     rc = read_real(doc, dictionary, "partial_rotary_factor", &part);
-    if (rc == 0 && part != 1.0) {
+    if (rc != 0) {
+        return rc;
+    }
+    if (part != 1.0) {
         return core_json_refuse(doc, dictionary, "partial_rotary_factor", 0, -EINVAL,
                                 "%g is not supported; 1.0 is", part);
     }
-    rc = rc != 0 ? rc : read_type(doc, dictionary, &rope->kind);
-    if (rc != 0 || rope->kind == KERN_ROPE_DEFAULT) {
-        return rc != 0 ? rc : tell_unscaled(doc, dictionary, name);
+    rc = read_type(doc, dictionary, &rope->kind);
+    if (rc != 0) {
+        return rc;
+    }
+    if (rope->kind == KERN_ROPE_DEFAULT) {
+        return tell_unscaled(doc, dictionary, name);
     }
     rc = read_scaling(doc, dictionary, rope);
-    return rc != 0 ? rc : read_original(doc, dictionary, rope);
+    return rc == 0 ? read_original(doc, dictionary, rope) : rc;
 }
 
 static bool is_same(const struct kern_rope_config *a, const struct kern_rope_config *b)
@@ -255,7 +264,10 @@ int model_config_read_rope(const struct core_json *doc, struct model_config *con
     for (int i = 0; i < DICTIONARIES; i++) {
         rope[i] = config->rope;
         int rc = find_dictionary(doc, dictionary_keys[i], &found[i]);
-        rc = rc != 0 ? rc : read_dictionary(doc, found[i], dictionary_keys[i], &rope[i]);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = read_dictionary(doc, found[i], dictionary_keys[i], &rope[i]);
         if (rc != 0) {
             return rc;
         }

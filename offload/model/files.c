@@ -120,7 +120,7 @@ static int open_index(struct model_files *files, const char *path)
         }
     }
     core_json_destroy(doc);
-    return rc != 0 ? rc : check_twice(files);
+    return rc == 0 ? check_twice(files) : rc;
 }
 
 int model_files_open(const char *folder, struct model_files **out)
@@ -256,7 +256,9 @@ static bool differ(const struct found *a, const struct found *b, uint64_t elemen
         const size_t count = (size_t)(elements - at < ELEMENTS ? elements - at : ELEMENTS);
         char *raw = (char *)(floats + 2 * ELEMENTS);
         rc = read_floats(a, at, count, raw, floats);
-        rc = rc != 0 ? rc : read_floats(b, at, count, raw, floats + ELEMENTS);
+        if (rc == 0) {
+            rc = read_floats(b, at, count, raw, floats + ELEMENTS);
+        }
         for (size_t i = 0; rc == 0 && !different && i < count; i++) {
             different = floats[i] != floats[ELEMENTS + i];
         }

@@ -254,7 +254,9 @@ int model_create(const struct model_config *config, const struct model_options *
     for (unsigned i = 0; rc == 0 && i < model->block_count; i++) {
         rc = fill_block(model, options, i);
     }
-    rc = rc != 0 ? rc : check_frozen(model, options);
+    if (rc == 0) {
+        rc = check_frozen(model, options);
+    }
     if (rc != 0) {
         model_destroy(model);
         return rc;

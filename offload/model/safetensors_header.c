@@ -103,9 +103,18 @@ static int parse_offsets(struct parser *parser, struct model_tensor *tensor)
     uint64_t begin = 0;
     uint64_t end = 0;
     int rc = expect(parser, CORE_JSON_TOKEN_ARRAY_BEGIN, "data_offsets is no list");
-    rc = rc != 0 ? rc : expect_size(parser, &begin);
-    rc = rc != 0 ? rc : expect_size(parser, &end);
-    rc = rc != 0 ? rc : expect(parser, CORE_JSON_TOKEN_ARRAY_END, "data_offsets has two numbers");
+    if (rc != 0) {
+        return rc;
+    }
+    rc = expect_size(parser, &begin);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = expect_size(parser, &end);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = expect(parser, CORE_JSON_TOKEN_ARRAY_END, "data_offsets has two numbers");
     if (rc == 0 && end < begin) {
         rc = core_err_set(-EINVAL, "tensor %s ends before it begins", tensor->name);
     }
@@ -177,7 +186,7 @@ static int parse_tensor(struct parser *parser, struct model_tensor *tensor)
                           : !seen[1] ? "shape"
                                      : "data_offsets");
     }
-    return rc != 0 ? rc : check_bytes(tensor, bits);
+    return rc == 0 ? check_bytes(tensor, bits) : rc;
 }
 
 /* {"key": "text", ...}: read over; nothing in it has a meaning here. */
@@ -241,10 +250,12 @@ static int parse_entries(struct parser *parser)
         } else {
             struct model_tensor *tensor = NULL;
             rc = add_tensor(parser, &tensor);
-            rc = rc != 0 ? rc : parse_tensor(parser, tensor);
+            if (rc == 0) {
+                rc = parse_tensor(parser, tensor);
+            }
         }
     }
-    return rc != 0 ? rc : expect(parser, CORE_JSON_TOKEN_END, "something follows the header");
+    return rc == 0 ? expect(parser, CORE_JSON_TOKEN_END, "something follows the header") : rc;
 }
 
 static int by_offset(const void *left, const void *right)
@@ -326,17 +337,26 @@ int model_safetensors_parse(const char *text, size_t header_bytes, uint64_t data
                  ? parse_entries(&parser)
                  : core_err_set(-ENOMEM, "no memory for the names of a header of %zu bytes",
                                 header_bytes);
-    if (rc == 0 && parser.table.count > 0) {
+    if (rc != 0) {
+        goto fail;
+    }
+    if (parser.table.count > 0) {
         qsort(parser.table.tensors, parser.table.count, sizeof *parser.table.tensors, by_offset);
     }
-    rc = rc != 0 ? rc : check_names(&parser.table);
-    rc = rc != 0 ? rc : check_cover(&parser.table, data_bytes);
+    rc = check_names(&parser.table);
     if (rc != 0) {
-        model_safetensors_table_fini(&parser.table);
-        return rc;
+        goto fail;
+    }
+    rc = check_cover(&parser.table, data_bytes);
+    if (rc != 0) {
+        goto fail;
     }
     *out = parser.table;
     return 0;
+
+fail:
+    model_safetensors_table_fini(&parser.table);
+    return rc;
 }
 
 void model_safetensors_table_fini(struct model_safetensors_table *table)

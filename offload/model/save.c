@@ -195,7 +195,9 @@ static int open_shard(struct model_save *save, size_t index)
         memcpy(head + HEADER_GRAIN, write.text, write.bytes - 1);
         shard->head_bytes = HEADER_GRAIN + bytes;
         rc = reserve(save, shard);
-        rc = rc != 0 ? rc : write_at(save, shard, 0, head, bytes + HEADER_GRAIN);
+        if (rc == 0) {
+            rc = write_at(save, shard, 0, head, bytes + HEADER_GRAIN);
+        }
     }
     for (size_t i = 0; i < save->target_count; i++) {
         if (save->targets[i].shard == index) {
@@ -224,9 +226,10 @@ static int write_index(struct model_save *save)
     core_json_write_object_end(&write);
     core_json_write_object_end(&write);
     int rc = core_json_write_end(&write);
-    rc = rc != 0 ? rc
-                 : model_folder_write(&(struct model_folder){save->path, save->fd},
-                                      "model.safetensors.index.json", write.text, write.bytes);
+    if (rc == 0) {
+        rc = model_folder_write(&(struct model_folder){save->path, save->fd},
+                                "model.safetensors.index.json", write.text, write.bytes);
+    }
     core_json_write_fini(&write);
     return rc;
 }
@@ -234,24 +237,38 @@ static int write_index(struct model_save *save)
 static int open_all(struct model_save *save, const struct model_save_options *options)
 {
     int rc = list_targets(save);
-    rc = rc != 0
-             ? rc
-             : lay_out(save, options->shard_bytes > 0 ? options->shard_bytes : SHARD_BYTES_DEFAULT);
     save->claimed = options->claim != NULL && model_claim_holds(options->claim, save->folder);
-    rc = rc != 0 ? rc
-                 : model_folder_begin(save->folder, options->replace, options->claim, &save->path,
-                                      &save->fd);
-    for (size_t i = 0; rc == 0 && i < save->shard_count; i++) {
+    if (rc != 0) {
+        return rc;
+    }
+    rc = lay_out(save, options->shard_bytes > 0 ? options->shard_bytes : SHARD_BYTES_DEFAULT);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = model_folder_begin(save->folder, options->replace, options->claim, &save->path, &save->fd);
+    if (rc != 0) {
+        return rc;
+    }
+    for (size_t i = 0; i < save->shard_count; i++) {
         rc = open_shard(save, i);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0 && save->shard_count > 1) {
+    if (save->shard_count > 1) {
         rc = write_index(save);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0 && options->source != NULL) {
+    if (options->source != NULL) {
         rc = model_folder_copy(&(struct model_folder){save->path, save->fd}, options->source,
                                &save->model->config, save->type);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc != 0 ? rc : model_publish_check(save->path, save->folder);
+    return model_publish_check(save->path, save->folder);
 }
 
 int model_save_open(const struct model *model, const struct model_save_options *options,
@@ -525,7 +542,9 @@ static int verify(const struct model_save *save)
             rc = core_err_set(-code, "%s/%s cannot be made durable: %s", save->path,
                               save->shards[i].name, strerror(code));
         }
-        rc = rc != 0 ? rc : read_back(save, &save->shards[i], buffer);
+        if (rc == 0) {
+            rc = read_back(save, &save->shards[i], buffer);
+        }
     }
     free(buffer);
     return rc;

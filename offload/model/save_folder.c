@@ -181,7 +181,9 @@ static int write_file(const struct model_folder *folder, const char *name,
     const int file = openat(folder->fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     int rc = file >= 0 ? fill(folder, name, file, content, piece, &written)
                        : model_folder_failed(folder, name, -errno, content->bytes);
-    rc = rc != 0 ? rc : read_back(folder, name, file, piece, &written);
+    if (rc == 0) {
+        rc = read_back(folder, name, file, piece, &written);
+    }
     if (file >= 0 && close(file) != 0 && rc == 0) {
         rc = model_folder_failed(folder, name, -errno, content->bytes);
     }
@@ -253,7 +255,9 @@ int model_folder_note(const struct model_folder *folder, const struct model_note
     if (fclose(lines) != 0 && rc == 0) {
         rc = model_folder_failed(folder, MODEL_NOTE, -ENOMEM, 0);
     }
-    rc = rc != 0 ? rc : model_folder_write(folder, MODEL_NOTE, text, bytes);
+    if (rc == 0) {
+        rc = model_folder_write(folder, MODEL_NOTE, text, bytes);
+    }
     free(text);
     return rc;
 }
@@ -346,7 +350,9 @@ static int write_config(const struct model_folder *folder, const char *source,
     }
     core_json_write_object_end(&write);
     rc = core_json_write_end(&write);
-    rc = rc != 0 ? rc : model_folder_write(folder, "config.json", write.text, write.bytes);
+    if (rc == 0) {
+        rc = model_folder_write(folder, "config.json", write.text, write.bytes);
+    }
     core_json_write_fini(&write);
     core_json_destroy(doc);
     return rc;
@@ -366,5 +372,5 @@ int model_folder_copy(const struct model_folder *folder, const char *source,
         }
     }
     closedir(dir);
-    return rc != 0 ? rc : write_config(folder, source, config, type);
+    return rc == 0 ? write_config(folder, source, config, type) : rc;
 }

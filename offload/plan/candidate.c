@@ -78,14 +78,17 @@ static int predict(const struct plan_input *input, struct plan *plan)
 int plan_candidate_predict_clipped(const struct plan_input *input, struct plan *plan)
 {
     struct plan_tape *next = &plan->tapes[PLAN_NEXT][PLAN_NEXT];
-    int rc = 0;
     if (plan_generations(plan) == 1) {
         return 0;
     }
-    rc = next->commands == NULL ? build_join(input, plan, PLAN_NEXT, PLAN_NEXT, next) : 0;
-    return rc != 0 ? rc
-                   : plan_sim_predict(&input->rates, input->budgets.device_is_host, next,
-                                      &plan->predicted_clipped);
+    if (next->commands == NULL) {
+        int rc = build_join(input, plan, PLAN_NEXT, PLAN_NEXT, next);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return plan_sim_predict(&input->rates, input->budgets.device_is_host, next,
+                            &plan->predicted_clipped);
 }
 
 int plan_candidate_turn(const struct plan_input *input, struct plan *plan)
@@ -135,36 +138,56 @@ static int fill_memory(const struct plan_input *input, const struct plan_choice 
     bool full = false;
     open.budgets.store_bytes = UINT64_MAX;
     int rc = plan_residence_spend(&open, choice, &tried);
-    rc = rc != 0 ? rc : look(input, choice, &tried, needs, fitted, &full);
-    *residence = rc == 0 && *fitted ? tried : *residence;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = look(input, choice, &tried, needs, fitted, &full);
+    if (rc == 0 && *fitted) {
+        *residence = tried;
+    }
     return rc;
 }
 
+/* Raises the least residence until it fits: leaves states to the card, then fills memory with what STORE
+ * lacks room for. */
+static int begin_leaning(const struct plan_input *input, const struct plan_choice *choice,
+                         struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
+{
+    bool full = false;
+    int rc = look(input, choice, residence, needs, fitted, &full);
+    if (rc == 0 && !*fitted && choice->card_blocks > 0) {
+        rc = plan_residence_lighten(input, choice, residence);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = look(input, choice, residence, needs, fitted, &full);
+    }
+    if (rc != 0 || !full) {
+        return rc;
+    }
+    rc = fill_memory(input, choice, needs, residence, fitted);
+    if (rc != 0 || *fitted) {
+        return rc;
+    }
+    rc = plan_residence_relieve(input, choice, residence);
+    return rc == 0 ? look(input, choice, residence, needs, fitted, &full) : rc;
+}
+
 /* The residence that a candidate begins with: the least memory, or more where STORE is too small for
- * the rest; on the CPU device what has to be in memory may lie in either. */
+ * the rest. On the CPU device, what must be in memory may be in either tier. */
 static int begin(const struct plan_input *input, const struct plan_choice *choice,
                  struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
     const unsigned leanings = input->budgets.device_is_host ? PLAN_LEANINGS : 1;
-    int rc = 0;
     *fitted = false;
-    for (unsigned leaning = 0; rc == 0 && !*fitted && leaning < leanings; leaning++) {
-        bool full = false;
+    for (unsigned leaning = 0; !*fitted && leaning < leanings; leaning++) {
         *residence = plan_residence_least(input, choice, leaning);
-        rc = look(input, choice, residence, needs, fitted, &full);
-        if (rc == 0 && !*fitted && choice->card_blocks > 0) {
-            rc = plan_residence_lighten(input, choice, residence);
-            rc = rc != 0 ? rc : look(input, choice, residence, needs, fitted, &full);
-        }
-        if (rc == 0 && full) {
-            rc = fill_memory(input, choice, needs, residence, fitted);
-        }
-        if (rc == 0 && full && !*fitted) {
-            rc = plan_residence_relieve(input, choice, residence);
-            rc = rc != 0 ? rc : look(input, choice, residence, needs, fitted, &full);
+        int rc = begin_leaning(input, choice, needs, residence, fitted);
+        if (rc != 0) {
+            return rc;
         }
     }
-    return rc;
+    return 0;
 }
 
 int plan_candidate_fits(const struct plan_input *input, const struct plan_choice *choice,

@@ -222,9 +222,26 @@ static int advise(const struct search *search, struct plan_advice *out)
         rc = raise_until_fits(search->input, mib, (enum plan_tier)tier);
         advice.alone_mib[tier] = mib[tier];
     }
-    rc = rc != 0 ? rc : raise_until_fits(search->input, advice.together_mib, PLAN_HOST);
-    *out = advice;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = raise_until_fits(search->input, advice.together_mib, PLAN_HOST);
+    if (rc == 0) {
+        *out = advice;
+    }
     return rc;
+}
+
+/* -EFBIG: nothing fits; the sentence names the budgets that would do. */
+static int refuse(struct search *search)
+{
+    struct plan_advice advice;
+    int rc = note_larger_store(search);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = advise(search, &advice);
+    return rc == 0 ? plan_needs_refuse(search->input, &advice) : rc;
 }
 
 /* ---- deciding ---- */
@@ -276,10 +293,16 @@ static int save_memory(struct search *search, const struct plan *fastest, struct
             continue;
         }
         rc = plan_climb_widen(input, &search->needs, best);
-        rc = rc != 0 ? rc : plan_candidate_predict_clipped(input, *best);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = plan_candidate_predict_clipped(input, *best);
+        if (rc != 0) {
+            return rc;
+        }
         bounds.clipped_seconds = (*best)->predicted_clipped.step_seconds *
                                  (1 + input->wishes.thrift);
-        rc = rc != 0 ? rc : plan_climb_down(input, &bounds, &search->needs, best);
+        rc = plan_climb_down(input, &bounds, &search->needs, best);
         if (*out == NULL || plan_climb_memory(input, *best) < plan_climb_memory(input, *out)) {
             *out = *best;
         }
@@ -292,17 +315,23 @@ static int choose(const struct plan_input *input, struct plan **out)
     struct search search = {.input = input};
     struct plan *chosen = NULL;
     int rc = try_all(&search);
-    if (rc == 0 && none_fits(&search)) {
-        rc = note_larger_store(&search);
-        struct plan_advice advice;
-        rc = rc != 0 ? rc : advise(&search, &advice);
-        rc = rc != 0 ? rc : plan_needs_refuse(input, &advice);
+    if (rc != 0) {
+        goto done;
     }
-    rc = rc != 0 ? rc : climb(&search);
-    if (rc == 0) {
-        chosen = winner(&search);
-        rc = input->wishes.thrift > 0 ? save_memory(&search, chosen, &chosen) : 0;
+    if (none_fits(&search)) {
+        rc = refuse(&search);
+        goto done;
     }
+    rc = climb(&search);
+    if (rc != 0) {
+        goto done;
+    }
+    chosen = winner(&search);
+    if (input->wishes.thrift > 0) {
+        rc = save_memory(&search, chosen, &chosen);
+    }
+
+done:
     for (int t = 0; t < STARTS; t++) {
         if (rc != 0 || search.best[t] != chosen) {
             plan_destroy(search.best[t]);

@@ -270,12 +270,18 @@ static int step_down(const struct plan_input *input, const struct plan_bounds *b
             continue;
         }
         int rc = plan_candidate_create(input, &choice, needs, &plan);
-        rc = rc == 0 && plan != NULL ? plan_candidate_predict_clipped(input, plan) : rc;
+        if (rc != 0) {
+            return rc;
+        }
+        if (plan == NULL) {
+            continue;
+        }
+        rc = plan_candidate_predict_clipped(input, plan);
         if (rc != 0) {
             plan_destroy(plan);
             return rc;
         }
-        double saves = plan != NULL ? saving(input, bounds, from, plan) : 0;
+        double saves = saving(input, bounds, from, plan);
         bool wins = saves > most;
         plan_destroy(wins ? *next : plan);
         *next = wins ? plan : *next;

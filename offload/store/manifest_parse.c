@@ -63,12 +63,15 @@ static int get_file(const struct core_json *doc, const struct core_json_value *o
                     struct store_file *out)
 {
     int rc = get_text(doc, object, "name", out->name, sizeof out->name);
-    if (rc == 0 && (strchr(out->name, '/') != NULL || out->name[0] == '.')) {
-        rc = core_json_refuse(doc, object, "name", 0, -EINVAL, "\"%s\" is no name of a file here",
-                              out->name);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : get_count(doc, object, "bytes", INT64_MAX, &out->bytes);
-    return rc != 0 ? rc : get_hex(doc, object, "xxh3", &out->hash);
+    if (strchr(out->name, '/') != NULL || out->name[0] == '.') {
+        return core_json_refuse(doc, object, "name", 0, -EINVAL, "\"%s\" is no name of a file here",
+                                out->name);
+    }
+    rc = get_count(doc, object, "bytes", INT64_MAX, &out->bytes);
+    return rc == 0 ? get_hex(doc, object, "xxh3", &out->hash) : rc;
 }
 
 /* ---- parts ---- */
@@ -79,14 +82,26 @@ static int parse_scale(const struct core_json *doc, const struct core_json_value
     const struct core_json_value *object = NULL;
     uint64_t left = 0;
     int rc = core_json_get(doc, root, "loss_scale", CORE_JSON_OBJECT, &object);
-    rc = rc != 0 ? rc : core_json_get_real(doc, object, "value", &out->value);
-    if (rc == 0 && !(out->value > 0)) {
-        rc = core_json_refuse(doc, object, "value", 0, -EINVAL, "found %g; it is above 0",
-                              out->value);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : get_count(doc, object, "steps", INT64_MAX, &out->steps);
-    rc = rc != 0 ? rc : get_count(doc, object, "last_overflow", INT64_MAX, &out->last_overflow);
-    rc = rc != 0 ? rc : get_count(doc, object, "hysteresis_left", UINT32_MAX, &left);
+    rc = core_json_get_real(doc, object, "value", &out->value);
+    if (rc != 0) {
+        return rc;
+    }
+    if (!(out->value > 0)) {
+        return core_json_refuse(doc, object, "value", 0, -EINVAL, "found %g; it is above 0",
+                                out->value);
+    }
+    rc = get_count(doc, object, "steps", INT64_MAX, &out->steps);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_count(doc, object, "last_overflow", INT64_MAX, &out->last_overflow);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_count(doc, object, "hysteresis_left", UINT32_MAX, &left);
     out->hysteresis_left = (uint32_t)left;
     return rc;
 }
@@ -148,23 +163,31 @@ static int parse_streams(const struct core_json *doc, const struct core_json_val
     const struct core_json_value *sums = NULL;
     uint64_t values[6] = {0};
     int rc = core_json_get(doc, root, "streams", CORE_JSON_OBJECT, &streams);
-    rc = rc != 0 ? rc
-                 : get_text(doc, streams, "weights", out->weight_dtype, sizeof out->weight_dtype);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_text(doc, streams, "weights", out->weight_dtype, sizeof out->weight_dtype);
     for (int i = 0; rc == 0 && i < 6; i++) {
         rc = get_count(doc, streams, keys[i].key, keys[i].most, &values[i]);
+    }
+    if (rc != 0) {
+        return rc;
     }
     out->format = (struct plan_format){.weight_bytes = (uint8_t)values[0],
                                        .master_bytes = (uint8_t)values[1],
                                        .m_bytes = (uint8_t)values[2],
                                        .v_bytes = (uint8_t)values[3],
                                        .q8_block = (uint16_t)values[4]};
-    rc = rc != 0 ? rc : check_format(doc, streams, out);
-    if (rc == 0 && values[5] != PLAN_CUT_ELEMENTS) {
-        rc = core_json_refuse(doc, streams, "cut_elements", 0, -EINVAL, "is always %d",
-                              PLAN_CUT_ELEMENTS);
+    rc = check_format(doc, streams, out);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : core_json_get(doc, streams, "sums", CORE_JSON_OBJECT, &sums);
-    return rc != 0 ? rc : get_file(doc, sums, &out->sums);
+    if (values[5] != PLAN_CUT_ELEMENTS) {
+        return core_json_refuse(doc, streams, "cut_elements", 0, -EINVAL, "is always %d",
+                                PLAN_CUT_ELEMENTS);
+    }
+    rc = core_json_get(doc, streams, "sums", CORE_JSON_OBJECT, &sums);
+    return rc == 0 ? get_file(doc, sums, &out->sums) : rc;
 }
 
 static int parse_blocks(const struct core_json *doc, const struct core_json_value *root,
@@ -188,8 +211,14 @@ static int parse_blocks(const struct core_json *doc, const struct core_json_valu
         rc = core_json_kind(from) == CORE_JSON_OBJECT
                  ? get_text(doc, from, "name", to->name, sizeof to->name)
                  : core_json_refuse(doc, list, NULL, b, -EINVAL, "an object must stand here");
-        rc = rc != 0 ? rc : get_count(doc, from, "elements", UINT64_C(1) << 48, &to->elements);
-        rc = rc != 0 ? rc : core_json_get_bool(doc, from, "trained", &to->trained);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = get_count(doc, from, "elements", UINT64_C(1) << 48, &to->elements);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = core_json_get_bool(doc, from, "trained", &to->trained);
     }
     return rc;
 }
@@ -223,14 +252,17 @@ static int parse_application(const struct core_json *doc, const struct core_json
 {
     const char *text = NULL;
     int rc = core_json_get_string(doc, root, "application", &text);
-    const size_t digits = rc == 0 ? strlen(text) : 0;
-    if (rc == 0 && (digits % 2 != 0 || digits / 2 > STORE_APPLICATION_BYTES_MAX ||
-                    strspn(text, "0123456789abcdef") != digits)) {
-        rc = core_json_refuse(doc, root, "application", 0, -EINVAL,
-                              "pairs of hexadecimal digits must stand here, up to %d",
-                              STORE_APPLICATION_BYTES_MAX);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : store_manifest_set_application(out, text, digits / 2);
+    const size_t digits = strlen(text);
+    if (digits % 2 != 0 || digits / 2 > STORE_APPLICATION_BYTES_MAX ||
+        strspn(text, "0123456789abcdef") != digits) {
+        return core_json_refuse(doc, root, "application", 0, -EINVAL,
+                                "pairs of hexadecimal digits must stand here, up to %d",
+                                STORE_APPLICATION_BYTES_MAX);
+    }
+    rc = store_manifest_set_application(out, text, digits / 2);
     for (size_t i = 0; rc == 0 && i < digits / 2; i++) {
         const char pair[3] = {text[2 * i], text[2 * i + 1], '\0'};
         ((unsigned char *)out->application)[i] = (unsigned char)strtoul(pair, NULL, 16);
@@ -247,11 +279,14 @@ static int parse_version(const struct core_json *doc, const struct core_json_val
     int rc = core_json_kind(root) == CORE_JSON_OBJECT
                  ? core_json_get_string(doc, root, "format", &format)
                  : core_err_set(-EINVAL, "%s: an object must stand here", core_json_source(doc));
-    if (rc == 0 && strcmp(format, STORE_MANIFEST_FORMAT) != 0) {
-        rc = core_json_refuse(doc, root, "format", 0, -EINVAL, "found \"%.40s\", not \"%s\"",
-                              format, STORE_MANIFEST_FORMAT);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : core_json_get_integer(doc, root, "version", &version);
+    if (strcmp(format, STORE_MANIFEST_FORMAT) != 0) {
+        return core_json_refuse(doc, root, "format", 0, -EINVAL, "found \"%.40s\", not \"%s\"",
+                                format, STORE_MANIFEST_FORMAT);
+    }
+    rc = core_json_get_integer(doc, root, "version", &version);
     if (rc == 0 && version != STORE_MANIFEST_VERSION) {
         rc = core_json_refuse(doc, root, "version", 0, -ENOTSUP,
                               "is %" PRId64 "; this tide reads version %d", version,
@@ -264,17 +299,50 @@ static int parse(const struct core_json *doc, struct store_manifest *out)
 {
     const struct core_json_value *root = core_json_root(doc);
     int rc = parse_version(doc, root);
-    rc = rc != 0 ? rc : get_hex(doc, root, "run", &out->run);
-    rc = rc != 0 ? rc : get_count(doc, root, "step", INT64_MAX, &out->step);
-    rc = rc != 0 ? rc : get_count(doc, root, "updates", out->step, &out->updates);
-    rc = rc != 0 ? rc : parse_scale(doc, root, &out->scale);
-    rc = rc != 0 ? rc : parse_parameters(doc, root, out);
-    rc = rc != 0 ? rc : get_text(doc, root, "family", out->family, sizeof out->family);
-    rc = rc != 0 ? rc : get_hex(doc, root, "model", &out->model_hash);
-    rc = rc != 0 ? rc : parse_streams(doc, root, out);
-    rc = rc != 0 ? rc : parse_blocks(doc, root, out);
-    rc = rc != 0 ? rc : parse_files(doc, root, out);
-    return rc != 0 ? rc : parse_application(doc, root, out);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_hex(doc, root, "run", &out->run);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_count(doc, root, "step", INT64_MAX, &out->step);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_count(doc, root, "updates", out->step, &out->updates);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = parse_scale(doc, root, &out->scale);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = parse_parameters(doc, root, out);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_text(doc, root, "family", out->family, sizeof out->family);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_hex(doc, root, "model", &out->model_hash);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = parse_streams(doc, root, out);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = parse_blocks(doc, root, out);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = parse_files(doc, root, out);
+    if (rc != 0) {
+        return rc;
+    }
+    return parse_application(doc, root, out);
 }
 
 int store_manifest_parse(const char *text, size_t bytes, const char *source,
@@ -283,8 +351,16 @@ int store_manifest_parse(const char *text, size_t bytes, const char *source,
     struct store_manifest made = {.step = 0};
     struct core_json *doc = NULL;
     int rc = store_manifest_unseal(text, bytes, source);
-    rc = rc != 0 ? rc : core_json_parse(text, bytes, source, NULL, &doc);
-    rc = rc != 0 ? rc : parse(doc, &made);
+    if (rc != 0) {
+        goto done;
+    }
+    rc = core_json_parse(text, bytes, source, NULL, &doc);
+    if (rc != 0) {
+        goto done;
+    }
+    rc = parse(doc, &made);
+
+done:
     core_json_destroy(doc);
     if (rc != 0) {
         store_manifest_fini(&made);
