@@ -142,7 +142,7 @@ static int take_once(const char *folder, struct model_claim *claim)
     }
     read_note(claim);
     const int rc = publish_left(folder, claim);
-    return rc != 0 ? rc : make_ours(folder, claim);
+    return rc == 0 ? make_ours(folder, claim) : rc;
 }
 
 int model_claim_take(const char *folder, struct model_claim *claim)

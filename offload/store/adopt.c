@@ -196,7 +196,7 @@ int store_adopt_release(struct store *store)
         if (store->adopting.fds[s] >= 0) {
             const int detached = aio_drive_detach(aio_store_drive(store->extents, 0),
                                                   store->adopting.files[s]);
-            rc = rc != 0 ? rc : detached;
+            rc = rc == 0 ? detached : rc;
         }
     }
     store_adopt_close(store);

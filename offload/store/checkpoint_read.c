@@ -38,7 +38,9 @@ static int read_manifest(int fd, const char *path, struct store_manifest *out)
     snprintf(source, sizeof source, "%s/%s", path, STORE_MANIFEST_NAME);
     int rc = store_file_read(fd, path, STORE_MANIFEST_NAME, STORE_MANIFEST_BYTES_MAX, &text,
                              &bytes);
-    rc = rc != 0 ? rc : store_manifest_parse(text, bytes, source, out);
+    if (rc == 0) {
+        rc = store_manifest_parse(text, bytes, source, out);
+    }
     free(text);
     return rc;
 }
@@ -68,10 +70,13 @@ static int read_sums(struct store_checkpoint *checkpoint)
         sums[s] = store_flow_sums(checkpoint->flow, (enum store_stream)s);
     }
     int rc = store_file_check(checkpoint->fd, checkpoint->path, file);
-    rc = rc != 0 ? rc
-                 : store_file_read(checkpoint->fd, checkpoint->path, file->name, file->bytes, &text,
-                                   &bytes);
-    rc = rc != 0 ? rc : store_sums_parse(&checkpoint->image, checkpoint->path, text, bytes, sums);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = store_file_read(checkpoint->fd, checkpoint->path, file->name, file->bytes, &text, &bytes);
+    if (rc == 0) {
+        rc = store_sums_parse(&checkpoint->image, checkpoint->path, text, bytes, sums);
+    }
     free(text);
     return rc;
 }
@@ -81,22 +86,31 @@ static int open_all(struct store_checkpoint *checkpoint, const char *backend,
 {
     const struct store_manifest *manifest = &checkpoint->manifest;
     checkpoint->fd = open_folder(checkpoint->path);
-    int rc = checkpoint->fd < 0
-                 ? checkpoint->fd
-                 : read_manifest(checkpoint->fd, checkpoint->path, &checkpoint->manifest);
-    rc = rc != 0 ? rc
-                 : store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
-                                    manifest->blocks, manifest->block_count);
-    for (uint32_t i = 0; rc == 0 && i < manifest->file_count; i++) {
+    if (checkpoint->fd < 0) {
+        return checkpoint->fd;
+    }
+    int rc = read_manifest(checkpoint->fd, checkpoint->path, &checkpoint->manifest);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
+                          manifest->blocks, manifest->block_count);
+    if (rc != 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
         rc = store_file_check(checkpoint->fd, checkpoint->path, &manifest->files[i]);
+        if (rc != 0) {
+            return rc;
+        }
     }
     const struct store_flow_options flow = {.image = &checkpoint->image,
                                             .folder = checkpoint->fd,
                                             .name = checkpoint->path,
                                             .backend = backend,
                                             .recipe = recipe};
-    rc = rc != 0 ? rc : store_flow_open(&flow, &checkpoint->flow);
-    return rc != 0 ? rc : read_sums(checkpoint);
+    rc = store_flow_open(&flow, &checkpoint->flow);
+    return rc == 0 ? read_sums(checkpoint) : rc;
 }
 
 int store_checkpoint_open(const char *path, const char *backend, const struct aio_backend *recipe,
@@ -157,7 +171,7 @@ int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, u
                           uint64_t count, const struct store_arrays *arrays)
 {
     int rc = store_flow_begin(checkpoint->flow, block, first, count, arrays);
-    return rc != 0 ? rc : store_flow_wait(checkpoint->flow, store_flow_tail(checkpoint->flow));
+    return rc == 0 ? store_flow_wait(checkpoint->flow, store_flow_tail(checkpoint->flow)) : rc;
 }
 
 int store_checkpoint_read_begin(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,

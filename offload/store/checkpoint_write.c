@@ -77,19 +77,26 @@ static int begin(struct store_checkpoint_write *checkpoint)
     store_shelf_path(store_shelf_directory(given->shelf), manifest->step, checkpoint->folder,
                      sizeof checkpoint->folder);
     int rc = check_place(checkpoint->folder);
-    rc = rc != 0 ? rc
-                 : store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
-                                    manifest->blocks, manifest->block_count);
-    rc = rc != 0 ? rc
-                 : model_folder_begin(checkpoint->folder, true, NULL, &checkpoint->path,
-                                      &checkpoint->fd);
-    if (rc == 0) {
-        take_spare(checkpoint);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && given->source != NULL) {
+    rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
+                          manifest->blocks, manifest->block_count);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = model_folder_begin(checkpoint->folder, true, NULL, &checkpoint->path, &checkpoint->fd);
+    if (rc != 0) {
+        return rc;
+    }
+    take_spare(checkpoint);
+    if (given->source != NULL) {
         const struct model_folder folder = {checkpoint->path, checkpoint->fd};
         rc = model_folder_copy(&folder, given->source, &given->model->config,
                                dtype_of(manifest->weight_dtype));
+        if (rc != 0) {
+            return rc;
+        }
     }
     const struct store_flow_options flow = {.image = &checkpoint->image,
                                             .folder = checkpoint->fd,
@@ -98,7 +105,7 @@ static int begin(struct store_checkpoint_write *checkpoint)
                                             .backend = given->backend,
                                             .recipe = given->recipe,
                                             .limit_ns = given->limit_ns};
-    return rc != 0 ? rc : store_flow_open(&flow, &checkpoint->flow);
+    return store_flow_open(&flow, &checkpoint->flow);
 }
 
 int store_checkpoint_begin(const struct store_checkpoint_options *options,
@@ -148,7 +155,7 @@ int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t blo
                          uint64_t count, const struct store_arrays *arrays)
 {
     int rc = store_checkpoint_put_begin(checkpoint, block, first, count, arrays);
-    return rc != 0 ? rc : store_flow_wait(checkpoint->flow, store_flow_tail(checkpoint->flow));
+    return rc == 0 ? store_flow_wait(checkpoint->flow, store_flow_tail(checkpoint->flow)) : rc;
 }
 
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
@@ -262,9 +269,11 @@ static int verify(struct store_checkpoint_write *checkpoint)
             rc = core_err_set(-EBADMSG, "%s came back as another checkpoint", checkpoint->path);
         }
     }
-    rc = rc != 0 ? rc : store_checkpoint_verify(back, NULL, NULL);
+    if (rc == 0) {
+        rc = store_checkpoint_verify(back, NULL, NULL);
+    }
     const int closed = store_checkpoint_close(back);
-    return rc != 0 ? rc : closed;
+    return rc == 0 ? closed : rc;
 }
 
 static int publish(struct store_checkpoint_write *checkpoint)
@@ -287,15 +296,28 @@ int store_checkpoint_finish(struct store_checkpoint_write *checkpoint)
                             checkpoint->folder, checkpoint->cuts, cuts);
     }
     int rc = store_flow_sync(checkpoint->flow);
-    rc = rc != 0 ? rc : write_sums(checkpoint);
-    rc = rc != 0 ? rc : list_files(checkpoint);
-    rc = rc != 0 ? rc : write_manifest(checkpoint);
-    if (rc == 0) {
-        rc = store_flow_close(checkpoint->flow);
-        checkpoint->flow = NULL;
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : verify(checkpoint);
-    return rc != 0 ? rc : publish(checkpoint);
+    rc = write_sums(checkpoint);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = list_files(checkpoint);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = write_manifest(checkpoint);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = store_flow_close(checkpoint->flow);
+    checkpoint->flow = NULL;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = verify(checkpoint);
+    return rc == 0 ? publish(checkpoint) : rc;
 }
 
 int store_checkpoint_end(struct store_checkpoint_write *checkpoint)

@@ -213,7 +213,7 @@ int store_flow_check(struct store_flow *flow, uint32_t block)
             rc = move_stream(flow, (enum store_stream)s, block, cuts, NULL);
         }
     }
-    return rc != 0 ? rc : finish_until(flow, flow->begun);
+    return rc == 0 ? finish_until(flow, flow->begun) : rc;
 }
 
 int store_flow_sync(struct store_flow *flow)
@@ -223,7 +223,9 @@ int store_flow_sync(struct store_flow *flow)
         struct core_fence done = {0};
         if (flow->fds[s] >= 0) {
             rc = aio_queue_sync(flow->queue, 0, flow->files[s], &done);
-            rc = rc != 0 ? rc : core_fence_wait_moving(done, flow->still_ns);
+            if (rc == 0) {
+                rc = core_fence_wait_moving(done, flow->still_ns);
+            }
         }
     }
     return rc;

@@ -131,8 +131,11 @@ static int start_drive(struct store_flow *flow, const struct store_flow_options 
     if (drive.backend == NULL) {
         rc = aio_backend_choose(options->backend, true, NULL, 0, &drive.backend);
     }
-    rc = rc != 0 ? rc : aio_drive_create(&drive, &flow->drive);
-    return rc != 0 ? rc : aio_queue_open(&flow->drive, 1, &queue, &flow->queue);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = aio_drive_create(&drive, &flow->drive);
+    return rc == 0 ? aio_queue_open(&flow->drive, 1, &queue, &flow->queue) : rc;
 }
 
 /* Room for a cut, and for all there is where that is little. */
@@ -165,7 +168,9 @@ static int make(struct store_flow *flow, const struct store_flow_options *option
                                                 .pages = CORE_PAGES_THP,
                                                 .lazy = true};
     int rc = core_region_alloc(&buffers, &flow->buffers);
-    rc = rc != 0 ? rc : start_drive(flow, options);
+    if (rc == 0) {
+        rc = start_drive(flow, options);
+    }
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
         const enum store_stream stream = (enum store_stream)s;
         if (!store_image_has(flow->image, stream)) {
@@ -208,7 +213,7 @@ int store_flow_close(struct store_flow *flow)
     }
     int rc = aio_queue_close(flow->queue);
     const int ended = flow->drive != NULL ? aio_drive_destroy(flow->drive) : 0;
-    rc = rc != 0 ? rc : ended;
+    rc = rc == 0 ? ended : rc;
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         if (flow->fds[s] >= 0) {
             close(flow->fds[s]);

@@ -184,7 +184,9 @@ static int make_header(struct store_image *image, enum store_stream stream)
     }
     core_json_write_object_end(&write);
     int rc = core_json_write_end(&write);
-    rc = rc != 0 ? rc : seal_header(image, stream, write.text, write.bytes - 1);
+    if (rc == 0) {
+        rc = seal_header(image, stream, write.text, write.bytes - 1);
+    }
     core_json_write_fini(&write);
     return rc;
 }

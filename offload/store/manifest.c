@@ -180,7 +180,10 @@ static int print_tensors(const struct model_block *block, const struct core_json
     const int rc = core_json_write_end(&write);
     *out = rc == 0 ? strdup(write.text) : NULL;
     core_json_write_fini(&write);
-    return rc != 0 ? rc : *out == NULL ? core_err_set(-ENOMEM, "no memory for tensors") : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    return *out != NULL ? 0 : core_err_set(-ENOMEM, "no memory for tensors");
 }
 
 static int check_block(const struct core_json *doc, const struct core_json_value *blocks,
@@ -191,12 +194,23 @@ static int check_block(const struct core_json *doc, const struct core_json_value
     char *found = NULL;
     char *wanted = NULL;
     int rc = core_json_get(doc, from, "tensors", CORE_JSON_ARRAY, &tensors);
-    rc = rc != 0 ? rc : print_tensors(block, tensors, &found);
-    rc = rc != 0 ? rc : print_tensors(block, NULL, &wanted);
-    if (rc == 0 && strcmp(found, wanted) != 0) {
+    if (rc != 0) {
+        return rc;
+    }
+    rc = print_tensors(block, tensors, &found);
+    if (rc != 0) {
+        goto done;
+    }
+    rc = print_tensors(block, NULL, &wanted);
+    if (rc != 0) {
+        goto done;
+    }
+    if (strcmp(found, wanted) != 0) {
         rc = core_json_refuse(doc, from, "tensors", 0, -EBADMSG,
                               "is not the list of the model that config.json describes");
     }
+
+done:
     free(found);
     free(wanted);
     return rc == -ENOENT || rc == -EINVAL ? -EBADMSG : rc;
@@ -208,7 +222,9 @@ int store_manifest_check_tensors(const char *text, size_t bytes, const char *sou
     struct core_json *doc = NULL;
     const struct core_json_value *blocks = NULL;
     int rc = core_json_parse(text, bytes, source, NULL, &doc);
-    rc = rc != 0 ? rc : core_json_get(doc, core_json_root(doc), "blocks", CORE_JSON_ARRAY, &blocks);
+    if (rc == 0) {
+        rc = core_json_get(doc, core_json_root(doc), "blocks", CORE_JSON_ARRAY, &blocks);
+    }
     if (rc == 0 && core_json_count(blocks) != model->block_count) {
         rc = core_json_refuse(doc, core_json_root(doc), "blocks", 0, -EBADMSG,
                               "has %zu; the model that config.json describes has %" PRIu32,
@@ -294,7 +310,9 @@ int store_manifest_print(const struct store_manifest *manifest, const struct mod
     core_json_write_object_end(&write);
     int rc = core_json_write_end(&write);
     rc = application != 0 ? application : rc;
-    rc = rc != 0 ? rc : store_manifest_seal(write.text, write.bytes, text, bytes);
+    if (rc == 0) {
+        rc = store_manifest_seal(write.text, write.bytes, text, bytes);
+    }
     core_json_write_fini(&write);
     return rc;
 }

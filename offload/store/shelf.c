@@ -259,7 +259,9 @@ int store_shelf_open(const char *directory, struct store_shelf **out)
         const int code = errno;
         rc = core_err_set(-code, "the folder %s cannot be opened: %s", directory, strerror(code));
     }
-    rc = rc != 0 ? rc : take_lock(shelf);
+    if (rc == 0) {
+        rc = take_lock(shelf);
+    }
     if (rc != 0) {
         store_shelf_close(shelf);
         return rc;
