@@ -148,8 +148,8 @@ static int fill_memory(const struct plan_input *input, const struct plan_choice 
     return rc;
 }
 
-/* Raises the least residence until it fits: leaves states to the card, then fills memory with what STORE
- * lacks room for. */
+/* Raises the least residence until it fits: leaves states to the card, then fills memory with what
+ * STORE lacks room for. */
 static int begin_leaning(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
@@ -173,8 +173,8 @@ static int begin_leaning(const struct plan_input *input, const struct plan_choic
     return rc == 0 ? look(input, choice, residence, needs, fitted, &full) : rc;
 }
 
-/* The residence that a candidate begins with: the least memory, or more where STORE is too small for
- * the rest. On the CPU device, what must be in memory may be in either tier. */
+/* The residence that a candidate begins with: the least memory, or more where STORE is too small
+ * for the rest. On the CPU device, what must be in memory may be in either tier. */
 static int begin(const struct plan_input *input, const struct plan_choice *choice,
                  struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {

@@ -5,27 +5,27 @@
 #include "offload/plan/needs.h"
 #include "offload/plan/plan_internal.h"
 
-/* A plan for one choice with spare memory spent and its steady step predicted, or NULL in *out where
- * it does not fit; `needs` gets the least that it takes. */
+/* Creates the plan of one choice: fills spare memory and predicts the steady step. *out is NULL if
+ * the choice does not fit. The least memory that it takes is noted in `needs`. */
 int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_needs *needs, struct plan **out);
 
-/* Whether it fits at all; nothing is built. */
+/* Says whether the choice fits, without building a plan. */
 int plan_candidate_fits(const struct plan_input *input, const struct plan_choice *choice,
                         bool *fitted);
 
-/* Notes the least that a choice takes, whatever the budgets of DEVICE and HOST, and the least of STORE
- * where it fits into these. */
+/* Notes in `needs` the least memory that a choice takes, regardless of the budgets of DEVICE and
+ * HOST, and the least of STORE if it fits into these. */
 int plan_candidate_need(const struct plan_input *input, const struct plan_choice *choice,
                         struct plan_needs *needs);
 
-/* The same choice for another rank: layout anew, no tapes yet. */
+/* Lays out the plan's choice again for the rank of `input`, and frees all tapes. */
 int plan_candidate_turn(const struct plan_input *input, struct plan *plan);
 
 /* Builds the tapes that the prediction did not need. */
 int plan_candidate_complete(const struct plan_input *input, struct plan *plan);
 
-/* What a step takes whose norm clips, where others' updates go ahead of theirs. */
+/* Predicts a step whose norm clips. It differs from the steady step only in speculative plans. */
 int plan_candidate_predict_clipped(const struct plan_input *input, struct plan *plan);
 
 #endif

@@ -1,9 +1,9 @@
-/* choose.c: chooses among candidates by building and simulating them.
- * For each policy of activations, order of micro-batches and timing of updates: lay out with
- * everything as far out as it may lie; where that fits, let spare DEVICE and HOST memory make
- * weights and then states resident; build the steady tapes; simulate. The fastest of each timing and
- * size of chunks climbs by changes of slots, chunks and split. Where memory is not there to be used, it then goes
- * down again as far as that costs little, also for a drive that gives less than it was measured to. */
+/* choose.c: creates a plan: builds and simulates candidates, and chooses one.
+ * For each policy of activations, order of micro-batches and timing of updates: lay out with as
+ * little in memory as possible; if that fits, use spare DEVICE and HOST memory to keep weights and
+ * then states resident; build the steady tapes; simulate. The fastest of each timing and chunk size
+ * climbs by changes of slots, chunks and pending updates. If memory is to be saved, the search then
+ * goes down again as long as that costs little, also for a drive that is slower than measured. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 /* Where climbing starts: the fastest of each timing and size of chunks. */
 enum { TIMINGS = PLAN_TIMING_SPECULATIVE + 1, STARTS = TIMINGS * PLAN_CHUNK_SIZES };
 
-/* Who may still win by climbing: who is not slower than this many times the fastest. */
+/* A candidate climbs if it takes at most this many times as long as the fastest. */
 static const double climbs_within = 1.12;
 
 struct search {
@@ -56,7 +56,7 @@ static void note_tried(struct search *search, const struct plan *plan)
     }
 }
 
-/* A policy with room to work in, or with as little as it can do with. */
+/* Tries a policy with a comfortable number of slots; if that does not fit, with the fewest. */
 static int try_policy(void *user, const struct plan_choice *policy)
 {
     struct search *search = user;
@@ -78,8 +78,8 @@ static int try_policy(void *user, const struct plan_choice *policy)
     return rc;
 }
 
-/* Whether smaller chunks are to be tried, too: until something fits, and then as long as tapes are short
- * enough for that to take no time: smaller chunks leave more memory to everything else. */
+/* Whether smaller chunks are tried, too: until something fits, and after that only while tapes are
+ * short enough to make it cheap. Smaller chunks leave more memory to everything else. */
 static bool tries_smaller(const struct search *search)
 {
     enum { COMMANDS_MAX = 1500 };
@@ -93,7 +93,7 @@ static bool tries_smaller(const struct search *search)
     return true;
 }
 
-/* Gradients in STORE only where nothing else does. */
+/* Tries all policies; gradients go to STORE only if nothing else fits. */
 static int try_all(struct search *search)
 {
     static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE};
@@ -140,7 +140,7 @@ static int visit_all(const struct plan_input *input, plan_policy_visit *visit, v
     return rc;
 }
 
-/* What would do with a store that is large enough, or with one at all. */
+/* Notes what candidates would need with a store of any size. */
 static int note_larger_store(struct search *search)
 {
     struct plan_input open = *search->input;
@@ -170,7 +170,8 @@ static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
     return (mib << 20) / (input->world > 0 ? input->world : 1);
 }
 
-/* Whether anything fits into these budgets in MiB (0: the input's own), less what is to be spare. */
+/* Whether anything fits into these budgets in MiB (0: the input's own), less what is to be spare.
+ * */
 static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
 {
     struct plan_input tried = *input;
@@ -193,8 +194,8 @@ static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COU
     return rc;
 }
 
-/* Raises one of the budgets until a plan is found, by 1 MiB, 2 more, 4 more ...; 0 where none is. What
- * candidates need leaves out what a rank's share and whole chunks round away. */
+/* Raises one of the budgets until a plan is found, by 1 MiB, 2 more, 4 more ...; 0 where none is.
+ * What candidates need leaves out what a rank's share and whole chunks round away. */
 static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TIER_COUNT],
                             enum plan_tier tier)
 {
@@ -211,7 +212,7 @@ static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TI
     return rc;
 }
 
-/* The budgets that would do, each of them planned with. */
+/* Finds sufficient budgets; a plan was found for each of them. */
 static int advise(const struct search *search, struct plan_advice *out)
 {
     struct plan_advice advice = plan_needs_advise(search->input, &search->needs);
@@ -246,8 +247,8 @@ static int refuse(struct search *search)
 
 /* ---- deciding ---- */
 
-/* The fastest of each timing climbs where it is near the fastest of all. Two generations are no
- * measure for the others: they are good only as long as guesses are. */
+/* The fastest candidate of each timing climbs if it is near the fastest of all. Speculative ones do
+ * not count for that: they are fast only while their guesses are right. */
 static int climb(struct search *search)
 {
     double fastest = HUGE_VAL;
@@ -276,8 +277,8 @@ static struct plan *winner(const struct search *search)
     return wins;
 }
 
-/* Of those that are not much slower than the fastest and write no more, the one that can do with the
- * least memory. */
+/* Of the candidates that are not much slower than the fastest and write no more, takes the one that
+ * needs the least memory. */
 static int save_memory(struct search *search, const struct plan *fastest, struct plan **out)
 {
     const struct plan_input *input = search->input;
@@ -344,11 +345,12 @@ done:
     return rc;
 }
 
-/* What a drive may give less under a step than it gave when it was measured. A plan that saved memory down
- * to its last slot is foretold as fast as others, and then waits for every block that comes late. */
+/* The share of its measured rate that a drive may reach during a step. A plan that saved memory
+ * down to its last slot is predicted to be as fast as others, but waits for every block that
+ * arrives late. */
 static const double drive_gives = 0.9;
 
-/* The same for drives that give less, foretold with what was measured. */
+/* Chooses for slower drives, and predicts the result with the measured rates. */
 static int choose_careful(const struct plan_input *input, struct plan **out)
 {
     struct plan_input careful = *input;

@@ -1,5 +1,5 @@
-/* explain.h: a plan in words, for `tide plan`: bytes a tier and a consumer, what was chosen, the
- * predicted step, what holds it up, and what it costs the drive. Pure. */
+/* explain.h: describes a plan in words: bytes per tier and consumer, the choice, the predicted
+ * step, its bottleneck, and the wear of the drive. Pure. */
 #ifndef OFFLOAD_PLAN_EXPLAIN_H
 #define OFFLOAD_PLAN_EXPLAIN_H
 

@@ -4,20 +4,21 @@
 
 #include "offload/plan/move.h"
 
-/* Where the block's weights stand for compute; brings them there where they are not. */
+/* Sets *out to the DEVICE buffer with the block's weights; first adds the commands that fill it, if
+ * needed. */
 int plan_fetch_weights(struct plan_step *step, uint32_t block, uint16_t *out);
 
-/* The weight slot that holds the block already, or PLAN_NONE. */
+/* Returns the weight slot that already holds the block, or PLAN_NONE. */
 uint16_t plan_fetch_held(struct plan_step *step, uint32_t block);
 
-/* A weight slot for the block, with nothing brought there: what will write all of it comes next. */
+/* Gives the block a weight slot without filling it; the caller writes all of it. */
 uint16_t plan_fetch_claim(struct plan_step *step, uint32_t block);
 
-/* The slot of the block, if any, no longer holds it whole. */
+/* Notes that no slot holds the whole block any more. */
 void plan_fetch_forget(struct plan_step *step, uint32_t block);
 
-/* Brings all ranks' parts of the block's weights together at `whole`, where this rank's part stands
- * at its place. */
+/* Gathers all ranks' parts of the block's weights in `whole`, which already has this rank's part at
+ * its offset. */
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint16_t whole);
 
 /* READ or WRITE of a chunk of working weights at `memory`. */

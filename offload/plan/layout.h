@@ -1,7 +1,7 @@
-/* layout.h: its functions private to offload/plan: which buffers a plan has and where
- * they lie, for one candidate of decisions.
- * Every byte of DEVICE and HOST that a step uses is one of these buffers, so the sum over a tier is
- * what the tier needs, exactly and at every command. Pure; owned by its plan. */
+/* layout.h: the buffers of a plan and their offsets, for one choice. offload/run and offload/store
+ * read it; only offload/plan creates one. Every byte of DEVICE and HOST that a step uses is in one
+ * of these buffers, so that their sum is exactly what the tier needs at every command. Pure; owned
+ * by its plan. */
 #ifndef OFFLOAD_PLAN_LAYOUT_H
 #define OFFLOAD_PLAN_LAYOUT_H
 
@@ -9,22 +9,22 @@
 
 enum { PLAN_SLOT_MAX = 8, PLAN_STATE_SLOT_MAX = 64, PLAN_ACT_TURN = 3 };
 
-/* What the layout makes room for and the step fills: an fp32 gradient sum an element, and one sum of
- * squares a tile, a double; tiles begin with each block. */
+/* Bytes of an fp32 gradient sum per element, and of a sum of squares (a double) per tile. Each
+ * block begins a new tile. */
 enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 8 };
 
-/* Blocks of very different sizes do not take turns in the same buffers: the embedding is many times
- * a layer, the head of a tied model next to nothing. */
+/* Blocks of very different sizes do not share buffers: the embedding is many times as large as a
+ * layer, the head of a tied model is tiny. */
 enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_SIZE_COUNT };
 
-/* Buffers that blocks of a size take turns in. */
+/* Buffers that blocks of a size use in rotation. */
 struct plan_ring {
     uint16_t buffers[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
     uint32_t counts[PLAN_SIZE_COUNT];
 };
 
-/* The decisions that a candidate consists of; the planner tries several. Numbers of slots are for
- * layers; other sizes have as many where they have as many blocks. */
+/* One combination of decisions; the planner tries several. Counts of slots are for layers; other
+ * sizes have at most as many slots as blocks. */
 struct plan_choice {
     enum plan_acts acts;
     enum plan_order order;
@@ -44,8 +44,8 @@ struct plan_choice {
     uint64_t chunk_elements;
 };
 
-/* Blocks whose updates are left to the next step stand evenly among the others, so that the drive has
- * work all along forward; the first ones would only be waited for. */
+/* Blocks whose updates are left to the next step are spread evenly, so that the drive is busy all
+ * through forward. The first two are not among them: forward would only wait for them. */
 enum { PLAN_SHARE_ALL = 64 };
 enum plan_timing plan_choice_timing(const struct plan_choice *choice);
 bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block);
@@ -99,7 +99,7 @@ struct plan_layout {
     uint16_t norm;           /* HOST: norm, factor, verdict */
 };
 
-/* Lays out `choice`; `places` decides what is resident and is copied. 0 or -ENOMEM. */
+/* Lays out `choice`; `places` says what is resident and is copied. 0 or -ENOMEM. */
 int plan_layout_create(const struct plan_input *input, const struct plan_choice *choice,
                        const struct plan_block_place *places, struct plan_layout **out);
 void plan_layout_destroy(struct plan_layout *layout);
@@ -118,29 +118,31 @@ struct plan_chunk {
     struct plan_piece kept; /* where it is kept between uses; a buffer of STORE is its extent */
 };
 
-/* Where chunk `index` of a block's shard is kept. `stream` is PLAN_W16 for working weights, PLAN_MASTER for
- * the states, PLAN_G for a gradient that waits in STORE (others have no buffer of their own). Weights with
- * copies in HOST and DEVICE are kept in HOST. `kept.buffer` is PLAN_NONE where the plan keeps no such chunk. */
+/* Where chunk `index` of a block's shard is kept. `stream` is PLAN_W16 for working weights,
+ * PLAN_MASTER for the states, PLAN_G for a gradient that waits in STORE (others have no buffer of
+ * their own). Weights with copies in HOST and DEVICE are kept in HOST. `kept.buffer` is PLAN_NONE
+ * where the plan keeps no such chunk. */
 struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct plan_layout *layout,
                                 enum plan_stream stream, uint32_t block, uint64_t index);
 
-/* How many there are of state slots, or of weight stages. */
+/* Number of state slots, or of weight stages. */
 uint32_t plan_layout_slots(const uint16_t slots[PLAN_STATE_SLOT_MAX]);
 
 /* Where the tile sums of a block begin, in tiles; of block_count: all of them. */
 uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block);
 
-/* Scratch bytes of a block's temporaries; what is recomputed lies behind them. */
+/* Scratch bytes of a block's temporaries; recomputed activations come after them. */
 uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 
 /* Bytes of a block's kept activations, of all micro-batches of a group. */
 uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);
 
-/* Several micro-batches whose sum is not the stored gradient itself. */
+/* Whether gradients of several micro-batches are summed in buffers of their own, apart from the
+ * stored ones. */
 bool plan_layout_has_sums(const struct plan_input *input);
 
-/* Does compute leave whole gradients in other buffers than those that wait for the update? Where the
- * update does not reach DEVICE memory, and where stage 2 keeps a shard alone. */
+/* Whether whole gradients are computed in other buffers than those that wait for the update: if the
+ * update does not reach DEVICE memory, or if stage 2 keeps only a shard. */
 bool plan_layout_moves_gradients(const struct plan_input *input);
 
 /* The element that the buffer of a stored gradient begins with. */

@@ -1,12 +1,12 @@
-/* move.h: the commands of a step that move bytes between tiers, and what they share with the step
- * that is being told: the builder, the layout, whose turn each slot is. Pure. */
+/* move.h: the commands that move bytes between tiers, and the state of a step while its commands
+ * are added: the builder, the layout, the rotation of slots. Pure. */
 #ifndef OFFLOAD_PLAN_MOVE_H
 #define OFFLOAD_PLAN_MOVE_H
 
 #include "offload/plan/builder.h"
 #include "offload/plan/layout.h"
 
-/* Blocks take turns in a ring, each size in its own. */
+/* The next buffer of a ring, for each size of blocks. */
 struct plan_turns {
     uint32_t next[PLAN_SIZE_COUNT];
 };
@@ -19,7 +19,7 @@ struct plan_step {
     uint16_t slot_block[PLAN_SIZE_COUNT][PLAN_SLOT_MAX]; /* whose weights a slot holds */
     uint32_t slot_used[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
     bool guesses; /* the step's own update runs inside backward */
-    bool ahead;   /* what is added belongs to that update */
+    bool ahead;   /* commands added now belong to that update */
     uint32_t clock;
     uint32_t state_turn;
     uint32_t stage_turn;
@@ -29,18 +29,18 @@ struct plan_step {
     bool saves_pending; /* chunks of the pending update also go to a checkpoint */
     bool saves_own;     /* those of the step's own */
     bool saves;         /* the chunks that are updated now do */
-    uint16_t sum;       /* buffers of the block that goes backward */
+    uint16_t sum;       /* this and the next two: buffers of the block whose backward is added */
     uint16_t gradient;
     uint16_t gradient_whole;
 };
 
-/* Adds a command of the update that is ahead, or of anything else. */
+/* Adds a command and marks it if it belongs to an update ahead of its norm. */
 int plan_move_add(struct plan_step *step, struct plan_command *command);
 
 struct plan_command plan_move_command(enum plan_op op, enum plan_queue queue, uint32_t block,
                                       uint32_t micro);
 
-/* Names a range; one of a buffer that the layout does not have is left out. */
+/* Adds an operand; a piece without a buffer or without bytes is left out. */
 void plan_move_operand(struct plan_command *command, enum plan_role role, enum plan_access access,
                        struct plan_piece piece);
 struct plan_piece plan_move_whole(const struct plan_step *step, uint16_t buffer);
@@ -48,12 +48,12 @@ struct plan_piece plan_move_whole(const struct plan_step *step, uint16_t buffer)
 const struct plan_block_layout *plan_move_block(const struct plan_step *step, uint32_t block);
 uint64_t plan_move_weight_bytes(const struct plan_step *step, uint32_t block);
 
-/* The buffer whose turn it is; the block's own where it has one. */
+/* Returns the block's own buffer, or the next one of the ring. */
 uint16_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ring,
                         struct plan_turns *turns, uint32_t block, uint16_t own);
 
-/* A collective of the array of `block`; PLAN_NONE: of the tile sums. A GATHER is from this rank's
- * part to the whole, a REDUCE from the whole to this rank's part or to the whole. */
+/* Adds a collective over the array of `block`, or over the tile sums (PLAN_NONE). GATHER moves from
+ * this rank's part to the whole, REDUCE from the whole to this rank's part or to the whole. */
 int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
                        struct plan_piece from, struct plan_piece to);
 

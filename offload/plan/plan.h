@@ -13,7 +13,7 @@
 
 struct plan;
 
-/* -EFBIG with a sentence that names the smallest budgets that would do where it cannot fit. */
+/* -EFBIG if no plan fits: the sentence names the smallest sufficient budgets. */
 int plan_create(const struct plan_input *input, struct plan **out);
 void plan_destroy(struct plan *plan);
 
@@ -23,39 +23,39 @@ enum plan_timing plan_chosen_timing(const struct plan *plan);
 const struct plan_block_place *plan_block_place(const struct plan *plan, uint32_t block);
 uint64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
 uint64_t plan_chunk_elements(const struct plan *plan);
-/* Where a chunk's states begin in a state slot; in front of them lie its working weights, where
- * they go through the slot at all (on the CPU device they do not). */
+/* Where a chunk's states begin in a state slot. Its working weights come first, except on the CPU
+ * device, where weights do not pass through slots. */
 uint64_t plan_slot_states_offset(const struct plan *plan);
-/* Where a chunk's gradient lies in a state slot, behind the states, where gradients wait in STORE. */
+/* Where a chunk's gradient begins in a state slot, after the states, if gradients wait in STORE. */
 uint64_t plan_slot_gradient_offset(const struct plan *plan);
-/* Bytes of a tier that one consumer takes; `input` is the plan's. */
+/* Bytes of a tier that one consumer takes; `input` is the one that the plan was created from. */
 uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *plan,
                              enum plan_tier tier, enum plan_consumer consumer);
 uint32_t plan_buffer_count(const struct plan *plan);
 const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
-/* Which buffer is for what (layout.h): for loading, saving and looking, when no tape runs. */
+/* What each buffer is for (layout.h): used to load, save and read states while no tape runs. */
 struct plan_layout;
 const struct plan_layout *plan_layout_of(const struct plan *plan);
 
 /* The tape to run for `kind` after a tape of kind `before` (PLAN_KIND_COUNT: nothing ran yet). NULL
- * where the two do not join. */
+ * if `kind` may not follow `before`. */
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind);
 
-/* The kind that follows itself over and over. */
+/* The kind of the steady state: it repeats. */
 enum plan_kind plan_steady(const struct plan *plan);
-/* How often the streams that an update overwrites are held: 1, or 2 where it speculates. */
+/* Generations of the streams that an update overwrites: 1, or 2 if updates are speculative. */
 unsigned plan_generations(const struct plan *plan);
 
-/* Of the steady kind after itself. */
+/* The prediction for a steady step. */
 const struct plan_prediction *plan_predicted(const struct plan *plan);
-/* The same of steps whose norm clips: another prediction only where updates go ahead of their norms. */
+/* The prediction for a step whose norm clips; it differs only if updates are speculative. */
 const struct plan_prediction *plan_predicted_clipped(const struct plan *plan);
 
-/* The index-th fastest policy of those that were not chosen; false beyond the last. */
+/* The index-th fastest policy that was not chosen; false after the last. */
 bool plan_alternative(const struct plan *plan, unsigned index, struct plan_alternative *out);
 
-/* Of all tapes and buffers; of several ranks, of what all of them must do alike. */
+/* Hash of all tapes and buffers; with several ranks, of what all ranks must do alike. */
 uint64_t plan_hash(const struct plan *plan);
 
 #endif

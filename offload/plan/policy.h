@@ -1,31 +1,33 @@
-/* policy.h: which candidates a plan may be: policies of activations, order and timing that follow the
- * wishes and make a difference. Private to offload/plan; pure. */
+/* policy.h: the candidates that are tried: combinations of activations, order and timing that
+ * follow the wishes and differ from each other. Private to offload/plan; pure. */
 #ifndef OFFLOAD_PLAN_POLICY_H
 #define OFFLOAD_PLAN_POLICY_H
 
 #include "offload/plan/layout.h"
 
-/* Of PLAN_SHARE_ALL: where a split begins, and how it moves. */
+/* Of PLAN_SHARE_ALL: the share of pending updates that a split is tried with first, and its step.
+ * */
 enum { PLAN_SPLIT_SHARE = 12, PLAN_SPLIT_STRIDE = 3 };
 
-/* Chunks of whole MiB in every stream; the largest moves fastest, the smallest needs least. */
+/* Sizes of chunks, largest first; each is whole MiB in every stream. Large chunks move faster,
+ * small ones need less memory. */
 enum { PLAN_CHUNK_SIZES = 4 };
 uint64_t plan_policy_chunk(unsigned index);
 
-/* Gradients wait where the wish says; without one in HOST where it holds them. */
+/* Says whether gradients may wait for the update in `tier`. */
 bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier);
 
-/* Whether the device may keep states in its memory and update them there: it is no CPU device, its rate
- * is known, there is one rank, and no wish says otherwise. */
+/* Says whether the device may keep states in its memory and update them there: it is not the CPU,
+ * its rates are known, there is one rank, and no placement excludes it. */
 bool plan_policy_may_update_on_card(const struct plan_input *input);
 
-/* Asks about each policy, with gradients and chunks as `choice` has them; slots are the visitor's to
- * fill in. Ends with the first answer that is not 0. */
+/* Calls `visit` for each policy, with the gradients and chunks of `choice`; the visitor fills in
+ * the slots. Stops at the first result other than 0 and returns it. */
 typedef int plan_policy_visit(void *user, const struct plan_choice *choice);
 int plan_policy_each(const struct plan_input *input, const struct plan_choice *choice,
                      plan_policy_visit *visit, void *user);
 
-/* Slots with room to work in, or as few as a step can do with. */
+/* Fills in the counts of slots: a comfortable number, or the fewest that a step needs. */
 void plan_policy_slots(const struct plan_input *input, bool roomy, struct plan_choice *choice);
 
 #endif

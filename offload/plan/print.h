@@ -1,4 +1,4 @@
-/* print.h: a tape as text, one line a command, for tests and `tide plan --tape`. Pure. */
+/* print.h: prints a tape, one line per command, for tests and `tide plan --tape`. Pure. */
 #ifndef OFFLOAD_PLAN_PRINT_H
 #define OFFLOAD_PLAN_PRINT_H
 

@@ -1,4 +1,4 @@
-/* shard.h: how the elements of a block are cut: into shards, chunks, streams and extents. Pure. */
+/* shard.h: divides the elements of a block into shards, chunks, streams and extents. Pure. */
 #ifndef OFFLOAD_PLAN_SHARD_H
 #define OFFLOAD_PLAN_SHARD_H
 
@@ -16,15 +16,18 @@ struct plan_span {
     uint64_t count;
 };
 
-/* Whose working weights this rank keeps, and whose states: all of a block, or its shard. */
+/* The elements whose working weights, or whose states, this rank keeps: the whole block or this
+ * rank's shard. */
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
 
-/* ZeRO's stages: of several ranks each keeps a shard alone. */
+/* Whether each of several ranks keeps only its shard of the weights (ZeRO stage 3), of the states
+ * (1 and up). */
 bool plan_shards_weights(const struct plan_input *input);
 bool plan_shards_states(const struct plan_input *input);
 
-/* The largest of all ranks' spans: what memory is sized by, so that all ranks' plans lie alike. */
+/* The largest span of all ranks. Buffers are sized by it, so that all ranks have the same layout.
+ * */
 uint64_t plan_weight_most(const struct plan_input *input, uint32_t block);
 uint64_t plan_state_most(const struct plan_input *input, uint32_t block);
 
@@ -32,12 +35,12 @@ uint64_t plan_chunk_count(uint64_t elements, uint64_t chunk_elements);
 /* Elements of one chunk: the last one may be short. */
 uint64_t plan_chunk_size(uint64_t elements, uint64_t chunk_elements, uint64_t chunk);
 
-/* States of a chunk of n elements lie packed, stream after stream: master, m, v, scales of m,
- * scales of v. */
+/* The states of a chunk of n elements are packed, one stream after the other: master, m, v, scales
+ * of m, scales of v. plan_state_offset says where a stream begins. */
 uint64_t plan_state_bytes(const struct plan_format *format, uint64_t n);
 uint64_t plan_state_offset(const struct plan_format *format, enum plan_stream stream, uint64_t n);
 
-/* Elements in front of `rank`'s shard of a block: multiples of 64 Ki. */
+/* Number of elements before `rank`'s shard of a block: a multiple of 64 Ki. */
 uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank);
 
 uint64_t plan_round_up(uint64_t bytes, uint64_t unit);

@@ -7,19 +7,18 @@
 
 #include "offload/plan/types.h"
 
-/* Runs tapes[0 .. tape_count - 1] one after another, each as far into the one before as its edges
- * allow and the rates say, but never before the last but one has retired. times[t] has tapes[t]->count items, the
- * caller's; it may be NULL for tapes nobody asks about. *end_seconds has tape_count items: when
- * each tape has retired. */
+/* Simulates a row of tapes. A tape overlaps the one before as far as its edges allow, and starts
+ * only after the last but one has retired. times[t] is the caller's array of tapes[t]->count items,
+ * or NULL if the times are not needed. end_seconds[t] is when tape t retired. */
 int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
                  const struct plan_tape *const *tapes, uint32_t tape_count,
                  struct plan_time *const *times, double *end_seconds);
 
-/* Seconds that a command takes alone. */
+/* Seconds that a command takes if nothing else runs. */
 double plan_sim_alone(const struct plan_rates *rates, const struct plan_command *command);
 
-/* Simulates `again` over and over until its time has settled; fills `out` with what one more costs.
- * -EDEADLK where commands wait for each other. */
+/* Simulates `again` repeatedly until its time is steady and predicts one step. -EDEADLK if commands
+ * wait for each other. */
 int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_tape *again, struct plan_prediction *out);
 

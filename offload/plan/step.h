@@ -1,5 +1,4 @@
-/* step.h: the commands of a step in program order; this is where a training step is told.
- * Pure. */
+/* step.h: adds the commands of a step in program order. Pure. */
 #ifndef OFFLOAD_PLAN_STEP_H
 #define OFFLOAD_PLAN_STEP_H
 

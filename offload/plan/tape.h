@@ -165,12 +165,12 @@ const char *plan_queue_name(enum plan_queue queue);
 const char *plan_tier_name(enum plan_tier tier);
 const char *plan_consumer_name(enum plan_consumer consumer);
 const char *plan_role_name(enum plan_role role);
-/* The command of a tape, by its place on `edge.queue`, that an edge names. *back: it is one of the tape that
- * ran before, `before` (NULL: none ran). False: there is no edge, or no tape before. */
+/* The command of a tape, by its place on `edge.queue`, that an edge names. *back: it is one of the
+ * tape that ran before, `before` (NULL: none ran). False: there is no edge, or no tape before. */
 bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,
                     uint32_t *place);
-/* Whether commands of the queue read STORE. These start as soon as their edges allow; all others of a
- * tape also wait for its gate: for the verdict on the tape before. */
+/* Whether commands of the queue read STORE. These start as soon as their edges allow; all others of
+ * a tape also wait for its gate: for the verdict on the tape before. */
 bool plan_queue_reads_store(enum plan_queue queue);
 /* The command's first operand of a role; NULL where it has none. */
 const struct plan_operand *plan_command_operand(const struct plan_command *command,

@@ -1,6 +1,6 @@
-/* trace.h: the timeline of a row of tapes as a Chrome/Perfetto file, real or simulated, under the
- * same names: a row of the picture is a queue, a bar is a command. Pure: text goes to the caller's
- * `put`, piece by piece; one call of begin, one of tape for each tape in order, one of end. */
+/* trace.h: writes the measured or simulated timeline of a row of tapes as a Chrome/Perfetto file.
+ * Each queue is a row, each command a bar. Text goes to the caller's `put` in pieces. Call begin
+ * once, tape for each tape in order, and end once. Pure. */
 #ifndef OFFLOAD_PLAN_TRACE_H
 #define OFFLOAD_PLAN_TRACE_H
 
@@ -13,14 +13,14 @@ struct plan_trace_sink {
 
 void plan_trace_begin(const struct plan_input *input, const struct plan_trace_sink *sink);
 
-/* `times` has an item for each command; one that ends before it begins is left out. */
+/* `times` has an item for each command; a command that ends before it begins is left out. */
 void plan_trace_tape(const struct plan_input *input, const struct plan_trace_sink *sink,
                      const struct plan_tape *tape, const struct plan_time *times);
 
 void plan_trace_end(const struct plan_trace_sink *sink);
 
-/* The simulated timeline of the first `steps` steps of a run, and of the drain where an update is
- * pending then. 0 or -ENOMEM. */
+/* Writes the simulated timeline of the first `steps` steps of a run, and of the drain if an update
+ * is pending then. 0 or -ENOMEM. */
 int plan_trace_predicted(const struct plan_input *input, const struct plan *plan, uint32_t steps,
                          const struct plan_trace_sink *sink);
 

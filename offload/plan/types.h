@@ -1,5 +1,6 @@
-/* types.h: the inputs of a plan (shapes, formats, wishes, budgets, rates) and the parts of its answer.
- * Data alone; the functions are in plan.h, shard.h and the private headers of offload/plan. */
+/* types.h: the inputs of a plan (shapes, formats, wishes, budgets, rates) and the parts of its
+ * answer. Data alone; the functions are in plan.h, shard.h and the private headers of offload/plan.
+ * */
 #ifndef OFFLOAD_PLAN_TYPES_H
 #define OFFLOAD_PLAN_TYPES_H
 
@@ -8,11 +9,11 @@
 
 #include "offload/plan/tape.h"
 
-/* ---- what is known ---- */
+/* ---- inputs ---- */
 
-/* A unit of gathering. Bytes of activations are for one micro-batch. A tied head has elements of its
- * own and also reads, in the array of the block that it borrows from, a parameter of
- * `shared_elements`, whose gradient has then two uses. */
+/* A unit that is gathered at once. Bytes of activations are for one micro-batch. A tied head has
+ * elements of its own and also reads a parameter of `shared_elements` in the array of the block
+ * that it borrows from; the gradient of that parameter has two uses. */
 struct plan_block_shape {
     char name[24];
     uint64_t elements;        /* parameters of its own, packed */
@@ -31,7 +32,7 @@ struct plan_block_shape {
     bool trained; /* any parameter of its own is */
 };
 
-/* Bytes an element of each stream; 0 where the optimizer has no such stream. */
+/* Bytes per element of each stream; 0 if the optimizer has no such stream. */
 struct plan_format {
     uint8_t weight_bytes; /* 2 working weight */
     uint8_t master_bytes; /* 2 split master, 4 separate master, 0 plain fp32 */
@@ -86,12 +87,12 @@ struct plan_budgets {
     uint64_t joint_bytes;        /* DEVICE + HOST together; 0: no such limit */
     uint64_t device_taken_bytes; /* by the runtime itself */
     uint64_t host_taken_bytes;
-    uint64_t host_data_bytes;    /* of these, by the application's data */
-    uint64_t advice_spare_bytes; /* of HOST: on top of what a refusal says would do */
+    uint64_t host_data_bytes;    /* part of host_taken_bytes: the application's data */
+    uint64_t advice_spare_bytes; /* of HOST: a refusal adds it to the budgets that it suggests */
     bool device_is_host; /* the CPU device: compute reads and writes HOST, I/O reaches DEVICE */
 };
 
-/* What the machine does a second, each measured alone. */
+/* Rates of the machine per second, each measured alone. */
 struct plan_rates {
     double read_bytes;
     double write_bytes;
@@ -133,7 +134,7 @@ struct plan_input {
                        recomputed, they are there for one micro-batch at a time */
 };
 
-/* ---- what is decided ---- */
+/* ---- answers ---- */
 
 struct plan_block_place {
     uint8_t weights; /* enum plan_tier */
@@ -146,7 +147,7 @@ struct plan_block_place {
     uint32_t resident_chunks; /* the first ones keep their states in memory */
 };
 
-/* The tapes that a run can need. */
+/* The kinds of tapes of a run. */
 enum plan_kind {
     PLAN_FIRST,      /* a step with no update pending; leaves one pending unless timing is inside */
     PLAN_NEXT,       /* a step that does the pending update of the step before */
@@ -161,7 +162,7 @@ enum plan_kind {
     PLAN_KIND_COUNT,
 };
 
-/* What commands share. */
+/* Resources that commands share. */
 enum plan_resource {
     PLAN_R_COMPUTE,
     PLAN_R_CORES,
@@ -182,8 +183,8 @@ struct plan_prediction {
     uint64_t down_bytes;
 };
 
-/* Another policy that was tried and fits: the fastest of its activations and timing, with slots and
- * chunks as they were tried first. */
+/* A policy that fits and was not chosen: the fastest with its activations and timing, with the
+ * slots and chunks that were tried first. */
 struct plan_alternative {
     enum plan_acts acts;
     enum plan_order order;

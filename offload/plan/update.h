@@ -5,8 +5,8 @@
 
 #include "offload/plan/move.h"
 
-/* Updates a block chunk by chunk. With `to_device` its new weights stand ready for compute as they
- * appear, which saves the forward its fetch. */
+/* Updates a block chunk by chunk. With `to_device` each updated chunk is also copied to the DEVICE
+ * buffer of the weights, so that forward need not fetch them. */
 int plan_update_block(struct plan_step *step, uint32_t block, bool to_device);
 
 /* Sends a block's gradient to STORE, where it waits for the update. */
