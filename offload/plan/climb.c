@@ -6,14 +6,14 @@
 
 #include "offload/plan/policy.h"
 
-/* What is slower or takes more must gain so much; two generations, which are good only as long as
- * guesses are, some more. */
+/* A plan that takes more memory must be faster by this part of a step. A speculative one must be
+ * faster by more, because it is fast only while its guesses are right. */
 static const double worth = 0.003;
 static const double worth_twice = 0.02;
-/* What is as fast, and what is less memory. */
+/* Parts of a step that count as equally fast, and of memory that count as less. */
 static const double equal = 1e-4;
 static const double less = 0.02;
-/* Less memory by so little is no step down. */
+/* A smaller part of the memory is not worth a change. */
 static const double least_saving = 0.002;
 
 uint64_t plan_climb_memory(const struct plan_input *input, const struct plan *plan)
@@ -38,7 +38,7 @@ bool plan_climb_wins(const struct plan *plan, const struct plan *best)
     return ratio < 1 - (twice ? worth_twice : worth) || (!twice && ratio < 1 + equal && smaller);
 }
 
-/* One change of a choice; false where it changes nothing or may not be. */
+/* The changes of a choice. */
 enum move {
     MORE_WEIGHT_SLOTS,
     MORE_STATE_SLOTS,
@@ -48,7 +48,7 @@ enum move {
     LESS_PENDING,
     MORE_PENDING,
     SMALLER_CHUNKS,
-    /* These leave memory to others. */
+    /* The following ones free memory. */
     FEWER_STATE_SLOTS,
     FEWER_WEIGHT_SLOTS,
     ONE_STATE_SLOT_LESS,
@@ -94,7 +94,7 @@ static bool halve_chunks(const struct plan_wishes *wishes, uint32_t times,
            choice->state_slots <= PLAN_STATE_SLOT_MAX;
 }
 
-/* Where all are kept, as many as there are blocks become those that memory happens to hold. */
+/* Recomputes the activations of `more` blocks that were kept. */
 static bool recompute(const struct plan_input *input, uint32_t more, struct plan_choice *choice)
 {
     uint32_t all = input->block_count;
@@ -166,7 +166,7 @@ static bool make_move(const struct plan_input *input, enum move move, struct pla
     return false;
 }
 
-/* Long tapes are tried less often, so that planning stays short. */
+/* Fewer tries for long tapes, so that planning stays short. */
 static int tries_for(const struct plan *plan)
 {
     enum { COMMANDS_MAX = 100000, TRIES_MIN = 12, TRIES_MAX = 60 };
@@ -214,8 +214,9 @@ static double staged_bytes(const struct plan *plan)
                : 0;
 }
 
-/* A drive gives what it was measured to where as much is in flight as was then: fewer slots are
- * foretold to do as well, and do not. A small model's states are not held in memory for that. */
+/* Whether the state slots hold less than was in flight while the drives were measured. A drive
+ * reaches its measured rate only with that much in flight, which the simulation does not know. A
+ * quarter of the store is always enough, so that a small model's states need not be in memory. */
 static bool starves(const struct plan_input *input, const struct plan *plan)
 {
     static const double held_most = 0.25;
@@ -242,7 +243,7 @@ int plan_climb_widen(const struct plan_input *input, struct plan_needs *needs, s
     return 0;
 }
 
-/* Bytes saved a second lost; 0 where it saves too little or costs too much. */
+/* Bytes saved per second lost; 0 if a change saves too little or costs too much. */
 static double saving(const struct plan_input *input, const struct plan_bounds *bounds,
                      const struct plan *from, const struct plan *plan)
 {
@@ -257,7 +258,7 @@ static double saving(const struct plan_input *input, const struct plan_bounds *b
                                                 : 0;
 }
 
-/* The best change of all; *next is NULL where none is worth it. */
+/* Finds the best change; *next stays NULL if none is worth it. */
 static int step_down(const struct plan_input *input, const struct plan_bounds *bounds,
                      struct plan_needs *needs, const struct plan *from, struct plan **next)
 {

@@ -1,9 +1,9 @@
-/* fetch.c: whose turn a weight slot is, and how weights come into it. */
+/* fetch.c: assigns weight slots to blocks and adds the commands that fill them. */
 #include "offload/plan/fetch.h"
 
 #include <assert.h>
 
-/* The slot of the block's size that was used longest ago. */
+/* Takes the least recently used slot of the block's size. */
 uint16_t plan_fetch_claim(struct plan_step *step, uint32_t block)
 {
     int size = plan_move_block(step, block)->size;
@@ -48,7 +48,7 @@ int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t bloc
     return plan_move_add(step, &command);
 }
 
-/* All chunks from STORE into the slot, through HOST where I/O does not reach DEVICE memory. */
+/* Reads all chunks from STORE into the slot; through HOST if I/O does not reach DEVICE memory. */
 static int read_weights(struct plan_step *step, uint32_t block, uint16_t slot)
 {
     struct plan_span span = plan_weight_span(step->input, block);
@@ -83,7 +83,7 @@ void plan_fetch_forget(struct plan_step *step, uint32_t block)
     }
 }
 
-/* This rank's part of an array of weights whose buffer begins with element `first`. */
+/* This rank's part of a buffer of weights that begins with element `first`. */
 static struct plan_piece own_part(const struct plan_step *step, uint32_t block, uint16_t buffer,
                                   uint64_t first)
 {
@@ -99,7 +99,7 @@ int plan_fetch_gather(struct plan_step *step, uint32_t block, uint16_t whole)
     return plan_move_together(step, PLAN_GATHER, block, own_part(step, block, whole, 0), to);
 }
 
-/* Fills a slot with the weights of a block that lies in HOST or STORE whole. */
+/* Fills a slot with the weights of a block that is whole in HOST or STORE. */
 static int fill_whole(struct plan_step *step, uint32_t block, uint16_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -110,7 +110,8 @@ static int fill_whole(struct plan_step *step, uint32_t block, uint16_t slot)
                                     : read_weights(step, block, slot);
 }
 
-/* The same where each rank has a shard: its own comes to its place, and then all. */
+/* The same if each rank has a shard: moves this rank's shard to its offset, then gathers all
+ * shards. */
 static int fill_shards(struct plan_step *step, uint32_t block, uint16_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);

@@ -1,4 +1,4 @@
-/* gradient.c: sums, rounding, ranks, the way to the update. */
+/* gradient.c: gradients from backward to the update: sums, rounding, reduction over ranks. */
 #include "offload/plan/gradient.h"
 
 #include "offload/plan/update.h"
@@ -39,7 +39,8 @@ static struct plan_piece own_piece(const struct plan_step *step, uint32_t block,
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }
 
-/* The other use of a parameter of this block, which its own gradient is added to. */
+/* Whether another block borrows a trained parameter of this one, so that its gradient has two uses.
+ * */
 static bool is_borrowed_from(const struct plan_step *step, uint32_t block)
 {
     for (uint32_t b = block + 1; b < step->input->block_count; b++) {

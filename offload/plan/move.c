@@ -1,4 +1,4 @@
-/* move.c: naming operands, taking turns, copies, and how activations go and come back. */
+/* move.c: operands, rotation of buffers, copies, collectives and offloaded activations. */
 #include "offload/plan/move.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* needs.c: the set, what is least in it, and the sentence of a refusal. */
+/* needs.c: the set, its least members, and the sentence of a refusal. */
 #include "offload/plan/needs.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* policy.c: the product of all policies, less what may not be or says the same twice. */
+/* policy.c: the product of all policies, without those that are not possible or not different. */
 #include "offload/plan/policy.h"
 
 #include <stddef.h>
@@ -33,14 +33,15 @@ bool plan_policy_may_update_on_card(const struct plan_input *input)
            (wishes->states == PLAN_WHERE_AUTO || wishes->states == PLAN_WHERE_DEVICE);
 }
 
-/* What an update ahead of its norm leaves behind twice would be the card's memory. */
+/* A speculative update keeps two generations; a card's memory is not spent on them. */
 static bool may_lie(const struct plan_input *input, const struct plan_choice *choice)
 {
     bool asked = !input->budgets.device_is_host && input->wishes.states == PLAN_WHERE_DEVICE;
     return choice->card_blocks > 0 ? !choice->speculates : !asked;
 }
 
-/* What waits for the norm cannot go inside; what need not gains nothing by guessing. */
+/* An update that needs the norm cannot run inside backward; one that does not gains nothing by
+ * guessing. */
 static bool may_be(const struct plan_wishes *wishes, enum plan_timing timing)
 {
     bool by_norm = wishes->may_clip || wishes->may_skip;
@@ -54,7 +55,7 @@ static bool may_be(const struct plan_wishes *wishes, enum plan_timing timing)
     return true;
 }
 
-/* Does the policy follow the wishes and make a difference? */
+/* Whether the policy follows the wishes and differs from others. */
 static bool may_try(const struct plan_input *input, const struct plan_choice *choice)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -74,8 +75,8 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
     return wished && possible && sends && !pointless && !no_keeping && may_lie(input, choice);
 }
 
-/* Timings of one policy of activations and order. A split leaves to the next forward what that can
- * hide: about its part of the step. */
+/* Visits the timings of one policy of activations and order. A split leaves to the next forward
+ * about as much as forward can hide. */
 static int each_timing(const struct plan_input *input, struct plan_choice choice,
                        plan_policy_visit *visit, void *user)
 {

@@ -1,4 +1,4 @@
-/* residence.c: bisects how much of each kind of byte can stay in memory. */
+/* residence.c: finds by bisection how much of each kind of data stays in memory. */
 #include "offload/plan/residence.h"
 
 #include <errno.h>
@@ -100,7 +100,7 @@ static uint64_t get_number(const struct plan_residence *residence, enum number w
     return 0;
 }
 
-/* Whether the layout with `value` for one number of `residence` serves. */
+/* Calls `serves` with the layout of `residence`, in which one count has `value`. */
 static int try_number(const struct plan_input *input, const struct plan_choice *choice,
                       const struct plan_residence *residence, enum number which, uint64_t value,
                       bool (*serves)(const struct plan_input *, const struct plan_layout *),
@@ -117,8 +117,8 @@ static int try_number(const struct plan_input *input, const struct plan_choice *
     return rc;
 }
 
-/* The largest value of one number of `residence`, up to `most`, that still fits, as the present one
- * does. */
+/* Raises one count of `residence`, which fits, to the largest value up to `most` that still fits.
+ * */
 static int grow_residence(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_residence *residence, enum number which, uint64_t most)
 {
@@ -138,7 +138,8 @@ static int grow_residence(const struct plan_input *input, const struct plan_choi
     return 0;
 }
 
-/* The smallest value of one number, up to `most`, with which a tier holds the rest; else `most`. */
+/* Raises one count to the smallest value up to `most` with which `serves` is true; to `most` if
+ * none is. */
 static int relieve_number(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_residence *residence, enum number which, uint64_t most,
                           bool (*serves)(const struct plan_input *, const struct plan_layout *))
@@ -214,7 +215,7 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
     return least;
 }
 
-/* States in HOST, or on the CPU device in whichever memory holds more of them. */
+/* Keeps states in HOST, or on the CPU device in the tier that holds more of them. */
 static int grow_states(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_residence *residence)
 {

@@ -1,20 +1,20 @@
-/* update.c: how a chunk's states come, are updated beside its working weights, and go back.
- * On the CPU device the update changes working weights where they lie, in memory or in the weight
- * slot of their block. Elsewhere those of a block in STORE go through the state slot, and a copy
- * brings them up; what stays on the card is updated there, by the compute queue, and comes down for
- * a checkpoint alone. */
+/* update.c: adds the commands that read a chunk's states, update them and the working weights, and
+ * write both. On the CPU device the update changes working weights in place: in memory, or in the
+ * weight slot of their block. On a card the weights of a block in STORE pass through the state slot
+ * and are then copied up; states that stay on the card are updated there by the compute queue, and
+ * are copied down only for a checkpoint. */
 #include "offload/plan/update.h"
 
 #include "offload/plan/fetch.h"
 
-/* A chunk on its way. */
+/* A chunk that is updated. */
 struct chunk {
     uint32_t block;
     uint64_t index;
     uint64_t first; /* element of the block */
     uint64_t count;
     uint16_t slot;             /* state slot; PLAN_NONE: it needs none */
-    bool states_away;          /* its states lie in STORE */
+    bool states_away;          /* its states are in STORE */
     bool gradient_away;        /* its gradient waits in STORE */
     bool weights_in_slot;      /* its working weights pass through the state slot */
     struct plan_piece weights; /* its working weights in memory, where they do not */
@@ -49,7 +49,7 @@ static struct plan_piece chunk_kept(const struct plan_step *step, enum plan_stre
     return plan_chunk_at(step->input, step->layout, stream, chunk->block, chunk->index).kept;
 }
 
-/* READ or WRITE of what the chunk keeps in STORE and holds in its state slot. */
+/* Adds the READ or WRITE between the chunk's extents in STORE and its state slot. */
 static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk *chunk)
 {
     const struct plan_format *format = &step->input->format;
@@ -130,7 +130,7 @@ static int update(struct plan_step *step, const struct chunk *chunk)
     return plan_move_add(step, &command);
 }
 
-/* Copies of a chunk that stays on the card to their places in a state slot. */
+/* Copies a chunk that stays on the card to a state slot. */
 static int bring_down(struct plan_step *step, struct chunk *chunk)
 {
     const struct plan_layout *layout = step->layout;
@@ -146,8 +146,7 @@ static int bring_down(struct plan_step *step, struct chunk *chunk)
     return rc;
 }
 
-/* What the update made, on its way into a checkpoint: master, moments and weights from where they
- * stand. */
+/* Adds the write of an updated chunk to a checkpoint: master, moments and weights. */
 static int save(struct plan_step *step, const struct chunk *made)
 {
     struct chunk copy = *made;
@@ -185,15 +184,15 @@ static int save(struct plan_step *step, const struct chunk *made)
     return plan_builder_add(step->builder, &command);
 }
 
-/* Where the working weights of a block stand while it is updated. */
+/* Where the working weights of a block are while it is updated. */
 struct stand {
     uint16_t place; /* where the update changes them; PLAN_NONE: in state slots */
     uint16_t above; /* where each updated chunk is copied to, or PLAN_NONE */
     uint64_t first; /* element that `place` begins with, and `above` unless it is a slot */
     bool fetched;   /* `place` is a weight slot, and STORE gets the chunks back */
-    bool held;      /* they stand there already */
-    bool spread;    /* all ranks' new weights come together at `whole` afterwards */
-    bool returned;  /* and then go back to STORE whole */
+    bool held;      /* they are already there */
+    bool spread;    /* all ranks' new weights are gathered at `whole` afterwards */
+    bool returned;  /* and then written to STORE whole */
     uint16_t whole;
 };
 
@@ -233,7 +232,7 @@ static int stand_direct(struct plan_step *step, uint32_t block, bool to_device, 
     return 0;
 }
 
-/* Where the update does not reach DEVICE. */
+/* On a card. */
 static void stand_apart(struct plan_step *step, uint32_t block, bool to_device, struct stand *stand)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -255,7 +254,7 @@ static void stand_apart(struct plan_step *step, uint32_t block, bool to_device, 
     }
 }
 
-/* Reads, updates and writes a chunk, and hands it up. */
+/* Reads, updates and writes a chunk, and copies its weights to DEVICE. */
 static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct stand *stand)
 {
     bool staged = chunk->states_away || chunk->weights_in_slot || chunk->gradient_away;
@@ -292,7 +291,7 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
     return rc;
 }
 
-/* What follows the chunks where ranks have shards. */
+/* After the chunks of a block whose ranks have shards: gathers the new weights and writes them. */
 static int spread(struct plan_step *step, uint32_t block, const struct stand *stand)
 {
     struct plan_span span = plan_weight_span(step->input, block);
