@@ -1,4 +1,4 @@
-/* asm_half.cuh: the card's conversions between fp16 and fp32, nearest even. cuda_fp16.h has them too, and
+/* asm_half.cuh: the card's conversions between 16-bit types and fp32, nearest even. cuda_fp16.h has them too, and
  * takes each file 0.4 s to read. A test replaces this file by one in plain C++ (tests/cuda). */
 #ifndef KERNELS_CUDA_ASM_HALF_CUH
 #define KERNELS_CUDA_ASM_HALF_CUH
@@ -19,6 +19,14 @@ __device__ __forceinline__ uint16_t kern_half_narrow(float value)
     uint16_t bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
+}
+
+/* Two numbers in bf16, nearest even, the first in the low half. Every NaN becomes 0x7fff. */
+__device__ __forceinline__ uint32_t kern_bf16_pair(float first, float second)
+{
+    uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
 }
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/wide.cuh"
 
 namespace
@@ -66,34 +67,46 @@ __global__ void __launch_bounds__(LISTERS)
     }
 }
 
-/* A warp a head of a token. */
-template <typename T>
+/* A head of a token for LANES of a warp; all lanes of a warp add up together. */
+template <typename T, int LANES>
 __global__ void __launch_bounds__(THREADS)
     head_deltas(struct kern_attention_grad_arguments g, float *delta, int64_t tokens, bool wide)
 {
-    const int64_t index = static_cast<int64_t>(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
-    const int64_t token = index / g.forward.heads;
-    const int64_t head = index % g.forward.heads;
-    if (token >= tokens) {
-        return;
-    }
-    const int64_t width = g.forward.head_dim;
+    const int64_t index = static_cast<int64_t>(blockIdx.x) * (THREADS / LANES) +
+                          threadIdx.x / LANES;
+    const kern_head_row at = kern_head_row_of(index, g.forward.heads);
+    const int64_t width = at.token < tokens ? g.forward.head_dim : 0;
+    const int64_t o_at = at.token * g.forward.o_stride + at.head * width;
+    const int64_t d_o_at = at.token * g.d_o_stride + at.head * width;
     float sum = 0.0f;
-    for (int64_t i = threadIdx.x % WARP * KERN_GROUP; i < width; i += WARP * KERN_GROUP) {
+    for (int64_t i = threadIdx.x % LANES * KERN_GROUP; i < width; i += LANES * KERN_GROUP) {
+        kern_words<T> words[2]; /* both on their way before one is used */
         float o[KERN_GROUP];
         float d_o[KERN_GROUP];
-        kern_load<T>(o, g.forward.o, token * g.forward.o_stride + head * width + i, width - i,
-                     wide);
-        kern_load<T>(d_o, g.d_o, token * g.d_o_stride + head * width + i, width - i, wide);
+        kern_words_load<T>(words[0], g.forward.o, o_at + i, width - i, wide);
+        kern_words_load<T>(words[1], g.d_o, d_o_at + i, width - i, wide);
+        kern_words_widen<T>(o, words[0]);
+        kern_words_widen<T>(d_o, words[1]);
 #pragma unroll
         for (int j = 0; j < KERN_GROUP; j++) {
             sum = __fmaf_rn(o[j], d_o[j], sum);
         }
     }
-    sum = kern_warp_sum(sum);
-    if (threadIdx.x % WARP == 0) {
-        delta[head * tokens + token] = sum;
+    sum = kern_warp_sum<LANES>(sum);
+    if (threadIdx.x % LANES == 0 && width > 0) {
+        delta[at.head * tokens + at.token] = sum;
     }
+}
+
+template <typename T, int LANES>
+int launch_deltas(const struct dev_launch *where, const struct kern_attention_grad_arguments *g,
+                  float *delta, bool wide)
+{
+    const int64_t tokens = g->forward.rows * g->forward.length;
+    const kern_grid grid = kern_grid_of(kern_div_up(tokens * g->forward.heads, THREADS / LANES),
+                                        THREADS);
+    return kern_cuda_launch(where, "attention_grad", grid, head_deltas<T, LANES>, *g, delta, tokens,
+                            wide);
 }
 
 bool fits(enum kern_type type, const void *base, int64_t stride)
@@ -144,13 +157,13 @@ int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_
                     float *delta)
 {
     const struct kern_attention_arguments *a = &g->forward;
-    const int64_t tokens = a->rows * a->length;
     const bool wide = fits(a->type, a->o, a->o_stride) && fits(a->type, g->d_o, g->d_o_stride) &&
                       fits(a->type, nullptr, a->head_dim) && a->head_dim % KERN_GROUP == 0;
-    const kern_grid grid = kern_grid_of(kern_div_up(tokens * a->heads, THREADS / WARP), THREADS);
     return kern_by_type("attention_grad", a->type, [&](auto type) {
-        return kern_cuda_launch(where, "attention_grad", grid, head_deltas<decltype(type)>, *g,
-                                delta, tokens, wide);
+        using T = decltype(type);
+        return a->head_dim <= WARP / 4 * KERN_GROUP
+                   ? launch_deltas<T, WARP / 4>(where, g, delta, wide)
+                   : launch_deltas<T, WARP / 2>(where, g, delta, wide);
     });
 }
 

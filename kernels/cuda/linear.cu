@@ -45,6 +45,7 @@ __global__ void __launch_bounds__(COLUMNS *SLICES)
     const int64_t i = static_cast<int64_t>(blockIdx.x) * COLUMNS + column;
     float sum = 0.0f;
     if (i < width) {
+#pragma unroll 4
         for (int64_t part = slice; part < count; part += SLICES) {
             sum += parts[part * width + i];
         }

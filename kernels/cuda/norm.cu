@@ -1,10 +1,11 @@
-/* norm.cu: RMSNorm and LayerNorm over rows, forward. A row belongs to a team: a warp if the row is
+/* norm.cu: RMSNorm and LayerNorm over rows, forward. A row belongs to a team: lanes of a warp if the row is
  * short, else a block. Each thread keeps its groups in registers between the passes over the row, up to
  * KEPT of them, and reads the others again. A thread writes only what no other thread reads, so a result
  * may replace its input. bf16 has a kernel for each width, the other types one for short rows and one for all others. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/wide.cuh"
 
 namespace
@@ -16,17 +17,27 @@ constexpr int KEPT_MAX = 4; /* groups of a thread; with fewer a row has no more 
 /* Element 0 of a row (token, head) in an array of this stride. */
 __device__ int64_t row_at(const kern_norm_arguments &a, int64_t row, int64_t stride)
 {
-    return a.heads == 1 ? row * stride : row / a.heads * stride + row % a.heads * a.width;
+    const kern_head_row at = kern_head_row_of(row, a.heads);
+    return at.token * stride + at.head * a.width;
 }
 
 /* A thread's groups of one row: group g of thread r of a team stands at (g * TEAM + r) * 8. */
 template <typename T, int TEAM, int KEPT> struct row {
     const kern_norm_arguments &a;
+    int64_t index;
+    int64_t width; /* 0: there is no such row */
     int64_t at;
     bool wide;
-    float kept[KEPT][KERN_GROUP];
+    kern_words<T> kept[KEPT];
+    kern_words<T> weights[KEPT]; /* of the same places */
 
-    __device__ int64_t index(int g) const
+    __device__ row(const kern_norm_arguments &norm, int64_t i, bool is_wide)
+        : a(norm), index(i), width(i < norm.tokens * norm.heads ? norm.width : 0),
+          at(row_at(norm, i, norm.x_stride)), wide(is_wide)
+    {
+    }
+
+    __device__ int64_t place(int g) const
     {
         return (static_cast<int64_t>(g) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
     }
@@ -35,71 +46,125 @@ template <typename T, int TEAM, int KEPT> struct row {
     __device__ bool has_rest(int g) const
     {
         return (KEPT == KEPT_MAX || !kern_is_bf16<T>)&&static_cast<int64_t>(g) * TEAM * KERN_GROUP <
-               a.width;
+               width;
     }
 
-    /* s = x (+ add), rounded and stored where there is something to add. */
-    __device__ void begin(float (&to)[KERN_GROUP], int g)
+    __device__ void load(kern_words<T> &to, const void *base, int g) const
     {
-        const int64_t i = index(g);
-        kern_load<T>(to, a.x, at + i, a.width - i, wide);
-        if (a.add != nullptr) {
-            float more[KERN_GROUP];
-            kern_load<T>(more, a.add, at + i, a.width - i, wide);
+        kern_words_load<T>(to, base, at + place(g), width - place(g), wide);
+    }
+
+    /* s = x + add, rounded and stored. */
+    __device__ void add(kern_words<T> &x, const kern_words<T> &more, int g)
+    {
+        float sum[KERN_GROUP];
+        float other[KERN_GROUP];
+        kern_words_widen<T>(sum, x);
+        kern_words_widen<T>(other, more);
 #pragma unroll
-            for (int j = 0; j < KERN_GROUP; j++) {
-                to[j] = T::widen(T::narrow(to[j] + more[j]));
+        for (int j = 0; j < KERN_GROUP; j++) {
+            sum[j] += other[j];
+        }
+        kern_words_narrow<T>(x, sum);
+        kern_words_store<T>(x, a.sum, at + place(g), width - place(g), wide);
+    }
+
+    /* Reads the groups that are kept, all before the first is used; weights come while sums are taken. */
+    __device__ void begin()
+    {
+#pragma unroll
+        for (int g = 0; g < KEPT; g++) {
+            load(kept[g], a.x, g);
+        }
+#pragma unroll
+        for (int g = 0; g < KEPT; g++) {
+            kern_words_load<T>(weights[g], a.weight, place(g), width - place(g), wide);
+        }
+        if (a.add != nullptr) {
+            kern_words<T> more[KEPT];
+#pragma unroll
+            for (int g = 0; g < KEPT; g++) {
+                load(more[g], a.add, g);
             }
-            kern_store<T>(to, a.sum, at + i, a.width - i, wide);
+#pragma unroll
+            for (int g = 0; g < KEPT; g++) {
+                add(kept[g], more[g], g);
+            }
         }
     }
 
-    __device__ void again(float (&to)[KERN_GROUP], int g) const
+    /* A group that is not kept. */
+    __device__ void read(kern_words<T> &to, int g, bool first)
     {
-        const int64_t i = index(g);
-        kern_load<T>(to, a.add != nullptr ? a.sum : a.x, at + i, a.width - i, wide);
+        load(to, a.add != nullptr && !first ? a.sum : a.x, g);
+        if (a.add != nullptr && first) {
+            kern_words<T> more;
+            load(more, a.add, g);
+            add(to, more, g);
+        }
     }
 
-    /* f(values, g) for each group; the first time the row is read. */
+    /* f(values, g, whether it is kept) for each group; `first`: after begin. */
     template <typename F> __device__ void each(bool first, F f)
     {
 #pragma unroll
         for (int g = 0; g < KEPT; g++) {
-            if (first) {
-                begin(kept[g], g);
-            }
-            f(kept[g], g);
+            float values[KERN_GROUP];
+            kern_words_widen<T>(values, kept[g]);
+            f(values, g, true);
         }
         for (int g = KEPT; has_rest(g); g++) {
+            kern_words<T> words;
             float values[KERN_GROUP];
-            if (first) {
-                begin(values, g);
-            } else {
-                again(values, g);
-            }
-            f(values, g);
+            read(words, g, first);
+            kern_words_widen<T>(values, words);
+            f(values, g, false);
         }
+    }
+
+    __device__ void finish(float mean, float rstd)
+    {
+        const int64_t y_at = row_at(a, index, a.y_stride);
+        each(false, [&](const float(&v)[KERN_GROUP], int g, bool is_kept) {
+            const int64_t i = place(g);
+            float weight[KERN_GROUP];
+            float y[KERN_GROUP];
+            if (is_kept) {
+                kern_words_widen<T>(weight, weights[g]);
+            } else {
+                kern_load<T>(weight, a.weight, i, width - i, wide);
+            }
+#pragma unroll
+            for (int j = 0; j < KERN_GROUP; j++) {
+                y[j] = (v[j] - mean) * rstd * weight[j];
+            }
+            if (a.kind == KERN_NORM_LAYER && a.bias != nullptr) {
+                kern_load<T>(weight, a.bias, i, width - i, wide);
+#pragma unroll
+                for (int j = 0; j < KERN_GROUP; j++) {
+                    y[j] += weight[j];
+                }
+            }
+            kern_store<T>(y, a.y, y_at + i, width - i, wide);
+        });
     }
 };
 
-/* Blocks of a multiprocessor, as many as registers without spills allow. */
+template <int TEAM> constexpr int threads_of = TEAM > KERN_WARP ? TEAM : THREADS;
+
+/* All lanes of a warp go through all of it: the sums of teams that share a warp are taken together. */
 template <typename T, int TEAM, int KEPT>
-__global__ void __launch_bounds__(THREADS, KEPT == 1   ? 5
-                                           : KEPT == 2 ? 4
-                                                       : 3)
+__global__ void __launch_bounds__(threads_of<TEAM>)
     norm_rows(struct kern_norm_arguments a, bool wide)
 {
-    __shared__ float rooms[2][THREADS / KERN_WARP];
-    const int64_t index = static_cast<int64_t>(blockIdx.x) * (THREADS / TEAM) + threadIdx.x / TEAM;
-    const bool lives = index < a.tokens * a.heads;
+    constexpr int TEAMS = threads_of<TEAM> / TEAM;
+    __shared__ float rooms[2][threads_of<TEAM> / KERN_WARP];
     const bool layer = a.kind == KERN_NORM_LAYER;
-    if (TEAM == KERN_WARP && !lives) {
-        return;
-    }
-    row<T, TEAM, KEPT> r = {a, row_at(a, index, a.x_stride), wide, {}};
+    row<T, TEAM, KEPT> r(a, static_cast<int64_t>(blockIdx.x) * TEAMS + threadIdx.x / TEAM, wide);
+    r.begin();
     float sum = 0.0f;
     float squares = 0.0f;
-    r.each(true, [&](const float(&v)[KERN_GROUP], int) {
+    r.each(true, [&](const float(&v)[KERN_GROUP], int, bool) {
 #pragma unroll
         for (int j = 0; j < KERN_GROUP; j++) {
             sum += v[j];
@@ -110,48 +175,46 @@ __global__ void __launch_bounds__(THREADS, KEPT == 1   ? 5
     if (layer) {
         mean = kern_team_sum<TEAM>(sum, rooms[0]) / static_cast<float>(a.width);
         squares = 0.0f;
-        r.each(false, [&](const float(&v)[KERN_GROUP], int g) {
+        r.each(false, [&](const float(&v)[KERN_GROUP], int g, bool) {
 #pragma unroll
             for (int j = 0; j < KERN_GROUP; j++) {
-                const float part = r.index(g) + j < a.width ? v[j] - mean : 0.0f;
+                const float part = r.place(g) + j < a.width ? v[j] - mean : 0.0f;
                 squares = __fmaf_rn(part, part, squares);
             }
         });
     }
     squares = kern_team_sum<TEAM>(squares, rooms[1]);
     const float rstd = 1.0f / sqrtf(squares / static_cast<float>(a.width) + a.eps);
-    if (threadIdx.x % TEAM == 0) {
-        a.rstd[index] = rstd;
+    if (threadIdx.x % TEAM == 0 && r.width > 0) {
+        a.rstd[r.index] = rstd;
         if (layer) {
-            a.mean[index] = mean;
+            a.mean[r.index] = mean;
         }
     }
-    const int64_t y_at = row_at(a, index, a.y_stride);
-    r.each(false, [&](const float(&v)[KERN_GROUP], int g) {
-        const int64_t i = r.index(g);
-        float weight[KERN_GROUP];
-        float y[KERN_GROUP];
-        kern_load<T>(weight, a.weight, i, a.width - i, wide);
-#pragma unroll
-        for (int j = 0; j < KERN_GROUP; j++) {
-            y[j] = (v[j] - mean) * rstd * weight[j];
-        }
-        if (layer && a.bias != nullptr) {
-            kern_load<T>(weight, a.bias, i, a.width - i, wide);
-#pragma unroll
-            for (int j = 0; j < KERN_GROUP; j++) {
-                y[j] += weight[j];
-            }
-        }
-        kern_store<T>(y, a.y, y_at + i, a.width - i, wide);
-    });
+    r.finish(mean, rstd);
 }
 
 template <typename T, int TEAM, int KEPT>
 int launch(const struct dev_launch *where, const struct kern_norm_arguments *a, bool wide)
 {
-    const kern_grid grid = kern_grid_of(kern_div_up(a->tokens * a->heads, THREADS / TEAM), THREADS);
+    constexpr int TEAMS = threads_of<TEAM> / TEAM;
+    const kern_grid grid = kern_grid_of(kern_div_up(a->tokens * a->heads, TEAMS), threads_of<TEAM>);
     return kern_cuda_launch(where, "norm", grid, norm_rows<T, TEAM, KEPT>, *a, wide);
+}
+
+/* Short rows: two groups a lane, as what a lane does for a row is soon more than its groups take. */
+template <typename T>
+int launch_short(const struct dev_launch *where, const struct kern_norm_arguments *a, bool wide)
+{
+    if constexpr (kern_is_bf16<T>) {
+        if (a->width <= KERN_WARP / 4 * KERN_GROUP) {
+            return launch<T, KERN_WARP / 8, 2>(where, a, wide);
+        }
+        return a->width <= KERN_WARP / 2 * KERN_GROUP ? launch<T, KERN_WARP / 4, 2>(where, a, wide)
+                                                      : launch<T, KERN_WARP / 2, 2>(where, a, wide);
+    } else {
+        return launch<T, KERN_WARP, 1>(where, a, wide);
+    }
 }
 
 } // namespace
@@ -167,7 +230,7 @@ extern "C" int kern_cuda_norm(const struct dev_launch *where, const struct kern_
     return kern_by_type("norm", a->type, [&](auto type) {
         using T = decltype(type);
         if (a->width <= KERN_WARP * KERN_GROUP) {
-            return launch<T, KERN_WARP, 1>(where, a, wide);
+            return launch_short<T>(where, a, wide);
         }
         if constexpr (kern_is_bf16<T>) {
             if (a->width <= THREADS * KERN_GROUP) {

@@ -1,28 +1,30 @@
-/* norm_grad.cu: the gradient of the norms. Each team (a warp for short rows, else a block) processes a
- * run of rows and sums what the rows add to the weight's gradient in registers; the sums of the runs are
- * added up afterwards (columns.cuh). Runs depend on the shape alone. bf16 has kernels for each width, and
- * RMSNorm kernels of its own; those for both norms are marked ANY. Rows of the other types that are longer than a
- * warp's go through memory (norm_grad_wide_rows). */
+/* norm_grad.cu: the gradient of the norms. Each team (lanes of a warp for short rows, else a block) processes
+ * every so many-th row and sums what the rows add to the weight's gradient in registers; a block adds up those of
+ * its teams, and the sums of the blocks are added up afterwards (columns.cuh). Which rows depends on the shape alone. bf16 has
+ * kernels for each width, and RMSNorm kernels of its own for aligned rows of whole groups; those for anything are marked ANY. Rows of the other
+ * types that are longer than a warp's go through memory (norm_grad_wide_rows). */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/wide.cuh"
 
 namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int BLOCKS = 264; /* two for each multiprocessor of an H200 */
+constexpr int BLOCKS = 264; /* two for each multiprocessor of an H100 or H200 */
 
 struct runs {
-    float *dweight; /* [teams][width]; NULL: not wanted */
+    float *dweight; /* [blocks][width]; NULL: not wanted */
     float *dbias;
 };
 
 __device__ int64_t row_at(const kern_norm_grad_arguments &a, int64_t row, int64_t stride)
 {
-    return a.heads == 1 ? row * stride : row / a.heads * stride + row % a.heads * a.width;
+    const kern_head_row at = kern_head_row_of(row, a.heads);
+    return at.token * stride + at.head * a.width;
 }
 
 /* A thread's part of what its team gathers over rows. */
@@ -31,31 +33,61 @@ template <int KEPT> struct gathered {
     float dbias[KEPT][KERN_GROUP];
 };
 
+template <int TEAM> __device__ int64_t place_of(int k)
+{
+    return (static_cast<int64_t>(k) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
+}
+
+/* A thread's part of a row, as it lies in memory: loads in flight while another row is computed. */
+template <typename T, int TEAM, int KEPT, bool WHOLE> struct inputs {
+    kern_words<T> s[KEPT];
+    kern_words<T> dy[KEPT];
+    kern_words<T> add[KEPT];
+    int64_t dx_at;
+    float mean, rstd;
+
+    /* A row after the last one is zeros. */
+    __device__ void load(const kern_norm_grad_arguments &a, int64_t index, bool wide)
+    {
+        const bool lives = index < a.tokens * a.heads;
+        const kern_head_row at = kern_head_row_of(index, a.heads);
+        const int64_t s_at = at.token * a.s_stride + at.head * a.width;
+        const int64_t dy_at = at.token * a.dy_stride + at.head * a.width;
+        dx_at = at.token * a.dx_stride + at.head * a.width;
+#pragma unroll
+        for (int k = 0; k < KEPT; k++) {
+            const int64_t i = place_of<TEAM>(k);
+            const int64_t left = lives ? a.width - i : 0;
+            kern_words_fetch<T, WHOLE>(s[k], a.s, s_at + i, left, wide);
+            kern_words_fetch<T, WHOLE>(dy[k], a.dy, dy_at + i, left, wide);
+            if (a.add != nullptr) {
+                kern_words_fetch<T, WHOLE>(add[k], a.add, dx_at + i, left, wide);
+            }
+        }
+        mean = lives && a.kind == KERN_NORM_LAYER ? a.mean[index] : 0.0f;
+        rstd = lives ? a.rstd[index] : 0.0f;
+    }
+};
+
 template <typename T, bool ANY, int TEAM, int KEPT>
 __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool wide, float *room,
-                         gathered<KEPT> &sums)
+                         const inputs<T, TEAM, KEPT, !ANY> &in,
+                         const kern_words<T> (&weights)[KEPT], gathered<KEPT> &sums)
 {
     const bool layer = ANY && a.kind == KERN_NORM_LAYER;
-    const float mean = layer ? a.mean[index] : 0.0f;
-    const float rstd = a.rstd[index];
-    const int64_t s_at = row_at(a, index, a.s_stride);
-    const int64_t dy_at = row_at(a, index, a.dy_stride);
-    const int64_t dx_at = row_at(a, index, a.dx_stride);
+    const float mean = layer ? in.mean : 0.0f;
+    const float rstd = in.rstd;
+    const bool lives = index < a.tokens * a.heads;
     float n[KEPT][KERN_GROUP];
     float g[KEPT][KERN_GROUP];
-    kern_words<T> adds[KEPT] = {}; /* loads in flight while the sums are computed */
     float sum = 0.0f;
     float dot = 0.0f;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
-        const int64_t i = (static_cast<int64_t>(k) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
         float weight[KERN_GROUP];
-        kern_load<T>(n[k], a.s, s_at + i, a.width - i, wide);
-        kern_load<T>(g[k], a.dy, dy_at + i, a.width - i, wide);
-        kern_load<T>(weight, a.weight, i, a.width - i, wide);
-        if (a.add != nullptr) {
-            kern_words_load<T>(adds[k], a.add, dx_at + i, a.width - i, wide);
-        }
+        kern_words_widen<T>(n[k], in.s[k]);
+        kern_words_widen<T>(g[k], in.dy[k]);
+        kern_words_widen<T>(weight, weights[k]);
 #pragma unroll
         for (int j = 0; j < KERN_GROUP; j++) { /* after the end dy and weight are 0 */
             n[k][j] = (n[k][j] - mean) * rstd;
@@ -73,43 +105,96 @@ __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool 
     const float slope = kern_team_sum<TEAM>(dot, room + THREADS / KERN_WARP) / width;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
-        const int64_t i = (static_cast<int64_t>(k) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
+        const int64_t i = place_of<TEAM>(k);
         float add[KERN_GROUP] = {};
         if (a.add != nullptr) {
-            kern_words_widen<T>(add, adds[k]);
+            kern_words_widen<T>(add, in.add[k]);
         }
 #pragma unroll
         for (int j = 0; j < KERN_GROUP; j++) {
             add[j] = rstd * (g[k][j] - shift - n[k][j] * slope) + add[j];
         }
-        kern_store<T>(add, a.dx, dx_at + i, a.width - i, wide);
+        const int64_t left = lives ? a.width - i : 0;
+        if (ANY) {
+            kern_store<T>(add, a.dx, in.dx_at + i, left, wide);
+        } else if (left > 0) {
+            kern_store<T>(add, a.dx, in.dx_at + i, KERN_GROUP, true);
+        }
     }
 }
 
+/* Writes what the block has gathered: the sum of its teams, in order. */
+template <int TEAM, int KEPT>
+__device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out, int64_t width,
+                               float *room)
+{
+    float *to = out + blockIdx.x * width;
+    if (TEAM == THREADS) {
+#pragma unroll
+        for (int k = 0; k < KEPT; k++) {
+            const int64_t i = place_of<TEAM>(k);
+            kern_store<kern_f32>(sums[k], to, i, width - i, width % 4 == 0);
+        }
+        return;
+    }
+    __syncthreads(); /* the room may still be read */
+    constexpr int WIDTH = TEAM * KEPT * KERN_GROUP;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+#pragma unroll
+        for (int j = 0; j < KERN_GROUP; j++) {
+            room[threadIdx.x / TEAM * WIDTH + place_of<TEAM>(k) + j] = sums[k][j];
+        }
+    }
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
+        float sum = room[i];
+        for (int team = 1; team < THREADS / TEAM; team++) {
+            sum += room[team * WIDTH + i];
+        }
+        to[i] = sum;
+    }
+}
+
+/* Whether the loads of the next row are in flight while a row is computed: where registers allow it. */
+template <bool ANY, int KEPT> constexpr bool is_ahead = !ANY && KEPT <= 2;
+
 template <typename T, bool ANY, int TEAM, int KEPT>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     norm_grad_rows(struct kern_norm_grad_arguments a, struct runs out, bool wide)
 {
     /* Each half is used for every second row, so the barriers of one row separate its uses. */
     __shared__ float rooms[2][2 * (THREADS / KERN_WARP)];
-    const int64_t rows = a.tokens * a.heads;
+    __shared__ float teams_room[TEAM == THREADS ? 1 : THREADS * KEPT * KERN_GROUP];
     const int64_t teams = static_cast<int64_t>(gridDim.x) * (THREADS / TEAM);
-    const int64_t team = static_cast<int64_t>(blockIdx.x) * (THREADS / TEAM) + threadIdx.x / TEAM;
+    const int64_t turns = (a.tokens * a.heads + teams - 1) / teams; /* the same for all */
+    int64_t row = static_cast<int64_t>(blockIdx.x) * (THREADS / TEAM) + threadIdx.x / TEAM;
     gathered<KEPT> sums = {};
-    for (int64_t row = rows * team / teams; row < rows * (team + 1) / teams; row++) {
-        grad_row<T, ANY, TEAM, KEPT>(a, row, wide, rooms[row % 2], sums);
-    }
+    kern_words<T> weights[KEPT];
+    inputs<T, TEAM, KEPT, !ANY> now;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
-        const int64_t i = (static_cast<int64_t>(k) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
-        const bool dense = a.width % 4 == 0;
-        if (out.dweight != nullptr) {
-            kern_store<kern_f32>(sums.dweight[k], out.dweight, team * a.width + i, a.width - i,
-                                 dense);
+        const int64_t i = place_of<TEAM>(k);
+        kern_words_fetch<T, !ANY>(weights[k], a.weight, i, a.width - i, wide);
+    }
+    now.load(a, row, wide);
+    for (int64_t turn = 0; turn < turns; turn++, row += teams) {
+        inputs<T, TEAM, KEPT, !ANY> ahead;
+        if (is_ahead<ANY, KEPT>) {
+            ahead.load(a, row + teams, wide);
         }
-        if (ANY && out.dbias != nullptr) {
-            kern_store<kern_f32>(sums.dbias[k], out.dbias, team * a.width + i, a.width - i, dense);
+        grad_row<T, ANY, TEAM, KEPT>(a, row, wide, rooms[turn % 2], now, weights, sums);
+        if (is_ahead<ANY, KEPT>) {
+            now = ahead;
+        } else {
+            now.load(a, row + teams, wide);
         }
+    }
+    if (out.dweight != nullptr) {
+        gathered_write<TEAM, KEPT>(sums.dweight, out.dweight, a.width, teams_room);
+    }
+    if (ANY && out.dbias != nullptr) {
+        gathered_write<TEAM, KEPT>(sums.dbias, out.dbias, a.width, teams_room);
     }
 }
 
@@ -173,15 +258,9 @@ __global__ void __launch_bounds__(THREADS)
 
 constexpr int KEPT_MAX = 4;
 
-/* Teams of a block, by the width. */
-int64_t teams_of(int64_t width)
-{
-    return width <= KERN_WARP * KERN_GROUP ? THREADS / KERN_WARP : 1;
-}
-
 int64_t part_floats(const struct kern_norm_grad_arguments *a)
 {
-    const int64_t floats = BLOCKS * teams_of(a->width) * a->width;
+    const int64_t floats = BLOCKS * a->width;
     return kern_div_up(floats, 64) * 64;
 }
 
@@ -196,8 +275,14 @@ int launch(const struct dev_launch *where, const struct kern_norm_grad_arguments
 int launch_rms_bf16(const struct dev_launch *where, const struct kern_norm_grad_arguments *a,
                     const struct runs &out, bool wide)
 {
+    if (a->width <= KERN_WARP / 4 * KERN_GROUP) {
+        return launch<kern_bf16, false, KERN_WARP / 8, 2>(where, a, out, wide);
+    }
+    if (a->width <= KERN_WARP / 2 * KERN_GROUP) {
+        return launch<kern_bf16, false, KERN_WARP / 4, 2>(where, a, out, wide);
+    }
     if (a->width <= KERN_WARP * KERN_GROUP) {
-        return launch<kern_bf16, false, KERN_WARP, 1>(where, a, out, wide);
+        return launch<kern_bf16, false, KERN_WARP / 2, 2>(where, a, out, wide);
     }
     if (a->width <= THREADS * KERN_GROUP) {
         return launch<kern_bf16, false, THREADS, 1>(where, a, out, wide);
@@ -251,17 +336,17 @@ extern "C" int kern_cuda_norm_grad(const struct dev_launch *where,
     int rc = kern_by_type("norm_grad", a->type, [&](auto type) {
         using T = decltype(type);
         const bool kept = a->width <= KEPT_MAX * THREADS * KERN_GROUP;
-        return kern_is_bf16<T> && kept && a->kind != KERN_NORM_LAYER
+        const bool whole = wide && a->width % KERN_GROUP == 0;
+        return kern_is_bf16<T> && whole && kept && a->kind != KERN_NORM_LAYER
                    ? launch_rms_bf16(where, a, out, wide)
                    : launch_any<T>(where, a, out, wide);
     });
-    const int64_t count = BLOCKS * teams_of(a->width);
     if (rc == 0 && out.dweight != nullptr) {
-        rc = kern_cuda_columns_finish(where, "norm_grad", out.dweight, count, a->width,
+        rc = kern_cuda_columns_finish(where, "norm_grad", out.dweight, BLOCKS, a->width,
                                       &a->dweight);
     }
     if (rc == 0 && out.dbias != nullptr) {
-        rc = kern_cuda_columns_finish(where, "norm_grad", out.dbias, count, a->width, &a->dbias);
+        rc = kern_cuda_columns_finish(where, "norm_grad", out.dbias, BLOCKS, a->width, &a->dbias);
     }
     return rc;
 }

@@ -7,10 +7,11 @@
 
 constexpr int KERN_WARP = 32;
 
-__device__ inline float kern_warp_sum(float value)
+/* LANES of a warp that follow one another; all lanes of the warp call it. */
+template <int LANES = KERN_WARP> __device__ inline float kern_warp_sum(float value)
 {
 #pragma unroll
-    for (int step = KERN_WARP / 2; step > 0; step /= 2) {
+    for (int step = LANES / 2; step > 0; step /= 2) {
         value += __shfl_xor_sync(0xffffffffu, value, step);
     }
     return value;
@@ -25,11 +26,12 @@ __device__ inline float kern_warp_max(float value)
     return value;
 }
 
-/* TEAM threads that follow one another: a warp, or all of a block. */
+/* TEAM threads that follow one another: lanes of a warp, or all of a block. */
 template <int TEAM> __device__ inline float kern_team_sum(float value, float *room)
 {
-    value = kern_warp_sum(value);
-    if (TEAM == KERN_WARP) {
+    constexpr int LANES = TEAM < KERN_WARP ? TEAM : KERN_WARP;
+    value = kern_warp_sum<LANES>(value);
+    if (TEAM <= KERN_WARP) {
         return value;
     }
     if (threadIdx.x % KERN_WARP == 0) {

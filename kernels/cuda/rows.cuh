@@ -21,6 +21,23 @@ __device__ inline kern_place kern_place_of(uint32_t parts)
             (part * blockDim.x + threadIdx.x) * KERN_GROUP};
 }
 
+/* Row `row` of heads that follow one another. A division of 32 bits is a quarter of one of 64. */
+struct kern_head_row {
+    int64_t token, head;
+};
+
+__device__ inline kern_head_row kern_head_row_of(int64_t row, int64_t heads)
+{
+    if (heads == 1) {
+        return {row, 0};
+    }
+    if (row <= UINT32_MAX && heads <= UINT32_MAX) {
+        const uint32_t token = static_cast<uint32_t>(row) / static_cast<uint32_t>(heads);
+        return {token, row - token * heads};
+    }
+    return {row / heads, row % heads};
+}
+
 /* Blocks for rows of `groups` groups: no more threads than the row fills. */
 struct kern_cut {
     kern_grid grid;

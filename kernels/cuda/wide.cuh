@@ -37,6 +37,20 @@ __device__ inline void kern_words_load(kern_words<T> &group, const void *base, i
     }
 }
 
+/* The same; WHOLE: everything is aligned and rows have whole groups, which takes few registers. */
+template <typename T, bool WHOLE>
+__device__ inline void kern_words_fetch(kern_words<T> &group, const void *base, int64_t index,
+                                        int64_t left, bool wide)
+{
+    if (!WHOLE) {
+        kern_words_load<T>(group, base, index, left, wide);
+    } else if (left > 0) {
+        kern_words_load<T>(group, base, index, KERN_GROUP, true);
+    } else {
+        group = {};
+    }
+}
+
 template <typename T>
 __device__ inline void kern_words_widen(float (&to)[KERN_GROUP], const kern_words<T> &group)
 {
@@ -56,15 +70,40 @@ __device__ inline void kern_load(float (&to)[KERN_GROUP], const void *base, int6
 }
 
 template <typename T>
-__device__ inline void kern_store(const float (&from)[KERN_GROUP], void *base, int64_t index,
-                                  int64_t left, bool wide)
+__device__ inline void kern_words_narrow(kern_words<T> &group, const float (&from)[KERN_GROUP])
 {
-    typename T::store *to = static_cast<typename T::store *>(base) + index;
-    kern_words<T> group;
 #pragma unroll
     for (int i = 0; i < KERN_GROUP; i++) {
         group.elements[i] = T::narrow(from[i]);
     }
+}
+
+/* Two numbers an instruction; a group with a NaN, which that makes 0x7fff, is narrowed again. */
+template <>
+__device__ inline void kern_words_narrow(kern_words<kern_bf16> &group,
+                                         const float (&from)[KERN_GROUP])
+{
+    uint32_t pairs[KERN_GROUP / 2];
+    uint32_t nan = 0;
+#pragma unroll
+    for (int i = 0; i < KERN_GROUP / 2; i++) {
+        pairs[i] = kern_bf16_pair(from[2 * i], from[2 * i + 1]);
+        nan |= (pairs[i] + 0x00010001u) & ~pairs[i];
+    }
+    group.words[0] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    if ((nan & 0x80008000u) != 0) {
+#pragma unroll
+        for (int i = 0; i < KERN_GROUP; i++) {
+            group.elements[i] = kern_bf16::narrow(from[i]);
+        }
+    }
+}
+
+template <typename T>
+__device__ inline void kern_words_store(const kern_words<T> &group, void *base, int64_t index,
+                                        int64_t left, bool wide)
+{
+    typename T::store *to = static_cast<typename T::store *>(base) + index;
     if (wide && left >= KERN_GROUP) {
 #pragma unroll
         for (unsigned i = 0; i < sizeof group / sizeof(uint4); i++) {
@@ -78,6 +117,15 @@ __device__ inline void kern_store(const float (&from)[KERN_GROUP], void *base, i
             }
         }
     }
+}
+
+template <typename T>
+__device__ inline void kern_store(const float (&from)[KERN_GROUP], void *base, int64_t index,
+                                  int64_t left, bool wide)
+{
+    kern_words<T> group;
+    kern_words_narrow<T>(group, from);
+    kern_words_store<T>(group, base, index, left, wide);
 }
 
 /* The same where the type is known at run time alone. */

@@ -16,4 +16,11 @@ static inline uint16_t kern_half_narrow(float value)
     return core_f32_to_fp16(value);
 }
 
+static inline uint32_t kern_bf16_pair(float first, float second)
+{
+    const uint32_t low = first != first ? 0x7fffu : core_f32_to_bf16(first);
+    const uint32_t high = second != second ? 0x7fffu : core_f32_to_bf16(second);
+    return low | high << 16;
+}
+
 #endif
