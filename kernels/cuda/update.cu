@@ -1,7 +1,7 @@
 /* update.cu: the fused update. A warp has the 256 parameters of one group (by global index), which
  * share random numbers and, in 8 bits, a scale: each lane four of the first half and four of the
  * second, so that a warp's accesses are dense. A group that arrays begin or end within goes element by
- * element; so do arrays that are not aligned. */
+ * element; so do arrays that are not aligned. Each rule and format of moments has a kernel. */
 #include "kernels/cuda/update.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -10,186 +10,240 @@
 namespace
 {
 
-constexpr int THREADS = 256;
+constexpr int THREADS = 128;
 constexpr int WARP = 32;
 constexpr int WARPS = THREADS / WARP;
-constexpr int HALVES = 2; /* of a group */
-constexpr int QUAD = 4;   /* elements of a lane in each */
-constexpr int WORDS = 64; /* random words of a group, each used by a pair of either half */
+constexpr int BLOCKS_MIN = 7; /* of a multiprocessor, of dense groups */
+constexpr int HALVES = 2;     /* of a group */
+constexpr int QUAD = 4;       /* elements of a lane in each */
+constexpr int PAIR = 2;       /* groups of a warp, which draws their random numbers at once */
+constexpr int WORDS = 64;     /* random words of a group, each used by a pair of either half */
 
-/* Four elements that follow one another. */
+/* Four elements that follow one another. A group is DENSE if all of it is the arrays' and they are aligned:
+ * then nothing below branches, and all loads of a warp are in flight at once. */
 struct quad {
     int64_t i;     /* of the first, in the arrays; below 0 where the arrays begin later */
     uint32_t live; /* bit j: element i + j is one of the arrays' */
-    bool dense;    /* all are, and the arrays are aligned */
 };
 
-template <typename T> __device__ void load(float (&to)[QUAD], const void *base, const quad &q)
-{
-    using store = typename T::store;
-    union {
-        uint4 four;
-        uint2 two;
-        store elements[QUAD];
-    } in;
-    const store *from = static_cast<const store *>(base);
-    if (q.dense && sizeof(store) == 4) {
-        in.four = *reinterpret_cast<const uint4 *>(from + q.i);
-    } else if (q.dense) {
-        in.two = *reinterpret_cast<const uint2 *>(from + q.i);
-    } else {
-#pragma unroll
-        for (int j = 0; j < QUAD; j++) {
-            in.elements[j] = q.live >> j & 1 ? from[q.i + j] : store(0);
-        }
-    }
-#pragma unroll
-    for (int j = 0; j < QUAD; j++) {
-        to[j] = T::widen(in.elements[j]);
-    }
-}
+/* A quad of any type, as it lies in memory. */
+union raw {
+    uint4 four;
+    uint2 two;
+    uint32_t one;
+    uint32_t words[QUAD];
+    uint16_t halves[QUAD];
+    uint8_t bytes[QUAD];
+};
 
-template <typename S> __device__ void put(void *base, const quad &q, const S (&from)[QUAD])
+/* Elements of BYTES. */
+template <int BYTES, bool DENSE> __device__ void raw_load(raw &to, const void *base, const quad &q)
 {
-    union {
-        uint4 four;
-        uint2 two;
-        uint32_t one;
-        S elements[QUAD];
-    } out;
-    S *to = static_cast<S *>(base);
-#pragma unroll
-    for (int j = 0; j < QUAD; j++) {
-        out.elements[j] = from[j];
-    }
-    if (q.dense && sizeof(S) == 4) {
-        *reinterpret_cast<uint4 *>(to + q.i) = out.four;
-    } else if (q.dense && sizeof(S) == 2) {
-        *reinterpret_cast<uint2 *>(to + q.i) = out.two;
-    } else if (q.dense) {
-        *reinterpret_cast<uint32_t *>(to + q.i) = out.one;
+    if (DENSE) {
+        const char *from = static_cast<const char *>(base) + q.i * BYTES;
+        if (BYTES == 4) {
+            to.four = *reinterpret_cast<const uint4 *>(from);
+        } else if (BYTES == 2) {
+            to.two = *reinterpret_cast<const uint2 *>(from);
+        } else {
+            to.one = *reinterpret_cast<const uint32_t *>(from);
+        }
     } else {
+        to.four = {0, 0, 0, 0};
 #pragma unroll
         for (int j = 0; j < QUAD; j++) {
-            if (q.live >> j & 1) {
-                to[q.i + j] = out.elements[j];
+            if (!(q.live >> j & 1)) {
+                continue;
+            }
+            if (BYTES == 4) {
+                to.words[j] = static_cast<const uint32_t *>(base)[q.i + j];
+            } else if (BYTES == 2) {
+                to.halves[j] = static_cast<const uint16_t *>(base)[q.i + j];
+            } else {
+                to.bytes[j] = static_cast<const uint8_t *>(base)[q.i + j];
             }
         }
     }
 }
 
-/* Both halves before either is looked at: a warp waits once. */
-template <typename T>
-__device__ void halves_load(float (&to)[HALVES][QUAD], const void *base, const quad (&q)[HALVES])
+template <int BYTES, bool DENSE>
+__device__ void raw_store(const raw &from, void *base, const quad &q)
+{
+    if (DENSE) {
+        char *to = static_cast<char *>(base) + q.i * BYTES;
+        if (BYTES == 4) {
+            *reinterpret_cast<uint4 *>(to) = from.four;
+        } else if (BYTES == 2) {
+            const uint32_t first = from.halves[0] | static_cast<uint32_t>(from.halves[1]) << 16;
+            const uint32_t second = from.halves[2] | static_cast<uint32_t>(from.halves[3]) << 16;
+            *reinterpret_cast<uint2 *>(to) = {first, second};
+        } else {
+            *reinterpret_cast<uint32_t *>(to) = from.one;
+        }
+    } else {
+#pragma unroll
+        for (int j = 0; j < QUAD; j++) {
+            if (!(q.live >> j & 1)) {
+                continue;
+            }
+            if (BYTES == 4) {
+                static_cast<uint32_t *>(base)[q.i + j] = from.words[j];
+            } else if (BYTES == 2) {
+                static_cast<uint16_t *>(base)[q.i + j] = from.halves[j];
+            } else {
+                static_cast<uint8_t *>(base)[q.i + j] = from.bytes[j];
+            }
+        }
+    }
+}
+
+template <int BYTES, bool DENSE>
+__device__ void halves_load(raw (&to)[HALVES], const void *base, const quad (&q)[HALVES])
 {
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
-        load<T>(to[h], base, q[h]);
+        raw_load<BYTES, DENSE>(to[h], base, q[h]);
     }
 }
 
-__device__ void load_any(float (&to)[HALVES][QUAD], core_vec_type type, const void *base,
-                         const quad (&q)[HALVES])
+template <typename T> __device__ float element(const raw &from, int j)
 {
-    if (type == CORE_VEC_BF16) {
-        halves_load<kern_bf16>(to, base, q);
-    } else if (type == CORE_VEC_FP16) {
-        halves_load<kern_fp16>(to, base, q);
+    if constexpr (sizeof(typename T::store) == 4) {
+        return T::widen(from.words[j]);
     } else {
-        halves_load<kern_f32>(to, base, q);
+        return T::widen(from.halves[j]);
     }
 }
 
-template <typename T> __device__ void store(const float (&from)[QUAD], void *base, const quad &q)
+template <typename T>
+__device__ void halves_widen(float (&to)[HALVES][QUAD], const raw (&from)[HALVES])
 {
-    typename T::store out[QUAD];
 #pragma unroll
-    for (int j = 0; j < QUAD; j++) {
-        out[j] = T::narrow(from[j]);
-    }
-    put(base, q, out);
-}
-
-__device__ void codes_load(uint32_t (&to)[QUAD], const void *base, const quad &q)
-{
-    const uint8_t *from = static_cast<const uint8_t *>(base);
-    const uint32_t word = q.dense ? *reinterpret_cast<const uint32_t *>(from + q.i) : 0;
-#pragma unroll
-    for (int j = 0; j < QUAD; j++) {
-        to[j] = q.dense ? word >> 8 * j & 0xffu : q.live >> j & 1 ? from[q.i + j] : 0u;
+    for (int i = 0; i < HALVES * QUAD; i++) {
+        to[i / QUAD][i % QUAD] = element<T>(from[i / QUAD], i % QUAD);
     }
 }
 
-__device__ bool has_m(core_vec_rule rule)
+__device__ constexpr bool has_m(core_vec_rule rule)
 {
     return rule != CORE_VEC_ADAGRAD;
 }
 
-__device__ bool has_v(core_vec_rule rule)
+__device__ constexpr bool has_v(core_vec_rule rule)
 {
     return rule != CORE_VEC_LION && rule != CORE_VEC_SGD;
 }
 
 /* ---- Master and working weight ---- */
 
-__device__ uint32_t canonical(float x)
+__device__ uint32_t size_of(float x)
 {
-    const uint32_t bits = __float_as_uint(x);
-    return (bits & 0x7fffffffu) > 0x7f800000u ? (bits & 0x80000000u) | 0x7fc00000u : bits;
+    return __float_as_uint(x) & 0x7fffffffu;
 }
 
-__device__ void master_load(float (&p)[HALVES][QUAD], const core_vec_update &u,
-                            const quad (&q)[HALVES])
+constexpr uint32_t INFINITE = 0x7f800000u; /* larger sizes are NaN */
+
+/* The largest size of all. */
+__device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
 {
-    if (u.master != CORE_VEC_MASTER_SPLIT) {
-        halves_load<kern_f32>(p, u.w32, q);
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < HALVES * QUAD; i++) {
+        most = max(most, size_of(x[i / QUAD][i % QUAD]));
+    }
+    return most;
+}
+
+/* Makes each NaN the quiet one of its sign; `most` is the largest size. */
+__device__ void canonical(float (&x)[HALVES][QUAD], uint32_t most)
+{
+    if (most <= INFINITE) {
         return;
     }
-    float low[HALVES][QUAD];
-    halves_load<kern_bf16>(p, u.w16, q); /* bits, shifted up; NaN keeps its payload */
-    halves_load<kern_bf16>(low, u.lo16, q);
 #pragma unroll
-    for (int h = 0; h < HALVES; h++) {
-#pragma unroll
-        for (int j = 0; j < QUAD; j++) {
-            const int32_t rest = static_cast<int32_t>(__float_as_uint(low[h][j])) >> 16;
-            p[h][j] = __uint_as_float(__float_as_uint(p[h][j]) + static_cast<uint32_t>(rest));
-        }
+    for (int i = 0; i < HALVES * QUAD; i++) {
+        float &value = x[i / QUAD][i % QUAD];
+        const uint32_t nan = (__float_as_uint(value) & 0x80000000u) | 0x7fc00000u;
+        value = size_of(value) > INFINITE ? __uint_as_float(nan) : value;
     }
 }
 
-__device__ void master_store(const float (&p)[QUAD], const core_vec_update &u, const quad &q)
+/* The weights before the update: fp32, or their halves. */
+struct master {
+    raw high[HALVES]; /* or all 32 bits */
+    raw low[HALVES];
+};
+
+template <bool DENSE>
+__device__ void master_load(master &to, const core_vec_update &u, const quad (&q)[HALVES])
 {
     if (u.master == CORE_VEC_MASTER_SPLIT) {
-        uint16_t high[QUAD];
-        uint16_t low[QUAD];
-#pragma unroll
-        for (int j = 0; j < QUAD; j++) {
-            const uint32_t bits = canonical(p[j]);
-            high[j] = static_cast<uint16_t>((bits + 0x8000u) >> 16);
-            low[j] = static_cast<uint16_t>(bits);
-        }
-        put(u.w16, q, high);
-        put(u.lo16, q, low);
-        return;
-    }
-    store<kern_f32>(p, u.w32, q);
-    if (u.master == CORE_VEC_MASTER_BF16) {
-        store<kern_bf16>(p, u.w16, q);
-    } else if (u.master == CORE_VEC_MASTER_FP16) {
-        store<kern_fp16>(p, u.w16, q);
+        halves_load<2, DENSE>(to.high, u.w16, q);
+        halves_load<2, DENSE>(to.low, u.lo16, q);
+    } else {
+        halves_load<4, DENSE>(to.high, u.w32, q);
     }
 }
 
-__device__ uint32_t met_of(core_vec_master master, float g, float p)
+/* Of halves: bits, shifted up; NaN keeps its payload. */
+__device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool split)
+{
+#pragma unroll
+    for (int i = 0; i < HALVES * QUAD; i++) {
+        const int h = i / QUAD;
+        const int j = i % QUAD;
+        if (split) {
+            const int32_t low = static_cast<int16_t>(from.low[h].halves[j]);
+            const uint32_t high = static_cast<uint32_t>(from.high[h].halves[j]) << 16;
+            p[h][j] = __uint_as_float(high + static_cast<uint32_t>(low));
+        } else {
+            p[h][j] = __uint_as_float(from.high[h].words[j]);
+        }
+    }
+}
+
+/* A NaN of halves is canonical already. */
+template <bool DENSE>
+__device__ void master_store(const float (&p)[QUAD], const core_vec_update &u, const quad &q)
+{
+    raw out;
+    if (u.master == CORE_VEC_MASTER_SPLIT) {
+        raw low;
+#pragma unroll
+        for (int j = 0; j < QUAD; j++) {
+            const uint32_t bits = __float_as_uint(p[j]);
+            out.halves[j] = static_cast<uint16_t>((bits + 0x8000u) >> 16);
+            low.halves[j] = static_cast<uint16_t>(bits);
+        }
+        raw_store<2, DENSE>(out, u.w16, q);
+        raw_store<2, DENSE>(low, u.lo16, q);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < QUAD; j++) {
+        out.words[j] = __float_as_uint(p[j]);
+    }
+    raw_store<4, DENSE>(out, u.w32, q);
+    if (u.master == CORE_VEC_MASTER_F32) {
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < QUAD; j++) {
+        out.halves[j] = u.master == CORE_VEC_MASTER_BF16 ? kern_bf16::narrow(p[j])
+                                                         : kern_fp16::narrow(p[j]);
+    }
+    raw_store<2, DENSE>(out, u.w16, q);
+}
+
+/* Of the largest gradient and weight. */
+__device__ uint32_t met_of(core_vec_master master, uint32_t gradient, uint32_t weight)
 {
     const uint32_t limit = master == CORE_VEC_MASTER_FP16  ? 0x477ff000u
-                           : master == CORE_VEC_MASTER_F32 ? 0x7f800000u
+                           : master == CORE_VEC_MASTER_F32 ? INFINITE
                                                            : 0x7f7f8000u;
-    const uint32_t size = __float_as_uint(p) & 0x7fffffffu;
-    return ((__float_as_uint(g) & 0x7fffffffu) >= 0x7f800000u ? CORE_VEC_MET_GRADIENT : 0) |
-           (size >= 0x7f800000u ? CORE_VEC_MET_MASTER : 0) |
-           (size >= limit ? CORE_VEC_MET_WORKING : 0);
+    return (gradient >= INFINITE ? CORE_VEC_MET_GRADIENT : 0) |
+           (weight >= INFINITE ? CORE_VEC_MET_MASTER : 0) |
+           (weight >= limit ? CORE_VEC_MET_WORKING : 0);
 }
 
 /* ---- Moments ---- */
@@ -206,106 +260,95 @@ struct moment {
     float x[HALVES][QUAD];
 };
 
-template <core_vec_type MOMENTS, bool SIGNED>
-__device__ void moment_load(moment &to, const void *base, const quad (&q)[HALVES], float scale)
-{
-    const float unit = MOMENTS == CORE_VEC_Q8
-                           ? __fdiv_rn(scale, SIGNED ? KERN_Q8_M_TOP : KERN_Q8_V_TOP)
-                           : 0.0f;
-#pragma unroll
-    for (int h = 0; h < HALVES; h++) {
-        if (MOMENTS == CORE_VEC_Q8) {
-            uint32_t code[QUAD];
-            codes_load(code, base, q[h]);
-#pragma unroll
-            for (int j = 0; j < QUAD; j++) {
-                to.x[h][j] = SIGNED ? kern_q8_m_value(code[j], unit)
-                                    : kern_q8_value(code[j], KERN_Q8_V_C, unit);
-            }
-        } else if (MOMENTS == CORE_VEC_BF16) {
-            load<kern_bf16>(to.x[h], base, q[h]);
-        } else {
-            load<kern_f32>(to.x[h], base, q[h]);
-        }
-    }
-}
+template <core_vec_type MOMENTS>
+constexpr int moment_bytes = MOMENTS == CORE_VEC_Q8     ? 1
+                             : MOMENTS == CORE_VEC_BF16 ? 2
+                                                        : 4;
 
-/* The scale of a block: its largest magnitude; NaN counts above infinity. Elements that are not the
- * arrays' do not count. */
-__device__ float block_scale(const moment &from, const quad (&q)[HALVES])
+template <core_vec_type MOMENTS, bool SIGNED>
+__device__ void moment_widen(moment &to, const raw (&from)[HALVES], float unit)
 {
-    uint32_t most = 0;
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
 #pragma unroll
         for (int j = 0; j < QUAD; j++) {
-            const uint32_t size = __float_as_uint(from.x[h][j]) & 0x7fffffffu;
-            most = max(most, q[h].live >> j & 1 ? size : 0u);
+            if (MOMENTS == CORE_VEC_Q8) {
+                const uint32_t code = from[h].one >> 8 * j & 0xffu;
+                to.x[h][j] = SIGNED ? kern_q8_m_value(code, unit)
+                                    : kern_q8_value(code, KERN_Q8_V_C, unit);
+            } else if (MOMENTS == CORE_VEC_BF16) {
+                to.x[h][j] = element<kern_bf16>(from[h], j);
+            } else {
+                to.x[h][j] = element<kern_f32>(from[h], j);
+            }
         }
     }
-#pragma unroll
-    for (int step = WARP / 2; step > 0; step /= 2) {
-        most = max(most, __shfl_xor_sync(0xffffffffu, most, step));
-    }
-    const float largest = __uint_as_float(most);
+}
+
+/* The scale of a block: its largest magnitude, `most` in this lane; NaN counts above infinity. */
+__device__ float block_scale(uint32_t most)
+{
+    const float largest = __uint_as_float(__reduce_max_sync(0xffffffffu, most));
     return largest < KERN_Q8_SCALE_MIN ? KERN_Q8_SCALE_MIN : largest;
 }
 
-template <core_vec_type MOMENTS, bool SIGNED>
-__device__ void moment_store(const moment &from, void *base, const quad (&q)[HALVES],
-                             const uint32_t (&words)[2], float *scale)
+/* A number for each of the moments. */
+struct both {
+    float m, v;
+};
+
+/* Quotients of both, each in half of the warp: one division. */
+__device__ both both_divide(const both &a, const both &b)
 {
-    float rate = 0.0f;
-    if (MOMENTS == CORE_VEC_Q8) {
-        const float top = block_scale(from, q);
-        rate = __fdiv_rn(SIGNED ? KERN_Q8_M_TOP : KERN_Q8_V_TOP, top);
-        if (threadIdx.x % WARP == 0) {
-            *scale = top;
-        }
+    const bool first = threadIdx.x % WARP < WARP / 2;
+    const float quotient = __fdiv_rn(first ? a.m : a.v, first ? b.m : b.v);
+    return {__shfl_sync(0xffffffffu, quotient, 0), __shfl_sync(0xffffffffu, quotient, WARP / 2)};
+}
+
+template <core_vec_type MOMENTS, bool SIGNED, bool DENSE>
+__device__ void moment_store(moment &from, void *base, const quad (&q)[HALVES],
+                             const uint32_t (&words)[2], float rate)
+{
+    if (MOMENTS == CORE_VEC_BF16) {
+        canonical(from.x, sizes_max(from.x));
     }
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
-        uint16_t half[QUAD];
-        uint8_t code[QUAD];
+        raw out;
 #pragma unroll
         for (int j = 0; j < QUAD; j++) {
             const uint32_t chance = MOMENTS == CORE_VEC_F32 ? 0 : chance_of(words, h, j);
             const float x = from.x[h][j];
-            half[j] = static_cast<uint16_t>((canonical(x) + chance) >> 16);
-            code[j] = static_cast<uint8_t>(SIGNED ? kern_q8_m_code(x, rate, chance)
-                                                  : kern_q8_v_code(x, rate, chance));
+            if (MOMENTS == CORE_VEC_Q8) {
+                out.bytes[j] = static_cast<uint8_t>(SIGNED ? kern_q8_m_code(x, rate, chance)
+                                                           : kern_q8_v_code(x, rate, chance));
+            } else if (MOMENTS == CORE_VEC_BF16) {
+                out.halves[j] = static_cast<uint16_t>((__float_as_uint(x) + chance) >> 16);
+            } else {
+                out.words[j] = __float_as_uint(x);
+            }
         }
-        if (MOMENTS == CORE_VEC_Q8) {
-            put(base, q[h], code);
-        } else if (MOMENTS == CORE_VEC_BF16) {
-            put(base, q[h], half);
-        } else {
-            store<kern_f32>(from.x[h], base, q[h]);
-        }
+        raw_store<moment_bytes<MOMENTS>, DENSE>(out, base, q[h]);
     }
 }
 
 /* ---- A group ---- */
 
-/* Words of the pairs of elements 4 l .. 4 l + 3, l the lane: word w of position c stands at
- * w * 16 + c. */
-__device__ void words_draw(uint32_t (&words)[2], uint32_t (&room)[WORDS], const core_vec_update &u,
-                           uint64_t group)
+/* The random words of two groups, half a warp each: word w of position c of a group stands at w * 16 + c. */
+__device__ void words_draw(uint32_t (&room)[PAIR][WORDS], const core_vec_update &u, uint64_t group)
 {
     const unsigned lane = threadIdx.x % WARP;
-    if (lane < WORDS / 4) {
-        const uint4 drawn = kern_philox(u.seed, u.stream, group * (WORDS / 4) + lane);
-        room[lane] = drawn.x;
-        room[WORDS / 4 + lane] = drawn.y;
-        room[WORDS / 2 + lane] = drawn.z;
-        room[3 * (WORDS / 4) + lane] = drawn.w;
-    }
+    const unsigned at = lane % (WORDS / 4);
+    uint32_t(&to)[WORDS] = room[lane / (WORDS / 4)];
+    const uint4 drawn = kern_philox(u.seed, u.stream, group * (WORDS / 4) + lane);
+    to[at] = drawn.x;
+    to[WORDS / 4 + at] = drawn.y;
+    to[WORDS / 2 + at] = drawn.z;
+    to[3 * (WORDS / 4) + at] = drawn.w;
     __syncwarp();
-    words[0] = room[2 * lane];
-    words[1] = room[2 * lane + 1];
 }
 
-__device__ quad quad_of(const core_vec_update &u, uint64_t group, int half, bool wide)
+__device__ quad quad_of(const core_vec_update &u, uint64_t group, int half)
 {
     quad q;
     q.i = static_cast<int64_t>(group * CORE_VEC_GROUP - u.first) +
@@ -316,57 +359,123 @@ __device__ quad quad_of(const core_vec_update &u, uint64_t group, int half, bool
         const bool lives = q.i + j >= 0 && q.i + j < static_cast<int64_t>(u.count);
         q.live |= lives ? 1u << j : 0u;
     }
-    q.dense = wide && q.live == (1u << QUAD) - 1;
     return q;
 }
 
-template <core_vec_type MOMENTS>
-__global__ void __launch_bounds__(THREADS)
-    update_groups(struct core_vec_update u, uint32_t *met, uint64_t groups, bool wide)
+__device__ void gradients_widen(float (&g)[HALVES][QUAD], const raw (&from)[HALVES],
+                                core_vec_type type)
 {
-    __shared__ uint32_t rooms[WARPS][WORDS];
-    const uint64_t index = static_cast<uint64_t>(blockIdx.x) * WARPS + threadIdx.x / WARP;
-    if (index >= groups) {
-        return;
+    if (type == CORE_VEC_BF16) {
+        halves_widen<kern_bf16>(g, from);
+    } else if (type == CORE_VEC_FP16) {
+        halves_widen<kern_fp16>(g, from);
+    } else {
+        halves_widen<kern_f32>(g, from);
     }
+}
+
+/* Everything is loaded before anything is computed: a warp waits once. */
+template <core_vec_type MOMENTS, core_vec_rule RULE, bool DENSE>
+__device__ uint32_t update_group(const core_vec_update &u, uint64_t index,
+                                 const uint32_t (&room)[WORDS])
+{
     const uint64_t group = u.first / CORE_VEC_GROUP + index;
-    uint32_t words[2] = {0, 0};
-    if (MOMENTS != CORE_VEC_F32) {
-        words_draw(words, rooms[threadIdx.x / WARP], u, group);
+    const quad q[HALVES] = {quad_of(u, group, 0), quad_of(u, group, 1)};
+    raw m_raw[HALVES];
+    raw v_raw[HALVES];
+    raw g_raw[HALVES];
+    master weights;
+    both scales = {0.0f, 0.0f};
+    const both tops = {KERN_Q8_M_TOP, KERN_Q8_V_TOP};
+    if (has_m(RULE)) {
+        scales.m = MOMENTS == CORE_VEC_Q8 ? u.m_scale[index] : 0.0f;
+        halves_load<moment_bytes<MOMENTS>, DENSE>(m_raw, u.m, q);
     }
-    const quad q[HALVES] = {quad_of(u, group, 0, wide), quad_of(u, group, 1, wide)};
+    if (has_v(RULE)) {
+        scales.v = MOMENTS == CORE_VEC_Q8 ? u.v_scale[index] : 0.0f;
+        halves_load<moment_bytes<MOMENTS>, DENSE>(v_raw, u.v, q);
+    }
+    if (u.gradients == CORE_VEC_F32) {
+        halves_load<4, DENSE>(g_raw, u.g, q);
+    } else {
+        halves_load<2, DENSE>(g_raw, u.g, q);
+    }
+    master_load<DENSE>(weights, u, q);
+    uint32_t words[2] = {0, 0};
+    if (MOMENTS != CORE_VEC_F32) { /* those of the pairs of elements 4 l .. 4 l + 3, l the lane */
+        words[0] = room[threadIdx.x % WARP * 2];
+        words[1] = room[threadIdx.x % WARP * 2 + 1];
+    }
     moment m = {};
     moment v = {};
-    if (has_m(u.rule)) {
-        moment_load<MOMENTS, true>(m, u.m, q, MOMENTS == CORE_VEC_Q8 ? u.m_scale[index] : 0.0f);
+    const both units = MOMENTS == CORE_VEC_Q8 ? both_divide(scales, tops) : scales;
+    if (has_m(RULE)) {
+        moment_widen<MOMENTS, true>(m, m_raw, units.m);
     }
-    if (has_v(u.rule)) {
-        moment_load<MOMENTS, false>(v, u.v, q, MOMENTS == CORE_VEC_Q8 ? u.v_scale[index] : 0.0f);
+    if (has_v(RULE)) {
+        moment_widen<MOMENTS, false>(v, v_raw, units.v);
     }
     float g[HALVES][QUAD];
     float p[HALVES][QUAD];
-    load_any(g, u.gradients, u.g, q);
-    master_load(p, u, q);
-    uint32_t found = 0;
+    gradients_widen(g, g_raw, u.gradients);
+    master_widen(p, weights, u.master == CORE_VEC_MASTER_SPLIT);
+#pragma unroll
+    for (int i = 0; i < HALVES * QUAD; i++) { /* elements that are not the arrays' stay zeros */
+        const int h = i / QUAD;
+        const int j = i % QUAD;
+        kern_element e = {p[h][j], m.x[h][j], v.x[h][j]};
+        const bool lives = DENSE || (q[h].live >> j & 1);
+        g[h][j] = lives ? g[h][j] * u.scalars.gradient_scale : 0.0f;
+        kern_apply(RULE, e, g[h][j], u.scalars);
+        p[h][j] = lives ? e.p : 0.0f;
+        m.x[h][j] = lives ? e.m : 0.0f;
+        v.x[h][j] = lives ? e.v : 0.0f;
+    }
+    const uint32_t most = sizes_max(p);
+    const uint32_t found = met_of(u.master, sizes_max(g), most);
+    if (u.master == CORE_VEC_MASTER_SPLIT) {
+        canonical(p, most);
+    }
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
-#pragma unroll
-        for (int j = 0; j < QUAD; j++) {
-            const float gradient = g[h][j] * u.scalars.gradient_scale;
-            kern_element e = {p[h][j], m.x[h][j], v.x[h][j]};
-            kern_apply(u.rule, e, gradient, u.scalars);
-            p[h][j] = e.p;
-            m.x[h][j] = e.m;
-            v.x[h][j] = e.v;
-            found |= q[h].live >> j & 1 ? met_of(u.master, gradient, e.p) : 0u;
+        master_store<DENSE>(p[h], u, q[h]);
+    }
+    both rates = {0.0f, 0.0f};
+    if (MOMENTS == CORE_VEC_Q8) {
+        scales = {block_scale(sizes_max(m.x)), block_scale(sizes_max(v.x))};
+        rates = both_divide(tops, scales);
+        if (has_m(RULE) && threadIdx.x % WARP == 0) {
+            u.m_scale[index] = scales.m;
         }
-        master_store(p[h], u, q[h]);
+        if (has_v(RULE) && threadIdx.x % WARP == 0) {
+            u.v_scale[index] = scales.v;
+        }
     }
-    if (has_m(u.rule)) {
-        moment_store<MOMENTS, true>(m, u.m, q, words, u.m_scale + index);
+    if (has_m(RULE)) {
+        moment_store<MOMENTS, true, DENSE>(m, u.m, q, words, rates.m);
     }
-    if (has_v(u.rule)) {
-        moment_store<MOMENTS, false>(v, u.v, q, words, u.v_scale + index);
+    if (has_v(RULE)) {
+        moment_store<MOMENTS, false, DENSE>(v, u.v, q, words, rates.v);
+    }
+    return found;
+}
+
+/* Groups begin .. end - 1 of those that the arrays touch. A warp has PAIR of them, one after the other. */
+template <core_vec_type MOMENTS, core_vec_rule RULE, bool DENSE>
+__global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
+    update_groups(struct core_vec_update u, uint32_t *met, uint64_t begin, uint64_t end)
+{
+    __shared__ uint32_t rooms[WARPS][PAIR][WORDS];
+    const uint64_t warp = static_cast<uint64_t>(blockIdx.x) * WARPS + threadIdx.x / WARP;
+    const uint64_t first = begin + warp * PAIR;
+    uint32_t(&room)[PAIR][WORDS] = rooms[threadIdx.x / WARP];
+    uint32_t found = 0;
+    if (MOMENTS != CORE_VEC_F32 && first < end) {
+        words_draw(room, u, u.first / CORE_VEC_GROUP + first);
+    }
+#pragma unroll 1
+    for (uint64_t index = first; index < first + PAIR && index < end; index++) {
+        found |= update_group<MOMENTS, RULE, DENSE>(u, index, room[index - first]);
     }
     if (found != 0 && met != nullptr) {
         atomicOr(met, found);
@@ -378,6 +487,53 @@ bool is_dense(const struct core_vec_update &u, const void *base, uint64_t bytes)
 {
     const uint64_t into = u.first % CORE_VEC_GROUP * bytes;
     return base == nullptr || (reinterpret_cast<uintptr_t>(base) - into) % (QUAD * bytes) == 0;
+}
+
+template <core_vec_type MOMENTS, core_vec_rule RULE, bool DENSE>
+int launch_groups(const struct dev_launch *where, const struct kern_update_arguments *a,
+                  uint64_t begin, uint64_t end)
+{
+    const int64_t groups = static_cast<int64_t>(end - begin);
+    const kern_grid grid = kern_grid_of(kern_div_up(groups, WARPS * PAIR), THREADS);
+    return kern_cuda_launch(where, "update", grid, update_groups<MOMENTS, RULE, DENSE>, a->update,
+                            a->met, begin, end);
+}
+
+/* The groups that are whole, then one before and one after them. */
+template <core_vec_type MOMENTS, core_vec_rule RULE>
+int launch_rule(const struct dev_launch *where, const struct kern_update_arguments *a,
+                uint64_t groups, bool wide)
+{
+    const uint64_t into = a->update.first % CORE_VEC_GROUP;
+    const bool ends = (into + a->update.count) % CORE_VEC_GROUP != 0;
+    const uint64_t begin = !wide ? groups : into != 0 ? 1 : 0;
+    const uint64_t end = !wide ? groups : groups - (ends ? 1 : 0);
+    int rc = 0;
+    if (begin < end) {
+        rc = launch_groups<MOMENTS, RULE, true>(where, a, begin, end);
+    }
+    if (rc == 0 && begin > 0) {
+        rc = launch_groups<MOMENTS, RULE, false>(where, a, 0, begin < groups ? begin : groups);
+    }
+    if (rc == 0 && end < groups && end >= begin) {
+        rc = launch_groups<MOMENTS, RULE, false>(where, a, end, groups);
+    }
+    return rc;
+}
+
+template <core_vec_type MOMENTS>
+int launch(const struct dev_launch *where, const struct kern_update_arguments *a, uint64_t groups,
+           bool wide)
+{
+    switch (a->update.rule) {
+    case CORE_VEC_ADAM: return launch_rule<MOMENTS, CORE_VEC_ADAM>(where, a, groups, wide);
+    case CORE_VEC_ADAMW: return launch_rule<MOMENTS, CORE_VEC_ADAMW>(where, a, groups, wide);
+    case CORE_VEC_LION: return launch_rule<MOMENTS, CORE_VEC_LION>(where, a, groups, wide);
+    case CORE_VEC_ADAGRAD: return launch_rule<MOMENTS, CORE_VEC_ADAGRAD>(where, a, groups, wide);
+    case CORE_VEC_SGD: return launch_rule<MOMENTS, CORE_VEC_SGD>(where, a, groups, wide);
+    case CORE_VEC_RULES: break; /* refused by check */
+    }
+    return 0;
 }
 
 uint64_t bytes_of(enum core_vec_type type)
@@ -419,16 +575,9 @@ extern "C" int kern_cuda_update(const struct dev_launch *where,
                       is_dense(u, u.m, bytes_of(u.moments)) &&
                       is_dense(u, u.v, bytes_of(u.moments));
     const uint64_t groups = (u.first + u.count - 1) / CORE_VEC_GROUP - u.first / CORE_VEC_GROUP + 1;
-    const kern_grid grid = kern_grid_of(kern_div_up(static_cast<int64_t>(groups), WARPS), THREADS);
     switch (u.moments) {
-    case CORE_VEC_BF16:
-        return kern_cuda_launch(where, "update", grid, update_groups<CORE_VEC_BF16>, u, a->met,
-                                groups, wide);
-    case CORE_VEC_Q8:
-        return kern_cuda_launch(where, "update", grid, update_groups<CORE_VEC_Q8>, u, a->met,
-                                groups, wide);
-    default:
-        return kern_cuda_launch(where, "update", grid, update_groups<CORE_VEC_F32>, u, a->met,
-                                groups, wide);
+    case CORE_VEC_BF16: return launch<CORE_VEC_BF16>(where, a, groups, wide);
+    case CORE_VEC_Q8: return launch<CORE_VEC_Q8>(where, a, groups, wide);
+    default: return launch<CORE_VEC_F32>(where, a, groups, wide);
     }
 }

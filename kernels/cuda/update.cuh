@@ -16,7 +16,8 @@ struct kern_element {
 
 __device__ inline float kern_div_or_zero(float a, float b)
 {
-    return b == 0.0f ? 0.0f : __fdiv_rn(a, b);
+    const float quotient = __fdiv_rn(a, b); /* computed in any case: no branch */
+    return b == 0.0f ? 0.0f : quotient;
 }
 
 __device__ inline void kern_adam(kern_element &e, float g, const core_vec_scalars &s,
@@ -29,11 +30,9 @@ __device__ inline void kern_adam(kern_element &e, float g, const core_vec_scalar
     e.v = __fmaf_rn(g * g, s.one_minus_beta2, e.v * s.beta2);
     const float size = __fmaf_rn(__fsqrt_rn(e.v), s.root_scale, s.eps);
     const float direction = kern_div_or_zero(e.m, size);
-    if (s.decays && decoupled) { /* one rounding of the weight, not two */
-        e.p = e.p + __fmaf_rn(direction, s.rate, e.p * s.decay);
-    } else {
-        e.p = __fmaf_rn(direction, s.rate, e.p);
-    }
+    const float decayed = e.p + __fmaf_rn(direction, s.rate, e.p * s.decay); /* one rounding */
+    const float plain = __fmaf_rn(direction, s.rate, e.p);
+    e.p = s.decays && decoupled ? decayed : plain;
 }
 
 __device__ inline void kern_lion(kern_element &e, float g, const core_vec_scalars &s)
@@ -125,10 +124,12 @@ __device__ inline uint4 kern_philox(uint64_t seed, uint64_t stream, uint64_t pos
     uint32_t k1 = static_cast<uint32_t>(seed >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        const uint32_t high0 = __umulhi(c.x, 0xD2511F53u);
-        const uint32_t high1 = __umulhi(c.z, 0xCD9E8D57u);
-        const uint32_t low0 = c.x * 0xD2511F53u;
-        const uint32_t low1 = c.z * 0xCD9E8D57u;
+        const uint64_t product0 = static_cast<uint64_t>(c.x) * 0xD2511F53u; /* one instruction */
+        const uint64_t product1 = static_cast<uint64_t>(c.z) * 0xCD9E8D57u;
+        const uint32_t high0 = static_cast<uint32_t>(product0 >> 32);
+        const uint32_t high1 = static_cast<uint32_t>(product1 >> 32);
+        const uint32_t low0 = static_cast<uint32_t>(product0);
+        const uint32_t low1 = static_cast<uint32_t>(product1);
         c = {high1 ^ c.y ^ k0, low1, high0 ^ c.w ^ k1, low0};
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;

@@ -130,6 +130,17 @@ template <typename V> V __shfl_up_sync(unsigned, V value, unsigned by)
     return card_take(value, card_lane() >= by ? card_lane() - by : card_lane());
 }
 
+static inline unsigned __reduce_max_sync(unsigned, unsigned value)
+{
+    unsigned all[32];
+    std::memcpy(all, card_exchange(&value, sizeof value), sizeof all);
+    unsigned most = 0;
+    for (int lane = 0; lane < 32; lane++) {
+        most = all[lane] > most ? all[lane] : most;
+    }
+    return most;
+}
+
 static inline unsigned __ballot_sync(unsigned, int value)
 {
     int all[32];
