@@ -5,12 +5,55 @@
 namespace
 {
 
-constexpr int THREADS = 256;
+constexpr int THREADS = 64; /* few: a step has about as many tiles as a card has room for warps */
 constexpr int WARP = 32;
 constexpr int64_t TILE = CORE_VEC_TILE;
-constexpr int AHEAD = 16; /* loads of a thread in flight */
+constexpr int AHEAD = 32; /* loads of a thread in flight while as many are added up */
 
-/* A warp a tile: lane l adds the squares of elements l, l + 32, ... in order. */
+static_assert(TILE % (2 * WARP * AHEAD) == 0, "a whole tile is read in pairs of batches");
+
+/* A lane's part of `AHEAD` rows of 32 elements; those of a WHOLE tile are all there. */
+template <typename T, bool WHOLE>
+__device__ void batch_load(typename T::store (&to)[AHEAD], const typename T::store *x, int64_t i,
+                           int64_t count)
+{
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        to[k] = WHOLE || i + k * WARP < count ? x[i + k * WARP] : typename T::store(0);
+    }
+}
+
+template <typename T> __device__ void batch_add(double &sum, const typename T::store (&from)[AHEAD])
+{
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        const double wide = static_cast<double>(T::widen(from[k]));
+        sum = __fma_rn(wide, wide, sum);
+    }
+}
+
+/* Lane l adds the squares of elements l, l + 32, ... in order. */
+template <typename T, bool WHOLE>
+__device__ double lane_sum(const typename T::store *x, int64_t count)
+{
+    constexpr int64_t BATCH = WARP * AHEAD;
+    const int64_t lane = threadIdx.x % WARP;
+    double sum = 0.0;
+    typename T::store even[AHEAD];
+    typename T::store odd[AHEAD];
+    batch_load<T, WHOLE>(even, x, lane, count);
+    for (int64_t i = lane; i < count; i += 2 * BATCH) {
+        batch_load<T, WHOLE>(odd, x, i + BATCH, count);
+        batch_add<T>(sum, even);
+        if (!WHOLE || i + 2 * BATCH < TILE) {
+            batch_load<T, WHOLE>(even, x, i + 2 * BATCH, count);
+        }
+        batch_add<T>(sum, odd);
+    }
+    return sum;
+}
+
+/* A warp a tile. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) tile_squares(struct core_vec_norm a, int64_t tiles)
 {
@@ -20,21 +63,8 @@ __global__ void __launch_bounds__(THREADS) tile_squares(struct core_vec_norm a, 
     }
     const int64_t begin = tile * TILE;
     const int64_t rest = static_cast<int64_t>(a.count) - begin;
-    const int64_t count = rest < TILE ? rest : TILE;
     const typename T::store *x = static_cast<const typename T::store *>(a.x) + begin;
-    double sum = 0.0;
-    for (int64_t i = threadIdx.x % WARP; i < count; i += WARP * AHEAD) {
-        typename T::store in[AHEAD];
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            in[k] = i + k * WARP < count ? x[i + k * WARP] : typename T::store(0);
-        }
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            const double wide = static_cast<double>(T::widen(in[k]));
-            sum = __fma_rn(wide, wide, sum);
-        }
-    }
+    double sum = rest >= TILE ? lane_sum<T, true>(x, TILE) : lane_sum<T, false>(x, rest);
 #pragma unroll
     for (int half = WARP / 2; half > 0; half /= 2) {
         sum += __shfl_xor_sync(0xffffffffu, sum, half);
