@@ -320,14 +320,17 @@ struct kern_loss {
     int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED */
 };
 
-/* KERN_LOSS: logits = x w^T by tiles of the vocabulary, their cross-entropy and, unless dx is NULL, the
- * gradients of *scale * sum; the logits of a tile are then computed a second time. Labels are already
+/* KERN_LOSS: logits = x w^T, their cross-entropy and, unless dx is NULL, the gradients of *scale * sum. By tiles of
+ * the vocabulary, whose logits are computed a second time for the gradients; on a card whose `logits_bytes` hold
+ * the gradients of all logits, by runs of tokens, and once. Labels are already
  * shifted: labels[t] is what token t predicts. A label that is neither KERN_LABEL_IGNORED nor in
  * 0 .. vocab - 1 is -EINVAL on the CPU. */
 struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;
     int64_t tile; /* rows of w in a tile; 0: as many as the device's limit for logits allows */
+    uint64_t
+        logits_bytes; /* a card's limit, with tile = 0, where it is above the card's own; changes bits */
     const void *x;
     int64_t x_stride;
     const void *w;         /* [vocab][width] */

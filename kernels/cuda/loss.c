@@ -1,11 +1,15 @@
-/* loss.c: linear + cross-entropy over tiles of the vocabulary: statistics of all tiles first, then
- * gradients, for which a tile's logits are computed a second time. Only one tile of logits exists at a
- * time; the gradients of the logits replace them. Host side; the kernels are in loss_rows.cu. */
+/* loss.c: linear + cross-entropy, in one of two ways, which sizes and limits alone decide.
+ * Whole: runs of tokens with all of the vocabulary. A run's logits are computed once, in fp32; their gradients,
+ * in the type, are kept for all tokens, and two products follow. Where those gradients are within the limit.
+ * By tile: statistics of all tiles of the vocabulary first, then gradients, for which a tile's logits are
+ * computed a second time. Only one tile of logits exists at a time; the gradients of the logits replace them.
+ * Host side; the kernels are in loss_rows.cu. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/loss_rows.h"
 #include "kernels/cuda/product.h"
 
 enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512 };
+enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 }; /* of a run's logits; of its tokens */
 
 static size_t floats_bytes(int64_t floats)
 {
@@ -36,6 +40,8 @@ static int64_t tile_columns(const struct kern_loss_arguments *a)
     return n < a->vocab ? n : a->vocab;
 }
 
+/* ---- By tile ---- */
+
 static struct arrays arrays_of(const struct kern_loss_arguments *a, void *scratch)
 {
     char *at = scratch;
@@ -61,6 +67,8 @@ static struct kern_loss_rows rows_of(const struct kern_loss_arguments *a,
         .maxima = arrays->maxima,
         .sums = arrays->sums,
         .picked = arrays->picked,
+        .grads = arrays->logits,
+        .grads_stride = n * (int64_t)(sizeof(float) / kern_type_bytes(a->type)),
     };
 }
 
@@ -110,18 +118,16 @@ static struct kern_grad grad_at(const struct kern_grad *grad, int64_t first)
     return at;
 }
 
-/* The gradients have the type's size in memory, a row of them begins where its logits began. */
 static int grad_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
                          const struct arrays *arrays, const struct kern_loss_rows *rows)
 {
-    const int64_t grads_stride = rows->n * (int64_t)(sizeof(float) / kern_type_bytes(a->type));
     const struct kern_cuda_product dw = {
         .type = a->type,
         .m = rows->n,
         .n = a->width,
         .k = a->tokens,
-        .a = rows->logits,
-        .a_stride = grads_stride,
+        .a = rows->grads,
+        .a_stride = rows->grads_stride,
         .a_turned = true,
         .b = a->x,
         .b_stride = a->x_stride,
@@ -131,8 +137,8 @@ static int grad_products(const struct dev_launch *where, const struct kern_loss_
         .m = a->tokens,
         .n = a->width,
         .k = rows->n,
-        .a = rows->logits,
-        .a_stride = grads_stride,
+        .a = rows->grads,
+        .a_stride = rows->grads_stride,
         .b = weights_at(a, rows->begin),
         .b_stride = a->width,
     };
@@ -166,7 +172,7 @@ static int grad_run(const struct dev_launch *where, const struct kern_loss_argum
     return rc != 0 ? rc : grad_products(where, a, arrays, rows);
 }
 
-size_t kern_cuda_loss_bytes(const struct kern_loss_arguments *a)
+static size_t tiles_bytes(const struct kern_loss_arguments *a)
 {
     const int64_t n = tile_columns(a);
     const size_t dw = kern_cuda_product_sum_bytes(n, a->width);
@@ -175,7 +181,7 @@ size_t kern_cuda_loss_bytes(const struct kern_loss_arguments *a)
            floats_bytes(a->tokens * n) + (dw > dx ? dw : dx) + KERN_CUDA_WORKSPACE_BYTES;
 }
 
-int kern_cuda_loss(const struct dev_launch *where, const struct kern_loss_arguments *a)
+static int loss_by_tile(const struct dev_launch *where, const struct kern_loss_arguments *a)
 {
     const struct arrays arrays = arrays_of(a, where->scratch);
     const int64_t step = tile_columns(a);
@@ -201,4 +207,131 @@ int kern_cuda_loss(const struct dev_launch *where, const struct kern_loss_argume
         }
     }
     return 0;
+}
+
+/* ---- Whole ---- */
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t run_tokens(const struct kern_loss_arguments *a)
+{
+    const int64_t row_bytes = (a->vocab > 0 ? a->vocab : 1) * (int64_t)sizeof(float);
+    const int64_t held = RUN_BYTES / row_bytes / RUN_GRAIN * RUN_GRAIN;
+    return smaller(held > RUN_GRAIN ? held : RUN_GRAIN, a->tokens);
+}
+
+/* Rows of gradients begin at multiples of 16 bytes. */
+static int64_t grads_stride(const struct kern_loss_arguments *a)
+{
+    return (a->vocab + 7) / 8 * 8;
+}
+
+static size_t grads_bytes(const struct kern_loss_arguments *a)
+{
+    const size_t bytes = (size_t)(a->tokens * grads_stride(a)) * kern_type_bytes(a->type);
+    return (bytes + 255) / 256 * 256;
+}
+
+static size_t whole_bytes(const struct kern_loss_arguments *a)
+{
+    return 3 * floats_bytes(a->tokens) + floats_bytes(run_tokens(a) * a->vocab) + grads_bytes(a) +
+           kern_cuda_product_sum_bytes(a->vocab, a->width) + KERN_CUDA_WORKSPACE_BYTES;
+}
+
+static bool is_whole(const struct kern_loss_arguments *a)
+{
+    const size_t own = tiles_bytes(a); /* no less than was taken anyway */
+    const size_t limit = a->logits_bytes > own ? (size_t)a->logits_bytes : own;
+    return a->tile == 0 && whole_bytes(a) <= limit;
+}
+
+/* Tokens begin .. begin + rows->tokens - 1: statistics, and gradients if asked for. */
+static int whole_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                     const struct kern_loss_rows *rows, int64_t begin)
+{
+    struct kern_loss_arguments part = *a;
+    part.tokens = rows->tokens;
+    part.x = (const char *)a->x + (size_t)(begin * a->x_stride) * kern_type_bytes(a->type);
+    const int rc = stats_run(where, &part, rows);
+    return rc != 0 || a->dx == NULL ? rc : kern_cuda_loss_grad_rows(where, a->type, rows, a->scale);
+}
+
+/* dw before dx, which may be x. */
+static int whole_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                          const void *grads, void *scratch)
+{
+    const struct kern_cuda_product dw = {
+        .type = a->type,
+        .m = a->vocab,
+        .n = a->width,
+        .k = a->tokens,
+        .a = grads,
+        .a_stride = grads_stride(a),
+        .a_turned = true,
+        .b = a->x,
+        .b_stride = a->x_stride,
+    };
+    const struct kern_cuda_product dx = {
+        .type = a->type,
+        .m = a->tokens,
+        .n = a->width,
+        .k = a->vocab,
+        .a = grads,
+        .a_stride = grads_stride(a),
+        .b = a->w,
+        .b_stride = a->width,
+        .out = a->dx,
+        .out_type = a->type,
+        .out_stride = a->dx_stride,
+    };
+    if (a->dw.sum != NULL || a->dw.out != NULL) {
+        const struct kern_cuda_finish finish = kern_cuda_finish_grad(&a->dw, a->width);
+        const int rc = kern_cuda_product_sum(where, "loss", &dw, &finish, scratch);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return kern_cuda_product(where, "loss", &dx);
+}
+
+static int loss_whole(const struct dev_launch *where, const struct kern_loss_arguments *a)
+{
+    char *at = where->scratch;
+    struct kern_loss_rows all = {.tokens = a->tokens, .n = a->vocab, .labels = a->labels};
+    all.maxima = take(&at, floats_bytes(a->tokens));
+    all.sums = take(&at, floats_bytes(a->tokens));
+    all.picked = take(&at, floats_bytes(a->tokens));
+    all.logits = take(&at, floats_bytes(run_tokens(a) * a->vocab));
+    all.grads = take(&at, grads_bytes(a));
+    all.grads_stride = grads_stride(a);
+    const int64_t step = run_tokens(a);
+    for (int64_t begin = 0; begin < a->tokens; begin += step) {
+        struct kern_loss_rows run = all;
+        run.tokens = smaller(step, a->tokens - begin);
+        run.labels += begin;
+        run.maxima += begin;
+        run.sums += begin;
+        run.picked += begin;
+        run.grads = (char *)all.grads +
+                    (size_t)(begin * all.grads_stride) * kern_type_bytes(a->type);
+        const int rc = whole_run(where, a, &run, begin);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    const int rc = kern_cuda_loss_sum(where, &all, a->loss);
+    return rc != 0 || a->dx == NULL ? rc : whole_products(where, a, all.grads, at);
+}
+
+size_t kern_cuda_loss_bytes(const struct kern_loss_arguments *a)
+{
+    return is_whole(a) ? whole_bytes(a) : tiles_bytes(a);
+}
+
+int kern_cuda_loss(const struct dev_launch *where, const struct kern_loss_arguments *a)
+{
+    return is_whole(a) ? loss_whole(where, a) : loss_by_tile(where, a);
 }

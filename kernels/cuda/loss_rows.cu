@@ -1,5 +1,5 @@
-/* loss_rows.cu: running maxima and sums of rows of logits, their gradients in place, and the sum of
- * the loss. A block has one row. */
+/* loss_rows.cu: running maxima and sums of rows of logits, their gradients, and the sum of the loss. A
+ * block has one row. */
 #include "kernels/cuda/loss_rows.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -53,14 +53,14 @@ __global__ void __launch_bounds__(THREADS) stats_rows(struct kern_loss_rows a, b
     }
 }
 
-/* All threads read a slice of the row before any of them writes: what is written lies within the
- * slices that were read. */
+/* All threads read a slice of the row before any of them writes: where gradients replace logits, what is
+ * written lies within the slices that were read. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    grad_rows(struct kern_loss_rows a, const float *factor, bool wide)
+    grad_rows(struct kern_loss_rows a, const float *factor, bool wide, bool wide_grads)
 {
     const int64_t t = blockIdx.x;
-    float *row = a.logits + t * a.n;
+    const float *row = a.logits + t * a.n;
     const bool ignored = a.labels[t] == KERN_LABEL_IGNORED;
     const int64_t column = static_cast<int64_t>(a.labels[t]) - a.begin;
     const float top = a.maxima[t];
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(THREADS)
             v[j] = ignored ? 0.0f : v[j];
         }
         __syncthreads();
-        kern_store<T>(v, row, i, a.n - i, wide);
+        kern_store<T>(v, a.grads, t * a.grads_stride + i, a.n - i, wide_grads);
     }
 }
 
@@ -127,7 +127,8 @@ extern "C" int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum ker
     const kern_grid grid = kern_grid_of(rows->tokens, THREADS);
     return kern_by_type("loss", type, [&](auto words) {
         return kern_cuda_launch(where, "loss", grid, grad_rows<decltype(words)>, *rows, scale,
-                                kern_is_wide(KERN_F32, rows->logits, rows->n));
+                                kern_is_wide(KERN_F32, rows->logits, rows->n),
+                                kern_is_wide(type, rows->grads, rows->grads_stride));
     });
 }
 

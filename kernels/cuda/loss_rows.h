@@ -1,4 +1,4 @@
-/* loss_rows.h: the cross-entropy of a tile of logits; private to loss*.c and loss*.cu. Host side. */
+/* loss_rows.h: the cross-entropy of logits, a tile or a run of tokens; private to loss*.c and loss*.cu. Host side. */
 #ifndef KERNELS_CUDA_LOSS_ROWS_H
 #define KERNELS_CUDA_LOSS_ROWS_H
 
@@ -17,10 +17,12 @@ struct kern_loss_rows {
     float *maxima; /* [tokens], over the tiles so far */
     float *sums;   /* [tokens], of exp(logit - maximum) */
     float *picked; /* [tokens], the label's logit, once its tile was read */
+    void *grads;   /* of the logits, in the type: a row may begin where its logits begin */
+    int64_t grads_stride;
 };
 
 int kern_cuda_loss_stats_rows(const struct dev_launch *where, const struct kern_loss_rows *rows);
-/* Replaces the logits by their gradients, in the type: each row begins where it began. */
+/* The gradients of the logits, after the statistics of all tiles. */
 int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type,
                              const struct kern_loss_rows *rows, const float *scale);
 /* After the statistics of all tiles. */

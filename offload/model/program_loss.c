@@ -29,6 +29,7 @@ static void loss_step(const struct loss *loss, int64_t tile, bool grads)
         .vocab = loss->param->rows,
         .width = loss->param->cols,
         .tile = tile < loss->param->rows ? tile : 0,
+        .logits_bytes = build->shape.logits_bytes,
         .x_stride = loss->param->cols,
         .dx_stride = loss->param->cols,
     };

@@ -75,7 +75,7 @@ static void name_blocks(const struct run_shapes *shapes, const struct run_option
 {
     char machine[MACHINE_BYTES];
     const uint32_t count = shapes->model->block_count;
-    uint64_t hash = 0;
+    uint64_t hash = core_hash(&shapes->scratch_bytes, sizeof shapes->scratch_bytes, 0);
     for (uint32_t b = 0; b < count; b++) {
         const struct plan_block_shape *block = &shapes->blocks[b];
         const uint64_t sizes[] = {block->elements,      block->shared_elements,

@@ -11,6 +11,8 @@
 
 /* Bytes of weights in one product of the head for one token. */
 enum { ONE_TILE_BYTES = 8 << 20 };
+/* Of a card's memory, for logits: a micro-batch whose logits fit has them computed once, not twice. */
+enum { LOGITS_PART = 10 };
 
 _Static_assert(MODEL_ALIGN_ELEMENTS % CORE_VEC_Q8_BLOCK == 0,
                "a block of 8-bit moments must not cross the beginning of a parameter");
@@ -117,7 +119,8 @@ static int make_programs(struct run_shapes *shapes, const struct run_options *op
     const struct model_shape shape = {.rows = options->rows,
                                       .length = options->length,
                                       .type = options->type,
-                                      .tile_bytes = options->tile_bytes};
+                                      .tile_bytes = options->tile_bytes,
+                                      .logits_bytes = options->budgets.device_bytes / LOGITS_PART};
     float any = 0;
     const struct kern_grad grads[] = {
         {.out = &any, .out_type = options->type, .first = true, .last = true},
