@@ -5,6 +5,7 @@
  * its memory (`_ratio`: to twice the bytes copied a second), or TFLOP/s. Options: card_bench.h. */
 #include <stdio.h>
 
+#include "core/base/rng.h"
 #include "core/base/vec.h"
 #include "tests/bench/card_bench.h"
 
@@ -76,6 +77,20 @@ static void norms(void)
                                            .y_stride = QKV,
                                            .rstd = bench.arrays[5]};
     moves("norm_qk", KERN_NORM, &qk, 2 * row);
+    const struct kern_norm_grad_arguments qk_grad = {.type = KERN_BF16,
+                                                     .tokens = bench.tokens,
+                                                     .heads = HEADS,
+                                                     .width = DIM,
+                                                     .dy = bench.arrays[1],
+                                                     .dy_stride = QKV,
+                                                     .s = bench.arrays[0],
+                                                     .s_stride = QKV,
+                                                     .weight = bench.arrays[4],
+                                                     .rstd = bench.arrays[5],
+                                                     .dx = bench.arrays[1],
+                                                     .dx_stride = QKV,
+                                                     .dweight = gradient(bench.arrays[6])};
+    moves("norm_qk_grad", KERN_NORM_GRAD, &qk_grad, 3 * row);
 }
 
 static void pointwise(void)
@@ -123,6 +138,38 @@ static void pointwise(void)
     moves("add", KERN_ADD, &add, 3 * wide);
 }
 
+/* Random tokens of the whole vocabulary, or their documents' first tokens: a card's array of numbers. */
+static const int32_t *numbers(int array, const int32_t *values, size_t count)
+{
+    card_bench_fill(array, values, count * sizeof *values);
+    return bench.arrays[array];
+}
+
+/* The gradients of an embedding and of a bias. What is read is dy, what is written the table or nearly nothing. */
+static void sums(void)
+{
+    int32_t ids[TOKENS_MAX];
+    const double row = 2.0 * (double)bench.tokens * HIDDEN;
+    for (int64_t t = 0; t < bench.tokens; t++) {
+        ids[t] = (int32_t)(core_rng_philox(2, 0, (uint64_t)t).word[0] % VOCAB);
+    }
+    const struct kern_embed_grad_arguments embed = {.type = KERN_BF16,
+                                                    .tokens = bench.tokens,
+                                                    .width = HIDDEN,
+                                                    .vocab = VOCAB,
+                                                    .ids = numbers(8, ids, (size_t)bench.tokens),
+                                                    .dy = bench.arrays[0],
+                                                    .dtable = gradient(bench.arrays[1])};
+    moves("embed_grad", KERN_EMBED_GRAD, &embed, row + 2.0 * VOCAB * HIDDEN);
+    const struct kern_bias_grad_arguments bias = {.type = KERN_BF16,
+                                                  .m = bench.tokens,
+                                                  .n = QKV,
+                                                  .dy = bench.arrays[0],
+                                                  .dy_stride = QKV,
+                                                  .db = gradient(bench.arrays[1])};
+    moves("bias_grad", KERN_BIAS_GRAD, &bias, 2.0 * (double)bench.tokens * QKV);
+}
+
 static void arrays(void)
 {
     const uint64_t count = (uint64_t)1 << 27;
@@ -148,14 +195,20 @@ static void arrays(void)
                                                                   .decay = -1e-5f,
                                                                   .rate = -1e-4f,
                                                                   .decays = 1}}};
-    for (int moments = 3; moments < 7; moments++) { /* a negative v would become NaN */
-        card_bench_zero(moments);
+    const struct {
+        const char *name;
+        enum core_vec_type moments;
+        double bytes;
+    } formats[] = {{"adamw", CORE_VEC_F32, 26},
+                   {"adamw_bf16_moments", CORE_VEC_BF16, 18},
+                   {"adamw_8bit_moments", CORE_VEC_Q8, 14}};
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        for (int moments = 3; moments < 7; moments++) { /* a negative v would become NaN */
+            card_bench_zero(moments);
+        }
+        update.update.moments = formats[i].moments;
+        moves(formats[i].name, KERN_UPDATE, &update, formats[i].bytes * (double)count);
     }
-    moves("adamw", KERN_UPDATE, &update, 26.0 * (double)count);
-    update.update.moments = CORE_VEC_BF16;
-    moves("adamw_bf16_moments", KERN_UPDATE, &update, 18.0 * (double)count);
-    update.update.moments = CORE_VEC_Q8;
-    moves("adamw_8bit_moments", KERN_UPDATE, &update, 14.0 * (double)count);
     const struct core_vec_norm norm = {bench.arrays[0], CORE_VEC_BF16, 0, count, bench.arrays[7]};
     moves("squares", KERN_SQUARES, &norm, 2.0 * (double)count);
 }
@@ -188,6 +241,11 @@ static void products(const char *layer, int64_t m, int64_t n, int64_t k)
                                                         .dx_stride = k,
                                                         .first = true,
                                                         .last = true};
+    if (n == QKV) {
+        struct kern_linear_arguments biased = y;
+        biased.bias = bench.arrays[3];
+        computes("linear_qkv_bias", KERN_LINEAR, &biased, flops);
+    }
     snprintf(name, sizeof name, "linear_%s_dx", layer);
     computes(name, KERN_LINEAR_GRAD_INPUT, &dx, flops);
     struct kern_linear_grad_weight_arguments dw = {.type = KERN_BF16,
@@ -206,32 +264,41 @@ static void products(const char *layer, int64_t m, int64_t n, int64_t k)
     computes(name, KERN_LINEAR_GRAD_WEIGHT, &dw, flops);
 }
 
-/* 64 query heads of 8 key heads; figures of heads of 64 have it in their names. */
-static void attention(int64_t rows, int64_t length, int64_t dim)
+/* Heads of `dim`, 64 of queries and 8 of keys. `documents` of each row: the pairs of tokens that see each other
+ * are then that many times fewer. */
+static void attention(const char *name, const int64_t shape[2], int64_t dim, int64_t documents)
 {
+    int32_t starts[TOKENS_MAX];
+    const int64_t rows = shape[0];
+    const int64_t length = shape[1];
     const int64_t heads = 64;
     const int64_t width = heads * dim;
-    const struct kern_attention_arguments a = {.type = KERN_BF16,
-                                               .rows = rows,
-                                               .length = length,
-                                               .heads = heads,
-                                               .kv_heads = 8,
-                                               .head_dim = dim,
-                                               .scale = dim == 64 ? 0.125f : 0.088388f,
-                                               .q = bench.arrays[0],
-                                               .q_stride = width,
-                                               .k = bench.arrays[1],
-                                               .k_stride = 8 * dim,
-                                               .v = bench.arrays[2],
-                                               .v_stride = 8 * dim,
-                                               .o = bench.arrays[3],
-                                               .o_stride = width,
-                                               .lse = bench.arrays[4]};
-    const double pairs = (double)rows * (double)heads * (double)length * (double)length / 2.0;
-    const char *suffix = dim == 64 ? "_64" : "";
-    char name[64];
-    snprintf(name, sizeof name, "attention_%dk%s", (int)(length / 1024), suffix);
-    computes(name, KERN_ATTENTION, &a, 4.0 * (double)dim * pairs);
+    const int64_t document = length / documents;
+    for (int64_t t = 0; t < rows * length; t++) {
+        starts[t] = (int32_t)(t % length / document * document);
+    }
+    const struct kern_attention_arguments a = {
+        .type = KERN_BF16,
+        .rows = rows,
+        .length = length,
+        .heads = heads,
+        .kv_heads = 8,
+        .head_dim = dim,
+        .scale = dim == DIM ? 0.088388f : 0.125f,
+        .starts = documents > 1 ? numbers(9, starts, (size_t)(rows * length)) : NULL,
+        .q = bench.arrays[0],
+        .q_stride = width,
+        .k = bench.arrays[1],
+        .k_stride = 8 * dim,
+        .v = bench.arrays[2],
+        .v_stride = 8 * dim,
+        .o = bench.arrays[3],
+        .o_stride = width,
+        .lse = bench.arrays[4]};
+    const double pairs = (double)(rows * heads * length) * (double)document / 2.0;
+    char line[64];
+    snprintf(line, sizeof line, "attention_%s", name);
+    computes(line, KERN_ATTENTION, &a, 4.0 * (double)dim * pairs);
     const struct kern_attention_grad_arguments g = {.forward = a,
                                                     .d_o = bench.arrays[5],
                                                     .d_o_stride = width,
@@ -241,26 +308,30 @@ static void attention(int64_t rows, int64_t length, int64_t dim)
                                                     .dk_stride = 8 * dim,
                                                     .dv = bench.arrays[8],
                                                     .dv_stride = 8 * dim};
-    snprintf(name, sizeof name, "attention_grad_%dk%s", (int)(length / 1024), suffix);
-    computes(name, KERN_ATTENTION_GRAD, &g, 10.0 * (double)dim * pairs);
+    snprintf(line, sizeof line, "attention_grad_%s", name);
+    computes(line, KERN_ATTENTION_GRAD, &g, 10.0 * (double)dim * pairs);
 }
 
 static void loss(void)
 {
-    const struct kern_loss_arguments a = {.type = KERN_BF16,
-                                          .tokens = bench.tokens,
-                                          .vocab = VOCAB,
-                                          .width = HIDDEN,
-                                          .x = bench.arrays[0],
-                                          .x_stride = HIDDEN,
-                                          .w = bench.arrays[1],
-                                          .labels = bench.arrays[9], /* zeros: class 0 */
-                                          .scale = bench.arrays[3],
-                                          .loss = bench.arrays[4],
-                                          .dx = bench.arrays[5],
-                                          .dx_stride = HIDDEN,
-                                          .dw = gradient(bench.arrays[6])};
-    computes("loss_and_gradients", KERN_LOSS, &a, 6.0 * (double)bench.tokens * VOCAB * HIDDEN);
+    struct kern_loss_arguments a = {.type = KERN_BF16,
+                                    .tokens = bench.tokens,
+                                    .vocab = VOCAB,
+                                    .width = HIDDEN,
+                                    .logits_bytes = (uint64_t)6 << 30,
+                                    .x = bench.arrays[0],
+                                    .x_stride = HIDDEN,
+                                    .w = bench.arrays[1],
+                                    .labels = bench.arrays[9], /* zeros: class 0 */
+                                    .scale = bench.arrays[3],
+                                    .loss = bench.arrays[4],
+                                    .dx = bench.arrays[5],
+                                    .dx_stride = HIDDEN,
+                                    .dw = gradient(bench.arrays[6])};
+    const double flops = 6.0 * (double)bench.tokens * VOCAB * HIDDEN;
+    computes("loss_and_gradients", KERN_LOSS, &a, flops);
+    a.logits_bytes = 0; /* by tile, where memory is short */
+    computes("loss_and_gradients_by_tile", KERN_LOSS, &a, flops);
 }
 
 int main(int argc, char **argv)
@@ -268,6 +339,7 @@ int main(int argc, char **argv)
     card_bench_open(argc, argv);
     norms();
     pointwise();
+    sums();
     arrays();
     products("8192", 8192, 8192, 8192);
     products("qkv", bench.tokens, QKV, HIDDEN);
@@ -277,11 +349,16 @@ int main(int argc, char **argv)
     products("14b_down", bench.tokens, 5120, 17408);
     products("32b_up", bench.tokens, 2 * 25600, 5120);
     products("32b_down", bench.tokens, 5120, 25600);
-    for (int64_t dim = DIM; dim >= 64; dim /= 2) {
-        attention(bench.batches > 2 ? 2 : 1, 4096, dim);
-        attention(1, bench.batches > 2 ? 16384 : 8192, dim);
-    }
+    const bool quick = bench.tokens < TOKENS_MAX;
+    const int64_t middle[2] = {quick ? 1 : 2, 4096};
+    const int64_t large[2] = {1, quick ? 8192 : 16384};
+    attention("4k", middle, DIM, 1);
+    attention(quick ? "8k" : "16k", large, DIM, 1);
+    attention("4k_64", middle, 64, 1);
+    attention(quick ? "8k_64" : "16k_64", large, 64, 1);
     loss();
+    attention("4k_documents", middle, DIM,
+              8); /* its numbers replace the zeros, which the loss reads */
     card_bench_close();
     return 0;
 }

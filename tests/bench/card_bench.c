@@ -14,7 +14,7 @@
 
 enum { FILL_BYTES = 32 << 20 };
 
-struct card_bench bench = {.tokens = 16384, .batches = 5};
+struct card_bench bench = {.tokens = TOKENS_MAX, .batches = 5};
 
 static void must(int rc)
 {
@@ -111,6 +111,11 @@ static void fill(void)
     free(host);
 }
 
+void card_bench_fill(int array, const void *values, size_t bytes)
+{
+    copy(DEV_COPY_UP, bench.arrays[array], values, bytes);
+}
+
 void card_bench_zero(int array)
 {
     const void *zeros = bench.arrays[CARD_BENCH_ARRAYS - 1];
@@ -120,13 +125,13 @@ void card_bench_zero(int array)
 static void begin(const struct kern_options *options)
 {
     struct dev_rates rates;
-    const struct dev_options memory = {.memory_bytes = (size_t)24 << 30};
+    const struct dev_options memory = {.memory_bytes = (size_t)28 << 30};
     must(dev_open("cuda", &memory, &bench.device));
     must(dev_rates_measure(bench.device, (size_t)1 << 30, &rates));
     bench.copy = 2.0 * rates.within;
     must(kern_ops_attach(bench.device, options, &bench.ops));
     const struct dev_queue_options queue = {
-        .kind = DEV_QUEUE_COMPUTE, .depth = 512, .scratch_bytes = (size_t)2 << 30};
+        .kind = DEV_QUEUE_COMPUTE, .depth = 512, .scratch_bytes = (size_t)6 << 30};
     must(dev_queue_create(bench.device, &queue, &bench.queue));
     printf("# %s; %s\n", dev_properties(bench.device)->description, kern_ops_describe(bench.ops));
     printf("copy_within %.1f GB/s\ncopy_up %.1f GB/s\ncopy_down %.1f GB/s\n"

@@ -13,6 +13,7 @@
 #include "kernels/kern.h"
 
 enum { HIDDEN = 4096, INNER = 14336, VOCAB = 128256, HEADS = 32, KV_HEADS = 8, DIM = 128 };
+enum { TOKENS_MAX = 16384 };
 enum { QKV = (HEADS + 2 * KV_HEADS) * DIM, CARD_BENCH_ARRAYS = 10 };
 
 #define CARD_BENCH_ARRAY_BYTES ((size_t)2 << 30)
@@ -38,6 +39,8 @@ struct card_bench_step {
 void card_bench_open(int argc, char **argv);
 void card_bench_close(void);
 void card_bench_zero(int array); /* makes an array zeros */
+/* Copies values to the beginning of an array. */
+void card_bench_fill(int array, const void *values, size_t bytes);
 bool card_bench_wanted(const char *name);
 /* Best seconds of all steps, one after another, end to end. */
 double card_bench_best(const struct card_bench_step *steps, int length);

@@ -135,6 +135,26 @@ def memory_bound(b):
     b.say("adamw_fp32", 28.0 * count, "GB/s", lambda: adam.step)
 
 
+def sums(b):
+    """Gradients of head norms, an embedding and a bias."""
+    torch = b.torch
+    F = torch.nn.functional
+    row = 2.0 * b.tokens * HIDDEN
+    x, w = b.rand(b.tokens, HEADS, DIM, grad=True), b.rand(DIM, grad=True)
+
+    def norm(x, w):
+        return F.rms_norm(x, (DIM,), w, 1e-6)
+
+    b.both("norm_qk", 2 * row, "GB/s", norm, x.detach(), w.detach())
+    b.backward("norm_qk_grad", 3 * row, "GB/s", norm, [x, w], b.rand(b.tokens, HEADS, DIM))
+    del x
+    ids = torch.randint(VOCAB, (b.tokens,), device="cuda")
+    b.backward("embed_grad", row + 2.0 * VOCAB * HIDDEN, "GB/s", lambda table: F.embedding(ids, table),
+               [b.rand(VOCAB, HIDDEN, grad=True)], b.rand(b.tokens, HIDDEN))
+    dy = b.rand(b.tokens, QKV)
+    b.both("bias_grad", 2.0 * b.tokens * QKV, "GB/s", lambda dy: dy.sum(0), dy)
+
+
 def products(b):
     torch = b.torch
     cube = b.rand(8192, 8192), b.rand(8192, 8192)
@@ -143,6 +163,9 @@ def products(b):
         flops = 2.0 * b.tokens * n * k
         x, w, dy = b.rand(b.tokens, k), b.rand(n, k), b.rand(b.tokens, n)
         b.say(f"linear_{name}", flops, "TFLOP/s", lambda: lambda: x @ w.T)
+        if name == "qkv":
+            bias = b.rand(n)
+            b.say("linear_qkv_bias", flops, "TFLOP/s", lambda: lambda: torch.nn.functional.linear(x, w, bias))
         b.say(f"linear_{name}_dx", flops, "TFLOP/s", lambda: lambda: dy @ w)
         b.say(f"linear_{name}_dw", flops, "TFLOP/s", lambda: lambda: dy.T @ x)
 
@@ -256,7 +279,7 @@ def main():
     b = Bench(a)
     print(f"# torch {torch.__version__}, {torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}, {b.tokens} tokens")
     rows, length = (1, 8192) if a.quick else (2, 16384)
-    for part in (memory_bound, products, lambda b: attention(b, rows, 4096, DIM), lambda b: attention(b, 1, length, DIM),
+    for part in (memory_bound, sums, products, lambda b: attention(b, rows, 4096, DIM), lambda b: attention(b, 1, length, DIM),
                  lambda b: attention(b, rows, 4096, 64), lambda b: attention(b, 1, length, 64), loss, block):
         try:
             part(b)
