@@ -119,7 +119,7 @@ static void usage(void)
     } cases[] = {
         {"confg", "there is no command confg (did you mean config?)"},
         {"config", "FILE is missing"},
-        {"config a b", "2 arguments"},
+        {"config a b", "at most 1 argument is allowed, and 2 were given"},
         {"config --jsn a", "there is no option --jsn (did you mean --json?)"},
         {"config --world", "--world needs a value: N"},
         {"config --world x a", "--world takes an integer, not \"x\""},

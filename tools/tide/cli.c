@@ -352,10 +352,10 @@ static int check_arguments(const struct cli_command *command, char **arguments, 
         return command->arguments_max == 0
                    ? cli_fail(command, CLI_WRONG, "unexpected argument \"%s\"; see %s --help",
                               arguments[0], full_name(command))
-                   : cli_fail(
-                         command, CLI_WRONG,
-                         "at most %zu arguments are allowed, and %zu were given; see %s --help",
-                         command->arguments_max, count, full_name(command));
+                   : cli_fail(command, CLI_WRONG,
+                              "at most %zu argument%s allowed, and %zu were given; see %s --help",
+                              command->arguments_max, command->arguments_max == 1 ? " is" : "s are",
+                              count, full_name(command));
     }
     return -1;
 }
