@@ -153,11 +153,18 @@ static void print_entry(FILE *text, const char *name, const struct stat *info, b
     fputc('\0', text);
 }
 
+/* Results are regular files; what they replace may also be a link, which goes, not its target. */
+static bool is_listed_kind(const struct stat *info, bool old)
+{
+    return S_ISREG(info->st_mode) || (old && S_ISLNK(info->st_mode));
+}
+
 /* A file that is still the one that was listed. */
 static bool is_same(int folder, const struct entry *entry)
 {
     struct stat info;
-    if (fstatat(folder, entry->name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) {
+    if (fstatat(folder, entry->name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !is_listed_kind(&info, entry->old)) {
         return false;
     }
     const struct timespec time = entry->old ? info.st_ctim : info.st_mtim;
@@ -165,18 +172,31 @@ static bool is_same(int folder, const struct entry *entry)
            time.tv_sec == entry->seconds && time.tv_nsec == entry->nanoseconds;
 }
 
-/* Every regular file of a folder: those of the result, or of what it replaces in FOLDER. */
+/* Every file of a folder: those of the result, or of what it replaces in FOLDER. */
 static int each_file(const char *path, const struct list *result, FILE *text, bool *weights)
 {
+    int rc = 0;
     DIR *dir = opendir(path);
     if (dir == NULL) {
         return failed(path, ".", "read");
     }
-    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+    for (;;) {
         struct stat info;
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (entry == NULL) {
+            rc = errno == 0 ? 0 : failed(path, ".", "read");
+            break;
+        }
         const char *name = entry->d_name;
-        if (fstatat(dirfd(dir), name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode) ||
-            is_mark(name)) {
+        if (fstatat(dirfd(dir), name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno == ENOENT) {
+                continue;
+            }
+            rc = failed(path, name, "read");
+            break;
+        }
+        if (!is_listed_kind(&info, result != NULL) || is_mark(name)) {
             continue;
         }
         if (result == NULL) {
@@ -187,7 +207,7 @@ static int each_file(const char *path, const struct list *result, FILE *text, bo
         }
     }
     closedir(dir);
-    return 0;
+    return rc;
 }
 
 static int list_new(const char *path, const struct stat *folder, bool *weights, struct list *list)
@@ -302,12 +322,16 @@ struct state {
     unsigned moved;
 };
 
-/* Each file of the result is where it was written or where it was moved, `into`, and is still the same. */
+/* Each file of the result is where it was written or where it was moved, `into`, and is still the same.
+ * Where none waits and no name of one is left in `path`, all were moved, and what became of them since is
+ * the user's. */
 static int find_files(const char *path, int fd, const char *folder, int into,
                       const struct list *list, struct state *out)
 {
     struct entry entry;
     struct entry lost = {.name = NULL};
+    struct stat info;
+    bool other = false; /* a file of that name is in `path`, and is not the one that was listed */
     *out = (struct state){.waiting = 0};
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
         if (entry.old) {
@@ -317,9 +341,18 @@ static int find_files(const char *path, int fd, const char *folder, int into,
             out->waiting++;
         } else if (into >= 0 && is_same(into, &entry)) {
             out->moved++;
-        } else {
+        } else if (!other) {
             lost = entry;
+            other = fstatat(fd, entry.name, &info, AT_SYMLINK_NOFOLLOW) == 0;
         }
+    }
+    if (other) {
+        return core_err_set(
+            -ENOENT,
+            "%s has the rest of a result, but %s there is not the file that the run "
+            "wrote: it was copied or changed since; move the files of %s where they "
+            "belong, or move %s away",
+            path, lost.name, path, path);
     }
     return lost.name == NULL || out->waiting == 0
                ? 0
@@ -353,14 +386,12 @@ static bool is_listed_old(const struct list *list, int into, const char *name)
 static int check_replaced(const char *path, int fd, const char *folder, int into,
                           const struct list *list)
 {
-    struct stat info;
     bool weights = false;
     struct entry entry;
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
         weights = weights || (!entry.old && core_file_is_weights(entry.name));
     }
-    const bool other = fstat(into, &info) != 0 ||
-                       info.st_ino != strtoull(list->text + sizeof LIST_HEAD, NULL, 10);
+    const bool other = strtoull(list->text + sizeof LIST_HEAD, NULL, 10) == 0; /* there was none */
     DIR *dir = opendir(folder);
     int rc = dir != NULL ? 0 : failed(folder, ".", "read");
     for (const struct dirent *found; rc == 0 && (found = readdir(dir)) != NULL;) {
@@ -451,6 +482,8 @@ static int move_files(int fd, int into, const char *folder, const struct list *l
         }
     }
     int rc = remove_weights(into, folder, list);
+    /* Before anything new: after a power cut an old config.json must not stand beside new weights. */
+    rc = rc != 0 ? rc : sync_folder(into, folder);
     for (const char *at = NULL; rc == 0 && (at = next_entry(list, at, &entry)) != NULL;) {
         rc = entry.old || is_key(entry.name) ? 0 : move_file(fd, into, folder, &entry);
     }
@@ -619,7 +652,10 @@ static int publish_rest(const char *path, int fd, const char *folder, const stru
         goto done;
     }
     if (state.waiting == 0) {
-        remove_folder(path, fd);
+        rc = into >= 0 ? sync_folder(into, folder) : 0;
+        if (rc == 0) {
+            remove_folder(path, fd);
+        }
     } else if (into < 0) {
         rc = rename_whole(path, fd, folder);
     } else {

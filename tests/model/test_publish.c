@@ -382,6 +382,47 @@ static void in_out(const char *command)
     check_int(system(text), ==, 0);
 }
 
+/* A result that has all its files and is still to be moved; its folder is open. */
+static int make_result(void)
+{
+    make_old();
+    check_int(mkdir(partial, 0755), ==, 0);
+    put("../out.partial/" MODEL_CLAIM_MARK, "");
+    put("../out.partial/config.json", "new");
+    put("../out.partial/model.safetensors", "new weights");
+    put("../out.partial/tokenizer.json", "new words");
+    return open(partial, O_RDONLY | O_DIRECTORY);
+}
+
+/* The rest of a result that was copied since is not taken for one that was moved: it stays with its marks. */
+static void copied_rest(void)
+{
+    struct model_claim claim;
+    const int fd = make_result();
+    check_int(model_publish_keep(partial, fd, out), ==, 0);
+    close(fd);
+    in_out("cp -a out.partial copy && rm -r out.partial && mv copy out.partial");
+    check_int(model_claim_take(out, &claim), ==, -ENOENT);
+    check_contains(core_err_sentence(), "is not the file that the run wrote");
+    check_true(is_old());
+    check_true(has("../out.partial/" MODEL_PUBLISH_LIST));
+    check_true(has("../out.partial/config.json"));
+    check_owners();
+    in_out("rm -r out.partial");
+}
+
+/* Weights that are links are replaced as files are: the link goes, what it points to stays. */
+static void linked_weights(void)
+{
+    const int fd = make_result();
+    in_out("echo blob >blob; ln -s ../blob out/model-00009-of-00009.safetensors");
+    check_int(model_publish_keep(partial, fd, out), ==, 0);
+    close(fd);
+    go_on();
+    check_true(is_new());
+    in_out("test ! -L out/model-00009-of-00009.safetensors && grep -q blob blob && rm blob");
+}
+
 /* Stopped at the n-th request of publishing; `backup` is a copy of what was there
  * before. Whether it came that far. */
 static bool stop_at(int n)
@@ -585,6 +626,7 @@ static void kept(void)
 }
 
 TEST_MAIN({"replaced", replaced}, {"in_the_way", in_the_way}, {"killed", killed},
-          {"refused", refused}, {"torn_list", torn_list}, {"restored", restored},
+          {"refused", refused}, {"torn_list", torn_list}, {"copied_rest", copied_rest},
+          {"linked_weights", linked_weights}, {"restored", restored},
           {"restored_anywhere", restored_anywhere}, {"folder_is_gone", folder_is_gone},
           {"drives_lie", drives_lie}, {"kept", kept})
