@@ -53,7 +53,7 @@ static void take_spare(struct store_checkpoint_write *checkpoint)
 
 static bool has(const char *folder, const char *name)
 {
-    char path[4096 + 64];
+    char path[4096 + 264]; /* a name has up to 255 bytes */
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return access(path, F_OK) == 0;
 }
@@ -68,6 +68,31 @@ static int check_place(const char *folder)
                                   "%s has files that tide did not write and would replace; move "
                                   "it away or name another folder",
                                   folder);
+}
+
+/* The same where the folder is another program's without a name that says so (an adapter's, say): none of
+ * the files that a model's folder gives may be there already. */
+static int check_copies(const char *folder, const char *path)
+{
+    int rc = 0;
+    DIR *dir;
+    if (has(folder, STORE_SUMS_NAME) || store_checkpoint_is_ours(folder)) {
+        return 0;
+    }
+    dir = opendir(path);
+    if (dir == NULL) {
+        return core_err_set(-errno, "%s cannot be read: %s", path, strerror(errno));
+    }
+    for (const struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
+        if (entry->d_name[0] != '.' && has(folder, entry->d_name)) {
+            rc = core_err_set(-EEXIST,
+                              "%s/%s was not written by tide and would be replaced; move it away "
+                              "or name another folder",
+                              folder, entry->d_name);
+        }
+    }
+    closedir(dir);
+    return rc;
 }
 
 static int begin(struct store_checkpoint_write *checkpoint)
@@ -94,6 +119,7 @@ static int begin(struct store_checkpoint_write *checkpoint)
         const struct model_folder folder = {checkpoint->path, checkpoint->fd};
         rc = model_folder_copy(&folder, given->source, &given->model->config,
                                dtype_of(manifest->weight_dtype));
+        rc = rc != 0 ? rc : check_copies(checkpoint->folder, checkpoint->path);
         if (rc != 0) {
             return rc;
         }
