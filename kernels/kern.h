@@ -231,7 +231,8 @@ struct kern_rope_arguments {
 /* KERN_ATTENTION: o = softmax(scale q k^T + mask) v, causal, by tiles with a running maximum; the
  * score matrix is never whole. Query head h reads key head h / (heads / kv_heads). Within a row,
  * query i sees key j where starts[i] <= j <= i and, with a window, i - j < window. A row with
- * several documents gives the same bits as its documents in calls of their own. */
+ * several documents gives the same bits as its documents in calls of their own, if all of its numbers are
+ * finite: what a document does not see may weigh 0 times a NaN of its neighbour. */
 struct kern_attention_arguments {
     enum kern_type type;
     int64_t rows, length;

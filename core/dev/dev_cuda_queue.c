@@ -21,7 +21,7 @@ enum {
     DEPTH_DEFAULT = 64,
     WATCH_SPIN_NS = 50000,
     WATCH_SLEEP_NS = 20000,
-    LAUNCHES_MAX = 256,
+    LAUNCHES_MAX = 64,
     TIMER_SLACK_NS = 1
 };
 
@@ -250,8 +250,8 @@ static int fail_queue(struct cuda_queue *queue, int code)
     return code;
 }
 
-/* Whether as many launches are in flight as may be. A runtime whose own queue of about 1,024 kernels is
- * full waits in the launch with its lock held, and the watch sees nothing until then. A unit that is
+/* Whether as many commands are in flight as may be; one is up to some dozens of kernels. A runtime whose
+ * own queue of about 1,024 kernels is full waits in the launch with its lock held, and the watch sees nothing until then. A unit that is
  * longer than that goes on: nothing before it would free anything. */
 static bool launches_full(const struct cuda_queue *queue, uint64_t issued, uint64_t reached)
 {

@@ -33,8 +33,9 @@ static int check_token(const struct model_batch *batch, const struct model_confi
                             " is outside the model's %" PRId64,
                             batch->positions[t], at, row, config->length_max);
     }
-    if (batch->starts != NULL && (batch->starts[t] < 0 || batch->starts[t] > at ||
-                                  (at > 0 && batch->starts[t] < batch->starts[t - 1]))) {
+    /* A document begins here, or goes on. */
+    if (batch->starts != NULL && batch->starts[t] != at &&
+        (at == 0 || batch->starts[t] != batch->starts[t - 1])) {
         return core_err_set(-EINVAL,
                             "the document of place %" PRId64 " of row %" PRId64
                             " cannot begin at %" PRId32,
