@@ -120,8 +120,9 @@ static uint32_t least_of(int64_t value)
     return value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
 }
 
-static void take_precision(struct tide_engine_options *engine, const struct core_cfg *cfg)
+static void take_precision(struct tune_settings *settings, const struct core_cfg *cfg)
 {
+    struct tide_engine_options *engine = &settings->engine;
     engine->precision = cfg->fp16.enabled ? TIDE_FP16 : cfg->bf16.enabled ? TIDE_BF16 : TIDE_FP32;
     engine->gradients_fp32 = cfg->grad_accum_dtype == CORE_CFG_FP32;
     engine->check_overflow = cfg->bf16.enabled && cfg->bf16.check_grad_overflow_given &&
@@ -136,6 +137,9 @@ static void take_precision(struct tide_engine_options *engine, const struct core
     }
     if (cfg->bf16.optimizer_states || !cfg->optimizer.fp32_optimizer_states) {
         engine->moments = TIDE_MOMENTS_BF16;
+    } else if (is_given(settings, "bf16.bf16_optimizer_states") ||
+               is_given(settings, "optimizer.params.fp32_optimizer_states")) {
+        engine->moments = TIDE_MOMENTS_FP32;
     }
 }
 
@@ -326,7 +330,7 @@ int tune_config_take(struct tune_settings *settings, const struct tune_flags *fl
     }
     const struct core_cfg *cfg = settings->cfg;
     tell_notes(cfg);
-    take_precision(&settings->engine, cfg);
+    take_precision(settings, cfg);
     take_optimizer(settings, cfg);
     take_schedule(settings, cfg);
     if ((rc = take_batch(settings, cfg)) != 0 || (rc = take_offload(settings, flags, cfg)) != 0) {
