@@ -314,6 +314,9 @@ static unsigned files_like(const char *begin)
  * is ignored stays so. */
 static void leaves_nothing_behind(void)
 {
+#ifdef __SANITIZE_THREAD__
+    test_skip("its runtime holds a signal back while the C library reads");
+#endif
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     static const char row[] = "{\"input_ids\": [1, 2, 3]}\n"; /* more are waited for */
     const char *root = getenv("TIDE_BUILD_ROOT");

@@ -288,12 +288,18 @@ static int refuse_out(const struct tokenize *t)
 
 static const char *volatile left; /* the file that a signal removes; NULL: none */
 
-/* SA_RESETHAND has put the default back, which ends the process when this returns. */
+/* Ends the process by the same signal, from inside the handler: what waits for its return may wait for
+ * ever. */
 static void remove_left(int number)
 {
+    sigset_t ends;
     if (left != NULL) {
         unlink(left);
     }
+    signal(number, SIG_DFL);
+    sigemptyset(&ends);
+    sigaddset(&ends, number);
+    pthread_sigmask(SIG_UNBLOCK, &ends, NULL);
     raise(number);
 }
 
