@@ -118,8 +118,9 @@ static struct kern_grad grad_at(const struct kern_grad *grad, int64_t first)
     return at;
 }
 
-static int grad_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
-                         const struct arrays *arrays, const struct kern_loss_rows *rows)
+/* The gradient of the weights of a run of words, by the gradients of their logits. */
+static int weight_gradient(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                           const struct kern_loss_rows *rows, void *scratch)
 {
     const struct kern_cuda_product dw = {
         .type = a->type,
@@ -132,7 +133,19 @@ static int grad_products(const struct dev_launch *where, const struct kern_loss_
         .b = a->x,
         .b_stride = a->x_stride,
     };
-    const struct kern_cuda_product dx = {
+    if (a->dw.sum == NULL && a->dw.out == NULL) {
+        return 0;
+    }
+    const struct kern_grad grad = grad_at(&a->dw, rows->begin * a->width);
+    const struct kern_cuda_finish finish = kern_cuda_finish_grad(&grad, a->width);
+    return kern_cuda_product_sum(where, "loss", &dw, &finish, scratch);
+}
+
+/* What a run of words adds to dx; where it goes is the caller's. */
+static struct kern_cuda_product input_gradient(const struct kern_loss_arguments *a,
+                                               const struct kern_loss_rows *rows)
+{
+    return (struct kern_cuda_product){
         .type = a->type,
         .m = a->tokens,
         .n = a->width,
@@ -142,6 +155,12 @@ static int grad_products(const struct dev_launch *where, const struct kern_loss_
         .b = weights_at(a, rows->begin),
         .b_stride = a->width,
     };
+}
+
+static int grad_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                         const struct arrays *arrays, const struct kern_loss_rows *rows)
+{
+    const struct kern_cuda_product dx = input_gradient(a, rows);
     const struct kern_cuda_finish onto = {
         .width = a->width,
         .sum = arrays->dx_sum,
@@ -150,15 +169,8 @@ static int grad_products(const struct dev_launch *where, const struct kern_loss_
         .out_type = a->type,
         .out_stride = a->dx_stride,
     };
-    if (a->dw.sum != NULL || a->dw.out != NULL) {
-        const struct kern_grad grad = grad_at(&a->dw, rows->begin * a->width);
-        const struct kern_cuda_finish finish = kern_cuda_finish_grad(&grad, a->width);
-        const int rc = kern_cuda_product_sum(where, "loss", &dw, &finish, arrays->rest);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return kern_cuda_product_sum(where, "loss", &dx, &onto, arrays->rest);
+    const int rc = weight_gradient(where, a, rows, arrays->rest);
+    return rc != 0 ? rc : kern_cuda_product_sum(where, "loss", &dx, &onto, arrays->rest);
 }
 
 static int grad_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
@@ -261,40 +273,14 @@ static int whole_run(const struct dev_launch *where, const struct kern_loss_argu
 
 /* dw before dx, which may be x. */
 static int whole_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
-                          const void *grads, void *scratch)
+                          const struct kern_loss_rows *all, void *scratch)
 {
-    const struct kern_cuda_product dw = {
-        .type = a->type,
-        .m = a->vocab,
-        .n = a->width,
-        .k = a->tokens,
-        .a = grads,
-        .a_stride = grads_stride(a),
-        .a_turned = true,
-        .b = a->x,
-        .b_stride = a->x_stride,
-    };
-    const struct kern_cuda_product dx = {
-        .type = a->type,
-        .m = a->tokens,
-        .n = a->width,
-        .k = a->vocab,
-        .a = grads,
-        .a_stride = grads_stride(a),
-        .b = a->w,
-        .b_stride = a->width,
-        .out = a->dx,
-        .out_type = a->type,
-        .out_stride = a->dx_stride,
-    };
-    if (a->dw.sum != NULL || a->dw.out != NULL) {
-        const struct kern_cuda_finish finish = kern_cuda_finish_grad(&a->dw, a->width);
-        const int rc = kern_cuda_product_sum(where, "loss", &dw, &finish, scratch);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return kern_cuda_product(where, "loss", &dx);
+    struct kern_cuda_product dx = input_gradient(a, all);
+    dx.out = a->dx;
+    dx.out_type = a->type;
+    dx.out_stride = a->dx_stride;
+    const int rc = weight_gradient(where, a, all, scratch);
+    return rc != 0 ? rc : kern_cuda_product(where, "loss", &dx);
 }
 
 static int loss_whole(const struct dev_launch *where, const struct kern_loss_arguments *a)
@@ -323,7 +309,7 @@ static int loss_whole(const struct dev_launch *where, const struct kern_loss_arg
         }
     }
     const int rc = kern_cuda_loss_sum(where, &all, a->loss);
-    return rc != 0 || a->dx == NULL ? rc : whole_products(where, a, all.grads, at);
+    return rc != 0 || a->dx == NULL ? rc : whole_products(where, a, &all, at);
 }
 
 size_t kern_cuda_loss_bytes(const struct kern_loss_arguments *a)
