@@ -76,6 +76,16 @@ static size_t take_escape(const char **at, const char *end, char out[4])
     return 1;
 }
 
+/* The next byte of a string, or the bytes of its next escape. */
+static size_t take_piece(const char **at, const char *end, char out[4])
+{
+    if (**at == '\\') {
+        return take_escape(at, end, out);
+    }
+    out[0] = *(*at)++;
+    return 1;
+}
+
 size_t core_json_token_string(const struct core_json_token *token, char *out, size_t bytes)
 {
     if (!token->escaped) {
@@ -85,13 +95,8 @@ size_t core_json_token_string(const struct core_json_token *token, char *out, si
     const char *end = token->text + token->bytes;
     size_t length = 0;
     for (const char *at = token->text; at < end;) {
-        char piece[4] = {*at};
-        size_t piece_bytes = 1;
-        if (*at == '\\') {
-            piece_bytes = take_escape(&at, end, piece);
-        } else {
-            at++;
-        }
+        char piece[4];
+        const size_t piece_bytes = take_piece(&at, end, piece);
         for (size_t i = 0; i < piece_bytes; i++, length++) {
             if (length < bytes) {
                 out[length] = piece[i];
@@ -109,13 +114,8 @@ bool core_json_token_equals(const struct core_json_token *token, const char *tex
     const char *end = token->text + token->bytes;
     size_t seen = 0;
     for (const char *at = token->text; at < end;) {
-        char piece[4] = {*at};
-        size_t piece_bytes = 1;
-        if (*at == '\\') {
-            piece_bytes = take_escape(&at, end, piece);
-        } else {
-            at++;
-        }
+        char piece[4];
+        const size_t piece_bytes = take_piece(&at, end, piece);
         if (piece_bytes > bytes - seen || memcmp(piece, text + seen, piece_bytes) != 0) {
             return false;
         }
