@@ -335,19 +335,25 @@ static void torn_list(void)
     close(fd);
 }
 
-/* A folder that was restored after a run was stopped is left alone; so is what is outside of it. */
-static void restored(void)
+/* A result that has all its files and is still to be moved; its folder is open. */
+static int make_result(void)
 {
-    static const char bad[] = "tide-publish 2 1\0new 1 1 1.000000001 ../thesis.tex\0";
-    static const char older[] = "config.json\0";
-    struct model_claim claim;
     make_old();
     check_int(mkdir(partial, 0755), ==, 0);
     put("../out.partial/" MODEL_CLAIM_MARK, "");
     put("../out.partial/config.json", "new");
     put("../out.partial/model.safetensors", "new weights");
     put("../out.partial/tokenizer.json", "new words");
-    const int fd = open(partial, O_RDONLY | O_DIRECTORY);
+    return open(partial, O_RDONLY | O_DIRECTORY);
+}
+
+/* A folder that was restored after a run was stopped is left alone; so is what is outside of it. */
+static void restored(void)
+{
+    static const char bad[] = "tide-publish 2 1\0new 1 1 1.000000001 ../thesis.tex\0";
+    static const char older[] = "config.json\0";
+    struct model_claim claim;
+    const int fd = make_result();
     check_int(model_publish_keep(partial, fd, out), ==, 0);
     usleep(50000); /* coarse clocks of file systems */
     check_int(unlink(in("config.json")), ==, 0);
@@ -380,18 +386,6 @@ static void in_out(const char *command)
     char text[2200];
     snprintf(text, sizeof text, "cd '%s/..' && %s", out, command);
     check_int(system(text), ==, 0);
-}
-
-/* A result that has all its files and is still to be moved; its folder is open. */
-static int make_result(void)
-{
-    make_old();
-    check_int(mkdir(partial, 0755), ==, 0);
-    put("../out.partial/" MODEL_CLAIM_MARK, "");
-    put("../out.partial/config.json", "new");
-    put("../out.partial/model.safetensors", "new weights");
-    put("../out.partial/tokenizer.json", "new words");
-    return open(partial, O_RDONLY | O_DIRECTORY);
 }
 
 /* The rest of a result that was copied since is not taken for one that was moved: it stays with its marks. */
