@@ -59,10 +59,15 @@ static bool has(const char *folder, const char *name)
 }
 
 /* Other programs call folders of their checkpoints so, too: their files are not replaced. */
+static bool is_ours(const char *folder)
+{
+    return has(folder, STORE_SUMS_NAME) || store_checkpoint_is_ours(folder);
+}
+
 static int check_place(const char *folder)
 {
     const bool others = (has(folder, "config.json") || has(folder, STORE_MANIFEST_NAME)) &&
-                        !has(folder, STORE_SUMS_NAME) && !store_checkpoint_is_ours(folder);
+                        !is_ours(folder);
     return !others ? 0
                    : core_err_set(-EEXIST,
                                   "%s has files that tide did not write and would replace; move "
@@ -76,7 +81,7 @@ static int check_copies(const char *folder, const char *path)
 {
     int rc = 0;
     DIR *dir;
-    if (has(folder, STORE_SUMS_NAME) || store_checkpoint_is_ours(folder)) {
+    if (is_ours(folder)) {
         return 0;
     }
     dir = opendir(path);
