@@ -1,5 +1,5 @@
-/* auto.c: older ways to say a thing, and the values that "auto" stands for: those of the
- * caller, else those that the Hugging Face trainer fills in. */
+/* auto.c: turns older forms of keys into the present ones, and replaces "auto" by the caller's value or,
+ * without one, by the value that the Hugging Face trainer uses. */
 #include <math.h>
 #include <string.h>
 

@@ -334,7 +334,7 @@ __device__ void moment_store(moment &from, void *base, const quad (&q)[HALVES],
 
 /* ---- A group ---- */
 
-/* The random words of two groups, half a warp each: word w of position c of a group stands at w * 16 + c. */
+/* Draws the random words of two groups, half a warp each. Word w of position c is at w * 16 + c of its group. */
 __device__ void words_draw(uint32_t (&room)[PAIR][WORDS], const core_vec_update &u, uint64_t group)
 {
     const unsigned lane = threadIdx.x % WARP;

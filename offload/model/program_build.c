@@ -87,13 +87,13 @@ static struct model_patch *add_patch(struct model_step *step, size_t field, enum
     assert(step->patch_count < MODEL_PATCHES_MAX);
     struct model_patch *patch = &step->patches[step->patch_count++];
     *patch = (struct model_patch){.field = (uint16_t)field, .base = (uint8_t)base};
-    /* Something that is not NULL stands in for the address: scratch sizes depend on that. */
+    /* A placeholder for the address: scratch sizes depend on whether a pointer is NULL. */
     const uintptr_t there = MODEL_BUFFER_ALIGN_BYTES;
     memcpy(step->arguments + field, &there, sizeof there);
     return patch;
 }
 
-/* Until finish, base MODEL_BASE_COUNT means the buffer whose number stands in `param`. */
+/* Until finish, base MODEL_BASE_COUNT means a buffer, and `param` is its number. */
 static void touch(struct model_build *build, struct model_step *step, size_t field, int index,
                   int64_t first_element)
 {

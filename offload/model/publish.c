@@ -482,7 +482,7 @@ static int move_files(int fd, int into, const char *folder, const struct list *l
         }
     }
     int rc = remove_weights(into, folder, list);
-    /* Before anything new: after a power cut an old config.json must not stand beside new weights. */
+    /* Otherwise a power cut could leave the old config.json with new weights. */
     rc = rc != 0 ? rc : sync_folder(into, folder);
     for (const char *at = NULL; rc == 0 && (at = next_entry(list, at, &entry)) != NULL;) {
         rc = entry.old || is_key(entry.name) ? 0 : move_file(fd, into, folder, &entry);

@@ -86,7 +86,7 @@ static int move_extent(struct run_io *io, const struct plan_command *command,
                : store_write(io->store, io->queue, &extent->place, extent->memory, out);
 }
 
-/* The requests of a command go to one queue in order, so the last one's fence stands for all. */
+/* The requests of a command go to one queue in order, so all are done when the last one's fence is reached. */
 static int io_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_io *io = context;

@@ -145,7 +145,7 @@ static const int32_t *numbers(int array, const int32_t *values, size_t count)
     return bench.arrays[array];
 }
 
-/* The gradients of an embedding and of a bias. What is read is dy, what is written the table or nearly nothing. */
+/* The gradients of an embedding and of a bias: both read dy; the first writes the whole table, the second one row. */
 static void sums(void)
 {
     int32_t ids[TOKENS_MAX];

@@ -472,7 +472,7 @@ static void restored_anywhere(void)
     check_int(rest, >, 2);
 }
 
-/* What a run had moved is gone with its folder: the rest is no model and does not become one. */
+/* If OUT is removed after a part of the result was moved there, the rest is not taken for a model. */
 static void folder_is_gone(void)
 {
     int whole = 0;

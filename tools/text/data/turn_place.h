@@ -42,8 +42,8 @@ bool text_turn_place_prompt(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole,
                             const struct jinja_rendering *prompted, size_t *begin);
 
-/* The first place in a text that the prompt stands in front of, or, with `cut` set, as much of the
- * prompt as is found; false: none. */
+/* Finds the first place in a text that follows the prompt or, with `cut` set, the longest part of the
+ * prompt that occurs. False: there is none. */
 bool text_turn_place_first(const struct text_tokenizer *tokenizer,
                            const struct jinja_rendering *text, const struct jinja_rendering *prompt,
                            size_t *out, bool *cut);
