@@ -42,8 +42,9 @@ bool text_turn_place_prompt(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole,
                             const struct jinja_rendering *prompted, size_t *begin);
 
-/* Finds the first place in a text that follows the prompt or, with `cut` set, the longest part of the
- * prompt that occurs. False: there is none. */
+/* Writes to *out where the prompt ends at its first place in a text. If the text does not have all of it,
+ * *cut is true, and *out is the end of the longest beginning of it that the text has. False: there is none
+ * that begins a turn. */
 bool text_turn_place_first(const struct text_tokenizer *tokenizer,
                            const struct jinja_rendering *text, const struct jinja_rendering *prompt,
                            size_t *out, bool *cut);
