@@ -201,13 +201,16 @@ static int compare(const struct dev_launch *where, struct sheet *sheet,
         return fail(error);
     }
     const int rc = question->compute(&rest, card, c);
+    error = rc != 0 ? cudaSuccess
+                    : cudaMemcpyAsync(sheet, card, sizeof *sheet, cudaMemcpyDeviceToHost,
+                                      where->stream);
+    /* After a failure, too: the copies that were queued still read or write the sheet. */
+    const cudaError_t waited = cudaStreamSynchronize(where->stream);
     if (rc != 0) {
         return rc;
     }
-    error = cudaMemcpyAsync(sheet, card, sizeof *sheet, cudaMemcpyDeviceToHost, where->stream);
-    error = error == cudaSuccess ? cudaStreamSynchronize(where->stream) : error;
-    if (error != cudaSuccess) {
-        return fail(error);
+    if (error != cudaSuccess || waited != cudaSuccess) {
+        return fail(error != cudaSuccess ? error : waited);
     }
     *worst = question->worst(sheet, c);
     return 0;

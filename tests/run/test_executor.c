@@ -30,8 +30,8 @@ struct bench {
     struct run_executor *executor;
     uint64_t *digests; /* by number of command */
     const struct plan_tape *now[3];
-    uint32_t
-        done[PLAN_Q_COUNT]; /* commands of a queue in all tapes; written by the queue's thread */
+    /* Commands of a queue in all tapes; its thread counts while the test may read. */
+    _Atomic uint32_t done[PLAN_Q_COUNT];
     unsigned sleep_us[PLAN_Q_COUNT];
     struct seen *watched; /* NULL: no watcher */
     int fail_op;          /* the op that fails; -1: none */
