@@ -3,7 +3,7 @@
  * A `struct adam` describes the rule, the formats of weights, gradients and moments, the group of
  * each parameter, the random seed and the team. It owns no array: each call passes a window of the
  * arrays, with some or all of the parameters. A step may be split at any element (8-bit moments: at
- * multiples of CORE_VEC_Q8_BLOCK); the result is the same to the bit, for any number of threads and
+ * multiples of CORE_UPDATE_Q8_BLOCK); the result is the same to the bit, for any number of threads and
  * any instruction set. docs/optimizers.md has the formulas and the effect of each format.
  *
  * One thread at a time uses an `adam`; its team takes part. Nothing is allocated after create. */
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "core/base/team.h"
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 
 struct adam;
 
@@ -39,10 +39,10 @@ struct adam_run {
 enum { ADAM_GROUPS_MAX = 4096, ADAM_RUNS_MAX = 1 << 20 };
 
 struct adam_options {
-    enum core_vec_rule rule;
-    enum core_vec_master master;
-    enum core_vec_type gradients;    /* F32, BF16, FP16 */
-    enum core_vec_type moments;      /* F32, BF16, Q8 */
+    enum core_update_rule rule;
+    enum core_update_master master;
+    enum core_update_type gradients; /* F32, BF16, FP16 */
+    enum core_update_type moments;   /* F32, BF16, Q8 */
     uint64_t count;                  /* parameters of the whole array */
     const struct adam_run *runs;     /* copied; ascending, the last ends at `count` */
     size_t runs_count;               /* 0: all parameters in group 0 */
@@ -57,7 +57,7 @@ struct adam_options {
 /* The window [first, first + count) of every array, each aligned to its elements, none overlapping
  * another. Arrays that the formats do not use are ignored. */
 struct adam_arrays {
-    uint64_t first; /* 8-bit moments: a multiple of CORE_VEC_Q8_BLOCK */
+    uint64_t first; /* 8-bit moments: a multiple of CORE_UPDATE_Q8_BLOCK */
     uint64_t count;
     uint16_t *w16;
     uint16_t *lo16;
@@ -77,7 +77,7 @@ void adam_destroy(struct adam *adam); /* NULL is fine */
 int adam_group_set(struct adam *adam, size_t index, const struct adam_group *group);
 
 /* Updates the parameters begin .. end - 1. Gradients are multiplied by `gradient_scale` (1 / loss
- * scale x clip factor) first. *met (may be NULL) says in enum core_vec_met flags what was not
+ * scale x clip factor) first. *met (may be NULL) says in enum core_nonfinite_flags flags what was not
  * finite. On -EINVAL nothing has been written. */
 int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
               double gradient_scale, unsigned *met);
@@ -91,15 +91,15 @@ struct adam_window {
     uint64_t begin, end;
     double gradient_scale;
 };
-typedef int adam_piece_fn(void *context, const struct core_vec_update *piece);
+typedef int adam_piece_fn(void *context, const struct core_update_args *piece);
 int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_fn *take,
                 void *context);
 bool adam_pieces_possible(const struct adam *adam);
 
 /* The fp32 numbers of one group, as the pass uses them: the same for CPU and device.
  * -EINVAL where they do not exist (step 0, beta 1, negative or not finite ones, beyond fp32). */
-int adam_scalars(enum core_vec_rule rule, const struct adam_group *group, double gradient_scale,
-                 struct core_vec_scalars *out);
+int adam_scalars(enum core_update_rule rule, const struct adam_group *group, double gradient_scale,
+                 struct core_update_scalars *out);
 
 /* The arrays by name. */
 enum adam_stream {
@@ -123,14 +123,14 @@ enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };
 
 /* Sets the values of begin .. end - 1, rounded to nearest where the format is narrower than fp32;
  * the working weight follows the master. 8-bit moments: `end`, too, is a multiple of
- * CORE_VEC_Q8_BLOCK or the end of the array. -ENOTSUP if the rule has no such moment. */
+ * CORE_UPDATE_Q8_BLOCK or the end of the array. -ENOTSUP if the rule has no such moment. */
 int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                      uint64_t begin, uint64_t end, const float *in);
 
 /* "adamw", "split", ...: for sentences and tables. */
-const char *adam_rule_name(enum core_vec_rule rule);
-const char *adam_master_name(enum core_vec_master master);
-const char *adam_type_name(enum core_vec_type type);
+const char *adam_rule_name(enum core_update_rule rule);
+const char *adam_master_name(enum core_update_master master);
+const char *adam_type_name(enum core_update_type type);
 /* The variant that runs: "scalar", "avx2", "avx512", "neon". */
 const char *adam_variant_name(const struct adam *adam);
 

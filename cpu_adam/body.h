@@ -11,11 +11,11 @@ __attribute__((unused)) static void fill(struct adam_ops *ops, const char *name)
 {
     *ops = (struct adam_ops){
         .name = name,
-        .update = {[CORE_VEC_ADAM] = update_adam,
-                   [CORE_VEC_ADAMW] = update_adamw,
-                   [CORE_VEC_LION] = update_lion,
-                   [CORE_VEC_ADAGRAD] = update_adagrad,
-                   [CORE_VEC_SGD] = update_sgd},
+        .update = {[CORE_UPDATE_ADAM] = update_adam,
+                   [CORE_UPDATE_ADAMW] = update_adamw,
+                   [CORE_UPDATE_LION] = update_lion,
+                   [CORE_UPDATE_ADAGRAD] = update_adagrad,
+                   [CORE_UPDATE_SGD] = update_sgd},
         .q8_decode = q8_decode,
         .q8_encode = q8_encode,
         .squares = squares,

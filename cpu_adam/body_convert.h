@@ -2,16 +2,16 @@
 #ifndef CPU_ADAM_BODY_CONVERT_H
 #define CPU_ADAM_BODY_CONVERT_H
 
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 #include "cpu_adam/vec.h"
 
 /* Elements i .. i + V_LANES - 1 of x. */
-V_INLINE vf load_any(const void *x, enum core_vec_type type, uint64_t i)
+V_INLINE vf load_any(const void *x, enum core_update_type type, uint64_t i)
 {
-    if (type == CORE_VEC_BF16) {
+    if (type == CORE_UPDATE_BF16) {
         return v_float(u_shl(u_load16((const uint16_t *)x + i), 16));
     }
-    if (type == CORE_VEC_FP16) {
+    if (type == CORE_UPDATE_FP16) {
         return v_load_fp16((const uint16_t *)x + i);
     }
     return v_load((const float *)x + i);
@@ -26,7 +26,7 @@ V_INLINE vu bf16_of(vf a)
 }
 
 /* Pairs: the even elements in one vector, the odd ones in the other. */
-enum { PAIR = 2 * V_LANES, GROUP_PAIRS = CORE_VEC_GROUP / PAIR };
+enum { PAIR = 2 * V_LANES, GROUP_PAIRS = CORE_UPDATE_GROUP / PAIR };
 
 struct pair {
     vf even;
@@ -49,13 +49,13 @@ V_INLINE vu halves_of(vu even, vu odd)
     return u_pick(u_set(0xffffu), u_shr(even, 16), odd);
 }
 
-V_INLINE struct pair pair_load(const void *x, enum core_vec_type type, uint64_t i)
+V_INLINE struct pair pair_load(const void *x, enum core_update_type type, uint64_t i)
 {
     struct pair pair;
-    if (type == CORE_VEC_BF16) {
+    if (type == CORE_UPDATE_BF16) {
         return pair_of_halves(u_load((const uint16_t *)x + i));
     }
-    if (type == CORE_VEC_FP16) {
+    if (type == CORE_UPDATE_FP16) {
         v_load_pair_fp16((const uint16_t *)x + i, &pair.even, &pair.odd);
     } else {
         v_load_pair((const float *)x + i, &pair.even, &pair.odd);

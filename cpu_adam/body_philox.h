@@ -2,7 +2,7 @@
 #ifndef CPU_ADAM_BODY_PHILOX_H
 #define CPU_ADAM_BODY_PHILOX_H
 
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 #include "cpu_adam/vec.h"
 
 /* The random words of one group. */
@@ -12,7 +12,7 @@ struct philox {
     vu key[2];
 };
 
-/* 16 counters that follow each other from first / 16; `first` is a multiple of CORE_VEC_GROUP. */
+/* 16 counters that follow each other from first / 16; `first` is a multiple of CORE_UPDATE_GROUP. */
 V_INLINE void philox_begin(struct philox *p, uint64_t seed, uint64_t stream, uint64_t first)
 {
     for (int part = 0; part < PHILOX_PARTS; part++) {

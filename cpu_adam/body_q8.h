@@ -153,7 +153,7 @@ struct q8_out {
 V_INLINE void q8_encode_block(const struct q8_moment *m, const struct q8_moment *v,
                               const vu *chance, const struct q8_out *out, uint64_t at)
 {
-    const uint64_t block = at / CORE_VEC_Q8_BLOCK;
+    const uint64_t block = at / CORE_UPDATE_Q8_BLOCK;
     vf m_rate = v_set(0.0f);
     vf v_rate = v_set(0.0f);
     if (m != NULL) {
@@ -183,7 +183,7 @@ V_INLINE void q8_encode_block(const struct q8_moment *m, const struct q8_moment 
 __attribute__((unused)) static void q8_decode(const struct adam_q8 *q8)
 {
     for (uint64_t i = 0; i < q8->count; i += PAIR) {
-        const uint64_t block = i / CORE_VEC_Q8_BLOCK;
+        const uint64_t block = i / CORE_UPDATE_Q8_BLOCK;
         if (q8->m != NULL) {
             struct pair m = q8_load_m(q8->m_code + i,
                                       q8_unit_of(q8->m_scale[block], Q8_M_TOP, Q8_M_C));
@@ -223,7 +223,7 @@ V_INLINE struct q8_moment q8_moment_load(const float *from)
 __attribute__((unused)) static void q8_encode(const struct adam_q8 *q8)
 {
     const struct q8_out out = {q8->m_code, q8->v_code, q8->m_scale, q8->v_scale};
-    for (uint64_t i = 0; i < q8->count; i += CORE_VEC_Q8_BLOCK) {
+    for (uint64_t i = 0; i < q8->count; i += CORE_UPDATE_Q8_BLOCK) {
         struct q8_moment moment;
         vu chance[GROUP_PAIRS];
         q8_chances(q8, i, chance);

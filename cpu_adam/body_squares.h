@@ -5,8 +5,8 @@
 #include "cpu_adam/body_convert.h"
 #include "cpu_adam/ops.h"
 
-__attribute__((unused)) static void squares(const void *x, enum core_vec_type type, uint64_t count,
-                                            double lanes[ADAM_NORM_LANES])
+__attribute__((unused)) static void squares(const void *x, enum core_update_type type,
+                                            uint64_t count, double lanes[ADAM_NORM_LANES])
 {
     enum { SUMS = ADAM_NORM_LANES / V_DOUBLES, EACH = V_LANES / V_DOUBLES };
     vd sum[SUMS];

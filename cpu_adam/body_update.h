@@ -31,7 +31,7 @@ struct element {
     vf v;
 };
 
-V_INLINE struct factors factors_of(const struct core_vec_scalars *s)
+V_INLINE struct factors factors_of(const struct core_update_scalars *s)
 {
     return (struct factors){
         .gradient_scale = v_set(s->gradient_scale),
@@ -47,10 +47,10 @@ V_INLINE struct factors factors_of(const struct core_vec_scalars *s)
     };
 }
 
-V_INLINE struct pair master_load(const struct core_vec_update *u, uint64_t i)
+V_INLINE struct pair master_load(const struct core_update_args *u, uint64_t i)
 {
-    if (u->master != CORE_VEC_MASTER_SPLIT) {
-        return pair_load(u->w32, CORE_VEC_F32, i);
+    if (u->master != CORE_UPDATE_MASTER_SPLIT) {
+        return pair_load(u->w32, CORE_UPDATE_F32, i);
     }
     vu high = u_load(u->w16 + i);
     vu low = u_load(u->lo16 + i);
@@ -60,9 +60,9 @@ V_INLINE struct pair master_load(const struct core_vec_update *u, uint64_t i)
 }
 
 /* Writes master and working weight. */
-V_INLINE void master_store(const struct core_vec_update *u, uint64_t i, struct pair p)
+V_INLINE void master_store(const struct core_update_args *u, uint64_t i, struct pair p)
 {
-    if (u->master == CORE_VEC_MASTER_SPLIT) {
+    if (u->master == CORE_UPDATE_MASTER_SPLIT) {
         vu even = v_bits(v_canonical(p.even));
         vu odd = v_bits(v_canonical(p.odd));
         vu half = u_set(0x8000);
@@ -71,9 +71,9 @@ V_INLINE void master_store(const struct core_vec_update *u, uint64_t i, struct p
         return;
     }
     v_store_pair(u->w32 + i, p.even, p.odd);
-    if (u->master == CORE_VEC_MASTER_BF16) {
+    if (u->master == CORE_UPDATE_MASTER_BF16) {
         u_store(u->w16 + i, halves_of(bf16_of(p.even), bf16_of(p.odd)));
-    } else if (u->master == CORE_VEC_MASTER_FP16) {
+    } else if (u->master == CORE_UPDATE_MASTER_FP16) {
         v_store_pair_fp16(u->w16 + i, p.even, p.odd);
     }
 }
@@ -123,15 +123,15 @@ V_INLINE void sgd_rule(struct element *e, vf g, const struct factors *f)
     e->p = v_fma(e->m, f->rate, e->p);
 }
 
-V_INLINE void apply(enum core_vec_rule rule, struct element *e, vf g, const struct factors *f)
+V_INLINE void apply(enum core_update_rule rule, struct element *e, vf g, const struct factors *f)
 {
     switch (rule) {
-    case CORE_VEC_ADAM: adam_rule(e, g, f, false); break;
-    case CORE_VEC_LION: lion_rule(e, g, f); break;
-    case CORE_VEC_ADAGRAD: adagrad_rule(e, g, f); break;
-    case CORE_VEC_SGD: sgd_rule(e, g, f); break;
-    case CORE_VEC_ADAMW:
-    case CORE_VEC_RULES:
+    case CORE_UPDATE_ADAM: adam_rule(e, g, f, false); break;
+    case CORE_UPDATE_LION: lion_rule(e, g, f); break;
+    case CORE_UPDATE_ADAGRAD: adagrad_rule(e, g, f); break;
+    case CORE_UPDATE_SGD: sgd_rule(e, g, f); break;
+    case CORE_UPDATE_ADAMW:
+    case CORE_UPDATE_RULES:
     default: adam_rule(e, g, f, true); break;
     }
 }
@@ -143,24 +143,24 @@ struct met {
 };
 
 /* The least magnitude that the working weight rounds to infinity. */
-V_INLINE uint32_t working_limit(enum core_vec_master master)
+V_INLINE uint32_t working_limit(enum core_update_master master)
 {
     switch (master) {
-    case CORE_VEC_MASTER_FP16: return 0x477ff000u;
-    case CORE_VEC_MASTER_F32: return 0x7f800000u;
-    case CORE_VEC_MASTER_SPLIT:
-    case CORE_VEC_MASTER_BF16:
+    case CORE_UPDATE_MASTER_FP16: return 0x477ff000u;
+    case CORE_UPDATE_MASTER_F32: return 0x7f800000u;
+    case CORE_UPDATE_MASTER_SPLIT:
+    case CORE_UPDATE_MASTER_BF16:
     default: return 0x7f7f8000u;
     }
 }
 
-V_INLINE unsigned met_flags(const struct met *met, enum core_vec_master master)
+V_INLINE unsigned met_flags(const struct met *met, enum core_update_master master)
 {
     const uint32_t gradient = u_largest(u_and(v_bits(met->gradient), u_set(0x7fffffffu)));
     const uint32_t most = u_largest(met->master);
-    return (gradient > 0x7f800000u ? CORE_VEC_MET_GRADIENT : 0u) |
-           (most >= 0x7f800000u ? CORE_VEC_MET_MASTER : 0u) |
-           (most >= working_limit(master) ? CORE_VEC_MET_WORKING : 0u);
+    return (gradient > 0x7f800000u ? CORE_NONFINITE_GRADIENT : 0u) |
+           (most >= 0x7f800000u ? CORE_NONFINITE_MASTER : 0u) |
+           (most >= working_limit(master) ? CORE_NONFINITE_WORKING : 0u);
 }
 
 /* Prefetches the elements of `x`, of `wide` bytes each, some hundred after the pair at element i; the
@@ -176,13 +176,13 @@ V_INLINE void ahead(const void *x, uint64_t i, unsigned wide)
 }
 
 /* One pair: gradient and master from memory, moments from and to `m` and `v`. */
-V_INLINE void update_pair(const struct core_vec_update *u, enum core_vec_rule rule,
+V_INLINE void update_pair(const struct core_update_args *u, enum core_update_rule rule,
                           const struct factors *f, uint64_t i, struct pair *m, struct pair *v,
                           struct met *met)
 {
     const vf zero = v_set(0.0f);
-    ahead(u->g, i, u->gradients == CORE_VEC_F32 ? 4 : 2);
-    if (u->master == CORE_VEC_MASTER_SPLIT) {
+    ahead(u->g, i, u->gradients == CORE_UPDATE_F32 ? 4 : 2);
+    if (u->master == CORE_UPDATE_MASTER_SPLIT) {
         ahead(u->w16, i, 2);
         ahead(u->lo16, i, 2);
     } else {
@@ -203,19 +203,20 @@ V_INLINE void update_pair(const struct core_vec_update *u, enum core_vec_rule ru
     met->master = q8_larger(met->master, (struct pair){even.p, odd.p});
 }
 
-V_INLINE bool has_m(enum core_vec_rule rule)
+V_INLINE bool has_m(enum core_update_rule rule)
 {
-    return rule != CORE_VEC_ADAGRAD;
+    return rule != CORE_UPDATE_ADAGRAD;
 }
 
-V_INLINE bool has_v(enum core_vec_rule rule)
+V_INLINE bool has_v(enum core_update_rule rule)
 {
-    return rule != CORE_VEC_LION && rule != CORE_VEC_SGD;
+    return rule != CORE_UPDATE_LION && rule != CORE_UPDATE_SGD;
 }
 
-V_INLINE void moment_store(void *x, enum core_vec_type type, uint64_t i, struct pair a, vu chance)
+V_INLINE void moment_store(void *x, enum core_update_type type, uint64_t i, struct pair a,
+                           vu chance)
 {
-    if (type == CORE_VEC_BF16) {
+    if (type == CORE_UPDATE_BF16) {
         pair_store_chance((uint16_t *)x + i, a, chance);
     } else {
         v_store_pair((float *)x + i, a.even, a.odd);
@@ -223,23 +224,23 @@ V_INLINE void moment_store(void *x, enum core_vec_type type, uint64_t i, struct 
 }
 
 /* Moments in fp32 or bf16. */
-V_INLINE unsigned update_plain(enum core_vec_rule rule, enum core_vec_type moments,
-                               const struct core_vec_update *in)
+V_INLINE unsigned update_plain(enum core_update_rule rule, enum core_update_type moments,
+                               const struct core_update_args *in)
 {
-    const struct core_vec_update u = *in;
+    const struct core_update_args u = *in;
     const struct factors f = factors_of(&u.scalars);
     const struct pair none = {v_set(0.0f), v_set(0.0f)};
     struct met met = {v_set(0.0f), u_set(0)};
-    for (uint64_t group = 0; group < u.count; group += CORE_VEC_GROUP) {
+    for (uint64_t group = 0; group < u.count; group += CORE_UPDATE_GROUP) {
         vu chance[GROUP_PAIRS];
-        if (moments == CORE_VEC_BF16) {
+        if (moments == CORE_UPDATE_BF16) {
             group_chances(u.seed, u.stream, u.first + group, chance);
         }
         for (int k = 0; k < GROUP_PAIRS; k++) {
             const uint64_t i = group + (uint64_t)(k * PAIR);
-            const vu part = moments == CORE_VEC_BF16 ? chance[k] : u_set(0);
-            ahead(u.m, i, moments == CORE_VEC_BF16 ? 2 : 4);
-            ahead(u.v, i, moments == CORE_VEC_BF16 ? 2 : 4);
+            const vu part = moments == CORE_UPDATE_BF16 ? chance[k] : u_set(0);
+            ahead(u.m, i, moments == CORE_UPDATE_BF16 ? 2 : 4);
+            ahead(u.v, i, moments == CORE_UPDATE_BF16 ? 2 : 4);
             struct pair m = has_m(rule) ? pair_load(u.m, moments, i) : none;
             struct pair v = has_v(rule) ? pair_load(u.v, moments, i) : none;
             update_pair(&u, rule, &f, i, &m, &v, &met);
@@ -255,17 +256,17 @@ V_INLINE unsigned update_plain(enum core_vec_rule rule, enum core_vec_type momen
 }
 
 /* Moments in 8 bits: a block is updated whole, then encoded. */
-V_INLINE unsigned update_q8(enum core_vec_rule rule, const struct core_vec_update *in)
+V_INLINE unsigned update_q8(enum core_update_rule rule, const struct core_update_args *in)
 {
-    const struct core_vec_update u = *in;
+    const struct core_update_args u = *in;
     const struct factors f = factors_of(&u.scalars);
     uint8_t *const m_code = u.m;
     uint8_t *const v_code = u.v;
     const struct q8_out out = {m_code, v_code, u.m_scale, u.v_scale};
     const struct pair none = {v_set(0.0f), v_set(0.0f)};
     struct met met = {v_set(0.0f), u_set(0)};
-    for (uint64_t at = 0; at < u.count; at += CORE_VEC_Q8_BLOCK) {
-        const uint64_t b = at / CORE_VEC_Q8_BLOCK;
+    for (uint64_t at = 0; at < u.count; at += CORE_UPDATE_Q8_BLOCK) {
+        const uint64_t b = at / CORE_UPDATE_Q8_BLOCK;
         const struct q8_unit m_unit = q8_unit_of(has_m(rule) ? u.m_scale[b] : 0, Q8_M_TOP, Q8_M_C);
         const struct q8_unit v_unit = q8_unit_of(has_v(rule) ? u.v_scale[b] : 0, Q8_V_TOP, Q8_V_C);
         struct q8_moment m = q8_moment_none();
@@ -289,53 +290,53 @@ V_INLINE unsigned update_q8(enum core_vec_rule rule, const struct core_vec_updat
     return met_flags(&met, u.master);
 }
 
-V_INLINE unsigned update_any(enum core_vec_rule rule, const struct core_vec_update *u)
+V_INLINE unsigned update_any(enum core_update_rule rule, const struct core_update_args *u)
 {
     switch (u->moments) {
-    case CORE_VEC_BF16: return update_plain(rule, CORE_VEC_BF16, u);
-    case CORE_VEC_Q8: return update_q8(rule, u);
-    case CORE_VEC_F32:
-    case CORE_VEC_FP16:
-    default: return update_plain(rule, CORE_VEC_F32, u);
+    case CORE_UPDATE_BF16: return update_plain(rule, CORE_UPDATE_BF16, u);
+    case CORE_UPDATE_Q8: return update_q8(rule, u);
+    case CORE_UPDATE_F32:
+    case CORE_UPDATE_FP16:
+    default: return update_plain(rule, CORE_UPDATE_F32, u);
     }
 }
 
 /* The default formats have a copy of the pass in which they are constants: no branches in it, and
  * registers enough. */
-V_INLINE unsigned update_formats(enum core_vec_rule rule, const struct core_vec_update *u)
+V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u)
 {
-    if (u->master == CORE_VEC_MASTER_SPLIT && u->gradients == CORE_VEC_BF16) {
-        struct core_vec_update usual = *u;
-        usual.master = CORE_VEC_MASTER_SPLIT;
-        usual.gradients = CORE_VEC_BF16;
+    if (u->master == CORE_UPDATE_MASTER_SPLIT && u->gradients == CORE_UPDATE_BF16) {
+        struct core_update_args usual = *u;
+        usual.master = CORE_UPDATE_MASTER_SPLIT;
+        usual.gradients = CORE_UPDATE_BF16;
         return update_any(rule, &usual);
     }
     return update_any(rule, u);
 }
 
-__attribute__((unused)) static unsigned update_adam(const struct core_vec_update *u)
+__attribute__((unused)) static unsigned update_adam(const struct core_update_args *u)
 {
-    return update_formats(CORE_VEC_ADAM, u);
+    return update_formats(CORE_UPDATE_ADAM, u);
 }
 
-__attribute__((unused)) static unsigned update_adamw(const struct core_vec_update *u)
+__attribute__((unused)) static unsigned update_adamw(const struct core_update_args *u)
 {
-    return update_formats(CORE_VEC_ADAMW, u);
+    return update_formats(CORE_UPDATE_ADAMW, u);
 }
 
-__attribute__((unused)) static unsigned update_lion(const struct core_vec_update *u)
+__attribute__((unused)) static unsigned update_lion(const struct core_update_args *u)
 {
-    return update_formats(CORE_VEC_LION, u);
+    return update_formats(CORE_UPDATE_LION, u);
 }
 
-__attribute__((unused)) static unsigned update_adagrad(const struct core_vec_update *u)
+__attribute__((unused)) static unsigned update_adagrad(const struct core_update_args *u)
 {
-    return update_formats(CORE_VEC_ADAGRAD, u);
+    return update_formats(CORE_UPDATE_ADAGRAD, u);
 }
 
-__attribute__((unused)) static unsigned update_sgd(const struct core_vec_update *u)
+__attribute__((unused)) static unsigned update_sgd(const struct core_update_args *u)
 {
-    return update_formats(CORE_VEC_SGD, u);
+    return update_formats(CORE_UPDATE_SGD, u);
 }
 
 #endif

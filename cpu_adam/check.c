@@ -17,7 +17,7 @@ struct span {
 /* Whether 8-bit moments may be cut before element `index`. */
 static bool is_block_edge(const struct adam *adam, uint64_t index)
 {
-    return index % CORE_VEC_Q8_BLOCK == 0 || index == adam->options.count;
+    return index % CORE_UPDATE_Q8_BLOCK == 0 || index == adam->options.count;
 }
 
 static int check_range(const struct adam *adam, const struct adam_arrays *arrays, uint64_t begin,
@@ -36,13 +36,13 @@ static int check_range(const struct adam *adam, const struct adam_arrays *arrays
                             " parameters at %" PRIu64,
                             begin, end, arrays->count, arrays->first);
     }
-    if (adam->options.moments == CORE_VEC_Q8 && begin < end &&
-        (arrays->first % CORE_VEC_Q8_BLOCK != 0 || begin % CORE_VEC_Q8_BLOCK != 0 ||
+    if (adam->options.moments == CORE_UPDATE_Q8 && begin < end &&
+        (arrays->first % CORE_UPDATE_Q8_BLOCK != 0 || begin % CORE_UPDATE_Q8_BLOCK != 0 ||
          !is_block_edge(adam, end))) {
         return core_err_set(-EINVAL,
                             "8-bit moments must be cut at multiples of %d, not window %" PRIu64
                             ", range %" PRIu64 " to %" PRIu64,
-                            CORE_VEC_Q8_BLOCK, arrays->first, begin, end);
+                            CORE_UPDATE_Q8_BLOCK, arrays->first, begin, end);
     }
     return 0;
 }

@@ -17,9 +17,9 @@ const char *adam_variant_name(const struct adam *adam)
 
 static int check_options(const struct adam_options *o)
 {
-    if ((unsigned)o->rule >= CORE_VEC_RULES || (unsigned)o->master > CORE_VEC_MASTER_F32 ||
-        (unsigned)o->gradients > CORE_VEC_FP16 || (unsigned)o->moments > CORE_VEC_Q8 ||
-        o->moments == CORE_VEC_FP16) {
+    if ((unsigned)o->rule >= CORE_UPDATE_RULES || (unsigned)o->master > CORE_UPDATE_MASTER_F32 ||
+        (unsigned)o->gradients > CORE_UPDATE_FP16 || (unsigned)o->moments > CORE_UPDATE_Q8 ||
+        o->moments == CORE_UPDATE_FP16) {
         return core_err_set(-EINVAL,
                             "unsupported optimizer: rule %s, weights %s, gradients %s, moments %s",
                             adam_rule_name(o->rule), adam_master_name(o->master),
@@ -59,7 +59,7 @@ static int check_options(const struct adam_options *o)
 static int check_groups(const struct adam_options *o)
 {
     for (size_t i = 0; i < o->groups_count; i++) {
-        struct core_vec_scalars scalars;
+        struct core_update_scalars scalars;
         int rc = adam_scalars(o->rule, &o->groups[i], 1.0, &scalars);
         if (rc != 0) {
             return core_err_prefix(rc, "parameter group %zu", i);
@@ -126,7 +126,7 @@ int adam_group_set(struct adam *adam, size_t index, const struct adam_group *gro
         return core_err_set(-EINVAL, "parameter group %zu of %zu does not exist", index,
                             adam->options.groups_count);
     }
-    struct core_vec_scalars scalars;
+    struct core_update_scalars scalars;
     int rc = adam_scalars(adam->options.rule, group, 1.0, &scalars);
     if (rc != 0) {
         return core_err_prefix(rc, "parameter group %zu", index);
@@ -157,20 +157,20 @@ static uint64_t stream_of(const struct adam *adam)
     return step << 32 | adam->options.number;
 }
 
-struct core_vec_update adam_bind(const struct adam *adam, const struct adam_arrays *arrays)
+struct core_update_args adam_bind(const struct adam *adam, const struct adam_arrays *arrays)
 {
     const struct adam_options *o = &adam->options;
-    const bool is_split = o->master == CORE_VEC_MASTER_SPLIT;
+    const bool is_split = o->master == CORE_UPDATE_MASTER_SPLIT;
     const bool has_m = adam_has_m(o->rule);
     const bool has_v = adam_has_v(o->rule);
-    return (struct core_vec_update){
+    return (struct core_update_args){
         .rule = o->rule,
         .master = o->master,
         .gradients = o->gradients,
         .moments = o->moments,
         .first = arrays->first,
         .count = arrays->count,
-        .w16 = o->master != CORE_VEC_MASTER_F32 ? arrays->w16 : NULL,
+        .w16 = o->master != CORE_UPDATE_MASTER_F32 ? arrays->w16 : NULL,
         .lo16 = is_split ? arrays->lo16 : NULL,
         .w32 = is_split ? NULL : arrays->w32,
         .g = arrays->g,

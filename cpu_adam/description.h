@@ -9,9 +9,9 @@
 struct adam {
     struct adam_options options; /* its runs and groups are the copies below */
     struct adam_ops ops;
-    struct adam_run *runs;            /* owned, [options.runs_count] */
-    struct adam_group *groups;        /* owned, [options.groups_count] */
-    struct core_vec_scalars *scalars; /* owned, [options.groups_count]; scratch of one step */
+    struct adam_run *runs;               /* owned, [options.runs_count] */
+    struct adam_group *groups;           /* owned, [options.groups_count] */
+    struct core_update_scalars *scalars; /* owned, [options.groups_count]; scratch of one step */
 };
 
 /* Computes the scalars of every group for one step into adam->scalars. */
@@ -19,7 +19,7 @@ int adam_step_scalars(struct adam *adam, double gradient_scale);
 
 /* The arguments of an update of the whole window, without scalars. Arrays that the formats do not
  * use are NULL. */
-struct core_vec_update adam_bind(const struct adam *adam, const struct adam_arrays *arrays);
+struct core_update_args adam_bind(const struct adam *adam, const struct adam_arrays *arrays);
 
 /* -EINVAL unless begin .. end - 1 lies in the window, starts and ends where the moments can be cut,
  * and every array used is aligned and overlaps no other. Gradients are checked only if `gradients`

@@ -6,12 +6,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 
-bool adam_has_m(enum core_vec_rule rule);
-bool adam_has_v(enum core_vec_rule rule);
+bool adam_has_m(enum core_update_rule rule);
+bool adam_has_v(enum core_update_rule rule);
 
 /* Bytes of one element of `type`: 4, 2, 2, 1. */
-size_t adam_type_bytes(enum core_vec_type type);
+size_t adam_type_bytes(enum core_update_type type);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "core/base/team.h"
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 #include "cpu_adam/ops.h"
 
 /* A value; read-only after init. */
@@ -18,10 +18,10 @@ struct adam_norm {
 /* `mask` as for core_cpu_flags: CORE_CPU_ALL, or less to use a slower variant. */
 void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mask);
 
-/* Writes one sum per tile. Only the last tile of the array may be shorter than CORE_VEC_TILE.
+/* Writes one sum per tile. Only the last tile of the array may be shorter than CORE_UPDATE_TILE.
  * -EINVAL for an array that is missing, misaligned or too long, for 8-bit codes, or if `first` is
- * not a multiple of CORE_VEC_TILE; then nothing is written. */
-int adam_norm_sums(const struct adam_norm *norm, const struct core_vec_norm *of);
+ * not a multiple of CORE_UPDATE_TILE; then nothing is written. */
+int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args *of);
 
 /* The sum of squares of one or more arrays from the sums of their tiles, added in order. It is not
  * finite exactly if an element is not. */

@@ -1,6 +1,6 @@
 /* ops.h: the inner loops of the update and the norm, as a table of functions: plain C first, then
  * overwritten by the best variant of the processor. Every function takes whole groups: counts, and
- * `first` where there is one, are multiples of CORE_VEC_GROUP; norm.c and pass.c pad other lengths.
+ * `first` where there is one, are multiples of CORE_UPDATE_GROUP; norm.c and pass.c pad other lengths.
  * Any thread; no state. Private to cpu_adam. */
 #ifndef CPU_ADAM_OPS_H
 #define CPU_ADAM_OPS_H
@@ -8,12 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 
 enum { ADAM_NORM_LANES = 32 }; /* partial sums of a tile: element i adds to lane i % 32 */
 
 /* Whole blocks of 8-bit moments and their fp32 values in plain arrays. `first` is the
- * global index of element 0, a multiple of CORE_VEC_Q8_BLOCK; so is `count`. m is signed, v is not
+ * global index of element 0, a multiple of CORE_UPDATE_Q8_BLOCK; so is `count`. m is signed, v is not
  * negative; either may be NULL. */
 struct adam_q8 {
     uint64_t first;
@@ -31,12 +31,12 @@ struct adam_q8 {
 
 struct adam_ops {
     const char *name;
-    /* Returns enum core_vec_met flags. */
-    unsigned (*update[CORE_VEC_RULES])(const struct core_vec_update *update);
+    /* Returns enum core_nonfinite_flags flags. */
+    unsigned (*update[CORE_UPDATE_RULES])(const struct core_update_args *update);
     void (*q8_decode)(const struct adam_q8 *q8);
     void (*q8_encode)(const struct adam_q8 *q8);
     /* Adds squares to the 32 lanes of one tile. */
-    void (*squares)(const void *x, enum core_vec_type type, uint64_t count,
+    void (*squares)(const void *x, enum core_update_type type, uint64_t count,
                     double lanes[ADAM_NORM_LANES]);
 };
 

@@ -12,11 +12,11 @@ static void *further(const void *at, uint64_t bytes)
     return at == NULL ? NULL : (unsigned char *)(uintptr_t)at + bytes;
 }
 
-struct core_vec_update adam_pass_from(const struct core_vec_update *arrays, uint64_t from)
+struct core_update_args adam_pass_from(const struct core_update_args *arrays, uint64_t from)
 {
-    struct core_vec_update u = *arrays;
+    struct core_update_args u = *arrays;
     const uint64_t by = from - u.first;
-    const uint64_t blocks = from / CORE_VEC_Q8_BLOCK - u.first / CORE_VEC_Q8_BLOCK;
+    const uint64_t blocks = from / CORE_UPDATE_Q8_BLOCK - u.first / CORE_UPDATE_Q8_BLOCK;
     u.first = from;
     u.count -= by;
     u.w16 = further(u.w16, by * sizeof *u.w16);
@@ -38,19 +38,19 @@ static void copy(void *to, const void *from, size_t bytes)
 }
 
 /* Fewer elements than a group: works on copies, padded with zeros to a group. */
-static unsigned update_part(const struct adam_ops *ops, const struct core_vec_update *u,
+static unsigned update_part(const struct adam_ops *ops, const struct core_update_args *u,
                             uint64_t count)
 {
     struct {
-        float w32[CORE_VEC_GROUP];
-        float g[CORE_VEC_GROUP];
-        float m[CORE_VEC_GROUP];
-        float v[CORE_VEC_GROUP];
-        uint16_t w16[CORE_VEC_GROUP];
-        uint16_t lo16[CORE_VEC_GROUP];
+        float w32[CORE_UPDATE_GROUP];
+        float g[CORE_UPDATE_GROUP];
+        float m[CORE_UPDATE_GROUP];
+        float v[CORE_UPDATE_GROUP];
+        uint16_t w16[CORE_UPDATE_GROUP];
+        uint16_t lo16[CORE_UPDATE_GROUP];
     } part;
     memset(&part, 0, sizeof part);
-    const size_t at = u->first % CORE_VEC_GROUP;
+    const size_t at = u->first % CORE_UPDATE_GROUP;
     const size_t wide = count * sizeof(float);
     const size_t half = count * sizeof(uint16_t);
     const size_t g_bytes = adam_type_bytes(u->gradients);
@@ -65,9 +65,9 @@ static unsigned update_part(const struct adam_ops *ops, const struct core_vec_up
     copy(m, u->m, count * moment_bytes);
     copy(v, u->v, count * moment_bytes);
 
-    struct core_vec_update whole = *u;
+    struct core_update_args whole = *u;
     whole.first -= at;
-    whole.count = CORE_VEC_GROUP;
+    whole.count = CORE_UPDATE_GROUP;
     whole.w16 = part.w16;
     whole.lo16 = part.lo16;
     whole.w32 = part.w32;
@@ -90,25 +90,25 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* One run of equal scalars, begin < end: a part of a group, whole groups, a part of a group. */
-static unsigned update_run(const struct adam_ops *ops, const struct core_vec_update *arrays,
+static unsigned update_run(const struct adam_ops *ops, const struct core_update_args *arrays,
                            uint64_t begin, uint64_t end)
 {
     unsigned met = 0;
-    const uint64_t into = begin % CORE_VEC_GROUP;
+    const uint64_t into = begin % CORE_UPDATE_GROUP;
     if (into != 0) {
-        const struct core_vec_update u = adam_pass_from(arrays, begin);
-        const uint64_t count = least(CORE_VEC_GROUP - into, end - begin);
+        const struct core_update_args u = adam_pass_from(arrays, begin);
+        const uint64_t count = least(CORE_UPDATE_GROUP - into, end - begin);
         met |= update_part(ops, &u, count);
         begin += count;
     }
-    if (end - begin >= CORE_VEC_GROUP) {
-        struct core_vec_update u = adam_pass_from(arrays, begin);
-        u.count = (end - begin) / CORE_VEC_GROUP * CORE_VEC_GROUP;
+    if (end - begin >= CORE_UPDATE_GROUP) {
+        struct core_update_args u = adam_pass_from(arrays, begin);
+        u.count = (end - begin) / CORE_UPDATE_GROUP * CORE_UPDATE_GROUP;
         met |= ops->update[u.rule](&u);
         begin += u.count;
     }
     if (begin < end) {
-        const struct core_vec_update u = adam_pass_from(arrays, begin);
+        const struct core_update_args u = adam_pass_from(arrays, begin);
         met |= update_part(ops, &u, end - begin);
     }
     return met;
@@ -131,11 +131,11 @@ static size_t run_of(const struct adam_pass *pass, uint64_t index)
 }
 
 /* Run by run. `arrays` are the pass's own or staged ones. */
-static unsigned update_runs(const struct adam_pass *pass, const struct core_vec_update *arrays,
+static unsigned update_runs(const struct adam_pass *pass, const struct core_update_args *arrays,
                             uint64_t begin, uint64_t end)
 {
     unsigned met = 0;
-    struct core_vec_update u = *arrays;
+    struct core_update_args u = *arrays;
     for (size_t run = run_of(pass, begin); begin < end; run++) {
         assert(run < pass->runs_count);
         const uint64_t stop = least(end, pass->runs[run].end);
@@ -150,12 +150,12 @@ static unsigned update_runs(const struct adam_pass *pass, const struct core_vec_
 
 static uint64_t whole_blocks(uint64_t count)
 {
-    return (count + CORE_VEC_Q8_BLOCK - 1) / CORE_VEC_Q8_BLOCK * CORE_VEC_Q8_BLOCK;
+    return (count + CORE_UPDATE_Q8_BLOCK - 1) / CORE_UPDATE_Q8_BLOCK * CORE_UPDATE_Q8_BLOCK;
 }
 
 /* The codes of a stage: in place, or in `codes`, zero beyond `count`, where the array ends within
  * a block. */
-static struct adam_q8 q8_stage(const struct core_vec_update *u, uint64_t count,
+static struct adam_q8 q8_stage(const struct core_update_args *u, uint64_t count,
                                uint8_t codes[2][ADAM_STAGE], float *m, float *v)
 {
     struct adam_q8 q8 = {
@@ -180,21 +180,21 @@ static struct adam_q8 q8_stage(const struct core_vec_update *u, uint64_t count,
     return q8;
 }
 
-void adam_q8_read(const struct adam_ops *ops, const struct core_vec_update *arrays, uint64_t begin,
+void adam_q8_read(const struct adam_ops *ops, const struct core_update_args *arrays, uint64_t begin,
                   uint64_t end, float *m, float *v)
 {
     uint8_t codes[2][ADAM_STAGE];
-    const struct core_vec_update u = adam_pass_from(arrays, begin);
+    const struct core_update_args u = adam_pass_from(arrays, begin);
     const struct adam_q8 q8 = q8_stage(&u, end - begin, codes, m, v);
     ops->q8_decode(&q8);
 }
 
-void adam_q8_write(const struct adam_ops *ops, const struct core_vec_update *arrays, uint64_t begin,
-                   uint64_t end, bool chance, float *m, float *v)
+void adam_q8_write(const struct adam_ops *ops, const struct core_update_args *arrays,
+                   uint64_t begin, uint64_t end, bool chance, float *m, float *v)
 {
     uint8_t codes[2][ADAM_STAGE];
     const uint64_t count = end - begin;
-    const struct core_vec_update u = adam_pass_from(arrays, begin);
+    const struct core_update_args u = adam_pass_from(arrays, begin);
     struct adam_q8 q8 = q8_stage(&u, count, codes, m, v);
     q8.nearest = !chance;
     for (uint64_t i = count; i < q8.count; i++) {
@@ -220,8 +220,8 @@ static unsigned update_staged(const struct adam_pass *pass, uint64_t begin, uint
     float *const m_used = pass->arrays.m != NULL ? m : NULL;
     float *const v_used = pass->arrays.v != NULL ? v : NULL;
     adam_q8_read(pass->ops, &pass->arrays, begin, end, m_used, v_used);
-    struct core_vec_update u = adam_pass_from(&pass->arrays, begin);
-    u.moments = CORE_VEC_F32;
+    struct core_update_args u = adam_pass_from(&pass->arrays, begin);
+    u.moments = CORE_UPDATE_F32;
     u.m = m_used;
     u.v = v_used;
     const unsigned met = update_runs(pass, &u, begin, end);
@@ -233,7 +233,7 @@ static unsigned update_staged(const struct adam_pass *pass, uint64_t begin, uint
 static uint64_t q8_run_end(const struct adam_pass *pass, uint64_t begin, uint64_t end)
 {
     const uint64_t stop = least(end, pass->runs[run_of(pass, begin)].end);
-    return stop / CORE_VEC_Q8_BLOCK * CORE_VEC_Q8_BLOCK;
+    return stop / CORE_UPDATE_Q8_BLOCK * CORE_UPDATE_Q8_BLOCK;
 }
 
 static unsigned update_q8(const struct adam_pass *pass, uint64_t begin, uint64_t end)
@@ -242,12 +242,12 @@ static unsigned update_q8(const struct adam_pass *pass, uint64_t begin, uint64_t
     while (begin < end) {
         const uint64_t stop = q8_run_end(pass, begin, end);
         if (stop > begin) {
-            struct core_vec_update u = pass->arrays;
+            struct core_update_args u = pass->arrays;
             u.scalars = pass->scalars[pass->runs[run_of(pass, begin)].group];
             met |= update_run(pass->ops, &u, begin, stop);
             begin = stop;
         } else {
-            const uint64_t one = least(end, begin + CORE_VEC_Q8_BLOCK);
+            const uint64_t one = least(end, begin + CORE_UPDATE_Q8_BLOCK);
             met |= update_staged(pass, begin, one);
             begin = one;
         }
@@ -257,7 +257,7 @@ static unsigned update_q8(const struct adam_pass *pass, uint64_t begin, uint64_t
 
 unsigned adam_pass_range(const struct adam_pass *pass, uint64_t begin, uint64_t end)
 {
-    if (pass->arrays.moments == CORE_VEC_Q8) {
+    if (pass->arrays.moments == CORE_UPDATE_Q8) {
         return update_q8(pass, begin, end);
     }
     return update_runs(pass, &pass->arrays, begin, end);

@@ -1,5 +1,5 @@
 /* pass.h: the update over any range: cut at the borders of parameter groups, brought into whole
- * groups of CORE_VEC_GROUP elements, 8-bit moments staged through the first-level cache. Enters on
+ * groups of CORE_UPDATE_GROUP elements, 8-bit moments staged through the first-level cache. Enters on
  * each member of a team with a range of its own; holds no state. Private to
  * cpu_adam. */
 #ifndef CPU_ADAM_PASS_H
@@ -11,27 +11,27 @@
 #include "cpu_adam/ops.h"
 
 struct adam_pass {
-    const struct adam_ops *ops;    /* borrowed */
-    struct core_vec_update arrays; /* its scalars are not read */
-    const struct adam_run *runs;   /* borrowed, ascending, the last covers the range */
+    const struct adam_ops *ops;     /* borrowed */
+    struct core_update_args arrays; /* its scalars are not read */
+    const struct adam_run *runs;    /* borrowed, ascending, the last covers the range */
     size_t runs_count;
-    const struct core_vec_scalars *scalars; /* borrowed, by group */
+    const struct core_update_scalars *scalars; /* borrowed, by group */
 };
 
 /* Updates the elements of global index begin .. end - 1, which lie in the arrays; 8-bit moments ask
  * for `begin` at a block's border and rewrite the block of `end` alone up to there. Returns enum
- * core_vec_met flags. */
+ * core_nonfinite_flags flags. */
 unsigned adam_pass_range(const struct adam_pass *pass, uint64_t begin, uint64_t end);
 
 /* The arrays with element 0 at global index `from`. */
-struct core_vec_update adam_pass_from(const struct core_vec_update *arrays, uint64_t from);
+struct core_update_args adam_pass_from(const struct core_update_args *arrays, uint64_t from);
 
 /* 8-bit moments of begin .. end - 1 to fp32 (in `m`, `v`, room for whole blocks, at most
  * ADAM_STAGE elements; either NULL) and back. `chance` false rounds to nearest. */
 enum { ADAM_STAGE = 1024 };
-void adam_q8_read(const struct adam_ops *ops, const struct core_vec_update *arrays, uint64_t begin,
+void adam_q8_read(const struct adam_ops *ops, const struct core_update_args *arrays, uint64_t begin,
                   uint64_t end, float *m, float *v);
-void adam_q8_write(const struct adam_ops *ops, const struct core_vec_update *arrays, uint64_t begin,
-                   uint64_t end, bool chance, float *m, float *v);
+void adam_q8_write(const struct adam_ops *ops, const struct core_update_args *arrays,
+                   uint64_t begin, uint64_t end, bool chance, float *m, float *v);
 
 #endif

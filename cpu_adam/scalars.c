@@ -41,7 +41,7 @@ static int check_group(const struct adam_group *group)
     return 0;
 }
 
-static int check_scalars(const struct core_vec_scalars *s)
+static int check_scalars(const struct core_update_scalars *s)
 {
     if (!isfinite(s->gradient_scale) || !isfinite(s->root_scale) || !isfinite(s->eps) ||
         !isfinite(s->decay) || !isfinite(s->rate) || s->beta1 >= 1.0f || s->beta2 >= 1.0f) {
@@ -57,16 +57,16 @@ static int check_scalars(const struct core_vec_scalars *s)
 /* The arithmetic of adam_scalars(), including its checks: if the application traps invalid
  * operations, comparing with NaN is one. Not inlined, so that the compiler keeps all of it between
  * adam_fp_begin() and adam_fp_end(). */
-__attribute__((noinline)) static int compute_scalars(enum core_vec_rule rule,
+__attribute__((noinline)) static int compute_scalars(enum core_update_rule rule,
                                                      const struct adam_group *group,
                                                      double gradient_scale,
-                                                     struct core_vec_scalars *out)
+                                                     struct core_update_scalars *out)
 {
     int rc = check_group(group);
     if (rc != 0) {
         return rc;
     }
-    const bool is_adam = rule == CORE_VEC_ADAM || rule == CORE_VEC_ADAMW;
+    const bool is_adam = rule == CORE_UPDATE_ADAM || rule == CORE_UPDATE_ADAMW;
     const double step = (double)group->step;
     double rate = -group->lr;
     double root_scale = 1.0;
@@ -75,12 +75,12 @@ __attribute__((noinline)) static int compute_scalars(enum core_vec_rule rule,
         root_scale = 1.0 / sqrt(1.0 - pow(group->beta2, step));
     }
     double decay = group->decay;
-    if (rule == CORE_VEC_ADAMW) {
+    if (rule == CORE_UPDATE_ADAMW) {
         decay = -group->lr * group->decay;
-    } else if (rule == CORE_VEC_LION) {
+    } else if (rule == CORE_UPDATE_LION) {
         decay = 1.0 - group->lr * group->decay;
     }
-    const struct core_vec_scalars scalars = {
+    const struct core_update_scalars scalars = {
         .gradient_scale = (float)gradient_scale,
         .beta1 = (float)group->beta1,
         .one_minus_beta1 = (float)(1.0 - group->beta1),
@@ -100,8 +100,8 @@ __attribute__((noinline)) static int compute_scalars(enum core_vec_rule rule,
     return 0;
 }
 
-int adam_scalars(enum core_vec_rule rule, const struct adam_group *group, double gradient_scale,
-                 struct core_vec_scalars *out)
+int adam_scalars(enum core_update_rule rule, const struct adam_group *group, double gradient_scale,
+                 struct core_update_scalars *out)
 {
     const uint64_t mode = adam_fp_begin();
     const int rc = compute_scalars(rule, group, gradient_scale, out);

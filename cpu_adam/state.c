@@ -27,24 +27,24 @@ static float canonical(float x)
     return is_nan ? core_f32_from_bits((bits & 0x80000000u) | 0x7fc00000u) : x;
 }
 
-static void master_set(const struct core_vec_update *u, uint64_t i, float x)
+static void master_set(const struct core_update_args *u, uint64_t i, float x)
 {
-    if (u->master == CORE_VEC_MASTER_SPLIT) {
+    if (u->master == CORE_UPDATE_MASTER_SPLIT) {
         x = canonical(x);
         u->w16[i] = core_f32_to_bf16_away(x);
         u->lo16[i] = (uint16_t)core_f32_bits(x);
         return;
     }
     u->w32[i] = x;
-    if (u->master == CORE_VEC_MASTER_BF16) {
+    if (u->master == CORE_UPDATE_MASTER_BF16) {
         u->w16[i] = core_f32_to_bf16(x);
-    } else if (u->master == CORE_VEC_MASTER_FP16) {
+    } else if (u->master == CORE_UPDATE_MASTER_FP16) {
         u->w16[i] = core_f32_to_fp16(x);
     }
 }
 
 /* Encodes the moment a stage at a time, rounded to nearest. */
-static void write_q8(const struct adam *adam, const struct core_vec_update *u, bool is_m,
+static void write_q8(const struct adam *adam, const struct core_update_args *u, bool is_m,
                      const float *in)
 {
     for (uint64_t i = 0; i < u->count; i += ADAM_STAGE) {
@@ -59,7 +59,7 @@ static void write_q8(const struct adam *adam, const struct core_vec_update *u, b
 /* The arithmetic of adam_state_write(). Not inlined, so that the compiler keeps all of it between
  * adam_fp_begin() and adam_fp_end(). */
 __attribute__((noinline)) static void write_values(const struct adam *adam,
-                                                   const struct core_vec_update *u,
+                                                   const struct core_update_args *u,
                                                    enum adam_value value, const float *in)
 {
     void *moment = value == ADAM_VALUE_M ? u->m : u->v;
@@ -67,9 +67,9 @@ __attribute__((noinline)) static void write_values(const struct adam *adam,
         for (uint64_t i = 0; i < u->count; i++) {
             master_set(u, i, in[i]);
         }
-    } else if (u->moments == CORE_VEC_Q8) {
+    } else if (u->moments == CORE_UPDATE_Q8) {
         write_q8(adam, u, value == ADAM_VALUE_M, in);
-    } else if (u->moments == CORE_VEC_BF16) {
+    } else if (u->moments == CORE_UPDATE_BF16) {
         for (uint64_t i = 0; i < u->count; i++) {
             ((uint16_t *)moment)[i] = core_f32_to_bf16(in[i]);
         }
@@ -89,8 +89,8 @@ int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum a
     if (rc != 0 || begin == end) {
         return rc;
     }
-    const struct core_vec_update all = adam_bind(adam, arrays);
-    struct core_vec_update u = adam_pass_from(&all, begin);
+    const struct core_update_args all = adam_bind(adam, arrays);
+    struct core_update_args u = adam_pass_from(&all, begin);
     u.count = end - begin;
     const uint64_t mode = adam_fp_begin();
     write_values(adam, &u, value, in);

@@ -87,7 +87,7 @@ static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *gro
 /* Whether a piece that ends at `end` would cut a block of 8-bit moments. */
 static bool cuts_block(const struct adam *adam, uint64_t end)
 {
-    return adam->options.moments == CORE_VEC_Q8 && end % CORE_VEC_Q8_BLOCK != 0 &&
+    return adam->options.moments == CORE_UPDATE_Q8 && end % CORE_UPDATE_Q8_BLOCK != 0 &&
            end != adam->options.count;
 }
 
@@ -115,7 +115,7 @@ int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_
     if (rc != 0) {
         return rc;
     }
-    const struct core_vec_update all = adam_bind(adam, arrays);
+    const struct core_update_args all = adam_bind(adam, arrays);
     for (uint64_t at = window->begin; at < window->end;) {
         uint32_t group = 0;
         uint64_t end = piece_end(adam, at, &group);
@@ -126,7 +126,7 @@ int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_
                                 "parameter %" PRIu64,
                                 end);
         }
-        struct core_vec_update piece = adam_pass_from(&all, at);
+        struct core_update_args piece = adam_pass_from(&all, at);
         piece.count = end - at;
         piece.scalars = adam->scalars[group];
         rc = take(context, &piece);

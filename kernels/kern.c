@@ -25,7 +25,7 @@ static const struct {
     [KERN_ADD] = {"add", sizeof(struct kern_add_arguments)},
     [KERN_LOSS] = {"loss", sizeof(struct kern_loss_arguments)},
     [KERN_UPDATE] = {"update", sizeof(struct kern_update_arguments)},
-    [KERN_SQUARES] = {"squares", sizeof(struct core_vec_norm)},
+    [KERN_SQUARES] = {"squares", sizeof(struct core_squares_args)},
 };
 
 enum { TILE_GRAIN = 64 };

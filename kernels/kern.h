@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -63,7 +63,7 @@ enum kern_op {
     KERN_ADD,
     KERN_LOSS,
     KERN_UPDATE,  /* this and the next on CUDA only: on the CPU, cpu_adam does it */
-    KERN_SQUARES, /* with struct core_vec_norm */
+    KERN_SQUARES, /* with struct core_squares_args */
     KERN_OP_COUNT /* below DEV_OP_MAX */
 };
 
@@ -343,12 +343,12 @@ struct kern_loss_arguments {
     struct kern_grad dw; /* [vocab][width] */
 };
 
-/* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of CORE_VEC_Q8_BLOCK,
+/* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of CORE_UPDATE_Q8_BLOCK,
  * and `count` is too, or ends with the array: blocks whose parameters have several scalars are not
  * cut. */
 struct kern_update_arguments {
-    struct core_vec_update update;
-    uint32_t *met; /* enum core_vec_met flags are or-ed into it; NULL: not asked for */
+    struct core_update_args update;
+    uint32_t *met; /* enum core_nonfinite_flags flags are or-ed into it; NULL: not asked for */
 };
 
 #ifdef __cplusplus

@@ -43,8 +43,8 @@ static void fail_all(struct cuda_device *device, int code, const char *sentence)
     }
 }
 
-/* Moves one line; whether it moved, and in *flying whether something is still on its way. */
-static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bool *flying)
+/* Moves one line; whether it moved, and in *in_flight whether something is still on its way. */
+static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bool *in_flight)
 {
     struct core_line *line = &queue->line;
     uint64_t issued = atomic_load_explicit(&line->issued, memory_order_acquire);
@@ -57,7 +57,7 @@ static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bo
         cudaError_t error = cudaEventQuery(queue->events[reached % queue->depth]);
         if (error == cudaErrorNotReady) {
             (void)cudaGetLastError();
-            *flying = true;
+            *in_flight = true;
             return moved;
         }
         if (error != cudaSuccess) {
@@ -76,13 +76,13 @@ static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bo
     return moved;
 }
 
-static bool watch_pass(struct cuda_device *device, bool *flying)
+static bool watch_pass(struct cuda_device *device, bool *in_flight)
 {
     bool moved = false;
     pthread_mutex_lock(&device->watch_lock);
     for (size_t i = 0; i < DEV_QUEUE_MAX; i++) {
         struct cuda_queue *queue = atomic_load_explicit(&device->queues[i], memory_order_acquire);
-        moved |= queue != NULL && watch_queue(device, queue, flying);
+        moved |= queue != NULL && watch_queue(device, queue, in_flight);
     }
     pthread_mutex_unlock(&device->watch_lock);
     return moved;
@@ -99,12 +99,12 @@ static void *watch_main(void *argument)
     int64_t moved_ns = core_clock_now_ns();
     while (!atomic_load_explicit(&device->ending, memory_order_acquire)) {
         uint32_t seen = core_bell_look(&device->work);
-        bool flying = false;
-        bool moved = watch_pass(device, &flying);
+        bool in_flight = false;
+        bool moved = watch_pass(device, &in_flight);
         int64_t now_ns = core_clock_now_ns();
         if (moved) {
             moved_ns = now_ns;
-        } else if (!flying) {
+        } else if (!in_flight) {
             core_bell_sleep(&device->work, seen, -1);
             moved_ns = core_clock_now_ns();
         } else if (now_ns - moved_ns < WATCH_SPIN_NS) {
@@ -164,9 +164,9 @@ void dev_cuda_queue_destroy(struct dev_queue *base)
             core_log(CORE_LOG_DEBUG, "%s: ended with %s", base->name, cudaGetErrorName(error));
         }
     }
-    bool flying = false;
+    bool in_flight = false;
     pthread_mutex_lock(&device->watch_lock);
-    (void)watch_queue(device, queue, &flying); /* whoever still waits hears the end of it */
+    (void)watch_queue(device, queue, &in_flight); /* whoever still waits hears the end of it */
     pthread_mutex_unlock(&device->watch_lock);
     list_swap(device, queue, NULL);
     for (uint32_t i = 0; i < queue->event_count; i++) {

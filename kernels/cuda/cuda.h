@@ -5,7 +5,7 @@
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 #include "core/dev/launch.h"
 #include "kernels/kern.h"
 
@@ -32,7 +32,7 @@ struct kern_cuda {
             each(KERN_ACT_GRAD, act_grad, kern_act_grad_arguments)                                 \
                 each(KERN_ADD, add, kern_add_arguments)                                            \
                     each(KERN_UPDATE, update, kern_update_arguments)                               \
-                        each(KERN_SQUARES, squares, core_vec_norm)
+                        each(KERN_SQUARES, squares, core_squares_args)
 
 #define KERN_CUDA_SCRATCH_OPS(each)                                                                \
     each(KERN_LINEAR, linear, kern_linear_arguments)                                               \

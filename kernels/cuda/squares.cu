@@ -7,7 +7,7 @@ namespace
 
 constexpr int THREADS = 64; /* few: a step has about as many tiles as a card has room for warps */
 constexpr int WARP = 32;
-constexpr int64_t TILE = CORE_VEC_TILE;
+constexpr int64_t TILE = CORE_UPDATE_TILE;
 constexpr int AHEAD = 32; /* loads of a thread in flight while as many are added up */
 
 static_assert(TILE % (2 * WARP * AHEAD) == 0, "a whole tile is read in pairs of batches");
@@ -55,7 +55,7 @@ __device__ double lane_sum(const typename T::store *x, int64_t count)
 
 /* A warp a tile. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS) tile_squares(struct core_vec_norm a, int64_t tiles)
+__global__ void __launch_bounds__(THREADS) tile_squares(struct core_squares_args a, int64_t tiles)
 {
     const int64_t tile = static_cast<int64_t>(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
     if (tile >= tiles) {
@@ -75,13 +75,13 @@ __global__ void __launch_bounds__(THREADS) tile_squares(struct core_vec_norm a, 
 }
 
 /* Calls f with the type's class of half.cuh. */
-template <typename F> int by_type(enum core_vec_type type, F f)
+template <typename F> int by_type(enum core_update_type type, F f)
 {
     switch (type) {
-    case CORE_VEC_F32: return f(kern_f32{});
-    case CORE_VEC_BF16: return f(kern_bf16{});
-    case CORE_VEC_FP16: return f(kern_fp16{});
-    case CORE_VEC_Q8: break;
+    case CORE_UPDATE_F32: return f(kern_f32{});
+    case CORE_UPDATE_BF16: return f(kern_bf16{});
+    case CORE_UPDATE_FP16: return f(kern_fp16{});
+    case CORE_UPDATE_Q8: break;
     }
     return core_err_set(-EINVAL, "op squares takes fp32, bf16 or fp16, not type %d",
                         static_cast<int>(type));
@@ -89,13 +89,13 @@ template <typename F> int by_type(enum core_vec_type type, F f)
 
 } // namespace
 
-extern "C" int kern_cuda_squares(const struct dev_launch *where, const struct core_vec_norm *a)
+extern "C" int kern_cuda_squares(const struct dev_launch *where, const struct core_squares_args *a)
 {
-    const int64_t tiles = kern_div_up(static_cast<int64_t>(a->count), CORE_VEC_TILE);
+    const int64_t tiles = kern_div_up(static_cast<int64_t>(a->count), CORE_UPDATE_TILE);
     const kern_grid grid = kern_grid_of(kern_div_up(tiles, THREADS / WARP), THREADS);
-    if (a->first % CORE_VEC_TILE != 0) {
+    if (a->first % CORE_UPDATE_TILE != 0) {
         return core_err_set(-EINVAL, "op squares begins at element %llu, within a tile of %d",
-                            (unsigned long long)a->first, CORE_VEC_TILE);
+                            (unsigned long long)a->first, CORE_UPDATE_TILE);
     }
     return by_type(a->type, [&](auto type) {
         return kern_cuda_launch(where, "squares", grid, tile_squares<decltype(type)>, *a, tiles);

@@ -124,14 +124,14 @@ __device__ void halves_widen(float (&to)[HALVES][QUAD], const raw (&from)[HALVES
     }
 }
 
-__device__ constexpr bool has_m(core_vec_rule rule)
+__device__ constexpr bool has_m(core_update_rule rule)
 {
-    return rule != CORE_VEC_ADAGRAD;
+    return rule != CORE_UPDATE_ADAGRAD;
 }
 
-__device__ constexpr bool has_v(core_vec_rule rule)
+__device__ constexpr bool has_v(core_update_rule rule)
 {
-    return rule != CORE_VEC_LION && rule != CORE_VEC_SGD;
+    return rule != CORE_UPDATE_LION && rule != CORE_UPDATE_SGD;
 }
 
 /* ---- Master and working weight ---- */
@@ -175,9 +175,9 @@ struct master {
 };
 
 template <bool DENSE>
-__device__ void master_load(master &to, const core_vec_update &u, const quad (&q)[HALVES])
+__device__ void master_load(master &to, const core_update_args &u, const quad (&q)[HALVES])
 {
-    if (u.master == CORE_VEC_MASTER_SPLIT) {
+    if (u.master == CORE_UPDATE_MASTER_SPLIT) {
         halves_load<2, DENSE>(to.high, u.w16, q);
         halves_load<2, DENSE>(to.low, u.lo16, q);
     } else {
@@ -204,10 +204,10 @@ __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool 
 
 /* A NaN of halves is canonical already. */
 template <bool DENSE>
-__device__ void master_store(const float (&p)[QUAD], const core_vec_update &u, const quad &q)
+__device__ void master_store(const float (&p)[QUAD], const core_update_args &u, const quad &q)
 {
     raw out;
-    if (u.master == CORE_VEC_MASTER_SPLIT) {
+    if (u.master == CORE_UPDATE_MASTER_SPLIT) {
         raw low;
 #pragma unroll
         for (int j = 0; j < QUAD; j++) {
@@ -224,26 +224,26 @@ __device__ void master_store(const float (&p)[QUAD], const core_vec_update &u, c
         out.words[j] = __float_as_uint(p[j]);
     }
     raw_store<4, DENSE>(out, u.w32, q);
-    if (u.master == CORE_VEC_MASTER_F32) {
+    if (u.master == CORE_UPDATE_MASTER_F32) {
         return;
     }
 #pragma unroll
     for (int j = 0; j < QUAD; j++) {
-        out.halves[j] = u.master == CORE_VEC_MASTER_BF16 ? kern_bf16::narrow(p[j])
-                                                         : kern_fp16::narrow(p[j]);
+        out.halves[j] = u.master == CORE_UPDATE_MASTER_BF16 ? kern_bf16::narrow(p[j])
+                                                            : kern_fp16::narrow(p[j]);
     }
     raw_store<2, DENSE>(out, u.w16, q);
 }
 
 /* Of the largest gradient and weight. */
-__device__ uint32_t met_of(core_vec_master master, uint32_t gradient, uint32_t weight)
+__device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_t weight)
 {
-    const uint32_t limit = master == CORE_VEC_MASTER_FP16  ? 0x477ff000u
-                           : master == CORE_VEC_MASTER_F32 ? INFINITE
-                                                           : 0x7f7f8000u;
-    return (gradient >= INFINITE ? CORE_VEC_MET_GRADIENT : 0) |
-           (weight >= INFINITE ? CORE_VEC_MET_MASTER : 0) |
-           (weight >= limit ? CORE_VEC_MET_WORKING : 0);
+    const uint32_t limit = master == CORE_UPDATE_MASTER_FP16  ? 0x477ff000u
+                           : master == CORE_UPDATE_MASTER_F32 ? INFINITE
+                                                              : 0x7f7f8000u;
+    return (gradient >= INFINITE ? CORE_NONFINITE_GRADIENT : 0) |
+           (weight >= INFINITE ? CORE_NONFINITE_MASTER : 0) |
+           (weight >= limit ? CORE_NONFINITE_WORKING : 0);
 }
 
 /* ---- Moments ---- */
@@ -260,23 +260,23 @@ struct moment {
     float x[HALVES][QUAD];
 };
 
-template <core_vec_type MOMENTS>
-constexpr int moment_bytes = MOMENTS == CORE_VEC_Q8     ? 1
-                             : MOMENTS == CORE_VEC_BF16 ? 2
-                                                        : 4;
+template <core_update_type MOMENTS>
+constexpr int moment_bytes = MOMENTS == CORE_UPDATE_Q8     ? 1
+                             : MOMENTS == CORE_UPDATE_BF16 ? 2
+                                                           : 4;
 
-template <core_vec_type MOMENTS, bool SIGNED>
+template <core_update_type MOMENTS, bool SIGNED>
 __device__ void moment_widen(moment &to, const raw (&from)[HALVES], float unit)
 {
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
 #pragma unroll
         for (int j = 0; j < QUAD; j++) {
-            if (MOMENTS == CORE_VEC_Q8) {
+            if (MOMENTS == CORE_UPDATE_Q8) {
                 const uint32_t code = from[h].one >> 8 * j & 0xffu;
                 to.x[h][j] = SIGNED ? kern_q8_m_value(code, unit)
                                     : kern_q8_value(code, KERN_Q8_V_C, unit);
-            } else if (MOMENTS == CORE_VEC_BF16) {
+            } else if (MOMENTS == CORE_UPDATE_BF16) {
                 to.x[h][j] = element<kern_bf16>(from[h], j);
             } else {
                 to.x[h][j] = element<kern_f32>(from[h], j);
@@ -305,11 +305,11 @@ __device__ both both_divide(const both &a, const both &b)
     return {__shfl_sync(0xffffffffu, quotient, 0), __shfl_sync(0xffffffffu, quotient, WARP / 2)};
 }
 
-template <core_vec_type MOMENTS, bool SIGNED, bool DENSE>
+template <core_update_type MOMENTS, bool SIGNED, bool DENSE>
 __device__ void moment_store(moment &from, void *base, const quad (&q)[HALVES],
                              const uint32_t (&words)[2], float rate)
 {
-    if (MOMENTS == CORE_VEC_BF16) {
+    if (MOMENTS == CORE_UPDATE_BF16) {
         canonical(from.x, sizes_max(from.x));
     }
 #pragma unroll
@@ -317,12 +317,12 @@ __device__ void moment_store(moment &from, void *base, const quad (&q)[HALVES],
         raw out;
 #pragma unroll
         for (int j = 0; j < QUAD; j++) {
-            const uint32_t chance = MOMENTS == CORE_VEC_F32 ? 0 : chance_of(words, h, j);
+            const uint32_t chance = MOMENTS == CORE_UPDATE_F32 ? 0 : chance_of(words, h, j);
             const float x = from.x[h][j];
-            if (MOMENTS == CORE_VEC_Q8) {
+            if (MOMENTS == CORE_UPDATE_Q8) {
                 out.bytes[j] = static_cast<uint8_t>(SIGNED ? kern_q8_m_code(x, rate, chance)
                                                            : kern_q8_v_code(x, rate, chance));
-            } else if (MOMENTS == CORE_VEC_BF16) {
+            } else if (MOMENTS == CORE_UPDATE_BF16) {
                 out.halves[j] = static_cast<uint16_t>((__float_as_uint(x) + chance) >> 16);
             } else {
                 out.words[j] = __float_as_uint(x);
@@ -335,7 +335,7 @@ __device__ void moment_store(moment &from, void *base, const quad (&q)[HALVES],
 /* ---- A group ---- */
 
 /* Draws the random words of two groups, half a warp each. Word w of position c is at w * 16 + c of its group. */
-__device__ void words_draw(uint32_t (&room)[PAIR][WORDS], const core_vec_update &u, uint64_t group)
+__device__ void words_draw(uint32_t (&room)[PAIR][WORDS], const core_update_args &u, uint64_t group)
 {
     const unsigned lane = threadIdx.x % WARP;
     const unsigned at = lane % (WORDS / 4);
@@ -348,11 +348,11 @@ __device__ void words_draw(uint32_t (&room)[PAIR][WORDS], const core_vec_update 
     __syncwarp();
 }
 
-__device__ quad quad_of(const core_vec_update &u, uint64_t group, int half)
+__device__ quad quad_of(const core_update_args &u, uint64_t group, int half)
 {
     quad q;
-    q.i = static_cast<int64_t>(group * CORE_VEC_GROUP - u.first) +
-          half * (CORE_VEC_GROUP / HALVES) + threadIdx.x % WARP * QUAD;
+    q.i = static_cast<int64_t>(group * CORE_UPDATE_GROUP - u.first) +
+          half * (CORE_UPDATE_GROUP / HALVES) + threadIdx.x % WARP * QUAD;
     q.live = 0;
 #pragma unroll
     for (int j = 0; j < QUAD; j++) {
@@ -363,11 +363,11 @@ __device__ quad quad_of(const core_vec_update &u, uint64_t group, int half)
 }
 
 __device__ void gradients_widen(float (&g)[HALVES][QUAD], const raw (&from)[HALVES],
-                                core_vec_type type)
+                                core_update_type type)
 {
-    if (type == CORE_VEC_BF16) {
+    if (type == CORE_UPDATE_BF16) {
         halves_widen<kern_bf16>(g, from);
-    } else if (type == CORE_VEC_FP16) {
+    } else if (type == CORE_UPDATE_FP16) {
         halves_widen<kern_fp16>(g, from);
     } else {
         halves_widen<kern_f32>(g, from);
@@ -375,11 +375,11 @@ __device__ void gradients_widen(float (&g)[HALVES][QUAD], const raw (&from)[HALV
 }
 
 /* Everything is loaded before anything is computed: a warp waits once. */
-template <core_vec_type MOMENTS, core_vec_rule RULE, bool DENSE>
-__device__ uint32_t update_group(const core_vec_update &u, uint64_t index,
+template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
+__device__ uint32_t update_group(const core_update_args &u, uint64_t index,
                                  const uint32_t (&room)[WORDS])
 {
-    const uint64_t group = u.first / CORE_VEC_GROUP + index;
+    const uint64_t group = u.first / CORE_UPDATE_GROUP + index;
     const quad q[HALVES] = {quad_of(u, group, 0), quad_of(u, group, 1)};
     raw m_raw[HALVES];
     raw v_raw[HALVES];
@@ -388,27 +388,28 @@ __device__ uint32_t update_group(const core_vec_update &u, uint64_t index,
     both scales = {0.0f, 0.0f};
     const both tops = {KERN_Q8_M_TOP, KERN_Q8_V_TOP};
     if (has_m(RULE)) {
-        scales.m = MOMENTS == CORE_VEC_Q8 ? u.m_scale[index] : 0.0f;
+        scales.m = MOMENTS == CORE_UPDATE_Q8 ? u.m_scale[index] : 0.0f;
         halves_load<moment_bytes<MOMENTS>, DENSE>(m_raw, u.m, q);
     }
     if (has_v(RULE)) {
-        scales.v = MOMENTS == CORE_VEC_Q8 ? u.v_scale[index] : 0.0f;
+        scales.v = MOMENTS == CORE_UPDATE_Q8 ? u.v_scale[index] : 0.0f;
         halves_load<moment_bytes<MOMENTS>, DENSE>(v_raw, u.v, q);
     }
-    if (u.gradients == CORE_VEC_F32) {
+    if (u.gradients == CORE_UPDATE_F32) {
         halves_load<4, DENSE>(g_raw, u.g, q);
     } else {
         halves_load<2, DENSE>(g_raw, u.g, q);
     }
     master_load<DENSE>(weights, u, q);
     uint32_t words[2] = {0, 0};
-    if (MOMENTS != CORE_VEC_F32) { /* those of the pairs of elements 4 l .. 4 l + 3, l the lane */
+    if (MOMENTS !=
+        CORE_UPDATE_F32) { /* those of the pairs of elements 4 l .. 4 l + 3, l the lane */
         words[0] = room[threadIdx.x % WARP * 2];
         words[1] = room[threadIdx.x % WARP * 2 + 1];
     }
     moment m = {};
     moment v = {};
-    const both units = MOMENTS == CORE_VEC_Q8 ? both_divide(scales, tops) : scales;
+    const both units = MOMENTS == CORE_UPDATE_Q8 ? both_divide(scales, tops) : scales;
     if (has_m(RULE)) {
         moment_widen<MOMENTS, true>(m, m_raw, units.m);
     }
@@ -418,7 +419,7 @@ __device__ uint32_t update_group(const core_vec_update &u, uint64_t index,
     float g[HALVES][QUAD];
     float p[HALVES][QUAD];
     gradients_widen(g, g_raw, u.gradients);
-    master_widen(p, weights, u.master == CORE_VEC_MASTER_SPLIT);
+    master_widen(p, weights, u.master == CORE_UPDATE_MASTER_SPLIT);
 #pragma unroll
     for (int i = 0; i < HALVES * QUAD; i++) { /* elements that are not the arrays' stay zeros */
         const int h = i / QUAD;
@@ -433,7 +434,7 @@ __device__ uint32_t update_group(const core_vec_update &u, uint64_t index,
     }
     const uint32_t most = sizes_max(p);
     const uint32_t found = met_of(u.master, sizes_max(g), most);
-    if (u.master == CORE_VEC_MASTER_SPLIT) {
+    if (u.master == CORE_UPDATE_MASTER_SPLIT) {
         canonical(p, most);
     }
 #pragma unroll
@@ -441,7 +442,7 @@ __device__ uint32_t update_group(const core_vec_update &u, uint64_t index,
         master_store<DENSE>(p[h], u, q[h]);
     }
     both rates = {0.0f, 0.0f};
-    if (MOMENTS == CORE_VEC_Q8) {
+    if (MOMENTS == CORE_UPDATE_Q8) {
         scales = {block_scale(sizes_max(m.x)), block_scale(sizes_max(v.x))};
         rates = both_divide(tops, scales);
         if (has_m(RULE) && threadIdx.x % WARP == 0) {
@@ -461,17 +462,17 @@ __device__ uint32_t update_group(const core_vec_update &u, uint64_t index,
 }
 
 /* Groups begin .. end - 1 of those that the arrays touch. A warp has PAIR of them, one after the other. */
-template <core_vec_type MOMENTS, core_vec_rule RULE, bool DENSE>
+template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
-    update_groups(struct core_vec_update u, uint32_t *met, uint64_t begin, uint64_t end)
+    update_groups(struct core_update_args u, uint32_t *met, uint64_t begin, uint64_t end)
 {
     __shared__ uint32_t rooms[WARPS][PAIR][WORDS];
     const uint64_t warp = static_cast<uint64_t>(blockIdx.x) * WARPS + threadIdx.x / WARP;
     const uint64_t first = begin + warp * PAIR;
     uint32_t(&room)[PAIR][WORDS] = rooms[threadIdx.x / WARP];
     uint32_t found = 0;
-    if (MOMENTS != CORE_VEC_F32 && first < end) {
-        words_draw(room, u, u.first / CORE_VEC_GROUP + first);
+    if (MOMENTS != CORE_UPDATE_F32 && first < end) {
+        words_draw(room, u, u.first / CORE_UPDATE_GROUP + first);
     }
 #pragma unroll 1
     for (uint64_t index = first; index < first + PAIR && index < end; index++) {
@@ -483,13 +484,13 @@ __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
 }
 
 /* Whether the first group's first quad would stand at a multiple of its bytes. */
-bool is_dense(const struct core_vec_update &u, const void *base, uint64_t bytes)
+bool is_dense(const struct core_update_args &u, const void *base, uint64_t bytes)
 {
-    const uint64_t into = u.first % CORE_VEC_GROUP * bytes;
+    const uint64_t into = u.first % CORE_UPDATE_GROUP * bytes;
     return base == nullptr || (reinterpret_cast<uintptr_t>(base) - into) % (QUAD * bytes) == 0;
 }
 
-template <core_vec_type MOMENTS, core_vec_rule RULE, bool DENSE>
+template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 int launch_groups(const struct dev_launch *where, const struct kern_update_arguments *a,
                   uint64_t begin, uint64_t end)
 {
@@ -500,12 +501,12 @@ int launch_groups(const struct dev_launch *where, const struct kern_update_argum
 }
 
 /* The groups that are whole, then one before and one after them. */
-template <core_vec_type MOMENTS, core_vec_rule RULE>
+template <core_update_type MOMENTS, core_update_rule RULE>
 int launch_rule(const struct dev_launch *where, const struct kern_update_arguments *a,
                 uint64_t groups, bool wide)
 {
-    const uint64_t into = a->update.first % CORE_VEC_GROUP;
-    const bool ends = (into + a->update.count) % CORE_VEC_GROUP != 0;
+    const uint64_t into = a->update.first % CORE_UPDATE_GROUP;
+    const bool ends = (into + a->update.count) % CORE_UPDATE_GROUP != 0;
     const uint64_t begin = !wide ? groups : into != 0 ? 1 : 0;
     const uint64_t end = !wide ? groups : groups - (ends ? 1 : 0);
     int rc = 0;
@@ -521,41 +522,42 @@ int launch_rule(const struct dev_launch *where, const struct kern_update_argumen
     return rc;
 }
 
-template <core_vec_type MOMENTS>
+template <core_update_type MOMENTS>
 int launch(const struct dev_launch *where, const struct kern_update_arguments *a, uint64_t groups,
            bool wide)
 {
     switch (a->update.rule) {
-    case CORE_VEC_ADAM: return launch_rule<MOMENTS, CORE_VEC_ADAM>(where, a, groups, wide);
-    case CORE_VEC_ADAMW: return launch_rule<MOMENTS, CORE_VEC_ADAMW>(where, a, groups, wide);
-    case CORE_VEC_LION: return launch_rule<MOMENTS, CORE_VEC_LION>(where, a, groups, wide);
-    case CORE_VEC_ADAGRAD: return launch_rule<MOMENTS, CORE_VEC_ADAGRAD>(where, a, groups, wide);
-    case CORE_VEC_SGD: return launch_rule<MOMENTS, CORE_VEC_SGD>(where, a, groups, wide);
-    case CORE_VEC_RULES: break; /* refused by check */
+    case CORE_UPDATE_ADAM: return launch_rule<MOMENTS, CORE_UPDATE_ADAM>(where, a, groups, wide);
+    case CORE_UPDATE_ADAMW: return launch_rule<MOMENTS, CORE_UPDATE_ADAMW>(where, a, groups, wide);
+    case CORE_UPDATE_LION: return launch_rule<MOMENTS, CORE_UPDATE_LION>(where, a, groups, wide);
+    case CORE_UPDATE_ADAGRAD:
+        return launch_rule<MOMENTS, CORE_UPDATE_ADAGRAD>(where, a, groups, wide);
+    case CORE_UPDATE_SGD: return launch_rule<MOMENTS, CORE_UPDATE_SGD>(where, a, groups, wide);
+    case CORE_UPDATE_RULES: break; /* refused by check */
     }
     return 0;
 }
 
-uint64_t bytes_of(enum core_vec_type type)
+uint64_t bytes_of(enum core_update_type type)
 {
-    return type == CORE_VEC_F32 ? 4 : type == CORE_VEC_Q8 ? 1 : 2;
+    return type == CORE_UPDATE_F32 ? 4 : type == CORE_UPDATE_Q8 ? 1 : 2;
 }
 
-int check(const struct core_vec_update &u)
+int check(const struct core_update_args &u)
 {
-    const bool moments = u.moments == CORE_VEC_F32 || u.moments == CORE_VEC_BF16 ||
-                         u.moments == CORE_VEC_Q8;
-    if (static_cast<unsigned>(u.rule) >= CORE_VEC_RULES ||
-        static_cast<unsigned>(u.master) > CORE_VEC_MASTER_F32 ||
-        static_cast<unsigned>(u.gradients) > CORE_VEC_FP16 || !moments) {
+    const bool moments = u.moments == CORE_UPDATE_F32 || u.moments == CORE_UPDATE_BF16 ||
+                         u.moments == CORE_UPDATE_Q8;
+    if (static_cast<unsigned>(u.rule) >= CORE_UPDATE_RULES ||
+        static_cast<unsigned>(u.master) > CORE_UPDATE_MASTER_F32 ||
+        static_cast<unsigned>(u.gradients) > CORE_UPDATE_FP16 || !moments) {
         return core_err_set(-EINVAL,
                             "op update has no rule %d with master %d, gradients %d and "
                             "moments %d",
                             (int)u.rule, (int)u.master, (int)u.gradients, (int)u.moments);
     }
-    if (u.moments == CORE_VEC_Q8 && u.first % CORE_VEC_Q8_BLOCK != 0) {
+    if (u.moments == CORE_UPDATE_Q8 && u.first % CORE_UPDATE_Q8_BLOCK != 0) {
         return core_err_set(-EINVAL, "op update begins at element %llu, within a block of %d",
-                            (unsigned long long)u.first, CORE_VEC_Q8_BLOCK);
+                            (unsigned long long)u.first, CORE_UPDATE_Q8_BLOCK);
     }
     return 0;
 }
@@ -565,7 +567,7 @@ int check(const struct core_vec_update &u)
 extern "C" int kern_cuda_update(const struct dev_launch *where,
                                 const struct kern_update_arguments *a)
 {
-    const struct core_vec_update &u = a->update;
+    const struct core_update_args &u = a->update;
     int rc = check(u);
     if (rc != 0 || u.count == 0) {
         return rc;
@@ -574,10 +576,11 @@ extern "C" int kern_cuda_update(const struct dev_launch *where,
                       is_dense(u, u.g, bytes_of(u.gradients)) &&
                       is_dense(u, u.m, bytes_of(u.moments)) &&
                       is_dense(u, u.v, bytes_of(u.moments));
-    const uint64_t groups = (u.first + u.count - 1) / CORE_VEC_GROUP - u.first / CORE_VEC_GROUP + 1;
+    const uint64_t groups = (u.first + u.count - 1) / CORE_UPDATE_GROUP -
+                            u.first / CORE_UPDATE_GROUP + 1;
     switch (u.moments) {
-    case CORE_VEC_BF16: return launch<CORE_VEC_BF16>(where, a, groups, wide);
-    case CORE_VEC_Q8: return launch<CORE_VEC_Q8>(where, a, groups, wide);
-    default: return launch<CORE_VEC_F32>(where, a, groups, wide);
+    case CORE_UPDATE_BF16: return launch<CORE_UPDATE_BF16>(where, a, groups, wide);
+    case CORE_UPDATE_Q8: return launch<CORE_UPDATE_Q8>(where, a, groups, wide);
+    default: return launch<CORE_UPDATE_F32>(where, a, groups, wide);
     }
 }

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 #include "kernels/cuda/half.cuh"
 
 /* ---- The rules ---- */
@@ -20,7 +20,7 @@ __device__ inline float kern_div_or_zero(float a, float b)
     return b == 0.0f ? 0.0f : quotient;
 }
 
-__device__ inline void kern_adam(kern_element &e, float g, const core_vec_scalars &s,
+__device__ inline void kern_adam(kern_element &e, float g, const core_update_scalars &s,
                                  bool decoupled)
 {
     if (s.decays && !decoupled) {
@@ -35,7 +35,7 @@ __device__ inline void kern_adam(kern_element &e, float g, const core_vec_scalar
     e.p = s.decays && decoupled ? decayed : plain;
 }
 
-__device__ inline void kern_lion(kern_element &e, float g, const core_vec_scalars &s)
+__device__ inline void kern_lion(kern_element &e, float g, const core_update_scalars &s)
 {
     const float mixed = __fmaf_rn(g, s.one_minus_beta1, e.m * s.beta1);
     const uint32_t sign = __float_as_uint(mixed) & 0x80000000u;
@@ -45,7 +45,7 @@ __device__ inline void kern_lion(kern_element &e, float g, const core_vec_scalar
     e.m = __fmaf_rn(g, s.one_minus_beta2, e.m * s.beta2);
 }
 
-__device__ inline void kern_adagrad(kern_element &e, float g, const core_vec_scalars &s)
+__device__ inline void kern_adagrad(kern_element &e, float g, const core_update_scalars &s)
 {
     if (s.decays) {
         g = __fmaf_rn(e.p, s.decay, g);
@@ -54,7 +54,7 @@ __device__ inline void kern_adagrad(kern_element &e, float g, const core_vec_sca
     e.p = __fmaf_rn(kern_div_or_zero(g, __fsqrt_rn(e.v) + s.eps), s.rate, e.p);
 }
 
-__device__ inline void kern_sgd(kern_element &e, float g, const core_vec_scalars &s)
+__device__ inline void kern_sgd(kern_element &e, float g, const core_update_scalars &s)
 {
     if (s.decays) {
         g = __fmaf_rn(e.p, s.decay, g);
@@ -63,17 +63,17 @@ __device__ inline void kern_sgd(kern_element &e, float g, const core_vec_scalars
     e.p = __fmaf_rn(e.m, s.rate, e.p);
 }
 
-__device__ inline void kern_apply(core_vec_rule rule, kern_element &e, float g,
-                                  const core_vec_scalars &s)
+__device__ inline void kern_apply(core_update_rule rule, kern_element &e, float g,
+                                  const core_update_scalars &s)
 {
     switch (
         rule) { /* no default: a new rule that is missing here is a warning, which is an error */
-    case CORE_VEC_ADAM: kern_adam(e, g, s, false); break;
-    case CORE_VEC_ADAMW: kern_adam(e, g, s, true); break;
-    case CORE_VEC_LION: kern_lion(e, g, s); break;
-    case CORE_VEC_ADAGRAD: kern_adagrad(e, g, s); break;
-    case CORE_VEC_SGD: kern_sgd(e, g, s); break;
-    case CORE_VEC_RULES: break; /* refused before the launch */
+    case CORE_UPDATE_ADAM: kern_adam(e, g, s, false); break;
+    case CORE_UPDATE_ADAMW: kern_adam(e, g, s, true); break;
+    case CORE_UPDATE_LION: kern_lion(e, g, s); break;
+    case CORE_UPDATE_ADAGRAD: kern_adagrad(e, g, s); break;
+    case CORE_UPDATE_SGD: kern_sgd(e, g, s); break;
+    case CORE_UPDATE_RULES: break; /* refused before the launch */
     }
 }
 

@@ -12,7 +12,7 @@
 #include "offload/plan/explain.h"
 #include "offload/plan/layout.h"
 #include "offload/plan/print.h"
-#include "offload/run/timeline.h"
+#include "offload/plan/trace.h"
 
 enum { TRACED_STEPS = 3 };
 
@@ -208,5 +208,5 @@ int tide_plan_trace(const struct tide_plan *plan, const char *path)
         return core_err_set(-EINVAL, "a timeline needs a plan and a path");
     }
     const struct run_prepared *prepared = plan->setup->prepared;
-    return run_timeline_predict(&prepared->input, prepared->plan, TRACED_STEPS, path);
+    return plan_trace_predict(&prepared->input, prepared->plan, TRACED_STEPS, path);
 }

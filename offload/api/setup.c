@@ -39,14 +39,14 @@ static void fill_training(const struct tide_engine_options *given, struct run_op
 {
     static const enum kern_type types[] = {
         [TIDE_BF16] = KERN_BF16, [TIDE_FP16] = KERN_FP16, [TIDE_FP32] = KERN_F32};
-    static const enum core_vec_rule rules[] = {[TIDE_ADAMW] = CORE_VEC_ADAMW,
-                                               [TIDE_ADAM] = CORE_VEC_ADAM,
-                                               [TIDE_LION] = CORE_VEC_LION,
-                                               [TIDE_ADAGRAD] = CORE_VEC_ADAGRAD,
-                                               [TIDE_SGD] = CORE_VEC_SGD};
-    static const enum core_vec_type moments[] = {[TIDE_MOMENTS_FP32] = CORE_VEC_F32,
-                                                 [TIDE_MOMENTS_BF16] = CORE_VEC_BF16,
-                                                 [TIDE_MOMENTS_8BIT] = CORE_VEC_Q8};
+    static const enum core_update_rule rules[] = {[TIDE_ADAMW] = CORE_UPDATE_ADAMW,
+                                                  [TIDE_ADAM] = CORE_UPDATE_ADAM,
+                                                  [TIDE_LION] = CORE_UPDATE_LION,
+                                                  [TIDE_ADAGRAD] = CORE_UPDATE_ADAGRAD,
+                                                  [TIDE_SGD] = CORE_UPDATE_SGD};
+    static const enum core_update_type moments[] = {[TIDE_MOMENTS_FP32] = CORE_UPDATE_F32,
+                                                    [TIDE_MOMENTS_BF16] = CORE_UPDATE_BF16,
+                                                    [TIDE_MOMENTS_8BIT] = CORE_UPDATE_Q8};
     out->seed = given->seed;
     out->rows = given->batch;
     out->length = given->length;

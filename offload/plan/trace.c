@@ -1,4 +1,5 @@
-/* trace.c: commands as bars of a Chrome/Perfetto timeline. */
+/* trace.c: writes commands as bars of a Chrome/Perfetto timeline, measured (one array of times per
+ * recorded tape) or simulated. */
 #include "offload/plan/trace.h"
 
 #include <errno.h>
@@ -6,13 +7,60 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "offload/plan/sim.h"
 
 enum { EVENT_BYTES = 512, NAME_BYTES = 64 };
 
-/* A block's name as JSON text has it. */
+/* ---- file ---- */
+
+struct writing {
+    FILE *file;
+    const char *path; /* borrowed */
+    int error;        /* the first errno; 0: none */
+};
+
+/* The first error is kept for close_file(). */
+static void write_text(struct writing *writing, const char *text)
+{
+    if (fputs(text, writing->file) < 0 && writing->error == 0) {
+        writing->error = errno;
+    }
+}
+
+static int open_file(const char *path, struct writing *out)
+{
+    *out = (struct writing){.file = fopen(path, "we"), .path = path};
+    const int error = errno;
+    return out->file != NULL ? 0
+                             : core_err_set(-error, "the timeline %s cannot be written: %s", path,
+                                            strerror(error));
+}
+
+/* Ends the JSON. Removes a file that could not be written completely: it is not JSON. */
+static int close_file(struct writing *writing)
+{
+    write_text(writing, "\n]}\n");
+    struct stat info;
+    const bool regular = fstat(fileno(writing->file), &info) == 0 && S_ISREG(info.st_mode);
+    if (fclose(writing->file) != 0 && writing->error == 0) {
+        writing->error = errno;
+    }
+    if (writing->error != 0 && regular) {
+        (void)unlink(writing->path);
+    }
+    return writing->error == 0
+               ? 0
+               : core_err_set(-writing->error, "the timeline %s cannot be written: %s",
+                              writing->path, strerror(writing->error));
+}
+
+/* A block's name, escaped for JSON. */
 static const char *escape(const char *name, char text[NAME_BYTES])
 {
     size_t used = 0;
@@ -26,7 +74,7 @@ static const char *escape(const char *name, char text[NAME_BYTES])
     return text;
 }
 
-static void put_row(const struct plan_trace_sink *sink, uint32_t rank, enum plan_queue queue)
+static void write_row(struct writing *writing, uint32_t rank, enum plan_queue queue)
 {
     char text[EVENT_BYTES];
     snprintf(text, sizeof text,
@@ -34,19 +82,19 @@ static void put_row(const struct plan_trace_sink *sink, uint32_t rank, enum plan
              "\"args\":{\"name\":\"%s\"}},\n{\"name\":\"thread_sort_index\",\"ph\":\"M\","
              "\"pid\":%u,\"tid\":%d,\"args\":{\"sort_index\":%d}}",
              rank, queue, plan_queue_name(queue), rank, queue, queue);
-    sink->put(sink->user, text);
+    write_text(writing, text);
 }
 
-void plan_trace_begin(const struct plan_input *input, const struct plan_trace_sink *sink)
+static void write_head(const struct plan_input *input, struct writing *writing)
 {
     char text[EVENT_BYTES];
     snprintf(text, sizeof text,
              "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\","
              "\"ph\":\"M\",\"pid\":%u,\"args\":{\"name\":\"rank %u\"}}",
              input->rank, input->rank);
-    sink->put(sink->user, text);
+    write_text(writing, text);
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
-        put_row(sink, input->rank, (enum plan_queue)q);
+        write_row(writing, input->rank, (enum plan_queue)q);
     }
 }
 
@@ -58,8 +106,8 @@ static const char *print_micros(double seconds, char text[32])
     return text;
 }
 
-static void put_command(const struct plan_input *input, const struct plan_trace_sink *sink,
-                        const struct plan_command *command, struct plan_time time)
+static void write_command(const struct plan_input *input, struct writing *writing,
+                          const struct plan_command *command, struct plan_time time)
 {
     char name[NAME_BYTES] = "";
     char streams[64];
@@ -84,28 +132,129 @@ static void put_command(const struct plan_input *input, const struct plan_trace_
              print_micros(time.end_seconds - time.begin_seconds, length),
              plan_op_name((enum plan_op)command->op), name, micro, command->chunk,
              plan_streams_print(command->streams, streams, sizeof streams), command->bytes);
-    sink->put(sink->user, text);
+    write_text(writing, text);
 }
 
-void plan_trace_tape(const struct plan_input *input, const struct plan_trace_sink *sink,
-                     const struct plan_tape *tape, const struct plan_time *times)
+/* `times` has an item for each command; a command that ends before it begins is left out. */
+static void write_tape(const struct plan_input *input, struct writing *writing,
+                       const struct plan_tape *tape, const struct plan_time *times)
 {
     for (uint32_t i = 0; i < tape->count; i++) {
         if (tape->commands[i].op != PLAN_JOIN && times[i].end_seconds >= times[i].begin_seconds) {
-            put_command(input, sink, &tape->commands[i], times[i]);
+            write_command(input, writing, &tape->commands[i], times[i]);
         }
     }
 }
 
-void plan_trace_end(const struct plan_trace_sink *sink)
+/* ---- measured ---- */
+
+struct recorded {
+    const struct plan_tape *tape; /* borrowed from the plan; NULL: not pushed yet */
+    struct plan_time *times;      /* owned, [commands_max] */
+};
+
+struct plan_trace {
+    uint64_t first;
+    uint64_t pushed;
+    uint32_t count;
+    uint32_t commands_max;
+    int64_t start_ns; /* the origin of times; 0: no tape yet */
+    struct recorded recorded[];
+};
+
+int plan_trace_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
+                      struct plan_trace **out)
 {
-    sink->put(sink->user, "\n]}\n");
+    struct plan_trace *trace = calloc(1, sizeof *trace + tapes * sizeof trace->recorded[0]);
+    if (trace == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a timeline");
+    }
+    trace->first = first;
+    trace->count = tapes;
+    trace->commands_max = commands_max;
+    for (uint32_t i = 0; i < tapes; i++) {
+        struct recorded *one = &trace->recorded[i];
+        one->times = calloc(commands_max > 0 ? commands_max : 1, sizeof *one->times);
+        if (one->times == NULL) {
+            plan_trace_destroy(trace);
+            return core_err_set(-ENOMEM, "no memory for a timeline of %u commands", commands_max);
+        }
+        for (uint32_t c = 0; c < commands_max; c++) {
+            one->times[c] = (struct plan_time){.begin_seconds = 1, .end_seconds = 0}; /* none */
+        }
+    }
+    *out = trace;
+    return 0;
+}
+
+void plan_trace_destroy(struct plan_trace *trace)
+{
+    if (trace == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < trace->count; i++) {
+        free(trace->recorded[i].times);
+    }
+    free(trace);
+}
+
+static struct recorded *find_tape(struct plan_trace *trace, uint64_t tape)
+{
+    return tape >= trace->first && tape - trace->first < trace->count
+               ? &trace->recorded[tape - trace->first]
+               : NULL;
+}
+
+void plan_trace_push(struct plan_trace *trace, const struct plan_tape *tape)
+{
+    struct recorded *one = find_tape(trace, trace->pushed++);
+    if (one != NULL) {
+        one->tape = tape;
+        trace->start_ns = trace->start_ns != 0 ? trace->start_ns : core_clock_now_ns();
+    }
+}
+
+void plan_trace_withdraw(struct plan_trace *trace)
+{
+    struct recorded *one = find_tape(trace, --trace->pushed);
+    if (one != NULL) {
+        one->tape = NULL;
+    }
+}
+
+void plan_trace_watch(void *user, uint64_t tape, const struct plan_command *command,
+                      int64_t begin_ns, int64_t end_ns)
+{
+    struct plan_trace *trace = user;
+    struct recorded *one = find_tape(trace, tape);
+    if (one == NULL || one->tape == NULL) {
+        return;
+    }
+    one->times[command - one->tape->commands] = (struct plan_time){
+        .begin_seconds = (double)(begin_ns - trace->start_ns) * 1e-9,
+        .end_seconds = (double)(end_ns - trace->start_ns) * 1e-9};
+}
+
+int plan_trace_write(const struct plan_trace *trace, const struct plan_input *input,
+                     const char *path)
+{
+    struct writing writing;
+    int rc = open_file(path, &writing);
+    if (rc != 0) {
+        return rc;
+    }
+    write_head(input, &writing);
+    for (uint32_t i = 0; i < trace->count && trace->recorded[i].tape != NULL; i++) {
+        write_tape(input, &writing, trace->recorded[i].tape, trace->recorded[i].times);
+    }
+    return close_file(&writing);
 }
 
 /* ---- simulated ---- */
 
 /* The tapes of a run of `steps` steps; returns how many. */
-static uint32_t row_of(const struct plan *plan, uint32_t steps, const struct plan_tape **tapes)
+static uint32_t tapes_of_run(const struct plan *plan, uint32_t steps,
+                             const struct plan_tape **tapes)
 {
     enum plan_kind before = PLAN_KIND_COUNT;
     uint32_t count = 0;
@@ -121,36 +270,66 @@ static uint32_t row_of(const struct plan *plan, uint32_t steps, const struct pla
     return count;
 }
 
-int plan_trace_predicted(const struct plan_input *input, const struct plan *plan, uint32_t steps,
-                         const struct plan_trace_sink *sink)
+/* Tapes and when the simulator says that each of their commands begins and ends. */
+struct simulated {
+    uint32_t count;
+    const struct plan_tape **tapes; /* owned array of borrowed tapes */
+    struct plan_time **times;       /* owned, one array per tape */
+    double *ends;                   /* owned */
+};
+
+static void simulated_fini(struct simulated *simulated)
 {
-    const struct plan_tape **tapes = calloc(steps + 1u, sizeof(void *));
-    struct plan_time **times = calloc(steps + 1u, sizeof(void *));
-    double *ends = calloc(steps + 1u, sizeof *ends);
-    int rc = tapes == NULL || times == NULL || ends == NULL ? -ENOMEM : 0;
-    uint32_t count = rc == 0 ? row_of(plan, steps, tapes) : 0;
-    for (uint32_t t = 0; rc == 0 && t < count; t++) {
-        times[t] = calloc(tapes[t]->count, sizeof *times[t]);
-        rc = times[t] == NULL ? -ENOMEM : 0;
+    for (uint32_t t = 0; simulated->times != NULL && t < simulated->count; t++) {
+        free(simulated->times[t]);
     }
-    if (rc != 0) {
-        core_err_set(rc, "no memory for a timeline of %u steps", steps);
+    free(simulated->times);
+    free(simulated->tapes);
+    free(simulated->ends);
+}
+
+/* On failure the caller calls fini, too. */
+static int simulate(const struct plan_input *input, const struct plan *plan, uint32_t steps,
+                    struct simulated *out)
+{
+    out->tapes = calloc(steps + 1u, sizeof(void *));
+    out->times = calloc(steps + 1u, sizeof(void *));
+    out->ends = calloc(steps + 1u, sizeof *out->ends);
+    if (out->tapes == NULL || out->times == NULL || out->ends == NULL) {
+        goto no_memory;
     }
-    if (rc == 0) {
-        rc = plan_sim_run(&input->rates, input->budgets.device_is_host, tapes, count, times, ends);
-    }
-    if (rc == 0) {
-        plan_trace_begin(input, sink);
-        for (uint32_t t = 0; t < count; t++) {
-            plan_trace_tape(input, sink, tapes[t], times[t]);
+    out->count = tapes_of_run(plan, steps, out->tapes);
+    for (uint32_t t = 0; t < out->count; t++) {
+        out->times[t] = calloc(out->tapes[t]->count, sizeof *out->times[t]);
+        if (out->times[t] == NULL) {
+            goto no_memory;
         }
-        plan_trace_end(sink);
     }
-    for (uint32_t t = 0; times != NULL && t < count; t++) {
-        free(times[t]);
+    return plan_sim_run(&input->rates, input->budgets.device_is_host, out->tapes, out->count,
+                        out->times, out->ends);
+no_memory:
+    return core_err_set(-ENOMEM, "no memory for a timeline of %u steps", steps);
+}
+
+int plan_trace_predict(const struct plan_input *input, const struct plan *plan, uint32_t steps,
+                       const char *path)
+{
+    struct writing writing;
+    struct simulated simulated = {0};
+    int rc = simulate(input, plan, steps, &simulated);
+    if (rc != 0) {
+        goto end;
     }
-    free(times);
-    free(tapes);
-    free(ends);
+    rc = open_file(path, &writing);
+    if (rc != 0) {
+        goto end;
+    }
+    write_head(input, &writing);
+    for (uint32_t t = 0; t < simulated.count; t++) {
+        write_tape(input, &writing, simulated.tapes[t], simulated.times[t]);
+    }
+    rc = close_file(&writing);
+end:
+    simulated_fini(&simulated);
     return rc;
 }

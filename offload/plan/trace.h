@@ -1,27 +1,36 @@
-/* trace.h: writes the measured or simulated timeline of a row of tapes as a Chrome/Perfetto file.
- * Each queue is a row, each command a bar. Text goes to the caller's `put` in pieces. Call begin
- * once, tape for each tape in order, and end once. Pure. */
+/* trace.h: timelines as files for Chrome's or Perfetto's viewer: the simulated one of a plan, and the
+ * measured one of a few tapes of a run, with the same names. Each queue is a row, each command a bar.
+ * A recorder is used by its rank's thread; nothing is allocated between create and write. */
 #ifndef OFFLOAD_PLAN_TRACE_H
 #define OFFLOAD_PLAN_TRACE_H
 
 #include "offload/plan/plan.h"
 
-struct plan_trace_sink {
-    void (*put)(void *user, const char *text);
-    void *user; /* borrowed */
-};
+/* Records when each command of some tapes began and ended. */
+struct plan_trace;
 
-void plan_trace_begin(const struct plan_input *input, const struct plan_trace_sink *sink);
+/* Records `tapes` tapes from the number `first` on (0: the first that is pushed), each of at most
+ * `commands_max` commands. */
+int plan_trace_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
+                      struct plan_trace **out);
+void plan_trace_destroy(struct plan_trace *trace);
 
-/* `times` has an item for each command; a command that ends before it begins is left out. */
-void plan_trace_tape(const struct plan_input *input, const struct plan_trace_sink *sink,
-                     const struct plan_tape *tape, const struct plan_time *times);
+/* A tape was pushed, or the last one was withdrawn; `tape` outlives the recorder. */
+void plan_trace_push(struct plan_trace *trace, const struct plan_tape *tape);
+void plan_trace_withdraw(struct plan_trace *trace);
 
-void plan_trace_end(const struct plan_trace_sink *sink);
+/* For the executor's options; `user` is the recorder. */
+void plan_trace_watch(void *user, uint64_t tape, const struct plan_command *command,
+                      int64_t begin_ns, int64_t end_ns);
+
+/* Writes what was recorded; commands that never ran are left out. The tapes have retired. If the file
+ * cannot be written completely, it is removed. */
+int plan_trace_write(const struct plan_trace *trace, const struct plan_input *input,
+                     const char *path);
 
 /* Writes the simulated timeline of the first `steps` steps of a run, and of the drain if an update
- * is pending then. 0 or -ENOMEM. */
-int plan_trace_predicted(const struct plan_input *input, const struct plan *plan, uint32_t steps,
-                         const struct plan_trace_sink *sink);
+ * is pending then. */
+int plan_trace_predict(const struct plan_input *input, const struct plan *plan, uint32_t steps,
+                       const char *path);
 
 #endif

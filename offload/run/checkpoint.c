@@ -31,19 +31,19 @@ static const char *precision_name(enum kern_type type)
     return type == KERN_BF16 ? "bf16" : type == KERN_FP16 ? "fp16" : "fp32";
 }
 
-static const char *rule_name(enum core_vec_rule rule)
+static const char *rule_name(enum core_update_rule rule)
 {
-    static const char *const names[] = {[CORE_VEC_ADAMW] = "adamw",
-                                        [CORE_VEC_ADAM] = "adam",
-                                        [CORE_VEC_LION] = "lion",
-                                        [CORE_VEC_ADAGRAD] = "adagrad",
-                                        [CORE_VEC_SGD] = "sgd"};
+    static const char *const names[] = {[CORE_UPDATE_ADAMW] = "adamw",
+                                        [CORE_UPDATE_ADAM] = "adam",
+                                        [CORE_UPDATE_LION] = "lion",
+                                        [CORE_UPDATE_ADAGRAD] = "adagrad",
+                                        [CORE_UPDATE_SGD] = "sgd"};
     return names[rule];
 }
 
-static const char *moments_name(enum core_vec_type moments)
+static const char *moments_name(enum core_update_type moments)
 {
-    return moments == CORE_VEC_F32 ? "fp32" : moments == CORE_VEC_BF16 ? "bf16" : "8bit";
+    return moments == CORE_UPDATE_F32 ? "fp32" : moments == CORE_UPDATE_BF16 ? "bf16" : "8bit";
 }
 
 /* The first three say what states are; a run for which they differ cannot resume. */

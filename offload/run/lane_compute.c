@@ -263,7 +263,7 @@ static int launch_kept(struct launching *launching, bool more)
     return rc;
 }
 
-static int launch_piece(void *context, const struct core_vec_update *piece)
+static int launch_piece(void *context, const struct core_update_args *piece)
 {
     struct launching *launching = context;
     if (launching->index++ < launching->compute->phase) {
@@ -298,7 +298,7 @@ static int update_on_card(struct run_compute *compute, const struct plan_command
 static int sums_on_card(struct run_compute *compute, const struct plan_command *command,
                         struct core_fence *out)
 {
-    const struct core_vec_norm norm = run_update_squares(compute->update, command);
+    const struct core_squares_args norm = run_update_squares(compute->update, command);
     const struct dev_command launch = {
         .op = KERN_SQUARES, .arguments = &norm, .arguments_bytes = sizeof norm};
     return dev_queue_launch(compute->queue, &launch, out);

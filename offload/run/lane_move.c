@@ -122,7 +122,7 @@ int run_collect_init(struct run_collect *collect, const struct run_options *opti
                      struct coll *coll)
 {
     const uint32_t world = coll_world(coll);
-    const bool f32_grads = run_options_gradients(options) == CORE_VEC_F32;
+    const bool f32_grads = run_options_gradients(options) == CORE_UPDATE_F32;
     *collect = (struct run_collect){
         .memory = memory,
         .input = input,

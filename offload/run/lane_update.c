@@ -24,7 +24,7 @@ struct run_update {
     struct adam_norm norm;
     struct adam **adams; /* owned, [blocks]; NULL for frozen blocks */
     struct plan_format format;
-    enum core_vec_type gradients; /* as they are stored */
+    enum core_update_type gradients; /* as they are stored */
     /* Set by the rank's thread between tapes, read by the queue's. */
     struct run_update_terms speculative;
     struct run_update_terms deferred;
@@ -72,11 +72,11 @@ bool run_update_splits_q8_block(const struct model *model, const struct run_opti
 {
     struct adam_run runs[MODEL_PARAMS_MAX];
     bool cut = false;
-    for (uint32_t b = 0; options->moments == CORE_VEC_Q8 && b < model->block_count; b++) {
+    for (uint32_t b = 0; options->moments == CORE_UPDATE_Q8 && b < model->block_count; b++) {
         const size_t count = list_runs(&model->blocks[b], options, runs);
         for (size_t i = 0; model->blocks[b].trained && i + 1 < count; i++) {
             cut = cut ||
-                  (runs[i].group != runs[i + 1].group && runs[i].end % CORE_VEC_Q8_BLOCK != 0);
+                  (runs[i].group != runs[i + 1].group && runs[i].end % CORE_UPDATE_Q8_BLOCK != 0);
         }
     }
     return cut;
@@ -208,10 +208,10 @@ void run_update_set_loss_scale(struct run_update *update, double loss_scale)
 
 /* ---- commands; the thread of the queue ---- */
 
-struct core_vec_norm run_update_squares(const struct run_update *update,
-                                        const struct plan_command *command)
+struct core_squares_args run_update_squares(const struct run_update *update,
+                                            const struct plan_command *command)
 {
-    return (struct core_vec_norm){
+    return (struct core_squares_args){
         .x = run_memory_of(update->memory, command, PLAN_AS_GRAD),
         .type = update->gradients,
         .count = command->elements,
@@ -221,7 +221,7 @@ struct core_vec_norm run_update_squares(const struct run_update *update,
 
 static int do_sums(struct run_update *update, const struct plan_command *command)
 {
-    const struct core_vec_norm norm = run_update_squares(update, command);
+    const struct core_squares_args norm = run_update_squares(update, command);
     return adam_norm_sums(&update->norm, &norm);
 }
 
@@ -229,8 +229,8 @@ static int do_sums(struct run_update *update, const struct plan_command *command
 static uint32_t block_of_tile(const struct run_update *update, uint64_t tile)
 {
     for (uint32_t b = 0; b < update->model->block_count; b++) {
-        const uint64_t tiles = (update->model->blocks[b].elements + CORE_VEC_TILE - 1) /
-                               CORE_VEC_TILE;
+        const uint64_t tiles = (update->model->blocks[b].elements + CORE_UPDATE_TILE - 1) /
+                               CORE_UPDATE_TILE;
         if (tile < tiles) {
             return b;
         }
@@ -246,7 +246,7 @@ static int do_norm(struct run_update *update, const struct plan_command *command
     const double clip = update->options->clip;
     uint64_t tiles = 0;
     for (uint32_t b = 0; b < update->model->block_count; b++) {
-        tiles += (update->model->blocks[b].elements + CORE_VEC_TILE - 1) / CORE_VEC_TILE;
+        tiles += (update->model->blocks[b].elements + CORE_UPDATE_TILE - 1) / CORE_UPDATE_TILE;
     }
     struct run_verdict verdict = {.norm = sqrt(adam_norm_total(sums, tiles)) / update->loss_scale,
                                   .factor = 1};
@@ -312,7 +312,7 @@ static void copy_part(void *argument, unsigned index, unsigned count)
     const struct copying *copying = argument;
     uint64_t begin;
     uint64_t end;
-    core_team_share(copying->bytes, CORE_VEC_TILE, index, count, &begin, &end);
+    core_team_share(copying->bytes, CORE_UPDATE_TILE, index, count, &begin, &end);
     memcpy(copying->to + begin, copying->from + begin, end - begin);
 }
 

@@ -60,8 +60,8 @@ void run_update_set_loss_scale(struct run_update *update, double loss_scale);
 /* ---- blocks that the card updates; the thread of the rank ---- */
 
 /* The arguments of a SUMS command. */
-struct core_vec_norm run_update_squares(const struct run_update *update,
-                                        const struct plan_command *command);
+struct core_squares_args run_update_squares(const struct run_update *update,
+                                            const struct plan_command *command);
 /* Calls `take` for each launch of an UPDATE, with the terms that are set now. */
 int run_update_pieces(struct run_update *update, const struct plan_command *command,
                       adam_piece_fn *take, void *context);

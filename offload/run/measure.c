@@ -422,16 +422,16 @@ static struct adam_arrays chunk_arrays(const struct plan_format *format, char *m
 static uint64_t update_elements(const struct run_shapes *shapes, const struct run_options *options)
 {
     const struct plan_format format = run_options_format(options);
-    const uint64_t each = 8 + plan_state_bytes(&format, CORE_VEC_TILE) / CORE_VEC_TILE;
+    const uint64_t each = 8 + plan_state_bytes(&format, CORE_UPDATE_TILE) / CORE_UPDATE_TILE;
     const uint64_t spare = spare_within(shapes, options, update_bytes_max);
-    return clamp(spare / each, UPDATE_ELEMENTS_MIN, update_bytes_max / each) / CORE_VEC_TILE *
-           CORE_VEC_TILE;
+    return clamp(spare / each, UPDATE_ELEMENTS_MIN, update_bytes_max / each) / CORE_UPDATE_TILE *
+           CORE_UPDATE_TILE;
 }
 
 /* Bytes of host memory that the update of an element reads and writes. */
 static double touched_bytes(const struct plan_format *format)
 {
-    const double states = (double)plan_state_bytes(format, CORE_VEC_TILE) / CORE_VEC_TILE;
+    const double states = (double)plan_state_bytes(format, CORE_UPDATE_TILE) / CORE_UPDATE_TILE;
     return 2 * states + format->grad_bytes + 2 * format->weight_bytes;
 }
 
@@ -464,7 +464,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     struct adam *adam = NULL;
     struct core_team *team = NULL;
     struct core_region region = {0};
-    double *sums = calloc(elements / CORE_VEC_TILE, sizeof *sums);
+    double *sums = calloc(elements / CORE_UPDATE_TILE, sizeof *sums);
     int rc = sums != NULL ? core_team_create(&members, &team)
                           : core_err_set(-ENOMEM, "no memory to measure the update");
     if (rc != 0) {
@@ -495,7 +495,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     out->memory_bytes = host ? 0 : out->update_elements * touched_bytes(&format);
     struct adam_norm norm;
     adam_norm_init(&norm, team, CORE_CPU_ALL);
-    const struct core_vec_norm squares = {
+    const struct core_squares_args squares = {
         .x = arrays.g, .type = run_options_gradients(options), .count = elements, .sums = sums};
     const int64_t start_ns = core_clock_now_ns();
     rc = adam_norm_sums(&norm, &squares);
@@ -589,10 +589,10 @@ static int time_card(struct bench *card, const struct run_options *options, uint
                                                       .v_scale = arrays.v_scale,
                                                       .seed = 1,
                                                       .stream = 1}};
-    const struct core_vec_norm squares = {.x = arrays.g,
-                                          .type = run_options_gradients(options),
-                                          .count = elements,
-                                          .sums = (double *)(void *)sums};
+    const struct core_squares_args squares = {.x = arrays.g,
+                                              .type = run_options_gradients(options),
+                                              .count = elements,
+                                              .sums = (double *)(void *)sums};
     const struct dev_command updates = {
         .op = KERN_UPDATE, .arguments = &update, .arguments_bytes = sizeof update};
     const struct dev_command sums_of_squares = {
@@ -611,11 +611,11 @@ int run_measure_card(const struct run_shapes *shapes, const struct run_options *
                      struct plan_rates *out)
 {
     const struct plan_format format = run_options_format(options);
-    const uint64_t each = 8 + plan_state_bytes(&format, CORE_VEC_TILE) / CORE_VEC_TILE + 1;
+    const uint64_t each = 8 + plan_state_bytes(&format, CORE_UPDATE_TILE) / CORE_UPDATE_TILE + 1;
     const uint64_t spare = run_measure_spare(shapes, options) / each;
-    const uint64_t elements = (spare > CORE_VEC_TILE ? spare : CORE_VEC_TILE) / CORE_VEC_TILE *
-                              CORE_VEC_TILE;
-    const uint64_t sums_bytes = elements / CORE_VEC_TILE * sizeof(double);
+    const uint64_t elements = (spare > CORE_UPDATE_TILE ? spare : CORE_UPDATE_TILE) /
+                              CORE_UPDATE_TILE * CORE_UPDATE_TILE;
+    const uint64_t sums_bytes = elements / CORE_UPDATE_TILE * sizeof(double);
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE};
     const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN}; /* none is computed */
     struct bench card = {0};

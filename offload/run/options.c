@@ -3,47 +3,47 @@
 
 #include <string.h>
 
-static uint8_t moment_bytes(enum core_vec_type moments)
+static uint8_t moment_bytes(enum core_update_type moments)
 {
-    return moments == CORE_VEC_F32 ? 4 : moments == CORE_VEC_BF16 ? 2 : 1;
+    return moments == CORE_UPDATE_F32 ? 4 : moments == CORE_UPDATE_BF16 ? 2 : 1;
 }
 
-enum core_vec_type run_options_gradients(const struct run_options *options)
+enum core_update_type run_options_gradients(const struct run_options *options)
 {
     if (options->gradients_fp32 || options->type == KERN_F32) {
-        return CORE_VEC_F32;
+        return CORE_UPDATE_F32;
     }
-    return options->type == KERN_BF16 ? CORE_VEC_BF16 : CORE_VEC_FP16;
+    return options->type == KERN_BF16 ? CORE_UPDATE_BF16 : CORE_UPDATE_FP16;
 }
 
-enum core_vec_master run_options_master(const struct run_options *options)
+enum core_update_master run_options_master(const struct run_options *options)
 {
     switch (options->type) {
-    case KERN_BF16: return CORE_VEC_MASTER_SPLIT;
-    case KERN_FP16: return CORE_VEC_MASTER_FP16;
+    case KERN_BF16: return CORE_UPDATE_MASTER_SPLIT;
+    case KERN_FP16: return CORE_UPDATE_MASTER_FP16;
     case KERN_F32:
     case KERN_F64: break;
     }
-    return CORE_VEC_MASTER_F32;
+    return CORE_UPDATE_MASTER_F32;
 }
 
 struct plan_format run_options_format(const struct run_options *options)
 {
-    static const uint8_t master_bytes[] = {[CORE_VEC_MASTER_SPLIT] = 2,
-                                           [CORE_VEC_MASTER_BF16] = 4,
-                                           [CORE_VEC_MASTER_FP16] = 4,
-                                           [CORE_VEC_MASTER_F32] = 0};
-    const bool has_m = options->rule != CORE_VEC_ADAGRAD;
-    const bool has_v = options->rule == CORE_VEC_ADAM || options->rule == CORE_VEC_ADAMW ||
-                       options->rule == CORE_VEC_ADAGRAD;
+    static const uint8_t master_bytes[] = {[CORE_UPDATE_MASTER_SPLIT] = 2,
+                                           [CORE_UPDATE_MASTER_BF16] = 4,
+                                           [CORE_UPDATE_MASTER_FP16] = 4,
+                                           [CORE_UPDATE_MASTER_F32] = 0};
+    const bool has_m = options->rule != CORE_UPDATE_ADAGRAD;
+    const bool has_v = options->rule == CORE_UPDATE_ADAM || options->rule == CORE_UPDATE_ADAMW ||
+                       options->rule == CORE_UPDATE_ADAGRAD;
     const uint8_t moment = moment_bytes(options->moments);
     return (struct plan_format){
         .weight_bytes = (uint8_t)kern_type_bytes(options->type),
         .master_bytes = master_bytes[run_options_master(options)],
         .m_bytes = has_m ? moment : 0,
         .v_bytes = has_v ? moment : 0,
-        .grad_bytes = run_options_gradients(options) == CORE_VEC_F32 ? 4 : 2,
-        .q8_block = options->moments == CORE_VEC_Q8 ? CORE_VEC_Q8_BLOCK : 0,
+        .grad_bytes = run_options_gradients(options) == CORE_UPDATE_F32 ? 4 : 2,
+        .q8_block = options->moments == CORE_UPDATE_Q8 ? CORE_UPDATE_Q8_BLOCK : 0,
     };
 }
 

@@ -32,8 +32,8 @@ struct run_options {
     uint64_t tile_bytes;
 
     enum kern_type type;
-    enum core_vec_rule rule;
-    enum core_vec_type moments;
+    enum core_update_rule rule;
+    enum core_update_type moments;
     bool gradients_fp32;
     struct adam_group group; /* decay is for the parameters that have any */
     bool decay_all;          /* also norms and biases */
@@ -65,7 +65,7 @@ struct plan_format run_options_format(const struct run_options *options);
 const char *run_options_file_io(const struct run_options *options);
 int64_t run_options_stall_ns(const struct run_options *options);
 /* The types of gradients and master weights, for the update. */
-enum core_vec_type run_options_gradients(const struct run_options *options);
-enum core_vec_master run_options_master(const struct run_options *options);
+enum core_update_type run_options_gradients(const struct run_options *options);
+enum core_update_master run_options_master(const struct run_options *options);
 
 #endif

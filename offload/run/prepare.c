@@ -36,7 +36,7 @@ static int restrict_card(struct run_prepared *prepared, const struct model *mode
                             "states in DEVICE with 8-bit moments: parameters of this model with "
                             "different decay share blocks of %d moments, which a card cannot "
                             "update",
-                            CORE_VEC_Q8_BLOCK);
+                            CORE_UPDATE_Q8_BLOCK);
     }
     return 0;
 }

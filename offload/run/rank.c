@@ -148,7 +148,7 @@ static uint32_t longest_tape(const struct plan *plan)
 /* The lanes of the device's own queues. */
 static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
 {
-    const bool f32_grads = run_options_gradients(rank->options) == CORE_VEC_F32;
+    const bool f32_grads = run_options_gradients(rank->options) == CORE_UPDATE_F32;
     uint64_t grad_stride = 0;
     for (uint32_t b = 0; b < rank->model->block_count; b++) {
         const uint64_t stride = run_shapes_stride(rank->shapes->blocks[b].out_bytes);
@@ -228,13 +228,12 @@ static int make_executor(struct run_rank *rank)
         options.lanes[PLAN_Q_READ_WEIGHT + i] = run_io_lane(&rank->io[i]);
     }
     if (rank->given.trace != NULL) {
-        int rc = run_timeline_create(TRACE_FIRST, TRACE_TAPES, options.commands_max,
-                                     &rank->timeline);
+        int rc = plan_trace_create(TRACE_FIRST, TRACE_TAPES, options.commands_max, &rank->trace);
         if (rc != 0) {
             return rc;
         }
-        options.watch = run_timeline_watch;
-        options.watch_user = rank->timeline;
+        options.watch = plan_trace_watch;
+        options.watch_user = rank->trace;
     }
     return run_executor_create(&options, &rank->executor);
 }
@@ -338,11 +337,11 @@ static bool is_stuck(struct run_rank *rank)
 
 int run_rank_trace(struct run_rank *rank)
 {
-    if (rank->timeline == NULL || rank->traced) {
+    if (rank->trace == NULL || rank->traced) {
         return 0;
     }
     rank->traced = true;
-    return run_timeline_write(rank->timeline, rank->input, rank->given.trace);
+    return plan_trace_write(rank->trace, rank->input, rank->given.trace);
 }
 
 /* Ends what still runs, users before what they use. Memory that a drive may still write to is not
@@ -364,7 +363,7 @@ bool run_rank_destroy(struct run_rank *rank)
     }
     run_executor_destroy(rank->executor);
     run_checkpoint_lane_destroy(rank->checkpoint_lane);
-    run_timeline_destroy(rank->timeline);
+    plan_trace_destroy(rank->trace);
     coll_close(rank->coll);
     run_collect_fini(&rank->collect);
     for (int i = 0; i < RANK_IO_QUEUES; i++) {

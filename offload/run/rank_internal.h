@@ -4,11 +4,11 @@
 #define OFFLOAD_RUN_RANK_INTERNAL_H
 
 #include "core/base/bell.h"
+#include "offload/plan/trace.h"
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/lane_compute.h"
 #include "offload/run/lane_move.h"
 #include "offload/run/rank.h"
-#include "offload/run/timeline.h"
 
 enum { RANK_IO_QUEUES = 5 }; /* PLAN_Q_READ_WEIGHT and the next four */
 
@@ -56,8 +56,8 @@ struct run_rank {
     struct run_collect collect;
     struct run_checkpoint_lane *checkpoint_lane; /* owned; NULL: no tape saves */
     struct run_executor *executor;
-    struct run_timeline *timeline; /* owned; NULL: not asked for */
-    bool traced;                   /* the timeline was written, or could not be */
+    struct plan_trace *trace; /* owned; NULL: not asked for */
+    bool traced;              /* the timeline was written, or could not be */
 
     enum plan_kind last;  /* of the tape released last; PLAN_KIND_COUNT: none yet */
     enum plan_kind ahead; /* of the tape pushed after it, which only reads; PLAN_KIND_COUNT: none */

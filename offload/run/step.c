@@ -42,8 +42,8 @@ static int push_tape(struct run_rank *rank, enum plan_kind kind)
             rc = run_executor_push(rank->executor, tape, gate);
         }
     }
-    if (rc == 0 && rank->timeline != NULL) {
-        run_timeline_push(rank->timeline, tape);
+    if (rc == 0 && rank->trace != NULL) {
+        plan_trace_push(rank->trace, tape);
     }
     return rc;
 }
@@ -56,8 +56,8 @@ static int withdraw_tape(struct run_rank *rank)
         return 0;
     }
     rank->ahead = PLAN_KIND_COUNT;
-    if (rank->timeline != NULL) {
-        run_timeline_withdraw(rank->timeline);
+    if (rank->trace != NULL) {
+        plan_trace_withdraw(rank->trace);
     }
     int rc = run_executor_withdraw(rank->executor, &traffic.store_read_bytes);
     if (rc == 0) {

@@ -35,7 +35,7 @@ float check_random_float(bool with_bad);
 
 /* Equal bits, NaN by class; CHECK_ROOM numbers, or as many codes. */
 void check_floats(const char *what, const float *a, const float *b, uint64_t count);
-void check_numbers(const char *what, enum core_vec_type type, const void *a, const void *b);
+void check_numbers(const char *what, enum core_update_type type, const void *a, const void *b);
 
 /* In check_norm.c: the tile sums over all variants, types, sizes and alignments. */
 void check_norms(void);

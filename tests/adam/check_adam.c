@@ -23,13 +23,13 @@ struct room {
     float v[CHECK_ROOM];
     uint16_t w16[CHECK_ROOM];
     uint16_t lo16[CHECK_ROOM];
-    float m_scale[CHECK_ROOM / CORE_VEC_Q8_BLOCK];
-    float v_scale[CHECK_ROOM / CORE_VEC_Q8_BLOCK];
+    float m_scale[CHECK_ROOM / CORE_UPDATE_Q8_BLOCK];
+    float v_scale[CHECK_ROOM / CORE_UPDATE_Q8_BLOCK];
 };
 
-static void fill_moment(void *x, enum core_vec_type type, bool is_signed, bool with_bad)
+static void fill_moment(void *x, enum core_update_type type, bool is_signed, bool with_bad)
 {
-    if (type == CORE_VEC_Q8) {
+    if (type == CORE_UPDATE_Q8) {
         for (int i = 0; i < CHECK_ROOM; i++) {
             ((uint8_t *)x)[i] = (uint8_t)check_random_word();
         }
@@ -47,7 +47,7 @@ static void fill_room(struct room *room, const struct adam_options *o, bool with
     for (uint64_t i = 0; i < CHECK_ROOM; i++) {
         const float p = check_random_float(with_bad);
         room->w32[i] = p;
-        if (o->master == CORE_VEC_MASTER_SPLIT) {
+        if (o->master == CORE_UPDATE_MASTER_SPLIT) {
             room->w16[i] = core_f32_to_bf16_away(p);
             room->lo16[i] = isnan(p) ? 0 : (uint16_t)core_f32_bits(p);
         }
@@ -55,7 +55,7 @@ static void fill_room(struct room *room, const struct adam_options *o, bool with
     }
     fill_moment(room->m, o->moments, true, with_bad);
     fill_moment(room->v, o->moments, false, with_bad);
-    for (int i = 0; i < CHECK_ROOM / CORE_VEC_Q8_BLOCK; i++) {
+    for (int i = 0; i < CHECK_ROOM / CORE_UPDATE_Q8_BLOCK; i++) {
         room->m_scale[i] = i == 1 ? 0.0f : fabsf(check_random_float(false));
         room->v_scale[i] = i == 1 ? 0.0f : fabsf(check_random_float(false));
     }
@@ -65,8 +65,10 @@ static void fill_room(struct room *room, const struct adam_options *o, bool with
 static struct adam_arrays window(struct room *room, const struct adam_options *o, size_t into,
                                  uint64_t first)
 {
-    const size_t g_bytes = o->gradients == CORE_VEC_F32 ? 4 : 2;
-    const size_t moment_bytes = o->moments == CORE_VEC_F32 ? 4 : o->moments == CORE_VEC_Q8 ? 1 : 2;
+    const size_t g_bytes = o->gradients == CORE_UPDATE_F32 ? 4 : 2;
+    const size_t moment_bytes = o->moments == CORE_UPDATE_F32  ? 4
+                                : o->moments == CORE_UPDATE_Q8 ? 1
+                                                               : 2;
     return (struct adam_arrays){
         .first = first,
         .count = o->count - first,
@@ -86,13 +88,13 @@ static void check_rooms(const char *what, const struct adam_options *o, const st
                         const struct room *b)
 {
     check_floats(what, a->w32, b->w32, CHECK_ROOM);
-    check_floats(what, a->m_scale, b->m_scale, CHECK_ROOM / CORE_VEC_Q8_BLOCK);
-    check_floats(what, a->v_scale, b->v_scale, CHECK_ROOM / CORE_VEC_Q8_BLOCK);
+    check_floats(what, a->m_scale, b->m_scale, CHECK_ROOM / CORE_UPDATE_Q8_BLOCK);
+    check_floats(what, a->v_scale, b->v_scale, CHECK_ROOM / CORE_UPDATE_Q8_BLOCK);
     check_numbers(what, o->gradients, a->g, b->g);
     check_numbers(what, o->moments, a->m, b->m);
     check_numbers(what, o->moments, a->v, b->v);
-    const bool is_fp16 = o->master == CORE_VEC_MASTER_FP16;
-    check_numbers(what, is_fp16 ? CORE_VEC_FP16 : CORE_VEC_BF16, a->w16, b->w16);
+    const bool is_fp16 = o->master == CORE_UPDATE_MASTER_FP16;
+    check_numbers(what, is_fp16 ? CORE_UPDATE_FP16 : CORE_UPDATE_BF16, a->w16, b->w16);
     check_memory(a->lo16, b->lo16, sizeof a->lo16);
 }
 
@@ -100,7 +102,7 @@ static void check_rooms(const char *what, const struct adam_options *o, const st
 static void drop_codes(const float *scale, uint8_t *x, uint8_t *y, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
-        if (!isfinite(scale[i / CORE_VEC_Q8_BLOCK])) {
+        if (!isfinite(scale[i / CORE_UPDATE_Q8_BLOCK])) {
             x[i] = y[i] = 0;
         }
     }
@@ -112,7 +114,7 @@ static void verify_size(const struct adam_options *options, const struct room *s
     static struct room ours;
     static struct room theirs;
     struct adam_options o = *options;
-    const bool is_q8 = o.moments == CORE_VEC_Q8;
+    const bool is_q8 = o.moments == CORE_UPDATE_Q8;
     const size_t into = is_q8 ? size % 3 * 8 : size * 7 % 131;
     const uint64_t base = UINT64_C(0x300000000); /* beyond element 2^32 */
     const uint64_t first = base + (is_q8 ? 0 : size * 13 % 256);
@@ -140,14 +142,14 @@ static void verify_size(const struct adam_options *options, const struct room *s
     check_uint(met, ==, expected);
 }
 
-static void verify_rule(enum core_vec_rule rule)
+static void verify_rule(enum core_update_rule rule)
 {
     static struct room start;
     for (int n = 0; n < REF_FORMATS; n++) {
         const struct adam_options o = ref_options(rule, n);
-        fill_room(&start, &o, n % 3 == 1 && o.moments != CORE_VEC_Q8);
+        fill_room(&start, &o, n % 3 == 1 && o.moments != CORE_UPDATE_Q8);
         for (int i = 0; i < CHECK_VARIANTS; i++) {
-            const uint64_t rare = rule == CORE_VEC_ADAMW ? check_size_step : 5 * check_size_step;
+            const uint64_t rare = rule == CORE_UPDATE_ADAMW ? check_size_step : 5 * check_size_step;
             for (uint64_t size = 0; check_present(&check_variants[i]) && size <= CHECK_SIZE_MAX;
                  size += size < 20 ? check_size_step : rare) {
                 verify_size(&o, &start, check_variants[i].mask, size);
@@ -165,27 +167,27 @@ static void verify_rule(enum core_vec_rule rule)
  * reference. */
 static void update_adam(void)
 {
-    verify_rule(CORE_VEC_ADAM);
+    verify_rule(CORE_UPDATE_ADAM);
 }
 
 static void update_adamw(void)
 {
-    verify_rule(CORE_VEC_ADAMW);
+    verify_rule(CORE_UPDATE_ADAMW);
 }
 
 static void update_lion(void)
 {
-    verify_rule(CORE_VEC_LION);
+    verify_rule(CORE_UPDATE_LION);
 }
 
 static void update_adagrad(void)
 {
-    verify_rule(CORE_VEC_ADAGRAD);
+    verify_rule(CORE_UPDATE_ADAGRAD);
 }
 
 static void update_sgd(void)
 {
-    verify_rule(CORE_VEC_SGD);
+    verify_rule(CORE_UPDATE_SGD);
 }
 
 /* Which variants this machine could check. */
@@ -213,13 +215,13 @@ static int digest(void)
     static struct room room;
     uint64_t all = 0;
     check_small_only = true;
-    for (int n = 0; n < CORE_VEC_RULES * REF_FORMATS; n++) {
-        struct adam_options o = ref_options((enum core_vec_rule)(n % CORE_VEC_RULES),
-                                            n / CORE_VEC_RULES);
+    for (int n = 0; n < CORE_UPDATE_RULES * REF_FORMATS; n++) {
+        struct adam_options o = ref_options((enum core_update_rule)(n % CORE_UPDATE_RULES),
+                                            n / CORE_UPDATE_RULES);
         o.count = 400;
         struct adam *adam = NULL;
         fill_room(&room, &o, false);
-        for (int i = 0; i < CHECK_ROOM / CORE_VEC_Q8_BLOCK; i++) {
+        for (int i = 0; i < CHECK_ROOM / CORE_UPDATE_Q8_BLOCK; i++) {
             room.m_scale[i] = room.v_scale[i] = 0.25f;
         }
         const struct adam_arrays arrays = window(&room, &o, 0, 0);

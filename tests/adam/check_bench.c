@@ -13,7 +13,7 @@ enum { BENCH_COUNT = 1 << 16 };
 struct bench_room {
     float x[4][BENCH_COUNT];
     uint16_t half[2][BENCH_COUNT];
-    float scale[2][BENCH_COUNT / CORE_VEC_Q8_BLOCK];
+    float scale[2][BENCH_COUNT / CORE_UPDATE_Q8_BLOCK];
 };
 
 static void bench_update(const struct check_variant *variant, const struct adam_options *options,
@@ -55,9 +55,9 @@ static void bench_update(const struct check_variant *variant, const struct adam_
 int check_bench(void)
 {
     struct bench_room *room = malloc(sizeof *room);
-    for (int rule = 0; room != NULL && rule < CORE_VEC_RULES; rule++) {
+    for (int rule = 0; room != NULL && rule < CORE_UPDATE_RULES; rule++) {
         for (int n = 0; n < REF_FORMATS; n++) {
-            const struct adam_options o = ref_options((enum core_vec_rule)rule, n);
+            const struct adam_options o = ref_options((enum core_update_rule)rule, n);
             for (int i = 0; i < CHECK_VARIANTS; i++) {
                 if (check_present(&check_variants[i])) {
                     bench_update(&check_variants[i], &o, room);

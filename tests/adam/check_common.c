@@ -63,9 +63,9 @@ void check_floats(const char *what, const float *a, const float *b, uint64_t cou
     }
 }
 
-void check_numbers(const char *what, enum core_vec_type type, const void *a, const void *b)
+void check_numbers(const char *what, enum core_update_type type, const void *a, const void *b)
 {
-    if (type == CORE_VEC_Q8) {
+    if (type == CORE_UPDATE_Q8) {
         if (memcmp(a, b, CHECK_ROOM) != 0) {
             test_fail(__FILE__, __LINE__, "%s: codes differ", what);
         }

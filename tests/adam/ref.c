@@ -7,24 +7,24 @@
 #include "core/base/half.h"
 #include "core/base/rng.h"
 
-float ref_load(const void *x, enum core_vec_type type, uint64_t i)
+float ref_load(const void *x, enum core_update_type type, uint64_t i)
 {
     switch (type) {
-    case CORE_VEC_BF16: return core_bf16_to_f32(((const uint16_t *)x)[i]);
-    case CORE_VEC_FP16: return core_fp16_to_f32(((const uint16_t *)x)[i]);
-    case CORE_VEC_F32:
-    case CORE_VEC_Q8:
+    case CORE_UPDATE_BF16: return core_bf16_to_f32(((const uint16_t *)x)[i]);
+    case CORE_UPDATE_FP16: return core_fp16_to_f32(((const uint16_t *)x)[i]);
+    case CORE_UPDATE_F32:
+    case CORE_UPDATE_Q8:
     default: return ((const float *)x)[i];
     }
 }
 
-void ref_store(void *x, enum core_vec_type type, uint64_t i, float value)
+void ref_store(void *x, enum core_update_type type, uint64_t i, float value)
 {
     switch (type) {
-    case CORE_VEC_BF16: ((uint16_t *)x)[i] = core_f32_to_bf16(value); break;
-    case CORE_VEC_FP16: ((uint16_t *)x)[i] = core_f32_to_fp16(value); break;
-    case CORE_VEC_F32:
-    case CORE_VEC_Q8:
+    case CORE_UPDATE_BF16: ((uint16_t *)x)[i] = core_f32_to_bf16(value); break;
+    case CORE_UPDATE_FP16: ((uint16_t *)x)[i] = core_f32_to_fp16(value); break;
+    case CORE_UPDATE_F32:
+    case CORE_UPDATE_Q8:
     default: ((float *)x)[i] = value; break;
     }
 }
@@ -37,13 +37,14 @@ static const struct adam_group group = {.lr = 1e-3,
                                         .step = 3,
                                         .bias_correction = true};
 
-struct adam_options ref_options(enum core_vec_rule rule, int n)
+struct adam_options ref_options(enum core_update_rule rule, int n)
 {
-    static const enum core_vec_type moments[] = {CORE_VEC_F32, CORE_VEC_BF16, CORE_VEC_Q8};
+    static const enum core_update_type moments[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
+                                                    CORE_UPDATE_Q8};
     return (struct adam_options){
         .rule = rule,
-        .master = (enum core_vec_master)(n % 4),
-        .gradients = (enum core_vec_type)(n / 4 % 3),
+        .master = (enum core_update_master)(n % 4),
+        .gradients = (enum core_update_type)(n / 4 % 3),
         .moments = moments[n / 12],
         .groups = &group,
         .groups_count = 1,
@@ -115,27 +116,28 @@ static float over(float a, float b)
     return b == 0.0f ? 0.0f : a / b;
 }
 
-static void rule_step(enum core_vec_rule rule, const struct core_vec_scalars *s, float g,
+static void rule_step(enum core_update_rule rule, const struct core_update_scalars *s, float g,
                       struct state *e)
 {
-    if (s->decays && (rule == CORE_VEC_ADAM || rule == CORE_VEC_ADAGRAD || rule == CORE_VEC_SGD)) {
+    if (s->decays &&
+        (rule == CORE_UPDATE_ADAM || rule == CORE_UPDATE_ADAGRAD || rule == CORE_UPDATE_SGD)) {
         g = fmaf(e->p, s->decay, g);
     }
-    if (rule == CORE_VEC_ADAM || rule == CORE_VEC_ADAMW) {
+    if (rule == CORE_UPDATE_ADAM || rule == CORE_UPDATE_ADAMW) {
         e->m = fmaf(g, s->one_minus_beta1, e->m * s->beta1);
         e->v = fmaf(g * g, s->one_minus_beta2, e->v * s->beta2);
         const float u = over(e->m, fmaf(sqrtf(e->v), s->root_scale, s->eps));
-        if (s->decays && rule == CORE_VEC_ADAMW) {
+        if (s->decays && rule == CORE_UPDATE_ADAMW) {
             e->p = e->p + fmaf(u, s->rate, e->p * s->decay);
         } else {
             e->p = fmaf(u, s->rate, e->p);
         }
-    } else if (rule == CORE_VEC_LION) {
+    } else if (rule == CORE_UPDATE_LION) {
         const float mixed = fmaf(g, s->one_minus_beta1, e->m * s->beta1);
         const float move = signbit(mixed) ? -s->rate : s->rate;
         e->p = fmaf(e->p, s->decay, isfinite(mixed) ? move : NAN);
         e->m = fmaf(g, s->one_minus_beta2, e->m * s->beta2);
-    } else if (rule == CORE_VEC_ADAGRAD) {
+    } else if (rule == CORE_UPDATE_ADAGRAD) {
         e->v = fmaf(g, g, e->v);
         e->p = fmaf(over(g, sqrtf(e->v) + s->eps), s->rate, e->p);
     } else {
@@ -146,7 +148,7 @@ static void rule_step(enum core_vec_rule rule, const struct core_vec_scalars *s,
 
 static float master_get(const struct adam_options *o, const struct adam_arrays *a, uint64_t i)
 {
-    if (o->master != CORE_VEC_MASTER_SPLIT) {
+    if (o->master != CORE_UPDATE_MASTER_SPLIT) {
         return a->w32[i];
     }
     const uint32_t carry = a->lo16[i] >> 15; /* rounding had added one */
@@ -158,38 +160,38 @@ static float master_set(const struct adam_options *o, const struct adam_arrays *
                         float p)
 {
     switch (o->master) {
-    case CORE_VEC_MASTER_SPLIT:
+    case CORE_UPDATE_MASTER_SPLIT:
         a->w16[i] = core_f32_to_bf16_away(p);
         a->lo16[i] = isnan(p) ? 0 : (uint16_t)core_f32_bits(p);
         return core_bf16_to_f32(a->w16[i]);
-    case CORE_VEC_MASTER_BF16:
+    case CORE_UPDATE_MASTER_BF16:
         a->w32[i] = p;
         a->w16[i] = core_f32_to_bf16(p);
         return core_bf16_to_f32(a->w16[i]);
-    case CORE_VEC_MASTER_FP16:
+    case CORE_UPDATE_MASTER_FP16:
         a->w32[i] = p;
         a->w16[i] = core_f32_to_fp16(p);
         return core_fp16_to_f32(a->w16[i]);
-    case CORE_VEC_MASTER_F32:
+    case CORE_UPDATE_MASTER_F32:
     default: a->w32[i] = p; return p;
     }
 }
 
-static bool has_m(enum core_vec_rule rule)
+static bool has_m(enum core_update_rule rule)
 {
-    return rule != CORE_VEC_ADAGRAD;
+    return rule != CORE_UPDATE_ADAGRAD;
 }
 
-static bool has_v(enum core_vec_rule rule)
+static bool has_v(enum core_update_rule rule)
 {
-    return rule != CORE_VEC_LION && rule != CORE_VEC_SGD;
+    return rule != CORE_UPDATE_LION && rule != CORE_UPDATE_SGD;
 }
 
 static float moment_get(const struct adam_options *o, const struct adam_arrays *a, bool is_m,
                         uint64_t i)
 {
     const void *x = is_m ? a->m : a->v;
-    if (o->moments != CORE_VEC_Q8) {
+    if (o->moments != CORE_UPDATE_Q8) {
         return ref_load(x, o->moments, i);
     }
     const uint32_t code = ((const uint8_t *)x)[i];
@@ -233,7 +235,7 @@ static void moment_set(const struct adam_options *o, const struct adam_arrays *a
                        uint64_t i, float x)
 {
     void *to = is_m ? a->m : a->v;
-    if (o->moments == CORE_VEC_F32) {
+    if (o->moments == CORE_UPDATE_F32) {
         ((float *)to)[i] = x;
         return;
     }
@@ -245,7 +247,7 @@ static void moment_set(const struct adam_options *o, const struct adam_arrays *a
 unsigned ref_step(const struct adam_options *o, const struct adam_arrays *a, uint64_t begin,
                   uint64_t end, double gradient_scale)
 {
-    struct core_vec_scalars s;
+    struct core_update_scalars s;
     unsigned met = 0;
     if (adam_scalars(o->rule, &o->groups[0], gradient_scale, &s) != 0) {
         return ~0u;
@@ -259,12 +261,12 @@ unsigned ref_step(const struct adam_options *o, const struct adam_arrays *a, uin
         const float g = ref_load(a->g, o->gradients, i) * s.gradient_scale;
         rule_step(o->rule, &s, g, &e);
         const float working = master_set(o, a, i, e.p);
-        met |= isfinite(g) ? 0u : (unsigned)CORE_VEC_MET_GRADIENT;
-        met |= isfinite(e.p) ? 0u : (unsigned)CORE_VEC_MET_MASTER;
-        met |= isfinite(working) ? 0u : (unsigned)CORE_VEC_MET_WORKING;
+        met |= isfinite(g) ? 0u : (unsigned)CORE_NONFINITE_GRADIENT;
+        met |= isfinite(e.p) ? 0u : (unsigned)CORE_NONFINITE_MASTER;
+        met |= isfinite(working) ? 0u : (unsigned)CORE_NONFINITE_WORKING;
         m[i % 256] = e.m;
         v[i % 256] = e.v;
-        if (o->moments != CORE_VEC_Q8) {
+        if (o->moments != CORE_UPDATE_Q8) {
             if (has_m(o->rule)) {
                 moment_set(o, a, true, i, e.m);
             }
@@ -284,7 +286,7 @@ unsigned ref_step(const struct adam_options *o, const struct adam_arrays *a, uin
     return met;
 }
 
-double ref_tile_sum(const void *x, enum core_vec_type type, uint64_t count)
+double ref_tile_sum(const void *x, enum core_update_type type, uint64_t count)
 {
     double lanes[32] = {0};
     for (uint64_t i = 0; i < count; i++) {

@@ -5,22 +5,22 @@
 
 #include "cpu_adam/adam.h"
 
-/* adam_step with one group. Returns enum core_vec_met flags. */
+/* adam_step with one group. Returns enum core_nonfinite_flags flags. */
 unsigned ref_step(const struct adam_options *options, const struct adam_arrays *arrays,
                   uint64_t begin, uint64_t end, double gradient_scale);
 
 /* The n-th of the formats under a rule; one group, step 3. */
 enum { REF_FORMATS = 4 * 3 * 3 }; /* master x gradients x moments */
-struct adam_options ref_options(enum core_vec_rule rule, int n);
+struct adam_options ref_options(enum core_update_rule rule, int n);
 
 /* Decodes the values of begin .. end - 1. */
 void ref_read(const struct adam_options *options, const struct adam_arrays *arrays,
               enum adam_value value, uint64_t begin, uint64_t end, float *out);
 
-float ref_load(const void *x, enum core_vec_type type, uint64_t i);
-void ref_store(void *x, enum core_vec_type type, uint64_t i, float value);
+float ref_load(const void *x, enum core_update_type type, uint64_t i);
+void ref_store(void *x, enum core_update_type type, uint64_t i, float value);
 
 /* The sum of one tile or of its beginning. */
-double ref_tile_sum(const void *x, enum core_vec_type type, uint64_t count);
+double ref_tile_sum(const void *x, enum core_update_type type, uint64_t count);
 
 #endif

@@ -42,11 +42,11 @@ struct adam_arrays room_arrays(struct room *room)
                                 .v_scale = room->v_scale};
 }
 
-struct adam_options room_options(enum core_vec_type moments)
+struct adam_options room_options(enum core_update_type moments)
 {
-    return (struct adam_options){.rule = CORE_VEC_ADAMW,
-                                 .master = CORE_VEC_MASTER_SPLIT,
-                                 .gradients = CORE_VEC_BF16,
+    return (struct adam_options){.rule = CORE_UPDATE_ADAMW,
+                                 .master = CORE_UPDATE_MASTER_SPLIT,
+                                 .gradients = CORE_UPDATE_BF16,
                                  .moments = moments,
                                  .count = ROOM_COUNT,
                                  .groups = &room_group,

@@ -14,8 +14,8 @@ struct room {
     float v[ROOM_COUNT];
     uint16_t w16[ROOM_COUNT];
     uint16_t lo16[ROOM_COUNT];
-    float m_scale[ROOM_COUNT / CORE_VEC_Q8_BLOCK + 1];
-    float v_scale[ROOM_COUNT / CORE_VEC_Q8_BLOCK + 1];
+    float m_scale[ROOM_COUNT / CORE_UPDATE_Q8_BLOCK + 1];
+    float v_scale[ROOM_COUNT / CORE_UPDATE_Q8_BLOCK + 1];
 };
 
 /* lr 1e-2, decay 0.01, step 1. */
@@ -25,7 +25,7 @@ extern const struct adam_group room_group;
 void room_fill(struct room *room, const struct adam_options *options);
 struct adam_arrays room_arrays(struct room *room);
 /* AdamW on split masters with bf16 gradients. */
-struct adam_options room_options(enum core_vec_type moments);
+struct adam_options room_options(enum core_update_type moments);
 /* A failed check where it cannot be made. */
 struct adam *room_adam(const struct adam_options *options);
 

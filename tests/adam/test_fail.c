@@ -9,7 +9,7 @@
 #include "tests/harness/test.h"
 
 static struct room room;
-static enum core_vec_type moments;
+static enum core_update_type moments;
 static unsigned steps;
 static bool with_team;
 
@@ -46,8 +46,9 @@ static int life(void)
 /* Each request fails once; then as many requests for forty steps as for none. */
 static void nothing_after_create(void)
 {
-    static const enum core_vec_type types[] = {CORE_VEC_F32, CORE_VEC_BF16, CORE_VEC_Q8};
-    const struct adam_options options = room_options(CORE_VEC_F32);
+    static const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
+                                                  CORE_UPDATE_Q8};
+    const struct adam_options options = room_options(CORE_UPDATE_F32);
     room_fill(&room, &options);
     for (int n = 0; n < 6; n++) {
         moments = types[n % 3];

@@ -10,11 +10,11 @@
 #include "tests/adam/ref.h"
 #include "tests/harness/test.h"
 
-enum { TILES = 5, COUNT = 4 * CORE_VEC_TILE + 12345 };
+enum { TILES = 5, COUNT = 4 * CORE_UPDATE_TILE + 12345 };
 
 static float x[COUNT];
 
-static void fill(enum core_vec_type type)
+static void fill(enum core_update_type type)
 {
     for (uint64_t i = 0; i < COUNT; i++) {
         ref_store(x, type, i, core_rng_unit(core_rng_philox(5, 0, i).word[0]) - 0.5f);
@@ -30,18 +30,18 @@ static void tiles_are_the_same(void)
         struct adam_norm alone;
         struct adam_norm many;
         double sums[3][TILES] = {{0}};
-        const size_t bytes = type == CORE_VEC_F32 ? 4 : 2;
-        fill((enum core_vec_type)type);
+        const size_t bytes = type == CORE_UPDATE_F32 ? 4 : 2;
+        fill((enum core_update_type)type);
         adam_norm_init(&alone, NULL, 0);
         adam_norm_init(&many, team, CORE_CPU_ALL);
-        struct core_vec_norm norm = {
-            .x = x, .type = (enum core_vec_type)type, .count = COUNT, .sums = sums[0]};
+        struct core_squares_args norm = {
+            .x = x, .type = (enum core_update_type)type, .count = COUNT, .sums = sums[0]};
         check_int(adam_norm_sums(&alone, &norm), ==, 0);
         norm.sums = sums[1];
         check_int(adam_norm_sums(&many, &norm), ==, 0);
         for (uint64_t t = TILES; t-- > 0;) {
-            norm.first = t * CORE_VEC_TILE;
-            norm.count = t == TILES - 1 ? 12345 : CORE_VEC_TILE;
+            norm.first = t * CORE_UPDATE_TILE;
+            norm.count = t == TILES - 1 ? 12345 : CORE_UPDATE_TILE;
             norm.x = (const char *)x + norm.first * bytes;
             norm.sums = &sums[2][t];
             check_int(adam_norm_sums(&many, &norm), ==, 0);
@@ -69,16 +69,16 @@ static void nonfinite_is_exact(void)
     for (uint64_t i = 0; i < COUNT; i++) {
         x[i] = 3.4e38f;
     }
-    struct core_vec_norm norm = {.x = x, .type = CORE_VEC_F32, .count = COUNT, .sums = sums};
+    struct core_squares_args norm = {.x = x, .type = CORE_UPDATE_F32, .count = COUNT, .sums = sums};
     check_int(adam_norm_sums(&work, &norm), ==, 0);
     check_true(isfinite(adam_norm_total(sums, TILES)));
-    x[3 * CORE_VEC_TILE + 17] = -INFINITY;
+    x[3 * CORE_UPDATE_TILE + 17] = -INFINITY;
     check_int(adam_norm_sums(&work, &norm), ==, 0);
     check_uint(adam_norm_bad_tile(sums, TILES), ==, 3);
     check_true(!isfinite(adam_norm_total(sums, TILES)));
 }
 
-static void refuse(struct core_vec_norm of, const char *word)
+static void refuse(struct core_squares_args of, const char *word)
 {
     struct adam_norm norm;
     adam_norm_init(&norm, NULL, CORE_CPU_ALL);
@@ -91,8 +91,9 @@ static void refuse(struct core_vec_norm of, const char *word)
 static void bad_input_is_refused(void)
 {
     double sum = 7.0;
-    const struct core_vec_norm good = {.x = x, .type = CORE_VEC_F32, .count = 10, .sums = &sum};
-    struct core_vec_norm of = good;
+    const struct core_squares_args good = {
+        .x = x, .type = CORE_UPDATE_F32, .count = 10, .sums = &sum};
+    struct core_squares_args of = good;
     of.first = 64;
     refuse(of, "element 64");
     of = good;
@@ -104,13 +105,13 @@ static void bad_input_is_refused(void)
     of.x = NULL;
     refuse(of, "not aligned");
     of = good;
-    of.type = CORE_VEC_Q8;
+    of.type = CORE_UPDATE_Q8;
     refuse(of, "expected fp32");
     of = good;
     of.count = UINT64_MAX;
     refuse(of, "address space");
     check_double(sum, ==, 7.0);
-    of = (struct core_vec_norm){.type = CORE_VEC_F32};
+    of = (struct core_squares_args){.type = CORE_UPDATE_F32};
     struct adam_norm norm;
     adam_norm_init(&norm, NULL, CORE_CPU_ALL);
     check_int(adam_norm_sums(&norm, &of), ==, 0);

@@ -38,8 +38,8 @@ static void make_inputs(void)
 static double way[COUNT];
 
 /* Runs 1,000 steps of fp32 master and moments; `end` gets the weights. */
-static void run_ours(enum core_vec_rule rule, enum core_vec_master master, struct adam_group group,
-                     float *end)
+static void run_ours(enum core_update_rule rule, enum core_update_master master,
+                     struct adam_group group, float *end)
 {
     float w32[COUNT];
     float g[COUNT];
@@ -51,7 +51,7 @@ static void run_ours(enum core_vec_rule rule, enum core_vec_master master, struc
     group.step = 1;
     const struct adam_options options = {.rule = rule,
                                          .master = master,
-                                         .gradients = CORE_VEC_F32,
+                                         .gradients = CORE_UPDATE_F32,
                                          .count = COUNT,
                                          .groups = &group,
                                          .groups_count = 1};
@@ -72,11 +72,11 @@ static void run_ours(enum core_vec_rule rule, enum core_vec_master master, struc
     adam_destroy(adam);
 }
 
-static enum core_vec_rule rule_of(const char *name)
+static enum core_update_rule rule_of(const char *name)
 {
-    for (int rule = 0; rule < CORE_VEC_RULES; rule++) {
-        if (strcmp(adam_rule_name((enum core_vec_rule)rule), name) == 0) {
-            return (enum core_vec_rule)rule;
+    for (int rule = 0; rule < CORE_UPDATE_RULES; rule++) {
+        if (strcmp(adam_rule_name((enum core_update_rule)rule), name) == 0) {
+            return (enum core_update_rule)rule;
         }
     }
     test_fail(__FILE__, __LINE__, "no rule %s", name);
@@ -84,14 +84,14 @@ static enum core_vec_rule rule_of(const char *name)
 
 /* The largest difference of a case's weights from theirs, relative to 0.1 for smaller weights (the
  * start is within 1/2); split and whole masters end with the same bits. */
-static double difference(enum core_vec_rule rule, struct adam_group group,
+static double difference(enum core_update_rule rule, struct adam_group group,
                          const double theirs[COUNT])
 {
     double worst = 0.0;
     float split[COUNT];
     float whole[COUNT];
-    run_ours(rule, CORE_VEC_MASTER_SPLIT, group, split);
-    run_ours(rule, CORE_VEC_MASTER_F32, group, whole);
+    run_ours(rule, CORE_UPDATE_MASTER_SPLIT, group, split);
+    run_ours(rule, CORE_UPDATE_MASTER_F32, group, whole);
     check_memory(split, whole, sizeof split);
     for (int i = 0; i < COUNT; i++) {
         worst = fmax(worst, fabs((double)split[i] - theirs[i]) / fmax(fabs(theirs[i]), 0.1));
@@ -154,9 +154,9 @@ static void run_double(const struct adam_group *group, bool rounded, double *end
     }
     for (int step = 0; step < STEPS; step++) {
         struct adam_group now = *group;
-        struct core_vec_scalars s;
+        struct core_update_scalars s;
         now.step = (uint64_t)step + 1;
-        check_int(adam_scalars(CORE_VEC_ADAMW, &now, 1.0, &s), ==, 0);
+        check_int(adam_scalars(CORE_UPDATE_ADAMW, &now, 1.0, &s), ==, 0);
         for (int i = 0; i < COUNT; i++) {
             const double g = (double)gradients[step][i];
             m[i] = (double)s.beta1 * m[i] + (double)s.one_minus_beta1 * g;
@@ -192,7 +192,7 @@ static void master_is_as_good_as_fp32(void)
     double our_worst = 0.0;
     double allowed_worst = 0.0;
     make_inputs();
-    run_ours(CORE_VEC_ADAMW, CORE_VEC_MASTER_SPLIT, group, ours);
+    run_ours(CORE_UPDATE_ADAMW, CORE_UPDATE_MASTER_SPLIT, group, ours);
     run_double(&group, false, exact);
     run_double(&group, true, allowed);
     for (int i = 0; i < COUNT; i++) {

@@ -37,11 +37,11 @@ struct taken {
 };
 
 /* Does a launch with the processor: its window alone, by an optimizer of that group alone. */
-static int take(void *context, const struct core_vec_update *piece)
+static int take(void *context, const struct core_update_args *piece)
 {
     struct taken *taken = context;
     const unsigned group = taken->count % 2;
-    struct core_vec_scalars scalars;
+    struct core_update_scalars scalars;
     check_int(adam_scalars(piece->rule, &taken->options->groups[group], 0.5, &scalars), ==, 0);
     check_int(memcmp(&scalars, &piece->scalars, sizeof scalars), ==, 0);
     check_uint(piece->first, ==, taken->at);
@@ -68,7 +68,7 @@ static int take(void *context, const struct core_vec_update *piece)
 
 static void pieces_are_the_step(void)
 {
-    static const enum core_vec_type moments[] = {CORE_VEC_F32, CORE_VEC_BF16};
+    static const enum core_update_type moments[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16};
     for (int i = 0; i < 2; i++) {
         struct room *rooms = calloc(2, sizeof *rooms);
         struct adam_group groups[2];
@@ -105,7 +105,7 @@ static void errors_end_it(void)
 {
     struct room *room = calloc(1, sizeof *room);
     struct adam_group groups[2];
-    struct adam_options options = room_options(CORE_VEC_F32);
+    struct adam_options options = room_options(CORE_UPDATE_F32);
     set_groups(&options, groups);
     struct adam *adam = room_adam(&options);
     room_fill(room, &options);
@@ -129,7 +129,7 @@ static void shared_blocks_are_refused(void)
     static const struct adam_run whole[] = {{1024, 0}, {ROOM_COUNT, 1}};
     struct room *room = calloc(1, sizeof *room);
     struct adam_group groups[2];
-    struct adam_options options = room_options(CORE_VEC_Q8);
+    struct adam_options options = room_options(CORE_UPDATE_Q8);
     set_groups(&options, groups);
     options.runs = cut;
     options.runs_count = 2;

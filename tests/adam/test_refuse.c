@@ -13,27 +13,27 @@ static struct room theirs;
 /* Bytes a parameter of each stream: what the table of docs/optimizers.md says. */
 static void streams_have_bytes(void)
 {
-    struct adam_options options = room_options(CORE_VEC_Q8);
+    struct adam_options options = room_options(CORE_UPDATE_Q8);
     const uint64_t expected[ADAM_STREAMS] = {2000, 2000, 0, 2000, 1000, 1000, 16, 16};
     for (int s = 0; s < ADAM_STREAMS; s++) {
         check_uint(adam_stream_bytes(&options, (enum adam_stream)s, 1000), ==, expected[s]);
     }
-    options.rule = CORE_VEC_LION;
-    options.master = CORE_VEC_MASTER_F32;
-    options.moments = CORE_VEC_F32;
+    options.rule = CORE_UPDATE_LION;
+    options.master = CORE_UPDATE_MASTER_F32;
+    options.moments = CORE_UPDATE_F32;
     check_uint(adam_stream_bytes(&options, ADAM_V, 1000), ==, 0);
     check_uint(adam_stream_bytes(&options, ADAM_W16, 1000), ==, 0);
     check_uint(adam_stream_bytes(&options, ADAM_W32, 1000), ==, 4000);
     check_uint(adam_stream_bytes(&options, ADAM_M_SCALE, 1000), ==, 0);
-    check_string(adam_rule_name(CORE_VEC_SGD), "sgd");
-    check_string(adam_rule_name((enum core_vec_rule)77), "unknown");
-    check_string(adam_master_name(CORE_VEC_MASTER_SPLIT), "split");
-    check_string(adam_type_name(CORE_VEC_BF16), "bf16");
+    check_string(adam_rule_name(CORE_UPDATE_SGD), "sgd");
+    check_string(adam_rule_name((enum core_update_rule)77), "unknown");
+    check_string(adam_master_name(CORE_UPDATE_MASTER_SPLIT), "split");
+    check_string(adam_type_name(CORE_UPDATE_BF16), "bf16");
 }
 
 static void refuse_group(struct adam_group group, const char *word)
 {
-    const struct adam_options good = room_options(CORE_VEC_F32);
+    const struct adam_options good = room_options(CORE_UPDATE_F32);
     struct adam_options options = good;
     struct adam *adam = NULL;
     options.groups = &group;
@@ -76,7 +76,7 @@ static void bad_scalars_are_refused(void)
     group = room_group;
     group.lr = 1e39;
     refuse_group(group, "out of range for fp32");
-    const struct adam_options good = room_options(CORE_VEC_F32);
+    const struct adam_options good = room_options(CORE_UPDATE_F32);
     struct adam *adam = room_adam(&good);
     check_int(adam_group_set(adam, 1, &room_group), ==, -EINVAL);
     room_fill(&ours, &good);
@@ -91,7 +91,7 @@ static void bad_scalars_are_refused(void)
 /* In a child: how many of the calls were not answered as they should. */
 static int refused_under_traps(void *argument)
 {
-    const struct adam_options options = room_options(CORE_VEC_F32);
+    const struct adam_options options = room_options(CORE_UPDATE_F32);
     const struct adam_arrays arrays = room_arrays(&ours);
     struct adam *adam = argument;
     struct adam_group group = room_group;
@@ -115,7 +115,7 @@ static int refused_under_traps(void *argument)
 static void traps_change_nothing(void)
 {
 #if defined(__x86_64__)
-    const struct adam_options options = room_options(CORE_VEC_F32);
+    const struct adam_options options = room_options(CORE_UPDATE_F32);
     struct adam *adam = room_adam(&options);
     const int rc = test_child(refused_under_traps, adam);
     adam_destroy(adam);
@@ -135,22 +135,22 @@ static void refuse_options(struct adam_options options)
 /* Descriptions that mean nothing. */
 static void bad_options_are_refused(void)
 {
-    struct adam_options options = room_options(CORE_VEC_FP16);
+    struct adam_options options = room_options(CORE_UPDATE_FP16);
     refuse_options(options);
-    options = room_options(CORE_VEC_F32);
-    options.rule = CORE_VEC_RULES;
+    options = room_options(CORE_UPDATE_F32);
+    options.rule = CORE_UPDATE_RULES;
     refuse_options(options);
-    options = room_options(CORE_VEC_F32);
-    options.gradients = CORE_VEC_Q8;
+    options = room_options(CORE_UPDATE_F32);
+    options.gradients = CORE_UPDATE_Q8;
     refuse_options(options);
-    options = room_options(CORE_VEC_F32);
+    options = room_options(CORE_UPDATE_F32);
     options.groups_count = 0;
     refuse_options(options);
-    options = room_options(CORE_VEC_F32);
+    options = room_options(CORE_UPDATE_F32);
     options.count = UINT64_MAX;
     refuse_options(options);
     const struct adam_run backwards[] = {{100, 0}, {50, 0}, {ROOM_COUNT, 0}};
-    options = room_options(CORE_VEC_F32);
+    options = room_options(CORE_UPDATE_F32);
     options.runs = backwards;
     options.runs_count = 3;
     refuse_options(options);
@@ -177,7 +177,7 @@ static void refuse_step(const struct adam_options *options, const struct adam_ar
 /* Overlapping, misaligned and missing arrays, ranges outside of the window: nothing is written. */
 static void bad_arrays_are_refused(void)
 {
-    const struct adam_options options = room_options(CORE_VEC_F32);
+    const struct adam_options options = room_options(CORE_UPDATE_F32);
     struct adam_arrays arrays = room_arrays(&ours);
     arrays.lo16 = ours.w16 + ROOM_COUNT - 1;
     refuse_step(&options, &arrays, 0, 10, "overlap");
@@ -205,7 +205,7 @@ static void bad_arrays_are_refused(void)
     arrays.first = 10;
     refuse_step(&options, &arrays, 10, 20, "exceeds the array");
     arrays = room_arrays(&ours);
-    const struct adam_options q8 = room_options(CORE_VEC_Q8);
+    const struct adam_options q8 = room_options(CORE_UPDATE_Q8);
     refuse_step(&q8, &arrays, 1, 512, "multiples");
     refuse_step(&q8, &arrays, 0, 511, "multiples");
     struct adam *adam = room_adam(&options);

@@ -70,9 +70,9 @@ static void sweep_part(void *argument, unsigned index, unsigned count)
 {
     struct sweep *sweep = argument;
     const struct adam_group group = {.lr = 0.0, .step = 1}; /* p + 0 x m: p */
-    const struct adam_options options = {.rule = CORE_VEC_SGD,
-                                         .master = CORE_VEC_MASTER_SPLIT,
-                                         .gradients = CORE_VEC_BF16,
+    const struct adam_options options = {.rule = CORE_UPDATE_SGD,
+                                         .master = CORE_UPDATE_MASTER_SPLIT,
+                                         .gradients = CORE_UPDATE_BF16,
                                          .count = PIECE,
                                          .groups = &group,
                                          .groups_count = 1,

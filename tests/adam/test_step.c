@@ -36,7 +36,8 @@ static void run_cut(const struct adam_options *options, struct room *room, const
     adam_destroy(adam);
 }
 
-static const enum core_vec_type moment_types[] = {CORE_VEC_F32, CORE_VEC_BF16, CORE_VEC_Q8};
+static const enum core_update_type moment_types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
+                                                     CORE_UPDATE_Q8};
 
 /* One call, many odd pieces, pieces in a window of their own: the same bits. */
 static void cuts_change_nothing(void)
@@ -47,7 +48,7 @@ static void cuts_change_nothing(void)
     for (size_t t = 0; t < 3; t++) {
         const struct adam_options options = room_options(moment_types[t]);
         run_cut(&options, &ours, once);
-        run_cut(&options, &theirs, moment_types[t] == CORE_VEC_Q8 ? even : odd);
+        run_cut(&options, &theirs, moment_types[t] == CORE_UPDATE_Q8 ? even : odd);
         check_memory(&ours, &theirs, sizeof ours);
     }
 }
@@ -62,9 +63,9 @@ static void windows_change_nothing(void)
         room_fill(&ours, &options);
         room_fill(&theirs, &options);
         const uint64_t first = 65536;
-        const size_t bytes = moment_types[t] == CORE_VEC_F32    ? 4
-                             : moment_types[t] == CORE_VEC_BF16 ? 2
-                                                                : 1;
+        const size_t bytes = moment_types[t] == CORE_UPDATE_F32    ? 4
+                             : moment_types[t] == CORE_UPDATE_BF16 ? 2
+                                                                   : 1;
         const struct adam_arrays part = {.first = first,
                                          .count = ROOM_COUNT - first,
                                          .w16 = ours.w16 + first,
@@ -72,8 +73,8 @@ static void windows_change_nothing(void)
                                          .g = (uint16_t *)(void *)ours.g + first,
                                          .m = (char *)ours.m + first * bytes,
                                          .v = (char *)ours.v + first * bytes,
-                                         .m_scale = ours.m_scale + first / CORE_VEC_Q8_BLOCK,
-                                         .v_scale = ours.v_scale + first / CORE_VEC_Q8_BLOCK};
+                                         .m_scale = ours.m_scale + first / CORE_UPDATE_Q8_BLOCK,
+                                         .v_scale = ours.v_scale + first / CORE_UPDATE_Q8_BLOCK};
         check_int(adam_step(adam, &part, first, ROOM_COUNT, 1.0, NULL), ==, 0);
         check_int(adam_step(adam, &all, first, ROOM_COUNT, 1.0, NULL), ==, 0);
         check_memory(&ours, &theirs, sizeof ours);
@@ -127,7 +128,7 @@ static void runs_change_nothing(void)
 /* A group of its own lr and decay changes its run and nothing else. */
 static void groups_are_their_own(void)
 {
-    struct adam_options options = room_options(CORE_VEC_F32);
+    struct adam_options options = room_options(CORE_UPDATE_F32);
     struct adam_group groups[] = {room_group, room_group};
     groups[1].lr = 0.0;
     groups[1].decay = 0.0;
@@ -152,7 +153,7 @@ static void groups_are_their_own(void)
 static void mode_changes_nothing(void)
 {
 #if defined(__x86_64__)
-    const struct adam_options options = room_options(CORE_VEC_F32);
+    const struct adam_options options = room_options(CORE_UPDATE_F32);
     struct adam *adam = room_adam(&options);
     const uint32_t before = __builtin_ia32_stmxcsr();
     for (int flush = 0; flush < 2; flush++) {
@@ -179,7 +180,7 @@ static void mode_changes_nothing(void)
  * writes to none of the arrays. */
 static void nonfinite_is_reported(void)
 {
-    const struct adam_options options = room_options(CORE_VEC_F32);
+    const struct adam_options options = room_options(CORE_UPDATE_F32);
     struct adam *adam = room_adam(&options);
     struct adam_arrays arrays = room_arrays(&ours);
     unsigned nonfinite = 99;
@@ -189,19 +190,19 @@ static void nonfinite_is_reported(void)
     const float bad[] = {NAN, INFINITY, -INFINITY};
     for (int k = 0; k < 3; k++) {
         room_fill(&ours, &options);
-        ref_store(ours.g, CORE_VEC_BF16, 69999 - (uint64_t)k, bad[k]);
+        ref_store(ours.g, CORE_UPDATE_BF16, 69999 - (uint64_t)k, bad[k]);
         theirs = ours;
         double sums[2];
         struct adam_norm squares;
         adam_norm_init(&squares, NULL, CORE_CPU_ALL);
-        const struct core_vec_norm norm = {
-            .x = ours.g, .type = CORE_VEC_BF16, .count = ROOM_COUNT, .sums = sums};
+        const struct core_squares_args norm = {
+            .x = ours.g, .type = CORE_UPDATE_BF16, .count = ROOM_COUNT, .sums = sums};
         check_int(adam_norm_sums(&squares, &norm), ==, 0);
         check_true(!isfinite(adam_norm_total(sums, 2)));
         check_uint(adam_norm_bad_tile(sums, 2), ==, 1);
         check_memory(&ours, &theirs, sizeof ours);
         check_int(adam_step(adam, &arrays, 0, ROOM_COUNT, 1.0, &nonfinite), ==, 0);
-        check_uint(nonfinite & CORE_VEC_MET_GRADIENT, ==, CORE_VEC_MET_GRADIENT);
+        check_uint(nonfinite & CORE_NONFINITE_GRADIENT, ==, CORE_NONFINITE_GRADIENT);
     }
     adam_destroy(adam);
 }
@@ -209,15 +210,15 @@ static void nonfinite_is_reported(void)
 /* An fp16 working weight that overflows is reported although its master is finite. */
 static void working_overflow_is_reported(void)
 {
-    struct adam_options options = room_options(CORE_VEC_F32);
-    options.master = CORE_VEC_MASTER_FP16;
+    struct adam_options options = room_options(CORE_UPDATE_F32);
+    options.master = CORE_UPDATE_MASTER_FP16;
     struct adam *adam = room_adam(&options);
     const struct adam_arrays arrays = room_arrays(&ours);
     unsigned met = 0;
     room_fill(&ours, &options);
     ours.w32[7] = 70000.0f;
     check_int(adam_step(adam, &arrays, 0, ROOM_COUNT, 1.0, &met), ==, 0);
-    check_uint(met, ==, CORE_VEC_MET_WORKING);
+    check_uint(met, ==, CORE_NONFINITE_WORKING);
     check_uint(ours.w16[7], ==, 0x7c00);
     adam_destroy(adam);
 }
@@ -228,9 +229,10 @@ static void zero_over_zero_is_zero(void)
     struct adam_group group = room_group;
     group.eps = 0.0;
     group.decay = 0.0;
-    const enum core_vec_rule rules[] = {CORE_VEC_ADAM, CORE_VEC_ADAMW, CORE_VEC_ADAGRAD};
+    const enum core_update_rule rules[] = {CORE_UPDATE_ADAM, CORE_UPDATE_ADAMW,
+                                           CORE_UPDATE_ADAGRAD};
     for (int k = 0; k < 3; k++) {
-        struct adam_options options = room_options(CORE_VEC_F32);
+        struct adam_options options = room_options(CORE_UPDATE_F32);
         options.rule = rules[k];
         options.groups = &group;
         struct adam *adam = room_adam(&options);
@@ -276,8 +278,8 @@ static void state_write_restores_bits(void)
         check_memory(ours.lo16, theirs.lo16, sizeof ours.lo16);
         adam_destroy(adam);
     }
-    struct adam_options options = room_options(CORE_VEC_F32);
-    options.rule = CORE_VEC_LION;
+    struct adam_options options = room_options(CORE_UPDATE_F32);
+    options.rule = CORE_UPDATE_LION;
     struct adam *adam = room_adam(&options);
     const struct adam_arrays arrays = room_arrays(&ours);
     check_int(adam_state_write(adam, &arrays, ADAM_VALUE_V, 0, ROOM_COUNT, x), ==, -ENOTSUP);
@@ -291,7 +293,7 @@ static void range_beyond_four_billion(void)
     enum { SIZE = 1000 };
     const uint64_t count = (UINT64_C(1) << 32) + 70000;
     const uint64_t begin = (UINT64_C(1) << 32) + 12345;
-    struct adam_options options = room_options(CORE_VEC_F32);
+    struct adam_options options = room_options(CORE_UPDATE_F32);
     options.count = count;
     const size_t bytes[5] = {2, 2, 2, 4, 4};
     void *map[5];

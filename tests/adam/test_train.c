@@ -165,12 +165,12 @@ struct run {
     float g[COUNT_MAX];
     float m[COUNT_MAX];
     float v[COUNT_MAX];
-    float scale[2][COUNT_MAX / CORE_VEC_Q8_BLOCK + 1];
+    float scale[2][COUNT_MAX / CORE_UPDATE_Q8_BLOCK + 1];
 };
 
 /* Linear decay to zero, so that the end is a place and not a cloud. The first batch begins at row
  * `from`. */
-static double train(const struct task *task, enum core_vec_type moments, int from)
+static double train(const struct task *task, enum core_update_type moments, int from)
 {
     const struct shape *const shape = &task->shape;
     const int weights = shape->hidden * INPUTS + shape->hidden + shape->classes * shape->hidden;
@@ -183,8 +183,8 @@ static double train(const struct task *task, enum core_vec_type moments, int fro
                                .decay = 1e-3,
                                .step = 1,
                                .bias_correction = true};
-    const struct adam_options options = {.rule = CORE_VEC_ADAMW,
-                                         .master = CORE_VEC_MASTER_F32,
+    const struct adam_options options = {.rule = CORE_UPDATE_ADAMW,
+                                         .master = CORE_UPDATE_MASTER_F32,
                                          .moments = moments,
                                          .count = count,
                                          .groups = &group,
@@ -228,7 +228,7 @@ static void compare(bool classifies)
     const struct shape shape = {
         .hidden = 24, .classes = 4, .rows = 4096, .steps = 1500, .classifies = classifies};
     double loss[3] = {0};
-    const enum core_vec_type types[] = {CORE_VEC_F32, CORE_VEC_BF16, CORE_VEC_Q8};
+    const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16, CORE_UPDATE_Q8};
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         make_task(&task, &shape, seed);
         for (int t = 0; t < 3; t++) {
@@ -256,7 +256,7 @@ static void classifier(void)
 static void compare_by_heart(bool classifies)
 {
     static const char *const names[] = {"fp32, half a batch later", "bf16", "8-bit"};
-    const enum core_vec_type types[] = {CORE_VEC_F32, CORE_VEC_BF16, CORE_VEC_Q8};
+    const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16, CORE_UPDATE_Q8};
     const struct shape shape = {
         .hidden = 40, .classes = 5, .rows = 256, .steps = 1200, .classifies = classifies};
     double mean[3] = {0};
@@ -266,7 +266,7 @@ static void compare_by_heart(bool classifies)
     }
     for (uint64_t seed = 1; seed <= SEEDS_BY_HEART; seed++) {
         make_task(&task, &shape, seed);
-        const double fp32 = train(&task, CORE_VEC_F32, 0);
+        const double fp32 = train(&task, CORE_UPDATE_F32, 0);
         for (int t = 0; t < 3; t++) {
             const double other = train(&task, types[t], t == 0 ? BATCH / 2 : 0) / fp32 - 1.0;
             mean[t] += other / SEEDS_BY_HEART;

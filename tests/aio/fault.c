@@ -374,7 +374,7 @@ static void change_answer(struct fault *fault, const struct aio_event *event)
     hold(fault, event->token, result, reaps);
 }
 
-static void let_go(struct fault *fault)
+static void release_held(struct fault *fault)
 {
     for (uint32_t i = 0; i < fault->depth && fault->stalled_count > 0; i++) {
         struct entry *entry = &fault->entries[i];
@@ -419,7 +419,7 @@ static int fault_reap(void *state, struct aio_event *events, unsigned max, unsig
     }
     if (fault->stalled_count > 0) {
         if (atomic_load_explicit(&fault->plan->released, memory_order_acquire)) {
-            let_go(fault);
+            release_held(fault);
         }
         wait_ns = wait_ns < stalled_wait_ns ? wait_ns : stalled_wait_ns;
     }

@@ -194,8 +194,8 @@ static void transient_errors_pass(void)
     }
 }
 
-/* Answers late, in any order, twice, and to nothing that was asked: no byte and no count is
- * wrong, and strangers are noticed. */
+/* Completions come late, in any order, twice, and with unknown tokens: no byte and no count is
+ * wrong, and unknown tokens are noticed. */
 static void disorder_is_harmless(void)
 {
     struct aio_fault fault = {.rules_count = 4,

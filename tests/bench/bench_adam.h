@@ -12,10 +12,10 @@ enum { BENCH_ROUNDS_MAX = 101, BENCH_PIECE = 1 << 14 };
 
 struct bench_format {
     const char *name;
-    enum core_vec_rule rule;
-    enum core_vec_master master;
-    enum core_vec_type gradients;
-    enum core_vec_type moments;
+    enum core_update_rule rule;
+    enum core_update_master master;
+    enum core_update_type gradients;
+    enum core_update_type moments;
 };
 
 struct bench_setting {

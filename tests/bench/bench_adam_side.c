@@ -133,13 +133,13 @@ static void arena_fill(struct bench_arena *arena, const struct bench_format *for
         word = word * 1664525u + 1013904223u;
         const uint32_t sign = word & 0x80000000u;
         const uint32_t bits = sign | (0x3a000000u + (word >> 8 & 0xffffffu));
-        if (format->gradients == CORE_VEC_F32) {
+        if (format->gradients == CORE_UPDATE_F32) {
             ((uint32_t *)arena->streams[ADAM_G].base)[i] = bits;
         } else {
             ((uint16_t *)arena->streams[ADAM_G].base)[i] = (uint16_t)(sign >> 16 | 0x1000u |
                                                                       (word >> 8 & 0x3ffu));
         }
-        if (format->gradients == CORE_VEC_BF16) {
+        if (format->gradients == CORE_UPDATE_BF16) {
             ((uint16_t *)arena->streams[ADAM_G].base)[i] = (uint16_t)(bits >> 16);
         }
     }

@@ -257,7 +257,7 @@ static int open_all(struct bench *bench)
         .recompute = arguments->recompute,
         .decay_all = true,
         .threads = arguments->threads,
-        .rule = CORE_VEC_ADAMW,
+        .rule = CORE_UPDATE_ADAMW,
         .group = {.lr = arguments->lr,
                   .beta1 = 0.9,
                   .beta2 = 0.999,

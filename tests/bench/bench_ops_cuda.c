@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "core/base/rng.h"
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 #include "tests/bench/card_bench.h"
 
 static void moves(const char *name, enum kern_op op, const void *arguments, double bytes)
@@ -173,10 +173,10 @@ static void sums(void)
 static void arrays(void)
 {
     const uint64_t count = (uint64_t)1 << 27;
-    struct kern_update_arguments update = {.update = {.rule = CORE_VEC_ADAMW,
-                                                      .master = CORE_VEC_MASTER_SPLIT,
-                                                      .gradients = CORE_VEC_BF16,
-                                                      .moments = CORE_VEC_F32,
+    struct kern_update_arguments update = {.update = {.rule = CORE_UPDATE_ADAMW,
+                                                      .master = CORE_UPDATE_MASTER_SPLIT,
+                                                      .gradients = CORE_UPDATE_BF16,
+                                                      .moments = CORE_UPDATE_F32,
                                                       .count = count,
                                                       .w16 = bench.arrays[0],
                                                       .lo16 = bench.arrays[1],
@@ -197,11 +197,11 @@ static void arrays(void)
                                                                   .decays = 1}}};
     const struct {
         const char *name;
-        enum core_vec_type moments;
+        enum core_update_type moments;
         double bytes;
-    } formats[] = {{"adamw", CORE_VEC_F32, 26},
-                   {"adamw_bf16_moments", CORE_VEC_BF16, 18},
-                   {"adamw_8bit_moments", CORE_VEC_Q8, 14}};
+    } formats[] = {{"adamw", CORE_UPDATE_F32, 26},
+                   {"adamw_bf16_moments", CORE_UPDATE_BF16, 18},
+                   {"adamw_8bit_moments", CORE_UPDATE_Q8, 14}};
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         for (int moments = 3; moments < 7; moments++) { /* a negative v would become NaN */
             card_bench_zero(moments);
@@ -209,7 +209,8 @@ static void arrays(void)
         update.update.moments = formats[i].moments;
         moves(formats[i].name, KERN_UPDATE, &update, formats[i].bytes * (double)count);
     }
-    const struct core_vec_norm norm = {bench.arrays[0], CORE_VEC_BF16, 0, count, bench.arrays[7]};
+    const struct core_squares_args norm = {bench.arrays[0], CORE_UPDATE_BF16, 0, count,
+                                           bench.arrays[7]};
     moves("squares", KERN_SQUARES, &norm, 2.0 * (double)count);
 }
 

@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "core/base/err.h"
-#include "core/base/vec.h"
+#include "core/base/update_args.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/table.h"
 #include "tests/harness/test.h"

@@ -28,18 +28,18 @@ static float number(bool with_bad)
     return core_f32_from_bits((rest & 1) << 31 | exponent << 23 | rest >> 1);
 }
 
-static size_t type_bytes(enum core_vec_type type)
+static size_t type_bytes(enum core_update_type type)
 {
-    return type == CORE_VEC_F32 ? 4 : type == CORE_VEC_Q8 ? 1 : 2;
+    return type == CORE_UPDATE_F32 ? 4 : type == CORE_UPDATE_Q8 ? 1 : 2;
 }
 
 /* A filled array of the rig, both sides. */
-static void *numbers(enum core_vec_type type, int64_t count, bool with_bad, bool is_signed)
+static void *numbers(enum core_update_type type, int64_t count, bool with_bad, bool is_signed)
 {
     char *values = calloc((size_t)count + 1, 4);
     for (int64_t i = 0; i < count; i++) {
         const float value = number(with_bad);
-        if (type == CORE_VEC_Q8) {
+        if (type == CORE_UPDATE_Q8) {
             values[i] = (char)rig_int(0, 255);
         } else {
             ref_store(values, type, (uint64_t)i, is_signed ? value : fabsf(value));
@@ -52,14 +52,14 @@ static void *numbers(enum core_vec_type type, int64_t count, bool with_bad, bool
 }
 
 /* Equal bits; NaN by class. */
-static void same(const char *what, enum core_vec_type type, const void *array, int64_t count)
+static void same(const char *what, enum core_update_type type, const void *array, int64_t count)
 {
     const unsigned char *got = rig_fetch(array);
     const unsigned char *want = array;
     const size_t bytes = type_bytes(type);
     for (int64_t i = 0; i < count; i++) {
         const bool equal = memcmp(got + (size_t)i * bytes, want + (size_t)i * bytes, bytes) == 0;
-        if (!equal && (type == CORE_VEC_Q8 || !isnan(ref_load(got, type, (uint64_t)i)) ||
+        if (!equal && (type == CORE_UPDATE_Q8 || !isnan(ref_load(got, type, (uint64_t)i)) ||
                        !isnan(ref_load(want, type, (uint64_t)i)))) {
             test_fail(__FILE__, __LINE__, "%s: element %" PRId64 " of %" PRId64 " differs", what, i,
                       count);
@@ -72,8 +72,8 @@ static void codes_drop(const struct adam_options *o, void *codes, const float *s
                        uint64_t size)
 {
     unsigned char *got = (unsigned char *)(uintptr_t)rig_fetch(codes);
-    for (uint64_t i = 0; o->moments == CORE_VEC_Q8 && i < size; i++) {
-        if (!isfinite(scale[i / CORE_VEC_Q8_BLOCK])) {
+    for (uint64_t i = 0; o->moments == CORE_UPDATE_Q8 && i < size; i++) {
+        if (!isfinite(scale[i / CORE_UPDATE_Q8_BLOCK])) {
             ((unsigned char *)codes)[(uint64_t)into + i] = got[(uint64_t)into + i];
         }
     }
@@ -88,14 +88,14 @@ static struct arrays arrays_make(const struct adam_options *o, int64_t into, uin
                                  bool with_bad)
 {
     struct arrays a = {0};
-    a.w16 = numbers(CORE_VEC_BF16, ROOM, with_bad, true);
-    a.lo16 = numbers(CORE_VEC_BF16, ROOM, with_bad, true);
-    a.w32 = numbers(CORE_VEC_F32, ROOM, with_bad, true);
+    a.w16 = numbers(CORE_UPDATE_BF16, ROOM, with_bad, true);
+    a.lo16 = numbers(CORE_UPDATE_BF16, ROOM, with_bad, true);
+    a.w32 = numbers(CORE_UPDATE_F32, ROOM, with_bad, true);
     a.g = numbers(o->gradients, ROOM, with_bad, true);
     a.m = numbers(o->moments, ROOM, with_bad, true);
     a.v = numbers(o->moments, ROOM, with_bad, false);
-    a.m_scale = numbers(CORE_VEC_F32, SCALES, false, false);
-    a.v_scale = numbers(CORE_VEC_F32, SCALES, false, false);
+    a.m_scale = numbers(CORE_UPDATE_F32, SCALES, false, false);
+    a.v_scale = numbers(CORE_UPDATE_F32, SCALES, false, false);
     a.adam = (struct adam_arrays){
         .first = first,
         .count = o->count - first,
@@ -111,9 +111,9 @@ static struct arrays arrays_make(const struct adam_options *o, int64_t into, uin
     return a;
 }
 
-static struct core_vec_update update_of(const struct adam_options *o, const struct arrays *a)
+static struct core_update_args update_of(const struct adam_options *o, const struct arrays *a)
 {
-    struct core_vec_update u = {
+    struct core_update_args u = {
         .rule = o->rule,
         .master = o->master,
         .gradients = o->gradients,
@@ -154,23 +154,24 @@ static void one_size(const struct adam_options *options, uint64_t size, int64_t 
     snprintf(what, sizeof what, "%s %s, gradients %s, moments %s, %d elements at %d",
              adam_rule_name(o.rule), adam_master_name(o.master), adam_type_name(o.gradients),
              adam_type_name(o.moments), (int)size, (int)into);
-    same(what, o.master == CORE_VEC_MASTER_FP16 ? CORE_VEC_FP16 : CORE_VEC_BF16, a.w16, ROOM);
-    same(what, CORE_VEC_BF16, a.lo16, ROOM);
-    same(what, CORE_VEC_F32, a.w32, ROOM);
+    same(what, o.master == CORE_UPDATE_MASTER_FP16 ? CORE_UPDATE_FP16 : CORE_UPDATE_BF16, a.w16,
+         ROOM);
+    same(what, CORE_UPDATE_BF16, a.lo16, ROOM);
+    same(what, CORE_UPDATE_F32, a.w32, ROOM);
     codes_drop(&o, a.m, a.m_scale, into, size);
     codes_drop(&o, a.v, a.v_scale, into, size);
     same(what, o.moments, a.m, ROOM);
     same(what, o.moments, a.v, ROOM);
-    same(what, CORE_VEC_F32, a.m_scale, SCALES);
-    same(what, CORE_VEC_F32, a.v_scale, SCALES);
+    same(what, CORE_UPDATE_F32, a.m_scale, SCALES);
+    same(what, CORE_UPDATE_F32, a.v_scale, SCALES);
     check_uint(*(const uint32_t *)rig_fetch(card_met), ==, met);
 }
 
 /* Whole groups and parts of them, at alignments that allow wide accesses and at others. */
-static void one_format(enum core_vec_rule rule, int n)
+static void one_format(enum core_update_rule rule, int n)
 {
     const struct adam_options o = ref_options(rule, n);
-    const bool q8 = o.moments == CORE_VEC_Q8;
+    const bool q8 = o.moments == CORE_UPDATE_Q8;
     const uint64_t base = UINT64_C(0x300000000); /* beyond element 2^32 */
     const bool with_bad = n % 3 == 1 && !q8;
     const uint64_t sizes[] = {1, 3, 255, 256, 257, 700, 1024};
@@ -182,7 +183,7 @@ static void one_format(enum core_vec_rule rule, int n)
     }
 }
 
-static void updates(enum core_vec_rule rule)
+static void updates(enum core_update_rule rule)
 {
     rig_open(NULL, 1);
     for (int n = 0; n < REF_FORMATS; n += RIG_SANITIZED ? 5 : 1) {
@@ -193,46 +194,47 @@ static void updates(enum core_vec_rule rule)
 
 static void adam(void)
 {
-    updates(CORE_VEC_ADAM);
+    updates(CORE_UPDATE_ADAM);
 }
 
 static void adamw(void)
 {
-    updates(CORE_VEC_ADAMW);
+    updates(CORE_UPDATE_ADAMW);
 }
 
 static void lion(void)
 {
-    updates(CORE_VEC_LION);
+    updates(CORE_UPDATE_LION);
 }
 
 static void adagrad(void)
 {
-    updates(CORE_VEC_ADAGRAD);
+    updates(CORE_UPDATE_ADAGRAD);
 }
 
 static void sgd(void)
 {
-    updates(CORE_VEC_SGD);
+    updates(CORE_UPDATE_SGD);
 }
 
 /* 8-bit blocks that an update would begin within, and formats that do not exist, are refused. */
 static void bad_updates_are_refused(void)
 {
-    struct kern_update_arguments a = {.update = {.moments = CORE_VEC_Q8, .first = 5, .count = 1}};
+    struct kern_update_arguments a = {
+        .update = {.moments = CORE_UPDATE_Q8, .first = 5, .count = 1}};
     rig_open(NULL, 1);
     rig_case(1);
     check_int(rig_run(KERN_UPDATE, &a), ==, -EINVAL);
     check_contains(core_err_sentence(), "within a block of 256");
     rig_close();
     rig_open(NULL, 1);
-    a.update.moments = CORE_VEC_FP16;
+    a.update.moments = CORE_UPDATE_FP16;
     check_int(rig_run(KERN_UPDATE, &a), ==, -EINVAL);
     check_contains(core_err_sentence(), "op update has no rule");
     rig_close();
 }
 
-static void one_line(enum core_vec_type type, uint64_t size, int64_t into)
+static void one_line(enum core_update_type type, uint64_t size, int64_t into)
 {
     struct adam_norm alone;
     adam_norm_init(&alone, NULL, 0);
@@ -242,11 +244,11 @@ static void one_line(enum core_vec_type type, uint64_t size, int64_t into)
     char *at = x + (size_t)into * type_bytes(type);
     double *sums = rig_zeros(KERN_F64, 8);
 
-    const struct core_vec_norm norm = {at, type, 7 * CORE_VEC_TILE, size, sums};
+    const struct core_squares_args norm = {at, type, 7 * CORE_UPDATE_TILE, size, sums};
     check_int(rig_run(KERN_SQUARES, &norm), ==, 0);
     check_int(adam_norm_sums(&alone, &norm), ==, 0);
     const double *card = rig_fetch(sums);
-    for (uint64_t t = 0; t * CORE_VEC_TILE < size; t++) {
+    for (uint64_t t = 0; t * CORE_UPDATE_TILE < size; t++) {
         check_true(memcmp(&card[t], &sums[t], sizeof *card) == 0 ||
                    (isnan(card[t]) && isnan(sums[t])));
     }
@@ -259,10 +261,10 @@ static void lines(void)
     rig_open(NULL, 1);
     for (int type = 0; type < 3; type++) {
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-            one_line((enum core_vec_type)type, sizes[i], 0);
-            one_line((enum core_vec_type)type, sizes[i], 1 + (int64_t)i % 5);
+            one_line((enum core_update_type)type, sizes[i], 0);
+            one_line((enum core_update_type)type, sizes[i], 1 + (int64_t)i % 5);
         }
-        one_line((enum core_vec_type)type, 2 * CORE_VEC_TILE + 77, type);
+        one_line((enum core_update_type)type, 2 * CORE_UPDATE_TILE + 77, type);
     }
     rig_close();
 }
@@ -270,8 +272,8 @@ static void lines(void)
 /* A norm that begins within a tile, and types that have no numbers, are refused. */
 static void bad_lines_are_refused(void)
 {
-    const struct core_vec_norm norm = {.first = 3, .count = 1};
-    const struct core_vec_norm codes = {.type = CORE_VEC_Q8, .count = 1};
+    const struct core_squares_args norm = {.first = 3, .count = 1};
+    const struct core_squares_args codes = {.type = CORE_UPDATE_Q8, .count = 1};
     rig_open(NULL, 1);
     rig_case(1);
     check_int(rig_run(KERN_SQUARES, &norm), ==, -EINVAL);

@@ -35,7 +35,7 @@ static void follow(const char *name)
         .shape = {.rows = BATCH, .length = LENGTH, .type = KERN_F32},
         .decay_all = true,
         .threads = 2,
-        .rule = CORE_VEC_ADAMW,
+        .rule = CORE_UPDATE_ADAMW,
         .group = {.lr = 1e-3,
                   .beta1 = 0.9,
                   .beta2 = 0.999,

@@ -22,7 +22,7 @@ static void trainer_open(struct trainer *trainer, const struct model *model,
 {
     const struct dev_options memory = {.memory_bytes = 256 << 20};
     options.threads = options.threads > 0 ? options.threads : THREADS;
-    options.rule = CORE_VEC_ADAMW;
+    options.rule = CORE_UPDATE_ADAMW;
     if (!(options.group.beta2 > 0.0)) {
         options.group = (struct adam_group){
             .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bias_correction = true};

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/clock.h"
 #include "core/json/json.h"
 #include "offload/plan/explain.h"
 #include "offload/plan/print.h"
@@ -34,10 +35,17 @@ static void put_line(void *user, const char *line)
     put(user, "\n");
 }
 
-static struct core_json *parse(const struct text *text)
+static const char *timeline_path(void)
+{
+    static char path[600];
+    snprintf(path, sizeof path, "%s/timeline.json", test_directory());
+    return path;
+}
+
+static struct core_json *parse_timeline(void)
 {
     struct core_json *doc = NULL;
-    check_int(core_json_parse(text->at, text->used, "timeline", NULL, &doc), ==, 0);
+    check_int(core_json_load(timeline_path(), NULL, &doc), ==, 0);
     return doc;
 }
 
@@ -48,8 +56,8 @@ static const char *member(const struct core_json_value *object, const char *key)
     return core_json_string(value, NULL);
 }
 
-/* Given times come out as they are, under names with op and block; joins and commands that never
- * ran are left out. */
+/* Measured times are written as they are, under names with op and block; joins and commands that
+ * never ran are left out. */
 static void measured_times_are_drawn(void)
 {
     struct world world;
@@ -58,19 +66,21 @@ static void measured_times_are_drawn(void)
     snprintf(world.shapes[1].name, sizeof world.shapes[1].name, "lay\"er\\");
     struct plan *plan = world_plan(&world);
     const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
-    struct plan_time *times = calloc(tape->count, sizeof *times);
-    struct text text = {0};
-    const struct plan_trace_sink sink = {put, &text};
+    struct plan_trace *trace = NULL;
     size_t bars = 0;
+    check_int(plan_trace_create(0, 1, tape->count, &trace), ==, 0);
+    plan_trace_push(trace, tape);
+    const int64_t start_ns = core_clock_now_ns();
     for (uint32_t i = 0; i < tape->count; i++) {
-        times[i] = (struct plan_time){i * 1e-3, i * 1e-3 + 5e-4};
+        if (i != 0) { /* the first command does not run */
+            plan_trace_watch(trace, 0, &tape->commands[i], start_ns + i * INT64_C(1000000),
+                             start_ns + i * INT64_C(1000000) + 500000);
+        }
         bars += tape->commands[i].op != PLAN_JOIN;
     }
-    times[0].end_seconds = -1;
-    plan_trace_begin(&world.input, &sink);
-    plan_trace_tape(&world.input, &sink, tape, times);
-    plan_trace_end(&sink);
-    struct core_json *doc = parse(&text);
+    check_int(plan_trace_write(trace, &world.input, timeline_path()), ==, 0);
+    plan_trace_destroy(trace);
+    struct core_json *doc = parse_timeline();
     const struct core_json_value *events = core_json_find(core_json_root(doc), "traceEvents");
     size_t seen = 0;
     size_t named = 0;
@@ -86,8 +96,6 @@ static void measured_times_are_drawn(void)
     check_int(seen, ==, bars - 1);
     check_int(named, ==, 1);
     core_json_destroy(doc);
-    free(text.at);
-    free(times);
     plan_destroy(plan);
 }
 
@@ -98,10 +106,8 @@ static void predicted_times_are_drawn(void)
     world_init(&world, true, 2);
     world.input.wishes.states = PLAN_WHERE_STORE;
     struct plan *plan = world_plan(&world);
-    struct text text = {0};
-    const struct plan_trace_sink sink = {put, &text};
-    check_int(plan_trace_predicted(&world.input, plan, 3, &sink), ==, 0);
-    struct core_json *doc = parse(&text);
+    check_int(plan_trace_predict(&world.input, plan, 3, timeline_path()), ==, 0);
+    struct core_json *doc = parse_timeline();
     const struct core_json_value *events = core_json_find(core_json_root(doc), "traceEvents");
     double end_us = 0;
     size_t updates = 0;
@@ -117,7 +123,6 @@ static void predicted_times_are_drawn(void)
     check_double(end_us, >=, 3e6 * plan_predicted(plan)->step_seconds * 0.8);
     check_double(end_us, <=, 5e6 * plan_predicted(plan)->step_seconds);
     core_json_destroy(doc);
-    free(text.at);
     plan_destroy(plan);
 }
 

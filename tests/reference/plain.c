@@ -17,9 +17,11 @@ char *plain_at(const struct plain *plain, const struct plain_part *part, unsigne
     return part->memory + plain->offsets[block] * element_bytes;
 }
 
-static enum core_vec_type vec_type_of(enum kern_type type)
+static enum core_update_type vec_type_of(enum kern_type type)
 {
-    return type == KERN_F32 ? CORE_VEC_F32 : type == KERN_BF16 ? CORE_VEC_BF16 : CORE_VEC_FP16;
+    return type == KERN_F32    ? CORE_UPDATE_F32
+           : type == KERN_BF16 ? CORE_UPDATE_BF16
+                               : CORE_UPDATE_FP16;
 }
 
 /* ---- making ---- */
@@ -59,7 +61,7 @@ static int make_offsets(struct plain *plain)
     for (unsigned i = 0; i < model->block_count; i++) {
         const uint64_t elements = model->blocks[i].elements;
         plain->offsets[i + 1] = plain->offsets[i] + elements;
-        plain->tile_count += (elements + CORE_VEC_TILE - 1) / CORE_VEC_TILE;
+        plain->tile_count += (elements + CORE_UPDATE_TILE - 1) / CORE_UPDATE_TILE;
     }
     plain->tile_sums = calloc(plain->tile_count, sizeof *plain->tile_sums);
     return plain->tile_sums != NULL
@@ -111,9 +113,10 @@ static int make_parts(struct plain *plain)
         {&plain->weights, elements * element_bytes},
         {&plain->lo16, shape->type == KERN_BF16 ? elements * 2 : 0},
         {&plain->w32, shape->type == KERN_FP16 ? elements * 4 : 0},
-        {&plain->m, plain->options.rule != CORE_VEC_ADAGRAD ? elements * 4 : 0},
-        {&plain->v, plain->options.rule == CORE_VEC_ADAM || plain->options.rule == CORE_VEC_ADAMW ||
-                            plain->options.rule == CORE_VEC_ADAGRAD
+        {&plain->m, plain->options.rule != CORE_UPDATE_ADAGRAD ? elements * 4 : 0},
+        {&plain->v, plain->options.rule == CORE_UPDATE_ADAM ||
+                            plain->options.rule == CORE_UPDATE_ADAMW ||
+                            plain->options.rule == CORE_UPDATE_ADAGRAD
                         ? elements * 4
                         : 0},
         {&plain->grads, elements * element_bytes},
@@ -168,11 +171,11 @@ static int make_adam(struct plain *plain, unsigned index)
     const enum kern_type type = plain->options.shape.type;
     const struct adam_options options = {
         .rule = plain->options.rule,
-        .master = type == KERN_F32    ? CORE_VEC_MASTER_F32
-                  : type == KERN_BF16 ? CORE_VEC_MASTER_SPLIT
-                                      : CORE_VEC_MASTER_FP16,
+        .master = type == KERN_F32    ? CORE_UPDATE_MASTER_F32
+                  : type == KERN_BF16 ? CORE_UPDATE_MASTER_SPLIT
+                                      : CORE_UPDATE_MASTER_FP16,
         .gradients = vec_type_of(type),
-        .moments = CORE_VEC_F32,
+        .moments = CORE_UPDATE_F32,
         .count = block->elements,
         .runs = runs,
         .runs_count = run_count,

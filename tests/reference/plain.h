@@ -4,7 +4,7 @@
  *   - the fp32 weight gradient of each micro-batch starts from zero; micro-batches are added in
  *     order, and the sum is rounded once
  *   - a tied table has one sum for each use; head and embedding are added at the end, in this order
- *   - the norm is that of the rounded gradients, in tiles of CORE_VEC_TILE elements that begin with
+ *   - the norm is that of the rounded gradients, in tiles of CORE_UPDATE_TILE elements that begin with
  *     each block, added in the order of blocks
  *   - each block is an array of cpu_adam with the number of the block
  * The device's memory must be visible to the host. One thread calls; the device's queue works. */
@@ -29,7 +29,7 @@ struct plain_options {
     bool recompute;           /* of activations; else they are kept */
     bool decay_all;           /* weight decay also for norms and biases */
     unsigned threads;         /* 0: one a processor */
-    enum core_vec_rule rule;
+    enum core_update_rule rule;
     struct adam_group group;            /* decay is that of the parameters that have any */
     double clip;                        /* of the norm; 0: none */
     double loss_scale;                  /* fp16; 0: 1 */

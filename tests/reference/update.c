@@ -15,11 +15,11 @@ static int take_norm(struct plain *plain, double *norm)
     uint64_t tile = 0;
     for (unsigned i = 0; i < plain->model->block_count; i++) {
         const uint64_t elements = plain->model->blocks[i].elements;
-        const struct core_vec_norm one = {
+        const struct core_squares_args one = {
             .x = plain_grads(plain, i),
-            .type = type == KERN_F32    ? CORE_VEC_F32
-                    : type == KERN_BF16 ? CORE_VEC_BF16
-                                        : CORE_VEC_FP16,
+            .type = type == KERN_F32    ? CORE_UPDATE_F32
+                    : type == KERN_BF16 ? CORE_UPDATE_BF16
+                                        : CORE_UPDATE_FP16,
             .count = elements,
             .sums = plain->tile_sums + tile,
         };
@@ -27,7 +27,7 @@ static int take_norm(struct plain *plain, double *norm)
         if (rc != 0) {
             return rc;
         }
-        tile += (elements + CORE_VEC_TILE - 1) / CORE_VEC_TILE;
+        tile += (elements + CORE_UPDATE_TILE - 1) / CORE_UPDATE_TILE;
     }
     *norm = sqrt(adam_norm_total(plain->tile_sums, plain->tile_count)) /
             (plain->options.loss_scale > 0.0 ? plain->options.loss_scale : 1.0);
@@ -39,8 +39,8 @@ static const char *bad_block(const struct plain *plain)
 {
     uint64_t bad = adam_norm_bad_tile(plain->tile_sums, plain->tile_count);
     for (unsigned i = 0; i < plain->model->block_count; i++) {
-        const uint64_t tiles = (plain->model->blocks[i].elements + CORE_VEC_TILE - 1) /
-                               CORE_VEC_TILE;
+        const uint64_t tiles = (plain->model->blocks[i].elements + CORE_UPDATE_TILE - 1) /
+                               CORE_UPDATE_TILE;
         if (bad < tiles) {
             return plain->model->blocks[i].name;
         }

@@ -136,7 +136,7 @@ static unsigned files_open(void)
     return count;
 }
 
-static void is_let_go(void)
+static void release_checkpoint(void)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, NULL);
     struct case_outcome parts = {.steps = 0};
@@ -260,7 +260,7 @@ static void all(void)
     one_chunk();
     goes_on();
     rotated_away();
-    is_let_go();
+    release_checkpoint();
     a_change_is_found(false);
     if (TEST_COUNT(1, 0) > 0) {
         a_change_is_found(true);

@@ -10,9 +10,9 @@
 #include "core/dev/dev.h"
 #include "core/json/json.h"
 #include "offload/plan/layout.h"
+#include "offload/plan/trace.h"
 #include "offload/run/inputs.h"
 #include "offload/run/runtime.h"
-#include "offload/run/timeline.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -23,21 +23,21 @@ static void formats(void)
 {
     static const struct {
         enum kern_type type;
-        enum core_vec_rule rule;
-        enum core_vec_type moments;
+        enum core_update_rule rule;
+        enum core_update_type moments;
         bool fp32;
         struct plan_format format;
     } rows[] = {
-        {KERN_BF16, CORE_VEC_ADAMW, CORE_VEC_F32, false, {2, 2, 4, 4, 2, 0}},
-        {KERN_BF16, CORE_VEC_ADAM, CORE_VEC_BF16, false, {2, 2, 2, 2, 2, 0}},
-        {KERN_BF16, CORE_VEC_ADAMW, CORE_VEC_Q8, true, {2, 2, 1, 1, 4, CORE_VEC_Q8_BLOCK}},
-        {KERN_BF16, CORE_VEC_LION, CORE_VEC_F32, false, {2, 2, 4, 0, 2, 0}},
-        {KERN_BF16, CORE_VEC_SGD, CORE_VEC_F32, false, {2, 2, 4, 0, 2, 0}},
-        {KERN_BF16, CORE_VEC_ADAGRAD, CORE_VEC_F32, false, {2, 2, 0, 4, 2, 0}},
-        {KERN_FP16, CORE_VEC_ADAMW, CORE_VEC_F32, false, {2, 4, 4, 4, 2, 0}},
-        {KERN_FP16, CORE_VEC_ADAMW, CORE_VEC_F32, true, {2, 4, 4, 4, 4, 0}},
-        {KERN_F32, CORE_VEC_ADAMW, CORE_VEC_F32, false, {4, 0, 4, 4, 4, 0}},
-        {KERN_F32, CORE_VEC_SGD, CORE_VEC_BF16, true, {4, 0, 2, 0, 4, 0}},
+        {KERN_BF16, CORE_UPDATE_ADAMW, CORE_UPDATE_F32, false, {2, 2, 4, 4, 2, 0}},
+        {KERN_BF16, CORE_UPDATE_ADAM, CORE_UPDATE_BF16, false, {2, 2, 2, 2, 2, 0}},
+        {KERN_BF16, CORE_UPDATE_ADAMW, CORE_UPDATE_Q8, true, {2, 2, 1, 1, 4, CORE_UPDATE_Q8_BLOCK}},
+        {KERN_BF16, CORE_UPDATE_LION, CORE_UPDATE_F32, false, {2, 2, 4, 0, 2, 0}},
+        {KERN_BF16, CORE_UPDATE_SGD, CORE_UPDATE_F32, false, {2, 2, 4, 0, 2, 0}},
+        {KERN_BF16, CORE_UPDATE_ADAGRAD, CORE_UPDATE_F32, false, {2, 2, 0, 4, 2, 0}},
+        {KERN_FP16, CORE_UPDATE_ADAMW, CORE_UPDATE_F32, false, {2, 4, 4, 4, 2, 0}},
+        {KERN_FP16, CORE_UPDATE_ADAMW, CORE_UPDATE_F32, true, {2, 4, 4, 4, 4, 0}},
+        {KERN_F32, CORE_UPDATE_ADAMW, CORE_UPDATE_F32, false, {4, 0, 4, 4, 4, 0}},
+        {KERN_F32, CORE_UPDATE_SGD, CORE_UPDATE_BF16, true, {4, 0, 2, 0, 4, 0}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct run_options options = case_options();
@@ -54,13 +54,13 @@ static void formats(void)
         check_int(format.grad_bytes, ==, right->grad_bytes);
         check_int(format.q8_block, ==, right->q8_block);
         check_int(run_options_gradients(&options), ==,
-                  right->grad_bytes == 4      ? CORE_VEC_F32
-                  : rows[i].type == KERN_FP16 ? CORE_VEC_FP16
-                                              : CORE_VEC_BF16);
+                  right->grad_bytes == 4      ? CORE_UPDATE_F32
+                  : rows[i].type == KERN_FP16 ? CORE_UPDATE_FP16
+                                              : CORE_UPDATE_BF16);
         check_int(run_options_master(&options), ==,
-                  right->master_bytes == 0   ? CORE_VEC_MASTER_F32
-                  : right->master_bytes == 2 ? CORE_VEC_MASTER_SPLIT
-                                             : CORE_VEC_MASTER_FP16);
+                  right->master_bytes == 0   ? CORE_UPDATE_MASTER_F32
+                  : right->master_bytes == 2 ? CORE_UPDATE_MASTER_SPLIT
+                                             : CORE_UPDATE_MASTER_FP16);
     }
 }
 

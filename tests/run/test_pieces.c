@@ -10,7 +10,7 @@
 #include "offload/model/batch.h"
 #include "offload/plan/layout.h"
 #include "offload/plan/shard.h"
-#include "offload/run/timeline.h"
+#include "offload/plan/trace.h"
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
@@ -241,7 +241,7 @@ static void timelines(void)
 {
     struct case_model made;
     struct run_prepared *prepared = NULL;
-    struct run_timeline *timeline = NULL;
+    struct plan_trace *timeline = NULL;
     const struct run_options options = case_options();
     char path[2][600];
     struct stat files[2];
@@ -254,29 +254,29 @@ static void timelines(void)
     const struct plan_tape *tape = plan_tape(prepared->plan, PLAN_KIND_COUNT, PLAN_FIRST);
     for (int kept = 0; kept < 2; kept++) {
         snprintf(path[kept], sizeof path[kept], "%s/timeline %d.json", test_directory(), kept);
-        check_int(run_timeline_create(kept == 1 ? 1 : 2, 1, tape->count, &timeline), ==, 0);
-        run_timeline_push(timeline, tape);
-        run_timeline_push(timeline, tape);
-        run_timeline_withdraw(timeline);
-        run_timeline_push(timeline, tape);
+        check_int(plan_trace_create(kept == 1 ? 1 : 2, 1, tape->count, &timeline), ==, 0);
+        plan_trace_push(timeline, tape);
+        plan_trace_push(timeline, tape);
+        plan_trace_withdraw(timeline);
+        plan_trace_push(timeline, tape);
         for (uint32_t i = 0; i < tape->count; i++) {
             const int64_t begin_ns = INT64_C(1) << 40;
-            run_timeline_watch(timeline, 0, &tape->commands[i], 1, 2); /* outside the timeline */
-            run_timeline_watch(timeline, 1, &tape->commands[i], begin_ns + 1000 * i,
-                               begin_ns + 1000 * i + 500);
+            plan_trace_watch(timeline, 0, &tape->commands[i], 1, 2); /* outside the timeline */
+            plan_trace_watch(timeline, 1, &tape->commands[i], begin_ns + 1000 * i,
+                             begin_ns + 1000 * i + 500);
         }
-        check_int(run_timeline_write(timeline, &prepared->input, path[kept]), ==, 0);
-        check_int(run_timeline_write(timeline, &prepared->input, "/nowhere/t.json"), ==, -ENOENT);
+        check_int(plan_trace_write(timeline, &prepared->input, path[kept]), ==, 0);
+        check_int(plan_trace_write(timeline, &prepared->input, "/nowhere/t.json"), ==, -ENOENT);
         check_contains(core_err_sentence(), "/nowhere/t.json");
-        run_timeline_destroy(timeline);
+        plan_trace_destroy(timeline);
         core_json_destroy(read_json(path[kept]));
         check_int(stat(path[kept], &files[kept]), ==, 0);
     }
-    run_timeline_destroy(NULL);
+    plan_trace_destroy(NULL);
     check_int(files[1].st_size, >, files[0].st_size + 20 * (int64_t)tape->count);
-    check_int(run_timeline_predict(&prepared->input, prepared->plan, 2, path[0]), ==, 0);
+    check_int(plan_trace_predict(&prepared->input, prepared->plan, 2, path[0]), ==, 0);
     core_json_destroy(read_json(path[0]));
-    check_int(run_timeline_predict(&prepared->input, prepared->plan, 2, "/nowhere/t.json"), ==,
+    check_int(plan_trace_predict(&prepared->input, prepared->plan, 2, "/nowhere/t.json"), ==,
               -ENOENT);
     run_prepared_destroy(prepared);
     case_model_free(&made);
@@ -335,7 +335,7 @@ static void positions_and_manifests(void)
     check_int(run_checkpoint_check(&manifest, made.model, &wrong), ==, -EINVAL);
     check_true(core_err_sentence()[0] != '\0');
     wrong = options;
-    wrong.rule = CORE_VEC_LION;
+    wrong.rule = CORE_UPDATE_LION;
     check_int(run_checkpoint_check(&manifest, made.model, &wrong), ==, -EINVAL);
     check_true(position.products == NULL); /* the device is the CPU */
     check_true(store_manifest_parameter(&manifest, "products") == NULL);

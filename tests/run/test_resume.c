@@ -157,7 +157,7 @@ static void fp16_scale_moves(void)
 static void narrow_moments(void)
 {
     struct run_options options = case_options();
-    options.moments = CORE_VEC_BF16;
+    options.moments = CORE_UPDATE_BF16;
     hold(&options, 1, "bf16 moments");
 }
 

@@ -163,7 +163,7 @@ static void formats(void)
     case_model_make(&made, "llama tied");
     for (int t = 0; t < TIMINGS; t++) {
         struct run_options options = options_of(t % 3, t);
-        options.moments = t % 2 == 0 ? CORE_VEC_Q8 : CORE_VEC_BF16;
+        options.moments = t % 2 == 0 ? CORE_UPDATE_Q8 : CORE_UPDATE_BF16;
         hold(&made, &options, &options, &(struct way){.ahead = true}, timings[t].name);
     }
     for (int skips = 0; skips < 2; skips++) {

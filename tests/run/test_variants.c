@@ -77,12 +77,12 @@ static void hold(const struct case_model *made, const struct run_options *base, 
 
 static const struct {
     const char *name;
-    enum core_vec_rule rule;
-} rules[] = {{"adamw", CORE_VEC_ADAMW},
-             {"adam", CORE_VEC_ADAM},
-             {"lion", CORE_VEC_LION},
-             {"adagrad", CORE_VEC_ADAGRAD},
-             {"sgd", CORE_VEC_SGD}};
+    enum core_update_rule rule;
+} rules[] = {{"adamw", CORE_UPDATE_ADAMW},
+             {"adam", CORE_UPDATE_ADAM},
+             {"lion", CORE_UPDATE_LION},
+             {"adagrad", CORE_UPDATE_ADAGRAD},
+             {"sgd", CORE_UPDATE_SGD}};
 enum { RULES = sizeof rules / sizeof rules[0] };
 
 /* Every optimizer, in every precision, compared with the plain trainer. */
@@ -109,7 +109,7 @@ static void optimizers(void)
 /* Moments of bf16 and of 8 bits, gradients stored in fp32, with one micro-batch and with three. */
 static void narrow_moments(void)
 {
-    static const enum core_vec_type moments[] = {CORE_VEC_BF16, CORE_VEC_Q8};
+    static const enum core_update_type moments[] = {CORE_UPDATE_BF16, CORE_UPDATE_Q8};
     struct case_model made;
     case_model_make(&made, "qwen3 tied");
     for (size_t m = 0; m < 2; m++) {

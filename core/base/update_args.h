@@ -1,0 +1,88 @@
+/* update_args.h: the arguments of the optimizer's update and of the tile sums of a norm. cpu_adam/
+ * computes them on the CPU, kernels/cuda/ on CUDA; both follow docs/optimizers.md to the bit, so that
+ * a parameter's update does not depend on where it runs. Values only; every pointer is borrowed for
+ * the call. Compiles as C and as CUDA C++. */
+#ifndef CORE_BASE_UPDATE_ARGS_H
+#define CORE_BASE_UPDATE_ARGS_H
+
+#include <stdint.h>
+
+enum {
+    CORE_UPDATE_TILE = 65536,   /* elements whose squares are summed together, by global index */
+    CORE_UPDATE_GROUP = 256,    /* elements that share 16 Philox counters, by global index */
+    CORE_UPDATE_Q8_BLOCK = 256, /* elements that share a scale of 8-bit moments, by global index */
+};
+
+enum core_update_type { CORE_UPDATE_F32, CORE_UPDATE_BF16, CORE_UPDATE_FP16, CORE_UPDATE_Q8 };
+
+enum core_update_rule {
+    CORE_UPDATE_ADAM,    /* decay added to the gradient */
+    CORE_UPDATE_ADAMW,   /* decay taken from the weight */
+    CORE_UPDATE_LION,    /* one moment, m */
+    CORE_UPDATE_ADAGRAD, /* one moment, v */
+    CORE_UPDATE_SGD,     /* one moment, m */
+    CORE_UPDATE_RULES,
+};
+
+/* How the fp32 master weight and the working weight are kept. */
+enum core_update_master {
+    CORE_UPDATE_MASTER_SPLIT, /* w16 (bf16) is the rounded high half, lo16 the low half */
+    CORE_UPDATE_MASTER_BF16,  /* w32, and w16 as its copy in bf16 */
+    CORE_UPDATE_MASTER_FP16,  /* w32, and w16 as its copy in fp16 */
+    CORE_UPDATE_MASTER_F32,   /* w32 alone */
+};
+
+/* Everything about an update that is the same for a run of parameters, already rounded to fp32
+ * (adam_scalars() computes it, in double, for both sides). */
+struct core_update_scalars {
+    float gradient_scale; /* 1 / loss scale x clip factor */
+    float beta1;
+    float one_minus_beta1;
+    float beta2;
+    float one_minus_beta2;
+    float root_scale; /* 1 / sqrt(1 - beta2^step), or 1 */
+    float eps;
+    float decay; /* Adam, Adagrad, SGD: wd; AdamW: -lr x wd; Lion: 1 - lr x wd */
+    float rate;  /* Adam(W): -lr / (1 - beta1^step), or -lr; others: -lr */
+    int decays;  /* 0: the term of `decay` is left out */
+};
+
+/* Non-finite values that an update found, or-ed together. */
+enum core_nonfinite_flags {
+    CORE_NONFINITE_GRADIENT = 1, /* a gradient that is not finite */
+    CORE_NONFINITE_MASTER = 2,   /* a new master weight that is not finite */
+    CORE_NONFINITE_WORKING = 4,  /* a new working weight that is not finite: also fp16 overflow */
+};
+
+/* One pass over `count` parameters. Pointers that the formats do not use may be NULL. */
+struct core_update_args {
+    enum core_update_rule rule;
+    enum core_update_master master;
+    enum core_update_type gradients; /* F32, BF16, FP16 */
+    enum core_update_type moments;   /* F32, BF16 (stochastic rounding), Q8 (whole blocks) */
+    uint64_t first;                  /* global index of element 0 of every array below */
+    uint64_t count;
+    uint16_t *w16;
+    uint16_t *lo16;
+    float *w32;
+    const void *g;
+    void *m;
+    void *v;
+    float *m_scale; /* Q8: one a block; element 0 belongs to block first / CORE_UPDATE_Q8_BLOCK */
+    float *v_scale;
+    uint64_t seed;   /* Philox key of the run */
+    uint64_t stream; /* Philox stream: step x 2^32 + number of the array */
+    struct core_update_scalars scalars;
+};
+
+/* sums[t] = sum of squares, in double, of tile first / CORE_UPDATE_TILE + t; not finite exactly where
+ * an element of the tile is not. `first` is a multiple of CORE_UPDATE_TILE. */
+struct core_squares_args {
+    const void *x;
+    enum core_update_type type;
+    uint64_t first;
+    uint64_t count;
+    double *sums;
+};
+
+#endif
