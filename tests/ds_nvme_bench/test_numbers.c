@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "tests/harness/test.h"
 #include "tools/ds_nvme_bench/stats.h"
-#include "tools/ds_nvme_bench/sweep_parts.h"
+#include "tools/ds_nvme_bench/sweep.h"
 #include "tools/ds_nvme_bench/verify.h"
 #include "tools/ds_nvme_bench/wear.h"
 

@@ -6,14 +6,14 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "tools/ds_nvme_bench/flow.h"
+#include "tools/ds_nvme_bench/target.h"
 #include "tools/ds_nvme_bench/usage.h"
 
 enum { SLOTS = 4, TENSORS_MAX = 4096, READS = 0, WRITES = 1 };
 
 struct swap {
     const struct bench_swap_options *options; /* borrowed */
-    struct bench_flow flow;                   /* its memory: SLOTS tensors */
+    struct bench_target_io io;                /* its memory: SLOTS tensors */
     struct aio_sum *sums;                     /* owned, or NULL */
     unsigned tensors;
     uint64_t moved; /* bytes asked for, of all passes */
@@ -35,15 +35,15 @@ static int submit(struct swap *swap, enum aio_kind kind, unsigned tensor)
 {
     uint64_t bytes = swap->options->tensor_bytes;
     tell(swap, bytes);
-    struct aio_iov piece = {.file = swap->flow.file,
+    struct aio_iov piece = {.file = swap->io.file,
                             .offset = tensor * bytes,
-                            .memory = swap->flow.memory.base + tensor % SLOTS * bytes,
+                            .memory = swap->io.memory.base + tensor % SLOTS * bytes,
                             .bytes = bytes};
     if (swap->sums != NULL) {
         piece.sums = (struct aio_sums){
             .table = swap->sums + tensor * (bytes / AIO_SUM_BYTES), .run = 2, .owner = tensor};
     }
-    return aio_queue_submit(swap->flow.queues[kind == AIO_READ ? READS : WRITES], kind, &piece, 1,
+    return aio_queue_submit(swap->io.queues[kind == AIO_READ ? READS : WRITES], kind, &piece, 1,
                             kind == AIO_READ ? &swap->read[tensor] : &swap->wrote[tensor]);
 }
 
@@ -68,7 +68,7 @@ static int step(struct swap *swap)
             return core_err_set(-EINTR, "interrupted");
         }
     }
-    return core_fence_wait(aio_queue_tail(swap->flow.queues[WRITES]), BENCH_PATIENCE_NS);
+    return core_fence_wait(aio_queue_tail(swap->io.queues[WRITES]), BENCH_PATIENCE_NS);
 }
 
 static int open_swap(struct swap *swap)
@@ -84,14 +84,15 @@ static int open_swap(struct swap *swap)
                             (double)target->file_bytes / 1048576, swap->tensors,
                             (double)options->tensor_bytes / 1048576, SLOTS);
     }
-    const struct bench_flow_options flow = {.target = target,
-                                            .block_bytes = options->params.block_bytes,
-                                            .depth = options->params.depth,
-                                            .memory_bytes = SLOTS * options->tensor_bytes,
-                                            .pages = CORE_PAGES_AUTO,
-                                            .registered = true,
-                                            .names = {[READS] = "swap in", [WRITES] = "swap out"}};
-    int rc = bench_flow_open(&flow, &swap->flow);
+    const struct bench_target_io_options io = {
+        .target = target,
+        .block_bytes = options->params.block_bytes,
+        .depth = options->params.depth,
+        .memory_bytes = SLOTS * options->tensor_bytes,
+        .pages = CORE_PAGES_AUTO,
+        .registered = true,
+        .names = {[READS] = "swap in", [WRITES] = "swap out"}};
+    int rc = bench_target_io_open(&io, &swap->io);
     if (rc == 0 && options->checksums) {
         swap->sums = calloc(target->file_bytes / AIO_SUM_BYTES + 1, sizeof *swap->sums);
         rc = swap->sums == NULL ? core_err_set(-ENOMEM, "no memory for checksums") : 0;
@@ -101,7 +102,7 @@ static int open_swap(struct swap *swap)
 
 static int close_swap(struct swap *swap)
 {
-    const int rc = bench_flow_close(&swap->flow);
+    const int rc = bench_target_io_close(&swap->io);
     free(swap->sums);
     free(swap);
     return rc;
@@ -120,7 +121,7 @@ static int write_all(struct swap *swap)
             return rc;
         }
     }
-    return core_fence_wait(aio_queue_tail(swap->flow.queues[WRITES]), BENCH_PATIENCE_NS);
+    return core_fence_wait(aio_queue_tail(swap->io.queues[WRITES]), BENCH_PATIENCE_NS);
 }
 
 static int measure(struct swap *swap, struct bench_swap *out)

@@ -8,7 +8,6 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "tools/ds_nvme_bench/sweep_parts.h"
 
 enum { ROUNDS_MAX = 8, IN_FLIGHT_SCAN = 64 << 20 };
 

@@ -4,9 +4,9 @@
 #ifndef TOOLS_DS_NVME_BENCH_SWEEP_H
 #define TOOLS_DS_NVME_BENCH_SWEEP_H
 
-#include "tools/ds_nvme_bench/point.h"
+#include "tools/ds_nvme_bench/recommend.h"
 
-enum { BENCH_POINTS_MAX = 1024, BENCH_LIST_MAX = 32 };
+enum { BENCH_LIST_MAX = 32 };
 
 struct bench_sweep_options {
     const struct bench_target *target; /* borrowed */
@@ -31,32 +31,6 @@ struct bench_sweep_options {
     void *user;
 };
 
-struct bench_recommendation {
-    uint32_t block_bytes;
-    uint32_t depth;
-    uint32_t threads;
-    double score;   /* of each operation the share of the best seen; the least of them */
-    double gain;    /* of the best setting over the worst, for the verdict */
-    bool confident; /* intervals within 5 % and no trend */
-    char reason[320];
-};
-
-struct bench_sweep {
-    struct bench_point points[BENCH_POINTS_MAX];
-    unsigned count;
-    double seconds;
-    struct bench_recommendation recommendation;
-};
-
 int bench_sweep_run(const struct bench_sweep_options *options, struct bench_sweep *out);
-
-/* The point of a setting, or NULL. */
-const struct bench_point *bench_sweep_find(const struct bench_sweep *sweep, enum bench_op op,
-                                           uint32_t block_bytes, uint32_t depth, uint32_t threads);
-/* The best median of an operation; 0 where none was measured. */
-double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op);
-
-/* Chooses among the measured points; called by run, and by tests on made-up points. */
-void bench_sweep_recommend(struct bench_sweep *sweep);
 
 #endif

@@ -17,7 +17,6 @@
 #include "core/base/log.h"
 #include "core/base/rng.h"
 #include "core/base/topo.h"
-#include "tools/ds_nvme_bench/flow.h"
 
 enum { FILL_BLOCK = 8 << 20, FILL_SLOTS = 4, GRAIN = 2 << 20 };
 static const uint64_t least_bytes = (uint64_t)64 << 20;
@@ -32,9 +31,54 @@ static void fill_random(unsigned char *memory, uint64_t bytes)
     }
 }
 
+int bench_target_io_open(const struct bench_target_io_options *options, struct bench_target_io *io)
+{
+    const struct bench_target *target = options->target;
+    const struct core_region_options memory = {
+        .name = "slots", .bytes = options->memory_bytes, .pages = options->pages};
+    const struct aio_drive_options drive = {.name = target->path,
+                                            .backend = target->backend,
+                                            .depth = options->depth,
+                                            .block_bytes = options->block_bytes};
+    const struct aio_file file = {.fd = target->fd,
+                                  .name = target->path,
+                                  .size_bytes = options->file_bytes != 0 ? options->file_bytes
+                                                                         : target->file_bytes,
+                                  .direct = target->direct};
+    *io = (struct bench_target_io){0};
+    int rc = core_region_alloc(&memory, &io->memory);
+    if (rc == 0 && (rc = aio_drive_create(&drive, &io->drive)) == 0) {
+        rc = aio_drive_attach(io->drive, &file, &io->file);
+    }
+    if (rc == 0 && options->registered) {
+        const struct iovec slab = {.iov_base = io->memory.base, .iov_len = io->memory.bytes};
+        rc = aio_drive_register(io->drive, &slab, 1);
+    }
+    for (int q = 0; q < BENCH_TARGET_QUEUES && rc == 0; q++) {
+        const struct aio_queue_options queue = {.name = options->names[q], .urgency = AIO_STATES};
+        rc = options->names[q] != NULL ? aio_queue_open(&io->drive, 1, &queue, &io->queues[q]) : 0;
+    }
+    return rc;
+}
+
+int bench_target_io_close(struct bench_target_io *io)
+{
+    int rc = 0;
+    for (int q = 0; q < BENCH_TARGET_QUEUES; q++) {
+        const int ended = aio_queue_close(io->queues[q]);
+        rc = rc == 0 ? ended : rc;
+    }
+    const int ended = aio_drive_destroy(io->drive);
+    rc = rc == 0 ? ended : rc;
+    if (rc == 0) {
+        core_region_free(&io->memory);
+    }
+    return rc;
+}
+
 /* Writes until `bytes` are there or the time is over; *wrote gets what is there then. */
 static int fill(struct bench_target *target, const struct bench_target_options *options,
-                const struct bench_flow *flow, uint64_t bytes, uint64_t *wrote)
+                const struct bench_target_io *io, uint64_t bytes, uint64_t *wrote)
 {
     struct core_fence fences[FILL_SLOTS] = {{0}};
     int64_t start_ns = core_clock_now_ns();
@@ -56,8 +100,8 @@ static int fill(struct bench_target *target, const struct bench_target_options *
             return core_err_set(-EINTR, "interrupted while %s was being written", target->path);
         }
         uint64_t piece = bytes - at < FILL_BLOCK ? bytes - at : FILL_BLOCK;
-        rc = aio_queue_write(flow->queues[0], flow->file, at,
-                             flow->memory.base + turn % FILL_SLOTS * FILL_BLOCK, piece,
+        rc = aio_queue_write(io->queues[0], io->file, at,
+                             io->memory.base + turn % FILL_SLOTS * FILL_BLOCK, piece,
                              &fences[turn % FILL_SLOTS]);
         if (rc != 0) {
             return rc;
@@ -67,7 +111,7 @@ static int fill(struct bench_target *target, const struct bench_target_options *
             options->progress(options->user, at, bytes);
         }
     }
-    int rc = core_fence_wait(aio_queue_tail(flow->queues[0]), BENCH_PATIENCE_NS);
+    int rc = core_fence_wait(aio_queue_tail(io->queues[0]), BENCH_PATIENCE_NS);
     double seconds = (double)(core_clock_now_ns() - start_ns) / 1e9;
     target->fill_bytes_per_s = (double)at / seconds;
     if (target->fill_first_bytes_per_s <= 0) {
@@ -80,19 +124,19 @@ static int fill(struct bench_target *target, const struct bench_target_options *
 static int write_all(struct bench_target *target, const struct bench_target_options *options,
                      uint64_t bytes)
 {
-    const struct bench_flow_options flow_options = {.target = target,
-                                                    .file_bytes = bytes,
-                                                    .memory_bytes = FILL_BLOCK * FILL_SLOTS,
-                                                    .pages = CORE_PAGES_THP,
-                                                    .names = {"first write"}};
-    struct bench_flow flow;
+    const struct bench_target_io_options io_options = {.target = target,
+                                                       .file_bytes = bytes,
+                                                       .memory_bytes = FILL_BLOCK * FILL_SLOTS,
+                                                       .pages = CORE_PAGES_THP,
+                                                       .names = {"first write"}};
+    struct bench_target_io io;
     uint64_t wrote = 0;
-    int rc = bench_flow_open(&flow_options, &flow);
+    int rc = bench_target_io_open(&io_options, &io);
     if (rc == 0) {
-        fill_random(flow.memory.base, flow.memory.bytes);
-        rc = fill(target, options, &flow, bytes, &wrote);
+        fill_random(io.memory.base, io.memory.bytes);
+        rc = fill(target, options, &io, bytes, &wrote);
     }
-    const int closed = bench_flow_close(&flow);
+    const int closed = bench_target_io_close(&io);
     rc = rc == 0 ? closed : rc;
     target->file_bytes = wrote / GRAIN * GRAIN;
     if (rc == 0 && target->file_bytes < bytes && ftruncate(target->fd, (off_t)wrote) != 0) {

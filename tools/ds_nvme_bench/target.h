@@ -8,7 +8,9 @@
 
 #include "aio/backend.h"
 #include "aio/files.h"
+#include "aio/queue.h"
 #include "core/base/cpus.h"
+#include "core/base/mem.h"
 
 struct bench_target {
     const char *path; /* borrowed from the options */
@@ -43,5 +45,36 @@ int bench_target_place(struct bench_target *target, int wanted, int drive_node);
 int bench_target_open(const struct bench_target_options *options, struct bench_target *out);
 /* A zeroed target is fine. */
 void bench_target_close(struct bench_target *target);
+
+/* ---- reading and writing the scratch file outside of measured points: a drive over it, with memory and
+ * queues; the caller's thread enters ---- */
+
+enum { BENCH_TARGET_QUEUES = 2 };
+/* The longest that any transfer may take. */
+#define BENCH_PATIENCE_NS INT64_C(120000000000)
+
+struct bench_target_io_options {
+    const struct bench_target *target; /* borrowed for the call */
+    uint64_t file_bytes;               /* 0: the target's */
+    uint32_t block_bytes;              /* 0: the drive's own choice; `depth` too */
+    uint32_t depth;
+    uint64_t memory_bytes;
+    enum core_pages pages;
+    bool registered;                        /* registers the memory with the ring */
+    const char *names[BENCH_TARGET_QUEUES]; /* of the queues; NULL: none */
+};
+
+struct bench_target_io {
+    struct core_region memory;                     /* owned */
+    struct aio_drive *drive;                       /* owned */
+    struct aio_queue *queues[BENCH_TARGET_QUEUES]; /* owned */
+    uint32_t file;
+};
+
+/* Zeroes *io first. Close it even if this fails. */
+int bench_target_io_open(const struct bench_target_io_options *options, struct bench_target_io *io);
+
+/* If this fails, the kernel may still use the memory, so it is not freed. */
+int bench_target_io_close(struct bench_target_io *io);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/rng.h"
-#include "tools/ds_nvme_bench/flow.h"
+#include "tools/ds_nvme_bench/target.h"
 
 enum { PIECE = 4096, REQUEST = 4 << 20, SLOTS = 8 };
 
@@ -45,7 +45,7 @@ uint64_t bench_verify_compare(uint64_t seed, unsigned pass, uint64_t offset, con
 
 struct verify {
     const struct bench_verify_options *options; /* borrowed */
-    struct bench_flow flow;                     /* its memory: SLOTS requests */
+    struct bench_target_io io;                  /* its memory: SLOTS requests */
     uint64_t requests;
     uint64_t moved; /* bytes asked for, of all passes */
     struct core_fence fences[SLOTS];
@@ -86,8 +86,8 @@ static int check_slot(struct verify *verify, unsigned pass, unsigned slot, struc
     uint64_t first = 0;
     uint64_t bytes = bytes_at(verify, verify->offsets[slot]);
     uint64_t wrong = bench_verify_compare(verify->options->seed, pass, verify->offsets[slot],
-                                          verify->flow.memory.base + (uint64_t)slot * REQUEST,
-                                          bytes, &first);
+                                          verify->io.memory.base + (uint64_t)slot * REQUEST, bytes,
+                                          &first);
     if (wrong > 0 && out->wrong == 0) {
         out->first_wrong = first;
         out->pass = pass;
@@ -113,7 +113,7 @@ static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
 {
     for (uint64_t n = 0; n < verify->requests + SLOTS; n++) {
         unsigned slot = (unsigned)(n % SLOTS);
-        unsigned char *memory = verify->flow.memory.base + (uint64_t)slot * REQUEST;
+        unsigned char *memory = verify->io.memory.base + (uint64_t)slot * REQUEST;
         int rc = n >= SLOTS ? core_fence_wait(verify->fences[slot], BENCH_PATIENCE_NS) : 0;
         if (rc == 0 && n >= SLOTS && kind == AIO_READ) {
             rc = check_slot(verify, pass, slot, out);
@@ -125,12 +125,12 @@ static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
             if (kind == AIO_WRITE) {
                 bench_verify_fill(verify->options->seed, pass, verify->offsets[slot], memory,
                                   bytes);
-                rc = aio_queue_write(verify->flow.queues[0], verify->flow.file,
-                                     verify->offsets[slot], memory, bytes, &verify->fences[slot]);
+                rc = aio_queue_write(verify->io.queues[0], verify->io.file, verify->offsets[slot],
+                                     memory, bytes, &verify->fences[slot]);
             } else {
                 memset(memory, 0, REQUEST);
-                rc = aio_queue_read(verify->flow.queues[0], verify->flow.file,
-                                    verify->offsets[slot], memory, bytes, &verify->fences[slot]);
+                rc = aio_queue_read(verify->io.queues[0], verify->io.file, verify->offsets[slot],
+                                    memory, bytes, &verify->fences[slot]);
             }
         }
         if (rc != 0) {
@@ -148,19 +148,19 @@ int bench_verify_run(const struct bench_verify_options *options, struct bench_ve
     const struct bench_target *target = options->target;
     struct verify verify = {.options = options,
                             .requests = (target->file_bytes + REQUEST - 1) / REQUEST};
-    const struct bench_flow_options flow = {.target = target,
-                                            .block_bytes = options->params.block_bytes,
-                                            .depth = options->params.depth,
-                                            .memory_bytes = (uint64_t)SLOTS * REQUEST,
-                                            .pages = CORE_PAGES_THP,
-                                            .names = {"verify"}};
+    const struct bench_target_io_options io = {.target = target,
+                                               .block_bytes = options->params.block_bytes,
+                                               .depth = options->params.depth,
+                                               .memory_bytes = (uint64_t)SLOTS * REQUEST,
+                                               .pages = CORE_PAGES_THP,
+                                               .names = {"verify"}};
     struct bench_verify made = {0};
-    int rc = bench_flow_open(&flow, &verify.flow);
+    int rc = bench_target_io_open(&io, &verify.io);
     for (unsigned pass = 1; rc == 0 && pass <= options->passes; pass++) {
         rc = go_over(&verify, pass, AIO_WRITE, &made);
         rc = rc == 0 ? go_over(&verify, pass, AIO_READ, &made) : rc;
     }
-    const int closed = bench_flow_close(&verify.flow);
+    const int closed = bench_target_io_close(&verify.io);
     rc = rc != 0 ? rc : closed;
     if (rc == 0) {
         *out = made;

@@ -1,0 +1,46 @@
+/* recommend.h: the measured points of a sweep, and what is chosen from them: the candidates that are
+ * measured again, and the one setting that is recommended. Pure functions; any thread. */
+#ifndef TOOLS_DS_NVME_BENCH_RECOMMEND_H
+#define TOOLS_DS_NVME_BENCH_RECOMMEND_H
+
+#include "tools/ds_nvme_bench/point.h"
+
+enum { BENCH_POINTS_MAX = 1024, BENCH_CANDIDATES_MAX = 6 };
+
+struct bench_recommendation {
+    uint32_t block_bytes;
+    uint32_t depth;
+    uint32_t threads;
+    double score;   /* of each operation the share of the best seen; the least of them */
+    double gain;    /* of the best setting over the worst, for the verdict */
+    bool confident; /* intervals within 5 % and no trend */
+    char reason[320];
+};
+
+struct bench_sweep {
+    struct bench_point points[BENCH_POINTS_MAX];
+    unsigned count;
+    double seconds;
+    struct bench_recommendation recommendation;
+};
+
+/* The point of a setting, or NULL. */
+const struct bench_point *bench_sweep_find(const struct bench_sweep *sweep, enum bench_op op,
+                                           uint32_t block_bytes, uint32_t depth, uint32_t threads);
+/* The best median of an operation; 0 where none was measured. */
+double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op);
+
+/* Chooses among the measured points; called by run, and by tests on made-up points. */
+void bench_sweep_recommend(struct bench_sweep *sweep);
+
+/* The smallest share of the best that the setting reaches in any operation. Takes the fastest sample of
+ * each point, so it only picks candidates; bench_sweep_recommend() compares medians. */
+double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_params *setting);
+
+/* The settings that may turn out best. Half of them have the highest scores. The others are close to the
+ * best: one that keeps enough bytes in flight for any drive, then those with the fewest bytes in flight.
+ * Returns their number, at most BENCH_CANDIDATES_MAX. */
+unsigned bench_sweep_pick(const struct bench_sweep *sweep,
+                          struct bench_params picked[BENCH_CANDIDATES_MAX]);
+
+#endif
