@@ -9,7 +9,6 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/tide/commands.h"
-#include "tools/tide/finetune_checkpoint.h"
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_run.h"

@@ -14,7 +14,6 @@
 #include "core/base/log.h"
 #include "tools/text/data/feed.h"
 #include "tools/text/data/spool.h"
-#include "tools/tide/finetune_counts.h"
 
 /* A copy of one micro-batch: those of a step are handed over together. */
 struct held {

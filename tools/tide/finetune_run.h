@@ -1,4 +1,5 @@
-/* finetune_run.h: the steps of a run, once everything is open. Main thread. */
+/* finetune_run.h: the steps of a run, once everything is open, and its checkpoints: when they are due, what
+ * of the run goes into them besides the engine's states, and continuing from one. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_RUN_H
 #define TOOLS_TIDE_FINETUNE_RUN_H
 
@@ -38,5 +39,12 @@ struct tune_run {
 /* Trains until the last step or a signal. The summary stands in any case, also in the log. Errors
  * are libtide's, or those of the data. */
 int tune_run_steps(struct tune_run *run);
+
+/* The time that the run's rows depend on: the one that the checkpoints in `out` keep, from which a run
+ * with --resume continues (NULL: no such run), or else the present (text_feed_now). */
+int tune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now);
+
+/* Sets the run to the step at which the engine began, and prints which checkpoint that was. */
+int tune_checkpoint_resume(struct tune_run *run, bool talks);
 
 #endif

@@ -32,7 +32,7 @@ struct tune_settings {
     const char *csv;         /* the table of figures; NULL: none */
     const char *board;       /* the folder for TensorBoard; NULL: none */
 
-    /* Private to finetune_settings.c and finetune_config.c. */
+    /* Private to finetune_settings.c. */
     struct core_cfg *cfg;                                /* owned; NULL without --config */
     bool total_unknown;                                  /* the schedule's length is the run's */
     struct tide_store_path store_paths[TIDE_STORES_MAX]; /* engine.stores */

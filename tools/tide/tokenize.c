@@ -17,6 +17,7 @@
 #include "core/json/write.h"
 #include "tools/text/data/chat.h"
 #include "tools/text/data/encode.h"
+#include "tools/text/data/feed.h"
 #include "tools/text/data/pack.h"
 #include "tools/text/data/special.h"
 #include "tools/text/tokenizer/tokenizer.h"
