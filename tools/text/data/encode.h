@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "tools/text/data/feed.h"
+#include "tools/text/data/options.h"
 #include "tools/text/data/sample.h"
 
 struct text_encoder;

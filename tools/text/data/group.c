@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/team.h"
 #include "tools/text/data/encode.h"
+#include "tools/text/data/memory.h"
 #include "tools/text/data/row.h"
 
 enum { TEXTS_BYTES = 2 * TEXT_GROUP_BYTES }; /* of a group without a row that is longer */

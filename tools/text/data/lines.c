@@ -7,7 +7,6 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "tools/text/data/records.h"
 #include "tools/text/data/source.h"
 
 enum { READ_BYTES_MIN = 1 << 12, READ_BYTES_MAX = 1 << 20 };

@@ -1,6 +1,7 @@
 /* memory.c: limits of what rows of data take, and the figures that a plan needs. Any thread. */
+#include "tools/text/data/memory.h"
+
 #include "core/base/mem_limits.h"
-#include "tools/text/data/feed.h"
 
 enum { SMALL_BYTES = 16 << 20, ROW_BYTES_MIN = 1 << 20, ROW_BYTES_MAX = 1 << 30 };
 

@@ -11,6 +11,7 @@
 #include "core/base/log.h"
 #include "tools/text/data/encode.h"
 #include "tools/text/data/group.h"
+#include "tools/text/data/memory.h"
 
 enum { WARNINGS_MAX = 10 }; /* then bad rows are only counted */
 

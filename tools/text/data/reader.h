@@ -3,7 +3,7 @@
 #ifndef TOOLS_TEXT_DATA_READER_H
 #define TOOLS_TEXT_DATA_READER_H
 
-#include "tools/text/data/feed.h"
+#include "tools/text/data/options.h"
 #include "tools/text/data/records.h"
 #include "tools/text/data/sample.h"
 
