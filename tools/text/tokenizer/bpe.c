@@ -7,7 +7,7 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "tools/text/tokenizer/internal.h"
+#include "tools/text/tokenizer/steps.h"
 
 enum { SHORT_SYMBOLS = 48 };
 

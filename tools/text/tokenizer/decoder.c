@@ -7,7 +7,8 @@
 
 #include "core/base/err.h"
 #include "core/base/utf8.h"
-#include "tools/text/tokenizer/internal.h"
+#include "tools/text/tokenizer/steps.h"
+#include "tools/text/tokenizer/tokenizer.h"
 
 static const char unreadable[] = "\xEF\xBF\xBD"; /* U+FFFD */
 

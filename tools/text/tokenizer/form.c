@@ -11,7 +11,7 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "tools/text/tokenizer/internal.h"
+#include "tools/text/tokenizer/text.h"
 #include "tools/text/tokenizer/unicode.h"
 
 struct token_form {

@@ -7,7 +7,7 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "tools/text/tokenizer/internal.h"
+#include "tools/text/tokenizer/steps.h"
 
 static bool load_form(struct token_section *section, const char *type, struct token_norm *norm,
                       int *rc)

@@ -5,7 +5,7 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "tools/text/tokenizer/internal.h"
+#include "tools/text/tokenizer/steps.h"
 
 static int put_id(struct token_section *section, int64_t id, bool before)
 {

@@ -1,6 +1,4 @@
-/* regex.c: an expression as `tokenizers` means it (Oniguruma's), written for PCRE2: classes of
- * characters become ranges by our own table, so that the Unicode of the library does not matter, and
- * what means another thing there is refused. At load, on one thread. */
+/* regex.c: rewrites expressions for PCRE2, and searches. */
 #include "tools/text/tokenizer/regex.h"
 
 #include <errno.h>
@@ -405,5 +403,68 @@ int token_regex_translate(const struct token_unicode *unicode, const char *regex
     }
     *out = writer.text;
     *out_bytes = writer.bytes - 1;
+    return 0;
+}
+
+/* ---- searching ---- */
+
+int token_search_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
+                        bool literal, const char *what, struct token_search *out)
+{
+    *out = (struct token_search){0};
+    if (literal) {
+        out->literal = core_charge_alloc(bytes + 1);
+        if (out->literal == NULL) {
+            return core_err_set(-ENOMEM, "%s: no memory for %zu bytes", what, bytes);
+        }
+        memcpy(out->literal, regex, bytes);
+        out->literal_bytes = bytes;
+        return 0;
+    }
+    int rc = token_pattern_create(unicode, regex, bytes, &out->pattern);
+    if (rc != -ENOTSUP) {
+        return rc;
+    }
+    char *text = NULL;
+    rc = token_regex_translate(unicode, regex, bytes, what, &text, &bytes);
+    rc = rc == 0 ? token_pcre_create(text, bytes, what, &out->pcre) : rc;
+    core_charge_free(text);
+    return rc;
+}
+
+void token_search_free(struct token_search *search)
+{
+    core_charge_free(search->literal);
+    token_pattern_destroy(search->pattern);
+    token_pcre_destroy(search->pcre);
+    *search = (struct token_search){0};
+}
+
+int token_search_find(const struct token_search *search, struct token_pcre_scratch *scratch,
+                      const char *text, size_t bytes, size_t from, size_t bounds[2])
+{
+    if (search->pcre != NULL) {
+        return token_pcre_find(search->pcre, scratch, text, bytes, from, bounds);
+    }
+    if (search->literal != NULL) {
+        const char *at = search->literal_bytes == 0
+                             ? NULL
+                             : memmem(text + from, bytes - from, search->literal,
+                                      search->literal_bytes);
+        bounds[0] = at == NULL ? 0 : (size_t)(at - text);
+        bounds[1] = bounds[0] + search->literal_bytes;
+        return at != NULL;
+    }
+    for (size_t at = from; at < bytes;) {
+        size_t end = token_pattern_match(search->pattern, text, bytes, at);
+        if (end != SIZE_MAX) {
+            bounds[0] = at;
+            bounds[1] = end;
+            return 1;
+        }
+        unsigned length;
+        token_pattern_mask(search->pattern, text + at, &length);
+        at += length;
+    }
     return 0;
 }

@@ -1,12 +1,11 @@
-/* text.c: the growing arrays of a scratch, and searches in texts. */
+/* text.c: the growing arrays and texts of a scratch. */
+#include "tools/text/tokenizer/text.h"
+
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "tools/text/tokenizer/internal.h"
-#include "tools/text/tokenizer/regex.h"
 
 int token_grow(void **array, size_t *room, size_t count, size_t more, size_t size)
 {
@@ -105,66 +104,5 @@ int token_pieces_put(struct token_pieces *pieces, size_t begin, size_t end)
     }
     pieces->at[pieces->count++] = (struct text_span){.begin = (uint32_t)begin,
                                                      .end = (uint32_t)end};
-    return 0;
-}
-
-int token_search_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
-                        bool literal, const char *what, struct token_search *out)
-{
-    *out = (struct token_search){0};
-    if (literal) {
-        out->literal = core_charge_alloc(bytes + 1);
-        if (out->literal == NULL) {
-            return core_err_set(-ENOMEM, "%s: no memory for %zu bytes", what, bytes);
-        }
-        memcpy(out->literal, regex, bytes);
-        out->literal_bytes = bytes;
-        return 0;
-    }
-    int rc = token_pattern_create(unicode, regex, bytes, &out->pattern);
-    if (rc != -ENOTSUP) {
-        return rc;
-    }
-    char *text = NULL;
-    rc = token_regex_translate(unicode, regex, bytes, what, &text, &bytes);
-    rc = rc == 0 ? token_pcre_create(text, bytes, what, &out->pcre) : rc;
-    core_charge_free(text);
-    return rc;
-}
-
-void token_search_free(struct token_search *search)
-{
-    core_charge_free(search->literal);
-    token_pattern_destroy(search->pattern);
-    token_pcre_destroy(search->pcre);
-    *search = (struct token_search){0};
-}
-
-int token_search_find(const struct token_search *search, struct token_pcre_scratch *scratch,
-                      const char *text, size_t bytes, size_t from, size_t bounds[2])
-{
-    if (search->pcre != NULL) {
-        return token_pcre_find(search->pcre, scratch, text, bytes, from, bounds);
-    }
-    if (search->literal != NULL) {
-        const char *at = search->literal_bytes == 0
-                             ? NULL
-                             : memmem(text + from, bytes - from, search->literal,
-                                      search->literal_bytes);
-        bounds[0] = at == NULL ? 0 : (size_t)(at - text);
-        bounds[1] = bounds[0] + search->literal_bytes;
-        return at != NULL;
-    }
-    for (size_t at = from; at < bytes;) {
-        size_t end = token_pattern_match(search->pattern, text, bytes, at);
-        if (end != SIZE_MAX) {
-            bounds[0] = at;
-            bounds[1] = end;
-            return 1;
-        }
-        unsigned length;
-        token_pattern_mask(search->pattern, text + at, &length);
-        at += length;
-    }
     return 0;
 }

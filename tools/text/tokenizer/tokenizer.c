@@ -14,7 +14,8 @@
 #include "core/base/file.h"
 #include "core/base/utf8.h"
 #include "tools/text/data/special.h"
-#include "tools/text/tokenizer/internal.h"
+#include "tools/text/tokenizer/pcre.h"
+#include "tools/text/tokenizer/steps.h"
 
 enum { FILE_BYTES_MAX = 1 << 29 };
 
@@ -222,6 +223,96 @@ void text_tokenizer_destroy(struct text_tokenizer *tokenizer)
     core_charge_free(tokenizer);
 }
 
+/* ---- what it holds ---- */
+
+size_t text_tokenizer_size(const struct text_tokenizer *tokenizer)
+{
+    return tokenizer->model->vocab.count;
+}
+
+int64_t text_tokenizer_id(const struct text_tokenizer *tokenizer, const char *token, size_t bytes)
+{
+    uint32_t id = token_vocab_find(&tokenizer->model->vocab, token, bytes);
+    return id == TOKEN_NONE ? -1 : (int64_t)id;
+}
+
+const char *text_tokenizer_token(const struct text_tokenizer *tokenizer, uint32_t id, size_t *bytes)
+{
+    const struct token_vocab *vocab = &tokenizer->model->vocab;
+    if (id >= vocab->count) {
+        return NULL;
+    }
+    const struct text_span span = vocab->tokens[id];
+    *bytes = span.end > span.begin ? span.end - span.begin : 0;
+    return *bytes > 0 ? vocab->text + span.begin : "";
+}
+
+const struct text_added *text_tokenizer_added(const struct text_tokenizer *tokenizer, size_t index)
+{
+    return index < tokenizer->added_count ? &tokenizer->added[index] : NULL;
+}
+
+int text_tokenizer_check(const struct text_tokenizer *tokenizer, size_t vocab_size)
+{
+    const size_t count = tokenizer->file_count;
+    return count <= vocab_size
+               ? 0
+               : core_err_set(-EINVAL,
+                              "%s: ids go up to %zu, and the model has %zu embeddings; they belong "
+                              "to different models, or the embedding was not grown with the tokens",
+                              tokenizer->source, count - 1, vocab_size);
+}
+
+/* ---- the memory that a thread tokenizes in ---- */
+
+int text_scratch_create(const struct text_tokenizer *tokenizer, struct text_scratch **out)
+{
+    struct text_scratch *scratch = core_charge_zeroed(1, sizeof *scratch);
+    if (scratch != NULL) {
+        scratch->tokenizer = tokenizer;
+        scratch->words = core_charge_zeroed(TOKEN_WORDS, sizeof *scratch->words);
+    }
+    if (scratch == NULL || scratch->words == NULL) {
+        text_scratch_destroy(scratch);
+        return core_err_set(-ENOMEM, "no memory for a tokenizer's scratch");
+    }
+    int rc = token_pcre_scratch_create(&scratch->pcre);
+    if (rc != 0) {
+        text_scratch_destroy(scratch);
+        return rc;
+    }
+    *out = scratch;
+    return 0;
+}
+
+void text_scratch_trim(struct text_scratch *scratch)
+{
+    for (size_t i = 0; i < sizeof scratch->text / sizeof scratch->text[0]; i++) {
+        token_text_free(&scratch->text[i]);
+    }
+    core_charge_free(scratch->pieces[0].at);
+    core_charge_free(scratch->pieces[1].at);
+    core_charge_free(scratch->marks.at);
+    core_charge_free(scratch->symbols);
+    core_charge_free(scratch->heap);
+    core_charge_free(scratch->spans);
+    core_charge_free(scratch->ids);
+    *scratch = (struct text_scratch){
+        .tokenizer = scratch->tokenizer, .words = scratch->words, .pcre = scratch->pcre};
+}
+
+void text_scratch_destroy(struct text_scratch *scratch)
+{
+    if (scratch != NULL) {
+        text_scratch_trim(scratch);
+        core_charge_free(scratch->words);
+        token_pcre_scratch_destroy(scratch->pcre);
+        core_charge_free(scratch);
+    }
+}
+
+/* ---- encoding ---- */
+
 static int check_text(const char *text, size_t bytes)
 {
     if (bytes > TEXT_BYTES_MAX) {
@@ -320,20 +411,4 @@ int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t
     *out = (struct text_encoding){
         .ids = scratch->ids, .count = scratch->count, .spans = spans ? scratch->spans : NULL};
     return 0;
-}
-
-const struct text_added *text_tokenizer_added(const struct text_tokenizer *tokenizer, size_t index)
-{
-    return index < tokenizer->added_count ? &tokenizer->added[index] : NULL;
-}
-
-int text_tokenizer_check(const struct text_tokenizer *tokenizer, size_t vocab_size)
-{
-    const size_t count = tokenizer->file_count;
-    return count <= vocab_size
-               ? 0
-               : core_err_set(-EINVAL,
-                              "%s: ids go up to %zu, and the model has %zu embeddings; they belong "
-                              "to different models, or the embedding was not grown with the tokens",
-                              tokenizer->source, count - 1, vocab_size);
 }

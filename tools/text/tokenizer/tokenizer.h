@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tools/text/tokenizer/span.h"
+
 struct text_tokenizer;
 struct text_scratch; /* one a thread */
 
@@ -30,12 +32,6 @@ void text_scratch_trim(struct text_scratch *scratch);
 enum {
     TEXT_ENCODE_SPECIAL = 1, /* with what the post-processor adds: <s>, </s> ... */
     TEXT_ENCODE_SPANS = 2,   /* with the bytes of the text that each token stands for */
-};
-
-/* Bytes [begin, end) of the text; empty for tokens that were added. */
-struct text_span {
-    uint32_t begin;
-    uint32_t end;
 };
 
 /* Borrowed from the scratch, until its next use. */

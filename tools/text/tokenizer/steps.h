@@ -1,58 +1,19 @@
-/* internal.h: what the files of the tokenizer share (private to tools/text/token*).
- * struct text_tokenizer never changes after it was made; struct text_scratch is one thread's. */
-#ifndef TOOLS_TEXT_TOKENIZER_INTERNAL_H
-#define TOOLS_TEXT_TOKENIZER_INTERNAL_H
+/* steps.h: the steps from a text to ids and back, each in the .c file of its name: what they are after
+ * loading, and what they call of each other (private to tools/text/tokenizer).
+ * struct text_tokenizer never changes after it was made; struct text_scratch belongs to one thread. */
+#ifndef TOOLS_TEXT_TOKENIZER_STEPS_H
+#define TOOLS_TEXT_TOKENIZER_STEPS_H
 
 #include "core/json/json.h"
-#include "core/json/scan.h"
 #include "tools/text/tokenizer/form.h"
-#include "tools/text/tokenizer/pattern.h"
-#include "tools/text/tokenizer/pcre.h"
-#include "tools/text/tokenizer/tokenizer.h"
+#include "tools/text/tokenizer/model.h"
+#include "tools/text/tokenizer/regex.h"
+#include "tools/text/tokenizer/text.h"
 #include "tools/text/tokenizer/unicode.h"
 
-#define TOKEN_NONE UINT32_MAX
+struct text_added;
+
 enum { TOKEN_STEPS_MAX = 32 }; /* of one pipeline, sequences unrolled */
-
-/* A text under work; with `tracks`, the bytes of the original that each of its bytes stands for. */
-struct token_text {
-    char *at;                /* owned */
-    struct text_span *spans; /* owned; NULL unless tracks */
-    size_t bytes;
-    size_t room;
-    bool tracks;
-};
-
-int token_text_reserve(struct token_text *text, size_t more);
-/* Appends bytes that all stand for `span`. */
-int token_text_put(struct token_text *text, const char *at, size_t bytes, struct text_span span);
-/* Appends from[begin, end) with its spans. */
-int token_text_copy(struct token_text *text, const struct token_text *from, size_t begin,
-                    size_t end);
-/* What byte `at` of the text stands for; empty where nothing is tracked. */
-struct text_span token_text_span(const struct token_text *text, size_t at);
-void token_text_free(struct token_text *text);
-
-struct token_pieces {
-    struct text_span *at; /* owned; bytes of a token_text */
-    size_t count;
-    size_t room;
-};
-int token_pieces_put(struct token_pieces *pieces, size_t begin, size_t end);
-
-/* Something to search for: a literal, a pattern or an expression of PCRE2. */
-struct token_search {
-    char *literal; /* owned */
-    size_t literal_bytes;
-    struct token_pattern *pattern; /* owned */
-    struct token_pcre *pcre;       /* owned */
-};
-int token_search_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
-                        bool literal, const char *what, struct token_search *out);
-void token_search_free(struct token_search *search);
-/* The next match at or after `from`: 1 and its bounds, 0 where there is none, or an error. */
-int token_search_find(const struct token_search *search, struct token_pcre_scratch *scratch,
-                      const char *text, size_t bytes, size_t from, size_t bounds[2]);
 
 enum token_normalizer_kind {
     TOKEN_NORM_FORM,
@@ -122,67 +83,6 @@ struct token_post_processor {
     size_t before_count;
     size_t after_count;
 };
-
-/* Tokens by their text. */
-struct token_vocab {
-    char *text;               /* owned: all tokens, one after the other */
-    struct text_span *tokens; /* owned: their bytes of text, by id; begin > end: no token */
-    size_t text_bytes;
-    size_t text_room;
-    size_t tokens_room;
-    size_t used; /* slots */
-    struct token_slot {
-        uint32_t hash;
-        uint32_t id;
-    } * slots; /* owned; TOKEN_NONE: free */
-    size_t mask;
-    uint32_t count;       /* one more than the highest id; an id below may have no token */
-    uint32_t model_count; /* ids below are the model's, the others were added */
-};
-int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
-/* The id of a token of the model or added; TOKEN_NONE. */
-uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, size_t bytes);
-void token_vocab_free(struct token_vocab *vocab);
-
-struct token_merge {
-    uint32_t left; /* TOKEN_NONE: free */
-    uint32_t right;
-    uint32_t rank;
-    uint32_t id;
-};
-
-enum { TOKEN_JOIN_BITS = 1 << 19 };
-
-struct token_model {
-    struct token_vocab vocab;
-    struct token_merge *merges; /* owned */
-    size_t mask;
-    size_t merges_count;
-    bool byte_level; /* symbols are bytes, written as the 256 letters of ByteLevel */
-    bool byte_fallback;
-    bool fuse_unk;
-    bool ignore_merges;
-    uint32_t unk;           /* TOKEN_NONE: none */
-    char *prefix;           /* owned; continuing_subword_prefix */
-    char *suffix;           /* owned; end_of_word_suffix */
-    char *unk_token;        /* owned */
-    uint32_t byte_ids[256]; /* of <0xNN>, or of a byte's letter; TOKEN_NONE: none */
-    bool cuts;              /* words may be cut where no merge joins two characters */
-    uint64_t joins[TOKEN_JOIN_BITS / 64];
-};
-
-struct token_merge const *token_model_merge(const struct token_model *model, uint32_t left,
-                                            uint32_t right);
-/* May a merge join a symbol that ends in `left` with one that begins with `right`? */
-bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t right);
-uint32_t token_byte_letter(unsigned byte); /* the letter of a byte in ByteLevel */
-int token_letter_byte(uint32_t letter);    /* -1: no such letter */
-/* Reads the value of the key "model", where the scanner stands. */
-int token_model_load(struct token_model *model, struct core_json_scan *scan);
-int token_model_merges(struct token_model *model, struct core_json_scan *scan);
-/* After everything is known: what encoding looks up. */
-int token_model_finish(struct token_model *model, const char *source);
-void token_model_free(struct token_model *model);
 
 /* A trie over the contents of added tokens: what is found first and longest. */
 struct token_trie {
@@ -258,9 +158,6 @@ struct text_scratch {
     size_t room;
     bool tracks;
 };
-
-/* Room for `more` more of `size` bytes in an owned array that holds `count`. */
-int token_grow(void **array, size_t *room, size_t count, size_t more, size_t size);
 
 /* The steps of loading and of encoding, each in the file of its name. */
 int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *doc);

@@ -1,0 +1,75 @@
+/* model.h: a BPE: its vocabulary, its merges and its settings, which is the key "model" of a tokenizer.json
+ * (private to tools/text/tokenizer). Filled at load, then read-only. */
+#ifndef TOOLS_TEXT_TOKENIZER_MODEL_H
+#define TOOLS_TEXT_TOKENIZER_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/json/scan.h"
+#include "tools/text/tokenizer/span.h"
+
+#define TOKEN_NONE UINT32_MAX
+
+/* Tokens by their text. */
+struct token_vocab {
+    char *text;               /* owned: all tokens, one after the other */
+    struct text_span *tokens; /* owned: their bytes of text, by id; begin > end: no token */
+    size_t text_bytes;
+    size_t text_room;
+    size_t tokens_room;
+    size_t used; /* slots */
+    struct token_slot {
+        uint32_t hash;
+        uint32_t id;
+    } * slots; /* owned; TOKEN_NONE: free */
+    size_t mask;
+    uint32_t count;       /* one more than the highest id; an id below may have no token */
+    uint32_t model_count; /* ids below are the model's, the others were added */
+};
+int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
+/* The id of a token of the model or added; TOKEN_NONE. */
+uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, size_t bytes);
+void token_vocab_free(struct token_vocab *vocab);
+
+struct token_merge {
+    uint32_t left; /* TOKEN_NONE: free */
+    uint32_t right;
+    uint32_t rank;
+    uint32_t id;
+};
+
+enum { TOKEN_JOIN_BITS = 1 << 19 };
+
+struct token_model {
+    struct token_vocab vocab;
+    struct token_merge *merges; /* owned */
+    size_t mask;
+    size_t merges_count;
+    bool byte_level; /* symbols are bytes, written as the 256 letters of ByteLevel */
+    bool byte_fallback;
+    bool fuse_unk;
+    bool ignore_merges;
+    uint32_t unk;           /* TOKEN_NONE: none */
+    char *prefix;           /* owned; continuing_subword_prefix */
+    char *suffix;           /* owned; end_of_word_suffix */
+    char *unk_token;        /* owned */
+    uint32_t byte_ids[256]; /* of <0xNN>, or of a byte's letter; TOKEN_NONE: none */
+    bool cuts;              /* words may be cut where no merge joins two characters */
+    uint64_t joins[TOKEN_JOIN_BITS / 64];
+};
+
+struct token_merge const *token_model_merge(const struct token_model *model, uint32_t left,
+                                            uint32_t right);
+/* May a merge join a symbol that ends in `left` with one that begins with `right`? */
+bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t right);
+uint32_t token_byte_letter(unsigned byte); /* the letter of a byte in ByteLevel */
+int token_letter_byte(uint32_t letter);    /* -1: no such letter */
+/* Reads the value of the key "model", where the scanner stands. */
+int token_model_load(struct token_model *model, struct core_json_scan *scan);
+/* After everything is known: what encoding looks up. */
+int token_model_finish(struct token_model *model, const char *source);
+void token_model_free(struct token_model *model);
+
+#endif
