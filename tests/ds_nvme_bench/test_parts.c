@@ -5,6 +5,7 @@
 
 #include "aio/backend.h"
 #include "core/base/err.h"
+#include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 #include "tools/ds_nvme_bench/environment.h"
 #include "tools/ds_nvme_bench/options.h"
@@ -281,6 +282,67 @@ static void targets(void)
     check_contains(core_err_sentence(), "no such node");
 }
 
+static const struct bench_params small = {
+    .op = BENCH_RW, .block_bytes = 1 << 20, .depth = 4, .threads = 1};
+
+static int target_life(void)
+{
+    struct bench_target made = {0};
+    const struct bench_target_options options = {
+        .path = test_directory(), .backend = "threads", .bytes = 64 << 20, .stop = &stop};
+    int rc = bench_target_open(&options, &made);
+    bench_target_close(&made);
+    return rc;
+}
+
+static int point_life(void)
+{
+    struct bench_point point = {.params = small};
+    struct core_region memory = {0};
+    const struct core_region_options region = {.name = "test", .bytes = bench_point_memory(&small)};
+    struct bench_how how = brief;
+    how.samples = 1;
+    how.checksums = true;
+    int rc = core_region_alloc(&region, &memory);
+    if (rc == 0) {
+        rc = bench_point_run(&target, &memory, &how, &stop, &point);
+    }
+    core_region_free(&memory);
+    return rc;
+}
+
+static int swap_life(void)
+{
+    struct bench_swap swap;
+    const struct bench_swap_options options = {.target = &target,
+                                               .params = small,
+                                               .tensor_bytes = 16 << 20,
+                                               .passes = 1,
+                                               .checksums = true,
+                                               .stop = &stop};
+    return bench_swap_run(&options, &swap);
+}
+
+static int verify_life(void)
+{
+    struct bench_verify verify;
+    const struct bench_verify_options options = {
+        .target = &target, .params = small, .passes = 1, .seed = 5, .stop = &stop};
+    return bench_verify_run(&options, &verify);
+}
+
+/* Whatever request to the system fails in any part, that is an error, and everything is closed and given
+ * back. */
+static void failed_requests(void)
+{
+    test_directory_in_memory();
+    open_target("threads");
+    check_int(test_fail_nth(target_life), >=, 5);
+    check_int(test_fail_nth(point_life), >=, 5);
+    check_int(test_fail_nth(swap_life), >=, 5);
+    check_int(test_fail_nth(verify_life), >=, 5);
+}
+
 /* The environment is there to be printed, and the drive under the target is looked for. */
 static void surroundings(void)
 {
@@ -375,4 +437,5 @@ static void spellings(void)
 
 TEST_MAIN({"points", points}, {"checksums", checksums}, {"swap_and_verify", swap_and_verify},
           {"sweeps", sweeps}, {"listed_only", listed_only}, {"targets", targets},
-          {"surroundings", surroundings}, {"progress", progress}, {"spellings", spellings})
+          {"failed_requests", failed_requests}, {"surroundings", surroundings},
+          {"progress", progress}, {"spellings", spellings})

@@ -4,10 +4,12 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/json/json.h"
+#include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
@@ -438,7 +440,78 @@ static void bad_files(void)
     check_int(text_tokenizer_load("/no/such/folder", &tokenizer), ==, -ENOENT);
 }
 
+static const char *life_json;
+
+static int life(void)
+{
+    static const char text[] = "  Ab a<x>B\xC3\xA9 \xE2\x82\xAC ";
+    struct text_tokenizer *tokenizer = NULL;
+    struct text_scratch *scratch = NULL;
+    struct text_encoding encoding;
+    const char *back;
+    size_t bytes;
+    int rc = text_tokenizer_parse(life_json, strlen(life_json), "life", &tokenizer);
+    if (rc != 0 || (rc = text_scratch_create(tokenizer, &scratch)) != 0 ||
+        (rc = text_tokenizer_encode(scratch, text, sizeof text - 1,
+                                    TEXT_ENCODE_SPECIAL | TEXT_ENCODE_SPANS, &encoding)) != 0) {
+        goto cleanup;
+    }
+    uint32_t ids[64];
+    check_uint(encoding.count, >, 6);
+    check_uint(encoding.count, <, 64);
+    memcpy(ids, encoding.ids, encoding.count * sizeof *ids);
+    rc = text_tokenizer_decode(scratch, ids, encoding.count, false, &back, &bytes);
+cleanup:
+    text_scratch_destroy(scratch);
+    text_tokenizer_destroy(tokenizer);
+    return rc;
+}
+
+/* Whatever memory is refused to loading, encoding or decoding, in any of their steps, that is an error and
+ * everything is given back. */
+static void out_of_memory(void)
+{
+#define LIFE(normalizers, pre_tokenizers, decoders, fallback)                                      \
+    "{\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"\xE2\x96\x81\":3,\"<0xE2>\":4,"             \
+    "\"<0x82>\":5,\"<0xAC>\":6,\"?\":7},\"merges\":[\"a b\"],\"unk_token\":\"?\","                 \
+    "\"byte_fallback\":" fallback "},"                                                             \
+    "\"added_tokens\":[{\"id\":8,\"content\":\"<x>\",\"special\":true},"                           \
+    "{\"id\":9,\"content\":\"ba\",\"normalized\":true}],"                                          \
+    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" normalizers                          \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"B\"},\"content\":\"b\"},"                     \
+    "{\"type\":\"Prepend\",\"prepend\":\"a\"},{\"type\":\"Strip\"}]},"                             \
+    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[" pre_tokenizers "]},"            \
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["                             \
+    "{\"SpecialToken\":{\"id\":\"<x>\"}},{\"Sequence\":{}},{\"SpecialToken\":{\"id\":\"<x>\"}}],"  \
+    "\"special_tokens\":{\"<x>\":{\"ids\":[8]}}},"                                                 \
+    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" decoders "]}}"
+/* Making a normal form asks the library about each code point, too slow to fail every request of it. */
+#define LIFE_LOWER "{\"type\":\"Lowercase\"},"
+#define LIFE_META                                                                                  \
+    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s+|[^\\\\s]\"},\"behavior\":\"Isolated\"},"  \
+    "{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"first\"}"
+#define LIFE_BYTES "{\"type\":\"Digits\"},{\"type\":\"ByteLevel\"}"
+#define LIFE_PIECES                                                                                \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"?\"},\"content\":\"!\"},"                     \
+    "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"                                             \
+    "{\"type\":\"Strip\",\"content\":\"a\",\"start\":1,\"stop\":1}"
+    static const char *const lives[][2] = {
+        {LIFE(LIFE_LOWER, LIFE_META, LIFE_PIECES, "true"),
+         LIFE("", LIFE_META, LIFE_PIECES, "true")},
+        {LIFE(LIFE_LOWER, LIFE_BYTES, "{\"type\":\"ByteLevel\"}", "false"),
+         LIFE("", LIFE_BYTES, "{\"type\":\"ByteLevel\"}", "false")}};
+    for (size_t i = 0; i < 2; i++) {
+        struct text_tokenizer *tokenizer = NULL;
+        life_json = lives[i][0];
+        int rc = text_tokenizer_parse(life_json, strlen(life_json), "life", &tokenizer);
+        text_tokenizer_destroy(tokenizer);
+        life_json = lives[i][rc == -ENOTSUP]; /* Lowercase needs utf8proc */
+        check_int(test_fail_nth(life), >=, 20);
+    }
+}
+
 TEST_MAIN({"fixtures", fixtures}, {"odd pipelines", odd_pipelines},
           {"spans_cover_the_text", spans_cover_the_text}, {"tokens_have_names", tokens_have_names},
           {"holes", holes}, {"nothings", nothings}, {"bad_text", bad_text},
-          {"long_texts", long_texts}, {"threads", threads}, {"bad_files", bad_files})
+          {"long_texts", long_texts}, {"threads", threads}, {"bad_files", bad_files},
+          {"out_of_memory", out_of_memory})

@@ -254,12 +254,14 @@ static int make(const struct shape *shape, const char *chat, const char *out)
         return core_err_set(-ENOMEM, "no memory for %" PRId64 " layers", shape->layers);
     }
     list_tensors(&model);
-    int rc = make_folder(out);
-    rc = rc != 0 ? rc : make_folder(folder);
-    rc = rc != 0 ? rc : write_config(shape, folder);
-    rc = rc != 0 ? rc : write_weights(&model, folder);
-    rc = rc != 0 ? rc : write_rows(shape, out);
-    rc = rc != 0 || chat == NULL ? rc : demo_tokenizer_make(folder, chat, shape->vocab);
+    int rc;
+    if ((rc = make_folder(out)) != 0 || (rc = make_folder(folder)) != 0 ||
+        (rc = write_config(shape, folder)) != 0 || (rc = write_weights(&model, folder)) != 0 ||
+        (rc = write_rows(shape, out)) != 0) {
+        goto cleanup;
+    }
+    rc = chat != NULL ? demo_tokenizer_make(folder, chat, shape->vocab) : 0;
+cleanup:
     free(model.tensors);
     return rc;
 }

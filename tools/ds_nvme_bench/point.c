@@ -164,12 +164,16 @@ static int open_run(const struct bench_target *target, const struct core_region 
         unsigned first = run->stream_count;
         uint32_t index = 0;
         int rc = open_drive(target, how, params, run, t);
-        rc = rc == 0 ? aio_drive_attach(run->drives[t], &file, &index) : rc;
-        if (rc == 0 && params->op != BENCH_WRITE) {
-            rc = open_stream(target, how, params, run, t, AIO_READ);
+        if (rc != 0 || (rc = aio_drive_attach(run->drives[t], &file, &index)) != 0) {
+            return rc;
         }
-        if (rc == 0 && params->op != BENCH_READ) {
-            rc = open_stream(target, how, params, run, t, AIO_WRITE);
+        if (params->op != BENCH_WRITE &&
+            (rc = open_stream(target, how, params, run, t, AIO_READ)) != 0) {
+            return rc;
+        }
+        if (params->op != BENCH_READ &&
+            (rc = open_stream(target, how, params, run, t, AIO_WRITE)) != 0) {
+            return rc;
         }
         struct iovec slab = {.iov_base = next};
         for (unsigned s = first; s < run->stream_count; s++) {
@@ -178,30 +182,27 @@ static int open_run(const struct bench_target *target, const struct core_region 
             next += run->streams[s].request_bytes * run->streams[s].slots;
         }
         slab.iov_len = (size_t)(next - (unsigned char *)slab.iov_base);
-        if (rc == 0 && how->buffers) {
-            rc = aio_drive_register(run->drives[t], &slab, 1);
-        }
-        if (rc != 0) {
+        if (how->buffers && (rc = aio_drive_register(run->drives[t], &slab, 1)) != 0) {
             return rc;
         }
     }
     return 0;
 }
 
-/* 0: the memory is ours again. */
+/* Closes everything, whatever fails, and returns the first error. 0: the kernel no longer uses the memory. */
 static int close_run(struct bench_run *run)
 {
-    int rc = 0;
+    int first = 0;
     for (unsigned s = 0; s < run->stream_count; s++) {
-        int ended = aio_queue_close(run->streams[s].queue);
-        rc = rc == 0 ? ended : rc;
+        int rc = aio_queue_close(run->streams[s].queue);
+        first = first != 0 ? first : rc;
         free(run->streams[s].sums);
     }
     for (unsigned t = 0; t < THREADS_MAX; t++) {
-        int ended = aio_drive_destroy(run->drives[t]);
-        rc = rc == 0 ? ended : rc;
+        int rc = aio_drive_destroy(run->drives[t]);
+        first = first != 0 ? first : rc;
     }
-    return rc;
+    return first;
 }
 
 /* ---- work ---- */
@@ -400,16 +401,24 @@ int bench_point_run(const struct bench_target *target, const struct core_region 
         return core_err_set(-ENOMEM, "no memory to measure %s", target->path);
     }
     int rc = open_run(target, memory, how, &point->params, run);
-    rc = rc == 0 ? write_sums(run, stop) : rc;
+    if (rc != 0) {
+        goto cleanup;
+    }
+    rc = write_sums(run, stop);
     double cpu = bench_cpu_seconds();
-    rc = rc == 0 ? sample_all(run, how, stop, point) : rc;
+    if (rc == 0) {
+        rc = sample_all(run, how, stop, point);
+    }
     cpu = bench_cpu_seconds() - cpu;
-    int drained = rc == 0 || rc == -EINTR ? wait_all(run) : 0;
-    rc = rc == 0 ? drained : rc;
+    if (rc == 0 || rc == -EINTR) {
+        const int drained = wait_all(run);
+        rc = rc != 0 ? rc : drained;
+    }
     if (rc == 0 && point->count > 0) {
         take_stats(run, how, point);
         conclude(point, run, cpu);
     }
+cleanup:;
     int closed = close_run(run);
     free(run);
     /* Whatever went wrong before: memory that the kernel still has must not be freed. */

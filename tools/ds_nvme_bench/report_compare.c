@@ -81,12 +81,14 @@ static int load(const char *path, struct core_json **doc, const struct core_json
     }
     const struct core_json_value *root = core_json_root(*doc);
     rc = core_json_get_integer(*doc, root, "schema_version", &version);
-    if (rc == 0 && version != BENCH_SCHEMA_VERSION) {
-        rc = core_err_set(-EINVAL, "%s has schema version %lld; this build compares with %d", path,
-                          (long long)version, BENCH_SCHEMA_VERSION);
+    if (rc != 0) {
+        return -EINVAL;
     }
-    rc = rc == 0 ? core_json_get(*doc, root, "points", CORE_JSON_ARRAY, points) : rc;
-    return rc == 0 ? 0 : -EINVAL;
+    if (version != BENCH_SCHEMA_VERSION) {
+        return core_err_set(-EINVAL, "%s has schema version %lld; this build compares with %d",
+                            path, (long long)version, BENCH_SCHEMA_VERSION);
+    }
+    return core_json_get(*doc, root, "points", CORE_JSON_ARRAY, points) == 0 ? 0 : -EINVAL;
 }
 
 int bench_report_comparable(const char *path)

@@ -51,18 +51,20 @@ static int submit(struct swap *swap, enum aio_kind kind, unsigned tensor)
 static int step(struct swap *swap)
 {
     for (unsigned t = 0; t < swap->tensors + SLOTS - 1; t++) {
-        int rc = 0;
-        if (t < swap->tensors) {
-            rc = t >= SLOTS ? core_fence_wait(swap->wrote[t - SLOTS], BENCH_PATIENCE_NS) : 0;
-            rc = rc == 0 ? submit(swap, AIO_READ, t) : rc;
-        }
-        if (rc == 0 && t >= SLOTS - 1) {
-            unsigned done = t - (SLOTS - 1);
-            rc = core_fence_wait(swap->read[done], BENCH_PATIENCE_NS);
-            rc = rc == 0 ? submit(swap, AIO_WRITE, done) : rc;
-        }
-        if (rc != 0) {
+        int rc;
+        if (t >= SLOTS && t < swap->tensors &&
+            (rc = core_fence_wait(swap->wrote[t - SLOTS], BENCH_PATIENCE_NS)) != 0) {
             return rc;
+        }
+        if (t < swap->tensors && (rc = submit(swap, AIO_READ, t)) != 0) {
+            return rc;
+        }
+        if (t >= SLOTS - 1) {
+            const unsigned done = t - (SLOTS - 1);
+            if ((rc = core_fence_wait(swap->read[done], BENCH_PATIENCE_NS)) != 0 ||
+                (rc = submit(swap, AIO_WRITE, done)) != 0) {
+                return rc;
+            }
         }
         if (swap->options->stop != NULL && *swap->options->stop) {
             return core_err_set(-EINTR, "interrupted");
@@ -113,12 +115,11 @@ static int write_all(struct swap *swap)
 {
     for (unsigned t = 0; t < swap->tensors; t++) {
         int rc = t >= SLOTS ? core_fence_wait(swap->wrote[t - SLOTS], BENCH_PATIENCE_NS) : 0;
-        rc = rc == 0 ? submit(swap, AIO_WRITE, t) : rc;
-        if (rc == 0 && swap->options->stop != NULL && *swap->options->stop) {
-            rc = core_err_set(-EINTR, "interrupted");
-        }
-        if (rc != 0) {
+        if (rc != 0 || (rc = submit(swap, AIO_WRITE, t)) != 0) {
             return rc;
+        }
+        if (swap->options->stop != NULL && *swap->options->stop) {
+            return core_err_set(-EINTR, "interrupted");
         }
     }
     return core_fence_wait(aio_queue_tail(swap->io.queues[WRITES]), BENCH_PATIENCE_NS);
@@ -128,18 +129,21 @@ static int measure(struct swap *swap, struct bench_swap *out)
 {
     double cpu = 0;
     int rc = write_all(swap);
-    for (unsigned pass = 0; rc == 0 && pass <= swap->options->passes; pass++) {
+    if (rc != 0) {
+        return rc;
+    }
+    for (unsigned pass = 0; pass <= swap->options->passes; pass++) {
         if (pass == 1) {
             cpu = bench_cpu_seconds();
         }
         int64_t begin_ns = core_clock_now_ns();
         rc = step(swap);
-        if (rc == 0 && pass > 0) {
+        if (rc != 0) {
+            return rc;
+        }
+        if (pass > 0) {
             out->seconds[out->count++] = (double)(core_clock_now_ns() - begin_ns) / 1e9;
         }
-    }
-    if (rc != 0) {
-        return rc;
     }
     double rates[BENCH_SAMPLES_MAX];
     for (unsigned i = 0; i < out->count; i++) {
@@ -166,10 +170,10 @@ int bench_swap_run(const struct bench_swap_options *options, struct bench_swap *
         made.bytes = 2 * options->tensor_bytes * swap->tensors;
         rc = measure(swap, &made);
     }
-    int closed = close_swap(swap);
-    rc = rc != 0 ? rc : closed;
-    if (rc == 0) {
-        *out = made;
+    const int closed = close_swap(swap);
+    if (rc != 0 || closed != 0) {
+        return rc != 0 ? rc : closed;
     }
-    return rc;
+    *out = made;
+    return 0;
 }

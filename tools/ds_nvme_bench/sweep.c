@@ -95,11 +95,13 @@ static int measure_op(struct search *search, struct bench_params setting, enum b
 
 static int measure(struct search *search, struct bench_params setting, const struct bench_how *how)
 {
-    int rc = 0;
-    for (int op = 0; rc == 0 && op < BENCH_OP_COUNT; op++) {
-        rc = measure_op(search, setting, (enum bench_op)op, how);
+    for (int op = 0; op < BENCH_OP_COUNT; op++) {
+        int rc = measure_op(search, setting, (enum bench_op)op, how);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 static unsigned op_count(const struct bench_sweep_options *options)
@@ -311,18 +313,28 @@ static int run_adaptive(struct search *search)
     struct bench_how slow = quick;
     slow.sample_seconds = 0.1 * unit;
     int rc = scan_blocks(search, &quick);
-    uint32_t block = rc == 0 ? near_best_block(search) : 0;
-    rc = rc == 0 ? scan_depths(search, block, &quick) : rc;
-    if (rc == 0 && block != 1u << 20 && lists_block(options, 1 << 20)) {
-        rc = scan_depths(search, 1 << 20, &quick);
+    if (rc != 0) {
+        return rc;
     }
-    for (unsigned t = 1; rc == 0 && t < options->thread_count; t++) {
+    const uint32_t block = near_best_block(search);
+    rc = scan_depths(search, block, &quick);
+    if (rc != 0) {
+        return rc;
+    }
+    if (block != 1u << 20 && lists_block(options, 1 << 20) &&
+        (rc = scan_depths(search, 1 << 20, &quick)) != 0) {
+        return rc;
+    }
+    for (unsigned t = 1; t < options->thread_count; t++) {
         struct bench_params setting = {.block_bytes = block,
                                        .depth = shared_depth(options, block),
                                        .threads = options->threads[t]};
         rc = measure(search, setting, &quick);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc == 0 ? confirm(search, &slow) : rc;
+    return confirm(search, &slow);
 }
 
 /* The most that any setting asks for and may have. */

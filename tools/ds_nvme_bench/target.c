@@ -47,12 +47,16 @@ int bench_target_io_open(const struct bench_target_io_options *options, struct b
                                   .direct = target->direct};
     *io = (struct bench_target_io){0};
     int rc = core_region_alloc(&memory, &io->memory);
-    if (rc == 0 && (rc = aio_drive_create(&drive, &io->drive)) == 0) {
-        rc = aio_drive_attach(io->drive, &file, &io->file);
+    if (rc != 0 || (rc = aio_drive_create(&drive, &io->drive)) != 0 ||
+        (rc = aio_drive_attach(io->drive, &file, &io->file)) != 0) {
+        return rc;
     }
-    if (rc == 0 && options->registered) {
+    if (options->registered) {
         const struct iovec slab = {.iov_base = io->memory.base, .iov_len = io->memory.bytes};
         rc = aio_drive_register(io->drive, &slab, 1);
+        if (rc != 0) {
+            return rc;
+        }
     }
     for (int q = 0; q < BENCH_TARGET_QUEUES && rc == 0; q++) {
         const struct aio_queue_options queue = {.name = options->names[q], .urgency = AIO_STATES};
@@ -63,17 +67,17 @@ int bench_target_io_open(const struct bench_target_io_options *options, struct b
 
 int bench_target_io_close(struct bench_target_io *io)
 {
-    int rc = 0;
+    int first = 0; /* error; all of it is closed nevertheless */
     for (int q = 0; q < BENCH_TARGET_QUEUES; q++) {
-        const int ended = aio_queue_close(io->queues[q]);
-        rc = rc == 0 ? ended : rc;
+        const int rc = aio_queue_close(io->queues[q]);
+        first = first != 0 ? first : rc;
     }
-    const int ended = aio_drive_destroy(io->drive);
-    rc = rc == 0 ? ended : rc;
-    if (rc == 0) {
+    const int rc = aio_drive_destroy(io->drive);
+    first = first != 0 ? first : rc;
+    if (first == 0) {
         core_region_free(&io->memory);
     }
-    return rc;
+    return first;
 }
 
 /* Writes until `bytes` are there or the time is over; *wrote gets what is there then. */
@@ -137,13 +141,15 @@ static int write_all(struct bench_target *target, const struct bench_target_opti
         rc = fill(target, options, &io, bytes, &wrote);
     }
     const int closed = bench_target_io_close(&io);
-    rc = rc == 0 ? closed : rc;
-    target->file_bytes = wrote / GRAIN * GRAIN;
-    if (rc == 0 && target->file_bytes < bytes && ftruncate(target->fd, (off_t)wrote) != 0) {
-        rc = core_err_set(-errno, "%s: the scratch file cannot be cut to size: %s", target->path,
-                          strerror(errno));
+    if (rc != 0 || closed != 0) {
+        return rc != 0 ? rc : closed;
     }
-    return rc;
+    target->file_bytes = wrote / GRAIN * GRAIN;
+    if (target->file_bytes < bytes && ftruncate(target->fd, (off_t)wrote) != 0) {
+        return core_err_set(-errno, "%s: the scratch file cannot be cut to size: %s", target->path,
+                            strerror(errno));
+    }
+    return 0;
 }
 
 static int choose_bytes(const struct bench_target *target,
@@ -180,35 +186,42 @@ int bench_target_open(const struct bench_target_options *options, struct bench_t
 {
     struct bench_target target = {.path = options->path, .fd = -1, .node = -1};
     uint64_t bytes = 0;
-    int dir_fd = aio_dir_look(options->path);
+    const int dir_fd = aio_dir_look(options->path);
     if (dir_fd < 0) {
         return dir_fd;
     }
     int rc = aio_fs_look(dir_fd, options->path, &target.fs);
-    if (rc == 0 && target.fs.verdict == AIO_FS_REFUSED) {
+    if (rc != 0) {
+        goto cleanup;
+    }
+    if (target.fs.verdict == AIO_FS_REFUSED) {
         rc = core_err_set(-ENOTSUP, "%s: %s", options->path, target.fs.reason);
+        goto cleanup;
     }
     target.direct = target.fs.verdict == AIO_FS_DIRECT;
-    if (rc == 0) {
-        rc = aio_backend_choose(options->backend, target.direct, target.backend_reason,
-                                sizeof target.backend_reason, &target.backend);
+    rc = aio_backend_choose(options->backend, target.direct, target.backend_reason,
+                            sizeof target.backend_reason, &target.backend);
+    if (rc != 0) {
+        goto cleanup;
     }
-    if (rc == 0) {
-        target.fd = aio_fs_scratch(dir_fd, options->path, target.direct);
-        rc = target.fd < 0 ? target.fd : 0;
+    target.fd = aio_fs_scratch(dir_fd, options->path, target.direct);
+    if (target.fd < 0) {
+        rc = target.fd;
+        goto cleanup;
     }
-    close(dir_fd);
-    if (rc == 0 && !target.direct) {
+    if (!target.direct) {
         core_log(CORE_LOG_WARN, "%s is measured through the page cache: %s", options->path,
                  target.fs.reason);
     }
-    if (rc != 0 || (rc = choose_bytes(&target, options, &bytes)) != 0 ||
+    if ((rc = choose_bytes(&target, options, &bytes)) != 0 ||
         (rc = write_all(&target, options, bytes)) != 0) {
         bench_target_close(&target);
-        return rc;
+        goto cleanup;
     }
     *out = target;
-    return 0;
+cleanup:
+    close(dir_fd);
+    return rc;
 }
 
 int bench_target_place(struct bench_target *target, int wanted, int drive_node)

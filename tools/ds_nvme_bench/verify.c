@@ -157,13 +157,14 @@ int bench_verify_run(const struct bench_verify_options *options, struct bench_ve
     struct bench_verify made = {0};
     int rc = bench_target_io_open(&io, &verify.io);
     for (unsigned pass = 1; rc == 0 && pass <= options->passes; pass++) {
-        rc = go_over(&verify, pass, AIO_WRITE, &made);
-        rc = rc == 0 ? go_over(&verify, pass, AIO_READ, &made) : rc;
+        if ((rc = go_over(&verify, pass, AIO_WRITE, &made)) == 0) {
+            rc = go_over(&verify, pass, AIO_READ, &made);
+        }
     }
     const int closed = bench_target_io_close(&verify.io);
-    rc = rc != 0 ? rc : closed;
-    if (rc == 0) {
-        *out = made;
+    if (rc != 0 || closed != 0) {
+        return rc != 0 ? rc : closed;
     }
-    return rc;
+    *out = made;
+    return 0;
 }

@@ -89,16 +89,21 @@ static int go_to(struct text_batches *batches, const struct text_position *from)
     batches->batches = from->word[6];
     int rc = text_windows_seek(batches->windows, batches->epoch, place);
     const uint64_t used = from->word[5];
-    if (rc == 0 && used > 0) {
+    if (rc != 0) {
+        return rc;
+    }
+    if (used > 0) {
         rc = text_windows_next(batches->windows);
-        rc = rc < 0 ? rc : 0;
-        if (rc == 0 && used > window_rows(batches)) {
-            rc = core_err_set(-EINVAL, "the position lies behind the end of its rows: the data "
-                                       "was changed since");
+        if (rc < 0) {
+            return rc;
+        }
+        if (used > window_rows(batches)) {
+            return core_err_set(-EINVAL, "the position is after the end of its rows: the data was "
+                                         "changed since");
         }
     }
-    batches->used = rc == 0 ? used : 0;
-    return rc;
+    batches->used = used;
+    return 0;
 }
 
 int text_batches_open(const struct text_feed_options *options, const struct text_position *from,
@@ -111,17 +116,19 @@ int text_batches_open(const struct text_feed_options *options, const struct text
     batches->options = options;
     batches->held = core_charge_zeroed((size_t)options->batch_rows, sizeof *batches->held);
     int rc = batches->held != NULL ? 0 : core_err_set(-ENOMEM, "no memory to feed data");
-    rc = rc == 0 ? text_windows_open(options, &batches->windows) : rc;
-    if (rc == 0) {
-        batches->mark = make_mark(batches);
-        rc = go_to(batches, from);
+    if (rc != 0 || (rc = text_windows_open(options, &batches->windows)) != 0) {
+        goto fail;
     }
+    batches->mark = make_mark(batches);
+    rc = go_to(batches, from);
     if (rc != 0) {
-        text_batches_close(batches);
-        return rc;
+        goto fail;
     }
     *out = batches;
     return 0;
+fail:
+    text_batches_close(batches);
+    return rc;
 }
 
 void text_batches_close(struct text_batches *batches)

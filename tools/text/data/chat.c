@@ -52,12 +52,13 @@ static int put_template(struct text_chat *chat, const char *kind, const char *so
         return 0;
     }
     int rc = make_template(chat, source, bytes, name, &made);
-    if (rc == 0) {
-        struct jinja_template **out = tools ? &chat->tools : &chat->plain;
-        jinja_template_destroy(*out);
-        *out = made;
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    struct jinja_template **out = tools ? &chat->tools : &chat->plain;
+    jinja_template_destroy(*out);
+    *out = made;
+    return 0;
 }
 
 static int read_file_template(struct text_chat *chat, const char *path, const char *kind)
@@ -65,7 +66,10 @@ static int read_file_template(struct text_chat *chat, const char *path, const ch
     char *source = NULL;
     size_t bytes = 0;
     int rc = core_file_read(path, JINJA_SOURCE_BYTES_MAX, &source, &bytes);
-    rc = rc == 0 ? put_template(chat, kind, source, bytes, path) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = put_template(chat, kind, source, bytes, path);
     free(source);
     return rc;
 }
@@ -81,21 +85,24 @@ static int read_extra_files(struct text_chat *chat, const char *folder, bool *an
 {
     char path[4096];
     struct dirent **found = NULL;
+    int rc = 0;
     snprintf(path, sizeof path, "%s/" EXTRA_FOLDER, folder);
     const int count = scandir(path, &found, is_template, alphasort);
-    int rc = count < 0 && errno != ENOENT
-                 ? core_err_set(-errno, "%s cannot be listed: %s", path, strerror(errno))
-                 : 0;
-    for (int i = 0; i < count; i++) {
+    if (count < 0) {
+        return errno == ENOENT
+                   ? 0
+                   : core_err_set(-errno, "%s cannot be listed: %s", path, strerror(errno));
+    }
+    for (int i = 0; i < count && rc == 0; i++) {
         char kind[256];
-        char *name = found[i]->d_name;
+        const char *name = found[i]->d_name;
         snprintf(kind, sizeof kind, "%.*s", (int)(strlen(name) - strlen(".jinja")), name);
-        if (snprintf(path, sizeof path, "%s/" EXTRA_FOLDER "/%s", folder, name) >=
-            (int)sizeof path) {
-            rc = core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", folder);
-        }
         *any = true;
-        rc = rc == 0 ? read_file_template(chat, path, kind) : rc;
+        rc = snprintf(path, sizeof path, "%s/" EXTRA_FOLDER "/%s", folder, name) < (int)sizeof path
+                 ? read_file_template(chat, path, kind)
+                 : core_err_set(-ENAMETOOLONG, "%.200s...: the path is too long", folder);
+    }
+    for (int i = 0; i < count; i++) {
         free(found[i]);
     }
     free(found);
@@ -164,8 +171,13 @@ static int read_templates(struct text_chat *chat, const char *folder)
     bool any = false;
     struct core_json *doc = NULL;
     int rc = read_files(chat, folder, &any);
-    rc = rc == 0 && !any ? text_special_read(folder, "tokenizer_config.json", &doc) : rc;
-    rc = rc == 0 && doc != NULL ? read_config_template(chat, folder, doc) : rc;
+    if (rc != 0 || any) {
+        return rc;
+    }
+    rc = text_special_read(folder, "tokenizer_config.json", &doc);
+    if (rc == 0 && doc != NULL) {
+        rc = read_config_template(chat, folder, doc);
+    }
     core_json_destroy(doc);
     return rc;
 }
@@ -174,21 +186,27 @@ static int read_tokens(struct text_chat *chat, const char *folder)
 {
     static const char *const names[] = {"generation_config.json", "config.json"};
     int rc = text_special_load(folder, &chat->special);
+    if (rc != 0) {
+        return rc;
+    }
     for (size_t i = 0; i < chat->special.count; i++) {
         const struct text_special_token *token = &chat->special.tokens[i];
         const char *name = token->name != NULL ? token->name : "";
         chat->mark = core_hash(name, strlen(name), chat->mark + i);
         chat->mark = core_hash(token->content, strlen(token->content), chat->mark);
     }
-    for (size_t i = 0; i < 2 && rc == 0; i++) {
+    for (size_t i = 0; i < 2; i++) {
         struct core_json *doc = NULL;
         rc = text_special_read(folder, names[i], &doc);
+        if (rc != 0) {
+            return rc;
+        }
         if (doc != NULL) {
             read_end(chat, doc);
         }
         core_json_destroy(doc);
     }
-    return rc;
+    return 0;
 }
 
 int text_chat_load(const char *folder, const char *format, int64_t now, struct text_chat **out)
@@ -205,16 +223,22 @@ int text_chat_load(const char *folder, const char *format, int64_t now, struct t
     chat->end = -1;
     chat->now = now;
     int rc = folder != NULL ? read_tokens(chat, folder) : 0;
-    rc = rc == 0 && folder != NULL && format == NULL ? read_templates(chat, folder) : rc;
-    if (rc == 0 && source != NULL) {
+    if (rc != 0) {
+        goto fail;
+    }
+    if (source != NULL) {
         rc = make_template(chat, source, strlen(source), format, &chat->plain);
+    } else if (folder != NULL) {
+        rc = read_templates(chat, folder);
     }
     if (rc != 0) {
-        text_chat_destroy(chat);
-        return rc;
+        goto fail;
     }
     *out = chat;
     return 0;
+fail:
+    text_chat_destroy(chat);
+    return rc;
 }
 
 void text_chat_destroy(struct text_chat *chat)

@@ -218,13 +218,18 @@ static int copy_tokens(const struct text_encoder *encoder, const struct text_enc
                        struct text_sample *out)
 {
     const int64_t vocab = encoder->vocab > 0 ? encoder->vocab : INT64_MAX;
-    int rc = 0;
     out->count = 0;
-    for (size_t i = 0; i < encoding->count && rc == 0; i++) {
+    for (size_t i = 0; i < encoding->count; i++) {
         const int32_t id = (int32_t)encoding->ids[i];
-        rc = id < vocab ? text_sample_add(out, id, id) : refuse_token(encoder, encoding->ids[i]);
+        if (id >= vocab) {
+            return refuse_token(encoder, encoding->ids[i]);
+        }
+        int rc = text_sample_add(out, id, id);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 /* One or two texts with the end behind them, unless they have it. */
@@ -273,14 +278,15 @@ static int encode_prompt(struct text_encoder *encoder, const char *text, size_t 
 {
     struct text_encoding encoding;
     int rc = text_tokenizer_encode(encoder->scratch, text, bytes, flags, &encoding);
-    rc = rc == 0 ? array_reserve("a row", &encoder->prompt, &encoder->prompt_room,
-                                 encoding.count + 1, sizeof *encoder->prompt)
-                 : rc;
-    if (rc == 0 && encoding.count > 0) { /* ids is NULL where no text was encoded yet */
+    if (rc != 0 || (rc = array_reserve("a row", &encoder->prompt, &encoder->prompt_room,
+                                       encoding.count + 1, sizeof *encoder->prompt)) != 0) {
+        return rc;
+    }
+    if (encoding.count > 0) { /* ids is NULL where no text was encoded yet */
         memcpy(encoder->prompt, encoding.ids, encoding.count * sizeof *encoding.ids);
     }
-    *count = rc == 0 ? encoding.count : 0;
-    return rc;
+    *count = encoding.count;
+    return 0;
 }
 
 /* What the prompt and the whole have in common is not trained on. */
@@ -305,18 +311,20 @@ static int encode_completion(struct text_encoder *encoder, const struct text_row
     size_t bytes;
     size_t prompt = 0;
     struct text_encoding encoding;
-    int rc = row->completion_bytes > 0 ? 0 : core_err_set(-EINVAL, "completion: is empty");
-    rc = rc == 0 ? encode_prompt(encoder, row->text, row->text_bytes, TEXT_ENCODE_SPECIAL, &prompt)
-                 : rc;
-    rc = rc == 0 ? join(encoder, row, &bytes) : rc;
-    rc = rc == 0 ? text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
-                                         TEXT_ENCODE_SPECIAL, &encoding)
-                 : rc;
-    rc = rc == 0 ? copy_tokens(encoder, &encoding, out) : rc;
-    if (rc == 0 && !all) {
+    if (row->completion_bytes == 0) {
+        return core_err_set(-EINVAL, "completion: is empty");
+    }
+    int rc = encode_prompt(encoder, row->text, row->text_bytes, TEXT_ENCODE_SPECIAL, &prompt);
+    if (rc != 0 || (rc = join(encoder, row, &bytes)) != 0 ||
+        (rc = text_tokenizer_encode(encoder->scratch, encoder->text, bytes, TEXT_ENCODE_SPECIAL,
+                                    &encoding)) != 0 ||
+        (rc = copy_tokens(encoder, &encoding, out)) != 0) {
+        return rc;
+    }
+    if (!all) {
         mask_prompt(encoder, prompt, out);
     }
-    return rc;
+    return 0;
 }
 
 static const struct text_chat *chat_for(const struct text_encoder *encoder,
@@ -369,12 +377,15 @@ static int find_spans(struct text_encoder *encoder, const struct text_row *row,
     if (!jinja_template_generates(text_chat_template(encoder->chat, row->tools != NULL))) {
         return text_turns_find(&encoder->turns, &asked);
     }
-    int rc = 0;
     encoder->turns.count = 0;
-    for (size_t i = 0; i < whole->generated_count && rc == 0; i++) {
-        rc = text_turns_add(&encoder->turns, whole->generated[i].begin, whole->generated[i].end);
+    for (size_t i = 0; i < whole->generated_count; i++) {
+        int rc = text_turns_add(&encoder->turns, whole->generated[i].begin,
+                                whole->generated[i].end);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 /* Tokens outside of all spans are not trained on; both come in order. */

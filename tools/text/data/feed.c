@@ -150,20 +150,20 @@ static int open_feed(const struct text_feed_options *options, const struct text_
     }
     core_bell_init(&feed->bell);
     rc = text_batches_open(&feed->options, from, &feed->batches);
-    rc = rc == 0 ? alloc_slots(feed) : rc;
-    if (rc == 0) {
-        const int failed = core_thread_start(&feed->thread, work, feed);
-        rc = failed == 0
-                 ? 0
-                 : core_err_set(-failed, "no thread that prepares data: %s", strerror(failed));
-        feed->runs = rc == 0;
+    if (rc != 0 || (rc = alloc_slots(feed)) != 0) {
+        goto fail;
     }
-    if (rc != 0) {
-        text_feed_close(feed);
-        return rc;
+    const int failed = core_thread_start(&feed->thread, work, feed);
+    if (failed != 0) {
+        rc = core_err_set(-failed, "no thread that prepares data: %s", strerror(failed));
+        goto fail;
     }
+    feed->runs = true;
     *out = feed;
     return 0;
+fail:
+    text_feed_close(feed);
+    return rc;
 }
 
 int text_feed_open(const struct text_feed_options *options, const struct text_position *from,
@@ -266,10 +266,15 @@ int text_feed_measure(const struct text_feed_options *options, struct text_measu
     struct text_feed_options once = *options;
     struct text_batches *batches = NULL;
     once.epochs = 1;
-    struct core_budget *before = core_charge_bind(shared_of(options));
     int rc = check_options(options);
-    rc = rc == 0 ? text_batches_open(&once, NULL, &batches) : rc;
-    rc = rc == 0 ? text_batches_measure(batches, out) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    struct core_budget *before = core_charge_bind(shared_of(options));
+    rc = text_batches_open(&once, NULL, &batches);
+    if (rc == 0) {
+        rc = text_batches_measure(batches, out);
+    }
     text_batches_close(batches);
     core_charge_bind(before);
     return rc;

@@ -199,9 +199,10 @@ static int encode_row(struct text_group *group, struct text_made *made, unsigned
     /* The first row of text is encoded by the caller's thread alone. */
     rc = need_encoders(group);
     made->broken = rc != 0;
-    rc = rc == 0 ? text_encoder_encode(group->encoders[thread], &row, group->options->train_on,
-                                       &made->sample)
-                 : rc;
+    if (rc == 0) {
+        rc = text_encoder_encode(group->encoders[thread], &row, group->options->train_on,
+                                 &made->sample);
+    }
     text_row_fini(&row);
     return rc;
 }
@@ -258,7 +259,9 @@ static int make_large(struct text_group *group, struct text_made *made)
     text_sample_fini(&made->sample);
     struct core_budget *before = core_charge_bind(&memory->large);
     int rc = encoder != NULL ? text_encoder_trim(encoder) : 0;
-    rc = rc == 0 ? make_sample_in(group, made, 0) : rc;
+    if (rc == 0) {
+        rc = make_sample_in(group, made, 0);
+    }
     const bool more = rc == -ENOMEM && core_charge_refused() > 0;
     core_charge_bind(before);
     before = core_charge_bind(&memory->shared); /* empty buffers are no row's */

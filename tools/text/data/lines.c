@@ -372,21 +372,21 @@ int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows)
         lines->counted.offset = lines->counted.rows = 0;
     }
     int rc = text_lines_seek(lines, lines->counted.offset, lines->counted.rows);
-    while (rc == 0 && lines->offset < offset) {
+    if (rc != 0) {
+        return rc;
+    }
+    while (lines->offset < offset) {
         struct reach reach;
         rc = find_line(lines, &reach);
         if (rc != 1) {
             return rc;
         }
-        rc = 0;
         use(lines, reach.bytes + reach.ended);
         lines->row++;
     }
-    if (rc == 0) {
-        lines->counted.offset = lines->offset;
-        lines->counted.rows = *rows = lines->row;
-    }
-    return rc;
+    lines->counted.offset = lines->offset;
+    lines->counted.rows = *rows = lines->row;
+    return 0;
 }
 
 /* What goes into a nameless file. */
@@ -489,21 +489,21 @@ static int look_at(struct text_lines *lines)
     static const char mark[] = "\xEF\xBB\xBF";
     int byte;
     int rc = byte_at(lines, 3, &byte);
-    rc = rc == 0 ? refuse_encoding(lines) : rc;
-    if (rc == 0) {
-        rc = byte_at(lines, 2, &byte);
+    if (rc != 0 || (rc = refuse_encoding(lines)) != 0 || (rc = byte_at(lines, 2, &byte)) != 0) {
+        return rc;
     }
-    if (rc == 0 && byte >= 0 && memcmp(lines->text + lines->begin, mark, 3) == 0) {
+    if (byte >= 0 && memcmp(lines->text + lines->begin, mark, 3) == 0) {
         lines->mark_bytes = 3;
     }
-    for (size_t at = lines->mark_bytes; rc == 0; at++) {
-        rc = byte_at(lines, at, &byte);
-        if (rc != 0 || byte < 0 || !is_space((char)byte)) {
-            lines->array = byte == '[';
-            break;
-        }
+    size_t at = lines->mark_bytes;
+    while ((rc = byte_at(lines, at, &byte)) == 0 && byte >= 0 && is_space((char)byte)) {
+        at++;
     }
-    return rc == 0 ? text_lines_seek(lines, 0, 0) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    lines->array = byte == '[';
+    return text_lines_seek(lines, 0, 0);
 }
 
 int text_lines_open(const char *path, int input, size_t row_bytes, struct text_lines **out)
@@ -515,8 +515,7 @@ int text_lines_open(const char *path, int input, size_t row_bytes, struct text_l
     lines->read_bytes = READ_BYTES_MIN;
     lines->room_max = row_bytes > READ_BYTES_MIN ? row_bytes : READ_BYTES_MIN;
     int rc = text_source_open(path, input, &lines->source);
-    rc = rc == 0 ? look_at(lines) : rc;
-    if (rc != 0) {
+    if (rc != 0 || (rc = look_at(lines)) != 0) {
         text_lines_close(lines);
         return rc;
     }

@@ -78,13 +78,16 @@ static int reserve(struct text_pack *pack)
         return 0;
     }
     const size_t room = pack->documents_room * 2 + 64;
-    int rc = grow(&pack->documents, room, sizeof *pack->documents);
-    rc = rc == 0 ? grow(&pack->rows, room, sizeof *pack->rows) : rc;
-    rc = rc == 0 ? grow(&pack->order, room, sizeof *pack->order) : rc;
-    rc = rc == 0 ? grow(&pack->placed, room, sizeof *pack->placed) : rc;
-    rc = rc == 0 ? grow(&pack->open, room, sizeof *pack->open) : rc;
-    pack->documents_room = rc == 0 ? room : pack->documents_room;
-    return rc;
+    int rc;
+    if ((rc = grow(&pack->documents, room, sizeof *pack->documents)) != 0 ||
+        (rc = grow(&pack->rows, room, sizeof *pack->rows)) != 0 ||
+        (rc = grow(&pack->order, room, sizeof *pack->order)) != 0 ||
+        (rc = grow(&pack->placed, room, sizeof *pack->placed)) != 0 ||
+        (rc = grow(&pack->open, room, sizeof *pack->open)) != 0) {
+        return rc;
+    }
+    pack->documents_room = room;
+    return 0;
 }
 
 /* A document of the window, unless there is nothing in it to train on. */
@@ -96,14 +99,18 @@ static int add_document(struct text_pack *pack, const int32_t *ids, const int32_
         return 0;
     }
     int rc = reserve(pack);
+    if (rc != 0) {
+        return rc;
+    }
     const size_t begin = pack->tokens.count;
-    for (size_t i = 0; i < count && rc == 0; i++) {
+    for (size_t i = 0; i < count; i++) {
         rc = text_sample_add(&pack->tokens, ids[i], i > 0 ? labels[i] : TEXT_IGNORED);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0) {
-        pack->documents[pack->documents_count++] = (struct document){begin, count, 0};
-    }
-    return rc;
+    pack->documents[pack->documents_count++] = (struct document){begin, count, 0};
+    return 0;
 }
 
 static int add_sample(struct text_pack *pack, const struct text_sample *sample)
@@ -117,14 +124,16 @@ static int add_sample(struct text_pack *pack, const struct text_sample *sample)
         pack->counts.cut_tokens += sample->count - seq_len;
         return add_document(pack, sample->ids, sample->labels, seq_len);
     }
-    int rc = 0;
     pack->counts.split++;
-    for (size_t at = 0; at < sample->count && rc == 0; at += seq_len) {
+    for (size_t at = 0; at < sample->count; at += seq_len) {
         const size_t left = sample->count - at;
-        rc = add_document(pack, sample->ids + at, sample->labels + at,
-                          left < seq_len ? left : seq_len);
+        int rc = add_document(pack, sample->ids + at, sample->labels + at,
+                              left < seq_len ? left : seq_len);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 static int compare_keys(const void *left, const void *right)

@@ -40,8 +40,7 @@ int text_reader_open(const struct text_feed_options *options, struct text_reader
         .input = options->input,
         .row_bytes = options->memory != NULL ? options->memory->line_bytes : 0};
     int rc = text_records_open(&records, &reader->records);
-    rc = rc == 0 ? text_group_create(options, &reader->group) : rc;
-    if (rc != 0) {
+    if (rc != 0 || (rc = text_group_create(options, &reader->group)) != 0) {
         text_reader_close(reader);
         return rc;
     }

@@ -277,8 +277,7 @@ static int next_in_order(struct text_records *records, struct text_record *out)
     while (place->file < records->count) {
         struct text_lines *lines = NULL;
         int rc = take_file(records, place->file, &lines);
-        rc = rc == 0 ? text_lines_next(lines, &line) : rc;
-        if (rc < 0) {
+        if (rc != 0 || (rc = text_lines_next(lines, &line)) < 0) {
             return rc;
         }
         if (rc == 1) {
@@ -329,18 +328,21 @@ static int add_block(struct text_records *records, uint64_t block)
     struct text_lines *lines = NULL;
     const uint64_t begin = (block - records->before[low]) * TEXT_BLOCK_BYTES;
     int rc = take_file(records, low, &lines);
-    rc = rc == 0 ? text_lines_seek_near(lines, begin) : rc;
-    while (rc == 0 && text_lines_offset(lines) < begin + TEXT_BLOCK_BYTES) {
+    if (rc != 0 || (rc = text_lines_seek_near(lines, begin)) != 0) {
+        return rc;
+    }
+    while (text_lines_offset(lines) < begin + TEXT_BLOCK_BYTES) {
         struct text_line line;
-        int more = text_lines_next(lines, &line);
-        if (more != 1) {
-            return more;
+        rc = text_lines_next(lines, &line);
+        if (rc != 1) {
+            return rc;
         }
-        if (line.offset < begin + TEXT_BLOCK_BYTES) {
-            rc = add_row(records, low, line.offset);
+        if (line.offset < begin + TEXT_BLOCK_BYTES &&
+            (rc = add_row(records, low, line.offset)) != 0) {
+            return rc;
         }
     }
-    return rc;
+    return 0;
 }
 
 static int load_window(struct text_records *records, uint64_t index)
@@ -385,13 +387,15 @@ static int next_in_window(struct text_records *records, struct text_record *out)
         const size_t file = (size_t)(row >> OFFSET_BITS);
         struct text_line line;
         struct text_lines *lines = NULL;
+        const uint64_t offset = row & ((UINT64_C(1) << OFFSET_BITS) - 1);
         int rc = take_file(records, file, &lines);
-        rc = rc == 0 ? text_lines_seek(lines, row & ((UINT64_C(1) << OFFSET_BITS) - 1), 0) : rc;
-        rc = rc == 0 ? text_lines_next(lines, &line) : rc;
-        if (rc != 1) {
-            return rc < 0 ? rc
-                          : core_err_set(-EIO, "%s has become shorter while it was read",
-                                         text_records_file(records, file));
+        if (rc != 0 || (rc = text_lines_seek(lines, offset, 0)) != 0 ||
+            (rc = text_lines_next(lines, &line)) < 0) {
+            return rc;
+        }
+        if (rc == 0) {
+            return core_err_set(-EIO, "%s has become shorter while it was read",
+                                text_records_file(records, file));
         }
         place->row++;
         *out = (struct text_record){

@@ -125,13 +125,15 @@ static int read_instruction(struct text_row *row, const struct core_json_value *
                                          .output = find(root, "output"),
                                          .system = find(root, "system")};
     int rc = get_text(root, "instruction", &text, &bytes);
-    rc = rc == 0 ? get_text(root, "output", &text, &bytes) : rc;
-    if (rc == 0 && parts.input != NULL) {
-        rc = get_text(root, "input", &text, &bytes);
-        parts.input = rc == 0 && bytes > 0 ? parts.input : NULL;
-    }
-    if (rc != 0) {
+    if (rc != 0 || (rc = get_text(root, "output", &text, &bytes)) != 0) {
         return rc;
+    }
+    if (parts.input != NULL) {
+        rc = get_text(root, "input", &text, &bytes);
+        if (rc != 0) {
+            return rc;
+        }
+        parts.input = bytes > 0 ? parts.input : NULL;
     }
     row->kind = TEXT_ROW_CHAT_COMPLETION;
     row->instruction = true;
@@ -167,9 +169,8 @@ int text_row_parse(const char *json, size_t bytes, struct text_row *out)
 {
     struct text_row row = {0};
     int rc = core_json_parse(json, bytes, "row", NULL, &row.source);
-    rc = rc == 0 ? read_row(&row) : rc;
-    rc = rc == 0 ? read_extras(&row, core_json_root(row.source)) : rc;
-    if (rc != 0) {
+    if (rc != 0 || (rc = read_row(&row)) != 0 ||
+        (rc = read_extras(&row, core_json_root(row.source))) != 0) {
         text_row_fini(&row);
         return rc;
     }

@@ -96,8 +96,7 @@ static int write_turn(struct core_json_write *json, const struct core_json_value
                             core_json_kind_name(core_json_kind(turn)));
     }
     int rc = find_role(turn, &role);
-    rc = rc == 0 ? check_content(turn) : rc;
-    if (rc != 0) {
+    if (rc != 0 || (rc = check_content(turn)) != 0) {
         return rc;
     }
     const struct core_json_value *reasoning = find_reasoning(turn);
@@ -168,11 +167,13 @@ static int write_turns(struct core_json_write *json, const struct text_row_turns
 }
 
 /* Ends the writer and reads what it wrote. */
-static int finish(struct core_json_write *json, int rc, struct core_json **out)
+static int finish(struct core_json_write *json, struct core_json **out)
 {
     core_json_write_array_end(json);
-    rc = rc == 0 ? core_json_write_end(json) : rc;
-    rc = rc == 0 ? core_json_parse(json->text, json->bytes, "messages", NULL, out) : rc;
+    int rc = core_json_write_end(json);
+    if (rc == 0) {
+        rc = core_json_parse(json->text, json->bytes, "messages", NULL, out);
+    }
     core_json_write_fini(json);
     return rc;
 }
@@ -191,7 +192,7 @@ int text_row_chat_make(const struct text_row_turns *first, const struct text_row
         core_json_write_fini(&json);
         return rc;
     }
-    return finish(&json, rc, out);
+    return finish(&json, out);
 }
 
 /* What the user says: the instruction, and the input below it. */
@@ -242,5 +243,5 @@ int text_row_chat_instruct(const struct text_row_instruction *parts, struct core
     core_json_write_object_end(&json);
     write_plain(&json, "assistant", parts->output);
     core_charge_free(content);
-    return finish(&json, 0, out);
+    return finish(&json, out);
 }

@@ -132,22 +132,26 @@ static int read_list(struct reading *reading, enum list list)
 {
     struct core_json_token token;
     int rc = core_json_scan_next(&reading->scan, &token);
-    if (rc == 0 && token.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
+    if (rc != 0) {
+        return rc;
+    }
+    if (token.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
         return core_err_set(-EINVAL, "%s is no list", list_names[list]);
     }
-    for (; rc == 0; reading->counts[list]++) {
+    for (;; reading->counts[list]++) {
         rc = core_json_scan_next(&reading->scan, &token);
         if (rc != 0 || token.kind == CORE_JSON_TOKEN_ARRAY_END) {
-            break;
+            return rc;
         }
         if (token.kind != CORE_JSON_TOKEN_INTEGER) {
             return core_err_set(-EINVAL, "%s has something but whole numbers", list_names[list]);
         }
         const int64_t value = core_json_token_integer(&token);
-        rc = check_item(reading, list, value);
-        rc = rc == 0 ? put_item(reading, list, (int32_t)value) : rc;
+        if ((rc = check_item(reading, list, value)) != 0 ||
+            (rc = put_item(reading, list, (int32_t)value)) != 0) {
+            return rc;
+        }
     }
-    return rc;
 }
 
 static int read_member(struct reading *reading, const struct core_json_token *key)
@@ -180,11 +184,8 @@ static int find_ids(const char *json, size_t bytes)
         return core_err_set(-EINVAL, "a row is an object, as {\"messages\": [...]}, "
                                      "{\"text\": \"...\"} or {\"input_ids\": [...]}");
     }
-    while (rc == 0) {
-        rc = core_json_scan_next(&scan, &token);
-        if (rc != 0 || token.kind == CORE_JSON_TOKEN_OBJECT_END) {
-            break;
-        }
+    while (rc == 0 && (rc = core_json_scan_next(&scan, &token)) == 0 &&
+           token.kind != CORE_JSON_TOKEN_OBJECT_END) {
         if (core_json_token_equals(&token, "input_ids", 9)) {
             return 1;
         }
@@ -204,15 +205,12 @@ int text_sample_read(struct text_sample *sample, const char *json, size_t bytes,
     sample->count = 0;
     core_json_scan_init(&reading.scan, json, bytes, "row");
     rc = core_json_scan_next(&reading.scan, &token);
-    while (rc == 0) {
-        rc = core_json_scan_next(&reading.scan, &token);
-        if (rc != 0 || token.kind == CORE_JSON_TOKEN_OBJECT_END) {
-            break;
-        }
+    while (rc == 0 && (rc = core_json_scan_next(&reading.scan, &token)) == 0 &&
+           token.kind != CORE_JSON_TOKEN_OBJECT_END) {
         rc = read_member(&reading, &token);
     }
-    rc = rc == 0 ? core_json_scan_next(&reading.scan, &token) : rc; /* nothing may follow */
-    if (rc != 0) {
+    if (rc != 0 ||
+        (rc = core_json_scan_next(&reading.scan, &token)) != 0) { /* nothing may follow */
         return rc;
     }
     const size_t ids = reading.counts[IDS];

@@ -48,15 +48,17 @@ static int read_some(struct text_source *source, char *to, size_t bytes, size_t 
 
 static int fill_packed(struct text_source *source, size_t least)
 {
-    int rc = 0;
     memmove(source->packed, source->packed + source->begin, source->end - source->begin);
     source->end -= source->begin;
     source->begin = 0;
-    for (size_t got = 1; rc == 0 && got > 0 && source->end < least;) {
-        rc = read_some(source, source->packed + source->end, source->room - source->end, &got);
-        source->end += rc == 0 ? got : 0;
+    for (size_t got = 1; got > 0 && source->end < least;) {
+        int rc = read_some(source, source->packed + source->end, source->room - source->end, &got);
+        if (rc != 0) {
+            return rc;
+        }
+        source->end += got;
     }
-    return rc;
+    return 0;
 }
 
 /* What the first bytes say. */
@@ -64,16 +66,21 @@ static int find_codec(struct text_source *source)
 {
     static const struct text_codec *const codecs[] = {&text_codec_gzip, &text_codec_zstd};
     int rc = fill_packed(source, MAGIC_BYTES);
-    for (size_t i = 0; i < 2 && rc == 0 && source->codec == NULL; i++) {
+    if (rc != 0) {
+        return rc;
+    }
+    for (size_t i = 0; i < 2 && source->codec == NULL; i++) {
         if (source->end >= codecs[i]->magic_bytes &&
             memcmp(source->packed, codecs[i]->magic, codecs[i]->magic_bytes) == 0) {
             rc = codecs[i]->create(&source->state);
-            rc = rc == 0 ? 0 : core_err_prefix(rc, "%s", source->name);
-            source->codec = rc == 0 ? codecs[i] : NULL;
+            if (rc != 0) {
+                return core_err_prefix(rc, "%s", source->name);
+            }
+            source->codec = codecs[i];
             source->room = PACKED_BYTES;
         }
     }
-    return rc;
+    return 0;
 }
 
 /* `named`: a path leads to it. */
@@ -98,25 +105,28 @@ static int create(int fd, const char *path, const char *name, bool plain, struct
 {
     int rc = 0;
     struct text_source *source = core_charge_zeroed(1, sizeof *source);
-    if (source != NULL) {
-        source->fd = fd;
-        source->name = core_charge_text(name, SIZE_MAX);
-        source->packed = core_charge_alloc(PACKED_BYTES);
-        source->room = MAGIC_BYTES; /* a plain file needs no more */
-    } else if (fd > STDIN_FILENO) {
-        close(fd);
+    if (source == NULL) {
+        if (fd > STDIN_FILENO) {
+            close(fd);
+        }
+        return core_err_set(-ENOMEM, "no memory to read %s", name);
     }
-    if (source == NULL || source->name == NULL || source->packed == NULL) {
+    source->fd = fd;
+    source->name = core_charge_text(name, SIZE_MAX);
+    source->packed = core_charge_alloc(PACKED_BYTES);
+    source->room = MAGIC_BYTES; /* a plain file needs no more */
+    if (source->name == NULL || source->packed == NULL) {
         rc = core_err_set(-ENOMEM, "no memory to read %s", name);
+        goto fail;
     }
-    rc = rc == 0 ? look_at(source, path != NULL) : rc;
-    rc = rc == 0 && !plain ? find_codec(source) : rc;
-    if (rc != 0) {
-        text_source_close(source);
-        return rc;
+    if ((rc = look_at(source, path != NULL)) != 0 || (!plain && (rc = find_codec(source)) != 0)) {
+        goto fail;
     }
     *out = source;
     return 0;
+fail:
+    text_source_close(source);
+    return rc;
 }
 
 /* "-" is standard input, or the file in which it is kept; that is opened anew, so that each reader has
@@ -197,27 +207,28 @@ uint64_t text_source_bytes(const struct text_source *source)
 
 static int unpack(struct text_source *source, char *to, size_t bytes, size_t *got)
 {
-    int rc = 0;
     struct text_codec_io io = {.out = to, .out_bytes = bytes};
     bool more = true;
-    while (rc == 0 && io.out_bytes == bytes && more) {
-        if (source->begin == source->end) {
-            rc = fill_packed(source, 1);
+    while (io.out_bytes == bytes && more) {
+        int rc = source->begin == source->end ? fill_packed(source, 1) : 0;
+        if (rc != 0) {
+            return rc;
         }
         more = source->end > source->begin;
         io.in = source->packed + source->begin;
         io.in_bytes = source->end - source->begin;
-        if (rc == 0) {
-            rc = source->codec->run(source->state, &io);
-            rc = rc == 0 ? 0 : core_err_prefix(rc, "%s", source->name);
-        }
+        rc = source->codec->run(source->state, &io);
         source->begin = source->end - io.in_bytes;
+        if (rc != 0) {
+            *got = bytes - io.out_bytes;
+            return core_err_prefix(rc, "%s", source->name);
+        }
     }
-    if (rc == 0 && io.out_bytes == bytes && !source->codec->whole(source->state)) {
+    if (io.out_bytes == bytes && !source->codec->whole(source->state)) {
         return core_err_set(-EINVAL, "%s ends in the middle of its compressed data", source->name);
     }
     *got = bytes - io.out_bytes;
-    return rc;
+    return 0;
 }
 
 int text_source_read(struct text_source *source, char *to, size_t bytes, size_t *got)

@@ -222,7 +222,6 @@ static int read_names(struct reading *reading, const struct core_json_value *roo
 static int read_extra(struct reading *reading, const struct core_json_value *root)
 {
     struct core_json_member member;
-    int rc = 0;
     const char *key = "extra_special_tokens";
     const struct core_json_value *extra = core_json_find(root, key);
     if (extra == NULL || core_json_kind(extra) == CORE_JSON_NULL ||
@@ -234,22 +233,27 @@ static int read_extra(struct reading *reading, const struct core_json_value *roo
         return 0;
     }
     if (core_json_kind(extra) == CORE_JSON_OBJECT) {
-        for (bool any = core_json_first(extra, &member); any && rc == 0;
-             any = core_json_next(&member)) {
-            rc = read_token(reading, member.key, member.value, member.key, -1);
+        for (bool any = core_json_first(extra, &member); any; any = core_json_next(&member)) {
+            int rc = read_token(reading, member.key, member.value, member.key, -1);
+            if (rc != 0) {
+                return rc;
+            }
         }
-        return rc;
+        return 0;
     }
     if (core_json_kind(extra) != CORE_JSON_ARRAY) {
         return core_err_set(-EINVAL, "%s: %s: must be a list of tokens, or an object of them",
                             core_json_source(reading->doc), key);
     }
-    for (size_t i = 0; i < core_json_count(extra) && rc == 0; i++) {
+    for (size_t i = 0; i < core_json_count(extra); i++) {
         char place[64];
         snprintf(place, sizeof place, "%s[%zu]", key, i);
-        rc = read_token(reading, place, core_json_at(extra, i), NULL, -1);
+        int rc = read_token(reading, place, core_json_at(extra, i), NULL, -1);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 static enum text_special_adds read_adds(const struct core_json_value *root, const char *key)
@@ -267,24 +271,26 @@ static int read_config(struct reading *reading, bool *decoder)
     const struct core_json_value *value = core_json_find(root, "added_tokens_decoder");
     *decoder = value != NULL && core_json_kind(value) != CORE_JSON_NULL;
     int rc = *decoder ? read_decoder(reading, value) : 0;
-    rc = rc == 0 ? read_names(reading, root) : rc;
+    if (rc != 0 || (rc = read_names(reading, root)) != 0) {
+        return rc;
+    }
     value = core_json_find(root, "split_special_tokens");
-    if (rc == 0 && value != NULL && core_json_kind(value) == CORE_JSON_BOOL &&
-        core_json_bool(value)) {
-        rc = core_err_set(-ENOTSUP,
-                          "%s: split_special_tokens: true is not supported: special tokens are "
-                          "found in texts",
-                          core_json_source(reading->doc));
+    if (value != NULL && core_json_kind(value) == CORE_JSON_BOOL && core_json_bool(value)) {
+        return core_err_set(-ENOTSUP,
+                            "%s: split_special_tokens: true is not supported: special tokens are "
+                            "found in texts",
+                            core_json_source(reading->doc));
     }
     value = core_json_find(root, "tokenizer_class");
-    if (rc == 0 && value != NULL && core_json_kind(value) == CORE_JSON_STRING) {
+    if (value != NULL && core_json_kind(value) == CORE_JSON_STRING) {
         out->tokenizer_class = core_charge_text(core_json_string(value, NULL), SIZE_MAX);
-        rc = out->tokenizer_class != NULL ? 0
-                                          : core_err_set(-ENOMEM, "no memory for a class's name");
+        if (out->tokenizer_class == NULL) {
+            return core_err_set(-ENOMEM, "no memory for a class's name");
+        }
     }
     out->adds_bos = read_adds(root, "add_bos_token");
     out->adds_eos = read_adds(root, "add_eos_token");
-    return rc;
+    return 0;
 }
 
 /* A token with a name is special, whatever added_tokens_decoder says. */
@@ -305,27 +311,34 @@ int text_special_load(const char *folder, struct text_special *out)
     struct text_special special = {0};
     struct core_json *config = NULL;
     struct core_json *map = NULL;
-    struct reading reading = {.out = &special};
     int rc = text_special_read(folder, "tokenizer_config.json", &config);
-    reading.doc = config;
-    rc = rc == 0 && config != NULL ? read_config(&reading, &decoder) : rc;
-    if (rc == 0 && !decoder) { /* its names replace those of the former */
+    if (rc != 0) {
+        goto cleanup;
+    }
+    struct reading reading = {.out = &special, .doc = config};
+    if (config != NULL && (rc = read_config(&reading, &decoder)) != 0) {
+        goto cleanup;
+    }
+    if (!decoder) { /* the names in special_tokens_map.json replace those of tokenizer_config.json */
         rc = text_special_read(folder, "special_tokens_map.json", &map);
         reading.doc = map;
-        rc = rc == 0 && map != NULL ? read_names(&reading, core_json_root(map)) : rc;
+        if (rc != 0 || (map != NULL && (rc = read_names(&reading, core_json_root(map))) != 0)) {
+            goto cleanup;
+        }
     }
-    const struct core_json *last = map != NULL ? map : config;
-    for (size_t i = 0; i < 2 && rc == 0 && last != NULL; i++) {
-        reading.doc = i == 0 ? config : map;
-        rc = reading.doc != NULL ? read_extra(&reading, core_json_root(reading.doc)) : 0;
+    struct core_json *const docs[] = {config, map};
+    for (size_t i = 0; i < 2; i++) {
+        reading.doc = docs[i];
+        if (docs[i] != NULL && (rc = read_extra(&reading, core_json_root(docs[i]))) != 0) {
+            goto cleanup;
+        }
     }
+    mark_named(&special);
+    *out = special;
+    special = (struct text_special){0};
+cleanup:
     core_json_destroy(config);
     core_json_destroy(map);
-    mark_named(&special);
-    if (rc != 0) {
-        text_special_fini(&special);
-        return rc;
-    }
-    *out = special;
-    return 0;
+    text_special_fini(&special);
+    return rc;
 }

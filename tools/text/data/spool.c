@@ -73,16 +73,15 @@ int text_spool_input(int *fd, uint64_t *copied)
         return made >= 0 ? 0 : core_err_set(-errno, "standard input: %s", strerror(errno));
     }
     int rc = text_spool_open("standard input", &made);
-    char *piece = rc == 0 ? core_charge_alloc(PIECE_BYTES) : NULL;
-    if (rc == 0 && piece == NULL) {
-        rc = core_err_set(-ENOMEM, "no memory to read standard input");
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc == 0 ? copy_input(made, piece, copied) : rc;
+    char *piece = core_charge_alloc(PIECE_BYTES);
+    rc = piece != NULL ? copy_input(made, piece, copied)
+                       : core_err_set(-ENOMEM, "no memory to read standard input");
     core_charge_free(piece);
     if (rc != 0) {
-        if (made >= 0) {
-            close(made);
-        }
+        close(made);
         return rc;
     }
     *fd = made;

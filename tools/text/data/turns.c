@@ -269,16 +269,18 @@ static int find_first_begin(struct text_turns *turns, const struct text_turns_wh
     const struct jinja_rendering *prompt = NULL;
     bool cut = false;
     int rc = first != NULL ? compare_prefix(turns, whole, first, &part) : 0;
-    rc = rc == 0 ? find_prompt(turns, whole, &prompt) : rc;
+    if (rc != 0 || (rc = find_prompt(turns, whole, &prompt)) != 0) {
+        return rc;
+    }
     text.bytes = first != NULL ? first->common : text.bytes;
     *out = (struct text_turn_place){0};
-    out->known = rc == 0 && prompt != NULL &&
+    out->known = prompt != NULL &&
                  text_turn_place_first(whole->tokenizer, &text, prompt, &out->whole, &cut);
     out->part = out->whole;
-    if (rc == 0 && (!out->known || cut)) {
+    if (!out->known || cut) {
         say_ambiguous(turns);
     }
-    return rc;
+    return 0;
 }
 
 /* Where the turn ends that begins at `begin`; `before` is the end of the turn before. */

@@ -100,7 +100,9 @@ static int begin(struct text_windows *windows, struct window *window)
 static void add_row(struct text_windows *windows, struct window *window)
 {
     int rc = window->begun ? 0 : begin(windows, window);
-    rc = rc == 0 ? text_pack_add(window->pack, windows->reader) : rc;
+    if (rc == 0) {
+        rc = text_pack_add(window->pack, windows->reader);
+    }
     if (rc == 1 && !text_pack_is_full(window->pack)) {
         return;
     }

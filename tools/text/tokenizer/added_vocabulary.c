@@ -45,7 +45,10 @@ static int load_one(struct text_tokenizer *tokenizer, struct token_section *sect
     char *content = NULL;
     int64_t id = 0;
     int rc = core_json_get_integer(section->doc, value, "id", &id);
-    rc = rc == 0 ? token_section_string(section, value, "content", &content, &added->bytes) : rc;
+    if (rc != 0 ||
+        (rc = token_section_string(section, value, "content", &content, &added->bytes)) != 0) {
+        return rc;
+    }
     added->content = content;
     const struct {
         const char *key;
@@ -55,11 +58,11 @@ static int load_one(struct text_tokenizer *tokenizer, struct token_section *sect
                  {"lstrip", &added->lstrip},
                  {"rstrip", &added->rstrip},
                  {"normalized", &added->normalized}};
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         rc = token_section_bool(section, value, flags[i].key, false, flags[i].flag);
-    }
-    if (rc != 0) {
-        return rc;
+        if (rc != 0) {
+            return rc;
+        }
     }
     struct token_vocab *vocab = &tokenizer->model->vocab;
     uint32_t known = token_vocab_find(vocab, content, added->bytes);
@@ -88,11 +91,13 @@ int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *d
         return core_err_set(-ENOMEM, "no memory for %zu added tokens", count);
     }
     tokenizer->added_count = count;
-    int rc = 0;
-    for (size_t i = 0; i < count && rc == 0; i++) {
-        rc = load_one(tokenizer, &section, core_json_at(list, i), i);
+    for (size_t i = 0; i < count; i++) {
+        int rc = load_one(tokenizer, &section, core_json_at(list, i), i);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 static int trie_put(struct token_trie *trie, size_t *room, const char *text, size_t bytes,

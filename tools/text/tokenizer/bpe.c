@@ -20,7 +20,10 @@ int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span)
         void *spans = scratch->spans;
         int rc = token_grow(&ids, &room, scratch->count, 1, sizeof *scratch->ids);
         scratch->ids = ids;
-        rc = rc == 0 ? token_grow(&spans, &same, scratch->count, 1, sizeof *scratch->spans) : rc;
+        if (rc != 0) {
+            return rc;
+        }
+        rc = token_grow(&spans, &same, scratch->count, 1, sizeof *scratch->spans);
         scratch->spans = spans;
         if (rc != 0) {
             return rc;
@@ -98,22 +101,31 @@ static int start_chars(struct text_scratch *scratch, const char *text, size_t by
         token_point(text + at, &length);
         uint32_t id = char_id(model, text + at, length, at == 0, at + length == bytes);
         if (id == TOKEN_NONE && falls_back(model, text + at, length)) {
-            for (unsigned i = 0; i < length && rc == 0; i++) {
+            for (unsigned i = 0; i < length; i++) {
                 rc = add_symbol(scratch, count, model->byte_ids[(unsigned char)text[at + i]], 1);
+                if (rc != 0) {
+                    return rc;
+                }
             }
             continue;
         }
         if (unknown > 0 && (id != TOKEN_NONE || !model->fuse_unk)) {
             rc = add_symbol(scratch, count, model->unk, unknown);
+            if (rc != 0) {
+                return rc;
+            }
             unknown = 0;
         }
         if (id != TOKEN_NONE) {
-            rc = rc == 0 ? add_symbol(scratch, count, id, length) : rc;
+            rc = add_symbol(scratch, count, id, length);
+            if (rc != 0) {
+                return rc;
+            }
         } else if (model->unk != TOKEN_NONE) {
             unknown += length;
         }
     }
-    return rc == 0 && unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : rc;
+    return unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : 0;
 }
 
 static int start_bytes(struct text_scratch *scratch, const char *text, size_t bytes, size_t *count)
@@ -125,15 +137,21 @@ static int start_bytes(struct text_scratch *scratch, const char *text, size_t by
         uint32_t id = model->byte_ids[(unsigned char)text[at]];
         if (unknown > 0 && (id != TOKEN_NONE || !model->fuse_unk)) {
             rc = add_symbol(scratch, count, model->unk, unknown);
+            if (rc != 0) {
+                return rc;
+            }
             unknown = 0;
         }
         if (id != TOKEN_NONE) {
-            rc = rc == 0 ? add_symbol(scratch, count, id, 1) : rc;
+            rc = add_symbol(scratch, count, id, 1);
+            if (rc != 0) {
+                return rc;
+            }
         } else if (model->unk != TOKEN_NONE) {
             unknown++;
         }
     }
-    return rc == 0 && unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : rc;
+    return unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : 0;
 }
 
 /* What merging a symbol with its right neighbour would give. */

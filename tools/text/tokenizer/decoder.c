@@ -32,13 +32,19 @@ static int load_metaspace(struct token_section *section, const struct core_json_
     decode->kind = TOKEN_DECODE_META;
     int rc = token_section_string(section, value, "replacement", &decode->content,
                                   &decode->content_bytes);
-    rc = rc == 0 ? token_section_bool(section, value, "add_prefix_space", true, &prefix) : rc;
-    if (rc == 0 && core_json_find(value, "prepend_scheme") != NULL) {
+    if (rc != 0 ||
+        (rc = token_section_bool(section, value, "add_prefix_space", true, &prefix)) != 0) {
+        return rc;
+    }
+    if (core_json_find(value, "prepend_scheme") != NULL) {
         rc = core_json_get_string(section->doc, value, "prepend_scheme", &scheme);
+        if (rc != 0) {
+            return rc;
+        }
         prefix = strcmp(scheme, "never") != 0;
     }
-    decode->strips_first = rc == 0 && prefix;
-    return rc;
+    decode->strips_first = prefix;
+    return 0;
 }
 
 static int load_member(struct token_section *section, const struct core_json_value *value,
@@ -71,10 +77,13 @@ static int load_member(struct token_section *section, const struct core_json_val
     decode->kind = replaces ? TOKEN_DECODE_REPLACE : TOKEN_DECODE_STRIP;
     int rc = token_section_string(section, value, "content", &decode->content,
                                   &decode->content_bytes);
-    if (rc == 0 && replaces) {
+    if (rc != 0) {
+        return rc;
+    }
+    if (replaces) {
         return token_section_search(section, value, &decode->search);
     }
-    rc = rc == 0 ? load_count(section, value, "start", &decode->start) : rc;
+    rc = load_count(section, value, "start", &decode->start);
     return rc == 0 ? load_count(section, value, "stop", &decode->stop) : rc;
 }
 
@@ -182,34 +191,39 @@ static int end_fallback(struct list to, const char *gathered, size_t bytes)
         rc = put(to.text, gathered, bytes);
         return rc == 0 ? end_piece(to, begin) : rc;
     }
-    for (size_t i = 0; i < bytes && rc == 0; i++) {
+    for (size_t i = 0; i < bytes; i++) {
         begin = to.text->bytes;
-        rc = put(to.text, unreadable, 3);
-        rc = rc == 0 ? end_piece(to, begin) : rc;
+        if ((rc = put(to.text, unreadable, 3)) != 0 || (rc = end_piece(to, begin)) != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 static int run_fallback(struct list from, struct list to)
 {
-    int rc = 0;
     size_t gathered = 0;
     /* Gathered bytes are written over the tokens that they came from, which are longer. */
     char *room = from.text->at;
-    for (size_t i = 0; i < from.pieces->count && rc == 0; i++) {
+    for (size_t i = 0; i < from.pieces->count; i++) {
         struct text_span piece = from.pieces->at[i];
         int byte = fallback_byte(from.text->at + piece.begin, piece.end - piece.begin);
         if (byte >= 0) {
             room[gathered++] = (char)byte;
             continue;
         }
-        rc = end_fallback(to, room, gathered);
+        int rc = end_fallback(to, room, gathered);
+        if (rc != 0) {
+            return rc;
+        }
         gathered = 0;
-        size_t begin = to.text->bytes;
-        rc = rc == 0 ? token_text_copy(to.text, from.text, piece.begin, piece.end) : rc;
-        rc = rc == 0 ? end_piece(to, begin) : rc;
+        const size_t begin = to.text->bytes;
+        if ((rc = token_text_copy(to.text, from.text, piece.begin, piece.end)) != 0 ||
+            (rc = end_piece(to, begin)) != 0) {
+            return rc;
+        }
     }
-    return rc == 0 ? end_fallback(to, room, gathered) : rc;
+    return end_fallback(to, room, gathered);
 }
 
 static size_t strip_start(const struct token_decode *decode, const char *at, size_t bytes)
@@ -246,8 +260,7 @@ static int put_replaced(struct text_scratch *scratch, const struct token_decode 
             return found < 0 ? found : put(to, at + done, bytes - done);
         }
         int rc = put(to, at + done, bounds[0] - done);
-        rc = rc == 0 ? put(to, decode->content, decode->content_bytes) : rc;
-        if (rc != 0) {
+        if (rc != 0 || (rc = put(to, decode->content, decode->content_bytes)) != 0) {
             return rc;
         }
         done = bounds[1];
@@ -280,8 +293,8 @@ static int put_metaspace(const struct token_decode *decode, bool first, const ch
 static int run_each(struct text_scratch *scratch, const struct token_decode *decode,
                     struct list from, struct list to)
 {
-    int rc = 0;
-    for (size_t i = 0; i < from.pieces->count && rc == 0; i++) {
+    int rc;
+    for (size_t i = 0; i < from.pieces->count; i++) {
         const char *at = from.text->at + from.pieces->at[i].begin;
         size_t bytes = from.pieces->at[i].end - from.pieces->at[i].begin;
         size_t begin = to.text->bytes;
@@ -294,9 +307,11 @@ static int run_each(struct text_scratch *scratch, const struct token_decode *dec
             size_t stop = strip_stop(decode, at, bytes);
             rc = start < stop ? put(to.text, at + start, stop - start) : 0;
         }
-        rc = rc == 0 ? end_piece(to, begin) : rc;
+        if (rc != 0 || (rc = end_piece(to, begin)) != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 /* Steps that make one token of all. */
@@ -322,8 +337,7 @@ static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t
                        bool skip_special, struct list to)
 {
     const struct text_tokenizer *tokenizer = scratch->tokenizer;
-    int rc = 0;
-    for (size_t i = 0; i < count && rc == 0; i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t bytes;
         const char *token = text_tokenizer_token(tokenizer, ids[i], &bytes);
         uint32_t added = token == NULL ? TOKEN_NONE : tokenizer->added_of[ids[i]];
@@ -334,15 +348,18 @@ static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t
         }
         size_t begin = to.text->bytes;
         if (token == NULL) {
-            rc = core_err_set(-ERANGE, "id %u at place %zu is no token; ids go up to %zu", ids[i],
-                              i, text_tokenizer_size(tokenizer) - 1);
-        } else if (!skip) {
-            rc = tokenizer->decodes_bare && to.pieces->count > 0 ? put(to.text, " ", 1) : 0;
-            rc = rc == 0 ? put(to.text, token, bytes) : rc;
-            rc = rc == 0 ? end_piece(to, begin) : rc;
+            return core_err_set(-ERANGE, "id %u at place %zu is no token; ids go up to %zu", ids[i],
+                                i, text_tokenizer_size(tokenizer) - 1);
+        }
+        if (skip) {
+            continue;
+        }
+        int rc = tokenizer->decodes_bare && to.pieces->count > 0 ? put(to.text, " ", 1) : 0;
+        if (rc != 0 || (rc = put(to.text, token, bytes)) != 0 || (rc = end_piece(to, begin)) != 0) {
+            return rc;
         }
     }
-    return rc;
+    return 0;
 }
 
 int text_tokenizer_decode(struct text_scratch *scratch, const uint32_t *ids, size_t count,
@@ -371,10 +388,10 @@ int text_tokenizer_decode(struct text_scratch *scratch, const uint32_t *ids, siz
             rc = run_each(scratch, decode, lists[in], to);
         }
     }
-    rc = rc == 0 ? put(lists[in].text, "", 1) : rc;
-    if (rc == 0) {
-        *text = lists[in].text->at;
-        *bytes = lists[in].text->bytes - 1;
+    if (rc != 0 || (rc = put(lists[in].text, "", 1)) != 0) {
+        return rc;
     }
-    return rc;
+    *text = lists[in].text->at;
+    *bytes = lists[in].text->bytes - 1;
+    return 0;
 }

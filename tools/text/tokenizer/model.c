@@ -320,7 +320,9 @@ static int load_merges(struct token_model *model, struct core_json_scan *scan)
     while (rc == 0 && (rc = core_json_scan_next(scan, &token)) == 0 &&
            token.kind != CORE_JSON_TOKEN_ARRAY_END) {
         rc = read_halves(scan, &token, &in);
-        rc = rc == 0 ? add(model, scan, &in) : rc;
+        if (rc != 0 || (rc = add(model, scan, &in)) != 0) {
+            break;
+        }
         in.index++;
     }
     core_charge_free(in.text);
@@ -467,17 +469,23 @@ static int load_vocab(struct token_model *model, struct core_json_scan *scan)
            key.kind == CORE_JSON_TOKEN_KEY) {
         size_t bytes;
         rc = core_json_scan_next(scan, &id);
+        if (rc != 0) {
+            break;
+        }
         const char *text = plain(&key, &copy, &room, &bytes);
-        int64_t value = rc == 0 && id.kind == CORE_JSON_TOKEN_INTEGER ? core_json_token_integer(&id)
-                                                                      : -1;
-        if (rc == 0 && text == NULL) {
+        if (text == NULL) {
             rc = core_err_set(-ENOMEM, "%s: no memory for a token", scan->source);
-        } else if (rc == 0 && (value < 0 || value > UINT32_MAX)) {
+            break;
+        }
+        int64_t value = id.kind == CORE_JSON_TOKEN_INTEGER ? core_json_token_integer(&id) : -1;
+        if (value < 0 || value > UINT32_MAX) {
             rc = core_err_set(-EINVAL, "%s: model.vocab: the id of \"%.*s\" must be 0 or more",
                               scan->source, (int)(bytes > 60 ? 60 : bytes), text);
-        } else if (rc == 0) {
-            rc = token_vocab_add(&model->vocab, text, bytes, (uint32_t)value);
-            rc = rc == 0 ? 0 : core_err_prefix(rc, "%s: model.vocab", scan->source);
+            break;
+        }
+        rc = token_vocab_add(&model->vocab, text, bytes, (uint32_t)value);
+        if (rc != 0) {
+            core_err_prefix(rc, "%s: model.vocab", scan->source);
         }
     }
     core_charge_free(copy);

@@ -124,7 +124,10 @@ static int run_form(const struct token_norm *norm, const struct token_text *from
         size_t count = 0;
         size_t reach = token_form_reach(norm->form, from->at + at, from->bytes - at);
         rc = token_form_apply(norm->form, from->at + at, reach, &chars, &count);
-        rc = rc == 0 ? put_form(from, at, chars, count, to) : rc;
+        if (rc != 0) {
+            break;
+        }
+        rc = put_form(from, at, chars, count, to);
         core_charge_free(chars);
         at += reach;
     }
@@ -163,9 +166,10 @@ static int run_replace(const struct token_norm *norm, struct text_scratch *scrat
         /* An empty match right behind another one is none. */
         if (bounds[0] != bounds[1] || bounds[1] != ended) {
             rc = token_text_copy(to, from, done, bounds[0]);
-            rc = rc == 0 ? token_text_put(to, norm->content, norm->content_bytes,
-                                          covered(from, bounds[0], bounds[1]))
-                         : rc;
+            if (rc != 0 || (rc = token_text_put(to, norm->content, norm->content_bytes,
+                                                covered(from, bounds[0], bounds[1]))) != 0) {
+                return rc;
+            }
             ended = done = bounds[1];
         }
         at = bounds[1];

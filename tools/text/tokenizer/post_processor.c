@@ -36,24 +36,25 @@ static int put_special(struct token_section *section, const struct core_json_val
     if (ids == NULL || core_json_kind(ids) != CORE_JSON_ARRAY) {
         return token_section_refuse(section, processor, "has no ids in special_tokens for", name);
     }
-    int rc = 0;
-    for (size_t i = 0; i < core_json_count(ids) && rc == 0; i++) {
+    for (size_t i = 0; i < core_json_count(ids); i++) {
         int64_t id = -1;
         core_json_as_integer(core_json_at(ids, i), &id);
-        rc = put_id(section, id, before);
+        int rc = put_id(section, id, before);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 static int load_template(struct token_section *section, const struct core_json_value *value)
 {
     const struct core_json_value *single = core_json_find(value, "single");
     size_t texts = 0;
-    int rc = 0;
     if (single == NULL || core_json_kind(single) != CORE_JSON_ARRAY) {
         return token_section_refuse(section, value, "has no array", "single");
     }
-    for (size_t i = 0; i < core_json_count(single) && rc == 0; i++) {
+    for (size_t i = 0; i < core_json_count(single); i++) {
         const struct core_json_value *item = core_json_at(single, i);
         const struct core_json_value *special = core_json_find(item, "SpecialToken");
         if (special == NULL) {
@@ -61,12 +62,13 @@ static int load_template(struct token_section *section, const struct core_json_v
             continue;
         }
         const char *name = NULL;
-        rc = core_json_get_string(section->doc, special, "id", &name);
-        rc = rc == 0 ? put_special(section, value, name, texts == 0) : rc;
+        int rc = core_json_get_string(section->doc, special, "id", &name);
+        if (rc != 0 || (rc = put_special(section, value, name, texts == 0)) != 0) {
+            return rc;
+        }
     }
-    return rc != 0 || texts == 1
-               ? rc
-               : token_section_refuse(section, value, "must have one Sequence in", "single");
+    return texts == 1 ? 0
+                      : token_section_refuse(section, value, "must have one Sequence in", "single");
 }
 
 static int load_member(struct token_section *section, const struct core_json_value *value,

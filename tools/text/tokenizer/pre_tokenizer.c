@@ -46,9 +46,11 @@ static int load_byte_level(struct token_section *section, const struct core_json
     bool prefix;
     bool regex;
     int rc = token_section_bool(section, value, "add_prefix_space", true, &prefix);
-    rc = rc == 0 ? token_section_bool(section, value, "use_regex", true, &regex) : rc;
+    if (rc != 0 || (rc = token_section_bool(section, value, "use_regex", true, &regex)) != 0) {
+        return rc;
+    }
     section->tokenizer->model->byte_level = true;
-    if (rc == 0 && prefix) {
+    if (prefix) {
         struct token_split *split = next_split(section);
         if (split == NULL) {
             return too_many(section);
@@ -58,16 +60,16 @@ static int load_byte_level(struct token_section *section, const struct core_json
                                       .content_bytes = 1,
                                       .scheme = TOKEN_SCHEME_ALWAYS};
     }
-    if (rc == 0 && regex) {
-        struct token_split *split = next_split(section);
-        if (split == NULL) {
-            return too_many(section);
-        }
-        split->behaviour = TOKEN_ISOLATED;
-        rc = token_search_create(section->tokenizer->unicode, gpt2, sizeof gpt2 - 1, false,
-                                 section->key, &split->search);
+    if (!regex) {
+        return 0;
     }
-    return rc;
+    struct token_split *split = next_split(section);
+    if (split == NULL) {
+        return too_many(section);
+    }
+    split->behaviour = TOKEN_ISOLATED;
+    return token_search_create(section->tokenizer->unicode, gpt2, sizeof gpt2 - 1, false,
+                               section->key, &split->search);
 }
 
 static int load_scheme(struct token_section *section, const struct core_json_value *value,
@@ -120,26 +122,29 @@ static int load_metaspace(struct token_section *section, const struct core_json_
     }
     split->kind = TOKEN_SPLIT_META;
     int rc = load_character(section, value, "replacement", split->content, &split->content_bytes);
-    rc = rc == 0 ? load_scheme(section, value, &split->scheme) : rc;
-    rc = rc == 0 ? token_section_bool(section, value, "split", true, &splits) : rc;
-    if (rc == 0 && splits) {
-        struct token_split *cut = next_split(section);
-        if (cut == NULL) {
-            return too_many(section);
-        }
-        *cut = *split;
-        cut->kind = TOKEN_SPLIT_CHAR;
-        cut->behaviour = TOKEN_MERGED_NEXT;
+    if (rc != 0 || (rc = load_scheme(section, value, &split->scheme)) != 0 ||
+        (rc = token_section_bool(section, value, "split", true, &splits)) != 0 || !splits) {
+        return rc;
     }
-    return rc;
+    struct token_split *cut = next_split(section);
+    if (cut == NULL) {
+        return too_many(section);
+    }
+    *cut = *split;
+    cut->kind = TOKEN_SPLIT_CHAR;
+    cut->behaviour = TOKEN_MERGED_NEXT;
+    return 0;
 }
 
 static int load_split(struct token_section *section, const struct core_json_value *value,
                       struct token_split *split)
 {
     int rc = load_behaviour(section, value, &split->behaviour);
-    rc = rc == 0 ? token_section_bool(section, value, "invert", false, &split->invert) : rc;
-    return rc == 0 ? token_section_search(section, value, &split->search) : rc;
+    if (rc != 0 ||
+        (rc = token_section_bool(section, value, "invert", false, &split->invert)) != 0) {
+        return rc;
+    }
+    return token_section_search(section, value, &split->search);
 }
 
 static int load_digits(struct token_section *section, const struct core_json_value *value,
@@ -331,8 +336,7 @@ static int cut_isolated(struct text_scratch *scratch, const struct token_pattern
     const char *text = scratch->now->at + piece.begin;
     size_t bytes = piece.end - piece.begin;
     size_t done = 0;
-    int rc = 0;
-    for (size_t at = 0; at < bytes && rc == 0;) {
+    for (size_t at = 0; at < bytes;) {
         size_t end = token_pattern_match(pattern, text, bytes, at);
         if (end == SIZE_MAX) {
             unsigned length;
@@ -340,12 +344,14 @@ static int cut_isolated(struct text_scratch *scratch, const struct token_pattern
             at += length;
             continue;
         }
-        rc = put(out, piece.begin + done, piece.begin + at);
-        rc = rc == 0 ? put(out, piece.begin + at, piece.begin + end) : rc;
+        int rc = put(out, piece.begin + done, piece.begin + at);
+        if (rc != 0 || (rc = put(out, piece.begin + at, piece.begin + end)) != 0) {
+            return rc;
+        }
         done = end;
         at = end;
     }
-    return rc == 0 ? put(out, piece.begin + done, piece.end) : rc;
+    return put(out, piece.begin + done, piece.end);
 }
 
 static bool begins_with(const struct token_text *text, struct text_span piece, const char *content,
@@ -365,20 +371,24 @@ static int rewrite_piece(struct text_scratch *scratch, const struct token_split 
         uint32_t begin = token_text_span(from, piece.begin).begin;
         rc = token_text_put(to, split->content, split->content_bytes,
                             (struct text_span){begin, begin});
+        if (rc != 0) {
+            return rc;
+        }
     }
-    while (split->kind == TOKEN_SPLIT_META && done < piece.end && rc == 0) {
+    while (split->kind == TOKEN_SPLIT_META && done < piece.end) {
         const char *space = memchr(from->at + done, ' ', piece.end - done);
         if (space == NULL) {
             break;
         }
         size_t at = (size_t)(space - from->at);
         rc = token_text_copy(to, from, done, at);
-        rc = rc == 0 ? token_text_put(to, split->content, split->content_bytes,
-                                      token_text_span(from, at))
-                     : rc;
+        if (rc != 0 || (rc = token_text_put(to, split->content, split->content_bytes,
+                                            token_text_span(from, at))) != 0) {
+            return rc;
+        }
         done = at + 1;
     }
-    return rc == 0 ? token_text_copy(to, from, done, piece.end) : rc;
+    return token_text_copy(to, from, done, piece.end);
 }
 
 /* Is the piece the text's first, by what it stands for in the original? Without spans, no step before
@@ -393,20 +403,21 @@ static int rewrite(struct text_scratch *scratch, const struct token_split *split
 {
     const struct token_text *from = scratch->now;
     struct token_text *to = from == &scratch->text[1] ? &scratch->text[2] : &scratch->text[1];
-    int rc = 0;
     to->bytes = 0;
-    for (size_t i = 0; i < in->count && rc == 0; i++) {
+    for (size_t i = 0; i < in->count; i++) {
         struct text_span piece = in->at[i];
         size_t begin = to->bytes;
         bool prefix = !begins_with(from, piece, split->content, split->content_bytes) &&
                       !(split->kind == TOKEN_SPLIT_META && begins_with(from, piece, " ", 1)) &&
                       (split->scheme == TOKEN_SCHEME_ALWAYS ||
                        (split->scheme == TOKEN_SCHEME_FIRST && first && is_first(from, piece, i)));
-        rc = rewrite_piece(scratch, split, piece, prefix, to);
-        rc = rc == 0 ? put(out, begin, to->bytes) : rc;
+        int rc = rewrite_piece(scratch, split, piece, prefix, to);
+        if (rc != 0 || (rc = put(out, begin, to->bytes)) != 0) {
+            return rc;
+        }
     }
     scratch->now = to;
-    return rc;
+    return 0;
 }
 
 static int run(struct text_scratch *scratch, const struct token_split *split,

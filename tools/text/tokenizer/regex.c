@@ -427,7 +427,10 @@ int token_search_create(const struct token_unicode *unicode, const char *regex, 
     }
     char *text = NULL;
     rc = token_regex_translate(unicode, regex, bytes, what, &text, &bytes);
-    rc = rc == 0 ? token_pcre_create(text, bytes, what, &out->pcre) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = token_pcre_create(text, bytes, what, &out->pcre);
     core_charge_free(text);
     return rc;
 }

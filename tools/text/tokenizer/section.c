@@ -34,10 +34,13 @@ int token_section_walk(struct token_section *section, const struct core_json_val
     if (members == NULL || core_json_kind(members) != CORE_JSON_ARRAY) {
         return token_section_refuse(section, value, "is a Sequence without", list);
     }
-    for (size_t i = 0; i < core_json_count(members) && rc == 0; i++) {
+    for (size_t i = 0; i < core_json_count(members); i++) {
         rc = token_section_walk(section, core_json_at(members, i), list, member);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 int token_section_bool(struct token_section *section, const struct core_json_value *object,

@@ -92,7 +92,10 @@ static int extend(struct text_tokenizer *tokenizer, const char *folder)
 {
     struct text_special special = {0};
     int rc = text_special_load(folder, &special);
-    rc = rc == 0 ? token_added_extend(tokenizer, &special, folder) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = token_added_extend(tokenizer, &special, folder);
     text_special_fini(&special);
     return rc;
 }
@@ -116,30 +119,35 @@ static int build(struct text_tokenizer *tokenizer, const char *json, size_t byte
     struct found found[SECTIONS] = {0};
     core_json_scan_init(&scan, json, bytes, tokenizer->source);
     int rc = token_unicode_create(&tokenizer->unicode);
-    rc = rc == 0 ? scan_sections(tokenizer, &scan, found) : rc;
-    for (size_t i = 0; i < SECTIONS && rc == 0; i++) {
+    if (rc != 0 || (rc = scan_sections(tokenizer, &scan, found)) != 0) {
+        return rc;
+    }
+    for (size_t i = 0; i < SECTIONS; i++) {
         rc = load_section(tokenizer, &sections[i], &found[i]);
+        if (rc != 0) {
+            return rc;
+        }
     }
     tokenizer->file_count = tokenizer->model->vocab.count;
-    rc = rc == 0 && folder != NULL ? extend(tokenizer, folder) : rc;
-    rc = rc == 0 ? token_model_finish(tokenizer->model, tokenizer->source) : rc;
+    if ((folder != NULL && (rc = extend(tokenizer, folder)) != 0) ||
+        (rc = token_model_finish(tokenizer->model, tokenizer->source)) != 0) {
+        return rc;
+    }
     tokenizer->needs_spans = needs_spans(tokenizer);
-    return rc == 0 ? token_added_finish(tokenizer) : rc;
+    return token_added_finish(tokenizer);
 }
 
 static int parse(const char *json, size_t bytes, const char *source, const char *folder,
                  struct text_tokenizer **out)
 {
     struct text_tokenizer *tokenizer = core_charge_zeroed(1, sizeof *tokenizer);
-    int rc = 0;
     if (tokenizer != NULL) {
         tokenizer->source = core_charge_text(source, SIZE_MAX);
         tokenizer->model = core_charge_zeroed(1, sizeof *tokenizer->model);
     }
-    if (tokenizer == NULL || tokenizer->source == NULL || tokenizer->model == NULL) {
-        rc = core_err_set(-ENOMEM, "%s: no memory for a tokenizer", source);
-    }
-    rc = rc == 0 ? build(tokenizer, json, bytes, folder) : rc;
+    int rc = tokenizer != NULL && tokenizer->source != NULL && tokenizer->model != NULL
+                 ? build(tokenizer, json, bytes, folder)
+                 : core_err_set(-ENOMEM, "%s: no memory for a tokenizer", source);
     if (rc != 0) {
         text_tokenizer_destroy(tokenizer);
         return rc;
@@ -347,19 +355,24 @@ static int encode_stretch(struct text_scratch *scratch, const char *text, size_t
     uint32_t added;
     int rc = token_normalizer_run(scratch, text + begin, end - begin, (uint32_t)begin);
     const struct token_text *norm = &scratch->text[0];
-    while (rc == 0 && token_added_find(tokenizer, &tokenizer->late, norm->at, norm->bytes, &from,
-                                       done, bounds, &added)) {
+    if (rc != 0) {
+        return rc;
+    }
+    while (token_added_find(tokenizer, &tokenizer->late, norm->at, norm->bytes, &from, done, bounds,
+                            &added)) {
+        struct text_span span = token_text_span(norm, bounds[0]);
+        span.end = token_text_span(norm, bounds[1] - 1).end;
         if (done < bounds[0]) {
             rc = token_pre_tokenizer_run(scratch, done, bounds[0], begin == 0 && done == 0);
         }
-        struct text_span span = token_text_span(norm, bounds[0]);
-        span.end = token_text_span(norm, bounds[1] - 1).end;
-        rc = rc == 0 ? token_emit(scratch, tokenizer->added[added].id, span) : rc;
+        if (rc != 0 || (rc = token_emit(scratch, tokenizer->added[added].id, span)) != 0) {
+            return rc;
+        }
         done = bounds[1];
     }
-    return rc == 0 && done < norm->bytes
+    return done < norm->bytes
                ? token_pre_tokenizer_run(scratch, done, norm->bytes, begin == 0 && done == 0)
-               : rc;
+               : 0;
 }
 
 static int encode_text(struct text_scratch *scratch, const char *text, size_t bytes)
@@ -369,24 +382,27 @@ static int encode_text(struct text_scratch *scratch, const char *text, size_t by
     size_t from = 0;
     size_t done = 0;
     uint32_t added;
-    int rc = 0;
-    while (rc == 0 && token_added_find(tokenizer, &tokenizer->early, text, bytes, &from, done,
-                                       bounds, &added)) {
-        rc = done < bounds[0] ? encode_stretch(scratch, text, done, bounds[0]) : 0;
-        struct text_span span = {(uint32_t)bounds[0], (uint32_t)bounds[1]};
-        rc = rc == 0 ? token_emit(scratch, tokenizer->added[added].id, span) : rc;
+    while (
+        token_added_find(tokenizer, &tokenizer->early, text, bytes, &from, done, bounds, &added)) {
+        const struct text_span span = {(uint32_t)bounds[0], (uint32_t)bounds[1]};
+        int rc = done < bounds[0] ? encode_stretch(scratch, text, done, bounds[0]) : 0;
+        if (rc != 0 || (rc = token_emit(scratch, tokenizer->added[added].id, span)) != 0) {
+            return rc;
+        }
         done = bounds[1];
     }
-    return rc == 0 && done < bytes ? encode_stretch(scratch, text, done, bytes) : rc;
+    return done < bytes ? encode_stretch(scratch, text, done, bytes) : 0;
 }
 
 static int emit_all(struct text_scratch *scratch, const uint32_t *ids, size_t count, size_t place)
 {
-    int rc = 0;
-    for (size_t i = 0; i < count && rc == 0; i++) {
-        rc = token_emit(scratch, ids[i], (struct text_span){(uint32_t)place, (uint32_t)place});
+    for (size_t i = 0; i < count; i++) {
+        int rc = token_emit(scratch, ids[i], (struct text_span){(uint32_t)place, (uint32_t)place});
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }
 
 int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t bytes,
@@ -402,10 +418,10 @@ int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t
     }
     scratch->count = 0;
     int rc = check_text(text, bytes);
-    rc = rc == 0 ? emit_all(scratch, frame->before, framed ? frame->before_count : 0, 0) : rc;
-    rc = rc == 0 ? encode_text(scratch, text, bytes) : rc;
-    rc = rc == 0 ? emit_all(scratch, frame->after, framed ? frame->after_count : 0, bytes) : rc;
-    if (rc != 0) {
+    if (rc != 0 ||
+        (rc = emit_all(scratch, frame->before, framed ? frame->before_count : 0, 0)) != 0 ||
+        (rc = encode_text(scratch, text, bytes)) != 0 ||
+        (rc = emit_all(scratch, frame->after, framed ? frame->after_count : 0, bytes)) != 0) {
         return rc;
     }
     *out = (struct text_encoding){
