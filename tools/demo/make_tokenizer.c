@@ -83,36 +83,35 @@ static int kind_of(char c)
 /* As the pre-tokenizer cuts texts: a space goes with what follows it. */
 static int add_text(struct words *words, const char *text)
 {
-    int code = 0;
-    for (size_t at = 0; text[at] != '\0' && code == 0;) {
+    int rc = 0;
+    for (size_t at = 0; text[at] != '\0' && rc == 0;) {
         const size_t begin = at;
         at += text[at] == ' ' && text[at + 1] != '\0' && text[at + 1] != ' ';
         const int kind = kind_of(text[at]);
         while (text[at] != '\0' && kind_of(text[at]) == kind) {
             at++;
         }
-        code = add_word(words, text + begin, at - begin);
+        rc = add_word(words, text + begin, at - begin);
     }
-    return code;
+    return rc;
 }
 
 static int add_row(struct words *words, const struct text_record *record)
 {
     struct text_row row;
-    int code = text_row_parse(record->text, record->bytes, &row);
-    if (code != 0) {
-        return code;
+    int rc = text_row_parse(record->text, record->bytes, &row);
+    if (rc != 0) {
+        return rc;
     }
-    for (size_t i = 0; row.messages != NULL && i < core_json_count(row.messages) && code == 0;
-         i++) {
+    for (size_t i = 0; row.messages != NULL && i < core_json_count(row.messages) && rc == 0; i++) {
         const struct core_json_value *content = core_json_find(core_json_at(row.messages, i),
                                                                "content");
         if (content != NULL && core_json_kind(content) == CORE_JSON_STRING) {
-            code = add_text(words, core_json_string(content, NULL));
+            rc = add_text(words, core_json_string(content, NULL));
         }
     }
     text_row_fini(&row);
-    return code;
+    return rc;
 }
 
 static int read_words(const char *data, struct words *words)
@@ -120,16 +119,16 @@ static int read_words(const char *data, struct words *words)
     struct text_record record;
     struct text_records *records = NULL;
     const struct text_records_options options = {.paths = &data, .paths_count = 1};
-    int code = text_records_open(&options, &records);
-    while (code == 0 && (code = text_records_next(records, &record)) == 1) {
+    int rc = text_records_open(&options, &records);
+    while (rc == 0 && (rc = text_records_next(records, &record)) == 1) {
         char name[TEXT_NAME_BYTES];
-        code = add_row(words, &record);
-        if (code != 0) {
-            code = core_err_prefix(code, "%s", text_records_name(records, &record, name));
+        rc = add_row(words, &record);
+        if (rc != 0) {
+            rc = core_err_prefix(rc, "%s", text_records_name(records, &record, name));
         }
     }
     text_records_close(records);
-    return code;
+    return rc;
 }
 
 static int open_json(const char *folder, const char *name, FILE **file,
@@ -150,10 +149,10 @@ static int open_json(const char *folder, const char *name, FILE **file,
 static int close_json(FILE *file, struct core_json_write *json)
 {
     core_json_write_object_end(json);
-    int code = core_json_write_end(json);
+    int rc = core_json_write_end(json);
     core_json_write_fini(json);
     const bool failed = fclose(file) != 0;
-    return code != 0 || !failed ? code : core_err_set(-EIO, "a file cannot be written");
+    return rc != 0 || !failed ? rc : core_err_set(-EIO, "a file cannot be written");
 }
 
 static void write_typed(struct core_json_write *json, const char *key, const char *type)
@@ -188,9 +187,9 @@ static int write_tokenizer(const char *folder, const struct words *words)
 {
     FILE *file = NULL;
     struct core_json_write json;
-    int code = open_json(folder, "tokenizer.json", &file, &json);
-    if (code != 0) {
-        return code;
+    int rc = open_json(folder, "tokenizer.json", &file, &json);
+    if (rc != 0) {
+        return rc;
     }
     core_json_write_string(&json, "version", "1.0");
     write_added(&json, BYTES + words->count);
@@ -220,17 +219,16 @@ static int write_configs(const char *folder, int64_t end)
 {
     FILE *file = NULL;
     struct core_json_write json;
-    int code = open_json(folder, "tokenizer_config.json", &file, &json);
-    if (code != 0) {
-        return code;
+    int rc = open_json(folder, "tokenizer_config.json", &file, &json);
+    if (rc != 0) {
+        return rc;
     }
     core_json_write_string(&json, "tokenizer_class", "PreTrainedTokenizerFast");
     core_json_write_string(&json, "eos_token", "<|end|>");
     core_json_write_string(&json, "chat_template", chat_template);
-    code = close_json(file, &json);
-    code = code == 0 ? open_json(folder, "generation_config.json", &file, &json) : code;
-    if (code != 0) {
-        return code;
+    rc = close_json(file, &json);
+    if (rc != 0 || (rc = open_json(folder, "generation_config.json", &file, &json)) != 0) {
+        return rc;
     }
     core_json_write_integer(&json, "eos_token_id", end);
     return close_json(file, &json);
@@ -246,9 +244,10 @@ int demo_tokenizer_make(const char *folder, const char *data, int64_t vocab)
     if (words.at == NULL) {
         return core_err_set(-ENOMEM, "no memory for %" PRId64 " words", words.most);
     }
-    int code = read_words(data, &words);
-    code = code == 0 ? write_tokenizer(folder, &words) : code;
-    code = code == 0 ? write_configs(folder, BYTES + words.count + SPECIALS - 1) : code;
+    int rc = read_words(data, &words);
+    if (rc == 0 && (rc = write_tokenizer(folder, &words)) == 0) {
+        rc = write_configs(folder, BYTES + words.count + SPECIALS - 1);
+    }
     free(words.at);
-    return code;
+    return rc;
 }

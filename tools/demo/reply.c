@@ -55,13 +55,15 @@ static int create_engine(struct speaker *speaker, const char *model)
 static int open_speaker(struct speaker *speaker, const char *model)
 {
     int64_t now = 0;
-    int code = text_tokenizer_load(model, &speaker->tokenizer);
-    code = code == 0 ? text_scratch_create(speaker->tokenizer, &speaker->scratch) : code;
-    code = code == 0 ? text_feed_now(&now) : code;
-    code = code == 0 ? text_chat_load(model, NULL, now, &speaker->chat) : code;
-    code = code == 0 ? jinja_run_create(NULL, &speaker->run) : code;
-    speaker->end = code == 0 ? text_chat_end(speaker->chat) : -1;
-    return code == 0 ? create_engine(speaker, model) : code;
+    int rc = text_tokenizer_load(model, &speaker->tokenizer);
+    if (rc != 0 || (rc = text_scratch_create(speaker->tokenizer, &speaker->scratch)) != 0 ||
+        (rc = text_feed_now(&now)) != 0 ||
+        (rc = text_chat_load(model, NULL, now, &speaker->chat)) != 0 ||
+        (rc = jinja_run_create(NULL, &speaker->run)) != 0) {
+        return rc;
+    }
+    speaker->end = text_chat_end(speaker->chat);
+    return create_engine(speaker, model);
 }
 
 static void close_speaker(struct speaker *speaker)
@@ -89,18 +91,20 @@ static int encode(struct speaker *speaker, const char *question, struct text_enc
     core_json_write_object_end(&json);
     core_json_write_array_end(&json);
     core_json_write_object_end(&json);
-    int code = core_json_write_end(&json);
-    code = code == 0 ? text_row_parse(json.text, json.bytes, &row) : code;
-    core_json_write_fini(&json);
-    if (code != 0) {
-        return code;
+    int rc = core_json_write_end(&json);
+    if (rc == 0) {
+        rc = text_row_parse(json.text, json.bytes, &row);
     }
-    code = text_chat_render(speaker->chat, speaker->run, &row, 0, true, &rendering);
-    code = code == 0
-               ? text_tokenizer_encode(speaker->scratch, rendering.text, rendering.bytes, 0, out)
-               : code;
+    core_json_write_fini(&json);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = text_chat_render(speaker->chat, speaker->run, &row, 0, true, &rendering);
+    if (rc == 0) {
+        rc = text_tokenizer_encode(speaker->scratch, rendering.text, rendering.bytes, 0, out);
+    }
     text_row_fini(&row);
-    return code;
+    return rc;
 }
 
 /* A model that has not been trained also predicts ids that the tokenizer has no text for; they are
@@ -117,10 +121,9 @@ static int print_tokens(struct speaker *speaker, const int32_t *ids, uint32_t co
     }
     const char *text = "";
     size_t bytes = 0;
-    int code = some == 0
-                   ? 0
-                   : text_tokenizer_decode(speaker->scratch, words, some, false, &text, &bytes);
-    if (code == 0) {
+    int rc = some == 0 ? 0
+                       : text_tokenizer_decode(speaker->scratch, words, some, false, &text, &bytes);
+    if (rc == 0) {
         printf("%.*s", (int)bytes, text);
         if (some < count) {
             printf(" (and %" PRIu32 " tokens without text: the weights are still random)",
@@ -128,33 +131,36 @@ static int print_tokens(struct speaker *speaker, const int32_t *ids, uint32_t co
         }
         printf("\n");
     }
-    return code;
+    return rc;
 }
 
 static int reply(struct speaker *speaker, const char *question)
 {
     int32_t ids[LENGTH];
     struct text_encoding encoding;
-    int code = encode(speaker, question, &encoding);
-    if (code == 0 && encoding.count >= LENGTH) {
-        code = core_err_set(-E2BIG, "the question has more than %d tokens", LENGTH - 1);
+    int rc = encode(speaker, question, &encoding);
+    if (rc != 0) {
+        return rc;
     }
-    if (code != 0) {
-        return code;
+    if (encoding.count >= LENGTH) {
+        return core_err_set(-E2BIG, "the question has more than %d tokens", LENGTH - 1);
     }
     uint32_t count = (uint32_t)encoding.count;
     const uint32_t first = count;
     memcpy(ids, encoding.ids, count * sizeof *ids);
     printf("> %s\n", question);
-    while (code == 0 && count < LENGTH && count < first + speaker->most) {
+    while (count < LENGTH && count < first + speaker->most) {
         int32_t next = 0;
-        code = adopt(tide_engine_predict(speaker->engine, ids, count, &next));
-        if (code != 0 || next == speaker->end) {
+        rc = adopt(tide_engine_predict(speaker->engine, ids, count, &next));
+        if (rc != 0) {
+            return rc;
+        }
+        if (next == speaker->end) {
             break;
         }
         ids[count++] = next;
     }
-    return code == 0 ? print_tokens(speaker, ids + first, count - first) : code;
+    return print_tokens(speaker, ids + first, count - first);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)

@@ -73,11 +73,11 @@ static int print_kind(const struct core_cfg *cfg, const struct cli_common *commo
         return 0;
     }
     struct cli_table *table = NULL;
-    int code = cli_table_create(4, &table);
-    if (code != 0) {
-        return code;
+    int rc = cli_table_create(4, &table);
+    if (rc != 0) {
+        return rc;
     }
-    for (size_t i = 0; i < core_cfg_notes_count(cfg) && code == 0; i++) {
+    for (size_t i = 0; i < core_cfg_notes_count(cfg) && rc == 0; i++) {
         struct core_cfg_note note = core_cfg_note(cfg, i);
         char line[32] = "";
         if (note.kind != kind) {
@@ -86,14 +86,14 @@ static int print_kind(const struct core_cfg *cfg, const struct cli_common *commo
         if (note.line > 0) {
             snprintf(line, sizeof line, "line %zu", note.line);
         }
-        code = cli_table_add(table, (const char *const[]){line, note.key, note.value, note.why});
+        rc = cli_table_add(table, (const char *const[]){line, note.key, note.value, note.why});
     }
     printf("%s%s%s (%zu)\n", common->color ? colors[kind] : "", title,
            common->color ? "\033[0m" : "", count);
     cli_table_print(table, stdout, "  ");
     printf("\n");
     cli_table_destroy(table);
-    return code;
+    return rc;
 }
 
 static int print_people(const struct cli_command *command, const struct core_cfg *cfg,

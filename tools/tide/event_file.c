@@ -45,7 +45,7 @@ struct text {
 struct event_file {
     FILE *stream;   /* owned; NULL after a failure */
     char path[512]; /* of the file */
-    int code;       /* the first failure */
+    int rc;         /* the first failure */
     uint64_t step;  /* that is being told */
     struct text values;
     unsigned char room[VALUES_BYTES];
@@ -107,11 +107,11 @@ static uint32_t masked(const void *bytes, size_t count)
 
 static int fail(struct event_file *file, int cause)
 {
-    file->code = core_err_set(cause != 0 ? -cause : -EIO, "%s cannot be written: %s", file->path,
-                              strerror(cause != 0 ? cause : EIO));
+    file->rc = core_err_set(cause != 0 ? -cause : -EIO, "%s cannot be written: %s", file->path,
+                            strerror(cause != 0 ? cause : EIO));
     fclose(file->stream);
     file->stream = NULL;
-    return file->code;
+    return file->rc;
 }
 
 /* One event: its time, its step, and one field of bytes. Length and sum, bytes and sum. */
@@ -125,7 +125,7 @@ static int write_event(struct event_file *file, unsigned field, const void *byte
     struct text tail = {.bytes = end, .room = sizeof end};
     struct timespec now;
     if (file->stream == NULL) {
-        return file->code;
+        return file->rc;
     }
     clock_gettime(CLOCK_REALTIME, &now);
     const double wall = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
@@ -244,11 +244,11 @@ int event_file_close(struct event_file *file)
         return 0;
     }
     if (file->stream != NULL && fclose(file->stream) != 0) {
-        file->code = core_err_set(-errno, "%s cannot be written: %s", file->path, strerror(errno));
+        file->rc = core_err_set(-errno, "%s cannot be written: %s", file->path, strerror(errno));
     }
-    int code = file->code;
+    int rc = file->rc;
     free(file);
-    return code;
+    return rc;
 }
 
 void event_file_discard(struct event_file *file)

@@ -26,7 +26,7 @@ struct tune_log {
     bool append; /* what stands in the files stays */
     bool ran;    /* the run was not refused */
     bool began;  /* the first line, which has the head, is there */
-    int code;    /* the first failure */
+    int rc;      /* the first failure */
 };
 
 /* Makes the folders above a file. */
@@ -87,8 +87,8 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
 /* `rc` has its sentence. */
 static void note_failure(struct tune_log *log, int rc)
 {
-    if (log->code == 0) {
-        log->code = rc;
+    if (log->rc == 0) {
+        log->rc = rc;
         core_log(CORE_LOG_ERROR, "%s; the run goes on without it", core_err_sentence());
     }
 }
@@ -176,12 +176,12 @@ int tune_log_close(struct tune_log *log)
     if (rc != 0) {
         note_failure(log, rc);
     }
-    int code = log->code;
+    rc = log->rc;
     core_json_write_fini(&log->json);
     free(log->json_path);
     free(log->csv_path);
     free(log);
-    return code;
+    return rc;
 }
 
 /* Empties a file of an earlier run; true where nothing stands in it then. */

@@ -236,21 +236,27 @@ static int evaluate(struct tune_run *run, double *loss)
     uint64_t targets = 0;
     tune_data_describe(run->eval, &info);
     int rc = tune_data_rewind(run->eval);
-    for (int64_t at = 0; at < info.micro_batches && rc == 0;) {
+    if (rc != 0) {
+        return rc;
+    }
+    for (int64_t at = 0; at < info.micro_batches;) {
         int count = tune_data_step(run->eval, &batches);
-        rc = count < 0 ? count : 0;
-        for (int i = 0; i < count && rc == 0; i++) {
+        if (count < 0) {
+            return count;
+        }
+        for (int i = 0; i < count; i++) {
             struct tide_evaluation one = {.struct_bytes = sizeof one};
             rc = adopt(tide_engine_evaluate(run->engine, &batches[i], &one));
+            if (rc != 0) {
+                return rc;
+            }
             sum += one.loss_sum;
             targets += one.targets;
         }
         at += count;
     }
-    if (rc == 0) {
-        *loss = targets > 0 ? sum / (double)targets : (double)NAN;
-    }
-    return rc;
+    *loss = targets > 0 ? sum / (double)targets : (double)NAN;
+    return 0;
 }
 
 static bool wants_evaluation(const struct tune_run *run, int64_t step, bool last)
@@ -269,13 +275,15 @@ static int set_betas(struct tune_run *run, int64_t update)
 
 static int read_waits(const struct tide_engine *engine, struct tune_record *record)
 {
-    int rc = 0;
-    for (unsigned i = 0; rc == 0 && i < TUNE_WAITS; i++) {
+    for (unsigned i = 0; i < TUNE_WAITS; i++) {
         struct tide_engine_wait wait = {.struct_bytes = sizeof wait};
-        rc = tide_engine_wait_at(engine, i, &wait);
+        int rc = tide_engine_wait_at(engine, i, &wait);
+        if (rc != 0) {
+            return rc;
+        }
         record->waits[i] = wait.compute_seconds;
     }
-    return rc;
+    return 0;
 }
 
 static int make_step(struct tune_run *run, struct tune_record *record)
@@ -292,15 +300,16 @@ static int make_step(struct tune_run *run, struct tune_record *record)
         .lr = schedule_lr(&run->settings->schedule, run->steps - run->skipped),
     };
     int rc = set_betas(run, run->steps - run->skipped);
-    rc = rc != 0
-             ? rc
-             : tide_engine_step(run->engine, batches, (unsigned)count, record->lr, &record->step);
-    record->step.tokens = (uint64_t)tune_data_tokens(
-        run->data); /* the engine counts padding, too */
-    if (rc == 0 && (rc = read_waits(run->engine, record)) == 0) {
-        rc = tide_engine_memory(run->engine, &record->memory);
+    if (rc != 0 ||
+        (rc = tide_engine_step(run->engine, batches, (unsigned)count, record->lr, &record->step)) !=
+            0 ||
+        (rc = read_waits(run->engine, record)) != 0 ||
+        (rc = tide_engine_memory(run->engine, &record->memory)) != 0) {
+        return adopt(rc);
     }
-    return adopt(rc);
+    /* The engine counts padding, too. */
+    record->step.tokens = (uint64_t)tune_data_tokens(run->data);
+    return 0;
 }
 
 static int compare_reals(const void *left, const void *right)

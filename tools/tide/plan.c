@@ -51,8 +51,7 @@ static int print(const struct cli_command *command, const struct wish *wish,
                  const struct tide_plan *plan, const struct tide_engine_options *options)
 {
     int rc = wish->flags.trace != NULL ? tide_plan_trace(plan, wish->flags.trace) : 0;
-    rc = rc == 0 && wish->rates_out != NULL ? tide_plan_rates(plan, wish->rates_out) : rc;
-    if (rc != 0) {
+    if (rc != 0 || (wish->rates_out != NULL && tide_plan_rates(plan, wish->rates_out) != 0)) {
         return cli_fail(command, CLI_FAILED, "%s", tide_last_error());
     }
     if (wish->json) {

@@ -66,16 +66,16 @@ static int print_token(const struct tokenize *t, int32_t id, bool trained, size_
     const char *text = NULL;
     size_t bytes = 0;
     char number[16];
-    int code = 0;
+    int rc = 0;
     if (t->scratch != NULL) {
         const uint32_t token = (uint32_t)id;
-        code = text_tokenizer_decode(t->scratch, &token, 1, false, &text, &bytes);
+        rc = text_tokenizer_decode(t->scratch, &token, 1, false, &text, &bytes);
     } else {
         bytes = (size_t)snprintf(number, sizeof number, "%" PRId32, id);
         text = number;
     }
-    if (code != 0) {
-        return code;
+    if (rc != 0) {
+        return rc;
     }
     if (t->common.color) {
         printf("\x1b[%s%sm", trained ? "32" : "2", index % 2 == 1 ? ";4" : "");
@@ -96,30 +96,30 @@ static int print_token(const struct tokenize *t, int32_t id, bool trained, size_
 static int need_scratch(struct tokenize *t)
 {
     const struct text_encoder *encoder = text_reader_encoder(t->reader);
-    int code = 0;
+    int rc = 0;
     if (t->scratch != NULL || (encoder == NULL && t->options.model == NULL)) {
         return 0;
     }
     if (encoder == NULL && t->tokenizer == NULL) {
-        code = text_tokenizer_load(t->options.model, &t->tokenizer);
+        rc = text_tokenizer_load(t->options.model, &t->tokenizer);
     }
-    return code == 0
+    return rc == 0
                ? text_scratch_create(
                      encoder != NULL ? text_encoder_tokenizer(encoder) : t->tokenizer, &t->scratch)
-               : code;
+               : rc;
 }
 
 static int show(struct tokenize *t, const struct text_document *document)
 {
-    int code = need_scratch(t);
+    int rc = need_scratch(t);
     printf("%s%" PRIu64 ": %zu tokens, %zu trained on\n", t->figures.documents > 0 ? "\n" : "",
            t->figures.documents + 1, document->count,
            text_sample_targets(document->labels, document->count));
-    for (size_t i = 0; i < document->count && code == 0; i++) {
-        code = print_token(t, document->ids[i], document->labels[i] != TEXT_IGNORED, i);
+    for (size_t i = 0; i < document->count && rc == 0; i++) {
+        rc = print_token(t, document->ids[i], document->labels[i] != TEXT_IGNORED, i);
     }
     printf("\n");
-    return code;
+    return rc;
 }
 
 static void write_list(struct core_json_write *json, const char *key, const int32_t *items,
@@ -144,9 +144,9 @@ static int write_document(struct tokenize *t, const struct text_document *docume
 static int take(struct tokenize *t, const struct text_document *document)
 {
     struct figures *figures = &t->figures;
-    int code = (int64_t)figures->documents < t->show ? show(t, document) : 0;
-    if (code == 0 && t->file != NULL) {
-        code = write_document(t, document);
+    int rc = (int64_t)figures->documents < t->show ? show(t, document) : 0;
+    if (rc == 0 && t->file != NULL) {
+        rc = write_document(t, document);
     }
     size_t bucket = 0;
     while (document->count >> (bucket + 1) > 0 && bucket + 1 < BUCKETS) {
@@ -160,37 +160,37 @@ static int take(struct tokenize *t, const struct text_document *document)
     figures->documents++;
     figures->tokens += document->count;
     figures->targets += text_sample_targets(document->labels, document->count);
-    return code;
+    return rc;
 }
 
 /* All rows, or as many as are shown where nothing else is asked for. */
 static int read_all(struct tokenize *t)
 {
-    int code;
+    int rc;
     const bool all = t->stats || t->file != NULL;
-    while ((code = text_pack_fill(t->pack, t->reader)) == 1) {
+    while ((rc = text_pack_fill(t->pack, t->reader)) == 1) {
         for (size_t row = 0; row < text_pack_rows(t->pack); row++) {
             for (size_t i = 0; i < text_pack_documents(t->pack, row); i++) {
                 const struct text_document document = text_pack_document(t->pack, row, i);
                 if (!all && (int64_t)t->figures.documents >= t->show) {
                     return 0;
                 }
-                code = take(t, &document);
-                if (code < 0) {
-                    return code;
+                rc = take(t, &document);
+                if (rc < 0) {
+                    return rc;
                 }
             }
         }
         t->figures.rows += text_pack_rows(t->pack);
     }
-    if (code == 0 && t->figures.documents == 0) {
-        code = core_err_set(-EINVAL,
-                            "%s%s: nothing is left to train on: %" PRIu64
-                            " rows were read, %" PRIu64 " of them were wrong",
-                            t->data.items[0], t->data.count > 1 ? " and what follows it" : "",
-                            text_reader_rows(t->reader), text_reader_bad(t->reader));
+    if (rc == 0 && t->figures.documents == 0) {
+        rc = core_err_set(-EINVAL,
+                          "%s%s: nothing is left to train on: %" PRIu64 " rows were read, %" PRIu64
+                          " of them were wrong",
+                          t->data.items[0], t->data.count > 1 ? " and what follows it" : "",
+                          text_reader_rows(t->reader), text_reader_bad(t->reader));
     }
-    return code;
+    return rc;
 }
 
 static double share(uint64_t part, uint64_t whole)
@@ -256,8 +256,8 @@ static void print_stats(const struct tokenize *t)
 static int read_vocab(struct tokenize *t)
 {
     struct core_json *doc = NULL;
-    int code = text_special_read(t->options.model, "config.json", &doc);
-    if (code == 0 && doc != NULL) {
+    int rc = text_special_read(t->options.model, "config.json", &doc);
+    if (rc == 0 && doc != NULL) {
         const struct core_json_value *root = core_json_root(doc);
         const struct core_json_value *size = core_json_find(root, "vocab_size");
         if (size != NULL && core_json_kind(size) == CORE_JSON_INTEGER) {
@@ -265,7 +265,7 @@ static int read_vocab(struct tokenize *t)
         }
     }
     core_json_destroy(doc);
-    return code;
+    return rc;
 }
 
 /* Where rows go must be none of the files that are read; "-" may be a file, too. */
@@ -317,13 +317,13 @@ static int make_partial(char *name)
     }
     pthread_sigmask(SIG_BLOCK, &block, &before);
     const int fd = mkostemp(name, O_CLOEXEC);
-    const int code = errno;
+    const int error = errno;
     left = fd >= 0 ? name : NULL;
     for (int i = 0; fd >= 0 && i < SIGNALS; i++) {
         cli_signal_catch(signals[i], remove_left);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = code;
+    errno = error;
     return fd;
 }
 
@@ -361,21 +361,21 @@ static int open_out(struct tokenize *t)
 }
 
 /* Ends the file; its name is given where everything went well. */
-static int close_out(struct tokenize *t, int code)
+static int close_out(struct tokenize *t, int rc)
 {
-    if (t->file != NULL && t->file != stdout && fclose(t->file) != 0 && code == 0) {
-        code = refuse_out(t);
+    if (t->file != NULL && t->file != stdout && fclose(t->file) != 0 && rc == 0) {
+        rc = refuse_out(t);
     }
-    if (t->partial != NULL && code == 0 && rename(t->partial, t->target) != 0) {
-        code = refuse_out(t);
+    if (t->partial != NULL && rc == 0 && rename(t->partial, t->target) != 0) {
+        rc = refuse_out(t);
     }
-    if (t->partial != NULL && code != 0) {
+    if (t->partial != NULL && rc != 0) {
         unlink(t->partial);
     }
     left = NULL;
     free(t->partial);
     free(t->target);
-    return code;
+    return rc;
 }
 
 static int open_all(struct tokenize *t)
@@ -406,25 +406,25 @@ static int open_all(struct tokenize *t)
 static int work(struct tokenize *t)
 {
     core_charge_bind(&t->memory.shared);
-    int code = open_all(t);
-    if (code == 0) {
-        code = read_all(t);
+    int rc = open_all(t);
+    if (rc == 0) {
+        rc = read_all(t);
     }
-    if (code == 0 && t->stats) {
+    if (rc == 0 && t->stats) {
         print_stats(t);
     }
     if (t->writes) {
         core_json_write_fini(&t->json);
     }
-    code = close_out(t, code);
+    rc = close_out(t, rc);
     text_scratch_destroy(t->scratch);
     text_tokenizer_destroy(t->tokenizer);
     text_pack_destroy(t->pack);
     text_reader_close(t->reader);
-    if (code == 0) {
+    if (rc == 0) {
         return cli_close(t->command, CLI_DONE);
     }
-    const bool failed = code == -EIO || code == -ENOMEM || code == -ENOSPC;
+    const bool failed = rc == -EIO || rc == -ENOMEM || rc == -ENOSPC;
     return cli_fail(t->command, failed ? CLI_FAILED : CLI_WRONG, NULL);
 }
 

@@ -182,19 +182,24 @@ int text_records_open(const struct text_records_options *options, struct text_re
     }
     records->window_index = UINT64_MAX;
     int rc = 0;
-    for (size_t i = 0; i < options->paths_count && rc == 0; i++) {
+    for (size_t i = 0; i < options->paths_count; i++) {
         rc = add_path(records, options->paths[i]);
+        if (rc != 0) {
+            goto fail;
+        }
     }
-    if (rc == 0 && records->count == 0) {
+    if (records->count == 0) {
         rc = core_err_set(-ENOENT, "there is no file of data");
+        goto fail;
     }
-    rc = rc == 0 && options->shuffle ? count_blocks(records) : rc;
-    if (rc != 0) {
-        text_records_close(records);
-        return rc;
+    if (options->shuffle && (rc = count_blocks(records)) != 0) {
+        goto fail;
     }
     *out = records;
     return 0;
+fail:
+    text_records_close(records);
+    return rc;
 }
 
 void text_records_close(struct text_records *records)

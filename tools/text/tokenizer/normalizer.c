@@ -157,15 +157,14 @@ static int run_replace(const struct token_norm *norm, struct text_scratch *scrat
     size_t done = 0;
     size_t ended = SIZE_MAX;
     int found = 0;
-    int rc = 0;
-    for (size_t at = 0; at <= from->bytes && rc == 0;) {
+    for (size_t at = 0; at <= from->bytes;) {
         found = token_search_find(&norm->search, scratch->pcre, from->at, from->bytes, at, bounds);
         if (found <= 0) {
             break;
         }
         /* An empty match right behind another one is none. */
         if (bounds[0] != bounds[1] || bounds[1] != ended) {
-            rc = token_text_copy(to, from, done, bounds[0]);
+            int rc = token_text_copy(to, from, done, bounds[0]);
             if (rc != 0 || (rc = token_text_put(to, norm->content, norm->content_bytes,
                                                 covered(from, bounds[0], bounds[1]))) != 0) {
                 return rc;
@@ -181,8 +180,7 @@ static int run_replace(const struct token_norm *norm, struct text_scratch *scrat
             at += length;
         }
     }
-    rc = rc == 0 && found < 0 ? found : rc;
-    return rc == 0 ? token_text_copy(to, from, done, from->bytes) : rc;
+    return found < 0 ? found : token_text_copy(to, from, done, from->bytes);
 }
 
 static int run_strip(const struct token_norm *norm, const struct token_unicode *unicode,
