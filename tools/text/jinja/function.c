@@ -1,4 +1,4 @@
-/* function.c: finding functions, and what was given to them. */
+/* function.c: finding functions, checking their arguments, and the tests. */
 #include "tools/text/jinja/function.h"
 
 #include <errno.h>
@@ -117,4 +117,175 @@ struct jinja_value jinja_bind(struct jinja_run *run, struct jinja_value self,
     }
     *method = (struct jinja_method){.self = self, .function = function};
     return (struct jinja_value){.kind = JINJA_METHOD, .as.method = method};
+}
+
+/* ---- tests (after `is`) ---- */
+
+#define TEST_FUNCTION(name, condition)                                                             \
+    static struct jinja_value name(struct jinja_run *run, struct jinja_value self,                 \
+                                   const struct jinja_arguments *arguments)                        \
+    {                                                                                              \
+        (void)run;                                                                                 \
+        (void)self;                                                                                \
+        (void)arguments;                                                                           \
+        return jinja_bool(condition);                                                              \
+    }
+
+static bool is_sequence(struct jinja_value value)
+{
+    return value.kind == JINJA_STRING || value.kind == JINJA_LIST || value.kind == JINJA_TUPLE ||
+           value.kind == JINJA_DICT || value.kind == JINJA_UNDEFINED;
+}
+
+static bool is_callable(struct jinja_value value)
+{
+    return value.kind == JINJA_MACRO || value.kind == JINJA_METHOD || value.kind == JINJA_LOOP ||
+           value.kind == JINJA_JOINER || value.kind == JINJA_UNDEFINED;
+}
+
+static bool calls_method(struct jinja_run *run, struct jinja_value self, const char *name,
+                         size_t bytes)
+{
+    const struct jinja_arguments nothing = {0};
+    const struct jinja_value text = jinja_to_string(run, self);
+    const struct jinja_function *method = run->links->find_method(JINJA_STRING, name, bytes);
+    return run->rc == 0 && jinja_truth(jinja_function_call(run, method, text, &nothing));
+}
+
+static struct jinja_value other(const struct jinja_arguments *arguments)
+{
+    return jinja_argument(arguments, 0, "other", jinja_undefined("other"));
+}
+
+/* What is left of a number when it is divided; -1 where it is none. */
+static double rest(struct jinja_run *run, struct jinja_value self, int64_t divisor)
+{
+    if (!jinja_is_number(self)) {
+        jinja_fail(run, -EINVAL, "a number was expected, not %s", jinja_type_name(self));
+        return -1;
+    }
+    return jinja_number(jinja_operate(run, "%", self, jinja_integer(divisor)));
+}
+
+static bool is_same(struct jinja_run *run, struct jinja_value left, struct jinja_value right)
+{
+    const bool plain = left.kind < JINJA_LIST || right.kind < JINJA_LIST;
+    return left.kind == right.kind &&
+           (plain ? jinja_equal(run, left, right) : left.as.list == right.as.list);
+}
+
+TEST_FUNCTION(is_defined, self.kind != JINJA_UNDEFINED)
+TEST_FUNCTION(is_undefined, self.kind == JINJA_UNDEFINED)
+TEST_FUNCTION(is_none, self.kind == JINJA_NONE)
+TEST_FUNCTION(is_boolean, self.kind == JINJA_BOOL)
+TEST_FUNCTION(is_true, self.kind == JINJA_BOOL && self.as.truth)
+TEST_FUNCTION(is_false, self.kind == JINJA_BOOL && !self.as.truth)
+TEST_FUNCTION(is_integer, self.kind == JINJA_INTEGER)
+TEST_FUNCTION(is_float, self.kind == JINJA_REAL)
+TEST_FUNCTION(is_number, jinja_is_number(self))
+TEST_FUNCTION(is_string, self.kind == JINJA_STRING)
+TEST_FUNCTION(is_mapping, self.kind == JINJA_DICT)
+TEST_FUNCTION(is_iterable, is_sequence(self) || self.kind == JINJA_LOOP)
+TEST_FUNCTION(is_sequence_, is_sequence(self))
+TEST_FUNCTION(is_callable_, is_callable(self))
+TEST_FUNCTION(is_escaped, false)
+TEST_FUNCTION(is_lower, calls_method(run, self, "islower", 7))
+TEST_FUNCTION(is_upper, calls_method(run, self, "isupper", 7))
+TEST_FUNCTION(is_odd, rest(run, self, 2) == 1)
+TEST_FUNCTION(is_even, rest(run, self, 2) == 0)
+TEST_FUNCTION(is_in, jinja_contains(run, other(arguments), self))
+TEST_FUNCTION(is_equal, jinja_equal(run, self, other(arguments)))
+TEST_FUNCTION(is_not_equal, !jinja_equal(run, self, other(arguments)))
+TEST_FUNCTION(is_less, jinja_compare(run, self, other(arguments)) < 0)
+TEST_FUNCTION(is_less_equal, jinja_compare(run, self, other(arguments)) <= 0)
+TEST_FUNCTION(is_greater, jinja_compare(run, self, other(arguments)) > 0)
+TEST_FUNCTION(is_greater_equal, jinja_compare(run, self, other(arguments)) >= 0)
+TEST_FUNCTION(is_same_as, is_same(run, self, other(arguments)))
+TEST_FUNCTION(is_filter, self.kind == JINJA_STRING &&
+                             run->links->find_filter(self.as.text, self.bytes) != NULL)
+TEST_FUNCTION(is_test,
+              self.kind == JINJA_STRING && jinja_test_find(self.as.text, self.bytes) != NULL)
+
+static struct jinja_value is_divisible(struct jinja_run *run, struct jinja_value self,
+                                       const struct jinja_arguments *arguments)
+{
+    return jinja_bool(rest(run, self, jinja_argument_integer(run, arguments, 0, "num", 0)) == 0);
+}
+
+const struct jinja_function *jinja_test_find(const char *name, size_t bytes)
+{
+    static const struct jinja_function rows[] = {
+        {"defined", is_defined, ""},
+        {"undefined", is_undefined, ""},
+        {"none", is_none, ""},
+        {"boolean", is_boolean, ""},
+        {"true", is_true, ""},
+        {"false", is_false, ""},
+        {"integer", is_integer, ""},
+        {"float", is_float, ""},
+        {"number", is_number, ""},
+        {"string", is_string, ""},
+        {"mapping", is_mapping, ""},
+        {"iterable", is_iterable, ""},
+        {"sequence", is_sequence_, ""},
+        {"callable", is_callable_, ""},
+        {"escaped", is_escaped, ""},
+        {"lower", is_lower, ""},
+        {"upper", is_upper, ""},
+        {"odd", is_odd, ""},
+        {"even", is_even, ""},
+        {"divisibleby", is_divisible, "num"},
+        {"in", is_in, "other"},
+        {"eq", is_equal, "other"},
+        {"equalto", is_equal, "other"},
+        {"==", is_equal, "other"},
+        {"ne", is_not_equal, "other"},
+        {"!=", is_not_equal, "other"},
+        {"lt", is_less, "other"},
+        {"lessthan", is_less, "other"},
+        {"<", is_less, "other"},
+        {"le", is_less_equal, "other"},
+        {"<=", is_less_equal, "other"},
+        {"gt", is_greater, "other"},
+        {"greaterthan", is_greater, "other"},
+        {">", is_greater, "other"},
+        {"ge", is_greater_equal, "other"},
+        {">=", is_greater_equal, "other"},
+        {"sameas", is_same_as, "other"},
+        {"filter", is_filter, ""},
+        {"test", is_test, ""},
+        {NULL, NULL, NULL},
+    };
+    return jinja_function_find(rows, name, bytes);
+}
+
+/* ---- all filters and methods by their names ---- */
+
+const struct jinja_function *jinja_filter_find(const char *name, size_t bytes)
+{
+    static const struct jinja_function *const tables[] = {
+        jinja_filters_text, jinja_filters_list, jinja_filters_select, jinja_filters_number};
+    const struct jinja_function *found = NULL;
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0] && found == NULL; i++) {
+        found = jinja_function_find(tables[i], name, bytes);
+    }
+    return found;
+}
+
+const struct jinja_function *jinja_method_find(enum jinja_kind kind, const char *name, size_t bytes)
+{
+    const struct jinja_function *found = NULL;
+    if (kind == JINJA_STRING) {
+        found = jinja_function_find(jinja_methods_text, name, bytes);
+        return found != NULL ? found : jinja_function_find(jinja_methods_search, name, bytes);
+    }
+    if (kind == JINJA_LIST || kind == JINJA_TUPLE) {
+        return jinja_function_find(jinja_methods_list, name, bytes);
+    }
+    if (kind == JINJA_DICT) {
+        return jinja_function_find(jinja_methods_dict, name, bytes);
+    }
+    return kind == JINJA_REAL || kind == JINJA_INTEGER
+               ? jinja_function_find(jinja_methods_number, name, bytes)
+               : NULL;
 }

@@ -1,9 +1,13 @@
-/* operate.c: arithmetic of numbers, strings and lists, as Python does it. */
+/* operate.c: operations on values: arithmetic, attributes (after a dot), items and slices (in brackets). */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
+#include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
+#include "tools/text/jinja/global.h"
+
+/* ---- arithmetic of numbers, strings and lists, as in Python ---- */
 
 static int64_t whole(struct jinja_value value)
 {
@@ -186,4 +190,222 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
     }
     return jinja_fail(run, -EINVAL, "%s cannot stand between %s and %s", sign,
                       jinja_type_name(left), jinja_type_name(right));
+}
+
+/* ---- attributes, items and slices ---- */
+
+/* Python's methods that a sandbox refuses, for they change their value, and those that are missing
+ * here: both would otherwise look like a missing key. */
+static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
+{
+    static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
+    static const char *const list[] = {"append", "clear",   "extend", "insert", "pop",
+                                       "remove", "reverse", "sort",   NULL};
+    static const char *const text[] = {"encode",  "expandtabs", "format_map", "isidentifier",
+                                       "istitle", "maketrans",  "translate",  NULL};
+    const char *const *names = kind == JINJA_DICT ? dict : kind == JINJA_LIST ? list : text;
+    for (; (kind == JINJA_DICT || kind == JINJA_LIST || kind == JINJA_STRING) && *names != NULL;
+         names++) {
+        if (bytes > 0 && **names == *name && strncmp(*names, name, bytes) == 0 &&
+            (*names)[bytes] == '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct jinja_value missing(struct jinja_run *run, const char *name, size_t bytes)
+{
+    const struct jinja_value copy = jinja_string_copy(run, name, bytes);
+    return run->rc == 0 ? jinja_undefined(copy.as.text) : jinja_undefined("");
+}
+
+struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value value,
+                                   const char *name, size_t bytes)
+{
+    const struct jinja_value *found = NULL;
+    const struct jinja_function *method = run->links->find_method(value.kind, name, bytes);
+    if (value.kind == JINJA_UNDEFINED) {
+        return jinja_fail(run, -EINVAL, "'%s' is undefined", value.as.text);
+    }
+    if (method != NULL) {
+        return jinja_bind(run, value, method);
+    }
+    if (is_refused(value.kind, name, bytes)) {
+        return jinja_fail(run, -EINVAL, "the method %.*s of a %s is not allowed here", (int)bytes,
+                          name, jinja_type_name(value));
+    }
+    if (value.kind == JINJA_DICT || value.kind == JINJA_NAMESPACE) {
+        jinja_step(run, value.as.dict->count / 8);
+        found = jinja_dict_get(value.as.dict, name, bytes);
+    } else if (value.kind == JINJA_LOOP) {
+        return jinja_loop_attribute(run, value, name, bytes);
+    } else if (value.kind == JINJA_TUPLE && value.as.list->group) {
+        const struct jinja_value word = jinja_string(name, bytes);
+        return jinja_is_text(word, "grouper") ? value.as.list->items[0]
+               : jinja_is_text(word, "list")  ? value.as.list->items[1]
+                                              : missing(run, name, bytes);
+    } else if (value.kind == JINJA_CYCLER) {
+        return jinja_cycler_attribute(run, value, name, bytes);
+    }
+    return found != NULL ? *found : missing(run, name, bytes);
+}
+
+/* A Python index: from the end where it is negative. False where it lies outside. */
+static bool place(int64_t index, size_t count, size_t *out)
+{
+    const int64_t at = index < 0 ? index + (int64_t)count : index;
+    *out = (size_t)at;
+    return at >= 0 && at < (int64_t)count;
+}
+
+static struct jinja_value at_index(struct jinja_run *run, struct jinja_value value, int64_t index)
+{
+    size_t at;
+    if (value.kind == JINJA_STRING) {
+        jinja_step_text(run, value.bytes);
+        if (!place(index, jinja_char_count(value.as.text, value.bytes), &at)) {
+            return jinja_undefined("str object has no such element");
+        }
+        const char *begin = value.as.text + jinja_char_offset(value.as.text, value.bytes, at);
+        return jinja_string(begin, jinja_char_bytes(begin));
+    }
+    return place(index, value.as.list->count, &at) ? value.as.list->items[at]
+                                                   : jinja_undefined("list has no such element");
+}
+
+struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
+                              struct jinja_value key)
+{
+    if (value.kind == JINJA_UNDEFINED) {
+        return jinja_fail(run, -EINVAL, "'%s' is undefined", value.as.text);
+    }
+    if (value.kind == JINJA_DICT) {
+        const struct jinja_value *found = jinja_dict_find(run, value.as.dict, key);
+        if (found != NULL) {
+            return *found;
+        }
+    }
+    const bool indexed = value.kind == JINJA_LIST || value.kind == JINJA_TUPLE ||
+                         value.kind == JINJA_STRING;
+    if (indexed && (key.kind == JINJA_INTEGER || key.kind == JINJA_BOOL)) {
+        return at_index(run, value, key.kind == JINJA_BOOL ? key.as.truth : key.as.integer);
+    }
+    if (key.kind == JINJA_STRING) {
+        return jinja_attribute(run, value, key.as.text, key.bytes);
+    }
+    return jinja_undefined("an element that is not there");
+}
+
+/* Python's bounds of a slice over `count` elements. */
+static bool read_bounds(struct jinja_run *run, const struct jinja_value bounds[3], int64_t count,
+                        int64_t out[3])
+{
+    for (int i = 0; i < 3; i++) {
+        if (bounds[i].kind != JINJA_NONE && bounds[i].kind != JINJA_INTEGER &&
+            bounds[i].kind != JINJA_BOOL) {
+            jinja_fail(run, -EINVAL, "a slice needs whole numbers, and has a %s",
+                       jinja_type_name(bounds[i]));
+            return false;
+        }
+    }
+    out[2] = bounds[2].kind == JINJA_INTEGER ? bounds[2].as.integer : 1;
+    if (out[2] == 0) {
+        jinja_fail(run, -EINVAL, "the step of a slice is 0");
+        return false;
+    }
+    const int64_t low = out[2] > 0 ? 0 : -1;
+    const int64_t high = out[2] > 0 ? count : count - 1;
+    for (int i = 0; i < 2; i++) {
+        const bool forward = (i == 0) == (out[2] > 0);
+        int64_t at = forward ? low : high;
+        if (bounds[i].kind != JINJA_NONE) {
+            at = bounds[i].kind == JINJA_BOOL ? bounds[i].as.truth : bounds[i].as.integer;
+            at = at < 0 ? at + count : at;
+            at = at < low ? low : at > high ? high : at;
+        }
+        out[i] = at;
+    }
+    return true;
+}
+
+/* Of first, end and step. */
+static bool is_inside(int64_t at, const int64_t bounds[3])
+{
+    return bounds[2] > 0 ? at < bounds[1] : at > bounds[1];
+}
+
+/* The next index, or the end where that is beyond all numbers. */
+static int64_t after(int64_t at, const int64_t bounds[3])
+{
+    int64_t next;
+    return __builtin_add_overflow(at, bounds[2], &next) ? bounds[1] : next;
+}
+
+static struct jinja_value slice_text(struct jinja_run *run, struct jinja_value value,
+                                     const int64_t bounds[3])
+{
+    if (bounds[2] == 1) {
+        const size_t begin = jinja_char_offset(value.as.text, value.bytes, (size_t)bounds[0]);
+        const size_t end = bounds[1] <= bounds[0]
+                               ? begin
+                               : begin + jinja_char_offset(value.as.text + begin,
+                                                           value.bytes - begin,
+                                                           (size_t)(bounds[1] - bounds[0]));
+        return jinja_string(value.as.text + begin, end - begin);
+    }
+    const struct jinja_list *characters = jinja_iterate(run, value);
+    const size_t mark = jinja_capture_begin(run);
+    for (int64_t at = bounds[0]; run->rc == 0 && is_inside(at, bounds); at = after(at, bounds)) {
+        jinja_write_value(run, characters->items[at]);
+    }
+    return jinja_capture_end(run, mark);
+}
+
+struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
+                               const struct jinja_value bounds[3])
+{
+    int64_t at[3];
+    const bool text = value.kind == JINJA_STRING;
+    if (value.kind == JINJA_UNDEFINED) {
+        return jinja_fail(run, -EINVAL, "'%s' is undefined", value.as.text);
+    }
+    if (!text && value.kind != JINJA_LIST && value.kind != JINJA_TUPLE) {
+        return jinja_undefined("a slice of what has no elements");
+    }
+    jinja_step_text(run, text ? value.bytes : 0);
+    const size_t count = text ? jinja_char_count(value.as.text, value.bytes) : value.as.list->count;
+    if (!read_bounds(run, bounds, (int64_t)count, at)) {
+        return jinja_undefined("");
+    }
+    if (text) {
+        return slice_text(run, value, at);
+    }
+    struct jinja_value list = jinja_list(run, value.kind);
+    for (int64_t i = at[0]; run->rc == 0 && is_inside(i, at); i = after(i, at)) {
+        jinja_list_add(run, list.as.list, value.as.list->items[i]);
+    }
+    return list;
+}
+
+struct jinja_value jinja_attribute_path(struct jinja_run *run, struct jinja_value value,
+                                        struct jinja_value path)
+{
+    if (path.kind != JINJA_STRING) {
+        return jinja_item(run, value, path);
+    }
+    for (size_t at = 0; at <= path.bytes && jinja_step(run, 1);) {
+        const char *part = path.as.text + at;
+        const char *dot = memchr(part, '.', path.bytes - at);
+        const size_t bytes = dot != NULL ? (size_t)(dot - part) : path.bytes - at;
+        int64_t index = 0;
+        bool number = bytes > 0 && bytes < 10;
+        for (size_t i = 0; i < bytes && number; i++) {
+            number = part[i] >= '0' && part[i] <= '9';
+            index = index * 10 + (part[i] - '0');
+        }
+        value = jinja_item(run, value, number ? jinja_integer(index) : jinja_string(part, bytes));
+        at += bytes + 1;
+    }
+    return value;
 }
