@@ -48,8 +48,8 @@ int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns)
     return cause == ETIMEDOUT ? -ETIMEDOUT : 0;
 }
 
-/* Whether threads may look for what they wait for. The environment is read once; threads that read it at
- * the same time find the same. */
+/* Whether waiting threads may spin. The environment is read once; threads that read it at the same
+ * time get the same answer. */
 static bool may_spin(void)
 {
     enum policy { UNKNOWN, ACTIVE, PASSIVE };

@@ -24,9 +24,9 @@ uint32_t core_bell_look(struct core_bell *bell);
  * 0, or -ETIMEDOUT. May return early; the caller looks at its condition again. */
 int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
 
-/* The same, but looks at the bell for up to `spin_ns` before it sleeps: for waits expected to be
- * shorter than a futex round trip. Where the environment has TIDE_WAIT_POLICY=passive it sleeps at once:
- * for processors that others need too. */
+/* The same, but polls the bell for up to `spin_ns` before it sleeps: for waits expected to be
+ * shorter than a futex round trip. If the environment has TIDE_WAIT_POLICY=passive it sleeps at
+ * once, which leaves the processor to others. */
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
                          int64_t timeout_ns);
 

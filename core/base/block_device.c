@@ -21,7 +21,7 @@ static int read_name(const char *root, unsigned major, unsigned minor, char *nam
     return line != NULL && sscanf(line, "DEVNAME=%63s", name) == 1 ? 0 : -ENOENT;
 }
 
-/* Calls `look` for each name in a folder until it answers true. */
+/* Calls `look` for each name in a folder until it returns true. */
 static bool any_in(const char *root, const char *folder,
                    bool (*look)(const char *root, const char *entry, void *user), void *user)
 {
@@ -50,7 +50,7 @@ static bool holds_partition(const char *root, const char *entry, void *user)
     return true;
 }
 
-/* A partition becomes its drive; a drive stays. */
+/* Replaces a partition by its drive; leaves a drive unchanged. */
 static void to_whole(const char *root, char *name)
 {
     char text[32];
@@ -68,7 +68,7 @@ static bool count_below(const char *root, const char *entry, void *user)
 {
     struct below *below = user;
     (void)root;
-    /* The first by name, whatever the order of the folder. */
+    /* Finds the first name in alphabetical order, because the order of a folder varies. */
     if (below->count++ == 0 || strcmp(entry, below->name) < 0) {
         snprintf(below->name, sizeof below->name, "%.63s", entry);
     }
@@ -122,7 +122,7 @@ int core_block_device_find(const char *root, unsigned major, unsigned minor,
     block.virtual_drive = strncmp(block.name, "vd", 2) == 0 || strncmp(block.name, "xvd", 3) == 0;
     read_text(root, block.name, "device/model", block.model);
     read_text(root, block.name, "device/firmware_rev", block.firmware);
-    /* Virtual drives say that they spin whatever they are. */
+    /* Virtual drives always claim to be spinning disks. */
     block.spins = !block.virtual_drive && read_number(root, block.name, "queue/rotational", 0) != 0;
     block.node = (int)read_number(root, block.name, "device/numa_node", -1);
     block.max_sectors_kb = read_number(root, block.name, "queue/max_sectors_kb", 0);

@@ -10,25 +10,26 @@
 
 struct core_budget;
 
-/* Binds a budget to this thread (NULL: none) and returns the one before, to be bound again. It must
- * outlive all blocks that are charged to it. Forgets earlier refusals. */
+/* Binds a budget to this thread (NULL: none) and returns the one that was bound before, for the
+ * caller to bind again. The budget must outlive all blocks that are charged to it. Clears the
+ * record of refusals. */
 struct core_budget *core_charge_bind(struct core_budget *budget);
 struct core_budget *core_charge_bound(void);
 
-/* Bytes that the bound budget has refused last; 0: none since it was bound. Tells a budget's -ENOMEM from
- * the machine's. */
+/* Bytes of the last request that the bound budget refused; 0: it has refused none since it was
+ * bound. Distinguishes a budget's -ENOMEM from the machine's. */
 uint64_t core_charge_refused(void);
 
-/* As malloc, calloc, realloc, strndup and free. NULL where the budget or the machine has no more, without a
- * sentence. Blocks are freed by core_charge_free alone. */
+/* As malloc, calloc, realloc, strndup and free. Returns NULL, without a sentence, if the budget or
+ * the machine has no more memory. Only core_charge_free may free the blocks. */
 void *core_charge_alloc(size_t bytes);
 void *core_charge_zeroed(size_t count, size_t size);
 void *core_charge_grow(void *block, size_t bytes);
 char *core_charge_text(const char *text, size_t bytes);
 void core_charge_free(void *block);
 
-/* The same for memory that others allocate: its bytes are charged and given back by hand. -ENOMEM without
- * a sentence. Does nothing where `budget` is NULL. */
+/* Charge and release bytes of memory that the caller allocates by other means. -ENOMEM without a
+ * sentence. Do nothing if `budget` is NULL. */
 int core_charge_take(struct core_budget *budget, uint64_t bytes);
 void core_charge_give(struct core_budget *budget, uint64_t bytes);
 

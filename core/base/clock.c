@@ -7,7 +7,8 @@
 enum { TICK_BITS = 20, RAN_BITS = 40, READ_BITS = 64 - RAN_BITS };
 static const uint64_t ran_mask = ((uint64_t)1 << RAN_BITS) - 1;
 static const uint64_t read_mask = ((uint64_t)1 << READ_BITS) - 1;
-/* A thread that read the clock and was preempted for less than this comes too late, not from a stop. */
+/* A thread that read the clock and was then preempted for less than this reports a late reading; a
+ * longer gap is a stop of the process. */
 static const uint64_t late_ticks = 8192;
 
 int64_t core_clock_now_ns(void)
@@ -31,7 +32,7 @@ int64_t core_heartbeat_ran_ns(struct core_heartbeat *heartbeat, int64_t now_ns)
         }
         const uint64_t sum = (ran + (gap < most ? gap : most)) & ran_mask;
         const uint64_t next = (now & read_mask) << RAN_BITS | sum;
-        /* Relaxed: the word is the only thing that threads share here. */
+        /* Relaxed: threads share nothing here but this word. */
         if (next == state ||
             atomic_compare_exchange_weak_explicit(&heartbeat->state, &state, next,
                                                   memory_order_relaxed, memory_order_relaxed)) {

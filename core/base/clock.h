@@ -10,8 +10,9 @@
 int64_t core_clock_now_ns(void);
 
 /* A thread that waits with a limit reads core_clock_ran_ns() at least every CORE_CLOCK_BEAT_NS.
- * Between two readings of all threads together at most CORE_CLOCK_GAP_NS count: a longer gap means
- * that the process was stopped (SIGSTOP, a frozen container), which is no delay of what is waited for. */
+ * Between two readings, of any threads, at most CORE_CLOCK_GAP_NS are counted: a longer gap means
+ * that the process was stopped (SIGSTOP, a frozen container), which is not a delay of the awaited
+ * work. */
 enum { CORE_CLOCK_BEAT_NS = 100000000, CORE_CLOCK_GAP_NS = 250000000 };
 
 struct core_heartbeat {
@@ -21,13 +22,13 @@ struct core_heartbeat {
 /* The time counted by this heartbeat, from an unspecified start; `now_ns` is core_clock_now_ns(). */
 int64_t core_heartbeat_ran_ns(struct core_heartbeat *heartbeat, int64_t now_ns);
 
-/* The same of the process's one heartbeat, now: what every limit is compared with. */
+/* The same for the one heartbeat of the process, now. All limits are compared with this time. */
 int64_t core_clock_ran_ns(void);
 
 /* How long a thread that has `left_ns` until its limit may sleep before its next reading. */
 int64_t core_clock_beat_ns(int64_t left_ns);
 
-/* Tells the core that this thread spins. */
+/* Tells the processor core that this thread spins. */
 static inline void core_clock_relax(void)
 {
 #if defined(__x86_64__)

@@ -240,8 +240,8 @@ static unsigned limit_flags(void)
     return CORE_CPU_ALL;
 }
 
-/* Asking the processor is slow in a virtual machine, so it is asked once, and so is the environment.
- * Threads that ask at the same time find the same. */
+/* Asking the processor is slow in a virtual machine, so it is asked once, and so is the
+ * environment. Threads that ask at the same time get the same answer. */
 unsigned core_cpu_flags(unsigned mask)
 {
     enum { KNOWN = 1 << 30 }; /* no flag */

@@ -26,13 +26,13 @@ int core_cpus_bind_self(const struct core_cpus *set);
 
 /* Parses the kernel's list form, "0-3,8,10-11". 0, or -EINVAL with a sentence. */
 int core_cpus_parse(const char *text, struct core_cpus *out);
-/* Writes the list form; returns the length it has without limit, as snprintf does. */
+/* Writes the list form. Returns its full length, as snprintf does. */
 int core_cpus_print(const struct core_cpus *set, char *text, size_t bytes);
 
-/* What instructions may be used. `core_cpu_flags` is what the processor has and the operating
- * system allows, up to the flag that the environment's TIDE_ISA names, lowered by `mask`: a test
- * passes CORE_CPU_AVX2 - 1, say, to see the code below.
- * Values grow with what they need, so a variant asks for its own flag alone. */
+/* Which instructions may be used. `core_cpu_flags` is what the processor has and the operating
+ * system allows, up to the flag that the environment variable TIDE_ISA names, and below `mask`: a
+ * test passes CORE_CPU_AVX2 - 1, for example, to run the code for older processors. Higher values
+ * include lower ones, so a variant tests only its own flag. */
 enum core_cpu_flag {
     CORE_CPU_AVX2 = 1 << 0,        /* with FMA and F16C */
     CORE_CPU_AVX512 = 1 << 1,      /* F, BW, DQ, VL */
@@ -44,7 +44,7 @@ enum core_cpu_flag {
 enum { CORE_CPU_ALL = 0x7fffffff };
 
 unsigned core_cpu_flags(unsigned mask);
-/* Whether TIDE_ISA takes any of the processor's flags away. */
+/* Whether TIDE_ISA removes any of the processor's flags. */
 bool core_cpu_flags_limited(void);
 /* "avx2 avx512 ...", or "none". Returns text. */
 const char *core_cpu_flags_print(unsigned flags, char *text, size_t bytes);

@@ -1,4 +1,4 @@
-/* err.c: one buffer a thread for the sentence of the last error. */
+/* err.c: each thread has one buffer for the sentence of its last error. */
 #include "core/base/err.h"
 
 #include <assert.h>

@@ -1,23 +1,24 @@
-/* err.h: the sentence that goes with a failing -errno.
- * The first function that knows what went wrong writes the sentence with names and numbers and
- * returns the code; everybody above passes the code up and leaves the sentence alone. The sentence
- * belongs to the calling thread; work done by another thread carries its sentence back through a
- * line (fence.h). There is no other state. */
+/* err.h: the sentence: the error message that goes with a failing -errno. The first function that
+ * knows the cause writes the sentence, with names and numbers, and returns the code; all callers
+ * pass the code up and do not change the sentence. The sentence belongs to the calling thread; if
+ * another thread did the work, its sentence is returned through a line (fence.h). There is no other
+ * state. */
 #ifndef CORE_BASE_ERR_H
 #define CORE_BASE_ERR_H
 
 enum { CORE_ERR_SENTENCE_BYTES = 1024 };
 
 /* Records the sentence of this thread and returns `code` (a negative errno), so that a failing
- * function ends in `return core_err_set(-EINVAL, "...", ...)`. Logged at debug level. Too long a
- * sentence is cut at a character boundary and ends in "...". */
+ * function ends in `return core_err_set(-EINVAL, "...", ...)`. It is logged at debug level. A
+ * sentence that is too long is cut at a character boundary and ends in "...". */
 int core_err_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 
 /* Prepends "<what>: " to the thread's current error message, for a caller that knows the context
  * (which key, which file) and adds it. Returns `code`. */
 int core_err_prefix(int code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 
-/* Takes over a sentence that another thread wrote. Not logged again. Returns `code`. */
+/* Makes a sentence that another thread wrote this thread's. It is not logged again. Returns
+ * `code`. */
 int core_err_adopt(int code, const char *sentence);
 
 /* The sentence of this thread's last error; "" when there was none. Valid until the next call of
@@ -26,17 +27,17 @@ const char *core_err_sentence(void);
 
 void core_err_clear(void);
 
-/* A code with its sentence, kept while an ending runs that may fail too. */
+/* A code with its sentence, kept while a cleanup runs that may fail, too. */
 struct core_err {
     int code; /* 0: none */
     char sentence[CORE_ERR_SENTENCE_BYTES];
 };
 
-/* `rc` (0 or a negative errno) and, where it is an error, the sentence of this thread. */
+/* Keeps `rc` (0 or a negative errno) and, if it is an error, the sentence of this thread. */
 struct core_err core_err_keep(int rc);
 
-/* The first of two errors: the kept one, with its sentence, or `later` where none was kept. So a
- * half-made thing ends in
+/* Returns the first of two errors: the kept one, with its sentence, or `later` if none was kept. So
+ * cleanup of a half-made object ends in
  *     const struct core_err kept = core_err_keep(rc);
  *     return core_err_first(&kept, thing_close(thing)); */
 int core_err_first(const struct core_err *kept, int later);

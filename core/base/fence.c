@@ -59,7 +59,7 @@ int core_fence_poll(struct core_fence fence)
     if (error == 0) {
         return 0;
     }
-    /* What was reached before the failure counts as reached, also when both came just now. */
+    /* A value reached before the failure counts as reached, even if both have just happened. */
     if (atomic_load_explicit(&fence.line->reached, memory_order_acquire) >= fence.value) {
         return 1;
     }

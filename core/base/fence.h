@@ -1,9 +1,9 @@
-/* fence.h: points on a queue's counter; the one thing that everybody waits for.
- * A queue owns a line and counts its work on it: `issued` when a command has been handed to
- * whatever executes it, `reached` when it is done. A fence is a copy of (line, value) and is
- * reached when line->reached >= value. Lines retire in order. A line that failed stays failed: all
- * fences beyond what it had reached report the code and the sentence.
- * One writer moves a line (its queue); any thread fails it, polls or waits. */
+/* fence.h: points on a queue's counter, the only thing that threads wait for. A queue owns a line
+ * and counts its work on it: `issued` when a command has been handed to whatever executes it,
+ * `reached` when it is done. A fence is a copy of (line, value) and is reached when line->reached
+ * >= value. Lines retire in order. A line that failed stays failed: every fence beyond its last
+ * reached value reports the code and the sentence. One writer moves a line (its queue); any thread
+ * fails it, polls or waits. */
 #ifndef CORE_BASE_FENCE_H
 #define CORE_BASE_FENCE_H
 
@@ -40,15 +40,16 @@ void core_line_reach(struct core_line *line, uint64_t value);
 /* The first failure wins; later ones are dropped. */
 void core_line_fail(struct core_line *line, int code, const char *sentence);
 
-/* The waiting side. 1 reached, 0 not yet, -errno failed (the sentence is this thread's then). */
+/* The waiting side. 1: reached. 0: not yet. -errno: the line failed, and its sentence becomes this
+ * thread's. */
 int core_fence_poll(struct core_fence fence);
 bool core_fence_issued(struct core_fence fence);
 
-/* 0 reached; -ETIMEDOUT with a sentence that names the line, what it waits for and where it is;
- * or the line's own error. timeout_ns < 0 waits for ever, and counts only time in which this process
- * ran (clock.h). Spins `CORE_FENCE_SPIN_NS` first. */
+/* Waits until the fence is reached: 0; -ETIMEDOUT with a sentence that names the line, the awaited
+ * value and the current one; or the line's own error. timeout_ns < 0 waits for ever. Only time in
+ * which this process ran counts (clock.h). Spins for CORE_FENCE_SPIN_NS first. */
 int core_fence_wait(struct core_fence fence, int64_t timeout_ns);
-/* The same for work of unknown length: the timeout restarts whenever the line advances. */
+/* The same for work of unknown duration: the timeout restarts whenever the line advances. */
 int core_fence_wait_moving(struct core_fence fence, int64_t still_ns);
 
 enum { CORE_FENCE_SPIN_NS = 20000 };

@@ -1,4 +1,4 @@
-/* file.c: open, look at what it is, read to the end; write to the end; compare. */
+/* file.c: reads, writes, hashes and compares files by descriptor. */
 #include "core/base/file.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 
-/* read(2), or pread(2) where `at` is not negative. */
+/* Calls read(2), or pread(2) if `at` is not negative. */
 static ssize_t read_once(int fd, void *to, size_t bytes, off_t at)
 {
     for (int i = 0; i < CORE_FILE_INTERRUPTS_MAX; i++) {
@@ -90,7 +90,8 @@ int core_file_reserve(int fd, uint64_t bytes, bool *reserved)
     return -code;
 }
 
-/* One growing buffer; at most bytes_max + 1 bytes are read, the last of which means "too large". */
+/* Reads into one growing buffer, at most bytes_max + 1 bytes; the last one shows that the file is
+ * too large. */
 static int read_all(int fd, const char *path, size_t expected, size_t bytes_max, char **text,
                     size_t *bytes)
 {
@@ -177,7 +178,7 @@ int core_file_read_regular(const char *path, size_t bytes_max, char **text, size
     return read_path(path, O_NONBLOCK, bytes_max, text, bytes);
 }
 
-/* Behind what was written last where `at` is negative. */
+/* Appends after the previous write if `at` is negative. */
 static int write_all(int fd, const char *from, size_t bytes, off_t at)
 {
     int interrupts = 0;

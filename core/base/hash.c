@@ -1,11 +1,11 @@
-/* hash.c: the door of xxhash. */
+/* hash.c: the wrapper of xxhash. */
 #include "core/base/hash.h"
 
 #include <xxhash.h>
 
 #include "core/base/cpus.h"
 
-/* With the instructions that every processor has. */
+/* Uses only the instructions that every processor has. */
 static uint64_t hash_plain(const void *data, size_t bytes, uint64_t seed)
 {
     return XXH3_64bits_withSeed(data, bytes, seed);
@@ -17,7 +17,7 @@ static uint64_t hash_plain(const void *data, size_t bytes, uint64_t seed)
 
 uint64_t core_hash(const void *data, size_t bytes, uint64_t seed)
 {
-    /* The library knows nothing of TIDE_ISA. Both give the same number. */
+    /* The library ignores TIDE_ISA. All its variants return the same number. */
     return core_cpu_flags_limited() ? hash_plain(data, bytes, seed)
                                     : XXH3_64bits_withSeed(data, bytes, seed);
 }

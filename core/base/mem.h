@@ -1,6 +1,6 @@
 /* mem.h: a region of host memory: one mapping of an exact size, made when its owner is created, on
- * the largest pages that the machine gives, near a NUMA node, and already touched.
- * How much memory the machine allows is in mem_limits.h. */
+ * the largest pages that are available, near a NUMA node, and already touched. How much memory the
+ * machine allows is in mem_limits.h. */
 #ifndef CORE_BASE_MEM_H
 #define CORE_BASE_MEM_H
 
@@ -9,9 +9,9 @@
 
 struct core_team;
 
-/* Kinds of pages, the smaller the number the smaller the page. */
+/* Kinds of pages, from small to large. */
 enum core_pages {
-    CORE_PAGES_AUTO, /* as a wish: CORE_PAGES_2M */
+    CORE_PAGES_AUTO, /* when requested: CORE_PAGES_2M */
     CORE_PAGES_4K,   /* the machine's base pages, also where they are larger */
     CORE_PAGES_THP,  /* 2 MiB pages that the kernel assembles (transparent huge pages) */
     CORE_PAGES_2M,   /* hugetlb pages reserved by the administrator */
@@ -20,10 +20,10 @@ enum core_pages {
 
 struct core_region_options {
     const char *name;       /* for sentences and warnings; NULL: "memory" */
-    uint64_t bytes;         /* what is needed; rounded up only to whole pages */
+    uint64_t bytes;         /* requested size; rounded up only to whole pages */
     bool prefer_node;       /* prefer memory on `node` */
     int node;               /* read where prefer_node is set */
-    enum core_pages pages;  /* the best kind to try; lower kinds follow by themselves */
+    enum core_pages pages;  /* the best kind to try; smaller kinds are tried after it */
     bool lazy;              /* do not touch: pages are allocated at first use */
     struct core_team *team; /* borrowed during the call: touches in parallel; NULL: the caller */
 };
@@ -33,20 +33,20 @@ struct core_region {
     unsigned char *base;   /* owned; aligned to the page, and to 2 MiB from 2 MiB on */
     uint64_t bytes;        /* as asked */
     uint64_t mapped_bytes; /* whole pages */
-    uint64_t huge_bytes;   /* on pages of 2 MiB or more; 0 where untouched or not known */
-    enum core_pages pages; /* what it got */
+    uint64_t huge_bytes;   /* on pages of 2 MiB or more; 0 if untouched or unknown */
+    enum core_pages pages; /* the kind of pages that the region has */
     int node;              /* the preferred node if all sampled pages are on it; else -1 */
     bool touched;
 };
 
-/* Maps, advises (huge pages, not inherited by fork), asks for the node and touches. Falls back from
- * 1 GiB to 2 MiB hugetlb pages, transparent ones and base pages, and from the preferred node to any;
- * each fallback that costs something is one line of warning. Contents are zero.
- * -ENOMEM with the numbers where the cgroup or the machine has less than asked;
- * -EINVAL for a size of zero or beyond 2^46. On failure *out is untouched. */
+/* Maps the region, asks for huge pages and the node, excludes the region from fork, and touches it.
+ * Falls back from 1 GiB to 2 MiB hugetlb pages, transparent ones and base pages, and from the
+ * preferred node to any; each fallback that costs something is one warning. Contents are zero.
+ * -ENOMEM with the numbers if the cgroup or the machine has less than requested; -EINVAL for a size
+ * of zero or beyond 2^46. On failure *out is untouched. */
 int core_region_alloc(const struct core_region_options *options, struct core_region *out);
 
-/* Unmaps and zeroes *region. A zeroed region is fine. */
+/* Unmaps and zeroes *region. Accepts a zeroed region. */
 void core_region_free(struct core_region *region);
 
 /* "4 KiB", "2 MiB transparent", "2 MiB", "1 GiB"; "none" for CORE_PAGES_AUTO. */

@@ -13,13 +13,14 @@
 enum { CAP_IPC_LOCK_BIT = 14, PATH_BYTES = 256, TEXT_BYTES = 16384 };
 
 struct found {
-    uint64_t limit_bytes; /* the lowest so far */
-    uint64_t left_bytes;  /* the smallest rest so far: another cgroup than the lowest limit's */
-    uint64_t used_bytes;  /* where limit_bytes is */
+    uint64_t limit_bytes; /* the lowest limit so far */
+    uint64_t left_bytes;  /* the smallest remainder so far; its cgroup may be another one than that
+                           * of limit_bytes */
+    uint64_t used_bytes;  /* used in the cgroup of limit_bytes */
     char path[PATH_BYTES];
 };
 
-/* Values beyond any memory are how both versions say "no limit". */
+/* Both cgroup versions express "no limit" as a value beyond any memory. */
 static uint64_t limit_from(const char *text)
 {
     if (*text < '0' || *text > '9') {
@@ -67,8 +68,8 @@ static void look_at(const char *root, const struct version *version, const char 
     }
 }
 
-/* The cgroup and each one above it: the lowest limit counts. In a container the path may lie
- * outside what is mounted; the walk then ends at the mount, which is the container's own. */
+/* Visits the cgroup and each one above it; the lowest limit counts. In a container the path may be
+ * outside the mount; the walk then ends at the mount, which is the container's own cgroup. */
 static void walk_up(const char *root, const struct version *version, const char *path,
                     struct found *found)
 {
@@ -84,7 +85,7 @@ static void walk_up(const char *root, const struct version *version, const char 
     }
 }
 
-/* Lines "id:controllers:path"; v2 is the one with id 0 and no controllers. */
+/* Lines have the form "id:controllers:path"; v2 is the one with id 0 and no controllers. */
 static void look_at_cgroups(const char *root, struct found *found)
 {
     static const struct version v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",

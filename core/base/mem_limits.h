@@ -1,5 +1,5 @@
-/* mem_limits.h: how much memory this process may use, lock and take as huge pages, and where a page
- * lies. Read-only questions to the kernel; any thread. `root` is as in sysfile.h. */
+/* mem_limits.h: how much memory this process may use, lock and take as huge pages, and on which
+ * node a page is. Only reads what the kernel reports; any thread. `root` is as in sysfile.h. */
 #ifndef CORE_BASE_MEM_LIMITS_H
 #define CORE_BASE_MEM_LIMITS_H
 
@@ -14,17 +14,17 @@ struct core_mem_limits {
     uint64_t total_bytes;       /* MemTotal of the machine */
     uint64_t available_bytes;   /* MemAvailable */
     uint64_t cgroup_bytes;      /* the lowest limit of our cgroup and those above it */
-    uint64_t cgroup_used_bytes; /* used there, without page cache that can be dropped */
-    uint64_t usable_bytes;      /* the smaller of available and what the cgroup has left */
+    uint64_t cgroup_used_bytes; /* used in that cgroup, without page cache that can be dropped */
+    uint64_t usable_bytes;      /* the smaller of available memory and what remains in the cgroup */
     uint64_t memlock_bytes;     /* RLIMIT_MEMLOCK, soft */
     uint64_t locked_bytes;      /* locked by this process: VmLck */
     uint64_t pinned_bytes;      /* pinned by this process for a device or a ring: VmPin */
     bool memlock_ignored;       /* CAP_IPC_LOCK: the kernel does not apply memlock_bytes */
-    char cgroup[256];           /* whose limit cgroup_bytes is; "" where there is none */
+    char cgroup[256];           /* the cgroup that cgroup_bytes limits; "" if there is none */
 };
 
-/* cgroup v1 and v2. What cannot be read (no /proc, no /sys) counts as unlimited; -ENOENT only where
- * not even /proc/meminfo is there. */
+/* Reads the limits of cgroup v1 and v2. What cannot be read (no /proc, no /sys) counts as
+ * unlimited; -ENOENT only if even /proc/meminfo is missing. */
 int core_mem_limits(const char *root, struct core_mem_limits *out);
 
 /* Bytes that may still be locked or pinned. */
@@ -33,21 +33,22 @@ uint64_t core_mem_lockable(const struct core_mem_limits *limits);
 struct core_hugetlb {
     uint64_t page_bytes;
     uint64_t total_count;
-    uint64_t free_count; /* without those that others have reserved, where `node` is < 0 */
+    uint64_t free_count; /* if `node` is < 0, without pages that others have reserved */
 };
 
-/* The pool of hugetlb pages of one size, of one node or (node < 0) of all. -ENOENT where the kernel
- * has no such pool. No sentence. */
+/* The pool of hugetlb pages of one size, on one node or (node < 0) on all. -ENOENT, without a
+ * sentence, if the kernel has no such pool. */
 int core_mem_hugetlb(const char *root, int node, uint64_t page_bytes, struct core_hugetlb *out);
 
-/* The nodes from which this process may take memory; node 0 alone where the kernel does not say. */
+/* The nodes from which this process may take memory; only node 0 if the kernel does not report
+ * them. */
 void core_mem_nodes(const char *root, struct core_cpus *out);
 
-/* MemFree of a node. 0, or -ENOENT. No sentence. */
+/* MemFree of a node. 0, or -ENOENT without a sentence. */
 int core_mem_node_free(const char *root, int node, uint64_t *bytes);
 
-/* The node of the page at `address`; -ENOENT where it was not touched, -ENOTSUP in a
- * build without libnuma. */
+/* The node of the page at `address`; -ENOENT if it was not touched, -ENOTSUP in a build without
+ * libnuma. */
 int core_mem_node_of(const void *address);
 
 /* Requests that [base, base + bytes), whole pages, is allocated on `node` while it has free pages.

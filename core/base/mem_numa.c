@@ -11,7 +11,8 @@ enum { BITS_PER_LONG = 8 * sizeof(unsigned long) };
 
 int core_mem_node_of(const void *address)
 {
-    /* move_pages wants a page's address without const and changes nothing without target nodes. */
+    /* move_pages takes a page's address without const, but changes nothing if no target nodes are
+     * given. */
     union {
         const void *seen;
         void *asked;
@@ -32,7 +33,7 @@ int core_mem_node_prefer(void *base, uint64_t bytes, int node)
         return core_err_set(-EINVAL, "node %d is out of range 0..%d", node,
                             numa_max_possible_node());
     }
-    /* An own mask: libnuma's ends the process where it gets no memory for one. */
+    /* A mask of our own, because libnuma ends the process if it cannot allocate one. */
     unsigned long mask[CORE_CPUS_MAX / BITS_PER_LONG] = {0};
     if (node >= CORE_CPUS_MAX) {
         return core_err_set(-EINVAL, "node %d is beyond the %d that are looked at", node,

@@ -1,4 +1,4 @@
-/* mem_numa_none.c: what a build without libnuma answers about nodes. */
+/* mem_numa_none.c: the NUMA functions of a build without libnuma. */
 #include <errno.h>
 
 #include "core/base/err.h"

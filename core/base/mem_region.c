@@ -1,8 +1,8 @@
-/* mem_region.c: one mapping: which pages, which node, touched by whom.
- * Kinds of pages are tried from the best down. hugetlb pages are reserved by mmap itself, so a pool
- * that is too small says so there; transparent ones depend on what the kernel finds while touching,
+/* mem_region.c: maps a region, chooses its kind of pages and its node, and touches it. Kinds of
+ * pages are tried from the largest down. mmap itself reserves hugetlb pages, so it fails if the
+ * pool is too small; transparent ones depend on what the kernel finds while the region is touched,
  * so they are counted afterwards. The node is preferred, not enforced: a strict policy ends the
- * process when the node runs out, a preferred one costs speed and is reported. */
+ * process when the node runs out of memory, a preferred one costs speed and is reported. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -25,7 +25,7 @@
 #endif
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
-/* Small, so that members end together; large against the cost of a call. */
+/* Small, so that members end at about the same time; large compared with the cost of a call. */
 #define SLICE_BYTES (4 * MIB)
 enum { HUGE_SHIFT = 26, LOG2_2M = 21, LOG2_1G = 30, SAMPLES_MAX = 64 };
 
@@ -89,7 +89,7 @@ static bool transparent_is_on(void)
     return rc != 0 || strcmp(choice, "never") != 0;
 }
 
-/* One try with one kind of pages. The address, or NULL where the machine has none for it. */
+/* Tries one kind of pages. Returns the address, or NULL if the machine has none of that kind. */
 static unsigned char *map_kind(enum core_pages pages, uint64_t mapped_bytes)
 {
     switch (pages) {
@@ -118,7 +118,8 @@ static enum core_pages best_kind(const struct core_region_options *options)
     return options->bytes < 2 * MIB ? CORE_PAGES_4K : best;
 }
 
-/* More base pages than the machine or the cgroup has would end in a kill, not in an error. */
+/* Taking more base pages than the machine or the cgroup has would end in a kill, not in an
+ * error. */
 static int check_room(const char *name, uint64_t bytes)
 {
     struct core_mem_limits limits;
@@ -174,7 +175,7 @@ struct touch {
     _Atomic int error;     /* errno of the first slice that failed */
 };
 
-/* The kernel fills a slice without a fault a page, and says so where it cannot. */
+/* One call makes the kernel fill a whole slice without a fault per page; it fails if it cannot. */
 static int touch_slice(unsigned char *at, uint64_t bytes, uint64_t page_bytes)
 {
     if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0) {
@@ -233,7 +234,7 @@ static int touch_region(const struct core_region_options *options, struct core_r
     return 0;
 }
 
-/* ---- what it got -------------------------------------------------------------------------------*/
+/* ---- examining the result ----------------------------------------------------------------------*/
 
 /* Sums AnonHugePages over the mappings inside the region; UINT64_MAX if unknown. */
 static uint64_t transparent_bytes(const struct core_region *region)
@@ -285,7 +286,7 @@ static void count_huge(const char *name, struct core_region *region)
     }
 }
 
-/* Wishes for the node; a wish that cannot be heard is one warning. */
+/* Requests the node; a refusal is one warning. */
 static bool ask_node(const struct core_region_options *options, const struct core_region *region)
 {
     struct core_cpus nodes;
@@ -331,7 +332,7 @@ static int look_node(const struct core_region_options *options, const struct cor
     return -1;
 }
 
-/* Says what a step down from hugetlb pages means, where somebody would want to know. */
+/* Warns about a fallback from hugetlb pages if that matters to the caller. */
 static void report_pool(const struct core_region_options *options, enum core_pages wished)
 {
     uint64_t page_bytes = page_bytes_of(wished);

@@ -29,7 +29,7 @@ struct core_queue_options {
     uint32_t depth;               /* jobs that can wait, rounded up to a power of two; 0: 64 */
     const struct core_cpus *cpus; /* where it runs, read at create; NULL: where the caller may */
     struct core_bell *bell;       /* borrowed: shared bell of the line; NULL: its own */
-    int64_t spin_ns;              /* look for work this long before sleeping; 0: 20000, <0: not */
+    int64_t spin_ns;              /* time to look for work before sleeping; 0: 20000, <0: none */
 };
 
 int core_queue_create(const struct core_queue_options *options, struct core_queue **out);
@@ -41,8 +41,8 @@ void core_queue_destroy(struct core_queue *queue);
  * with which the queue has ended. On success *out is reached when the job has run. */
 int core_queue_submit(struct core_queue *queue, const struct core_job *job, struct core_fence *out);
 
-/* Fails the line with `code` and this thread's sentence; jobs not yet started are dropped. For leaving
- * early. */
+/* Fails the line with `code` and this thread's sentence; jobs that have not started are dropped.
+ * For ending early. */
 void core_queue_abandon(struct core_queue *queue, int code);
 
 /* A fence that is reached when everything submitted so far is done. */

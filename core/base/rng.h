@@ -9,8 +9,8 @@ struct core_rng_words {
     uint32_t word[4];
 };
 
-/* `seed` is the key; `stream` tells uses apart (the upper counter half), `position` counts within
- * the stream (the lower half). */
+/* `seed` is the key; `stream` distinguishes uses (the upper half of the counter), `position` counts
+ * within the stream (the lower half). */
 struct core_rng_words core_rng_philox(uint64_t seed, uint64_t stream, uint64_t position);
 
 /* A float in [0, 1) from the upper 24 bits of a word. */

@@ -17,7 +17,7 @@ static int refuse(const char *text)
                         text);
 }
 
-/* The unit in bytes: "" 1, K/KiB 1024, KB 1000 ... up to E; 0 where there is no such unit. */
+/* The unit in bytes: "" 1, K/KiB 1024, KB 1000 ... up to E; 0 if there is no such unit. */
 static uint64_t unit_bytes(const char *unit)
 {
     static const char letters[] = "KMGTPE";

@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes that `text` means. A bare letter and one with "iB" are binary, one with "B" decimal;
- * a fraction is allowed where bytes come out whole (1.5G). -EINVAL with a sentence otherwise. */
+/* The bytes that `text` means. A bare letter and one with "iB" are binary, one with "B" is decimal;
+ * a fraction is allowed if the result is whole bytes (1.5G). -EINVAL with a sentence otherwise. */
 int core_size_parse(const char *text, uint64_t *bytes);
 
-/* Writes the size for people: "24.0 GiB". Returns `out`. */
+/* Writes the size in readable form: "24.0 GiB". Returns `out`. */
 const char *core_size_print(uint64_t bytes, char *out, size_t out_bytes);
 
 #endif

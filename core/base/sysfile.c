@@ -1,4 +1,4 @@
-/* sysfile.c: open, read, close; and the three shapes of text that are found there. */
+/* sysfile.c: reads a file of the kernel, and parses the three forms of text in them. */
 #include "core/base/sysfile.h"
 
 #include <errno.h>

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 /* Reads the file into `text`, without the newline at its end, cut at `bytes` - 1. The path is
- * `root` followed by the formatted rest. The length read, or -errno; sets no sentence, because an
- * absent file is a normal answer here. */
+ * `root` followed by the formatted rest. Returns the length, or -errno without a sentence, because
+ * a missing file is normal here. */
 int core_sysfile_text(char *text, size_t bytes, const char *root, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -17,11 +17,11 @@ int core_sysfile_text(char *text, size_t bytes, const char *root, const char *fo
 int core_sysfile_number(int64_t *out, const char *root, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Looks in `text` for a line that starts with `key` and reads the number after it, in bytes where
- * "kB" follows. 0, or -ENOENT. */
+/* Looks in `text` for a line that starts with `key` and reads the number after it, multiplied by
+ * 1024 if "kB" follows. 0, or -ENOENT. */
 int core_sysfile_field(const char *text, const char *key, uint64_t *out);
 
-/* Reads the sentence-free form "a b [c] d" and copies the part in brackets. */
+/* Reads a list of the form "a b [c] d" and copies the word in brackets. */
 int core_sysfile_choice(char *choice, size_t bytes, const char *root, const char *path);
 
 #endif

@@ -1,7 +1,6 @@
-/* team.h: threads that do one thing together, again and again.
- * A team has `count` members; the thread that calls core_team_run is member 0, the others are
- * threads that wait for the next call, spinning shortly and then asleep. One caller at a time.
- * Nothing is allocated after create. */
+/* team.h: threads that run one function together, repeatedly. A team has `count` members; the
+ * thread that calls core_team_run is member 0, the others are threads that wait for the next call:
+ * they spin briefly and then sleep. One caller at a time. Nothing is allocated after create. */
 #ifndef CORE_BASE_TEAM_H
 #define CORE_BASE_TEAM_H
 
@@ -16,19 +15,19 @@ enum { CORE_TEAM_MAX = 1024, CORE_TEAM_SPIN_NS = 50000 };
 
 struct core_team_options {
     const char *name;             /* of the threads, up to 11 bytes; NULL: "team" */
-    unsigned count;               /* members, 1 to CORE_TEAM_MAX; 0: one a processor of `cpus` */
+    unsigned count;               /* members, 1 to CORE_TEAM_MAX; 0: one per processor of `cpus` */
     const struct core_cpus *cpus; /* where they run, read at create; NULL: where the caller may */
-    bool pin;                     /* one processor a member, in turn, rather than the whole set.
-                                     Member 0 is the caller and is left where it is. */
-    int64_t spin_ns;              /* how long a member looks for the next call before it sleeps;
-                                     0: CORE_TEAM_SPIN_NS, negative: not at all */
+    bool pin;                     /* binds each member to one processor, in turn, rather than to the
+                                   * whole set. Member 0 is the caller and is not bound. */
+    int64_t spin_ns;              /* how long a member spins before it sleeps; 0: CORE_TEAM_SPIN_NS,
+                                   * negative: not at all */
 };
 
 /* What a member does: `index` of `count`. */
 typedef void core_team_part(void *argument, unsigned index, unsigned count);
 
 int core_team_create(const struct core_team_options *options, struct core_team **out);
-/* Ends the threads. NULL is fine. Not while core_team_run is under way. */
+/* Ends the threads. NULL is fine. Must not be called while core_team_run runs. */
 void core_team_destroy(struct core_team *team);
 
 /* Calls part(argument, index, count) once on each member and returns when all have returned. */
@@ -36,8 +35,9 @@ void core_team_run(struct core_team *team, core_team_part *part, void *argument)
 
 unsigned core_team_count(const struct core_team *team);
 
-/* The part [*begin, *end) of `total` items that belongs to member `index` of `count`: contiguous,
- * in order, every border but the last a multiple of `grain`, sizes differ by at most one grain. */
+/* The part [*begin, *end) of `total` items that belongs to member `index` of `count`: parts are
+ * contiguous and in order, every border but the last is a multiple of `grain`, and sizes differ by
+ * at most one grain. */
 void core_team_share(uint64_t total, uint64_t grain, unsigned index, unsigned count,
                      uint64_t *begin, uint64_t *end);
 

@@ -10,7 +10,7 @@
 #include <fenv.h>
 #include <pthread.h>
 
-/* Address space; memory is taken as it is used. */
+/* Address space; memory is used only as the stack grows. */
 enum { CORE_THREAD_STACK_BYTES = 8 << 20 };
 
 /* As pthread_create: 0, or a positive errno. */

@@ -63,7 +63,7 @@ int core_topo_is_drive(const char *name)
     return 1;
 }
 
-/* ---- putting in order --------------------------------------------------------------------------*/
+/* ---- normalising -------------------------------------------------------------------------------*/
 
 static int by_number(const void *a, const void *b)
 {
@@ -99,7 +99,7 @@ static struct core_cpus without(const struct core_cpus *a, const struct core_cpu
 }
 
 /* A processor belongs to the first node that claims it (nodes of different memory may share
- * theirs); unclaimed processors go to the first node. */
+ * processors); unclaimed processors belong to the first node. */
 static void settle_nodes(struct core_topo *topo, const struct core_cpus *allowed)
 {
     struct core_cpus left = both(&topo->cpus, allowed);
@@ -116,7 +116,7 @@ static void settle_nodes(struct core_topo *topo, const struct core_cpus *allowed
     }
 }
 
-/* Numbers the cores that are left from 0 on, in order of their first processor. */
+/* Renumbers the remaining cores from 0 on, in order of their first processor. */
 static void settle_cores(struct core_topo *topo)
 {
     static const uint16_t none = CORE_TOPO_NO_CORE;
@@ -218,7 +218,7 @@ void core_topo_destroy(struct core_topo *topo)
     free(topo);
 }
 
-/* ---- proof -------------------------------------------------------------------------------------*/
+/* ---- checking ----------------------------------------------------------------------------------*/
 
 static int check_nodes(const struct core_topo *topo)
 {
@@ -286,7 +286,7 @@ int core_topo_check(const struct core_topo *topo)
     return 0;
 }
 
-/* ---- questions ---------------------------------------------------------------------------------*/
+/* ---- looking up --------------------------------------------------------------------------------*/
 
 const struct core_topo_node *core_topo_node_find(const struct core_topo *topo, int number)
 {

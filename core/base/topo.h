@@ -19,8 +19,9 @@ enum {
 
 struct core_topo_node {
     int number;            /* the kernel's */
-    uint64_t bytes;        /* memory; 0: processors only */
-    struct core_cpus cpus; /* those we may use; empty: memory only (CXL), or not ours */
+    uint64_t bytes;        /* memory; 0: the node has only processors */
+    struct core_cpus cpus; /* those we may use; empty: only memory (CXL), or processors that we may
+                            * not use */
 };
 
 enum core_topo_kind { CORE_TOPO_GPU, CORE_TOPO_DRIVE };
@@ -28,41 +29,42 @@ enum core_topo_kind { CORE_TOPO_GPU, CORE_TOPO_DRIVE };
 struct core_topo_device {
     enum core_topo_kind kind;
     char name[CORE_TOPO_NAME_BYTES]; /* a drive's as in /sys/block; a GPU's is its bus id */
-    char bus[16];                    /* "0000:3b:00.0"; "" where it is on no PCI bus */
-    int node;                        /* attached to this one; -1: to any, or not known */
+    char bus[16];                    /* "0000:3b:00.0"; "" if it is not on a PCI bus */
+    int node;                        /* the node it is attached to; -1: any, or unknown */
 };
 
 struct core_topo {
     uint32_t node_count;
     uint32_t device_count; /* GPUs by bus id, then drives by name */
     uint32_t core_count;
-    struct core_cpus cpus;           /* all that we may use */
+    struct core_cpus cpus;           /* all processors that we may use */
     uint16_t core_of[CORE_CPUS_MAX]; /* a processor's core, 0 to core_count - 1, or NO_CORE */
     struct core_topo_node nodes[CORE_TOPO_NODES_MAX]; /* by number */
     struct core_topo_device devices[CORE_TOPO_DEVICES_MAX];
-    char source[64]; /* who said so: "hwloc 2.9.0", "sysfs" */
+    char source[64]; /* where the data is from: "hwloc 2.9.0", "sysfs" */
 };
 
 enum core_topo_from {
     CORE_TOPO_LIVE,      /* this machine: hwloc, else sysfs */
     CORE_TOPO_XML,       /* a file that lstopo wrote */
     CORE_TOPO_SYNTHETIC, /* a string, "pack:2 numa:1 core:8 pu:2" */
-    CORE_TOPO_SYSFS,     /* /proc and /sys below a folder; "": this machine's */
+    CORE_TOPO_SYSFS,     /* /proc and /sys below a folder; "": those of this machine */
 };
 
 /* `text` is the file, the string or the folder. `allowed` limits the processors; NULL: those that
- * this thread may run on where the machine is this one, all otherwise.
- * -ENOTSUP for XML and strings in a build without hwloc; -EINVAL for what cannot be read. */
+ * this thread may run on if the source is this machine, all otherwise. -ENOTSUP for XML and strings
+ * in a build without hwloc; -EINVAL for input that cannot be read. */
 int core_topo_create(enum core_topo_from from, const char *text, const struct core_cpus *allowed,
                      struct core_topo **out);
 void core_topo_destroy(struct core_topo *topo);
 
-/* Proves that the parts fit together. 0, or -EINVAL with a sentence that names the contradiction. */
+/* Checks that the parts are consistent. 0, or -EINVAL with a sentence that names the
+ * contradiction. */
 int core_topo_check(const struct core_topo *topo);
 
-/* The node by its number; NULL where there is none. */
+/* Finds a node by its number; NULL if there is none. */
 const struct core_topo_node *core_topo_node_find(const struct core_topo *topo, int number);
-/* A GPU or drive by its name or bus id, however that is written ("00000000:3B:00.0"). NULL: none. */
+/* Finds a GPU or drive by its name or bus id, in any notation ("00000000:3B:00.0"). NULL: none. */
 const struct core_topo_device *core_topo_device_find(const struct core_topo *topo,
                                                      const char *name);
 /* One processor per core of `cpus`. */
@@ -70,21 +72,22 @@ void core_topo_cores(const struct core_topo *topo, const struct core_cpus *cpus,
                      struct core_cpus *out);
 
 /* The drive that holds `path`, as in /sys/block: "nvme0n1" also for its partitions. -ENOENT with a
- * sentence where it lies on no block device of its own (tmpfs, overlay, a network). */
+ * sentence if the path is not on a block device of its own (tmpfs, overlay, a network). */
 int core_topo_drive_of(const char *path, char *name, size_t bytes);
 
 /* ---- placement ---------------------------------------------------------------------------------*/
 
 struct core_topo_wish {
     uint32_t rank;             /* among the ranks of this machine */
-    uint32_t ranks;            /* how many there are */
-    const char *const *gpus;   /* [ranks] bus ids, entries NULL or unknown: none; NULL: no GPUs */
+    uint32_t ranks;            /* number of ranks on this machine */
+    const char *const *gpus;   /* [ranks] bus ids; an entry that is NULL or unknown means no GPU;
+                                * NULL: no rank has one */
     const char *const *drives; /* [drive_count] names of the drives of the store */
     uint32_t drive_count;
 };
 
 struct core_topo_share {
-    int node;              /* an arena and an Adam team go here */
+    int node;              /* the node of an arena and an Adam team */
     struct core_cpus cpus; /* this rank's processors of the node, whole cores where possible */
 };
 
@@ -92,14 +95,14 @@ struct core_topo_place {
     uint32_t share_count;
     struct core_topo_share shares[CORE_TOPO_NODES_MAX]; /* the first is the home node's */
     int staging_node;            /* node of the GPU: slots, gradients in transit */
-    int store_node;              /* node of most of the drives */
+    int store_node;              /* node of the largest number of drives */
     struct core_cpus store_cpus; /* where the store's thread runs */
 };
 
-/* Decides for one rank; every rank that asks with the same arguments gets shares that do not
- * overlap unless there are more ranks on a node than processors. A rank's home is the node of its
- * GPU; ranks without one take the nodes in turn; nodes that are nobody's home are dealt out in turn,
- * so that all memory and all cores work. -EINVAL where rank or ranks cannot be. */
+/* Decides for one rank. Ranks that pass the same arguments get shares that do not overlap unless a
+ * node has more ranks than processors. A rank's home is the node of its GPU; ranks without a GPU
+ * take the nodes in turn; nodes that are no rank's home are distributed in turn, so that all memory
+ * and all cores are used. -EINVAL for an invalid rank or number of ranks. */
 int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
                      struct core_topo_place *out);
 

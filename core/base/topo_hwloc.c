@@ -1,4 +1,4 @@
-/* topo_hwloc.c: the door of hwloc: a machine from the live system, an XML file or a string. */
+/* topo_hwloc.c: the wrapper of hwloc: a machine from the live system, an XML file or a string. */
 #include <errno.h>
 #include <hwloc.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ static void read_cpus(hwloc_topology_t machine, struct core_topo *topo)
     }
 }
 
-/* The one node next to which an I/O object hangs; -1 where there are several or none. */
+/* The single node that an I/O object is attached to; -1 if there are several or none. */
 static int node_beside(hwloc_topology_t machine, hwloc_obj_t device)
 {
     hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(machine, device);
@@ -110,8 +110,8 @@ static int load(hwloc_topology_t machine, enum core_topo_from from, const char *
                             "does",
                             text);
     }
-    /* Plug-ins that would start a graphics driver in this process, and the one over libpciaccess,
-     * which leaks: /sys tells of PCI all we need. */
+    /* Disables plug-ins that would start a graphics driver in this process, and the one over
+     * libpciaccess, which leaks memory: /sys has everything we need about PCI. */
     static const char *const drivers[] = {"cuda",      "nvml", "opencl", "rsmi",
                                           "levelzero", "gl",   "pci"};
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++) {

@@ -6,10 +6,10 @@
 
 struct homes {
     uint32_t count;                      /* nodes that have processors and memory */
-    uint32_t index[CORE_TOPO_NODES_MAX]; /* of them in topo->nodes */
+    uint32_t index[CORE_TOPO_NODES_MAX]; /* their indices in topo->nodes */
 };
 
-/* Nodes with both; where a machine has none (memory unknown), those with processors. */
+/* Nodes with both; if there are none (memory unknown), those with processors. */
 static struct homes find_homes(const struct core_topo *topo)
 {
     struct homes homes = {0};
@@ -24,7 +24,7 @@ static struct homes find_homes(const struct core_topo *topo)
     return homes;
 }
 
-/* The place of a device's node among the homes; -1 where it has none. */
+/* The index of a device's node among the homes; -1 if it is not one of them. */
 static int home_beside(const struct core_topo *topo, const struct homes *homes, const char *name)
 {
     const struct core_topo_device *device = name != NULL ? core_topo_device_find(topo, name) : NULL;
@@ -43,8 +43,8 @@ static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
     return beside >= 0 ? (uint32_t)beside : rank % homes->count;
 }
 
-/* Whether `rank` uses home `home`: it is its own, or nobody's and dealt to it. `mine` and `users`
- * are the rank's turn among those who do. */
+/* Whether `rank` uses home `home`: the home is its own, or no rank's and assigned to it. Sets
+ * `users` to the number of ranks that use the home, and `mine` to this rank's index among them. */
 static bool uses(const struct core_topo *topo, const struct homes *homes,
                  const struct core_topo_wish *wish, uint32_t home, uint32_t *mine, uint32_t *users)
 {
@@ -66,8 +66,8 @@ static bool uses(const struct core_topo *topo, const struct homes *homes,
     return used;
 }
 
-/* The `mine`-th of `users` parts of a node's cores, with all their processors; more users than
- * cores share, in turn. */
+/* The `mine`-th of `users` parts of a node's cores, with all their processors; if there are more
+ * users than cores, users share cores in turn. */
 static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *node, uint32_t mine,
                      uint32_t users, struct core_cpus *out)
 {
@@ -92,7 +92,7 @@ static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *
     *out = set;
 }
 
-/* The home with the most drives; of equals `home`, else the first. */
+/* The home with the most drives; of several equal ones `home`, else the first. */
 static uint32_t store_home(const struct core_topo *topo, const struct homes *homes,
                            const struct core_topo_wish *wish, uint32_t home)
 {

@@ -1,6 +1,6 @@
-/* topo_sysfs.c: the machine as the kernel's files tell it, below a root.
- * What is missing is guessed on the safe side: no /sys at all is one node with all processors and
- * all memory, a processor without siblings is a core, a device without a node is near any. */
+/* topo_sysfs.c: reads the machine from the kernel's files below a root. Missing information is
+ * replaced by the safe assumption: without /sys there is one node with all processors and all
+ * memory, a processor without siblings is a core, a device without a node is near every node. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -106,7 +106,7 @@ static void read_gpus(const char *root, struct core_topo *topo)
     }
 }
 
-/* Walks up from a real path, which is used up, to the PCI device that it hangs on. */
+/* Walks up from a real path, which it overwrites, to the PCI device above it. */
 static void walk_to_bus(const char *root, char *real, struct core_topo_device *drive)
 {
     size_t shortest = strlen(root) + strlen("/sys/");
@@ -123,7 +123,8 @@ static void walk_to_bus(const char *root, char *real, struct core_topo_device *d
     }
 }
 
-/* A drive with several paths (NVMe multipath) is virtual; its controllers are links beside it. */
+/* A drive with several paths (NVMe multipath) is virtual; its controllers are links in the same
+ * folder. */
 static void look_at_paths(const char *root, char *real, struct core_topo_device *drive)
 {
     *strrchr(real, '/') = '\0';
@@ -158,7 +159,7 @@ static void find_bus(const char *root, const char *name, struct core_topo_device
     }
 }
 
-/* A drive made of others (RAID, device mapper, encryption) is where all of those are. */
+/* A drive made of others (RAID, device mapper, encryption) is on a node if all of those are. */
 static int node_of_parts(const char *root, const struct core_topo *topo, const char *name)
 {
     char path[PATH_MAX];

@@ -1,4 +1,5 @@
-/* cache.c: written under another name first; what is too old goes when something new is written. */
+/* cache.c: a file is written under another name first; writing a new file removes those that are
+ * too old. */
 #include "core/json/cache.h"
 
 #include <ctype.h>
@@ -11,7 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DAY_SECONDS = 86400, AHEAD_SECONDS = 60 /* clocks of servers */, HASH_DIGITS = 16 };
+enum {
+    DAY_SECONDS = 86400,
+    AHEAD_SECONDS = 60 /* allows for clocks of file servers */,
+    HASH_DIGITS = 16
+};
 static const char suffix[] = ".json";
 
 bool core_cache_path(const char *folder, const char *kind, uint64_t hash,
@@ -36,7 +41,7 @@ bool core_cache_counts(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) && is_of_now(&info);
 }
 
-/* 0 too where somebody else made it meanwhile. */
+/* 0 also if another process made it meanwhile. */
 static int make_one(const char *folder)
 {
     return mkdir(folder, 0700) == 0 || errno == EEXIST ? 0 : -errno;
@@ -51,7 +56,7 @@ int core_cache_make_folder(const char *folder)
     }
     memcpy(path, folder, length + 1);
     int rc = make_one(path);
-    while (rc == -ENOENT) { /* up to what is there ... */
+    while (rc == -ENOENT) { /* up to the first folder that exists ... */
         char *slash = strrchr(path, '/');
         if (slash == NULL || slash == path) {
             return rc;
@@ -60,13 +65,14 @@ int core_cache_make_folder(const char *folder)
         rc = make_one(path);
     }
     for (size_t at = strlen(path); rc == 0 && at < length; at = strlen(path)) {
-        path[at] = '/'; /* ... and down again */
+        path[at] = '/'; /* ... and back down */
         rc = make_one(path);
     }
     return rc;
 }
 
-/* `begin`, a hash, the suffix, and for what a run left that was ended while it wrote, its number. */
+/* The name is `begin`, a hash and the suffix, and for a file left by a run that ended while writing
+ * it, also its number. */
 static bool is_of_kind(const char *name, const char *begin, size_t length)
 {
     if (strncmp(name, begin, length) != 0) {
@@ -85,7 +91,7 @@ static bool is_of_kind(const char *name, const char *begin, size_t length)
     return *name == '\0' || (*name == '.' && strspn(name + 1, "0123456789") == strlen(name + 1));
 }
 
-/* Files in `folder` other than this one. */
+/* Finds files in `folder` other than this one. */
 static void remove_old(const char *folder, const char *name)
 {
     DIR *dir = opendir(folder);

@@ -1,7 +1,7 @@
-/* json.c: a document's tree. The text is read twice by the scanner: once to check it, to blank what
- * lenient text may hold and to count, then to fill memory of exactly the counted size. Values lie in
- * the order of the text and know where they begin, so a place needs no search. All members of a
- * document are in one hash table, which finds duplicate keys while it is filled. */
+/* json.c: a document's tree. The scanner reads the text twice: first to check it, to blank what
+ * lenient text may contain and to count values, then to fill memory of exactly the counted size.
+ * Values are in the order of the text and have their offsets, so a position needs no search. All
+ * members of a document are in one hash table, which finds duplicate keys while it is filled. */
 #include "core/json/json.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ struct core_json_value {
     enum core_json_kind kind;
     bool truth;
     size_t at;                            /* offset in the text; of the opening quote */
-    size_t key_at;                        /* the same of the key */
+    size_t key_at;                        /* offset of the key */
     const char *key;                      /* borrowed from `strings`; NULL: not a member */
     const struct core_json_value *parent; /* NULL: the root */
     struct core_json_value *next;         /* in the same container; NULL: the last */
@@ -47,9 +47,9 @@ struct core_json {
     char *text;   /* owned; strict JSON, every byte where it was in the file */
     size_t bytes;
     struct core_json_value *values;         /* owned; the first is the root */
-    const struct core_json_value **items;   /* owned; those of every array */
+    const struct core_json_value **items;   /* owned; the items of all arrays */
     const struct core_json_value **members; /* owned; hash table of all members */
-    size_t members_mask;                    /* its slots - 1 */
+    size_t members_mask;                    /* number of slots - 1 */
     char *strings;                          /* owned; keys and strings, decoded, with NULs */
     struct core_budget *budget;             /* borrowed: `text` is charged to it; NULL */
     bool copied;                            /* `text` is from core_charge_alloc */
@@ -65,7 +65,7 @@ struct needs {
 
 /* ---- reading -----------------------------------------------------------------------------------*/
 
-/* Reads the text once: refuses what is not JSON, blanks what lenient text may hold, and counts. */
+/* Reads the text once: refuses invalid JSON, blanks what lenient text may contain, and counts. */
 static int check_text(const struct core_json *doc, bool lenient, struct needs *out)
 {
     struct core_json_scan scan;
@@ -146,7 +146,7 @@ static const struct core_json_value **slot_of(const struct core_json *doc,
 
 struct build {
     struct core_json *doc;
-    struct core_json_value *value; /* the next one to be filled; a key belongs to it already */
+    struct core_json_value *value; /* the next one to be filled; its key may already be set */
     const struct core_json_value **items;
     char *string;
     unsigned depth;
@@ -165,7 +165,8 @@ static bool is_half(unsigned unit, unsigned half)
     return (unit & 0xFC00) == half;
 }
 
-/* The code of the escape \uXXXX at `at`, whose digits the scanner has checked; 0: another text. */
+/* The code of the escape \uXXXX at `at`, whose digits the scanner has checked; 0: there is no such
+ * escape. */
 static unsigned escape_at(const char *at, const char *end)
 {
     char digits[5] = "";
@@ -319,7 +320,7 @@ static int take_value(struct build *build, const struct core_json_token *token)
     return 0;
 }
 
-/* Fills the memory that allocate() has made, from text that check_text() has accepted. */
+/* Fills the memory from allocate() with the values of text that check_text() has accepted. */
 static int build_tree(struct core_json *doc)
 {
     struct build build = {
@@ -539,7 +540,7 @@ bool core_json_next(struct core_json_member *member)
     return fill_member(member);
 }
 
-/* ---- places ------------------------------------------------------------------------------------*/
+/* ---- positions in the text ---------------------------------------------------------------------*/
 
 struct path {
     char *text;
@@ -566,7 +567,7 @@ static size_t index_of(const struct core_json_value *element)
     return index;
 }
 
-/* The way from the root to `value`. */
+/* Writes the path from the root to `value`. */
 static void path_of(struct path *path, const struct core_json_value *value)
 {
     const struct core_json_value *way[CORE_JSON_DEPTH_MAX];

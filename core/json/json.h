@@ -1,8 +1,8 @@
-/* json.h: a JSON document in memory: parse, look up, and say where a value is in the text.
- * A document owns its text and all its values; nothing in it changes after it was made, so any
- * number of threads may read it. Numbers are checked on the way in: an integer that int64 cannot
- * hold becomes a real, one that a double cannot hold is refused. Keys are unique; members keep the
- * order of the file. For files too large for a tree see scan.h. */
+/* json.h: a JSON document in memory: parse it, look up values, and find where a value is in the
+ * text. A document owns its text and all its values; it does not change after it was made, so any
+ * number of threads may read it. Numbers are checked while parsing: an integer that does not fit
+ * int64 becomes a real; a number that does not fit a double is refused. Keys are unique; members
+ * keep the order of the file. For files too large for a tree see scan.h. */
 #ifndef CORE_JSON_JSON_H
 #define CORE_JSON_JSON_H
 
@@ -27,7 +27,8 @@ enum core_json_kind {
 
 struct core_json_options {
     bool lenient;     /* comments and trailing commas are accepted (ds_config.json) */
-    bool regular;     /* a file of a folder: a pipe is refused, where it would be waited for */
+    bool regular;     /* the file belongs to a folder: a pipe is refused, because reading it might
+                       * wait for ever */
     size_t bytes_max; /* of a file; 0: 256 MiB */
 };
 
@@ -44,16 +45,16 @@ int core_json_load(const char *path, const struct core_json_options *options,
 void core_json_destroy(struct core_json *doc);
 
 const char *core_json_source(const struct core_json *doc);
-/* The text, `bytes` of it, every byte where it was in the file; comments are blanked. */
+/* The text, `bytes` long, with comments blanked; every other byte is at its offset in the file. */
 const char *core_json_text(const struct core_json *doc, size_t *bytes);
 const struct core_json_value *core_json_root(const struct core_json *doc);
 
-/* What a value is. `name` reads as a noun: "an object", "an integer", "true or false". */
+/* The name of a value's kind, as a noun: "an object", "an integer", "true or false". */
 enum core_json_kind core_json_kind(const struct core_json_value *value);
 const char *core_json_kind_name(enum core_json_kind kind);
 
-/* The value of a kind that the caller has checked. A real is also the value of an integer. A
- * string is UTF-8 and ends with a NUL; `bytes` (may be NULL) is its length, for a string may hold
+/* The value; the caller has checked its kind. core_json_real also accepts an integer. A string is
+ * UTF-8 and ends with a NUL; `bytes` (may be NULL) gets its length, because a string may contain
  * NULs. */
 bool core_json_bool(const struct core_json_value *value);
 int64_t core_json_integer(const struct core_json_value *value);
@@ -63,7 +64,7 @@ const char *core_json_string(const struct core_json_value *value, size_t *bytes)
 /* Members of an object or elements of an array; 0 for anything else. */
 size_t core_json_count(const struct core_json_value *value);
 
-/* NULL where there is none, and where `value` is no object or no array. */
+/* NULL if there is none, or if `value` is not an object or an array. */
 const struct core_json_value *core_json_find(const struct core_json_value *object, const char *key);
 const struct core_json_value *core_json_at(const struct core_json_value *array, size_t index);
 
@@ -79,9 +80,9 @@ struct core_json_member {
 bool core_json_first(const struct core_json_value *object, struct core_json_member *member);
 bool core_json_next(struct core_json_member *member);
 
-/* Typed members. A missing key and a null are -ENOENT, another type -EINVAL; both with a sentence
- * that names source, line and key. An integer may be written as a real without a fraction (5e8). A
- * string that holds a NUL is refused. */
+/* Typed members. A missing key and a null are -ENOENT, another type is -EINVAL; both with a
+ * sentence that names source, line and key. An integer may be written as a real without a fraction
+ * (5e8). A string that contains a NUL is refused. */
 int core_json_get_bool(const struct core_json *doc, const struct core_json_value *object,
                        const char *key, bool *out);
 int core_json_get_integer(const struct core_json *doc, const struct core_json_value *object,
@@ -90,30 +91,31 @@ int core_json_get_real(const struct core_json *doc, const struct core_json_value
                        const char *key, double *out);
 int core_json_get_string(const struct core_json *doc, const struct core_json_value *object,
                          const char *key, const char **out);
-/* An object or an array, whichever `kind` asks for. */
+/* The member must be an object or an array, as `kind` says. */
 int core_json_get(const struct core_json *doc, const struct core_json_value *object,
                   const char *key, enum core_json_kind kind, const struct core_json_value **out);
 
-/* Whether a number of either kind is an integer, as it is for 5e8; then also its value. */
+/* Whether a number of either kind is an integer (5e8 is one); then *out is its value. */
 bool core_json_as_integer(const struct core_json_value *value, int64_t *out);
 
 /* The position of a member's key or of an element, and its path from the root:
- * "zero_optimization.offload_param.device", "layers[3].size". Counts lines: for messages.
- * An element is asked for with `key` NULL. -ENOENT where there is none. */
+ * "zero_optimization.offload_param.device", "layers[3].size". Counts lines, so it is for messages.
+ * `key` NULL: the element `index` of an array. -ENOENT if there is none. */
 struct core_json_site {
     struct core_json_place place;
-    char path[256]; /* ends in "..." where it is longer */
+    char path[256]; /* ends in "..." if it is longer */
 };
 int core_json_locate(const struct core_json *doc, const struct core_json_value *container,
                      const char *key, size_t index, struct core_json_site *out);
 
-/* Writes the sentence "source:line:column: path: <what is wrong>" and returns `code`. Where the
- * key is missing, the place is that of its object. */
+/* Writes the sentence "source:line:column: path: <what is wrong>" and returns `code`. If the key is
+ * missing, the position is that of its object. */
 int core_json_refuse(const struct core_json *doc, const struct core_json_value *container,
                      const char *key, size_t index, int code, const char *format, ...)
     __attribute__((format(printf, 6, 7), cold));
 
-/* The value as JSON on one line, cut to `bytes` with "...": for messages that say what was found. */
+/* Writes the value as JSON on one line, cut to `bytes` with "...": for messages that quote what was
+ * found. */
 void core_json_print(const struct core_json_value *value, char *out, size_t bytes);
 
 #endif

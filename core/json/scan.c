@@ -1,6 +1,6 @@
-/* scan.c: the scanner, in three parts: what a token is worth (plain text, a number, a place),
- * the words of JSON (space and comments, strings, numbers, literals), and the machine that reads
- * tokens: what may come next is one word of state, nesting is a bit set. */
+/* scan.c: the scanner, in three parts: the values of tokens (plain text, a number, a position); the
+ * elements of JSON (space and comments, strings, numbers, literals); and the state machine that
+ * reads tokens. What may come next is one variable, nesting is a bit set. */
 #include "core/json/scan.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/utf8.h"
 
-/* ---- what a token is worth ---------------------------------------------------------------------*/
+/* ---- values of tokens --------------------------------------------------------------------------*/
 
 static unsigned hex(char c)
 {
@@ -61,7 +61,7 @@ static size_t encode(unsigned code, char out[4])
     return length;
 }
 
-/* One character (or a run of plain ones is left to the caller): the escape at `at`, decoded. */
+/* Decodes one escape at `at`. The caller handles plain characters. */
 static size_t take_escape(const char **at, const char *end, char out[4])
 {
     static const char names[] = "bfnrt";
@@ -136,7 +136,7 @@ int64_t core_json_token_integer(const struct core_json_token *token)
 }
 
 /* Up to 15 digits and a power of ten that a double holds exactly: one product or quotient of two
- * exact numbers, hence correctly rounded. Returns false where that does not reach. */
+ * exact numbers, hence correctly rounded. Returns false for all other numbers. */
 static bool small_real(const struct core_json_token *token, double *out)
 {
     static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -191,7 +191,8 @@ double core_json_token_real(const struct core_json_token *token)
     assert(token->bytes < sizeof text);
     memcpy(text, token->text, token->bytes);
     text[token->bytes] = '\0';
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* a constant of libc, no memory */
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* a constant of libc: allocates no
+                                                                * memory */
     value = strtod_l(text, NULL, plain);
     freelocale(plain);
     return value;
@@ -210,9 +211,9 @@ struct core_json_place core_json_place_of(const char *text, size_t offset)
     return place;
 }
 
-/* ---- words -------------------------------------------------------------------------------------*/
+/* ---- elements ----------------------------------------------------------------------------------*/
 
-/* Each passes over one word at scan->at, or refuses it with a message. */
+/* Each skips one element at scan->at, or refuses it with a message. */
 
 static int __attribute__((format(printf, 3, 4), cold))
 refuse(const struct core_json_scan *scan, size_t offset, const char *format, ...)
@@ -228,7 +229,7 @@ refuse(const struct core_json_scan *scan, size_t offset, const char *format, ...
 
 static const char *const literals[] = {"true", "false", "null"};
 
-/* One comment at scan->at, blanked; newlines stay. */
+/* Blanks one comment at scan->at; newlines stay. */
 static int pass_comment(struct core_json_scan *scan)
 {
     size_t begin = scan->at;
@@ -297,7 +298,7 @@ static int hex_unit(const char *at, size_t bytes)
     return unit;
 }
 
-/* Are all eight bytes plain: ASCII, not below space, no quote, no backslash? */
+/* Whether all eight bytes are plain: ASCII, not below space, no quote, no backslash. */
 static bool plain_eight(const char *at)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -326,7 +327,8 @@ static const char *shown(const struct core_json_scan *scan, size_t at, char text
     return text;
 }
 
-/* The bytes of a string that are not plain ASCII: an escape, a longer character, or a mistake. */
+/* Checks the bytes of a string that are not plain ASCII: an escape, a longer character, or a
+ * mistake. */
 static int pass_odd(struct core_json_scan *scan, size_t *at, size_t begin, bool *escaped)
 {
     const char *here = scan->text + *at;
@@ -402,7 +404,7 @@ static size_t pass_digits(const struct core_json_scan *scan, size_t at)
     return at;
 }
 
-/* The fraction and the exponent of a number, from `at`; 0 where a digit is missing. */
+/* Skips the fraction and the exponent of a number, from `at`; 0 if a digit is missing. */
 static size_t pass_fraction(const struct core_json_scan *scan, size_t at)
 {
     if (at < scan->bytes && scan->text[at] == '.') {
@@ -446,7 +448,8 @@ static int pass_number(struct core_json_scan *scan, struct core_json_token *toke
     token->bytes = end - begin;
     token->kind = end == whole ? CORE_JSON_TOKEN_INTEGER : CORE_JSON_TOKEN_REAL;
     if (whole - digits >= 19 && end == whole) {
-        /* 2^63 written out; what is longer or later in order does not fit. */
+        /* The digits of 2^63: an integer with more digits, or equal or greater digits, does not fit
+         * int64. */
         const char *limit = scan->text[begin] == '-' ? "9223372036854775808"
                                                      : "9223372036854775807";
         if (whole - digits > 19 || memcmp(scan->text + digits, limit, 19) > 0) {
@@ -592,8 +595,8 @@ static int pass_key(struct core_json_scan *scan, struct core_json_token *token)
     return 0;
 }
 
-/* Between members: passes over a comma, or leaves `at` on the closing bracket. A comma that only
- * a closing bracket follows is blanked in lenient text. */
+/* Between members: skips a comma, or leaves `at` on the closing bracket. In lenient text a comma
+ * before a closing bracket is blanked. */
 static int pass_comma(struct core_json_scan *scan)
 {
     char text[16];

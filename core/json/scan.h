@@ -1,8 +1,7 @@
-/* scan.h: reads JSON as a row of tokens, over a buffer that stays the caller's.
- * Checks the whole grammar, UTF-8, numbers and nesting while it goes, allocates nothing, and keeps
- * no line count: a place is worked out from an offset when somebody asks. json.h builds trees with
- * it; large files (tokenizer.json, rows of JSONL) are read with it directly. Any thread, one
- * scanner each. */
+/* scan.h: reads JSON as a sequence of tokens, from a buffer that the caller owns. Checks the whole
+ * grammar, UTF-8, numbers and nesting as it reads, allocates nothing, and counts no lines: a
+ * position is computed from an offset when a message needs it. json.h builds trees with it; large
+ * files (tokenizer.json, rows of JSONL) are read with it directly. Any thread, one scanner each. */
 #ifndef CORE_JSON_SCAN_H
 #define CORE_JSON_SCAN_H
 
@@ -21,7 +20,7 @@ enum core_json_token_kind {
     CORE_JSON_TOKEN_KEY,
     CORE_JSON_TOKEN_STRING,
     CORE_JSON_TOKEN_INTEGER, /* no point and no exponent, and fits int64 */
-    CORE_JSON_TOKEN_REAL,    /* any other number; fits a double */
+    CORE_JSON_TOKEN_REAL,    /* any other number that fits a double */
     CORE_JSON_TOKEN_TRUE,
     CORE_JSON_TOKEN_FALSE,
     CORE_JSON_TOKEN_NULL,
@@ -39,42 +38,43 @@ struct core_json_scan {
     const char *source; /* borrowed from the caller; its name in messages */
     size_t bytes;
     size_t at;
-    char *blank; /* borrowed; NULL: strict. Else `text` itself, writable: see below */
+    char *blank; /* borrowed; NULL: strict. Else `text` itself, writable: see
+                  * core_json_scan_lenient */
     unsigned depth;
     unsigned expects;
-    uint64_t objects[CORE_JSON_DEPTH_MAX / 64]; /* a bit a level: set in an object */
+    uint64_t objects[CORE_JSON_DEPTH_MAX / 64]; /* one bit per level: set in an object */
 };
 
 /* Strict JSON of one value. `source` names the text in messages ("config.json"). */
 void core_json_scan_init(struct core_json_scan *scan, const char *text, size_t bytes,
                          const char *source);
 
-/* The same for text that people write: `//`, `#` and `/ * * /` comments, trailing commas and a
- * byte order mark are understood and overwritten with spaces as the scanner passes them, so that
- * afterwards the buffer is strict JSON with every byte of it at its old place. */
+/* The same for text that people write: `//`, `#` and `/ * * /` comments, trailing commas and a byte
+ * order mark are accepted and overwritten with spaces as the scanner passes them, so that
+ * afterwards the buffer is strict JSON in which every other byte has kept its offset. */
 void core_json_scan_init_lenient(struct core_json_scan *scan, char *text, size_t bytes,
                                  const char *source);
 
-/* The next token. -EINVAL with "source:line:column: what is wrong" where the text is not JSON. */
+/* Reads the next token. -EINVAL with "source:line:column: what is wrong" if the text is not
+ * JSON. */
 int core_json_scan_next(struct core_json_scan *scan, struct core_json_token *token);
 
-/* Passes over the rest of the value that `token` began; nothing to do for plain values. After a
- * KEY it passes over the key's value. */
+/* Skips the rest of the value that `token` began; does nothing for plain values. After a KEY it
+ * skips the key's value. */
 int core_json_scan_skip(struct core_json_scan *scan, const struct core_json_token *token);
 
-/* A token of kind KEY or STRING as plain text: writes at most `bytes` of it (no NUL is added) and
- * returns its whole length, which never exceeds token->bytes. A lone surrogate comes out as
- * U+FFFD. */
+/* Decodes a token of kind KEY or STRING: writes at most `bytes` of the text (no NUL is added) and
+ * returns its whole length, which never exceeds token->bytes. A lone surrogate becomes U+FFFD. */
 size_t core_json_token_string(const struct core_json_token *token, char *out, size_t bytes);
 
-/* Is this KEY or STRING the text `text` of `bytes`? */
+/* Whether this KEY or STRING equals `text` of `bytes`. */
 bool core_json_token_equals(const struct core_json_token *token, const char *text, size_t bytes);
 
 /* The values of an INTEGER, and of an INTEGER or REAL (correctly rounded, whatever the locale). */
 int64_t core_json_token_integer(const struct core_json_token *token);
 double core_json_token_real(const struct core_json_token *token);
 
-/* Line and column, from 1; a column is a byte, so that blanked comments shift nothing. */
+/* Line and column, from 1. A column counts bytes, so blanked comments do not shift it. */
 struct core_json_place {
     size_t line;
     size_t column;

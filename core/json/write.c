@@ -1,4 +1,4 @@
-/* write.c: every piece goes through put(), which knows where to. */
+/* write.c: all output goes through put(), which writes to the text or to the file. */
 #include "core/json/write.h"
 
 #include <assert.h>
@@ -84,7 +84,7 @@ static void put_line(struct core_json_write *write)
     }
 }
 
-/* A string in quotes: runs of plain bytes go out whole. */
+/* Writes a string in quotes; runs of plain bytes are written at once. */
 static void put_string(struct core_json_write *write, const char *text, size_t bytes)
 {
     static const char names[] = "\b\f\n\r\t\"\\";
@@ -209,7 +209,7 @@ void core_json_write_unsigned(struct core_json_write *write, const char *key, ui
     put_word(write, text);
 }
 
-/* The locale's decimal point, whatever its bytes, becomes a point. */
+/* Replaces the locale's decimal point, which may have several bytes, by a point. */
 static void plain_point(char *text)
 {
     char *to = text;

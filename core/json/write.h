@@ -1,7 +1,7 @@
-/* write.h: writes JSON piece by piece, to a growing text or to a FILE.
- * Commas, escapes, indentation and valid UTF-8 are the writer's business; a mistake in nesting is
- * ours and asserted. The first failure is kept and returned by core_json_write_end(); the calls in
- * between need no check. One thread. */
+/* write.h: writes JSON piece by piece, to a growing text or to a FILE. The writer adds commas,
+ * escapes and indentation and ensures valid UTF-8; a mistake in nesting is a bug of the caller and
+ * asserted. The first failure is kept and returned by core_json_write_end(); the calls in between
+ * need no check. One thread. */
 #ifndef CORE_JSON_WRITE_H
 #define CORE_JSON_WRITE_H
 
@@ -17,12 +17,12 @@ enum { CORE_JSON_WRITE_DEPTH_MAX = 512 };
 struct core_json_write {
     /* May be set after init. */
     bool nan_is_null; /* infinities and NaN become null; else they are an error (-EDOM) */
-    unsigned indent;  /* spaces a level; 0: all on one line */
-    size_t bytes_max; /* of a text; more is -EFBIG; 0: no limit */
+    unsigned indent;  /* spaces per level; 0: all on one line */
+    size_t bytes_max; /* limit of a text; beyond it -EFBIG; 0: no limit */
     /* Read after end. */
     char *text; /* owned; NULL when written to a FILE, or nothing was written yet */
     size_t bytes;
-    /* The writer's own. */
+    /* Private to the writer. */
     FILE *file; /* borrowed from the caller; NULL: to `text` */
     size_t room;
     unsigned depth;
@@ -49,11 +49,11 @@ void core_json_write_integer(struct core_json_write *write, const char *key, int
 void core_json_write_unsigned(struct core_json_write *write, const char *key, uint64_t value);
 /* "%.*g" with a point in every locale; `text` has at least 32 bytes. Returns `text`. */
 const char *core_json_real_print(double value, int digits, char text[32]);
-/* The shortest form that reads back as the same double, and as a real (1.0, not 1). */
+/* The shortest form that reads back as the same double and as a real (1.0, not 1). */
 void core_json_write_real(struct core_json_write *write, const char *key, double value);
 void core_json_write_bool(struct core_json_write *write, const char *key, bool value);
 void core_json_write_null(struct core_json_write *write, const char *key);
-/* A whole value of a document. */
+/* Writes a value of a document with all that it contains. */
 void core_json_write_value(struct core_json_write *write, const char *key,
                            const struct core_json_value *value);
 
