@@ -39,7 +39,7 @@ struct aio_backend_options {
     const char *drive;  /* for messages */
     uint32_t depth;     /* ops in flight at once, 1 to AIO_DEPTH_MAX */
     void *context;      /* from the drive's options. mem: its struct aio_mem_disk; else NULL */
-    void *user;         /* from the recipe */
+    void *user;         /* the user pointer of the struct aio_backend */
     bool sqpoll;        /* uring: a kernel thread submits */
     bool iopoll;        /* uring: completions are polled; needs poll queues and direct I/O */
     bool no_file_table; /* uring: do not register files */
@@ -71,7 +71,7 @@ struct aio_backend {
     void (*wake)(void *state);
     /* Asks for an early end. The event still comes, and until then the kernel may access the memory. */
     void (*cancel)(void *state, uint64_t token);
-    /* How it was set up ("io_uring (single_issuer defer_taskrun ...)"). */
+    /* How the back end was set up ("io_uring (single_issuer defer_taskrun ...)"). */
     const char *(*describe)(void *state);
 };
 

@@ -164,7 +164,8 @@ static void uring_close(void *state)
     free(uring);
 }
 
-/* Registers an empty table of files, which attach fills. Without it each transfer looks its file up. */
+/* Registers an empty table of files, which attach fills. Without the table the kernel looks up the
+ * file of each transfer. */
 static void make_file_table(struct uring *uring)
 {
     int fds[AIO_FILES_MAX];

@@ -95,7 +95,7 @@ struct channel *aio_channel_pick(struct aio_drive *drive)
     return best;
 }
 
-/* Pieces of requests with checksums are whole sums. */
+/* Pieces of requests with checksums consist of whole checksum units. */
 static uint32_t piece_bytes(const struct aio_drive *drive, const struct drive_request *request,
                             uint64_t left)
 {

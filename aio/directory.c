@@ -260,9 +260,9 @@ static int open_below(const struct aio_dir *dir, const char *name, int flags, mo
     return fd;
 }
 
-/* Locks a file and waits for it up to LOCK_TRIES times: the kernel ends the I/O of a killed process after
- * the process is gone, and until then the file stays locked. Whether another run is active, the lock of
- * the directory has already shown. */
+/* Locks a file and waits for it up to LOCK_TRIES times: the kernel ends the I/O of a killed process
+ * after the process is gone, and until then the file stays locked. The lock of the directory has
+ * already shown whether another run is active. */
 static bool lock_soon(int fd)
 {
     for (int i = 0; i < LOCK_TRIES; i++) {
@@ -284,7 +284,7 @@ int aio_dir_create(struct aio_dir *dir, const char *name, bool direct)
         int cause = errno;
         return core_err_set(-cause, "cannot create %s in %s: %s", name, dir->path, strerror(cause));
     }
-    (void)lock_soon(fd); /* only aio_look can hold this lock, and for a moment */
+    (void)lock_soon(fd); /* only aio_look can hold this lock, and only briefly */
     return fd;
 }
 
@@ -360,7 +360,7 @@ enum { PROBE_BYTES = 4096, ALIGN_DEFAULT = 4096 };
 static const struct {
     uint64_t magic;
     const char *type;
-    enum aio_fs_verdict verdict; /* if direct I/O works */
+    enum aio_fs_verdict verdict; /* the verdict if direct I/O works */
     const char *reason;
 } known[] = {
     {0xef53, "ext4", AIO_FS_DIRECT, ""},

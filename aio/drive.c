@@ -260,7 +260,7 @@ static void drive_turn(struct aio_drive *drive)
         aio_pieces_verify(drive, VERIFY_AT_ONCE);
     }
     if (reaps && drive->ran_ns - drive->watched_ns >= WATCH_NS && drive_drain(drive, got)) {
-        drive->watched_ns = drive->ran_ns; /* all completions so far are taken in */
+        drive->watched_ns = drive->ran_ns; /* all completions so far have been processed */
         rc = drive->dead ? 0 : aio_pieces_watch(drive);
         if (rc != 0) {
             drive_fail(drive, rc);

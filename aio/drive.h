@@ -63,9 +63,9 @@ int aio_drive_attach(struct aio_drive *drive, const struct aio_file *file, uint3
 /* No request may use the file any more. */
 int aio_drive_detach(struct aio_drive *drive, uint32_t index);
 
-/* Registers the memory of future requests with the kernel, in slabs of at most 1 GiB; once for each drive.
- * Where the kernel refuses, the drive works without, a warning names the `ulimit -l` that is needed, and
- * 0 is returned, too: see aio_drive_stats.registered_bytes. */
+/* Registers the memory of future requests with the kernel, in slabs of at most 1 GiB; once for each
+ * drive. If the kernel refuses, the drive works without registration, a warning names the `ulimit
+ * -l` that is needed, and 0 is returned, too: see aio_drive_stats.registered_bytes. */
 int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsigned count);
 
 /* A snapshot of the counts. Any thread. */

@@ -15,7 +15,7 @@ struct aio_drive_stats {
     uint64_t retries;             /* after another error */
     uint64_t errors;              /* pieces that failed */
     uint64_t mismatches;          /* checksums that did not match, second reads included */
-    uint64_t unknown_completions; /* of no piece in flight; ignored */
+    uint64_t unknown_completions; /* matched no piece in flight; ignored */
     uint64_t stalls;              /* pieces that took longer than warn_ns */
     uint64_t waits;               /* times the thread waited for completions */
     uint64_t hashed_bytes;        /* to write or to verify */

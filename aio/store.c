@@ -266,7 +266,7 @@ static uint64_t free_units(const struct aio_store *store, unsigned path)
     return aio_space_free_bytes(store->spaces[path]) / store->unit_bytes;
 }
 
-/* The path for a rest that is shorter than a unit: the one with the largest credit. */
+/* The path for a remainder that is shorter than a unit: the one with the largest credit. */
 static unsigned place_rest(struct aio_store *store, uint64_t bytes)
 {
     unsigned best = store->paths_count;

@@ -29,8 +29,8 @@ struct aio_store_options {
     const struct aio_store_path *paths;
     unsigned paths_count;           /* 1 to AIO_PATHS_MAX */
     uint64_t run;                   /* identifies the run, for example a random number */
-    uint64_t align_bytes;           /* of extents; 0: AIO_EXTENT_ALIGN_BYTES; a multiple of 4096
-                                       that divides 1 MiB, or a multiple of 1 MiB */
+    uint64_t align_bytes;           /* alignment of extents; 0: AIO_EXTENT_ALIGN_BYTES; a multiple
+                                     * of 4096 that divides 1 MiB, or a multiple of 1 MiB */
     const char *backend;            /* NULL: chosen by probing */
     bool no_sums;                   /* neither compute nor verify checksums */
     bool unwritten;                 /* reserve files but write no zeros at open: every extent is
@@ -59,10 +59,10 @@ int aio_store_register(struct aio_store *store, const struct iovec *memory, unsi
  * full; the message has the numbers. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
-/* Makes a read-only extent of parts of other files, one after the other. The caller, who has verified the
- * data, tells its checksums by aio_extent_hashed. The files are attached to the first path's drive
- * (aio_drive_attach) and outlive the extent. -EINVAL: a part is not whole MiB (the last one: whole
- * pages). */
+/* Makes a read-only extent from parts of other files, one after the other. The caller, who has
+ * verified the data, passes the checksums to aio_extent_hashed. The files are attached to the first
+ * path's drive (aio_drive_attach) and outlive the extent. -EINVAL: a part is not whole MiB (the
+ * last one: whole pages). */
 struct aio_extent_part {
     uint32_t file;
     uint64_t offset;
@@ -73,17 +73,17 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
 /* No request may be in flight on it. `store` is NULL if it is closed already. `extent` may be NULL. */
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent);
 uint64_t aio_extent_bytes(const struct aio_extent *extent);
-/* How many of its bytes are on a path. */
+/* How many bytes of the extent are on a path. */
 uint64_t aio_extent_on(const struct aio_extent *extent, unsigned path);
 
 /* A queue over all paths of the store; closed by aio_queue_close. */
 int aio_store_queue(struct aio_store *store, const struct aio_queue_options *options,
                     struct aio_queue **out);
 
-/* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB, `bytes` too unless it reaches the
- * end; `memory` is aligned to 4 KiB. Returns as aio_queue_submit. A read fails with -EBADMSG (the message
- * names file, offset and both checksums) when the data is not what was written last, and with -ENODATA
- * when nothing was written. */
+/* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB, and so is `bytes` unless
+ * the part reaches the end; `memory` is aligned to 4 KiB. Returns as aio_queue_submit. A read fails
+ * with -EBADMSG (the message names file, offset and both checksums) if the data is not what was
+ * written last, and with -ENODATA if nothing was written. */
 int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,
                    void *memory, uint64_t bytes, struct core_fence *out);
 int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,

@@ -1,4 +1,4 @@
-/* sums.c: see sums.h. */
+/* sums.c: computes and compares checksums, one MiB at a time. */
 #include "aio/sums.h"
 
 #include "core/base/hash.h"

@@ -16,20 +16,23 @@ struct aio_sum {
 /* Checksums of a range of bytes. The seed of each is (run, owner, number, generation). */
 struct aio_sums {
     struct aio_sum *table; /* borrowed; of the range's first byte, which starts a sum; NULL: none */
-    uint64_t run, owner;   /* owner: a shard or an extent; tells equal data apart */
+    uint64_t run, owner;   /* owner: a shard or an extent; distinguishes equal data */
     uint64_t first;        /* number of the first sum within the owner */
-    bool given;            /* writes: the caller has hashed and raised the generation already */
+    bool given;            /* writes: the caller has already computed the checksum and raised the
+                            * generation */
 };
 
 /* The seed of sum `index` of the table. */
 uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t generation);
 
-/* Both take `bytes` bytes at `memory`, which begin `offset` bytes, whole sums, into the range. */
+/* Both functions take `bytes` bytes at `memory`. These begin `offset` bytes, a whole number of
+ * sums, after the start of the range. */
 
 /* Computes the sums before a write; raises their generations. */
 void aio_sums_compute(const struct aio_sums *sums, uint64_t offset, const unsigned char *memory,
                       uint32_t bytes);
-/* Returns the index of the first sum that does not match and stores what was found, or -1 where all do. */
+/* Returns the index of the first sum that does not match and stores the computed one in *found, or
+ * returns -1 if all match. */
 int64_t aio_sums_verify(const struct aio_sums *sums, uint64_t offset, const unsigned char *memory,
                         uint32_t bytes, uint64_t *found);
 

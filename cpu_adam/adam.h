@@ -24,7 +24,7 @@ struct adam_group {
     double lr;            /* 0 or more */
     double beta1;         /* in [0, 1); SGD: the momentum */
     double beta2;         /* in [0, 1); Adagrad and SGD have none */
-    double eps;           /* 0 or more: with 0, a direction over zero is zero */
+    double eps;           /* 0 or more; 0: the quotient of a zero denominator is 0 */
     double decay;         /* 0 or more */
     uint64_t step;        /* the next step; the first is 1 */
     bool bias_correction; /* of Adam and AdamW */
@@ -48,9 +48,11 @@ struct adam_options {
     size_t runs_count;               /* 0: all parameters in group 0 */
     const struct adam_group *groups; /* copied */
     size_t groups_count;
-    uint64_t seed;          /* of the run: stochastic rounding */
-    uint32_t number;        /* of the array: two arrays never share random numbers */
-    unsigned cpu_without;   /* enum core_cpu_flag not to be used; CORE_CPU_ALL: plain C */
+    uint64_t seed;          /* seed of the run, for stochastic rounding */
+    uint32_t number;        /* number of the array: arrays with different numbers never share random
+                             * numbers */
+    unsigned cpu_without;   /* instructions (enum core_cpu_flag) that are not used; CORE_CPU_ALL:
+                             * plain C */
     struct core_team *team; /* borrowed, outlives the adam; NULL: the caller's thread alone */
 };
 
@@ -82,12 +84,13 @@ int adam_group_set(struct adam *adam, size_t index, const struct adam_group *gro
 int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
               double gradient_scale, unsigned *met);
 
-/* A step as the launches that do it on a device, which has the arrays in its own memory: `take` gets
- * them in order, each with the scalars of one group, and ends it with what is not 0. With all of them
- * done the bits are those of adam_step(). -ENOTSUP where two groups share a block of 8-bit moments;
- * adam_pieces_possible() says whether any do. */
+/* Cuts a step into launches for a device, which has the arrays in its own memory: `take` gets the
+ * launches in order, each with the scalars of one group, and stops them by returning anything but
+ * 0. After all launches the bits are those of adam_step(). -ENOTSUP if two groups share a block of
+ * 8-bit moments; adam_pieces_possible() says whether any do. */
 struct adam_window {
-    const struct adam_arrays *arrays; /* borrowed; looked at, not read */
+    const struct adam_arrays *arrays; /* borrowed; pointers are passed on, the arrays are not
+                                       * read */
     uint64_t begin, end;
     double gradient_scale;
 };
@@ -96,12 +99,13 @@ int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_
                 void *context);
 bool adam_pieces_possible(const struct adam *adam);
 
-/* The fp32 numbers of one group, as the pass uses them: the same for CPU and device.
- * -EINVAL where they do not exist (step 0, beta 1, negative or not finite ones, beyond fp32). */
+/* The fp32 scalars of one group, as the pass uses them: the same for CPU and device. -EINVAL for
+ * settings without valid scalars (step 0, beta 1, negative values, values that are not finite or
+ * beyond fp32). */
 int adam_scalars(enum core_update_rule rule, const struct adam_group *group, double gradient_scale,
                  struct core_update_scalars *out);
 
-/* The arrays by name. */
+/* Pointers to the arrays, by name. */
 enum adam_stream {
     ADAM_W16,
     ADAM_LO16,
@@ -127,15 +131,15 @@ enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };
 int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                      uint64_t begin, uint64_t end, const float *in);
 
-/* "adamw", "split", ...: for sentences and tables. */
+/* "adamw", "split", ...: for messages and tables. */
 const char *adam_rule_name(enum core_update_rule rule);
 const char *adam_master_name(enum core_update_master master);
 const char *adam_type_name(enum core_update_type type);
-/* The variant that runs: "scalar", "avx2", "avx512", "neon". */
+/* The variant that is used: "scalar", "avx2", "avx512", "neon". */
 const char *adam_variant_name(const struct adam *adam);
 
-/* A team whose threads run on the processors of the node of the page at `pages`, or where
- * the caller may run, if that is not known. `count` 0: one thread a processor. */
+/* Creates a team whose threads run on the processors of the node of the page at `pages`, or on the
+ * caller's processors if the node is unknown. `count` 0: one thread per processor. */
 int adam_team_create(const void *pages, unsigned count, struct core_team **out);
 
 #endif

@@ -1,8 +1,9 @@
-/* body_q8.h: 8-bit moments, block by block. A magnitude y from 0 to 1.875 - c becomes upper bits of
- * the float y + c: evenly spaced below c, three bits of mantissa above, so that the code needs one
- * add each way. The block's largest magnitude has the largest code; what lies between two codes
- * goes up or down by chance, so that small changes are not lost. A v of zero under an m that is not
- * would be a leap: v never gets code 0. */
+/* body_q8.h: 8-bit moments, block by block. A magnitude y from 0 to 1.875 - c becomes the upper
+ * bits of the float y + c: values are evenly spaced below c and have three bits of mantissa above,
+ * so that encoding and decoding need one addition each. The block's largest magnitude has the
+ * largest code; values between two codes are rounded stochastically, so that small changes are not
+ * lost. A v of zero together with an m that is not zero would make the weight jump: v never gets
+ * code 0. */
 #ifndef CPU_ADAM_BODY_Q8_H
 #define CPU_ADAM_BODY_Q8_H
 
@@ -23,7 +24,7 @@
 #define Q8_V_LEAST   0x1.2p-31f        /* c and code 1 */
 #define Q8_SCALE_MIN 0x1p-80f
 
-/* What turns a block's codes into values: unit, and c in units, which is taken off again. */
+/* Converts a block's codes to values: the unit, and c in units, which is subtracted again. */
 struct q8_unit {
     vf unit;
     vf less;
@@ -62,7 +63,7 @@ V_INLINE struct pair q8_load_v(const uint8_t *code, struct q8_unit unit)
                          q8_value(u_shl(both, Q8_SHIFT - 8), Q8_V_MASK, Q8_V_C, unit)};
 }
 
-/* |x| on the codes' scale. */
+/* |x| on the scale of the codes. */
 V_INLINE vf q8_m_size(vf x, vf rate)
 {
     vf size = v_float(u_and(v_bits(x), u_set(0x7fffffffu)));
@@ -134,14 +135,14 @@ V_INLINE void q8_keep(struct q8_moment *moment, int k, struct pair x)
     moment->most = q8_larger(moment->most, x);
 }
 
-/* The same for what has no sign. */
+/* The same for a value without a sign. */
 V_INLINE void q8_keep_size(struct q8_moment *moment, int k, struct pair x)
 {
     moment->x[k] = x;
     moment->most = u_max(moment->most, u_max(v_bits(x.even), v_bits(x.odd)));
 }
 
-/* Where codes and scales go. */
+/* The destination of codes and scales. */
 struct q8_out {
     uint8_t *m_code;
     uint8_t *v_code;
@@ -149,7 +150,7 @@ struct q8_out {
     float *v_scale;
 };
 
-/* One block, at element `at`; NULL: no such moment. */
+/* One block, at element `at`; NULL: the rule has no such moment. */
 V_INLINE void q8_encode_block(const struct q8_moment *m, const struct q8_moment *v,
                               const vu *chance, const struct q8_out *out, uint64_t at)
 {
@@ -197,7 +198,7 @@ __attribute__((unused)) static void q8_decode(const struct adam_q8 *q8)
     }
 }
 
-/* To nearest is a chance of one half that always falls the same way. */
+/* Rounding to nearest uses one half in place of a random number. */
 V_INLINE void q8_chances(const struct adam_q8 *q8, uint64_t at, vu *chance)
 {
     if (!q8->nearest) {

@@ -1,5 +1,5 @@
-/* body_update.h: the fused pass: gradient, master and moments in; master, working weight and
- * moments out. The rule is a constant of each function; formats are the same for all of a call, so
+/* body_update.h: the fused pass: reads gradient, master and moments; writes master, working weight
+ * and moments. The rule is a constant of each function; formats are the same for all of a call, so
  * their branches are predicted and cost nothing compared with memory access. */
 #ifndef CPU_ADAM_BODY_UPDATE_H
 #define CPU_ADAM_BODY_UPDATE_H
@@ -136,13 +136,14 @@ V_INLINE void apply(enum core_update_rule rule, struct element *e, vf g, const s
     }
 }
 
-/* Sums of gradient x 0, which are NaN once one was not finite, and the largest new weight. */
+/* Collects gradient x 0, which is NaN from the first gradient that is not finite, and the largest
+ * new weight. */
 struct met {
     vf gradient;
     vu master;
 };
 
-/* The least magnitude that the working weight rounds to infinity. */
+/* The smallest magnitude that the working weight rounds to infinity. */
 V_INLINE uint32_t working_limit(enum core_update_master master)
 {
     switch (master) {
@@ -163,9 +164,9 @@ V_INLINE unsigned met_flags(const struct met *met, enum core_update_master maste
            (most >= working_limit(master) ? CORE_NONFINITE_WORKING : 0u);
 }
 
-/* Prefetches the elements of `x`, of `wide` bytes each, some hundred after the pair at element i; the
- * address may be beyond the array. The processor's own prefetch does not reach far enough for five
- * streams. */
+/* Prefetches the elements of `x`, each of `wide` bytes, some hundred elements after the pair at
+ * element i; the address may be beyond the array. The processor's own prefetch does not reach far
+ * enough for five streams. */
 enum { AHEAD_NARROW_BYTES = 768, AHEAD_WIDE_BYTES = 2048, LINE_BYTES = 64 };
 V_INLINE void ahead(const void *x, uint64_t i, unsigned wide)
 {
@@ -301,8 +302,8 @@ V_INLINE unsigned update_any(enum core_update_rule rule, const struct core_updat
     }
 }
 
-/* The default formats have a copy of the pass in which they are constants: no branches in it, and
- * registers enough. */
+/* The default formats have a copy of the pass in which they are constants: it has no branches and
+ * its values fit into registers. */
 V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u)
 {
     if (u->master == CORE_UPDATE_MASTER_SPLIT && u->gradients == CORE_UPDATE_BF16) {

@@ -15,7 +15,7 @@ struct adam_norm {
     struct core_team *team; /* borrowed; NULL: the caller's thread alone */
 };
 
-/* `mask` as for core_cpu_flags: CORE_CPU_ALL, or less to use a slower variant. */
+/* `mask` as for core_cpu_flags: CORE_CPU_ALL, or a smaller mask to use a slower variant. */
 void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mask);
 
 /* Writes one sum per tile. Only the last tile of the array may be shorter than CORE_UPDATE_TILE.
@@ -24,7 +24,7 @@ void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mas
 int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args *of);
 
 /* The sum of squares of one or more arrays from the sums of their tiles, added in order. It is not
- * finite exactly if an element is not. */
+ * finite exactly if an element is not finite. */
 double adam_norm_total(const double *sums, uint64_t count);
 
 /* The first tile whose sum is not finite, or `count`. */

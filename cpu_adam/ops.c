@@ -1,4 +1,4 @@
-/* ops.c: which variant runs. */
+/* ops.c: selects the variant. */
 #include "cpu_adam/ops.h"
 
 #include "core/base/cpus.h"

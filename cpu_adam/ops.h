@@ -26,7 +26,7 @@ struct adam_q8 {
     float *v;
     uint64_t seed;
     uint64_t stream;
-    bool nearest; /* encode without chance */
+    bool nearest; /* rounds to nearest, not stochastically */
 };
 
 struct adam_ops {

@@ -1,4 +1,4 @@
-/* pass.c: ranges, groups, stages. */
+/* pass.c: updates a range: runs of equal scalars, whole groups, and stages of 8-bit moments. */
 #include "cpu_adam/pass.h"
 
 #include <assert.h>
@@ -6,7 +6,7 @@
 
 #include "cpu_adam/format.h"
 
-/* `bytes` further; NULL stays NULL. */
+/* The pointer `bytes` further; NULL stays NULL. */
 static void *further(const void *at, uint64_t bytes)
 {
     return at == NULL ? NULL : (unsigned char *)(uintptr_t)at + bytes;
@@ -37,7 +37,7 @@ static void copy(void *to, const void *from, size_t bytes)
     }
 }
 
-/* Fewer elements than a group: works on copies, padded with zeros to a group. */
+/* Fewer elements than a group: works on copies that are padded with zeros to a group. */
 static unsigned update_part(const struct adam_ops *ops, const struct core_update_args *u,
                             uint64_t count)
 {
@@ -89,7 +89,8 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* One run of equal scalars, begin < end: a part of a group, whole groups, a part of a group. */
+/* Updates one run of equal scalars, begin < end: a part of a group, whole groups, a part of a
+ * group. */
 static unsigned update_run(const struct adam_ops *ops, const struct core_update_args *arrays,
                            uint64_t begin, uint64_t end)
 {
@@ -130,7 +131,7 @@ static size_t run_of(const struct adam_pass *pass, uint64_t index)
     return low;
 }
 
-/* Run by run. `arrays` are the pass's own or staged ones. */
+/* Updates run by run. `arrays` are the pass's own or staged ones. */
 static unsigned update_runs(const struct adam_pass *pass, const struct core_update_args *arrays,
                             uint64_t begin, uint64_t end)
 {
@@ -153,8 +154,8 @@ static uint64_t whole_blocks(uint64_t count)
     return (count + CORE_UPDATE_Q8_BLOCK - 1) / CORE_UPDATE_Q8_BLOCK * CORE_UPDATE_Q8_BLOCK;
 }
 
-/* The codes of a stage: in place, or in `codes`, zero beyond `count`, where the array ends within
- * a block. */
+/* The codes of a stage: in place, or, if the array ends within a block, in `codes` with zeros after
+ * `count`. */
 static struct adam_q8 q8_stage(const struct core_update_args *u, uint64_t count,
                                uint8_t codes[2][ADAM_STAGE], float *m, float *v)
 {
@@ -212,7 +213,7 @@ void adam_q8_write(const struct adam_ops *ops, const struct core_update_args *ar
     }
 }
 
-/* Blocks that several runs share, or that the array's end cuts. */
+/* Updates blocks that several runs share, or that the array's end cuts. */
 static unsigned update_staged(const struct adam_pass *pass, uint64_t begin, uint64_t end)
 {
     _Alignas(64) float m[ADAM_STAGE];
@@ -229,7 +230,7 @@ static unsigned update_staged(const struct adam_pass *pass, uint64_t begin, uint
     return met;
 }
 
-/* Where a run of whole blocks with the same scalars ends; `begin` where the first block is cut. */
+/* The end of the run of whole blocks with the same scalars; `begin` if the first block is cut. */
 static uint64_t q8_run_end(const struct adam_pass *pass, uint64_t begin, uint64_t end)
 {
     const uint64_t stop = least(end, pass->runs[run_of(pass, begin)].end);

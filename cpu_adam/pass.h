@@ -1,7 +1,6 @@
-/* pass.h: the update over any range: cut at the borders of parameter groups, brought into whole
- * groups of CORE_UPDATE_GROUP elements, 8-bit moments staged through the first-level cache. Enters on
- * each member of a team with a range of its own; holds no state. Private to
- * cpu_adam. */
+/* pass.h: the update of any range: cut at the borders of parameter groups, divided into whole
+ * groups of CORE_UPDATE_GROUP elements, 8-bit moments staged through the first-level cache. Each
+ * member of a team enters with a range of its own; there is no state. Private to cpu_adam. */
 #ifndef CPU_ADAM_PASS_H
 #define CPU_ADAM_PASS_H
 
@@ -18,16 +17,17 @@ struct adam_pass {
     const struct core_update_scalars *scalars; /* borrowed, by group */
 };
 
-/* Updates the elements of global index begin .. end - 1, which lie in the arrays; 8-bit moments ask
- * for `begin` at a block's border and rewrite the block of `end` alone up to there. Returns enum
- * core_nonfinite_flags flags. */
+/* Updates the elements of global index begin .. end - 1, which are in the arrays. With 8-bit
+ * moments `begin` must be at the border of a block; the block of `end` is rewritten only up to
+ * there. Returns enum core_update_met flags. */
 unsigned adam_pass_range(const struct adam_pass *pass, uint64_t begin, uint64_t end);
 
 /* The arrays with element 0 at global index `from`. */
 struct core_update_args adam_pass_from(const struct core_update_args *arrays, uint64_t from);
 
-/* 8-bit moments of begin .. end - 1 to fp32 (in `m`, `v`, room for whole blocks, at most
- * ADAM_STAGE elements; either NULL) and back. `chance` false rounds to nearest. */
+/* Decodes the 8-bit moments of begin .. end - 1 to fp32 (in `m`, `v`, room for whole blocks, at
+ * most ADAM_STAGE elements; either NULL), and encodes them again. `chance` false rounds to
+ * nearest. */
 enum { ADAM_STAGE = 1024 };
 void adam_q8_read(const struct adam_ops *ops, const struct core_update_args *arrays, uint64_t begin,
                   uint64_t end, float *m, float *v);

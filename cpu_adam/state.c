@@ -19,7 +19,7 @@ static int check_value(const struct adam *adam, enum adam_value value)
     return 0;
 }
 
-/* A NaN as the quiet NaN of its sign; any other number unchanged. */
+/* Turns a NaN into the quiet NaN of its sign; leaves other numbers unchanged. */
 static float canonical(float x)
 {
     const uint32_t bits = core_f32_bits(x);

@@ -1,4 +1,4 @@
-/* team.c: a team on the node of given pages: asked from the kernel, no library. */
+/* team.c: a team on the node of given pages: asks the kernel, uses no library. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -23,7 +23,7 @@ static int node_of(const void *pages)
     return node;
 }
 
-/* The processors of a node that this thread may use; false where that is not known or none. */
+/* The processors of a node that this thread may use; false if the node is unknown or has none. */
 static bool cpus_of(int node, struct core_cpus *out)
 {
     char path[64];

@@ -1,5 +1,5 @@
-/* vec.h: the vector words of one variant, which its .c file names before the body is included; plain
- * C where none is named. Private to the bodies. */
+/* vec.h: includes the vector functions of one variant, which its .c file names before it includes
+ * the body; plain C if none is named. Private to the bodies. */
 #ifndef CPU_ADAM_VEC_H
 #define CPU_ADAM_VEC_H
 

@@ -1,5 +1,5 @@
-/* vec_scalar.h: the vector words of body_*.h with one lane, in plain C. The reference of the other
- * three; any machine. Words that start with u_ work on 32-bit integers, d_ on doubles. */
+/* vec_scalar.h: the vector functions of body_*.h with one lane, in plain C. The reference of the
+ * other three; any machine. Names that start with u_ work on 32-bit integers, d_ on doubles. */
 #ifndef CPU_ADAM_VEC_SCALAR_H
 #define CPU_ADAM_VEC_SCALAR_H
 
@@ -116,7 +116,7 @@ V_INLINE void u_store16(uint16_t *to, vu a)
     memcpy(to, &x, sizeof x);
 }
 
-/* Those of a, then those of b. */
+/* The elements of a, then those of b. */
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     u_store16(to, a);
@@ -151,8 +151,8 @@ V_INLINE vu u_max(vu a, vu b)
 #define u_shl(a, bits) ((vu)((a) << (bits)))
 #define u_shr(a, bits) ((vu)((a) >> (bits)))
 
-/* Words in pairs: V_LANES 32-bit words hold 2 V_LANES elements of 16 bits, the even ones in the
- * low halves. Fp32 arrays are taken apart into even and odd elements to match. */
+/* Elements in pairs: V_LANES 32-bit words hold 2 V_LANES elements of 16 bits, the even ones in the
+ * low halves. Fp32 arrays are separated into even and odd elements to match. */
 V_INLINE vu u_load(const void *from)
 {
     vu x;
@@ -195,13 +195,13 @@ V_INLINE vu u_pick(vu mask, vu a, vu b)
     return (a & mask) | (b & ~mask);
 }
 
-/* a where mask has ones, and the bits of b, which has none there. */
+/* a where mask has ones, else b, which must have zeros where mask has ones. */
 V_INLINE vu u_and_or(vu a, vu mask, vu b)
 {
     return (a & mask) | b;
 }
 
-/* The larger; of NaN, something. */
+/* The larger; unspecified if one is NaN. */
 V_INLINE vf v_max(vf a, vf b)
 {
     return a > b ? a : b;
@@ -210,7 +210,7 @@ V_INLINE vf v_max(vf a, vf b)
 /* Shifts right and keeps the sign. */
 #define u_sar(a, bits) ((vu)((int32_t)(a) >> (bits)))
 
-/* Words as they go through products: a product is kept whole, as the next one reads its low half and
+/* Words between products: a product is kept whole, because the next step reads its low half and
  * w_next() its high half. */
 struct vw {
     uint64_t product;

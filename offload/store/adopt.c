@@ -1,4 +1,4 @@
-/* adopt.c: extents in a checkpoint's files, one part a stream. */
+/* adopt.c: makes extents from parts of a checkpoint's files, one part per stream. */
 #include "offload/store/adopt.h"
 
 #include <assert.h>
@@ -16,8 +16,8 @@
 
 /* ---- files ---- */
 
-/* Whether the checkpoint lies on the drive that the store has, so that reading it later costs nothing
- * more. */
+/* Whether the checkpoint is on the same drive as the store, so that later reads cost nothing
+ * extra. */
 static bool is_beside(const struct store *store, int fd)
 {
     struct stat mine;
@@ -84,7 +84,7 @@ void store_adopt_close(struct store *store)
 
 /* ---- chunks ---- */
 
-/* The streams of a kind in the order in which an extent has them; the rest stays STORE_STREAM_COUNT. */
+/* The streams of a kind in the order of an extent; unused places stay STORE_STREAM_COUNT. */
 static void streams_of(enum store_kind kind, enum store_stream streams[3])
 {
     const bool states = kind == STORE_STATES;
@@ -107,7 +107,8 @@ static uint64_t element_bytes(const struct plan_format *format, enum store_strea
     return 0;
 }
 
-/* Where the parts of a chunk's extent lie in the checkpoint; 0: not as an extent has to. */
+/* Finds the parts of a chunk's extent in the checkpoint's files. Returns their number; 0: they are
+ * not aligned as an extent requires. */
 static unsigned parts_of(const struct store *store, const struct store_place *place,
                          const struct store_image *image, struct plan_span span,
                          struct aio_extent_part parts[3])

@@ -1,4 +1,4 @@
-/* checkpoint_files.c: reading, hashing, and the tensors of sums. */
+/* checkpoint_files.c: reads and hashes small files, and converts checksums to tensors and back. */
 #include "offload/store/checkpoint_files.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static int read_all(int fd, const char *where, const char *name, uint64_t most, 
         return core_err_set(-EINVAL, "%s/%s is no file of up to %" PRIu64 " bytes", where, name,
                             most);
     }
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* what was written, not what is cached */
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* read the disk, not the cache */
     const size_t size = (size_t)info.st_size;
     char *made = malloc(size + 1);
     if (made == NULL) {
@@ -99,7 +99,7 @@ int store_file_check(int folder, const char *where, const struct store_file *fil
 
 /* ---- sums ---- */
 
-/* Where each stream's sums begin behind the header. */
+/* Finds where each stream's checksums begin after the header. */
 static int print_header(const struct store_image *image, struct core_json_write *write)
 {
     uint64_t at = 0;

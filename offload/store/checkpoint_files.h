@@ -8,18 +8,19 @@
 #define STORE_MANIFEST_NAME "manifest.json"
 #define STORE_SUMS_NAME     "sums.safetensors"
 
-/* The file as it is on the disk; the text is the caller's to free. `most` bytes at most. */
+/* Reads the file from the disk. At most `most` bytes. The caller frees the text. */
 int store_file_read(int folder, const char *where, const char *name, uint64_t most, char **text,
                     size_t *bytes);
 /* Size and hash of a file. */
 int store_file_look(int folder, const char *where, struct store_file *file);
-/* -EBADMSG or -EINVAL where the file is not the one that is described. */
+/* -EBADMSG or -EINVAL if the file is not as described. */
 int store_file_check(int folder, const char *where, const struct store_file *file);
 
-/* The file of all sums, as text of safetensors: for each stream one tensor. The caller's to free. */
+/* The file of all checksums, in the form of safetensors: one tensor per stream. The caller frees
+ * the text. */
 int store_sums_print(const struct store_image *image, uint64_t *const sums[STORE_STREAM_COUNT],
                      char **text, size_t *bytes);
-/* Back out of it: it has to be, to the byte, what print would make. */
+/* Parses that file, which must be equal, to the byte, to what the function above prints. */
 int store_sums_parse(const struct store_image *image, const char *where, const char *text,
                      size_t bytes, uint64_t *const sums[STORE_STREAM_COUNT]);
 

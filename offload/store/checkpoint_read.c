@@ -1,4 +1,4 @@
-/* checkpoint_read.c: opens a checkpoint from the outside in: manifest, sums, other files, headers. */
+/* checkpoint_read.c: opens a checkpoint in the order manifest, checksums, other files, headers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

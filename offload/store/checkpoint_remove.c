@@ -1,4 +1,4 @@
-/* checkpoint_remove.c: the files that a manifest lists, and no others. */
+/* checkpoint_remove.c: removes the files that a manifest lists, and no others. */
 #include "offload/store/checkpoint_remove.h"
 
 #include <dirent.h>
@@ -59,8 +59,8 @@ bool store_checkpoint_is_marked(const char *path)
 
 /* ---- which files are its own ---- */
 
-/* What the mark lists. Of a manifest that is damaged nothing is believed: then only the names that every
- * checkpoint has are known. */
+/* Reads the list in the mark. A damaged manifest is not trusted: then only the names that every
+ * checkpoint has count as its own. */
 static int read_mark(int folder, const char *path, struct store_manifest *out)
 {
     char *text = NULL;
@@ -89,13 +89,14 @@ static bool is_own(const struct store_manifest *manifest, const char *name)
     return own;
 }
 
-/* The entries of a folder: what is not the checkpoint's, and whether own files could not be removed. */
+/* What removal finds in a folder: files that are not the checkpoint's, and whether removals
+ * failed. */
 struct entries {
     char foreign[NAME_MAX + 1]; /* one of them; "": none */
     int failed;                 /* errno of the last removal that failed; 0: none */
 };
 
-/* Removes all own files but the mark, or only looks. */
+/* Removes all own files except the mark; or only examines the folder. */
 static int walk(int folder, const char *path, const struct store_manifest *manifest, bool remove,
                 struct entries *out)
 {
@@ -155,7 +156,7 @@ int store_checkpoint_mark(const char *path, bool *foreign)
     return rc;
 }
 
-/* The mark goes last: until then it says which files may be removed. */
+/* The mark is removed last, because it says which files may be removed. */
 static int remove_files(int folder, const char *path, struct entries *out)
 {
     struct store_manifest manifest = {.step = 0};

@@ -1,24 +1,24 @@
-/* checkpoint_remove.h: removes a checkpoint's own files and leaves all others. Which files are its own
- * is what its manifest says. The manifest becomes the mark STORE_REMOVED_NAME first: from then on the folder
- * is no checkpoint, and whoever finds the mark may go on with the removal. */
+/* checkpoint_remove.h: removes a checkpoint's own files and leaves all others. The manifest says
+ * which files are its own. It is renamed to the mark STORE_REMOVED_NAME first: from then on the
+ * folder is not a checkpoint, and any later run that finds the mark may continue the removal. */
 #ifndef OFFLOAD_STORE_CHECKPOINT_REMOVE_H
 #define OFFLOAD_STORE_CHECKPOINT_REMOVE_H
 
 #include <stdbool.h>
 
-/* A manifest under another name, in a folder that is being removed or written over. */
+/* A manifest under another name, in a folder that is being removed or overwritten. */
 #define STORE_REMOVED_NAME ".tide-removed"
 
-/* Whether the folder `path` has a manifest.json that tide wrote, damaged or not. */
+/* Whether the folder `path` has a manifest.json that tide wrote, even if it is damaged. */
 bool store_checkpoint_is_ours(const char *path);
 /* Whether the folder has the mark and no manifest. */
 bool store_checkpoint_is_marked(const char *path);
 
-/* Turns the manifest into the mark, durably. *foreign: whether the folder has entries that are not the
- * checkpoint's. */
+/* Renames the manifest to the mark, durably. *foreign: whether the folder has entries that are not
+ * the checkpoint's. */
 int store_checkpoint_mark(const char *path, bool *foreign);
-/* Removes the files of a folder with the mark, the mark last, and the folder if it is empty then. Logs
- * what cannot be removed, and that files of others keep the folder. */
+/* Removes the files of a folder with the mark, the mark last, and then the folder if it is empty.
+ * Logs what cannot be removed, and that files of others keep the folder. */
 void store_checkpoint_remove(const char *path);
 
 #endif

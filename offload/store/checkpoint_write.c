@@ -1,4 +1,5 @@
-/* checkpoint_write.c: from an empty folder under another name to a checkpoint that was read back. */
+/* checkpoint_write.c: writes a checkpoint into an empty folder under another name, and reads it
+ * back. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -25,10 +26,10 @@ struct store_checkpoint_write {
     struct store_manifest manifest;
     struct store_image image;
     struct store_flow *flow; /* owned */
-    char folder[4096];       /* as it will be called */
-    char *path;              /* owned: as it is called now; NULL: not made, or published */
+    char folder[4096];       /* its final name */
+    char *path;              /* owned: its present name; NULL: not created yet, or published */
     int fd;
-    uint64_t cuts; /* that were put */
+    uint64_t cuts; /* cuts that were written */
 };
 
 /* ---- beginning ---- */
@@ -40,7 +41,8 @@ static enum model_dtype dtype_of(const char *name)
                                        : MODEL_F16;
 }
 
-/* The files of one that rotation took away; what else is left of it makes room now. */
+/* Takes over the files of a checkpoint that rotation kept as the spare, and removes the rest of the
+ * spare to free space. */
 static void take_spare(struct store_checkpoint_write *checkpoint)
 {
     char text[sizeof checkpoint->folder + 64];
@@ -58,7 +60,8 @@ static bool has(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* Other programs call folders of their checkpoints so, too: their files are not replaced. */
+/* Other programs use the same names for their checkpoints' folders; their files are not
+ * replaced. */
 static bool is_ours(const char *folder)
 {
     return has(folder, STORE_SUMS_NAME) || store_checkpoint_is_ours(folder);
@@ -75,8 +78,8 @@ static int check_place(const char *folder)
                                   folder);
 }
 
-/* The same where the folder is another program's without a name that says so (an adapter's, say): none of
- * the files that a model's folder gives may be there already. */
+/* The same for a folder of another program that check_place does not recognize (of an adapter, for
+ * example): no file that is copied from the model's folder may exist there. */
 static int check_copies(const char *folder, const char *path)
 {
     int rc = 0;
@@ -226,7 +229,8 @@ static int write_sums(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Files that the manifest knows by other means, or that are no files. */
+/* Whether the list of files in the manifest has this entry: a regular file that is neither a stream
+ * nor the checksums nor the manifest itself. */
 static bool is_listed(const struct store_checkpoint_write *checkpoint, const char *name)
 {
     struct stat info;
@@ -287,7 +291,8 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Reads everything as a run that resumes would, from the disk; and it has to be this checkpoint. */
+/* Reads everything from the disk, as a resuming run would, and checks that it is this
+ * checkpoint. */
 static int verify(struct store_checkpoint_write *checkpoint)
 {
     struct store_checkpoint *back = NULL;

@@ -1,9 +1,9 @@
-/* chunk.c: the switch between two generations, made when somebody looks. */
+/* chunk.c: switches between two generations, when a reader or writer asks for the current one. */
 #include "offload/store/chunk.h"
 
 #include <stddef.h>
 
-/* Lets a write that is done, and that nothing speaks against, become current. */
+/* Makes the other generation current if its write is done and was not discarded. */
 static void settle(struct store_chunk *chunk)
 {
     if (!chunk->waits || chunk->ahead) {
@@ -15,7 +15,7 @@ static void settle(struct store_chunk *chunk)
     }
     chunk->waits = false;
     if (state < 0) {
-        return; /* a failed one leaves what was there */
+        return; /* a failed write leaves the old data current */
     }
     chunk->current ^= !chunk->borrows;
     chunk->borrows = false;
@@ -38,11 +38,11 @@ void store_chunk_wrote(struct store_chunk *chunk, struct core_fence written, boo
 {
     const bool twice = chunk->extents[!chunk->current] != NULL;
     if (!twice && !chunk->borrows) {
-        return; /* held once: in place */
+        return; /* there is one generation: it is overwritten in place */
     }
     chunk->written = written;
     chunk->waits = true;
-    chunk->ahead = ahead && twice; /* nobody decides about what is held once */
+    chunk->ahead = ahead && twice; /* with one generation there is nothing to decide */
 }
 
 void store_chunk_decide(struct store_chunk *chunk, bool stands)

@@ -1,8 +1,8 @@
-/* chunk.h: a chunk's one or two extents, and which of two is current. Memory alone knows that.
- * A chunk may borrow its first bytes from a checkpoint (adopt.h) until a write of its own stands.
- * A write goes to the extent that is not current and makes it so when it is done, so that a write that
- * fails leaves what was there. One that is ahead of its step's norm waits for a decision as well.
- * The engine's thread. Nothing is allocated here. */
+/* chunk.h: a chunk's one or two extents, and which of two is current; only memory records that. A
+ * write goes to the extent that is not current, which becomes current when the write is done; so a
+ * failed write leaves the old data. A write ahead of its step's norm also waits for a decision. A
+ * chunk may read from a checkpoint's file (adopt.h) until a write of its own is done. The engine's
+ * thread. Nothing is allocated here. */
 #ifndef OFFLOAD_STORE_CHUNK_H
 #define OFFLOAD_STORE_CHUNK_H
 
@@ -16,23 +16,26 @@ struct aio_extent;
 enum { STORE_GENERATIONS_MAX = 2 };
 
 struct store_chunk {
-    struct aio_extent *extents[STORE_GENERATIONS_MAX]; /* owned by the store; NULL: none such */
-    struct aio_extent *adopted;                        /* owned by the store: of a checkpoint */
+    struct aio_extent *extents[STORE_GENERATIONS_MAX]; /* owned by the store; NULL: does not
+                                                        * exist */
+    struct aio_extent *adopted;                        /* owned by the store: a part of a
+                                                        * checkpoint */
     struct core_fence written;                         /* the last write of the other generation */
     uint8_t current;
-    bool borrows; /* `adopted` is what counts, and the write of extents[current] is the other */
-    bool waits;   /* `written` makes the other one current once it is reached */
-    bool ahead;   /* and the decision has not been made */
+    bool borrows; /* `adopted` is current, and the write in progress goes to extents[current] */
+    bool waits;   /* when `written` is reached, the other generation becomes current */
+    bool ahead;   /* it also waits for the decision */
 };
 
-/* What a read takes, and what the next write goes to. NULL: nothing lies here. */
+/* The extent to read from, and the one that the next write goes to. NULL: the chunk is not in the
+ * store. */
 struct aio_extent *store_chunk_current(struct store_chunk *chunk);
 struct aio_extent *store_chunk_next(struct store_chunk *chunk);
 
-/* The next extent is being written; `ahead` of the norm. */
+/* Records a write to the next extent; `ahead`: before its step's norm is known. */
 void store_chunk_wrote(struct store_chunk *chunk, struct core_fence written, bool ahead);
 
-/* What was written ahead stands or falls. */
+/* Decides about a write that was ahead: it becomes current (`stands`) or is discarded. */
 void store_chunk_decide(struct store_chunk *chunk, bool stands);
 
 #endif

@@ -1,4 +1,4 @@
-/* flow.c: cuts a range into pieces, a few streams after another, and sees each piece through. */
+/* flow.c: cuts a range into pieces, several streams in turn, and moves each piece. */
 #include "offload/store/flow.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@ int store_flow_direct_file(const struct store_flow *flow, enum store_stream stre
 
 /* ---- one piece ---- */
 
-/* As many cuts as fit into a piece. */
+/* Makes a piece of as many cuts as fit. */
 static struct flow_piece piece_at(const struct store_flow *flow, enum store_stream stream,
                                   uint32_t block, uint64_t cut, uint64_t end)
 {
@@ -41,7 +41,8 @@ static struct flow_piece piece_at(const struct store_flow *flow, enum store_stre
     return piece;
 }
 
-/* Requests go to the caller's memory where the file can, and where nothing but its bytes move. */
+/* Requests use the caller's memory directly if the file allows that and the bytes need no
+ * padding. */
 static char *place_of(const struct store_flow *flow, const struct flow_piece *piece, uint32_t turn)
 {
     const bool aligned = !flow->direct[piece->stream] ||
@@ -61,7 +62,7 @@ static int mismatch(const struct store_flow *flow, const struct flow_piece *piec
                         flow->image->blocks[piece->block].name, sums[0], sums[1]);
 }
 
-/* Takes the sums of what goes out, or compares those of what has come. */
+/* Computes the checksums of what is written, or verifies those of what was read. */
 static int sum_piece(struct store_flow *flow, const struct flow_piece *piece)
 {
     uint64_t *sums = flow->sums[piece->stream] +
@@ -80,7 +81,7 @@ static int sum_piece(struct store_flow *flow, const struct flow_piece *piece)
     return 0;
 }
 
-/* Waits for a piece that is under way; what was read is compared and handed over. */
+/* Waits for a piece in flight; verifies what was read and copies it to the caller. */
 static int finish(struct store_flow *flow, struct flow_piece *piece)
 {
     int rc = core_fence_wait_moving(piece->done, flow->still_ns);
@@ -111,8 +112,8 @@ static int request(struct store_flow *flow, struct flow_piece *piece)
 
 /* ---- several pieces ---- */
 
-/* Waits for everything that is under way and keeps the first error: nothing points into the caller's
- * memory afterwards, unless the drive has failed; then it is free once the flow is closed. */
+/* Waits for everything in flight and keeps the first error. Afterwards nothing points into the
+ * caller's memory, unless the drive has failed; then the memory is free once the flow is closed. */
 static int fail(struct store_flow *flow, int rc)
 {
     flow->failed = core_err_keep(rc);
@@ -123,7 +124,7 @@ static int fail(struct store_flow *flow, int rc)
     return core_err_first(&flow->failed, 0);
 }
 
-/* A flow that has failed says so to everyone who asks. */
+/* A flow that has failed returns its error from every call. */
 static int finish_until(struct store_flow *flow, uint64_t point)
 {
     if (flow->failed.code != 0) {
@@ -159,7 +160,7 @@ static int begin(struct store_flow *flow, const struct flow_piece *piece)
 
 /* ---- ranges ---- */
 
-/* All pieces of a stream between two cuts; `memory` NULL: into buffers. */
+/* Moves all pieces of a stream between two cuts; `memory` NULL: into the flow's buffers. */
 static int move_stream(struct store_flow *flow, enum store_stream stream, uint32_t block,
                        const uint64_t cuts[2], char *memory)
 {

@@ -1,4 +1,4 @@
-/* flow_open.c: makes or opens the files of a flow, checks their headers, and starts its drive. */
+/* flow_open.c: creates or opens the files of a flow, checks their headers, and starts its drive. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,7 +15,8 @@
 #include "offload/plan/shard.h"
 #include "offload/store/flow_parts.h"
 
-/* The drive's own limit ends a wait, with better words; these are for a drive whose thread is stuck. */
+/* The drive's own limit ends a wait first, with a better message; these limits are for a drive
+ * whose thread is stuck. */
 static const int64_t still_default_ns = INT64_C(180) * 1000000000;
 static const int64_t still_more_ns = INT64_C(3) * 1000000000;
 
@@ -32,7 +33,7 @@ static int failed(const struct store_flow *flow, const char *name, const char *w
 
 /* ---- one file ---- */
 
-/* Room for all of it from the start, so that a disk that is too small is found now. */
+/* Reserves all space at the start, so that a disk that is too small is found now. */
 static int fill_header(const struct model_folder *folder, const struct store_flow *flow,
                        enum store_stream stream, int fd, const char *name)
 {
@@ -48,7 +49,7 @@ static int fill_header(const struct model_folder *folder, const struct store_flo
     return fdatasync(fd) == 0 ? 0 : failed(flow, name, "made durable");
 }
 
-/* The header is known to the byte, so nothing in it has to be understood. */
+/* The header's exact bytes are known, so it is compared and not parsed. */
 static int check_header(struct store_flow *flow, enum store_stream stream, int fd, const char *name)
 {
     const uint64_t bytes = store_image_file_bytes(flow->image, stream);
@@ -77,12 +78,13 @@ static int check_header(struct store_flow *flow, enum store_stream stream, int f
     return rc;
 }
 
-/* Direct where the file system can and cuts are whole pages; scales are too small for that. */
+/* Opens for direct I/O if the file system supports it and cuts are whole pages; scales are too
+ * small for that. */
 static int open_file(struct store_flow *flow, const struct store_flow_options *options,
                      enum store_stream stream)
 {
     const bool pages = stream != STORE_STREAM_M_SCALES && stream != STORE_STREAM_V_SCALES;
-    /* What is there already was taken over from a checkpoint that is no more. */
+    /* A file that exists was taken over from a removed checkpoint. */
     const int make = options->writes ? O_RDWR | O_CREAT : O_RDONLY;
     char name[32];
     name_of(stream, name);
@@ -138,7 +140,7 @@ static int start_drive(struct store_flow *flow, const struct store_flow_options 
     return rc == 0 ? aio_queue_open(&flow->drive, 1, &queue, &flow->queue) : rc;
 }
 
-/* Room for a cut, and for all there is where that is little. */
+/* Bytes of a piece: at least a cut, but not more than the largest file needs. */
 static uint64_t piece_bytes(const struct store_image *image)
 {
     uint64_t all = 0;
@@ -162,7 +164,7 @@ static uint64_t piece_bytes(const struct store_image *image)
 static int make(struct store_flow *flow, const struct store_flow_options *options)
 {
     flow->piece_bytes = piece_bytes(flow->image);
-    /* Large pages: a drive takes pieces on them several times as fast. */
+    /* Large pages: a drive moves pieces on them several times as fast. */
     const struct core_region_options buffers = {.name = "buffers of a checkpoint",
                                                 .bytes = STORE_FLOW_PIECES * flow->piece_bytes,
                                                 .pages = CORE_PAGES_THP,

@@ -1,4 +1,4 @@
-/* image.c: sizes of tensors, their places, and the headers that say so. */
+/* image.c: sizes of tensors, their offsets, and the headers that describe them. */
 #include "offload/store/image.h"
 
 #include <errno.h>
@@ -137,7 +137,7 @@ static void write_tensor(struct core_json_write *write, const char *name, struct
     core_json_write_object_end(write);
 }
 
-/* Length, JSON, blanks up to a multiple of 4096. */
+/* Length, JSON, and spaces up to a multiple of 4096. */
 static int seal_header(struct store_image *image, enum store_stream stream, const char *text,
                        uint64_t bytes)
 {

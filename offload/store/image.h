@@ -1,8 +1,8 @@
-/* image.h: how a checkpoint lies in files: one safetensors file a stream, one tensor a block, whole
- * blocks whatever the ranks, chunks and tiers of the run that wrote it. Tensors begin at multiples of
- * 4096; what is between them are tensors of zeros named "padding.N". Sums are taken over cuts of 64 Ki
- * elements; that of a block's last cut covers the padding behind it.
- * Pure; constant once made, any thread reads. */
+/* image.h: the layout of a checkpoint's files: one safetensors file per stream, one tensor per
+ * block. Blocks are whole, whatever the ranks, chunks and tiers of the run that wrote them. Tensors
+ * begin at multiples of 4096; between them are tensors of zeros named "padding.N". Checksums cover
+ * cuts of 64 Ki elements; that of a block's last cut includes the padding after it. Pure; constant
+ * after init, any thread may read it. */
 #ifndef OFFLOAD_STORE_IMAGE_H
 #define OFFLOAD_STORE_IMAGE_H
 
@@ -13,11 +13,13 @@
 #include "offload/plan/plan.h"
 
 enum store_stream {
-    STORE_STREAM_WEIGHTS, /* working weights, of all blocks; the others of trained ones alone */
-    STORE_STREAM_MASTER,  /* the remainder below them (lo16), or the whole in fp32 */
+    STORE_STREAM_WEIGHTS, /* working weights, of all blocks; the other streams have only trained
+                           * ones */
+    STORE_STREAM_MASTER,  /* the bits below the working weights (lo16), or the whole master in
+                           * fp32 */
     STORE_STREAM_M,
     STORE_STREAM_V,
-    STORE_STREAM_M_SCALES, /* of moments of 8 bits */
+    STORE_STREAM_M_SCALES, /* of 8-bit moments */
     STORE_STREAM_V_SCALES,
     STORE_STREAM_COUNT
 };
@@ -32,19 +34,22 @@ struct store_image_block {
 
 struct store_image {
     struct plan_format format;
-    char weight_dtype[8]; /* "BF16", as safetensors spells it */
+    char weight_dtype[8]; /* "BF16", in the notation of safetensors */
     uint32_t block_count;
     struct store_image_block *blocks;      /* owned */
-    uint64_t *offsets[STORE_STREAM_COUNT]; /* owned, [block_count + 1]: in the file; then its end */
-    uint64_t *first_cuts[STORE_STREAM_COUNT]; /* owned, [block_count + 1]: in the stream's sums */
-    char *headers[STORE_STREAM_COUNT]; /* owned; what each file begins with, its length too */
+    uint64_t *offsets[STORE_STREAM_COUNT]; /* owned, [block_count + 1]: offset of each block in the
+                                            * file; the last one is the end */
+    uint64_t *first_cuts[STORE_STREAM_COUNT];  /* owned, [block_count + 1]: index of each block's
+                                               * first checksum */
+    char *headers[STORE_STREAM_COUNT];         /* owned; the first bytes of each file, its length
+                                        * included */
     uint64_t header_bytes[STORE_STREAM_COUNT]; /* a multiple of 4096 */
 };
 
 /* "weights", "m_scales". The file is NAME.safetensors. */
 const char *store_stream_name(enum store_stream stream);
 
-/* `blocks` is copied. -EINVAL with a sentence where sizes mean nothing. */
+/* `blocks` is copied. -EINVAL with a sentence for impossible sizes. */
 int store_image_init(struct store_image *image, const struct plan_format *format,
                      const char *weight_dtype, const struct store_image_block *blocks,
                      uint32_t block_count);
@@ -54,14 +59,15 @@ void store_image_fini(struct store_image *image);
 /* Bytes of a block's tensor without padding; 0: it has none. */
 uint64_t store_image_bytes(const struct store_image *image, enum store_stream stream,
                            uint32_t block);
-/* Whether any block has it: whether there is a file. */
+/* Whether any block has the stream, so that its file exists. */
 bool store_image_has(const struct store_image *image, enum store_stream stream);
 uint64_t store_image_file_bytes(const struct store_image *image, enum store_stream stream);
-/* Sums of a stream; of all. */
+/* Number of checksums of a stream; of all streams. */
 uint64_t store_image_cuts(const struct store_image *image, enum store_stream stream);
 uint64_t store_image_cuts_all(const struct store_image *image);
 
-/* Cut `index` of a block's tensor: where in the file, how many bytes, and with padding. */
+/* Cut `index` of a block's tensor: its offset in the file and its bytes, without and with
+ * padding. */
 struct store_cut {
     uint64_t offset;
     uint64_t bytes;
@@ -70,7 +76,7 @@ struct store_cut {
 struct store_cut store_image_cut(const struct store_image *image, enum store_stream stream,
                                  uint32_t block, uint64_t index);
 
-/* Where each stream of a range of elements lies in memory; NULL: not moved. */
+/* Where each stream of a range of elements is in memory; NULL: not moved. */
 struct store_arrays {
     char *at[STORE_STREAM_COUNT];
 };

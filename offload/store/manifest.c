@@ -1,4 +1,4 @@
-/* manifest.c: the parts that come from a model and an application, and writing all of it down. */
+/* manifest.c: fills in the parts that come from a model and an application, and writes the text. */
 #include "offload/store/manifest.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ void store_manifest_fini(struct store_manifest *manifest)
     *manifest = (struct store_manifest){.step = 0};
 }
 
-/* ---- what it is made from ---- */
+/* ---- filling in ---- */
 
 static uint64_t mix(uint64_t hash, uint64_t number)
 {
@@ -108,7 +108,7 @@ const char *store_manifest_parameter(const struct store_manifest *manifest, cons
 
 /* ---- writing ---- */
 
-/* 64 bits are more than every reader of JSON keeps in a number. */
+/* Written as text: many JSON readers keep fewer than 64 bits of a number. */
 static void write_hex(struct core_json_write *write, const char *key, uint64_t value)
 {
     char text[20];
@@ -126,7 +126,7 @@ static void write_file(struct core_json_write *write, const char *key,
     core_json_write_object_end(write);
 }
 
-/* Where each tensor of the model's files lies in its block, for who reads this without tide. */
+/* Where each tensor of the model's files is in its block, for readers other than tide. */
 static void write_tensors(struct core_json_write *write, const struct model_block *block)
 {
     core_json_write_array_begin(write, "tensors");
@@ -164,7 +164,7 @@ static void write_blocks(struct core_json_write *write, const struct store_manif
     core_json_write_array_end(write);
 }
 
-/* The text of one block's table. */
+/* Writes the table of one block. */
 static int print_tensors(const struct model_block *block, const struct core_json_value *found,
                          char **out)
 {
@@ -270,7 +270,7 @@ static void write_run(struct core_json_write *write, const struct store_manifest
     core_json_write_object_end(write);
 }
 
-/* In hexadecimal: it is a few bytes, and any reader can take it apart. */
+/* In hexadecimal: these are a few bytes, and any reader can decode them. */
 static int write_application(struct core_json_write *write, const struct store_manifest *manifest)
 {
     const unsigned char *bytes = manifest->application;

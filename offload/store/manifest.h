@@ -1,5 +1,5 @@
-/* manifest.h: what a checkpoint says about itself: which run and step, what the run was made with, the
- * blocks of the model, and the sums that everything else is checked by. Its own text ends in its sum.
+/* manifest.h: the description of a checkpoint: its run and step, the run's parameters, the blocks
+ * of the model, and the checksums of everything else. The text ends in a checksum of itself.
  * docs/checkpoint-format.md names every key. A value; no thread. */
 #ifndef OFFLOAD_STORE_MANIFEST_H
 #define OFFLOAD_STORE_MANIFEST_H
@@ -19,20 +19,20 @@ enum {
     STORE_MANIFEST_BYTES_MAX = 64 << 20,
 };
 
-/* Something a run was made with, in text: {"beta1", "0.9"}. */
+/* A parameter of the run, as text: {"beta1", "0.9"}. */
 struct store_parameter {
     char name[STORE_PARAMETER_BYTES];
     char value[STORE_PARAMETER_BYTES];
 };
 
-/* A file besides those of the streams: config.json, the tokenizer's. */
+/* A file other than the streams: config.json, the tokenizer's. */
 struct store_file {
     char name[STORE_FILE_NAME_BYTES];
     uint64_t bytes;
     uint64_t hash; /* XXH3-64 */
 };
 
-/* fp16's loss scale. */
+/* the loss scale of fp16 */
 struct store_scale {
     double value;
     uint64_t steps;
@@ -41,9 +41,9 @@ struct store_scale {
 };
 
 struct store_manifest {
-    uint64_t run;     /* the same for all checkpoints of a run, resumed or not */
-    uint64_t step;    /* steps done, skipped ones too */
-    uint64_t updates; /* skipped ones not counted */
+    uint64_t run;     /* the same for all checkpoints of a run, including resumed parts */
+    uint64_t step;    /* steps done, including skipped ones */
+    uint64_t updates; /* without skipped ones */
     struct store_scale scale;
     struct store_parameter parameters[STORE_PARAMETERS_MAX];
     uint32_t parameter_count;
@@ -56,27 +56,28 @@ struct store_manifest {
     struct store_file *files; /* owned */
     uint32_t file_count;
     struct store_file sums; /* sums.safetensors */
-    void *application;      /* owned: bytes of the application's own */
+    void *application;      /* owned: bytes of the application */
     size_t application_bytes;
 };
 
-/* Of names, shapes, places and what is frozen. */
+/* Hash of names, shapes, offsets, and which tensors are frozen. */
 uint64_t store_manifest_model_hash(const struct model *model);
-/* Fills family, hash and blocks from a model. */
+/* Fills in family, hash and blocks from a model. */
 int store_manifest_set_model(struct store_manifest *manifest, const struct model *model);
 int store_manifest_set_application(struct store_manifest *manifest, const void *bytes,
                                    size_t count);
-/* The value of a parameter; NULL where it is not there. */
+/* The value of a parameter; NULL: there is none. */
 const char *store_manifest_parameter(const struct store_manifest *manifest, const char *name);
 
-/* The text; the caller's to free. `model` for the table of its tensors. */
+/* Prints the manifest; the caller frees the text. `model` is for the table of its tensors. */
 int store_manifest_print(const struct store_manifest *manifest, const struct model *model,
                          char **text, size_t *bytes);
-/* -EBADMSG where the text is not what was written, -ENOTSUP for another version, -EINVAL for what
- * means nothing; each with a sentence that names `source`. */
+/* -EBADMSG if the text is not what was written, -ENOTSUP for another version, -EINVAL for
+ * impossible values; each with a sentence that names `source`. */
 int store_manifest_parse(const char *text, size_t bytes, const char *source,
                          struct store_manifest *out);
-/* -EBADMSG where the table of tensors in the text is not that of `model`, also under a sum that fits. */
+/* -EBADMSG if the table of tensors in the text is not that of `model`, even if the checksum is
+ * right. */
 int store_manifest_check_tensors(const char *text, size_t bytes, const char *source,
                                  const struct model *model);
 /* A zeroed one is fine. */

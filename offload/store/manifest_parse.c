@@ -1,4 +1,4 @@
-/* manifest_parse.c: a manifest out of its text. Nothing in it is believed before it was looked at. */
+/* manifest_parse.c: parses a manifest. Every value is checked before it is used. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,7 +58,8 @@ static int get_text(const struct core_json *doc, const struct core_json_value *o
     return rc;
 }
 
-/* A plain name of a file in the checkpoint's folder: no other place can be reached by it. */
+/* Accepts only plain names of files, so that a manifest cannot name a file outside the checkpoint's
+ * folder. */
 static int get_file(const struct core_json *doc, const struct core_json_value *object,
                     struct store_file *out)
 {
@@ -364,7 +365,7 @@ done:
     core_json_destroy(doc);
     if (rc != 0) {
         store_manifest_fini(&made);
-        /* A key that is missing is damage like any other; -ENOENT is for files. */
+        /* A missing key is damage like any other; -ENOENT is only for files. */
         return rc == -ENOENT ? -EINVAL : rc;
     }
     *out = made;

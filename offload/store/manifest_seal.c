@@ -1,4 +1,4 @@
-/* manifest_seal.c: a fixed number of bytes at the end. */
+/* manifest_seal.c: adds a checksum as a fixed number of bytes at the end, and verifies it. */
 #include "offload/store/manifest_seal.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* ranks.c: directories read for names that are ours. */
+/* ranks.c: finds the folders of ranks in a directory by name. */
 #include "offload/store/ranks.h"
 
 #include <dirent.h>
@@ -26,7 +26,7 @@ int store_rank_folder(const char *directory, unsigned rank, char *text, size_t b
                               directory);
 }
 
-/* Whether a name is a rank's folder, exactly as we write it. */
+/* Whether a name is a rank's folder, in exactly the form that we write. */
 static bool is_rank(const char *name, unsigned *rank)
 {
     char again[32];
@@ -38,7 +38,7 @@ static bool is_rank(const char *name, unsigned *rank)
     return strcmp(again, name) == 0;
 }
 
-/* Calls `each` for every rank's folder; -errno where the directory cannot be read. */
+/* Calls `each` for every rank's folder; -errno if the directory cannot be read. */
 static int for_each(const char *directory, void (*each)(void *context, unsigned rank),
                     void *context)
 {
@@ -93,7 +93,7 @@ void store_ranks_clear(const char *directory, unsigned world)
     }
 }
 
-/* ---- looking ---- */
+/* ---- inspecting ---- */
 
 struct looking {
     const char *directory;

@@ -1,4 +1,5 @@
-/* shelf.c: a lock file, names, and rotation. */
+/* shelf.c: locks the folder, lists checkpoints by name, sweeps what killed runs left, and
+ * rotates. */
 #include "offload/store/shelf.h"
 
 #include <ctype.h>
@@ -30,9 +31,9 @@ static const char removed[] = ".removed";
 struct store_shelf {
     char directory[PATH_BYTES - 64];
     int fd;   /* of the folder */
-    int lock; /* held while it is open */
+    int lock; /* locked while it is open */
     bool has_spare;
-    uint64_t spare; /* the step that it was of */
+    uint64_t spare; /* step of the checkpoint that became the spare */
 };
 
 const char *store_shelf_directory(const struct store_shelf *shelf)
@@ -48,7 +49,7 @@ const char *store_shelf_path(const char *directory, uint64_t step, char *text, s
 
 /* ---- names ---- */
 
-/* Whether a name is checkpoint-N (with `end` behind it); exactly as we write it. */
+/* Whether a name is checkpoint-N followed by `end`, in exactly the form that we write. */
 static bool is_ours(const char *name, const char *end, uint64_t *step)
 {
     char again[64];
@@ -97,8 +98,9 @@ static int list(DIR *dir, const char *end, uint64_t **steps, size_t *count)
     return 0;
 }
 
-/* Others use names of this form, too, and a rotated checkpoint may leave a folder of files that are not
- * its own. One whose manifest is lost is listed, so that somebody tells that it is damaged. */
+/* Other programs use names of this form, too, and a rotated checkpoint may leave a folder with
+ * files that are not its own. A checkpoint whose manifest is missing is listed, so that the caller
+ * reports the damage. */
 static bool is_checkpoint(const char *directory, uint64_t step)
 {
     static const char *const files[] = {"manifest.json", "weights.safetensors"};
@@ -181,7 +183,8 @@ static const char *path_with(const struct store_shelf *shelf, uint64_t step, con
     return text;
 }
 
-/* Whether it was whole, and a run that was killed was just giving it its name. */
+/* Publishes a checkpoint that was complete when its run was killed during publishing. Returns
+ * whether there was one. */
 static bool publish(const struct store_shelf *shelf, const char *path, uint64_t step)
 {
     char folder[PATH_BYTES + 64];
@@ -197,7 +200,7 @@ static bool publish(const struct store_shelf *shelf, const char *path, uint64_t 
     return rc != 0;
 }
 
-/* Whether a run left it that was killed: it has its mark, or nothing at all. */
+/* Whether a killed run left the folder: it has tide's mark, or is empty. */
 static bool is_left(const char *path, const char *end)
 {
     char mark[PATH_BYTES + 128];
@@ -217,7 +220,7 @@ static void remove_left(const char *path, const char *end)
     }
 }
 
-/* What runs left that were killed. Folders of these names that no run left stay as they are. */
+/* Removes what killed runs left. Other folders with such names stay as they are. */
 static void sweep(const struct store_shelf *shelf, const char *end, const char *why)
 {
     DIR *dir = opendir(shelf->directory);
@@ -291,9 +294,10 @@ void store_shelf_close(struct store_shelf *shelf)
 
 /* ---- rotation ---- */
 
-/* Takes the name away first, so that half a checkpoint is never found. One that has files of others stays
- * where it is, and so does a folder that cannot be renamed (an overlay's, or the new name is somebody's):
- * there only the checkpoint's own files go. Whether it was renamed. */
+/* Renames the checkpoint before removing files, so that an incomplete one is never found. A folder
+ * that contains files of others is not renamed, and some folders cannot be (on an overlay, or if
+ * the new name exists): there only the checkpoint's own files are removed. Returns whether it was
+ * renamed. */
 static bool take_away(const struct store_shelf *shelf, uint64_t step, const char *end)
 {
     char path[PATH_BYTES + 64];
@@ -324,8 +328,8 @@ void store_shelf_remove(const struct store_shelf *shelf, uint64_t step)
     }
 }
 
-/* Its name is gone for good before anybody writes over its files: else a checkpoint that is none could be
- * found by it after the power was cut. */
+/* The renaming is made durable before another run overwrites the files; otherwise a power failure
+ * could leave the overwritten files under the name of a checkpoint. */
 static void make_spare(struct store_shelf *shelf, uint64_t step)
 {
     shelf->has_spare = take_away(shelf, step, spare);

@@ -1,6 +1,7 @@
-/* shelf.h: the folder in which a run keeps its checkpoints: checkpoint-N after step N, each a folder
- * of its own. Whoever writes holds the shelf, by a lock that ends with the process; reading needs
- * none, for a checkpoint gets its name when it is whole, and loses it before it is taken apart. */
+/* shelf.h: the folder in which a run keeps its checkpoints: checkpoint-N after step N, each a
+ * folder of its own. A writer holds the folder's lock, which ends with the process. Readers need no
+ * lock, because a checkpoint gets its name when it is complete, and loses it before its files are
+ * removed. */
 #ifndef OFFLOAD_STORE_SHELF_H
 #define OFFLOAD_STORE_SHELF_H
 
@@ -10,31 +11,31 @@
 
 struct store_shelf;
 
-/* Makes the folder where it is missing, locks it, and removes what a run left that was killed while
- * it wrote. -EBUSY: another run holds it. */
+/* Creates the folder if it is missing, locks it, and removes what killed runs left. -EBUSY: another
+ * run holds the lock. */
 int store_shelf_open(const char *directory, struct store_shelf **out);
 void store_shelf_close(struct store_shelf *shelf); /* removes the spare; NULL is fine */
 
-/* Whether it is the one of `directory`, however that is spelled: they have one lock. */
+/* Whether the shelf is that of `directory`, in any spelling: both have the same lock file. */
 bool store_shelf_is(const struct store_shelf *shelf, const char *directory);
 const char *store_shelf_directory(const struct store_shelf *shelf);
 /* DIRECTORY/checkpoint-N. Returns text. */
 const char *store_shelf_path(const char *directory, uint64_t step, char *text, size_t bytes);
 
-/* The steps of the checkpoints that are there, ascending; the caller's to free. A folder that is not
- * there has none. A checkpoint-N without a checkpoint's files is none. */
+/* The steps of the existing checkpoints, ascending; the caller frees them. A missing folder has
+ * none. A folder checkpoint-N without a checkpoint's files does not count. */
 int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
 
-/* Removes the files that its manifest lists, and the folder if no others are in it; what cannot be
- * removed is a warning. */
+/* Removes the files that the checkpoint's manifest lists, and the folder if it is empty then; what
+ * cannot be removed is a warning. */
 void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
-/* Removes the oldest (see store_shelf_remove) until `keep` are left of those up to `step`, the one just written; 0: all stay. What
- * is behind it a resumed run has passed over as damaged: that keeps nothing else away, and goes when the
- * run has come so far. The first becomes the spare where there is
- * none: a drive that frees gigabytes under a run stands still meanwhile, and files that are written over
- * take their bytes faster than new ones. The others are removed. */
+/* Removes the oldest checkpoints (see store_shelf_remove) until `keep` remain of those up to
+ * `step`, which was written last; 0: all remain. Newer checkpoints were skipped as damaged by a
+ * resumed run: they do not count, and are removed once the run has passed their step. The first one
+ * removed becomes the spare if there is none: freeing gigabytes would stall the drive during a run,
+ * and overwriting existing files is faster than writing new ones. */
 void store_shelf_rotate(struct store_shelf *shelf, uint64_t step, uint32_t keep);
-/* Where the spare is; NULL: there is none. */
+/* The folder of the spare; NULL: there is none. */
 const char *store_shelf_spare(const struct store_shelf *shelf, char *text, size_t bytes);
 void store_shelf_spare_drop(struct store_shelf *shelf); /* removes it */
 

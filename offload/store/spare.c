@@ -1,4 +1,4 @@
-/* spare.c: which files may be written over, and moving them. */
+/* spare.c: decides which files may be overwritten, and moves them. */
 #include "offload/store/spare.h"
 
 #include <fcntl.h>
@@ -7,8 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A lease for writing is given where nobody has a file open or mapped. Whoever opens it at that moment
- * sends a signal: one that is ignored, where the usual one would end the process. */
+/* The kernel grants a write lease only if no other process has the file open or mapped. If one
+ * opens it at that moment, the kernel sends us a signal: one that is ignored, because the default
+ * one would end the process. */
 static bool is_alone(int fd)
 {
     return fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0 &&

@@ -1,12 +1,12 @@
-/* spare.h: files of a checkpoint that is no more, for the next one to write over: a drive that frees
- * gigabytes under a run stands still meanwhile, and bytes arrive faster where others were before. */
+/* spare.h: files of a removed checkpoint, which the next one overwrites: freeing gigabytes would
+ * stall the drive during a run, and overwriting existing files is faster than writing new ones. */
 #ifndef OFFLOAD_STORE_SPARE_H
 #define OFFLOAD_STORE_SPARE_H
 
 #include "offload/store/image.h"
 
-/* Moves the streams' files from the folder `from` into `folder`, a descriptor: those of the right size that
- * nobody else can see, by another name or because he has them open. What stays is of no use. */
+/* Moves the streams' files from the folder `from` into `folder`, a descriptor: those of the right
+ * size that have no other name and that no other process has open. Files that stay are useless. */
 void store_spare_take(const char *from, const struct store_image *image, int folder);
 
 #endif

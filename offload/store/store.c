@@ -1,4 +1,4 @@
-/* store.c: the paths of a store and the extents of a plan's chunks. */
+/* store.c: the paths of a store, and the extents of a plan's chunks. */
 #include "offload/store/store.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static uint32_t row_count(const struct plan_input *input, const struct plan *pla
                               : (uint32_t)plan_chunk_count(elements, plan_chunk_elements(plan));
 }
 
-/* An extent that the store makes; the second generation, if any, is one more. */
+/* Allocates an extent; if the chunk has a second generation, one more. */
 typedef int each_extent(void *context, const struct store_place *place, uint64_t bytes,
                         unsigned generations);
 
@@ -93,7 +93,7 @@ static int for_each(const struct plan_input *input, const struct plan *plan, eac
 
 /* ---- paths ---- */
 
-/* A directory of our own inside the one that was given, which is made where it is missing. */
+/* Names our own directory in the one that the caller gave, which is created if it is missing. */
 static int place_directory(struct store_directory *place, const char *parent, unsigned rank)
 {
     if (mkdir(parent, 0700) == 0) {
@@ -144,7 +144,7 @@ static int count_need(void *context, const struct store_place *place, uint64_t b
     return 0;
 }
 
-/* Whole extents that a path may take. */
+/* Number of whole extents that fit into a path. */
 static uint64_t path_limit(const struct store_path *path)
 {
     const uint64_t bytes = path->bytes > 0 ? path->bytes : STORE_UNLIMITED_BYTES;
@@ -161,12 +161,12 @@ uint64_t store_capacity(const struct store_path *paths, unsigned count)
     return bytes;
 }
 
-/* Shares by speed among the paths that are not full yet; a path whose share is above its limit is full, and
- * the others share what it cannot take. */
+/* Distributes by speed among the paths that are not full; a path whose share exceeds its limit is
+ * full, and the others take the excess. */
 static void share_by_weight(const struct store_path *paths, unsigned count, uint64_t bytes,
                             uint64_t shares[STORE_PATHS_MAX])
 {
-    enum { SPARE_EXTENTS = 16 }; /* for shares that do not come out even */
+    enum { SPARE_EXTENTS = 16 }; /* reserve for shares that are not whole extents */
     bool full[STORE_PATHS_MAX] = {false};
     for (bool again = true; again;) {
         uint64_t left = bytes;
@@ -211,7 +211,7 @@ int store_share(const struct store_path *paths, unsigned count, uint64_t bytes,
     if (known) {
         share_by_weight(paths, count, bytes, shares);
     }
-    for (unsigned i = 0; i < count; i++) { /* no path is without a file */
+    for (unsigned i = 0; i < count; i++) { /* every path needs a file */
         shares[i] = shares[i] > 0 ? shares[i] : AIO_EXTENT_ALIGN_BYTES;
     }
     return 0;
@@ -314,7 +314,8 @@ int store_close(struct store *store)
     if (store == NULL) {
         return 0;
     }
-    /* Drives first: late answers of one that stalled are still compared with the extents' sums. */
+    /* Drives first: late completions of a stalled drive are still compared with the extents'
+     * checksums. */
     int rc = aio_store_close(store->extents);
     for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
         for (uint32_t b = 0; store->rows[kind] != NULL && b < store->block_count; b++) {
@@ -334,10 +335,10 @@ int store_close(struct store *store)
         const struct store_directory *place = &store->places[i];
         aio_mem_destroy(place->disk);
         if (place->directory[0] != '\0') {
-            (void)rmdir(place->directory); /* of a run that died, taken over and now empty */
+            (void)rmdir(place->directory); /* a dead run's folder, taken over and now empty */
         }
         if (place->parent[0] != '\0') {
-            (void)rmdir(place->parent); /* it stays where others have put something into it */
+            (void)rmdir(place->parent); /* it stays if others have put files into it */
         }
     }
     free(store);
