@@ -1,4 +1,5 @@
-/* builder.c: edges from accesses, by ranges of buffers and one clock a command. */
+/* builder.c: derives edges from accesses, with ranges of buffers and a vector clock for each
+ * command. */
 #include "offload/plan/builder.h"
 
 #include <assert.h>
@@ -19,13 +20,13 @@ struct clock {
 struct touch {
     uint64_t begin;
     uint64_t end;
-    uint32_t place; /* absolute, on `queue` */
+    uint32_t place; /* counted over all tapes, on `queue` */
     uint8_t queue;
     uint8_t access;
 };
 
 struct history {
-    struct touch *touches; /* owned */
+    struct touch *touches; /* owned; [place - 1] */
     uint32_t count;
     uint32_t room;
 };
@@ -41,7 +42,7 @@ struct line {
 struct plan_builder {
     const struct plan_buffer *buffers; /* borrowed from the plan */
     uint32_t buffer_count;
-    struct history *histories; /* owned, a buffer each */
+    struct history *histories; /* owned, one per buffer */
     struct line lines[PLAN_Q_COUNT];
     struct plan_tape tape;
     uint32_t tape_room;
@@ -52,8 +53,8 @@ static int no_memory(void)
     return core_err_set(-ENOMEM, "no memory for the tape of the plan");
 }
 
-/* The array with room for one more item, doubled where it is full; NULL where that fails, and the
- * old array stands. */
+/* Returns the array with room for one more item, doubled if it is full; NULL if that fails, and the
+ * old array stays valid. */
 static void *grow(void *items, uint32_t count, uint32_t *room, size_t item_bytes)
 {
     if (count < *room) {
@@ -135,7 +136,7 @@ static const struct clock *clock_of(const struct plan_builder *builder, int queu
     return &builder->lines[queue].clocks[place - 1];
 }
 
-/* Drops what the queue's own order, an older tape or another need already says. */
+/* Drops needs that follow from the queue's own order, from an older tape or from another need. */
 static void reduce_needs(const struct plan_builder *builder, int queue,
                          uint32_t needs[PLAN_Q_COUNT])
 {
@@ -212,8 +213,8 @@ static bool any_beyond(const uint32_t needs[PLAN_Q_COUNT], int count)
     return count < 0;
 }
 
-/* An older touch is forgotten where every later conflict with it is ordered behind the new one:
- * the new one covers its range and writes, or both only read and stand on one queue. */
+/* An older access is dropped if every later conflict with it is also ordered after the new one: the
+ * new one covers its range and writes, or both only read and are on one queue. */
 static bool superseded(const struct touch *old, const struct touch *fresh)
 {
     bool covered = fresh->begin <= old->begin && old->end <= fresh->end;
@@ -293,7 +294,7 @@ int plan_builder_add(struct plan_builder *builder, const struct plan_command *co
 int plan_builder_end(struct plan_builder *builder, struct plan_tape *out)
 {
     struct plan_tape tape = builder->tape;
-    if (tape.commands == NULL) { /* a tape without commands is a tape: a rank may own nothing */
+    if (tape.commands == NULL) { /* a tape may have no commands: a rank may own nothing */
         tape.commands = calloc(1, sizeof *tape.commands);
         if (tape.commands == NULL) {
             return core_err_set(-ENOMEM, "no memory for a tape");
@@ -304,7 +305,7 @@ int plan_builder_end(struct plan_builder *builder, struct plan_tape *out)
     }
     builder->tape = (struct plan_tape){0};
     builder->tape_room = 0;
-    if (tape.count > 0) { /* tapes stay for the whole run: no room that nobody uses */
+    if (tape.count > 0) { /* tapes stay for the whole run, so unused capacity is freed */
         struct plan_command *exact = realloc(tape.commands, tape.count * sizeof *exact);
         tape.commands = exact != NULL ? exact : tape.commands;
     }

@@ -17,7 +17,8 @@ static int add_tape(struct plan_builder *builder, const struct plan_input *input
     return rc == 0 ? plan_builder_end(builder, out) : rc;
 }
 
-/* Builds `kind` as it stands after `before`: the tape before is built first, for its accesses. */
+/* Builds the tape of `kind` that follows one of `before`: that one is built first, for its
+ * accesses. */
 static int build_join(const struct plan_input *input, const struct plan *plan, int before, int kind,
                       struct plan_tape *out)
 {
@@ -113,7 +114,7 @@ static void note_need(const struct plan_layout *layout, const struct plan_input 
     plan_needs_note(needs, &need);
 }
 
-/* What a residence takes: whether it fits, and whether all that it lacks is STORE. */
+/* The bytes of a residence: whether it fits, and whether everything outside memory is in STORE. */
 static int look(const struct plan_input *input, const struct plan_choice *choice,
                 const struct plan_residence *residence, struct plan_needs *needs, bool *fitted,
                 bool *full)
@@ -129,7 +130,7 @@ static int look(const struct plan_input *input, const struct plan_choice *choice
     return rc;
 }
 
-/* As much of what STORE lacks room for as memory holds besides; false where that is not enough. */
+/* Keeps as much in memory as STORE lacks room for; false if memory has not enough room either. */
 static int fill_memory(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
@@ -148,8 +149,8 @@ static int fill_memory(const struct plan_input *input, const struct plan_choice 
     return rc;
 }
 
-/* Raises the least residence until it fits: leaves states to the card, then fills memory with what
- * STORE lacks room for. */
+/* Raises the least residence until it fits: first leaves states to the card, then keeps in memory
+ * what STORE lacks room for. */
 static int begin_leaning(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
@@ -173,8 +174,8 @@ static int begin_leaning(const struct plan_input *input, const struct plan_choic
     return rc == 0 ? look(input, choice, residence, needs, fitted, &full) : rc;
 }
 
-/* The residence that a candidate begins with: the least memory, or more where STORE is too small
- * for the rest. On the CPU device, what must be in memory may be in either tier. */
+/* The residence that a candidate begins with: the least memory, or more if STORE is too small for
+ * the rest. On the CPU device, data that must be in memory may be in either tier. */
 static int begin(const struct plan_input *input, const struct plan_choice *choice,
                  struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {

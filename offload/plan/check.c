@@ -1,4 +1,4 @@
-/* check.c: checks shapes, ranks and wishes. */
+/* check.c: checks shapes, ranks and requested placements. */
 #include "offload/plan/check.h"
 
 #include <errno.h>
@@ -48,7 +48,8 @@ static int check_ranks(const struct plan_input *input)
     return 0;
 }
 
-/* What a card is to update lies there with all that belongs to it. */
+/* If a card is to update states, they must be in DEVICE memory together with the weights and
+ * gradients. */
 static int check_card(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -80,7 +81,7 @@ static int check_card(const struct plan_input *input)
                                        "those cannot be asked for elsewhere");
 }
 
-/* Do the wished places go together? */
+/* Whether the requested placements are compatible. */
 static int check_places(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;

@@ -20,7 +20,7 @@ enum { TIMINGS = PLAN_TIMING_SPECULATIVE + 1, STARTS = TIMINGS * PLAN_CHUNK_SIZE
 static const double climbs_within = 1.12;
 
 struct search {
-    const struct plan_input *input; /* borrowed */
+    const struct plan_input *input; /* owned */
     struct plan_needs needs;
     unsigned size;             /* of chunks, that is tried now */
     struct plan *best[STARTS]; /* owned, [timing * PLAN_CHUNK_SIZES + size] */
@@ -170,8 +170,8 @@ static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
     return (mib << 20) / (input->world > 0 ? input->world : 1);
 }
 
-/* Whether anything fits into these budgets in MiB (0: the input's own), less what is to be spare.
- * */
+/* Whether anything fits into these budgets in MiB (0: the input's own) after the spare bytes are
+ * subtracted. */
 static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
 {
     struct plan_input tried = *input;
@@ -194,8 +194,8 @@ static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COU
     return rc;
 }
 
-/* Raises one of the budgets until a plan is found, by 1 MiB, 2 more, 4 more ...; 0 where none is.
- * What candidates need leaves out what a rank's share and whole chunks round away. */
+/* Raises one of the budgets until a plan is found, by 1 MiB, 2 more, 4 more ...; 0 if none is
+ * found. The needs of candidates omit what is lost by rounding a rank's share and whole chunks. */
 static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TIER_COUNT],
                             enum plan_tier tier)
 {
@@ -233,7 +233,7 @@ static int advise(const struct search *search, struct plan_advice *out)
     return rc;
 }
 
-/* -EFBIG: nothing fits; the sentence names the budgets that would do. */
+/* -EFBIG: nothing fits; the sentence names budgets that would be sufficient. */
 static int refuse(struct search *search)
 {
     struct plan_advice advice;

@@ -1,4 +1,4 @@
-/* climb.c: one table of changes, walked in both directions. */
+/* climb.c: one table of changes, which is searched in both directions. */
 #include "offload/plan/climb.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ static const double worth_twice = 0.02;
 /* Parts of a step that count as equally fast, and of memory that count as less. */
 static const double equal = 1e-4;
 static const double less = 0.02;
-/* A smaller part of the memory is not worth a change. */
+/* A change that frees less than this part of the memory is not made. */
 static const double least_saving = 0.002;
 
 uint64_t plan_climb_memory(const struct plan_input *input, const struct plan *plan)

@@ -1,4 +1,4 @@
-/* explain.c: the table of bytes and the sentences under it. */
+/* explain.c: prints the table of bytes and the explanations below it. */
 #include "offload/plan/explain.h"
 
 #include <math.h>

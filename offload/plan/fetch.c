@@ -83,7 +83,7 @@ void plan_fetch_forget(struct plan_step *step, uint32_t block)
     }
 }
 
-/* This rank's part of a buffer of weights that begins with element `first`. */
+/* This rank's part of a buffer of weights whose first element is `first`. */
 static struct plan_piece own_part(const struct plan_step *step, uint32_t block, uint16_t buffer,
                                   uint64_t first)
 {
@@ -99,7 +99,7 @@ int plan_fetch_gather(struct plan_step *step, uint32_t block, uint16_t whole)
     return plan_move_together(step, PLAN_GATHER, block, own_part(step, block, whole, 0), to);
 }
 
-/* Fills a slot with the weights of a block that is whole in HOST or STORE. */
+/* Fills a slot with the weights of a block whose whole array is in HOST or STORE. */
 static int fill_whole(struct plan_step *step, uint32_t block, uint16_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);

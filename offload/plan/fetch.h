@@ -21,7 +21,7 @@ void plan_fetch_forget(struct plan_step *step, uint32_t block);
  * its offset. */
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint16_t whole);
 
-/* READ or WRITE of a chunk of working weights at `memory`. */
+/* A READ or WRITE of a chunk of working weights at `memory`. */
 int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t block, uint64_t index,
                           struct plan_piece memory);
 

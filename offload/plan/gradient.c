@@ -1,4 +1,4 @@
-/* gradient.c: gradients from backward to the update: sums, rounding, reduction over ranks. */
+/* gradient.c: gradients between backward and the update: sums, rounding, reduction over ranks. */
 #include "offload/plan/gradient.h"
 
 #include "offload/plan/update.h"
@@ -21,7 +21,7 @@ void plan_gradient_begin(struct plan_step *step, uint32_t block)
     step->gradient = where->on_card ? step->gradient_whole : step->gradient;
 }
 
-/* Where compute leaves the stored gradient, whole. */
+/* Where compute writes the stored gradient, whole. */
 static struct plan_piece whole_piece(const struct plan_step *step, uint32_t block)
 {
     uint64_t bytes = step->input->blocks[block].elements * step->input->format.grad_bytes;
@@ -29,7 +29,7 @@ static struct plan_piece whole_piece(const struct plan_step *step, uint32_t bloc
     return part(moves ? step->gradient_whole : step->gradient, bytes);
 }
 
-/* This rank's part of a gradient in a buffer that begins with element `first`. */
+/* This rank's part of a gradient in a buffer whose first element is `first`. */
 static struct plan_piece own_piece(const struct plan_step *step, uint32_t block, uint16_t buffer,
                                    uint64_t first)
 {
@@ -78,8 +78,8 @@ void plan_gradient_name(struct plan_step *step, struct plan_command *backward)
     }
 }
 
-/* Adds the two uses of a shared parameter, head first, into the stored gradient, where several
- * micro-batches made each use a sum of its own. */
+/* Adds the two uses of a shared parameter, head first, into the stored gradient, if each use has a
+ * sum of its own over several micro-batches. */
 static int shared_round(struct plan_step *step, uint32_t block)
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];

@@ -1,4 +1,4 @@
-/* layout.c: adds the buffers of each kind in turn and places them one behind another. */
+/* layout.c: adds the buffers of each kind in turn and gives them consecutive offsets. */
 #include "offload/plan/layout.h"
 
 #include <assert.h>
@@ -102,7 +102,7 @@ static int add_buffer(struct plan_layout *layout, const char *name, enum plan_ti
     }
     if (layout->count == layout->room) {
         uint32_t wider = layout->room == 0 ? 256 : layout->room * 2;
-        wider = wider < PLAN_NONE ? wider : PLAN_NONE; /* no buffer has that number */
+        wider = wider < PLAN_NONE ? wider : PLAN_NONE; /* no buffer has this number */
         struct plan_buffer *moved = wider == layout->room
                                         ? NULL
                                         : realloc(layout->buffers, wider * sizeof *moved);
@@ -227,7 +227,7 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
 
 /* ---- slots ---- */
 
-/* A head and what it borrows are needed at once. */
+/* A head and the block it borrows from are needed at once. */
 static bool borrows_its_like(const struct plan_input *input, const struct plan_layout *layout,
                              int size)
 {
@@ -276,8 +276,8 @@ static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes,
     return rc;
 }
 
-/* Staging in HOST, a chunk each. On the CPU device working weights are read and updated where
- * compute finds them, and slots hold states alone. */
+/* Staging buffers in HOST, one chunk each. On the CPU device working weights are read and updated
+ * where compute uses them, and slots hold only states. */
 static int add_stages(struct plan_layout *layout, const struct plan_input *input,
                       const struct plan_choice *choice)
 {
@@ -288,7 +288,8 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
     for (uint32_t b = 0; b < input->block_count; b++) {
         widest = larger(widest, larger(plan_state_most(input, b), plan_weight_most(input, b)));
         from_store = from_store || layout->blocks[b].weights_store != PLAN_NONE;
-        /* What stays on a card comes and goes through slots at a run's ends and in checkpoints. */
+        /* Data that stays on a card passes through slots when a run begins and ends, and in
+         * checkpoints. */
         states_move = states_move || layout->blocks[b].states_store != PLAN_NONE ||
                       layout->blocks[b].on_card ||
                       (input->blocks[b].trained && choice->grads == PLAN_STORE) ||
@@ -327,26 +328,32 @@ struct need {
     uint32_t counts[PLAN_SIZE_COUNT];
 };
 
-/* Whole gradients, or the shard that waits for the update. */
+/* Whole gradients, or this rank's shard that waits for the update. */
 static uint64_t elements_of(const struct plan_input *input, uint32_t block, bool shard)
 {
     return shard ? plan_state_most(input, block) : input->blocks[block].elements;
 }
 
-/* Which blocks take turns in a ring; the others have a buffer each. ALL_IN_TURN but for those whose
- * gradient waits on the card where compute left it. */
-enum turn { EACH_ITS_OWN, UPDATED_IN_TURN /* those whose update follows at once */, ALL_IN_TURN };
+/* Which blocks share a ring of buffers; each of the others has a buffer of its own. With
+ * ALL_IN_TURN all share it, except those whose gradient waits on the card where compute wrote
+ * it. */
+enum turn {
+    EACH_ITS_OWN,
+    UPDATED_IN_TURN /* only blocks whose update follows at once */,
+    ALL_IN_TURN
+};
 
-/* What a kind of gradient buffer is. */
+/* The properties of one kind of gradient buffer. */
 struct gradient_kind {
     struct buffer_kind layout;
     uint64_t width;
-    uint32_t turns; /* of the ring that blocks take turns in */
+    uint32_t turns; /* slots of the ring that blocks share */
     enum turn turn;
-    bool shard;             /* of this rank's part alone */
-    bool waits;             /* for the update: blocks on the card have none in HOST */
-    size_t member;          /* of struct plan_block_layout */
-    struct plan_ring *ring; /* of the layout */
+    bool shard;             /* only this rank's part */
+    bool waits;             /* waits for the update: blocks on the card have no such buffer in
+                             * HOST */
+    size_t member;          /* offset of the index in struct plan_block_layout */
+    struct plan_ring *ring; /* the layout's ring */
 };
 
 static bool is_wanted(const struct plan_input *input, const struct plan_layout *layout,
@@ -412,8 +419,8 @@ static int add_shared_sum(struct plan_layout *layout, const struct plan_input *i
                       elements * PLAN_SUM_BYTES, &layout->shared_sum);
 }
 
-/* Gradients as stored: a buffer a block where each waits for its update in memory; a ring where the
- * update follows at once, or where they wait in STORE. */
+/* Gradients as stored: one buffer per block if they wait for the update in memory; a ring if the
+ * update follows at once, or if they wait in STORE. */
 static int add_stored(struct plan_layout *layout, const struct plan_input *input,
                       const struct plan_choice *choice, bool all_along)
 {
@@ -492,8 +499,8 @@ static uint64_t widest_boundary(const struct plan_input *input)
     return plan_round_up(widest, PLAN_ALIGN_BYTES);
 }
 
-/* One boundary of one micro-batch: on the DEVICE for good, or PLAN_ACT_TURN boundaries' worth that
- * take turns there while the others wait in HOST or STORE. */
+/* One boundary of one micro-batch: permanently in DEVICE, or PLAN_ACT_TURN boundaries take turns in
+ * DEVICE while the others wait in HOST or STORE. */
 static int add_boundary(struct plan_layout *layout, const struct plan_input *input,
                         const struct plan_choice *choice, uint32_t i)
 {
@@ -662,7 +669,7 @@ static int add_all(struct plan_layout *layout, const struct plan_input *input,
     return rc == 0 ? add_common(layout, input) : rc;
 }
 
-/* Memory is sized for the largest shard; what is told and done is this rank's. */
+/* Memory is sized for the largest shard; all other figures are this rank's. */
 static void keep_own_chunks(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
@@ -716,7 +723,7 @@ void plan_layout_destroy(struct plan_layout *layout)
     free(layout);
 }
 
-/* ---- finding ---- */
+/* ---- lookup ---- */
 
 static struct plan_piece extent_at(uint16_t buffer, uint64_t index, uint64_t full_bytes,
                                    uint64_t bytes)

@@ -9,15 +9,15 @@
 
 enum { PLAN_SLOT_MAX = 8, PLAN_STATE_SLOT_MAX = 64, PLAN_ACT_TURN = 3 };
 
-/* Bytes of an fp32 gradient sum per element, and of a sum of squares (a double) per tile. Each
+/* Bytes per element of an fp32 gradient sum, and per tile of a sum of squares (a double). Each
  * block begins a new tile. */
 enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 8 };
 
 /* Blocks of very different sizes do not share buffers: the embedding is many times as large as a
- * layer, the head of a tied model is tiny. */
+ * layer, and the head of a tied model is tiny. */
 enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_SIZE_COUNT };
 
-/* Buffers that blocks of a size use in rotation. */
+/* Buffers that blocks of one size use in rotation. */
 struct plan_ring {
     uint16_t buffers[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
     uint32_t counts[PLAN_SIZE_COUNT];
@@ -28,24 +28,26 @@ struct plan_ring {
 struct plan_choice {
     enum plan_acts acts;
     enum plan_order order;
-    enum plan_tier grads;   /* where they wait for the update */
-    uint32_t pending_share; /* of PLAN_SHARE_ALL blocks, updates left to the next step */
+    enum plan_tier grads;   /* tier of gradients that wait for the update */
+    uint32_t pending_share; /* of PLAN_SHARE_ALL blocks, those whose updates are deferred to the
+                             * next step */
     bool
-        speculates; /* all are left, and the step's own update also runs inside backward, into a second
-                        generation, for the case that the norm changes nothing */
+        speculates; /* all are deferred, and the step's own update also runs inside backward, into a
+                     * second generation, in case the norm changes nothing */
     bool keeps_first;     /* spare memory keeps activations before weights and states */
     uint32_t recomputed;  /* blocks from the first on that spare memory does not keep */
     uint32_t card_blocks; /* the first ones: spare DEVICE memory takes their states before it takes
-                               others' weights, and the card updates them; not on the CPU device */
+                           * others' weights, and the card updates them; not on the CPU device */
     uint32_t weight_slots;
     uint32_t state_slots;
-    uint32_t sum_slots;      /* gradients on the DEVICE: fp32 sums, and what is on its way down */
-    uint32_t gradient_slots; /* stored gradients, where the update follows at once */
+    uint32_t sum_slots;      /* gradients on the DEVICE: fp32 sums, and gradients that are being
+                              * copied to HOST */
+    uint32_t gradient_slots; /* stored gradients, if the update follows at once */
     uint64_t chunk_elements;
 };
 
-/* Blocks whose updates are left to the next step are spread evenly, so that the drive is busy all
- * through forward. The first two are not among them: forward would only wait for them. */
+/* Blocks whose updates are deferred are spread evenly, so that the drive is busy during the whole
+ * forward pass. The first two are not among them, because forward would only wait for them. */
 enum { PLAN_SHARE_ALL = 64 };
 enum plan_timing plan_choice_timing(const struct plan_choice *choice);
 bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block);
@@ -57,13 +59,13 @@ struct plan_block_layout {
     uint16_t weights_store;
     uint16_t states_memory; /* the resident chunks */
     uint16_t states_store;
-    uint16_t gradient; /* as stored, in HOST, on the CPU device perhaps in DEVICE */
+    uint16_t gradient; /* as stored, in HOST; on the CPU device possibly in DEVICE */
     uint16_t gradient_store;
-    uint16_t gradient_whole; /* where compute leaves it, where it then goes elsewhere */
+    uint16_t gradient_whole; /* where compute writes it, if it is then moved elsewhere */
     uint16_t sum;            /* fp32 */
     uint8_t size;            /* enum plan_size */
-    bool on_card; /* weights, gradient and states stay in DEVICE memory that the processor does not
-                     reach, and are updated there: `gradient_whole` is the stored gradient */
+    bool on_card; /* weights, gradient and states stay in DEVICE memory that the processor cannot
+                   * access, and are updated there: `gradient_whole` is the stored gradient */
 };
 
 struct plan_layout {
@@ -74,32 +76,33 @@ struct plan_layout {
 
     struct plan_block_layout *blocks; /* owned, [block_count] */
     struct plan_block_place *places;  /* owned, [block_count] */
-    uint32_t first_trained;           /* below it nothing goes backward */
+    uint32_t first_trained;           /* backward ends at this block: no earlier one is trained */
     uint32_t in_flight;               /* micro-batches between their forward and their backward */
     struct plan_ring weights;
     struct plan_ring gradients;
     struct plan_ring gradients_whole;
     struct plan_ring sums;
-    uint16_t weight_stages[PLAN_STATE_SLOT_MAX]; /* HOST, a chunk each; none on the CPU device */
+    uint16_t weight_stages[PLAN_STATE_SLOT_MAX]; /* HOST, one chunk each; none on the CPU device */
     uint16_t state_slots[PLAN_STATE_SLOT_MAX];
     uint64_t slot_states_offset;
     uint64_t slot_gradient_offset;
     uint64_t chunk_elements;
     uint64_t state_stride; /* between resident chunks */
     uint16_t shared_sum;   /* DEVICE: fp32, of a borrowed parameter */
-    uint16_t *acts;      /* owned, [boundary * in_flight]: DEVICE; repeats where slots take turns */
-    uint16_t *acts_host; /* owned, the same, or PLAN_NONE */
-    uint16_t *acts_store; /* owned, the same, or PLAN_NONE */
-    uint16_t *kept;       /* owned, [block * in_flight], or PLAN_NONE */
-    uint16_t *out_grads;  /* owned, [in_flight] */
+    uint16_t *acts;        /* owned, [boundary * in_flight]: DEVICE; values repeat if slots take
+                          * turns */
+    uint16_t *acts_host;   /* owned, like acts; entries may be PLAN_NONE */
+    uint16_t *acts_store;  /* owned, like acts; entries may be PLAN_NONE */
+    uint16_t *kept;        /* owned, [block * in_flight]; entries may be PLAN_NONE */
+    uint16_t *out_grads;   /* owned, [in_flight] */
     uint16_t scratch;
     uint16_t tile_sums;      /* HOST: sums of squares */
-    uint16_t tile_sums_card; /* DEVICE: of blocks on the card, on their way to HOST */
-    uint16_t tile_sums_all;  /* of all ranks, where each has its own alone */
+    uint16_t tile_sums_card; /* DEVICE: of blocks on the card, before they are copied to HOST */
+    uint16_t tile_sums_all;  /* of all ranks, if each rank computes only its own */
     uint16_t norm;           /* HOST: norm, factor, verdict */
 };
 
-/* Lays out `choice`; `places` says what is resident and is copied. 0 or -ENOMEM. */
+/* Lays out `choice`. `places` says what is resident, and is copied. 0 or -ENOMEM. */
 int plan_layout_create(const struct plan_input *input, const struct plan_choice *choice,
                        const struct plan_block_place *places, struct plan_layout **out);
 void plan_layout_destroy(struct plan_layout *layout);
@@ -115,40 +118,41 @@ struct plan_piece {
 struct plan_chunk {
     uint64_t first; /* element of the block */
     uint64_t count;
-    struct plan_piece kept; /* where it is kept between uses; a buffer of STORE is its extent */
+    struct plan_piece kept; /* where it is kept between uses; a STORE buffer is the chunk's
+                             * extent */
 };
 
 /* Where chunk `index` of a block's shard is kept. `stream` is PLAN_W16 for working weights,
  * PLAN_MASTER for the states, PLAN_G for a gradient that waits in STORE (others have no buffer of
  * their own). Weights with copies in HOST and DEVICE are kept in HOST. `kept.buffer` is PLAN_NONE
- * where the plan keeps no such chunk. */
+ * if the plan keeps no such chunk. */
 struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct plan_layout *layout,
                                 enum plan_stream stream, uint32_t block, uint64_t index);
 
 /* Number of state slots, or of weight stages. */
 uint32_t plan_layout_slots(const uint16_t slots[PLAN_STATE_SLOT_MAX]);
 
-/* Where the tile sums of a block begin, in tiles; of block_count: all of them. */
+/* Index of a block's first tile sum; for block_count the number of all. */
 uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block);
 
-/* Scratch bytes of a block's temporaries; recomputed activations come after them. */
+/* Scratch bytes of a block's temporaries; recomputed activations are stored after them. */
 uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 
 /* Bytes of a block's kept activations, of all micro-batches of a group. */
 uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);
 
-/* Whether gradients of several micro-batches are summed in buffers of their own, apart from the
- * stored ones. */
+/* Whether gradients of several micro-batches are summed in buffers other than the stored
+ * gradients. */
 bool plan_layout_has_sums(const struct plan_input *input);
 
 /* Whether whole gradients are computed in other buffers than those that wait for the update: if the
- * update does not reach DEVICE memory, or if stage 2 keeps only a shard. */
+ * update cannot access DEVICE memory, or if stage 2 keeps only a shard. */
 bool plan_layout_moves_gradients(const struct plan_input *input);
 
-/* The element that the buffer of a stored gradient begins with. */
+/* The first element of a stored gradient's buffer. */
 uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t block);
 
-/* Elements of the parameter that the block borrows, where it has a gradient. */
+/* Elements of the parameter that the block borrows, if it has a gradient. */
 uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block);
 
 #endif

@@ -18,8 +18,8 @@ struct plan_step {
     const struct plan_layout *layout;                    /* borrowed */
     uint16_t slot_block[PLAN_SIZE_COUNT][PLAN_SLOT_MAX]; /* whose weights a slot holds */
     uint32_t slot_used[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
-    bool guesses; /* the step's own update runs inside backward */
-    bool ahead;   /* commands added now belong to that update */
+    bool guesses; /* the step's own update runs inside backward, before its norm is known */
+    bool ahead;   /* commands that are added now belong to that update */
     uint32_t clock;
     uint32_t state_turn;
     uint32_t stage_turn;
@@ -27,9 +27,10 @@ struct plan_step {
     struct plan_turns gradient_turns;
     struct plan_turns whole_turns;
     bool saves_pending; /* chunks of the pending update also go to a checkpoint */
-    bool saves_own;     /* those of the step's own */
-    bool saves;         /* the chunks that are updated now do */
-    uint16_t sum;       /* this and the next two: buffers of the block whose backward is added */
+    bool saves_own;     /* chunks of the step's own update also go to a checkpoint */
+    bool saves;         /* chunks that are updated now go to a checkpoint */
+    uint16_t sum;       /* this and the next two: buffers of the block whose backward is being
+                         * added */
     uint16_t gradient;
     uint16_t gradient_whole;
 };
@@ -63,7 +64,7 @@ int plan_move_copy(struct plan_step *step, enum plan_op op, uint32_t block, stru
 /* Index of a boundary's buffers, or of kept activations, in the layout. */
 uint32_t plan_move_act_index(const struct plan_step *step, uint32_t block, uint32_t micro);
 
-/* Moves a boundary activation between DEVICE and where it waits for backward. */
+/* Moves a boundary activation between DEVICE and the tier where it waits for backward. */
 int plan_move_act(struct plan_step *step, uint32_t boundary, uint32_t micro, bool away);
 
 #endif

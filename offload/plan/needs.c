@@ -1,4 +1,4 @@
-/* needs.c: the set, its least members, and the sentence of a refusal. */
+/* needs.c: the set of least needs, and the message of a refusal. */
 #include "offload/plan/needs.h"
 
 #include <errno.h>
@@ -73,7 +73,7 @@ bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most, st
     return found;
 }
 
-/* ---- the sentence ---- */
+/* ---- the message ---- */
 
 struct sentence {
     char text[1024];
@@ -95,7 +95,8 @@ static void say(struct sentence *sentence, const char *format, ...)
                                                             : sizeof sentence->text - 1;
 }
 
-/* Of all ranks, which share the budgets of their process; rounded up, as a flag takes it. */
+/* For all ranks, which share the budgets of their process; rounded up to MiB, the unit of the
+ * flag. */
 static uint64_t mib(const struct plan_input *input, uint64_t bytes)
 {
     return (bytes * (input->world > 0 ? input->world : 1) + (1 << 20) - 1) >> 20;

@@ -128,7 +128,8 @@ const struct plan_prediction *plan_predicted_clipped(const struct plan *plan)
     return &plan->predicted_clipped;
 }
 
-/* Whether one comes before the other: faster, or as fast and named first. */
+/* Whether one is listed before the other: it is faster, or as fast and first in alphabetical
+ * order. */
 static bool is_before(const struct plan_alternative *one, const struct plan_alternative *other)
 {
     if (one->step_seconds != other->step_seconds) {
@@ -196,7 +197,7 @@ uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *
 
 /* ---- hash ---- */
 
-/* Numbers one after another, so that padding of structs counts for nothing. */
+/* Hashes numbers one after another, so that padding in structs has no effect. */
 static uint64_t mix(uint64_t hash, uint64_t number)
 {
     return core_hash(&number, sizeof number, hash);
@@ -227,8 +228,8 @@ static uint64_t hash_all(uint64_t hash, const struct plan_command *command)
     return hash;
 }
 
-/* Shards differ between ranks, and with them what each reads, updates and writes; what they compute
- * and do together does not. */
+/* Ranks may have different shards, so they read, update and write different data; what they compute
+ * and do together is the same. */
 static uint64_t hash_tape(uint64_t hash, const struct plan *plan, const struct plan_tape *tape)
 {
     for (uint32_t i = 0; i < tape->count; i++) {

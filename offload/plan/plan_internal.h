@@ -6,7 +6,7 @@
 #include "offload/plan/plan.h"
 #include "offload/plan/residence.h"
 
-/* The fastest that was tried of each policy; 0 seconds: none fits. */
+/* The fastest plan that was tried of each policy; 0 seconds: none fits. */
 struct plan_tried {
     struct plan_alternative of[PLAN_ACTS_STORE + 1][PLAN_TIMING_SPECULATIVE + 1];
 };
@@ -18,9 +18,9 @@ struct plan {
     struct plan_layout *layout;                                   /* owned */
     struct plan_tape tapes[PLAN_KIND_COUNT + 1][PLAN_KIND_COUNT]; /* [before][kind] */
     struct plan_prediction predicted;
-    struct plan_prediction predicted_clipped; /* where no update goes ahead of its norm */
+    struct plan_prediction predicted_clipped; /* if no update runs ahead of its norm */
     bool alone;                               /* one rank */
-    bool may_skip; /* a step may leave nothing pending although its updates are deferred */
+    bool may_skip; /* a step may leave no update pending although updates are deferred */
 };
 
 /* Whether a tape of `kind` may follow one of `before` (PLAN_KIND_COUNT: the start of a run). */

@@ -1,4 +1,4 @@
-/* policy.c: the product of all policies, without those that are not possible or not different. */
+/* policy.c: lists all combinations, without impossible ones and duplicates. */
 #include "offload/plan/policy.h"
 
 #include <stddef.h>
@@ -17,7 +17,8 @@ bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier)
                                             [PLAN_STORE] = PLAN_WHERE_STORE};
     bool possible = (tier != PLAN_DEVICE || input->budgets.device_is_host) &&
                     (tier != PLAN_STORE || input->budgets.store_bytes > 0);
-    /* On a card those of blocks that it updates stay with them, whatever the others' do. */
+    /* On a card, the gradients of blocks that it updates stay there, whatever the tier of the
+     * others. */
     bool on_card = input->wishes.grads == PLAN_WHERE_DEVICE && !input->budgets.device_is_host;
     return possible && (input->wishes.grads == PLAN_WHERE_AUTO ||
                         input->wishes.grads == where[tier] || (on_card && tier == PLAN_HOST));
@@ -33,15 +34,15 @@ bool plan_policy_may_update_on_card(const struct plan_input *input)
            (wishes->states == PLAN_WHERE_AUTO || wishes->states == PLAN_WHERE_DEVICE);
 }
 
-/* A speculative update keeps two generations; a card's memory is not spent on them. */
+/* A speculative update keeps two generations, and a card's memory is too scarce for that. */
 static bool may_lie(const struct plan_input *input, const struct plan_choice *choice)
 {
     bool asked = !input->budgets.device_is_host && input->wishes.states == PLAN_WHERE_DEVICE;
     return choice->card_blocks > 0 ? !choice->speculates : !asked;
 }
 
-/* An update that needs the norm cannot run inside backward; one that does not gains nothing by
- * guessing. */
+/* An update that needs the norm cannot run inside backward; one that does not need it gains nothing
+ * from speculation. */
 static bool may_be(const struct plan_wishes *wishes, enum plan_timing timing)
 {
     bool by_norm = wishes->may_clip || wishes->may_skip;
@@ -55,7 +56,7 @@ static bool may_be(const struct plan_wishes *wishes, enum plan_timing timing)
     return true;
 }
 
-/* Whether the policy follows the wishes and differs from others. */
+/* Whether the policy follows the requests and differs from others. */
 static bool may_try(const struct plan_input *input, const struct plan_choice *choice)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -75,8 +76,8 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
     return wished && possible && sends && !pointless && !no_keeping && may_lie(input, choice);
 }
 
-/* Visits the timings of one policy of activations and order. A split leaves to the next forward
- * about as much as forward can hide. */
+/* Visits the timings of one policy of activations and order. A split defers about as many updates
+ * as can run during the next forward. */
 static int each_timing(const struct plan_input *input, struct plan_choice choice,
                        plan_policy_visit *visit, void *user)
 {

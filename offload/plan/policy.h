@@ -1,12 +1,11 @@
 /* policy.h: the candidates that are tried: combinations of activations, order and timing that
- * follow the wishes and differ from each other. Private to offload/plan; pure. */
+ * follow the requests and differ from each other. Private to offload/plan; pure. */
 #ifndef OFFLOAD_PLAN_POLICY_H
 #define OFFLOAD_PLAN_POLICY_H
 
 #include "offload/plan/layout.h"
 
-/* Of PLAN_SHARE_ALL: the share of pending updates that a split is tried with first, and its step.
- * */
+/* Of PLAN_SHARE_ALL: the share of pending updates that is tried first for a split, and its step. */
 enum { PLAN_SPLIT_SHARE = 12, PLAN_SPLIT_STRIDE = 3 };
 
 /* Sizes of chunks, largest first; each is whole MiB in every stream. Large chunks move faster,

@@ -117,8 +117,8 @@ static int try_number(const struct plan_input *input, const struct plan_choice *
     return rc;
 }
 
-/* Raises one count of `residence`, which fits, to the largest value up to `most` that still fits.
- * */
+/* Raises one count of `residence`, which fits, to the largest value up to `most` that still
+ * fits. */
 static int grow_residence(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_residence *residence, enum number which, uint64_t most)
 {

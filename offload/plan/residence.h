@@ -12,17 +12,18 @@ struct plan_residence {
     uint32_t host_blocks;   /* the next ones: weights in HOST */
     uint64_t state_chunks;  /* in memory */
     uint32_t
-        card_blocks; /* the first ones keep all their state on the DEVICE, which updates them */
-    uint32_t kept_blocks;  /* the last ones keep their activations where others recompute them */
+        card_blocks; /* the first ones keep all their state in DEVICE memory, where the card updates
+                      * them */
+    uint32_t kept_blocks;  /* the last ones keep their activations; the others recompute them */
     enum plan_tier states; /* HOST, or DEVICE on the CPU device */
-    bool leans_to_device;  /* weights that STORE does not hold */
+    bool leans_to_device;  /* weights that are not in STORE */
 };
 
-/* Bits of `leaning`: data that must be in memory and has no explicit placement goes to DEVICE
- * instead of HOST. For the CPU device, where the processor's update reaches DEVICE. */
+/* Bits of `leaning`: data that must be in memory and has no requested tier goes to DEVICE instead
+ * of HOST. For the CPU device, whose update can access DEVICE. */
 enum { PLAN_LEANS_HOST, PLAN_WEIGHTS_LEAN = 1, PLAN_STATES_LEAN = 2, PLAN_LEANINGS = 4 };
 
-/* The least residence: what the wishes, or the lack of a store, force to be in memory. */
+/* The least residence: what the requests, or the lack of a store, force to be in memory. */
 struct plan_residence plan_residence_least(const struct plan_input *input,
                                            const struct plan_choice *choice, unsigned leaning);
 
@@ -31,7 +32,7 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
 int plan_residence_relieve(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_residence *residence);
 
-/* If HOST is too small for its states, moves as many of them to the card as it lacks room for. */
+/* If HOST is too small for its states, moves the excess to the card. */
 int plan_residence_lighten(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_residence *residence);
 

@@ -6,7 +6,7 @@
 
 enum {
     PLAN_CUT_ELEMENTS = 65536, /* shards and chunks begin at multiples of it */
-    PLAN_ALIGN_BYTES = 4096,   /* of buffers, and of what is read and written */
+    PLAN_ALIGN_BYTES = 4096,   /* alignment of buffers, and of reads and writes */
     PLAN_EXTENT_BYTES = 2 << 20,
 };
 

@@ -1,5 +1,5 @@
-/* sim.c: a fluid simulation: between two events every running command goes on at the rate that its
- * share of the resources gives it. */
+/* sim.c: a fluid simulation: between two events every running command proceeds at the rate that its
+ * share of the resources allows. */
 #include "offload/plan/sim.h"
 
 #include <errno.h>
@@ -8,26 +8,26 @@
 
 #include "core/base/err.h"
 
-/* Moving and summing bytes never takes all cores. */
+/* Moving and summing bytes never occupies all cores. */
 static const double cores_left_least = 0.2;
 
-/* A command as the simulation needs it; those of a queue stand one behind another. */
+/* A command as the simulation needs it; the commands of a queue are adjacent. */
 struct item {
     double alone; /* seconds */
-    double bytes; /* through the drive, a second of work alone */
+    double bytes; /* moved by the drive per second of work alone */
     struct plan_edge edges[PLAN_EDGE_MAX];
-    uint32_t index; /* in the tape */
+    uint32_t index; /* index in the tape */
     bool reads;
 };
 
 struct row {
-    struct item *items; /* owned by the first of equal rows */
+    struct item *items; /* owned by the first of several equal sequences */
     bool owns;
     uint32_t first[PLAN_Q_COUNT];
     uint32_t count[PLAN_Q_COUNT];
 };
 
-/* The command that a queue is at, in the row of tapes. */
+/* The position of a queue in the sequence of tapes. */
 struct cursor {
     uint32_t tape;
     uint32_t place; /* commands of the tape that the queue has done */
@@ -36,7 +36,7 @@ struct cursor {
     double begin;
 };
 
-/* What has been counted when a tape retired. */
+/* The totals when a tape retired. */
 struct mark {
     double seconds;
     double queue_seconds[PLAN_Q_COUNT];
@@ -46,18 +46,19 @@ struct mark {
 struct sim {
     const struct plan_rates *rates; /* borrowed */
     bool device_is_host;
-    double byte_cores; /* of a core of a drive's thread, what a byte a second takes */
-    double copy_cores; /* of the update's speed, what a copied byte a second of host memory takes */
+    double byte_cores; /* cores of a drive's thread that one byte per second occupies */
+    double copy_cores; /* share of the update's speed that copying one byte per second of host
+                        * memory costs */
     const struct plan_tape *const *tapes; /* borrowed */
     uint32_t tape_count;
-    uint32_t until;                 /* tapes to retire before it ends */
+    uint32_t until;                 /* number of retired tapes at which the simulation ends */
     struct plan_time *const *times; /* borrowed */
     struct cursor cursors[PLAN_Q_COUNT];
     struct row *rows;   /* owned, [tape] */
     uint32_t *reached;  /* owned, [tape * PLAN_Q_COUNT + queue]: commands done */
     uint32_t *left;     /* owned, [tape]: commands not done */
     struct mark *marks; /* owned, [tape] */
-    uint32_t retired;   /* tapes done, in order */
+    uint32_t retired;   /* retired tapes; they retire in order */
     struct mark now;
 };
 
@@ -92,7 +93,7 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     return work + rates->command_seconds;
 }
 
-/* What a queue's commands use; PLAN_R_COUNT for nothing that is shared. */
+/* The resource of a queue's commands; PLAN_R_COUNT: none that is shared. */
 static enum plan_resource resource_of(const struct sim *sim, enum plan_queue queue)
 {
     switch (queue) {
@@ -119,7 +120,7 @@ static const struct item *item_at(const struct sim *sim, int queue)
     return &row->items[row->first[queue] + cursor->place];
 }
 
-/* Moves a cursor on to a tape that has more commands of the queue; false at the end. */
+/* Advances a cursor to the next tape with commands of the queue; false at the end. */
 static bool seek(struct sim *sim, int queue)
 {
     struct cursor *cursor = &sim->cursors[queue];
@@ -141,8 +142,8 @@ static bool edge_holds(const struct sim *sim, uint32_t tape, struct plan_edge ed
            sim->reached[(tape - back) * PLAN_Q_COUNT + edge.queue] >= place;
 }
 
-/* Whether the step of a tape has begun: the one before has its norm and its updates. Until then it
- * only reads, and that not behind a guess. */
+/* Whether the step of a tape has begun: the tape before it has its norm and its updates. Until then
+ * the tape only reads, and not even that after a speculative one. */
 static bool begun(const struct sim *sim, uint32_t tape)
 {
     return tape <= sim->retired || sim->reached[(tape - 1) * PLAN_Q_COUNT + PLAN_Q_UPDATE] ==
@@ -169,7 +170,7 @@ static bool may_start(struct sim *sim, int queue)
     return true;
 }
 
-/* Who uses what at a moment, and what the drive's bytes leave of the cores. */
+/* Who uses which resource at a moment, and how much of the cores the drives leave. */
 struct load {
     unsigned users[PLAN_R_COUNT];
     unsigned reads;
@@ -177,7 +178,7 @@ struct load {
     double cores_left;
 };
 
-/* How fast a running command of the drive goes, 1 being its speed alone. */
+/* The speed of a running command of the drive, relative to its speed alone. */
 static double drive_speed(const struct sim *sim, int queue, const struct load *load)
 {
     double users = load->users[PLAN_R_DRIVE];
@@ -188,7 +189,7 @@ static double drive_speed(const struct sim *sim, int queue, const struct load *l
     return sim->rates->mixed_bytes / users / alone;
 }
 
-/* The same of a copy, by the link of its direction. */
+/* The same for a copy, by the link of its direction. */
 static double link_speed(const struct sim *sim, int queue, const struct load *load)
 {
     const bool up = queue == PLAN_Q_UP;
@@ -220,13 +221,13 @@ static struct load load_of(const struct sim *sim)
     for (int q = PLAN_Q_UP; sim->copy_cores > 0 && q <= PLAN_Q_DOWN; q++) {
         copied += sim->cursors[q].running ? item_at(sim, q)->bytes * link_speed(sim, q, &load) : 0;
     }
-    /* A team is as slow as its member that shares a core with a drive's thread. */
+    /* A team is as slow as the member that shares a core with a drive's thread. */
     load.cores_left = fmax(1 - bytes * sim->byte_cores - copied * sim->copy_cores,
                            cores_left_least);
     return load;
 }
 
-/* How fast a running command goes, 1 being its speed alone. */
+/* The speed of a running command, relative to its speed alone. */
 static double speed(const struct sim *sim, int queue, const struct load *load)
 {
     enum plan_resource resource = resource_of(sim, (enum plan_queue)queue);
@@ -271,7 +272,7 @@ static void finish(struct sim *sim, int queue)
     }
 }
 
-/* Lets time pass until the next command ends. False when nothing runs. */
+/* Advances time to the end of the next command. False if nothing runs. */
 static bool advance(struct sim *sim)
 {
     struct load load = load_of(sim);
@@ -369,7 +370,7 @@ static void sim_fini(struct sim *sim)
     free(sim->marks);
 }
 
-/* The caller ends it with sim_fini, whatever comes back. */
+/* The caller calls sim_fini, also after an error. */
 static int run(struct sim *sim)
 {
     const struct plan_rates *rates = sim->rates;
@@ -443,8 +444,8 @@ static struct plan_prediction between(const struct mark *from, const struct mark
 int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_tape *again, struct plan_prediction *out)
 {
-    /* Tapes that overlap settle into a rhythm of one or two: two are averaged, after some to settle
-     * and with one behind them to contend with. */
+    /* Overlapping tapes settle into a period of one or two: two are averaged, after some tapes to
+     * settle, and with one after them that competes for resources. */
     enum { FROM = 1, STEPS = 2, TO = FROM + STEPS, ROW = TO + 2 };
     const struct plan_tape *tapes[ROW] = {NULL};
     for (int t = 0; t < ROW; t++) {

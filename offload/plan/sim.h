@@ -1,15 +1,15 @@
-/* sim.h: predicts when each command of a row of tapes begins and ends.
- * Commands that run at once share what they use: the drive (reads and writes, measured alone and
- * mixed), the link of each direction, the processor cores where compute and update take the same
- * ones. Pure; the same result everywhere. */
+/* sim.h: predicts when each command of a sequence of tapes begins and ends. Commands that run at
+ * once share resources: the drive (reads and writes, measured alone and mixed), the link of each
+ * direction, and the processor cores if compute and update use the same ones. Pure; the same result
+ * everywhere. */
 #ifndef OFFLOAD_PLAN_SIM_H
 #define OFFLOAD_PLAN_SIM_H
 
 #include "offload/plan/types.h"
 
-/* Simulates a row of tapes. A tape overlaps the one before as far as its edges allow, and starts
- * only after the last but one has retired. times[t] is the caller's array of tapes[t]->count items,
- * or NULL if the times are not needed. end_seconds[t] is when tape t retired. */
+/* Simulates a sequence of tapes. A tape overlaps the previous one as far as its edges allow, and
+ * starts only after the last but one has retired. times[t] is the caller's array of tapes[t]->count
+ * items, or NULL if the times are not needed. end_seconds[t] is when tape t retired. */
 int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
                  const struct plan_tape *const *tapes, uint32_t tape_count,
                  struct plan_time *const *times, double *end_seconds);
@@ -17,8 +17,8 @@ int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
 /* Seconds that a command takes if nothing else runs. */
 double plan_sim_alone(const struct plan_rates *rates, const struct plan_command *command);
 
-/* Simulates `again` repeatedly until its time is steady and predicts one step. -EDEADLK if commands
- * wait for each other. */
+/* Simulates `again` repeatedly until its time is steady, and predicts one step. -EDEADLK if
+ * commands wait for each other. */
 int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_tape *again, struct plan_prediction *out);
 

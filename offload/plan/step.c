@@ -1,6 +1,6 @@
-/* step.c: forward, backward, norm and update as commands with operands.
- * Reads top down: what a block does forward and backward, and last the step itself. No edge is
- * named here; they follow from the operands (builder.h). */
+/* step.c: forward, backward, norm and update as commands with operands, from the parts of a
+ * block to the whole step. No edge is named here; the builder derives them from the operands
+ * (builder.h). */
 #include "offload/plan/step.h"
 
 #include <string.h>
@@ -26,7 +26,8 @@ static struct plan_piece part(uint16_t buffer, uint64_t bytes)
 
 /* ---- operands that forward and backward have in common ---- */
 
-/* Brings the block's weights, and those that it borrows from, and names them. */
+/* Adds the operands of the block's weights and of those that it borrows, after the commands that
+ * load them. */
 static int name_weights(struct plan_step *step, struct plan_command *command)
 {
     uint32_t block = command->block;
@@ -64,7 +65,7 @@ static double seconds_of(const struct plan_step *step, double seconds, double fl
     return seconds > 0 ? seconds : rate > 0 ? flops / rate : 0;
 }
 
-/* ---- what a block does ---- */
+/* ---- one block ---- */
 
 static int block_forward(struct plan_step *step, uint32_t block, uint32_t micro, bool training)
 {
@@ -154,8 +155,8 @@ static int backward_of(struct plan_step *step, uint32_t block, uint32_t first_mi
     return rc;
 }
 
-/* Micro-batches [first, end) through the whole model and back: all of them at once, layer by layer,
- * or one at a time. A head's forward is in its backward. */
+/* Micro-batches [first, end) through the whole model and back: all of them layer by layer, or one
+ * at a time. The backward command of a head includes its forward. */
 static int pass(struct plan_step *step, uint32_t first_micro, uint32_t end_micro,
                 bool update_pending)
 {

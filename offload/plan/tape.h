@@ -1,10 +1,10 @@
-/* tape.h: the fixed command array of one training step, and the buffers it names.
- * Pure data: a tape is built once (builder.h), never changes, and has four readers: the executor,
- * the simulator, the printer and the timeline. No thread, no I/O.
+/* tape.h: the fixed command array of one training step, and the buffers it names. Pure data: a tape
+ * is built once (builder.h), never changes, and has four readers: the executor, the simulator, the
+ * printer and the timeline. No thread, no I/O.
  *
  * A command belongs to one queue; a queue takes its commands in tape order. An edge says "queue Q
  * has reached its N-th command", counted from the start of the tape; a negative or zero count
- * points into the tape that ran before. */
+ * points into the previous tape. */
 #ifndef OFFLOAD_PLAN_TAPE_H
 #define OFFLOAD_PLAN_TAPE_H
 
@@ -13,7 +13,7 @@
 
 enum plan_tier { PLAN_DEVICE, PLAN_HOST, PLAN_STORE, PLAN_TIER_COUNT };
 
-/* What work goes through. Order is the order of rows in prints and timelines. */
+/* What commands run on. The order is that of rows in prints and timelines. */
 enum plan_queue {
     PLAN_Q_COMPUTE,          /* device: forward, backward, rounding */
     PLAN_Q_UP,               /* HOST to DEVICE */
@@ -23,9 +23,9 @@ enum plan_queue {
     PLAN_Q_READ_WEIGHT,      /* STORE, most urgent */
     PLAN_Q_READ_STATE,       /* STORE */
     PLAN_Q_READ_ACT,         /* STORE */
-    PLAN_Q_WRITE_STATE,      /* STORE, least urgent of the step's own */
+    PLAN_Q_WRITE_STATE,      /* STORE, the least urgent of the step's own queues */
     PLAN_Q_WRITE_ACT,        /* STORE */
-    PLAN_Q_WRITE_CHECKPOINT, /* files of a checkpoint: behind everything of the step */
+    PLAN_Q_WRITE_CHECKPOINT, /* files of a checkpoint: less urgent than everything of the step */
     PLAN_Q_COUNT,
 };
 
@@ -37,12 +37,12 @@ enum plan_op {
     PLAN_GATHER, /* all ranks' shards -> whole block */
     PLAN_REDUCE, /* whole gradients -> own shard, summed */
     PLAN_FWD,    /* forward of a block for one micro-batch */
-    PLAN_BWD,    /* backward of a block for one micro-batch, recomputing where the plan says so */
+    PLAN_BWD,    /* backward of a block for one micro-batch, recomputing if the plan says so */
     PLAN_ROUND,  /* fp32 gradient sum of a block -> gradient type */
     PLAN_SUMS,   /* sums of squares of a gradient, by fixed tiles */
     PLAN_NORM,   /* all sums -> norm, clip factor, overflow verdict */
-    PLAN_UPDATE, /* optimizer over a chunk; predicated by NORM's verdict */
-    PLAN_JOIN,   /* nothing; gathers edges where a command needs more than three */
+    PLAN_UPDATE, /* optimizer over a chunk; depends on NORM's verdict */
+    PLAN_JOIN,   /* nothing; collects edges if a command needs more than three */
     PLAN_OP_COUNT,
 };
 
@@ -60,22 +60,22 @@ enum { PLAN_STREAM_COUNT = 8 };
 
 enum plan_access { PLAN_READS = 1, PLAN_WRITES = 2, PLAN_CHANGES = 3 };
 
-/* What an operand is to its command. */
+/* The role of an operand in its command. */
 enum plan_role {
     PLAN_AS_NONE,
     PLAN_AS_WEIGHTS,  /* FWD BWD: the block's own whole array of working weights */
-    PLAN_AS_BORROWED, /* FWD BWD: the whole array of the block whose parameter it borrows */
+    PLAN_AS_BORROWED, /* FWD BWD: the whole array of the block that it borrows a parameter from */
     PLAN_AS_IN,       /* boundary activations */
     PLAN_AS_OUT,
     PLAN_AS_OUT_GRAD,      /* gradient of OUT before BWD, of IN after it; in place */
-    PLAN_AS_KEPT,          /* kept activations, where they are kept */
-    PLAN_AS_SCRATCH,       /* temporaries; behind them kept activations that are recomputed */
+    PLAN_AS_KEPT,          /* kept activations, if they are kept */
+    PLAN_AS_SCRATCH,       /* temporaries, followed by kept activations that are recomputed */
     PLAN_AS_GRAD,          /* gradient in its stored type, whole block or shard */
     PLAN_AS_SUM,           /* fp32 sum of the block's gradients over micro-batches */
     PLAN_AS_SHARED_SUM,    /* fp32 sum of a borrowed parameter: of the head's use */
     PLAN_AS_SLOT,          /* state slot of a chunk */
     PLAN_AS_STATES,        /* resident states of a chunk */
-    PLAN_AS_WEIGHTS_PLACE, /* UPDATE: the chunk's working weights where they lie in memory */
+    PLAN_AS_WEIGHTS_PLACE, /* UPDATE: the chunk's working weights, if they are in memory */
     PLAN_AS_EXTENT_W16,    /* STORE side of READ and WRITE */
     PLAN_AS_EXTENT_STATES,
     PLAN_AS_EXTENT_GRAD,
@@ -90,7 +90,7 @@ enum plan_role {
 
 enum { PLAN_NONE = 0xffff, PLAN_OPERAND_MAX = 10, PLAN_EDGE_MAX = 3 };
 
-/* What memory is for. */
+/* What memory is used for. */
 enum plan_consumer {
     PLAN_FOR_WEIGHTS,
     PLAN_FOR_STATES,
@@ -98,20 +98,20 @@ enum plan_consumer {
     PLAN_FOR_ACTIVATIONS,
     PLAN_FOR_SLOTS,
     PLAN_FOR_SCRATCH,
-    PLAN_FOR_DATA,    /* what the application takes; no buffer, as the next */
-    PLAN_FOR_RUNTIME, /* what runs the plan takes itself; no buffer */
+    PLAN_FOR_DATA,    /* data of the application; no buffer, like the next one */
+    PLAN_FOR_RUNTIME, /* memory of the runtime that executes the plan; no buffer */
     PLAN_CONSUMER_COUNT,
 };
 
-/* A piece of a tier's arena that commands name; it lies where it lies for the whole run. */
+/* A piece of a tier's arena that commands name; its offset is the same for the whole run. */
 struct plan_buffer {
     char name[32];
     uint64_t offset; /* in the tier's arena */
     uint64_t bytes;
     uint8_t tier;     /* enum plan_tier; STORE buffers are extents, known by block and stream */
     uint8_t consumer; /* enum plan_consumer */
-    uint16_t twin;    /* buffer of its other generation: what commands ahead of the norm leave;
-                         PLAN_NONE: it has none */
+    uint16_t twin;    /* the buffer of its other generation, which commands ahead of the norm write;
+                       * PLAN_NONE: it has none */
 };
 
 struct plan_operand {
@@ -123,7 +123,7 @@ struct plan_operand {
 };
 
 struct plan_edge {
-    int32_t count; /* the edge holds when the queue has reached this many of the tape's commands */
+    int32_t count; /* the edge holds when the queue has done this many of the tape's commands */
     uint8_t queue; /* PLAN_Q_COUNT: no edge */
 };
 
@@ -132,17 +132,17 @@ struct plan_command {
     uint8_t queue;
     uint8_t streams; /* enum plan_stream bits that READ, WRITE and copies move */
     uint8_t operand_count;
-    bool ahead;  /* part of an update before its step's norm is known: what it leaves goes to the
-                   other generation, where there is one */
-    bool single; /* FWD of the first micro-batch of its group alone: of an evaluation */
+    bool ahead;  /* part of an update before its step's norm is known: its results go to the other
+                  * generation, if there is one */
+    bool single; /* FWD of only the first micro-batch of its group: for an evaluation */
     uint16_t block;
     uint16_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */
-    uint32_t place;    /* this command's number on its queue, from 1 */
+    uint32_t place;    /* number of this command on its queue, from 1 */
     uint64_t elements; /* of the chunk or the block */
     uint64_t bytes;    /* moved */
     double work;       /* floating point operations */
-    double seconds;    /* measured alone; 0: it was not, and `work` counts */
+    double seconds;    /* measured alone; 0: not measured, and `work` counts */
     struct plan_operand operands[PLAN_OPERAND_MAX];
     struct plan_edge edges[PLAN_EDGE_MAX];
 };
@@ -151,7 +151,7 @@ struct plan_tape {
     struct plan_command *commands; /* owned */
     uint32_t count;
     uint32_t queue_count[PLAN_Q_COUNT]; /* commands of each queue */
-    bool guesses; /* it updates ahead of its norm: what is read next waits for the verdict */
+    bool guesses; /* it updates ahead of its norm: later reads wait for the verdict */
 };
 
 /* When a command ran, measured or simulated. */
@@ -165,14 +165,14 @@ const char *plan_queue_name(enum plan_queue queue);
 const char *plan_tier_name(enum plan_tier tier);
 const char *plan_consumer_name(enum plan_consumer consumer);
 const char *plan_role_name(enum plan_role role);
-/* The command of a tape, by its place on `edge.queue`, that an edge names. *back: it is one of the
- * tape that ran before, `before` (NULL: none ran). False: there is no edge, or no tape before. */
+/* Finds the command that an edge of a tape names by its place on `edge.queue`. *back: it is in the
+ * previous tape, `before` (NULL: none ran). False: there is no edge, or no previous tape. */
 bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,
                     uint32_t *place);
 /* Whether commands of the queue read STORE. These start as soon as their edges allow; all others of
- * a tape also wait for its gate: for the verdict on the tape before. */
+ * a tape also wait for the tape's gate: the verdict on the previous tape. */
 bool plan_queue_reads_store(enum plan_queue queue);
-/* The command's first operand of a role; NULL where it has none. */
+/* The command's first operand with a role; NULL if it has none. */
 const struct plan_operand *plan_command_operand(const struct plan_command *command,
                                                 enum plan_role role);
 /* "w16+lo+m+v". Returns text. */

@@ -1,6 +1,6 @@
-/* types.h: the inputs of a plan (shapes, formats, wishes, budgets, rates) and the parts of its
- * answer. Data alone; the functions are in plan.h, shard.h and the private headers of offload/plan.
- * */
+/* types.h: the inputs of a plan (shapes, formats, requests, budgets, rates) and the parts of its
+ * result. Only data; the functions are in plan.h, shard.h and the private headers of
+ * offload/plan. */
 #ifndef OFFLOAD_PLAN_TYPES_H
 #define OFFLOAD_PLAN_TYPES_H
 
@@ -17,19 +17,21 @@
 struct plan_block_shape {
     char name[24];
     uint64_t elements;        /* parameters of its own, packed */
-    uint64_t shared_elements; /* of the borrowed parameter; 0 where it is not trained */
-    uint64_t out_bytes;       /* boundary activation that the block hands on; 0 for the head */
-    uint64_t kept_bytes;      /* what backward needs where nothing is recomputed */
+    uint64_t shared_elements; /* elements of the borrowed parameter; 0 if it is not trained */
+    uint64_t out_bytes;       /* boundary activation that the block passes to the next one; 0 for
+                               * the head */
+    uint64_t kept_bytes;      /* activations that backward needs if nothing is recomputed */
     uint64_t forward_bytes;   /* scratch of forward */
     uint64_t backward_bytes;  /* scratch of backward, without what is recomputed */
     double forward_flops;
     double backward_flops;
-    double forward_seconds; /* measured alone; 0: from flops */
+    double forward_seconds; /* measured alone; 0: computed from flops */
     double recompute_seconds;
-    double backward_seconds; /* of a head: with its forward, which a training step has not */
-    uint16_t borrows;        /* a block before it; PLAN_NONE: none */
+    double backward_seconds; /* of a head: with its forward, which has no command of its own in a
+                              * training step */
+    uint16_t borrows;        /* an earlier block; PLAN_NONE: none */
     bool backward_reads_weights;
-    bool trained; /* any parameter of its own is */
+    bool trained; /* any of its own parameters is trained */
 };
 
 /* Bytes per element of each stream; 0 if the optimizer has no such stream. */
@@ -38,7 +40,7 @@ struct plan_format {
     uint8_t master_bytes; /* 2 split master, 4 separate master, 0 plain fp32 */
     uint8_t m_bytes;
     uint8_t v_bytes;
-    uint8_t grad_bytes; /* as stored: 2, or 4 and then it is the sum over micro-batches itself */
+    uint8_t grad_bytes; /* as stored: 2; or 4: then it is the sum over micro-batches itself */
     uint16_t q8_block;  /* elements that share a 4-byte scale; 0: no moments of 8 bits */
 };
 
@@ -52,19 +54,19 @@ enum plan_acts {
 enum plan_order { PLAN_ORDER_AUTO, PLAN_ORDER_LAYER, PLAN_ORDER_MICRO };
 enum plan_timing {
     PLAN_TIMING_AUTO,
-    PLAN_TIMING_DEFERRED,   /* all updates under the next forward, once the norm is known */
-    PLAN_TIMING_INSIDE,     /* all inside backward */
-    PLAN_TIMING_SPLIT,      /* some inside backward, the others (plan_block_place.pending) under the
-                               next forward, and none needs the norm */
-    PLAN_TIMING_SPECULATIVE /* all inside backward as if the norm changed nothing, or deferred; what
-                               an update overwrites is held twice */
+    PLAN_TIMING_DEFERRED,   /* all updates run during the next forward, once the norm is known */
+    PLAN_TIMING_INSIDE,     /* all run inside backward */
+    PLAN_TIMING_SPLIT,      /* some run inside backward, the others (plan_block_place.pending)
+                             * during the next forward, and none needs the norm */
+    PLAN_TIMING_SPECULATIVE /* all run inside backward as if the norm changed nothing, or are
+                             * deferred; what an update overwrites is kept in two generations */
 };
 enum plan_where { PLAN_WHERE_AUTO, PLAN_WHERE_DEVICE, PLAN_WHERE_HOST, PLAN_WHERE_STORE };
 
 struct plan_wishes {
     uint32_t micro_batches;
     bool may_clip;  /* the norm decides a factor */
-    bool may_skip;  /* the norm decides whether the step happens */
+    bool may_skip;  /* the norm decides whether the step is skipped */
     bool may_split; /* PLAN_TIMING_SPLIT may be chosen */
     enum plan_acts acts;
     enum plan_order order;
@@ -74,10 +76,10 @@ struct plan_wishes {
     enum plan_where grads;
     uint32_t weight_slots;   /* 0: chosen */
     uint32_t state_slots;    /* 0: chosen */
-    uint64_t chunk_elements; /* 0: chosen; a multiple of 64 Ki */
-    double thrift; /* how much longer than the fastest a step may take for less memory, as a part of
-                      it: 0.05; 0: memory within the budgets is there to be used */
-    bool saves;    /* tapes that save are wanted */
+    uint64_t chunk_elements; /* 0: the planner chooses; a multiple of 64 Ki */
+    double thrift; /* how much longer than the fastest a step may take to save memory, as a
+                    * fraction: 0.05; 0: all memory within the budgets may be used */
+    bool saves;    /* tapes that save are needed */
 };
 
 struct plan_budgets {
@@ -85,11 +87,11 @@ struct plan_budgets {
     uint64_t host_bytes;
     uint64_t store_bytes;        /* 0: there is no store */
     uint64_t joint_bytes;        /* DEVICE + HOST together; 0: no such limit */
-    uint64_t device_taken_bytes; /* by the runtime itself */
+    uint64_t device_taken_bytes; /* taken by the runtime itself */
     uint64_t host_taken_bytes;
-    uint64_t host_data_bytes;    /* part of host_taken_bytes: the application's data */
+    uint64_t host_data_bytes;    /* part of host_taken_bytes: data of the application */
     uint64_t advice_spare_bytes; /* of HOST: a refusal adds it to the budgets that it suggests */
-    bool device_is_host; /* the CPU device: compute reads and writes HOST, I/O reaches DEVICE */
+    bool device_is_host;         /* the CPU device: compute accesses HOST, and I/O reaches DEVICE */
 };
 
 /* Rates of the machine per second, each measured alone. */
@@ -99,23 +101,25 @@ struct plan_rates {
     double mixed_bytes; /* read + write together, both at once */
     double up_bytes;
     double down_bytes;
-    double both_bytes; /* each direction while both are busy; 0: as if alone */
+    double both_bytes; /* each direction while both are busy; 0: as fast as alone */
     double flops;
     double update_elements;
-    double
-        memory_bytes; /* what an update reads and writes at `update_elements`: the host memory's rate,
-                            of which a card's copies take their share; 0: they cost it nothing */
+    double memory_bytes; /* what an update reads and writes at `update_elements`: the host memory's
+                       * rate, of which a card's copies take a share; 0: copies cost the update
+                       * nothing */
     double sums_elements;
-    double card_update_elements; /* of a device whose memory the processor does not reach, in that
-                                    memory; 0: it is not known, and nothing is updated there */
+    double card_update_elements; /* of a card, in its own memory; 0: unknown, and nothing is updated
+                                  * there */
     double card_sums_elements;
     double round_elements;
-    double hash_bytes;   /* checksums of what is read and written; 0: free, or part of `io_bytes` */
-    double io_bytes;     /* what drives' threads could move and check with a core each; 0: free */
-    double window_bytes; /* in flight at the drives while these were measured; 0: any do */
-    double coll_bytes;   /* between ranks, to one of them; 0: it costs nothing */
+    double hash_bytes;   /* checksums of what is read and written; 0: free, or included in
+                          * `io_bytes` */
+    double io_bytes;     /* what drives' threads could move and check with one core each; 0: free */
+    double window_bytes; /* bytes in flight at the drives while these were measured; 0: any
+                          * number */
+    double coll_bytes;   /* between ranks, to one of them; 0: free */
     double command_seconds; /* fixed cost of a command */
-    bool shared_cores;      /* compute and update take the same cores (the CPU device) */
+    bool shared_cores;      /* compute and update use the same cores (the CPU device) */
 };
 
 struct plan_input {
@@ -125,13 +129,13 @@ struct plan_input {
     struct plan_wishes wishes;
     struct plan_budgets budgets;
     struct plan_rates rates;
-    uint32_t world; /* ranks; 0 and 1: one */
+    uint32_t world; /* number of ranks; 0 and 1: one */
     uint32_t rank;
-    uint32_t stage; /* of ZeRO, 0 to 3; one rank has none */
+    uint32_t stage; /* stage of ZeRO, 0 to 3; ignored for one rank */
     uint32_t
-        group; /* micro-batches that a command does one after another; 0 and 1: one. What is said
-                       of a micro-batch is then said of a group, but for a block's `kept_bytes`:
-                       recomputed, they are there for one micro-batch at a time */
+        group; /* micro-batches that a command does one after another; 0 and 1: one. All figures of
+                * a micro-batch are then for a group, except a block's `kept_bytes`: recomputed
+                * activations exist for one micro-batch at a time */
 };
 
 /* ---- answers ---- */
@@ -139,8 +143,8 @@ struct plan_input {
 struct plan_block_place {
     uint8_t weights; /* enum plan_tier */
     uint8_t grads;   /* enum plan_tier */
-    uint8_t states;  /* enum plan_tier: of the resident chunks, HOST or DEVICE; DEVICE other than on
-                        the CPU device: all chunks, and the update is done there */
+    uint8_t states;  /* enum plan_tier of the resident chunks, HOST or DEVICE. DEVICE, except on the
+                      * CPU device: all chunks, and the card updates them */
     bool kept;       /* its activations are kept and not recomputed */
     bool pending;    /* its update is left to the next step */
     uint32_t chunk_count;
@@ -149,16 +153,19 @@ struct plan_block_place {
 
 /* The kinds of tapes of a run. */
 enum plan_kind {
-    PLAN_FIRST,      /* a step with no update pending; leaves one pending unless timing is inside */
-    PLAN_NEXT,       /* a step that does the pending update of the step before */
-    PLAN_GUESS,      /* FIRST, and NEXT, with this step's update ahead of its norm; it is pending */
-    PLAN_GUESS_NEXT, /* where the norm says otherwise */
+    PLAN_FIRST,      /* a step while no update is pending; leaves one pending unless timing is
+                      * inside */
+    PLAN_NEXT,       /* a step that also does the pending update of the previous step */
+    PLAN_GUESS,      /* as FIRST, with this step's update ahead of its norm; if the norm changes it,
+                      * it is left pending */
+    PLAN_GUESS_NEXT, /* as NEXT, the same */
     PLAN_DRAIN,      /* the pending update alone */
     PLAN_EVAL,       /* forward alone */
-    PLAN_NEXT_SAVE,  /* as NEXT, and what the pending update makes also goes to a checkpoint */
-    PLAN_DRAIN_SAVE, /* as DRAIN, the same */
-    PLAN_FIRST_SAVE_OWN, /* as FIRST and NEXT, and so does what this step's own update makes inside */
-    PLAN_NEXT_SAVE_OWN, /* backward */
+    PLAN_NEXT_SAVE,  /* as NEXT, and the results of the pending update also go to a checkpoint */
+    PLAN_DRAIN_SAVE, /* as DRAIN, and the results also go to a checkpoint */
+    PLAN_FIRST_SAVE_OWN, /* as FIRST, and the results of this step's updates inside backward also go
+                          * to a checkpoint */
+    PLAN_NEXT_SAVE_OWN,  /* as NEXT, the same */
     PLAN_KIND_COUNT,
 };
 
@@ -174,23 +181,23 @@ enum plan_resource {
 
 struct plan_prediction {
     double step_seconds;
-    double queue_seconds[PLAN_Q_COUNT];    /* a queue had a command running */
-    double resource_seconds[PLAN_R_COUNT]; /* a resource was in use */
-    enum plan_resource bottleneck;         /* the one in use the longest */
+    double queue_seconds[PLAN_Q_COUNT];    /* time in which a queue had a command running */
+    double resource_seconds[PLAN_R_COUNT]; /* time in which a resource was used */
+    enum plan_resource bottleneck;         /* the one used the longest */
     uint64_t store_read_bytes;
     uint64_t store_write_bytes;
     uint64_t up_bytes;
     uint64_t down_bytes;
 };
 
-/* A policy that fits and was not chosen: the fastest with its activations and timing, with the
- * slots and chunks that were tried first. */
+/* A policy that fits and was not chosen: its fastest candidate with these activations and timing,
+ * with the slots and chunks that were tried first. */
 struct plan_alternative {
     enum plan_acts acts;
     enum plan_order order;
     enum plan_timing timing;
     double step_seconds;
-    uint64_t device_bytes; /* with what the runtime takes, as the next */
+    uint64_t device_bytes; /* including what the runtime takes, as the next */
     uint64_t host_bytes;
     uint64_t store_write_bytes; /* a step */
 };

@@ -1,13 +1,13 @@
 /* update.c: adds the commands that read a chunk's states, update them and the working weights, and
  * write both. On the CPU device the update changes working weights in place: in memory, or in the
- * weight slot of their block. On a card the weights of a block in STORE pass through the state slot
- * and are then copied up; states that stay on the card are updated there by the compute queue, and
- * are copied down only for a checkpoint. */
+ * weight slot of their block. On a card, weights of a block in STORE pass through the state slot
+ * and are then copied to DEVICE; states that stay on the card are updated there by the compute
+ * queue, and are copied to HOST only for a checkpoint. */
 #include "offload/plan/update.h"
 
 #include "offload/plan/fetch.h"
 
-/* A chunk that is updated. */
+/* A chunk that is being updated. */
 struct chunk {
     uint32_t block;
     uint64_t index;
@@ -17,7 +17,7 @@ struct chunk {
     bool states_away;          /* its states are in STORE */
     bool gradient_away;        /* its gradient waits in STORE */
     bool weights_in_slot;      /* its working weights pass through the state slot */
-    struct plan_piece weights; /* its working weights in memory, where they do not */
+    struct plan_piece weights; /* its working weights in memory, if they do not */
 };
 
 static uint8_t state_streams(const struct plan_format *format)
@@ -186,17 +186,17 @@ static int save(struct plan_step *step, const struct chunk *made)
 
 /* Where the working weights of a block are while it is updated. */
 struct stand {
-    uint16_t place; /* where the update changes them; PLAN_NONE: in state slots */
-    uint16_t above; /* where each updated chunk is copied to, or PLAN_NONE */
-    uint64_t first; /* element that `place` begins with, and `above` unless it is a slot */
-    bool fetched;   /* `place` is a weight slot, and STORE gets the chunks back */
-    bool held;      /* they are already there */
+    uint16_t place; /* buffer in which the update changes them; PLAN_NONE: state slots */
+    uint16_t above; /* buffer to which each updated chunk is copied, or PLAN_NONE */
+    uint64_t first; /* first element of `place`, and of `above` unless it is a slot */
+    bool fetched;   /* `place` is a weight slot, and the chunks are written back to STORE */
+    bool held;      /* the slot already has the weights */
     bool spread;    /* all ranks' new weights are gathered at `whole` afterwards */
     bool returned;  /* and then written to STORE whole */
     uint16_t whole;
 };
 
-/* States in shards beside whole weights: stages 1 and 2. */
+/* States in shards, weights whole: stages 1 and 2. */
 static bool is_half_sharded(const struct plan_step *step)
 {
     return plan_shards_states(step->input) && !plan_shards_weights(step->input);
