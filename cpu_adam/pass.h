@@ -19,7 +19,7 @@ struct adam_pass {
 
 /* Updates the elements of global index begin .. end - 1, which are in the arrays. With 8-bit
  * moments `begin` must be at the border of a block; the block of `end` is rewritten only up to
- * there. Returns enum core_update_met flags. */
+ * there. Returns enum core_nonfinite_flags. */
 unsigned adam_pass_range(const struct adam_pass *pass, uint64_t begin, uint64_t end);
 
 /* The arrays with element 0 at global index `from`. */

@@ -57,7 +57,8 @@ struct tide_store_path {
     uint64_t bytes;        /* the most that may be used there; 0: what is free, less 1 GiB */
 };
 
-/* Filled by tide_engine_options_init, whose value is given where it is not 0. */
+/* The options of a plan and an engine. tide_engine_options_init fills them; "init:" gives a default
+ * other than 0. */
 struct tide_engine_options {
     size_t struct_bytes;
     const char *model;  /* a Hugging Face folder with config.json and safetensors; required */
@@ -113,26 +114,28 @@ struct tide_engine_options {
     uint32_t weight_slots;
     uint32_t state_slots;
     uint64_t chunk_elements; /* a multiple of 65536 */
-    uint64_t
-        tile_bytes; /* linears with larger weights are computed in tiles; 0: none. Changes bits */
-    const char *rates;  /* a JSON file of tide_plan_rates; NULL: rates are measured */
-    const char *trace;  /* a file for a timeline of some steps; NULL: none */
-    uint32_t saves;     /* 1: checkpoints may be written while the next step runs; takes 16 MiB */
-    uint32_t measure;   /* 1: rates are measured even if `cache` has them */
-    const char *resume; /* a directory of checkpoints. The run continues from the newest one that
-                                verifies, or begins with the model if there is none. NULL: begins with the
-                                model */
-    /* A folder that keeps measured rates for later runs; NULL: each engine measures them. A GPU's matrix
-     * products use the first algorithm that its library proposes: their bits depend on the library, the
-     * driver and the GPU, and a run that is resumed with others warns. */
+    uint64_t tile_bytes; /* linears with larger weights are computed in tiles; 0: no tiles. Changes
+                     * bits */
+    const char *rates;   /* a JSON file of tide_plan_rates; NULL: rates are measured */
+    const char *trace;   /* a file for a timeline of some steps; NULL: none */
+    uint32_t saves;      /* 1: checkpoints may be written while the next step runs; takes 16 MiB */
+    uint32_t measure;    /* 1: rates are measured even if `cache` has them */
+    const char *resume;  /* a directory of checkpoints. The run continues from the newest one that
+                         * verifies, or begins with the model if there is none. NULL: begins with
+                         * the model */
+    /* A folder that keeps measured rates for later runs; NULL: each engine measures them. A GPU's
+     * matrix products use the first algorithm that its library proposes, so their bits depend on
+     * the library, the driver and the GPU; resuming with different ones causes a warning. */
     const char *cache;
     uint64_t
         stores_must_exist; /* 1: a directory of `stores` that does not exist is -ENOENT, unless a
-                                   file system is mounted in the folder above; 0: it is made */
+                            * file system is mounted in the folder above; 0: it is created */
 
-    /* What the planner is to know of the application. */
-    uint64_t application_bytes; /* of host memory that it will take while the engine is there */
-    double tokens_per_row; /* of data, on average, for predicted tokens per second; 0: `length` */
+    /* What the planner needs to know about the application. */
+    uint64_t application_bytes; /* bytes of host memory that the application will take while the
+                                 * engine exists */
+    double tokens_per_row; /* average tokens of data per row, for predicted tokens per second; 0:
+                            * `length` */
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:
@@ -268,8 +271,8 @@ struct tide_step {
     double grad_norm;  /* before clipping; not finite if the step was skipped */
     double loss_scale; /* used in this step; 1 without fp16 */
     uint64_t skipped;  /* 1: the gradients overflowed and the weights did not change */
-    uint64_t tokens;   /* in the rows as they were given */
-    uint64_t targets;  /* that contributed to the loss */
+    uint64_t tokens;   /* tokens in the rows as they were passed */
+    uint64_t targets;  /* tokens that contributed to the loss */
     double seconds;    /* since the previous call ended that changed or read the model */
     uint64_t store_read_bytes;
     uint64_t store_write_bytes;
@@ -300,7 +303,7 @@ enum tide_wait {
     TIDE_WAIT_UPDATE,    /* of the optimizer */
     TIDE_WAIT_COPY,      /* between host and device */
     TIDE_WAIT_IMBALANCE, /* compute and update wait for each other, or ranks wait for ranks */
-    TIDE_WAIT_OTHER      /* data, the begin and the end of a step */
+    TIDE_WAIT_OTHER      /* data, the beginning and the end of a step */
 };
 
 /* The stalls of one step for one reason. */

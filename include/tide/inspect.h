@@ -49,17 +49,17 @@ struct tide_inspection {
     char optimizer[16];
     char precision[16];
 
-    /* A checkpoint or a store. */
+    /* Only for a checkpoint or a store. */
     uint64_t run; /* number of the run; the same in its checkpoints and in its store */
 
-    /* A store. */
+    /* Only for a store. */
     uint64_t process; /* process id of the run that made it */
     uint64_t in_use;  /* 1: that run is still alive; 0: the run is gone, its files remain */
     uint32_t path;    /* index of this directory among the run's stores */
     uint32_t paths;   /* number of the run's stores */
 
-    /* What training warns of though the model can be trained: surplus tensors, a head of its own. A model;
-     * several are separated by "; ". */
+    /* Defects that training warns of and accepts: surplus tensors, a head of its own. Only for a
+     * model; several are separated by "; ". */
     char note[512];
 };
 
@@ -82,16 +82,17 @@ struct tide_inspect_options {
     void *user; /* passed to the callback */
 };
 
-/* Inspects a path. Of a model or a safetensors file only the headers and config.json are read. A
- * checkpoint is read completely and compared with its checksums; progress is reported as "verify". Of a
- * store the headers and the sizes of its files are read, and a run that uses it is not disturbed; the
- * checksums of its contents exist only in the memory of that run. `options` may be NULL.
+/* Inspects a path. For a model or a safetensors file only the headers and config.json are read. A
+ * checkpoint is read completely and compared with its checksums; progress is reported as "verify".
+ * For a store the headers and the sizes of its files are read, and a run that uses it is not
+ * disturbed; the checksums of its contents exist only in the memory of that run. `options` may be
+ * NULL.
  *
  * What a run would warn of is in `note`, and is not logged.
  *
- * Returns 0 also if the contents are damaged or incomplete: then `verified` is 0 and `problem` says why.
- * Returns -EINVAL for a path that is neither a folder nor a file, -ECANCELED, or the error that reading
- * the path had (-ENOENT, -EACCES ...). */
+ * Returns 0 also if the contents are damaged or incomplete: then `verified` is 0 and `problem` says
+ * why. Returns -EINVAL for a path that is neither a folder nor a file, -ECANCELED, or the error of
+ * reading the path (-ENOENT, -EACCES ...). */
 TIDE_API int tide_inspect(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out);
 

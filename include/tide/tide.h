@@ -91,8 +91,7 @@ struct tide_backend {
     size_t struct_bytes;
     const char *task; /* "device" or "ranks" */
     const char *name; /* "cuda" */
-    uint64_t
-        built; /* 1: compiled in. Whether it works on this machine is known when it is opened */
+    uint64_t built;   /* 1: compiled in. Opening it shows whether it works on this machine */
 };
 
 /* Describes one back end, compiled in or not. Returns 0, -ENOENT if `index` is beyond the last one, or
@@ -124,8 +123,8 @@ struct tide_progress {
 struct tide_context_options {
     size_t struct_bytes;
     uint64_t log_level; /* enum tide_log_level; messages of higher levels are dropped */
-    /* Receives one message without a newline. It is called by any thread that works for this context,
-     * by several of them at the same time if need be. It must not call a tide function. NULL: messages are
+    /* Receives one message without a newline. Any thread that works for this context calls it,
+     * possibly several at the same time. It must not call a tide function. NULL: messages are
      * dropped. */
     void (*log)(void *user, uint32_t level, const char *line);
     /* Receives the progress of a long call, on the thread that made the call. A non-zero return value

@@ -46,7 +46,7 @@ static const char *moments_name(enum core_update_type moments)
     return moments == CORE_UPDATE_F32 ? "fp32" : moments == CORE_UPDATE_BF16 ? "bf16" : "8bit";
 }
 
-/* The first three say what states are; a run for which they differ cannot resume. */
+/* The first three describe the states; a run for which they differ cannot resume. */
 enum { FORMAT_PARAMETERS = 3, VALUE_CHARS = STORE_PARAMETER_BYTES - 1 };
 
 static void add_parameters(struct store_manifest *manifest, const struct run_options *options)
@@ -141,7 +141,7 @@ static int check_model(const struct store_manifest *found, const struct store_ma
     return 0;
 }
 
-/* Compares the formats of the states themselves: a file may contradict its own names of them. */
+/* Compares the formats of the states themselves, because their names in a file may be wrong. */
 static int check_format(const struct store_manifest *found, const struct store_manifest *mine)
 {
     const struct plan_format *a = &found->format;

@@ -7,9 +7,9 @@
 #include "offload/run/options.h"
 #include "offload/store/checkpoint.h"
 
-/* What a run is besides its options, weights and states. */
+/* What a manifest says of a run besides its options, weights and states. */
 struct run_position {
-    uint64_t run; /* a number of its own, which resuming keeps */
+    uint64_t run; /* random number of the run; a resumed run keeps it */
     uint64_t steps;
     uint64_t updates;
     struct run_scale scale;
@@ -34,7 +34,7 @@ void run_checkpoint_compare_products(const struct store_manifest *manifest, cons
  * there is none, or its number of ranks is not `world`. */
 unsigned run_checkpoint_threads(const char *directory, uint32_t world);
 
-/* The arrays of a window as a checkpoint's streams. */
+/* Converts the arrays of an update's window to a checkpoint's streams. */
 struct store_arrays run_checkpoint_streams(const struct adam_arrays *arrays);
 
 #endif

@@ -21,8 +21,8 @@ struct run_checkpoint_lane {
 };
 
 struct run_checkpoint_writer {
-    /* Lanes share one set of files and its drive, so one at a time writes a chunk. No thread of a step
-     * takes this. */
+    /* All lanes write to the same files and the same drive, so one at a time writes a chunk. The
+     * threads of a step never take this mutex. */
     pthread_mutex_t turn;
     struct store_checkpoint_write *checkpoint; /* owned; NULL: none, or finished */
     _Atomic uint32_t lanes_left; /* acq_rel: the last lane sees what the others have written */
@@ -72,7 +72,7 @@ static void end_lane(struct run_checkpoint_writer *writer)
 struct lane_job {
     const struct plan_command *command; /* borrowed from the tape, which outlives the job */
     bool writes;
-    bool last; /* the lane ends after it */
+    bool last; /* the lane ends after this job */
 };
 
 static int run_job(void *context, const void *arguments)

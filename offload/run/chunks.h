@@ -1,6 +1,6 @@
-/* chunks.h: chunks of a rank's weights and states while no tape runs: where each is kept, the slots of
- * the host that chunks pass through in rotation, and the moves between both. For load.c and read_out.c;
- * the thread of the rank. */
+/* chunks.h: chunks of a rank's weights and states while no tape runs: where each is kept, the slots
+ * of the host that chunks pass through in rotation, and the moves between both. For load.c and
+ * read_out.c; the thread of the rank. */
 #ifndef OFFLOAD_RUN_CHUNKS_H
 #define OFFLOAD_RUN_CHUNKS_H
 
@@ -18,10 +18,10 @@ struct run_chunk {
 struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index);
 uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block);
 
-/* Working weights of a block where the host reaches them; NULL: they are in STORE, or only on the card.
- * On a device whose memory the host does not see, the HOST copy is the one that counts. */
+/* A block's working weights in memory that the host can access; NULL: they are in STORE, or only on
+ * the card. With a card, the copy in HOST is the valid one. */
 char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block);
-/* The same of a chunk's states. */
+/* The same for a chunk's states. */
 char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chunk *chunk);
 
 /* Begins to move a chunk from the host's memory to where it is kept, STORE or the card, or back.
@@ -50,7 +50,7 @@ struct run_slots {
 /* The slots of the host that hold a chunk each: those of states, or of weights where no states move. If
  * the device is not the host, each also has room for the chunk's weights. There may be none. */
 void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
-/* The slot whose turn it is; the user waits until it is free. */
+/* The slot whose turn it is. The user waits until it is free. */
 struct run_slot *run_slots_next(struct run_slots *slots);
 /* The slot whose turn it will be half a rotation later. */
 struct run_slot *run_slots_opposite(struct run_slots *slots);

@@ -99,8 +99,8 @@ static uint64_t run_number(const struct run_engine *engine)
     return core_hash(seed, sizeof seed, 0);
 }
 
-/* The rate of each store's drive, by which extents are spread over the stores; the same for all ranks.
- * Rates from a file do not have it: then it is measured. */
+/* The rate of each store's drive, in proportion to which extents are spread over the stores; the
+ * same for all ranks. A file of rates does not have it: then it is measured. */
 static int weigh_stores(const struct run_engine *engine, double drive_bytes[STORE_PATHS_MAX])
 {
     const struct run_prepared *prepared = engine->given.prepared;
@@ -114,7 +114,8 @@ static int weigh_stores(const struct run_engine *engine, double drive_bytes[STOR
         return 0;
     }
     const int rc = run_rates_weigh(prepared->shapes, engine->given.options, drive_bytes);
-    return rc == -EFBIG ? -EIO : rc; /* a drive's refusal; the planner's own means no fit */
+    return rc == -EFBIG ? -EIO : rc; /* a drive's -EFBIG is an I/O error; only the planner's own
+                                      * means that nothing fits */
 }
 
 static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
@@ -158,7 +159,7 @@ static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
     return rc == -EFBIG ? -EIO : rc;
 }
 
-/* A fixed loss scale holds, whatever the checkpoint has. */
+/* A fixed loss scale overrides the one in the checkpoint. */
 static void resume_scale(struct run_engine *engine, double value)
 {
     const double fixed = engine->scale.options.fixed;

@@ -14,7 +14,8 @@ struct store_shelf;
 enum { RUN_RANKS_MAX = 64 };
 
 struct run_engine_options {
-    const struct run_prepared *prepared; /* borrowed, as all here; made from these options */
+    const struct run_prepared *prepared; /* borrowed, like the other pointers; made from these
+                                          * options */
     const struct run_options *options;
     const struct model *model;
     const struct model_files *files;
@@ -62,7 +63,7 @@ int run_engine_evaluate(struct run_engine *engine, const struct model_batch *bat
 int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t length, float *out);
 /* Does the pending updates of all ranks, and waits for everything. */
 int run_engine_drain(struct run_engine *engine);
-/* Waits for what the ranks have begun; does not begin anything. */
+/* Waits for work that the ranks have begun; begins nothing. */
 int run_engine_quiesce(struct run_engine *engine);
 /* The working weights of a block, in order. Drains. */
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
@@ -80,7 +81,7 @@ struct run_rank *run_engine_rank(struct run_engine *engine, uint32_t rank);
 /* ---- checkpoints ---- */
 
 struct run_save_options {
-    struct store_shelf *shelf; /* borrowed, as all here */
+    struct store_shelf *shelf; /* borrowed, like the other pointers */
     const char *source;        /* the model's folder; NULL: none */
     uint32_t keep;             /* checkpoints on the shelf; older ones are removed */
     const void *application;   /* bytes that a resumed run gets back */

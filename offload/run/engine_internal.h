@@ -23,7 +23,7 @@ struct run_engine_worker {
 
 enum { RUN_ENGINE_ARGUMENT_BYTES = 128 };
 
-/* What every rank does; `arguments` are the same for all. */
+/* The call that every rank makes; `arguments` are the same for all. */
 typedef int run_engine_work(struct run_engine *engine, struct run_engine_worker *worker,
                             const void *arguments);
 
@@ -50,7 +50,8 @@ struct run_engine {
     struct run_engine *next_lost;
     struct run_checkpoint_writer *writer; /* owned; NULL: no tape saves */
     bool defers;                          /* the next step does not speculate */
-    int error;                            /* of the call after which nothing can go on */
+    int error;                            /* the error of the call after which the run cannot
+                                           * continue */
 };
 
 /* Calls `work` for all ranks and waits for them. A rank that fails passes its sentence to the

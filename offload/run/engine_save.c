@@ -10,7 +10,7 @@
 
 /* ---- reading out ---- */
 
-/* Takers of run_rank_states and run_rank_weights. */
+/* Callbacks of run_rank_states and run_rank_weights. */
 struct block_writer {
     struct store_checkpoint_write *checkpoint;
     uint32_t block;
@@ -135,7 +135,7 @@ static int begin(struct run_engine *engine, const struct run_save_options *optio
         .recipe = options->recipe,
     };
     struct store_manifest manifest = {.step = 0};
-    int rc = run_engine_release_checkpoint(engine); /* the new one may replace it */
+    int rc = run_engine_release_checkpoint(engine); /* the new one may replace its files */
     if (rc != 0) {
         return rc;
     }

@@ -195,8 +195,8 @@ static enum run_wait wait_for(enum plan_queue blocker)
     return RUN_WAIT_OTHER;
 }
 
-/* What a lane waits for now: a queue, PLAN_Q_COUNT for data, or AT_WORK. If that is a copy which waits
- * itself, the answer is what the copy waits for. */
+/* What a lane waits for now: a queue, PLAN_Q_COUNT for data, or AT_WORK. If it waits for a copy
+ * which itself waits, the result is what the copy waits for. */
 static uint8_t lane_blocker(const struct run_executor *executor, uint8_t q, int hops)
 {
     for (uint64_t n = executor->retired; n < executor->pushed; n++) {
@@ -356,7 +356,7 @@ static bool lane_open(const struct run_executor *executor, uint64_t n, int q)
     return before->submitted[q] == before->tape->queue_count[q];
 }
 
-/* Looks at all lanes once. 1: something moved. 0: all wait. Or an error. */
+/* Examines all lanes once. 1: something moved. 0: all wait. Or an error. */
 static int turn(struct run_executor *executor)
 {
     int moved = 0;
@@ -382,7 +382,7 @@ static int turn(struct run_executor *executor)
     return moved;
 }
 
-/* What the loop works for. */
+/* The condition on which the loop ends. */
 struct goal {
     bool (*done)(const struct run_executor *executor, const struct goal *goal);
     uint64_t tape; /* its number, or how many tapes may be left */
@@ -413,7 +413,7 @@ static bool done_submitted(const struct run_executor *executor, const struct goa
     return true;
 }
 
-/* Shows threads that wait for this one that it makes progress. They only compare the counter. */
+/* Increments the counter that other threads compare to see that this one makes progress. */
 static void note_pulse(const struct run_executor *executor)
 {
     if (executor->pulse != NULL) {

@@ -15,7 +15,7 @@
 
 struct run_executor;
 
-/* What a queue of the tape is bound to. */
+/* What the commands of a tape's queue run on. */
 struct run_lane {
     /* Starts the command, whose edges are reached. On success *out is reached when the command is
      * done. -EAGAIN: the lane is full; the executor tries again when the bell rings. Any other error
@@ -82,7 +82,7 @@ int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
 int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum plan_queue queue,
                           uint32_t place);
 
-/* Whether it ended because nothing moved: then a lane may still work at a command. */
+/* Whether the run ended because nothing moved: then a lane may still work at a command. */
 bool run_executor_stalled(const struct run_executor *executor);
 
 /* Since create or the last call. */

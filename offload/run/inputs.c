@@ -1,5 +1,5 @@
-/* inputs.c: one row of arrays per micro-batch: ids, labels, positions, starts; then losses, the scale
- * and the tables. */
+/* inputs.c: the layout of the inputs, one row of arrays per micro-batch: ids, labels, positions,
+ * starts; then losses, the scale and the tables. */
 #include "offload/run/inputs.h"
 
 #include <errno.h>

@@ -30,7 +30,7 @@ struct run_inputs {
 /* Bytes of the device's memory that inputs take. */
 uint64_t run_inputs_bytes(const struct model *model, const struct run_options *options);
 
-/* Computes the tables and sends them with `queue`. */
+/* Computes the tables of RoPE and copies them to the device with `queue`. */
 int run_inputs_init(struct run_inputs *inputs, const struct model *model,
                     const struct run_options *options, struct dev_device *device,
                     struct dev_queue *queue);

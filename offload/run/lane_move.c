@@ -1,4 +1,4 @@
-/* lane_move.c: a command names both ends of a move by role. */
+/* lane_move.c: moves bytes; a command names source and destination by role. */
 #include "offload/run/lane_move.h"
 
 #include <errno.h>

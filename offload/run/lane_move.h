@@ -13,13 +13,13 @@
 struct dev_queue;
 
 struct run_copy {
-    const struct run_memory *memory; /* borrowed, as all here */
+    const struct run_memory *memory; /* borrowed, like the other pointers */
     struct dev_queue *queue;
 };
 struct run_lane run_copy_lane(struct run_copy *copy);
 
 struct run_io {
-    const struct run_memory *memory; /* borrowed, as all here */
+    const struct run_memory *memory; /* borrowed, like the other pointers */
     struct store *store;
     struct aio_queue *queue;
     const struct plan *plan;

@@ -1,7 +1,7 @@
 /* load.c: moves parameters and states into the tiers when a run begins. Chunks for STORE pass
  * through the slots that a step uses, so that loading takes no more memory: while some slots are
- * read into, others are written to STORE, and the drive does both at once. Chunks of a checkpoint on
- * the store's own drive stay in its files until they are updated (store/adopt.h). No tape runs
+ * read into, others are written to STORE, and the drive does both at once. Chunks of a checkpoint
+ * on the store's own drive stay in its files until they are updated (store/adopt.h). No tape runs
  * meanwhile. */
 #include <string.h>
 
@@ -24,7 +24,7 @@ struct arrival {
 
 enum { ARRIVALS_MAX = 256 };
 
-/* Where a run begins, with a model's files or at a checkpoint, and what is being read. */
+/* The source of a run, a model's files or a checkpoint, and the reads in progress. */
 struct loading {
     struct run_rank *rank;               /* borrowed, as the next two */
     const struct model_files *files;     /* NULL: the checkpoint */
@@ -69,7 +69,7 @@ static int move_oldest(struct loading *load)
     return run_chunk_put(load->rank, &oldest->place, oldest->memory, &oldest->slot->moved);
 }
 
-/* Whether the oldest arrival has been read, so that moving it on waits for nothing. */
+/* Whether the oldest arrival has been read, so that moving it on does not wait. */
 static bool oldest_is_read(const struct loading *load)
 {
     const struct arrival *oldest = &load->arrivals[load->arrived % ARRIVALS_MAX];
@@ -104,7 +104,7 @@ static int move_arrivals_of(struct loading *load, const struct run_slot *slot)
     return rc;
 }
 
-/* Takes the next slot when it is free. */
+/* Returns the slot whose turn it is, once it is free. */
 static int take_slot(struct loading *load, struct run_slots *slots, struct run_slot **out)
 {
     struct run_slot *slot = run_slots_next(slots);
@@ -119,7 +119,7 @@ static int take_slot(struct loading *load, struct run_slots *slots, struct run_s
     return rc;
 }
 
-/* The same of the chunks' slots, half of which are written from while the others are read into. */
+/* The same for the chunks' slots, half of which are written from while the others are read into. */
 static int take_chunk_slot(struct loading *load, struct run_slot **out)
 {
     int rc = move_arrivals_of(load, run_slots_opposite(&load->chunks));
@@ -128,7 +128,8 @@ static int take_chunk_slot(struct loading *load, struct run_slot **out)
 
 /* ---- reading ---- */
 
-/* Reads working weights: they are there on return, or when the checkpoint's tail is reached. */
+/* Reads working weights: from files they are read on return, from a checkpoint when its tail is
+ * reached. */
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
     const struct run_rank *rank = load->rank;
@@ -157,7 +158,7 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
                                   chunk->count, MODEL_F32, arrays->w32);
 }
 
-/* Reads states; they are there when weights would be. */
+/* Reads states; when they are available follows the same rule. */
 static int read_states(struct loading *load, const struct run_chunk *chunk, char *weights,
                        char *states)
 {
@@ -342,7 +343,7 @@ static void init_slots(struct loading *load)
     }
 }
 
-/* Waits until everything is in its place. */
+/* Waits until all moves are done. */
 static int finish(struct loading *load)
 {
     struct run_rank *rank = load->rank;

@@ -70,7 +70,7 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-/* run_measure_spare with another upper limit, a power of two. */
+/* As run_measure_spare with another upper limit, a power of two. */
 static uint64_t spare_within(const struct run_shapes *shapes, const struct run_options *options,
                              uint64_t limit)
 {
@@ -97,7 +97,7 @@ struct bench {
     void *memory;
 };
 
-/* `bench` is zeroed; the caller closes it also after a failure. */
+/* `bench` is zeroed before; the caller closes it even after a failure. */
 static int bench_open(struct bench *bench, const char *name, const struct kern_options *kernels,
                       const struct dev_queue_options *queue, uint64_t bytes)
 {
@@ -286,7 +286,8 @@ static int time_steps(struct stage *stage, const struct model_steps *steps, enum
     return rc;
 }
 
-/* The best of a few turns: the first turn creates primitives, and other programs may disturb any. */
+/* The fastest of a few rounds: the first round creates primitives, and other programs may disturb
+ * any. */
 static int measure_block(const struct run_shapes *shapes, const struct run_options *options,
                          unsigned index, struct run_rates *out)
 {
@@ -511,7 +512,10 @@ done:
 /* ---- copies ---- */
 
 enum { COPY_BYTES_MIN = 1 << 20, COPY_BYTES_MAX = 16 << 20 };
-enum { CARD_COPY_BYTES_MAX = 256 << 20 }; /* takes a link milliseconds, much more than a launch */
+enum {
+    CARD_COPY_BYTES_MAX = 256 << 20
+}; /* a link needs milliseconds for this, much more than for
+                                           * a launch */
 
 int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)
@@ -541,10 +545,10 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
 
 /* ---- a card ---- */
 
-/* So many launches in a row that starting them takes no time beside their work. */
+/* So many launches in a row that the time to start them does not matter. */
 enum { CARD_LAUNCHES = 8, CARD_TURNS = 3 };
 
-/* Elements per second of the best turn. */
+/* Elements per second of the fastest round. */
 static int time_op(struct bench *card, const struct dev_command *command, uint64_t elements,
                    double *per_second)
 {
@@ -567,7 +571,8 @@ static int time_op(struct bench *card, const struct dev_command *command, uint64
     return 0;
 }
 
-/* Times updates and sums over a chunk with `bytes` in the card's memory, and the sums behind it. */
+/* Times updates and sums over a chunk with `bytes` in the card's memory; the sums are stored after
+ * the chunk. */
 static int time_card(struct bench *card, const struct run_options *options, uint64_t elements,
                      struct plan_rates *out)
 {

@@ -38,12 +38,12 @@ struct run_drive_rates {
     double read_bytes;
     double write_bytes;
     double mixed_bytes;
-    double cpu_ns_per_byte; /* of the drive's thread, with checksums */
-    double window_bytes;    /* in flight meanwhile, in both directions */
+    double cpu_ns_per_byte; /* of the drive's thread, including checksums */
+    double window_bytes;    /* bytes in flight meanwhile, in both directions */
 };
 
-/* Measures the drive of a directory with the store's requests and checksums. *steady: the result can be
- * cached, because the drive was not slow, or as slow twice. */
+/* Measures the drive of a directory with the store's requests and checksums. *steady: the result
+ * can be cached, because the drive was fast, or was slow in two measurements. */
 int run_measure_drive(const struct run_shapes *shapes, const struct run_options *options,
                       const char *directory, struct run_drive_rates *out, bool *steady);
 

@@ -1,4 +1,4 @@
-/* measure_drive.c: measures one drive, and again if the result may not be its usual one. */
+/* measure_drive.c: measures one drive, and repeats that if the result may not be typical. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,9 +14,9 @@
 
 enum { DEPTH_MIN = 4, TURNS = 5, PAUSE_MS = 500 };
 
-/* A drive slower than `slow` may be busy, as with files that were just removed, and is measured
- * again; if it is as slow twice, that is its rate. A rate below `stalled` is never taken for the
- * drive's own. */
+/* A drive slower than `slow` may be busy, for example with files that were just removed, and is
+ * measured again; if it is as slow in both measurements, that is its rate. A rate below `stalled`
+ * is never taken for the drive's own. */
 static const double slow_bytes_per_s = 5e8;
 static const double stalled_bytes_per_s = 4e7;
 static const double alike = 1.3;
@@ -82,7 +82,7 @@ int run_measure_drive(const struct run_shapes *shapes, const struct run_options 
     double last = 0;
     run_rates_nearest(directory, path);
     if (statvfs(path, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize / 4 < file_bytes) {
-        how.bytes = 0; /* as much as there is room for */
+        how.bytes = 0; /* as large as the free space allows */
     }
     *steady = false;
     for (int turn = 0; !*steady && turn < TURNS; turn++) {

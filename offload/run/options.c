@@ -55,7 +55,8 @@ const char *run_options_file_io(const struct run_options *options)
 int64_t run_options_stall_ns(const struct run_options *options)
 {
     const int64_t half_an_hour_ns = INT64_C(1800) * 1000000000;
-    const int64_t group = 1 +
-                          options->micro_batches / RUN_OPTIONS_GROUPS; /* about; prepare.c groups */
+    const int64_t group = 1 + options->micro_batches / RUN_OPTIONS_GROUPS; /* an approximation;
+                                                                        * prepare.c decides on
+                                                                        * groups */
     return options->stall_limit_ns > 0 ? options->stall_limit_ns : half_an_hour_ns * group;
 }

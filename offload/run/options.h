@@ -16,13 +16,13 @@
 /* The cache of measured rates. */
 struct run_cache {
     const char *folder; /* NULL: nothing is kept */
-    const char *build;  /* of this library; rates that another build measured do not count */
+    const char *build;  /* build of this library; rates that another build measured do not count */
     bool renew;         /* measures again, whatever is kept */
 };
 
 struct run_options {
-    const char *device; /* "cpu", "cuda:N" */
-    unsigned threads;   /* of compute and of the update */
+    const char *device; /* cached rates are ignored and measured again */
+    unsigned threads;   /* threads of compute and of the update */
     uint32_t rank, world, stage;
     uint64_t seed;
 
@@ -35,8 +35,8 @@ struct run_options {
     enum core_update_rule rule;
     enum core_update_type moments;
     bool gradients_fp32;
-    struct adam_group group; /* decay is for the parameters that have any */
-    bool decay_all;          /* also norms and biases */
+    struct adam_group group; /* `decay` applies to parameters that decay */
+    bool decay_all;          /* decay applies to norms and biases, too */
     double clip;             /* 0: off */
     bool may_skip;           /* a norm that is not finite skips the step */
     struct run_scale_options scale;
@@ -61,7 +61,7 @@ enum { RUN_OPTIONS_GROUPS = 64 };
 
 /* Bytes per element of each stream. */
 struct plan_format run_options_format(const struct run_options *options);
-/* The back end for files other than the store's; NULL: probed, also if the store's is memory. */
+/* The back end for files other than the store's; NULL: probed, also if the store is in memory. */
 const char *run_options_file_io(const struct run_options *options);
 int64_t run_options_stall_ns(const struct run_options *options);
 /* The types of gradients and master weights, for the update. */

@@ -9,7 +9,7 @@
 
 struct run_prepared {
     struct run_shapes *shapes;       /* owned */
-    struct plan_block_shape *blocks; /* owned: those of `shapes`, for groups of micro-batches */
+    struct plan_block_shape *blocks; /* owned: `shapes`, for groups of micro-batches */
     struct plan_input input;
     struct plan *plan; /* owned */
     struct run_rates rates;

@@ -69,7 +69,7 @@ struct run_step_request {
     double lr;
     double betas[2];
     double loss_scale;
-    int64_t targets; /* of all ranks */
+    int64_t targets; /* Inputs of one step besides its micro-batches. */
     bool guess;      /* update before the norm is known, where the plan has a tape for it */
 };
 
@@ -80,7 +80,7 @@ struct run_result {
     bool skipped;
     bool norm_neutral;    /* the norm neither clipped nor skipped the update */
     bool guessed;         /* the update was made before the norm was known; right if norm_neutral */
-    bool steady;          /* nothing lay between this step and the one before */
+    bool steady;          /* no other call came between this step and the previous one */
     uint64_t guess_bytes; /* moved for nothing by a wrong guess */
 };
 
@@ -93,7 +93,7 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);
 /* Whether a batch can be evaluated; -EINVAL says why not. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
-/* The loss of one micro-batch; NULL: of none, for a rank that only helps the others. */
+/* The loss of one micro-batch; NULL: this rank only helps the others. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
                       struct kern_loss *out);
 /* Logits of the token after the last of `ids` [length], as fp32 in `out` [vocab]. `length` is at
@@ -105,25 +105,26 @@ int run_rank_drain(struct run_rank *rank);
 /* Waits for everything that was begun; does not begin anything. */
 int run_rank_quiesce(struct run_rank *rank);
 
-/* ---- updates that go to the open checkpoint ---- */
+/* ---- updates that are written to the open checkpoint ---- */
 
 /* Whether this rank writes states to checkpoints: no earlier rank has the same. */
 bool run_rank_writes_states(const struct run_rank *rank);
-/* Whether a step's update, or a part of it, is made inside the step. */
+/* Whether a step's update, or a part of it, runs inside the step. */
 bool run_rank_updates_inside(const struct run_rank *rank);
-/* Whether the pending update is the whole update of its step, and can go to a checkpoint. */
+/* Whether the pending update is the whole update of its step, so that it can be written to a
+ * checkpoint. */
 bool run_rank_can_save(const struct run_rank *rank);
-/* The pending update goes there, with the next step or drain. */
+/* Writes the pending update to the checkpoint, with the next step or drain. */
 void run_rank_save_pending(struct run_rank *rank);
-/* The next step's update goes there: what is made inside the step at once, what it leaves pending
- * with the step or drain after it. */
+/* Writes the next step's update to the checkpoint: the part made inside the step at once, the part
+ * left pending with the step or drain after it. */
 void run_rank_save_next(struct run_rank *rank);
-/* Whether the step after run_rank_save_next left all of its update there or pending. A skipped step has
- * none. */
+/* Whether the step after run_rank_save_next has written all of its update to the checkpoint or left
+ * it pending. A skipped step has no update. */
 bool run_rank_saved_step(const struct run_rank *rank);
-/* Whether the pending update has yet to go there. */
+/* Whether the pending update has yet to be written to the checkpoint. */
 bool run_rank_save_due(const struct run_rank *rank);
-/* Nothing more goes there. */
+/* Cancels run_rank_save_pending and run_rank_save_next. */
 void run_rank_save_forget(struct run_rank *rank);
 
 /* Calls `take` for each run of elements of the working weights of a block that this rank keeps, in
@@ -134,8 +135,8 @@ int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *ta
 /* Takes all streams that an update reads and writes, chunk by chunk. */
 struct run_take_states {
     int (*take)(void *context, const struct adam_arrays *arrays);
-    /* Both are set if take() returns before it is done with the arrays: the point after the arrays that
-     * it got last, and a wait until it is done with all before a point. */
+    /* Set both if take() returns before it is done with the arrays: `tail` returns the point after
+     * the last arrays, and `wait` waits until all arrays before a point are done with. */
     uint64_t (*tail)(void *context);
     int (*wait)(void *context, uint64_t point);
     void *context;

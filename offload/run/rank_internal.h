@@ -12,19 +12,20 @@
 
 enum { RANK_IO_QUEUES = 5 }; /* PLAN_Q_READ_WEIGHT and the next four */
 
-/* What is left to do of the last step's update. */
+/* The state of the last step's update. */
 enum run_pending {
-    RUN_PENDING_NONE, /* nothing */
-    RUN_PENDING_DEFERRED, /* its update, or the deferred part of it: the next step or a drain does that */
-    RUN_PENDING_SAVED, /* the same, and what it makes is written to the checkpoint */
+    RUN_PENDING_NONE,     /* nothing */
+    RUN_PENDING_DEFERRED, /* its update, or the deferred part of it: the next step or a drain does
+                           * it */
+    RUN_PENDING_SAVED,    /* the same, and its results are written to the checkpoint */
     RUN_PENDING_COUNT,
 };
 
 /* Which step's update goes to the checkpoint. */
 enum run_saved {
     RUN_SAVED_NONE,
-    RUN_SAVED_NEXT, /* that of the next step */
-    RUN_SAVED_LAST, /* that of a step that is done: it is in the checkpoint, or pending */
+    RUN_SAVED_NEXT, /* the update of the next step */
+    RUN_SAVED_LAST, /* the update of a step that is done: it is in the checkpoint, or pending */
 };
 
 struct run_rank {
@@ -59,13 +60,15 @@ struct run_rank {
     struct plan_trace *trace; /* owned; NULL: not asked for */
     bool traced;              /* the timeline was written, or could not be */
 
-    enum plan_kind last;  /* of the tape released last; PLAN_KIND_COUNT: none yet */
-    enum plan_kind ahead; /* of the tape pushed after it, which only reads; PLAN_KIND_COUNT: none */
-    struct core_line gate; /* a tape's other commands wait until this line reaches its number */
+    enum plan_kind last;   /* kind of the tape released last; PLAN_KIND_COUNT: none yet */
+    enum plan_kind ahead;  /* kind of the tape pushed after it, which only reads; PLAN_KIND_COUNT:
+                           * none */
+    struct core_line gate; /* a tape's commands that do not read STORE wait until this line reaches
+                            * its number */
     uint64_t gates;        /* tapes released */
     enum run_pending pending;
     enum run_saved saved;
-    uint64_t updates; /* done or pending; skipped steps have none */
+    uint64_t updates; /* updates done or pending; skipped steps have none */
     struct plan_traffic traffic;
     struct run_rank *lost; /* next in the list of ranks that could not be destroyed */
 };

@@ -19,9 +19,9 @@ enum { KEY_BYTES = 1024, MACHINE_BYTES = 448, CPU_FLAGS_BYTES = 64, CPUINFO_BYTE
 static const double memory_bytes_per_s = 8e9; /* of a drive that is memory */
 static const double command_seconds = 3e-6;
 
-/* ---- keys: what the numbers depend on ---- */
+/* ---- cache keys: what the numbers depend on ---- */
 
-/* The description of a card: another one may get its number. */
+/* The description of a card: a different card may later get the same number. */
 static void name_device(const struct run_options *options, char out[DEV_DESCRIPTION_BYTES])
 {
     struct dev_device *device = NULL;

@@ -6,7 +6,7 @@
 
 #include "offload/run/measure.h"
 
-/* What one measurement finds, and one cached file keeps. */
+/* The measured numbers of one part, and of one cached file. */
 enum run_rates_part {
     RUN_RATES_DRIVE,  /* struct run_drive_rates */
     RUN_RATES_UPDATE, /* of struct run_rates: update and copies */

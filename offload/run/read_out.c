@@ -1,5 +1,5 @@
-/* read_out.c: reads parameters and states out of the tiers, chunk by chunk in order. Chunks in STORE
- * or on a card come through slots, so that some are read while the taker works on others. No tape
+/* read_out.c: reads parameters and states from the tiers, chunk by chunk in order. Chunks in STORE
+ * or on a card pass through slots, so that some are read while the taker works on others. No tape
  * runs meanwhile. */
 #include <assert.h>
 
@@ -7,22 +7,24 @@
 #include "offload/plan/shard.h"
 #include "offload/run/chunks.h"
 
-/* What is read out of one block. A slot's mark is the taker's point after the chunk from that slot. */
+/* The part of a block that is read out. A slot's mark is the taker's point after the chunk from
+ * that slot. */
 struct reading {
     struct run_rank *rank; /* borrowed, as all here */
     uint32_t block;
     uint32_t count; /* of chunks */
     struct run_slots slots;
-    char *weights;                        /* of the whole block; NULL: a chunk's are in its slot */
-    struct core_fence weights_read;       /* reached: they are there */
-    const struct run_take_states *states; /* NULL: the weights alone, for: */
+    char *weights;                        /* of the whole block; NULL: each chunk's weights are in
+                                           * its slot */
+    struct core_fence weights_read;       /* reached: the weights are in memory */
+    const struct run_take_states *states; /* NULL: only weights, for: */
     run_take_weights *take_weights;
     void *context; /* of take_weights */
 };
 
 /* ---- one chunk ---- */
 
-/* Begins to read into a slot what the host's memory lacks of a chunk. */
+/* Begins to read those parts of a chunk that the host's memory does not have into a slot. */
 static int read_chunk(struct reading *reading, uint32_t index, struct run_slot *slot)
 {
     struct run_rank *rank = reading->rank;

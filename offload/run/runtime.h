@@ -12,7 +12,7 @@ uint64_t run_runtime_used_bytes(void);
 /* The maximum so far. */
 uint64_t run_runtime_peak_bytes(void);
 
-/* What a run will take: what was resident at the first call, at least 8 MiB, and what planning,
+/* What a run will take: what was resident at the first call, at least 8 MiB, plus what planning,
  * threads, products and I/O add. */
 uint64_t run_runtime_bytes(const struct model *model, const struct run_options *options);
 

@@ -1,4 +1,4 @@
-/* scale.c: the rules, as DeepSpeed documents and implements them. */
+/* scale.c: DeepSpeed's rules, as documented and implemented there. */
 #include "offload/run/scale.h"
 
 #include <errno.h>

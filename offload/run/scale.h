@@ -25,7 +25,7 @@ struct run_scale {
 
 void run_scale_init(struct run_scale *scale, const struct run_scale_options *options);
 
-/* Takes in how a step ended. -ERANGE if it overflowed at the least scale. */
+/* Adjusts the scale after a step. -ERANGE if the step overflowed at the smallest scale. */
 int run_scale_step(struct run_scale *scale, bool overflow);
 
 #endif

@@ -1,4 +1,4 @@
-/* shapes.c: the sizes follow from the programs. */
+/* shapes.c: computes the sizes from the programs. */
 #include "offload/run/shapes.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 
 /* Bytes of weights in one product of the head for one token. */
 enum { ONE_TILE_BYTES = 8 << 20 };
-/* Of a card's memory, for logits: a micro-batch whose logits fit has them computed once, not twice. */
+/* In a card's memory, for logits: if a micro-batch's logits fit, they are computed once, not
+ * twice. */
 enum { LOGITS_PART = 10 };
 
 _Static_assert(MODEL_ALIGN_ELEMENTS % CORE_UPDATE_Q8_BLOCK == 0,

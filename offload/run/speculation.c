@@ -1,9 +1,9 @@
-/* speculation.c: counts neutral steps and keeps an account of seconds. */
+/* speculation.c: counts neutral steps and keeps a balance of seconds gained and lost. */
 #include "offload/run/speculation.h"
 
 #include <math.h>
 
-/* Weight of the newest step in a mean; part of the balance that is kept from step to step. */
+/* Weight of the newest step in a mean; share of the balance that is kept from step to step. */
 static const double newest = 0.25;
 static const double remains = 0.98;
 
@@ -29,7 +29,7 @@ static void mean(double *mean, double seconds)
     *mean = *mean > 0 ? *mean + newest * (seconds - *mean) : seconds;
 }
 
-/* Updates the mean of the kind of step that repeated. */
+/* Updates the mean of its kind if the step followed one of the same kind. */
 static void measure(struct run_speculation *policy, const struct run_speculation_step *step)
 {
     const bool alike = step->steady && policy->last_guessed == step->guessed && !policy->last_wrong;
@@ -50,7 +50,7 @@ static double lost_in(const struct run_speculation *policy, const struct run_spe
     return pays && step->steady && usual > 0 ? fmax(step->seconds - usual, 0) : 0;
 }
 
-/* Seconds won by a right guess; negative if right guesses turn out slower. */
+/* Seconds gained by a right guess; negative if right guesses turn out slower. */
 static double won_in(const struct run_speculation *policy, const struct run_speculation_step *step)
 {
     const bool right = step->guessed && step->neutral && policy->last_guessed &&

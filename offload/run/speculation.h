@@ -14,8 +14,8 @@ enum {
     RUN_SPECULATION_NEUTRAL_MAX = 64, /* the most neutral steps that wrong guesses can ask for */
     RUN_SPECULATION_TRUST = 16, /* right guesses that halve what is asked for; after as many, a
                                          deferred step is measured if none was */
-    RUN_SPECULATION_PROBES = 2, /* steps deferred to be measured: something that lies between two
-                                         steps spoils a measurement */
+    RUN_SPECULATION_PROBES = 2, /* steps deferred to be measured: other calls between two steps
+                                 * would spoil a measurement */
     RUN_SPECULATION_PAUSE = 64  /* steps without a guess after guessing did not pay */
 };
 
@@ -27,24 +27,24 @@ struct run_speculation {
     uint32_t pause;             /* steps left without a guess */
     double deferred_seconds;    /* of a step without a guess after another one; 0: unknown */
     double speculative_seconds; /* of a right guess after a right guess; 0: unknown */
-    double balance_seconds;     /* won minus lost; older steps count less */
+    double balance_seconds;     /* time gained minus time lost; older steps count less */
     bool last_guessed;          /* the step before guessed */
-    bool last_wrong;            /* and was wrong */
+    bool last_wrong;            /* and the guess was wrong */
 };
 
 /* How a step went. */
 struct run_speculation_step {
     bool guessed;
     bool neutral; /* the norm neither clipped nor skipped it */
-    bool far;     /* and was less than half of what would have clipped */
-    bool steady;  /* nothing lay between this step and the one before */
+    bool far;     /* and the norm was less than half of one that would have been clipped */
+    bool steady;  /* no other call came between this step and the previous one */
     double seconds;
 };
 
 void run_speculation_init(struct run_speculation *policy);
 /* Whether the next step guesses. */
 bool run_speculation_next(const struct run_speculation *policy);
-/* Takes in a step. Returns the seconds that wrong guesses cost in it, as far as they are known. */
+/* Records a step. Returns the seconds that wrong guesses cost in it, as far as they are known. */
 double run_speculation_note(struct run_speculation *policy,
                             const struct run_speculation_step *step);
 

@@ -48,7 +48,7 @@ static int push_tape(struct run_rank *rank, enum plan_kind kind)
     return rc;
 }
 
-/* Withdraws the tape that was pushed for a step that does not follow, or follows as another kind. */
+/* Withdraws the tape that was pushed in advance if no step follows, or another kind of step. */
 static int withdraw_tape(struct run_rank *rank)
 {
     struct plan_traffic traffic = {0};
@@ -66,7 +66,7 @@ static int withdraw_tape(struct run_rank *rank)
     return rc;
 }
 
-/* Opens the gate of the tape of `kind`, which is pushed first unless it was pushed ahead. */
+/* Opens the gate of the tape of `kind`; pushes the tape first if that was not done in advance. */
 static int release_tape(struct run_rank *rank, enum plan_kind kind)
 {
     if (rank->ahead != kind) {
@@ -115,8 +115,8 @@ static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uin
 {
     int rc = run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
                                    tape->queue_count[PLAN_Q_UPDATE]);
-    /* The terms of this step must hold until the updates inside its backward are launched on the
-     * card. */
+    /* The update terms of this step must not change until the updates inside its backward are
+     * launched on the card. */
     const bool on_card = plan_layout_of(rank->plan)->tile_sums_card != PLAN_NONE;
     if (rc != 0 || !on_card) {
         return rc;
@@ -127,8 +127,7 @@ static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uin
 
 /* ---- the speculative update ---- */
 
-/* Bytes that a speculative update moves for nothing where it is discarded, and its writes to the
- * store. */
+/* Bytes that a discarded speculative update has moved in vain, and its writes to the store. */
 static void count_speculative(const struct plan_tape *tape, uint64_t *bytes, uint64_t *writes)
 {
     *bytes = *writes = 0;
