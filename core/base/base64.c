@@ -44,8 +44,8 @@ int core_base64_decode(const char *text, size_t bytes, char **out, size_t *out_b
         if (digit < 0) {
             free(plain);
             return core_err_set(-EINVAL,
-                                "character %zu of the base64 text (0x%02x) is none of its "
-                                "alphabet; allowed: A-Z a-z 0-9 - _ (or + /), and = at its end",
+                                "character %zu of the base64 text (0x%02x) is not in its alphabet; "
+                                "allowed: A-Z a-z 0-9 - _ (or + /), and = at its end",
                                 i + 1, (unsigned char)text[i]);
         }
         bits = bits << 6 | (uint32_t)digit;

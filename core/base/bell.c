@@ -61,11 +61,10 @@ static bool may_spin(void)
         found = passive ? PASSIVE : ACTIVE;
         atomic_store_explicit(&policy, found, memory_order_relaxed);
         if (text != NULL && text[0] != '\0' && !passive && strcmp(text, "active") != 0) {
-            core_log(
-                CORE_LOG_WARN,
-                "TIDE_WAIT_POLICY is \"%s\", which is neither active nor passive: threads spin "
-                "shortly before they sleep",
-                text);
+            core_log(CORE_LOG_WARN,
+                     "TIDE_WAIT_POLICY is \"%s\", which is neither active nor passive: threads "
+                     "spin briefly before they sleep",
+                     text);
         }
     }
     return found == ACTIVE;

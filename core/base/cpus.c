@@ -234,8 +234,8 @@ static unsigned limit_flags(void)
         }
     }
     core_log(CORE_LOG_WARN,
-             "TIDE_ISA is \"%s\", which is none of scalar, avx2, avx512, avx512_vnni, avx512_bf16, "
-             "amx_bf16 and neon: all instructions of this processor are used",
+             "TIDE_ISA is \"%s\", expected one of scalar, avx2, avx512, avx512_vnni, avx512_bf16, "
+             "amx_bf16 or neon: all instructions of this processor are used",
              text);
     return CORE_CPU_ALL;
 }

@@ -158,7 +158,7 @@ static int read_path(const char *path, int flags, size_t bytes_max, char **text,
     struct stat info;
     int code = 0;
     if (flags != 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-        code = core_err_set(-EINVAL, "%s is no regular file", path);
+        code = core_err_set(-EINVAL, "%s is not a regular file", path);
     }
     code = code != 0 ? code : read_opened(fd, path, bytes_max, text, bytes);
     close(fd);

@@ -27,7 +27,7 @@ int core_mem_node_of(const void *address)
 int core_mem_node_prefer(void *base, uint64_t bytes, int node)
 {
     if (numa_available() < 0) {
-        return core_err_set(-ENOSYS, "this kernel has no memory policy by node");
+        return core_err_set(-ENOSYS, "this kernel does not support memory policies");
     }
     if (node < 0 || node > numa_max_possible_node()) {
         return core_err_set(-EINVAL, "node %d is out of range 0..%d", node,
@@ -36,13 +36,13 @@ int core_mem_node_prefer(void *base, uint64_t bytes, int node)
     /* A mask of our own, because libnuma ends the process if it cannot allocate one. */
     unsigned long mask[CORE_CPUS_MAX / BITS_PER_LONG] = {0};
     if (node >= CORE_CPUS_MAX) {
-        return core_err_set(-EINVAL, "node %d is beyond the %d that are looked at", node,
-                            CORE_CPUS_MAX);
+        return core_err_set(-EINVAL, "node %d is out of range; at most %d nodes are supported",
+                            node, CORE_CPUS_MAX);
     }
     mask[(unsigned)node / BITS_PER_LONG] = 1ul << ((unsigned)node % BITS_PER_LONG);
     if (mbind(base, bytes, MPOL_PREFERRED, mask, CORE_CPUS_MAX + 1, 0) != 0) {
         int code = -errno;
-        return core_err_set(code, "memory cannot be asked from node %d: %s", node, strerror(-code));
+        return core_err_set(code, "cannot request memory from node %d: %s", node, strerror(-code));
     }
     return 0;
 }

@@ -7,13 +7,13 @@
 int core_mem_node_of(const void *address)
 {
     (void)address;
-    return core_err_set(-ENOTSUP, "this build has no libnuma: nodes of pages are not known");
+    return core_err_set(-ENOTSUP, "this build has no libnuma: nodes of pages are unknown");
 }
 
 int core_mem_node_prefer(void *base, uint64_t bytes, int node)
 {
     (void)base;
     (void)bytes;
-    return core_err_set(-ENOTSUP, "this build has no libnuma: memory cannot be asked from node %d",
+    return core_err_set(-ENOTSUP, "this build has no libnuma: cannot request memory from node %d",
                         node);
 }

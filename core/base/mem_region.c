@@ -128,12 +128,12 @@ static int check_room(const char *name, uint64_t bytes)
     }
     if (limits.usable_bytes == limits.available_bytes) {
         return core_err_set(-ENOMEM,
-                            "%s asks for %" PRIu64 " bytes and the machine has %" PRIu64
+                            "%s needs %" PRIu64 " bytes; the machine has %" PRIu64
                             " available of %" PRIu64,
                             name, bytes, limits.available_bytes, limits.total_bytes);
     }
     return core_err_set(-ENOMEM,
-                        "%s asks for %" PRIu64 " bytes and cgroup %s has %" PRIu64
+                        "%s needs %" PRIu64 " bytes; cgroup %s has %" PRIu64
                         " left of its limit of %" PRIu64,
                         name, bytes, limits.cgroup, limits.usable_bytes, limits.cgroup_bytes);
 }
@@ -280,8 +280,9 @@ static void count_huge(const char *name, struct core_region *region)
     }
     if (got < possible / 8 * 7) {
         core_log(CORE_LOG_WARN,
-                 "%s: only %" PRIu64 " of %" PRIu64 " MiB lie on huge pages (memory is in pieces, "
-                 "or they are switched off); the rest has %" PRIu64 " KiB pages and is slower",
+                 "%s: only %" PRIu64 " of %" PRIu64
+                 " MiB are on huge pages (memory is fragmented, or they are switched off); the "
+                 "rest has %" PRIu64 " KiB pages and is slower",
                  name, got / MIB, possible / MIB, page_bytes_of(CORE_PAGES_4K) / 1024);
     }
 }
@@ -295,7 +296,7 @@ static bool ask_node(const struct core_region_options *options, const struct cor
     core_cpus_print(&nodes, text, sizeof text);
     if (options->node < 0 || !core_cpus_has(&nodes, (unsigned)options->node)) {
         core_log(CORE_LOG_WARN,
-                 "%s: node %d is not one that this process can use (%s); memory comes from any",
+                 "%s: node %d cannot be used by this process (%s); memory is taken from any node",
                  options->name, options->node, text);
         return false;
     }
@@ -303,7 +304,7 @@ static bool ask_node(const struct core_region_options *options, const struct cor
         return true;
     }
     if (core_mem_node_prefer(region->base, region->mapped_bytes, options->node) != 0) {
-        core_log(CORE_LOG_WARN, "%s: %s; memory comes from any node", options->name,
+        core_log(CORE_LOG_WARN, "%s: %s; memory is taken from any node", options->name,
                  core_err_sentence());
         return false;
     }
@@ -327,7 +328,7 @@ static int look_node(const struct core_region_options *options, const struct cor
     if (away == 0) {
         return options->node;
     }
-    core_log(CORE_LOG_WARN, "%s: %u of %u sampled pages do not lie on node %d, which was too full",
+    core_log(CORE_LOG_WARN, "%s: %u of %u sampled pages are not on node %d, which was full",
              options->name, away, seen, options->node);
     return -1;
 }
@@ -340,7 +341,7 @@ static void report_pool(const struct core_region_options *options, enum core_pag
     core_mem_hugetlb("", -1, page_bytes, &pool);
     bool asked = options->pages >= CORE_PAGES_2M;
     core_log(pool.total_count > 0 || asked ? CORE_LOG_WARN : CORE_LOG_INFO,
-             "%s: %" PRIu64 " hugetlb pages of %s are needed and %" PRIu64 " of %" PRIu64
+             "%s: %" PRIu64 " hugetlb pages of %s are needed, %" PRIu64 " of %" PRIu64
              " are free; smaller or transparent pages are used",
              options->name, round_up(options->bytes, page_bytes) / page_bytes,
              core_pages_name(wished), pool.free_count, pool.total_count);

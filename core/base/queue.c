@@ -83,8 +83,8 @@ static uint32_t power_of_two(uint32_t n)
 int core_queue_create(const struct core_queue_options *options, struct core_queue **out)
 {
     if (options->depth > DEPTH_MAX) {
-        return core_err_set(-EINVAL, "a queue of %u jobs is too deep; %d at most", options->depth,
-                            DEPTH_MAX);
+        return core_err_set(-EINVAL, "queue depth %u is out of range; the maximum is %d",
+                            options->depth, DEPTH_MAX);
     }
     struct core_queue *queue = aligned_alloc(64, (sizeof *queue + 63) / 64 * 64);
     if (queue == NULL) {

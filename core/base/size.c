@@ -11,10 +11,8 @@
 
 static int refuse(const char *text)
 {
-    return core_err_set(-EINVAL,
-                        "\"%s\" is no size; sizes are written 4096, 512K, 1M, 24GiB (binary) or "
-                        "24GB (decimal)",
-                        text);
+    return core_err_set(
+        -EINVAL, "invalid size \"%s\" (examples: 4096, 512K, 1M, 24GiB; 24GB is decimal)", text);
 }
 
 /* The unit in bytes: "" 1, K/KiB 1024, KB 1000 ... up to E; 0 if there is no such unit. */
@@ -72,10 +70,10 @@ int core_size_parse(const char *text, uint64_t *bytes)
     }
     uint64_t product;
     if (__builtin_mul_overflow(digits, unit, &product)) {
-        return core_err_set(-EINVAL, "\"%s\" is more than 64 bits can hold", text);
+        return core_err_set(-EINVAL, "size \"%s\" does not fit into 64 bits", text);
     }
     if (product % divisor != 0) {
-        return core_err_set(-EINVAL, "\"%s\" is not a whole number of bytes", text);
+        return core_err_set(-EINVAL, "size \"%s\" is not a whole number of bytes", text);
     }
     *bytes = product / divisor;
     return 0;

@@ -48,7 +48,7 @@ static void *member_main(void *argument)
     snprintf(name, sizeof name, "%s-%u", team->name, self->index % 1000);
     pthread_setname_np(pthread_self(), name);
     if (core_cpus_count(&self->cpus) > 0 && core_cpus_bind_self(&self->cpus) != 0) {
-        core_log(CORE_LOG_WARN, "%s; it runs where the kernel puts it", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s; the thread is left unpinned", core_err_sentence());
     }
     uint32_t seen = 0;
     for (;;) {
@@ -108,8 +108,7 @@ int core_team_create(const struct core_team_options *options, struct core_team *
         count = core_cpus_count(options->cpus != NULL ? options->cpus : &cpus);
     }
     if (count == 0 || count > CORE_TEAM_MAX) {
-        return core_err_set(-EINVAL, "a team of %u threads is not possible; 1 to %d are", count,
-                            CORE_TEAM_MAX);
+        return core_err_set(-EINVAL, "thread count %u is out of range 1..%d", count, CORE_TEAM_MAX);
     }
     size_t bytes = sizeof(struct core_team) + count * sizeof(struct member);
     struct core_team *team = aligned_alloc(64, (bytes + 63) / 64 * 64);

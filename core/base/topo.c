@@ -275,7 +275,7 @@ int core_topo_check(const struct core_topo *topo)
     for (uint32_t i = 0; i < topo->device_count; i++) {
         const struct core_topo_device *device = &topo->devices[i];
         if (device->node != -1 && core_topo_node_find(topo, device->node) == NULL) {
-            return core_err_set(-EINVAL, "%s: %s is attached to node %d, which is not there",
+            return core_err_set(-EINVAL, "%s: %s is attached to node %d, which does not exist",
                                 topo->source, device->name, device->node);
         }
         if (i > 0 && by_name(device - 1, device) >= 0) {

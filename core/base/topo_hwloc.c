@@ -101,14 +101,12 @@ static void read_devices(hwloc_topology_t machine, struct core_topo *topo)
 static int load(hwloc_topology_t machine, enum core_topo_from from, const char *text)
 {
     if (from == CORE_TOPO_XML && hwloc_topology_set_xml(machine, text) != 0) {
-        return core_err_set(-EINVAL, "%s cannot be read as a machine's XML: %s", text,
+        return core_err_set(-EINVAL, "cannot read %s as the XML description of a machine: %s", text,
                             strerror(errno));
     }
     if (from == CORE_TOPO_SYNTHETIC && hwloc_topology_set_synthetic(machine, text) != 0) {
-        return core_err_set(-EINVAL,
-                            "\"%s\" does not describe a machine; \"pack:2 core:8 pu:2\" "
-                            "does",
-                            text);
+        return core_err_set(
+            -EINVAL, "\"%s\" does not describe a machine (example: \"pack:2 core:8 pu:2\")", text);
     }
     /* Disables plug-ins that would start a graphics driver in this process, and the one over
      * libpciaccess, which leaks memory: /sys has everything we need about PCI. */

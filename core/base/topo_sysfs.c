@@ -233,7 +233,7 @@ int core_topo_drive_of(const char *path, char *name, size_t bytes)
     char real[PATH_MAX];
     snprintf(link, sizeof link, "/sys/dev/block/%u:%u", major(info.st_dev), minor(info.st_dev));
     if (realpath(link, real) == NULL) {
-        return core_err_set(-ENOENT, "%s lies on no block device that /sys knows (%u:%u)", path,
+        return core_err_set(-ENOENT, "%s is not on a block device known to /sys (%u:%u)", path,
                             major(info.st_dev), minor(info.st_dev));
     }
     int64_t partition = 0;

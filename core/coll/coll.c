@@ -85,7 +85,8 @@ static int find_kind(const char *name, const struct coll_backend **out)
             return 0;
         }
     }
-    return core_err_set(-EINVAL, "\"%s\" is no way to connect ranks; self and local are", name);
+    return core_err_set(-EINVAL, "unknown way to connect ranks: \"%s\" (expected self or local)",
+                        name);
 }
 
 int coll_open(const struct coll_options *options, struct coll **out)
@@ -104,8 +105,8 @@ int coll_open(const struct coll_options *options, struct coll **out)
     };
     if (base.world > COLL_WORLD_MAX || base.rank >= base.world || base.limit_ns < 0) {
         return core_err_set(-EINVAL,
-                            "rank %u of %u with a limit of %" PRId64
-                            " ns cannot be: ranks count from 0, %d at most, limits are positive",
+                            "invalid rank %u of %u with a limit of %" PRId64
+                            " ns: ranks count from 0, %d at most, and limits are positive",
                             base.rank, base.world, base.limit_ns, COLL_WORLD_MAX);
     }
     struct coll *coll = NULL;
@@ -188,12 +189,11 @@ static int check_command(const struct coll *coll, const struct coll_command *com
     bool reads = command->op != COLL_BROADCAST || command->root == coll->rank;
     if (command->root >= coll->world || command->count > SIZE_MAX / type_bytes ||
         (command->count > 0 && (command->to == NULL || (reads && command->from == NULL)))) {
-        return core_err_set(-EINVAL,
-                            "a %s of %" PRIu64 " %s from %p to %p with root %u cannot be, in a "
-                            "world of %u",
-                            coll_op_name(command->op), command->count,
-                            coll_type_name(command->type), command->from, command->to,
-                            command->root, coll->world);
+        return core_err_set(
+            -EINVAL,
+            "a %s of %" PRIu64 " %s from %p to %p with root %u is invalid in a world of %u",
+            coll_op_name(command->op), command->count, coll_type_name(command->type), command->from,
+            command->to, command->root, coll->world);
     }
     if (!coll->host_visible) {
         return core_err_set(-ENOTSUP, "ranks over %s cannot reach the memory of this device",

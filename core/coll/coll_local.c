@@ -46,12 +46,12 @@ struct local {
 int coll_meeting_create(unsigned world, struct coll_meeting **out)
 {
     if (world == 0 || world > COLL_WORLD_MAX) {
-        return core_err_set(-EINVAL, "%u ranks cannot meet; 1 to %d can", world, COLL_WORLD_MAX);
+        return core_err_set(-EINVAL, "world size %u is out of range 1..%d", world, COLL_WORLD_MAX);
     }
     size_t bytes = sizeof(struct coll_meeting) + world * sizeof(struct seat);
     struct coll_meeting *meeting = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (meeting == NULL) {
-        return core_err_set(-ENOMEM, "no memory for %u ranks to meet", world);
+        return core_err_set(-ENOMEM, "out of memory for %u ranks", world);
     }
     memset(meeting, 0, bytes);
     meeting->world = world;

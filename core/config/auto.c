@@ -21,8 +21,8 @@ static void move_offload(struct core_cfg_detail *detail, const char *old, const 
     }
     if (value->truth && value_of(detail, section)->given) {
         core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, row,
-                      "stands beside %s in line %zu, which says the same in a newer way; keep that",
-                      section, value_of(detail, section)->place.line);
+                      "%s in line %zu sets the same in the newer form; keep only that", section,
+                      value_of(detail, section)->place.line);
         return;
     }
     core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, row, "an older form; write %s: %s instead", device,
@@ -56,8 +56,8 @@ static void move_pinning(struct core_cfg_detail *detail)
     }
 }
 
-static const char *const from_caller = "\"auto\": as asked for";
-static const char *const from_trainer = "\"auto\": what the Hugging Face trainer has by default";
+static const char *const from_caller = "\"auto\": as requested";
+static const char *const from_trainer = "\"auto\": the default of the Hugging Face trainer";
 
 static void fill_real(struct core_cfg_detail *detail, const char *path, double asked,
                       double otherwise)
@@ -108,8 +108,7 @@ static void fill_precision(struct core_cfg_detail *detail, const char *path,
     if (value->origin == CORE_CFG_AUTO) {
         const int asked = detail->options->precision;
         value->truth = (asked < 0 ? CORE_CFG_BF16 : asked) == (int)type;
-        value->why = asked < 0 ? "\"auto\": bf16, the precision that tide has by default"
-                               : from_caller;
+        value->why = asked < 0 ? "\"auto\": bf16, the default precision of tide" : from_caller;
     }
 }
 

@@ -81,9 +81,9 @@ static int read_document(struct core_cfg *cfg, const struct core_cfg_options *op
     struct core_cfg_detail *detail = cfg->detail;
     const struct core_json_value *root = core_json_root(detail->doc);
     if (core_json_kind(root) != CORE_JSON_OBJECT) {
-        return core_err_set(
-            -EINVAL, "%s:1:1: found %s where the object of a configuration must stand: { ... }",
-            core_json_source(detail->doc), core_json_kind_name(core_json_kind(root)));
+        return core_err_set(-EINVAL, "%s:1:1: found %s; expected an object, { ... }",
+                            core_json_source(detail->doc),
+                            core_json_kind_name(core_json_kind(root)));
     }
     size_t count = core_cfg_row_count();
     detail->values = calloc(count, sizeof *detail->values);
@@ -162,7 +162,7 @@ int core_cfg_load(const char *argument, const struct core_cfg_options *options,
         source = "base64 text";
         code = core_base64_decode(argument, strlen(argument), &text, &bytes);
     } else if (argument[0] == '\0') {
-        code = core_err_set(-EINVAL, "\"\" names no configuration; allowed: a path, - for standard "
+        code = core_err_set(-EINVAL, "\"\" is not a configuration; allowed: a path, - for standard "
                                      "input, or url-safe base64 of the text");
     } else {
         code = core_file_read(argument, bytes_max, &text, &bytes);

@@ -74,8 +74,9 @@ static void document_state(FILE *file, const struct core_cfg_row *row)
     case CORE_CFG_IGNORED: fprintf(file, "ignored: %s", why); return;
     case CORE_CFG_REFUSED:
         fprintf(file, "%s: %s",
-                row->type == CORE_CFG_SECTION || row->preset == NULL ? "refused"
-                                                                     : "refused unless the default",
+                row->type == CORE_CFG_SECTION || row->preset == NULL
+                    ? "refused"
+                    : "refused unless it is the default",
                 why);
         return;
     }

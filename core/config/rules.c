@@ -94,7 +94,7 @@ static void apply_batch(struct core_cfg_detail *detail)
         return;
     }
     if (accumulation->is_none && (train->is_none || micro->is_none)) {
-        derive(accumulation, 1, "from the batch rule: nothing else was said");
+        derive(accumulation, 1, "from the batch rule, for lack of other keys");
     }
     if (micro->is_none) {
         divide(detail, micro, train->integer, accumulation->integer, "gradient_accumulation_steps");
@@ -112,7 +112,7 @@ static void apply_precision(struct core_cfg_detail *detail)
     const struct core_cfg_value *bf16 = value_of(detail, "bf16.enabled");
     if (fp16->truth && bf16->truth) {
         core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, core_cfg_index("fp16.enabled"),
-                      "bf16.enabled in line %zu is true, too; allowed: one of the two",
+                      "bf16.enabled in line %zu is also true; allowed: one of the two",
                       bf16->place.line);
     }
     if (fp16->truth && value_of(detail, "fp16.loss_scale")->real[0] == 0) {
@@ -129,7 +129,7 @@ static void apply_precision(struct core_cfg_detail *detail)
     const struct core_cfg_value *states = value_of(detail, "bf16.bf16_optimizer_states");
     if (states->truth && !value_of(detail, "bf16.bf16_master_weights_and_grads")->truth) {
         refuse(detail, "bf16.bf16_optimizer_states",
-               "needs bf16_master_weights_and_grads: true beside it");
+               "also needs bf16_master_weights_and_grads: true");
     }
 }
 
@@ -146,7 +146,7 @@ static void apply_offload(struct core_cfg_detail *detail, const char *device, co
     if (value->integer != CORE_CFG_DEVICE_NONE &&
         value_of(detail, "zero_optimization.stage")->integer < stage_min) {
         core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, core_cfg_index(device),
-                      "DeepSpeed acts on it from stage %" PRId64 " on; tide does in every stage",
+                      "DeepSpeed honours it from stage %" PRId64 " on; tide in every stage",
                       stage_min);
     }
 }
@@ -209,7 +209,7 @@ static void apply_optimizer(struct core_cfg_detail *detail)
     if (type->is_none) {
         if (value_of(detail, "optimizer.params")->given) {
             core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, core_cfg_index("optimizer"),
-                          "has no type; AdamW is taken");
+                          "has no type; AdamW is used");
         }
         return;
     }
@@ -225,7 +225,7 @@ static void apply_optimizer(struct core_cfg_detail *detail)
         type_default(detail, "optimizer.params.lr", 1e-2);
         type_default(detail, "optimizer.params.eps", 1e-10);
     } else if (type->integer == CORE_CFG_ADAMW && !decoupled->truth) {
-        warn(detail, "optimizer.params.adam_w_mode", "AdamW always decays weights decoupled");
+        warn(detail, "optimizer.params.adam_w_mode", "AdamW always uses decoupled weight decay");
         decoupled->truth = true;
     }
 }

@@ -63,9 +63,9 @@ static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_
     struct core_json_place place = place_of(detail, member->object, member->key);
     char meant[256];
     guess(prefix, member->key, meant, sizeof meant);
-    const char *why = core_cfg_keep(
-        detail, strict ? "unknown key; %s" : "unknown key, without effect; %s",
-        meant[0] != '\0' ? meant : "see docs/ds_config.md for the keys that there are");
+    const char *why = core_cfg_keep(detail,
+                                    strict ? "unknown key; %s" : "unknown key, without effect; %s",
+                                    meant[0] != '\0' ? meant : "docs/ds_config.md lists all keys");
     why = comment ? "a comment" : why;
     core_cfg_add_note(
         detail, &(struct core_cfg_note){
@@ -99,7 +99,7 @@ static bool is_second(struct core_cfg_detail *detail, size_t row,
         return true;
     }
     core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, row,
-                  "given twice, in lines %zu and %zu; %s counts", first, place.line, leaf);
+                  "given twice, in lines %zu and %zu; %s is used", first, place.line, leaf);
     return !canonical;
 }
 
@@ -139,8 +139,7 @@ static bool walk_legacy_zero(struct core_cfg_detail *detail, size_t row,
     stage->place = detail->values[row].place;
     stage->origin = CORE_CFG_DERIVED;
     core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, row,
-                  "an older form, read as {\"stage\": %d}; write it so",
-                  core_json_bool(value) ? 1 : 0);
+                  "an older form of {\"stage\": %d}; write that", core_json_bool(value) ? 1 : 0);
     return true;
 }
 
@@ -177,8 +176,8 @@ static bool walk_nested_aio(struct core_cfg_detail *detail, const struct core_js
     size_t row = core_cfg_index("aio");
     walk_member(detail, member, row);
     core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, row,
-                  "stands inside %s, where DeepSpeed does not look for it; read as if it stood at "
-                  "the top level, where it belongs",
+                  "is inside %s, where DeepSpeed ignores it; it is read as a key of the top level, "
+                  "where it belongs",
                   prefix);
     return true;
 }

@@ -90,7 +90,7 @@ static int grow(struct dev_arena *arena)
     size_t capacity = arena->capacity == 0 ? 32 : 2 * arena->capacity;
     struct dev_arena_part *parts = realloc(arena->parts, capacity * sizeof *parts);
     if (parts == NULL) {
-        return core_err_set(-ENOMEM, "no memory to note %zu allocations", capacity);
+        return core_err_set(-ENOMEM, "out of memory for the list of %zu allocations", capacity);
     }
     arena->parts = parts;
     arena->capacity = capacity;

@@ -73,8 +73,8 @@ static int check_range(const struct dev_device *device, const unsigned char *bas
     uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     if (bytes == 0 || (uintptr_t)base % page_bytes != 0 || (uintptr_t)base + bytes < bytes) {
         return core_err_set(-EINVAL,
-                            "host memory of %zu bytes at %p cannot be registered: it has to begin "
-                            "at a page of %zu bytes and not be empty",
+                            "host memory of %zu bytes at %p cannot be registered: it must be "
+                            "aligned to pages of %zu bytes and not empty",
                             bytes, (const void *)base, (size_t)page_bytes);
     }
     for (size_t i = 0; i < device->range_count; i++) {
@@ -99,7 +99,7 @@ static int register_locked(struct dev_device *device, void *memory, size_t bytes
     size_t count = device->range_count + 1;
     struct dev_host_range *ranges = realloc(device->ranges, count * sizeof *ranges);
     if (ranges == NULL) {
-        return core_err_set(-ENOMEM, "no memory to note %zu registered ranges", count);
+        return core_err_set(-ENOMEM, "out of memory for the list of %zu registered ranges", count);
     }
     device->ranges = ranges;
     rc = device->backend->host_register(device, memory, bytes);
@@ -177,8 +177,8 @@ static int queue_options_check(const struct dev_device *device,
 {
     if ((unsigned)options->kind >= DEV_QUEUE_KINDS || options->depth > DEV_QUEUE_DEPTH_MAX) {
         return core_err_set(-EINVAL,
-                            "%s has no queue of kind %u and depth %u: there are %d kinds, and "
-                            "depths up to %d",
+                            "%s cannot create a queue of kind %u and depth %u: there are %d kinds, "
+                            "and the maximum depth is %d",
                             device->properties.name, (unsigned)options->kind, options->depth,
                             DEV_QUEUE_KINDS, DEV_QUEUE_DEPTH_MAX);
     }
@@ -204,8 +204,8 @@ static int queue_add(struct dev_device *device, struct dev_queue *queue)
     }
     pthread_mutex_unlock(&device->lock);
     if (place == DEV_QUEUE_MAX) {
-        return core_err_set(-ENOSPC, "%s has its %d queues already", device->properties.name,
-                            DEV_QUEUE_MAX);
+        return core_err_set(-ENOSPC, "%s already has the maximum of %d queues",
+                            device->properties.name, DEV_QUEUE_MAX);
     }
     return 0;
 }
@@ -272,7 +272,7 @@ int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                             command->op, row->name != NULL ? row->name : "never registered");
     }
     if (command->arguments_bytes != row->arguments_bytes) {
-        return core_err_set(-EINVAL, "op %s takes arguments of %zu bytes, not of %zu", row->name,
+        return core_err_set(-EINVAL, "op %s needs arguments of %zu bytes, not %zu", row->name,
                             row->arguments_bytes, command->arguments_bytes);
     }
     int rc = device->backend->launch(queue, command, out);

@@ -155,14 +155,15 @@ static int take_memory(struct cuda_device *device, size_t budget_bytes)
     if (budget_bytes > free_bytes) {
         return core_err_set(-ENOMEM,
                             "%s has %zu of its %zu bytes free, the budget is %zu; lower "
-                            "--device-memory, or end what else uses the card (nvidia-smi)",
+                            "--device-memory, or end other programs that use the card (nvidia-smi)",
                             name_of(device), free_bytes, total_bytes, budget_bytes);
     }
     error = cudaMalloc(&device->range, dev_arena_range_bytes(budget_bytes, false));
     if (error != cudaSuccess) {
         device->range = NULL;
-        return dev_cuda_fail(name_of(device), "cudaMalloc", budget_bytes, error,
-                             "lower --device-memory, or end what else uses the card (nvidia-smi)");
+        return dev_cuda_fail(
+            name_of(device), "cudaMalloc", budget_bytes, error,
+            "lower --device-memory, or end other programs that use the card (nvidia-smi)");
     }
     dev_arena_init(&device->base.arena, device->range, budget_bytes, false);
     return 0;

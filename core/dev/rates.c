@@ -44,7 +44,7 @@ static int check_room(const struct bench *bench)
     }
     return core_err_set(-ENOMEM,
                         "measuring copies of %zu bytes needs %" PRIu64
-                        " times that in host memory, and %" PRIu64 " bytes are usable",
+                        " times as much host memory, and %" PRIu64 " bytes are usable",
                         bench->bytes, 2 * sides, limits.usable_bytes);
 }
 
@@ -57,7 +57,7 @@ static int bench_init(struct bench *bench)
     void *host = mmap(NULL, 2 * bench->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       -1, 0);
     if (host == MAP_FAILED) {
-        return core_err_set(-ENOMEM, "no %zu bytes of host memory to measure copies with",
+        return core_err_set(-ENOMEM, "out of host memory: measuring copies needs %zu bytes",
                             2 * bench->bytes);
     }
     bench->host = host;

@@ -57,8 +57,7 @@ static int parse_name(const char *name, unsigned *kind, unsigned *number)
     if (colon != NULL) {
         value = strtoul(colon + 1, &end, 10);
         if (colon[1] < '0' || colon[1] > '9' || *end != '\0' || value > 1023) {
-            return core_err_set(-EINVAL, "\"%s\" is no device: after the colon stands a number",
-                                name);
+            return core_err_set(-EINVAL, "expected a number after ':' in device \"%s\"", name);
         }
     }
     for (unsigned i = 0; i < KIND_COUNT; i++) {
@@ -68,7 +67,7 @@ static int parse_name(const char *name, unsigned *kind, unsigned *number)
             return 0;
         }
     }
-    return core_err_set(-EINVAL, "\"%s\" is no device; \"cpu\", \"cuda\" and \"cuda:N\" are", name);
+    return core_err_set(-EINVAL, "unknown device \"%s\" (expected cpu, cuda or cuda:N)", name);
 }
 
 int dev_open(const char *name, const struct dev_options *options, struct dev_device **out)
@@ -85,7 +84,8 @@ int dev_open(const char *name, const struct dev_options *options, struct dev_dev
         return count;
     }
     if (number >= (unsigned)count) {
-        return core_err_set(-ENODEV, "there is no device %s:%u: this machine has %d of them",
+        return core_err_set(-ENODEV,
+                            "device %s:%u does not exist: this machine has %d of that kind",
                             kinds[kind].name, number, count);
     }
     return kinds[kind].backend->open(number, options != NULL ? options : &defaults, out);

@@ -41,7 +41,7 @@ static int find(const struct core_json *doc, const struct core_json_value *objec
 {
     const struct core_json_value *value = core_json_find(object, key);
     if (value == NULL || core_json_kind(value) == CORE_JSON_NULL) {
-        return core_json_refuse(doc, object, key, 0, -ENOENT, "%s; %s must stand here",
+        return core_json_refuse(doc, object, key, 0, -ENOENT, "%s; expected %s",
                                 value == NULL ? "missing" : "found null",
                                 core_json_kind_name(wanted));
     }
@@ -54,7 +54,7 @@ static int refuse_kind(const struct core_json *doc, const struct core_json_value
 {
     char found[80];
     core_json_print(core_json_find(object, key), found, sizeof found);
-    return core_json_refuse(doc, object, key, 0, -EINVAL, "found %s; %s must stand here", found,
+    return core_json_refuse(doc, object, key, 0, -EINVAL, "found %s; expected %s", found,
                             core_json_kind_name(wanted));
 }
 

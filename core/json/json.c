@@ -189,10 +189,10 @@ static int check_pairs(const struct core_json *doc, const struct core_json_token
             at += 12;
         } else if (first || is_half(unit, 0xDC00)) {
             const struct core_json_place place = core_json_place_of(doc->text, offset_of(doc, at));
-            return core_err_set(-EINVAL,
-                                "%s:%zu:%zu: \\u%04x is one half of a character, and its other "
-                                "half does not stand beside it",
-                                doc->source, place.line, place.column, unit);
+            return core_err_set(
+                -EINVAL,
+                "%s:%zu:%zu: \\u%04x is one half of a surrogate pair; the other half is missing",
+                doc->source, place.line, place.column, unit);
         } else {
             at += 2;
         }
@@ -229,8 +229,8 @@ static int take_key(struct build *build, const struct core_json_token *token)
     if (memchr(value->key, '\0', bytes) != NULL) {
         struct core_json_place place = core_json_place_of(doc->text,
                                                           value->key_at + token->bytes + 2);
-        return core_err_set(-EINVAL, "%s:%zu:%zu: a key with \\u0000 in it; keys are plain text",
-                            doc->source, place.line, place.column);
+        return core_err_set(-EINVAL, "%s:%zu:%zu: a key must not contain \\u0000", doc->source,
+                            place.line, place.column);
     }
     const struct core_json_value **slot = slot_of(doc, value->parent, value->key, bytes);
     if (*slot != NULL) {

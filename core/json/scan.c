@@ -245,7 +245,7 @@ static int pass_comment(struct core_json_scan *scan)
         end = memchr(rest, '\n', scan->bytes - begin);
         end = end != NULL ? end : scan->text + scan->bytes;
     } else {
-        return refuse(scan, begin, "found / where a comment would be // or /* */");
+        return refuse(scan, begin, "found / where a comment (// or /* */) was expected");
     }
     scan->at = (size_t)(end - scan->text);
     for (size_t i = begin; i < scan->at; i++) {
@@ -435,14 +435,14 @@ static int pass_number(struct core_json_scan *scan, struct core_json_token *toke
     size_t whole = pass_digits(scan, digits);
     size_t end = whole > digits ? pass_fraction(scan, whole) : 0;
     if (end == 0) {
-        return refuse(scan, begin, "a number lacks a digit here");
+        return refuse(scan, begin, "a digit is missing in this number");
     }
     if (scan->text[digits] == '0' && whole > digits + 1) {
-        return refuse(scan, begin, "a number must not begin with a superfluous 0");
+        return refuse(scan, begin, "a number must not begin with an unnecessary 0");
     }
     if (end - begin > CORE_JSON_NUMBER_BYTES_MAX) {
-        return refuse(scan, begin, "a number of %zu characters; at most %d are read", end - begin,
-                      CORE_JSON_NUMBER_BYTES_MAX);
+        return refuse(scan, begin, "a number of %zu characters is too long; the maximum is %d",
+                      end - begin, CORE_JSON_NUMBER_BYTES_MAX);
     }
     token->text = scan->text + begin;
     token->bytes = end - begin;
@@ -459,8 +459,7 @@ static int pass_number(struct core_json_scan *scan, struct core_json_token *toke
     if (token->kind == CORE_JSON_TOKEN_REAL) {
         double value = core_json_token_real(token);
         if (value - value != 0) {
-            return refuse(scan, begin,
-                          "%.*s%s is beyond the largest number that can be held (1.8e308)",
+            return refuse(scan, begin, "%.*s%s is larger than the largest number (1.8e308)",
                           (int)(token->bytes > 40 ? 40 : token->bytes), token->text,
                           token->bytes > 40 ? "..." : "");
         }
@@ -491,11 +490,11 @@ static int pass_literal(struct core_json_scan *scan, struct core_json_token *tok
     char text[16];
     if (end - scan->at > 1) {
         return refuse(scan, scan->at,
-                      "found %.*s where a value must stand (text goes in double "
-                      "quotes; true, false and null are written in small letters)",
+                      "found %.*s; expected a value (text needs double quotes; true, false and "
+                      "null are lower case)",
                       (int)(end - scan->at), scan->text + scan->at);
     }
-    return refuse(scan, scan->at, "found %s where a value must stand", shown(scan, scan->at, text));
+    return refuse(scan, scan->at, "found %s; expected a value", shown(scan, scan->at, text));
 }
 
 /* ---- tokens ------------------------------------------------------------------------------------*/
@@ -574,7 +573,7 @@ static int pass_key(struct core_json_scan *scan, struct core_json_token *token)
 {
     char text[16];
     if (scan->at >= scan->bytes || scan->text[scan->at] != '"') {
-        return refuse(scan, scan->at, "found %s where a key in double quotes must stand",
+        return refuse(scan, scan->at, "found %s; expected a key in double quotes",
                       shown(scan, scan->at, text));
     }
     token->kind = CORE_JSON_TOKEN_KEY;
@@ -586,7 +585,7 @@ static int pass_key(struct core_json_scan *scan, struct core_json_token *token)
         return code;
     }
     if (scan->at >= scan->bytes || scan->text[scan->at] != ':') {
-        return refuse(scan, scan->at, "found %s where the : after key \"%.*s\" must stand",
+        return refuse(scan, scan->at, "found %s; expected : after key \"%.*s\"",
                       shown(scan, scan->at, text), (int)(token->bytes > 60 ? 60 : token->bytes),
                       token->text);
     }
@@ -606,7 +605,7 @@ static int pass_comma(struct core_json_scan *scan)
         return 0;
     }
     if (c != ',') {
-        return refuse(scan, scan->at, "found %s where a comma or %c must stand",
+        return refuse(scan, scan->at, "found %s; expected a comma or %c",
                       shown(scan, scan->at, text), end);
     }
     size_t comma = scan->at++;

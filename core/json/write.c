@@ -239,7 +239,7 @@ void core_json_write_real(struct core_json_write *write, const char *key, double
     lead(write, key);
     if (value - value != 0) {
         if (!write->nan_is_null && write->code == 0) {
-            write->code = core_err_set(-EDOM, "JSON has no way to write %s%s%s",
+            write->code = core_err_set(-EDOM, "JSON cannot represent %s%s%s",
                                        value != value ? "NaN" : "infinity",
                                        key != NULL ? " of " : "", key != NULL ? key : "");
         }

@@ -114,13 +114,12 @@ struct tide_engine_options {
     uint32_t weight_slots;
     uint32_t state_slots;
     uint64_t chunk_elements; /* a multiple of 65536 */
-    uint64_t tile_bytes; /* linears with larger weights are computed in tiles; 0: no tiles. Changes
-                     * bits */
-    const char *rates;   /* a JSON file of tide_plan_rates; NULL: rates are measured */
-    const char *trace;   /* a file for a timeline of some steps; NULL: none */
-    uint32_t saves;      /* 1: checkpoints may be written while the next step runs; takes 16 MiB */
-    uint32_t measure;    /* 1: rates are measured even if `cache` has them */
-    const char *resume;  /* a directory of checkpoints. The run continues from the newest one that
+    uint64_t tile_bytes;     /* larger linears are computed in tiles; 0: no tiles. Changes bits */
+    const char *rates;       /* a JSON file of tide_plan_rates; NULL: rates are measured */
+    const char *trace;       /* a file for a timeline of some steps; NULL: none */
+    uint32_t saves;     /* 1: checkpoints may be written while the next step runs; takes 16 MiB */
+    uint32_t measure;   /* 1: rates are measured even if `cache` has them */
+    const char *resume; /* a directory of checkpoints. The run continues from the newest one that
                          * verifies, or begins with the model if there is none. NULL: begins with
                          * the model */
     /* A folder that keeps measured rates for later runs; NULL: each engine measures them. A GPU's

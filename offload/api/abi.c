@@ -59,12 +59,11 @@ int abi_struct_read(const char *name, const void *from, void *to, size_t bytes)
     const unsigned char *source = from;
     for (size_t i = bytes; i < given; i++) {
         if (source[i] != 0) {
-            return core_err_set(
-                -E2BIG,
-                "struct %s has %zu bytes and is not zero at byte %zu; this library, "
-                "%s, knows the first %zu bytes: it is older than the program, "
-                "which needs a newer one for that option",
-                name, given, i, api_build_version, bytes);
+            return core_err_set(-E2BIG,
+                                "struct %s has %zu bytes and is not zero at byte %zu; this "
+                                "library, %s, is older than the program and knows only the first "
+                                "%zu bytes; that option needs a newer library",
+                                name, given, i, api_build_version, bytes);
         }
     }
     memset(to, 0, bytes);

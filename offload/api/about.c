@@ -57,7 +57,7 @@ int tide_backend_at(unsigned index, struct tide_backend *out)
         }
         before += count;
     }
-    return core_err_set(-ENOENT, "there is no back end %u; there are %u", index, before);
+    return core_err_set(-ENOENT, "back end %u does not exist; there are %u", index, before);
 }
 
 int tide_library_at(unsigned index, struct tide_library *out)
@@ -67,7 +67,7 @@ int tide_library_at(unsigned index, struct tide_library *out)
         count++;
     }
     if (index >= count) {
-        return core_err_set(-ENOENT, "there is no library %u; there are %u", index, count);
+        return core_err_set(-ENOENT, "library %u does not exist; there are %u", index, count);
     }
     const struct tide_library library = {
         .name = api_build_libraries[index][0],

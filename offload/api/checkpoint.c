@@ -117,7 +117,7 @@ static int peek(const char *directory, void *out, size_t room, size_t *bytes)
         if (found) {
             *bytes = manifest.application_bytes;
             if (*bytes > room) {
-                rc = core_err_set(-EFBIG, "%s holds %zu bytes of the application, not %zu", path,
+                rc = core_err_set(-EFBIG, "%s has %zu bytes of the application, not %zu", path,
                                   *bytes, room);
             } else if (*bytes > 0) {
                 memcpy(out, manifest.application, *bytes);
@@ -187,8 +187,9 @@ static int sort_out(struct tide_engine *engine, const char *directory, enum sort
             store_shelf_remove(engine->shelf, steps[i]);
         } else if (sorting == SORT_REFUSE) {
             rc = core_err_set(-EEXIST,
-                              "%s has checkpoint-%" PRIu64 " of another run: resume that one, or "
-                              "use another folder, or ask for its checkpoints to be replaced",
+                              "%s has checkpoint-%" PRIu64
+                              " of another run: resume that one, or use another folder, or request "
+                              "the replacement of its checkpoints",
                               directory, steps[i]);
         }
     }
@@ -199,7 +200,7 @@ static int sort_out(struct tide_engine *engine, const char *directory, enum sort
 static int hold_shelf(struct tide_engine *engine, const char *directory)
 {
     if (directory == NULL || directory[0] == '\0') {
-        return core_err_set(-EINVAL, "no directory for checkpoints is given");
+        return core_err_set(-EINVAL, "no directory for checkpoints was given");
     }
     if (engine->shelf != NULL && store_shelf_is(engine->shelf, directory)) {
         return 0;

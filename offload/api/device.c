@@ -20,7 +20,7 @@ static int count_kind(const char *kind)
             return dev_kind_count(i);
         }
     }
-    return core_err_set(-EINVAL, "\"%s\" is no kind of device; \"cpu\" and \"cuda\" are", kind);
+    return core_err_set(-EINVAL, "unknown kind of device \"%s\" (expected cpu or cuda)", kind);
 }
 
 int tide_device_count(struct tide_context *context, const char *kind)

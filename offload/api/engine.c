@@ -166,7 +166,7 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
         return core_err_set(-EINVAL, "%u micro-batches; a step takes 1 to %u", count, most);
     }
     if (!isfinite(lr) || lr < 0) {
-        return core_err_set(-EINVAL, "a learning rate of %g; 0 and more are possible", lr);
+        return core_err_set(-EINVAL, "invalid learning rate %g (expected 0 or more)", lr);
     }
     int rc = abi_struct_check("tide_step", out);
     if (rc != 0) {
@@ -226,7 +226,7 @@ int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                        (int)TIDE_WAIT_OTHER == (int)RUN_WAIT_OTHER,
                    "reasons are the same inside and outside");
     if (index >= RUN_WAIT_COUNT) {
-        return core_err_set(-ENOENT, "there is no reason to wait %u; there are %d", index,
+        return core_err_set(-ENOENT, "wait reason %u does not exist; there are %d", index,
                             RUN_WAIT_COUNT);
     }
     const struct tide_engine_wait wait = {
@@ -240,8 +240,7 @@ int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
 static int set_betas(struct tide_engine *engine, double beta1, double beta2)
 {
     if (!(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1)) {
-        return core_err_set(-EINVAL, "betas %.17g and %.17g; 0 to below 1 are possible", beta1,
-                            beta2);
+        return core_err_set(-EINVAL, "betas %.17g and %.17g are out of range [0, 1)", beta1, beta2);
     }
     run_engine_betas(engine->engine, beta1, beta2);
     return 0;
@@ -295,8 +294,7 @@ static int predict(struct tide_engine *engine, const int32_t *ids, uint32_t leng
 {
     const int64_t vocab = engine->setup.model->config.vocab;
     if (ids == NULL || length == 0 || out == NULL) {
-        return core_err_set(-EINVAL,
-                            "a prediction needs at least one id and a place for its token");
+        return core_err_set(-EINVAL, "a prediction needs at least one id and an output parameter");
     }
     float *logits = calloc((size_t)vocab, sizeof *logits);
     int rc = logits != NULL ? run_engine_logits(engine->engine, ids, length, logits)

@@ -49,11 +49,10 @@ static int open_model(struct export *export, const char *path)
     for (uint32_t b = 0; same && b < manifest->block_count; b++) {
         same = export->model->blocks[b].elements == manifest->blocks[b].elements;
     }
-    return same ? 0
-                : core_err_set(-EINVAL,
-                               "%s: config.json describes another model than the one "
-                               "whose weights are here",
-                               path);
+    return same
+               ? 0
+               : core_err_set(-EINVAL,
+                              "%s: config.json does not describe the model of these weights", path);
 }
 
 static int put_block(struct export *export, uint32_t block, enum model_dtype type)
@@ -141,7 +140,7 @@ int tide_checkpoint_export(struct tide_context *context, const char *checkpoint,
     struct export export = {.context = context};
     int rc = checkpoint != NULL && folder != NULL && folder[0] != '\0'
                  ? run(&export, checkpoint, folder, overwrite)
-                 : core_err_set(-EINVAL, "a checkpoint and a folder to write are needed");
+                 : core_err_set(-EINVAL, "a checkpoint and a folder to write are required");
     const struct core_err kept = core_err_keep(rc);
     model_save_close(export.save);
     model_destroy(export.model);

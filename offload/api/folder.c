@@ -19,7 +19,7 @@
 int folder_check(const char *folder)
 {
     return folder == NULL || folder[0] == '\0'
-               ? core_err_set(-EINVAL, "no folder to save to is given")
+               ? core_err_set(-EINVAL, "no folder to save to was given")
                : 0;
 }
 
@@ -86,8 +86,7 @@ bool folder_take_over(struct tide_context *context, const char *folder, struct m
 static int claim(struct tide_context *context, const char *folder)
 {
     struct model_claim taken = {.fd = -1};
-    int rc = context == NULL ? core_err_set(-EINVAL, "no context to keep a folder for is given")
-                             : folder_check(folder);
+    int rc = context == NULL ? core_err_set(-EINVAL, "no context was given") : folder_check(folder);
     if (rc != 0 || model_claim_holds(&context->claim, folder)) {
         return rc;
     }

@@ -222,7 +222,7 @@ static int nothing_here(const char *path, struct tide_inspection *out)
     } else if (rc == 0) {
         rc = core_err_set(-ENOENT,
                           "%s is neither a model (there is no config.json) nor a checkpoint (no "
-                          "manifest.json), and no run has anything in it",
+                          "manifest.json), and it has no files of a run",
                           path);
     }
     free(steps);

@@ -131,7 +131,7 @@ static int find_part(const struct run_prepared *prepared, unsigned index,
             }
         }
     }
-    return core_err_set(-ENOENT, "part %u of a plan that has %u", index, seen);
+    return core_err_set(-ENOENT, "part %u does not exist; the plan has %u", index, seen);
 }
 
 int tide_plan_part_at(const struct tide_plan *plan, unsigned index, struct tide_plan_part *out)
@@ -157,7 +157,7 @@ int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
     const uint64_t ranks = plan->setup->options.world;
     struct plan_alternative found;
     if (!plan_alternative(prepared->plan, index, &found)) {
-        return core_err_set(-ENOENT, "there is no alternative %u", index);
+        return core_err_set(-ENOENT, "alternative %u does not exist", index);
     }
     struct tide_plan_alternative made = {.acts = found.acts,
                                          .order = found.order,
@@ -174,12 +174,13 @@ int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
 int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text, size_t bytes)
 {
     if (plan == NULL || text == NULL || bytes == 0) {
-        return core_err_set(-EINVAL, "a line of a tape needs a plan and room");
+        return core_err_set(-EINVAL, "a line of a tape needs a plan and a buffer");
     }
     const struct run_prepared *prepared = plan->setup->prepared;
     const struct plan_tape *tape = steady_tape(prepared->plan);
     if (index >= tape->count) {
-        return core_err_set(-ENOENT, "command %u of a tape of %u", index, tape->count);
+        return core_err_set(-ENOENT, "command %u does not exist; the tape has %u", index,
+                            tape->count);
     }
     (void)plan_print_command(&prepared->input, prepared->plan, &tape->commands[index], text, bytes);
     return 0;

@@ -119,7 +119,7 @@ static int look_at(const char *directory, struct disk *out)
     struct statvfs disk;
     struct stat info;
     if (strlen(directory) >= sizeof path) {
-        return core_err_set(-ENAMETOOLONG, "the store's directory %.64s... has too long a name",
+        return core_err_set(-ENAMETOOLONG, "the path of the store's directory %.64s... is too long",
                             directory);
     }
     run_rates_nearest(directory, path);
@@ -157,18 +157,19 @@ static int path_bytes(const struct tide_engine_options *given, const struct disk
     const uint64_t free_bytes = disks[index].free_bytes;
     if (path->bytes == 0) {
         *out = free_share(given, disks, index);
-        return *out > 0 ? 0
-                        : core_err_set(-EFBIG,
-                                       "the store's directory %s: its file system has %" PRIu64
-                                       " MiB free, and tide leaves %" PRIu64
-                                       " MiB free for others; free some, or say how much may be "
-                                       "taken: --store %s:SIZE",
-                                       path->directory, free_bytes >> 20, reserve_bytes >> 20,
-                                       path->directory);
+        return *out > 0
+                   ? 0
+                   : core_err_set(
+                         -EFBIG,
+                         "the store's directory %s: its file system has %" PRIu64
+                         " MiB free, and tide leaves %" PRIu64
+                         " MiB free for others; free some space, or set the limit: --store %s:SIZE",
+                         path->directory, free_bytes >> 20, reserve_bytes >> 20, path->directory);
     }
     *out = path->bytes;
     if (path->bytes > free_bytes) {
-        core_log(CORE_LOG_WARN, "%s has %" PRIu64 " bytes free of the %" PRIu64 " it is given",
+        core_log(CORE_LOG_WARN,
+                 "%s has only %" PRIu64 " bytes free of the %" PRIu64 " bytes of its limit",
                  path->directory, free_bytes, path->bytes);
     }
     return 0;
@@ -220,11 +221,11 @@ static int check_missing(const char *directory)
     if (stat(parent, &info) == 0 && stat(above, &top) == 0 && info.st_dev != top.st_dev) {
         return 0;
     }
-    return core_err_set(-ENOENT,
-                        "the store's directory %s does not exist, and no file system is mounted at "
-                        "%s; mount the drive, make the directory (mkdir %s), or allow it to be "
-                        "made (--make-store)",
-                        directory, parent, directory);
+    return core_err_set(
+        -ENOENT,
+        "the store's directory %s does not exist, and no file system is mounted at %s; mount the "
+        "drive, create the directory (mkdir %s), or let tide create it (--make-store)",
+        directory, parent, directory);
 }
 
 static int fill_stores(struct setup *setup, bool makes)
@@ -307,7 +308,7 @@ static int fill_budgets(struct setup *setup)
         budgets->device_is_host) {
         core_log(CORE_LOG_WARN,
                  "the budgets of DEVICE and HOST, %" PRIu64 " and %" PRIu64
-                 " bytes, are more than the machine's %" PRIu64,
+                 " bytes, exceed the machine's %" PRIu64,
                  given->device_bytes, given->host_bytes, limits.total_bytes);
     }
     return rc;
@@ -384,7 +385,7 @@ static int open_model(struct setup *setup, bool weights)
                                           .frozen_count = given->frozen_count};
     struct model_config config;
     if (given->model == NULL) {
-        return core_err_set(-EINVAL, "no model folder is given");
+        return core_err_set(-EINVAL, "no model folder was given");
     }
     int rc = model_config_load(given->model, &config);
     if (rc != 0) {

@@ -18,7 +18,7 @@ static int check_range(const char *name, double value, double low, double high)
 {
     return value >= low && value <= high
                ? 0
-               : core_err_set(-EINVAL, "%s is %g; %g to %g are possible", name, value, low, high);
+               : core_err_set(-EINVAL, "%s is %g; expected %g to %g", name, value, low, high);
 }
 
 static int check_choices(const struct tide_engine_options *given)
@@ -41,7 +41,7 @@ static int check_choices(const struct tide_engine_options *given)
     };
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         if (choices[i].value > choices[i].last) {
-            return core_err_set(-EINVAL, "%s is %" PRIu32 "; 0 to %" PRIu32 " are possible",
+            return core_err_set(-EINVAL, "%s is %" PRIu32 "; expected 0 to %" PRIu32,
                                 choices[i].name, choices[i].value, choices[i].last);
         }
     }
@@ -100,8 +100,8 @@ static int check_chunk(const struct tide_engine_options *given)
     return given->chunk_elements % CHUNK_GRAIN == 0 && given->chunk_elements <= most
                ? 0
                : core_err_set(-EINVAL,
-                              "chunk_elements is %" PRIu64 "; multiples of %d up to %" PRIu64
-                              " are possible",
+                              "chunk_elements is %" PRIu64
+                              "; expected a multiple of %d up to %" PRIu64,
                               given->chunk_elements, CHUNK_GRAIN, most);
 }
 
@@ -109,7 +109,7 @@ static int check_frozen(const struct tide_engine_options *given)
 {
     for (size_t i = 0; i < given->frozen_count; i++) {
         if (given->frozen == NULL || given->frozen[i] == NULL) {
-            return core_err_set(-EINVAL, "pattern %zu of the frozen ones is NULL", i);
+            return core_err_set(-EINVAL, "frozen[%zu] is NULL", i);
         }
     }
     return 0;
@@ -126,15 +126,13 @@ static int check_device(const struct tide_engine_options *given)
         if (strlen(name) == length && strncmp(name, device, length) == 0) {
             return given->ranks <= 1 || strcmp(name, "cpu") == 0
                        ? 0
-                       : core_err_set(
-                             -EINVAL,
-                             "%u ranks on device \"%s\": ranks share their gradients in "
-                             "host memory, so that only the device \"cpu\" can have several",
-                             given->ranks, device);
+                       : core_err_set(-EINVAL,
+                                      "%u ranks on device \"%s\": ranks share their gradients in "
+                                      "host memory, so only the device \"cpu\" can have several",
+                                      given->ranks, device);
         }
     }
-    return core_err_set(-EINVAL, "device \"%s\" is not known; \"cpu\", \"cuda\" and \"cuda:N\" are",
-                        device);
+    return core_err_set(-EINVAL, "unknown device \"%s\" (expected cpu, cuda or cuda:N)", device);
 }
 
 /* The same of I/O. */

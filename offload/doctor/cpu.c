@@ -37,12 +37,13 @@ static void say_flags(struct doctor *doctor)
         doctor_say(doctor, &(struct doctor_line){.topic = topic}, "%s: %s", product, flags);
         return;
     }
-    doctor_say(doctor,
-               &(struct doctor_line){.verdict = TIDE_WARN,
-                                     .topic = topic,
-                                     .cure = "in a virtual machine hand the host's processor "
-                                             "through (qemu: -cpu host); else use one with AVX2"},
-               "%s has neither AVX2 nor NEON: the update runs one number at a time", product);
+    doctor_say(
+        doctor,
+        &(struct doctor_line){.verdict = TIDE_WARN,
+                              .topic = topic,
+                              .cure = "in a virtual machine pass the host's processor through "
+                                      "(qemu: -cpu host); otherwise use a processor with AVX2"},
+        "%s has neither AVX2 nor NEON: the update runs one number at a time", product);
 }
 
 /* Reads "max 100000" or "150000 100000" (v2), or the two files of v1. */
@@ -118,16 +119,15 @@ static void say_count(struct doctor *doctor)
         snprintf(cure, sizeof cure,
                  "docker run --cpus=%u ..., or sudo systemctl set-property UNIT CPUQuota=%u%%",
                  count, count * 100);
-        doctor_say(
-            doctor,
-            &(struct doctor_line){.verdict = TIDE_WARN,
-                                  .topic = topic,
-                                  .cure = cure,
-                                  .figure = "processors",
-                                  .value = quota},
-            "the cgroup's quota gives the time of %.2g of %u processors; threads are stopped "
-            "in the middle of their work",
-            quota, count);
+        doctor_say(doctor,
+                   &(struct doctor_line){.verdict = TIDE_WARN,
+                                         .topic = topic,
+                                         .cure = cure,
+                                         .figure = "processors",
+                                         .value = quota},
+                   "the cgroup's quota allows the time of %.2g of %u processors; threads are "
+                   "stopped in the middle of their work",
+                   quota, count);
         return;
     }
     doctor_say(

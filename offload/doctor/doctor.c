@@ -90,7 +90,8 @@ static int check_options(const struct tide_doctor_options *options)
         return core_err_set(-EINVAL, "the doctor's options have no `finding` to report to");
     }
     if (options->store_count > 0 && options->stores == NULL) {
-        return core_err_set(-EINVAL, "the doctor's options count %zu stores and have none",
+        return core_err_set(-EINVAL,
+                            "the doctor's options have store_count %zu, but stores is NULL",
                             options->store_count);
     }
     for (size_t i = 0; i < options->store_count; i++) {

@@ -49,7 +49,7 @@ static void say_scheduler(struct doctor *doctor, const struct core_block_device 
                                      .topic = topic,
                                      .subject = block->name,
                                      .cure = cure},
-               bad ? "scheduler %s costs processor time and orders what needs no order"
+               bad ? "scheduler %s costs processor time and sorts requests for no benefit"
                    : "scheduler %s",
                block->scheduler);
 }
@@ -74,7 +74,7 @@ static void say_request(struct doctor *doctor, const struct core_block_device *b
                                      .cure = cure,
                                      .figure = "request_bytes_max",
                                      .value = (double)now_kb * 1024.0},
-               small ? "requests are cut at %lld KiB, though the drive takes more"
+               small ? "requests are split at %lld KiB, although the drive accepts larger ones"
                      : "requests of up to %lld KiB",
                (long long)now_kb);
 }

@@ -53,7 +53,7 @@ static void say_absent(struct doctor *doctor, int rc)
                                     "/proc/driver/nvidia/version") > 0;
     if (cards <= 0 && !driver) {
         doctor_say(doctor, &(struct doctor_line){.topic = topic},
-                   "no NVIDIA card is seen%s; the CPU device is used",
+                   "no NVIDIA card was found%s; the CPU device is used",
                    cards < 0 ? " (the PCI bus cannot be read)" : "");
         return;
     }
@@ -61,7 +61,7 @@ static void say_absent(struct doctor *doctor, int rc)
                        : driver       ? "docker run --gpus all ..., or sudo nvidia-modprobe -u"
                                 : "sudo apt-get install nvidia-driver (non-free), then restart";
     doctor_say(doctor, &(struct doctor_line){.verdict = TIDE_WARN, .topic = topic, .cure = cure},
-               "there is a card%s, but it cannot be used: %s", driver ? " and a driver" : "",
+               "a card was found%s, but it cannot be used: %s", driver ? " and a driver" : "",
                core_err_sentence());
 }
 

@@ -64,7 +64,7 @@ static void say_libaio(struct doctor *doctor)
                                          .topic = topic,
                                          .subject = "libaio",
                                          .cure = "sudo sysctl fs.aio-max-nr=1048576"},
-                   "%lld of the machine's %lld requests are taken", (long long)used,
+                   "%lld of the machine's %lld requests are in use", (long long)used,
                    (long long)most);
         return;
     }

@@ -13,7 +13,8 @@ static const struct need {
     const char *package;
     const char *loss;
 } needs[] = {
-    {"liburing", "liburing-dev", "drives are read by libaio or threads, with more processor time"},
+    {"liburing", "liburing-dev",
+     "drives are read by libaio or threads, which needs more processor time"},
     {"onednn", "libdnnl-dev", "products on the CPU device are several times slower"},
     {"hwloc", "libhwloc-dev", "the machine's shape is read from /sys, without caches"},
 };

@@ -155,7 +155,7 @@ static void say_rate(struct doctor *doctor, const struct core_mem_limits *limits
                    &(struct doctor_line){.verdict = TIDE_WARN,
                                          .topic = topic,
                                          .cure = "end other programs, or raise the limit"},
-                   "too little is usable to measure how fast it is");
+                   "too little memory is usable to measure its speed");
         return;
     }
     double quota = doctor_cpu_quota(doctor->root);
@@ -181,7 +181,7 @@ void doctor_memory(struct doctor *doctor)
                    &(struct doctor_line){.verdict = TIDE_WARN,
                                          .topic = topic,
                                          .cure = "sudo mount -t proc proc /proc"},
-                   "how much there is cannot be read: %s", core_err_sentence());
+                   "the size of memory cannot be read: %s", core_err_sentence());
         limits = (struct core_mem_limits){.usable_bytes = 2 * GIB};
     } else {
         say_size(doctor, &limits);

@@ -29,7 +29,7 @@ void doctor_numa(struct doctor *doctor)
     unsigned count = core_cpus_count(&nodes);
     if (count < 2) {
         doctor_say(doctor, &(struct doctor_line){.topic = topic, .figure = "nodes", .value = 1.0},
-                   "one node: nothing to place");
+                   "one node: no placement needed");
         return;
     }
     char list[256];

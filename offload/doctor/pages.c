@@ -60,7 +60,7 @@ static uint64_t say_reserved(struct doctor *doctor)
     struct core_hugetlb pool;
     if (core_mem_hugetlb(doctor->root, -1, 2 * MIB, &pool) != 0 || pool.total_count == 0) {
         doctor_say(doctor, &(struct doctor_line){.topic = "pages"},
-                   "no 2 MiB pages are reserved; transparent ones serve as well");
+                   "no 2 MiB pages are reserved; transparent huge pages are sufficient");
         return 0;
     }
     uint64_t free_bytes = pool.free_count * pool.page_bytes;

@@ -76,14 +76,14 @@ static void say_failure(struct doctor *doctor, const char *folder, int rc)
         break;
     case -ENOSPC:
     case -EDQUOT:
-        snprintf(cure, sizeof cure, "df -h %s and quota -s; then make room", quoted);
+        snprintf(cure, sizeof cure, "df -h %s and quota -s; then free some space", quoted);
         break;
     case -ELOOP:
         snprintf(cure, sizeof cure, "name the folder itself: --store \"$(realpath %s)\"", quoted);
         break;
     case -ENOENT: snprintf(cure, sizeof cure, "mkdir -p %s", quoted); break;
     case -EIO:
-        snprintf(cure, sizeof cure, "sudo dmesg | tail; replace the drive where it reports errors");
+        snprintf(cure, sizeof cure, "sudo dmesg | tail; replace the drive if it reports errors");
         break;
     case -EAGAIN: snprintf(cure, sizeof cure, "%s", doctor_threads_cure); break;
     case -EMFILE:
@@ -121,13 +121,13 @@ static bool say_space(struct doctor *doctor, const char *folder, uint64_t *free_
     struct aio_fs fs;
     if (statfs(folder, &info) != 0) {
         int error = errno;
-        core_err_set(-error, "its file system cannot be asked: %s", strerror(error));
+        core_err_set(-error, "its file system cannot be examined: %s", strerror(error));
         say_failure(doctor, folder, -error);
         return false;
     }
     if (info.f_blocks == 0) {
         say(doctor, TIDE_FAIL, folder, cure_of(""),
-            "the kernel's own files: nothing can be stored");
+            "a file system of the kernel: nothing can be stored");
         return false;
     }
     aio_fs_judge((uint64_t)(uint32_t)info.f_type, true, &fs);

@@ -16,7 +16,7 @@ static int check_token(const struct model_batch *batch, const struct model_confi
     const int32_t label = batch->labels != NULL ? batch->labels[t] : id;
     if (id < 0 || id >= config->vocab) {
         return core_err_set(-EINVAL,
-                            "input_ids: token %" PRId32 " at place %" PRId64 " of row %" PRId64
+                            "input_ids: token %" PRId32 " at index %" PRId64 " of row %" PRId64
                             " is outside the vocabulary of %" PRId64,
                             id, at, row, config->vocab);
     }

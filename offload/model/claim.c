@@ -78,11 +78,11 @@ static int make_ours(const char *folder, const struct model_claim *claim)
     }
     const int empty = model_folder_is_empty(claim->path);
     if (empty == 0) {
-        return core_err_set(-EEXIST,
-                            "%s has files in it that no run left (there is no " MODEL_CLAIM_MARK
-                            " beside them), and it would be emptied to write %s; move it away or "
-                            "name another folder",
-                            claim->path, folder);
+        return core_err_set(
+            -EEXIST,
+            "%s has files that no run of tide left (there is no " MODEL_CLAIM_MARK
+            " in it), and writing %s would remove them; move it away or name another folder",
+            claim->path, folder);
     }
     const int rc = empty < 0 ? empty : put_mark(claim->fd, claim->path);
     if (rc != 0) {
@@ -117,7 +117,7 @@ static int publish_left(const char *folder, const struct model_claim *claim)
 static int take_once(const char *folder, struct model_claim *claim)
 {
     if (mkdir(claim->path, 0777) != 0 && errno != EEXIST) {
-        return core_err_set(-errno, "the folder %s cannot be made: %s", claim->path,
+        return core_err_set(-errno, "the folder %s cannot be created: %s", claim->path,
                             strerror(errno));
     }
     claim->fd = open(claim->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -129,12 +129,12 @@ static int take_once(const char *folder, struct model_claim *claim)
     if (flock(claim->fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) {
             return core_err_set(-EBUSY,
-                                "%s is to be written by another run, which has %s; name another "
-                                "folder, or wait for its end",
+                                "another run is going to write %s and holds %s; name another "
+                                "folder, or wait until that run ends",
                                 folder, claim->path);
         }
         core_log(CORE_LOG_WARN,
-                 "%s cannot be locked (%s): that no other run writes %s is not watched",
+                 "%s cannot be locked (%s): tide cannot exclude that another run writes %s",
                  claim->path, strerror(errno), folder);
     }
     if (!is_in_place(claim->path, claim->fd)) {
@@ -162,7 +162,8 @@ int model_claim_take(const char *folder, struct model_claim *claim)
         }
     }
     if (rc == 1) {
-        rc = core_err_set(-EBUSY, "%s comes and goes: other runs write %s", claim->path, folder);
+        rc = core_err_set(-EBUSY, "%s is created and removed repeatedly: other runs write %s",
+                          claim->path, folder);
     }
     if (rc != 0) {
         free(claim->noted);

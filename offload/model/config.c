@@ -73,8 +73,7 @@ static int read_key(const struct core_json *doc, const struct model_key *key, vo
         rc = core_json_get_integer(doc, root, name, &size);
         if (rc == 0 && (size <= 0 || size > SIZE_MAX_VALUE)) {
             return core_json_refuse(doc, root, name, 0, -EINVAL,
-                                    "%" PRId64 " is out of range; 1 to %d is possible", size,
-                                    SIZE_MAX_VALUE);
+                                    "%" PRId64 " is out of range 1..%d", size, SIZE_MAX_VALUE);
         }
         if (rc == 0) {
             *(int64_t *)to = size;
@@ -239,7 +238,7 @@ static int refuse_unknown(const struct core_json *doc)
     int rc = core_json_get_real(doc, root, "partial_rotary_factor", &part);
     if (rc == 0 && part != 1.0) {
         return core_json_refuse(doc, root, "partial_rotary_factor", 0, -EINVAL,
-                                "%g is not supported; 1.0 is", part);
+                                "%g is not supported, only 1.0", part);
     }
     static const struct {
         const char *key;
@@ -280,7 +279,7 @@ static int resolve(const struct core_json *doc, struct model_config *config)
         config->head_dim = config->hidden / config->heads;
     }
     if (config->family->rope && config->head_dim % 2 != 0) {
-        return core_err_set(-EINVAL, "%s: heads of %" PRId64 " elements cannot be turned in pairs",
+        return core_err_set(-EINVAL, "%s: heads of %" PRId64 " elements cannot be rotated in pairs",
                             core_json_source(doc), config->head_dim);
     }
     if (config->inner == 0) {
@@ -294,7 +293,7 @@ static int resolve(const struct core_json *doc, struct model_config *config)
                             core_json_source(doc), config->heads, config->head_dim, config->inner);
     }
     if (config->layers > MODEL_LAYERS_MAX) {
-        return core_err_set(-EINVAL, "%s: %" PRId64 " layers are too many; %d at most",
+        return core_err_set(-EINVAL, "%s: %" PRId64 " layers are too many; the maximum is %d",
                             core_json_source(doc), config->layers, MODEL_LAYERS_MAX);
     }
     if (!(config->eps > 0.0) || !isfinite(config->eps)) {
@@ -376,7 +375,7 @@ int model_config_load(const char *folder, struct model_config *out)
     }
     if (rc == 0 && out->tied && model_files_have_own_head(folder, out->family)) {
         core_log(CORE_LOG_WARN,
-                 "%s: tie_word_embeddings is true, but the files hold a head (lm_head.weight) that "
+                 "%s: tie_word_embeddings is true, but the files have a head (lm_head.weight) that "
                  "differs from the token table; both are used, untied, as transformers does",
                  core_json_source(doc));
         out->tied = false;

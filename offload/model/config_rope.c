@@ -57,8 +57,7 @@ static int read_type(const struct core_json *doc, const struct core_json_value *
         return rc != 0 || factor == 1.0
                    ? (rc == -ENOENT ? 0 : rc)
                    : core_json_refuse(doc, dictionary, "factor", 0, -EINVAL,
-                                      "it is %g, and there is no rope_type that says what for",
-                                      factor);
+                                      "it is %g, but rope_type is missing", factor);
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i], name) == 0) {
@@ -212,7 +211,7 @@ static int read_dictionary(const struct core_json *doc, const struct core_json_v
     }
     if (core_json_find(dictionary, "full_attention") != NULL ||
         core_json_find(dictionary, "sliding_attention") != NULL) {
-        return core_err_set(-EINVAL, "%s: %s by layer type are not supported",
+        return core_err_set(-EINVAL, "%s: %s per layer type is not supported",
                             core_json_source(doc), name);
     }
     double part = 1.0;
@@ -222,7 +221,7 @@ static int read_dictionary(const struct core_json *doc, const struct core_json_v
     }
     if (part != 1.0) {
         return core_json_refuse(doc, dictionary, "partial_rotary_factor", 0, -EINVAL,
-                                "%g is not supported; 1.0 is", part);
+                                "%g is not supported, only 1.0", part);
     }
     rc = read_type(doc, dictionary, &rope->kind);
     if (rc != 0) {
@@ -274,8 +273,7 @@ int model_config_read_rope(const struct core_json *doc, struct model_config *con
     }
     if (found[0] != NULL && found[1] != NULL && !is_same(&rope[0], &rope[1])) {
         return core_json_refuse(doc, core_json_root(doc), dictionary_keys[0], 0, -EINVAL,
-                                "it says something else than %s; keep one of the two",
-                                dictionary_keys[1]);
+                                "it differs from %s; keep one of the two", dictionary_keys[1]);
     }
     config->rope = found[0] != NULL ? rope[0] : rope[1];
     config->length_max = scaled_positions(&config->rope);

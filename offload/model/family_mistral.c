@@ -24,7 +24,8 @@ static int finish(const struct core_json *doc, struct model_config *config)
         }
         if (config->window <= 0 || config->window > INT32_MAX) {
             return core_json_refuse(doc, root, "sliding_window", 0, -EINVAL,
-                                    "%" PRId64 " is no window; null means none", config->window);
+                                    "%" PRId64 " is not a valid window; null means none",
+                                    config->window);
         }
     }
     const int rc = model_read_layer_types(doc, config);

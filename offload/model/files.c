@@ -71,8 +71,8 @@ static int read_entry(struct model_files *files, const struct core_json *doc,
     }
     const char *name = core_json_string(entry->value, NULL);
     if (strchr(name, '/') != NULL || name[0] == '\0') {
-        return core_json_refuse(doc, map, entry->key, 0, -EINVAL, "\"%s\" is no file of the folder",
-                                name);
+        return core_json_refuse(doc, map, entry->key, 0, -EINVAL,
+                                "\"%s\" is not the name of a file in the folder", name);
     }
     size_t index;
     int rc = shard_of(files, name, &index);
@@ -310,15 +310,14 @@ static int check_part(const struct model_files *files, const struct model_param 
             snprintf(shape + at, sizeof shape - at, "%s%" PRIu64, i > 0 ? ", " : "",
                      tensor->shape[i]);
         }
-        return core_err_set(-EINVAL,
-                            "%s: tensor %s has the shape [%s], and config.json asks for "
-                            "[%" PRIu64 "%s%" PRIu64 "]",
-                            model_safetensors_path(shard), tensor->name, shape,
-                            vector ? (uint64_t)part->rows : rows, vector ? "" : ", ",
-                            vector ? 0 : cols);
+        return core_err_set(
+            -EINVAL,
+            "%s: tensor %s has the shape [%s]; config.json requires [%" PRIu64 "%s%" PRIu64 "]",
+            model_safetensors_path(shard), tensor->name, shape,
+            vector ? (uint64_t)part->rows : rows, vector ? "" : ", ", vector ? 0 : cols);
     }
     if (tensor->dtype == MODEL_OTHER) {
-        return core_err_set(-EINVAL, "%s: tensor %s is of type %s; F32, F16 and BF16 can be read",
+        return core_err_set(-EINVAL, "%s: tensor %s has type %s; tide reads F32, F16 and BF16",
                             model_safetensors_path(shard), tensor->name, tensor->dtype_name);
     }
     return 0;

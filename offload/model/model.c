@@ -94,7 +94,7 @@ static int add_parts(const struct model_config *config, const struct model_optio
     assert(first_row == param->rows);
     if (frozen != NULL && trained != NULL) {
         return core_err_set(-EINVAL,
-                            "%s is to be frozen and %s is not: they are one array in memory (%s of "
+                            "--freeze matches %s and not %s: they are one array in memory (%s of "
                             "%s), whose tensors can only be frozen together",
                             frozen, trained, model_role_name(param->role), block->name);
     }
@@ -228,10 +228,10 @@ static int check_frozen(const struct model *model, const struct model_options *o
 {
     for (size_t i = 0; options != NULL && i < options->frozen_count; i++) {
         if (!names_any(model, options->frozen[i])) {
-            return core_err_set(-EINVAL,
-                                "no tensor of the model is named as \"%s\", which is to be frozen; "
-                                "its first is %s",
-                                options->frozen[i], model->blocks[0].params[0].parts[0].name);
+            return core_err_set(
+                -EINVAL,
+                "--freeze pattern \"%s\" matches no tensor of the model; its first one is %s",
+                options->frozen[i], model->blocks[0].params[0].parts[0].name);
         }
     }
     return 0;

@@ -173,7 +173,7 @@ static int check_shape(const struct model *model, const struct model_shape *shap
 {
     const int64_t most = INT32_MAX;
     if (shape->rows < 1 || shape->length < 1 || shape->rows > most / shape->length) {
-        return core_err_set(-EINVAL, "a micro-batch of %lld rows of %lld tokens is not possible",
+        return core_err_set(-EINVAL, "invalid micro-batch of %lld rows of %lld tokens",
                             (long long)shape->rows, (long long)shape->length);
     }
     if (shape->length > model->config.length_max) {

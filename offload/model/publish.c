@@ -298,9 +298,9 @@ static int check_list(const char *path, const struct list *list)
     const size_t head = sizeof LIST_HEAD - 1;
     if (strncmp(list->text, LIST_HEAD, head) != 0 || list->text[head] != ' ') {
         return core_err_set(-EINVAL,
-                            "%s/" MODEL_PUBLISH_LIST " was not written by this version of tide: "
-                            "%s holds all of what a run wrote; move its files where they belong, "
-                            "or move %s away",
+                            "%s/" MODEL_PUBLISH_LIST
+                            " was not written by this version of tide: %s has the complete result "
+                            "of a run; move its files to their destination, or move %s away",
                             path, path, path);
     }
     for (const char *at = list->text + strlen(list->text) + 1; at < list->text + list->bytes;
@@ -308,8 +308,8 @@ static int check_list(const char *path, const struct list *list)
         struct entry entry;
         if (!parse_entry(at, &entry)) {
             return core_err_set(-EINVAL,
-                                "%s/" MODEL_PUBLISH_LIST " has '%s', which is no name of a file; "
-                                "move %s away",
+                                "%s/" MODEL_PUBLISH_LIST
+                                " has '%s', which is not the name of a file; move %s away",
                                 path, at, path);
         }
     }
@@ -349,16 +349,15 @@ static int find_files(const char *path, int fd, const char *folder, int into,
     if (other) {
         return core_err_set(
             -ENOENT,
-            "%s has the rest of a result, but %s there is not the file that the run "
-            "wrote: it was copied or changed since; move the files of %s where they "
-            "belong, or move %s away",
+            "%s has the rest of a result, but its %s is not the file that the run wrote: it was "
+            "copied or changed since; move the files of %s to their destination, or move %s away",
             path, lost.name, path, path);
     }
     return lost.name == NULL || out->waiting == 0
                ? 0
                : core_err_set(-ENOENT,
-                              "%s has the rest of a result of which a run moved %s to %s before "
-                              "it was stopped, and that is not there any more; move %s away",
+                              "%s has the rest of a result; before the run was stopped, it moved "
+                              "%s to %s, which is missing now; move %s away",
                               path, lost.name, folder, path);
 }
 
@@ -397,11 +396,11 @@ static int check_replaced(const char *path, int fd, const char *folder, int into
     for (const struct dirent *found; rc == 0 && (found = readdir(dir)) != NULL;) {
         const char *name = found->d_name;
         if (is_replaced(list, name, fd, weights) && (other || !is_listed_old(list, into, name))) {
-            rc = core_err_set(-EEXIST,
-                              "%s/%s was put there after a run was stopped that had all of its "
-                              "result in %s; move %s away to keep what is in %s, or remove "
-                              "%s/%s to have that result moved there",
-                              folder, name, path, path, folder, folder, name);
+            rc = core_err_set(
+                -EEXIST,
+                "%s/%s was created after a run was stopped whose complete result is in %s; move %s "
+                "away to keep what is in %s, or remove %s/%s to have that result moved there",
+                folder, name, path, path, folder, folder, name);
         }
     }
     if (dir != NULL) {
@@ -596,8 +595,8 @@ int model_publish_check(const char *path, const char *folder)
             fstatat(into, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISDIR(info.st_mode)) {
             rc = core_err_set(-EISDIR,
-                              "%s/%s is a folder, and a file of that name is to be written; "
-                              "move it away or name another folder",
+                              "%s/%s is a folder, but tide has to write a file of that name; move "
+                              "it away or name another folder",
                               folder, entry->d_name);
         }
     }
@@ -636,7 +635,7 @@ int model_folder_publish(const char *path, int fd, const char *folder, bool repl
     }
     const int empty = replace ? 1 : model_folder_is_empty(folder);
     if (empty != 1) {
-        return empty < 0 ? empty : core_err_set(-EEXIST, "%s is there and not empty", folder);
+        return empty < 0 ? empty : core_err_set(-EEXIST, "%s exists and is not empty", folder);
     }
     return publish_into(path, fd, folder);
 }
@@ -684,18 +683,17 @@ int model_publish_resume(const char *path, int fd, const char *folder)
         rc = publish_rest(path, fd, folder, &list);
         rc = rc == 0 || rc == -EEXIST || rc == -ENOENT
                  ? rc
-                 : core_err_prefix(rc,
-                                   "%s holds all of what a run wrote for %s, which is still to be "
-                                   "moved there",
-                                   path, folder);
+                 : core_err_prefix(
+                       rc,
+                       "%s has the complete result of a run for %s, which was not moved there yet",
+                       path, folder);
     }
     free(list.text);
     if (rc != 0) {
         return rc;
     }
     core_log(CORE_LOG_INFO,
-             "%s is complete: the run that wrote it was stopped before it had moved "
-             "all of it there",
+             "%s is complete: the run that wrote it was stopped before all files were moved there",
              folder);
     return 1;
 }

@@ -48,7 +48,8 @@ static int read_header(struct model_safetensors *file, uint64_t file_bytes)
 {
     unsigned char length[LENGTH_BYTES];
     if (file_bytes < LENGTH_BYTES) {
-        return core_err_set(-EINVAL, "%" PRIu64 " bytes are no safetensors file", file_bytes);
+        return core_err_set(-EINVAL, "a file of %" PRIu64 " bytes cannot be a safetensors file",
+                            file_bytes);
     }
     int rc = read_exactly(file->fd, 0, length, sizeof length);
     if (rc != 0) {
@@ -90,7 +91,7 @@ static int open_file(struct model_safetensors *file)
         return core_err_set(-errno, "cannot be opened: %s", strerror(errno));
     }
     if (!S_ISREG(info.st_mode)) {
-        return core_err_set(-EINVAL, "is no regular file");
+        return core_err_set(-EINVAL, "is not a regular file");
     }
     int rc = read_header(file, (uint64_t)info.st_size);
     if (rc != 0) {

@@ -61,7 +61,7 @@ static int expect_size(struct parser *parser, uint64_t *out)
 
 static int parse_dtype(struct parser *parser, struct model_tensor *tensor, unsigned *bits)
 {
-    int rc = expect(parser, CORE_JSON_TOKEN_STRING, "dtype is no string");
+    int rc = expect(parser, CORE_JSON_TOKEN_STRING, "dtype is not a string");
     if (rc != 0) {
         return rc;
     }
@@ -80,7 +80,7 @@ static int parse_dtype(struct parser *parser, struct model_tensor *tensor, unsig
 
 static int parse_shape(struct parser *parser, struct model_tensor *tensor)
 {
-    int rc = expect(parser, CORE_JSON_TOKEN_ARRAY_BEGIN, "shape is no list");
+    int rc = expect(parser, CORE_JSON_TOKEN_ARRAY_BEGIN, "shape is not a list");
     for (tensor->dimensions = 0; rc == 0;) {
         rc = core_json_scan_next(&parser->scan, &parser->token);
         if (rc != 0 || parser->token.kind == CORE_JSON_TOKEN_ARRAY_END) {
@@ -90,7 +90,7 @@ static int parse_shape(struct parser *parser, struct model_tensor *tensor)
                            ? core_json_token_integer(&parser->token)
                            : -1;
         if (size < 0 || tensor->dimensions == MODEL_TENSOR_DIMENSIONS_MAX) {
-            return core_err_set(-EINVAL, "the shape of tensor %s is no list of at most %d sizes",
+            return core_err_set(-EINVAL, "the shape of tensor %s is not a list of at most %d sizes",
                                 tensor->name, MODEL_TENSOR_DIMENSIONS_MAX);
         }
         tensor->shape[tensor->dimensions++] = (uint64_t)size;
@@ -102,7 +102,7 @@ static int parse_offsets(struct parser *parser, struct model_tensor *tensor)
 {
     uint64_t begin = 0;
     uint64_t end = 0;
-    int rc = expect(parser, CORE_JSON_TOKEN_ARRAY_BEGIN, "data_offsets is no list");
+    int rc = expect(parser, CORE_JSON_TOKEN_ARRAY_BEGIN, "data_offsets is not a list");
     if (rc != 0) {
         return rc;
     }
@@ -114,7 +114,7 @@ static int parse_offsets(struct parser *parser, struct model_tensor *tensor)
     if (rc != 0) {
         return rc;
     }
-    rc = expect(parser, CORE_JSON_TOKEN_ARRAY_END, "data_offsets has two numbers");
+    rc = expect(parser, CORE_JSON_TOKEN_ARRAY_END, "data_offsets must have two numbers");
     if (rc == 0 && end < begin) {
         rc = core_err_set(-EINVAL, "tensor %s ends before it begins", tensor->name);
     }
@@ -172,7 +172,7 @@ static int parse_tensor(struct parser *parser, struct model_tensor *tensor)
 {
     bool seen[3] = {false, false, false};
     unsigned bits = 0;
-    int rc = expect(parser, CORE_JSON_TOKEN_OBJECT_BEGIN, "a tensor's entry is no object");
+    int rc = expect(parser, CORE_JSON_TOKEN_OBJECT_BEGIN, "the entry of a tensor is not an object");
     while (rc == 0) {
         rc = core_json_scan_next(&parser->scan, &parser->token);
         if (rc != 0 || parser->token.kind == CORE_JSON_TOKEN_OBJECT_END) {
@@ -196,13 +196,13 @@ static int parse_metadata(struct parser *parser)
         return core_err_set(-EINVAL, "duplicate key \"__metadata__\"");
     }
     parser->metadata = true;
-    int rc = expect(parser, CORE_JSON_TOKEN_OBJECT_BEGIN, "__metadata__ is no object");
+    int rc = expect(parser, CORE_JSON_TOKEN_OBJECT_BEGIN, "__metadata__ is not an object");
     while (rc == 0) {
         rc = core_json_scan_next(&parser->scan, &parser->token);
         if (rc != 0 || parser->token.kind == CORE_JSON_TOKEN_OBJECT_END) {
             break;
         }
-        rc = expect(parser, CORE_JSON_TOKEN_STRING, "__metadata__ has something but strings");
+        rc = expect(parser, CORE_JSON_TOKEN_STRING, "__metadata__ has values that are not strings");
     }
     return rc;
 }
@@ -239,7 +239,7 @@ static int add_tensor(struct parser *parser, struct model_tensor **out)
 
 static int parse_entries(struct parser *parser)
 {
-    int rc = expect(parser, CORE_JSON_TOKEN_OBJECT_BEGIN, "the header is no object");
+    int rc = expect(parser, CORE_JSON_TOKEN_OBJECT_BEGIN, "the header is not an object");
     while (rc == 0) {
         rc = core_json_scan_next(&parser->scan, &parser->token);
         if (rc != 0 || parser->token.kind == CORE_JSON_TOKEN_OBJECT_END) {
@@ -255,7 +255,7 @@ static int parse_entries(struct parser *parser)
             }
         }
     }
-    return rc == 0 ? expect(parser, CORE_JSON_TOKEN_END, "something follows the header") : rc;
+    return rc == 0 ? expect(parser, CORE_JSON_TOKEN_END, "there is data after the header") : rc;
 }
 
 static int by_offset(const void *left, const void *right)
@@ -279,8 +279,8 @@ static int check_cover(const struct model_safetensors_table *table, uint64_t dat
         const struct model_tensor *tensor = &table->tensors[i];
         if (tensor->offset_bytes != at) {
             return core_err_set(-EINVAL,
-                                "tensor %s begins at byte %" PRIu64 " of the data, where byte "
-                                "%" PRIu64 " is next: %s",
+                                "tensor %s begins at byte %" PRIu64
+                                " of the data; expected byte %" PRIu64 ": %s",
                                 tensor->name, tensor->offset_bytes, at,
                                 tensor->offset_bytes < at ? "an overlap" : "a gap");
         }

@@ -165,8 +165,7 @@ static int read_back(const struct model_folder *folder, const char *name, int fi
     }
     return found.bytes == written->bytes && found.sum == written->sum
                ? 0
-               : core_err_set(-EBADMSG,
-                              "%s/%s came back from the drive with other bytes than were written",
+               : core_err_set(-EBADMSG, "%s/%s was read back with other bytes than were written",
                               folder->path, name);
 }
 

@@ -37,7 +37,7 @@ static int check_shapes(const struct plan_input *input)
 static int check_ranks(const struct plan_input *input)
 {
     if (input->stage > 3 || (input->world > 0 && input->rank >= input->world)) {
-        return core_err_set(-EINVAL, "rank %u of %u at stage %u is not possible; stages are 0 to 3",
+        return core_err_set(-EINVAL, "rank %u of %u at stage %u is invalid; stages are 0 to 3",
                             input->rank, input->world, input->stage);
     }
     bool whole = input->world > 1 && (input->stage == 1 || input->stage == 2);
@@ -56,19 +56,16 @@ static int check_card(const struct plan_input *input)
     if (wishes->states != PLAN_WHERE_DEVICE) {
         return wishes->grads != PLAN_WHERE_DEVICE
                    ? 0
-                   : core_err_set(-EINVAL,
-                                  "gradients stay in DEVICE only beside states that do; on "
-                                  "a card states=device says that");
+                   : core_err_set(-EINVAL, "on a card, gradients stay in DEVICE only together with "
+                                           "the states: use states=device");
     }
     if (wishes->timing == PLAN_TIMING_SPECULATIVE) {
-        return core_err_set(-EINVAL, "states in DEVICE are updated when the norm is known; updates "
-                                     "ahead of it would hold them there twice");
+        return core_err_set(-EINVAL, "states in DEVICE are updated after the norm is known; "
+                                     "speculative updates would keep them twice");
     }
     if (input->world > 1) {
-        return core_err_set(-EINVAL,
-                            "states lie in the DEVICE memory of a card with one rank "
-                            "alone, not with %u",
-                            input->world);
+        return core_err_set(
+            -EINVAL, "a card keeps states in DEVICE only with one rank, not with %u", input->world);
     }
     if (!(input->rates.card_update_elements > 0) || !(input->rates.card_sums_elements > 0)) {
         return core_err_set(-EINVAL,
@@ -77,8 +74,8 @@ static int check_card(const struct plan_input *input)
     }
     return plan_policy_may_update_on_card(input)
                ? 0
-               : core_err_set(-EINVAL, "states in DEVICE have weights and gradients beside them; "
-                                       "those cannot be asked for elsewhere");
+               : core_err_set(-EINVAL, "with states in DEVICE, weights and gradients are in "
+                                       "DEVICE, too; they cannot be placed elsewhere");
 }
 
 /* Whether the requested placements are compatible. */
@@ -91,7 +88,9 @@ static int check_places(const struct plan_input *input)
         return core_err_set(-EINVAL, "a placement in STORE needs a store");
     }
     if (wishes->grads == PLAN_WHERE_STORE && wishes->timing >= PLAN_TIMING_INSIDE) {
-        return core_err_set(-EINVAL, "updates inside backward leave no gradient to wait in STORE");
+        return core_err_set(
+            -EINVAL,
+            "updates inside backward use gradients at once, so gradients cannot wait in STORE");
     }
     if (wishes->grads == PLAN_WHERE_STORE && wishes->order == PLAN_ORDER_MICRO &&
         wishes->micro_batches > 1) {
@@ -108,18 +107,16 @@ static int check_wishes(const struct plan_input *input)
     }
     if (wishes->weight_slots == 1 || wishes->weight_slots > PLAN_SLOT_MAX ||
         wishes->state_slots > PLAN_STATE_SLOT_MAX) {
-        return core_err_set(-EINVAL,
-                            "%u weight slots and %u state slots are not possible; 2 to %d "
-                            "and 1 to %d are",
-                            wishes->weight_slots, wishes->state_slots, PLAN_SLOT_MAX,
-                            PLAN_STATE_SLOT_MAX);
+        return core_err_set(
+            -EINVAL, "%u weight slots and %u state slots are out of range: 2..%d and 1..%d",
+            wishes->weight_slots, wishes->state_slots, PLAN_SLOT_MAX, PLAN_STATE_SLOT_MAX);
     }
     if (wishes->chunk_elements % PLAN_CUT_ELEMENTS != 0) {
         return core_err_set(-EINVAL, "a chunk of %" PRIu64 " elements is not a multiple of %d",
                             wishes->chunk_elements, PLAN_CUT_ELEMENTS);
     }
     if (!(wishes->thrift >= 0 && wishes->thrift <= 1)) {
-        return core_err_set(-EINVAL, "a thrift of %g is not possible; 0 to 1 are", wishes->thrift);
+        return core_err_set(-EINVAL, "thrift %g is out of range 0..1", wishes->thrift);
     }
     bool by_norm = wishes->timing == PLAN_TIMING_INSIDE || wishes->timing == PLAN_TIMING_SPLIT;
     if (by_norm && (wishes->may_clip || wishes->may_skip)) {

@@ -82,7 +82,9 @@ static void say_places(const struct talk *talk, const struct plan_input *input,
         (unsigned long long)resident, (unsigned long long)chunks,
         (unsigned long long)plan_chunk_elements(plan));
     if (on_card > 0) {
-        say(talk, "states and gradients of %u blocks stay in device, which updates them", on_card);
+        say(talk,
+            "states and gradients of %u blocks stay in device memory, where the card updates them",
+            on_card);
     }
     say(talk, "gradients wait in %s",
         plan_tier_name((enum plan_tier)plan_block_place(plan, input->block_count - 1)->grads));
@@ -137,7 +139,7 @@ static const char *rest_of(const struct plan *plan, const struct plan_alternativ
     return alternative->store_write_bytes > plan_predicted(plan)->store_write_bytes
                ? "writes more to the drives"
            : alternative->timing == PLAN_TIMING_SPECULATIVE
-               ? "good only as long as norms stay below the limit"
+               ? "faster only while norms stay below the limit"
                : "no better";
 }
 

@@ -107,7 +107,7 @@ static int add_buffer(struct plan_layout *layout, const char *name, enum plan_ti
                                         ? NULL
                                         : realloc(layout->buffers, wider * sizeof *moved);
         if (moved == NULL) {
-            return core_err_set(-ENOMEM, "no memory for more than %u buffers of the plan",
+            return core_err_set(-ENOMEM, "out of memory for more than %u buffers of the plan",
                                 layout->room);
         }
         layout->buffers = moved;

@@ -153,7 +153,7 @@ static int check_format(const struct store_manifest *found, const struct store_m
     return same ? 0
                 : core_err_set(-EINVAL,
                                "the checkpoint's streams, %s of %u and %u bytes with moments of %u "
-                               "and %u, are not this run's, %s of %u and %u with %u and %u",
+                               "and %u, differ from this run's, %s of %u and %u with %u and %u",
                                found->weight_dtype, a->weight_bytes, a->master_bytes, a->m_bytes,
                                a->v_bytes, mine->weight_dtype, b->weight_bytes, b->master_bytes,
                                b->m_bytes, b->v_bytes);
@@ -172,8 +172,8 @@ static int check_parameters(const struct store_manifest *found, const struct sto
                                 theirs, ours->value);
         }
         core_log(CORE_LOG_WARN,
-                 "%s was %s before this run was resumed and is %s now: bits will differ from "
-                 "those of the run that was not interrupted",
+                 "%s was %s before this run was resumed and is %s now: results will not be "
+                 "identical to those of an uninterrupted run",
                  ours->name, theirs, ours->value);
     }
     return 0;
@@ -212,7 +212,7 @@ void run_checkpoint_compare_products(const struct store_manifest *manifest, cons
     }
     core_log(CORE_LOG_WARN,
              "matrix products were computed by %s before this run was resumed and are computed by "
-             "%s now: bits may differ from those of the run that was not interrupted",
+             "%s now: results may not be identical to those of an uninterrupted run",
              theirs != NULL ? theirs : "the CPU or an earlier version of tide",
              products != NULL ? products : "the CPU");
 }

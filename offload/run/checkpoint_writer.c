@@ -263,7 +263,7 @@ static int close_checkpoint(struct run_checkpoint_writer *writer)
         return !writer->accepted
                    ? 0
                    : core_err_set(-ECANCELED,
-                                  "the checkpoint was given up before all of it was written");
+                                  "the checkpoint was abandoned before all of it was written");
     }
     return writer->accepted ? core_err_first(&writer->failed, 0) : 0;
 }

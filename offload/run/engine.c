@@ -180,7 +180,8 @@ static int compare_plans(const struct run_engine *engine)
         const uint64_t hash = plan_hash(engine->workers[r].prepared->plan);
         if (hash != first) {
             return core_err_set(-EINVAL,
-                                "rank %" PRIu32 " plans other common work than rank 0: %016" PRIx64
+                                "rank %" PRIu32
+                                " has planned different common work than rank 0: %016" PRIx64
                                 " instead of %016" PRIx64,
                                 r, hash, first);
         }
@@ -222,7 +223,7 @@ static int load_rank(struct run_engine *engine, struct run_engine_worker *worker
 static int make_ranks(struct run_engine *engine)
 {
     if (engine->world > RUN_RANKS_MAX) {
-        return core_err_set(-EINVAL, "%u ranks in one process; 1 to %d are possible", engine->world,
+        return core_err_set(-EINVAL, "%u ranks in one process; expected 1 to %d", engine->world,
                             RUN_RANKS_MAX);
     }
     engine->workers = calloc(engine->world, sizeof *engine->workers);
@@ -287,7 +288,7 @@ bool run_engine_destroy(struct run_engine *engine)
         return true;
     }
     if (engine->lost) {
-        core_log(CORE_LOG_WARN, "a rank did not return: the memory that it uses is not freed");
+        core_log(CORE_LOG_WARN, "a rank did not return: its memory is not freed");
     }
     const uint32_t workers = engine->workers != NULL && !engine->lost ? engine->world : 0;
     for (uint32_t r = 0; r < workers; r++) {

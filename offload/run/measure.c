@@ -228,7 +228,7 @@ static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
     uint16_t *pattern = malloc(PATTERN_BYTES);
     uint32_t random = 1;
     if (pattern == NULL) {
-        return core_err_set(-ENOMEM, "no memory for numbers to measure with");
+        return core_err_set(-ENOMEM, "no memory for the data to measure with");
     }
     for (size_t i = 0; i < PATTERN_BYTES / sizeof *pattern; i++) {
         random = random * UINT32_C(1664525) + UINT32_C(1013904223);

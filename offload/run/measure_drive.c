@@ -57,7 +57,7 @@ static void warn_slow(const char *path, const struct run_drive_rates *best, bool
     core_log(CORE_LOG_WARN,
              again
                  ? "the drive under %s moves only %.0f MB/s and is measured again: it may be busy, "
-                   "as with files that were just removed"
+                   "for example with files that were just removed"
                  : "the drive under %s moved only %.0f MB/s while it was measured; if it was busy "
                    "then, steps will be faster than predicted",
              path, best->mixed_bytes / 1e6);

@@ -353,8 +353,7 @@ bool run_rank_destroy(struct run_rank *rank)
     }
     bool stuck = false;
     if (is_stuck(rank)) {
-        core_log(CORE_LOG_WARN,
-                 "a lane does not end its command: the memory that it uses is not freed");
+        core_log(CORE_LOG_WARN, "a lane did not finish its command: its memory is not freed");
         rank->lost = atomic_exchange_explicit(&lost_ranks, rank, memory_order_relaxed);
         return false;
     }

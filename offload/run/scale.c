@@ -30,8 +30,8 @@ int run_scale_step(struct run_scale *scale, bool overflow)
         }
         if (scale->value <= options->least) {
             return core_err_set(-ERANGE,
-                                "step %llu overflowed at the least loss scale, %g: the gradients "
-                                "of this run do not fit into fp16; use bf16",
+                                "step %llu overflowed at the smallest loss scale, %g: the "
+                                "gradients of this run exceed the range of fp16; use bf16",
                                 (unsigned long long)now, options->least);
         }
         scale->value = fmax(scale->value / 2, options->least);

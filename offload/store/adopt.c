@@ -58,7 +58,7 @@ int store_adopt_begin(struct store *store, const struct store_checkpoint *checkp
     struct store_adopting *adopting = &store->adopting;
     int rc = 0;
     if (adopting->open) {
-        return core_err_set(-EBUSY, "a store takes over one checkpoint");
+        return core_err_set(-EBUSY, "a store can adopt only one checkpoint");
     }
     adopting->open = true;
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {

@@ -30,8 +30,8 @@ static int read_all(int fd, const char *where, const char *name, uint64_t most, 
         return failed(where, name, "looked at");
     }
     if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size > most) {
-        return core_err_set(-EINVAL, "%s/%s is no file of up to %" PRIu64 " bytes", where, name,
-                            most);
+        return core_err_set(-EINVAL, "%s/%s is not a file of at most %" PRIu64 " bytes", where,
+                            name, most);
     }
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* read the disk, not the cache */
     const size_t size = (size_t)info.st_size;
@@ -85,7 +85,7 @@ int store_file_check(int folder, const char *where, const struct store_file *fil
         return rc;
     }
     if (found.bytes != file->bytes) {
-        return core_err_set(-EINVAL, "%s/%s has %" PRIu64 " bytes; %" PRIu64 " belong to it", where,
+        return core_err_set(-EINVAL, "%s/%s has %" PRIu64 " bytes; expected %" PRIu64, where,
                             file->name, found.bytes, file->bytes);
     }
     if (found.hash != file->hash) {
@@ -169,7 +169,7 @@ int store_sums_parse(const struct store_image *image, const char *where, const c
                                     : 0;
     if (rc == 0 && (bytes != LENGTH_BYTES + header + data ||
                     memcmp(text + LENGTH_BYTES, write.text, write.bytes - 1) != 0)) {
-        rc = core_err_set(-EINVAL, "%s/%s holds the checksums of another checkpoint", where,
+        rc = core_err_set(-EINVAL, "%s/%s has the checksums of another checkpoint", where,
                           STORE_SUMS_NAME);
     }
     core_json_write_fini(&write);

@@ -186,8 +186,8 @@ void store_checkpoint_remove(const char *path)
         core_log(CORE_LOG_WARN, "%s", core_err_sentence());
     } else if (entries.foreign[0] != '\0') {
         core_log(CORE_LOG_INFO,
-                 "%s stays: it has files that are not of the checkpoint, such as %s; the "
-                 "checkpoint's own are removed",
+                 "%s is kept, because it has files that are not the checkpoint's, such as %s; the "
+                 "checkpoint's own files are removed",
                  path, entries.foreign);
     } else if (rmdir(path) != 0) {
         core_log(CORE_LOG_WARN, "%s cannot be removed: %s", path, strerror(errno));

@@ -302,7 +302,7 @@ static int verify(struct store_checkpoint_write *checkpoint)
         const struct store_manifest *found = store_checkpoint_manifest(back);
         if (found->step != checkpoint->manifest.step ||
             found->sums.hash != checkpoint->manifest.sums.hash) {
-            rc = core_err_set(-EBADMSG, "%s came back as another checkpoint", checkpoint->path);
+            rc = core_err_set(-EBADMSG, "%s was read back as another checkpoint", checkpoint->path);
         }
     }
     if (rc == 0) {
@@ -328,7 +328,7 @@ int store_checkpoint_finish(struct store_checkpoint_write *checkpoint)
 {
     const uint64_t cuts = store_image_cuts_all(&checkpoint->image);
     if (checkpoint->cuts != cuts) {
-        return core_err_set(-EINVAL, "%s: %" PRIu64 " of %" PRIu64 " cuts were put",
+        return core_err_set(-EINVAL, "%s: %" PRIu64 " of %" PRIu64 " cuts were written",
                             checkpoint->folder, checkpoint->cuts, cuts);
     }
     int rc = store_flow_sync(checkpoint->flow);

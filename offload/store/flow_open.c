@@ -59,8 +59,8 @@ static int check_header(struct store_flow *flow, enum store_stream stream, int f
         return failed(flow, name, "looked at");
     }
     if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != bytes) {
-        return core_err_set(-EINVAL, "%s/%s has %" PRId64 " bytes; %" PRIu64 " belong to it",
-                            flow->name, name, (int64_t)info.st_size, bytes);
+        return core_err_set(-EINVAL, "%s/%s has %" PRId64 " bytes; expected %" PRIu64, flow->name,
+                            name, (int64_t)info.st_size, bytes);
     }
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     char *found = malloc(header_bytes);

@@ -196,7 +196,7 @@ static int make_header(struct store_image *image, enum store_stream stream)
 static int check_blocks(const struct store_image_block *blocks, uint32_t count)
 {
     if (count == 0 || count > STORE_BLOCKS_MAX) {
-        return core_err_set(-EINVAL, "%" PRIu32 " blocks; 1 to %d are possible", count,
+        return core_err_set(-EINVAL, "%" PRIu32 " blocks; expected 1 to %d", count,
                             STORE_BLOCKS_MAX);
     }
     for (uint32_t b = 0; b < count; b++) {
@@ -206,7 +206,7 @@ static int check_blocks(const struct store_image_block *blocks, uint32_t count)
         }
         for (uint32_t other = 0; other < b; other++) {
             if (strcmp(blocks[other].name, blocks[b].name) == 0) {
-                return core_err_set(-EINVAL, "two blocks are called \"%s\"", blocks[b].name);
+                return core_err_set(-EINVAL, "two blocks have the name \"%s\"", blocks[b].name);
             }
         }
     }
@@ -222,7 +222,7 @@ static int lay_out(struct store_image *image, enum store_stream stream)
     image->offsets[stream] = offsets;
     image->first_cuts[stream] = cuts;
     if (offsets == NULL || cuts == NULL) {
-        return core_err_set(-ENOMEM, "no memory for the places of %zu blocks", rows);
+        return core_err_set(-ENOMEM, "no memory for the offsets of %zu blocks", rows);
     }
     int rc = make_header(image, stream);
     offsets[0] = image->header_bytes[stream];

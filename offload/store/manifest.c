@@ -80,7 +80,7 @@ int store_manifest_set_model(struct store_manifest *manifest, const struct model
 int store_manifest_set_application(struct store_manifest *manifest, const void *bytes, size_t count)
 {
     if (count > STORE_APPLICATION_BYTES_MAX) {
-        return core_err_set(-EFBIG, "%zu bytes of the application; a checkpoint takes %d", count,
+        return core_err_set(-EFBIG, "%zu bytes of the application exceed the maximum of %d", count,
                             STORE_APPLICATION_BYTES_MAX);
     }
     void *copy = malloc(count > 0 ? count : 1);

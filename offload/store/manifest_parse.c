@@ -20,7 +20,7 @@ static int get_count(const struct core_json *doc, const struct core_json_value *
     int rc = core_json_get_integer(doc, object, key, &value);
     if (rc == 0 && (value < 0 || (uint64_t)value > most)) {
         rc = core_json_refuse(doc, object, key, 0, -EINVAL,
-                              "found %" PRId64 "; 0 to %" PRIu64 " are possible", value, most);
+                              "found %" PRId64 "; expected 0 to %" PRIu64, value, most);
     }
     if (rc == 0) {
         *out = (uint64_t)value;
@@ -35,7 +35,7 @@ static int get_hex(const struct core_json *doc, const struct core_json_value *ob
     int rc = core_json_get_string(doc, object, key, &text);
     if (rc == 0 && (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)) {
         rc = core_json_refuse(doc, object, key, 0, -EINVAL,
-                              "found \"%.40s\"; 16 hexadecimal digits must stand here", text);
+                              "found \"%.40s\"; expected 16 hexadecimal digits", text);
     }
     if (rc == 0) {
         *out = strtoull(text, NULL, 16);
@@ -49,8 +49,8 @@ static int get_text(const struct core_json *doc, const struct core_json_value *o
     const char *text = NULL;
     int rc = core_json_get_string(doc, object, key, &text);
     if (rc == 0 && (strlen(text) >= bytes || text[0] == '\0')) {
-        rc = core_json_refuse(doc, object, key, 0, -EINVAL,
-                              "has %zu characters; 1 to %zu are possible", strlen(text), bytes - 1);
+        rc = core_json_refuse(doc, object, key, 0, -EINVAL, "has %zu characters; expected 1 to %zu",
+                              strlen(text), bytes - 1);
     }
     if (rc == 0) {
         snprintf(out, bytes, "%s", text);
@@ -68,7 +68,7 @@ static int get_file(const struct core_json *doc, const struct core_json_value *o
         return rc;
     }
     if (strchr(out->name, '/') != NULL || out->name[0] == '.') {
-        return core_json_refuse(doc, object, "name", 0, -EINVAL, "\"%s\" is no name of a file here",
+        return core_json_refuse(doc, object, "name", 0, -EINVAL, "\"%s\" is not a plain file name",
                                 out->name);
     }
     rc = get_count(doc, object, "bytes", INT64_MAX, &out->bytes);
@@ -91,8 +91,8 @@ static int parse_scale(const struct core_json *doc, const struct core_json_value
         return rc;
     }
     if (!(out->value > 0)) {
-        return core_json_refuse(doc, object, "value", 0, -EINVAL, "found %g; it is above 0",
-                                out->value);
+        return core_json_refuse(doc, object, "value", 0, -EINVAL,
+                                "found %g; expected a number above 0", out->value);
     }
     rc = get_count(doc, object, "steps", INT64_MAX, &out->steps);
     if (rc != 0) {
@@ -114,14 +114,15 @@ static int parse_parameters(const struct core_json *doc, const struct core_json_
     struct core_json_member member;
     int rc = core_json_get(doc, root, "parameters", CORE_JSON_OBJECT, &object);
     if (rc == 0 && core_json_count(object) > STORE_PARAMETERS_MAX) {
-        return core_json_refuse(doc, root, "parameters", 0, -EINVAL, "has %zu; %d are possible",
+        return core_json_refuse(doc, root, "parameters", 0, -EINVAL, "has %zu; the maximum is %d",
                                 core_json_count(object), STORE_PARAMETERS_MAX);
     }
     for (bool any = rc == 0 && core_json_first(object, &member); any && rc == 0;
          any = core_json_next(&member)) {
         struct store_parameter *to = &out->parameters[out->parameter_count++];
         if (member.key_bytes >= sizeof to->name) {
-            return core_json_refuse(doc, object, member.key, 0, -EINVAL, "has too long a name");
+            return core_json_refuse(doc, object, member.key, 0, -EINVAL,
+                                    "has a name that is too long");
         }
         memcpy(to->name, member.key, member.key_bytes);
         rc = get_text(doc, object, member.key, to->value, sizeof to->value);
@@ -146,7 +147,7 @@ static int check_format(const struct core_json *doc, const struct core_json_valu
                ? 0
                : core_json_refuse(doc, streams, "weights", 0, -EINVAL,
                                   "weights %s of %u bytes, master of %u, moments of %u and %u in "
-                                  "groups of %u are no format of a run",
+                                  "groups of %u are not the formats of any run",
                                   manifest->weight_dtype, format->weight_bytes,
                                   format->master_bytes, format->m_bytes, format->v_bytes,
                                   format->q8_block);
@@ -198,8 +199,8 @@ static int parse_blocks(const struct core_json *doc, const struct core_json_valu
     int rc = core_json_get(doc, root, "blocks", CORE_JSON_ARRAY, &list);
     const size_t count = rc == 0 ? core_json_count(list) : 0;
     if (rc == 0 && (count == 0 || count > STORE_BLOCKS_MAX)) {
-        return core_json_refuse(doc, root, "blocks", 0, -EINVAL, "has %zu; 1 to %d are possible",
-                                count, STORE_BLOCKS_MAX);
+        return core_json_refuse(doc, root, "blocks", 0, -EINVAL, "has %zu; expected 1 to %d", count,
+                                STORE_BLOCKS_MAX);
     }
     out->blocks = calloc(count > 0 ? count : 1, sizeof *out->blocks);
     if (out->blocks == NULL) {
@@ -211,7 +212,7 @@ static int parse_blocks(const struct core_json *doc, const struct core_json_valu
         struct store_image_block *to = &out->blocks[b];
         rc = core_json_kind(from) == CORE_JSON_OBJECT
                  ? get_text(doc, from, "name", to->name, sizeof to->name)
-                 : core_json_refuse(doc, list, NULL, b, -EINVAL, "an object must stand here");
+                 : core_json_refuse(doc, list, NULL, b, -EINVAL, "expected an object");
         if (rc != 0) {
             return rc;
         }
@@ -231,7 +232,7 @@ static int parse_files(const struct core_json *doc, const struct core_json_value
     int rc = core_json_get(doc, root, "files", CORE_JSON_ARRAY, &list);
     const size_t count = rc == 0 ? core_json_count(list) : 0;
     if (rc == 0 && count > STORE_FILES_MAX) {
-        return core_json_refuse(doc, root, "files", 0, -EINVAL, "has %zu; %d are possible", count,
+        return core_json_refuse(doc, root, "files", 0, -EINVAL, "has %zu; the maximum is %d", count,
                                 STORE_FILES_MAX);
     }
     out->files = calloc(count > 0 ? count : 1, sizeof *out->files);
@@ -242,7 +243,7 @@ static int parse_files(const struct core_json *doc, const struct core_json_value
         const struct core_json_value *from = core_json_at(list, i);
         rc = core_json_kind(from) == CORE_JSON_OBJECT
                  ? get_file(doc, from, &out->files[i])
-                 : core_json_refuse(doc, list, NULL, i, -EINVAL, "an object must stand here");
+                 : core_json_refuse(doc, list, NULL, i, -EINVAL, "expected an object");
         out->file_count++;
     }
     return rc;
@@ -260,7 +261,7 @@ static int parse_application(const struct core_json *doc, const struct core_json
     if (digits % 2 != 0 || digits / 2 > STORE_APPLICATION_BYTES_MAX ||
         strspn(text, "0123456789abcdef") != digits) {
         return core_json_refuse(doc, root, "application", 0, -EINVAL,
-                                "pairs of hexadecimal digits must stand here, up to %d",
+                                "expected pairs of hexadecimal digits, at most %d",
                                 STORE_APPLICATION_BYTES_MAX);
     }
     rc = store_manifest_set_application(out, text, digits / 2);
@@ -279,7 +280,7 @@ static int parse_version(const struct core_json *doc, const struct core_json_val
     int64_t version = 0;
     int rc = core_json_kind(root) == CORE_JSON_OBJECT
                  ? core_json_get_string(doc, root, "format", &format)
-                 : core_err_set(-EINVAL, "%s: an object must stand here", core_json_source(doc));
+                 : core_err_set(-EINVAL, "%s: expected an object", core_json_source(doc));
     if (rc != 0) {
         return rc;
     }
@@ -290,7 +291,7 @@ static int parse_version(const struct core_json *doc, const struct core_json_val
     rc = core_json_get_integer(doc, root, "version", &version);
     if (rc == 0 && version != STORE_MANIFEST_VERSION) {
         rc = core_json_refuse(doc, root, "version", 0, -ENOTSUP,
-                              "is %" PRId64 "; this tide reads version %d", version,
+                              "is %" PRId64 "; this version of tide reads %d", version,
                               STORE_MANIFEST_VERSION);
     }
     return rc;

@@ -32,15 +32,14 @@ int store_manifest_unseal(const char *text, size_t bytes, const char *source)
 {
     char seal[SEAL_BYTES + 1];
     if (bytes < SEAL_BYTES) {
-        return core_err_set(-EBADMSG, "%s is cut off: it has %zu bytes", source, bytes);
+        return core_err_set(-EBADMSG, "%s is truncated: it has %zu bytes", source, bytes);
     }
     const size_t body = bytes - SEAL_BYTES;
     snprintf(seal, sizeof seal, seal_format, core_hash(text, body, 0));
     if (memcmp(seal, text + body, SEAL_BYTES) != 0) {
-        return core_err_set(-EBADMSG,
-                            "%s is damaged or cut off: its text does not match the "
-                            "checksum at its end",
-                            source);
+        return core_err_set(
+            -EBADMSG, "%s is damaged or truncated: its text does not match the checksum at its end",
+            source);
     }
     return 0;
 }

@@ -22,7 +22,7 @@ int store_rank_folder(const char *directory, unsigned rank, char *text, size_t b
     const int length = snprintf(text, bytes, "%s/%s%u", directory, prefix, rank);
     return length < (int)bytes
                ? 0
-               : core_err_set(-ENAMETOOLONG, "the store's directory %s has too long a name",
+               : core_err_set(-ENAMETOOLONG, "the path of the store's directory %s is too long",
                               directory);
 }
 
@@ -78,10 +78,11 @@ static void clear(void *context, unsigned rank)
         return;
     }
     if (rc != 0 && rc != -ENOENT) {
-        core_log(CORE_LOG_WARN, "%s of a run that ended is left there: %s", folder,
+        core_log(CORE_LOG_WARN, "%s was left by a run that ended and cannot be removed: %s", folder,
                  core_err_sentence());
     } else if (rmdir(folder) == 0) {
-        core_log(CORE_LOG_INFO, "%s of a run that ended without cleaning up is removed", folder);
+        core_log(CORE_LOG_INFO, "removing %s, which a run left that ended without cleaning up",
+                 folder);
     }
 }
 
@@ -127,7 +128,7 @@ static void add(struct looking *looking, const char *folder)
     } else if (rc == 0 && one.run != out->run) {
         rc = core_err_set(-EBADMSG,
                           "%s is of run %016" PRIx64 " (process %" PRIu64
-                          "), and what lies beside it of run %016" PRIx64,
+                          "), and other files in the folder of run %016" PRIx64,
                           folder, one.run, one.process, out->run);
     }
     note(looking, rc);

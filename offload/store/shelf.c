@@ -152,7 +152,7 @@ static int take_lock(struct store_shelf *shelf)
     shelf->lock = openat(shelf->fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (shelf->lock < 0) {
         const int code = errno;
-        return core_err_set(-code, "%s/%s cannot be made: %s", shelf->directory, lock_name,
+        return core_err_set(-code, "%s/%s cannot be created: %s", shelf->directory, lock_name,
                             strerror(code));
     }
     if (flock(shelf->lock, LOCK_EX | LOCK_NB) != 0) {
@@ -254,10 +254,10 @@ int store_shelf_open(const char *directory, struct store_shelf **out)
     int rc = 0;
     if ((size_t)snprintf(shelf->directory, sizeof shelf->directory, "%s", directory) >=
         sizeof shelf->directory) {
-        rc = core_err_set(-ENAMETOOLONG, "%s is too long a name", directory);
+        rc = core_err_set(-ENAMETOOLONG, "the path %s is too long", directory);
     } else if (mkdir(directory, 0777) != 0 && errno != EEXIST) {
         const int code = errno;
-        rc = core_err_set(-code, "the folder %s cannot be made: %s", directory, strerror(code));
+        rc = core_err_set(-code, "the folder %s cannot be created: %s", directory, strerror(code));
     } else if ((shelf->fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
         const int code = errno;
         rc = core_err_set(-code, "the folder %s cannot be opened: %s", directory, strerror(code));
@@ -270,7 +270,7 @@ int store_shelf_open(const char *directory, struct store_shelf **out)
         return rc;
     }
     sweep(shelf, unfinished, "was never finished");
-    sweep(shelf, spare, "was kept to be written over");
+    sweep(shelf, spare, "was kept to be overwritten");
     sweep(shelf, removed, "was being removed");
     sweep(shelf, "", "was being removed");
     *out = shelf;
@@ -305,7 +305,7 @@ static bool take_away(const struct store_shelf *shelf, uint64_t step, const char
     bool foreign = false;
     store_shelf_path(shelf->directory, step, path, sizeof path);
     if (!store_checkpoint_is_ours(path)) {
-        core_log(CORE_LOG_WARN, "%s is not removed: it has no manifest of a checkpoint", path);
+        core_log(CORE_LOG_WARN, "%s is not removed: it has no checkpoint manifest", path);
         return false;
     }
     if (store_checkpoint_mark(path, &foreign) != 0) {

@@ -99,7 +99,7 @@ static int place_directory(struct store_directory *place, const char *parent, un
     if (mkdir(parent, 0700) == 0) {
         snprintf(place->parent, sizeof place->parent, "%s", parent);
     } else if (errno != EEXIST) {
-        return core_err_set(-errno, "the store's directory %s cannot be made: %s", parent,
+        return core_err_set(-errno, "the store's directory %s cannot be created: %s", parent,
                             strerror(errno));
     }
     return store_rank_folder(parent, rank, place->directory, sizeof place->directory);
@@ -199,8 +199,8 @@ int store_share(const struct store_path *paths, unsigned count, uint64_t bytes,
     bool known = count > 1;
     if (bytes > capacity) {
         return core_err_set(-ENOSPC,
-                            "the store is full: %" PRIu64 " bytes are needed, the limits of its %u "
-                            "path%s admit %" PRIu64,
+                            "the store is full: %" PRIu64
+                            " bytes are needed, the limits of its %u path%s allow %" PRIu64,
                             bytes, count, count == 1 ? "" : "s", capacity);
     }
     for (unsigned i = 0; i < count; i++) {
@@ -363,7 +363,7 @@ struct store_chunk *store_chunk_find(const struct store *store, const struct sto
     const struct store_row *row = &store->rows[place->kind][place->block];
     struct store_chunk *chunk = place->index < row->count ? &row->chunks[place->index] : NULL;
     if (chunk == NULL || chunk->extents[0] == NULL) {
-        (void)core_err_set(-ENOENT, "block %u has nothing of kind %u at %u in the store",
+        (void)core_err_set(-ENOENT, "block %u has no data of kind %u and index %u in the store",
                            place->block, (unsigned)place->kind, place->index);
         return NULL;
     }

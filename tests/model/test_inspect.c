@@ -137,7 +137,7 @@ static void prints(void)
     check_int(unlink(path), ==, 0);
     check_int(mkfifo(path, 0600), ==, 0);
     check_int(command(test_path("cut"), out, sizeof out), ==, 4);
-    check_contains(out, "config.json is no regular file");
+    check_contains(out, "config.json is not a regular file");
     check_int(command("/nonexistent", out, sizeof out), ==, 2);
     check_int(command("", out, sizeof out), ==, 2);
     check_int(command("--json /nonexistent", out, sizeof out), ==, 2);

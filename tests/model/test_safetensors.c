@@ -87,7 +87,7 @@ static void refuses_lengths(void)
     snprintf(pipe_path, sizeof pipe_path, "%s/pipe.safetensors", test_directory());
     check_int(mkfifo(pipe_path, 0600), ==, 0);
     check_int(model_safetensors_open(pipe_path, &file), ==, -EINVAL);
-    check_contains(core_err_sentence(), "pipe.safetensors: is no regular file");
+    check_contains(core_err_sentence(), "pipe.safetensors: is not a regular file");
 }
 
 /* What the format allows is read: tensors without elements, scalars, types that nobody trains,

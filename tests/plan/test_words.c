@@ -213,7 +213,7 @@ static void alternatives_have_reasons(void)
     other.store_write_bytes = 0;
     other.timing = PLAN_TIMING_SPECULATIVE;
     check_string(plan_alternative_print(&world.input, plan, &other, text, sizeof text),
-                 "as fast, good only as long as norms stay below the limit");
+                 "as fast, faster only while norms stay below the limit");
     other.timing = PLAN_TIMING_DEFERRED;
     check_string(plan_alternative_print(&world.input, plan, &other, text, sizeof text),
                  "as fast, no better");

@@ -107,12 +107,12 @@ static void errors_have_lines(void)
         const char *source;
         const char *says;
     } cases[] = {
-        {"a\nb{{ 1 +\n }}", "t:3: an expression was expected, and }} stands here"},
+        {"a\nb{{ 1 +\n }}", "t:3: expected an expression, and }} stands here"},
         {"\n{% include 'x' %}", "t:2: {% include %} is not supported"},
         {"{% import 'x' as y %}", "{% import %} is not supported"},
         {"{% frob %}", "t:1: a statement was expected, and 'frob' stands here"},
         {"\n\n{% if 1 %}\n\n", "t:3: the block that begins here has no {% endif %}"},
-        {"\n{{ 'x", "t:2: a string has no end"},
+        {"\n{{ 'x", "t:2: a string is not closed"},
         {"{{ x", "t:1: the tag has no end, }}"},
         {"{# x", "the comment has no end"},
         {"{% raw %}x", "{% raw %} has no end"},

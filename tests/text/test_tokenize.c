@@ -120,7 +120,7 @@ static void refuses(void)
         const char *arguments;
         const char *says;
     } cases[] = {
-        {"", "--data FILE says what to read"},
+        {"", "--data FILE is missing: the rows to read"},
         {"--data rows.jsonl --pack", "--pack needs --seq-len"},
         {"--data rows.jsonl --split", "--split needs --seq-len"},
         {"--data none.jsonl", "none.jsonl cannot be opened"},

@@ -244,7 +244,8 @@ static int make(const struct shape *shape, const char *chat, const char *out)
     char folder[1000];
     struct model model = {.shape = shape};
     if (shape->hidden % shape->heads != 0 || shape->heads % shape->kv_heads != 0) {
-        return core_err_set(-EINVAL, "hidden has to be a multiple of heads, and heads of kv-heads");
+        return core_err_set(-EINVAL,
+                            "hidden must be a multiple of heads, and heads a multiple of kv-heads");
     }
     if ((size_t)snprintf(folder, sizeof folder, "%s/model", out) >= sizeof folder) {
         return core_err_set(-ENAMETOOLONG, "the folder's name is too long");
@@ -288,7 +289,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
         {"seq-len", CLI_INTEGER, &s.length, "N", "tokens a row (128)", 1, most, NULL},
         {"rows", CLI_INTEGER, &s.rows, "N", "rows (64)", 1, 1e12, NULL},
         {"seed", CLI_INTEGER, &s.seed, "N", "of all random numbers (0)", 0, 1e15, NULL},
-        {"chat", CLI_TEXT, &chat, "FILE", "a tokenizer of the words of its chats, too", 0, 0, NULL},
+        {"chat", CLI_TEXT, &chat, "FILE", "also write a tokenizer of the words of these chats", 0,
+         0, NULL},
         {"tied", CLI_FLAG, &s.tied, NULL, "the head shares the embedding", 0, 0, NULL},
     };
     struct cli_parsed parsed;

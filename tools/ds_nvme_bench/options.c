@@ -13,7 +13,7 @@
 #include "tools/ds_nvme_bench/wear.h"
 
 #define NO_GPU                                                                                     \
-    "GPU memory and GDS are not measured; optimizer states go between the drive and host memory"
+    "GPU memory and GDS are not measured; optimizer states move between the drive and host memory"
 
 /* Options of fio, ds_io and ds_nvme_tune. */
 static const struct cli_synonym synonyms[] = {
@@ -103,7 +103,7 @@ static int take_ops(const struct raw *raw, bool ops[BENCH_OP_COUNT])
     }
     return ops[BENCH_READ] || ops[BENCH_WRITE] || ops[BENCH_RW]
                ? 0
-               : core_err_set(-EINVAL, "--op names no operation; it takes read, write and rw");
+               : core_err_set(-EINVAL, "--op is empty; it takes read, write and rw");
 }
 
 /* "10%" or "0.1". */
@@ -170,8 +170,8 @@ static int take_lists(const struct raw *raw, struct bench_options *out)
     }
     for (unsigned b = 0; rc == 0 && sweep->how.checksums && b < sweep->block_count; b++) {
         if (sweep->blocks[b] % AIO_SUM_BYTES != 0) {
-            rc = core_err_set(-EINVAL, "--checksum xxh3 is of each MiB: --block_size takes "
-                                       "multiples of 1M with it");
+            rc = core_err_set(
+                -EINVAL, "--checksum xxh3 covers whole MiB: --block_size must be a multiple of 1M");
         }
     }
     return rc;
@@ -188,8 +188,9 @@ static void take_times(const struct raw *raw, struct bench_options *out)
     sweep->rounds = raw->loops > 0 ? (unsigned)raw->loops : soak ? 1 : 3;
     sweep->how.ramp_seconds = raw->ramp >= 0 ? raw->ramp : soak ? 0 : 0.2;
     if (sweeping && (raw->loops > 0 || raw->ramp >= 0)) {
-        core_log(CORE_LOG_WARN, "the adaptive sweep chooses by itself how often and how long it "
-                                "looks: --loops and --ramp_time are of --full and --mode point");
+        core_log(CORE_LOG_WARN,
+                 "the adaptive sweep chooses the number and length of its measurements itself: "
+                 "--loops and --ramp_time are for --full and --mode point");
     }
     /* Many visits take fewer samples each: --loops is at most BENCH_SAMPLES_MAX. */
     unsigned most = BENCH_SAMPLES_MAX / sweep->rounds;
@@ -205,10 +206,10 @@ static int take_dirs(const struct raw *raw, const struct cli_parsed *parsed,
 {
     size_t count = raw->dirs.count + parsed->count;
     if (count == 0) {
-        return core_err_set(-EINVAL, "which directory? --nvme_dir DIR names it");
+        return core_err_set(-EINVAL, "--nvme_dir DIR is missing: the directory to measure");
     }
     if (count > BENCH_DIRS_MAX) {
-        return core_err_set(-EINVAL, "%zu directories are too many; %d can be measured", count,
+        return core_err_set(-EINVAL, "%zu directories are too many; the maximum is %d", count,
                             BENCH_DIRS_MAX);
     }
     for (size_t i = 0; i < count; i++) {
@@ -264,11 +265,11 @@ static int check_mode(const struct bench_options *options)
     if (options->sweep.thread_count > 1 || options->sweep.threads[0] > 1 || !how->buffers ||
         !how->files || how->sqpoll || how->iopoll || how->pages != CORE_PAGES_AUTO ||
         how->node != BENCH_NODE_AUTO) {
-        core_log(CORE_LOG_WARN,
-                 "--mode %s works with one I/O thread and sets it up by itself: --threads, "
-                 "--fixed_buffers, --registered_files, --pages, --numa, --sqpoll and --iopoll "
-                 "change nothing",
-                 mode);
+        core_log(
+            CORE_LOG_WARN,
+            "--mode %s uses one I/O thread and configures it itself: --threads, --fixed_buffers, "
+            "--registered_files, --pages, --numa, --sqpoll and --iopoll have no effect",
+            mode);
     }
     return 0;
 }
@@ -326,12 +327,12 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
         {"queue_depth", CLI_TEXT, &raw.depths, "LIST",
          "I/Os in flight (default: 1 to 256; point: 32)", 0, 0, NULL},
         {"threads", CLI_TEXT, &raw.threads, "LIST",
-         "I/O threads, each with its ring (default: 1,2; point: 1)", 0, 0, NULL},
+         "I/O threads, each with a ring of its own (default: 1,2; point: 1)", 0, 0, NULL},
         {"io_size", CLI_SIZE, &raw.io_bytes, "SIZE",
          "of the scratch file (default: what 6 s can write, 8 GiB at most)", 0, 0, NULL},
         {"runtime", CLI_REAL, &raw.runtime, "S",
-         "sweep: in all (44); point: a setting (3); --full: 5; soak: 60", 0.01, 1e6, NULL},
-        {"ramp_time", CLI_REAL, &raw.ramp, "S", "not measured at first (0.2)", 0, 1e4, NULL},
+         "sweep: in all (44); point: per setting (3); --full: 5; soak: 60", 0.01, 1e6, NULL},
+        {"ramp_time", CLI_REAL, &raw.ramp, "S", "warm-up before measuring (0.2)", 0, 1e4, NULL},
         {"loops", CLI_INTEGER, &raw.loops, "N",
          "visits to each setting (3); passes of verify (2), swap (5)", 1, 60, NULL},
         {"full", CLI_FLAG, &raw.full, NULL, "the whole grid instead of the adaptive sweep", 0, 0,
@@ -343,20 +344,21 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
         {"registered_files", CLI_CHOICE, &raw.files, "on|off", "registered files (on)", 0, 0,
          "on|off"},
         {"pages", CLI_CHOICE, &raw.pages, "KIND",
-         "auto (default: the largest there are), 2m, thp, 4k, 1g", 0, 0, "auto|2m|thp|4k|1g"},
+         "auto (default: the largest available), 2m, thp, 4k, 1g", 0, 0, "auto|2m|thp|4k|1g"},
         {"sqpoll", CLI_FLAG, &raw.sqpoll, NULL, "a kernel thread submits", 0, 0, NULL},
         {"iopoll", CLI_FLAG, &raw.iopoll, NULL, "completions are polled", 0, 0, NULL},
-        {"numa", CLI_TEXT, &raw.numa, "NODE", "auto (the drive's), off, or a number", 0, 0, NULL},
+        {"numa", CLI_TEXT, &raw.numa, "NODE", "auto (the drive's node), off, or a node's number", 0,
+         0, NULL},
         {"checksum", CLI_CHOICE, &raw.checksum, "KIND",
          "none or xxh3, written and verified (auto: xxh3 for swap)", 0, 0, "auto|none|xxh3"},
         {"tensor_size", CLI_SIZE, &raw.tensor_bytes, "SIZE", "swap: states of a tensor (64M)", 0, 0,
          NULL},
-        {"params", CLI_TEXT, &raw.params, "N", "a model's size: step time and wear (7B, 350M)", 0,
+        {"params", CLI_TEXT, &raw.params, "N", "model size, for step time and wear (7B, 350M)", 0,
          0, NULL},
         {"tbw", CLI_REAL, &raw.tbw, "TB", "the drive's rated life in terabytes written", 0, 1e9,
          NULL},
-        {"json", CLI_TEXT, &made.json, "FILE", "everything, for programs (-: stdout)", 0, 0, NULL},
-        {"csv", CLI_TEXT, &made.csv, "FILE", "a line a setting and operation", 0, 0, NULL},
+        {"json", CLI_TEXT, &made.json, "FILE", "all results as JSON (-: stdout)", 0, 0, NULL},
+        {"csv", CLI_TEXT, &made.csv, "FILE", "one line per setting and operation", 0, 0, NULL},
         {"plot", CLI_TEXT, &made.plot, "FILE", "a picture (SVG)", 0, 0, NULL},
         {"emit-config", CLI_TEXT, &made.config, "FILE", "the aio block for ds_config.json", 0, 0,
          NULL},

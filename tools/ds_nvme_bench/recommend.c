@@ -304,10 +304,9 @@ void bench_sweep_recommend(struct bench_sweep *sweep)
     made->confident = certain;
     const char *rest = "";
     if (chosen.score < good_enough) {
-        rest = ", and none reaches more of all of them";
+        rest = ", and no setting is better on all of them";
     } else if (!certain) {
-        rest = "; the drive was not steady, so at least 8 MiB stay in flight where that costs "
-               "nothing";
+        rest = "; the drive was not steady, so at least 8 MiB are in flight if that costs nothing";
     }
     snprintf(made->reason, sizeof made->reason,
              "the smallest setting within %.0f %% of the best of every operation: it reaches at "

@@ -128,9 +128,9 @@ void bench_report_verdict(const struct bench_report *report, char *text, size_t 
     const char *many = report->count > 1 ? "each of your drives gives" : "it gives";
     const struct bench_recommendation *made = &report->recommendation;
     if (limit != NULL) {
-        snprintf(text, bytes, "The limit is %s. As it stands %s %s.", limit, many, rates);
+        snprintf(text, bytes, "The limit is %s. At present %s %s.", limit, many, rates);
     } else if (report->recommends && report->results[0].sweep.count <= BENCH_OP_COUNT) {
-        snprintf(text, bytes, "With this setting %s %s; a sweep tells whether others give more.",
+        snprintf(text, bytes, "With this setting %s %s; a sweep shows whether others give more.",
                  many, rates);
     } else if (report->recommends && made->gain < 1.15) {
         snprintf(text, bytes,

@@ -237,8 +237,8 @@ int bench_report_replaceable(const char *path)
     core_json_destroy(doc);
     return ours ? 0
                 : core_err_set(-EEXIST,
-                               "%s holds more than an aio block and is not overwritten; name "
-                               "another file with --emit-config and copy the block",
+                               "%s has more than an aio block and is not overwritten; name another "
+                               "file with --emit-config and copy the block",
                                path);
 }
 

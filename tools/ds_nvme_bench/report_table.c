@@ -143,13 +143,13 @@ static void print_swap(const struct bench_result *result, FILE *out)
     const struct bench_swap *swap = &result->swap;
     if (result->swapped) {
         fprintf(out,
-                "  swap: %u tensors, %.2f GB in and as much out, %.2f GB/s both together "
-                "(%.2f to %.2f), %.1f ms CPU/GiB\n",
+                "  swap: %u tensors, %.2f GB in and as much out, %.2f GB/s together (%.2f to "
+                "%.2f), %.1f ms CPU/GiB\n",
                 swap->tensors, (double)swap->bytes / 2e9, swap->bytes_per_s / 1e9,
                 swap->interval.low / 1e9, swap->interval.high / 1e9, swap->cpu_ms_per_gib);
     }
     if (result->verified && result->verify.wrong == 0) {
-        fprintf(out, "  verify: %.2f GB came back as they were written\n",
+        fprintf(out, "  verify: %.2f GB were read back as written\n",
                 (double)result->verify.bytes / 1e9);
     } else if (result->verified) {
         fprintf(out,
@@ -200,22 +200,22 @@ static void print_model(const struct bench_report *report, FILE *out)
     unsigned drives = bench_report_drives(report);
     double mixed = bench_report_rate(report, BENCH_RW) * drives;
     if (report->params > 0 && mixed <= 0) {
-        fprintf(out, "\nNo step time for a model: that takes points of reading and writing at once "
-                     "(--op rw).\n");
+        fprintf(out, "\nNo step time for a model: it needs measurements of reading and writing at "
+                     "once (--op rw).\n");
     }
     if (report->params <= 0 || mixed <= 0) {
         return;
     }
     struct bench_wear wear = bench_wear_of(report->params, mixed, report->rated_bytes);
     fprintf(out,
-            "\nA model of %.3gB parameters, everything but gradients on %s: %.1f s of I/O a step "
+            "\nA model of %.3gB parameters, everything but gradients on %s: %.1f s of I/O per step "
             "(%.1f GB in, %.1f GB out).\n",
             report->params / 1e9, drives > 1 ? "these drives" : "this drive", wear.step_seconds,
             wear.step_read_bytes / 1e9, wear.step_write_bytes / 1e9);
-    fprintf(out, "Wear: %.3f TB written a step, %.1f TB a day of steps back to back",
+    fprintf(out, "Wear: %.3f TB written per step, %.1f TB a day at full speed",
             wear.step_write_bytes / 1e12, wear.day_write_bytes / 1e12);
     if (wear.life_days > 0) {
-        fprintf(out, ": rated life is over after %.0f days.\n", wear.life_days);
+        fprintf(out, ": the rated life ends after %.0f days.\n", wear.life_days);
     } else {
         fprintf(out, "; --tbw TB, from the drive's data sheet, turns that into days.\n");
     }

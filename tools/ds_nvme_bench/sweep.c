@@ -79,7 +79,7 @@ static int measure_op(struct search *search, struct bench_params setting, enum b
     }
     struct bench_point *point = point_of(search->sweep, &setting);
     if (point == NULL) {
-        return core_err_set(-EINVAL, "more than %d points are asked for", BENCH_POINTS_MAX);
+        return core_err_set(-EINVAL, "more than %d points were requested", BENCH_POINTS_MAX);
     }
     struct view view = {.search = search, .point = point};
     tell(&view, search->options->progress);
@@ -137,8 +137,8 @@ static int run_grid(struct search *search)
     }
     if (search->left_out > 0 && search->sweep->count > 0) {
         core_log(CORE_LOG_WARN,
-                 "%s: %u of %u measurements asked for are left out: they need more than %d MiB of "
-                 "buffers, or have more under way than the scratch file holds (--io_size)",
+                 "%s: %u of %u requested measurements are skipped: they need more than %d MiB of "
+                 "buffers, or have more in flight than the scratch file holds (--io_size)",
                  options->target->path, search->left_out / options->rounds,
                  total / options->rounds * op_count(options), (int)(BENCH_MEMORY_MAX >> 20));
     }
@@ -383,7 +383,7 @@ int bench_sweep_run(const struct bench_sweep_options *options, struct bench_swee
                                          .prefer_node = options->target->node >= 0,
                                          .node = options->target->node};
     if (memory.bytes == 0) {
-        return core_err_set(-EINVAL, "every setting asked for needs more than %d MiB of buffers",
+        return core_err_set(-EINVAL, "every requested setting needs more than %d MiB of buffers",
                             (int)(BENCH_MEMORY_MAX >> 20));
     }
     int rc = core_region_alloc(&memory, &search.memory);
@@ -397,8 +397,8 @@ int bench_sweep_run(const struct bench_sweep_options *options, struct bench_swee
     out->seconds = (double)(core_clock_now_ns() - search.start_ns) / 1e9;
     if (out->count == 0 && rc == 0) {
         rc = core_err_set(-EINVAL,
-                          "a scratch file of %.0f MiB on %s is too small for every setting asked "
-                          "for; --io_size %.0fM would do",
+                          "a scratch file of %.0f MiB on %s is too small for every requested "
+                          "setting; --io_size %.0fM is enough",
                           (double)options->target->file_bytes / 1048576, options->target->path,
                           (double)most_needed(options, bench_point_in_flight) / 1048576);
     }

@@ -168,15 +168,15 @@ static int choose_bytes(const struct bench_target *target,
     if (*bytes < least_bytes || *bytes > free_bytes) {
         return core_err_set(
             -ENOSPC,
-            "%s has %.2f GB free; a scratch file of %.2f GB does not fit (--io_size "
-            "takes %d MiB and more, and a quarter of what is free by itself)",
+            "%s has %.2f GB free; a scratch file of %.2f GB does not fit (--io_size takes %d MiB "
+            "and more; its default is at most a quarter of the free space)",
             target->path, (double)free_bytes / 1e9,
             (double)(*bytes > 0 ? *bytes : options->bytes) / 1e9, (int)(least_bytes >> 20));
     }
     bool reserved; /* where it cannot be, the first writes take the space */
     int rc = core_file_reserve(target->fd, *bytes, &reserved);
     if (rc != 0) {
-        return core_err_set(rc, "%s: a scratch file of %.2f GB cannot be made: %s", target->path,
+        return core_err_set(rc, "%s: a scratch file of %.2f GB cannot be created: %s", target->path,
                             (double)*bytes / 1e9, strerror(-rc));
     }
     return 0;
@@ -237,7 +237,7 @@ int bench_target_place(struct bench_target *target, int wanted, int drive_node)
     const struct core_topo_node *node = core_topo_node_find(topo,
                                                             wanted >= 0 ? wanted : drive_node);
     if (node == NULL && wanted >= 0) {
-        rc = core_err_set(-EINVAL, "--numa %d: this machine has no such node", wanted);
+        rc = core_err_set(-EINVAL, "--numa %d: this machine does not have that node", wanted);
     } else if (node != NULL && topo->node_count > 1 && core_cpus_count(&node->cpus) > 0) {
         target->node = node->number;
         target->node_cpus = node->cpus;

@@ -191,10 +191,9 @@ int report_line_read(const struct report_line *line, enum report_line_kind *kind
     core_json_scan_init(&reading.scan, line->text, line->bytes, line->path);
     int rc = next(&reading, &token);
     if (rc == 0 && token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
-        return core_err_set(-EINVAL,
-                            "%s:%" PRIu64 ": is not a JSON object; this is no log of "
-                            "tide finetune",
-                            line->path, line->number);
+        return core_err_set(
+            -EINVAL, "%s:%" PRIu64 ": not a JSON object; the file is not a log of tide finetune",
+            line->path, line->number);
     }
     while (rc == 0 && (rc = next(&reading, &token)) == 0 && token.kind == CORE_JSON_TOKEN_KEY) {
         rc = take_member(&reading, &token);
@@ -204,8 +203,8 @@ int report_line_read(const struct report_line *line, enum report_line_kind *kind
     }
     if (!reading.has_step && !reading.has_summary) {
         return core_err_set(-EINVAL,
-                            "%s:%" PRIu64 ": has neither key \"step\" nor "
-                            "\"median_seconds\"; this is no log of tide finetune",
+                            "%s:%" PRIu64 ": has neither key \"step\" nor \"median_seconds\"; the "
+                                          "file is not a log of tide finetune",
                             line->path, line->number);
     }
     *kind = reading.has_step ? REPORT_LINE_STEP : REPORT_LINE_SUMMARY;

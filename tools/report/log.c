@@ -42,8 +42,8 @@ static int next_line(struct reader *reader)
     while ((letter = getc_unlocked(reader->file)) != EOF && letter != '\n') {
         if (bytes == LINE_BYTES_MAX) {
             return core_err_set(-EINVAL,
-                                "%s:%" PRIu64 ": is longer than %d bytes; this is no log "
-                                "of tide finetune",
+                                "%s:%" PRIu64
+                                ": is longer than %d bytes; the file is not a log of tide finetune",
                                 reader->path, reader->line.number + 1, LINE_BYTES_MAX);
         }
         reader->text[bytes++] = (char)letter;
@@ -111,7 +111,7 @@ static int first_pass(struct reader *reader)
         reader->lines = reader->line.number;
     }
     if (rc == 0 && reader->last == 0) {
-        return core_err_set(-EINVAL, "%s holds no step yet", reader->path);
+        return core_err_set(-EINVAL, "%s has no step yet", reader->path);
     }
     return rc;
 }
@@ -186,7 +186,7 @@ static int open_log(struct reader *reader)
         return core_err_set(-errno, "%s: %s", reader->path, strerror(errno));
     }
     if (!S_ISREG(info.st_mode)) {
-        return core_err_set(-EINVAL, "%s is no file, and is read twice", reader->path);
+        return core_err_set(-EINVAL, "%s is not a file; it must be readable twice", reader->path);
     }
     reader->file = fopen(reader->path, "re");
     if (reader->file == NULL) {

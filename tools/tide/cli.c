@@ -185,7 +185,7 @@ static int refuse_unknown(const struct cli_command *command, const struct cli_op
     snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
     const struct cli_synonym *synonym = find_synonym(command, name);
     if (synonym != NULL) {
-        return cli_fail(command, CLI_WRONG, "there is no option --%s: %s%s", name,
+        return cli_fail(command, CLI_WRONG, "unknown option --%s: %s%s", name,
                         synonym->ours[0] == '-' ? "use " : "", synonym->ours);
     }
     struct core_suggest guess;
@@ -197,7 +197,7 @@ static int refuse_unknown(const struct cli_command *command, const struct cli_op
     if (guess.best != NULL) {
         snprintf(meant, sizeof meant, " (did you mean --%s?)", guess.best);
     }
-    return cli_fail(command, CLI_WRONG, "there is no option --%s%s; see %s --help", name, meant,
+    return cli_fail(command, CLI_WRONG, "unknown option --%s%s; see %s --help", name, meant,
                     full_name(command));
 }
 
@@ -254,8 +254,8 @@ static int take_files(const struct cli_option *option, const char *text)
     const char **out = option->out;
     if (*out != NULL) {
         return core_err_set(-EINVAL,
-                            "--%s is given twice, \"%s\" and \"%s\"; a pattern in quotes, "
-                            "'part-*.jsonl', takes several files",
+                            "--%s is given twice, \"%s\" and \"%s\"; to pass several files, use a "
+                            "pattern in quotes: 'part-*.jsonl'",
                             option->name, *out, text);
     }
     *out = text;
@@ -353,7 +353,7 @@ static int check_arguments(const struct cli_command *command, char **arguments, 
                    ? cli_fail(command, CLI_WRONG, "unexpected argument \"%s\"; see %s --help",
                               arguments[0], full_name(command))
                    : cli_fail(command, CLI_WRONG,
-                              "at most %zu argument%s allowed, and %zu were given; see %s --help",
+                              "at most %zu argument%s allowed, but %zu were given; see %s --help",
                               command->arguments_max, command->arguments_max == 1 ? " is" : "s are",
                               count, full_name(command));
     }
@@ -389,7 +389,7 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
         } else if (strncmp(argument, "--", 2) == 0) {
             code = take_option(command, options, count, argv, &i, &parsed.given);
         } else if (!take_short(&parsed.common, argument + 1)) {
-            code = cli_fail(command, CLI_WRONG, "there is no option %s; see %s --help", argument,
+            code = cli_fail(command, CLI_WRONG, "unknown option %s; see %s --help", argument,
                             full_name(command));
         }
         if (code >= 0) {

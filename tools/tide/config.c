@@ -103,10 +103,10 @@ static int print_people(const struct cli_command *command, const struct core_cfg
         enum core_cfg_note_kind kind;
         const char *title;
     } parts[] = {
-        {CORE_CFG_NOTE_REFUSED, "Refused: this cannot be run"},
+        {CORE_CFG_NOTE_REFUSED, "Refused: no run is possible with these"},
         {CORE_CFG_NOTE_WARNING, "Warnings"},
         {CORE_CFG_NOTE_HONOURED, "Honoured"},
-        {CORE_CFG_NOTE_LATER, "Understood, but not yet honoured by this build"},
+        {CORE_CFG_NOTE_LATER, "Valid, but not honoured by this build yet"},
         {CORE_CFG_NOTE_IGNORED, "Ignored"},
         {CORE_CFG_NOTE_DEFAULTED, "Defaulted"},
     };
@@ -144,7 +144,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         {.name = "keys",
          .kind = CLI_FLAG,
          .out = &keys,
-         .help = "print every key that there is, as Markdown; no FILE"},
+         .help = "print all keys as Markdown; takes no FILE"},
         {.name = "world",
          .kind = CLI_INTEGER,
          .out = &given.world_size,
@@ -156,21 +156,21 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .kind = CLI_INTEGER,
          .out = &given.hidden_size,
          .value = "N",
-         .help = "the model's, for \"auto\" bucket sizes",
+         .help = "the model's hidden size, for \"auto\" bucket sizes",
          .low = 1,
          .high = 1e7},
         {.name = "batch",
          .kind = CLI_INTEGER,
          .out = &given.micro_batch_size,
          .value = "ROWS",
-         .help = "rows a micro-batch, for \"auto\" (8)",
+         .help = "rows per micro-batch, for \"auto\" (8)",
          .low = 1,
          .high = most},
         {.name = "accum",
          .kind = CLI_INTEGER,
          .out = &given.accumulation_steps,
          .value = "N",
-         .help = "micro-batches a step, for \"auto\" (1)",
+         .help = "micro-batches per step, for \"auto\" (1)",
          .low = 1,
          .high = most},
         {.name = "steps",
@@ -230,11 +230,11 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_command_config = {
     .name = "config",
-    .summary = "show how a ds_config.json is understood",
+    .summary = "show how tide understands a ds_config.json",
     .arguments = "FILE | - | BASE64",
     .arguments_max = 1,
-    .example = "tide config ds_config.json --world 8\n"
-               "      every key honoured, defaulted, ignored or refused, each with its reason,\n"
-               "      and the resolved configuration; exit 2 where a key is refused",
+    .example = "tide config ds_config.json --world 8\n      every key honoured, defaulted, ignored "
+               "or refused, each with its reason,\n      and the resolved configuration; exit code "
+               "2 if a key is refused",
     .run = run,
 };

@@ -75,11 +75,11 @@ static int check_stores(const struct cli_command *command, const struct cli_text
         const char *store = stores->items[i];
         if (stat(store, &info) == 0) {
             if (!S_ISDIR(info.st_mode)) {
-                return cli_fail(command, CLI_WRONG, "--store %s: that is no folder", store);
+                return cli_fail(command, CLI_WRONG, "--store %s is not a folder", store);
             }
         } else if (errno == ENOENT) {
-            return cli_fail(command, CLI_WRONG, "--store %s: there is no such folder; mkdir -p %s",
-                            store, core_quote(store, quoted));
+            return cli_fail(command, CLI_WRONG, "--store %s does not exist; mkdir -p %s", store,
+                            core_quote(store, quoted));
         } else if (errno != EACCES) {
             return cli_fail(command, CLI_WRONG, "--store %.200s: %s", store, strerror(errno));
         }
@@ -165,8 +165,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_command_doctor = {
     .name = "doctor",
     .summary = "show what this machine can do and what would slow a run down",
-    .example =
-        "tide doctor --store /scratch/tide --store /scratch2/tide\n"
-        "      a line a finding: ok, warn or fail, each with its cure; exit 1 where one fails",
+    .example = "tide doctor --store /scratch/tide --store /scratch2/tide\n      one line per "
+               "finding: ok, warn or fail, each with its fix; exit code 1 if one fails",
     .run = run,
 };

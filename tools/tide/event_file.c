@@ -151,8 +151,8 @@ static int make_folders(const char *folder)
     char path[512];
     size_t length = strlen(folder);
     if (length == 0 || length >= sizeof path) {
-        return core_err_set(-ENAMETOOLONG, "a folder for event files has a name of %zu bytes",
-                            length);
+        return core_err_set(
+            -ENAMETOOLONG, "the path of the folder for event files is too long: %zu bytes", length);
     }
     memcpy(path, folder, length + 1);
     for (size_t i = 1; i <= length; i++) {
@@ -203,8 +203,8 @@ static int open_stream(struct event_file *file, const char *folder)
     int length = snprintf(file->path, sizeof file->path, "%s/%s%010" PRId64 ".%s.%ld", folder,
                           prefix, second, host, (long)getpid());
     if (length < 0 || (size_t)length >= sizeof file->path) {
-        return core_err_set(-ENAMETOOLONG, "%s: the name of an event file has %d bytes", folder,
-                            length);
+        return core_err_set(-ENAMETOOLONG, "%s: the path of an event file is too long: %d bytes",
+                            folder, length);
     }
     int fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     file->stream = fd >= 0 ? fdopen(fd, "w") : NULL;

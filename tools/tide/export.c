@@ -15,7 +15,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         {.name = "overwrite",
          .kind = CLI_FLAG,
          .out = &overwrite,
-         .help = "replaces a model that is there"},
+         .help = "replace an existing model"},
     };
     struct cli_parsed parsed;
     int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
@@ -48,8 +48,7 @@ const struct cli_command cli_command_export = {
     .arguments = "CHECKPOINT",
     .arguments_min = 1,
     .arguments_max = 1,
-    .example =
-        "tide export tuned/checkpoint-500 --out model-500\n"
-        "      what vLLM and transformers load; exit 4 where a byte is not as it was written",
+    .example = "tide export tuned/checkpoint-500 --out model-500\n      writes what vLLM and "
+               "transformers load; exit code 4 if the checkpoint is damaged",
     .run = run,
 };

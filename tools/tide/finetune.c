@@ -141,8 +141,9 @@ static int open_inputs(struct job *job)
     }
     if (job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&
         strcmp(job->flags.data, "-") == 0) {
-        return core_err_set(-EINVAL, "--data and --eval-data are both standard input, and there "
-                                     "is only one; give a file for one of them");
+        return core_err_set(
+            -EINVAL,
+            "--data and --eval-data cannot both be standard input; give a file for one of them");
     }
     rc = open_data(job, job->flags.data, true, &job->data);
     if (rc != 0) {
@@ -153,8 +154,8 @@ static int open_inputs(struct job *job)
     if (info.rows < engine->batch) {
         core_log(CORE_LOG_WARN,
                  "%s has %" PRId64 " rows and a micro-batch %" PRIu32
-                 ": what is missing is computed as padding, so a --batch of %" PRId64
-                 " does the same in less time and memory",
+                 ": the missing rows are computed as padding; --batch %" PRId64
+                 " gives the same result in less time and memory",
                  job->flags.data, info.rows, engine->batch, info.rows);
     }
     int64_t steps = job->settings.steps > 0 ? job->settings.steps
@@ -240,12 +241,12 @@ static void print_outcome(const struct job *job)
     const struct tune_summary *sum = &run->summary;
     if (job->common.verbose >= 0 && run->steps == run->begun) {
         fprintf(stderr,
-                "the run is finished already, after step %" PRId64 " of %" PRId64
+                "the run is already finished, after step %" PRId64 " of %" PRId64
                 ": nothing was trained\n",
                 run->steps, job->settings.steps);
     } else if (job->common.verbose >= 0) {
         fprintf(stderr,
-                "planned: %.3g s a step, %.3f GB of memory; measured: %.3g s (median), %.3f GB "
+                "planned: %.3g s per step, %.3f GB of memory; measured: %.3g s (median), %.3f GB "
                 "(peak), %.*f tokens/s\n",
                 sum->plan_seconds, sum->plan_host_gb + sum->plan_device_gb, sum->median_seconds,
                 sum->peak_rss_gb, cli_rate_digits(sum->tokens_per_second), sum->tokens_per_second);
@@ -277,14 +278,14 @@ static int check_steps(const struct job *job)
     if (job->run.begun > steps) {
         return core_err_set(-EINVAL,
                             "--steps %" PRId64 ", but %s/checkpoint-%" PRId64
-                            " is after step %" PRId64 "; ask for that many or more",
+                            " is after step %" PRId64 "; request at least that many",
                             steps, job->flags.out, job->run.begun, job->run.begun);
     }
     return job->there <= steps || job->run.begun == steps
                ? 0
                : core_err_set(-EINVAL,
                               "--steps %" PRId64 ", but the model in %s is after step %" PRId64
-                              "; ask for that many or more, or give --overwrite",
+                              "; request at least that many, or give --overwrite",
                               steps, job->flags.out, job->there);
 }
 
@@ -392,8 +393,9 @@ static int work(struct job *job)
     if (job->run.stopped) {
         return cli_fail(job->command, CLI_INTERRUPTED,
                         "stopped by a signal after step %" PRId64 " of %" PRId64
-                        "; %s/checkpoint-%" PRId64 " holds it all: --resume goes on from there, "
-                        "and `tide export` makes a model of it",
+                        "; %s/checkpoint-%" PRId64
+                        " has everything: --resume continues from there, and `tide export` "
+                        "converts it to a model",
                         job->run.steps, job->settings.steps, job->flags.out, job->run.steps);
     }
     return CLI_DONE;

@@ -79,8 +79,8 @@ static int refuse_kind(const char *path, uint32_t what, bool empty)
 {
     if (what == TIDE_CHECKPOINT) {
         return core_err_set(-EINVAL,
-                            "--model %s is a checkpoint; --resume goes on with its run, and "
-                            "`tide export` makes a model folder of it",
+                            "--model %s is a checkpoint; --resume continues its run, and `tide "
+                            "export` converts it to a model folder",
                             path);
     }
     if (what == TIDE_STORE_FOLDER && empty) {
@@ -90,13 +90,12 @@ static int refuse_kind(const char *path, uint32_t what, bool empty)
                             path);
     }
     if (what == TIDE_STORE_FOLDER) {
-        return core_err_set(
-            -EINVAL, "--model %s is a store: a run has its states there, or left them", path);
+        return core_err_set(-EINVAL, "--model %s is a store with the states of a run", path);
     }
-    return core_err_set(-EINVAL,
-                        "--model %s is a file of tensors, and a Hugging Face folder "
-                        "(config.json and weights) is needed",
-                        path);
+    return core_err_set(
+        -EINVAL,
+        "--model %s is a file of tensors; expected a Hugging Face folder (config.json and weights)",
+        path);
 }
 
 /* "Qwen/Qwen3-0.6B" or "gpt2": what a model is called where it can be downloaded. */
@@ -112,12 +111,11 @@ static int refuse_missing(const char *path)
     const char *slash = strchr(path, '/');
     const char *name = slash != NULL ? slash + 1 : path;
     return is_hub_name(path)
-               ? core_err_set(
-                     -ENOENT,
-                     "--model %s: there is no such folder; --model takes a folder, and tide "
-                     "downloads nothing: hf download %s --local-dir %s",
-                     path, path, name)
-               : core_err_set(-ENOENT, "--model %s: there is no such folder", path);
+               ? core_err_set(-ENOENT,
+                              "--model %s does not exist; --model takes a folder, and tide "
+                              "downloads nothing: hf download %s --local-dir %s",
+                              path, path, name)
+               : core_err_set(-ENOENT, "--model %s does not exist", path);
 }
 
 int tune_context_inspect(struct tune_context *talk, const char *path, bool weights,
@@ -142,7 +140,7 @@ int tune_context_inspect(struct tune_context *talk, const char *path, bool weigh
         return core_err_set(-EINVAL, "--model %s: %s", path, out->problem);
     }
     if (!out->verified) {
-        core_log(CORE_LOG_WARN, "planned by config.json alone; to train, weights are needed: %s",
+        core_log(CORE_LOG_WARN, "planned from config.json alone; training needs weights: %s",
                  out->problem);
     }
     return 0;
@@ -170,8 +168,8 @@ int tune_context_data(struct tune_context *talk, const struct tune_data_options 
     talk->reads_ns = core_clock_now_ns();
     if (talk->live.stream != NULL && strcmp(options->path, "-") == 0) {
         fprintf(talk->live.stream,
-                "standard input is read to its end first, and kept in a nameless "
-                "file in %s (TMPDIR chooses another folder)\n",
+                "standard input is first read to its end into an unnamed file in %s (TMPDIR "
+                "chooses another folder)\n",
                 text_spool_folder());
     }
     const int rc = tune_data_open(&shown, out);

@@ -198,8 +198,8 @@ bool tune_counts_find(const struct tune_counts *counts, int64_t now, struct tune
         found.whole = whole == 1;
         *info = found;
         core_log(CORE_LOG_INFO,
-                 "the rows were counted by an earlier run: %" PRId64 " (%s; removed, they are "
-                 "counted anew)",
+                 "an earlier run has counted the rows: %" PRId64
+                 " (%s; remove it to count them again)",
                  info->rows, counts->path);
     }
     return right;
@@ -233,7 +233,7 @@ void tune_counts_keep(const struct tune_counts *counts, int64_t now,
     const int rc = counts->path[0] != '\0' ? core_cache_write(counts->path, write_record, &record)
                                            : 0;
     if (rc != 0) {
-        core_log(CORE_LOG_INFO, "the number of rows is not kept in %s: %s", counts->path,
+        core_log(CORE_LOG_INFO, "the number of rows cannot be saved in %s: %s", counts->path,
                  strerror(-rc));
     }
 }

@@ -135,13 +135,13 @@ static int check_scan(const struct tune_data *data)
     if (info->cut > 0 && !data->options.cut) {
         return core_err_set(
             -EINVAL,
-            "%s: %" PRId64 " of %" PRId64 " rows have more than the %" PRId64
-            " tokens that the model has positions for; --seq-len %" PRId64 " cuts them",
+            "%s: %" PRId64 " of %" PRId64 " rows have more tokens than the model's %" PRId64
+            " positions; --seq-len %" PRId64 " cuts them",
             path, info->cut, info->read, data->options.length_max, data->options.length_max);
     }
     if (info->targets == 0) {
         return core_err_set(-EINVAL,
-                            "%s has nothing to learn from: no label of its %" PRId64
+                            "%s has no trained tokens: no label of its %" PRId64
                             " rows is predicted from a token before it",
                             path, info->rows);
     }
@@ -157,11 +157,11 @@ static int check_scan(const struct tune_data *data)
                  info->untrained);
     }
     if (info->wrong > 0) {
-        core_log(CORE_LOG_WARN, "%s: %" PRId64 " of %" PRId64 " rows are wrong, and left out%s%s%s",
+        core_log(CORE_LOG_WARN, "%s: %" PRId64 " of %" PRId64 " rows are invalid and skipped%s%s%s",
                  path, info->wrong, info->read + info->wrong,
-                 data->counted_before ? "; they were named when they were counted (" : "",
+                 data->counted_before ? "; they were listed when they were counted (" : "",
                  data->counted_before ? data->counts.path : "",
-                 data->counted_before ? "; removed, they are named again)" : "");
+                 data->counted_before ? "; remove it to list them again)" : "");
     }
     return 0;
 }
@@ -174,7 +174,7 @@ static int count_batches(struct tune_data *data)
     if (info->micro_batches == 0) {
         return core_err_set(-EINVAL,
                             "%s has %" PRId64 " rows, fewer than the %" PRId64
-                            " of a micro-batch, and dataloader_drop_last leaves them out",
+                            " of a micro-batch, and dataloader_drop_last drops them",
                             name_of(data), info->rows, batch);
     }
     return 0;
@@ -253,7 +253,7 @@ static int keep_input(struct tune_data *data)
     uint64_t copied = 0;
     int rc = text_spool_input(&data->input, &copied);
     if (rc == 0 && copied > 0) {
-        core_log(CORE_LOG_INFO, "standard input: %.3f GB of rows are kept in a nameless file in %s",
+        core_log(CORE_LOG_INFO, "standard input: %.3f GB of rows are in an unnamed file in %s",
                  (double)copied / 1e9, text_spool_folder());
     }
     return rc;
@@ -341,7 +341,7 @@ static int forget_counts(struct tune_data *data, int rc)
 {
     return rc != -ENOMEM && tune_counts_forget(&data->counts)
                ? core_err_prefix(rc,
-                                 "%s is removed, so that the next run counts the rows of %s anew",
+                                 "%s is removed, so that the next run counts the rows of %s again",
                                  data->counts.path, name_of(data))
                : rc;
 }

@@ -41,25 +41,25 @@ const struct tune_flag tune_flags_table[] = {
     {"data", CLI_FILES, AT(data), "FILE", 0, 0, NULL, NULL, "rows to train on: JSON lines, .gz, .zst, a pattern, or - for standard input", NO_KEY, false},
     {"out", CLI_TEXT, AT(out), "DIR", 0, 0, NULL, NULL, "folder for the trained model and the checkpoints", NO_KEY, true},
     {"config", CLI_TEXT, AT(config), "FILE", 0, 0, NULL, "none", "a ds_config.json; flags win over it", NO_KEY, false},
-    {"seq-len", CLI_INTEGER, AT(length), "N", 1, 1 << 24, NULL, "longest row", "tokens of a row; longer rows are cut; without --data 1024 or the model's limit", NO_KEY, false},
+    {"seq-len", CLI_INTEGER, AT(length), "N", 1, 1 << 24, NULL, "longest row", "tokens per row; longer rows are cut; without --data: 1024 or the model's limit", NO_KEY, false},
     {"steps", CLI_INTEGER, AT(steps), "N", 1, TUNE_STEPS_MAX, NULL, "epochs", "optimizer steps of the run", NO_KEY, false},
     {"epochs", CLI_REAL, AT(epochs), "X", 1e-9, 1e9, "1", NULL, "passes over the data, instead of --steps", NO_KEY, false},
-    {"batch", CLI_INTEGER, AT(batch), "ROWS", 1, 1 << 20, "8", NULL, "rows of a micro-batch", {ENGINE("train_micro_batch_size_per_gpu", batch)}, false},
-    {"accum", CLI_INTEGER, AT(accum), "N", 1, TUNE_ACCUM_MAX, "1", NULL, "micro-batches of a step (gradient accumulation)", {ENGINE("gradient_accumulation_steps", accum)}, false},
-    {"seed", CLI_INTEGER, AT(seed), "N", 0, most, "42", NULL, "seed of everything that is random", NO_KEY, false},
-    {"shuffle", CLI_FLAG, AT(shuffle), NULL, 0, 0, NULL, "no", "mix the rows by --seed; else file order", NO_KEY, false},
+    {"batch", CLI_INTEGER, AT(batch), "ROWS", 1, 1 << 20, "8", NULL, "rows per micro-batch", {ENGINE("train_micro_batch_size_per_gpu", batch)}, false},
+    {"accum", CLI_INTEGER, AT(accum), "N", 1, TUNE_ACCUM_MAX, "1", NULL, "micro-batches per step (gradient accumulation)", {ENGINE("gradient_accumulation_steps", accum)}, false},
+    {"seed", CLI_INTEGER, AT(seed), "N", 0, most, "42", NULL, "seed of all random numbers", NO_KEY, false},
+    {"shuffle", CLI_FLAG, AT(shuffle), NULL, 0, 0, NULL, "no", "shuffle the rows by --seed; else file order", NO_KEY, false},
     {"pack", CLI_FLAG, AT(pack), NULL, 0, 0, NULL, "no", "pack examples into --seq-len tokens", NO_KEY, false},
     {"split", CLI_FLAG, AT(split), NULL, 0, 0, NULL, "no", "continue long rows in further rows instead of cutting them", NO_KEY, false},
     {"on-bad-row", CLI_CHOICE, AT(on_bad_row), "stop|skip", 0, 0, "stop", NULL, "what to do with a row that cannot be used", NO_KEY, false},
     {"train-on", CLI_CHOICE, AT(train_on), "completion|all", 0, 0, "completion", NULL, "which tokens are trained on", NO_KEY, false},
     {"chat-format", CLI_TEXT, AT(chat_format), "NAME", 0, 0, NULL, "model's", "chat template: chatml, llama3, llama2, mistral, alpaca, vicuna", NO_KEY, false},
     {"lr", CLI_REAL, AT(lr), "X", 0, 1e9, "5e-5", NULL, "learning rate", {SCHEDULE("optimizer.params.lr", lr), SCHEDULE("scheduler.params.warmup_max_lr", lr)}, false},
-    {"schedule", CLI_CHOICE, AT(schedule), "constant|linear|cosine|wsd", 0, 0, "constant", NULL, "learning rate over the steps", {SCHEDULE("scheduler.type", kind)}, false},
+    {"schedule", CLI_CHOICE, AT(schedule), "constant|linear|cosine|wsd", 0, 0, "constant", NULL, "schedule of the learning rate", {SCHEDULE("scheduler.type", kind)}, false},
     {"warmup", CLI_INTEGER, AT(warmup), "N", 0, most, "0", NULL, "steps in which the learning rate rises from 0", {SCHEDULE("scheduler.params.warmup_num_steps", warmup)}, false},
     {"optimizer", CLI_CHOICE, AT(optimizer), "adamw|adam|lion|adagrad|sgd", 0, 0, "adamw", NULL, "update rule", {ENGINE("optimizer.type", optimizer)}, false},
     {"betas", CLI_TEXT, AT(betas), "A,B", 0, 0, "0.9,0.999", NULL, "decay of the moments; the first is SGD's momentum; lion: 0.9,0.99", {BETAS("optimizer.params.betas"), ENGINE("optimizer.params.momentum", beta1)}, false},
     {"eps", CLI_REAL, AT(eps), "X", 0, 1e9, "1e-8", NULL, "added to the denominator of the update; adagrad: 1e-10", {ENGINE("optimizer.params.eps", eps)}, false},
-    {"weight-decay", CLI_REAL, AT(decay), "X", 0, 1e9, "0", NULL, "weight decay, not of norms and biases", {ENGINE("optimizer.params.weight_decay", decay)}, false},
+    {"weight-decay", CLI_REAL, AT(decay), "X", 0, 1e9, "0", NULL, "weight decay, except of norms and biases", {ENGINE("optimizer.params.weight_decay", decay)}, false},
     {"clip", CLI_REAL, AT(clip), "X", 0, most, "1", "1; 0: off", "largest norm of the gradient", {ENGINE("gradient_clipping", clip)}, false},
     {"fp32-grads", CLI_FLAG, AT(gradients_fp32), NULL, 0, 0, NULL, "no", "sum and keep gradients in fp32", {ENGINE("data_types.grad_accum_dtype", gradients_fp32)}, false},
     {"precision", CLI_CHOICE, AT(precision), "bf16|fp16|fp32", 0, 0, "bf16", NULL, "working precision; master weights are exact", {ENGINE("bf16.enabled", precision), ENGINE("fp16.enabled", precision)}, false},
@@ -68,22 +68,22 @@ const struct tune_flag tune_flags_table[] = {
     {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N]", 0, 0, NULL, "cpu", "device that computes", NO_KEY, false},
     {"threads", CLI_INTEGER, AT(threads), "N", 1, 1024, NULL, "all", "threads of the CPU device", NO_KEY, false},
     {"ranks", CLI_INTEGER, AT(ranks), "N", 1, 1024, "1", NULL, "data-parallel ranks in this process", NO_KEY, false},
-    {"zero", CLI_INTEGER, AT(zero), "0|1|2|3", 0, 3, "0", NULL, "what the ranks share: states (1), gradients (2), weights (3)", {ENGINE("zero_optimization.stage", zero_stage)}, false},
+    {"zero", CLI_INTEGER, AT(zero), "0|1|2|3", 0, 3, "0", NULL, "ranks hold shards of: states (1), gradients (2), weights (3)", {ENGINE("zero_optimization.stage", zero_stage)}, false},
     {"place", CLI_TEXT, AT(place), "weights=device|host|store,states=...,grads=...,acts=keep|...", 0, 0, NULL, "auto", "request a tier for each kind of data", {ENGINE("zero_optimization.offload_param.device", weights), ENGINE("zero_optimization.offload_optimizer.device", states), ENGINE("activation_checkpointing.cpu_checkpointing", acts)}, false},
     {"device-memory", CLI_SIZE, AT(device_memory), "SIZE", 0, 0, NULL, "free", "limit of GPU memory (on the CPU device: of its arena)", NO_KEY, false},
     {"host-memory", CLI_SIZE, AT(host_memory), "SIZE", 0, 0, NULL, "free", "limit of host memory", NO_KEY, false},
-    {"data-memory", CLI_SIZE, AT(data_memory), "SIZE", 0, 0, NULL, "free", "limit of the memory that one row takes while it is tokenized", NO_KEY, false},
+    {"data-memory", CLI_SIZE, AT(data_memory), "SIZE", 0, 0, NULL, "free", "memory limit of one row while it is tokenized", NO_KEY, false},
     {"store", CLI_TEXTS, AT(store), "DIR[:SIZE]", 0, 0, NULL, "none", "folder on a drive, and its limit; repeatable", {ENGINE("zero_optimization.offload_param.nvme_path", store_count), ENGINE("zero_optimization.offload_optimizer.nvme_path", store_count)}, false},
     {"tile-bytes", CLI_SIZE, AT(tile_bytes), "SIZE", 0, 0, NULL, "no limit", "larger weights are multiplied in tiles; changes rounding", NO_KEY, false},
     {"io", CLI_TEXT, AT(io), "uring|libaio|threads|mem", 0, 0, NULL, "probed", "how drives are accessed", NO_KEY, false},
-    {"make-store", CLI_FLAG, AT(make_store), NULL, 0, 0, NULL, "no", "make missing store folders, and remove them at the end", NO_KEY, false},
-    {"rates", CLI_TEXT, AT(rates), "FILE", 0, 0, NULL, "cached", "take the rates of a machine from a file", NO_KEY, false},
+    {"make-store", CLI_FLAG, AT(make_store), NULL, 0, 0, NULL, "no", "create missing store folders, and remove them at the end", NO_KEY, false},
+    {"rates", CLI_TEXT, AT(rates), "FILE", 0, 0, NULL, "cached", "read the rates of a machine from a file", NO_KEY, false},
     {"measure", CLI_FLAG, AT(measure), NULL, 0, 0, NULL, "no", "measure the rates again", NO_KEY, false},
     {"trace", CLI_TEXT, AT(trace), "FILE", 0, 0, NULL, "none", "write a timeline for chrome://tracing", NO_KEY, false},
     {"eval-data", CLI_FILES, AT(eval_data), "FILE", 0, 0, NULL, "none", "rows to evaluate on", NO_KEY, true},
     {"eval-every", CLI_INTEGER, AT(eval_every), "N", 1, most, NULL, "at the end", "steps between evaluations", NO_KEY, true},
     {"save-every", CLI_INTEGER, AT(save_every), "N", 1, most, NULL, "never", "steps between checkpoints", NO_KEY, true},
-    {"keep", CLI_INTEGER, AT(keep), "N", 1, most, "2", NULL, "newest checkpoints that are kept", NO_KEY, true},
+    {"keep", CLI_INTEGER, AT(keep), "N", 1, most, "2", NULL, "number of newest checkpoints to keep", NO_KEY, true},
     {"resume", CLI_FLAG, AT(resume), NULL, 0, 0, NULL, "no", "continue from the newest checkpoint in --out", NO_KEY, true},
     {"overwrite", CLI_FLAG, AT(overwrite), NULL, 0, 0, NULL, "no", "replace the model in --out", NO_KEY, true},
     {"log", CLI_TEXT, AT(log), "FILE.jsonl", 0, 0, NULL, "none", "one JSON object per step", NO_KEY, true},
@@ -96,23 +96,22 @@ _Static_assert(ROWS <= TUNE_OPTIONS_MAX - 8, "callers add options of their own")
 const size_t tune_flags_count = ROWS;
 
 #define NO_ADAPTERS                                                                                \
-    "adapters are not built yet; all weights are trained, but for those that --freeze PATTERN "    \
+    "adapters are not supported yet; all weights are trained, except those that --freeze PATTERN " \
     "names"
 #define NO_QUANTIZATION                                                                            \
-    "quantized weights are not built yet; --place weights=store keeps them out of memory"
+    "quantized weights are not supported yet; --place weights=store keeps them out of memory"
 
 const struct cli_synonym tune_flags_synonyms[] = {
     {"learning-rate", "--lr X"},
     {"max-lr", "--lr X"},
     {"lr-rate", "--lr X"},
-    {"batch-size", "--batch ROWS (rows of a micro-batch)"},
-    {"micro-batch-size", "--batch ROWS (rows of a micro-batch)"},
-    {"per-device-train-batch-size", "--batch ROWS (rows of a micro-batch)"},
-    {"per-gpu-train-batch-size", "--batch ROWS (rows of a micro-batch)"},
-    {"train-micro-batch-size-per-gpu", "--batch ROWS (rows of a micro-batch)"},
-    {"train-batch-size", "--batch ROWS (of a micro-batch) and --accum N (micro-batches of a step)"},
-    {"global-batch-size",
-     "--batch ROWS (of a micro-batch) and --accum N (micro-batches of a step)"},
+    {"batch-size", "--batch ROWS (rows per micro-batch)"},
+    {"micro-batch-size", "--batch ROWS (rows per micro-batch)"},
+    {"per-device-train-batch-size", "--batch ROWS (rows per micro-batch)"},
+    {"per-gpu-train-batch-size", "--batch ROWS (rows per micro-batch)"},
+    {"train-micro-batch-size-per-gpu", "--batch ROWS (rows per micro-batch)"},
+    {"train-batch-size", "--batch ROWS (per micro-batch) and --accum N (micro-batches per step)"},
+    {"global-batch-size", "--batch ROWS (per micro-batch) and --accum N (micro-batches per step)"},
     {"gradient-accumulation-steps", "--accum N"},
     {"gradient-accumulation", "--accum N"},
     {"grad-accum", "--accum N"},
@@ -207,8 +206,8 @@ const struct cli_synonym tune_flags_synonyms[] = {
     {"prompt-template", "--chat-format NAME"},
     {"logging-dir", "--tensorboard DIR"},
     {"report-to", "--log FILE.jsonl, --csv FILE or --tensorboard DIR"},
-    {"logging-steps", "\"steps_per_print\" in a --config FILE sets the lines of progress; --log "
-                      "FILE.jsonl has every step"},
+    {"logging-steps", "\"steps_per_print\" in a --config FILE sets how often progress is printed; "
+                      "--log FILE.jsonl has every step"},
     {"freeze-layers", "--freeze PATTERN"},
     {"freeze-parameters", "--freeze PATTERN"},
     {"random-seed", "--seed N"},
@@ -233,7 +232,7 @@ const struct cli_synonym tune_flags_synonyms[] = {
     {"quantization-bit", NO_QUANTIZATION},
     {"base", NO_QUANTIZATION},
     {"quantization", NO_QUANTIZATION},
-    {"local-rank", "a run starts its ranks itself: --ranks N"},
+    {"local-rank", "tide starts its ranks itself: --ranks N"},
     {NULL, NULL},
 };
 
@@ -348,10 +347,10 @@ int tune_flags_check(const struct cli_command *command, const struct tune_flags 
     }
     if (TUNE_GIVEN(flags, steps) && TUNE_GIVEN(flags, epochs)) {
         return cli_fail(command, CLI_WRONG,
-                        "--steps and --epochs both say how long to train; give one of them");
+                        "--steps and --epochs exclude each other; give one of them");
     }
     if ((flags->pack || flags->split) && !TUNE_GIVEN(flags, length)) {
-        return cli_fail(command, CLI_WRONG, "--%s needs --seq-len N: how long a row may be",
+        return cli_fail(command, CLI_WRONG, "--%s needs --seq-len N, the length of its rows",
                         flags->pack ? "pack" : "split");
     }
     if (TUNE_GIVEN(flags, eval_every) && flags->eval_data == NULL) {

@@ -38,11 +38,10 @@ static const struct choice {
 
 static int refuse_place(const char *part, size_t length)
 {
-    return core_err_set(
-        -EINVAL,
-        "--place: \"%.*s\" says nothing; allowed: weights, states and grads = auto, "
-        "device, host or store, and acts = auto, keep, recompute, host or store",
-        (int)length, part);
+    return core_err_set(-EINVAL,
+                        "--place: invalid \"%.*s\"; allowed: weights, states and grads = auto, "
+                        "device, host or store, and acts = auto, keep, recompute, host or store",
+                        (int)length, part);
 }
 
 static bool is_word(const char *text, size_t length, const char *word)
@@ -66,7 +65,7 @@ static int take_place(const char *part, size_t length, unsigned *seen,
         }
         const unsigned bit = 1u << (unsigned char)(choices[i].stream[0] - 'a');
         if ((*seen & bit) != 0) {
-            return core_err_set(-EINVAL, "--place says twice where %s lie", choices[i].stream);
+            return core_err_set(-EINVAL, "--place gives %s twice", choices[i].stream);
         }
         *seen |= bit;
         switch (choices[i].stream[0]) {
@@ -110,21 +109,22 @@ int tune_store_parse(const char *text, struct tide_engine_options *out,
             return core_err_prefix(-EINVAL, "--store %s", text);
         }
         if (bytes == 0) {
-            return core_err_set(-EINVAL, "--store %s: a store of 0 bytes holds nothing", text);
+            return core_err_set(-EINVAL, "--store %s: a store of 0 bytes cannot hold anything",
+                                text);
         }
         length = (size_t)(colon - text);
     }
     if (length == 0 || length >= room) {
         return core_err_set(-EINVAL,
-                            "--store %s: allowed: the path of a folder, and after a colon the "
-                            "most that may be taken there (--store DIR:64GiB)",
+                            "--store %s: allowed: the path of a folder, and after a colon its "
+                            "limit (--store DIR:64GiB)",
                             text);
     }
     if (colon != NULL && length == strlen(text) && strchr(colon, '/') == NULL &&
         access(text, F_OK) != 0) {
         return core_err_set(-EINVAL,
-                            "--store %s: \"%s\" is not a size, and no folder has this name; "
-                            "allowed: DIR or DIR:64GiB",
+                            "--store %s: \"%s\" is not a size, and there is no folder with this "
+                            "name; allowed: DIR or DIR:64GiB",
                             text, colon + 1);
     }
     if (out->store_count == TIDE_STORES_MAX) {

@@ -460,7 +460,7 @@ static int take_batch(struct tune_settings *settings, const struct tune_flags *f
         if (train % unit != 0) {
             return core_err_set(-EINVAL,
                                 "train_batch_size: %" PRId64
-                                " of %s is no multiple of --%s %" PRId64 " x %" PRIu32
+                                " of %s is not a multiple of --%s %" PRId64 " x %" PRIu32
                                 " ranks; give --batch and --accum",
                                 train, core_cfg_source(settings->cfg), i == 0 ? "batch" : "accum",
                                 asked[i], engine->ranks > 0 ? engine->ranks : 1);
@@ -515,7 +515,7 @@ static void take_moving_betas(struct tune_settings *settings, const struct tune_
         schedule->moves_beta = false;
     } else if (TUNE_GIVEN(flags, betas)) {
         core_log(CORE_LOG_WARN,
-                 "--betas wins over scheduler.params.cycle_momentum: they do not move");
+                 "--betas wins over scheduler.params.cycle_momentum: the betas are constant");
         schedule->moves_beta = false;
     } else if (is_in_config(settings, "optimizer.params.betas", &note)) {
         core_log(CORE_LOG_WARN,
@@ -532,11 +532,12 @@ static int check_moving_betas(const struct tune_settings *settings, int64_t step
     if (!schedule->moves_beta || steps <= 0 || schedule_beta1(schedule, steps - 1) < 1) {
         return 0;
     }
-    return core_err_set(-EINVAL,
-                        "%s: scheduler.params.decay_mom_rate %g lets the first beta grow to %g by "
-                        "step %" PRId64 "; below 1 is possible",
-                        core_cfg_source(settings->cfg), schedule->beta_decay_rate,
-                        schedule_beta1(schedule, steps - 1), steps);
+    return core_err_set(
+        -EINVAL,
+        "%s: scheduler.params.decay_mom_rate %g lets the first beta grow to %g by step %" PRId64
+        "; it must stay below 1",
+        core_cfg_source(settings->cfg), schedule->beta_decay_rate,
+        schedule_beta1(schedule, steps - 1), steps);
 }
 
 static void take_schedule(struct tune_settings *settings, const struct tune_flags *flags)
@@ -579,8 +580,7 @@ static int take_memory(struct tune_settings *settings, const struct tune_flags *
     for (size_t i = 0; i < 4; i++) {
         if (sizes[i].given && sizes[i].value == 0) {
             return core_err_set(-EINVAL,
-                                "--%s 0: nothing fits into 0 bytes; leave it out to take "
-                                "the default",
+                                "--%s 0: nothing fits into 0 bytes; omit it for the default",
                                 sizes[i].flag);
         }
         *sizes[i].out = sizes[i].given ? sizes[i].value : *sizes[i].out;
@@ -746,7 +746,7 @@ int tune_settings_fit(struct tune_settings *settings, const struct tune_data_inf
         return 0;
     }
     if (steps > TUNE_STEPS_MAX) {
-        return core_err_set(-EINVAL, "--epochs %g are %" PRId64 " steps; at most %d are possible",
+        return core_err_set(-EINVAL, "--epochs %g is %" PRId64 " steps; the maximum is %d",
                             settings->epochs, steps, TUNE_STEPS_MAX);
     }
     settings->steps = steps;
@@ -763,8 +763,8 @@ int tune_settings_fit(struct tune_settings *settings, const struct tune_data_inf
     const bool ours = schedule->kind <= SCHEDULE_WSD;
     if (ours && schedule->warmup >= steps) {
         core_log(CORE_LOG_WARN,
-                 "--warmup %" PRId64 " is no shorter than the run, %" PRId64
-                 " steps: the learning rate does not reach --lr",
+                 "--warmup %" PRId64 " is not shorter than the run, %" PRId64
+                 " steps: the learning rate never reaches --lr",
                  schedule->warmup, steps);
     }
     return 0;

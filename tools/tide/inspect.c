@@ -88,26 +88,25 @@ static void print_store(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
     if (one->files == 0 && one->verified) {
-        printf(": empty; a store that no run uses is so\n");
+        printf(": empty, like a store that no run uses\n");
         return;
     }
     printf(": store of a run");
     if (one->paths > 1) {
         printf(", %" PRIu32 " of %" PRIu32, one->path + 1, one->paths);
     }
-    printf("\n  %" PRIu64 " extent file%s (one a rank), %s\n", one->files,
+    printf("\n  %" PRIu64 " extent file%s (one per rank), %s\n", one->files,
            one->files == 1 ? "" : "s", cli_bytes_print(one->bytes, bytes));
     if (one->run != 0) {
-        printf("  run %016" PRIx64 ", made by process %" PRIu64 "\n", one->run, one->process);
+        printf("  run %016" PRIx64 ", created by process %" PRIu64 "\n", one->run, one->process);
     }
-    printf("  %s\n", one->in_use ? "in use: a running process has it"
-                     : one->verified
-                         ? "not in use: its run ended without cleaning up; the next one "
-                           "with this store takes it over"
-                         : "not in use");
+    printf("  %s\n", one->in_use     ? "in use: a running process has it open"
+                     : one->verified ? "not in use: its run ended without cleaning up; the next "
+                                       "run with this store reuses it"
+                                     : "not in use");
     print_verdict(one->verified,
-                  "verified: headers and sizes (what is in a store is checked by its run alone, "
-                  "whenever it reads)",
+                  "verified: headers and sizes (only the run itself can verify the contents, "
+                  "whenever it reads them)",
                   one->problem);
 }
 
@@ -144,7 +143,8 @@ static void print_text(const char *path, const struct tide_inspection *one)
         print_safe(one->dtype);
         putchar('\n');
     }
-    print_verdict(one->verified, "verified: headers, names and shapes fit", one->problem);
+    print_verdict(one->verified, "verified: headers, names and shapes are consistent",
+                  one->problem);
     if (one->note[0] != '\0') {
         fputs("  note: ", stdout);
         print_safe(one->note);
@@ -287,7 +287,7 @@ const struct cli_command cli_command_inspect = {
     .arguments = "PATH",
     .arguments_min = 1,
     .arguments_max = 1,
-    .example = "tide inspect ./Qwen3-4B --tensors\n"
-               "      family, sizes and types; exit 4 where the files do not fit together",
+    .example = "tide inspect ./Qwen3-4B --tensors\n      family, sizes and types; exit code 4 if "
+               "the files are inconsistent",
     .run = run,
 };

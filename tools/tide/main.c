@@ -45,7 +45,7 @@ static int refuse_command(const char *name)
     for (size_t i = 0; i < COMMANDS; i++) {
         core_suggest_offer(&guess, commands[i]->name);
     }
-    fprintf(stderr, "tide: there is no command %s%s; see tide --help\n", name,
+    fprintf(stderr, "tide: unknown command %s%s; see tide --help\n", name,
             core_suggest_text(&guess));
     return CLI_WRONG;
 }

@@ -249,16 +249,16 @@ static int check_pair(const struct cli_path *written, const struct place *place,
     if (other->kind == CLI_PATH_KEPT) {
         return !keeps(other->path, place)
                    ? 0
-                   : core_err_set(-EINVAL,
-                                  "%s %s would be written over a file of what %s %s reads; name "
-                                  "another file",
-                                  written->flag, path, other->flag, other->path);
+                   : core_err_set(
+                         -EINVAL,
+                         "%s %s would overwrite a file that %s %s reads; name another file",
+                         written->flag, path, other->flag, other->path);
     }
     if (other->kind == CLI_PATH_READ) {
         return !text_records_means(other->path, path) && !will_match(other->path, place)
                    ? 0
                    : core_err_set(-EINVAL,
-                                  "%s %s would be written over what %s %s names; name another file",
+                                  "%s %s would overwrite the file of %s %s; name another file",
                                   written->flag, path, other->flag, other->path);
     }
     if (find_place(other->path, &second) != 0) {
@@ -271,7 +271,7 @@ static int check_pair(const struct cli_path *written, const struct place *place,
     if (other->kind == CLI_PATH_MADE && name_in_output(place, other->path, &second, child) &&
         is_reserved(child, paths, count)) {
         return core_err_set(-EINVAL,
-                            "%s %s is a name that the run uses in %s %s for its model, its "
+                            "the run itself uses the name %s %s in %s %s for its model, its "
                             "checkpoints or its marks; name another file",
                             written->flag, path, other->flag, other->path);
     }
@@ -356,7 +356,7 @@ static int check_parent(const char *path)
     cut_slashes(parent);
     cut_name(parent, name);
     return stat(parent, &info) == 0 ? 0
-                                    : core_err_set(-errno, "--out %s cannot be made in %s: %s",
+                                    : core_err_set(-errno, "--out %s cannot be created in %s: %s",
                                                    path, parent, strerror(errno));
 }
 
@@ -605,19 +605,19 @@ static int check_content(const struct cli_out *out)
     }
     if (!out->resume) {
         return core_err_set(-EEXIST,
-                            "--out %s is there and not empty; name another folder, or give "
+                            "--out %s exists and is not empty; name another folder, or give "
                             "--overwrite to replace the model in it%s",
                             out->path,
-                            out->model == NULL ? ""
-                                               : ", or --resume to go on with the run whose "
-                                                 "checkpoints are in it");
+                            out->model == NULL
+                                ? ""
+                                : ", or --resume to continue the run whose checkpoints are in it");
     }
     if (is_half_moved(out)) {
         return 0;
     }
     if (content.foreign[0] != '\0' && content.foreign_model) {
         return core_err_set(-EEXIST,
-                            "--out %s: the file %s in it would be replaced, and this run did not "
+                            "--out %s: the file %s in it would be replaced, but this run did not "
                             "write it, or it was changed since; move it away, or give --overwrite",
                             out->path, content.foreign);
     }
@@ -630,7 +630,7 @@ static int check_content(const struct cli_out *out)
     return !content.model || !content.checkpoint || content.of_run
                ? 0
                : core_err_set(-EEXIST,
-                              "--out %s: the model in it is of another run than the checkpoints; "
+                              "--out %s: its model and its checkpoints belong to different runs; "
                               "move it away, or give --overwrite",
                               out->path);
 }
@@ -643,16 +643,14 @@ int cli_out_check(const struct cli_out *out)
                                : core_err_set(-errno, "--out %s: %s", out->path, strerror(errno));
     }
     if (!S_ISDIR(info.st_mode)) {
-        return core_err_set(-ENOTDIR, "--out %s is a file, and a folder is to be written",
-                            out->path);
+        return core_err_set(-ENOTDIR, "--out %s is a file; expected a folder", out->path);
     }
     if (out->model != NULL && core_file_is_same(out->model, out->path)) {
-        return core_err_set(-EINVAL, "--out %s is the model that is trained; name another folder",
-                            out->path);
+        return core_err_set(
+            -EINVAL, "--out %s is the model that is being trained; name another folder", out->path);
     }
     if (is_mount_point(out->path, &info)) {
-        return core_err_set(-EBUSY, "--out %s is where a file system begins; name a folder in it",
-                            out->path);
+        return core_err_set(-EBUSY, "--out %s is a mount point; name a folder in it", out->path);
     }
     return check_content(out);
 }

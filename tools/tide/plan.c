@@ -152,7 +152,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
         return code;
     }
     if (wish.json && wish.tape) {
-        return cli_fail(command, CLI_WRONG, "--json and --tape are two outputs; give one of them");
+        return cli_fail(command, CLI_WRONG,
+                        "--json and --tape exclude each other; give one of them");
     }
     if (tune_context_init(&talk, parsed.common.verbose) != 0) {
         return cli_fail(command, CLI_FAILED, NULL);
@@ -167,7 +168,7 @@ static void print_options(bool verbose)
     struct cli_option options[OWN_OPTIONS];
     own_options(NULL, options);
     tune_flags_print(options, OWN_OPTIONS, false, verbose);
-    printf("  Other flags of tide finetune change nothing.\n");
+    printf("  Other flags of tide finetune have no effect.\n");
 }
 
 const struct cli_command cli_command_plan = {
@@ -175,8 +176,8 @@ const struct cli_command cli_command_plan = {
     .summary = "show memory per tier, step time and drive wear before you start",
     .usage = "--model DIR [--data FILE] [OPTIONS]",
     .print_options = print_options,
-    .example = "tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB --device-memory 4GiB\n"
-               "      exit 3 where it cannot fit, with the smallest budgets that would do",
+    .example = "tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB --device-memory 4GiB\n "
+               "     exit code 3 if the model does not fit; names the smallest sufficient budgets",
     .synonyms = tune_flags_synonyms,
     .run = run,
 };

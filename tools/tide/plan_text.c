@@ -100,7 +100,7 @@ static void print_step(const struct tide_plan_info *info, FILE *stream)
             cli_rate_digits(info->tokens_per_second), info->tokens_per_second, info->bottleneck);
     if (info->clipped_seconds > info->step_seconds) {
         fprintf(stream,
-                "      %.3g s where the norm is above --clip: else updates go ahead of it\n",
+                "      %.3g s if the norm is above --clip; otherwise updates do not wait for it\n",
                 info->clipped_seconds);
     }
 }
@@ -124,13 +124,13 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     struct tide_plan_info info = {.struct_bytes = sizeof info};
     char all[CLI_NUMBER_BYTES];
     char trained[CLI_NUMBER_BYTES];
-    char mean[96] = "without --data all of them count";
+    char mean[96] = "without --data, rows are assumed to be full";
     int rc = tide_plan_describe(plan, &info);
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
     }
     if (options->tokens_per_row > 0) {
-        snprintf(mean, sizeof mean, "the data has %.1f a row, which count",
+        snprintf(mean, sizeof mean, "the data has %.1f tokens per row on average",
                  options->tokens_per_row);
     }
     fprintf(stream,
@@ -151,11 +151,11 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
             info.chunk_elements, info.commands);
     print_step(&info, stream);
     print_stores(options, stream);
-    fprintf(stream, "drives: %.3f GB read and %.3f GB written a step; a day of it writes %.1f TB\n",
+    fprintf(stream, "drives: %.3f GB read and %.3f GB written per step, %.1f TB a day\n",
             (double)info.store_read_bytes / 1e9, (double)info.store_write_bytes / 1e9,
             cli_plan_wear_tb(&info));
     print_alternatives(plan, stream);
-    fprintf(stream, "links: %.3f GB up and %.3f GB down a step; planned in %.3g s\n",
+    fprintf(stream, "links: %.3f GB up and %.3f GB down per step; planned in %.3g s\n",
             (double)info.up_bytes / 1e9, (double)info.down_bytes / 1e9, info.plan_seconds);
     return 0;
 }
@@ -177,7 +177,7 @@ void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine
     print_step(&info, stream);
     print_stores(options, stream);
     if (info.store_write_bytes > 0) {
-        fprintf(stream, "drives: %.3f GB written a step, %.1f TB a day\n",
+        fprintf(stream, "drives: %.3f GB written per step, %.1f TB a day\n",
                 (double)info.store_write_bytes / 1e9, cli_plan_wear_tb(&info));
     }
 }

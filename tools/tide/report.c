@@ -56,7 +56,7 @@ static int log_of(const char *given, char *out)
 {
     struct stat info;
     if (strlen(given) >= PATH_MAX_BYTES / 2) {
-        return core_err_set(-ENAMETOOLONG, "a path of %zu bytes", strlen(given));
+        return core_err_set(-ENAMETOOLONG, "a path of %zu bytes is too long", strlen(given));
     }
     if (stat(given, &info) == 0 && S_ISDIR(info.st_mode)) {
         return find_log(given, out);
@@ -80,7 +80,7 @@ static int write_page(const struct report_run *run, const char *path)
     char part[PATH_MAX_BYTES];
     const int length = snprintf(part, sizeof part, "%s.part-%ld", path, (long)getpid());
     if (length < 0 || (size_t)length >= sizeof part) {
-        return core_err_set(-ENAMETOOLONG, "a path of %zu bytes", strlen(path));
+        return core_err_set(-ENAMETOOLONG, "a path of %zu bytes is too long", strlen(path));
     }
     FILE *out = fopen(part, "wxe");
     if (out == NULL) {
@@ -174,7 +174,7 @@ static void print_outcome(const struct report_run *run, const char *path)
     print_loss(run->first_loss, first);
     print_loss(run->last_loss, last);
     print_seconds(report_run_seconds(run, 0.5), seconds);
-    printf("%s: steps %" PRIu64 " to %" PRIu64 ", loss %s -> %s, %s a step\n", path, run->first,
+    printf("%s: steps %" PRIu64 " to %" PRIu64 ", loss %s -> %s, %s per step\n", path, run->first,
            run->last, first, last, seconds);
 }
 

@@ -137,8 +137,8 @@ static int read_config_template(struct text_chat *chat, const char *folder,
         return put_template(chat, "default", source, bytes, name);
     }
     if (core_json_kind(value) != CORE_JSON_ARRAY) {
-        return core_err_set(-EINVAL, "%s: is %s, and has to be a string or a list of templates",
-                            name, core_json_kind_name(core_json_kind(value)));
+        return core_err_set(-EINVAL, "%s: is %s; expected a string or a list of templates", name,
+                            core_json_kind_name(core_json_kind(value)));
     }
     int rc = 0;
     for (size_t i = 0; i < core_json_count(value) && rc == 0; i++) {
@@ -213,7 +213,7 @@ int text_chat_load(const char *folder, const char *format, int64_t now, struct t
 {
     const char *source = format != NULL ? text_chat_format(format) : NULL;
     if (format != NULL && source == NULL) {
-        return core_err_set(-EINVAL, "--chat-format: \"%.60s\" is unknown; there are %s", format,
+        return core_err_set(-EINVAL, "--chat-format: unknown format \"%.60s\" (one of %s)", format,
                             text_chat_formats());
     }
     struct text_chat *chat = core_charge_zeroed(1, sizeof *chat);
@@ -312,7 +312,7 @@ static int list_variables(const struct text_chat *chat, const struct text_row *r
     }
     const bool any = row->variables != NULL;
     if (any && core_json_count(row->variables) > GIVEN_MAX) {
-        return core_err_set(-EINVAL, "chat_template_kwargs: has %zu members, and %d are the most",
+        return core_err_set(-EINVAL, "chat_template_kwargs: has %zu members; the maximum is %d",
                             core_json_count(row->variables), (int)GIVEN_MAX);
     }
     for (bool more = any && core_json_first(row->variables, &member); more;

@@ -7,9 +7,9 @@
 #define PARTS /* text of a message whose content is a list of parts */                             \
     "{%- macro text(c) -%}{%- if c is string -%}{{ c }}{%- elif c is iterable and c is not "       \
     "mapping -%}{%- for p in c -%}{%- if p.type == 'text' -%}{{ p.text }}{%- else -%}"             \
-    "{{ raise_exception('this chat format knows parts of text only') }}{%- endif -%}{%- endfor "   \
+    "{{ raise_exception('this chat format supports only text parts') }}{%- endif -%}{%- endfor "   \
     "-%}"                                                                                          \
-    "{%- elif c is defined and c is not none -%}{{ raise_exception('content is no text') }}"       \
+    "{%- elif c is defined and c is not none -%}{{ raise_exception('content is not a text') }}"    \
     "{%- endif -%}{%- endmacro -%}"
 
 #define NO_TOOLS                                                                                   \

@@ -39,7 +39,7 @@ static int gzip_restart(void *state)
 {
     struct gzip *gzip = state;
     gzip->ended = false;
-    return inflateReset(&gzip->stream) == Z_OK ? 0 : core_err_set(-EIO, "gzip cannot start again");
+    return inflateReset(&gzip->stream) == Z_OK ? 0 : core_err_set(-EIO, "gzip cannot be restarted");
 }
 
 static unsigned at_most(size_t bytes)

@@ -41,7 +41,7 @@ static int zstd_restart(void *state)
     struct zstd *zstd = state;
     zstd->ended = false;
     const size_t rc = ZSTD_initDStream(zstd->stream);
-    return ZSTD_isError(rc) ? core_err_set(-EIO, "zstd cannot start again") : 0;
+    return ZSTD_isError(rc) ? core_err_set(-EIO, "zstd cannot be restarted") : 0;
 }
 
 /* A frame says how large a window it needs, up to 128 MiB; nothing is taken before that was read. */
@@ -50,7 +50,7 @@ static int charge(struct zstd *zstd)
     const uint64_t bytes = ZSTD_sizeof_DStream(zstd->stream);
     const uint64_t more = bytes > zstd->charged ? bytes - zstd->charged : 0;
     if (core_charge_take(zstd->budget, more) != 0) {
-        return core_err_set(-ENOMEM, "no memory for the %zu bytes that unpacking zstd takes",
+        return core_err_set(-ENOMEM, "no memory for the %zu bytes that unpacking zstd needs",
                             (size_t)bytes);
     }
     zstd->charged += more;

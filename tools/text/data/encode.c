@@ -122,7 +122,7 @@ int text_encoder_create(const char *folder, const char *format, int64_t vocab, i
                                    text_tokenizer_size(encoder->tokenizer), 0, 0);
     warn_unknown(encoder, format);
     if (encoder->end == NULL) {
-        core_log(CORE_LOG_WARN, "%s names no eos_token: texts get no end", folder);
+        core_log(CORE_LOG_WARN, "%s has no eos_token; none is appended to texts", folder);
     }
     *out = encoder;
     return 0;
@@ -209,8 +209,8 @@ static int refuse_token(const struct text_encoder *encoder, uint32_t id)
     size_t bytes = 0;
     const char *token = text_tokenizer_token(encoder->tokenizer, id, &bytes);
     return core_err_set(-EINVAL,
-                        "the token \"%.*s\" has id %u, and the model has %lld embeddings; it is "
-                        "named in tokenizer_config.json, and not in tokenizer.json",
+                        "the token \"%.*s\" has id %u, but the model has %lld embeddings; it is in "
+                        "tokenizer_config.json, not in tokenizer.json",
                         (int)(bytes > 60 ? 60 : bytes), token, id, (long long)encoder->vocab);
 }
 
@@ -299,9 +299,9 @@ static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text
     }
     if (same < prompt &&
         !atomic_exchange_explicit(&encoder->first->said_prompt, true, memory_order_relaxed)) {
-        core_log(CORE_LOG_WARN,
-                 "the tokens of a prompt are not those with which prompt and completion together "
-                 "begin; the completion is taken to begin where they part. Said once");
+        core_log(CORE_LOG_WARN, "the tokens of a prompt differ from the first tokens of prompt and "
+                                "completion together; the completion is assumed to begin at the "
+                                "first difference; this is reported once");
     }
 }
 

@@ -225,7 +225,7 @@ static int make_sample_in(struct text_group *group, struct text_made *made, unsi
     }
     return text_sample_targets(sample->labels, sample->count) > 0
                ? 0
-               : core_err_set(-EINVAL, "nothing in the row is trained on (%zu tokens)",
+               : core_err_set(-EINVAL, "no token of the row is trained on (%zu tokens)",
                               sample->count);
 }
 
@@ -273,9 +273,9 @@ static int make_large(struct text_group *group, struct text_made *made)
     }
     if (more) { /* after the trim, whose own sentence says less */
         rc = core_err_set(-E2BIG,
-                          "the row has %" PRIu64 " bytes, and to become tokens it needs more "
-                          "than the %" PRIu64 " bytes of memory that a row may take; --data-memory "
-                          "allows more",
+                          "the row has %" PRIu64
+                          " bytes, and tokenizing it needs more than the limit of %" PRIu64
+                          " bytes; raise --data-memory",
                           made->record.bytes, memory->row_bytes);
     }
     text_sample_fini(&made->sample);
@@ -286,12 +286,13 @@ static int refuse_length(const struct text_group *group, const struct text_made 
 {
     const struct text_memory *memory = group->options->memory;
     if (memory == NULL) {
-        return core_err_set(-E2BIG, "the row has %" PRIu64 " bytes, and %d MiB are the most",
+        return core_err_set(-E2BIG, "the row has %" PRIu64 " bytes; the maximum is %d MiB",
                             made->record.bytes, TEXT_ROW_BYTES_MAX >> 20);
     }
     return core_err_set(-E2BIG,
-                        "the row has %" PRIu64 " bytes, and the text of a row may take %" PRIu64
-                        " bytes of memory, half of --data-memory; that flag allows more",
+                        "the row has %" PRIu64
+                        " bytes, but the text of a row may take at most %" PRIu64
+                        " bytes, half of --data-memory; raise --data-memory",
                         made->record.bytes, memory->line_bytes);
 }
 

@@ -259,7 +259,7 @@ static int measure_value(struct text_lines *lines, struct reach *out)
         }
         if (quoted) {
             if (byte < 0x20) {
-                return refuse(lines, "a string with a control character in it");
+                return refuse(lines, "a string contains a control character");
             }
             at += byte == '\\';
             quoted = byte != '"';
@@ -299,12 +299,12 @@ static int pass_comma(struct text_lines *lines)
         }
     }
     if (rc != 0 || byte != ']') {
-        return rc != 0 ? rc : refuse(lines, "a comma or the end of the array was expected");
+        return rc != 0 ? rc : refuse(lines, "expected a comma or the end of the array");
     }
     use(lines, 1);
     lines->closed = true;
     rc = pass_space(lines, &byte);
-    return rc != 0 || byte < 0 ? rc : refuse(lines, "something follows the array");
+    return rc != 0 || byte < 0 ? rc : refuse(lines, "there is data after the array");
 }
 
 static int next_element(struct text_lines *lines, struct text_line *out)
@@ -412,7 +412,7 @@ static int element_piece(void *user, const char **piece, size_t *bytes)
     if (line.text == NULL) {
         return core_err_set(-E2BIG,
                             "%s: row %llu has %llu bytes, too many for an array that is shuffled; "
-                            "--data-memory allows more",
+                            "raise --data-memory",
                             text_source_name(spool->lines->source), (unsigned long long)line.row,
                             (unsigned long long)line.bytes);
     }
@@ -474,10 +474,9 @@ static int refuse_encoding(const struct text_lines *lines)
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
         if (there >= marks[i].count &&
             memcmp(lines->text + lines->begin, marks[i].bytes, marks[i].count) == 0) {
-            return core_err_set(-EINVAL,
-                                "%s is %s, and tide reads UTF-8: iconv -f %s -t UTF-8 %s > "
-                                "utf8.jsonl",
-                                name, marks[i].encoding, marks[i].encoding, name);
+            return core_err_set(
+                -EINVAL, "%s is %s, but tide reads UTF-8: iconv -f %s -t UTF-8 %s > utf8.jsonl",
+                name, marks[i].encoding, marks[i].encoding, name);
         }
     }
     return 0;

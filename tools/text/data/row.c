@@ -17,7 +17,7 @@ static const struct core_json_value *find(const struct core_json_value *root, co
 
 static int refuse_kind(const char *key, const char *wanted, const struct core_json_value *value)
 {
-    return core_err_set(-EINVAL, "%s: is %s, and has to be %s", key,
+    return core_err_set(-EINVAL, "%s: is %s; expected %s", key,
                         core_json_kind_name(core_json_kind(value)), wanted);
 }
 
@@ -68,8 +68,8 @@ static int check_variables(const struct core_json_value *variables)
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         if (core_json_find(variables, own[i]) != NULL) {
             return core_err_set(-EINVAL,
-                                "chat_template_kwargs: %s is not given here: messages and tools "
-                                "are keys of the row, and add_generation_prompt is tide's to set",
+                                "chat_template_kwargs: %s cannot be set here: messages and tools "
+                                "are keys of the row, and tide sets add_generation_prompt",
                                 own[i]);
         }
     }

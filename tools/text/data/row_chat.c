@@ -50,8 +50,8 @@ static int find_role(const struct core_json_value *turn, const char **out)
         }
     }
     return core_err_set(-EINVAL,
-                        "%s: \"%.60s\" is unknown; there are system, user, assistant, tool, "
-                        "developer, and sharegpt's human and gpt",
+                        "%s: unknown role \"%.60s\" (expected system, user, assistant, tool, "
+                        "developer, or sharegpt's human and gpt)",
                         key, name);
 }
 
@@ -78,7 +78,7 @@ static int check_content(const struct core_json_value *turn)
     const bool plain = content != NULL && (core_json_kind(content) == CORE_JSON_STRING ||
                                            core_json_kind(content) == CORE_JSON_ARRAY);
     if (content != NULL && !plain) {
-        return core_err_set(-EINVAL, "%s: is %s, and has to be a string or a list of parts", key,
+        return core_err_set(-EINVAL, "%s: is %s; expected a string or a list of parts", key,
                             core_json_kind_name(core_json_kind(content)));
     }
     if (content == NULL && find(turn, "tool_calls") == NULL && find_reasoning(turn) == NULL) {
@@ -92,7 +92,7 @@ static int write_turn(struct core_json_write *json, const struct core_json_value
     struct core_json_member member;
     const char *role = NULL;
     if (core_json_kind(turn) != CORE_JSON_OBJECT) {
-        return core_err_set(-EINVAL, "is %s, and has to be an object with role and content",
+        return core_err_set(-EINVAL, "is %s; expected an object with role and content",
                             core_json_kind_name(core_json_kind(turn)));
     }
     int rc = find_role(turn, &role);
@@ -148,10 +148,10 @@ size_t text_row_chat_adds(const struct text_row_turns *turns)
 static int write_turns(struct core_json_write *json, const struct text_row_turns *turns)
 {
     if (core_json_kind(turns->list) != CORE_JSON_ARRAY || core_json_count(turns->list) == 0) {
-        return core_err_set(-EINVAL, "%s: is no list of messages, or an empty one", turns->key);
+        return core_err_set(-EINVAL, "%s: is not a list of messages, or is empty", turns->key);
     }
     if (turns->system != NULL && core_json_kind(turns->system) != CORE_JSON_STRING) {
-        return core_err_set(-EINVAL, "system: is %s, and has to be a string",
+        return core_err_set(-EINVAL, "system: is %s; expected a string",
                             core_json_kind_name(core_json_kind(turns->system)));
     }
     if (text_row_chat_adds(turns) > 0) {
@@ -221,7 +221,7 @@ int text_row_chat_instruct(const struct text_row_instruction *parts, struct core
     char *content = NULL;
     size_t bytes = 0;
     if (parts->system != NULL && core_json_kind(parts->system) != CORE_JSON_STRING) {
-        return core_err_set(-EINVAL, "system: is %s, and has to be a string",
+        return core_err_set(-EINVAL, "system: is %s; expected a string",
                             core_json_kind_name(core_json_kind(parts->system)));
     }
     int rc = join_parts(parts, &content, &bytes);

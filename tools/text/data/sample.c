@@ -89,21 +89,21 @@ static int check_item(const struct reading *reading, enum list list, int64_t val
     if (list == MASK) {
         return value == 1 ? 0
                           : core_err_set(-EINVAL,
-                                         "%s: %" PRId64 " at place %zu; only masks of ones are "
-                                         "supported: leave padding out of input_ids, for tide pads "
-                                         "rows itself",
+                                         "%s: %" PRId64
+                                         " at index %zu; only masks of ones are supported: omit "
+                                         "padding from input_ids, because tide pads rows itself",
                                          key, value, place);
     }
     if (list == POSITIONS) {
         return value >= 0 && (uint64_t)value == place
                    ? 0
                    : core_err_set(-EINVAL,
-                                  "%s: %" PRId64 " at place %zu; only 0, 1, 2 ... is supported: "
-                                  "give each document a row, and --pack",
+                                  "%s: %" PRId64 " at index %zu; only 0, 1, 2 ... is supported: "
+                                                 "write each document as a row, and use --pack",
                                   key, value, place);
     }
     if (value < 0 || value > INT32_MAX) {
-        return core_err_set(-EINVAL, "%s: %" PRId64 " is no token id", key, value);
+        return core_err_set(-EINVAL, "%s: %" PRId64 " is not a token id", key, value);
     }
     if (reading->vocab > 0 && value >= reading->vocab) {
         return core_err_set(-EINVAL, "%s: %" PRId64 " is outside the vocabulary of %" PRId64, key,
@@ -144,7 +144,8 @@ static int read_list(struct reading *reading, enum list list)
             return rc;
         }
         if (token.kind != CORE_JSON_TOKEN_INTEGER) {
-            return core_err_set(-EINVAL, "%s has something but whole numbers", list_names[list]);
+            return core_err_set(-EINVAL, "%s has values that are not whole numbers",
+                                list_names[list]);
         }
         const int64_t value = core_json_token_integer(&token);
         if ((rc = check_item(reading, list, value)) != 0 ||
@@ -168,7 +169,7 @@ static int read_member(struct reading *reading, const struct core_json_token *ke
         return read_list(reading, (enum list)list);
     }
     if (core_json_token_equals(key, "token_type_ids", 14)) {
-        return core_err_set(-EINVAL, "token_type_ids: not supported; leave the key out");
+        return core_err_set(-EINVAL, "token_type_ids: not supported; omit the key");
     }
     return core_json_scan_skip(&reading->scan, key);
 }
@@ -181,7 +182,7 @@ static int find_ids(const char *json, size_t bytes)
     core_json_scan_init(&scan, json, bytes, "row");
     int rc = core_json_scan_next(&scan, &token);
     if (rc == 0 && token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
-        return core_err_set(-EINVAL, "a row is an object, as {\"messages\": [...]}, "
+        return core_err_set(-EINVAL, "a row must be an object such as {\"messages\": [...]}, "
                                      "{\"text\": \"...\"} or {\"input_ids\": [...]}");
     }
     while (rc == 0 && (rc = core_json_scan_next(&scan, &token)) == 0 &&

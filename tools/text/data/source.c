@@ -91,8 +91,7 @@ static int look_at(struct text_source *source, bool named)
         return core_err_set(-errno, "%s cannot be opened: %s", source->name, strerror(errno));
     }
     if (S_ISDIR(info.st_mode)) {
-        return core_err_set(-EISDIR, "%s is a folder, and a file of rows was expected",
-                            source->name);
+        return core_err_set(-EISDIR, "%s is a folder; expected a file of rows", source->name);
     }
     source->seeks = S_ISREG(info.st_mode);
     source->reopens = source->seeks && named;
@@ -152,8 +151,8 @@ int text_source_open(const char *path, int input, struct text_source **out)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return core_err_set(-errno, "%s cannot be opened: %s%s", path, strerror(errno),
-                            errno == EMFILE ? "; packed files that are shuffled are open all at "
-                                              "once, and `ulimit -n` says how many may be"
+                            errno == EMFILE ? "; all packed files that are shuffled are open at "
+                                              "once, and `ulimit -n` limits their number"
                                             : "");
     }
     return create(fd, path, path, false, out);
@@ -267,7 +266,7 @@ static int skip(struct text_source *source, uint64_t bytes)
         size_t got = 0;
         rc = text_source_read(source, passed, bytes < SKIP_BYTES ? bytes : SKIP_BYTES, &got);
         if (rc == 0 && got == 0) {
-            rc = core_err_set(-EINVAL, "%s has only %llu bytes, and reading was to go on behind",
+            rc = core_err_set(-EINVAL, "%s has only %llu bytes and ends before the saved position",
                               source->name, (unsigned long long)source->offset);
         }
         bytes -= rc == 0 ? got : 0;
@@ -330,7 +329,7 @@ int text_source_spool(struct text_source *source, text_source_piece *piece, void
     if (rc != 0) {
         return rc;
     }
-    core_log(CORE_LOG_INFO, "%s: unpacked into a nameless file in %s", source->name,
+    core_log(CORE_LOG_INFO, "%s: unpacked into an unnamed file in %s", source->name,
              text_spool_folder());
     rc = copy_pieces(source, fd, piece, user);
     if (rc != 0) {

@@ -31,8 +31,8 @@ int text_spool_open(const char *what, int *fd)
         const int rc = errno;
         free(path);
         return core_err_set(-rc,
-                            "%s has to be kept in a file of its own, and %s takes none: %s; TMPDIR "
-                            "chooses another folder",
+                            "%s must be copied to a temporary file, which cannot be created in %s: "
+                            "%s; TMPDIR chooses another folder",
                             what, text_spool_folder(), strerror(rc));
     }
     unlink(path);

@@ -51,11 +51,10 @@ int text_turns_add(struct text_turns *turns, size_t begin, size_t end)
 static void say_ambiguous(struct text_turns *turns)
 {
     if (!atomic_exchange_explicit(turns->said_ambiguous, true, memory_order_relaxed)) {
-        core_log(
-            CORE_LOG_WARN,
-            "the chat template writes the beginning of a conversation otherwise than the whole, "
-            "so that what the assistant wrote is told by what both have in common; "
-            "{%% generation %%} in the template would say it. Said once");
+        core_log(CORE_LOG_WARN,
+                 "the chat template renders the beginning of a conversation differently from the "
+                 "whole, so the assistant's text is inferred from what both have in common; {%% "
+                 "generation %%} in the template would mark it exactly; this is reported once");
     }
 }
 
@@ -338,7 +337,7 @@ static int find_turn(struct text_turns *turns, const struct text_turns_whole *wh
         rc = find_end(turns, whole, &through, places, &end);
     }
     if (rc != 0) {
-        return core_err_prefix(rc, "messages[%zu]: what the assistant wrote cannot be told", index);
+        return core_err_prefix(rc, "messages[%zu]: the assistant's text cannot be located", index);
     }
     *before = end;
     before->known = end.known && begin->known;

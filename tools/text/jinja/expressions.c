@@ -189,8 +189,7 @@ void jinja_evaluate_arguments(struct jinja_run *run, const struct jinja_node *fi
         } else if (node->kind == JINJA_NODE_KEYWORD) {
             add_named(run, out, run->names->items[node->name], value);
         } else if (value.kind != JINJA_DICT) {
-            jinja_fail(run, -EINVAL, "** needs a dict, and stands before a %s",
-                       jinja_type_name(value));
+            jinja_fail(run, -EINVAL, "** needs a dict, found a %s", jinja_type_name(value));
         } else {
             for (size_t i = 0; i < value.as.dict->count && run->rc == 0; i++) {
                 add_named(run, out, value.as.dict->pairs[i].key, value.as.dict->pairs[i].value);
@@ -223,7 +222,7 @@ static struct jinja_value apply(struct jinja_run *run, const struct jinja_node *
         return value;
     }
     if (node->function == NULL) {
-        return jinja_fail(run, -EINVAL, "there is no %s '%.*s' here",
+        return jinja_fail(run, -EINVAL, "unknown %s '%.*s'",
                           node->kind == JINJA_NODE_TEST ? "test" : "filter", (int)node->value.bytes,
                           node->value.as.text);
     }
@@ -291,7 +290,7 @@ static struct jinja_value evaluate_node(struct jinja_run *run, const struct jinj
         const struct jinja_value right = jinja_evaluate(run, node->second);
         return run->rc == 0 ? jinja_operate(run, node->sign, value, right) : right;
     }
-    default: return jinja_fail(run, -EINVAL, "an expression was expected");
+    default: return jinja_fail(run, -EINVAL, "expected an expression");
     }
 }
 

@@ -159,14 +159,15 @@ static size_t read_name(struct jinja_run *run, const char *text, size_t bytes,
 {
     const char *end = memchr(text, ')', bytes);
     if (end == NULL || dict.kind != JINJA_DICT) {
-        jinja_fail(run, -EINVAL, "%%(name) needs a dict, or has no end");
+        jinja_fail(run, -EINVAL, "%%(name) needs a dict, or is not closed");
         return bytes;
     }
     jinja_step(run, dict.as.dict->count / 8);
     const struct jinja_value *found = jinja_dict_get(dict.as.dict, text + 1,
                                                      (size_t)(end - text) - 1);
     if (found == NULL) {
-        jinja_fail(run, -EINVAL, "there is no value %.*s to format", (int)(end - text), text + 1);
+        jinja_fail(run, -EINVAL, "the value %.*s to format does not exist", (int)(end - text),
+                   text + 1);
         return bytes;
     }
     *value = *found;

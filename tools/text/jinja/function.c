@@ -45,7 +45,7 @@ struct jinja_value jinja_function_call(struct jinja_run *run, const struct jinja
     const bool any = strchr(function->parameters, '*') != NULL;
     const size_t most = count_parameters(function->parameters);
     if (!any && arguments->count > most) {
-        return jinja_fail(run, -EINVAL, "%s takes %zu arguments, and %zu were given",
+        return jinja_fail(run, -EINVAL, "%s takes %zu arguments, but %zu were given",
                           function->name, most, arguments->count);
     }
     if (arguments->named != NULL && !jinja_step(run, arguments->named->count)) {
@@ -88,7 +88,7 @@ int64_t jinja_argument_integer(struct jinja_run *run, const struct jinja_argumen
         return value.as.truth;
     }
     if (value.kind != JINJA_INTEGER) {
-        jinja_fail(run, -EINVAL, "%s has to be an int, and is a %s", name, jinja_type_name(value));
+        jinja_fail(run, -EINVAL, "%s must be an int, found a %s", name, jinja_type_name(value));
         return otherwise;
     }
     return value.as.integer;
@@ -102,7 +102,7 @@ struct jinja_value jinja_argument_text(struct jinja_run *run,
         arguments, index, name,
         otherwise != NULL ? jinja_string(otherwise, strlen(otherwise)) : jinja_undefined(name));
     if (value.kind != JINJA_STRING) {
-        jinja_fail(run, -EINVAL, "%s has to be a str, and is a %s", name, jinja_type_name(value));
+        jinja_fail(run, -EINVAL, "%s must be a str, found a %s", name, jinja_type_name(value));
         return jinja_string("", 0);
     }
     return value;

@@ -82,7 +82,8 @@ static struct jinja_value call_namespace(struct jinja_run *run, struct jinja_val
     for (size_t i = 0; i < made.as.dict->count; i++) {
         const struct jinja_value key = made.as.dict->pairs[i].key;
         if (key.kind == JINJA_STRING && key.bytes > 0 && key.as.text[0] == '_') {
-            return jinja_fail(run, -EINVAL, "a namespace holds no attribute that begins with _");
+            return jinja_fail(run, -EINVAL,
+                              "a namespace cannot have an attribute that begins with _");
         }
     }
     made.kind = JINJA_NAMESPACE;
@@ -128,7 +129,7 @@ static struct jinja_value call_raise(struct jinja_run *run, struct jinja_value s
     (void)self;
     const struct jinja_value message = jinja_to_string(
         run, jinja_argument(arguments, 0, "message", jinja_none()));
-    return jinja_fail(run, -EINVAL, "the template refuses this: %.*s",
+    return jinja_fail(run, -EINVAL, "the template raised an exception: %.*s",
                       (int)(message.bytes < 300 ? message.bytes : 300), message.as.text);
 }
 

@@ -252,7 +252,7 @@ static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, siz
         point = point << 4 | (uint32_t)digit;
     }
     if (point > 0x10FFFF || (point >= 0xD800 && point < 0xE000)) {
-        jinja_fail(run, -EINVAL, "an escape in a string is no character");
+        jinja_fail(run, -EINVAL, "an escape in a string is not a character");
         return 0;
     }
     return jinja_char_write(point, out);
@@ -291,7 +291,7 @@ static size_t put_escape(struct jinja_run *run, const char *text, size_t bytes, 
         return 1 + digits;
     }
     if (letter == 'N') {
-        jinja_fail(run, -EINVAL, "names of characters, \\N{...}, are not understood");
+        jinja_fail(run, -EINVAL, "names of characters, \\N{...}, are not supported");
     }
     out[0] = '\\';
     *length = 1;
@@ -324,7 +324,7 @@ static void add_string(struct lexer *lexer)
         end += begin[end] == '\\' ? 2 : 1;
     }
     if (lexer->at + end >= lexer->bytes) {
-        jinja_fail(lexer->run, -EINVAL, "a string has no end");
+        jinja_fail(lexer->run, -EINVAL, "a string is not closed");
         return;
     }
     const struct jinja_value value = unescape(lexer->run, begin + 1, end - 1);
@@ -343,7 +343,7 @@ static void add_sign(struct lexer *lexer, size_t *open, char *opened)
         i++;
     }
     if (i == SIGNS) {
-        jinja_fail(lexer->run, -EINVAL, "the character %.*s is not understood here",
+        jinja_fail(lexer->run, -EINVAL, "unexpected character %.*s",
                    (int)jinja_char_bytes(lexer->text + lexer->at), lexer->text + lexer->at);
         return;
     }
@@ -374,7 +374,7 @@ static void add_inside(struct lexer *lexer, const char *end, bool is_variable)
     while (lexer->run->rc == 0) {
         pass(lexer, space_bytes(lexer->text + lexer->at, lexer->bytes - lexer->at));
         if (lexer->at == lexer->bytes) {
-            jinja_fail(lexer->run, -EINVAL, "the tag has no end, %s", end);
+            jinja_fail(lexer->run, -EINVAL, "the tag is not closed with %s", end);
             return;
         }
         const char c = lexer->text[lexer->at];
@@ -402,7 +402,7 @@ static void pass_comment(struct lexer *lexer)
 {
     const char *end = memmem(lexer->text + lexer->at, lexer->bytes - lexer->at, "#}", 2);
     if (end == NULL) {
-        jinja_fail(lexer->run, -EINVAL, "the comment has no end, #}");
+        jinja_fail(lexer->run, -EINVAL, "the comment is not closed with #}");
         return;
     }
     const size_t at = (size_t)(end - lexer->text);
@@ -450,7 +450,7 @@ static bool pass_raw(struct lexer *lexer)
             return true;
         }
     }
-    jinja_fail(lexer->run, -EINVAL, "{%% raw %%} has no end, {%% endraw %%}");
+    jinja_fail(lexer->run, -EINVAL, "{%% raw %%} is not closed with {%% endraw %%}");
     return true;
 }
 

@@ -103,7 +103,7 @@ static struct jinja_value ends(struct jinja_run *run, struct jinja_value self,
         return jinja_bool(run->rc == 0 && has_end(run, text, what, front));
     }
     if (what.kind != JINJA_TUPLE) {
-        return jinja_fail(run, -EINVAL, "a str or a tuple of them was expected, not %s",
+        return jinja_fail(run, -EINVAL, "expected a str or a tuple of them, not %s",
                           jinja_type_name(what));
     }
     bool any = false;
@@ -228,7 +228,7 @@ static struct jinja_value split(struct jinja_run *run, struct jinja_value self,
     const int64_t most = jinja_argument_integer(run, arguments, 1, "maxsplit", -1);
     const bool spaces = separator.kind == JINJA_NONE;
     if (run->rc == 0 && !spaces && (separator.kind != JINJA_STRING || separator.bytes == 0)) {
-        return jinja_fail(run, -EINVAL, "the separator of split is no str, or empty");
+        return jinja_fail(run, -EINVAL, "the separator of split is not a str, or is empty");
     }
     jinja_step_characters(run, self.bytes);
     if (run->rc != 0) {

@@ -14,8 +14,8 @@ static void write_case(struct jinja_run *run, uint32_t point, bool upper)
     const int count = upper ? jinja_char_upper(point, other) : jinja_char_lower(point, other);
     if (count < 0) {
         jinja_fail(run, -ENOTSUP,
-                   "the case of letters beyond ASCII needs utf8proc, and this tide "
-                   "was built without it");
+                   "changing the case of letters beyond ASCII needs utf8proc, and this tide was "
+                   "built without it");
         return;
     }
     for (int i = 0; i < count; i++) {

@@ -188,7 +188,7 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
         return sequence.kind == JINJA_STRING ? repeat_text(run, sequence, times)
                                              : repeat_list(run, sequence, times);
     }
-    return jinja_fail(run, -EINVAL, "%s cannot stand between %s and %s", sign,
+    return jinja_fail(run, -EINVAL, "%s is not defined between %s and %s", sign,
                       jinja_type_name(left), jinja_type_name(right));
 }
 

@@ -22,7 +22,8 @@ static struct jinja_node *parse_body(struct jinja_parser *parser, const char *co
     struct jinja_node *body = parse_statements(parser, ends);
     if (parser->run->rc == 0 && parser->token->word == JINJA_WORD_END) {
         parser->run->line = line;
-        jinja_fail(parser->run, -EINVAL, "the block that begins here has no {%% %s %%}", ends[0]);
+        jinja_fail(parser->run, -EINVAL, "the block that begins here is not closed with {%% %s %%}",
+                   ends[0]);
     }
     if (parser->run->rc == 0 && drop) {
         parser->token++;
@@ -287,7 +288,7 @@ static struct jinja_node *parse_generation(struct jinja_parser *parser)
 static struct jinja_node *parse_jump(struct jinja_parser *parser, enum jinja_node_kind kind)
 {
     if (parser->loops == 0) {
-        jinja_fail(parser->run, -EINVAL, "break and continue stand in loops only");
+        jinja_fail(parser->run, -EINVAL, "break and continue are allowed only in loops");
     }
     return jinja_node_make(parser, kind);
 }
@@ -387,7 +388,7 @@ int jinja_template_create(const char *source, size_t bytes, const char *name,
                           struct jinja_template **out)
 {
     if (bytes > JINJA_SOURCE_BYTES_MAX) {
-        return core_err_set(-E2BIG, "%s: a template of %zu bytes, and %d are possible", name, bytes,
+        return core_err_set(-E2BIG, "%s: a template of %zu bytes; the maximum is %d", name, bytes,
                             JINJA_SOURCE_BYTES_MAX);
     }
     struct jinja_template *made = core_charge_zeroed(1, sizeof *made);

@@ -20,7 +20,7 @@ void jinja_assign(struct jinja_run *run, const struct jinja_node *target, struct
         if (space.kind != JINJA_NAMESPACE) {
             jinja_fail(run, -EINVAL, "cannot assign attribute on non-namespace object");
         } else if (target->value.as.text[0] == '_') {
-            jinja_fail(run, -EINVAL, "a namespace holds no attribute that begins with _");
+            jinja_fail(run, -EINVAL, "a namespace cannot have an attribute that begins with _");
         } else {
             jinja_dict_set(run, space.as.dict, target->value, value);
         }
@@ -32,7 +32,7 @@ void jinja_assign(struct jinja_run *run, const struct jinja_node *target, struct
             jinja_assign(run, part, items->items[i]);
         }
         if (run->rc == 0 && (part != NULL || i < items->count)) {
-            jinja_fail(run, -EINVAL, "%zu values for another number of names", items->count);
+            jinja_fail(run, -EINVAL, "%zu values for a different number of names", items->count);
         }
     }
 }
@@ -112,7 +112,7 @@ static void bind_rest(struct jinja_run *run, const struct jinja_macro *macro,
         (named.as.dict->count > 0 && kwargs == UINT_MAX) ||
         (arguments->named != NULL && used + named.as.dict->count < arguments->named->count)) {
         const struct jinja_value name = run->names->items[macro->node->name];
-        jinja_fail(run, -EINVAL, "the macro %.*s takes no such arguments", (int)name.bytes,
+        jinja_fail(run, -EINVAL, "the macro %.*s does not take these arguments", (int)name.bytes,
                    name.as.text);
         return;
     }
@@ -221,7 +221,7 @@ static struct jinja_value call_loop(struct jinja_run *run, const struct jinja_lo
                                     const struct jinja_arguments *arguments)
 {
     if (loop->node == NULL || arguments->count != 1) {
-        return jinja_fail(run, -EINVAL, "only a recursive loop is called, with its items");
+        return jinja_fail(run, -EINVAL, "only a recursive loop can be called, with its items");
     }
     if (!jinja_deeper(run)) {
         return jinja_undefined("");

@@ -324,7 +324,7 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
     if (left.kind == right.kind && (left.kind == JINJA_LIST || left.kind == JINJA_TUPLE)) {
         return compare_lists(run, left.as.list, right.as.list);
     }
-    jinja_fail(run, -EINVAL, "%s and %s have no order", jinja_type_name(left),
+    jinja_fail(run, -EINVAL, "%s and %s cannot be ordered", jinja_type_name(left),
                jinja_type_name(right));
     return 0;
 }

@@ -29,11 +29,11 @@ static int check_id(const struct text_tokenizer *tokenizer, size_t index, uint32
                             tokenizer->source, index, added->content, (long long)id, known);
     }
     if (known == TOKEN_NONE && (uint64_t)id != next) {
-        return core_err_set(-EINVAL,
-                            "%s: added_tokens[%zu]: \"%s\" has id %lld, and %zu is the next one: "
-                            "what model.vocab lacks is numbered on from its size, as the "
-                            "`tokenizers` package does",
-                            tokenizer->source, index, added->content, (long long)id, next);
+        return core_err_set(
+            -EINVAL,
+            "%s: added_tokens[%zu]: \"%s\" has id %lld, but %zu is the next one: tokens that are "
+            "not in model.vocab are numbered from its size, as the `tokenizers` package does",
+            tokenizer->source, index, added->content, (long long)id, next);
     }
     return 0;
 }

@@ -463,7 +463,7 @@ static int load_vocab(struct token_model *model, struct core_json_scan *scan)
     size_t room = 0;
     int rc = core_json_scan_next(scan, &key);
     if (rc == 0 && key.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
-        return refuse(scan, "vocab", "must be an object of tokens and ids, as BPE models have it");
+        return refuse(scan, "vocab", "must be an object of tokens and ids, as in BPE models");
     }
     while (rc == 0 && (rc = core_json_scan_next(scan, &key)) == 0 &&
            key.kind == CORE_JSON_TOKEN_KEY) {

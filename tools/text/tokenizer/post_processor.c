@@ -13,7 +13,7 @@ static int put_id(struct token_section *section, int64_t id, bool before)
     uint32_t **ids = before ? &frame->before : &frame->after;
     size_t *count = before ? &frame->before_count : &frame->after_count;
     if (id < 0 || (uint64_t)id >= section->tokenizer->model->vocab.count) {
-        return core_err_set(-EINVAL, "%s: post_processor: %lld is the id of no token",
+        return core_err_set(-EINVAL, "%s: post_processor: no token has the id %lld",
                             section->tokenizer->source, (long long)id);
     }
     uint32_t *grown = core_charge_grow(*ids, (*count + 1) * sizeof *grown);

@@ -166,7 +166,7 @@ static void write_script(struct writer *writer)
     const char *name = writer->at + 3 + inverted;
     if (close == NULL || writer->at[2] != '{' ||
         !token_pcre_has_script(name, (size_t)(close - name))) {
-        refuse(writer, "\\p knows general categories and scripts, and no other property");
+        refuse(writer, "\\p supports general categories and scripts, and no other property");
         return;
     }
     put_text(writer, (writer->at[1] == 'P') != inverted ? "\\P{sc:" : "\\p{sc:");
@@ -257,7 +257,7 @@ static void write_bracket(struct writer *writer)
     } else if (is_name(name, bytes, "ascii") || is_name(name, bytes, "xdigit")) {
         put(writer, writer->at, (size_t)(close + 2 - writer->at));
     } else {
-        refuse(writer, "a class by this name is not supported; write \\p{L}, \\p{Lu} or the like");
+        refuse(writer, "a class of this name is not supported; write \\p{L}, \\p{Lu} or the like");
         return;
     }
     writer->at = close + 2;
