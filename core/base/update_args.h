@@ -32,8 +32,8 @@ enum core_update_master {
     CORE_UPDATE_MASTER_F32,   /* w32 alone */
 };
 
-/* Everything about an update that is the same for a run of parameters, already rounded to fp32
- * (adam_scalars() computes it, in double, for both sides). */
+/* The scalars of an update that are the same for a run of parameters, already rounded to fp32
+ * (adam_scalars() computes them, in double, for CPU and card). */
 struct core_update_scalars {
     float gradient_scale; /* 1 / loss scale x clip factor */
     float beta1;
@@ -44,7 +44,7 @@ struct core_update_scalars {
     float eps;
     float decay; /* Adam, Adagrad, SGD: wd; AdamW: -lr x wd; Lion: 1 - lr x wd */
     float rate;  /* Adam(W): -lr / (1 - beta1^step), or -lr; others: -lr */
-    int decays;  /* 0: the term of `decay` is left out */
+    int decays;  /* 0: `decay` is not applied */
 };
 
 /* Non-finite values that an update found, or-ed together. */
@@ -75,8 +75,8 @@ struct core_update_args {
     struct core_update_scalars scalars;
 };
 
-/* sums[t] = sum of squares, in double, of tile first / CORE_UPDATE_TILE + t; not finite exactly where
- * an element of the tile is not. `first` is a multiple of CORE_UPDATE_TILE. */
+/* sums[t] = sum of squares, in double, of tile first / CORE_UPDATE_TILE + t. It is not finite
+ * exactly if an element of the tile is not. `first` is a multiple of CORE_UPDATE_TILE. */
 struct core_squares_args {
     const void *x;
     enum core_update_type type;

@@ -204,7 +204,7 @@ int report_line_read(const struct report_line *line, enum report_line_kind *kind
     if (!reading.has_step && !reading.has_summary) {
         return core_err_set(-EINVAL,
                             "%s:%" PRIu64 ": has neither key \"step\" nor \"median_seconds\"; the "
-                                          "file is not a log of tide finetune",
+                            "file is not a log of tide finetune",
                             line->path, line->number);
     }
     *kind = reading.has_step ? REPORT_LINE_STEP : REPORT_LINE_SUMMARY;

@@ -99,7 +99,7 @@ static int check_item(const struct reading *reading, enum list list, int64_t val
                    ? 0
                    : core_err_set(-EINVAL,
                                   "%s: %" PRId64 " at index %zu; only 0, 1, 2 ... is supported: "
-                                                 "write each document as a row, and use --pack",
+                                  "write each document as a row, and use --pack",
                                   key, value, place);
     }
     if (value < 0 || value > INT32_MAX) {
