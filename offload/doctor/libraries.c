@@ -44,10 +44,10 @@ static void say_absent(struct doctor *doctor, const struct tide_library *library
                "%s%s%s", library->state, need != NULL ? "; " : "", need != NULL ? need->loss : "");
 }
 
-/* Neither absent nor found to no purpose ("... is here; no ranks over it in this build"). */
+/* Whether the library is neither absent nor found without use ("found; this build has no ranks over it"). */
 static bool is_used(const char *state)
 {
-    return strncmp(state, "absent", 6) != 0 && strstr(state, "is here; no ") == NULL;
+    return strncmp(state, "absent", 6) != 0 && strstr(state, "found; this build has no ") == NULL;
 }
 
 void doctor_libraries(struct doctor *doctor)

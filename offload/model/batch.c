@@ -22,14 +22,14 @@ static int check_token(const struct model_batch *batch, const struct model_confi
     }
     if (label != KERN_LABEL_IGNORED && (label < 0 || label >= config->vocab)) {
         return core_err_set(-EINVAL,
-                            "labels: %" PRId32 " at place %" PRId64 " of row %" PRId64
+                            "labels: %" PRId32 " at index %" PRId64 " of row %" PRId64
                             " is neither %d nor in the vocabulary of %" PRId64,
                             label, at, row, KERN_LABEL_IGNORED, config->vocab);
     }
     if (batch->positions != NULL &&
         (batch->positions[t] < 0 || batch->positions[t] >= config->length_max)) {
         return core_err_set(-EINVAL,
-                            "position %" PRId32 " at place %" PRId64 " of row %" PRId64
+                            "position %" PRId32 " at index %" PRId64 " of row %" PRId64
                             " is outside the model's %" PRId64,
                             batch->positions[t], at, row, config->length_max);
     }

@@ -166,7 +166,7 @@ int plan_needs_refuse(const struct plan_input *input, const struct plan_advice *
     if (together[PLAN_HOST] > 0) {
         say(&sentence,
             "; the least memory%s: --device-memory %" PRIu64 "M --host-memory %" PRIu64 "M",
-            any ? "" : " that would do", together[PLAN_DEVICE], together[PLAN_HOST]);
+            any ? "" : " that is sufficient", together[PLAN_DEVICE], together[PLAN_HOST]);
         if (together[PLAN_STORE] > 0) {
             say(&sentence, " --store DIR:%" PRIu64 "M", together[PLAN_STORE]);
         }

@@ -25,8 +25,8 @@ struct store_flow_options {
     int64_t limit_ns;                 /* time limit of one block's I/O; 0: the drive's own */
 };
 
-/* Opens or creates the files. Files that exist must have the image's headers and sizes: -EINVAL
- * names the file. -ENOSPC: there is not enough space. */
+/* Opens the files to read, or creates or overwrites them to write (`writes`). Files to be read must
+ * have the image's headers and sizes: -EINVAL names the file. -ENOSPC: there is not enough space. */
 int store_flow_open(const struct store_flow_options *options, struct store_flow **out);
 /* 0: the caller may free all memory. -ETIMEDOUT as aio_queue_close. NULL is fine. */
 int store_flow_close(struct store_flow *flow);

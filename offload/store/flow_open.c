@@ -56,7 +56,7 @@ static int check_header(struct store_flow *flow, enum store_stream stream, int f
     const uint64_t header_bytes = flow->image->header_bytes[stream];
     struct stat info;
     if (fstat(fd, &info) != 0) {
-        return failed(flow, name, "looked at");
+        return failed(flow, name, "examined");
     }
     if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != bytes) {
         return core_err_set(-EINVAL, "%s/%s has %" PRId64 " bytes; expected %" PRIu64, flow->name,
@@ -90,7 +90,7 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
     name_of(stream, name);
     int plain = openat(options->folder, name, make | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (plain < 0) {
-        return failed(flow, name, options->writes ? "made" : "opened");
+        return failed(flow, name, options->writes ? "created" : "opened");
     }
     const struct model_folder folder = {flow->name, options->folder};
     int rc = options->writes ? fill_header(&folder, flow, stream, plain, name)

@@ -38,12 +38,12 @@ static void refuse_batches(struct tide_engine *engine)
     memcpy(other, world.ids, sizeof other);
     other[17] = WORLD_VOCAB;
     bad.labels = other;
-    refuse_batch(engine, &bad, -EINVAL, "labels: 601 at place 1 of row 1");
+    refuse_batch(engine, &bad, -EINVAL, "labels: 601 at index 1 of row 1");
     other[17] = -101;
     refuse_batch(engine, &bad, -EINVAL, "labels: -101");
     bad = good;
     bad.ids = other;
-    refuse_batch(engine, &bad, -EINVAL, "input_ids: token -101 at place 1 of row 1");
+    refuse_batch(engine, &bad, -EINVAL, "input_ids: token -101 at index 1 of row 1");
     bad = good;
     for (int i = 0; i < TOKENS; i++) {
         other[i] = i % WORLD_LENGTH;
@@ -52,7 +52,7 @@ static void refuse_batches(struct tide_engine *engine)
     bad.positions = other;
     refuse_batch(engine, &bad, -EINVAL, "token 3 of row 0 has position 16");
     other[3] = -1;
-    refuse_batch(engine, &bad, -EINVAL, "position -1 at place 3");
+    refuse_batch(engine, &bad, -EINVAL, "position -1 at index 3");
     bad = good;
     bad.starts = other;
     refuse_batch(engine, &bad, -EINVAL, "the document of place 3 of row 0 cannot begin at -1");
@@ -228,7 +228,7 @@ static void fp16_overflows(void)
         check_double(step.loss_scale, ==, scales[s]);
     }
     check_int(tide_engine_step(engine, &world.batch, 1, 1e-3, &step), ==, -ERANGE);
-    check_contains(tide_last_error(), "at the least loss scale, 2");
+    check_contains(tide_last_error(), "at the smallest loss scale, 2");
     tide_engine_destroy(engine);
     options.loss_scale = 128;
     options.model = world.model;

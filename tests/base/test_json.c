@@ -84,12 +84,12 @@ static void typed(void)
     check_int(core_json_get_string(doc, root, "s", &text), ==, 0);
     check_string(text, "x");
     check_int(core_json_get_integer(doc, root, "f", &integer), ==, -EINVAL);
-    check_string(core_err_sentence(), "t.json:2:12: f: found 1.5; an integer must stand here");
+    check_string(core_err_sentence(), "t.json:2:12: f: found 1.5; expected an integer");
     check_int(integer, ==, 500000000);
     check_int(core_json_get_integer(doc, root, "none", &integer), ==, -ENOENT);
-    check_string(core_err_sentence(), "t.json:1:1: none: missing; an integer must stand here");
+    check_string(core_err_sentence(), "t.json:1:1: none: missing; expected an integer");
     check_int(core_json_get_bool(doc, root, "n", &truth), ==, -ENOENT);
-    check_string(core_err_sentence(), "t.json:3:12: n: found null; true or false must stand here");
+    check_string(core_err_sentence(), "t.json:3:12: n: found null; expected true or false");
     check_int(core_json_get_real(doc, root, "s", &real), ==, -EINVAL);
     check_contains(core_err_sentence(), "found \"x\"; a number");
     check_int(core_json_get(doc, root, "o", CORE_JSON_ARRAY, &value), ==, -EINVAL);
@@ -135,7 +135,7 @@ static void big_integers(void)
     memset(digits, '9', sizeof digits);
     struct core_json *doc = NULL;
     check_int(core_json_parse(digits, sizeof digits, "t.json", NULL, &doc), ==, -EINVAL);
-    check_contains(core_err_sentence(), "beyond the largest number");
+    check_contains(core_err_sentence(), "larger than the largest number");
 }
 
 /* A key twice in one object is refused with both lines, even where one is written with escapes;
@@ -161,7 +161,7 @@ static void halves(void)
     } cases[] = {
         {"[\"\\ud83d\\ude00\", \"\\\\ud800\", \"\\\\\\\\udc00\"]", NULL},
         {"[\"a\",\n \"\\ud83d\\ude00\\ud800x\"]",
-         "t.json:2:15: \\ud800 is one half of a character"},
+         "t.json:2:15: \\ud800 is one half of a surrogate pair"},
         {"[\"\\uDE00\"]", "t.json:1:3: \\ude00 is one half"},
         {"[\"\\ud83d\\u0041\"]", "t.json:1:3: \\ud83d is one half"},
         {"{\"\\\\\\ud83d\": 1}", "t.json:1:5: \\ud83d is one half"},

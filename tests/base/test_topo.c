@@ -271,7 +271,7 @@ static void drive_of_a_path(void)
     check_true(rc == 0 || rc == -ENOENT);
     test_note("/ lies on %s", rc == 0 ? name : core_err_sentence());
     check_int(core_topo_drive_of("/proc", name, sizeof name), ==, -ENOENT);
-    check_contains(core_err_sentence(), "/proc lies on no block device");
+    check_contains(core_err_sentence(), "/proc is not on a block device");
     check_int(core_topo_drive_of("/no/such/path", name, sizeof name), ==, -ENOENT);
     check_contains(core_err_sentence(), "/no/such/path: ");
 }

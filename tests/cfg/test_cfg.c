@@ -430,13 +430,13 @@ static void bad_files(void)
     expect_load(test_file("b.json", "{\n\"a\": \"\xff\"}", 11), -EINVAL,
                 "b.json:2:7: invalid UTF-8");
     expect_load(test_file("c.json", "[1]", 3), -EINVAL,
-                "c.json:1:1: found an array where the object");
+                "c.json:1:1: found an array; expected an object");
     expect_load(test_file("d.json", "{\"train_batch_size\": 1e308}", 27), -EINVAL,
                 "d.json:1:2: train_batch_size: found 1e+308; allowed: an integer from 1 up");
     expect_load(test_file("e.json", "{\"train_batch_size\": 1e309}", 27), -EINVAL,
                 "e.json:1:22: 1e309");
     expect_load(test_file("n.json", "{\n\"a\\u0000b\": 1}", 16), -EINVAL,
-                "n.json:2:11: a key with \\u0000 in it");
+                "n.json:2:11: a key must not contain \\u0000");
     expect_load(test_file("f.json", "", 0), -EINVAL, "f.json:1:1: found the end");
     char *deep = malloc(100000);
     check_true(deep != NULL);
@@ -496,7 +496,7 @@ static void base64(void)
     text[10] = '!';
     text[16] = '\0';
     expect_load(text, -EINVAL, "character 11 of the base64 text (0x21) is none of its alphabet");
-    expect_load("", -EINVAL, "names no configuration; allowed: a path");
+    expect_load("", -EINVAL, "is not a configuration; allowed: a path");
     char *plain = NULL;
     size_t bytes = 0;
     check_int(core_base64_decode("_-8", 3, &plain, &bytes), ==, 0);

@@ -117,19 +117,19 @@ static void usage(void)
         const char *arguments;
         const char *sentence;
     } cases[] = {
-        {"confg", "there is no command confg (did you mean config?)"},
+        {"confg", "unknown command confg (did you mean config?)"},
         {"config", "FILE is missing"},
-        {"config a b", "at most 1 argument is allowed, and 2 were given"},
-        {"config --jsn a", "there is no option --jsn (did you mean --json?)"},
+        {"config a b", "at most 1 argument is allowed, but 2 were given"},
+        {"config --jsn a", "unknown option --jsn (did you mean --json?)"},
         {"config --world", "--world needs a value: N"},
         {"config --world x a", "--world takes an integer, not \"x\""},
         {"config --world=0 a", "--world takes an integer from 1"},
         {"config --json=yes a", "--json takes no value"},
         {"config --lr fast a", "--lr takes a number"},
         {"config --precision int8 a", "--precision takes one of fp32|fp16|bf16"},
-        {"config -x a", "there is no option -x"},
-        {"-q", "there is no command -q"},
-        {"help confg", "there is no command confg"},
+        {"config -x a", "unknown option -x"},
+        {"-q", "unknown command -q"},
+        {"help confg", "unknown command confg"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         check_int(run(cases[i].arguments), ==, 2);

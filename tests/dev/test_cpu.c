@@ -202,7 +202,7 @@ static void rates(void)
     check_int(dev_rates_measure(device, 5 << 20, &measured), ==, -ENOMEM);
     check_int(dev_rates_measure(device, 0, &measured), ==, -EINVAL);
     check_int(dev_rates_measure(device, (size_t)1 << 45, &measured), ==, -ENOMEM);
-    check_contains(core_err_sentence(), "needs 4 times that in host memory");
+    check_contains(core_err_sentence(), "needs 4 times as much host memory");
     dev_close(device);
 }
 

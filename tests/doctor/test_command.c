@@ -98,7 +98,7 @@ static void json(void)
 static void wrong_usage(void)
 {
     check_int(run("--store nowhere 2>&1"), ==, 2);
-    check_contains(shown, "--store nowhere: there is no such folder; mkdir -p 'nowhere'");
+    check_contains(shown, "--store nowhere does not exist; mkdir -p 'nowhere'");
     check_int(run("--store nowhere 2>/dev/null"), ==, 2);
     check_string(shown, "");
     check_int(run("--store /etc/passwd 2>&1"), ==, 2);

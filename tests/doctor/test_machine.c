@@ -67,7 +67,7 @@ static void no_proc_and_no_sys(void)
 {
     static const char *const none[][2] = {{"/empty", ""}, {NULL, NULL}};
     const char *text = hear(machine("bare", none), test_directory(), NULL);
-    check_contains(text, "warn memory : how much there is cannot be read");
+    check_contains(text, "warn memory : the size of memory cannot be read");
     check_contains(text, "mount -t proc");
     check_contains(text, "ok numa : one node");
     check_contains(text, "the PCI bus cannot be read");
@@ -98,7 +98,7 @@ static void a_badly_set_machine(void)
     const char *root = machine("bad", files);
     check_double(doctor_cpu_quota(root), ==, 0.5);
     const char *text = hear(root, NULL, NULL);
-    check_contains(text, "warn cpu : the cgroup's quota gives the time of 0.5 of ");
+    check_contains(text, "warn cpu : the cgroup's quota allows the time of 0.5 of ");
     check_contains(text,
                    "keeps the lowest frequency => sudo cpupower frequency-set -g performance");
     check_contains(text, "warn memory : 1.0 GiB usable of 16.0 GiB");
@@ -106,7 +106,7 @@ static void a_badly_set_machine(void)
     check_contains(text, "warn pages : transparent huge pages: never");
     check_contains(text, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
     check_contains(text,
-                   "65530 of the machine's 65536 requests are taken => sudo sysctl fs.aio-max");
+                   "65530 of the machine's 65536 requests are in use => sudo sysctl fs.aio-max");
     check_contains(text, "=> sudo sysctl kernel.numa_balancing=0");
     check_cures(text);
 }
@@ -172,10 +172,10 @@ static void a_card_without_a_driver(void)
     if (strstr(heard_text(), "CUDA device") != NULL) {
         test_skip("a card works here");
     }
-    check_contains(heard_text(), "ok gpu : no NVIDIA card is seen;");
+    check_contains(heard_text(), "ok gpu : no NVIDIA card was found;");
     doctor = hear_alone(machine("card", card));
     doctor_gpu(&doctor);
-    check_contains(heard_text(), "warn gpu : there is a card, but it cannot be used: ");
+    check_contains(heard_text(), "warn gpu : a card was found, but it cannot be used: ");
     check_cures(heard_text());
 }
 

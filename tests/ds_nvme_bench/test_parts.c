@@ -279,7 +279,7 @@ static void targets(void)
     check_int(bench_target_place(&target, -1, -1), ==, 0);
     check_int(bench_target_place(&target, -1, 0), ==, 0);
     check_int(bench_target_place(&target, 999, -1), ==, -EINVAL);
-    check_contains(core_err_sentence(), "no such node");
+    check_contains(core_err_sentence(), "does not have that node");
 }
 
 static const struct bench_params small = {

@@ -45,8 +45,8 @@ static void modes(void)
         {"--mode point --op read,rw --params 350M --tbw 600", "A model of 0.35B parameters"},
         {"--mode sweep --runtime 0.5", "Recommended: block "},
         {"--mode sweep --full --block_size 256K,1M --runtime 0.05", "%peak"},
-        {"--mode verify --loops 2", "came back as they were written"},
-        {"--mode swap --tensor_size 4M --loops 2", "both together"},
+        {"--mode verify --loops 2", "were read back as written"},
+        {"--mode swap --tensor_size 4M --loops 2", "together"},
         {"--mode soak --op read --runtime 0.3", "GB/s at the end"},
         {"--mode point --op write --checksum xxh3", "GB/s writing"},
         {"--mode point --op read --backend libaio -v", "libaio"},
@@ -77,7 +77,7 @@ static void usage(void)
         const char *arguments;
         const char *sentence;
     } cases[] = {
-        {"--mode point", "--nvme_dir DIR names it"},
+        {"--mode point", "--nvme_dir DIR is missing"},
         {"", "an argument is empty"},
         {"--mode sweeep /d", "--mode takes one of sweep|point|verify|swap|soak"},
         {"--op reads /d", "--op takes read, write and rw"},
@@ -90,14 +90,14 @@ static void usage(void)
         {"--numa mars /d", "--numa takes auto, off or the number of a node"},
         {"--params many /d", "such as 7B"},
         {"--runtime fast /d", "--runtime takes a number"},
-        {"--checksum xxh3 --block_size 128K /d", "multiples of 1M"},
+        {"--checksum xxh3 --block_size 128K /d", "multiple of 1M"},
         {"--checksum md5 /d", "auto|none|xxh3"},
         {"--tensor_size 1K --mode swap /d", "--tensor_size takes 1 MiB and more"},
         {"--mode verify --emit-config c.json /d", "needs a sweep or points"},
-        {"--op , /d", "--op names no operation"},
-        {"--use_gds /d", "there is no option --use_gds: GPU memory and GDS are not measured"},
-        {"--bs 1M /d", "there is no option --bs: use --block_size LIST"},
-        {"--single_submit /d", "there is no option --single_submit"},
+        {"--op , /d", "--op is empty"},
+        {"--use_gds /d", "unknown option --use_gds: GPU memory and GDS are not measured"},
+        {"--bs 1M /d", "unknown option --bs: use --block_size LIST"},
+        {"--single_submit /d", "unknown option --single_submit"},
         {"--op readwrite /d", "--op takes read, write and rw, not \"readwrite\""},
         {"--queuedepth 4 /d", "did you mean --queue_depth?"},
         {"--json /nowhere/x.json /tmp", "/nowhere/x.json cannot be written"},
@@ -248,11 +248,11 @@ static void nothing_in_silence(void)
     char *text = NULL;
     size_t bytes = 0;
     check_int(tool_run(tool_with_drive("--mode point --block_size 8M")), ==, 0);
-    check_contains(tool_err, "1 of 3 measurements asked for are left out");
+    check_contains(tool_err, "1 of 3 requested measurements are skipped");
     check_int(tool_run(tool_with_drive("--mode verify --pages 4k")), ==, 0);
-    check_contains(tool_err, "--mode verify works with one I/O thread");
+    check_contains(tool_err, "--mode verify uses one I/O thread");
     check_int(tool_run(tool_with_drive("--mode sweep --op read --runtime 0.3")), ==, 0);
-    check_contains(tool_err, "--loops and --ramp_time are of --full");
+    check_contains(tool_err, "--loops and --ramp_time are for --full");
     const char *path = test_file("ds_config.json", mine, sizeof mine - 1);
     snprintf(options, sizeof options, "--mode point --op read --emit-config %s", path);
     check_int(tool_run(tool_with_drive(options)), ==, 2);

@@ -63,9 +63,9 @@ static void usage(void)
         {"finetune --model %M --data %T/d.jsonl", "--out DIR is missing"},
         {"plan", "--model DIR is missing"},
         {"finetune --modl x", "did you mean --model?"},
-        {"finetune --learning_rate 1", "there is no option --learning_rate: use --lr X"},
+        {"finetune --learning_rate 1", "unknown option --learning_rate: use --lr X"},
         {"plan --per-device-train-batch-size=4", "use --batch ROWS"},
-        {"finetune --lora 8", "adapters are not built yet"},
+        {"finetune --lora 8", "adapters are not supported yet"},
         {"plan --model Qwen/Qwen3-0.6B",
          "tide downloads nothing: hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B"},
         {"plan --model %M --store %T/x:yy", "\"yy\" is not a size"},
@@ -77,7 +77,7 @@ static void usage(void)
         {TRAIN "--out %T/o --save-every 0", "--save-every takes an integer from 1"},
         {TRAIN "--out %T/o --keep 0", "--keep takes an integer from 1"},
         {TRAIN "--out %T/o --tensorboard %T/d.jsonl", "d.jsonl"},
-        {TRAIN "--out %T/o --steps 1 --epochs 1", "--steps and --epochs both say"},
+        {TRAIN "--out %T/o --steps 1 --epochs 1", "--steps and --epochs exclude each other"},
         {TRAIN "--out %T/o --steps 0", "--steps takes an integer from 1"},
         {TRAIN "--out %T/o --steps 1000000000000000", "from 1 to 100000000, not 1000000000000000"},
         {TRAIN "--out %T/o --pack", "--pack needs --seq-len N"},
@@ -85,7 +85,8 @@ static void usage(void)
         {TRAIN "--out %T/o --on-bad-row jump", "--on-bad-row takes one of stop|skip"},
         {TRAIN "--out %T/o --data %T/e.jsonl", "--data is given twice, \""},
         {TRAIN "--out %T/o --eval-data a --eval-data b",
-         "--eval-data is given twice, \"a\" and \"b\"; a pattern in quotes"},
+         "--eval-data is given twice, \"a\" and \"b\"; to pass several files, use a pattern in "
+         "quotes"},
         {TRAIN "--out %T/o --eval-every 2", "--eval-every needs --eval-data"},
         {TRAIN "--out %T/o --eval-data %T/none", "none"},
         {TRAIN "--out %T/o --lr -1", "--lr takes a number from 0"},
@@ -98,15 +99,15 @@ static void usage(void)
         {TRAIN "--out %T/o --seq-len 65", "up to 64 tokens"},
         {TRAIN "--out %T/o --log %T/no/such.jsonl", "such.jsonl cannot be written"},
         {TRAIN "--out %T/o --trace %T/no/such.json", "such.json cannot be written"},
-        {TRAIN "--out %T/o --log %T/d.jsonl", "d.jsonl would be written over what --data "},
+        {TRAIN "--out %T/o --log %T/d.jsonl", "d.jsonl would overwrite the file of --data "},
         {"finetune --model %M --data %T/[d].jsonl --out %T/o --log %T/d.jsonl",
-         "d.jsonl would be written over what --data "},
-        {TRAIN "--out %T/o --csv %T/./d.jsonl", "d.jsonl would be written over what --data "},
-        {TRAIN "--out %T/o --trace %T/d.jsonl", "d.jsonl would be written over what --data "},
-        {TRAIN "--out %T/d.jsonl", "is a file, and a folder is to be written"},
-        {TRAIN "--out %M", "is the model that is trained"},
-        {TRAIN "--out %M --overwrite", "is the model that is trained"},
-        {TRAIN "--out %T/full", "is there and not empty"},
+         "d.jsonl would overwrite the file of --data "},
+        {TRAIN "--out %T/o --csv %T/./d.jsonl", "d.jsonl would overwrite the file of --data "},
+        {TRAIN "--out %T/o --trace %T/d.jsonl", "d.jsonl would overwrite the file of --data "},
+        {TRAIN "--out %T/d.jsonl", "is a file; expected a folder"},
+        {TRAIN "--out %M", "is the model that is being trained"},
+        {TRAIN "--out %M --overwrite", "is the model that is being trained"},
+        {TRAIN "--out %T/full", "exists and is not empty"},
         {"finetune --model %T/none --data %T/d.jsonl --out %T/o", "none"},
         {"finetune --model %M/model.safetensors --data %T/d.jsonl --out %T/o",
          "is a file of tensors"},
@@ -115,7 +116,7 @@ static void usage(void)
         {"finetune --model %M --data %T/high.jsonl --out %T/o", "high.jsonl:2"},
         {"finetune --model %M --data %T/label.jsonl --out %T/o", "label.jsonl:1"},
         {"finetune --model %M --data %T/long.jsonl --out %T/o", "--seq-len 64 cuts them"},
-        {"plan --model %M --json --tape", "two outputs"},
+        {"plan --model %M --json --tape", "exclude each other"},
     };
     char row[1024] = "{\"input_ids\": [1";
     rig_rows();
@@ -242,7 +243,7 @@ static void refused(void)
     expect(0, run_all);
     check_true(rig_has("w.jsonl") && rig_has("w.csv") && rig_has("wb/one"));
     expect(2, run_all);
-    check_contains(rig_err, "is there and not empty");
+    check_contains(rig_err, "exists and is not empty");
 }
 
 /* The log has a line a step with exactly these keys, and the summary last. */
@@ -321,9 +322,8 @@ static void events(void)
     check_true(second != NULL && third != NULL);
     check_contains(second,
                    "\"events\":[{\"kind\":\"save\",\"text\":\"checkpoint-1\"}]}\n{\"step\":3");
-    check_contains(third,
-                   "\"events\":[{\"kind\":\"warning\",\"text\":\"there is no checkpoint of step 2: "
-                   "paper: checkpoint 2 fails with 28; the run goes on");
+    check_contains(third, "\"events\":[{\"kind\":\"warning\",\"text\":\"the checkpoint of step 2 "
+                          "was not written: paper: checkpoint 2 fails with 28; the run continues");
     check_contains(log, "\"run\":{\"schema_version\":1,\"time\":\"2");
     check_contains(log, "\"steps\":5,\"begun\":0,\"eval_every\":0,\"save_every\":1,\"clip\":1.0,"
                         "\"device_bytes\":1990000000,\"host_bytes\":990000000}");
@@ -399,7 +399,7 @@ static void talk(void)
     check_contains(rig_err, "step 1/3  loss 8.0000");
     check_contains(rig_err, "step 3/3  loss 2.6667");
     check_contains(rig_err, "40 % stalled on store reads");
-    check_contains(rig_err, "planned: 0.5 s a step, 3.000 GB of memory; measured: 0.25 s");
+    check_contains(rig_err, "planned: 0.5 s per step, 3.000 GB of memory; measured: 0.25 s");
     check_contains(rig_out, "eval loss 3.0000\n");
     check_true(strstr(rig_err, "\r") == NULL);
     check_contains(rig_read("t.jsonl"), "\"eval_loss\":3.0}\n");
@@ -443,14 +443,15 @@ static void checkpoints(void)
 {
     rig_rows();
     expect(0, TRAIN "--out %T/pa --steps 5 --save-every 2 --resume");
-    check_contains(rig_err, "there is no checkpoint in ");
+    check_contains(rig_err, "no checkpoint in ");
     check_true(rig_has("pa/checkpoint-2") && rig_has("pa/checkpoint-4") &&
                !rig_has("pa/checkpoint-5"));
     check_string(rig_read("pa/checkpoint-2"), "keep 2, replace 0");
     expect(0, TRAIN "--out %T/qa --steps 2 --save-every 1 --keep 7 --overwrite");
     check_string(rig_read("qa/checkpoint-1"), "keep 7, replace 1");
     expect_with(0, "TIDE_PAPER_FAIL=checkpoint 1 28", TRAIN "--out %T/ra --steps 4 --save-every 2");
-    check_contains(rig_err, "there is no checkpoint of step 2: paper: checkpoint 1 fails with 28");
+    check_contains(rig_err,
+                   "the checkpoint of step 2 was not written: paper: checkpoint 1 fails with 28");
     check_contains(rig_out, ", 1 of 2 checkpoints not written");
     /* The last one: also without a word on the way. */
     expect_with(1, "TIDE_PAPER_FAIL=checkpoint 2 28",
@@ -475,7 +476,7 @@ static void signals(void)
     rig_rows();
     expect_with(130, "TIDE_PAPER_SIGNAL=2 2", TRAIN "--out %T/i --steps 5");
     check_contains(rig_err, "stopped by a signal after step 2 of 5; ");
-    check_contains(rig_err, "checkpoint-2 holds it all");
+    check_contains(rig_err, "checkpoint-2 has everything");
     check_true(rig_has("i/checkpoint-2") && !rig_has("i/steps"));
     expect_with(130, "TIDE_PAPER_SIGNAL=1 15", TRAIN "--out %T/j --steps 5");
     check_true(rig_has("j/checkpoint-1"));
@@ -515,7 +516,7 @@ static void plans(void)
     check_contains(rig_out,
                    "instead of this: activations keep, update deferred: 0.5 s in 4.000 GB: "
                    "twice as slow");
-    check_contains(rig_out, "a day of it writes 2.1 TB");
+    check_contains(rig_out, "2.1 TB a day");
     expect(0, "plan --model %M --data %T/d.jsonl --json --host-memory 1GiB");
     struct core_json *doc = NULL;
     check_int(core_json_parse(rig_out, strlen(rig_out), "out", NULL, &doc), ==, 0);

@@ -173,7 +173,7 @@ static void contradicted_once(void)
     check_int(tune_data_step(data, &batches), ==, -EIO);
     check_contains(core_err_sentence(), counts.path);
     check_contains(core_err_sentence(), "is removed, so that the next run counts the rows of");
-    check_contains(core_err_sentence(), "a row has 5 tokens, and the longest had 3 before");
+    check_contains(core_err_sentence(), "a row has 5 tokens, but the longest had 3 before");
     tune_data_close(data);
     check_int(access(counts.path, F_OK), ==, -1);
     check_int(open_counted(&options, &counted).longest, ==, 5);
@@ -211,14 +211,14 @@ static void wrong_rows_are_told(void)
     core_log_bind(&(struct core_log){.level = CORE_LOG_WARN, .write = hear});
     check_int(open_counted(&options, &counted).wrong, ==, 1);
     check_contains(said, "skipped: ");
-    check_contains(said, "1 of 10 rows are wrong, and left out");
-    check_true(counted && strstr(said, "they were named") == NULL);
+    check_contains(said, "1 of 10 rows are invalid and skipped");
+    check_true(counted && strstr(said, "they were listed") == NULL);
     said[0] = '\0';
     check_int(open_counted(&options, &counted).wrong, ==, 1);
     core_log_bind(bound);
     check_true(!counted && strstr(said, "skipped: ") == NULL);
     check_contains(said,
-                   "1 of 10 rows are wrong, and left out; they were named when they were counted");
+                   "1 of 10 rows are invalid and skipped; they were listed when they were counted");
     check_contains(said, counts.path);
 }
 

@@ -160,7 +160,8 @@ static void long_rows(void)
     struct tune_data *data = NULL;
     options.length_max = 6;
     check_int(tune_data_open(&options, &data), ==, -EINVAL);
-    check_contains(core_err_sentence(), "3 of 3 rows have more than the 6 tokens");
+    check_contains(core_err_sentence(),
+                   "3 of 3 rows have more tokens than the model's 6 positions");
     check_contains(core_err_sentence(), "--seq-len 6 cuts them");
     options.cut = true;
     data = rows_open(&options);
@@ -305,7 +306,7 @@ static void standard_input(void)
         if (i >= 4) {
             check_int(tune_data_open(&options, &data), ==, -EINVAL);
             check_contains(core_err_sentence(),
-                           i < 6 ? "standard input:1: " : "standard input: nothing is left");
+                           i < 6 ? "standard input:1: " : "standard input: no tokens to train on");
             continue;
         }
         data = rows_open(&options);

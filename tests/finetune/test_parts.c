@@ -200,7 +200,7 @@ static void models(void)
     check_int(tune_context_inspect(&talk, "/nonexistent", true, &model), ==, -ENOENT);
     test_file("manifest.json", "{}", 2);
     check_int(tune_context_inspect(&talk, test_directory(), false, &model), ==, -EINVAL);
-    check_contains(core_err_sentence(), "is a checkpoint; --resume goes on with its run");
+    check_contains(core_err_sentence(), "is a checkpoint; --resume continues its run");
     struct tune_data *data = NULL;
     struct tune_data_options rows = {.vocab = 100, .length_max = 16, .batch = 1, .step_max = 1};
     rows.path = test_file("rows.jsonl", "{\"input_ids\": [1, 2]}\n", 22);
@@ -343,7 +343,7 @@ static void no_log(void)
     check_contains(core_err_sentence(), "/nonexistent/x.csv cannot be written");
     options = (struct tune_log_options){.csv_path = "/dev/null/x/y.csv", .csv_folder = true};
     check_int(tune_log_open(&options, &log), ==, -ENOTDIR);
-    check_contains(core_err_sentence(), "/dev/null/x cannot be made");
+    check_contains(core_err_sentence(), "/dev/null/x cannot be created");
     options = (struct tune_log_options){.board_folder = "/dev/null"};
     check_int(tune_log_open(&options, &log), ==, -ENOTDIR);
     check_contains(core_err_sentence(), "/dev/null");

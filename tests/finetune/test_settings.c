@@ -482,7 +482,7 @@ static void refusals(void)
         {NULL, "--place weights=disk", "\"weights=disk\" says nothing; allowed: weights"},
         {NULL, "--place acts=device", "\"acts=device\" says nothing"},
         {NULL, "--place weights", "\"weights\" says nothing"},
-        {NULL, "--place weights=host,weights=device", "says twice where weights lie"},
+        {NULL, "--place weights=host,weights=device", "--place gives weights twice"},
         {NULL, "--place states=store", "--place needs a store: give --store DIR"},
         {NULL, "--store :1G", "--store :1G: allowed: the path"},
         {NULL, "--store a:0", "a store of 0 bytes"},
@@ -498,12 +498,12 @@ static void refusals(void)
         {"{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 16385}", "",
          "at most 16384 micro-batches"},
         {"{\"train_batch_size\": 7, \"gradient_accumulation_steps\": \"auto\"}", "--batch 2",
-         "is no multiple of --batch 2"},
+         "is not a multiple of --batch 2"},
         {"{\"train_batch_size\": 6, \"train_micro_batch_size_per_gpu\": 2}", "--batch 4",
-         "is no multiple of --batch 4 x 1 ranks"},
+         "is not a multiple of --batch 4 x 1 ranks"},
         {"{\"train_batch_size\": 2, \"zero_optimization\": {\"stage\": 7}}", "",
          "found 7; allowed: an integer from 0 to 3"},
-        {"{\"train_micro_batch_size_per_gpu\": 2e9}", "", "2000000000 rows a step; at most"},
+        {"{\"train_micro_batch_size_per_gpu\": 2e9}", "", "2000000000 rows per step; the maximum"},
         {"{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\n"
          "\"cycle_min_lr\": 1e-5, \"cycle_max_lr\": 1e-3, \"cycle_first_step_size\": 3,\n"
          "\"decay_step_size\": 2, \"decay_mom_rate\": 0.5}}}",
@@ -525,13 +525,13 @@ static void warmups(void)
 {
     struct tune_settings s;
     expect(NULL, "--warmup 9 --steps 5 --schedule wsd --lr 0.9", &s);
-    check_contains(test_heard(), "--warmup 9 is no shorter than the run, 5 steps: ");
+    check_contains(test_heard(), "--warmup 9 is not shorter than the run, 5 steps: ");
     check_double(fabs(schedule_lr(&s.schedule, 4) - 0.4), <, 1e-12);
     check_int(tune_settings_fit(&s,
                                 &(struct tune_data_info){.rows = 10, .longest = 40, .tokens = 125},
                                 TUNE_STEPS_MAX + INT64_C(1)),
               ==, -EINVAL);
-    check_contains(core_err_sentence(), "at most 100000000 are possible");
+    check_contains(core_err_sentence(), "the maximum is 100000000");
     tune_settings_fini(&s);
 #define WARMUP(steps)                                                                              \
     "{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {"              \
@@ -639,7 +639,7 @@ static void plans(void)
                    "folder: 1.0M parameters, 900.0K of them trained; a step has 6 x 2 rows of "
                    "7 tokens over all ranks");
     check_contains(text, "  STORE            3.000 GB\n          states   3.000 GB\n");
-    check_contains(text, "a day of it writes 2.1 TB");
+    check_contains(text, "2.1 TB a day");
     free(text);
     text = text_of(print_short);
     check_contains(text, "plan: 1.0M parameters; DEVICE 2.000 GB");

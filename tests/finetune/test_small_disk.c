@@ -167,7 +167,7 @@ static void output_is_a_mount_point(void)
     begin();
     small_disk("mounted", 4096);
     expect(2, TRAIN_SMALL "--out %T/mounted --steps 2");
-    check_contains(rig_err, "where a file system begins");
+    check_contains(rig_err, "is a mount point");
     end_disk("mounted");
 }
 
@@ -190,12 +190,12 @@ static void two_runs_on_one_output(void)
     const int second = rig_start(NULL,
                                  TRAIN_SMALL "--out %T/both --steps 4 --save-every 1 --resume");
     const int code = rig_wait(second);
-    check_contains(rig_err, "both.partial; name another folder, or wait for its end");
+    check_contains(rig_err, "both.partial; name another folder, or wait until that run ends");
     check_true(code == 1 || code == 2);
     check_true(!rig_has("both/model.safetensors"));
     kill(first, SIGTERM);
     rig_expect(__LINE__, rig_wait(first), 130);
-    check_contains(rig_err, "holds it all");
+    check_contains(rig_err, "has everything");
     rig_end();
 }
 

@@ -89,7 +89,7 @@ static void resumed(void)
     check_true(rig_has("parts/checkpoint-4") && !rig_has("parts/checkpoint-2"));
     check_true(rig_has("parts/model.safetensors") && !rig_has("parts.partial"));
     expect(2, SHUFFLED "--out %T/parts --steps 9");
-    check_contains(rig_err, "--resume to go on");
+    check_contains(rig_err, "--resume to continue");
     expect(0, SHUFFLED "--out %T/parts --steps 9 --resume --log %T/parts.jsonl");
     check_contains(rig_err, "checkpoint-4, after step 4 of 9");
     check_true(rig_has("parts/checkpoint-4"));
@@ -166,17 +166,17 @@ static void shared_store(void)
     }
     check_true(rig_read("first.jsonl")[0] != '\0');
     expect(2, TRAIN_SMALL "--out %T/first/ --steps 2");
-    check_contains(rig_err, "first.partial; name another folder, or wait for its end");
+    check_contains(rig_err, "first.partial; name another folder, or wait until that run ends");
     check_int(mkdir(rig_path("third.partial"), 0700), ==, 0);
     test_file("third.partial/diary", "dear", 4);
     expect(2, TRAIN_SMALL "--out %T/third --steps 2");
-    check_contains(rig_err, "third.partial has files in it that no run left");
+    check_contains(rig_err, "third.partial has files that no run of tide left");
     check_true(rig_has("third.partial/diary") && !rig_has("third"));
     expect(0, "inspect %T/store");
     check_contains(rig_out, "in use: a running process has it open");
     check_contains(rig_out, "verified: headers and sizes");
     expect(2, "plan --model %T/store");
-    check_contains(rig_err, "is a store: a run has its states there");
+    check_contains(rig_err, "is a store with the states of a run");
     expect(0, "inspect --json %T/store");
     check_contains(rig_out, "\"what\": \"store\"");
     check_contains(rig_out, "\"in_use\": true");
@@ -188,11 +188,11 @@ static void shared_store(void)
     check_true(!rig_has("second/model.safetensors"));
     kill(first, SIGINT);
     rig_expect(__LINE__, rig_wait(first), 130);
-    check_contains(rig_err, "--resume goes on from there");
+    check_contains(rig_err, "--resume continues from there");
     check_true(!rig_has("first/model.safetensors") && !rig_has("first.partial"));
     check_uint(entries("store"), ==, 0);
     expect(0, "inspect %T/store");
-    check_contains(rig_out, "/store: empty; a store that no run uses");
+    check_contains(rig_out, "/store: empty, like a store that no run uses");
     expect(0, "inspect --json %T/store");
     check_contains(rig_out, "\"what\": \"store\"");
     expect(2, "plan --model %T/store");
@@ -366,10 +366,10 @@ static void texts(void)
     expect(2, "finetune --model %T/chat/model --data %T/t.jsonl --out %T/x --steps 1 "
               "--data-memory 1000");
     check_contains(rig_err, "t.jsonl:1: the row has 49 bytes");
-    check_contains(rig_err, "needs more than the 1000 bytes of memory");
-    check_contains(rig_err, "--data-memory allows more");
+    check_contains(rig_err, "needs more than the limit of 1000 bytes");
+    check_contains(rig_err, "raise --data-memory");
     expect(2, "plan --model %T/chat/model --data %T/t.jsonl --chat-format letters");
-    check_contains(rig_err, "tide plan: --chat-format: \"letters\" is unknown");
+    check_contains(rig_err, "tide plan: --chat-format: unknown format \"letters\"");
     static const char *const flags[] = {"", "--train-on all", "--pack --seq-len 100"};
     for (size_t i = 0; i < 3; i++) {
         char arguments[512];
@@ -419,8 +419,8 @@ static void frozen_in_part(void)
 {
     rig_train_begin();
     expect(2, TRAIN_SMALL "--out %T/none -v --freeze *.k_proj.*");
-    check_contains(rig_err, "model.layers.0.self_attn.k_proj.weight is to be frozen and "
-                            "model.layers.0.self_attn.q_proj.weight is not");
+    check_contains(rig_err, "--freeze matches model.layers.0.self_attn.k_proj.weight and not "
+                            "model.layers.0.self_attn.q_proj.weight");
     check_true(strstr(rig_err, "measure") == NULL);
     expect(2, TRAIN_SMALL "--out %T/none -v --freeze nothing");
     check_contains(rig_err, "\"nothing\"");
@@ -489,7 +489,7 @@ static void config_alone(void)
     free(text);
     expect(0, "plan --model %T/bare --batch 2");
     check_contains(rig_out, "DEVICE");
-    check_contains(rig_err, "planned by config.json alone; to train, weights are needed: ");
+    check_contains(rig_err, "planned from config.json alone; training needs weights: ");
     check_contains(rig_err, "/bare has neither model.safetensors nor ");
     expect(2, "finetune --model %T/bare --data %T/d.jsonl --out %T/barely");
     check_contains(rig_err, "/bare has neither model.safetensors nor ");
@@ -512,7 +512,7 @@ static void stopped_at_once(void)
     check_true(rows >= 0);
     expect(2, "finetune --model %M --data %T/no-rows --out %T/./none --log %T/late.jsonl "
               "--tensorboard %T/late");
-    check_contains(rig_err, "none.partial; name another folder, or wait for its end");
+    check_contains(rig_err, "none.partial; name another folder, or wait until that run ends");
     check_true(!rig_has("late.jsonl") && !rig_has("late") && rig_has("none.partial"));
     kill(run, SIGTERM);
     close(rows);
@@ -520,7 +520,7 @@ static void stopped_at_once(void)
     check_contains(rig_err, "stopped by a signal before the first step");
     check_true(!rig_has("none") && !rig_has("none.partial"));
     expect(2, "finetune --model %M --data %T/no-rows --out %T/no/such/");
-    check_contains(rig_err, "/no/such/ cannot be made in ");
+    check_contains(rig_err, "/no/such/ cannot be created in ");
     check_true(!rig_has("no"));
     expect(2, "finetune --model %M --data %T/no-rows --out %T/none");
     check_contains(rig_err, "no-rows");
@@ -552,7 +552,7 @@ static void resumed_otherwise(void)
     expect(0, arguments);
     expect(0, LONE "--steps 4 --resume");
     check_contains(rig_err, "threads was ");
-    check_contains(rig_err, "bits will differ");
+    check_contains(rig_err, "results will not be identical");
     expect(0, LONE "--steps 6 --resume --threads 1");
     expect(0, LONE "--steps 8 --resume"); /* with the one thread that the checkpoint has */
     check_true(strstr(rig_err, "threads was ") == NULL);
@@ -634,7 +634,7 @@ static void hung_up_and_ignored(void)
     wait_for_a_line("hung.jsonl");
     kill(run, SIGHUP);
     rig_expect(__LINE__, rig_wait(run), 130);
-    check_contains(rig_err, "--resume goes on from there");
+    check_contains(rig_err, "--resume continues from there");
     run = start_ignoring((const int[]){SIGINT, SIGHUP},
                          TRAIN_SMALL "--out %T/away --steps 1000000 --log %T/away.jsonl -q");
     wait_for_a_line("away.jsonl");
@@ -713,13 +713,13 @@ static void files_of_the_user(void)
     char *log = strdup(rig_read("twice.jsonl"));
     check_true(log != NULL);
     expect(0, TRAIN_SMALL "--out %T/twice --steps 2 --resume --log %T/twice.jsonl");
-    check_contains(rig_err, "the run is finished already, after step 2 of 2: nothing was trained");
+    check_contains(rig_err, "the run is already finished, after step 2 of 2: nothing was trained");
     check_true(strstr(rig_err, "measured") == NULL && strstr(rig_err, "tokens/s\n") == NULL);
     check_string(rig_read("twice.jsonl"), log);
     free(log);
     expect(0, TRAIN_SMALL "--out %T/v --steps 1 -q");
     expect(0, TRAIN_SMALL "--out %T/v --steps 2 --resume"); /* from the start */
-    check_contains(rig_err, "there is no checkpoint in ");
+    check_contains(rig_err, "no checkpoint in ");
     expect(2, TRAIN_SMALL "--out %T/v --steps 1 --resume -q");
     check_contains(rig_err, "--steps 1, but the model in ");
     mkdir(rig_path("w"), 0700);
@@ -765,7 +765,7 @@ static void model_of_another(void)
              test_directory(), test_directory());
     check_int(system(line), ==, 0);
     expect(2, TRAIN_SMALL "--out %T/r --steps 3 --resume -q");
-    check_contains(rig_err, "is of another run than the checkpoints");
+    check_contains(rig_err, "its model and its checkpoints belong to different runs");
     check_int(unlink(rig_path("s/.tide-model")), ==, 0);
     expect(2, TRAIN_SMALL "--out %T/s --steps 3 --resume -q");
     check_contains(rig_err, "this run did not write it");
@@ -793,7 +793,7 @@ static void model_of_another(void)
     check_contains(rig_out, "/q: 5 steps, left as it was");
     rig_same_model("q", "copy");
     expect(2, TRAIN_SMALL "--out %T/q --steps 4 --resume -q");
-    check_contains(rig_err, "is after step 5; ask for that many or more");
+    check_contains(rig_err, "is after step 5; request at least that many");
     expect(2, TRAIN_SMALL "--out %T/q --steps 1 --resume -q");
     check_contains(rig_err, "/q/checkpoint-2 is after step 2");
     rig_same_model("q", "copy");
@@ -817,7 +817,7 @@ static void here(void)
     expect(0, TRAIN_SMALL "--out %T/dot/. --steps 1 -q");
     check_true(rig_has("dot/model.safetensors") && !rig_has("dot.partial"));
     expect(2, TRAIN_SMALL "--out %T/dot/. --steps 1 -q");
-    check_contains(rig_err, "dot is there and not empty");
+    check_contains(rig_err, "dot exists and is not empty");
     /* A link is what it leads to: a folder on a larger drive, say. */
     check_int(mkdir(rig_path("far"), 0700), ==, 0);
     check_int(symlink("far", rig_path("link")), ==, 0);

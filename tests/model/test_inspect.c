@@ -146,7 +146,7 @@ static void prints(void)
     /* A store that no run uses is empty, and right. */
     check_int(mkdir(test_path("empty"), 0700), ==, 0);
     check_int(command(test_path("empty"), out, sizeof out), ==, 0);
-    check_contains(out, "empty: empty; a store that no run uses");
+    check_contains(out, "empty: empty, like a store that no run uses");
     check_true(strstr(out, "WRONG") == NULL);
 }
 

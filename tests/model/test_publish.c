@@ -359,7 +359,7 @@ static void restored(void)
     check_int(unlink(in("config.json")), ==, 0);
     put("config.json", "old");
     check_int(model_claim_take(out, &claim), ==, -EEXIST);
-    check_contains(core_err_sentence(), "was put there after a run was stopped");
+    check_contains(core_err_sentence(), "was created after a run was stopped");
     check_true(is_old());
     check_owners();
     check_int(unlink(in("config.json")), ==, 0);
@@ -372,7 +372,7 @@ static void restored(void)
     FILE *list = fopen(in("../out.partial/" MODEL_PUBLISH_LIST), "w");
     check_true(list != NULL && fwrite(bad, 1, sizeof bad, list) == sizeof bad && fclose(list) == 0);
     check_int(model_claim_take(out, &claim), ==, -EINVAL);
-    check_contains(core_err_sentence(), "no name of a file");
+    check_contains(core_err_sentence(), "not the name of a file");
     list = fopen(in("../out.partial/" MODEL_PUBLISH_LIST), "w");
     check_true(list != NULL && fwrite(older, 1, sizeof older, list) == sizeof older &&
                fclose(list) == 0);
@@ -496,7 +496,7 @@ static void folder_is_gone(void)
         if (rc == 0) {
             model_claim_drop(&claim);
         } else {
-            check_contains(core_err_sentence(), "that is not there any more");
+            check_contains(core_err_sentence(), "which is missing now");
             parts++;
         }
         whole += is_new();

@@ -43,9 +43,10 @@ static void refuses(void)
         {"{" ENTRY("a", "F32", "[4294967296,4294967296]", 0, 8) "}", 8, "overflows"},
         {"{" ENTRY("a", "F32", "[4611686018427387904]", 0, 0) "}", 0, "overflows"},
         {"{" ENTRY("a", "F32", "[2]", 8, 0) "}", 8, "ends before it begins"},
-        {"{" ENTRY("a", "F32", "[-2]", 0, 8) "}", 8, "no list of at most 8 sizes"},
-        {"{" ENTRY("a", "F32", "[2.0]", 0, 8) "}", 8, "no list of at most 8 sizes"},
-        {"{" ENTRY("a", "F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", 4, "no list of at most 8 sizes"},
+        {"{" ENTRY("a", "F32", "[-2]", 0, 8) "}", 8, "not a list of at most 8 sizes"},
+        {"{" ENTRY("a", "F32", "[2.0]", 0, 8) "}", 8, "not a list of at most 8 sizes"},
+        {"{" ENTRY("a", "F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", 4,
+         "not a list of at most 8 sizes"},
         {"{" ENTRY("a", "Q4", "[2]", 0, 8) "}", 8, "unknown type \"Q4\""},
         {"{" ENTRY("a", "F4", "[3]", 0, 1) "}", 1, "ends inside a byte"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "lacks data_offsets"},
@@ -79,10 +80,10 @@ static void refuses_lengths(void)
     const unsigned char big[8] = {0, 0xe2, 0xf5, 0x06}; /* above 100,000,000 */
     check_int(model_safetensors_open(test_file("big", big, 8), &file), ==, -EINVAL);
     check_int(model_safetensors_open(test_file("short", big, 7), &file), ==, -EINVAL);
-    check_contains(core_err_sentence(), "7 bytes are no safetensors file");
+    check_contains(core_err_sentence(), "7 bytes cannot be a safetensors file");
     check_int(model_safetensors_open("/nonexistent/x", &file), ==, -ENOENT);
     check_int(model_safetensors_open(test_directory(), &file), ==, -EINVAL);
-    check_contains(core_err_sentence(), "no regular file");
+    check_contains(core_err_sentence(), "not a regular file");
     char pipe_path[600]; /* nobody writes into it: it must not be waited for */
     snprintf(pipe_path, sizeof pipe_path, "%s/pipe.safetensors", test_directory());
     check_int(mkfifo(pipe_path, 0600), ==, 0);

@@ -455,14 +455,14 @@ static void bad_rows(void)
     ids[batch.length + 3] = 72;
     check_int(plain_step(trainer.plain, &batch, 1e-3, &result), ==, -EINVAL);
     check_contains(core_err_sentence(),
-                   "token 72 at place 3 of row 1 is outside the vocabulary of 72");
+                   "token 72 at index 3 of row 1 is outside the vocabulary of 72");
     ids[batch.length + 3] = -1;
     check_int(plain_step(trainer.plain, &batch, 1e-3, &result), ==, -EINVAL);
     ids[batch.length + 3] = 1;
     batch.labels = wrong;
     wrong[1] = 999;
     check_int(plain_step(trainer.plain, &batch, 1e-3, &result), ==, -EINVAL);
-    check_contains(core_err_sentence(), "labels: 999 at place 1 of row 0");
+    check_contains(core_err_sentence(), "labels: 999 at index 1 of row 0");
     batch.labels = NULL;
     batch.positions = wrong;
     check_int(plain_step(trainer.plain, &batch, 1e-3, &result), ==, -EINVAL);

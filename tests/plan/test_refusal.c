@@ -175,22 +175,22 @@ static void what_a_card_cannot_update_is_told(void)
     struct world world = good;
     plan_destroy(world_plan(&world));
     world.input.wishes.weights = PLAN_WHERE_HOST;
-    refused(&world, "have weights and gradients beside them");
+    refused(&world, "weights and gradients are in DEVICE, too");
     world = good;
     world.input.wishes.grads = PLAN_WHERE_STORE;
-    refused(&world, "have weights and gradients beside them");
+    refused(&world, "weights and gradients are in DEVICE, too");
     world = good;
     world.input.wishes.timing = PLAN_TIMING_SPECULATIVE;
-    refused(&world, "would hold them there twice");
+    refused(&world, "would keep them twice");
     world = good;
     world.input.world = 2;
-    refused(&world, "with one rank alone, not with 2");
+    refused(&world, "with one rank, not with 2");
     world = good;
     world.input.rates.card_update_elements = 0;
     refused(&world, "the rates have no card_update_elements_per_second");
     world.input.wishes.states = PLAN_WHERE_AUTO;
     world.input.wishes.grads = PLAN_WHERE_DEVICE;
-    refused(&world, "gradients stay in DEVICE only beside states that do");
+    refused(&world, "gradients stay in DEVICE only together with the states");
 }
 
 /* Budgets of ranks are parts of their process's, and the sentence speaks of the process. */

@@ -19,7 +19,7 @@ static void pages(void)
     check_contains(rig_read("other.html"), "</html>");
     expect(0, "report %T/run.jsonl --out -");
     check_contains(rig_out, "</html>");
-    check_true(strstr(rig_out, "a step\n") == NULL);
+    check_true(strstr(rig_out, "per step\n") == NULL);
     expect(0, "report %T/run.jsonl --out /dev/null");
     mkdir(rig_path("one"), 0700);
     test_file("one/notes.txt", "x", 1);
@@ -51,7 +51,7 @@ static void refused(void)
     expect(2, "report %T/two/a.jsonl --out %T/no/such/x.html");
     check_contains(rig_err, "x.html cannot be written");
     expect(2, "report %T/two/a.jsonl --out %T/two/../two/a.jsonl");
-    check_contains(rig_err, "would be written over what RUN ");
+    check_contains(rig_err, "would overwrite the file of RUN ");
     check_contains(rig_err, "two/a.jsonl");
     check_string(rig_read("two/a.jsonl"), "{\"step\":1}\n");
     expect(1, "report %T/two/a.jsonl --out /dev/full");

@@ -137,10 +137,10 @@ static void refused(void)
         const char *text;
         const char *sentence;
     } cases[] = {
-        {"", "holds no step yet"},
-        {"\n\n", "holds no step yet"},
-        {"{\"median_seconds\":1}\n", "holds no step yet"},
-        {"[1]\n", "l.jsonl:1: is not a JSON object"},
+        {"", "has no step yet"},
+        {"\n\n", "has no step yet"},
+        {"{\"median_seconds\":1}\n", "has no step yet"},
+        {"[1]\n", "l.jsonl:1: not a JSON object"},
         {"hello\n", "l.jsonl:1:1:"},
         {"{\"step\":1}\n{\"a\":1}\n", "l.jsonl:2: has neither key \"step\" nor"},
         {"{\"step\":0}\n", "l.jsonl:1: key \"step\" is not a whole number from 1 up"},
@@ -169,7 +169,7 @@ static void refused(void)
     }
     check_int(report_log_read("/nonexistent/x", &run), ==, -ENOENT);
     check_int(report_log_read(test_directory(), &run), ==, -EINVAL);
-    check_contains(core_err_sentence(), "is no file");
+    check_contains(core_err_sentence(), "is not a file");
     char *wide = calloc(1, (1 << 20) + 16);
     memset(wide, ' ', (1 << 20) + 8);
     check_int(report_log_read(test_file("wide.jsonl", wide, (1 << 20) + 8), &run), ==, -EINVAL);

@@ -40,7 +40,7 @@ static void batches_are_checked(void)
                                       .starts = starts};
     check_int(model_batch_check(&batch, &config), ==, 0);
     ids[5] = 10;
-    refuse_batch(&batch, "input_ids: token 10 at place 1 of row 1");
+    refuse_batch(&batch, "input_ids: token 10 at index 1 of row 1");
     ids[5] = -1;
     refuse_batch(&batch, "input_ids: token -1");
     ids[5] = 4;

@@ -352,7 +352,8 @@ static void files_of_others(void)
     check_int(case_write(shelf, 4, 2, NULL), ==, 0);
     check_int(case_write(shelf, 5, 2, NULL), ==, 0);
     in_shelf(shelf, "test \"$(ls checkpoint-1)\" = \"$(printf 'notes.txt\\nplots')\"");
-    check_uint(test_heard_lines("checkpoint-1 stays: it has files that are not of the checkpoint"),
+    check_uint(test_heard_lines(
+                   "checkpoint-1 is kept, because it has files that are not the checkpoint's"),
                ==, 1);
     check_int(store_shelf_list(directory, &steps, &count), ==, 0);
     check_uint(count, ==, 3); /* 3 is named, as a damaged one is */

@@ -141,7 +141,7 @@ static void there_and_back(struct store *store)
                                          {STORE_ACTS, prepared->input.block_count - 1, 0}};
     for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
         check_int(store_read(store, reads, &beyond[i], memory, &done), ==, -ENOENT);
-        check_contains(core_err_sentence(), "nothing of kind");
+        check_contains(core_err_sentence(), "no data of kind");
         check_int(store_write(store, writes, &beyond[i], memory, &done), ==, -ENOENT);
     }
     check_int(aio_queue_close(writes), ==, 0);
@@ -399,7 +399,7 @@ static void left_by_more_ranks(void)
     check_true(!look.in_use);
     check_int(store_open(&wanted, &prepared->input, prepared->plan, &other), ==, 0);
     check_int(store_look(directory, &look), ==, -EBADMSG);
-    check_contains(core_err_sentence(), "what lies beside it of run");
+    check_contains(core_err_sentence(), "other files in the folder of run");
     check_true(look.in_use);
     wanted.rank = 0;
     wanted.world = 1;

@@ -306,7 +306,7 @@ static void refuses(void)
     feed = open_feed(&options, NULL);
     check_int(text_feed_next(feed, &batch), ==, 1);
     check_int(text_feed_next(feed, &batch), ==, -EINVAL);
-    check_contains(core_err_sentence(), "w.jsonl:2: nothing in the row is trained on");
+    check_contains(core_err_sentence(), "w.jsonl:2: no token of the row is trained on");
     check_int(text_feed_next(feed, &batch), ==, -EINVAL);
     text_feed_close(feed);
     options.on_bad_row = TEXT_BAD_SKIP;
@@ -327,7 +327,7 @@ static void refuses(void)
     options.on_bad_row = TEXT_BAD_SKIP;
     feed = open_feed(&options, NULL);
     check_int(text_feed_next(feed, &batch), ==, -EINVAL);
-    check_contains(core_err_sentence(), "nothing is left to train on: 3 rows were read, 3 of");
+    check_contains(core_err_sentence(), "no tokens to train on: 3 rows were read, 3 of");
     text_feed_close(feed);
     struct text_measure measure;
     check_int(text_feed_measure(&options, &measure), ==, -EINVAL);
@@ -488,7 +488,7 @@ static void wrong_ahead(void)
     check_true(!text_windows_ahead(windows));
     core_err_set(-EIO, "something else");
     check_int(text_windows_next(windows), ==, -EINVAL);
-    check_contains(core_err_sentence(), "w1.jsonl:2: nothing in the row is trained on");
+    check_contains(core_err_sentence(), "w1.jsonl:2: no token of the row is trained on");
     text_windows_close(windows);
 }
 
@@ -541,21 +541,21 @@ static void wrong_ids(void)
         const char *row;
         const char *says;
     } cases[] = {
-        {"[1]", "a row is an object"},
+        {"[1]", "a row must be an object"},
         {"{\"input_ids\":[]}", "input_ids is empty"},
         {"{\"input_ids\":3}", "input_ids is no list"},
         {"{\"input_ids\":[1.5]}", "whole numbers"},
         {"{\"input_ids\":[[1]]}", "whole numbers"},
         {"{\"input_ids\":[100]}", "100 is outside the vocabulary of 100"},
-        {"{\"input_ids\":[-1]}", "-1 is no token id"},
-        {"{\"input_ids\":[9999999999]}", "9999999999 is no token id"},
-        {"{\"input_ids\":[1],\"labels\":[-101]}", "labels: -101 is no token id"},
+        {"{\"input_ids\":[-1]}", "-1 is not a token id"},
+        {"{\"input_ids\":[9999999999]}", "9999999999 is not a token id"},
+        {"{\"input_ids\":[1],\"labels\":[-101]}", "labels: -101 is not a token id"},
         {"{\"input_ids\":[1],\"labels\":[1,2]}", "2 labels for 1 input_ids"},
         {"{\"input_ids\":[1],\"attention_mask\":[1,1]}", "2 attention_mask for 1 input_ids"},
-        {"{\"input_ids\":[1,2],\"attention_mask\":[1,0]}", "attention_mask: 0 at place 1; only"},
-        {"{\"attention_mask\":[2],\"input_ids\":[1]}", "attention_mask: 2 at place 0; only"},
+        {"{\"input_ids\":[1,2],\"attention_mask\":[1,0]}", "attention_mask: 0 at index 1; only"},
+        {"{\"attention_mask\":[2],\"input_ids\":[1]}", "attention_mask: 2 at index 0; only"},
         {"{\"input_ids\":[1],\"attention_mask\":null}", "attention_mask is no list"},
-        {"{\"input_ids\":[1,2],\"position_ids\":[0,0]}", "position_ids: 0 at place 1; only"},
+        {"{\"input_ids\":[1,2],\"position_ids\":[0,0]}", "position_ids: 0 at index 1; only"},
         {"{\"input_ids\":[1,2],\"position_ids\":[0]}", "1 position_ids for 2 input_ids"},
         {"{\"input_ids\":[1],\"token_type_ids\":[0]}", "token_type_ids: not supported"},
         {"{\"labels\":[1,2],\"input_ids\":[1]}", "2 labels for 1 input_ids"},

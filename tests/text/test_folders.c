@@ -131,7 +131,7 @@ static void refuses(void)
         {"tokenizer_config.json", "[]", "tokenizer_config.json: must be an object"},
         {"tokenizer_config.json", "{", "tokenizer_config.json"},
         {"tokenizer_config.json", "{\"eos_token\": 3}",
-         "eos_token: is an integer, and has to be a string or an object"},
+         "eos_token: is an integer; expected a string or an object"},
         {"tokenizer_config.json", "{\"eos_token\": {\"content\": 3}}", "eos_token: is an object"},
         {"tokenizer_config.json", "{\"eos_token\": {\"content\": \"a\", \"lstrip\": 3}}", "lstrip"},
         {"tokenizer_config.json", "{\"extra_special_tokens\": 3}",
@@ -191,11 +191,11 @@ static void warns(void)
         {"llama2",
          "{\"tokenizer_class\": \"LlamaTokenizer\", \"bos_token\": \"<s>\", \"eos_token\": "
          "\"</s>\", \"add_eos_token\": true}",
-         "add_eos_token is true, and the post_processor of tokenizer.json says otherwise"},
+         "add_eos_token is true, but the post_processor of tokenizer.json differs"},
         {"llama2",
          "{\"tokenizer_class\": \"GemmaTokenizerFast\", \"bos_token\": \"<s>\", \"add_bos_token\": "
          "false}",
-         "add_bos_token is false, and the post_processor of tokenizer.json says otherwise"},
+         "add_bos_token is false, but the post_processor of tokenizer.json differs"},
         {"gpt2", "{\"added_tokens_decoder\": {\"5\": {\"content\": \"<|endoftext|>\"}}}",
          "added_tokens_decoder gives \"<|endoftext|>\" the id 5; it has 7"},
     };
@@ -249,7 +249,7 @@ static void beyond(void)
         text_row_fini(&row);
     }
     check_contains(core_err_sentence(), "the token \"<pad>\" has id ");
-    check_contains(core_err_sentence(), "named in tokenizer_config.json");
+    check_contains(core_err_sentence(), "it is in tokenizer_config.json");
     text_sample_fini(&sample);
     text_encoder_destroy(encoder);
 }
@@ -377,7 +377,7 @@ static void many_names(void)
             check_string(text_special_find(&special, "kind_59_token"), "<kind 59>");
             text_special_fini(&special);
         } else {
-            check_contains(core_err_sentence(), "more than 400 tokens with names");
+            check_contains(core_err_sentence(), "more than 400 named tokens");
         }
     }
 }

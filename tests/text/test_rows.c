@@ -148,7 +148,7 @@ static void kinds(void)
     encoder = NULL;
     check_int(text_encoder_create(folder, NULL, 10, 1, &encoder), ==, -EINVAL);
     check_int(text_encoder_create(folder, "frob", 0, 1, &encoder), ==, -EINVAL);
-    check_contains(core_err_sentence(), "--chat-format: \"frob\" is unknown; there are chatml|");
+    check_contains(core_err_sentence(), "--chat-format: unknown format \"frob\" (one of chatml|");
 }
 
 /* Each way in which a row of text can be wrong names the key. */
@@ -160,25 +160,25 @@ static void wrong_rows(void)
     } cases[] = {
         {"{", "row:1:"},
         {"{}", "the row has none of input_ids, messages, "},
-        {"{\"text\": 5}", "text: is an integer, and has to be a string"},
+        {"{\"text\": 5}", "text: is an integer; expected a string"},
         {"{\"text\": null}", "the row has none of"},
         {"{\"prompt\": \"a\"}", "completion: is missing"},
         {"{\"completion\": \"a\"}", "prompt: is missing"},
         {"{\"prompt\": \"a\", \"completion\": [1]}", "completion: is an array"},
         {"{\"instruction\": \"a\"}", "output: is missing"},
         {"{\"instruction\": \"a\", \"output\": \"b\", \"system\": 3}", "system: is an integer"},
-        {"{\"text\": \"a\\ud800\"}", "row:1:12: \\ud800 is one half of a character"},
+        {"{\"text\": \"a\\ud800\"}", "row:1:12: \\ud800 is one half of a surrogate pair"},
         {"{\"instruction\": \"a\", \"output\": \"b\", \"input\": 3}", "input: is an integer"},
-        {"{\"messages\": []}", "messages: is no list of messages, or an empty one"},
-        {"{\"messages\": {}}", "messages: is no list"},
-        {"{\"messages\": [3]}", "messages[0]: is an integer, and has to be an object"},
+        {"{\"messages\": []}", "messages: is not a list of messages, or is empty"},
+        {"{\"messages\": {}}", "messages: is not a list"},
+        {"{\"messages\": [3]}", "messages[0]: is an integer; expected an object"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"content\": \"b\"}]}",
          "messages[1]: role: is missing"},
         {"{\"messages\": [{\"role\": 1, \"content\": \"a\"}]}", "role: is no string"},
         {"{\"messages\": [{\"role\": \"king\", \"content\": \"a\"}]}",
-         "messages[0]: role: \"king\" is unknown"},
+         "messages[0]: role: unknown role \"king\""},
         {"{\"conversations\": [{\"from\": \"martian\", \"value\": \"a\"}]}",
-         "conversations[0]: from: \"martian\" is unknown"},
+         "conversations[0]: from: unknown role \"martian\""},
         {"{\"conversations\": [{\"from\": \"human\"}]}", "conversations[0]: value: is missing"},
         {"{\"conversations\": [{\"from\": \"human\", \"value\": 5}]}",
          "conversations[0]: value: is an integer"},
@@ -193,7 +193,7 @@ static void wrong_rows(void)
          "chat_template_kwargs: is"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": "
          "{\"x\": 1, \"add_generation_prompt\": true}}",
-         "chat_template_kwargs: add_generation_prompt is not given here"},
+         "chat_template_kwargs: add_generation_prompt cannot be set here"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct text_row row;
@@ -248,8 +248,7 @@ static void too_many_variables(void)
                   members > 64 ? -EINVAL : 0);
         text_row_fini(&row);
     }
-    check_contains(core_err_sentence(),
-                   "chat_template_kwargs: has 65 members, and 64 are the most");
+    check_contains(core_err_sentence(), "chat_template_kwargs: has 65 members; the maximum is 64");
     text_chat_destroy(chat);
     jinja_run_destroy(run);
 }

@@ -110,7 +110,7 @@ static void counts(void)
     check_contains(said, "split                     ");
     check_int(run("--model model --data bad.jsonl --stats --on-bad-row skip"), ==, 0);
     check_contains(said, "  wrong, skipped              1\n");
-    check_contains(said, "skipped: bad.jsonl:2: messages: is no list of messages");
+    check_contains(said, "skipped: bad.jsonl:2: messages: is not a list of messages");
 }
 
 /* What is asked wrongly, and rows that are wrong, end with 2 and say where. */
@@ -125,20 +125,20 @@ static void refuses(void)
         {"--data rows.jsonl --split", "--split needs --seq-len"},
         {"--data none.jsonl", "none.jsonl cannot be opened"},
         {"--data rows.jsonl", "needs a model folder"},
-        {"--model model --data bad.jsonl --stats", "bad.jsonl:2: messages: is no list"},
-        {"--model model --data rows.jsonl --chat-format x", "--chat-format: \"x\" is unknown"},
-        {"--data /dev/null --data /dev/null", "/dev/null and what follows it: nothing is left to "
-                                              "train on: 0 rows were read, 0 of them were wrong"},
+        {"--model model --data bad.jsonl --stats", "bad.jsonl:2: messages: is not a list"},
+        {"--model model --data rows.jsonl --chat-format x", "--chat-format: unknown format \"x\""},
+        {"--data /dev/null --data /dev/null", "/dev/null and what follows it: no tokens to train "
+                                              "on: 0 rows were read, 0 of them were invalid"},
         {"--model nowhere --data rows.jsonl", "nowhere"},
         {"--model model --data rows.jsonl --train-on none", "none"},
         {"--model model --data 'ro*.jsonl' --out ./rows.jsonl",
-         "would be written over what --data "},
+         "would overwrite the file of --data "},
         {"--model model --data rows.jsonl --out model/tokenizer.json",
-         "would be written over a file of what --model model reads"},
+         "would overwrite a file that --model model reads"},
         {"--model model --data - --out rows.jsonl <rows.jsonl",
-         "--out rows.jsonl would be written over what --data - names"},
+         "--out rows.jsonl would overwrite the file of --data -"},
         {"--model model --data rows.jsonl --data bad.jsonl --out bad.jsonl",
-         "written over what --data bad.jsonl names"},
+         "overwrite the file of --data bad.jsonl"},
     };
     make_files();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -208,7 +208,7 @@ static void keeps_what_was_there(void)
     free(first);
     free(second);
     check_int(run("--model model --data rows.jsonl --out model/ids.jsonl"), ==, 2);
-    check_contains(said, "would be written over a file of what --model model reads");
+    check_contains(said, "would overwrite a file that --model model reads");
 }
 
 /* The rows' order with --shuffle and no --seed is that of tide finetune, whose seed is 42. */
@@ -260,7 +260,7 @@ static void names_encodings(void)
         const char *says;
     } files[] = {
         {"\xFF\xFE{\0\"\0", 6,
-         "odd.jsonl is UTF-16, and tide reads UTF-8: iconv -f UTF-16 -t UTF-8"},
+         "odd.jsonl is UTF-16, but tide reads UTF-8: iconv -f UTF-16 -t UTF-8"},
         {"\xFE\xFF\0{\0\"", 6, "iconv -f UTF-16 "},
         {"{\0\"\0", 4, "iconv -f UTF-16LE "},
         {"\0{\0\"", 4, "iconv -f UTF-16BE "},

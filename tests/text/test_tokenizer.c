@@ -175,7 +175,7 @@ static void tokens_have_names(void)
     check_string(text, "<|begin_of_text|>a<|begin_of_text|>");
     ids[1] = (uint32_t)size;
     check_int(text_tokenizer_decode(subject.scratch, ids, 3, true, &text, &bytes), ==, -ERANGE);
-    check_contains(core_err_sentence(), "is no token");
+    check_contains(core_err_sentence(), "is not a token");
     check_int(text_tokenizer_check(subject.tokenizer, size), ==, 0);
     check_int(text_tokenizer_check(subject.tokenizer, size - 1), ==, -EINVAL);
     check_contains(core_err_sentence(), "embeddings");
@@ -425,7 +425,7 @@ static void bad_files(void)
         {"{\"model\":" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "read: Bert"},
         {"{\"model\":" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
          "{\"SpecialToken\":{\"id\":\"s\"}}],\"special_tokens\":{\"s\":{\"ids\":[7]}}}}",
-         "7 is the id of no token"},
+         "no token has the id 7"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct text_tokenizer *tokenizer = NULL;

@@ -185,7 +185,7 @@ static void not_told(void)
                "{% if add_generation_prompt %}<assistant>{% endif %}",
                NULL);
     check_int(find(&bench, json, strlen(json)), ==, -EINVAL);
-    check_contains(core_err_sentence(), "messages[3]: what the assistant wrote cannot be told");
+    check_contains(core_err_sentence(), "messages[3]: the assistant's text cannot be located");
     close_bench(&bench);
 }
 
