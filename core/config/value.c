@@ -307,7 +307,7 @@ void core_cfg_set(struct core_cfg_detail *detail, size_t index, const struct cor
         core_cfg_allowed(row, allowed, sizeof allowed);
         const bool none = row->type == CORE_CFG_SECTION || row->preset == NULL;
         core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, index, "%s; %s%s", row->why,
-                      none ? "omit it; no value is allowed" : "allowed: ",
+                      none ? "allowed: only to omit it" : "allowed: ",
                       none                            ? ""
                       : row->type == CORE_CFG_FEATURE ? allowed
                                                       : row->preset);

@@ -348,7 +348,7 @@ static void bad_options_are_refused(void)
     struct core_queue *queue = NULL;
     struct core_queue_options options = {.name = "deep", .depth = UINT32_MAX};
     check_int(core_queue_create(&options, &queue), ==, -EINVAL);
-    check_contains(core_err_sentence(), "too deep");
+    check_contains(core_err_sentence(), "out of range");
     check_true(queue == NULL);
     core_queue_destroy(NULL);
 }

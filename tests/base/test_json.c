@@ -91,7 +91,7 @@ static void typed(void)
     check_int(core_json_get_bool(doc, root, "n", &truth), ==, -ENOENT);
     check_string(core_err_sentence(), "t.json:3:12: n: found null; expected true or false");
     check_int(core_json_get_real(doc, root, "s", &real), ==, -EINVAL);
-    check_contains(core_err_sentence(), "found \"x\"; a number");
+    check_contains(core_err_sentence(), "found \"x\"; expected a number");
     check_int(core_json_get(doc, root, "o", CORE_JSON_ARRAY, &value), ==, -EINVAL);
     check_int(core_json_get(doc, root, "o", CORE_JSON_OBJECT, &value), ==, 0);
     check_int(core_json_get(doc, value, "p", CORE_JSON_ARRAY, &value), ==, 0);

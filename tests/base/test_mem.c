@@ -75,7 +75,7 @@ static void region_refuses_with_numbers(void)
     options.bytes = UINT64_C(1) << 45;
     if (limits.usable_bytes < options.bytes) {
         check_int(core_region_alloc(&options, &region), ==, -ENOMEM);
-        check_contains(core_err_sentence(), "asks for 35184372088832 bytes");
+        check_contains(core_err_sentence(), "needs 35184372088832 bytes");
     }
     check_true(region.base == NULL);
 }
@@ -128,7 +128,7 @@ static int without_huge_pages(void *argument)
     }
     region.base[8 * MIB - 1] = 1;
     core_region_free(&region);
-    return strstr(test_heard(), "arena: only 0 of 8 MiB lie on huge pages") != NULL ? 0 : 2;
+    return strstr(test_heard(), "arena: only 0 of 8 MiB are on huge pages") != NULL ? 0 : 2;
 }
 
 /* Transparent huge pages switched off for the process: one warning with numbers, and it works. */

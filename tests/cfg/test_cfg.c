@@ -495,7 +495,7 @@ static void base64(void)
     expect_load(text, -EINVAL, "17 characters is cut off");
     text[10] = '!';
     text[16] = '\0';
-    expect_load(text, -EINVAL, "character 11 of the base64 text (0x21) is none of its alphabet");
+    expect_load(text, -EINVAL, "character 11 of the base64 text (0x21) is not in its alphabet");
     expect_load("", -EINVAL, "is not a configuration; allowed: a path");
     char *plain = NULL;
     size_t bytes = 0;

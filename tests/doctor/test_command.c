@@ -102,7 +102,7 @@ static void wrong_usage(void)
     check_int(run("--store nowhere 2>/dev/null"), ==, 2);
     check_string(shown, "");
     check_int(run("--store /etc/passwd 2>&1"), ==, 2);
-    check_contains(shown, "no folder");
+    check_contains(shown, "is not a folder");
     check_int(run("--stor . 2>&1"), ==, 2);
     check_contains(shown, "did you mean --store?");
     check_int(run("extra 2>&1"), ==, 2);

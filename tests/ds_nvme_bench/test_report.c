@@ -215,7 +215,7 @@ static void what_gives_way(void)
     for (size_t i = 0; i < sizeof precious / sizeof precious[0]; i++) {
         const char *path = test_file("ds_config.json", precious[i], strlen(precious[i]));
         check_int(bench_report_replaceable(path), ==, -EEXIST);
-        check_contains(core_err_sentence(), "ds_config.json holds more than an aio block");
+        check_contains(core_err_sentence(), "ds_config.json has more than an aio block");
     }
 }
 

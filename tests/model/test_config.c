@@ -242,7 +242,7 @@ static void refuses(void)
         {"{" LLAMA ",\"rope_theta\":1e4,\"rope_scaling\":{\"rope_theta\":2e4}}",
          "rope_theta: it is 10000 here and 20000 in rope_scaling"},
         {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}",
-         "rope_parameters by layer type"},
+         "rope_parameters per layer type"},
         {"{" LLAMA ",\"rope_scaling\":{\"full_attention\":{}}}", "rope_scaling by layer type"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\"}}", "factor is missing"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":null}}", "factor is missing"},

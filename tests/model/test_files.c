@@ -222,7 +222,7 @@ static void own_heads(void)
     test_listen(CORE_LOG_WARN);
     fixture_open(&fixture, "qwen2_both");
     check_contains(test_heard(),
-                   "config.json: tie_word_embeddings is true, but the files hold a head");
+                   "config.json: tie_word_embeddings is true, but the files have a head");
     test_listen_end();
     check_true(!fixture.config.tied);
     const struct model_save_options options = {

@@ -55,7 +55,7 @@ static void refuses(void)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8,
          "unknown key \"x\""},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,9]}}", 8, "two numbers"},
-        {"{\"a\":[1]}", 0, "no object"},
+        {"{\"a\":[1]}", 0, "not an object"},
         {"{\"a\\u0000b\":{}}", 0, "NUL"},
         {"{\"__metadata__\":{\"format\":1}}", 0, "strings"},
         {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "duplicate key \"__metadata__\""},

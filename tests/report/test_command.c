@@ -12,7 +12,7 @@ static void pages(void)
     rig_rows();
     expect(0, TRAIN "--out %T/o --steps 4 --log %T/run.jsonl --eval-data %T/d.jsonl");
     expect(0, "report %T/run.jsonl");
-    check_contains(rig_out, "/run.html: steps 1 to 4, loss 8 -> 2, 250 ms a step");
+    check_contains(rig_out, "/run.html: steps 1 to 4, loss 8 -> 2, 250 ms per step");
     check_contains(rig_read("run.html"), "<title>llama ");
     check_contains(rig_read("run.html"), "\"plan\":{\"known\":true,");
     expect(0, "report %T/run.jsonl --out %T/other.html");

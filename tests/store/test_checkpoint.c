@@ -364,14 +364,14 @@ static void files_of_others(void)
     check_int(case_write(shelf, 6, 2, NULL), ==, 0);
     in_shelf(shelf, "echo mine > checkpoint-4.spare/notes.txt");
     store_shelf_close(shelf);
-    check_uint(test_heard_lines("checkpoint-4.spare stays"), ==, 1);
+    check_uint(test_heard_lines("checkpoint-4.spare is kept"), ==, 1);
     check_int(store_shelf_open(directory, &shelf), ==, 0);
     in_shelf(shelf,
              "test \"$(ls -A checkpoint-4.spare)\" = notes.txt && rm -r checkpoint-4.spare && "
              "rm -r checkpoint-5 checkpoint-6 && cp -r checkpoint-7.spare/* checkpoint-1 && "
              "ls -R > ../after && cmp ../before ../after");
     store_shelf_close(shelf);
-    check_uint(test_heard_lines(" stays"), ==, 2);
+    check_uint(test_heard_lines(" is kept"), ==, 2);
     test_listen_end();
 }
 

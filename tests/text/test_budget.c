@@ -319,7 +319,7 @@ static void passes_over(void)
         check_int(read_all(&options, &sum, &counts), ==, -E2BIG);
         check_contains(core_err_sentence(), array ? "long.jsonl: row 2: the row has 62914"
                                                   : "long.jsonl:2: the row has 62914");
-        check_contains(core_err_sentence(), "may take 524288 bytes");
+        check_contains(core_err_sentence(), "may take at most 524288 bytes");
     }
     free(text);
 }

@@ -197,7 +197,7 @@ static void warns(void)
          "false}",
          "add_bos_token is false, but the post_processor of tokenizer.json differs"},
         {"gpt2", "{\"added_tokens_decoder\": {\"5\": {\"content\": \"<|endoftext|>\"}}}",
-         "added_tokens_decoder gives \"<|endoftext|>\" the id 5; it has 7"},
+         "added_tokens_decoder gives \"<|endoftext|>\" the id 5; in tokenizer.json it has 7"},
     };
     const struct core_log log = {.level = CORE_LOG_WARN, .write = keep_talk};
     const struct core_log *before = core_log_bound();

@@ -92,7 +92,7 @@ static void broken_arrays(void)
     check_refused("[{} {}]", "row 2: expected a comma or the end of the array");
     check_refused("[{},]", "row 2: a row was expected");
     check_refused("[,]", "row 1: a row was expected");
-    check_refused("[{}", "row 2: a comma or the end");
+    check_refused("[{}", "row 2: expected a comma or the end");
     check_refused("[{", "row 1: the file ends inside the row");
     check_refused("[1] 2", "row 2: there is data after the array");
     check_refused("[\"a\nb\"]", "row 1: a string contains a control character");

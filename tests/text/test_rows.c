@@ -392,7 +392,7 @@ static void ambiguous(void)
     check_int(text_encoder_create(folder, NULL, 0, 1, &encoder), ==, 0);
     show(encoder, json, TEXT_TRAIN_COMPLETION, got, sizeof got);
     core_log_bind(NULL);
-    check_contains(talk, "{% generation %} in the template would say it");
+    check_contains(talk, "{% generation %} in the template would mark it");
     check_contains(got, "A2<|im_end|>]");
     text_encoder_destroy(encoder);
     const char *files[] = {test_file("chat.jsonl", json, strlen(json))};

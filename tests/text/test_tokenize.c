@@ -239,7 +239,7 @@ static void steers_no_terminal(void)
     test_file("role.jsonl", role, strlen(role));
     test_file("text.jsonl", text, strlen(text));
     check_int(run("--model model --data role.jsonl"), ==, 2);
-    check_contains(said, "role: \"k\\x1b[2J\\u009b1m\\u202e\\nx\" is unknown");
+    check_contains(said, "role: unknown role \"k\\x1b[2J\\u009b1m\\u202e\\nx\"");
     check_int(run("--model model --data role.jsonl --data rows.jsonl --on-bad-row skip"), ==, 0);
     check_contains(said, "\"k\\x1b[2J");
     check_true(strchr(said, '\x1b') == NULL);

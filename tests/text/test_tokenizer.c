@@ -417,7 +417,7 @@ static void bad_files(void)
          "added_tokens[0]: \"b\" has id 0 here and 1"},
         {"{\"model\":" MODEL ",\"added_tokens\":[{\"id\":3,\"content\":\"x\"},"
          "{\"id\":3,\"content\":\"y\"}]}",
-         "added_tokens[1]: \"y\" has id 3, and 4 is the next one"},
+         "added_tokens[1]: \"y\" has id 3, but 4 is the next one"},
         {"{\"model\":" MODEL ",\"normalizer\":{\"type\":\"Nmt\"}}", "normalizer has a type"},
         {"{\"model\":" MODEL ",\"pre_tokenizer\":{\"type\":\"Odd\"}}", "read: Odd"},
         {"{\"model\":" MODEL ",\"pre_tokenizer\":{}}", "pre_tokenizer"},
