@@ -185,8 +185,8 @@ static int open_shard(struct model_save *save, size_t index)
     char *head = malloc(bytes + HEADER_GRAIN);
     shard->fd = openat(save->fd, shard->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (head == NULL || shard->fd < 0) {
-        rc = core_err_set(head == NULL ? -ENOMEM : -errno, "%s/%s cannot be made: %s", save->path,
-                          shard->name, head == NULL ? "no memory" : strerror(errno));
+        rc = core_err_set(head == NULL ? -ENOMEM : -errno, "%s/%s cannot be created: %s",
+                          save->path, shard->name, head == NULL ? "no memory" : strerror(errno));
     } else {
         memset(head, ' ', bytes + HEADER_GRAIN);
         for (unsigned i = 0; i < HEADER_GRAIN; i++) {

@@ -118,8 +118,8 @@ static int write_due_checkpoint(struct tune_run *run, bool skipped)
         return rc;
     }
     core_log(CORE_LOG_WARN,
-             "there is no checkpoint of step %" PRId64 ": %s; the run goes on, and the next one is "
-             "due after step %" PRId64,
+             "the checkpoint of step %" PRId64
+             " was not written: %s; the run continues, and the next one is due after step %" PRId64,
              run->steps, core_err_sentence(), run->steps + run->save_every);
     return 0;
 }
@@ -169,15 +169,17 @@ static int check_now(const struct tune_run *run, const struct place *place, bool
         return 0;
     }
     if (dated) {
-        return core_err_set(-EINVAL,
-                            "%s is of a run that began at another time than the newer checkpoints "
-                            "in %s, and the chat template writes the time; remove the newer ones",
-                            path, run->out);
+        return core_err_set(
+            -EINVAL,
+            "%s belongs to a run that began at another time than the newer checkpoints in %s, and "
+            "the chat template writes the time; remove the newer ones",
+            path, run->out);
     }
-    core_log(CORE_LOG_WARN,
-             "%s keeps no time (an earlier tide wrote it), and the chat template writes the time: "
-             "rows are now made with the time of this start, or with SOURCE_DATE_EPOCH",
-             path);
+    core_log(
+        CORE_LOG_WARN,
+        "%s has no start time (an earlier version of tide wrote it), and the chat template writes "
+        "the time: rows are now made with the time of this start, or with SOURCE_DATE_EPOCH",
+        path);
     return 0;
 }
 
@@ -192,16 +194,15 @@ int tune_checkpoint_resume(struct tune_run *run, bool talks)
     }
     if (resumed.path == NULL) {
         if (talks) {
-            fprintf(stderr, "there is no checkpoint in %s: the run begins with the model\n",
-                    run->out);
+            fprintf(stderr, "no checkpoint in %s: the run begins with the model\n", run->out);
         }
         return 0;
     }
     if (!read_place(resumed.application, resumed.application_bytes, &place, &dated)) {
-        return core_err_set(-EINVAL,
-                            "%s was not written by tide finetune: where in the data its "
-                            "run was is not known",
-                            resumed.path);
+        return core_err_set(
+            -EINVAL,
+            "%s was not written by tide finetune: the position of its run in the data is unknown",
+            resumed.path);
     }
     run->steps = run->begun = place.steps;
     run->skipped = place.skipped;

@@ -74,7 +74,7 @@ static void log_notes(const struct core_cfg *cfg)
                      note.why);
         }
     }
-    log_notes_of(cfg, CORE_CFG_NOTE_LATER, "not acted on by this build");
+    log_notes_of(cfg, CORE_CFG_NOTE_LATER, "not honoured by this build");
     log_notes_of(cfg, CORE_CFG_NOTE_IGNORED, "without effect here");
 }
 
@@ -109,8 +109,8 @@ static int take_config_batch(struct tune_settings *settings, const struct core_c
 {
     if (cfg->micro_batch_size > BATCH_MAX || cfg->accumulation_steps > TUNE_ACCUM_MAX) {
         return core_err_set(-EINVAL,
-                            "%s: %lld micro-batches of %lld rows a step; at most %d micro-batches "
-                            "of %d rows are possible",
+                            "%s: %lld micro-batches of %lld rows per step; the maximum is %d "
+                            "micro-batches of %d rows",
                             core_cfg_source(cfg), (long long)cfg->accumulation_steps,
                             (long long)cfg->micro_batch_size, TUNE_ACCUM_MAX, BATCH_MAX);
     }
@@ -255,7 +255,7 @@ static int add_config_store(struct tune_settings *settings, const char *path)
         return 0;
     }
     if (strlen(path) >= TUNE_PATH_BYTES) {
-        return core_err_set(-EINVAL, "nvme_path has %zu bytes, and %d are possible", strlen(path),
+        return core_err_set(-EINVAL, "nvme_path has %zu bytes; the maximum is %d", strlen(path),
                             TUNE_PATH_BYTES - 1);
     }
     char *kept = settings->stores[engine->store_count];
@@ -304,8 +304,8 @@ static int take_config_monitor(const char *flag, const char *key, const char *fo
     int length = snprintf(path, TUNE_PATH_BYTES, "%s%s%s%s", here ? "" : folders[0],
                           here ? "" : "/", folders[1], csv ? "/steps.csv" : "");
     if (length < 0 || length >= TUNE_PATH_BYTES) {
-        return core_err_set(-EINVAL, "%s names a path of %d bytes, and %d are possible", key,
-                            length, TUNE_PATH_BYTES - 1);
+        return core_err_set(-EINVAL, "%s names a path of %d bytes; the maximum is %d", key, length,
+                            TUNE_PATH_BYTES - 1);
     }
     *out = path;
     return 0;

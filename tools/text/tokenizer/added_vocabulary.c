@@ -330,8 +330,8 @@ static int extend_by(struct text_tokenizer *tokenizer, const struct text_special
     }
     if (rc == 0 && token->id >= 0 && token->id != (int64_t)id) {
         core_log(CORE_LOG_WARN,
-                 "%s/tokenizer_config.json: added_tokens_decoder gives \"%.60s\" the id %lld; it "
-                 "has %u by tokenizer.json, which counts, as in transformers",
+                 "%s/tokenizer_config.json: added_tokens_decoder gives \"%.60s\" the id %lld; in "
+                 "tokenizer.json it has %u, which is used, as in transformers",
                  folder, token->content, (long long)token->id, id);
     }
     return rc;
@@ -376,9 +376,9 @@ static void compare_frame(const struct text_tokenizer *tokenizer,
         const bool same = frames(tokenizer, special, true, bos);
         if (!same || !frames(tokenizer, special, false, eos)) {
             core_log(CORE_LOG_WARN,
-                     "%s/tokenizer_config.json: %s is %s, and the post_processor of tokenizer.json "
-                     "says otherwise; the latter counts, as in transformers 5 (transformers 4's "
-                     "%sFast follows the former)",
+                     "%s/tokenizer_config.json: %s is %s, but the post_processor of tokenizer.json "
+                     "differs; the latter is used, as in transformers 5 (transformers 4's %sFast "
+                     "follows the former)",
                      folder, same ? "add_eos_token" : "add_bos_token",
                      (same ? eos : bos) ? "true" : "false", classes[i]);
         }
@@ -390,12 +390,11 @@ static void compare_class(const struct text_tokenizer *tokenizer,
                           const struct text_special *special, const char *folder)
 {
     if (is_class(special, "LlamaTokenizer") && tokenizer->norms > 0) {
-        core_log(
-            CORE_LOG_WARN,
-            "%s/tokenizer_config.json: tokenizer_class: for LlamaTokenizer transformers 5 "
-            "leaves out the normalizer of tokenizer.json, which changes the ids behind special "
-            "tokens; tide follows tokenizer.json, as transformers 4 and tokenizers do",
-            folder);
+        core_log(CORE_LOG_WARN,
+                 "%s/tokenizer_config.json: tokenizer_class: for LlamaTokenizer transformers 5 "
+                 "leaves out the normalizer of tokenizer.json, which changes the ids after special "
+                 "tokens; tide follows tokenizer.json, as transformers 4 and tokenizers do",
+                 folder);
     }
 }
 

@@ -163,7 +163,7 @@ static int load_member(struct token_section *section, const struct core_json_val
 {
     static const char words[] = "\\p{=w}+|[^\\p{=w}\\s]+";
     if (section->tokenizer->model->byte_level) {
-        return token_section_refuse(section, value, "has a step behind ByteLevel:", type);
+        return token_section_refuse(section, value, "has a step after ByteLevel:", type);
     }
     if (strcmp(type, "ByteLevel") == 0) {
         return load_byte_level(section, value);

@@ -172,18 +172,17 @@ static int refuse_folder(const char *folder)
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, others[i]);
         if (access(path, F_OK) == 0) {
-            return core_err_set(
-                -ENOENT,
-                "%s has %s, but no tokenizer.json, which transformers makes of it: python -c "
-                "\"from transformers import AutoTokenizer as T; "
-                "T.from_pretrained('%s').save_pretrained('%s')\"",
-                folder, others[i], folder, folder);
+            return core_err_set(-ENOENT,
+                                "%s has %s, but no tokenizer.json; create it with transformers: "
+                                "python -c \"from transformers import AutoTokenizer as T; "
+                                "T.from_pretrained('%s').save_pretrained('%s')\"",
+                                folder, others[i], folder, folder);
         }
     }
-    return core_err_set(-ENOENT,
-                        "%s has no tokenizer.json; it stands beside the model's weights where that "
-                        "was downloaded whole",
-                        folder);
+    return core_err_set(
+        -ENOENT,
+        "%s has no tokenizer.json; a complete download of the model has it beside the weights",
+        folder);
 }
 
 int text_tokenizer_load(const char *path, struct text_tokenizer **out)
@@ -265,10 +264,11 @@ int text_tokenizer_check(const struct text_tokenizer *tokenizer, size_t vocab_si
     const size_t count = tokenizer->file_count;
     return count <= vocab_size
                ? 0
-               : core_err_set(-EINVAL,
-                              "%s: ids go up to %zu, and the model has %zu embeddings; they belong "
-                              "to different models, or the embedding was not grown with the tokens",
-                              tokenizer->source, count - 1, vocab_size);
+               : core_err_set(
+                     -EINVAL,
+                     "%s: ids go up to %zu, but the model has %zu embeddings; they belong to "
+                     "different models, or the embedding was not resized for the tokens",
+                     tokenizer->source, count - 1, vocab_size);
 }
 
 /* ---- the memory that a thread tokenizes in ---- */
