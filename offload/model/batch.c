@@ -37,7 +37,7 @@ static int check_token(const struct model_batch *batch, const struct model_confi
     if (batch->starts != NULL && batch->starts[t] != at &&
         (at == 0 || batch->starts[t] != batch->starts[t - 1])) {
         return core_err_set(-EINVAL,
-                            "the document of place %" PRId64 " of row %" PRId64
+                            "the document at index %" PRId64 " of row %" PRId64
                             " cannot begin at %" PRId32,
                             at, row, batch->starts[t]);
     }

@@ -243,7 +243,7 @@ static void refuses(void)
          "rope_theta: it is 10000 here and 20000 in rope_scaling"},
         {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}",
          "rope_parameters per layer type"},
-        {"{" LLAMA ",\"rope_scaling\":{\"full_attention\":{}}}", "rope_scaling by layer type"},
+        {"{" LLAMA ",\"rope_scaling\":{\"full_attention\":{}}}", "rope_scaling per layer type"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\"}}", "factor is missing"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":null}}", "factor is missing"},
         {"{" LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}",

@@ -45,12 +45,12 @@ static void batches_are_checked(void)
     refuse_batch(&batch, "input_ids: token -1");
     ids[5] = 4;
     labels[2] = 10;
-    refuse_batch(&batch, "labels: 10 at place 2 of row 0");
+    refuse_batch(&batch, "labels: 10 at index 2 of row 0");
     labels[2] = -99;
     refuse_batch(&batch, "labels: -99");
     labels[2] = 1;
     positions[7] = 8;
-    refuse_batch(&batch, "position 8 at place 3 of row 1");
+    refuse_batch(&batch, "position 8 at index 3 of row 1");
     positions[7] = 7;
     starts[3] = 1; /* documents are in order */
     refuse_batch(&batch, "the document of place 3 of row 0");
