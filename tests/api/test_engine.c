@@ -55,7 +55,7 @@ static void refuse_batches(struct tide_engine *engine)
     refuse_batch(engine, &bad, -EINVAL, "position -1 at index 3");
     bad = good;
     bad.starts = other;
-    refuse_batch(engine, &bad, -EINVAL, "the document of place 3 of row 0 cannot begin at -1");
+    refuse_batch(engine, &bad, -EINVAL, "the document at index 3 of row 0 cannot begin at -1");
     bad = good;
     bad.length = WORLD_LENGTH + 1;
     refuse_batch(engine, &bad, -EINVAL, "does not fit into 2 rows of 16");

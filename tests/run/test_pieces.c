@@ -53,10 +53,10 @@ static void batches_are_checked(void)
     refuse_batch(&batch, "position 8 at index 3 of row 1");
     positions[7] = 7;
     starts[3] = 1; /* documents are in order */
-    refuse_batch(&batch, "the document of place 3 of row 0");
+    refuse_batch(&batch, "the document at index 3 of row 0");
     starts[3] = 2;
     starts[5] = 2; /* and do not begin after their tokens */
-    refuse_batch(&batch, "the document of place 1 of row 1");
+    refuse_batch(&batch, "the document at index 1 of row 1");
     const struct model_batch longer = {.rows = 1, .length = 9, .ids = ids};
     refuse_batch(&longer, "rows of 9 tokens are longer than the 8 positions");
 }
