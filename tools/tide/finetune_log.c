@@ -61,7 +61,8 @@ static void cut_torn_line(const char *path)
             end--;
         }
         if (end < info.st_size && ftruncate(fileno(file), end) != 0) {
-            core_log(CORE_LOG_WARN, "the end of %s is not a whole line: %s", path, strerror(errno));
+            core_log(CORE_LOG_WARN, "the end of %s is not a complete line: %s", path,
+                     strerror(errno));
         }
     }
     fclose(file);
@@ -89,7 +90,7 @@ static void note_failure(struct tune_log *log, int rc)
 {
     if (log->rc == 0) {
         log->rc = rc;
-        core_log(CORE_LOG_ERROR, "%s; the run goes on without it", core_err_sentence());
+        core_log(CORE_LOG_ERROR, "%s; the run continues without it", core_err_sentence());
     }
 }
 
@@ -193,7 +194,7 @@ static bool begin_file(const struct tune_log *log, FILE *file, const char *path)
     }
     if (!log->append && S_ISREG(info.st_mode) && info.st_size > 0) {
         if (ftruncate(fileno(file), 0) != 0) {
-            core_log(CORE_LOG_WARN, "%s keeps what an earlier run wrote: %s", path,
+            core_log(CORE_LOG_WARN, "%s keeps the lines of an earlier run: %s", path,
                      strerror(errno));
             return false;
         }

@@ -185,8 +185,8 @@ static int read_all(struct tokenize *t)
     }
     if (rc == 0 && t->figures.documents == 0) {
         rc = core_err_set(-EINVAL,
-                          "%s%s: nothing is left to train on: %" PRIu64 " rows were read, %" PRIu64
-                          " of them were wrong",
+                          "%s%s: no tokens to train on: %" PRIu64 " rows were read, %" PRIu64
+                          " of them were invalid",
                           t->data.items[0], t->data.count > 1 ? " and what follows it" : "",
                           text_reader_rows(t->reader), text_reader_bad(t->reader));
     }
@@ -227,7 +227,7 @@ static void print_stats(const struct tokenize *t)
     printf("  cut              %12" PRIu64 "  (%" PRIu64 " tokens dropped)\n", counts.cut,
            counts.cut_tokens);
     printf("  split            %12" PRIu64 "\n", counts.split);
-    printf("  nothing left     %12" PRIu64 "  (what was cut was all there was to train on)\n",
+    printf("  nothing left     %12" PRIu64 "  (all trained tokens were cut off)\n",
            counts.untrained);
     printf("documents          %12" PRIu64 "  of %" PRIu64 " to %" PRIu64
            " tokens, %.1f on average\n",
@@ -432,7 +432,7 @@ static int work(struct tokenize *t)
 static int settle(struct tokenize *t)
 {
     if (t->data.count == 0) {
-        return cli_fail(t->command, CLI_WRONG, "--data FILE says what to read");
+        return cli_fail(t->command, CLI_WRONG, "--data FILE is missing: the rows to read");
     }
     if (t->options.pack && t->options.seq_len == 0) {
         return cli_fail(t->command, CLI_WRONG, "--pack needs --seq-len, the length of its rows");
@@ -480,11 +480,11 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .value = "N",
          .low = 0,
          .high = 1e9,
-         .help = "print N rows, what is trained on in green or [brackets]; default 3"},
+         .help = "print N rows, trained tokens in green or [brackets]; default 3"},
         {.name = "stats",
          .kind = CLI_FLAG,
          .out = &t.stats,
-         .help = "lengths, tokens an epoch, how full rows are, what was dropped and why"},
+         .help = "lengths, tokens per epoch, padding, what was dropped and why"},
         {.name = "out",
          .kind = CLI_TEXT,
          .out = &t.out,
@@ -500,11 +500,11 @@ static int run(const struct cli_command *command, int argc, char **argv)
         {.name = "pack",
          .kind = CLI_FLAG,
          .out = &t.options.pack,
-         .help = "fit several documents into a row"},
+         .help = "pack several documents into one row"},
         {.name = "split",
          .kind = CLI_FLAG,
          .out = &t.options.split,
-         .help = "continue long rows in further ones, instead of cutting"},
+         .help = "continue long rows in further rows instead of cutting them"},
         {.name = "train-on",
          .kind = CLI_CHOICE,
          .out = &train_on,
@@ -521,23 +521,23 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .out = &on_bad_row,
          .choices = "stop|skip",
          .value = "WHAT",
-         .help = "stop at a row that is wrong (default), or skip it"},
+         .help = "stop at an invalid row (default), or skip it"},
         {.name = "threads",
          .kind = CLI_INTEGER,
          .out = &t.threads,
          .value = "N",
          .low = 1,
          .high = TEXT_THREADS_MAX,
-         .help = "that make tokens of rows; default: one a processor"},
+         .help = "that tokenize rows; default: one per processor"},
         {.name = "data-memory",
          .kind = CLI_SIZE,
          .out = &t.row_bytes,
          .value = "SIZE",
-         .help = "that a row may take while it becomes tokens; default: half of what is free"},
+         .help = "of one row while it is tokenized; default: half of free memory"},
         {.name = "shuffle",
          .kind = CLI_FLAG,
          .out = &t.options.shuffle,
-         .help = "mix the rows by --seed, as tide finetune does; default: file order"},
+         .help = "shuffle the rows by --seed, as tide finetune does; default: file order"},
         {.name = "seed",
          .kind = CLI_INTEGER,
          .out = &seed,
@@ -562,7 +562,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_command_tokenize = {
     .name = "tokenize",
     .summary = "show how rows are tokenized and masked; statistics; rows of ids",
-    .example = "tide tokenize --model ./Qwen3-4B --data chat.jsonl --show 2\n"
-               "      two rows as tokens, with what is trained on in green",
+    .example = "tide tokenize --model ./Qwen3-4B --data chat.jsonl --show 2\n      shows two rows "
+               "as tokens, with trained tokens in green",
     .run = run,
 };

@@ -62,7 +62,7 @@ static uint64_t window_rows(const struct text_batches *batches)
 static int refuse_position(const struct text_position *from)
 {
     static const char same[] = "files and their sizes, --seq-len, --pack, --split, --shuffle, "
-                               "--seed, --train-on and --chat-format have to be the same";
+                               "--seed, --train-on and --chat-format must be the same";
     if (from->word[7] == POSITION_VERSION) {
         return core_err_set(
             -EINVAL, "the data or the options differ from those of the checkpoint: %s", same);
@@ -165,9 +165,9 @@ static int end_epoch(struct text_batches *batches)
     const struct text_counts *then = &batches->epoch_began;
     if (batches->rows_of_epoch == 0 && batches->fresh) {
         return core_err_set(-EINVAL,
-                            "nothing is left to train on: %" PRIu64 " rows were read, %" PRIu64
-                            " of them were wrong, %" PRIu64 " had nothing to train on before they "
-                            "were cut to %" PRId64 " tokens",
+                            "no tokens to train on: %" PRIu64 " rows were read, %" PRIu64
+                            " of them were invalid, %" PRIu64
+                            " had no trained tokens before they were cut to %" PRId64 " tokens",
                             now->rows - then->rows, now->bad - then->bad,
                             now->untrained - then->untrained, batches->options->seq_len);
     }
@@ -215,7 +215,7 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
     }
     if (tokens > text_batches_room(options)) {
         return core_err_set(-EIO,
-                            "a row has %" PRId64 " tokens, and the longest had %" PRId64
+                            "a row has %" PRId64 " tokens, but the longest had %" PRId64
                             " before: the data was changed while it was read",
                             tokens, text_batches_room(options));
     }

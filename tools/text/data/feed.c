@@ -52,14 +52,14 @@ static int check_options(const struct text_feed_options *options)
         const char *why;
     } rules[] = {
         {options->files_count == 0, "no data was given"},
-        {options->seq_len < 2 || options->seq_len > 1 << 26, "--seq-len is 2 to 67108864"},
+        {options->seq_len < 2 || options->seq_len > 1 << 26, "--seq-len must be 2 to 67108864"},
         {options->batch_rows < 1 || options->batch_rows > 1 << 20, "--batch is 1 to 1048576"},
         {options->length_room < 0 || options->length_room > options->seq_len,
-         "rows have at most --seq-len tokens"},
+         "rows must have at most --seq-len tokens"},
         {options->length_multiple < 0 || options->length_multiple > options->seq_len,
          "rows are padded to at most --seq-len"},
         {options->ranks > 0 && options->rank >= options->ranks, "the rank is not one of the ranks"},
-        {options->threads > TEXT_THREADS_MAX, "at most 64 threads make tokens of rows"},
+        {options->threads > TEXT_THREADS_MAX, "at most 64 threads can tokenize rows"},
         {options->ahead > TEXT_AHEAD_MAX, "at most 1024 batches can be prepared ahead"},
         {options->batch_rows > INT64_C(1) << 30 >> 4 ||
              options->batch_rows * text_batches_room(options) > INT64_C(1) << 30,
@@ -155,7 +155,8 @@ static int open_feed(const struct text_feed_options *options, const struct text_
     }
     const int failed = core_thread_start(&feed->thread, work, feed);
     if (failed != 0) {
-        rc = core_err_set(-failed, "no thread that prepares data: %s", strerror(failed));
+        rc = core_err_set(-failed, "cannot start the thread that prepares data: %s",
+                          strerror(failed));
         goto fail;
     }
     feed->runs = true;

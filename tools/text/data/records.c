@@ -137,7 +137,7 @@ static int add_path(struct text_records *records, const char *path)
     glob_t found;
     const int result = glob(path, 0, NULL, &found);
     if (result == GLOB_NOMATCH) {
-        return core_err_set(-ENOENT, "%s: no file has such a name", path);
+        return core_err_set(-ENOENT, "%s: no file matches this pattern", path);
     }
     if (result != 0) {
         return core_err_set(result == GLOB_NOSPACE ? -ENOMEM : -EIO,
@@ -189,7 +189,7 @@ int text_records_open(const struct text_records_options *options, struct text_re
         }
     }
     if (records->count == 0) {
-        rc = core_err_set(-ENOENT, "there is no file of data");
+        rc = core_err_set(-ENOENT, "there is no data file");
         goto fail;
     }
     if (options->shuffle && (rc = count_blocks(records)) != 0) {
@@ -399,7 +399,7 @@ static int next_in_window(struct text_records *records, struct text_record *out)
             return rc;
         }
         if (rc == 0) {
-            return core_err_set(-EIO, "%s has become shorter while it was read",
+            return core_err_set(-EIO, "%s became shorter while it was read",
                                 text_records_file(records, file));
         }
         place->row++;

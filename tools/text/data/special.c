@@ -71,7 +71,7 @@ struct reading {
 
 static int refuse(const struct reading *reading, const char *key, const struct core_json_value *is)
 {
-    return core_err_set(-EINVAL, "%s: %s: is %s, and has to be a string or an object with content",
+    return core_err_set(-EINVAL, "%s: %s: is %s; expected a string or an object with content",
                         core_json_source(reading->doc), key,
                         core_json_kind_name(core_json_kind(is)));
 }
@@ -90,8 +90,8 @@ static int put(struct reading *reading, struct text_special_token token, const c
     }
     if (name != NULL && reading->named == TEXT_SPECIAL_NAMES_MAX) {
         core_charge_free(token.content);
-        return core_err_set(-E2BIG, "%s: more than %d tokens with names",
-                            core_json_source(reading->doc), TEXT_SPECIAL_NAMES_MAX);
+        return core_err_set(-E2BIG, "%s: more than %d named tokens", core_json_source(reading->doc),
+                            TEXT_SPECIAL_NAMES_MAX);
     }
     token.name = name != NULL ? core_charge_text(name, SIZE_MAX) : NULL;
     struct text_special_token *more = core_charge_grow(out->tokens,
@@ -277,8 +277,8 @@ static int read_config(struct reading *reading, bool *decoder)
     value = core_json_find(root, "split_special_tokens");
     if (value != NULL && core_json_kind(value) == CORE_JSON_BOOL && core_json_bool(value)) {
         return core_err_set(-ENOTSUP,
-                            "%s: split_special_tokens: true is not supported: special tokens are "
-                            "found in texts",
+                            "%s: split_special_tokens: true is not supported: tide always "
+                            "recognizes special tokens in texts",
                             core_json_source(reading->doc));
     }
     value = core_json_find(root, "tokenizer_class");

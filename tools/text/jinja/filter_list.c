@@ -377,7 +377,7 @@ static const struct jinja_function *take_function(struct jinja_run *run,
     }
     if (found == NULL) {
         const struct jinja_value shown = jinja_to_string(run, name);
-        jinja_fail(run, -EINVAL, "there is no %s '%.*s' here", test ? "test" : "filter",
+        jinja_fail(run, -EINVAL, "unknown %s '%.*s'", test ? "test" : "filter",
                    (int)(shown.bytes < 60 ? shown.bytes : 60), shown.as.text);
     }
     *rest = *arguments;

@@ -161,7 +161,7 @@ static struct jinja_value other(const struct jinja_arguments *arguments)
 static double rest(struct jinja_run *run, struct jinja_value self, int64_t divisor)
 {
     if (!jinja_is_number(self)) {
-        jinja_fail(run, -EINVAL, "a number was expected, not %s", jinja_type_name(self));
+        jinja_fail(run, -EINVAL, "expected a number, not %s", jinja_type_name(self));
         return -1;
     }
     return jinja_number(jinja_operate(run, "%", self, jinja_integer(divisor)));

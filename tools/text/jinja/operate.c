@@ -232,7 +232,7 @@ struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value val
         return jinja_bind(run, value, method);
     }
     if (is_refused(value.kind, name, bytes)) {
-        return jinja_fail(run, -EINVAL, "the method %.*s of a %s is not allowed here", (int)bytes,
+        return jinja_fail(run, -EINVAL, "the method %.*s of a %s is not supported", (int)bytes,
                           name, jinja_type_name(value));
     }
     if (value.kind == JINJA_DICT || value.kind == JINJA_NAMESPACE) {
@@ -294,7 +294,7 @@ struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
     if (key.kind == JINJA_STRING) {
         return jinja_attribute(run, value, key.as.text, key.bytes);
     }
-    return jinja_undefined("an element that is not there");
+    return jinja_undefined("the element does not exist");
 }
 
 /* Python's bounds of a slice over `count` elements. */
@@ -304,7 +304,7 @@ static bool read_bounds(struct jinja_run *run, const struct jinja_value bounds[3
     for (int i = 0; i < 3; i++) {
         if (bounds[i].kind != JINJA_NONE && bounds[i].kind != JINJA_INTEGER &&
             bounds[i].kind != JINJA_BOOL) {
-            jinja_fail(run, -EINVAL, "a slice needs whole numbers, and has a %s",
+            jinja_fail(run, -EINVAL, "a slice needs whole numbers, found a %s",
                        jinja_type_name(bounds[i]));
             return false;
         }
@@ -371,7 +371,7 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
         return jinja_fail(run, -EINVAL, "'%s' is undefined", value.as.text);
     }
     if (!text && value.kind != JINJA_LIST && value.kind != JINJA_TUPLE) {
-        return jinja_undefined("a slice of what has no elements");
+        return jinja_undefined("a slice of a value without elements");
     }
     jinja_step_text(run, text ? value.bytes : 0);
     const size_t count = text ? jinja_char_count(value.as.text, value.bytes) : value.as.list->count;

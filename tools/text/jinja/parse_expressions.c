@@ -128,11 +128,10 @@ void jinja_unexpected(struct jinja_parser *parser, const char *wanted)
     };
     parser->run->line = token->line;
     if (token->word == JINJA_WORD_NAME || token->word == JINJA_WORD_SIGN) {
-        jinja_fail(parser->run, -EINVAL, "%s was expected, and '%.*s' stands here", wanted,
+        jinja_fail(parser->run, -EINVAL, "expected %s, found '%.*s'", wanted,
                    (int)(token->bytes < 60 ? token->bytes : 60), token->text);
     } else {
-        jinja_fail(parser->run, -EINVAL, "%s was expected, and %s stands here", wanted,
-                   words[token->word]);
+        jinja_fail(parser->run, -EINVAL, "expected %s, found %s", wanted, words[token->word]);
     }
 }
 

@@ -348,8 +348,8 @@ static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t
         }
         size_t begin = to.text->bytes;
         if (token == NULL) {
-            return core_err_set(-ERANGE, "id %u at place %zu is no token; ids go up to %zu", ids[i],
-                                i, text_tokenizer_size(tokenizer) - 1);
+            return core_err_set(-ERANGE, "id %u at index %zu is not a token; ids go up to %zu",
+                                ids[i], i, text_tokenizer_size(tokenizer) - 1);
         }
         if (skip) {
             continue;
