@@ -29,7 +29,7 @@ static int put_mark(int folder, const char *path)
 {
     int fd = openat(folder, MODEL_CLAIM_MARK, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0) {
-        return core_err_set(-errno, "%s/" MODEL_CLAIM_MARK " cannot be made: %s", path,
+        return core_err_set(-errno, "%s/" MODEL_CLAIM_MARK " cannot be created: %s", path,
                             strerror(errno));
     }
     close(fd);

@@ -479,9 +479,9 @@ static void refusals(void)
         const char *arguments;
         const char *sentence;
     } cases[] = {
-        {NULL, "--place weights=disk", "\"weights=disk\" says nothing; allowed: weights"},
-        {NULL, "--place acts=device", "\"acts=device\" says nothing"},
-        {NULL, "--place weights", "\"weights\" says nothing"},
+        {NULL, "--place weights=disk", "invalid \"weights=disk\"; allowed: weights"},
+        {NULL, "--place acts=device", "invalid \"acts=device\""},
+        {NULL, "--place weights", "invalid \"weights\""},
         {NULL, "--place weights=host,weights=device", "--place gives weights twice"},
         {NULL, "--place states=store", "--place needs a store: give --store DIR"},
         {NULL, "--store :1G", "--store :1G: allowed: the path"},
@@ -496,7 +496,7 @@ static void refusals(void)
         {NULL, "--dev tpu", "--dev takes one of cpu|cuda|cuda:N"},
         {NULL, "--seq-len 65", "rows of up to 64 tokens"},
         {"{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 16385}", "",
-         "at most 16384 micro-batches"},
+         "the maximum is 16384 micro-batches"},
         {"{\"train_batch_size\": 7, \"gradient_accumulation_steps\": \"auto\"}", "--batch 2",
          "is not a multiple of --batch 2"},
         {"{\"train_batch_size\": 6, \"train_micro_batch_size_per_gpu\": 2}", "--batch 4",

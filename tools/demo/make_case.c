@@ -236,7 +236,7 @@ static int make_folder(const char *path)
 {
     return mkdir(path, 0777) == 0 || errno == EEXIST
                ? 0
-               : core_err_set(-errno, "%s cannot be made: %s", path, strerror(errno));
+               : core_err_set(-errno, "%s cannot be created: %s", path, strerror(errno));
 }
 
 static int make(const struct shape *shape, const char *chat, const char *out)

@@ -161,7 +161,7 @@ static int make_folders(const char *folder)
         }
         path[i] = '\0';
         if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-            return core_err_set(-errno, "%s cannot be made: %s", path, strerror(errno));
+            return core_err_set(-errno, "%s cannot be created: %s", path, strerror(errno));
         }
         path[i] = i < length ? '/' : '\0';
     }

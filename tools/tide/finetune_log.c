@@ -40,7 +40,7 @@ static int make_folders(const char *path)
     for (char *at = folder; rc == 0 && (at = strchr(at + 1, '/')) != NULL; *at = '/') {
         *at = '\0';
         if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-            rc = core_err_set(-errno, "%s cannot be made: %s", folder, strerror(errno));
+            rc = core_err_set(-errno, "%s cannot be created: %s", folder, strerror(errno));
         }
     }
     free(folder);
