@@ -1,4 +1,4 @@
-/* cli.c: reads options by a table, says what is wrong with them, and prints help. */
+/* cli.c: parses options by a table, reports what is wrong with them, and prints help. */
 #include "tools/tide/cli.h"
 
 #include <assert.h>
@@ -88,7 +88,7 @@ void cli_signal_catch(int number, void (*handler)(int number))
     }
 }
 
-/* Has whoever read our pipe seen enough, as head does? That is no news to anybody. */
+/* Whether the reader of our pipe has closed it, as head does. That is not an error. */
 static bool reader_is_gone(void)
 {
     struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -99,9 +99,9 @@ int cli_close(const struct cli_command *command, int code)
 {
     errno = 0;
     bool arrived = fflush(stdout) == 0 && !ferror(stdout);
-    int cause = errno; /* 0 where an earlier write failed */
+    int cause = errno; /* 0 if an earlier write failed */
     if (arrived || code == CLI_FAILED) {
-        return code; /* a failure has been said */
+        return code; /* the failure has been reported */
     }
     if (reader_is_gone()) {
         return CLI_FAILED;
@@ -292,7 +292,7 @@ int cli_take(const struct cli_option *option, const char *text)
     return -EINVAL;
 }
 
-/* One --option, whose value may be the next argument. */
+/* Parses one --option, whose value may be the next argument. */
 static int take_option(const struct cli_command *command, const struct cli_option *options,
                        size_t count, char **argv, int *index, struct cli_given *given)
 {

@@ -23,7 +23,7 @@ enum cli_exit {
 enum cli_kind {
     CLI_FLAG,    /* bool */
     CLI_TEXT,    /* const char *; the last one counts */
-    CLI_FILES,   /* const char *, a path or a pattern; given once */
+    CLI_FILES,   /* const char *, a path or a pattern; at most once */
     CLI_TEXTS,   /* struct cli_texts; may be repeated */
     CLI_INTEGER, /* int64_t within low..high */
     CLI_REAL,    /* double within low..high */
@@ -41,10 +41,10 @@ struct cli_texts {
 struct cli_option {
     const char *name; /* "world", for --world */
     enum cli_kind kind;
-    void *out;           /* borrowed; holds the default before, and the value afterwards */
+    void *out;           /* borrowed; holds the default before parsing and the value after it */
     const char *value;   /* how the help names the value: "N"; NULL for flags */
     const char *help;    /* what it does, with its default */
-    double low, high;    /* of numbers; both 0: no limit */
+    double low, high;    /* range of numbers; both 0: no limit */
     const char *choices; /* "bf16|fp16|fp32" */
 };
 
@@ -54,10 +54,10 @@ struct cli_common {
     bool color;  /* of stdout */
 };
 
-/* An option's name in other programs. */
+/* The name of an option in other programs. */
 struct cli_synonym {
     const char *theirs; /* "learning-rate", for --learning-rate and --learning_rate */
-    const char *ours;   /* what to write here: "--lr X"; or why there is nothing of the kind */
+    const char *ours;   /* the flag of tide: "--lr X"; or why there is none */
 };
 
 struct cli_command {
@@ -66,15 +66,15 @@ struct cli_command {
     const char *summary;   /* one line */
     const char *arguments; /* "FILE"; NULL: none */
     size_t arguments_min, arguments_max;
-    const char *example; /* one real command line, and what comes of it */
+    const char *example; /* a real command line and its result */
     const char *usage;   /* "--model DIR [OPTIONS]"; NULL: from the options and arguments */
-    /* Prints the options for --help, more of them with -v; NULL: a line for each. */
+    /* Prints the options for --help, more of them with -v; NULL: one line for each option. */
     void (*print_options)(bool verbose);
     const struct cli_synonym *synonyms; /* ends with a row of NULL; NULL: none */
     int (*run)(const struct cli_command *command, int argc, char **argv); /* an enum cli_exit */
 };
 
-/* A bit for each option, by its index in the table: it was on the command line. */
+/* A bit for each option, by its index in the table: set if it was on the command line. */
 struct cli_given {
     uint64_t bits[CLI_OPTIONS_MAX / 64];
 };
@@ -82,71 +82,74 @@ struct cli_given {
 struct cli_parsed {
     struct cli_common common;
     struct cli_given given;
-    char **arguments; /* borrowed: argv, in which they have been moved to the front */
+    char **arguments; /* borrowed: the positional arguments, moved to the front of argv */
     size_t count;
 };
 
-/* Reads argv (without the subcommand's name). In names "-" and "_" are the same. Returns -1 to go
- * on, or the exit code to end with: CLI_DONE after --help, CLI_WRONG after a message. Binds the log
+/* Parses argv without the name of the subcommand. "-" and "_" are the same in option names. Returns
+ * -1 to continue, or the exit code: CLI_DONE after --help, CLI_WRONG after a message. Binds the log
  * to stderr. */
 int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
               int argc, char **argv, struct cli_parsed *out);
 
 bool cli_is_given(const struct cli_given *given, size_t index);
 
-/* Writes the value of a text to option->out; `text` is ignored for a CLI_FLAG. -EINVAL with a sentence. */
+/* Parses `text` as a value of the option and writes it to option->out; a CLI_FLAG ignores `text`.
+ * -EINVAL with a sentence. */
 int cli_take(const struct cli_option *option, const char *text);
 
-/* Lines of our own log go to `write`, too; NULL ends it. */
+/* Sends the lines of our own log to `write`, too; NULL ends this. */
 void cli_log_also(void (*write)(void *user, enum core_log_level level, const char *line),
                   void *user);
 
-/* "tide NAME: sentence" (or "PROGRAM: sentence") on stderr, with the sentence of core_err where
- * `format` is NULL. Returns `code`, so that a command ends in `return cli_fail(...)`. */
+/* Prints "tide NAME: sentence" (or "PROGRAM: sentence") to stderr; if `format` is NULL, the
+ * sentence of core_err. Returns `code`, so that a command can end in `return cli_fail(...)`. */
 int cli_fail(const struct cli_command *command, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Calls `handler` for the next signal of this number; the one after it has its usual effect. A signal that
- * whoever started the program has made ignored stays so. */
+/* Calls `handler` for the next signal of this number; the signal after it has its default effect.
+ * Signals that were ignored when the program was started stay ignored. */
 void cli_signal_catch(int number, void (*handler)(int number));
 
-/* Writes a text that may come from data, for people: control characters, bytes that are not UTF-8 and
- * characters that turn the direction of a line are written as \x1b or \u202e, so that no row, name or
- * template can steer the terminal. All sentences, log lines and tables go through this. */
+/* Writes a text that may come from data for people to read. Control characters, bytes that are
+ * not UTF-8, and characters that change the direction of a line are written as \x1b or \u202e,
+ * so that no row, name or template can control the terminal. All sentences, log lines and tables
+ * use this. */
 void cli_print_text(FILE *stream, const char *text, size_t bytes);
 
-/* Flushes stdout; CLI_FAILED where what was printed did not arrive, with a message but where the
- * reader of a pipe has gone, else `code`. */
+/* Flushes stdout. Returns `code`, or CLI_FAILED with a message if the output could not be written.
+ * There is no message if the reader of a pipe has closed it. */
 int cli_close(const struct cli_command *command, int code);
 
-/* Ends the JSON that was written to stdout and its writer. Returns as cli_close() does. */
+/* Ends the JSON written to stdout and its writer. Returns the same as cli_close(). */
 struct core_json_write;
 int cli_close_json(const struct cli_command *command, struct core_json_write *json, int code);
 
-/* Should this stream get colours? A terminal, no NO_COLOR, not a dumb one. */
+/* Whether to colour this stream: it is a terminal, not a dumb one, and NO_COLOR is not set. */
 bool cli_color(FILE *stream);
 
-/* A table: columns as wide as their widest cell, the last one free. Cells are copied. */
+/* A table. Columns are as wide as their widest cell; the last one is not padded. Cells are
+ * copied. */
 struct cli_table;
 int cli_table_create(size_t columns, struct cli_table **out);
 void cli_table_destroy(struct cli_table *table);
-/* `cells` has one text a column; NULL is empty. */
+/* `cells` has one text for each column; NULL is an empty cell. */
 int cli_table_add(struct cli_table *table, const char *const *cells);
-/* Every line begins with `indent`. */
+/* Puts `indent` at the beginning of every line. */
 void cli_table_print(const struct cli_table *table, FILE *stream, const char *indent);
 
-/* Numbers for people, into `out`, which is returned: "684.9K", "158.2M", "4.02B" of parameters; bytes in
- * GB, below a tenth of one in MB or KB. */
+/* Formats a number for people into `out`, which is returned: parameters as "684.9K", "158.2M",
+ * "4.02B"; bytes in GB, or in MB or KB below 0.1 GB. */
 enum { CLI_NUMBER_BYTES = 32 };
 const char *cli_count_print(uint64_t count, char out[CLI_NUMBER_BYTES]);
 const char *cli_bytes_print(uint64_t bytes, char out[CLI_NUMBER_BYTES]);
 
-/* Digits behind the point of a rate in a line for people: slow runs are not told as 0. */
+/* Number of decimals to print of a rate, so that a slow run is not shown as 0. */
 int cli_rate_digits(double rate);
 
-/* Calls `run` with what main() was given and returns its result: on the calling thread, or, where the
- * limit of its stack is below CORE_THREAD_STACK_BYTES, on a thread of that size, which then gets all
- * signals. */
+/* Calls `run` with the arguments of main() and returns its result. It runs on the calling thread
+ * or, if the stack limit of that is below CORE_THREAD_STACK_BYTES, on a new thread with that stack,
+ * which then receives all signals. */
 int cli_main(int (*run)(int argc, char **argv), int argc, char **argv);
 
 #endif

@@ -1,4 +1,4 @@
-/* commands.h: the subcommands. One more is one file, one line here, and one row in main.c. */
+/* commands.h: the subcommands. To add one: one file, one line here, one row in main.c. */
 #ifndef TOOLS_TIDE_COMMANDS_H
 #define TOOLS_TIDE_COMMANDS_H
 

@@ -1,4 +1,4 @@
-/* config.c: `tide config`: how a ds_config.json is understood. */
+/* config.c: `tide config`: prints how tide understands a ds_config.json. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "core/json/write.h"
 #include "tools/tide/commands.h"
 
-/* Of the object that --json prints; docs/config-json.md says what is in it. */
+/* Version of the object that --json prints; docs/config-json.md describes it. */
 enum { SCHEMA_VERSION = 1 };
 
 static void write_note(struct core_json_write *write, const struct core_cfg_note *note)
@@ -62,7 +62,7 @@ static int print_json(const struct cli_command *command, const struct core_cfg *
     return cli_close_json(command, &write, CLI_DONE);
 }
 
-/* All notes of one kind, under a title. */
+/* Prints all notes of one kind under a title. */
 static int print_kind(const struct core_cfg *cfg, const struct cli_common *common,
                       enum core_cfg_note_kind kind, const char *title)
 {

@@ -8,12 +8,12 @@
 #include "core/json/write.h"
 #include "tools/tide/commands.h"
 
-/* Of the object that --json prints; docs/doctor-json.md says what is in it. */
+/* Version of the object that --json prints; docs/doctor-json.md describes it. */
 enum { SCHEMA_VERSION = 1 };
 
 static const char *const verdicts[] = {"ok", "warn", "fail"};
 
-/* Where findings go while they come. */
+/* Destination of the findings. */
 struct printer {
     struct cli_common common;
     struct core_json_write *json; /* borrowed; NULL: text for people */
@@ -38,7 +38,8 @@ static void print_json(struct core_json_write *json, const struct tide_finding *
     core_json_write_object_end(json);
 }
 
-/* With -q only what is not well. The line goes out at once: measuring takes a while. */
+/* With -q, prints only findings that are not "ok". Flushes each line, because measuring takes a
+ * while. */
 static void print_line(const struct printer *printer, const struct tide_finding *finding)
 {
     static const char *const colors[] = {"\033[32m", "\033[33m", "\033[31m"};
@@ -66,7 +67,7 @@ static void take(void *user, const struct tide_finding *finding)
     }
 }
 
-/* A folder that is not there is a mistake in the command, not a finding. */
+/* A missing folder is a mistake in the command, not a finding. */
 static int check_stores(const struct cli_command *command, const struct cli_texts *stores)
 {
     for (size_t i = 0; i < stores->count; i++) {

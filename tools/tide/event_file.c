@@ -1,4 +1,4 @@
-/* event_file.c: TFRecord framing, and as much protobuf as events of scalars need. */
+/* event_file.c: TFRecord framing, and the part of protobuf that scalar events need. */
 #include "tools/tide/event_file.h"
 
 #include <assert.h>
@@ -15,7 +15,7 @@
 
 #include "core/base/err.h"
 
-/* Numbers of fields in tensorboard's event.proto and summary.proto. */
+/* Field numbers of event.proto and summary.proto of TensorBoard. */
 enum {
     EVENT_WALL_TIME = 1,
     EVENT_STEP = 2,
@@ -30,7 +30,7 @@ enum {
 };
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-/* A value is its tag, four bytes, and what stands before them. */
+/* Room for a value: its tag, four bytes of float, and the field headers. */
 enum {
     VALUE_BYTES_MAX = EVENT_TAG_BYTES_MAX + 24,
     VALUES_BYTES = EVENT_VALUES_MAX * VALUE_BYTES_MAX,
@@ -38,7 +38,7 @@ enum {
 };
 
 struct text {
-    unsigned char *bytes; /* borrowed from the owner of the room */
+    unsigned char *bytes; /* borrowed from the owner of the buffer */
     size_t count, room;
 };
 
@@ -46,7 +46,7 @@ struct event_file {
     FILE *stream;   /* owned; NULL after a failure */
     char path[512]; /* of the file */
     int rc;         /* the first failure */
-    uint64_t step;  /* that is being told */
+    uint64_t step;  /* the step that is being written */
     struct text values;
     unsigned char room[VALUES_BYTES];
 };
@@ -98,7 +98,8 @@ static void put_bytes(struct text *text, unsigned field, const void *bytes, size
     put(text, bytes, count);
 }
 
-/* Sums of the format are rotated, so that sums of sums are not weak. */
+/* The format masks (rotates) its checksums, because a checksum of data that contains checksums is
+ * weak. */
 static uint32_t masked(const void *bytes, size_t count)
 {
     uint32_t crc = event_file_crc(bytes, count);
@@ -114,7 +115,8 @@ static int fail(struct event_file *file, int cause)
     return file->rc;
 }
 
-/* One event: its time, its step, and one field of bytes. Length and sum, bytes and sum. */
+/* Writes one event: its time, its step and one field of bytes, framed as length, checksum, bytes,
+ * checksum. */
 static int write_event(struct event_file *file, unsigned field, const void *bytes, size_t count)
 {
     unsigned char room[VALUES_BYTES + 64];
@@ -170,8 +172,9 @@ static int make_folders(const char *folder)
 
 static const char prefix[] = "events.out.tfevents.";
 
-/* TensorBoard reads the files of a folder by their names, which hold the second of their beginning: a
- * run that is taken up within one second must still come after the run before it. */
+/* TensorBoard sorts the files of a folder by name, and a name contains the second at which the
+ * file was created. A run that is resumed within the same second must still sort after the
+ * previous run. */
 static int later_second(const char *folder, int64_t *second)
 {
     DIR *list = opendir(folder);

@@ -16,7 +16,7 @@
 #include "tools/tide/paths.h"
 #include "tools/tide/plan_text.h"
 
-/* Everything that is open, and closed by close_job() in any state. */
+/* Everything that is open; close_job() closes it in any state. */
 struct job {
     const struct cli_command *command;
     struct tune_flags flags;
@@ -29,14 +29,14 @@ struct job {
     struct tide_engine *engine; /* owned */
     struct tune_run run;
     bool unfit;         /* the plan was refused: exit code 3, unlike a file system's EFBIG */
-    bool begun;         /* the first step was */
-    bool trained;       /* and the last one */
-    int64_t there;      /* steps of the model in --out; 0: there is none, or it may be replaced */
-    char out[PATH_MAX]; /* of --out, where that is a name of its own */
+    bool begun;         /* the first step has begun */
+    bool trained;       /* the last step has ended */
+    int64_t there;      /* steps of the model in --out; 0: none, or it may be replaced */
+    char out[PATH_MAX]; /* --out without links */
 };
 
-/* What was given is found wrong before the first step, or is a row of the data; all else that ends a run
- * after it is a failure of the run. */
+/* Chooses the exit code. Wrong input is found before the first step or is a row of the data; any
+ * other error after the first step is a failure of the run. */
 static int fail(struct job *job, int rc)
 {
     int code = job->unfit ? CLI_NO_FIT : tune_exit_code(rc);
@@ -52,7 +52,7 @@ static void undo_claim(void *context)
     tide_folder_unclaim(context);
 }
 
-/* From here on no other run writes there; and none has meanwhile, before it was so. */
+/* Locks --out against other runs, and checks again that no other run has written there before. */
 static int claim_out(struct job *job)
 {
     struct cli_out out = {.path = job->flags.out,
@@ -93,8 +93,8 @@ static const char *board_flag(const struct tune_flags *flags)
     return flags->tensorboard != NULL ? "--tensorboard" : "tensorboard.output_path";
 }
 
-/* Logs and timelines are begun anew: nothing that is read may be lost by it. */
-static int check_written(const struct job *job)
+/* Opening logs and timelines truncates them, so none of them may be an input. */
+static int check_outputs(const struct job *job)
 {
     const struct tune_flags *flags = &job->flags;
     const struct tune_settings *settings = &job->settings;
@@ -107,8 +107,8 @@ static int check_written(const struct job *job)
     return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
 }
 
-/* They are made when the run begins, which is too late to learn that they cannot be. */
-static int try_written(const struct job *job)
+/* Outputs are created when the run begins, which is too late to find out that they cannot be. */
+static int check_writable(const struct job *job)
 {
     const struct tune_flags *flags = &job->flags;
     const struct {
@@ -134,8 +134,8 @@ static int open_inputs(struct job *job)
 {
     struct tune_data_info info;
     const char *resume = job->flags.resume ? job->flags.out : NULL;
-    int rc = check_written(job);
-    if (rc != 0 || (rc = claim_out(job)) != 0 || (rc = try_written(job)) != 0 ||
+    int rc = check_outputs(job);
+    if (rc != 0 || (rc = claim_out(job)) != 0 || (rc = check_writable(job)) != 0 ||
         (rc = tune_checkpoint_now(job->talk.context, resume, &job->settings.now)) != 0) {
         return rc;
     }
@@ -176,7 +176,7 @@ static int open_inputs(struct job *job)
     return 0;
 }
 
-/* What an earlier run left is replaced, and folders are made, only when this one begins. */
+/* Files of an earlier run are replaced and folders are created only when this run begins. */
 static int open_log(struct job *job)
 {
     const struct tune_log_options log = {.json_path = job->flags.log,
@@ -209,8 +209,8 @@ static int open_engine(struct job *job)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Removes the kept rates of this machine if the plan was far off. Steps of tiny models, whose time is mostly
- * overhead, say nothing about rates. */
+/* Removes the cached rates of this machine if the plan was far off. Steps of tiny models are mostly
+ * overhead and say nothing about rates. */
 static void judge_rates(const struct job *job)
 {
     enum { STEPS_MIN = 3 };
@@ -228,13 +228,14 @@ static void judge_rates(const struct job *job)
     }
 }
 
-/* Nothing was trained, and the model that would be written is there, or one that was trained further. */
-static bool stays(const struct job *job)
+/* Whether the existing model is kept: nothing was trained, and the model in --out has as many steps
+ * or more. */
+static bool keeps_existing_model(const struct job *job)
 {
     return job->run.steps == job->run.begun && job->there > 0 && job->there >= job->run.steps;
 }
 
-/* What was planned, and what it was. */
+/* Prints planned and measured figures. */
 static void print_outcome(const struct job *job)
 {
     const struct tune_run *run = &job->run;
@@ -251,7 +252,7 @@ static void print_outcome(const struct job *job)
                 sum->plan_seconds, sum->plan_host_gb + sum->plan_device_gb, sum->median_seconds,
                 sum->peak_rss_gb, cli_rate_digits(sum->tokens_per_second), sum->tokens_per_second);
     }
-    if (stays(job)) {
+    if (keeps_existing_model(job)) {
         printf("%s: %" PRId64 " step%s, left as it was\n", job->flags.out, job->there,
                job->there == 1 ? "" : "s");
         return;
@@ -271,7 +272,7 @@ static void print_outcome(const struct job *job)
     printf("\n");
 }
 
-/* A run goes on; it does not go back. */
+/* A resumed run cannot have fewer steps than it already made. */
 static int check_steps(const struct job *job)
 {
     const int64_t steps = job->settings.steps;
@@ -322,7 +323,7 @@ static int train(struct job *job)
         return rc;
     }
     job->trained = true;
-    if (stays(job)) {
+    if (keeps_existing_model(job)) {
         print_outcome(job);
         return 0;
     }
@@ -347,7 +348,7 @@ static int train(struct job *job)
                         job->flags.out, job->run.save_problem);
 }
 
-/* The log's own failure is told when it happens; here it becomes the exit code. */
+/* A failure of the log has been reported when it happened; here it becomes the exit code. */
 static int close_job(struct job *job, int code)
 {
     tide_engine_destroy(job->engine);
@@ -369,7 +370,7 @@ static int work(struct job *job)
     if (rc != 0 || (rc = tune_context_inspect(&job->talk, job->flags.model, true, &model)) != 0 ||
         (rc = tune_settings_init(&job->settings, &job->flags, &model)) != 0 ||
         (rc = open_inputs(job)) != 0) {
-        tune_stop_begin(); /* from here on a signal must not use the context, which is closed next */
+        tune_stop_begin(); /* from here on, a signal must not use the context, which is closed next */
         return fail(job, rc);
     }
     job->talk.live.steps = (uint64_t)job->settings.steps;
@@ -422,7 +423,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         return cli_fail(command, CLI_FAILED, NULL);
     }
     code = close_job(&job, work(&job));
-    tune_stop_end(); /* not before: a store is removed while it is closed */
+    tune_stop_end(); /* not earlier, because closing removes a store */
     return cli_close(command, code);
 }
 

@@ -1,4 +1,4 @@
-/* finetune_context.c: log lines, progress and errors of libtide, as a command shows them. */
+/* finetune_context.c: shows log lines, progress and errors of libtide. */
 #include "tools/tide/finetune_context.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ static void keep_line(struct tune_events *events, bool error, bool warning, cons
     }
 }
 
-/* What the commands themselves say, stderr has from cli.c. */
+/* Keeps log lines of the command itself as events; cli.c has printed them. */
 static void keep_own(void *user, enum core_log_level level, const char *line)
 {
     keep_line(user, level == CORE_LOG_ERROR, level == CORE_LOG_WARN, line);
@@ -29,7 +29,7 @@ static void write_line(void *user, uint32_t level, const char *line)
 {
     struct tune_context *talk = user;
     static const char *const names[] = {"error", "warn", "info", "debug"};
-    /* Over the live line, which comes again with the next step. */
+    /* Overwrites the live line, which is printed again with the next step. */
     fprintf(stderr, "%stide: %s: ", talk->live.terminal ? "\r\033[K" : "", names[level]);
     cli_print_text(stderr, line, strlen(line));
     fputc('\n', stderr);
@@ -74,7 +74,7 @@ void tune_context_fini(struct tune_context *talk)
     talk->context = NULL;
 }
 
-/* A checkpoint, a store and a file of tensors are no model folders, though all can be inspected. */
+/* Checkpoints, stores and tensor files can be inspected, but are not model folders. */
 static int refuse_kind(const char *path, uint32_t what, bool empty)
 {
     if (what == TIDE_CHECKPOINT) {
@@ -98,7 +98,7 @@ static int refuse_kind(const char *path, uint32_t what, bool empty)
         path);
 }
 
-/* "Qwen/Qwen3-0.6B" or "gpt2": what a model is called where it can be downloaded. */
+/* Whether the path looks like the name of a model on a hub: "Qwen/Qwen3-0.6B" or "gpt2". */
 static bool is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
@@ -135,7 +135,8 @@ int tune_context_inspect(struct tune_context *talk, const char *path, bool weigh
     if (out->what != TIDE_MODEL_FOLDER) {
         return refuse_kind(path, out->what, out->files == 0);
     }
-    const bool understood = out->parameters > 0; /* config.json was, whatever is with the weights */
+    const bool understood = out->parameters >
+                            0; /* config.json was understood; the weights may be wrong */
     if (!out->verified && (weights || !understood)) {
         return core_err_set(-EINVAL, "--model %s: %s", path, out->problem);
     }

@@ -1,5 +1,6 @@
-/* finetune_counts.c: a small file for each set of data, found by a hash of all that counting depends on.
- * A file is told by its place, size and times, as make does it; what was changed since is counted anew. */
+/* finetune_counts.c: keeps a small file for each set of data, named after a hash of everything that
+ * the counts depend on. Data files are identified by path, size and times, as in make; changed
+ * files are counted again. */
 #include "tools/tide/finetune_counts.h"
 
 #include <dirent.h>
@@ -37,7 +38,7 @@ static const struct {
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
-/* A regular file's place, size and times. */
+/* Adds the path, size and times of a regular file to the key. */
 static bool add_file(const char *path, uint64_t *key, uint64_t *bytes)
 {
     struct stat at;
@@ -70,7 +71,7 @@ static bool add_data(const char *pattern, uint64_t *key, uint64_t *bytes)
     return right;
 }
 
-/* All files that lie in a folder: tokenizer, template and configuration are among them. */
+/* Adds all files of a folder; tokenizer, template and configuration are among them. */
 static bool add_folder(const char *folder, uint64_t *key)
 {
     char path[PATH_MAX];
@@ -82,7 +83,7 @@ static bool add_folder(const char *folder, uint64_t *key)
         right = right &&
                 snprintf(path, sizeof path, "%s/%s", folder, found[i]->d_name) < (int)sizeof path;
         if (right) {
-            (void)add_file(path, key, &ignored); /* folders in it do not count */
+            (void)add_file(path, key, &ignored); /* subfolders are skipped */
         }
         free(found[i]);
     }
@@ -108,7 +109,7 @@ static void add_text(const char *text, uint64_t *key)
     *key = core_hash(text, strlen(text) + 1, *key);
 }
 
-/* How texts become tokens may change with a commit, and with the libraries that it was built with. */
+/* Tokens may depend on the commit of tide and on the libraries it was built with. */
 static bool add_build(uint64_t *key)
 {
     struct tide_build build = {.struct_bytes = sizeof build};
@@ -167,7 +168,7 @@ static bool read_field(const struct core_json_value *root, const char *name, int
     return true;
 }
 
-/* Whether numbers can be those of rows at all. */
+/* Whether the numbers are plausible together. */
 static bool fit_together(const struct tune_data_info *info)
 {
     int64_t most;
@@ -205,7 +206,7 @@ bool tune_counts_find(const struct tune_counts *counts, int64_t now, struct tune
     return right;
 }
 
-/* What is kept. */
+/* Content of the file. */
 struct record {
     const struct tune_data_info *info; /* borrowed */
     int64_t now;

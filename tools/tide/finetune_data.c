@@ -1,4 +1,4 @@
-/* finetune_data.c: micro-batches of the feed, gathered to those of a step. */
+/* finetune_data.c: collects the micro-batches of a step from the feed. */
 #include "tools/tide/finetune_data.h"
 
 #include <assert.h>
@@ -15,7 +15,7 @@
 #include "tools/text/data/feed.h"
 #include "tools/text/data/spool.h"
 
-/* A copy of one micro-batch: those of a step are handed over together. */
+/* A copy of one micro-batch, because those of a step are passed to the engine together. */
 struct held {
     int32_t *ids;       /* owned */
     int32_t *labels;    /* owned */
@@ -26,19 +26,19 @@ struct held {
 struct tune_data {
     struct tune_data_options options;
     struct text_feed_options feed_options;
-    struct text_feed *feed; /* owned; NULL until the first step, and after an error of rewinding */
-    int input;              /* owned: where standard input is kept; -1: it is not read */
+    struct text_feed *feed; /* owned; NULL until the first step, and after a failed rewind */
+    int input;              /* owned: file that keeps standard input; -1: not used */
     struct tune_data_info info;
-    struct text_memory memory;  /* of the run's feed; while rows are counted, of that feed */
-    struct tune_counts counts;  /* where `info` is kept */
-    bool counted_before;        /* by an earlier run */
+    struct text_memory memory; /* of the feed: first the one that counts, then the one of the run */
+    struct tune_counts counts; /* file that keeps `info` */
+    bool counted_before;       /* counts are from an earlier run */
     struct tide_batch *batches; /* owned */
-    struct held *held;          /* owned, one a batch; rows of `length_max` */
+    struct held *held;          /* owned, one for each batch; rows of `length_max` */
     struct text_batch next;     /* borrowed from the feed */
     bool has_next;
     int64_t tokens;             /* of the last step */
     int64_t wait_ns;            /* for the last step */
-    struct text_position place; /* behind the last step's rows */
+    struct text_position place; /* position after the rows of the last step */
 };
 
 static const char *name_of(const struct tune_data *data)
@@ -55,7 +55,7 @@ static int open_feed(struct tune_data *data, const struct text_position *from)
     return text_feed_open(&data->feed_options, from, &data->feed);
 }
 
-/* Rows that the run will have read when it ends; INT64_MAX where it is told in epochs. */
+/* Rows that the whole run reads; INT64_MAX if its length is given in epochs. */
 static int64_t rows_needed(const struct tune_data_options *options)
 {
     int64_t rows;
@@ -67,7 +67,7 @@ static int64_t rows_needed(const struct tune_data_options *options)
 
 enum { MANY_ROWS = 4096 };
 
-/* One row after another, once: how many there are, and the longest. */
+/* Reads the rows once: their number, and the longest one. */
 static int scan(struct tune_data *data)
 {
     const int64_t most = rows_needed(&data->options);
@@ -77,9 +77,9 @@ static int scan(struct tune_data *data)
     struct tune_data_info *info = &data->info;
     options.batch_rows = 1;
     options.epochs = 1;
-    /* Nothing else runs yet; but few rows are not worth reading further than them. */
+    /* Nothing else runs yet. For few rows one thread is enough, and reads no further than them. */
     options.threads = most >= MANY_ROWS ? text_feed_threads(0) : 1;
-    /* Which rows come first depends on their order, and so does how they fit. */
+    /* The order decides which rows come first, and how they fit into packed rows. */
     options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);
     int rc = text_feed_open(&options, NULL, &feed);
     while (rc == 0 && info->rows < most && (rc = text_feed_next(feed, &batch)) == 1) {
@@ -107,7 +107,7 @@ static int scan(struct tune_data *data)
                : rc;
 }
 
-/* The same, unless an earlier run did it. */
+/* Counts the rows unless an earlier run did. */
 static int count_rows(struct tune_data *data)
 {
     struct tune_counts after;
@@ -119,7 +119,7 @@ static int count_rows(struct tune_data *data)
     }
     int rc = scan(data);
     tune_counts_place(&data->options, most, &after);
-    if (rc == 0 && data->counts.key == after.key) { /* nobody wrote meanwhile */
+    if (rc == 0 && data->counts.key == after.key) { /* the files did not change meanwhile */
         tune_counts_keep(&data->counts, data->options.now, &data->info);
     }
     return rc;
@@ -180,24 +180,24 @@ static int count_batches(struct tune_data *data)
     return 0;
 }
 
-/* Packed rows of another epoch may be longer than those of the first. */
+/* Packed rows of a later epoch may be longer than those of the first. */
 static int64_t row_room(const struct tune_data *data)
 {
     return data->options.pack || data->options.split ? data->options.length_max
                                                      : data->info.longest;
 }
 
-/* The run's feed gets as much for a row as the rows took that were counted. Further rows, which are read
- * ahead of a run that ends before them, may be larger: what is refused there is never asked for. */
+/* Limits a row of the feed to the memory that the counted rows took. Rows that are read ahead but
+ * never used may be larger; their refusal is never seen. */
 static void limit_memory(struct tune_data *data)
 {
     const uint64_t line_bytes = data->memory.line_bytes;
     text_memory_init(&data->memory, (uint64_t)data->info.row_memory);
     data->memory.line_bytes = line_bytes;
-    malloc_trim(0); /* what counting took is the plan's to give */
+    malloc_trim(0); /* returns the memory of counting to the system, for the plan */
 }
 
-/* Where rows of a shuffled window begin; the list grows by doubling. */
+/* Bytes of the list of row offsets of a shuffled window; it grows by doubling. */
 static uint64_t window_bytes(const struct tune_data *data)
 {
     enum { ROW_BYTES = 16, BYTES_MAX = 8 << 20 };
@@ -211,12 +211,12 @@ uint64_t tune_data_memory(const struct tune_data *data)
     const uint64_t arrays = data->options.pack ? 4 : 2;
     const uint64_t batch = arrays * data->options.batch * (uint64_t)row_room(data) *
                            sizeof(int32_t);
-    /* As they come from the feed, and those of a step. */
+    /* Batches prepared by the feed, and those of a step. */
     const uint64_t batches = data->feed_options.ahead + (uint64_t)data->options.step_max;
     return (uint64_t)data->info.memory + batches * batch + window_bytes(data);
 }
 
-static int take_room(struct tune_data *data)
+static int alloc_batches(struct tune_data *data)
 {
     const size_t count = data->options.step_max;
     size_t bytes = 0;
@@ -241,13 +241,13 @@ static int take_room(struct tune_data *data)
                                 data->options.batch);
 }
 
-/* Those of the next step, and some more, are ready when this one ends. */
+/* Batches to prepare ahead: those of the next step and some more. */
 static unsigned ahead_of(unsigned step_max)
 {
     return step_max < TEXT_AHEAD_MAX - 4 ? step_max + 4 : TEXT_AHEAD_MAX;
 }
 
-/* Rows are read more than once. */
+/* Keeps standard input in a file, because rows are read more than once. */
 static int keep_input(struct tune_data *data)
 {
     uint64_t copied = 0;
@@ -295,11 +295,11 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
         (rc = count_batches(data)) != 0) {
         goto fail;
     }
-    data->feed_options.quiet = true; /* reading once has told what there is to tell */
+    data->feed_options.quiet = true; /* counting has already reported all warnings */
     if (!options->pack && !options->split) {
-        data->feed_options.length_room = data->info.longest; /* its rows are no longer */
+        data->feed_options.length_room = data->info.longest; /* no row is longer */
     }
-    rc = take_room(data);
+    rc = alloc_batches(data);
     limit_memory(data);
     if (rc != 0) {
         goto fail;
@@ -336,7 +336,8 @@ void tune_data_describe(const struct tune_data *data, struct tune_data_info *out
     *out = data->info;
 }
 
-/* What was counted may be what is wrong: then the next run would fail of it too. */
+/* Removes the kept counts after an error of the feed, because wrong counts would make the next run
+ * fail, too. */
 static int forget_counts(struct tune_data *data, int rc)
 {
     return rc != -ENOMEM && tune_counts_forget(&data->counts)
@@ -346,7 +347,7 @@ static int forget_counts(struct tune_data *data, int rc)
                : rc;
 }
 
-/* The next micro-batch of the feed, unless it is there: 0 or -errno. */
+/* Gets the next micro-batch of the feed unless there is one: 0 or -errno. */
 static int look_ahead(struct tune_data *data)
 {
     while (!data->has_next) {
@@ -360,7 +361,7 @@ static int look_ahead(struct tune_data *data)
     return 0;
 }
 
-static void keep(struct tune_data *data, unsigned index)
+static void copy_batch(struct tune_data *data, unsigned index)
 {
     const struct text_batch *from = &data->next;
     const struct held *held = &data->held[index];
@@ -388,7 +389,7 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
 {
     uint64_t epoch = 0;
     unsigned count = 0;
-    /* Not earlier: it fills batches at once, and until a plan was made nobody knows that they fit. */
+    /* The feed starts to fill batches at once, and only a plan ensures that they fit into memory. */
     int opened = data->feed != NULL ? 0 : open_feed(data, NULL);
     if (opened != 0) {
         return opened;
@@ -402,10 +403,10 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
         }
         epoch = count == 0 ? data->next.epoch : epoch;
         if (data->next.epoch != epoch) {
-            break; /* a step ends where an epoch does */
+            break; /* a step does not cross epochs */
         }
         data->tokens += data->next.tokens;
-        keep(data, count++);
+        copy_batch(data, count++);
     }
     data->wait_ns = text_feed_wait_ns(data->feed) - before;
     *batches = data->batches;

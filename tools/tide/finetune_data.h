@@ -1,5 +1,6 @@
-/* finetune_data.h: the rows of a file as the micro-batches of steps, epoch after epoch. What a step
- * holds depends on the options alone. Main thread; rows are prepared by a thread of the feed's. */
+/* finetune_data.h: the rows of a file as micro-batches of steps, epoch after epoch. The content
+ * of a step depends on the options alone. Main thread; the feed prepares rows on a thread of its
+ * own. */
 #ifndef TOOLS_TIDE_FINETUNE_DATA_H
 #define TOOLS_TIDE_FINETUNE_DATA_H
 
@@ -9,37 +10,37 @@
 
 struct tune_data;
 
-/* Reads once through the rows that will be trained on: how long the longest is, and, for a run told in
- * epochs, how many there are. Paths are borrowed until close. -EINVAL where a row is wrong or too
- * long, and where there is nothing to train on. */
+/* Reads the rows that will be trained on once, to find the longest and, for a run given in epochs,
+ * their number. Paths are borrowed until close. -EINVAL for a bad or too long row, and if there is
+ * nothing to train on. */
 int tune_data_open(const struct tune_data_options *options, struct tune_data **out);
 void tune_data_close(struct tune_data *data);
 
 void tune_data_describe(const struct tune_data *data, struct tune_data_info *out);
-/* Bytes that the data takes while the run goes on. */
+/* Bytes that the data takes during the run. */
 uint64_t tune_data_memory(const struct tune_data *data);
 
-/* The micro-batches of the next step, borrowed until the next call: up to `step_max` of one epoch.
- * Returns how many, or -errno. After an epoch's last the next one begins. */
+/* Gets the micro-batches of the next step, up to `step_max` of one epoch, borrowed until the next
+ * call. Returns their number or -errno. The next epoch begins after the last one of an epoch. */
 int tune_data_step(struct tune_data *data, const struct tide_batch **batches);
 
-/* Tokens of that step, without what only fills rows up. */
+/* Tokens of that step without padding. */
 int64_t tune_data_tokens(const struct tune_data *data);
-/* Seconds in which its rows were waited for; those of the first step after opening do not count. */
+/* Seconds of waiting for the rows of that step; 0 for the first step after opening. */
 double tune_data_wait(const struct tune_data *data);
 
-/* From the first row of the first epoch again. */
+/* Continues with the first row of the first epoch. */
 int tune_data_rewind(struct tune_data *data);
 
-/* Where in the rows the next step begins: plain bytes, to be stored. */
+/* Position of the next step in the rows: plain bytes for a checkpoint. */
 struct tune_data_place {
     uint64_t word[8];
 };
 void tune_data_tell(const struct tune_data *data, struct tune_data_place *out);
-/* Goes on there. -EINVAL where the file or what is read of it is not the same. */
+/* Continues at this position. -EINVAL if the file or the options that select rows have changed. */
 int tune_data_seek(struct tune_data *data, const struct tune_data_place *place);
 
-/* Steps of `epochs` epochs, each of which ends with a step of its own. */
+/* Number of steps of `epochs` epochs; a step does not cross epochs. */
 int64_t tune_data_steps(const struct tune_data_info *info, unsigned step_max, double epochs);
 
 #endif

@@ -1,5 +1,5 @@
-/* finetune_events.h: what happened between two steps and is no figure: warnings, saves, where a run
- * was taken up again. Kept until the log takes it. Any thread. */
+/* finetune_events.h: events between two steps: warnings, saves, resumes. Kept until the log writes
+ * them. Any thread. */
 #ifndef TOOLS_TIDE_FINETUNE_EVENTS_H
 #define TOOLS_TIDE_FINETUNE_EVENTS_H
 
@@ -9,7 +9,7 @@
 
 struct core_json_write;
 
-/* More than so many of them between two steps are counted and not kept. */
+/* Further events between two steps are counted but not kept. */
 enum { TUNE_EVENTS_MAX = 32, TUNE_EVENT_BYTES = 320 };
 
 enum tune_event_kind {
@@ -34,12 +34,12 @@ struct tune_events {
 void tune_events_init(struct tune_events *events);
 void tune_events_fini(struct tune_events *events);
 
-/* A longer text is cut. NULL is fine: nobody wants to know. */
+/* Adds an event; a text that is too long is cut. `events` may be NULL. */
 void tune_events_add(struct tune_events *events, enum tune_event_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* All that was kept as member "events" of the object that is open, and forgets it; writes nothing
- * where nothing happened. */
+/* Writes the kept events as member "events" of the open object and forgets them; writes nothing if
+ * there are none. */
 void tune_events_write(struct tune_events *events, struct core_json_write *json);
 
 #endif

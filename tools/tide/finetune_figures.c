@@ -1,4 +1,4 @@
-/* finetune_figures.c: the table of figures, and its readers. */
+/* finetune_figures.c: the table of figures, and the functions that read it. */
 #include "tools/tide/finetune_figures.h"
 
 #include <inttypes.h>
@@ -102,7 +102,7 @@ static bool same_group(const char *left, const char *right)
 }
 
 /* Ends the object of one group and begins that of the next. */
-static const char *turn_group(struct core_json_write *json, const char *open, const char *next)
+static const char *switch_group(struct core_json_write *json, const char *open, const char *next)
 {
     if (!same_group(open, next)) {
         if (open != NULL) {
@@ -123,7 +123,7 @@ void tune_figures_write(struct core_json_write *json, const struct tune_record *
         if (!tune_figure_known(figure, record)) {
             continue;
         }
-        open = turn_group(json, open, figure->group);
+        open = switch_group(json, open, figure->group);
         if (figure->kind == TUNE_FIGURE_REAL) {
             core_json_write_real(json, figure->key, tune_figure_value(figure, record));
         } else if (figure->kind == TUNE_FIGURE_TRUTH) {
@@ -132,7 +132,7 @@ void tune_figures_write(struct core_json_write *json, const struct tune_record *
             core_json_write_unsigned(json, figure->key, whole_of(figure, record));
         }
     }
-    turn_group(json, open, NULL);
+    switch_group(json, open, NULL);
 }
 
 void tune_figures_print(FILE *file, const struct tune_record *record)

@@ -19,7 +19,7 @@ static const double most = 1e15;
     {                                                                                              \
         key_, offsetof(struct schedule, member), sizeof((struct schedule *)0)->member, true        \
     }
-/* beta1 and beta2, which are neighbours. */
+/* beta1 and beta2, which are adjacent members. */
 #define BETAS(key_)                                                                                \
     {                                                                                              \
         key_, offsetof(struct tide_engine_options, beta1), 2 * sizeof(double), false               \
@@ -289,7 +289,8 @@ static void write_item(const struct cli_option *option, const char *standard, ch
              option->value != NULL ? option->value : "", standard);
 }
 
-/* Fills lines with items, in order but that one of the next few fills the end of a line. */
+/* Prints items in lines. They keep their order, except that one of the next few may be moved up to
+ * fill the end of a line. */
 static void print_items(char (*items)[ITEM_BYTES], size_t count)
 {
     enum { WIDTH = 84, NEXT = 5 };

@@ -1,5 +1,5 @@
-/* finetune_flags.h: the flags that `tide finetune` and `tide plan` share. One row of the table says all
- * about a flag: parsing, --help and the warnings "flag wins over file" come from it. Main thread. */
+/* finetune_flags.h: the flags that `tide finetune` and `tide plan` share. One row of the table
+ * describes a flag; parsing, --help and the warning "flag wins over file" use it. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_FLAGS_H
 #define TOOLS_TIDE_FINETUNE_FLAGS_H
 
@@ -11,10 +11,11 @@
 
 enum { TUNE_OPTIONS_MAX = 64 };
 
-/* Steps of a run, whose times are kept, and micro-batches of a step, as many as the engine takes. */
+/* Limits: steps of a run (their times are kept), and micro-batches of a step (limit of the
+ * engine). */
 enum { TUNE_STEPS_MAX = 100 * 1000 * 1000, TUNE_ACCUM_MAX = 1 << 14 };
 
-/* The values: of flags that were not given the defaults of the table, or 0. */
+/* The values of the flags; of a flag that was not given, the default of the table or 0. */
 struct tune_flags {
     struct cli_given given; /* by the index in the table; copied from struct cli_parsed */
     const char *model, *data, *out, *config;
@@ -53,7 +54,7 @@ struct tune_flags {
     bool resume;
 };
 
-/* A key of a ds_config.json that sets the same as a flag, and where its value is kept. */
+/* A key of ds_config.json that sets the same thing as a flag, and where its value is kept. */
 struct tune_flag_key {
     const char *key;
     size_t at, bytes; /* in struct tide_engine_options */
@@ -64,41 +65,41 @@ struct tune_flag {
     const char *name;
     enum cli_kind kind;
     size_t at;         /* in struct tune_flags */
-    const char *value; /* how help names it; of a CLI_CHOICE the choices */
+    const char *value; /* its name in --help; of a CLI_CHOICE, the choices */
     double low, high;
     const char *standard; /* the default, parsed as a value; NULL: none */
-    const char *shown;    /* the default for --help, where it is no value; both NULL: required */
+    const char *shown;    /* the default for --help, if it is not a value; both NULL: required */
     const char *help;
     struct tune_flag_key keys[3];
-    bool trains; /* without effect on a plan */
+    bool trains; /* does not change a plan */
 };
 
 extern const struct tune_flag tune_flags_table[];
 extern const size_t tune_flags_count;
 
-/* Whether a flag was on the command line, by its member of struct tune_flags. */
+/* Whether a flag was on the command line; `at` is the offset of its member in struct tune_flags. */
 bool tune_flags_given(const struct tune_flags *flags, size_t at);
 #define TUNE_GIVEN(flags, member) tune_flags_given(flags, offsetof(struct tune_flags, member))
 
-/* Every flag has its default. */
+/* Sets every flag to its default. */
 void tune_flags_init(struct tune_flags *flags);
 
 /* Fills `out` (room for TUNE_OPTIONS_MAX) with the table's rows as options that write into `flags`, and
  * returns their count. After cli_parse() the caller copies `given`. */
 size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out);
 
-/* -1 to go on; CLI_WRONG after a message about a flag without which nothing can be done, or about two
- * that contradict each other. */
+/* Returns -1 to continue, or CLI_WRONG after a message: a required flag is missing, or two flags
+ * contradict each other. */
 int tune_flags_check(const struct cli_command *command, const struct tune_flags *flags,
                      bool trains);
 
-/* What these flags are called in transformers, TRL, Axolotl, LLaMA-Factory and DeepSpeed. */
+/* Names of these flags in transformers, TRL, Axolotl, LLaMA-Factory and DeepSpeed. */
 extern const struct cli_synonym tune_flags_synonyms[];
 
 /* Prints `more` options and those of the table for --help. */
 void tune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose);
 
-/* What these flags read and write, for cli_paths_check. */
+/* The files and folders that these flags read and write, for cli_paths_check. */
 enum { TUNE_FLAGS_PATHS = 7 };
 void tune_flags_paths(const struct tune_flags *flags, struct cli_path paths[TUNE_FLAGS_PATHS]);
 

@@ -1,4 +1,4 @@
-/* finetune_live.c: the live line: how far, how well, how fast, how long yet, and what it waits for. */
+/* finetune_live.c: the live line: progress, loss, speed, remaining time and stalls. */
 #include "tools/tide/finetune_live.h"
 
 #include <inttypes.h>
@@ -47,7 +47,7 @@ static size_t width_of(FILE *stream)
                                                                              : 79;
 }
 
-/* How much of the text fits: whole parts of it, which have two spaces between. */
+/* How many bytes of the text fit: whole parts of it, which are separated by two spaces. */
 static size_t fitting(const char *text, size_t width)
 {
     size_t end = strlen(text);
@@ -60,8 +60,8 @@ static size_t fitting(const char *text, size_t width)
     return end < width ? end : width;
 }
 
-/* A line that wraps could not be written again. */
-static void show(struct tune_live *live, const char *text)
+/* Prints the live line. It must not wrap, because then it could not be overwritten. */
+static void print_line(struct tune_live *live, const char *text)
 {
     if (live->terminal) {
         fprintf(live->stream, "\r\033[K%.*s", (int)fitting(text, width_of(live->stream)), text);
@@ -102,7 +102,8 @@ static void print_wait(const struct tune_record *record, char *out, size_t bytes
     const char *cause = causes[most];
     double wait = record->waits[most];
     double seconds = step->seconds;
-    if (record->data_wait > wait) { /* comes before the step, and is not in its time */
+    if (record->data_wait >
+        wait) { /* the wait for rows precedes the step and is not part of its time */
         cause = "data";
         wait = record->data_wait;
         seconds += wait;
@@ -115,7 +116,7 @@ static void print_wait(const struct tune_record *record, char *out, size_t bytes
     }
 }
 
-/* A terminal's line is short: what does not fit on it stands in the logs. */
+/* Prints the figures; those that do not fit into the line of a terminal are only in the logs. */
 static void print_figures(const struct tune_live *live, const struct tune_record *record, char *out,
                           size_t bytes)
 {
@@ -157,7 +158,7 @@ void tune_live_step(struct tune_live *live, const struct tune_record *record)
     snprintf(text, sizeof text, "step %" PRIu64 "/%" PRIu64 "  %s  ETA %s  %s%s%s", step->step,
              live->steps, figures, eta, wait, step->skipped != 0 ? "  skipped: overflow" : "",
              eval);
-    show(live, text);
+    print_line(live, text);
 }
 
 void tune_live_progress(struct tune_live *live, const struct tide_progress *progress)
@@ -168,7 +169,7 @@ void tune_live_progress(struct tune_live *live, const struct tide_progress *prog
     }
     const bool same = strncmp(live->phase, progress->phase, sizeof live->phase - 1) == 0;
     if (live->stream == NULL || (same && (!live->terminal || percent == live->percent))) {
-        return; /* in a pipe a phase is told when it begins */
+        return; /* in a pipe, a phase is printed when it begins */
     }
     char text[128];
     snprintf(live->phase, sizeof live->phase, "%s", progress->phase);
@@ -178,5 +179,5 @@ void tune_live_progress(struct tune_live *live, const struct tide_progress *prog
     } else {
         snprintf(text, sizeof text, "%s ...", progress->phase);
     }
-    show(live, text);
+    print_line(live, text);
 }

@@ -23,9 +23,9 @@ struct tune_log {
     char *csv_path;           /* owned */
     struct tune_events *events;
     struct tune_log_head head;
-    bool append; /* what stands in the files stays */
+    bool append; /* keep the content of the files */
     bool ran;    /* the run was not refused */
-    bool began;  /* the first line, which has the head, is there */
+    bool began;  /* the first line, with the head, has been written */
     int rc;      /* the first failure */
 };
 
@@ -47,7 +47,7 @@ static int make_folders(const char *path)
     return rc;
 }
 
-/* A run that was killed may have left the beginning of a line, which nothing may follow. */
+/* Cuts off an incomplete last line, which a killed run may have left. */
 static void cut_torn_line(const char *path)
 {
     FILE *file = fopen(path, "r+e");
@@ -68,7 +68,8 @@ static void cut_torn_line(const char *path)
     fclose(file);
 }
 
-/* What an earlier run wrote stays until this one begins: it may still be refused. */
+/* Opens a file for appending. The content of an earlier run stays until this one begins, because
+ * this one may still be refused. */
 static int open_file(const char *path, bool append, FILE **file, char **kept)
 {
     if (path == NULL) {
@@ -85,7 +86,7 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
     return 0;
 }
 
-/* `rc` has its sentence. */
+/* Keeps the first failure. `rc` has its sentence. */
 static void note_failure(struct tune_log *log, int rc)
 {
     if (log->rc == 0) {
@@ -100,7 +101,7 @@ static int unwritten(const char *path, int cause)
     return core_err_set(-cause, "%s cannot be written: %s", path, strerror(cause));
 }
 
-/* Every line arrives at once, so that a run can be watched and loses nothing when it is killed. */
+/* Flushes each line, so that a run can be watched and a killed run loses nothing. */
 static void flush(struct tune_log *log, FILE **file, const char *path, int rc)
 {
     errno = 0;
@@ -172,7 +173,7 @@ int tune_log_close(struct tune_log *log)
     if (log->ran) {
         rc = event_file_close(log->board);
     } else {
-        event_file_discard(log->board); /* of a run that was refused */
+        event_file_discard(log->board); /* the run was refused */
     }
     if (rc != 0) {
         note_failure(log, rc);
@@ -185,7 +186,7 @@ int tune_log_close(struct tune_log *log)
     return rc;
 }
 
-/* Empties a file of an earlier run; true where nothing stands in it then. */
+/* Empties a file of an earlier run. Returns true if the file is empty then. */
 static bool begin_file(const struct tune_log *log, FILE *file, const char *path)
 {
     struct stat info;
@@ -239,7 +240,7 @@ static void write_run(struct core_json_write *json, const struct tune_log_head *
     core_json_write_object_end(json);
 }
 
-/* The first line says what the run is, besides what its step was. */
+/* Writes a line; the first line also describes the run. */
 static int write_json(struct tune_log *log, const struct tune_record *record)
 {
     struct core_json_write *json = &log->json;

@@ -1,4 +1,4 @@
-/* finetune_place.c: reads what stands between commas and colons. */
+/* finetune_place.c: parses values separated by commas and colons. */
 #include "tools/tide/finetune_place.h"
 
 #include <ctype.h>
@@ -49,7 +49,7 @@ static bool is_word(const char *text, size_t length, const char *word)
     return strlen(word) == length && memcmp(text, word, length) == 0;
 }
 
-/* "weights=host". `seen` has a bit a stream. */
+/* Parses "weights=host". `seen` has a bit for each stream that was set. */
 static int take_place(const char *part, size_t length, unsigned *seen,
                       struct tide_engine_options *out)
 {

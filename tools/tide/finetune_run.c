@@ -19,9 +19,9 @@
 /* ---- checkpoints ---- */
 
 static const char mark[8] = "tune 2";
-static const char mark_undated[8] = "tune 1"; /* ends before `now` */
+static const char mark_undated[8] = "tune 1"; /* written by older versions; without `now` */
 
-/* Where the run is, besides what the engine knows; stored as it is. */
+/* The state of a run that the engine does not keep; stored as these bytes. */
 struct place {
     char mark[8];
     int64_t steps;
@@ -41,8 +41,9 @@ static struct tide_checkpoint_options options_of(const struct tune_run *run)
                                             .later = !run->stopped};
 }
 
-/* One that was written under later steps has its name by now, or never will. */
-static void settle(struct tune_run *run, int64_t newer)
+/* Notes whether the previous checkpoint, which was written during later steps, was published: then
+ * its folder has its final name. */
+static void note_unpublished(struct tune_run *run, int64_t newer)
 {
     char path[4096];
     bool there = true;
@@ -50,7 +51,7 @@ static void settle(struct tune_run *run, int64_t newer)
         snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, run->out, run->save_begun);
         there = access(path, F_OK) == 0;
     }
-    if (!there) { /* one that is written at once may have taken its place already */
+    if (!there) { /* a checkpoint that is written at once may have removed it already */
         snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, run->out, newer);
         run->saves_failed += access(path, F_OK) != 0;
     }
@@ -63,7 +64,7 @@ static void note_failed(struct tune_run *run, int64_t step, const char *why)
     snprintf(run->save_problem, sizeof run->save_problem, "checkpoint-%" PRId64 ": %s", step, why);
 }
 
-static int save(struct tune_run *run)
+static int write_checkpoint(struct tune_run *run)
 {
     struct tide_checkpoint_options options = options_of(run);
     struct place place = {.steps = run->steps,
@@ -77,7 +78,7 @@ static int save(struct tune_run *run)
     options.application_bytes = sizeof place;
     int rc = tide_engine_checkpoint(run->engine, &options);
     tune_live_end(run->live);
-    settle(run, run->steps);
+    note_unpublished(run, run->steps);
     run->saves++;
     if (rc != 0) {
         note_failed(run, run->steps, tide_last_error());
@@ -88,6 +89,7 @@ static int save(struct tune_run *run)
     return 0;
 }
 
+/* Whether a checkpoint is due after `steps` steps. */
 static bool is_due(const struct tune_run *run, int64_t steps)
 {
     return run->save_every > 0 && (run->save_owed || steps % run->save_every == 0);
@@ -97,7 +99,7 @@ static void request_checkpoint(struct tune_run *run)
 {
     const struct tide_checkpoint_options options = options_of(run);
     if (is_due(run, run->steps + 1)) {
-        /* What fails here is told when it fails again behind the step. */
+        /* A failure here is reported when it happens again after the step. */
         (void)tide_engine_checkpoint_ahead(run->engine, &options);
     }
 }
@@ -110,7 +112,7 @@ static int write_due_checkpoint(struct tune_run *run, bool skipped)
     if (run->save_owed || (!due && !run->stopped)) {
         return 0;
     }
-    int rc = save(run);
+    int rc = write_checkpoint(run);
     if (rc == 0) {
         tune_events_add(run->events, TUNE_EVENT_SAVE, "checkpoint-%" PRId64, run->steps);
     }
@@ -132,7 +134,8 @@ static void finish_checkpoint(struct tune_run *run)
     }
 }
 
-/* Takes the bytes of a checkpoint; false where tide finetune did not write them. *dated: with a time. */
+/* Reads the state from a checkpoint; false if tide finetune did not write it. *dated: it has a
+ * time. */
 static bool read_place(const void *bytes, size_t count, struct place *out, bool *dated)
 {
     *dated = count == sizeof *out && memcmp(bytes, mark, sizeof mark) == 0;
@@ -156,10 +159,10 @@ int tune_checkpoint_now(struct tide_context *context, const char *out, int64_t *
         *now = place.now;
         return 0;
     }
-    return text_feed_now(now); /* what is wrong with a checkpoint is said when it is resumed */
+    return text_feed_now(now); /* errors of a checkpoint are reported when it is resumed */
 }
 
-/* The rows were read with the time of one checkpoint, and the engine resumed from another one. */
+/* Checks that the rows were read with the time of the checkpoint from which the engine resumed. */
 static int check_now(const struct tune_run *run, const struct place *place, bool dated,
                      const char *path)
 {
@@ -223,7 +226,7 @@ int tune_checkpoint_resume(struct tune_run *run, bool talks)
 
 /* ---- steps ---- */
 
-/* Sentences of libtide end where all others do. */
+/* Moves the sentence of libtide to core_err. */
 static int adopt(int rc)
 {
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
@@ -265,7 +268,7 @@ static bool wants_evaluation(const struct tune_run *run, int64_t step, bool last
     return run->eval != NULL && (last || (run->eval_every > 0 && step % run->eval_every == 0));
 }
 
-/* For a schedule that moves betas, those of the next update. */
+/* If the schedule changes betas, sets those of the next update. */
 static int set_betas(struct tune_run *run, int64_t update)
 {
     const struct schedule *schedule = &run->settings->schedule;
@@ -320,7 +323,8 @@ static int compare_reals(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* The first step is left out where there are others: it opens files and finds its algorithms. */
+/* Computes the summary. The first step is left out if there are others, because it opens files and
+ * selects algorithms. */
 static void summarize(struct tune_run *run, double *seconds, const uint64_t *tokens)
 {
     const size_t made = (size_t)run->steps;
@@ -349,12 +353,12 @@ static void summarize(struct tune_run *run, double *seconds, const uint64_t *tok
     if (tide_plan_describe(tide_engine_plan(run->engine), &plan) == 0) {
         run->summary.plan_host_gb = (double)plan.host_bytes / 1e9;
         run->summary.plan_device_gb = (double)plan.device_bytes / 1e9;
-        /* As the plan says of the kind of step that was in the majority. */
+        /* The prediction for the kind of step that the majority was. */
         const bool clipped = plan.timing == TIDE_TIMING_SPECULATIVE &&
                              2 * run->ahead < run->steps - run->begun;
         run->summary.plan_seconds = clipped ? plan.clipped_seconds : plan.step_seconds;
     }
-    if (made > begun) { /* else the log has the one of the run that did it */
+    if (made > begun) { /* otherwise the log has the summary of the run that made the steps */
         tune_log_summary(run->log, &run->summary);
     }
 }

@@ -17,27 +17,27 @@ struct tune_run {
     struct tune_live *live;
     int64_t eval_every; /* 0: after the last step only */
     const char *out;    /* where checkpoints go */
-    int64_t save_every; /* steps between two; 0: none but that of a signal */
-    bool save_owed;     /* one that was due behind a step that was skipped */
+    int64_t save_every; /* steps between checkpoints; 0: only one at a signal */
+    bool save_owed;     /* a checkpoint is due since a step that was skipped */
     uint32_t keep;
-    bool replace; /* checkpoints of other runs there */
+    bool replace; /* replace checkpoints of other runs in `out` */
     struct tune_events *events;
 
-    /* What came of it. */
-    int64_t steps; /* that were made, before the run was resumed too */
-    int64_t begun; /* of them before */
+    /* Results. */
+    int64_t steps; /* all steps made, including those before a resume */
+    int64_t begun; /* steps before the resume */
     int64_t skipped;
-    int64_t ahead; /* steps whose update went ahead of its norm, rightly */
+    int64_t ahead; /* steps whose speculative update was right */
     double first_loss, last_loss, eval_loss;
     struct tune_summary summary;
     bool stopped;       /* by a signal */
-    int64_t save_begun; /* the step of the checkpoint that may still be written; 0: none */
+    int64_t save_begun; /* step of the checkpoint that may still be in progress; 0: none */
     int64_t saves, saves_failed;
-    char save_problem[512]; /* why the last one that was due is not there; "": it is */
+    char save_problem[512]; /* why the last checkpoint that was due is missing; "": it is not */
 };
 
-/* Trains until the last step or a signal. The summary stands in any case, also in the log. Errors
- * are libtide's, or those of the data. */
+/* Trains until the last step or a signal. Writes the summary in any case, also to the log. Returns
+ * errors of libtide and of the data. */
 int tune_run_steps(struct tune_run *run);
 
 /* The time that the run's rows depend on: the one that the checkpoints in `out` keep, from which a run

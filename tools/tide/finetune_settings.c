@@ -16,7 +16,7 @@
 
 enum { BATCH_MAX = 1 << 20 };
 
-/* Stands for the length of a run that is not known before the data was read. */
+/* Placeholder for the length of a run that is unknown until the data has been read. */
 static const int64_t total_later = INT64_MAX / 4;
 
 static bool is_in_config(const struct tune_settings *settings, const char *key,
@@ -40,7 +40,7 @@ static bool is_given(const struct tune_settings *settings, const char *key)
     return is_in_config(settings, key, &note);
 }
 
-/* Keys of one kind, in one line: nothing is passed over in silence. */
+/* Warns of all keys of one kind in one line: no key is silently ignored. */
 static void log_notes_of(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *what)
 {
     char names[512] = "";
@@ -154,7 +154,7 @@ static void take_config_optimizer(struct tune_settings *settings, const struct c
     struct tide_engine_options *engine = &settings->engine;
     engine->clip = cfg->gradient_clipping;
     if (cfg->optimizer.type < 0 && !is_given(settings, "optimizer.params.lr")) {
-        return; /* nothing is said of one */
+        return; /* the file has no optimizer */
     }
     switch (cfg->optimizer.type) {
     case CORE_CFG_ADAM:
@@ -291,7 +291,7 @@ static int take_config_offload(struct tune_settings *settings, const struct tune
     return 0;
 }
 
-/* A monitor's folder, and a file in it; a flag wins. DeepSpeed puts them in the same place. */
+/* Sets the folder of a monitor, or a file in it, where DeepSpeed puts it; a flag wins. */
 static int take_config_monitor(const char *flag, const char *key, const char *folders[2],
                                char *path, const char **out)
 {
@@ -350,7 +350,8 @@ static int take_config(struct tune_settings *settings, const struct tune_flags *
 
 /* ---- flags over it ---- */
 
-/* Values of the optimizer: all of them, or only those of flags that were given. */
+/* Takes the values of the optimizer from the flags: all of them, or only from flags that were
+ * given. */
 static int take_learning(struct tune_settings *settings, const struct tune_flags *flags, bool all)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -376,7 +377,7 @@ static int take_learning(struct tune_settings *settings, const struct tune_flags
     return 0;
 }
 
-/* The defaults of the table; flags that were given are taken again after the configuration. */
+/* Takes the defaults of the table. Flags that were given are taken again after the configuration. */
 static int take_defaults(struct tune_settings *settings, const struct tune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -401,7 +402,7 @@ static int take_defaults(struct tune_settings *settings, const struct tune_flags
     return take_learning(settings, flags, true);
 }
 
-/* Whether a key's setting is another one than the file left. */
+/* Whether a key has another value now than the file gave it. */
 static bool has_changed(const struct tune_flag_key *key, const struct tune_settings *settings,
                         const struct tune_settings *before)
 {
@@ -412,8 +413,8 @@ static bool has_changed(const struct tune_flag_key *key, const struct tune_setti
     return memcmp(now + key->at, then + key->at, key->bytes) != 0;
 }
 
-/* Warns of each key of the file that a flag has overruled with another value. `before`: the settings as
- * the file left them. */
+/* Warns of each key of the file that a flag has overridden with another value. `before`: the
+ * settings after the file was read. */
 static void warn_overridden(const struct tune_settings *settings, const struct tune_flags *flags,
                             const struct tune_settings *before)
 {
@@ -435,8 +436,8 @@ static void warn_overridden(const struct tune_settings *settings, const struct t
     }
 }
 
-/* train = micro x accumulation x ranks. One of the flags alone keeps the file's train_batch_size,
- * where the file leaves the other one open. */
+/* train batch = micro-batch x accumulation x ranks. If one of the two flags is given alone, the
+ * train_batch_size of the file stays, unless the file sets the other factor. */
 static int take_batch(struct tune_settings *settings, const struct tune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -479,7 +480,7 @@ static int take_batch(struct tune_settings *settings, const struct tune_flags *f
     return 0;
 }
 
-/* Numbers that belong to a type of optimizer, where nobody gave others. */
+/* Sets defaults that depend on the type of optimizer, unless other values were given. */
 static void take_type_defaults(struct tune_settings *settings, const struct tune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -494,13 +495,13 @@ static void take_type_defaults(struct tune_settings *settings, const struct tune
     }
 }
 
-/* Schedules of the configuration that set rates by themselves. */
+/* Whether the schedule of the configuration sets the learning rates itself. */
 static bool has_own_rates(const struct schedule *schedule)
 {
     return schedule->kind == SCHEDULE_ONE_CYCLE || schedule->kind == SCHEDULE_LR_RANGE_TEST;
 }
 
-/* A schedule that moves betas needs an optimizer that has them, and nobody who gave them by flag. */
+/* A schedule that changes betas needs an optimizer with betas, and --betas must not be given. */
 static void take_moving_betas(struct tune_settings *settings, const struct tune_flags *flags)
 {
     struct schedule *schedule = &settings->schedule;
@@ -525,7 +526,7 @@ static void take_moving_betas(struct tune_settings *settings, const struct tune_
     }
 }
 
-/* A first beta that grows after the cycle must stay below one to the last step. */
+/* If the first beta grows after the cycle, it must stay below one until the last step. */
 static int check_moving_betas(const struct tune_settings *settings, int64_t steps)
 {
     const struct schedule *schedule = &settings->schedule;
@@ -604,12 +605,12 @@ static int take_memory(struct tune_settings *settings, const struct tune_flags *
     return 0;
 }
 
-/* Where programs keep what they can find out again: XDG's base directories. */
+/* Finds the cache folder by the XDG base directory specification. */
 static void find_cache(struct tune_settings *settings)
 {
     const char *cache = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
-    const bool given = cache != NULL && cache[0] == '/'; /* others are to be ignored */
+    const bool given = cache != NULL && cache[0] == '/'; /* relative paths must be ignored */
     int length = given ? snprintf(settings->cache, sizeof settings->cache, "%s/tide", cache)
                  : home != NULL && home[0] == '/'
                      ? snprintf(settings->cache, sizeof settings->cache, "%s/.cache/tide", home)
@@ -704,7 +705,7 @@ struct tune_data_options tune_settings_data(const struct tune_settings *settings
                                             bool trains)
 {
     const struct tide_engine_options *engine = &settings->engine;
-    const bool fitted = engine->length > 0; /* no row may be longer than what was planned for */
+    const bool fitted = engine->length > 0; /* no row may be longer than the plan assumes */
     return (struct tune_data_options){
         .path = path,
         .model = engine->model,

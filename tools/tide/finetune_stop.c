@@ -10,13 +10,13 @@
 
 static volatile sig_atomic_t asked;
 static void (*volatile undo_made)(void *context);
-static void *volatile undo_context; /* of it, and there before it is */
+static void *volatile undo_context; /* context of `undo`; set before it */
 static bool begun;
 enum { SIGNALS = 3 };
 static struct sigaction before[SIGNALS];
 static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
 
-/* SA_RESETHAND has put the default back, for who cannot wait. */
+/* SA_RESETHAND has restored the default action: a second signal ends the process. */
 static void remember(int number)
 {
     (void)number;

@@ -1,20 +1,20 @@
-/* finetune_stop.h: Ctrl-C, SIGTERM and SIGHUP ask for a stop after the current step. The second one of a kind
- * ends the process at once, as if nothing had been installed. One that the process was started with as
- * ignored (nohup, a shell's background) stays ignored. Signals belong to the process, so this is its
- * only state. */
+/* finetune_stop.h: Ctrl-C, SIGTERM and SIGHUP request a stop after the current step. A second
+ * signal of the same kind ends the process at once. A signal that was ignored when the process
+ * started (nohup, background jobs) stays ignored. This is the only global state, because signals
+ * belong to the process. */
 #ifndef TOOLS_TIDE_FINETUNE_STOP_H
 #define TOOLS_TIDE_FINETUNE_STOP_H
 
 #include <stdbool.h>
 
-/* Until the next call a signal ends the process at once, in order: nothing has been made yet but what
- * `undo` takes away, which a handler may call. NULL: nothing at all. */
+/* Until the next call, a signal calls `undo`, which must be safe in a signal handler, and ends the
+ * process; nothing else has been created yet. NULL: there is nothing to undo. */
 void tune_stop_early(void (*undo)(void *context), void *context);
-/* From here to tune_stop_end() signals are wishes. */
+/* Until tune_stop_end(), signals only request a stop. */
 void tune_stop_begin(void);
-void tune_stop_end(void); /* nothing where neither was called */
+void tune_stop_end(void); /* does nothing if neither was called */
 
-/* Has somebody asked? Any thread. */
+/* Whether a stop was requested. Any thread. */
 bool tune_stop_asked(void);
 
 #endif

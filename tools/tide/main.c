@@ -1,4 +1,4 @@
-/* main.c: finds the subcommand. */
+/* main.c: finds the subcommand and runs it. */
 #include <malloc.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -55,7 +55,7 @@ static bool is_loudness(const char *word)
     return word[0] == '-' && word[1] != '\0' && word[1 + strspn(word + 1, "qv")] == '\0';
 }
 
-/* "tide -q config FILE" is "tide config -q FILE". */
+/* Treats "tide -q config FILE" as "tide config -q FILE". */
 static void name_first(int argc, char **argv)
 {
     int at = 1;
@@ -70,14 +70,16 @@ static void name_first(int argc, char **argv)
 
 static int tide_main(int argc, char **argv)
 {
-    /* A closed pipe and a file that must not grow are errors of a write, not the end. */
+    /* Writing to a closed pipe, or beyond the limit of file sizes, is an error of that write and
+     * does not end the process. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-    /* Threads of oneDNN's OpenMP would spin on the processors that other threads work on, and have the
-     * stack that the process's limit says. */
+    /* Threads of the OpenMP runtime of oneDNN would spin on processors that other threads use; and
+     * their stacks have the size of the process limit. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OMP_STACKSIZE", "8M", 0);
-    /* Large blocks are given back when they are freed, so that what is counted is what is there. */
+    /* Freed large blocks are returned to the system, so that the memory that is counted is the
+     * memory in use. */
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
     name_first(argc, argv);
     if (argc < 2) {

@@ -1,4 +1,5 @@
-/* mounts.c: the longest mount point above a path in /proc/self/mountinfo, the last of equals. */
+/* mounts.c: finds the longest mount point above a path in /proc/self/mountinfo; the last one if
+ * several are equal. */
 #include "tools/tide/mounts.h"
 
 #include <limits.h>
@@ -25,7 +26,7 @@ static void decode(char *text)
     *to = '\0';
 }
 
-/* The part of the path that exists, without links. */
+/* Resolves the part of the path that exists. */
 static bool find_existing(const char *path, char real[PATH_MAX])
 {
     char at[PATH_MAX];

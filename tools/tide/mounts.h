@@ -1,4 +1,4 @@
-/* mounts.h: the drive that a path is on, as the system names it. Main thread. */
+/* mounts.h: the drive that holds a path, as the system names it. Main thread. */
 #ifndef TOOLS_TIDE_MOUNTS_H
 #define TOOLS_TIDE_MOUNTS_H
 
@@ -8,7 +8,7 @@ struct cli_mount {
     char point[512];  /* where it is mounted */
 };
 
-/* Finds the mount of a path, or of its nearest folder that exists. */
+/* Finds the mount of a path or, if it does not exist, of its nearest existing parent. */
 void cli_mount_find(const char *path, struct cli_mount *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* number.c: numbers as people read them. No state; any thread. */
+/* number.c: formats numbers for people. No state; any thread. */
 #include "tools/tide/cli.h"
 
 int cli_rate_digits(double rate)

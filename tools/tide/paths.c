@@ -1,4 +1,5 @@
-/* paths.c: files by what they are: device and number of what is there, and names only of what is not. */
+/* paths.c: identifies existing files by device and inode, and files to be created by folder and
+ * name. */
 #include "tools/tide/paths.h"
 
 #include <dirent.h>
@@ -21,11 +22,11 @@
 
 enum { LINKS_MAX = 40 };
 
-/* What a path leads to. */
+/* A resolved path. */
 struct place {
-    struct stat info;     /* of the part that is there */
-    char there[PATH_MAX]; /* that part, without links; "": it cannot be told */
-    char rest[PATH_MAX];  /* what is yet to be made below it; "": nothing */
+    struct stat info;     /* of the existing part */
+    char there[PATH_MAX]; /* the existing part without links; "": unknown */
+    char rest[PATH_MAX];  /* the part below it that does not exist yet; "": none */
 };
 
 static bool is_same(const struct stat *one, const struct stat *other)
@@ -33,7 +34,7 @@ static bool is_same(const struct stat *one, const struct stat *other)
     return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-/* Devices and pipes lose nothing. */
+/* Writing to devices and pipes destroys no data. */
 static bool holds_bytes(const struct stat *info)
 {
     return S_ISREG(info->st_mode) || S_ISDIR(info->st_mode);
@@ -45,7 +46,7 @@ static int join(char *out, const char *one, const char *between, const char *oth
     return length >= 0 && length < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-/* Cuts the last name off, which is returned in `name`; "." or "/" remains where nothing stood before it. */
+/* Cuts off the last name and returns it in `name`; leaves "." or "/" if nothing was before it. */
 static void cut_name(char *path, char name[PATH_MAX])
 {
     char *slash = strrchr(path, '/');
@@ -65,7 +66,7 @@ static void cut_slashes(char *path)
     }
 }
 
-/* A link that leads nowhere yet: what is opened by its name is made where it leads to. */
+/* Follows links to missing files: opening such a link creates its target. */
 static int follow_links(char path[PATH_MAX])
 {
     struct stat info;
@@ -118,7 +119,8 @@ static bool is_same_place(const struct place *one, const struct place *other)
     return is_same(&one->info, &other->info) && strcmp(one->rest, other->rest) == 0;
 }
 
-/* `child` is the first name below the folder on the way to the place; "" for the folder itself. */
+/* Whether the place is in the folder. `child` is the first name below the folder on the way to the
+ * place; "" for the folder itself. */
 static bool lies_in(const struct place *place, const struct stat *folder, char child[PATH_MAX])
 {
     char at[PATH_MAX];
@@ -138,8 +140,9 @@ static bool lies_in(const struct place *place, const struct stat *folder, char c
     return false;
 }
 
-/* Files of a folder may be links to where a cache keeps them. */
-static bool has_entry(const char *folder, const struct stat *info)
+/* Whether the folder lists the file, perhaps as a link: a download cache is_file_of_folder the files
+ * elsewhere. */
+static bool folder_lists_file(const char *folder, const struct stat *info)
 {
     DIR *list = opendir(folder);
     bool has = false;
@@ -154,16 +157,16 @@ static bool has_entry(const char *folder, const struct stat *info)
     return has;
 }
 
-/* Whether the place is a file of the folder; what is not there yet is nobody's. */
-static bool keeps(const char *kept, const struct place *place)
+/* Whether the place is an existing file of the folder. */
+static bool is_file_of_folder(const char *kept, const struct place *place)
 {
     char child[PATH_MAX];
     struct stat info;
     return place->rest[0] == '\0' && S_ISREG(place->info.st_mode) && stat(kept, &info) == 0 &&
-           (lies_in(place, &info, child) || has_entry(kept, &place->info));
+           (lies_in(place, &info, child) || folder_lists_file(kept, &place->info));
 }
 
-/* A file that is yet to be made must not become one of those that a pattern finds. */
+/* Whether a file that will be created would match a pattern of inputs. */
 static bool will_match(const char *pattern, const struct place *place)
 {
     char folder[PATH_MAX];
@@ -186,14 +189,15 @@ static bool will_match(const char *pattern, const struct place *place)
     return matches;
 }
 
-/* Names that publishing a model replaces or removes, besides copies of the model's other files. */
+/* Files that publishing a model replaces or removes, besides the copies of other files of the
+ * model. */
 static bool is_model_file(const char *name)
 {
     return strcmp(name, "config.json") == 0 || core_file_is_weights(name);
 }
 
-/* Whether the name in the output is one that the run writes or removes itself: the model's, a copy of a file of
- * the model's folder, a checkpoint's, a mark's. */
+/* Whether the run itself writes or removes this name in its output folder: a file of the model, a
+ * copy of a file of the input model, a checkpoint, or a mark of tide. */
 static bool is_reserved(const char *name, const struct cli_path *paths, size_t count)
 {
     static const char checkpoint[] = "checkpoint-";
@@ -210,8 +214,8 @@ static bool is_reserved(const char *name, const struct cli_path *paths, size_t c
            strncmp(name, mark, sizeof mark - 1) == 0;
 }
 
-/* Whether the place is below the output `path` (at `out`), or in the folder beside it that the run works in, whose
- * names are all the run's. `child` is the first name below the output. */
+/* Whether the place is below the output `path` (at `out`), or in the folder beside it in which the
+ * run works and which is all its own. `child` is the first name below the output. */
 static bool name_in_output(const struct place *place, const char *path, const struct place *out,
                            char child[PATH_MAX])
 {
@@ -247,7 +251,7 @@ static int check_pair(const struct cli_path *written, const struct place *place,
     char child[PATH_MAX];
     const char *path = written->path;
     if (other->kind == CLI_PATH_KEPT) {
-        return !keeps(other->path, place)
+        return !is_file_of_folder(other->path, place)
                    ? 0
                    : core_err_set(
                          -EINVAL,
@@ -262,7 +266,7 @@ static int check_pair(const struct cli_path *written, const struct place *place,
                                   written->flag, path, other->flag, other->path);
     }
     if (find_place(other->path, &second) != 0) {
-        return 0; /* it is told when its own turn comes */
+        return 0; /* reported when this path is checked itself */
     }
     if (is_same_place(place, &second)) {
         return core_err_set(-EINVAL, "%s and %s both write %s; name two files", written->flag,
@@ -335,7 +339,7 @@ int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape)
 
 /* ---- the folder of a model ---- */
 
-/* Nobody can put anything beside a mount point that may be renamed into it. */
+/* A mount point cannot be replaced by renaming a folder. */
 static bool is_mount_point(const char *path, const struct stat *info)
 {
     struct stat above;
@@ -344,7 +348,7 @@ static bool is_mount_point(const char *path, const struct stat *info)
            (above.st_dev != info->st_dev || above.st_ino == info->st_ino);
 }
 
-/* What is yet to be made needs a folder that it can be made in. */
+/* A folder can only be created in an existing one. */
 static int check_parent(const char *path)
 {
     struct stat info;
@@ -360,11 +364,11 @@ static int check_parent(const char *path)
                                                    path, parent, strerror(errno));
 }
 
-/* The note that a run puts beside its model. */
+/* The file .tide-model, which a run writes beside its model. */
 struct note {
     char *text;  /* owned; NULL: there is none */
     size_t head; /* bytes of the first line */
-    int version; /* 2: with sums */
+    int version; /* 2: with checksums */
     uint64_t run;
     int64_t steps;
 };
@@ -392,7 +396,7 @@ static void read_note(const char *path, struct note *out)
     out->head = (size_t)end + 1;
 }
 
-/* A line of the note: one file. */
+/* One line of the note: one file. */
 struct noted {
     int64_t bytes;
     int64_t seconds;
@@ -401,8 +405,8 @@ struct noted {
     char name[NAME_MAX + 1];
 };
 
-/* The line at `at`; the next one, or NULL behind the last and for what is none. */
-static const char *next_noted(const struct note *note, const char *at, struct noted *out)
+/* Parses the line at `at`. Returns the next line, or NULL after the last line and for a bad one. */
+static const char *next_note_line(const struct note *note, const char *at, struct noted *out)
 {
     int end = 0;
     int more = 0;
@@ -424,7 +428,8 @@ static const char *next_noted(const struct note *note, const char *at, struct no
     return name + length + 1;
 }
 
-/* A file with other times, as copies are, is the same where its bytes are. */
+/* Whether the file is unchanged. A copy has other times, so its bytes are compared by their
+ * checksum. */
 static bool is_same_file(const struct note *note, const struct noted *noted, int folder)
 {
     struct stat info;
@@ -446,12 +451,12 @@ static bool is_same_file(const struct note *note, const struct noted *noted, int
     return same;
 }
 
-/* Whether a file is the one that the note is about. */
-static bool is_noted(const struct note *note, int folder, const char *name)
+/* Whether the file is listed in the note and unchanged. */
+static bool is_in_note(const struct note *note, int folder, const char *name)
 {
     struct noted noted;
     const char *at = note->text != NULL ? note->text + note->head : NULL;
-    while (at != NULL && (at = next_noted(note, at, &noted)) != NULL) {
+    while (at != NULL && (at = next_note_line(note, at, &noted)) != NULL) {
         if (strcmp(noted.name, name) == 0) {
             return is_same_file(note, &noted, folder);
         }
@@ -468,7 +473,7 @@ int64_t cli_out_steps(const char *path)
     const char *at = note.text != NULL && folder >= 0 ? note.text + note.head : NULL;
     bool whole = at != NULL;
     while (whole && *at != '\0') {
-        at = next_noted(&note, at, &noted);
+        at = next_note_line(&note, at, &noted);
         whole = at != NULL && is_same_file(&note, &noted, folder);
     }
     if (folder >= 0) {
@@ -478,7 +483,7 @@ int64_t cli_out_steps(const char *path)
     return whole ? note.steps : 0;
 }
 
-/* Whether a checkpoint says that it is of this run. */
+/* Whether the manifest of the checkpoint names this run. */
 static bool is_of_run(int folder, const char *name, uint64_t run)
 {
     char path[PATH_MAX];
@@ -494,51 +499,42 @@ static bool is_of_run(int folder, const char *name, uint64_t run)
     return same;
 }
 
-/* Whether OUT/NAME is a copy of MODEL/NAME; true where there is nothing to copy. */
+/* Whether OUT/NAME has the same bytes as MODEL/NAME; true if the latter does not exist. */
 static bool is_copy(int folder, const char *model, const char *name)
 {
-    enum { PIECE_BYTES = 1 << 14 };
     char path[PATH_MAX];
-    char one[PIECE_BYTES];
-    char other[PIECE_BYTES];
     struct stat info;
+    struct stat other;
+    uint64_t sums[2] = {0, 1};
     if (join(path, model, "/", name) != 0 || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
         return true;
     }
-    const int a = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    const int b = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    FILE *from = a >= 0 ? fdopen(a, "r") : NULL;
-    FILE *to = b >= 0 ? fdopen(b, "r") : NULL;
-    bool same = from != NULL && to != NULL;
-    for (size_t got = 1; same && got > 0;) {
-        got = fread(one, 1, sizeof one, from);
-        same = fread(other, 1, sizeof other, to) == got && memcmp(one, other, got) == 0;
+    const int from = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int to = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const bool same = from >= 0 && to >= 0 && fstat(to, &other) == 0 && S_ISREG(other.st_mode) &&
+                      other.st_size == info.st_size && core_file_sum(from, &sums[0]) == 0 &&
+                      core_file_sum(to, &sums[1]) == 0 && sums[0] == sums[1];
+    if (from >= 0) {
+        close(from);
     }
-    if (from != NULL) {
-        fclose(from);
-    } else if (a >= 0) {
-        close(a);
-    }
-    if (to != NULL) {
-        fclose(to);
-    } else if (b >= 0) {
-        close(b);
+    if (to >= 0) {
+        close(to);
     }
     return same;
 }
 
-/* What a folder has that a run is to go on in. */
+/* What an output folder contains before a run is resumed in it. */
 struct content {
     unsigned entries;
     bool checkpoint;
-    bool of_run;                /* one of them is of the run whose model is there */
-    bool model;                 /* there is one with a note */
-    char foreign[NAME_MAX + 1]; /* a file that the run would replace, and did not write; "": none */
-    bool foreign_model;         /* it is config.json or weights, and not a copy of the model's */
+    bool of_run;                /* one of the checkpoints belongs to the run that wrote the model */
+    bool model;                 /* it has a model with a note */
+    char foreign[NAME_MAX + 1]; /* a file that the run would replace but did not write; "": none */
+    bool foreign_model; /* `foreign` is config.json or weights, not a copy of a file of the model */
 };
 
-static void look_at(struct content *out, const struct note *note, int folder, const char *name,
-                    const char *model)
+static void classify_entry(struct content *out, const struct note *note, int folder,
+                           const char *name, const char *model)
 {
     static const char checkpoint[] = "checkpoint-";
     struct stat info;
@@ -552,7 +548,7 @@ static void look_at(struct content *out, const struct note *note, int folder, co
         out->of_run = out->of_run || (note->text != NULL && is_of_run(folder, name, note->run));
         return;
     }
-    const bool noted = is_noted(note, folder, name);
+    const bool noted = is_in_note(note, folder, name);
     const bool tensors = is_model_file(name);
     out->model = out->model || (noted && tensors);
     const bool copy = tensors ? S_ISDIR(info.st_mode)
@@ -575,7 +571,7 @@ static int list_content(const char *path, const char *model, struct content *out
     read_note(path, &note);
     for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            look_at(out, &note, dirfd(folder), entry->d_name, model);
+            classify_entry(out, &note, dirfd(folder), entry->d_name, model);
         }
     }
     free(note.text);
@@ -583,7 +579,8 @@ static int list_content(const char *path, const char *model, struct content *out
     return 0;
 }
 
-/* Whether a run was stopped while it moved its model there: claiming --out moves the rest. */
+/* Whether a run was killed while it moved its model there; claiming --out moves the remaining
+ * files. */
 static bool is_half_moved(const struct cli_out *out)
 {
     char path[PATH_MAX];
@@ -595,7 +592,7 @@ static bool is_half_moved(const struct cli_out *out)
     return join(name, path, ".partial", "/.tide-publish") == 0 && access(name, F_OK) == 0;
 }
 
-/* What is in the folder and not this run's goes only where it was said to be given up. */
+/* Files that this run did not write are replaced only with --overwrite. */
 static int check_content(const struct cli_out *out)
 {
     struct content content;

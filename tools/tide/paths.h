@@ -1,5 +1,5 @@
-/* paths.h: may a command write where it was told to? Asked before anything is opened, because a file
- * that is begun anew is gone. The main thread. */
+/* paths.h: whether a command may write to the paths it was given. Checked before any file is
+ * opened, because opening an output truncates it. The main thread. */
 #ifndef TOOLS_TIDE_PATHS_H
 #define TOOLS_TIDE_PATHS_H
 
@@ -9,49 +9,51 @@
 #include <stdint.h>
 
 enum cli_path_kind {
-    CLI_PATH_WRITTEN, /* a file, or a folder that files are put into */
-    CLI_PATH_MADE,    /* the folder of a run: files may lie in it, but not in its checkpoints */
-    CLI_PATH_READ,    /* a file or a pattern; "-" is standard input */
-    CLI_PATH_KEPT,    /* a folder that is read: no file of it may be written over */
+    CLI_PATH_WRITTEN, /* an output: a file, or a folder for files */
+    CLI_PATH_MADE, /* the output folder of a run; other outputs may be in it, but not in its checkpoints */
+    CLI_PATH_READ, /* an input: a file or a pattern; "-" is standard input */
+    CLI_PATH_KEPT, /* an input folder: no output may overwrite one of its files */
 };
 
 struct cli_path {
     enum cli_path_kind kind;
-    const char *flag; /* "--log": how messages name it */
+    const char *flag; /* the flag in messages: "--log" */
     const char *path; /* borrowed; NULL: not given */
 };
 
-/* -EINVAL, with both flags and the path, where one of them is written and is also another one, or is a
- * file of a folder that is kept. Files are told apart by what they are, not by their names; one that is yet
- * to be made, by its folder and its name. Devices and pipes do not count. */
+/* Refuses an output that is also another output or an input, or a file of a CLI_PATH_KEPT folder:
+ * -EINVAL with both flags and the path. Existing files are compared by device and inode, files to
+ * be created by folder and name. Devices and pipes are not checked. */
 int cli_paths_check(const struct cli_path *paths, size_t count);
 
 enum cli_path_shape {
     CLI_PATH_FILE,
-    CLI_PATH_FILE_DEEP, /* folders above it are made where they are missing */
-    CLI_PATH_FOLDER,    /* and those above it */
+    CLI_PATH_FILE_DEEP, /* missing parent folders will be created */
+    CLI_PATH_FOLDER,    /* a folder; missing parents will be created, too */
 };
 
-/* Whether it could be written, without making it: 0, or -errno with the flag and the path. NULL is fine. */
+/* Whether `path` could be written; creates nothing. 0, or -errno with the flag and the path. NULL
+ * is allowed. */
 int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape);
 
-/* The folder that a model is to be written to. */
+/* The output folder of a model. */
 struct cli_out {
-    const char *path;  /* of --out */
-    const char *model; /* that is trained; NULL: none is */
+    const char *path;  /* value of --out */
+    const char *model; /* the model that is trained; NULL: none is */
     bool overwrite;
     bool resume;
-    bool claimed; /* --out is: what a run left that was killed has been moved there */
+    bool claimed; /* --out is locked, and the results of a killed run have been moved there */
 };
 
-/* Resolves ".", ".." and a symbolic link to the folder that they lead to: the model is made beside it. */
+/* Resolves ".", ".." and a symbolic link to the folder they lead to, because the model is written
+ * beside that folder first. */
 int cli_out_resolve(const char *path, char whole[PATH_MAX]);
 
-/* -EEXIST, -ENOTDIR ... where --out cannot be used, before anything long begins. */
+/* Whether --out can be used; called before anything long begins. -EEXIST, -ENOTDIR ... */
 int cli_out_check(const struct cli_out *out);
 
-/* Steps of the model in a folder, as the note beside it says (see model_folder_note), where none of its files
- * was changed since; 0: there is no such model. */
+/* Steps of the model in a folder according to its note (see model_folder_note), if none of its
+ * files has changed since; 0: there is no such model. */
 int64_t cli_out_steps(const char *path);
 
 #endif

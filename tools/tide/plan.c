@@ -1,4 +1,4 @@
-/* plan.c: `tide plan`: the options of a run, and what it would take. The main thread. */
+/* plan.c: `tide plan`: takes the options of a run and prints what it would need. The main thread. */
 #include <errno.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ struct wish {
     const char *rates_out;
 };
 
-/* Rows of the data, where some are given, say how long a row is. */
+/* Counts the rows of --data, if given, to learn their length. */
 static int look_at_data(const struct tune_flags *flags, struct tune_context *talk,
                         struct tune_settings *settings)
 {
@@ -117,7 +117,7 @@ static int make(const struct cli_command *command, const struct wish *wish,
 
 enum { OWN_OPTIONS = 3 };
 
-/* What `tide finetune` does not have. `wish` may be NULL for --help. */
+/* Adds the options that `tide finetune` does not have. `wish` may be NULL for --help. */
 static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
 {
     out[0] = (struct cli_option){.name = "json",

@@ -1,4 +1,4 @@
-/* plan_json.h: a plan for programs: docs/plan-json.md. Main thread. */
+/* plan_json.h: a plan as JSON (docs/plan-json.md). Main thread. */
 #ifndef TOOLS_TIDE_PLAN_JSON_H
 #define TOOLS_TIDE_PLAN_JSON_H
 
@@ -8,7 +8,7 @@ struct core_json_write;
 
 enum { PLAN_JSON_VERSION = 1 };
 
-/* One object, `key` as for core_json_write_object_begin(); the caller ends the writer. */
+/* Writes one object; `key` as for core_json_write_object_begin(). The caller ends the writer. */
 int cli_plan_write_json(struct core_json_write *json, const char *key, const struct tide_plan *plan,
                         const struct tide_engine_options *options);
 

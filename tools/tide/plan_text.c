@@ -1,4 +1,4 @@
-/* plan_text.c: tables and sentences of a plan. */
+/* plan_text.c: prints a plan as tables and sentences. */
 #include "tools/tide/plan_text.h"
 
 #include <inttypes.h>
@@ -47,7 +47,7 @@ static const char *gb(uint64_t bytes, char *out, size_t room)
     return out;
 }
 
-/* A tier's line, then those of its consumers. */
+/* Adds the row of a tier, then those of its consumers. */
 static int add_tier(struct cli_table *table, const struct tide_plan *plan, uint32_t tier,
                     const char *name, uint64_t bytes)
 {
@@ -81,7 +81,8 @@ static int print_tiers(const struct tide_plan *plan, const struct tide_plan_info
     return rc;
 }
 
-/* Where what goes to a store is written: a folder on the system's disk looks like one on a drive. */
+/* Prints the drive of each store, because a folder on the system disk looks like one on another
+ * drive. */
 static void print_stores(const struct tide_engine_options *options, FILE *stream)
 {
     struct cli_mount mount;
@@ -105,7 +106,7 @@ static void print_step(const struct tide_plan_info *info, FILE *stream)
     }
 }
 
-/* What else would fit: the fastest few, and why they were not chosen. */
+/* Prints the fastest plans that were not chosen, and why. */
 static void print_alternatives(const struct tide_plan *plan, FILE *stream)
 {
     struct tide_plan_alternative other = {.struct_bytes = sizeof other};

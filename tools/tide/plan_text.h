@@ -5,18 +5,18 @@
 #include <stdio.h>
 #include <tide/engine.h>
 
-/* Bytes a tier and consumer, what was chosen, what a step costs and what holds it up. */
+/* Prints the bytes of each tier and consumer, the choices, the time of a step and its bottleneck. */
 int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
                    FILE *stream);
 
-/* The same in a few lines, before a run. */
+/* Prints the most important of this in a few lines, before a run. */
 void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine_options *options,
                           FILE *stream);
 
-/* One line a command. */
+/* Prints one line for each command. */
 void cli_plan_print_tape(const struct tide_plan *plan, FILE *stream);
 
-/* Names as they are typed: "store", "recompute", "layer", "deferred". */
+/* Names as flags take them: "store", "recompute", "layer", "deferred". */
 const char *cli_plan_place_name(uint64_t place);
 const char *cli_plan_acts_name(uint64_t acts);
 const char *cli_plan_order_name(uint64_t order);

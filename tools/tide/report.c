@@ -1,4 +1,4 @@
-/* report.c: `tide report`: a run's log as one HTML page. The main thread. */
+/* report.c: `tide report`: turns the log of a run into one HTML page. The main thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -25,7 +25,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-/* The log in a folder, if it is the only one. */
+/* Finds the log in a folder, if there is only one. */
 static int find_log(const char *folder, char *out)
 {
     DIR *list = opendir(folder);
@@ -65,7 +65,7 @@ static int log_of(const char *given, char *out)
     return 0;
 }
 
-/* "runs/a.jsonl" becomes "runs/a.html"; log_of() left room for it. */
+/* Replaces the suffix: "runs/a.jsonl" becomes "runs/a.html"; log_of() left room for it. */
 static void page_of(const char *log, char *out)
 {
     const size_t length = strlen(log);
@@ -74,7 +74,7 @@ static void page_of(const char *log, char *out)
     memcpy(out + stem, ".html", sizeof ".html");
 }
 
-/* Whole or not at all: the page gets its name when it is there. */
+/* Writes the page to a temporary file, which gets its name when it is complete. */
 static int write_page(const struct report_run *run, const char *path)
 {
     char part[PATH_MAX_BYTES];
@@ -106,7 +106,7 @@ static int write_page(const struct report_run *run, const char *path)
     return 0;
 }
 
-/* Devices, pipes and standard output are written as they are. */
+/* Writes the page. Devices, pipes and standard output are written directly. */
 static int save_page(const struct report_run *run, const char *path)
 {
     struct stat info;
@@ -144,7 +144,7 @@ static void print_loss(double loss, char out[NUMBER_BYTES])
     }
 }
 
-/* Three digits, as page.js has them: "250 ms". */
+/* Prints three digits, as page.js does: "250 ms". */
 static void print_seconds(double seconds, char out[NUMBER_BYTES])
 {
     static const struct {

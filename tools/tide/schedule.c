@@ -1,5 +1,5 @@
-/* schedule.c: formulas of learning rates and betas. Their order of operations is that of the originals, so
- * that the results are theirs to the last bit. */
+/* schedule.c: formulas of learning rates and betas, in the same order of operations as in the
+ * originals, so that results have the same bits. */
 #include "tools/tide/schedule.h"
 
 #include <assert.h>
@@ -34,7 +34,7 @@ static double half_wave(double progress)
     return fmax(0.0, 0.5 * (1.0 + cos(pi * 0.5 * 2.0 * progress)));
 }
 
-/* transformers: a part of `lr`. */
+/* Schedules of transformers: the factor of `lr`. */
 static double part_after_warmup(const struct schedule *schedule, int64_t update)
 {
     const int64_t rest = at_least(1, schedule->total - schedule->warmup);
@@ -69,7 +69,7 @@ static double range_test_lr(const struct schedule *schedule, int64_t update)
     return schedule->lr * (1 + schedule->range_rate * interval);
 }
 
-/* How far the rate has come from its lowest (0) to its highest (1). */
+/* Position of the rate between its lowest (0) and its highest value (1). */
 static double cycle_height(const struct schedule *schedule, int64_t update)
 {
     const double first = (double)schedule->first_steps;
@@ -110,7 +110,8 @@ double schedule_beta1(const struct schedule *schedule, int64_t update)
     const int64_t size = schedule->first_steps + schedule->second_steps;
     assert(update >= 0 && schedule->moves_beta);
     if (update == 0) {
-        return schedule->min_beta; /* DeepSpeed begins with it and goes on from the largest */
+        return schedule
+            ->min_beta; /* DeepSpeed uses it for the first update, then continues from the largest */
     }
     if (update - 1 < size) {
         return schedule->max_beta -
@@ -123,8 +124,8 @@ double schedule_beta1(const struct schedule *schedule, int64_t update)
     return schedule->max_beta * (1 + schedule->beta_decay_rate * interval);
 }
 
-/* DeepSpeed's three schedules with a warm-up set the rate after an update, by its index: the first
- * two updates have the lowest. */
+/* The three schedules of DeepSpeed with a warm-up set the rate after an update, by its index, so
+ * the first two updates have the lowest rate. */
 static double warmup_part(const struct schedule *schedule, int64_t last, int64_t steps)
 {
     return schedule->log_warmup ? 1.0 / log((double)steps) * log((double)(last + 1))

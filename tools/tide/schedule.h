@@ -1,5 +1,6 @@
-/* schedule.h: the learning rate of each update, and its first beta where that moves: four schedules of transformers and five of DeepSpeed,
- * to the last bit of their double arithmetic. Pure functions; any thread. */
+/* schedule.h: the learning rate of each update, and its first beta if that changes: four schedules
+ * of transformers and five of DeepSpeed, equal to the last bit of their double arithmetic. Pure
+ * functions; any thread. */
 #ifndef TOOLS_TIDE_SCHEDULE_H
 #define TOOLS_TIDE_SCHEDULE_H
 
@@ -7,7 +8,7 @@
 #include <stdint.h>
 
 enum schedule_kind {
-    SCHEDULE_CONSTANT, /* after the warm-up, as the three below */
+    SCHEDULE_CONSTANT, /* constant after the warm-up; the next three warm up, too */
     SCHEDULE_LINEAR,
     SCHEDULE_COSINE,
     SCHEDULE_WSD, /* warm up, stay, decay over the last steps; transformers' cosine */
@@ -21,11 +22,11 @@ enum schedule_kind {
 
 struct schedule {
     enum schedule_kind kind;
-    double lr;      /* the optimizer's; of LR_RANGE_TEST the first one */
+    double lr;      /* learning rate of the optimizer; of LR_RANGE_TEST, the first one */
     int64_t total;  /* updates of the run */
     int64_t warmup; /* of them */
 
-    int64_t decay; /* WSD: the last of them */
+    int64_t decay; /* WSD: updates of the decay at the end */
 
     /* WARMUP, WARMUP_DECAY: from `min_lr` to `lr`; WARMUP_COSINE: parts of `lr`. */
     double min_lr;
@@ -44,18 +45,20 @@ struct schedule {
     int64_t first_stairs, second_stairs; /* 0: none */
     int64_t decay_steps;                 /* 0: no decay */
     double decay_rate;
-    bool moves_beta; /* the first beta goes from `max_beta` down to `min_beta` and back meanwhile */
+    bool
+        moves_beta; /* the first beta falls from `max_beta` to `min_beta` and rises again during the cycle */
     double min_beta, max_beta;
-    double beta_decay_rate; /* and then grows by this part of itself every `decay_steps` */
+    double beta_decay_rate; /* and then grows by this share every `decay_steps` */
 };
 
 /* "constant", "linear", "cosine", "wsd", "LRRangeTest", "OneCycle", "WarmupLR" ... */
 const char *schedule_name(enum schedule_kind kind);
 
-/* The rate of an update; the first is 0. A step that was skipped is no update. */
+/* The learning rate of an update, counted from 0. A skipped step is not an update. */
 double schedule_lr(const struct schedule *schedule, int64_t update);
 
-/* The first beta of an update where it moves; the second is then `schedule_beta2`, as in DeepSpeed. */
+/* The first beta of an update, if the schedule changes it; the second is `schedule_beta2` then, as
+ * in DeepSpeed. */
 double schedule_beta1(const struct schedule *schedule, int64_t update);
 extern const double schedule_beta2;
 

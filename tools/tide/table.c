@@ -1,4 +1,4 @@
-/* table.c: tables, and texts that may come from data, for people. */
+/* table.c: tables, and text from data, printed for people. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,8 @@
 #include "core/base/utf8.h"
 #include "tools/tide/cli.h"
 
-/* What a terminal would take for a command: C0 and C1 controls, and marks that turn a line's direction. */
+/* Whether a terminal would interpret the character: C0 and C1 controls, and marks that change the
+ * direction of text. */
 static bool is_steering(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F ||
@@ -40,7 +41,7 @@ void cli_print_text(FILE *stream, const char *text, size_t bytes)
 struct cli_table {
     size_t columns;
     size_t rows, rows_room;
-    char **cells; /* owned, and each of them; row by row */
+    char **cells; /* owned, as each of them; row by row */
 };
 
 static int no_memory(void)
@@ -96,7 +97,7 @@ int cli_table_add(struct cli_table *table, const char *const *cells)
     return 0;
 }
 
-/* Characters, not bytes. */
+/* Width in characters, not bytes. */
 static size_t width_of(const char *text)
 {
     size_t width = 0;
@@ -116,7 +117,7 @@ static size_t column_width(const struct cli_table *table, size_t column)
     return widest;
 }
 
-/* Is anything right of this column? Then it has to be padded. */
+/* Whether a later column of the row has text; if so, this one must be padded. */
 static bool more_follows(char *const *row, size_t column, size_t columns)
 {
     for (size_t i = column + 1; i < columns; i++) {

@@ -1,5 +1,5 @@
-/* tokenize.c: `tide tokenize`: what rows of data become: their tokens with what is trained on, figures
- * over all of them, and rows of ids in a file. The main thread. */
+/* tokenize.c: `tide tokenize`: shows the tokens of rows and which are trained on, prints figures of
+ * all rows, and writes rows of ids to a file. The main thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -34,7 +34,7 @@ struct figures {
     uint64_t rows; /* after packing */
     uint64_t shortest;
     uint64_t longest;
-    uint64_t buckets[BUCKETS]; /* of 2^i ... 2^(i + 1) - 1 tokens */
+    uint64_t buckets[BUCKETS]; /* rows with 2^i ... 2^(i + 1) - 1 tokens */
 };
 
 struct tokenize {
@@ -48,19 +48,20 @@ struct tokenize {
     struct text_memory memory;
     uint64_t row_bytes;
     bool stats;
-    bool writes;                      /* `json` is there */
+    bool writes;                      /* `json` is open */
     struct text_reader *reader;       /* owned */
     struct text_pack *pack;           /* owned */
-    struct text_tokenizer *tokenizer; /* owned: where rows had ids already */
+    struct text_tokenizer *tokenizer; /* owned: for rows that have ids already */
     struct text_scratch *scratch;     /* owned; NULL: ids are shown as numbers */
     FILE *file;                       /* owned */
-    char *target;                     /* owned: the file that `partial` becomes; NULL: none */
-    char *partial;                    /* owned: what is written until then */
+    char *target;                     /* owned: final name of `partial`; NULL: none */
+    char *partial;                    /* owned: temporary name of the output */
     struct core_json_write json;
     struct figures figures;
 };
 
-/* Colours: trained on green, the rest dim, every other token underlined. Without: [trained on]. */
+/* With colours: trained tokens green, others dim, every other token underlined. Without: [trained
+ * on]. */
 static int print_token(const struct tokenize *t, int32_t id, bool trained, size_t index)
 {
     const char *text = NULL;
@@ -82,7 +83,7 @@ static int print_token(const struct tokenize *t, int32_t id, bool trained, size_
     } else {
         printf("%s%s", index > 0 && t->scratch == NULL ? " " : "", trained ? "[" : "");
     }
-    for (size_t at = 0; at < bytes;) { /* a line's end is shown, and ends the line */
+    for (size_t at = 0; at < bytes;) { /* a newline is shown and also printed */
         const char *end = memchr(text + at, '\n', bytes - at);
         const size_t length = end != NULL ? (size_t)(end - text) + 1 - at : bytes - at;
         cli_print_text(stdout, text + at, length);
@@ -163,7 +164,7 @@ static int take(struct tokenize *t, const struct text_document *document)
     return rc;
 }
 
-/* All rows, or as many as are shown where nothing else is asked for. */
+/* Reads all rows, or only those that are shown if nothing else is requested. */
 static int read_all(struct tokenize *t)
 {
     int rc;
@@ -251,8 +252,8 @@ static void print_stats(const struct tokenize *t)
     print_lengths(figures);
 }
 
-/* What a model folder's config.json says, so that ids are refused here which the model does not have;
- * a folder with a tokenizer alone says nothing. */
+/* Reads the vocabulary size of config.json, to refuse ids that the model does not have. A folder
+ * with only a tokenizer has no limit. */
 static int read_vocab(struct tokenize *t)
 {
     struct core_json *doc = NULL;
@@ -268,7 +269,7 @@ static int read_vocab(struct tokenize *t)
     return rc;
 }
 
-/* Where rows go must be none of the files that are read; "-" may be a file, too. */
+/* The output must not be one of the inputs; "-" may be a file, too. */
 static int check_out(const struct tokenize *t)
 {
     struct cli_path paths[CLI_TEXTS_MAX + 2] = {
@@ -289,8 +290,8 @@ static int refuse_out(const struct tokenize *t)
 
 static const char *volatile left; /* the file that a signal removes; NULL: none */
 
-/* Ends the process by the same signal, from inside the handler: what waits for its return may wait for
- * ever. */
+/* Removes the file and ends the process by the same signal from inside the handler, because code
+ * that waits for the handler to return might wait forever. */
 static void remove_left(int number)
 {
     sigset_t ends;
@@ -304,7 +305,7 @@ static void remove_left(int number)
     raise(number);
 }
 
-/* mkostemp, with no moment at which a signal leaves the file behind. */
+/* mkostemp() without a moment in which a signal would leave the file behind. */
 static int make_partial(char *name)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -327,14 +328,14 @@ static int make_partial(char *name)
     return fd;
 }
 
-/* A new file beside the one that is named, which gets its name when all rows are in it: whatever goes
- * wrong before leaves what was there. Pipes and devices are written as they are. */
+/* Opens a temporary file beside the output, which is renamed when all rows are written, so that an
+ * error leaves an existing file unchanged. Pipes and devices are written directly. */
 static int open_out(struct tokenize *t)
 {
     struct stat info;
     const bool there = stat(t->out, &info) == 0;
     if (strcmp(t->out, "-") == 0 || (there && !S_ISREG(info.st_mode)) ||
-        (!there && lstat(t->out, &info) == 0)) { /* a link to what is not there */
+        (!there && lstat(t->out, &info) == 0)) { /* a link to a missing file */
         t->file = strcmp(t->out, "-") == 0 ? stdout : fopen(t->out, "we");
         return t->file != NULL ? 0 : refuse_out(t);
     }
@@ -360,7 +361,7 @@ static int open_out(struct tokenize *t)
     return t->file != NULL ? 0 : core_err_set(-ENOMEM, "no memory to write %s", t->out);
 }
 
-/* Ends the file; its name is given where everything went well. */
+/* Closes the output and, if all went well, gives it its name. */
 static int close_out(struct tokenize *t, int rc)
 {
     if (t->file != NULL && t->file != stdout && fclose(t->file) != 0 && rc == 0) {
@@ -428,7 +429,7 @@ static int work(struct tokenize *t)
     return cli_fail(t->command, failed ? CLI_FAILED : CLI_WRONG, NULL);
 }
 
-/* What contradicts itself: the exit code, or -1 to go on. */
+/* Checks options that contradict each other. Returns the exit code, or -1 to continue. */
 static int settle(struct tokenize *t)
 {
     if (t->data.count == 0) {

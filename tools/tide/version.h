@@ -1,10 +1,10 @@
-/* version.h: what `tide --version` prints. */
+/* version.h: the output of `tide --version`. */
 #ifndef TOOLS_TIDE_VERSION_H
 #define TOOLS_TIDE_VERSION_H
 
 #include <stdio.h>
 
-/* Version, commit, compiler, and what was built in, one line each. */
+/* Prints version, commit, compiler, and the libraries that were built in, one on each line. */
 void cli_print_version(FILE *stream);
 
 #endif
