@@ -1,5 +1,5 @@
-/* make_tokenizer.c: writes a byte-level tokenizer of whole words: a word of the data is one token, any
- * other text is its bytes. */
+/* make_tokenizer.c: writes a byte-level tokenizer of whole words: each word of the data is one
+ * token, all other text is bytes. */
 #include "tools/demo/make_tokenizer.h"
 
 #include <ctype.h>
@@ -26,12 +26,13 @@ static const char chat_template[] =
     "{% if add_generation_prompt %}<|assistant|>{% endif %}";
 
 struct words {
-    char (*at)[WORD_BYTES]; /* owned: as the vocabulary writes them */
+    char (*at)[WORD_BYTES]; /* owned: in the notation of the vocabulary */
     int64_t count;
     int64_t most;
 };
 
-/* Byte-level vocabularies write bytes that are no printable letters as others: a byte's letter. */
+/* Byte-level vocabularies write bytes that are not printable letters as other letters; this is the
+ * letter of a byte. */
 static unsigned letter_of(unsigned byte)
 {
     const bool shown = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
@@ -55,7 +56,7 @@ static int add_word(struct words *words, const char *text, size_t bytes)
     char word[WORD_BYTES] = "";
     size_t length = 0;
     if (bytes < 2 || bytes > (WORD_BYTES - 1) / 2) {
-        return 0; /* its bytes will do */
+        return 0; /* it is tokenized as bytes */
     }
     for (size_t i = 0; i < bytes; i++) {
         length += write_letter((unsigned char)text[i], word + length);
@@ -80,7 +81,7 @@ static int kind_of(char c)
     return isalpha((unsigned char)c) ? 1 : isdigit((unsigned char)c) ? 2 : c == ' ' ? 3 : 4;
 }
 
-/* As the pre-tokenizer cuts texts: a space goes with what follows it. */
+/* Cuts a text into words as the pre-tokenizer does: a space belongs to the next word. */
 static int add_text(struct words *words, const char *text)
 {
     int rc = 0;
@@ -198,7 +199,7 @@ static int write_tokenizer(const char *folder, const struct words *words)
     write_typed(&json, "decoder", "ByteLevel");
     core_json_write_object_end(&json);
     write_typed(&json, "model", "BPE");
-    core_json_write_bool(&json, "ignore_merges", true); /* a word that is a token is that */
+    core_json_write_bool(&json, "ignore_merges", true); /* a word in the vocabulary is one token */
     core_json_write_object_begin(&json, "vocab");
     for (unsigned i = 0; i < BYTES; i++) {
         char letter[3] = "";

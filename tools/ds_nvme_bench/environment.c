@@ -1,4 +1,4 @@
-/* environment.c: uname, /proc and /sys in a few lines. */
+/* environment.c: reads uname, /proc and /sys. */
 #include "tools/ds_nvme_bench/environment.h"
 
 #include <stdio.h>

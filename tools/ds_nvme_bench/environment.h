@@ -1,5 +1,5 @@
-/* environment.h: what a measurement depends on besides the settings. Read once; strings are cut to
- * their room, numbers are 0 or -1 where the machine does not say. */
+/* environment.h: properties of the machine that a measurement depends on. Read once. Strings are
+ * truncated to their room; numbers are 0 or -1 if the machine does not tell. */
 #ifndef TOOLS_DS_NVME_BENCH_ENVIRONMENT_H
 #define TOOLS_DS_NVME_BENCH_ENVIRONMENT_H
 
@@ -12,7 +12,7 @@ struct bench_environment {
     char cpu[96];
     unsigned processors;
     uint64_t memory_bytes;
-    uint64_t memlock_bytes; /* CORE_MEM_UNLIMITED where there is no limit */
+    uint64_t memlock_bytes; /* CORE_MEM_UNLIMITED: no limit */
     uint64_t huge_pages_free;
     char huge_pages[16]; /* transparent_hugepage/enabled */
     char io_uring[256];  /* that it works, or why not */
@@ -21,7 +21,7 @@ struct bench_environment {
 struct bench_device {
     bool found;
     struct core_block_device block;
-    char mount[64]; /* mount options, cut to their room */
+    char mount[64]; /* mount options, truncated */
 };
 
 void bench_environment_read(struct bench_environment *out);

@@ -1,4 +1,4 @@
-/* lists.h: lists of numbers as people write them: "128K,1M". */
+/* lists.h: parses lists of numbers: "128K,1M". */
 #ifndef TOOLS_DS_NVME_BENCH_LISTS_H
 #define TOOLS_DS_NVME_BENCH_LISTS_H
 
@@ -7,8 +7,8 @@
 
 #include "tools/ds_nvme_bench/sweep.h"
 
-/* "128K,1M" to numbers, at most BENCH_LIST_MAX; sizes are multiples of 4096. `name` is the option's,
- * for the message. */
+/* Parses "128K,1M" into at most BENCH_LIST_MAX numbers; sizes are multiples of 4096. `name` is the
+ * name of the option for messages. */
 int bench_list_parse(const char *name, const char *text, bool size, uint32_t high, uint32_t *list,
                      unsigned *count);
 

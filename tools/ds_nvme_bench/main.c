@@ -1,5 +1,5 @@
-/* main.c: the story of a run: what is asked, each directory in turn, what follows from it.
- * The main thread does everything but the I/O itself. */
+/* main.c: runs the benchmark: reads the options, measures each directory, and prints the
+ * conclusions. The main thread does everything except the I/O itself. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "tools/ds_nvme_bench/report.h"
 #include "tools/ds_nvme_bench/version.h"
 
-/* Set by Ctrl-C, SIGTERM and SIGHUP; everything that runs for long looks at it. A second signal ends the
- * process at once, and even then nothing stays behind: scratch files have no name. */
+/* Set by Ctrl-C, SIGTERM and SIGHUP and polled by everything that takes long. A second signal ends
+ * the process at once; nothing is left behind, because scratch files have no name. */
 static volatile sig_atomic_t interrupted;
 static volatile int stop;
 
@@ -137,10 +137,10 @@ static int run_directory(const struct bench_options *options, const char *path,
     return rc;
 }
 
-/* ---- what follows ---- */
+/* ---- conclusions ---- */
 
-/* One setting for all directories: DeepSpeed knows one aio block. Of the directories' own
- * recommendations the one with the most in flight, which starves none of them. */
+/* Chooses one setting for all directories, because DeepSpeed has one aio block: of their
+ * recommendations, the one with the most bytes in flight, which is enough for each of them. */
 static void recommend_for_all(struct bench_report *report)
 {
     double most = 0;
@@ -171,8 +171,8 @@ static int write_files(const struct bench_options *options, const struct bench_r
     return rc;
 }
 
-/* What would be noticed only at the end otherwise, after a minute of measuring. */
-static int look_ahead(const struct bench_options *options)
+/* Checks outputs and baseline now, so that an error does not waste a minute of measuring. */
+static int check_files(const struct bench_options *options)
 {
     const char *const files[] = {options->json, options->csv, options->plot, options->config};
     int rc = options->baseline != NULL ? bench_report_comparable(options->baseline) : 0;
@@ -220,7 +220,7 @@ static int conclude(const struct bench_options *options, struct bench_report *re
     recommend_for_all(report);
     report->recommends = report->recommends && options->mode != BENCH_SOAK;
     bench_report_table(report, out);
-    /* Before the files: one of them may take the baseline's place. */
+    /* Compare before writing: an output may replace the baseline. */
     int code = options->baseline != NULL ? compare(options, report, out) : CLI_DONE;
     int rc = write_files(options, report);
     if (rc != 0) {
@@ -243,7 +243,7 @@ static int run(const struct bench_options *options)
     if (results == NULL) {
         return cli_fail(&bench_command, CLI_FAILED, "no memory for the results");
     }
-    int rc = look_ahead(options);
+    int rc = check_files(options);
     for (unsigned d = 0; rc == 0 && d < options->dir_count; d++) {
         results[d].target.fd = -1;
         rc = run_directory(options, options->dirs[d], &results[d]);

@@ -1,4 +1,4 @@
-/* options.c: reads the command line into struct bench_options. */
+/* options.c: parses the command line into struct bench_options. */
 #include "tools/ds_nvme_bench/options.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #define NO_GPU                                                                                     \
     "GPU memory and GDS are not measured; optimizer states move between the drive and host memory"
 
-/* Options of fio, ds_io and ds_nvme_tune. */
+/* Names of options in fio, ds_io and ds_nvme_tune. */
 static const struct cli_synonym synonyms[] = {
     {"folder", "--nvme_dir DIR"},
     {"directory", "--nvme_dir DIR"},
@@ -52,7 +52,7 @@ const struct cli_command bench_command = {
     .example = "ds_nvme_bench --nvme_dir /nvme0/scratch --params 7B --emit-config aio.json\n"
                "  sweeps in under a minute and writes the aio block for ds_config.json"};
 
-/* As they stand on the command line, before lists and sizes are read. */
+/* The options as given, before lists and sizes are parsed. */
 struct raw {
     struct cli_texts dirs;
     int mode;
@@ -106,7 +106,7 @@ static int take_ops(const struct raw *raw, bool ops[BENCH_OP_COUNT])
                : core_err_set(-EINVAL, "--op is empty; it takes read, write and rw");
 }
 
-/* "10%" or "0.1". */
+/* Parses "10%" or "0.1". */
 static int take_tolerance(const char *text, double *out)
 {
     char *end = NULL;
@@ -139,7 +139,7 @@ static int take_node(const char *text, struct bench_how *how)
     return 0;
 }
 
-/* ---- from raw to asked ---- */
+/* ---- from raw options to settings ---- */
 
 static void default_lists(const struct raw *raw, struct bench_options *out, const char **blocks,
                           const char **depths, const char **threads)
@@ -177,7 +177,7 @@ static int take_lists(const struct raw *raw, struct bench_options *out)
     return rc;
 }
 
-/* How long and how often, by mode. */
+/* Sets durations and repetitions by mode. */
 static void take_times(const struct raw *raw, struct bench_options *out)
 {
     struct bench_sweep_options *sweep = &out->sweep;
@@ -192,7 +192,7 @@ static void take_times(const struct raw *raw, struct bench_options *out)
                  "the adaptive sweep chooses the number and length of its measurements itself: "
                  "--loops and --ramp_time are for --full and --mode point");
     }
-    /* Many visits take fewer samples each: --loops is at most BENCH_SAMPLES_MAX. */
+    /* With many visits, each takes fewer samples; --loops is at most BENCH_SAMPLES_MAX. */
     unsigned most = BENCH_SAMPLES_MAX / sweep->rounds;
     sweep->how.samples = soak ? 60 : 5;
     sweep->how.samples = sweep->how.samples > most ? most : sweep->how.samples;
@@ -225,7 +225,7 @@ static int take_dirs(const struct raw *raw, const struct cli_parsed *parsed,
     return 0;
 }
 
-/* Back ends of drives; those that stand in for one are for tests. */
+/* Only back ends of real drives are accepted; the others are for tests. */
 static int check_backend(const char *name)
 {
     static const char *const known[] = {"auto", "uring", "libaio", "threads"};
@@ -240,7 +240,7 @@ static int check_backend(const char *name)
                               name);
 }
 
-/* What a mode cannot do with what was asked for. */
+/* Refuses options that the mode cannot honour. */
 static int check_mode(const struct bench_options *options)
 {
     bool points = options->mode != BENCH_VERIFY && options->mode != BENCH_SWAP;

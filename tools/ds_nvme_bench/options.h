@@ -1,4 +1,4 @@
-/* options.h: what the user asked for. */
+/* options.h: the options of a run. */
 #ifndef TOOLS_DS_NVME_BENCH_OPTIONS_H
 #define TOOLS_DS_NVME_BENCH_OPTIONS_H
 
@@ -13,11 +13,12 @@ struct bench_options {
     const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, as everything else here */
     unsigned dir_count;
     enum bench_mode mode;
-    struct bench_sweep_options sweep; /* lists and how; target, stop and progress are not set */
-    const char *backend;              /* NULL: chosen by probing */
-    uint64_t io_bytes;                /* 0: chosen */
+    struct bench_sweep_options
+        sweep;           /* lists and how to measure; target, stop and progress are not set */
+    const char *backend; /* NULL: chosen by probing */
+    uint64_t io_bytes;   /* 0: chosen */
     uint64_t tensor_bytes;
-    unsigned passes; /* of verify and swap */
+    unsigned passes; /* passes of verify and swap */
     const char *json;
     const char *csv;
     const char *plot;
@@ -31,7 +32,7 @@ struct bench_options {
 
 extern const struct cli_command bench_command;
 
-/* -1 to go on, or the exit code to end with (help printed, or a message). */
+/* Returns -1 to continue, or the exit code (help was printed, or a message). */
 int bench_options_parse(int argc, char **argv, struct bench_options *out);
 
 const char *bench_mode_name(enum bench_mode mode);

@@ -1,4 +1,4 @@
-/* point.c: keeps every thread of a setting busy and takes a sample whenever enough time has passed. */
+/* point.c: keeps all threads of a setting busy and takes a sample at regular times. */
 #include "tools/ds_nvme_bench/point.h"
 
 #include <assert.h>
@@ -20,7 +20,8 @@ enum {
 };
 static const int64_t patience_ns = 120000000000;
 
-/* Requests of one kind on one drive, one behind the other over a part of the file, round and round. */
+/* A stream of requests of one kind on one drive, sequential over a part of the file, then again
+ * from its beginning. */
 struct stream {
     struct aio_queue *queue; /* owned */
     enum aio_kind kind;
@@ -29,13 +30,13 @@ struct stream {
     uint64_t span;
     uint64_t at; /* next offset within the span */
     uint64_t request_bytes;
-    unsigned window;       /* requests kept submitted */
-    unsigned slots;        /* of memory, taken in turn: more than that */
+    unsigned window;       /* requests in flight */
+    unsigned slots;        /* buffers, used in turn; more than `window` */
     unsigned char *memory; /* borrowed: slots * request_bytes */
     struct core_fence fences[WINDOW_MAX];
     uint64_t submitted;
     uint64_t retired;
-    struct aio_sum *sums; /* owned: of the part, or NULL */
+    struct aio_sum *sums; /* owned: checksums of the part, or NULL */
 };
 
 struct bench_run {
@@ -61,7 +62,7 @@ static uint64_t request_bytes_of(const struct bench_params *params)
     return bytes > params->block_bytes ? bytes : params->block_bytes;
 }
 
-/* Enough requests that the drive always has `depth` blocks to choose from while one retires. */
+/* Enough requests that the drive can always choose from `depth` blocks while one completes. */
 static unsigned window_of(const struct bench_params *params)
 {
     uint64_t bytes = request_bytes_of(params);
@@ -79,8 +80,8 @@ uint64_t bench_point_in_flight(const struct bench_params *params)
     return request_bytes_of(params) * window_of(params) * streams_of(params);
 }
 
-/* As much memory as no cache holds, whatever the depth: states come and go through large buffers, and
- * a drive that writes into a cache looks faster than it will be. */
+/* Enough memory to exceed every cache, whatever the depth: states are moved through large buffers,
+ * and a drive that writes from or to a cache looks faster than it is. */
 static unsigned slots_of(const struct bench_params *params)
 {
     uint64_t each = MEMORY_LEAST / streams_of(params) / request_bytes_of(params);
@@ -92,7 +93,7 @@ uint64_t bench_point_memory(const struct bench_params *params)
     return request_bytes_of(params) * slots_of(params) * streams_of(params);
 }
 
-/* ---- set up ---- */
+/* ---- opening and closing ---- */
 
 static int open_drive(const struct bench_target *target, const struct bench_how *how,
                       const struct bench_params *params, struct bench_run *run, unsigned t)
@@ -121,7 +122,7 @@ static int open_stream(const struct bench_target *target, const struct bench_how
     stream->slots = slots_of(params);
     stream->span = target->file_bytes / parts / stream->request_bytes * stream->request_bytes;
     stream->begin = target->file_bytes / parts * run->stream_count / SUM * SUM;
-    if (stream->span < stream->request_bytes * stream->window) { /* no two on one place */
+    if (stream->span < stream->request_bytes * stream->window) { /* no two requests may overlap */
         return core_err_set(
             -EINVAL,
             "a scratch file of %.0f MiB is too small for %u threads of %u blocks of "
@@ -189,7 +190,8 @@ static int open_run(const struct bench_target *target, const struct core_region 
     return 0;
 }
 
-/* Closes everything, whatever fails, and returns the first error. 0: the kernel no longer uses the memory. */
+/* Closes everything, even after errors, and returns the first error. 0: the kernel no longer uses
+ * the memory. */
 static int close_run(struct bench_run *run)
 {
     int first = 0;
@@ -205,9 +207,9 @@ static int close_run(struct bench_run *run)
     return first;
 }
 
-/* ---- work ---- */
+/* ---- measuring ---- */
 
-/* Submits what the window allows and counts what has retired. */
+/* Counts completed requests and submits as many as the window allows. */
 static int stream_pump(struct bench_run *run, struct stream *stream)
 {
     while (stream->retired < stream->submitted) {
@@ -256,7 +258,7 @@ static int pump_all(struct bench_run *run)
     return 0;
 }
 
-/* Works until something has retired; the bytes since the start in *bytes. */
+/* Waits until a request has completed; *bytes gets all bytes since the start. */
 static int step(struct bench_run *run, uint64_t *bytes)
 {
     uint64_t before = run->read_bytes + run->write_bytes;
@@ -287,7 +289,7 @@ static int wait_all(struct bench_run *run)
     return 0;
 }
 
-/* Sums for reading have to be there first: a pass of writes over what will be read. */
+/* Writes the part that will be read once, to get its checksums. */
 static int write_sums(struct bench_run *run, const volatile int *stop)
 {
     for (unsigned s = 0; s < run->stream_count; s++) {
@@ -353,7 +355,7 @@ static int sample_all(struct bench_run *run, const struct bench_how *how, const 
     return 0;
 }
 
-/* ---- what it gave ---- */
+/* ---- results ---- */
 
 static void take_stats(const struct bench_run *run, const struct bench_how *how,
                        struct bench_point *point)
@@ -380,7 +382,7 @@ static void take_stats(const struct bench_run *run, const struct bench_how *how,
     snprintf(point->setup, sizeof point->setup, "%s", aio_drive_describe(run->drives[0]));
 }
 
-static void conclude(struct bench_point *point, const struct bench_run *run, double cpu)
+static void take_rates(struct bench_point *point, const struct bench_run *run, double cpu)
 {
     double bytes = (double)(run->read_bytes + run->write_bytes);
     point->bytes += bytes;
@@ -416,11 +418,11 @@ int bench_point_run(const struct bench_target *target, const struct core_region 
     }
     if (rc == 0 && point->count > 0) {
         take_stats(run, how, point);
-        conclude(point, run, cpu);
+        take_rates(point, run, cpu);
     }
 cleanup:;
     int closed = close_run(run);
     free(run);
-    /* Whatever went wrong before: memory that the kernel still has must not be freed. */
+    /* A timeout of closing has priority: memory that the kernel still uses must not be freed. */
     return rc == 0 || closed == -ETIMEDOUT ? closed : rc;
 }

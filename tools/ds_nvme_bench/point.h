@@ -1,5 +1,5 @@
-/* point.h: measures one setting on one target: bandwidth samples, latencies, processor time.
- * The caller's thread submits and looks on; each I/O thread is a drive of its own. */
+/* point.h: measures one setting on one target: bandwidth, latencies, processor time. The caller's
+ * thread submits and waits; each I/O thread is a drive of its own. */
 #ifndef TOOLS_DS_NVME_BENCH_POINT_H
 #define TOOLS_DS_NVME_BENCH_POINT_H
 
@@ -16,34 +16,34 @@ const char *bench_op_name(enum bench_op op);
 struct bench_params {
     enum bench_op op;
     uint32_t block_bytes;
-    uint32_t depth;   /* blocks in flight of each thread */
-    uint32_t threads; /* drives at once, each on its part of the file */
+    uint32_t depth;   /* blocks in flight in each thread */
+    uint32_t threads; /* drives at the same time, each on its part of the file */
 };
 
 struct bench_how {
     double ramp_seconds;
     double sample_seconds;
     unsigned samples;
-    bool checksums; /* written and verified, XXH3-64 of each MiB */
-    bool buffers;   /* registered with the ring */
-    bool files;     /* the same */
+    bool checksums; /* write and verify checksums (XXH3-64 of each MiB) */
+    bool buffers;   /* register the buffers with the ring */
+    bool files;     /* register the files */
     bool sqpoll;
     bool iopoll;
     enum core_pages pages;    /* of the buffers */
     int node;                 /* of buffers and threads */
-    void (*beat)(void *user); /* called all the while, or NULL */
+    void (*beat)(void *user); /* called regularly, or NULL */
     void *user;
 };
 enum { BENCH_NODE_AUTO = -1, BENCH_NODE_ANY = -2 };
 
-/* What a point gave. Samples accumulate over rounds. */
+/* Results of a point. Samples accumulate over rounds. */
 struct bench_point {
     struct bench_params params;
-    double samples[BENCH_SAMPLES_MAX]; /* bytes a second; rw: both together */
+    double samples[BENCH_SAMPLES_MAX]; /* bytes per second; rw: both directions together */
     unsigned count;
     double median;
     struct bench_interval interval;
-    double read_share;    /* of the bytes */
+    double read_share;    /* share of bytes that were read */
     double latency_ms[4]; /* p50, p99, p99.9, max, of blocks, over all rounds */
     uint32_t latency[AIO_LATENCY_BUCKETS];
     double cpu_ms_per_gib;
@@ -51,18 +51,18 @@ struct bench_point {
     uint64_t retries;
     uint64_t errors;
     double bytes;       /* measured, ramp included */
-    double cpu_seconds; /* of the process meanwhile */
+    double cpu_seconds; /* time of the process during that */
     char setup[96];     /* how the back end was set up */
-    bool unregistered;  /* registering the buffers was asked for, and refused with a warning */
+    bool unregistered;  /* registering the buffers was requested and failed with a warning */
 };
 
-/* Adds samples to the point, whose params are set. Writes overwrite the target's scratch file.
- * `memory` holds at least bench_point_memory() bytes. -EINTR when *stop was set. */
+/* Measures `point` (its params are set) and adds samples to it. Writes overwrite the scratch file.
+ * `memory` has at least bench_point_memory() bytes. -EINTR if *stop is set. */
 int bench_point_run(const struct bench_target *target, const struct core_region *memory,
                     const struct bench_how *how, const volatile int *stop,
                     struct bench_point *point);
 
-/* Bytes of the file that are on their way at once. */
+/* Bytes of the file that are in flight at the same time. */
 uint64_t bench_point_in_flight(const struct bench_params *params);
 /* Bytes of buffers that a setting needs; settings above BENCH_MEMORY_MAX are not measured. */
 uint64_t bench_point_memory(const struct bench_params *params);

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Settings whose medians are this near the best are as good as the best. */
+/* Settings whose medians are within 2 % of the best count as equally good. */
 static const double good_enough = 0.98;
 static const double wide_interval = 0.05;
-/* In flight, where noise hides which of the small settings is good. */
+/* Bytes in flight to prefer if noise hides which of the small settings is good. */
 static const double robust_bytes = 8 << 20;
 
 const struct bench_point *bench_sweep_find(const struct bench_sweep *sweep, enum bench_op op,
@@ -33,7 +33,7 @@ double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op)
         bool ours = sweep->points[i].params.op == op;
         most = ours && sweep->points[i].count > most ? sweep->points[i].count : most;
     }
-    /* Points with few samples found the way; the best of many noisy ones would be luck. */
+    /* Points with few samples were only scanned; the best of many noisy ones would be luck. */
     for (unsigned i = 0; i < sweep->count; i++) {
         const struct bench_point *point = &sweep->points[i];
         if (point->params.op == op && point->count * 2 > most && point->median > best) {
@@ -47,8 +47,8 @@ double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op)
 
 enum { IN_FLIGHT_ENOUGH = 16 << 20 };
 
-/* What a point can do, as far as a few samples tell: drives that others share lose time now and
- * then, and none is faster than it is. */
+/* What a point can reach, estimated by its fastest sample: other users may slow a drive down now
+ * and then, but nothing makes it faster. */
 static double capability(const struct bench_point *point)
 {
     double most = 0;
@@ -147,16 +147,16 @@ unsigned bench_sweep_pick(const struct bench_sweep *sweep,
 
 /* ---- recommendation ---- */
 
-/* What the chosen setting was chosen from. */
+/* The points among which one is chosen. */
 struct field {
     const struct bench_sweep *sweep; /* borrowed */
-    unsigned most[BENCH_OP_COUNT];   /* samples of the points that count; 0: not measured */
+    unsigned most[BENCH_OP_COUNT];   /* samples of the points that are compared; 0: not measured */
     double best[BENCH_OP_COUNT];     /* the highest pace of them */
 };
 
-/* How fast a point is beside the others of its operation. Samples of the same number were taken in
- * the same round, so that a drive that is slower for a while is slower for all of them: each sample
- * is divided by the round's mean first. */
+/* Speed of a point relative to the others of its operation. The n-th samples of all points are of
+ * the same round, and a drive that is slow for a while slows all of them, so each sample is divided
+ * by the mean of its round first. */
 static double pace_of(const struct field *field, const struct bench_point *point)
 {
     double shares[BENCH_SAMPLES_MAX];
@@ -194,8 +194,8 @@ static void field_init(struct field *field, const struct bench_sweep *sweep)
 
 struct judged {
     const struct bench_params *setting;
-    double score;   /* the least share of the best over the operations */
-    bool whole;     /* measured for every operation, with as many samples as any */
+    double score;   /* the smallest share of the best, over the operations */
+    bool whole;     /* measured for every operation, with the full number of samples */
     bool confident; /* intervals within 5 %, no trend */
     double in_flight;
 };
@@ -225,8 +225,8 @@ static struct judged judge(const struct field *field, const struct bench_params 
     return judged;
 }
 
-/* Better: good enough where the other is not; of two good ones the smaller that still has
- * `in_flight_least` under way; else the faster. */
+/* Whether `a` is better: good enough if `b` is not; of two good ones, the smaller with at least
+ * `in_flight_least` in flight; otherwise the faster. */
 static bool beats(const struct judged *a, const struct judged *b, double in_flight_least)
 {
     bool a_good = a->score >= good_enough;
@@ -266,8 +266,8 @@ static double best_sample(const struct bench_point *point)
     return best;
 }
 
-/* The best over the worst that was measured: what the settings are worth. By the best sample of
- * each, so that a moment of somebody else's load is not blamed on a setting. */
+/* Ratio of the best setting to the worst. Compares the fastest sample of each, so that a short load
+ * by others does not count against a setting. */
 static double gain_of(const struct bench_sweep *sweep)
 {
     double gain = 1;

@@ -11,8 +11,8 @@ struct bench_recommendation {
     uint32_t block_bytes;
     uint32_t depth;
     uint32_t threads;
-    double score;   /* of each operation the share of the best seen; the least of them */
-    double gain;    /* of the best setting over the worst, for the verdict */
+    double score;   /* smallest share of the best that it reaches in any operation */
+    double gain;    /* ratio of the best setting to the worst, for the verdict */
     bool confident; /* intervals within 5 % and no trend */
     char reason[320];
 };
@@ -27,10 +27,10 @@ struct bench_sweep {
 /* The point of a setting, or NULL. */
 const struct bench_point *bench_sweep_find(const struct bench_sweep *sweep, enum bench_op op,
                                            uint32_t block_bytes, uint32_t depth, uint32_t threads);
-/* The best median of an operation; 0 where none was measured. */
+/* The best median of an operation; 0 if it was not measured. */
 double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op);
 
-/* Chooses among the measured points; called by run, and by tests on made-up points. */
+/* Fills sweep->recommendation from the measured points. */
 void bench_sweep_recommend(struct bench_sweep *sweep);
 
 /* The smallest share of the best that the setting reaches in any operation. Takes the fastest sample of

@@ -1,4 +1,4 @@
-/* report.c: what all writers of a report share, and the verdict. */
+/* report.c: functions that all writers of a report use, and the verdict. */
 #include "tools/ds_nvme_bench/report.h"
 
 #include <errno.h>
@@ -82,8 +82,8 @@ int bench_report_writable(const char *path)
     return 0;
 }
 
-/* What stands between the setting and the drive, where the machine shows it. */
-static const char *brake(const struct bench_report *report)
+/* Why the setting may not reach the speed of the drive, if known. */
+static const char *find_obstacle(const struct bench_report *report)
 {
     const struct bench_result *result = &report->results[0];
     const struct core_block_device *block = &result->device.block;
@@ -101,7 +101,7 @@ static const char *brake(const struct bench_report *report)
     return NULL;
 }
 
-/* "1.60 GB/s reading, 2.04 writing": what was measured of the three. */
+/* Prints "1.60 GB/s reading, 2.04 writing", as far as measured. */
 static void print_rates(const struct bench_report *report, char *text, size_t bytes)
 {
     static const char *const how[BENCH_OP_COUNT] = {"reading", "writing", "both at once"};
@@ -124,7 +124,7 @@ void bench_report_verdict(const struct bench_report *report, char *text, size_t 
     }
     char rates[128];
     print_rates(report, rates, sizeof rates);
-    const char *limit = brake(report);
+    const char *limit = find_obstacle(report);
     const char *many = report->count > 1 ? "each of your drives gives" : "it gives";
     const struct bench_recommendation *made = &report->recommendation;
     if (limit != NULL) {

@@ -1,4 +1,4 @@
-/* report.h: one run of the tool as people and programs read it. Each writer is a file of its own. */
+/* report.h: writes the results for people and programs. Each writer is a file of its own. */
 #ifndef TOOLS_DS_NVME_BENCH_REPORT_H
 #define TOOLS_DS_NVME_BENCH_REPORT_H
 
@@ -21,7 +21,7 @@ struct bench_result {
     struct bench_swap swap;
     bool verified;
     struct bench_verify verify;
-    bool soaked; /* the sweep's only point ran for long */
+    bool soaked; /* the only point of the sweep was measured for long */
 };
 
 struct bench_report {
@@ -29,30 +29,30 @@ struct bench_report {
     struct bench_environment environment;
     const struct bench_result *results; /* borrowed */
     unsigned count;
-    bool recommends;                            /* there is a setting to recommend */
+    bool recommends;                            /* `recommendation` is set */
     struct bench_recommendation recommendation; /* over all directories */
-    double params;                              /* of the model asked about; 0: none */
+    double params;                              /* parameters of the model given; 0: none */
     double rated_bytes;
 };
 
-/* Bytes a second of the slowest directory for an operation at the recommended setting; reads and
- * writes are striped, so that several drives together reach that times bench_report_drives(). 0: not
- * measured. */
+/* Bytes per second of the slowest directory for an operation at the recommended setting; 0: not
+ * measured. Requests are striped, so all drives together reach this times bench_report_drives(). */
 double bench_report_rate(const struct bench_report *report, enum bench_op op);
 
-/* How many drives the directories lie on, as far as the machine shows them. */
+/* Number of drives that the directories are on, as far as known. */
 unsigned bench_report_drives(const struct bench_report *report);
 
 void bench_report_table(const struct bench_report *report, FILE *out);
 int bench_report_json(const struct bench_report *report, FILE *out);
 int bench_report_csv(const struct bench_report *report, FILE *out);
-/* Bandwidth over block size, a line each depth, a field each operation. */
+/* Draws bandwidth over block size: a line for each depth, a field for each operation. */
 int bench_report_svg(const struct bench_report *report, FILE *out);
 
-/* The `aio` block that DeepSpeed's engine reads, in the smallest ds_config.json that is complete. */
+/* Writes the `aio` block of DeepSpeed in the smallest complete ds_config.json. */
 int bench_report_config(const struct bench_report *report, FILE *out);
 
-/* Opens `path` ("-": stdout), calls `write`, closes. The first failure with a sentence. */
+/* Opens `path` ("-": stdout), calls `write` and closes. Returns the first failure, with a
+ * sentence. */
 int bench_report_save(const struct bench_report *report, const char *path,
                       int (*write)(const struct bench_report *, FILE *));
 
@@ -63,16 +63,16 @@ int bench_report_writable(const char *path);
  * the user's ds_config.json. */
 int bench_report_replaceable(const char *path);
 
-/* Compares every point with the file that --json wrote at another time. Prints each that is slower
- * by more than `tolerance` to `out`; their number in *slower. -EINVAL with a sentence for a file
- * that is no such report or shares no point. */
+/* Compares every point with a report of --json from another time. Prints each point that is slower
+ * by more than `tolerance` to `out` and counts them in *slower. -EINVAL with a sentence if the file
+ * is not such a report or shares no point. */
 int bench_report_compare(const struct bench_report *report, const char *path, double tolerance,
                          FILE *out, unsigned *slower);
 
-/* Whether `path` is a report to compare with at all. */
+/* Whether `path` is a report that can be compared with. */
 int bench_report_comparable(const char *path);
 
-/* What is the limit, in a sentence or two. */
+/* Writes what limits the speed, in one or two sentences. */
 void bench_report_verdict(const struct bench_report *report, char *text, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* report_compare.c: this run against one kept from another day. */
+/* report_compare.c: compares this run with the report of an earlier one. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static int read_point(const struct core_json *doc, const struct core_json_value 
     return 0;
 }
 
-/* One kept point: 1 where this run has it too. */
+/* Compares one point of the earlier report: 1 if this run has it, too. */
 static int compare_point(const struct bench_report *report, const struct kept *kept,
                          double tolerance, FILE *out, unsigned *slower)
 {

@@ -1,4 +1,4 @@
-/* report_csv.c: one line a point. */
+/* report_csv.c: one CSV line for each point. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "tools/ds_nvme_bench/report.h"
 
-/* A field in quotes where it needs them (RFC 4180). */
+/* Writes a field, in quotes if necessary (RFC 4180). */
 static void put_text(FILE *out, const char *text)
 {
     if (strpbrk(text, ",\"\n\r") == NULL) {

@@ -1,4 +1,4 @@
-/* report_json.c: the report for programs; docs/ds_nvme_bench.schema.json describes it. */
+/* report_json.c: the report as JSON, described by docs/ds_nvme_bench.schema.json. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* report_svg.c: a picture without any library: bandwidth over block size, one line a depth. */
+/* report_svg.c: draws bandwidth over block size as SVG, one line for each depth. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ static void put_axes(const struct field *field, FILE *out)
     }
 }
 
-/* The points of one depth (and thread count), from the smallest block to the largest. */
+/* Draws the points of one depth (and thread count), from the smallest block to the largest. */
 static void put_series(const struct field *field, uint32_t depth, uint32_t threads,
                        const char *colour, FILE *out)
 {

@@ -1,4 +1,4 @@
-/* report_table.c: the table and what follows from it, for people. */
+/* report_table.c: the table and the conclusions, for people. */
 #include <stdio.h>
 #include <string.h>
 
@@ -160,7 +160,7 @@ static void print_swap(const struct bench_result *result, FILE *out)
     }
 }
 
-/* Burst against sustained, of a long run. */
+/* Compares burst and sustained rate of a long run. */
 static void print_soak(const struct bench_result *result, FILE *out)
 {
     if (!result->soaked || result->sweep.count == 0) {

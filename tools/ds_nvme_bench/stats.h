@@ -1,4 +1,4 @@
-/* stats.h: what a handful of noisy samples allow to say. Pure. */
+/* stats.h: statistics of a few noisy samples. Pure functions. */
 #ifndef TOOLS_DS_NVME_BENCH_STATS_H
 #define TOOLS_DS_NVME_BENCH_STATS_H
 
@@ -13,12 +13,12 @@ struct bench_interval {
     double high;
 };
 
-/* The 95 % interval of the median by 2,000 seeded bootstrap draws: the same samples give the same
- * interval. */
+/* The 95 % interval of the median from 2,000 bootstrap draws with a fixed seed: equal samples give
+ * equal intervals. */
 struct bench_interval bench_median_interval(const double *samples, unsigned count);
 
-/* The change from the first sample to the last by least squares, as a share of the mean; *likely
- * tells whether it is more than noise (|t| above 3). */
+/* The change from the first sample to the last by least squares, as a share of the mean. *likely:
+ * whether it is more than noise (|t| above 3). */
 double bench_trend(const double *samples, unsigned count, int *likely);
 
 #endif

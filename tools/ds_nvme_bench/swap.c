@@ -1,4 +1,5 @@
-/* swap.c: READ into a slot, then WRITE from it, as many slots under way as the ring has. */
+/* swap.c: reads each tensor into a slot, then writes it from there; all slots are in use at the
+ * same time. */
 #include "tools/ds_nvme_bench/swap.h"
 
 #include <errno.h>
@@ -26,7 +27,8 @@ static void tell(struct swap *swap, uint64_t bytes)
     const struct bench_swap_options *options = swap->options;
     const uint64_t once = swap->tensors * options->tensor_bytes;
     swap->moved += bytes;
-    if (options->progress != NULL) { /* written once, one step that is not counted, the others */
+    if (options->progress !=
+        NULL) { /* one pass of writes, one step that is not measured, and the measured steps */
         options->progress(options->user, swap->moved, once + 2 * once * (options->passes + 1));
     }
 }
@@ -47,7 +49,7 @@ static int submit(struct swap *swap, enum aio_kind kind, unsigned tensor)
                             kind == AIO_READ ? &swap->read[tensor] : &swap->wrote[tensor]);
 }
 
-/* One step: a slot is read into when what it held before has been written out. */
+/* Runs one step. A slot is reused when its previous content has been written. */
 static int step(struct swap *swap)
 {
     for (unsigned t = 0; t < swap->tensors + SLOTS - 1; t++) {
@@ -110,7 +112,7 @@ static int close_swap(struct swap *swap)
     return rc;
 }
 
-/* Every tensor written once, so that its sums are known. */
+/* Writes every tensor once, to get its checksums. */
 static int write_all(struct swap *swap)
 {
     for (unsigned t = 0; t < swap->tensors; t++) {

@@ -1,5 +1,5 @@
-/* swap.h: the access pattern of one optimizer step: tensor by tensor the states come in and the
- * updated ones go out, reading and writing at once, through a few slots. */
+/* swap.h: the access pattern of an optimizer step: tensor by tensor, states are read and updated
+ * ones written, at the same time, through a few slots. */
 #ifndef TOOLS_DS_NVME_BENCH_SWAP_H
 #define TOOLS_DS_NVME_BENCH_SWAP_H
 
@@ -7,9 +7,9 @@
 
 struct bench_swap_options {
     const struct bench_target *target; /* borrowed */
-    struct bench_params params;        /* block, depth; op and threads are not looked at */
-    uint64_t tensor_bytes;             /* of each tensor's states; a multiple of 1 MiB */
-    unsigned passes;                   /* steps, after one that is not counted */
+    struct bench_params params;        /* block and depth; op and threads are ignored */
+    uint64_t tensor_bytes;             /* states of each tensor; a multiple of 1 MiB */
+    unsigned passes;                   /* measured steps, after one that is not measured */
     bool checksums;
     const volatile int *stop;
     void (*progress)(void *user, uint64_t done_bytes, uint64_t bytes); /* or NULL */
@@ -18,7 +18,7 @@ struct bench_swap_options {
 
 struct bench_swap {
     unsigned tensors;
-    uint64_t bytes; /* read and written a step, together */
+    uint64_t bytes; /* read and written in each step, together */
     double seconds[BENCH_SAMPLES_MAX];
     unsigned count;
     double bytes_per_s; /* median */

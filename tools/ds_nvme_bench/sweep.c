@@ -1,4 +1,4 @@
-/* sweep.c: the order in which settings are measured. */
+/* sweep.c: chooses the order in which settings are measured. */
 #include "tools/ds_nvme_bench/sweep.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@ struct search {
     struct core_region memory;                 /* owned */
     int64_t start_ns;
     int64_t deadline_ns;
-    bool unregistered; /* buffers cannot be registered here: said once, not tried again */
-    unsigned left_out; /* measurements that need too much memory or file */
+    bool unregistered; /* registering buffers failed; reported once and not tried again */
+    unsigned left_out; /* measurements left out because they need too much memory or file */
 };
 
 static double seconds_left(const struct search *search)
@@ -26,7 +26,7 @@ static double seconds_left(const struct search *search)
     return (double)(search->deadline_ns - core_clock_now_ns()) / 1e9;
 }
 
-/* The point of a setting, made where it is new; NULL when the table is full. */
+/* Finds or adds the point of a setting; NULL if the table is full. */
 static struct bench_point *point_of(struct bench_sweep *sweep, const struct bench_params *params)
 {
     for (unsigned i = 0; i < sweep->count; i++) {
@@ -41,7 +41,7 @@ static struct bench_point *point_of(struct bench_sweep *sweep, const struct benc
     return &sweep->points[sweep->count++];
 }
 
-/* What is being measured, for those who look on. */
+/* The point that is being measured, for the callbacks. */
 struct view {
     const struct search *search;
     const struct bench_point *point;
@@ -63,8 +63,8 @@ static void beat(void *user)
     tell(view, view->search->options->beat);
 }
 
-/* Measures a setting for one operation if that was asked for; settings that need too much memory,
- * or more of the file than there is, are left out. */
+/* Measures a setting for one operation, if requested. Leaves out settings that need too much
+ * memory, or more of the file than there is. */
 static int measure_op(struct search *search, struct bench_params setting, enum bench_op op,
                       const struct bench_how *how)
 {
@@ -158,7 +158,8 @@ static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t b
     return depth;
 }
 
-/* Of the depths listed the one for several threads, so that about as much is under way as with one. */
+/* Chooses from the listed depths one for several threads that keeps about as much in flight as one
+ * thread does. */
 static uint32_t shared_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
 {
     uint32_t half = scan_depth(options, block_bytes) / 2;
@@ -182,7 +183,7 @@ static bool lists_block(const struct bench_sweep_options *options, uint32_t bloc
     return false;
 }
 
-/* Along the blocks, each at a depth that hides its latency. */
+/* Measures all block sizes, each at a depth that hides its latency. */
 static int scan_blocks(struct search *search, const struct bench_how *how)
 {
     const struct bench_sweep_options *options = search->options;
@@ -198,7 +199,7 @@ static int scan_blocks(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* Downwards along the depths of one block, until it costs a tenth. */
+/* Measures smaller and smaller depths of one block size until a tenth of the speed is lost. */
 static int scan_depths(struct search *search, uint32_t block_bytes, const struct bench_how *how)
 {
     const struct bench_sweep_options *options = search->options;
@@ -218,17 +219,18 @@ static int scan_depths(struct search *search, uint32_t block_bytes, const struct
     return 0;
 }
 
-/* Whether another round could change the answer: the chosen setting's intervals are narrow and the
- * best of each operation does not stand above it by more than noise. */
+/* Whether another round could not change the answer: the intervals of the chosen setting are
+ * narrow, and no operation has a better setting by more than noise. */
 static bool decided(const struct bench_sweep *sweep)
 {
     const struct bench_recommendation *made = &sweep->recommendation;
     return made->confident && made->score >= 0.985;
 }
 
-/* The candidates start again with no sample, so that the n-th sample of each is of the same round:
- * what the scan saw of them is older than what follows. */
-static void forget(struct bench_sweep *sweep, const struct bench_params *picked, unsigned count)
+/* Drops the samples of the candidates, which are from the scan, so that the n-th sample of each is
+ * from the same round. */
+static void drop_scan_samples(struct bench_sweep *sweep, const struct bench_params *picked,
+                              unsigned count)
 {
     for (unsigned p = 0; p < sweep->count; p++) {
         struct bench_point *point = &sweep->points[p];
@@ -242,8 +244,8 @@ static void forget(struct bench_sweep *sweep, const struct bench_params *picked,
     }
 }
 
-/* One operation after the other, the candidates close together and every other time in opposite
- * order: a drive that grows slower or faster meanwhile favours none of them. */
+/* Measures one operation after the other, the candidates directly after each other and in opposite
+ * order every other time, so that a drive whose speed changes meanwhile favours none of them. */
 static int confirm_round(struct search *search, const struct bench_params *picked, unsigned count,
                          int round, const struct bench_how *how)
 {
@@ -263,7 +265,7 @@ static int confirm(struct search *search, const struct bench_how *how)
     struct bench_params picked[BENCH_CANDIDATES_MAX];
     unsigned count = bench_sweep_pick(search->sweep, picked);
     double round_seconds = 0;
-    forget(search->sweep, picked, count);
+    drop_scan_samples(search->sweep, picked, count);
     for (int round = 0; round < ROUNDS_MAX; round++) {
         int64_t begin_ns = core_clock_now_ns();
         if (round > 0 && seconds_left(search) < round_seconds) {
@@ -282,7 +284,7 @@ static int confirm(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* Of the blocks scanned: the smallest that is near the best. */
+/* The smallest scanned block size that is close to the best. */
 static uint32_t near_best_block(const struct search *search)
 {
     const struct bench_sweep_options *options = search->options;
@@ -337,7 +339,7 @@ static int run_adaptive(struct search *search)
     return confirm(search, &slow);
 }
 
-/* The most that any setting asks for and may have. */
+/* The largest need of any setting, of those within the limit. */
 static uint64_t most_needed(const struct bench_sweep_options *options,
                             uint64_t (*needed)(const struct bench_params *params))
 {
@@ -357,7 +359,7 @@ static uint64_t most_needed(const struct bench_sweep_options *options,
     return most;
 }
 
-/* As people read a table: by threads, block, depth, operation. */
+/* Orders points by threads, block, depth and operation. */
 static int by_setting(const void *a, const void *b)
 {
     const struct bench_params *x = &((const struct bench_point *)a)->params;

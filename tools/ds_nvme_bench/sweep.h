@@ -1,6 +1,6 @@
-/* sweep.h: looks for the knee: the smallest setting that no other beats by more than noise.
- * The adaptive sweep measures shortly along the axes, then the candidates in turn until more
- * measuring cannot change the answer or its time is over. The grid measures everything it is told. */
+/* sweep.h: searches for the knee: the smallest setting that no other beats by more than noise. The
+ * adaptive sweep scans along the axes with short measurements, then measures the candidates in turn
+ * until the answer is certain or its time is over. The grid measures every combination. */
 #ifndef TOOLS_DS_NVME_BENCH_SWEEP_H
 #define TOOLS_DS_NVME_BENCH_SWEEP_H
 
@@ -17,15 +17,15 @@ struct bench_sweep_options {
     unsigned depth_count;
     uint32_t threads[BENCH_LIST_MAX];
     unsigned thread_count;
-    bool grid;             /* every combination, `how` each; else adaptive */
-    struct bench_how how;  /* of the grid; the adaptive sweep takes all but the times from it */
-    unsigned rounds;       /* of the grid: how often each point is visited */
-    double budget_seconds; /* of the adaptive sweep */
+    bool grid;             /* measure every combination as `how` says; otherwise adaptive */
+    struct bench_how how;  /* for the grid; the adaptive sweep ignores its times */
+    unsigned rounds;       /* grid: visits of each point */
+    double budget_seconds; /* time of the adaptive sweep */
     const volatile int *stop;
-    /* Told before each point, with the seconds that are left as far as one can know. */
+    /* Called before each point, with the estimated remaining seconds; may be NULL. */
     void (*progress)(void *user, const struct bench_point *point, double share_done,
                      double seconds_left);
-    /* The same again and again while a point is measured. Both may be NULL. */
+    /* Called regularly while a point is measured; may be NULL. */
     void (*beat)(void *user, const struct bench_point *point, double share_done,
                  double seconds_left);
     void *user;

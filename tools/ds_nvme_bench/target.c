@@ -1,5 +1,5 @@
-/* target.c: makes the scratch file and writes all of it once, because first writes are slower than
- * what a run will see, and reads of what was never written are faster. */
+/* target.c: creates the scratch file and writes all of it once, because first writes are slower
+ * than later ones, and reads of unwritten parts are faster. */
 #include "tools/ds_nvme_bench/target.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ enum { FILL_BLOCK = 8 << 20, FILL_SLOTS = 4, GRAIN = 2 << 20 };
 static const uint64_t least_bytes = (uint64_t)64 << 20;
 static const uint64_t most_bytes = (uint64_t)8 << 30;
 
-/* Bytes that no drive compresses or recognises. */
+/* Fills memory with bytes that no drive can compress or deduplicate. */
 static void fill_random(unsigned char *memory, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes / 16; i++) {
@@ -67,7 +67,7 @@ int bench_target_io_open(const struct bench_target_io_options *options, struct b
 
 int bench_target_io_close(struct bench_target_io *io)
 {
-    int first = 0; /* error; all of it is closed nevertheless */
+    int first = 0; /* first error; everything is closed nevertheless */
     for (int q = 0; q < BENCH_TARGET_QUEUES; q++) {
         const int rc = aio_queue_close(io->queues[q]);
         first = first != 0 ? first : rc;
@@ -80,7 +80,7 @@ int bench_target_io_close(struct bench_target_io *io)
     return first;
 }
 
-/* Writes until `bytes` are there or the time is over; *wrote gets what is there then. */
+/* Writes `bytes`, or until the time is over; *wrote gets the bytes written. */
 static int fill(struct bench_target *target, const struct bench_target_options *options,
                 const struct bench_target_io *io, uint64_t bytes, uint64_t *wrote)
 {
@@ -173,7 +173,7 @@ static int choose_bytes(const struct bench_target *target,
             target->path, (double)free_bytes / 1e9,
             (double)(*bytes > 0 ? *bytes : options->bytes) / 1e9, (int)(least_bytes >> 20));
     }
-    bool reserved; /* where it cannot be, the first writes take the space */
+    bool reserved; /* if space cannot be reserved, the first writes allocate it */
     int rc = core_file_reserve(target->fd, *bytes, &reserved);
     if (rc != 0) {
         return core_err_set(rc, "%s: a scratch file of %.2f GB cannot be created: %s", target->path,

@@ -1,4 +1,4 @@
-/* usage.h: what the process has used so far. No state. */
+/* usage.h: processor time of the process. No state. */
 #ifndef TOOLS_DS_NVME_BENCH_USAGE_H
 #define TOOLS_DS_NVME_BENCH_USAGE_H
 

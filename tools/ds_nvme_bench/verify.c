@@ -1,5 +1,5 @@
-/* verify.c: each 8 bytes are a mix of seed, pass and offset, so that a block that is stale, lost,
- * torn or from elsewhere cannot look right. */
+/* verify.c: each 8 bytes are a hash of seed, pass and offset, so that stale, lost, torn and
+ * misplaced blocks are detected. */
 #include "tools/ds_nvme_bench/verify.h"
 
 #include <errno.h>
@@ -52,12 +52,12 @@ struct verify {
     uint64_t offsets[SLOTS];
 };
 
-/* The n-th request of a pass: a permutation of the file by an odd step. */
-static uint64_t place_of(const struct verify *verify, unsigned pass, uint64_t n)
+/* Offset of the n-th request of a pass, in a permutation by a step coprime to the count. */
+static uint64_t offset_of(const struct verify *verify, unsigned pass, uint64_t n)
 {
     struct core_rng_words words = core_rng_philox(verify->options->seed, pass, 0);
     uint64_t step = words.word[0] % verify->requests;
-    while (step < verify->requests) { /* coprime to the count: every place once */
+    while (step < verify->requests) { /* every offset once */
         uint64_t a = step;
         uint64_t b = verify->requests;
         while (b != 0) {
@@ -74,7 +74,7 @@ static uint64_t place_of(const struct verify *verify, unsigned pass, uint64_t n)
     return (words.word[1] + n * step) % verify->requests * REQUEST;
 }
 
-/* The file's last request may be a shorter one. */
+/* The last request of the file may be shorter. */
 static uint64_t bytes_at(const struct verify *verify, uint64_t offset)
 {
     uint64_t left = verify->options->target->file_bytes - offset;
@@ -107,9 +107,9 @@ static void tell(struct verify *verify, uint64_t bytes)
     }
 }
 
-/* Writes or reads the whole file once; reads are compared when their slot is needed again. */
-static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
-                   struct bench_verify *out)
+/* Writes or reads the whole file once. What was read is compared when its slot is needed again. */
+static int run_pass(struct verify *verify, unsigned pass, enum aio_kind kind,
+                    struct bench_verify *out)
 {
     for (uint64_t n = 0; n < verify->requests + SLOTS; n++) {
         unsigned slot = (unsigned)(n % SLOTS);
@@ -119,7 +119,7 @@ static int go_over(struct verify *verify, unsigned pass, enum aio_kind kind,
             rc = check_slot(verify, pass, slot, out);
         }
         if (rc == 0 && n < verify->requests) {
-            verify->offsets[slot] = place_of(verify, pass + (kind == AIO_READ ? 1000 : 0), n);
+            verify->offsets[slot] = offset_of(verify, pass + (kind == AIO_READ ? 1000 : 0), n);
             uint64_t bytes = bytes_at(verify, verify->offsets[slot]);
             tell(verify, bytes);
             if (kind == AIO_WRITE) {
@@ -157,8 +157,8 @@ int bench_verify_run(const struct bench_verify_options *options, struct bench_ve
     struct bench_verify made = {0};
     int rc = bench_target_io_open(&io, &verify.io);
     for (unsigned pass = 1; rc == 0 && pass <= options->passes; pass++) {
-        if ((rc = go_over(&verify, pass, AIO_WRITE, &made)) == 0) {
-            rc = go_over(&verify, pass, AIO_READ, &made);
+        if ((rc = run_pass(&verify, pass, AIO_WRITE, &made)) == 0) {
+            rc = run_pass(&verify, pass, AIO_READ, &made);
         }
     }
     const int closed = bench_target_io_close(&verify.io);

@@ -1,5 +1,5 @@
-/* verify.h: writes bytes that name their own place and pass, reads them back out of order and
- * compares every one. */
+/* verify.h: writes bytes that depend on their offset and pass, reads them back in another order,
+ * and compares every one. */
 #ifndef TOOLS_DS_NVME_BENCH_VERIFY_H
 #define TOOLS_DS_NVME_BENCH_VERIFY_H
 
@@ -17,17 +17,17 @@ struct bench_verify_options {
 
 struct bench_verify {
     uint64_t bytes;       /* compared */
-    uint64_t wrong;       /* pieces of 4 KiB that were not what was written */
-    uint64_t first_wrong; /* offset of the first, where there are any */
-    unsigned pass;        /* in which it was seen */
+    uint64_t wrong;       /* pieces of 4 KiB that differ from what was written */
+    uint64_t first_wrong; /* offset of the first of them */
+    unsigned pass;        /* pass of the first of them */
 };
 
-/* 0 with the counts, also where bytes were wrong. */
+/* Returns 0 with the counts even if bytes were wrong. */
 int bench_verify_run(const struct bench_verify_options *options, struct bench_verify *out);
 
-/* The bytes that belong at `offset` (a multiple of 4096) in a pass. */
+/* Computes the bytes at `offset` (a multiple of 4096) in a pass. */
 void bench_verify_fill(uint64_t seed, unsigned pass, uint64_t offset, void *memory, uint64_t bytes);
-/* How many pieces of 4 KiB are not that; *first gets the offset of the first of them. */
+/* Counts the pieces of 4 KiB that differ from these bytes; *first gets the offset of the first. */
 uint64_t bench_verify_compare(uint64_t seed, unsigned pass, uint64_t offset, const void *memory,
                               uint64_t bytes, uint64_t *first);
 

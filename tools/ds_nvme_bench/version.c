@@ -1,4 +1,4 @@
-/* version.c: asks libtide what it is. */
+/* version.c: gets the version from libtide. */
 #include "tools/ds_nvme_bench/version.h"
 
 #include <tide/tide.h>

@@ -1,4 +1,4 @@
-/* wear.c: a few products, and a number with its letter. */
+/* wear.c: computes I/O time and wear, and parses "7B". */
 #include "tools/ds_nvme_bench/wear.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* head.c: the objects that few lines have: what was planned, what happened, the summary. */
+/* head.c: reads the objects that few lines have: plan, events, summary. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "core/json/json.h"
 #include "tools/report/line.h"
 
-/* Where a member goes: a real or, with `bytes`, a text of so many. */
+/* Destination of a member: a double or, if `bytes` > 0, a text buffer of that size. */
 struct target {
     const char *name;
     void *out;
@@ -28,7 +28,7 @@ static bool is_null(const struct core_json_value *value)
     return value == NULL || core_json_kind(value) == CORE_JSON_NULL;
 }
 
-/* A member that has to be of some kind; *out is NULL where it is missing or null. */
+/* Finds a member and checks its kind; *out is NULL if it is missing or null. */
 static int find(const struct report_line *line, const struct core_json_value *parent,
                 const char *group, enum core_json_kind kind, const struct core_json_value **out)
 {
@@ -55,7 +55,7 @@ static int take_one(const struct report_line *line, const char *group,
     return refuse(line, group, target->name, target->bytes > 0 ? "a text" : "a number");
 }
 
-/* What is missing or null leaves its target alone. */
+/* Reads a member into its target, which does not change if the member is missing or null. */
 static int take(const struct report_line *line, const char *group,
                 const struct core_json_value *object, const struct target *targets, size_t count)
 {
@@ -70,7 +70,8 @@ static int take(const struct report_line *line, const char *group,
     return rc;
 }
 
-/* The same of the object `group` in `parent`: "plan.step" is its member "step". */
+/* The same for a member of the object `group` in `parent`; in messages "plan.step" is its member
+ * "step". */
 static int take_in(const struct report_line *line, const char *group,
                    const struct core_json_value *parent, const struct target *targets, size_t count)
 {

@@ -1,4 +1,4 @@
-/* line.c: figures of a line, token by token; most lines of a log need nothing else. */
+/* line.c: reads the figures of a line token by token; most lines of a log have nothing else. */
 #include "tools/report/line.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "core/json/scan.h"
 
 static const struct key {
-    const char *group; /* NULL: the line's own */
+    const char *group; /* NULL: the top level */
     const char *name;
     enum report_figure figure;
 } keys[] = {
@@ -42,7 +42,7 @@ static const struct key {
 };
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
-/* "file:1:column: ..." of a text of one line becomes "file:line:column: ...". */
+/* Replaces the line number of an error: "file:1:column: ..." becomes "file:line:column: ...". */
 static int refuse_text(const struct report_line *line, int rc)
 {
     char was[CORE_ERR_SENTENCE_BYTES];
@@ -124,7 +124,7 @@ static int pass(struct reading *reading, const struct core_json_token *token)
     return rc == 0 ? 0 : refuse_text(reading->line, rc);
 }
 
-/* "wait" or "guesses": an object of figures. */
+/* Reads "wait" or "guesses", an object of figures. */
 static int take_group(struct reading *reading, const char *group)
 {
     struct core_json_token token;

@@ -1,4 +1,4 @@
-/* line.h: what one line of a log holds. One thread. */
+/* line.h: reads one line of a log. One thread. */
 #ifndef TOOLS_REPORT_LINE_H
 #define TOOLS_REPORT_LINE_H
 
@@ -13,12 +13,12 @@ struct report_line {
     size_t bytes;
 };
 
-/* A step and its figures, or that it is the summary. `*more` says that it also holds objects which
- * report_head_take() reads. -EINVAL with file, line and key. */
+/* Reads a step and its figures, or finds that the line is the summary. `*more` tells whether it
+ * also has objects for report_head_take(). -EINVAL with file, line and key. */
 int report_line_read(const struct report_line *line, enum report_line_kind *kind,
                      struct report_values *values, bool *more);
 
-/* "run", "plan" and "events" of a line of a step, or the figures of the summary. */
+/* Reads "run", "plan" and "events" of the line of a step, or the figures of the summary. */
 int report_head_take(const struct report_line *line, enum report_line_kind kind, uint64_t step,
                      struct report_run *run);
 

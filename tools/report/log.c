@@ -1,4 +1,4 @@
-/* log.c: the first pass learns which steps count, the second takes their figures. */
+/* log.c: the first pass finds which steps count; the second reads their figures. */
 #include "tools/report/log.h"
 
 #include <errno.h>
@@ -12,14 +12,14 @@
 #include "core/base/err.h"
 #include "tools/report/line.h"
 
-/* Bytes of a line, and of times that a run was taken up. */
+/* Limits: bytes of a line, resumes of a run. */
 enum { LINE_BYTES_MAX = 1 << 20, TURNS_MAX = 1 << 16 };
 
-/* Steps that follow each other, until the run was taken up from an earlier one. */
+/* A turn: consecutive steps, until the run was resumed from an earlier one. */
 struct turn {
-    uint64_t line; /* its first */
+    uint64_t line; /* number of its first line */
     uint64_t first;
-    uint64_t counts_below; /* later turns made the others again */
+    uint64_t counts_below; /* its steps from here on were repeated by later turns */
 };
 
 struct reader {
@@ -30,11 +30,11 @@ struct reader {
     bool ended;         /* the line had its newline */
     struct turn *turns; /* owned */
     size_t turn_count, turn_room;
-    uint64_t first, last, lines; /* of the steps, and of whole lines */
+    uint64_t first, last, lines; /* first and last step; number of complete lines */
     bool torn;
 };
 
-/* 1 and a line without its newline; 0 at the end; -errno. */
+/* Reads a line without its newline: 1; 0 at the end; -errno. */
 static int next_line(struct reader *reader)
 {
     size_t bytes = 0;
@@ -81,7 +81,7 @@ static int add_turn(struct reader *reader, uint64_t step)
     return 0;
 }
 
-/* Only what is at the very end may be torn: where a run was killed while it wrote. */
+/* Only the end of the file may be incomplete: a run was killed while it wrote. */
 static int first_pass(struct reader *reader)
 {
     struct report_values values = {.step = 0};
@@ -103,7 +103,7 @@ static int first_pass(struct reader *reader)
             rc = values.step <= before ? add_turn(reader, values.step) : 0;
             reader->first = reader->last == 0 || values.step < reader->first ? values.step
                                                                              : reader->first;
-            reader->last = before = values.step; /* what older turns had beyond it was lost */
+            reader->last = before = values.step; /* later steps of older turns were lost */
         }
         if (rc != 0) {
             return rc;
@@ -116,7 +116,7 @@ static int first_pass(struct reader *reader)
     return rc;
 }
 
-/* A step counts where no later turn made it again. */
+/* A step counts if no later turn repeated it. */
 static void settle_turns(struct reader *reader)
 {
     uint64_t least = UINT64_MAX;

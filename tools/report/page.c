@@ -1,4 +1,4 @@
-/* page.c: the frame of the page, and the run's data as JSON, which page.js draws. */
+/* page.c: writes the frame of the page and the data of the run as JSON, which page.js draws. */
 #include "tools/report/page.h"
 
 #include <inttypes.h>
@@ -45,7 +45,7 @@ static void write_lines(FILE *out, const char *const *lines)
     }
 }
 
-/* "Qwen3-4B" of a path. */
+/* Finds the name of the model in its path, such as "Qwen3-4B". */
 static void find_name(const struct report_run *run, char name[REPORT_NAME_BYTES])
 {
     const char *path = run->plan.model[0] != '\0' ? run->plan.model : run->path;
@@ -82,7 +82,7 @@ static void write_part(struct core_json_write *json, const struct report_run *ru
     core_json_write_array_end(json);
 }
 
-/* Of a bucket with one step low, high and sum are the same, and of one without values `sum` is null. */
+/* If a bucket has one step, low, high and sum are equal; if it has no values, `sum` is null. */
 static void write_figure(struct core_json_write *json, const struct report_run *run, int figure)
 {
     const struct report_bucket *whole = &run->whole[figure];
@@ -223,7 +223,7 @@ static int write_run(struct core_json_write *json, const struct report_run *run)
     return core_json_write_end(json);
 }
 
-/* "<" is only in strings; as an escape it ends no script. */
+/* "<" occurs only in strings; escaped, it cannot end the script element. */
 static void put_json(FILE *out, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -235,7 +235,7 @@ static void put_json(FILE *out, const char *text, size_t bytes)
     }
 }
 
-/* Text inside of an element. */
+/* Writes the text of an element. */
 static void put_text(FILE *out, const char *text)
 {
     for (; *text != '\0'; text++) {

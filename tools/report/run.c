@@ -1,4 +1,4 @@
-/* run.c: steps into buckets. */
+/* run.c: collects steps in buckets. */
 #include "tools/report/run.h"
 
 #include <errno.h>
@@ -60,14 +60,14 @@ static void add_value(struct report_bucket *bucket, double value)
     bucket->count++;
 }
 
-/* Spread evenly over 32 bits, whatever period the times have. */
+/* Hash of an index, spread evenly over 32 bits, so that the sample has no period. */
 static uint32_t lot_of(uint64_t index)
 {
     index *= UINT64_C(0x9E3779B97F4A7C15);
     return (uint32_t)((index ^ index >> 29) * UINT64_C(0xBF58476D1CE4E5B9) >> 32);
 }
 
-/* Where there is no room left, the half with the higher lots goes. */
+/* If there is no room left, drops the half with the higher lots. */
 static void halve_times(struct report_run *run)
 {
     size_t kept = 0;
@@ -91,7 +91,7 @@ static void add_time(struct report_run *run, uint64_t index, double seconds)
     }
 }
 
-/* What the device did between its waits. */
+/* Time of the device without its waits. */
 static double compute_of(const double *of)
 {
     double left = of[REPORT_SECONDS];
@@ -112,7 +112,7 @@ void report_run_add(struct report_run *run, const struct report_values *values)
     const double compute = compute_of(of);
     add_value(&row[REPORT_COMPUTE], compute);
     add_value(&run->whole[REPORT_COMPUTE], compute);
-    if (run->steps > 0) { /* the first opens files and finds its algorithms */
+    if (run->steps > 0) { /* the first step opens files and selects algorithms */
         add_time(run, run->steps - 1, of[REPORT_SECONDS]);
     }
     if (isfinite(of[REPORT_LOSS])) {

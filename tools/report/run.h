@@ -1,6 +1,5 @@
-/* run.h: what a report knows of a run: figures a step in at most REPORT_BUCKETS_MAX buckets, whatever
- * the number of steps, what was planned, and what happened. Filled by log.c, read by the pages. One
- * thread. */
+/* run.h: the data of a report: figures of steps in at most REPORT_BUCKETS_MAX buckets, plan, and
+ * events. Filled by log.c, read by page.c. One thread. */
 #ifndef TOOLS_REPORT_RUN_H
 #define TOOLS_REPORT_RUN_H
 
@@ -10,9 +9,9 @@
 
 enum {
     REPORT_BUCKETS_MAX = 480,
-    REPORT_EVENTS_MAX = 400, /* more are counted */
+    REPORT_EVENTS_MAX = 400, /* further ones are only counted */
     REPORT_PARTS_MAX = 48,
-    REPORT_TIMES_MAX = 1 << 15, /* times of steps kept for the median; of longer runs a sample */
+    REPORT_TIMES_MAX = 1 << 15, /* step times kept for the median; of longer runs, a sample */
     REPORT_NAME_BYTES = 128,
     REPORT_EVENT_BYTES = 320,
 };
@@ -37,21 +36,21 @@ enum report_figure {
     REPORT_WAIT_COPY,
     REPORT_WAIT_IMBALANCE,
     REPORT_WAIT_OTHER,
-    REPORT_WAIT_DATA, /* before the step, and not in its time */
+    REPORT_WAIT_DATA, /* precedes the step and is not part of its time */
     REPORT_RIGHT,
     REPORT_WRONG,
     REPORT_LOST_BYTES,
     REPORT_LOST_SECONDS,
     REPORT_RSS,
-    REPORT_COMPUTE, /* worked out: seconds without the waits */
+    REPORT_COMPUTE, /* computed: seconds without the waits */
     REPORT_FIGURES
 };
 
-/* Values of some steps that stand side by side. */
+/* Values of consecutive steps. */
 struct report_bucket {
-    double low, high, sum; /* of finite ones; meaningless while count is 0 */
+    double low, high, sum; /* of finite values; undefined while count is 0 */
     uint32_t count;
-    uint32_t odd; /* that were no number: null in the log */
+    uint32_t odd; /* values that are null in the log */
 };
 
 struct report_time {
@@ -71,7 +70,7 @@ struct report_part {
     double bytes;
 };
 
-/* Of the newest "plan" and "run"; NaN or "" where the log does not say. */
+/* From the newest "plan" and "run"; NaN or "" if missing. */
 struct report_plan {
     bool known;
     char model[REPORT_NAME_BYTES];
@@ -82,31 +81,31 @@ struct report_plan {
     double seconds, rate, read, write, up, down;
     struct report_part parts[REPORT_PARTS_MAX];
     size_t part_count;
-    /* Of "run". */
+    /* From "run". */
     char time[32]; /* of the first one */
     double steps, clip, taken_device, taken_host;
 };
 
 struct report_summary {
-    bool known; /* the log's last line is one: the run came to its end */
+    bool known; /* the last line is a summary: the run has ended */
     double median_seconds, peak_rss_gb, peak_device_gb, plan_host_gb, plan_device_gb, plan_seconds;
 };
 
 struct report_run {
     const char *path;     /* borrowed from the caller */
     uint64_t first, last; /* steps */
-    uint64_t steps;       /* that count */
-    uint64_t repeated;    /* lines of steps that were made again after a resume */
+    uint64_t steps;       /* steps that count */
+    uint64_t repeated;    /* lines of steps that were repeated after a resume */
     uint64_t restarts;
-    bool torn;      /* the last line was not whole, and was left out */
-    uint64_t width; /* steps a bucket */
+    bool torn;      /* the last line was incomplete and is ignored */
+    uint64_t width; /* steps in a bucket */
     size_t buckets;
-    struct report_bucket (*figures)[REPORT_FIGURES]; /* owned: a row a bucket */
+    struct report_bucket (*figures)[REPORT_FIGURES]; /* owned: one row for each bucket */
     struct report_bucket whole[REPORT_FIGURES];
     double first_loss, last_loss, last_eval, best_eval;
-    struct report_time *times; /* owned; of steps but the first; in order once all are read */
+    struct report_time *times; /* owned; without the first step; sorted after the last one */
     size_t time_count;
-    uint32_t times_below; /* of longer runs those are kept whose lot is below */
+    uint32_t times_below; /* of longer runs, times with a lower lot are kept */
     struct report_plan plan;
     struct report_summary summary;
     struct report_event *events; /* owned */
@@ -115,25 +114,25 @@ struct report_run {
     uint64_t saves;
 };
 
-/* Room for steps first..last. */
+/* Allocates buckets for steps first..last. */
 int report_run_init(struct report_run *run, const char *path, uint64_t first, uint64_t last);
-/* NULL and a run that was never filled are fine. */
+/* NULL and a zeroed run are allowed. */
 void report_run_fini(struct report_run *run);
 
-/* Values of one step, NaN where its line has none, infinite where it was no number. */
+/* Values of one step; NaN if missing, infinite if null. */
 struct report_values {
     uint64_t step;
     double of[REPORT_FIGURES];
 };
 void report_run_add(struct report_run *run, const struct report_values *values);
 void report_run_event(struct report_run *run, uint64_t step, const char *kind, const char *text);
-/* After the last step. */
+/* Called after the last step. */
 void report_run_end(struct report_run *run);
 
-/* Mean of a figure over the steps that have it; NaN where none has. */
+/* Mean of a figure over the steps that have it; NaN if none has. */
 double report_run_mean(const struct report_run *run, enum report_figure figure);
 double report_bucket_mean(const struct report_bucket *bucket);
-/* Of the time a step took, first one left out; `part` 0.5 is the median. NaN without steps. */
+/* Quantile `part` of step times without the first step; 0.5 is the median. NaN without steps. */
 double report_run_seconds(const struct report_run *run, double part);
 
 #endif
